@@ -1,0 +1,1 @@
+//! JSON, YAML and protobuf, read and written by the schema table.

@@ -1,0 +1,388 @@
+//! Why a request failed, and the `metav1.Status` that says so to the client.
+//!
+//! One enum for the crate. Clients and people match on the texts, so each variant renders the real server's words; what
+//! only the operator may know (a broken disk, a bug) goes to the log and leaves here as a plain internal error.
+
+use serde_json::{Map, Value, json};
+
+use crate::field::{Errors, quote};
+use crate::names::{GroupKind, GroupResource};
+
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// A request that cannot be fulfilled. Only [`Error::Conflict`] and [`Error::TooManyRequests`] can be cured by trying again.
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("{}", self.message())]
+pub enum Error {
+    /// No such object.
+    NotFound {
+        resource: GroupResource,
+        name: String,
+    },
+    /// The path names no resource or version that is served.
+    UnknownResource,
+    /// The path belongs to no API at all: plain text, as a web server would say it.
+    PageNotFound,
+    AlreadyExists {
+        resource: GroupResource,
+        name: String,
+    },
+    /// The object exists, but is on its way out.
+    BeingDeleted {
+        resource: GroupResource,
+        name: String,
+    },
+    /// A generated name collided until the server gave up.
+    GenerateNameConflict {
+        resource: GroupResource,
+        name: String,
+    },
+    /// Optimistic concurrency or a precondition failed. `what` is the plural resource, or for deletes the Kind.
+    Conflict {
+        what: GroupResource,
+        name: String,
+        detail: String,
+    },
+    /// Fields that break the rules of their kind.
+    Invalid {
+        kind: GroupKind,
+        name: String,
+        errors: Errors,
+    },
+    /// A patch whose operations cannot be carried out; the real server tells no details.
+    Unprocessable,
+    /// Understood, and refused. With `resource`: `RES "NAME" is forbidden: DETAIL`, else `forbidden: DETAIL`.
+    Forbidden {
+        resource: Option<GroupResource>,
+        name: String,
+        detail: String,
+        causes: Vec<Cause>,
+    },
+    BadRequest(String),
+    Unauthorized,
+    MethodNotAllowed,
+    /// A verb that this resource's kind does not know (`create is not supported on resources of kind "x"`).
+    MethodNotSupported {
+        resource: GroupResource,
+        action: String,
+    },
+    NotAcceptable(String),
+    UnsupportedMediaType(String),
+    TooLarge(String),
+    /// A revision or continue token that history no longer covers. `fresh_continue` is the token an inconsistent list may go on with.
+    Expired {
+        message: String,
+        fresh_continue: Option<String>,
+    },
+    TooManyRequests {
+        message: String,
+        retry_after: u32,
+        causes: Vec<Cause>,
+    },
+    /// The revision asked for has not been reached in time.
+    TooLargeResourceVersion {
+        asked: u64,
+        current: u64,
+    },
+    Timeout(String),
+    ServiceUnavailable(String),
+    /// A client's mistake that the real server reports as 500 without a reason.
+    Unclassified(String),
+    /// Ours: the cause is logged where it happened.
+    Internal(String),
+    /// A Status made elsewhere (by an admission plugin, say), answered as it is.
+    Status(Box<Status>),
+}
+
+/// One entry of `details.causes`.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Cause {
+    pub reason: String,
+    pub message: String,
+    pub field: String,
+}
+
+/// A failure as a client reads it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Status {
+    pub code: u16,
+    pub reason: &'static str,
+    pub message: String,
+    /// None: no `details` member at all. `{}` is something else.
+    pub details: Option<Value>,
+    /// `metadata.continue`, for expired lists.
+    pub continue_token: Option<String>,
+}
+
+impl Status {
+    /// The JSON document.
+    pub fn to_value(&self) -> Value {
+        let mut status = Map::new();
+        status.insert("kind".into(), "Status".into());
+        status.insert("apiVersion".into(), "v1".into());
+        let metadata = self.continue_token.as_ref().map_or(json!({}), |token| json!({"continue": token}));
+        status.insert("metadata".into(), metadata);
+        status.insert("status".into(), "Failure".into());
+        if !self.message.is_empty() {
+            status.insert("message".into(), self.message.clone().into());
+        }
+        if !self.reason.is_empty() {
+            status.insert("reason".into(), self.reason.into());
+        }
+        if let Some(details) = &self.details {
+            status.insert("details".into(), details.clone());
+        }
+        status.insert("code".into(), self.code.into());
+        Value::Object(status)
+    }
+}
+
+impl Error {
+    pub fn bad_request(message: impl Into<String>) -> Error {
+        Error::BadRequest(message.into())
+    }
+
+    pub fn not_found(resource: &GroupResource, name: &str) -> Error {
+        Error::NotFound { resource: resource.clone(), name: name.to_owned() }
+    }
+
+    pub fn invalid(kind: &GroupKind, name: &str, errors: Errors) -> Error {
+        Error::Invalid { kind: kind.clone(), name: name.to_owned(), errors }
+    }
+
+    pub fn forbidden(resource: &GroupResource, name: &str, detail: impl Into<String>) -> Error {
+        Error::Forbidden {
+            resource: Some(resource.clone()),
+            name: name.to_owned(),
+            detail: detail.into(),
+            causes: Vec::new(),
+        }
+    }
+
+    pub fn conflict(what: &GroupResource, name: &str, detail: impl Into<String>) -> Error {
+        Error::Conflict { what: what.clone(), name: name.to_owned(), detail: detail.into() }
+    }
+
+    /// The object changed since the caller read it.
+    pub fn modified(what: &GroupResource, name: &str) -> Error {
+        Error::conflict(
+            what,
+            name,
+            "the object has been modified; please apply your changes to the latest version and try again",
+        )
+    }
+
+    pub fn code(&self) -> u16 {
+        match self {
+            Error::NotFound { .. } | Error::UnknownResource | Error::PageNotFound => 404,
+            Error::AlreadyExists { .. }
+            | Error::BeingDeleted { .. }
+            | Error::GenerateNameConflict { .. }
+            | Error::Conflict { .. } => 409,
+            Error::Invalid { .. } | Error::Unprocessable => 422,
+            Error::Forbidden { .. } => 403,
+            Error::BadRequest(_) => 400,
+            Error::Unauthorized => 401,
+            Error::MethodNotAllowed | Error::MethodNotSupported { .. } => 405,
+            Error::NotAcceptable(_) => 406,
+            Error::UnsupportedMediaType(_) => 415,
+            Error::TooLarge(_) => 413,
+            Error::Expired { .. } => 410,
+            Error::TooManyRequests { .. } => 429,
+            Error::TooLargeResourceVersion { .. } | Error::Timeout(_) => 504,
+            Error::ServiceUnavailable(_) => 503,
+            Error::Unclassified(_) | Error::Internal(_) => 500,
+            Error::Status(status) => status.code,
+        }
+    }
+
+    fn reason(&self) -> &'static str {
+        match self {
+            Error::NotFound { .. } | Error::UnknownResource | Error::PageNotFound => "NotFound",
+            Error::AlreadyExists { .. } | Error::BeingDeleted { .. } | Error::GenerateNameConflict { .. } => {
+                "AlreadyExists"
+            }
+            Error::Conflict { .. } => "Conflict",
+            Error::Invalid { .. } | Error::Unprocessable => "Invalid",
+            Error::Forbidden { .. } => "Forbidden",
+            Error::BadRequest(_) => "BadRequest",
+            Error::Unauthorized => "Unauthorized",
+            Error::MethodNotAllowed | Error::MethodNotSupported { .. } => "MethodNotAllowed",
+            Error::NotAcceptable(_) => "NotAcceptable",
+            Error::UnsupportedMediaType(_) => "UnsupportedMediaType",
+            Error::TooLarge(_) => "RequestEntityTooLarge",
+            Error::Expired { .. } => "Expired",
+            Error::TooManyRequests { .. } => "TooManyRequests",
+            Error::TooLargeResourceVersion { .. } | Error::Timeout(_) => "Timeout",
+            Error::ServiceUnavailable(_) => "ServiceUnavailable",
+            Error::Unclassified(_) => "",
+            Error::Internal(_) => "InternalError",
+            Error::Status(status) => status.reason,
+        }
+    }
+
+    fn message(&self) -> String {
+        match self {
+            Error::NotFound { resource, name } => format!("{resource} {} not found", quote(name)),
+            Error::UnknownResource => "the server could not find the requested resource".into(),
+            Error::PageNotFound => "404 page not found".into(),
+            Error::AlreadyExists { resource, name } => format!("{resource} {} already exists", quote(name)),
+            Error::BeingDeleted { resource, name } => {
+                format!("object is being deleted: {resource} {} already exists", quote(name))
+            }
+            Error::GenerateNameConflict { resource, name } => format!(
+                "{resource} {} already exists, the server was not able to generate a unique name for the object",
+                quote(name)
+            ),
+            Error::Conflict { what, name, detail } => {
+                format!("Operation cannot be fulfilled on {what} {}: {detail}", quote(name))
+            }
+            Error::Invalid { kind, name, errors } if errors.is_empty() => {
+                format!("{kind} {} is invalid", quote(name))
+            }
+            Error::Invalid { kind, name, errors } => {
+                format!("{kind} {} is invalid: {}", quote(name), errors.summary())
+            }
+            Error::Unprocessable => "the server rejected our request due to an error in our request".into(),
+            Error::Forbidden { resource: None, detail, .. } => format!("forbidden: {detail}"),
+            Error::Forbidden { resource: Some(resource), name, detail, .. } if name.is_empty() => {
+                format!("{resource} is forbidden: {detail}")
+            }
+            Error::Forbidden { resource: Some(resource), name, detail, .. } => {
+                format!("{resource} {} is forbidden: {detail}", quote(name))
+            }
+            Error::Unauthorized => "Unauthorized".into(),
+            Error::MethodNotAllowed => {
+                "the server does not allow this method on the requested resource".into()
+            }
+            Error::MethodNotSupported { resource, action } => {
+                format!("{action} is not supported on resources of kind {}", quote(&resource.to_string()))
+            }
+            Error::TooLarge(detail) => format!("Request entity too large: {detail}"),
+            Error::TooLargeResourceVersion { asked, current } => {
+                format!("Timeout: Too large resource version: {asked}, current: {current}")
+            }
+            Error::Timeout(detail) => format!("Timeout: {detail}"),
+            Error::Internal(cause) => format!("Internal error occurred: {cause}"),
+            Error::BadRequest(message)
+            | Error::NotAcceptable(message)
+            | Error::UnsupportedMediaType(message)
+            | Error::Expired { message, .. }
+            | Error::TooManyRequests { message, .. }
+            | Error::ServiceUnavailable(message)
+            | Error::Unclassified(message) => message.clone(),
+            Error::Status(status) => status.message.clone(),
+        }
+    }
+
+    fn details(&self) -> Option<Value> {
+        match self {
+            Error::NotFound { resource, name }
+            | Error::AlreadyExists { resource, name }
+            | Error::BeingDeleted { resource, name }
+            | Error::Conflict { what: resource, name, .. } => {
+                Some(details(name, &resource.group, &resource.resource, vec![]))
+            }
+            Error::GenerateNameConflict { resource, name } => {
+                let mut d = details(name, &resource.group, &resource.resource, vec![]);
+                d["retryAfterSeconds"] = 1.into();
+                Some(d)
+            }
+            Error::Invalid { kind, name, errors } => {
+                let causes = errors
+                    .iter()
+                    .map(|e| Cause {
+                        reason: e.error_type.reason().into(),
+                        message: e.body(),
+                        field: e.field.clone(),
+                    })
+                    .collect();
+                Some(details(name, &kind.group, &kind.kind, causes))
+            }
+            Error::Forbidden { resource: Some(resource), name, causes, .. } => {
+                Some(details(name, &resource.group, &resource.resource, causes.clone()))
+            }
+            Error::MethodNotSupported { resource, .. } => {
+                Some(details("", &resource.group, &resource.resource, vec![]))
+            }
+            Error::UnknownResource
+            | Error::Unprocessable
+            | Error::MethodNotAllowed
+            | Error::Forbidden { resource: None, .. } => Some(json!({})),
+            Error::TooManyRequests { retry_after, causes, .. } => {
+                let mut d = details("", "", "", causes.clone());
+                if *retry_after > 0 {
+                    d["retryAfterSeconds"] = (*retry_after).into();
+                }
+                Some(d)
+            }
+            Error::TooLargeResourceVersion { .. } => {
+                let cause = Cause {
+                    reason: "ResourceVersionTooLarge".into(),
+                    message: "Too large resource version".into(),
+                    field: String::new(),
+                };
+                let mut d = details("", "", "", vec![cause]);
+                d["retryAfterSeconds"] = 1.into();
+                Some(d)
+            }
+            Error::Timeout(_) => Some(json!({})),
+            Error::Internal(cause) => {
+                Some(details("", "", "", vec![Cause { message: cause.clone(), ..Cause::default() }]))
+            }
+            Error::Status(status) => status.details.clone(),
+            Error::PageNotFound
+            | Error::BadRequest(_)
+            | Error::Unauthorized
+            | Error::NotAcceptable(_)
+            | Error::UnsupportedMediaType(_)
+            | Error::TooLarge(_)
+            | Error::Expired { .. }
+            | Error::ServiceUnavailable(_)
+            | Error::Unclassified(_) => None,
+        }
+    }
+
+    pub fn status(&self) -> Status {
+        let continue_token = match self {
+            Error::Expired { fresh_continue, .. } => fresh_continue.clone(),
+            Error::Status(status) => status.continue_token.clone(),
+            _ => None,
+        };
+        Status {
+            code: self.code(),
+            reason: self.reason(),
+            message: self.message(),
+            details: self.details(),
+            continue_token,
+        }
+    }
+}
+
+/// `details` with its empty members left out.
+fn details(name: &str, group: &str, kind: &str, causes: Vec<Cause>) -> Value {
+    let mut details = Map::new();
+    for (key, value) in [("name", name), ("group", group), ("kind", kind)] {
+        if !value.is_empty() {
+            details.insert(key.into(), value.into());
+        }
+    }
+    if !causes.is_empty() {
+        let causes: Vec<Value> = causes
+            .into_iter()
+            .map(|cause| {
+                let mut entry = Map::new();
+                for (key, value) in
+                    [("reason", cause.reason), ("message", cause.message), ("field", cause.field)]
+                {
+                    if !value.is_empty() {
+                        entry.insert(key.into(), value.into());
+                    }
+                }
+                Value::Object(entry)
+            })
+            .collect();
+        details.insert("causes".into(), causes.into());
+    }
+    Value::Object(details)
+}

@@ -1,0 +1,444 @@
+//! Field: a value and the path that led to it, walked together, and what may be wrong with it.
+//!
+//! Validation reads objects through [`Field`], so that an error's path is the path that was walked and can never
+//! disagree with it. Nothing here knows a kind.
+//!
+//! Source: API conventions, "Validation"; the texts are those of the real server.
+
+use std::fmt;
+use std::rc::Rc;
+
+use serde_json::Value;
+
+/// The path to a value, printed as the real server prints it: `spec.containers[0].env[1].name`, `metadata.labels[key]`.
+#[derive(Clone, Default)]
+pub struct Path(Option<Rc<Step>>);
+
+struct Step {
+    parent: Path,
+    segment: Segment,
+}
+
+enum Segment {
+    Child(String),
+    Index(usize),
+    Key(String),
+}
+
+impl Path {
+    /// The root: prints as nothing.
+    pub fn root() -> Path {
+        Path(None)
+    }
+
+    /// A path of dotted names, such as `metadata.name`.
+    pub fn of(dotted: &str) -> Path {
+        dotted.split('.').fold(Path::root(), |path, name| path.child(name))
+    }
+
+    pub fn child(&self, name: &str) -> Path {
+        self.step(Segment::Child(name.to_owned()))
+    }
+
+    pub fn index(&self, index: usize) -> Path {
+        self.step(Segment::Index(index))
+    }
+
+    pub fn key(&self, key: &str) -> Path {
+        self.step(Segment::Key(key.to_owned()))
+    }
+
+    fn step(&self, segment: Segment) -> Path {
+        Path(Some(Rc::new(Step { parent: self.clone(), segment })))
+    }
+}
+
+impl fmt::Display for Path {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Some(step) = &self.0 else { return Ok(()) };
+        step.parent.fmt(f)?;
+        match &step.segment {
+            Segment::Child(name) if step.parent.0.is_none() => f.write_str(name),
+            Segment::Child(name) => write!(f, ".{name}"),
+            Segment::Index(index) => write!(f, "[{index}]"),
+            Segment::Key(key) => write!(f, "[{key}]"),
+        }
+    }
+}
+
+/// A value that may be missing, and where it stands. JSON null and a missing member are the same: absent.
+#[derive(Clone)]
+pub struct Field<'a> {
+    value: Option<&'a Value>,
+    path: Path,
+}
+
+impl<'a> Field<'a> {
+    /// The whole object.
+    pub fn root(value: &'a Value) -> Field<'a> {
+        Field::at(Some(value), Path::root())
+    }
+
+    /// A value met on another road than from the root (for instance a template checked alone).
+    pub fn at(value: Option<&'a Value>, path: Path) -> Field<'a> {
+        Field { value: value.filter(|v| !v.is_null()), path }
+    }
+
+    pub fn get(&self, name: &str) -> Field<'a> {
+        Field::at(self.value.and_then(|v| v.get(name)), self.path.child(name))
+    }
+
+    /// Several steps at once: `pod.walk("spec.securityContext.runAsUser")`.
+    pub fn walk(&self, dotted: &str) -> Field<'a> {
+        dotted.split('.').fold(self.clone(), |field, name| field.get(name))
+    }
+
+    /// The same value, reported under another path.
+    pub fn with_path(&self, path: Path) -> Field<'a> {
+        Field { value: self.value, path }
+    }
+
+    /// The elements of a list; nothing if it is absent.
+    pub fn items(&self) -> impl ExactSizeIterator<Item = Field<'a>> + use<'a> {
+        let items = self.value.and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
+        let path = self.path.clone();
+        items.iter().enumerate().map(move |(i, v)| Field::at(Some(v), path.index(i)))
+    }
+
+    /// The entries of a map, in key order; nothing if it is absent. Entry paths print as `path[key]`.
+    pub fn entries(&self) -> impl Iterator<Item = (&'a str, Field<'a>)> + use<'a> {
+        let map = self.value.and_then(Value::as_object);
+        let path = self.path.clone();
+        map.into_iter().flatten().map(move |(k, v)| (k.as_str(), Field::at(Some(v), path.key(k))))
+    }
+
+    pub fn value(&self) -> Option<&'a Value> {
+        self.value
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Whether there is a value (a pointer that is not nil; for lists and maps see [`Field::is_empty`]).
+    pub fn exists(&self) -> bool {
+        self.value.is_some()
+    }
+
+    /// Absent, or an empty string, list or map: what Go calls the zero value of those.
+    pub fn is_empty(&self) -> bool {
+        match self.value {
+            None => true,
+            Some(Value::String(s)) => s.is_empty(),
+            Some(Value::Array(a)) => a.is_empty(),
+            Some(Value::Object(o)) => o.is_empty(),
+            Some(_) => false,
+        }
+    }
+
+    pub fn len(&self) -> usize {
+        match self.value {
+            Some(Value::String(s)) => s.len(),
+            Some(Value::Array(a)) => a.len(),
+            Some(Value::Object(o)) => o.len(),
+            _ => 0,
+        }
+    }
+
+    /// The string, or `""` where there is none.
+    pub fn str(&self) -> &'a str {
+        self.value.and_then(Value::as_str).unwrap_or("")
+    }
+
+    pub fn int(&self) -> Option<i64> {
+        self.value.and_then(Value::as_i64)
+    }
+
+    /// The boolean, or false where there is none.
+    pub fn bool(&self) -> bool {
+        self.value.and_then(Value::as_bool).unwrap_or(false)
+    }
+
+    // What may be wrong with it.
+
+    pub fn required(&self, detail: impl Into<String>) -> FieldError {
+        FieldError::new(ErrorType::Required, &self.path, None, detail)
+    }
+
+    /// `Invalid value: VALUE: detail`, VALUE being this field's (`""` or null where it is absent: see [`Field::invalid_value`]).
+    pub fn invalid(&self, detail: impl Into<String>) -> FieldError {
+        FieldError::new(ErrorType::Invalid, &self.path, Some(self.bad()), detail)
+    }
+
+    /// Invalid, showing another value than the stored one.
+    pub fn invalid_value(&self, value: impl Into<Value>, detail: impl Into<String>) -> FieldError {
+        FieldError::new(ErrorType::Invalid, &self.path, Some(value.into()), detail)
+    }
+
+    pub fn type_invalid(&self, detail: impl Into<String>) -> FieldError {
+        FieldError::new(ErrorType::TypeInvalid, &self.path, Some(self.bad()), detail)
+    }
+
+    pub fn duplicate(&self) -> FieldError {
+        FieldError::new(ErrorType::Duplicate, &self.path, Some(self.bad()), "")
+    }
+
+    pub fn duplicate_value(&self, value: impl Into<Value>) -> FieldError {
+        FieldError::new(ErrorType::Duplicate, &self.path, Some(value.into()), "")
+    }
+
+    pub fn not_found(&self) -> FieldError {
+        FieldError::new(ErrorType::NotFound, &self.path, Some(self.bad()), "")
+    }
+
+    pub fn forbidden(&self, detail: impl Into<String>) -> FieldError {
+        FieldError::new(ErrorType::Forbidden, &self.path, None, detail)
+    }
+
+    /// `Unsupported value: V: supported values: "a", "b"`, in the order given (sort where the real server sorts).
+    pub fn not_supported<S: AsRef<str>>(&self, supported: &[S]) -> FieldError {
+        let list: Vec<String> = supported.iter().map(|s| quote(s.as_ref())).collect();
+        let detail =
+            if list.is_empty() { String::new() } else { format!("supported values: {}", list.join(", ")) };
+        FieldError::new(ErrorType::NotSupported, &self.path, Some(self.bad()), detail)
+    }
+
+    pub fn too_long(&self, max_bytes: usize) -> FieldError {
+        FieldError::new(
+            ErrorType::TooLong,
+            &self.path,
+            None,
+            format!("may not be more than {max_bytes} {}", plural(max_bytes, "byte")),
+        )
+    }
+
+    pub fn too_many(&self, actual: usize, max: usize) -> FieldError {
+        let detail = format!("must have at most {max} {}", plural(max, "item"));
+        FieldError::new(ErrorType::TooMany, &self.path, Some(actual.into()), detail)
+    }
+
+    pub fn internal(&self, detail: impl Into<String>) -> FieldError {
+        FieldError::new(ErrorType::Internal, &self.path, None, detail)
+    }
+
+    fn bad(&self) -> Value {
+        self.value.cloned().unwrap_or_else(|| Value::String(String::new()))
+    }
+}
+
+fn plural(n: usize, noun: &str) -> String {
+    if n == 1 { noun.to_owned() } else { format!("{noun}s") }
+}
+
+/// What kind of mistake it is; [`ErrorType::reason`] is the cause's reason in a Status.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ErrorType {
+    NotFound,
+    Required,
+    Duplicate,
+    Invalid,
+    NotSupported,
+    Forbidden,
+    TooLong,
+    TooMany,
+    Internal,
+    TypeInvalid,
+}
+
+impl ErrorType {
+    pub fn reason(self) -> &'static str {
+        match self {
+            ErrorType::NotFound => "FieldValueNotFound",
+            ErrorType::Required => "FieldValueRequired",
+            ErrorType::Duplicate => "FieldValueDuplicate",
+            ErrorType::Invalid => "FieldValueInvalid",
+            ErrorType::NotSupported => "FieldValueNotSupported",
+            ErrorType::Forbidden => "FieldValueForbidden",
+            ErrorType::TooLong => "FieldValueTooLong",
+            ErrorType::TooMany => "FieldValueTooMany",
+            ErrorType::Internal => "InternalError",
+            ErrorType::TypeInvalid => "FieldValueTypeInvalid",
+        }
+    }
+
+    fn text(self) -> &'static str {
+        match self {
+            ErrorType::NotFound => "Not found",
+            ErrorType::Required => "Required value",
+            ErrorType::Duplicate => "Duplicate value",
+            ErrorType::Invalid | ErrorType::TypeInvalid => "Invalid value",
+            ErrorType::NotSupported => "Unsupported value",
+            ErrorType::Forbidden => "Forbidden",
+            ErrorType::TooLong => "Too long",
+            ErrorType::TooMany => "Too many",
+            ErrorType::Internal => "Internal error",
+        }
+    }
+}
+
+/// One mistake in one field.
+#[derive(Clone, Debug, PartialEq)]
+pub struct FieldError {
+    pub error_type: ErrorType,
+    pub field: String,
+    /// The value to show; None for the types that show none.
+    pub bad_value: Option<Value>,
+    pub detail: String,
+}
+
+impl FieldError {
+    pub fn new(
+        error_type: ErrorType,
+        path: &Path,
+        bad_value: Option<Value>,
+        detail: impl Into<String>,
+    ) -> FieldError {
+        FieldError { error_type, field: path.to_string(), bad_value, detail: detail.into() }
+    }
+
+    /// The message without the field's name. `print` renders composite values (lists, maps, structs).
+    pub fn body(&self) -> String {
+        let mut text = self.error_type.text().to_owned();
+        if let Some(value) = &self.bad_value {
+            text.push_str(": ");
+            match value {
+                Value::String(s) => text.push_str(&quote(s)),
+                other => text.push_str(&other.to_string()),
+            }
+        }
+        if !self.detail.is_empty() {
+            text.push_str(": ");
+            text.push_str(&self.detail);
+        }
+        text
+    }
+}
+
+impl fmt::Display for FieldError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.field, self.body())
+    }
+}
+
+/// Quotes as Go's `%q`: printable characters stay, the rest is escaped.
+pub fn quote(text: &str) -> String {
+    let mut out = String::with_capacity(text.len() + 2);
+    out.push('"');
+    for c in text.chars() {
+        match c {
+            '"' => out.push_str("\\\""),
+            '\\' => out.push_str("\\\\"),
+            '\n' => out.push_str("\\n"),
+            '\r' => out.push_str("\\r"),
+            '\t' => out.push_str("\\t"),
+            '\u{7}' => out.push_str("\\a"),
+            '\u{8}' => out.push_str("\\b"),
+            '\u{b}' => out.push_str("\\v"),
+            '\u{c}' => out.push_str("\\f"),
+            c if (c as u32) < 0x20 || c as u32 == 0x7f => out.push_str(&format!("\\x{:02x}", c as u32)),
+            c if c.is_control() => out.push_str(&format!("\\u{:04x}", c as u32)),
+            c => out.push(c),
+        }
+    }
+    out.push('"');
+    out
+}
+
+/// The mistakes found so far, in the order in which they were found.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Errors(Vec<FieldError>);
+
+impl Errors {
+    pub fn new() -> Errors {
+        Errors::default()
+    }
+
+    pub fn push(&mut self, error: FieldError) {
+        self.0.push(error);
+    }
+
+    /// Adds the error if the condition holds.
+    pub fn push_if(&mut self, wrong: bool, error: impl FnOnce() -> FieldError) {
+        if wrong {
+            self.0.push(error());
+        }
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    pub fn iter(&self) -> std::slice::Iter<'_, FieldError> {
+        self.0.iter()
+    }
+
+    /// The summary in a Status message: one error as it is, several as `[a, b]`, each text once.
+    pub fn summary(&self) -> String {
+        let mut texts: Vec<String> = Vec::with_capacity(self.0.len());
+        for error in &self.0 {
+            let text = error.to_string();
+            if !texts.contains(&text) {
+                texts.push(text);
+            }
+        }
+        match texts.as_slice() {
+            [one] => one.clone(),
+            many => format!("[{}]", many.join(", ")),
+        }
+    }
+}
+
+impl Extend<FieldError> for Errors {
+    fn extend<T: IntoIterator<Item = FieldError>>(&mut self, iter: T) {
+        self.0.extend(iter);
+    }
+}
+
+impl IntoIterator for Errors {
+    type Item = FieldError;
+    type IntoIter = std::vec::IntoIter<FieldError>;
+    fn into_iter(self) -> Self::IntoIter {
+        self.0.into_iter()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn paths_print_as_they_were_walked() {
+        let pod = json!({"spec": {"containers": [{"name": "c"}]}, "metadata": {"labels": {"a.b/c": "v"}}});
+        let root = Field::root(&pod);
+        let first = root.walk("spec.containers").items().next().expect("one container");
+        assert_eq!(first.get("image").required("").to_string(), "spec.containers[0].image: Required value");
+        let (key, label) = root.walk("metadata.labels").entries().next().expect("one label");
+        assert_eq!((key, label.path().to_string().as_str()), ("a.b/c", "metadata.labels[a.b/c]"));
+    }
+
+    #[test]
+    fn values_print_as_go_prints_them() {
+        let object = json!({"s": "a\"b\n✓", "n": 3, "l": ["x"]});
+        let root = Field::root(&object);
+        assert_eq!(root.get("s").invalid("bad").body(), r#"Invalid value: "a\"b\n✓": bad"#);
+        assert_eq!(root.get("n").invalid("").body(), "Invalid value: 3");
+        assert_eq!(root.get("l").duplicate().body(), r#"Duplicate value: ["x"]"#);
+        assert_eq!(root.get("s").not_supported(&["A", "B"]).detail, r#"supported values: "A", "B""#);
+    }
+
+    #[test]
+    fn a_summary_tells_each_text_once() {
+        let object = json!({});
+        let mut errors = Errors::new();
+        errors.push(Field::root(&object).get("a").required(""));
+        errors.push(Field::root(&object).get("a").required(""));
+        assert_eq!(errors.summary(), "a: Required value");
+        errors.push(Field::root(&object).get("b").required("x"));
+        assert_eq!(errors.summary(), "[a: Required value, b: Required value: x]");
+    }
+}

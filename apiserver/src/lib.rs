@@ -1,0 +1,21 @@
+//! The Kubernetes API over a store. Knows no controller.
+
+pub mod access;
+pub mod admission;
+pub mod codec;
+pub mod discovery;
+pub mod error;
+pub mod field;
+pub mod names;
+pub mod patch;
+pub mod quantity;
+pub mod registry;
+pub mod render;
+pub mod request;
+pub mod resources;
+pub mod schema;
+pub mod selector;
+pub mod serve;
+pub mod validation;
+
+pub use error::{Error, Result};

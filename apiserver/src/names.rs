@@ -1,0 +1,83 @@
+//! How the API names things: groups, versions, kinds, resources.
+
+use std::fmt;
+
+/// A group and a plural, printed `deployments.apps`; the core group has no suffix.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct GroupResource {
+    pub group: String,
+    pub resource: String,
+}
+
+impl GroupResource {
+    pub fn new(group: &str, resource: &str) -> GroupResource {
+        GroupResource { group: group.to_owned(), resource: resource.to_owned() }
+    }
+
+    /// The same group, a subresource: `pods/binding`.
+    pub fn sub(&self, subresource: &str) -> GroupResource {
+        GroupResource { group: self.group.clone(), resource: format!("{}/{subresource}", self.resource) }
+    }
+}
+
+impl fmt::Display for GroupResource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        dotted(f, &self.resource, &self.group)
+    }
+}
+
+/// A group and a kind, printed `Deployment.apps`.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct GroupKind {
+    pub group: String,
+    pub kind: String,
+}
+
+impl GroupKind {
+    pub fn new(group: &str, kind: &str) -> GroupKind {
+        GroupKind { group: group.to_owned(), kind: kind.to_owned() }
+    }
+}
+
+impl fmt::Display for GroupKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        dotted(f, &self.kind, &self.group)
+    }
+}
+
+fn dotted(f: &mut fmt::Formatter<'_>, name: &str, group: &str) -> fmt::Result {
+    f.write_str(name)?;
+    if group.is_empty() { Ok(()) } else { write!(f, ".{group}") }
+}
+
+/// A group and a version, written `apps/v1`, or `v1` in the core group.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct GroupVersion {
+    pub group: String,
+    pub version: String,
+}
+
+impl GroupVersion {
+    pub fn new(group: &str, version: &str) -> GroupVersion {
+        GroupVersion { group: group.to_owned(), version: version.to_owned() }
+    }
+
+    /// Reads an `apiVersion`; None if it has more than one slash.
+    pub fn parse(api_version: &str) -> Option<GroupVersion> {
+        match api_version.split_once('/') {
+            None => Some(GroupVersion::new("", api_version)),
+            Some((_, version)) if version.contains('/') => None,
+            Some((group, version)) => Some(GroupVersion::new(group, version)),
+        }
+    }
+}
+
+impl fmt::Display for GroupVersion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.group.is_empty() {
+            f.write_str(&self.version)
+        } else {
+            write!(f, "{}/{}", self.group, self.version)
+        }
+    }
+}

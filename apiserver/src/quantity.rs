@@ -1,0 +1,288 @@
+//! Quantity: the numbers with suffixes of resource requests and sizes (`100m`, `1.5Gi`, `2e3`).
+//!
+//! Held as a whole number of nanos, the finest the API knows; finer input is rounded up, away from zero.
+//! Printing gives the canonical form: no fraction, the largest suffix that keeps the number whole, in the family (binary,
+//! decimal, exponent) in which it was written.
+//!
+//! Source: API concepts, "Quantities".
+
+use std::cmp::Ordering;
+use std::fmt;
+
+const NANO: i128 = 1_000_000_000;
+
+#[derive(Clone, Copy, Debug)]
+pub struct Quantity {
+    nanos: i128,
+    format: Format,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Format {
+    BinarySi,
+    DecimalSi,
+    DecimalExponent,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum QuantityError {
+    #[error("quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'")]
+    Format,
+    #[error("unable to parse numeric part of quantity")]
+    Numeric,
+    #[error("unable to parse quantity's suffix")]
+    Suffix,
+}
+
+const BINARY: [(&str, u32); 6] = [("Ki", 10), ("Mi", 20), ("Gi", 30), ("Ti", 40), ("Pi", 50), ("Ei", 60)];
+const DECIMAL: [(&str, i32); 10] =
+    [("n", -9), ("u", -6), ("m", -3), ("", 0), ("k", 3), ("M", 6), ("G", 9), ("T", 12), ("P", 15), ("E", 18)];
+
+impl Quantity {
+    pub fn from_int(value: i64) -> Quantity {
+        Quantity { nanos: i128::from(value) * NANO, format: Format::DecimalSi }
+    }
+
+    pub fn is_zero(&self) -> bool {
+        self.nanos == 0
+    }
+
+    pub fn is_negative(&self) -> bool {
+        self.nanos < 0
+    }
+
+    pub fn is_positive(&self) -> bool {
+        self.nanos > 0
+    }
+
+    /// Whether it has no part below one.
+    pub fn is_whole(&self) -> bool {
+        self.nanos % NANO == 0
+    }
+
+    /// Rounded up to a whole number, within the range of an int64.
+    pub fn value(&self) -> i64 {
+        clamp(div_up(self.nanos, NANO))
+    }
+
+    /// Rounded up to thousandths, within the range of an int64.
+    pub fn milli_value(&self) -> i64 {
+        clamp(div_up(self.nanos, NANO / 1000))
+    }
+
+    /// The sum, in the format of `self` (of `other` if `self` is zero).
+    pub fn plus(&self, other: &Quantity) -> Quantity {
+        let format = if self.is_zero() { other.format } else { self.format };
+        Quantity { nanos: self.nanos.saturating_add(other.nanos), format }
+    }
+
+    pub fn minus(&self, other: &Quantity) -> Quantity {
+        let format = if self.is_zero() { other.format } else { self.format };
+        Quantity { nanos: self.nanos.saturating_sub(other.nanos), format }
+    }
+}
+
+fn div_up(n: i128, d: i128) -> i128 {
+    let (q, r) = (n / d, n % d);
+    if r == 0 { q } else { q + n.signum() }
+}
+
+fn clamp(n: i128) -> i64 {
+    i64::try_from(n).unwrap_or(if n < 0 { i64::MIN } else { i64::MAX })
+}
+
+impl PartialEq for Quantity {
+    fn eq(&self, other: &Quantity) -> bool {
+        self.nanos == other.nanos
+    }
+}
+
+impl Eq for Quantity {}
+
+impl PartialOrd for Quantity {
+    fn partial_cmp(&self, other: &Quantity) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Quantity {
+    fn cmp(&self, other: &Quantity) -> Ordering {
+        self.nanos.cmp(&other.nanos)
+    }
+}
+
+impl std::str::FromStr for Quantity {
+    type Err = QuantityError;
+
+    fn from_str(text: &str) -> Result<Quantity, QuantityError> {
+        if text.is_empty() {
+            return Err(QuantityError::Format);
+        }
+        let unsigned = text.trim_start_matches(['+', '-']);
+        if text.len() - unsigned.len() > 1 {
+            return Err(QuantityError::Format);
+        }
+        let negative = text.starts_with('-');
+        let number_end = unsigned.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(unsigned.len());
+        let (number, suffix) = unsigned.split_at(number_end);
+        if number.is_empty() || !suffix_shape(suffix) {
+            return Err(QuantityError::Format);
+        }
+        let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
+        if fraction.contains('.') || (whole.is_empty() && fraction.is_empty()) {
+            return Err(QuantityError::Numeric);
+        }
+        let (base2, base10, format) = read_suffix(suffix).ok_or(QuantityError::Suffix)?;
+        let mut nanos = scale(whole, fraction, base2, base10);
+        if negative {
+            nanos = -nanos;
+        }
+        Ok(Quantity { nanos, format })
+    }
+}
+
+/// `[eEinumkKMGTP]*[-+]?[0-9]*`
+fn suffix_shape(suffix: &str) -> bool {
+    let rest = suffix.trim_start_matches(|c| "eEinumkKMGTP".contains(c));
+    let digits = rest.strip_prefix(['+', '-']).unwrap_or(rest);
+    digits.bytes().all(|b| b.is_ascii_digit())
+}
+
+fn read_suffix(suffix: &str) -> Option<(u32, i32, Format)> {
+    if let Some((_, exponent)) = BINARY.iter().find(|(s, _)| *s == suffix) {
+        return Some((*exponent, 0, Format::BinarySi));
+    }
+    if let Some((_, exponent)) = DECIMAL.iter().find(|(s, _)| *s == suffix) {
+        return Some((0, *exponent, Format::DecimalSi));
+    }
+    let exponent = suffix.strip_prefix(['e', 'E'])?;
+    Some((0, exponent.parse().ok()?, Format::DecimalExponent))
+}
+
+/// `whole.fraction * 2^base2 * 10^base10` in nanos, rounded up, saturating at what an int64 of units can hold.
+fn scale(whole: &str, fraction: &str, base2: u32, base10: i32) -> i128 {
+    const LIMIT: i128 = i64::MAX as i128 * NANO;
+    // All digits as one number, and where its decimal point stands.
+    let digits: String = whole.chars().chain(fraction.chars()).collect();
+    let digits = digits.trim_start_matches('0');
+    let mut exponent = base10 - fraction.len() as i32 + 9;
+    let mut number: i128 = 0;
+    let mut lost = false;
+    for (i, digit) in digits.bytes().enumerate() {
+        if i < 36 - (base2 as usize * 4 / 13) {
+            number = number * 10 + i128::from(digit - b'0');
+        } else {
+            exponent += 1;
+            lost |= digit != b'0';
+        }
+    }
+    number = number.saturating_mul(1i128 << base2);
+    while exponent > 0 && number != 0 {
+        number = number.saturating_mul(10);
+        exponent -= 1;
+        if number > LIMIT {
+            return LIMIT;
+        }
+    }
+    while exponent < 0 && number != 0 {
+        lost |= number % 10 != 0;
+        number /= 10;
+        exponent += 1;
+    }
+    if lost {
+        number += 1;
+    }
+    number.min(LIMIT)
+}
+
+impl fmt::Display for Quantity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.nanos == 0 {
+            return f.write_str("0");
+        }
+        let whole = self.is_whole();
+        if self.format == Format::BinarySi && whole && self.nanos.abs() >= 1024 * NANO {
+            let (mut number, mut suffix) = (self.nanos / NANO, "");
+            for (next, _) in BINARY {
+                if number % 1024 != 0 {
+                    break;
+                }
+                number /= 1024;
+                suffix = next;
+            }
+            return write!(f, "{number}{suffix}");
+        }
+        let (mut number, mut exponent) = (self.nanos, -9);
+        while number % 1000 == 0 && exponent < 18 {
+            number /= 1000;
+            exponent += 3;
+        }
+        if self.format == Format::DecimalExponent {
+            return if exponent == 0 { write!(f, "{number}") } else { write!(f, "{number}e{exponent}") };
+        }
+        let suffix = DECIMAL.iter().find(|(_, e)| *e == exponent).map_or("", |(s, _)| s);
+        write!(f, "{number}{suffix}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn canonical_forms() {
+        for (written, canonical) in [
+            ("0", "0"),
+            ("0Ki", "0"),
+            ("1", "1"),
+            ("1000m", "1"),
+            ("1500m", "1500m"),
+            ("1.5", "1500m"),
+            ("0.1", "100m"),
+            ("1000", "1k"),
+            ("1024", "1024"),
+            ("1024Ki", "1Mi"),
+            ("1.5Gi", "1536Mi"),
+            ("512Ki", "512Ki"),
+            ("0.5Ki", "512"),
+            ("1e3", "1e3"),
+            ("12E2", "1200"),
+            ("100e-3", "100e-3"),
+            ("-1Gi", "-1Gi"),
+            ("+5", "5"),
+            ("0.0000000001", "1n"),
+            ("1E", "1E"),
+            ("8Ei", "9223372036854775807"),
+            (".5", "500m"),
+            ("5.", "5"),
+        ] {
+            let parsed: Quantity = written.parse().expect(written);
+            assert_eq!(parsed.to_string(), canonical, "{written}");
+        }
+    }
+
+    #[test]
+    fn refusals() {
+        for (text, error) in [
+            ("", QuantityError::Format),
+            ("two", QuantityError::Format),
+            ("1 Gi", QuantityError::Format),
+            ("--1", QuantityError::Format),
+            ("1.2.3", QuantityError::Numeric),
+            (".", QuantityError::Numeric),
+            ("1Kii", QuantityError::Suffix),
+            ("1K", QuantityError::Suffix),
+            ("1GG", QuantityError::Suffix),
+        ] {
+            assert_eq!(text.parse::<Quantity>(), Err(error), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn rounding_is_up() {
+        let quantity: Quantity = "1500m".parse().expect("a quantity");
+        assert_eq!((quantity.value(), quantity.milli_value()), (2, 1500));
+        let quantity: Quantity = "100u".parse().expect("a quantity");
+        assert_eq!(quantity.milli_value(), 1);
+    }
+}

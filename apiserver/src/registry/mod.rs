@@ -1,0 +1,1 @@
+//! The generic verbs over the store.

@@ -1,0 +1,1 @@
+//! Other forms of an answer: Table, PartialObjectMetadata.

@@ -1,0 +1,8 @@
+//! MutatingWebhookConfiguration.
+
+use crate::resources::strategy::Strategy;
+
+/// The rules of MutatingWebhookConfiguration.
+pub struct Rules;
+
+impl Strategy for Rules {}

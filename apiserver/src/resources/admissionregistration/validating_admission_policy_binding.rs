@@ -1,0 +1,8 @@
+//! ValidatingAdmissionPolicyBinding.
+
+use crate::resources::strategy::Strategy;
+
+/// The rules of ValidatingAdmissionPolicyBinding.
+pub struct Rules;
+
+impl Strategy for Rules {}

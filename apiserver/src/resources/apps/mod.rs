@@ -1,0 +1,7 @@
+//! Strategies of the group apps, one file a kind.
+
+pub mod controller_revision;
+pub mod daemon_set;
+pub mod deployment;
+pub mod replica_set;
+pub mod stateful_set;

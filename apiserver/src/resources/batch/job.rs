@@ -1,0 +1,8 @@
+//! Job.
+
+use crate::resources::strategy::Strategy;
+
+/// The rules of Job.
+pub struct Rules;
+
+impl Strategy for Rules {}

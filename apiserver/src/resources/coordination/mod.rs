@@ -1,0 +1,3 @@
+//! Strategies of the group coordination, one file a kind.
+
+pub mod lease;

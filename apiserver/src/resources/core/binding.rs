@@ -1,0 +1,8 @@
+//! Binding.
+
+use crate::resources::strategy::Strategy;
+
+/// The rules of Binding.
+pub struct Rules;
+
+impl Strategy for Rules {}

@@ -1,0 +1,8 @@
+//! Secret.
+
+use crate::resources::strategy::Strategy;
+
+/// The rules of Secret.
+pub struct Rules;
+
+impl Strategy for Rules {}

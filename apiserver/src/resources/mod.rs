@@ -1,0 +1,177 @@
+//! The built-in kinds: how each behaves in the generic pipeline, and the strategy where data cannot say it.
+//!
+//! Names, scopes, verbs and fields come from the schema table; this is what no table of the published modules tells.
+//! Start at [`behaviour`].
+
+pub mod admissionregistration;
+pub mod apiextensions;
+pub mod apiregistration;
+pub mod apps;
+pub mod autoscaling;
+pub mod batch;
+pub mod certificates;
+pub mod coordination;
+pub mod core;
+pub mod discovery;
+pub mod flowcontrol;
+pub mod networking;
+pub mod node;
+pub mod policy;
+pub mod rbac;
+pub mod resource;
+pub mod scheduling;
+pub mod storage;
+pub mod strategy;
+
+use strategy::{Plain, Strategy};
+
+/// What a name must be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NameRule {
+    /// RFC 1123 subdomain, the rule of most kinds.
+    Subdomain,
+    /// RFC 1123 label.
+    Label,
+    /// Anything that is one segment of a path.
+    PathSegment,
+}
+
+/// How a kind behaves in the generic pipeline.
+#[derive(Clone, Copy)]
+pub struct Behaviour {
+    pub strategy: &'static dyn Strategy,
+    pub name: NameRule,
+    /// The server counts changes of the desired state in `metadata.generation`.
+    pub generation: bool,
+    /// PUT of a missing object creates it.
+    pub create_on_update: bool,
+    /// PUT without a resourceVersion overwrites whatever is there.
+    pub unconditional_update: bool,
+    /// DELETE answers with the object, even when it is gone at once.
+    pub delete_answers_object: bool,
+    /// DELETE without a policy orphans the dependents.
+    pub orphans_by_default: bool,
+}
+
+const USUAL: Behaviour = Behaviour {
+    strategy: &Plain,
+    name: NameRule::Subdomain,
+    generation: false,
+    create_on_update: false,
+    unconditional_update: true,
+    delete_answers_object: false,
+    orphans_by_default: false,
+};
+
+/// The behaviour of a built-in kind; kinds not named here are usual.
+pub fn behaviour(group: &str, kind: &str) -> Behaviour {
+    let usual = |strategy: &'static dyn Strategy| Behaviour { strategy, ..USUAL };
+    let generation = |strategy| Behaviour { generation: true, ..usual(strategy) };
+    let created_on_update = |strategy| Behaviour { create_on_update: true, ..usual(strategy) };
+    let conditional = |strategy| Behaviour { unconditional_update: false, ..usual(strategy) };
+    let answers = |strategy| Behaviour { delete_answers_object: true, ..usual(strategy) };
+    let rbac =
+        |strategy| Behaviour { name: NameRule::PathSegment, create_on_update: true, ..usual(strategy) };
+    match (group, kind) {
+        ("", "Pod") => Behaviour { generation: true, ..answers(&core::pod::Rules) },
+        ("", "PodTemplate") => answers(&core::pod_template::Rules),
+        ("", "ReplicationController") => {
+            Behaviour { orphans_by_default: true, ..generation(&core::replication_controller::Rules) }
+        }
+        ("", "Service") => Behaviour {
+            name: NameRule::Label,
+            delete_answers_object: true,
+            ..created_on_update(&core::service::Rules)
+        },
+        ("", "Endpoints") => created_on_update(&core::endpoints::Rules),
+        ("", "Node") => usual(&core::node::Rules),
+        ("", "Namespace") => Behaviour { name: NameRule::Label, ..usual(&core::namespace::Rules) },
+        ("", "ConfigMap") => usual(&core::config_map::Rules),
+        ("", "Secret") => usual(&core::secret::Rules),
+        ("", "ServiceAccount") => answers(&core::service_account::Rules),
+        ("", "PersistentVolume") => answers(&core::persistent_volume::Rules),
+        ("", "PersistentVolumeClaim") => answers(&core::persistent_volume_claim::Rules),
+        ("", "ResourceQuota") => answers(&core::resource_quota::Rules),
+        ("", "LimitRange") => created_on_update(&core::limit_range::Rules),
+        ("" | "events.k8s.io", "Event") => created_on_update(&core::event::Rules),
+        ("apps", "Deployment") => generation(&apps::deployment::Rules),
+        ("apps", "ReplicaSet") => generation(&apps::replica_set::Rules),
+        ("apps", "StatefulSet") => {
+            Behaviour { name: NameRule::Label, ..generation(&apps::stateful_set::Rules) }
+        }
+        ("apps", "DaemonSet") => generation(&apps::daemon_set::Rules),
+        ("apps", "ControllerRevision") => usual(&apps::controller_revision::Rules),
+        ("batch", "Job") => Behaviour { orphans_by_default: true, ..generation(&batch::job::Rules) },
+        ("batch", "CronJob") => generation(&batch::cron_job::Rules),
+        ("autoscaling", "HorizontalPodAutoscaler") => usual(&autoscaling::horizontal_pod_autoscaler::Rules),
+        ("autoscaling", "Scale") => usual(&autoscaling::scale::Rules),
+        ("policy", "PodDisruptionBudget") => {
+            Behaviour { generation: true, ..conditional(&policy::pod_disruption_budget::Rules) }
+        }
+        ("policy", "Eviction") => usual(&policy::eviction::Rules),
+        ("rbac.authorization.k8s.io", "Role") => rbac(&rbac::role::Rules),
+        ("rbac.authorization.k8s.io", "RoleBinding") => rbac(&rbac::role_binding::Rules),
+        ("rbac.authorization.k8s.io", "ClusterRole") => rbac(&rbac::cluster_role::Rules),
+        ("rbac.authorization.k8s.io", "ClusterRoleBinding") => rbac(&rbac::cluster_role_binding::Rules),
+        ("networking.k8s.io", "Ingress") => generation(&networking::ingress::Rules),
+        ("networking.k8s.io", "IngressClass") => generation(&networking::ingress_class::Rules),
+        ("networking.k8s.io", "NetworkPolicy") => generation(&networking::network_policy::Rules),
+        ("networking.k8s.io", "IPAddress") => usual(&networking::ip_address::Rules),
+        ("networking.k8s.io", "ServiceCIDR") => usual(&networking::service_cidr::Rules),
+        ("storage.k8s.io", "StorageClass") => answers(&storage::storage_class::Rules),
+        ("storage.k8s.io", "CSIDriver") => conditional(&storage::csi_driver::Rules),
+        ("storage.k8s.io", "CSINode") => conditional(&storage::csi_node::Rules),
+        ("storage.k8s.io", "CSIStorageCapacity") => usual(&storage::csi_storage_capacity::Rules),
+        ("storage.k8s.io", "VolumeAttachment") => conditional(&storage::volume_attachment::Rules),
+        ("storage.k8s.io", "VolumeAttributesClass") => usual(&storage::volume_attributes_class::Rules),
+        ("scheduling.k8s.io", "PriorityClass") => generation(&scheduling::priority_class::Rules),
+        ("coordination.k8s.io", "Lease") => {
+            Behaviour { create_on_update: true, ..conditional(&coordination::lease::Rules) }
+        }
+        ("node.k8s.io", "RuntimeClass") => {
+            Behaviour { create_on_update: true, ..conditional(&node::runtime_class::Rules) }
+        }
+        ("discovery.k8s.io", "EndpointSlice") => generation(&discovery::endpoint_slice::Rules),
+        ("certificates.k8s.io", "CertificateSigningRequest") => {
+            usual(&certificates::certificate_signing_request::Rules)
+        }
+        ("admissionregistration.k8s.io", "ValidatingWebhookConfiguration") => Behaviour {
+            generation: true,
+            ..conditional(&admissionregistration::validating_webhook_configuration::Rules)
+        },
+        ("admissionregistration.k8s.io", "MutatingWebhookConfiguration") => Behaviour {
+            generation: true,
+            ..conditional(&admissionregistration::mutating_webhook_configuration::Rules)
+        },
+        ("admissionregistration.k8s.io", "ValidatingAdmissionPolicy") => Behaviour {
+            generation: true,
+            ..conditional(&admissionregistration::validating_admission_policy::Rules)
+        },
+        ("admissionregistration.k8s.io", "ValidatingAdmissionPolicyBinding") => Behaviour {
+            generation: true,
+            ..conditional(&admissionregistration::validating_admission_policy_binding::Rules)
+        },
+        ("admissionregistration.k8s.io", "MutatingAdmissionPolicy") => Behaviour {
+            generation: true,
+            ..conditional(&admissionregistration::mutating_admission_policy::Rules)
+        },
+        ("admissionregistration.k8s.io", "MutatingAdmissionPolicyBinding") => Behaviour {
+            generation: true,
+            ..conditional(&admissionregistration::mutating_admission_policy_binding::Rules)
+        },
+        ("apiextensions.k8s.io", "CustomResourceDefinition") => Behaviour {
+            delete_answers_object: true,
+            ..conditional(&apiextensions::custom_resource_definition::Rules)
+        },
+        ("apiregistration.k8s.io", "APIService") => conditional(&apiregistration::api_service::Rules),
+        ("flowcontrol.apiserver.k8s.io", "FlowSchema") => generation(&flowcontrol::flow_schema::Rules),
+        ("flowcontrol.apiserver.k8s.io", "PriorityLevelConfiguration") => {
+            generation(&flowcontrol::priority_level_configuration::Rules)
+        }
+        ("resource.k8s.io", "DeviceClass") => generation(&resource::device_class::Rules),
+        ("resource.k8s.io", "ResourceClaim") => usual(&resource::resource_claim::Rules),
+        ("resource.k8s.io", "ResourceClaimTemplate") => usual(&resource::resource_claim_template::Rules),
+        ("resource.k8s.io", "ResourceSlice") => generation(&resource::resource_slice::Rules),
+        _ => USUAL,
+    }
+}

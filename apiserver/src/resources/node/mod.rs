@@ -1,0 +1,3 @@
+//! Strategies of the group node, one file a kind.
+
+pub mod runtime_class;

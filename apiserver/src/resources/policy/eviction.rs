@@ -1,0 +1,8 @@
+//! Eviction.
+
+use crate::resources::strategy::Strategy;
+
+/// The rules of Eviction.
+pub struct Rules;
+
+impl Strategy for Rules {}

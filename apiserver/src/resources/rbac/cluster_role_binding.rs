@@ -1,0 +1,8 @@
+//! ClusterRoleBinding.
+
+use crate::resources::strategy::Strategy;
+
+/// The rules of ClusterRoleBinding.
+pub struct Rules;
+
+impl Strategy for Rules {}

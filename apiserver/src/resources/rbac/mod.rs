@@ -1,0 +1,6 @@
+//! Strategies of the group rbac, one file a kind.
+
+pub mod cluster_role;
+pub mod cluster_role_binding;
+pub mod role;
+pub mod role_binding;

@@ -1,0 +1,3 @@
+//! Strategies of the group scheduling, one file a kind.
+
+pub mod priority_class;

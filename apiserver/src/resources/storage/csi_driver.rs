@@ -1,0 +1,8 @@
+//! CSIDriver.
+
+use crate::resources::strategy::Strategy;
+
+/// The rules of CSIDriver.
+pub struct Rules;
+
+impl Strategy for Rules {}

@@ -1,0 +1,8 @@
+//! CSINode.
+
+use crate::resources::strategy::Strategy;
+
+/// The rules of CSINode.
+pub struct Rules;
+
+impl Strategy for Rules {}

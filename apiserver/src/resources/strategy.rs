@@ -1,0 +1,74 @@
+//! What differs between kinds, where data cannot say it: a handful of hooks with defaults.
+//!
+//! Objects arrive in the form of their version, as the codec left them: every value has its Go type's JSON form, nulls
+//! and empty `omitempty` members are gone, quantities and times are canonical. A hook reads and writes plain JSON values;
+//! it sees no HTTP, no store and no clock but the one in [`Context`].
+
+use serde_json::Value;
+
+use crate::field::{Errors, Field};
+
+/// What a hook may know besides the objects.
+pub struct Context<'a> {
+    /// The current time in RFC 3339, whole seconds (`2026-01-02T03:04:05Z`).
+    pub now: &'a str,
+    /// The requesting user's name and groups.
+    pub user: &'a str,
+    pub groups: &'a [String],
+}
+
+/// The hooks of a kind, in the order in which the pipeline calls them:
+///
+/// - create: `default`, (admission), `prepare_for_create`, metadata validation, `validate`, `warnings`, store;
+/// - update: `default`, (admission), `prepare_for_update`, metadata validation, `validate_update`, `warnings`, store;
+/// - update of `/status`: `default`, `prepare_for_status_update` (the pipeline has already put everything but status, and
+///   the metadata the kind lets through, back to the old), `validate_status_update`.
+///
+/// The pipeline itself does what is the same for all: metadata, `generation` (for kinds that manage it), dropping
+/// `status` on create, keeping it on update where the kind has a status subresource.
+pub trait Strategy: Send + Sync {
+    /// Fills in what a client may leave out. Runs on every decoded object of this version, patched results included.
+    fn default(&self, object: &mut Value) {
+        let _ = object;
+    }
+
+    /// Clears or sets what a client may not choose when it creates.
+    fn prepare_for_create(&self, object: &mut Value, context: &Context<'_>) {
+        let _ = (object, context);
+    }
+
+    /// Restores what a client may not change.
+    fn prepare_for_update(&self, object: &mut Value, old: &Value, context: &Context<'_>) {
+        let _ = (object, old, context);
+    }
+
+    fn prepare_for_status_update(&self, object: &mut Value, old: &Value, context: &Context<'_>) {
+        let _ = (object, old, context);
+    }
+
+    /// The kind's own rules for a new object; metadata has its own.
+    fn validate(&self, object: &Field<'_>, errors: &mut Errors) {
+        let _ = (object, errors);
+    }
+
+    /// The kind's own rules for a changed object. By default those for a new one.
+    fn validate_update(&self, object: &Field<'_>, old: &Field<'_>, errors: &mut Errors) {
+        let _ = old;
+        self.validate(object, errors);
+    }
+
+    fn validate_status_update(&self, object: &Field<'_>, old: &Field<'_>, errors: &mut Errors) {
+        let _ = (object, old, errors);
+    }
+
+    /// Texts for `Warning` headers; `old` is None on create.
+    fn warnings(&self, object: &Field<'_>, old: Option<&Field<'_>>) -> Vec<String> {
+        let _ = (object, old);
+        Vec::new()
+    }
+}
+
+/// The strategy of a kind that needs none.
+pub struct Plain;
+
+impl Strategy for Plain {}

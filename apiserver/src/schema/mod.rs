@@ -1,0 +1,1 @@
+//! The table of facts about every built-in type, and its readers.

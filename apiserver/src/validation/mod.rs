@@ -1,0 +1,3 @@
+//! Rules that many kinds share: the content of single strings, object metadata, label selectors, conditions.
+
+pub mod content;

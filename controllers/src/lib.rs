@@ -1,0 +1,1 @@
+//! Loops that reach desired state, written on the Kubernetes API only.

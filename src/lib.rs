@@ -1,0 +1,1 @@
+//! Coracle: a Kubernetes control plane in one small binary.

@@ -1,0 +1,3 @@
+fn main() {
+    println!("coracle {}", env!("CARGO_PKG_VERSION"));
+}
