@@ -16,6 +16,7 @@ pub mod discovery;
 pub mod flowcontrol;
 pub mod networking;
 pub mod node;
+pub mod pod;
 pub mod policy;
 pub mod rbac;
 pub mod resource;
