@@ -1,1 +1,8 @@
-//! What a request asks for: RequestInfo, options, negotiation.
+//! What a request asks for, read once from its head: the resource and verb, the options, the forms of body and answer.
+
+pub mod info;
+pub mod negotiate;
+pub mod options;
+
+pub use info::{RequestInfo, Verb};
+pub use negotiate::{Accept, Format, Transform};

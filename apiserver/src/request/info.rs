@@ -1,0 +1,209 @@
+//! RequestInfo: which verb on which object a method and path mean.
+//!
+//! Authorization decides on this before anyone knows whether the resource exists, so it is read by shape alone.
+//!
+//! Source: API concepts, "Resource URIs" and "API verbs".
+
+use std::borrow::Cow;
+
+use http::Method;
+use percent_encoding::percent_decode_str;
+
+use super::options::Query;
+use crate::names::{GroupResource, GroupVersion};
+use crate::selector::FieldSelector;
+use crate::validation::content;
+
+/// What is done, in the words of authorization and metrics.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Verb {
+    Get,
+    List,
+    Watch,
+    Create,
+    Update,
+    Patch,
+    Delete,
+    DeleteCollection,
+    /// The old `/proxy/` prefix.
+    Proxy,
+    /// A method that is no API verb (OPTIONS, TRACE, ...).
+    None,
+}
+
+impl Verb {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Verb::Get => "get",
+            Verb::List => "list",
+            Verb::Watch => "watch",
+            Verb::Create => "create",
+            Verb::Update => "update",
+            Verb::Patch => "patch",
+            Verb::Delete => "delete",
+            Verb::DeleteCollection => "deletecollection",
+            Verb::Proxy => "proxy",
+            Verb::None => "",
+        }
+    }
+}
+
+/// A request under `/api` or `/apis` that names a resource.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ResourceRequest {
+    pub verb: Verb,
+    pub group: String,
+    pub version: String,
+    pub namespace: String,
+    pub resource: String,
+    pub subresource: String,
+    pub name: String,
+    /// Whether the path itself has the name (and not a field selector).
+    pub named: bool,
+    /// Whether the path has `/namespaces/NS/` before the resource.
+    pub in_namespace: bool,
+    /// How many segments follow the subresource.
+    pub extra_segments: usize,
+    /// Whether the path came with the old `/watch/` prefix.
+    pub watch_prefix: bool,
+}
+
+impl ResourceRequest {
+    pub fn group_version(&self) -> GroupVersion {
+        GroupVersion::new(&self.group, &self.version)
+    }
+
+    pub fn group_resource(&self) -> GroupResource {
+        GroupResource::new(&self.group, &self.resource)
+    }
+}
+
+/// The shape of a request.
+#[derive(Clone, Debug, PartialEq)]
+pub enum RequestInfo {
+    Resource(ResourceRequest),
+    /// Anything else: discovery, health, OpenAPI. The verb is the method in lower case.
+    Path {
+        path: String,
+        verb: String,
+    },
+}
+
+impl RequestInfo {
+    pub fn parse(method: &Method, raw_path: &str, query: &Query) -> RequestInfo {
+        let path: Cow<'_, str> = percent_decode_str(raw_path).decode_utf8_lossy();
+        match resource_request(method, &path, query) {
+            Some(resource) => RequestInfo::Resource(resource),
+            None => RequestInfo::Path { verb: method.as_str().to_ascii_lowercase(), path: path.into_owned() },
+        }
+    }
+}
+
+fn resource_request(method: &Method, path: &str, query: &Query) -> Option<ResourceRequest> {
+    let trimmed = path.strip_prefix('/')?;
+    let trimmed = trimmed.strip_suffix('/').unwrap_or(trimmed);
+    let mut parts = trimmed.split('/').collect::<Vec<_>>().into_iter().peekable();
+    let group = match parts.next()? {
+        "api" => "",
+        "apis" => parts.next()?,
+        _ => return None,
+    };
+    let version = parts.next()?;
+    let watch_prefix = parts.peek() == Some(&"watch") && parts.len() > 1;
+    let proxy_prefix = parts.peek() == Some(&"proxy") && parts.len() > 1;
+    if watch_prefix || proxy_prefix {
+        parts.next();
+    }
+    let parts: Vec<&str> = parts.collect();
+    let (namespace, in_namespace, rest) = match parts.as_slice() {
+        [] => return None,
+        ["namespaces", _, "status" | "finalize", ..] => (parts[1], false, &parts[..]),
+        ["namespaces", namespace, rest @ ..] if !rest.is_empty() => (*namespace, true, rest),
+        ["namespaces", namespace] => (*namespace, false, &parts[..]),
+        _ => ("", false, &parts[..]),
+    };
+    let part = |i: usize| rest.get(i).copied().unwrap_or("").to_owned();
+    let mut request = ResourceRequest {
+        verb: Verb::None,
+        group: group.to_owned(),
+        version: version.to_owned(),
+        namespace: namespace.to_owned(),
+        resource: part(0),
+        name: part(1),
+        subresource: part(2),
+        named: rest.len() > 1,
+        in_namespace,
+        extra_segments: rest.len().saturating_sub(3),
+        watch_prefix,
+    };
+    request.verb = match *method {
+        _ if watch_prefix => Verb::Watch,
+        _ if proxy_prefix => Verb::Proxy,
+        Method::POST => Verb::Create,
+        Method::PUT => Verb::Update,
+        Method::PATCH => Verb::Patch,
+        Method::DELETE if request.named => Verb::Delete,
+        Method::DELETE => Verb::DeleteCollection,
+        Method::GET | Method::HEAD if request.named => Verb::Get,
+        Method::GET | Method::HEAD if query.flag("watch") == Some(true) => Verb::Watch,
+        Method::GET | Method::HEAD => Verb::List,
+        _ => Verb::None,
+    };
+    if matches!(request.verb, Verb::List | Verb::Watch) && !request.named {
+        // A selection of one name is authorized as a request for that name.
+        let selector = query.first("fieldSelector").and_then(|text| FieldSelector::parse(text).ok());
+        if let Some(name) = selector.as_ref().and_then(|s| s.exact("metadata.name"))
+            && content::path_segment(name).is_empty()
+        {
+            request.name = name.to_owned();
+        }
+    }
+    Some(request)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(method: &str, uri: &str) -> RequestInfo {
+        let (path, query) = uri.split_once('?').unwrap_or((uri, ""));
+        RequestInfo::parse(&method.parse().expect("a method"), path, &Query::parse(query))
+    }
+
+    #[test]
+    fn paths() {
+        for (request, want) in [
+            ("GET /api/v1/pods", "list /v1 pods"),
+            ("GET /api/v1/pods?watch=1", "watch /v1 pods"),
+            ("GET /api/v1/pods?watch=0", "list /v1 pods"),
+            ("GET /api/v1/namespaces/n/pods/p", "get /v1 n/pods/p"),
+            ("GET /api/v1/namespaces/n/pods/p?watch=1", "get /v1 n/pods/p"),
+            ("PUT /api/v1/namespaces/n/pods/p/status", "update /v1 n/pods/p/status"),
+            ("POST /apis/apps/v1/namespaces/n/deployments/", "create apps/v1 n/deployments"),
+            ("DELETE /apis/apps/v1/namespaces/n/deployments", "deletecollection apps/v1 n/deployments"),
+            ("GET /api/v1/namespaces/n", "get /v1 n/namespaces/n"),
+            ("PUT /api/v1/namespaces/n/finalize", "update /v1 n/namespaces/n/finalize"),
+            ("GET /api/v1/watch/namespaces/n/pods/p", "watch /v1 n/pods/p"),
+            ("GET /api/v1/pods?fieldSelector=metadata.name%3Dx", "list /v1 pods/x"),
+        ] {
+            let (method, uri) = request.split_once(' ').expect("a method and a path");
+            let RequestInfo::Resource(r) = parse(method, uri) else { panic!("{request} names a resource") };
+            let mut got = format!("{} {}/{} ", r.verb.as_str(), r.group, r.version);
+            got.push_str(&if r.namespace.is_empty() { String::new() } else { format!("{}/", r.namespace) });
+            got.push_str(&r.resource);
+            for part in [&r.name, &r.subresource] {
+                if !part.is_empty() {
+                    got.push_str(&format!("/{part}"));
+                }
+            }
+            assert_eq!(got, want, "{request}");
+        }
+    }
+
+    #[test]
+    fn what_names_no_resource() {
+        for path in ["/", "/api", "/api/v1", "/api/v1/", "/apis/apps/v1", "/healthz", "//api/v1/pods"] {
+            assert!(matches!(parse("GET", path), RequestInfo::Path { .. }), "{path}");
+        }
+    }
+}

@@ -1,0 +1,417 @@
+//! The options of each verb, from the query or (for deletes) from the body, and what is wrong with them.
+//!
+//! Two kinds of mistakes: a value that does not parse is a bad request, a value that parses and means nothing is an
+//! invalid `ListOptions`, `CreateOptions`, ... of group `meta.k8s.io`.
+
+use serde_json::{Value, json};
+
+use crate::field::{ErrorType, Errors, FieldError, Path};
+use crate::names::GroupKind;
+use crate::selector::{FieldSelector, LabelSelector};
+use crate::{Error, Result};
+
+/// A query string, decoded; keys may repeat.
+#[derive(Clone, Debug, Default)]
+pub struct Query(Vec<(String, String)>);
+
+impl Query {
+    pub fn parse(query: &str) -> Query {
+        Query(form_urlencoded::parse(query.as_bytes()).into_owned().collect())
+    }
+
+    pub fn first(&self, key: &str) -> Option<&str> {
+        self.0.iter().find(|(k, _)| k == key).map(|(_, v)| v.as_str())
+    }
+
+    pub fn all<'a>(&'a self, key: &'a str) -> impl Iterator<Item = &'a str> {
+        self.0.iter().filter(move |(k, _)| k == key).map(|(_, v)| v.as_str())
+    }
+
+    pub fn has(&self, key: &str) -> bool {
+        self.first(key).is_some()
+    }
+
+    fn text(&self, key: &str) -> String {
+        self.first(key).unwrap_or("").to_owned()
+    }
+
+    /// A boolean as the API reads it: anything but `false` and `0` is true.
+    pub fn flag(&self, key: &str) -> Option<bool> {
+        self.first(key).map(|value| !matches!(value.to_ascii_lowercase().as_str(), "false" | "0"))
+    }
+
+    fn int(&self, key: &str) -> Result<Option<i64>> {
+        let Some(text) = self.first(key) else { return Ok(None) };
+        parse_int(text).map(Some)
+    }
+}
+
+fn parse_int(text: &str) -> Result<i64> {
+    text.parse().map_err(|_| {
+        let digits = text.strip_prefix(['+', '-']).unwrap_or(text);
+        let numeric = !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit());
+        let why = if numeric { "value out of range" } else { "invalid syntax" };
+        Error::bad_request(format!("strconv.ParseInt: parsing {}: {why}", crate::field::quote(text)))
+    })
+}
+
+/// Reads a revision; "" is 0. The message is that of Go's parser.
+pub fn parse_revision(text: &str) -> Result<u64, String> {
+    if text.is_empty() {
+        return Ok(0);
+    }
+    text.parse().map_err(|_| {
+        let numeric = text.bytes().all(|b| b.is_ascii_digit());
+        let why = if numeric { "value out of range" } else { "invalid syntax" };
+        let quoted = crate::field::quote(text);
+        format!("resourceVersion: Invalid value: {quoted}: strconv.ParseUint: parsing {quoted}: {why}")
+    })
+}
+
+fn refuse_invalid(kind: &str, errors: Errors) -> Result<()> {
+    if errors.is_empty() {
+        return Ok(());
+    }
+    Err(Error::invalid(&GroupKind::new("meta.k8s.io", kind), "", errors))
+}
+
+fn error(error_type: ErrorType, field: &str, value: Option<Value>, detail: &str) -> FieldError {
+    FieldError::new(error_type, &Path::of(field), value, detail)
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum VersionMatch {
+    Unset,
+    Exact,
+    NotOlderThan,
+}
+
+/// Options of list, watch and deletecollection.
+#[derive(Clone, Debug)]
+pub struct ListOptions {
+    pub labels: LabelSelector,
+    pub fields: FieldSelector,
+    pub watch: bool,
+    pub bookmarks: bool,
+    /// As the client wrote it; "" where it wrote none.
+    pub resource_version: String,
+    pub version_match: VersionMatch,
+    pub limit: usize,
+    pub continue_token: String,
+    pub timeout_seconds: Option<u64>,
+    pub send_initial_events: Option<bool>,
+}
+
+impl ListOptions {
+    pub fn parse(query: &Query) -> Result<ListOptions> {
+        let limit = query.int("limit")?.unwrap_or(0);
+        let timeout = query.int("timeoutSeconds")?;
+        let labels =
+            LabelSelector::parse(query.first("labelSelector").unwrap_or("")).map_err(Error::BadRequest)?;
+        let fields =
+            FieldSelector::parse(query.first("fieldSelector").unwrap_or("")).map_err(Error::BadRequest)?;
+        let options = ListOptions {
+            labels,
+            fields,
+            watch: query.flag("watch").unwrap_or(false),
+            bookmarks: query.flag("allowWatchBookmarks").unwrap_or(false),
+            resource_version: query.text("resourceVersion"),
+            version_match: match query.first("resourceVersionMatch") {
+                Some("Exact") => VersionMatch::Exact,
+                Some("NotOlderThan") => VersionMatch::NotOlderThan,
+                _ => VersionMatch::Unset,
+            },
+            limit: usize::try_from(limit).unwrap_or(0),
+            continue_token: query.text("continue"),
+            timeout_seconds: timeout.and_then(|t| u64::try_from(t).ok()),
+            send_initial_events: query.flag("sendInitialEvents"),
+        };
+        let mut errors = Errors::new();
+        let version_match = query.first("resourceVersionMatch").unwrap_or("");
+        if options.watch {
+            options.check_watch(version_match, &mut errors);
+        } else {
+            options.check_list(version_match, &mut errors);
+        }
+        refuse_invalid("ListOptions", errors)?;
+        Ok(options)
+    }
+
+    fn check_list(&self, version_match: &str, errors: &mut Errors) {
+        let forbidden = |detail: &str| error(ErrorType::Forbidden, "resourceVersionMatch", None, detail);
+        if !version_match.is_empty() {
+            errors.push_if(self.resource_version.is_empty(), || {
+                forbidden("resourceVersionMatch is forbidden unless resourceVersion is provided")
+            });
+            errors.push_if(!self.continue_token.is_empty(), || {
+                forbidden("resourceVersionMatch is forbidden when continue is provided")
+            });
+            errors.push_if(self.version_match == VersionMatch::Unset, || {
+                unsupported("resourceVersionMatch", version_match.into(), &["Exact", "NotOlderThan", ""])
+            });
+            errors.push_if(self.version_match == VersionMatch::Exact && self.resource_version == "0", || {
+                forbidden("resourceVersionMatch \"exact\" is forbidden for resourceVersion \"0\"")
+            });
+        }
+        errors.push_if(self.send_initial_events.is_some(), || {
+            error(ErrorType::Forbidden, "sendInitialEvents", None, "sendInitialEvents is forbidden for list")
+        });
+    }
+
+    fn check_watch(&self, version_match: &str, errors: &mut Errors) {
+        let forbidden = |detail: &str| error(ErrorType::Forbidden, "resourceVersionMatch", None, detail);
+        let not_older_than = self.version_match == VersionMatch::NotOlderThan;
+        errors.push_if(self.send_initial_events.is_some() && !not_older_than, || {
+            forbidden("sendInitialEvents requires setting resourceVersionMatch to NotOlderThan")
+        });
+        if !version_match.is_empty() {
+            errors.push_if(self.send_initial_events.is_none(), || {
+                forbidden("resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided")
+            });
+            errors.push_if(!not_older_than, || {
+                unsupported("resourceVersionMatch", version_match.into(), &["NotOlderThan"])
+            });
+            errors.push_if(!self.continue_token.is_empty(), || {
+                forbidden("resourceVersionMatch is forbidden when continue is provided")
+            });
+        }
+    }
+}
+
+fn unsupported(field: &str, value: Value, supported: &[&str]) -> FieldError {
+    let list: Vec<String> = supported.iter().map(|s| crate::field::quote(s)).collect();
+    error(ErrorType::NotSupported, field, Some(value), &format!("supported values: {}", list.join(", ")))
+}
+
+/// What to do about fields that the type does not have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FieldValidation {
+    Ignore,
+    Warn,
+    Strict,
+}
+
+/// Options that create, update and patch share.
+#[derive(Clone, Debug)]
+pub struct WriteOptions {
+    pub dry_run: bool,
+    pub field_validation: FieldValidation,
+    pub field_manager: String,
+    pub force: Option<bool>,
+}
+
+/// Which options type a write is checked as.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WriteKind {
+    Create,
+    Update,
+    Patch,
+    Apply,
+}
+
+impl WriteOptions {
+    pub fn parse(query: &Query, kind: WriteKind) -> Result<WriteOptions> {
+        let mut errors = Errors::new();
+        let force = query.flag("force");
+        let field_manager = query.text("fieldManager");
+        match kind {
+            WriteKind::Patch => errors.push_if(force.is_some(), || {
+                error(ErrorType::Forbidden, "force", None, "may not be specified for non-apply patch")
+            }),
+            WriteKind::Apply => errors.push_if(field_manager.is_empty(), || {
+                error(ErrorType::Required, "fieldManager", None, "is required for apply patch")
+            }),
+            WriteKind::Create | WriteKind::Update => {}
+        }
+        check_field_manager(&field_manager, &mut errors);
+        let dry_run: Vec<&str> = query.all("dryRun").collect();
+        check_dry_run(&dry_run, &mut errors);
+        let field_validation = match query.first("fieldValidation").unwrap_or("") {
+            "Ignore" => FieldValidation::Ignore,
+            "Strict" => FieldValidation::Strict,
+            "" | "Warn" => FieldValidation::Warn,
+            other => {
+                errors.push(unsupported("fieldValidation", other.into(), &["", "Ignore", "Strict", "Warn"]));
+                FieldValidation::Warn
+            }
+        };
+        let name = match kind {
+            WriteKind::Create => "CreateOptions",
+            WriteKind::Update => "UpdateOptions",
+            WriteKind::Patch | WriteKind::Apply => "PatchOptions",
+        };
+        refuse_invalid(name, errors)?;
+        Ok(WriteOptions { dry_run: !dry_run.is_empty(), field_validation, field_manager, force })
+    }
+}
+
+fn check_field_manager(manager: &str, errors: &mut Errors) {
+    errors.push_if(manager.len() > 128, || {
+        error(ErrorType::TooLong, "fieldManager", None, "may not be more than 128 bytes")
+    });
+    for (i, c) in manager.char_indices() {
+        errors.push_if(c.is_control(), || {
+            let detail = format!("invalid character {:#x} (at position {i})", c as u32);
+            error(ErrorType::Invalid, "fieldManager", Some(manager.into()), &detail)
+        });
+    }
+}
+
+fn check_dry_run(values: &[&str], errors: &mut Errors) {
+    if values.iter().any(|v| *v != "All") {
+        errors.push(unsupported("dryRun", json!(values), &["All"]));
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Propagation {
+    Foreground,
+    Background,
+    Orphan,
+}
+
+/// Options of delete and deletecollection.
+#[derive(Clone, Debug, Default)]
+pub struct DeleteOptions {
+    pub grace_period_seconds: Option<i64>,
+    pub uid: Option<String>,
+    pub resource_version: Option<String>,
+    /// From propagationPolicy, or from its old form orphanDependents.
+    pub propagation: Option<Propagation>,
+    /// Whether the client said `orphanDependents: false`.
+    pub legacy_background: bool,
+    pub dry_run: bool,
+}
+
+impl DeleteOptions {
+    /// From the query, where there is no body.
+    pub fn from_query(query: &Query) -> Result<DeleteOptions> {
+        let mut options = json!({});
+        if let Some(grace) = query.int("gracePeriodSeconds")? {
+            options["gracePeriodSeconds"] = grace.into();
+        }
+        if let Some(orphan) = query.flag("orphanDependents") {
+            options["orphanDependents"] = orphan.into();
+        }
+        if let Some(policy) = query.first("propagationPolicy") {
+            options["propagationPolicy"] = policy.into();
+        }
+        let dry_run: Vec<&str> = query.all("dryRun").collect();
+        if !dry_run.is_empty() {
+            options["dryRun"] = dry_run.into();
+        }
+        for (key, member) in [("uid", "uid"), ("resourceVersion", "resourceVersion")] {
+            if let Some(value) = query.first(key).filter(|v| !v.is_empty()) {
+                options["preconditions"][member] = value.into();
+            }
+        }
+        DeleteOptions::from_value(&options)
+    }
+
+    /// From a body that has been decoded as `DeleteOptions`.
+    pub fn from_value(options: &Value) -> Result<DeleteOptions> {
+        let mut errors = Errors::new();
+        let orphan = options.get("orphanDependents").and_then(Value::as_bool);
+        let policy = options.get("propagationPolicy").and_then(Value::as_str);
+        if let (Some(_), Some(policy)) = (orphan, policy) {
+            errors.push(error(
+                ErrorType::Invalid,
+                "propagationPolicy",
+                Some(policy.into()),
+                "orphanDependents and deletionPropagation cannot be both set",
+            ));
+        }
+        let propagation = match policy {
+            Some("Foreground") => Some(Propagation::Foreground),
+            Some("Background") => Some(Propagation::Background),
+            Some("Orphan") => Some(Propagation::Orphan),
+            Some(other) => {
+                let supported = ["Foreground", "Background", "Orphan", "nil"];
+                errors.push(unsupported("propagationPolicy", other.into(), &supported));
+                None
+            }
+            None => orphan.map(|o| if o { Propagation::Orphan } else { Propagation::Background }),
+        };
+        let dry_run: Vec<&str> = options
+            .get("dryRun")
+            .and_then(Value::as_array)
+            .map_or(vec![], |values| values.iter().filter_map(Value::as_str).collect());
+        check_dry_run(&dry_run, &mut errors);
+        refuse_invalid("DeleteOptions", errors)?;
+        let precondition = |name| {
+            options.pointer(&format!("/preconditions/{name}")).and_then(Value::as_str).map(str::to_owned)
+        };
+        Ok(DeleteOptions {
+            grace_period_seconds: options.get("gracePeriodSeconds").and_then(Value::as_i64),
+            uid: precondition("uid"),
+            resource_version: precondition("resourceVersion"),
+            propagation,
+            legacy_background: orphan == Some(false),
+            dry_run: !dry_run.is_empty(),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn message<T>(result: Result<T>) -> String {
+        result.err().map(|e| e.to_string()).unwrap_or_default()
+    }
+
+    #[test]
+    fn list_options() {
+        for (query, want) in [
+            ("limit=abc", "strconv.ParseInt: parsing \"abc\": invalid syntax"),
+            (
+                "timeoutSeconds=99999999999999999999",
+                "strconv.ParseInt: parsing \"99999999999999999999\": value out of range",
+            ),
+            (
+                "resourceVersionMatch=Exact",
+                "ListOptions.meta.k8s.io \"\" is invalid: resourceVersionMatch: Forbidden: resourceVersionMatch is forbidden unless resourceVersion is provided",
+            ),
+            (
+                "watch=1&sendInitialEvents=true",
+                "ListOptions.meta.k8s.io \"\" is invalid: resourceVersionMatch: Forbidden: sendInitialEvents requires setting resourceVersionMatch to NotOlderThan",
+            ),
+            ("resourceVersion=5&resourceVersionMatch=Exact&limit=1", ""),
+        ] {
+            assert_eq!(message(ListOptions::parse(&Query::parse(query))), want, "{query}");
+        }
+    }
+
+    #[test]
+    fn write_options() {
+        for (query, want) in [
+            ("dryRun=All&dryRun=All", ""),
+            (
+                "dryRun=",
+                "CreateOptions.meta.k8s.io \"\" is invalid: dryRun: Unsupported value: [\"\"]: supported values: \"All\"",
+            ),
+            (
+                "fieldValidation=strict",
+                "CreateOptions.meta.k8s.io \"\" is invalid: fieldValidation: Unsupported value: \"strict\": supported values: \"\", \"Ignore\", \"Strict\", \"Warn\"",
+            ),
+        ] {
+            assert_eq!(
+                message(WriteOptions::parse(&Query::parse(query), WriteKind::Create)),
+                want,
+                "{query}"
+            );
+        }
+    }
+
+    #[test]
+    fn delete_options() {
+        let parsed = DeleteOptions::from_query(&Query::parse("propagationPolicy=Orphan&uid=u&dryRun=All"));
+        let parsed = parsed.expect("good options");
+        assert_eq!(
+            (parsed.propagation, parsed.uid.as_deref(), parsed.dry_run),
+            (Some(Propagation::Orphan), Some("u"), true)
+        );
+        let both = DeleteOptions::from_query(&Query::parse("propagationPolicy=Orphan&orphanDependents=true"));
+        assert!(message(both).contains("cannot be both set"));
+    }
+}

@@ -1,0 +1,137 @@
+//! Field selectors: `metadata.name=a,status.phase!=Running`.
+//!
+//! Source: "Field Selectors"; commas, equal signs and backslashes in values are escaped with a backslash.
+
+/// What all named fields must satisfy; empty selects everything.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct FieldSelector {
+    terms: Vec<Term>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct Term {
+    pub field: String,
+    pub value: String,
+    pub equal: bool,
+}
+
+impl FieldSelector {
+    pub fn is_empty(&self) -> bool {
+        self.terms.is_empty()
+    }
+
+    pub fn terms(&self) -> &[Term] {
+        &self.terms
+    }
+
+    /// The one value that a field must have, if the selector demands one.
+    pub fn exact(&self, field: &str) -> Option<&str> {
+        self.terms.iter().find(|t| t.equal && t.field == field).map(|t| t.value.as_str())
+    }
+
+    /// Whether the fields satisfy every term; `field` looks one up, missing ones are empty.
+    pub fn matches<'a>(&self, field: impl Fn(&str) -> Option<&'a str>) -> bool {
+        self.terms.iter().all(|t| (field(&t.field).unwrap_or("") == t.value) == t.equal)
+    }
+
+    pub fn parse(text: &str) -> Result<FieldSelector, String> {
+        let mut terms = Vec::new();
+        for part in split(text) {
+            if part.is_empty() {
+                continue;
+            }
+            let (field, equal, value) = split_term(part)
+                .ok_or_else(|| format!("invalid selector: '{text}'; can't understand '{part}'"))?;
+            terms.push(Term { field: field.to_owned(), value: unescape(value)?, equal });
+        }
+        Ok(FieldSelector { terms })
+    }
+}
+
+/// Splits at commas that no backslash protects.
+fn split(text: &str) -> Vec<&str> {
+    let mut parts = Vec::new();
+    let (mut start, mut escaped) = (0, false);
+    for (i, c) in text.char_indices() {
+        match c {
+            _ if escaped => escaped = false,
+            '\\' => escaped = true,
+            ',' => {
+                parts.push(&text[start..i]);
+                start = i + 1;
+            }
+            _ => {}
+        }
+    }
+    parts.push(&text[start..]);
+    parts
+}
+
+fn split_term(term: &str) -> Option<(&str, bool, &str)> {
+    for (i, _) in term.char_indices() {
+        let rest = &term[i..];
+        for (operator, equal) in [("!=", false), ("==", true), ("=", true)] {
+            if let Some(value) = rest.strip_prefix(operator) {
+                return Some((&term[..i], equal, value));
+            }
+        }
+    }
+    None
+}
+
+fn unescape(value: &str) -> Result<String, String> {
+    if !value.contains(['\\', ',', '=']) {
+        return Ok(value.to_owned());
+    }
+    let mut out = String::with_capacity(value.len());
+    let mut chars = value.chars();
+    while let Some(c) = chars.next() {
+        match c {
+            '\\' => match chars.next() {
+                Some(escaped @ ('\\' | ',' | '=')) => out.push(escaped),
+                other => {
+                    let sequence: String = std::iter::once('\\').chain(other).collect();
+                    return Err(format!("invalid field selector: invalid escape sequence: {sequence}"));
+                }
+            },
+            ',' | '=' => {
+                return Err(format!("invalid field selector: unescaped character in value: {}", c as u32));
+            }
+            c => out.push(c),
+        }
+    }
+    Ok(out)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn matching() {
+        let object = |field: &str| match field {
+            "metadata.name" => Some("a,b"),
+            "status.phase" => Some("Running"),
+            _ => None,
+        };
+        for (selector, want) in [
+            ("", true),
+            ("metadata.name=a\\,b", true),
+            ("metadata.name==a", false),
+            ("metadata.name!=a", true),
+            ("status.phase=Running,metadata.name!=x", true),
+            ("spec.nodeName=", true),
+        ] {
+            assert_eq!(FieldSelector::parse(selector).expect(selector).matches(object), want, "{selector}");
+        }
+    }
+
+    #[test]
+    fn refusals() {
+        assert_eq!(
+            FieldSelector::parse("a=1,b"),
+            Err("invalid selector: 'a=1,b'; can't understand 'b'".to_owned())
+        );
+        assert!(FieldSelector::parse("a=\\x").is_err());
+    }
+}
