@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"os"
 	"reflect"
+	"slices"
 	"sort"
 	"strings"
 
@@ -24,6 +25,7 @@ func main() {
 	for _, root := range roots {
 		facts.visit(root.goType)
 	}
+	facts.packages = readPackages(facts.packagePaths())
 	out := bufio.NewWriter(os.Stdout)
 	defer out.Flush()
 	fmt.Fprintln(out, "# Written by apiserver/schema; do not edit.")
@@ -50,7 +52,7 @@ type facts struct {
 }
 
 func newFacts() *facts {
-	return &facts{packages: map[string]*sourcePackage{}, seen: map[reflect.Type]bool{}}
+	return &facts{seen: map[reflect.Type]bool{}}
 }
 
 func (f *facts) visit(t reflect.Type) {
@@ -78,6 +80,15 @@ func (f *facts) visit(t reflect.Type) {
 			}
 		}
 	}
+}
+
+func (f *facts) packagePaths() []string {
+	var paths []string
+	for _, t := range f.types {
+		paths = append(paths, t.PkgPath())
+	}
+	slices.Sort(paths)
+	return slices.Compact(paths)
 }
 
 // refuseCustomJSON stops at a type whose JSON form is its own and that `special` does not know.
@@ -114,18 +125,15 @@ func (f *facts) printNamed(out *bufio.Writer, t reflect.Type) {
 	if _, ok := reflect.PointerTo(t).MethodByName("MarshalToSizedBuffer"); ok {
 		words = append(words, "message")
 	}
-	if values := f.source(t).enums[t.Name()]; len(values) > 0 {
-		words = append(words, "enum="+strings.Join(values, ","))
+	if values := f.source(t).enum(t.Name()); len(values) > 0 {
+		words = append(words, "enum="+strings.Join(values, "|"))
 	}
 	fmt.Fprintln(out, strings.Join(words, " "))
 }
 
 func (f *facts) printStruct(out *bufio.Writer, t reflect.Type) {
 	source := f.source(t)
-	words := []string{"struct", t.Name()}
-	if source.markers[t.Name()].atomic() {
-		words = append(words, "atomic")
-	}
+	words := append([]string{"struct", t.Name()}, source.markers[t.Name()].granularity()...)
 	fmt.Fprintln(out, strings.Join(words, " "))
 	for i := 0; i < t.NumField(); i++ {
 		field := t.Field(i)
@@ -146,13 +154,11 @@ func (f *facts) field(owner reflect.Type, field reflect.StructField, tag jsonNam
 	if tag.keepsZero(field.Type) {
 		words = append(words, "keep")
 	}
-	if !tag.omitempty && !markers.has("optional") {
+	if markers.has("required") || !tag.omitempty && !markers.has("optional") {
 		words = append(words, "required")
 	}
 	words = append(words, listType(markers)...)
-	if markers.atomic() {
-		words = append(words, "atomic")
-	}
+	words = append(words, markers.granularity()...)
 	if strategy := field.Tag.Get("patchStrategy"); strategy != "" {
 		words = append(words, "patch="+strategy)
 	}
@@ -180,9 +186,6 @@ func listType(markers markers) []string {
 }
 
 func (f *facts) source(t reflect.Type) *sourcePackage {
-	if f.packages[t.PkgPath()] == nil {
-		f.packages[t.PkgPath()] = readPackage(t.PkgPath())
-	}
 	return f.packages[t.PkgPath()]
 }
 

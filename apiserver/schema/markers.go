@@ -2,23 +2,19 @@ package main
 
 import (
 	"go/ast"
-	"go/build"
-	"go/parser"
-	"go/token"
-	"path/filepath"
-	"sort"
-	"strconv"
+	"go/constant"
+	"go/types"
+	"slices"
 	"strings"
+
+	"golang.org/x/tools/go/packages"
 )
 
-// sourcePackage holds what only the source of a package says: markers in comments, and the values of its enums.
+// sourcePackage holds what only the source of a package says: markers in comments, and constants.
 type sourcePackage struct {
 	// By "Type" or "Type.Field".
 	markers map[string]markers
-	// By type, sorted.
-	enums map[string][]string
-	// The string constants by name: a default may refer to one.
-	constants map[string]string
+	scope   *types.Scope
 }
 
 // markers are the lines `+name` and `+name=value` of a comment, in order.
@@ -57,94 +53,75 @@ func (m markers) has(name string) bool {
 	return ok
 }
 
-// atomic: apply treats the map or struct as one value.
-func (m markers) atomic() bool {
-	mapType, _ := m.get("mapType")
-	structType, _ := m.get("structType")
-	return mapType == "atomic" || structType == "atomic"
+// granularity says how apply treats a map or struct, where that is said.
+func (m markers) granularity() []string {
+	return append(m.all("mapType"), m.all("structType")...)
 }
 
-func readPackage(path string) *sourcePackage {
-	found, err := build.Import(path, ".", build.FindOnly)
+// readPackages reads the sources of packages.
+func readPackages(paths []string) map[string]*sourcePackage {
+	config := packages.Config{Mode: packages.NeedName | packages.NeedSyntax | packages.NeedTypes}
+	loaded, err := packages.Load(&config, paths...)
 	if err != nil {
 		panic(err)
 	}
-	files, err := filepath.Glob(filepath.Join(found.Dir, "*.go"))
-	if err != nil {
-		panic(err)
-	}
-	result := &sourcePackage{map[string]markers{}, map[string][]string{}, map[string]string{}}
-	for _, file := range files {
-		if name := filepath.Base(file); strings.HasPrefix(name, "zz_generated") || strings.HasSuffix(name, "_test.go") {
-			continue
-		}
-		parsed, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.ParseComments)
-		if err != nil {
-			panic(err)
-		}
-		for _, declaration := range parsed.Decls {
-			if general, ok := declaration.(*ast.GenDecl); ok {
-				result.read(general)
+	sources := map[string]*sourcePackage{}
+	for _, pkg := range loaded {
+		source := &sourcePackage{scope: pkg.Types.Scope(), markers: map[string]markers{}}
+		for _, file := range pkg.Syntax {
+			for _, declaration := range file.Decls {
+				if general, ok := declaration.(*ast.GenDecl); ok {
+					source.read(general)
+				}
 			}
 		}
+		sources[pkg.PkgPath] = source
 	}
-	for name, values := range result.enums {
-		if !result.markers[name].has("enum") {
-			delete(result.enums, name)
-		}
-		sort.Strings(values)
-	}
-	return result
+	return sources
 }
 
 func (p *sourcePackage) read(declaration *ast.GenDecl) {
 	for _, spec := range declaration.Specs {
-		switch spec := spec.(type) {
-		case *ast.TypeSpec:
+		if spec, ok := spec.(*ast.TypeSpec); ok {
 			doc := spec.Doc
 			if doc == nil {
 				doc = declaration.Doc
 			}
-			p.readType(spec, doc)
-		case *ast.ValueSpec:
-			if declaration.Tok == token.CONST {
-				p.readConstant(spec)
+			p.markers[spec.Name.Name] = readMarkers(doc)
+			if structure, ok := spec.Type.(*ast.StructType); ok {
+				p.readFields(spec.Name.Name, structure)
 			}
 		}
 	}
 }
 
-func (p *sourcePackage) readType(spec *ast.TypeSpec, doc *ast.CommentGroup) {
-	p.markers[spec.Name.Name] = readMarkers(doc)
-	structure, ok := spec.Type.(*ast.StructType)
-	if !ok {
-		return
-	}
+func (p *sourcePackage) readFields(owner string, structure *ast.StructType) {
 	for _, field := range structure.Fields.List {
+		found := readMarkers(field.Doc)
 		for _, name := range field.Names {
-			p.markers[spec.Name.Name+"."+name.Name] = readMarkers(field.Doc)
+			p.markers[owner+"."+name.Name] = found
+		}
+		if embedded, ok := field.Type.(*ast.SelectorExpr); ok && field.Names == nil {
+			p.markers[owner+"."+embedded.Sel.Name] = found
 		}
 	}
 }
 
-func (p *sourcePackage) readConstant(spec *ast.ValueSpec) {
-	for i, name := range spec.Names {
-		if i >= len(spec.Values) {
-			return
-		}
-		literal, ok := spec.Values[i].(*ast.BasicLit)
-		if !ok || literal.Kind != token.STRING {
-			continue
-		}
-		value, err := strconv.Unquote(literal.Value)
-		if err != nil {
-			panic(err)
-		}
-		p.constants[name.Name] = value
-		if typeName, ok := spec.Type.(*ast.Ident); ok {
-			p.enums[typeName.Name] = append(p.enums[typeName.Name], value)
+// enum lists the constants of a type that is marked as an enum, sorted.
+func (p *sourcePackage) enum(typeName string) []string {
+	if !p.markers[typeName].has("enum") {
+		return nil
+	}
+	var values []string
+	for _, name := range p.scope.Names() {
+		if found, ok := p.scope.Lookup(name).(*types.Const); ok {
+			if named, ok := found.Type().(*types.Named); ok && named.Obj().Name() == typeName {
+				values = append(values, constant.StringVal(found.Val()))
+			}
 		}
 	}
+	slices.Sort(values)
+	return slices.Compact(values)
 }
 
 // defaultValue is the JSON text of a default: as written, or the constant in `ref(Constant)`.
@@ -153,9 +130,6 @@ func (p *sourcePackage) defaultValue(written string) string {
 	if !ok {
 		return written
 	}
-	value, ok := p.constants[strings.TrimSuffix(reference, ")")]
-	if !ok {
-		panic("no constant for the default " + written)
-	}
-	return strconv.Quote(value)
+	found := p.scope.Lookup(strings.TrimSuffix(reference, ")")).(*types.Const)
+	return found.Val().ExactString()
 }

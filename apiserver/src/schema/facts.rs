@@ -3,12 +3,13 @@
 //! ```text
 //! kind GROUP VERSION KIND TYPE           `core` is the group without a name, `*` is any
 //! package SHORT OPENAPI                  the home of what follows; elsewhere its types are SHORT.NAME
-//! type NAME UNDERLYING [message] [enum=A,B]
+//! type NAME UNDERLYING [message] [enum=A|B]
 //! struct NAME [atomic]
 //!  JSON-NAME NUMBER TYPE [flags]         a field; `inline` for an embedded struct, `-` for no protobuf number
 //! ```
 //!
-//! Flags of a field: `keep` (the zero value is printed), `required`, `atomic`, `set` and `map=KEYS` (list and map types),
+//! Flags of a field: `keep` (the zero value is printed), `required`, `atomic`, `granular`, `set` and `map=KEYS` (list, map
+//! and struct types),
 //! `patch=STRATEGIES`, `key=MERGE-KEY`, `default=JSON`.
 //!
 //! The text is part of the program, so what does not read is a bug of the build, not an error of anyone's input.
@@ -67,14 +68,11 @@ fn read_names(text: &'static str, schema: &mut Schema) {
             }
             Some("type") => {
                 let name = words.next().expect(BROKEN);
-                let mut other =
-                    Other { underlying: words.next().expect(BROKEN), message: false, values: Vec::new() };
-                for word in words {
-                    match word.split_once('=') {
-                        Some(("enum", values)) => other.values = values.split(',').collect(),
-                        _ => other.message = word == "message",
-                    }
-                }
+                let underlying = words.next().expect(BROKEN);
+                // The values of an enum may hold spaces.
+                let values = line.split_once(" enum=").map(|(_, values)| values.split('|').collect());
+                let message = words.next() == Some("message");
+                let other = Other { underlying, message, values: values.unwrap_or_default() };
                 schema.named.insert((home, name), Named::Other(other));
             }
             _ => {}
@@ -131,6 +129,7 @@ fn read_field(line: &'static str, home: &'static str, schema: &Schema) -> Field 
         keep: false,
         required: false,
         atomic: false,
+        granular: false,
         list: List::Atomic,
         list_declared: false,
         patch_strategy: None,
@@ -151,6 +150,7 @@ fn read_field(line: &'static str, home: &'static str, schema: &Schema) -> Field 
             ("keep", _) => field.keep = true,
             ("required", _) => field.required = true,
             ("atomic", _) => field.atomic = true,
+            ("granular", _) => field.granular = true,
             ("set", _) => field.list = List::Set,
             ("map", keys) => field.list = List::Map(keys.split(',').collect()),
             ("patch", strategy) => field.patch_strategy = Some(strategy),

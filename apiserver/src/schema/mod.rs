@@ -81,6 +81,12 @@ impl Schema {
         }
     }
 
+    /// Apply takes the member, a map or struct, for one value.
+    pub fn is_atomic(&self, field: &Field) -> bool {
+        let by_type = matches!(field.ty, Type::Struct(id) if self.get(id).atomic);
+        field.atomic || by_type && !field.granular
+    }
+
     /// What a declared name stands for, as seen from a package: `Container`, `core/v1.Container`.
     fn lookup(&self, home: &'static str, declared: &'static str) -> Option<&types::Named> {
         let key = match declared.rsplit_once('.') {

@@ -115,8 +115,10 @@ pub struct Field {
     pub keep: bool,
     /// Required, says OpenAPI.
     pub required: bool,
-    /// Apply takes the map or struct for one value.
+    /// Apply takes the map or struct for one value, says the field; [`super::Schema::is_atomic`] asks the type too.
     pub atomic: bool,
+    /// Apply looks into the map or struct, whatever its type says.
+    pub granular: bool,
     /// What apply takes the list for, where it is one.
     pub list: List,
     /// The list's type is declared, not only concluded from the patch strategy; OpenAPI shows declared ones.
