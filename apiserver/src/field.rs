@@ -281,8 +281,8 @@ impl ErrorType {
 pub struct FieldError {
     pub error_type: ErrorType,
     pub field: String,
-    /// The value to show; None for the types that show none.
-    pub bad_value: Option<Value>,
+    /// The value as it is shown; None for the types that show none.
+    pub bad_value: Option<String>,
     pub detail: String,
 }
 
@@ -293,18 +293,21 @@ impl FieldError {
         bad_value: Option<Value>,
         detail: impl Into<String>,
     ) -> FieldError {
+        let bad_value = bad_value.map(|value| show(&value));
         FieldError { error_type, field: path.to_string(), bad_value, detail: detail.into() }
     }
 
-    /// The message without the field's name. `print` renders composite values (lists, maps, structs).
+    /// The same mistake, its value shown in other words: the real server prints some structs in its internal form.
+    pub fn showing(self, value: String) -> FieldError {
+        FieldError { bad_value: Some(value), ..self }
+    }
+
+    /// The message without the field's name.
     pub fn body(&self) -> String {
         let mut text = self.error_type.text().to_owned();
         if let Some(value) = &self.bad_value {
             text.push_str(": ");
-            match value {
-                Value::String(s) => text.push_str(&quote(s)),
-                other => text.push_str(&other.to_string()),
-            }
+            text.push_str(value);
         }
         if !self.detail.is_empty() {
             text.push_str(": ");
@@ -317,6 +320,13 @@ impl FieldError {
 impl fmt::Display for FieldError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}", self.field, self.body())
+    }
+}
+
+fn show(value: &Value) -> String {
+    match value {
+        Value::String(s) => quote(s),
+        other => other.to_string(),
     }
 }
 
@@ -362,6 +372,11 @@ impl Errors {
         if wrong {
             self.0.push(error());
         }
+    }
+
+    /// Adds an `Invalid value` of the field for each message, as the rules in `validation::content` give them.
+    pub fn invalid_each(&mut self, field: &Field<'_>, messages: Vec<String>) {
+        self.0.extend(messages.into_iter().map(|message| field.invalid(message)));
     }
 
     pub fn is_empty(&self) -> bool {
