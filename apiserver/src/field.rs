@@ -326,8 +326,13 @@ impl fmt::Display for FieldError {
 fn show(value: &Value) -> String {
     match value {
         Value::String(s) => quote(s),
-        other => other.to_string(),
+        other => escape_html(&other.to_string()),
     }
+}
+
+/// Go's JSON encoder writes these three as escapes.
+fn escape_html(json: &str) -> String {
+    json.replace('<', "\\u003c").replace('>', "\\u003e").replace('&', "\\u0026")
 }
 
 /// Quotes as Go's `%q`: printable characters stay, the rest is escaped.

@@ -24,6 +24,7 @@ pub mod scheduling;
 pub mod storage;
 pub mod strategy;
 
+use crate::validation::metadata;
 use strategy::{Plain, Strategy};
 
 /// What a name must be.
@@ -33,8 +34,12 @@ pub enum NameRule {
     Subdomain,
     /// RFC 1123 label.
     Label,
+    /// RFC 1123 subdomain in newer words; a `generateName` is not looked at.
+    LongName,
     /// Anything that is one segment of a path.
     PathSegment,
+    /// An IP address in its canonical form.
+    IpAddress,
 }
 
 /// How a kind behaves in the generic pipeline.
@@ -42,6 +47,8 @@ pub enum NameRule {
 pub struct Behaviour {
     pub strategy: &'static dyn Strategy,
     pub name: NameRule,
+    /// What the kind's own validation does about metadata.
+    pub metadata: metadata::Rules,
     /// The server counts changes of the desired state in `metadata.generation`.
     pub generation: bool,
     /// PUT of a missing object creates it.
@@ -57,6 +64,7 @@ pub struct Behaviour {
 const USUAL: Behaviour = Behaviour {
     strategy: &Plain,
     name: NameRule::Subdomain,
+    metadata: metadata::Rules::USUAL,
     generation: false,
     create_on_update: false,
     unconditional_update: true,
@@ -66,6 +74,10 @@ const USUAL: Behaviour = Behaviour {
 
 /// The behaviour of a built-in kind; kinds not named here are usual.
 pub fn behaviour(group: &str, kind: &str) -> Behaviour {
+    Behaviour { metadata: metadata::Rules::of(group, kind), ..by_kind(group, kind) }
+}
+
+fn by_kind(group: &str, kind: &str) -> Behaviour {
     let usual = |strategy: &'static dyn Strategy| Behaviour { strategy, ..USUAL };
     let generation = |strategy| Behaviour { generation: true, ..usual(strategy) };
     let created_on_update = |strategy| Behaviour { create_on_update: true, ..usual(strategy) };
@@ -76,9 +88,11 @@ pub fn behaviour(group: &str, kind: &str) -> Behaviour {
     match (group, kind) {
         ("", "Pod") => Behaviour { generation: true, ..answers(&core::pod::Rules) },
         ("", "PodTemplate") => answers(&core::pod_template::Rules),
-        ("", "ReplicationController") => {
-            Behaviour { orphans_by_default: true, ..generation(&core::replication_controller::Rules) }
-        }
+        ("", "ReplicationController") => Behaviour {
+            name: NameRule::LongName,
+            orphans_by_default: true,
+            ..generation(&core::replication_controller::Rules)
+        },
         ("", "Service") => Behaviour {
             name: NameRule::Label,
             delete_answers_object: true,
@@ -106,9 +120,11 @@ pub fn behaviour(group: &str, kind: &str) -> Behaviour {
         ("batch", "CronJob") => generation(&batch::cron_job::Rules),
         ("autoscaling", "HorizontalPodAutoscaler") => usual(&autoscaling::horizontal_pod_autoscaler::Rules),
         ("autoscaling", "Scale") => usual(&autoscaling::scale::Rules),
-        ("policy", "PodDisruptionBudget") => {
-            Behaviour { generation: true, ..conditional(&policy::pod_disruption_budget::Rules) }
-        }
+        ("policy", "PodDisruptionBudget") => Behaviour {
+            name: NameRule::PathSegment,
+            generation: true,
+            ..conditional(&policy::pod_disruption_budget::Rules)
+        },
         ("policy", "Eviction") => usual(&policy::eviction::Rules),
         ("rbac.authorization.k8s.io", "Role") => rbac(&rbac::role::Rules),
         ("rbac.authorization.k8s.io", "RoleBinding") => rbac(&rbac::role_binding::Rules),
@@ -117,7 +133,9 @@ pub fn behaviour(group: &str, kind: &str) -> Behaviour {
         ("networking.k8s.io", "Ingress") => generation(&networking::ingress::Rules),
         ("networking.k8s.io", "IngressClass") => generation(&networking::ingress_class::Rules),
         ("networking.k8s.io", "NetworkPolicy") => generation(&networking::network_policy::Rules),
-        ("networking.k8s.io", "IPAddress") => usual(&networking::ip_address::Rules),
+        ("networking.k8s.io", "IPAddress") => {
+            Behaviour { name: NameRule::IpAddress, ..usual(&networking::ip_address::Rules) }
+        }
         ("networking.k8s.io", "ServiceCIDR") => usual(&networking::service_cidr::Rules),
         ("storage.k8s.io", "StorageClass") => answers(&storage::storage_class::Rules),
         ("storage.k8s.io", "CSIDriver") => conditional(&storage::csi_driver::Rules),
@@ -169,7 +187,9 @@ pub fn behaviour(group: &str, kind: &str) -> Behaviour {
         ("flowcontrol.apiserver.k8s.io", "PriorityLevelConfiguration") => {
             generation(&flowcontrol::priority_level_configuration::Rules)
         }
-        ("resource.k8s.io", "DeviceClass") => generation(&resource::device_class::Rules),
+        ("resource.k8s.io", "DeviceClass") => {
+            Behaviour { name: NameRule::LongName, ..generation(&resource::device_class::Rules) }
+        }
         ("resource.k8s.io", "ResourceClaim") => usual(&resource::resource_claim::Rules),
         ("resource.k8s.io", "ResourceClaimTemplate") => usual(&resource::resource_claim_template::Rules),
         ("resource.k8s.io", "ResourceSlice") => generation(&resource::resource_slice::Rules),

@@ -1,9 +1,7 @@
-//! The rules for single strings and numbers: names, labels, ports, addresses. Each returns what is wrong, in the real
+//! The rules for single strings and numbers: names, labels, ports. Each returns what is wrong, in the real
 //! server's words; an empty list is a pass.
 //!
 //! Source: RFC 1035 and 1123 as the API narrows them; API conventions, "Names".
-
-use std::net::{IpAddr, Ipv4Addr};
 
 const SUBDOMAIN: &str = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*";
 const QUALIFIED: &str = "([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]";
@@ -103,21 +101,6 @@ pub fn wildcard_dns1123_subdomain(text: &str) -> Vec<String> {
     errors
 }
 
-/// At least two labels: `example.com`.
-pub fn fully_qualified_domain(text: &str) -> Vec<String> {
-    if text.is_empty() {
-        return vec!["Required value".to_owned()];
-    }
-    let errors = dns1123_subdomain(text);
-    if !errors.is_empty() {
-        return errors;
-    }
-    if text.split('.').count() < 2 {
-        return vec!["should be a domain with at least two segments separated by dots".to_owned()];
-    }
-    Vec::new()
-}
-
 fn is_qualified_shape(text: &str) -> bool {
     let edge = |c: u8| c.is_ascii_alphanumeric();
     let inner = |c: u8| edge(c) || matches!(c, b'-' | b'_' | b'.');
@@ -128,45 +111,58 @@ fn is_qualified_shape(text: &str) -> bool {
     }
 }
 
+const QUALIFIED_RULE: &str = "must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character";
+
+/// The longest name part of a label key, and the longest label value.
+const LABEL_LENGTH: usize = 63;
+
+fn qualified_error() -> String {
+    regex_error(QUALIFIED_RULE, QUALIFIED, &["MyName", "my.name", "123-abc"])
+}
+
+/// The rules that moved to the newer package count bytes where the older ones say characters.
+fn max_bytes(max: usize) -> String {
+    format!("must be no more than {max} bytes")
+}
+
 /// `name` or `prefix/name`: what label, annotation and finalizer keys must be.
 pub fn qualified_name(text: &str) -> Vec<String> {
     let mut errors = Vec::new();
-    let parts: Vec<&str> = text.split('/').collect();
-    let name = match parts.as_slice() {
+    let name = match text.split('/').collect::<Vec<_>>().as_slice() {
         [name] => *name,
         [prefix, name] => {
             if prefix.is_empty() {
                 errors.push(format!("prefix part {EMPTY}"));
             } else {
-                errors.extend(dns1123_subdomain(prefix).into_iter().map(|e| format!("prefix part {e}")));
+                errors.extend(long_name(prefix).into_iter().map(|e| format!("prefix part {e}")));
             }
             *name
         }
         _ => {
             return vec![format!(
                 "a valid label key {} with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')",
-                regex_error(
-                    "must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character",
-                    QUALIFIED,
-                    &["MyName", "my.name", "123-abc"]
-                )
+                qualified_error()
             )];
         }
     };
     if name.is_empty() {
         errors.push(format!("name part {EMPTY}"));
-    } else if name.len() > 63 {
-        errors.push("name part must be no more than 63 bytes".to_owned());
+    } else if name.len() > LABEL_LENGTH {
+        errors.push(format!("name part {}", max_bytes(LABEL_LENGTH)));
     }
     if !is_qualified_shape(name) {
-        errors.push(format!(
-            "name part {}",
-            regex_error(
-                "must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character",
-                QUALIFIED,
-                &["MyName", "my.name", "123-abc"]
-            )
-        ));
+        errors.push(format!("name part {}", qualified_error()));
+    }
+    errors
+}
+
+/// As [`dns1123_subdomain`], in the words of the newer package.
+pub fn long_name(text: &str) -> Vec<String> {
+    let mut errors = dns1123_subdomain(text);
+    if text.len() > 253
+        && let Some(first) = errors.first_mut()
+    {
+        *first = max_bytes(253);
     }
     errors
 }
@@ -174,8 +170,8 @@ pub fn qualified_name(text: &str) -> Vec<String> {
 /// Empty, or like the name part of a label key.
 pub fn label_value(text: &str) -> Vec<String> {
     let mut errors = Vec::new();
-    if text.len() > 63 {
-        errors.push("must be no more than 63 bytes".to_owned());
+    if text.len() > LABEL_LENGTH {
+        errors.push(max_bytes(LABEL_LENGTH));
     }
     if !text.is_empty() && !is_qualified_shape(text) {
         errors.push(regex_error(
@@ -192,6 +188,11 @@ pub fn path_segment(text: &str) -> Vec<String> {
     if text == "." || text == ".." {
         return vec![format!("may not be '{text}'")];
     }
+    path_segment_prefix(text)
+}
+
+/// What may begin a path segment.
+pub fn path_segment_prefix(text: &str) -> Vec<String> {
     ["/", "%"].iter().filter(|c| text.contains(**c)).map(|c| format!("may not contain '{c}'")).collect()
 }
 
@@ -224,8 +225,10 @@ fn not_a_dot_path(text: &str) -> Option<String> {
 
 /// An environment variable's name: printable ASCII but `=`.
 pub fn env_var_name(text: &str) -> Vec<String> {
-    let printable = |c: u8| (b' '..=b'~').contains(&c) && c != b'=';
-    if text.is_empty() || !text.bytes().all(printable) {
+    if text.is_empty() {
+        return vec![format!("environment variable name {EMPTY}")];
+    }
+    if text.bytes().any(|c| !(b' '..=b'~').contains(&c) || c == b'=') {
         return vec!["a valid environment variable name must consist only of printable ASCII characters other than '='".to_owned()];
     }
     Vec::new()
@@ -259,7 +262,7 @@ pub fn port_number(port: i64) -> Vec<String> {
 pub fn port_name(text: &str) -> Vec<String> {
     let mut errors = Vec::new();
     if text.len() > 15 {
-        errors.push("must be no more than 15 characters".to_owned());
+        errors.push(max_length(15));
     }
     if text.is_empty() || !text.bytes().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == b'-') {
         errors.push("must contain only alpha-numeric characters (a-z, 0-9), and hyphens (-)".to_owned());
@@ -274,29 +277,6 @@ pub fn port_name(text: &str) -> Vec<String> {
         errors.push("must not begin or end with a hyphen".to_owned());
     }
     errors
-}
-
-/// An IP address in its plain form: no leading zeros, no IPv4 inside IPv6.
-pub fn ip_address(text: &str) -> Vec<String> {
-    if parse_ip(text).is_some() {
-        return Vec::new();
-    }
-    vec!["must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)".to_owned()]
-}
-
-/// Reads an address as Go's older parser does: leading zeros in IPv4 are accepted, zones are not.
-pub fn parse_ip(text: &str) -> Option<IpAddr> {
-    if let Ok(address) = text.parse::<IpAddr>() {
-        return Some(address);
-    }
-    let parts: Vec<&str> = text.split('.').collect();
-    let [a, b, c, d] = parts.as_slice() else { return None };
-    let byte = |part: &str| -> Option<u8> {
-        (!part.is_empty() && part.len() <= 3 && part.bytes().all(|b| b.is_ascii_digit()))
-            .then(|| part.parse().ok())
-            .flatten()
-    };
-    Some(IpAddr::V4(Ipv4Addr::new(byte(a)?, byte(b)?, byte(c)?, byte(d)?)))
 }
 
 /// `5%`.
@@ -337,7 +317,13 @@ mod tests {
         assert_eq!(dns1123_subdomain("a..b").len(), 1);
         assert!(qualified_name("example.com/MyName").is_empty());
         assert_eq!(qualified_name("").len(), 2);
-        assert_eq!(qualified_name("a/b/c").len(), 1);
+        assert!(qualified_name("a/b/c")[0].ends_with(
+            "[A-Za-z0-9]') with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')"
+        ));
+        assert_eq!(
+            qualified_name(&format!("{}/n", "a".repeat(254))),
+            ["prefix part must be no more than 253 bytes"]
+        );
         assert!(label_value("").is_empty());
         assert_eq!(label_value("-a").len(), 1);
         assert_eq!(port_name("http--2"), ["must not contain consecutive hyphens"]);

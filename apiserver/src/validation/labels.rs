@@ -34,13 +34,23 @@ fn validate_requirement(requirement: &Field<'_>, options: SelectorOptions, error
         _ => errors
             .push_if(!options.allow_unknown_operators, || operator.invalid("not a valid selector operator")),
     }
-    let key = requirement.get("key");
-    errors.invalid_each(&key, content::qualified_name(key.str()));
+    validate_label_name(&requirement.get("key"), errors);
     if !options.allow_invalid_values {
         for value in values.items() {
             errors.invalid_each(&value, content::label_value(value.str()));
         }
     }
+}
+
+/// Whether a stored selector holds values that a new one may not: its object may go on with such values.
+pub fn has_invalid_values(selector: &Field<'_>) -> bool {
+    let mut values = selector.get("matchExpressions").items().flat_map(|e| e.get("values").items());
+    values.any(|value| !content::label_value(value.str()).is_empty())
+}
+
+/// The rules of a label's key where it stands alone.
+pub fn validate_label_name(name: &Field<'_>, errors: &mut Errors) {
+    errors.invalid_each(name, content::qualified_name(name.str()));
 }
 
 /// The rules of a map of labels. Mistakes are reported for the map itself, as the real server does.

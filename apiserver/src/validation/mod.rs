@@ -1,4 +1,48 @@
-//! Rules that many kinds share: the content of single strings, object metadata, label selectors, conditions.
+//! Validation: what an object must be before it is stored, metadata and the kind's own rules together, in the real
+//! server's order.
+//!
+//! Start at [`create`], [`update`] and [`status_update`]. The other modules hold the rules that many kinds share.
 
+pub mod conditions;
 pub mod content;
+pub mod ip;
 pub mod labels;
+pub mod metadata;
+
+use serde_json::Value;
+
+use crate::field::{Errors, Field};
+use crate::resources::Behaviour;
+use metadata::{Identity, Passes};
+
+/// What is wrong with a new object, defaulted and prepared, its name generated.
+pub fn create(object: &Value, behaviour: &Behaviour, namespaced: bool) -> Errors {
+    let (object, mut errors) = (Field::root(object), Errors::new());
+    let identity = Identity { namespaced, name: behaviour.name };
+    metadata::validate_create(&object, identity, &behaviour.metadata, &mut errors);
+    behaviour.strategy.validate(&object, &mut errors);
+    metadata::validate_create_generic(&object, namespaced, &mut errors);
+    errors
+}
+
+/// What is wrong with a changed object, defaulted and prepared.
+pub fn update(new: &Value, old: &Value, behaviour: &Behaviour, namespaced: bool) -> Errors {
+    let mut errors = changed(new, old, behaviour, namespaced, behaviour.metadata.on_update);
+    behaviour.strategy.validate_update(&Field::root(new), &Field::root(old), &mut errors);
+    errors
+}
+
+/// What is wrong with an object whose status was written.
+pub fn status_update(new: &Value, old: &Value, behaviour: &Behaviour, namespaced: bool) -> Errors {
+    let mut errors = changed(new, old, behaviour, namespaced, behaviour.metadata.on_status_update);
+    behaviour.strategy.validate_status_update(&Field::root(new), &Field::root(old), &mut errors);
+    errors
+}
+
+fn changed(new: &Value, old: &Value, behaviour: &Behaviour, namespaced: bool, passes: Passes) -> Errors {
+    let mut errors = Errors::new();
+    let identity = Identity { namespaced, name: behaviour.name };
+    let (new, old) = (Field::root(new), Field::root(old));
+    metadata::validate_update(&new, &old, identity, behaviour.metadata.finalizers, passes, &mut errors);
+    errors
+}

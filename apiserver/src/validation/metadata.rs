@@ -1,0 +1,410 @@
+//! Object metadata: what it must be when an object is created, what may change afterwards.
+//!
+//! The real server looks at metadata more than once. Every update passes its generic layer (*whole*: all the rules of a
+//! new object; *changes*: what is immutable, and the contents again); then most kinds' own validation does some of that a
+//! second time, with the kind's rule for names and a stricter one for finalizers. Each pass reports what it finds, which is
+//! why a bad label is told four times for a Secret and three times for a Deployment. [`Rules::of`] holds, as data, which
+//! passes a kind makes.
+//!
+//! Start at [`Rules`]; the passes themselves are [`validate_whole`] and [`validate_changes`].
+
+use serde_json::Value;
+
+use super::{content, ip, labels};
+use crate::field::{Errors, Field, quote};
+use crate::resources::NameRule;
+
+pub const IMMUTABLE: &str = "field is immutable";
+
+/// All annotations' keys and values together, in bytes.
+const ANNOTATIONS_LIMIT: usize = 256 * 1024;
+const MANAGER_LENGTH: usize = 128;
+const SUBRESOURCE_LENGTH: usize = 256;
+
+/// How a finalizer may be named.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Finalizers {
+    /// Any name that could be a label's key.
+    Qualified,
+    /// Besides, without a `/` only the three that the API itself defines.
+    Standard,
+}
+
+/// How often a kind's own validation makes each pass.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Passes {
+    pub whole: u8,
+    pub changes: u8,
+}
+
+const NONE: Passes = Passes { whole: 0, changes: 0 };
+const WHOLE: Passes = Passes { whole: 1, changes: 0 };
+const CHANGES: Passes = Passes { whole: 0, changes: 1 };
+const BOTH: Passes = Passes { whole: 1, changes: 1 };
+
+/// What a kind's own validation does about metadata.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rules {
+    pub finalizers: Finalizers,
+    pub on_create: Passes,
+    pub on_update: Passes,
+    /// Of `/status`, and of the other subresources that write the whole object.
+    pub on_status_update: Passes,
+}
+
+impl Rules {
+    pub const USUAL: Rules = Rules {
+        finalizers: Finalizers::Standard,
+        on_create: WHOLE,
+        on_update: CHANGES,
+        on_status_update: CHANGES,
+    };
+
+    /// Custom resources, and the kinds of API servers that know no core API.
+    pub const GENERIC: Rules = Rules { finalizers: Finalizers::Qualified, ..Rules::USUAL };
+
+    /// The rules of a built-in kind.
+    pub fn of(group: &str, kind: &str) -> Rules {
+        let on_update = |on_update| Rules { on_update, ..Rules::USUAL };
+        match (group, kind) {
+            (
+                "",
+                "ConfigMap"
+                | "Endpoints"
+                | "Namespace"
+                | "Node"
+                | "PersistentVolumeClaim"
+                | "Secret"
+                | "Service"
+                | "ServiceAccount",
+            )
+            | ("batch", "Job")
+            | ("networking.k8s.io", "Ingress" | "IngressClass" | "IPAddress")
+            | ("rbac.authorization.k8s.io", _)
+            | ("resource.k8s.io", "DeviceClass" | "ResourceClaim")
+            | ("storage.k8s.io", "StorageClass" | "CSIStorageCapacity" | "VolumeAttributesClass") => {
+                on_update(BOTH)
+            }
+            ("", "PersistentVolume") => on_update(Passes { whole: 2, changes: 0 }),
+            ("", "LimitRange") | ("discovery.k8s.io", "EndpointSlice") | ("storage.k8s.io", "CSINode") => {
+                on_update(WHOLE)
+            }
+            ("storage.k8s.io", "VolumeAttachment") => Rules { on_status_update: WHOLE, ..on_update(WHOLE) },
+            ("flowcontrol.apiserver.k8s.io", _) => Rules { on_status_update: NONE, ..on_update(WHOLE) },
+            ("certificates.k8s.io", "CertificateSigningRequest") => {
+                Rules { on_status_update: BOTH, ..on_update(BOTH) }
+            }
+            ("batch", "CronJob") => Rules { on_status_update: NONE, ..Rules::USUAL },
+            ("", "Event") | ("policy", "PodDisruptionBudget") => Rules {
+                finalizers: Finalizers::Qualified,
+                on_create: NONE,
+                on_update: NONE,
+                on_status_update: NONE,
+            },
+            ("admissionregistration.k8s.io", _) => {
+                Rules { on_update: WHOLE, on_status_update: NONE, ..Rules::GENERIC }
+            }
+            ("apiregistration.k8s.io", "APIService") | ("node.k8s.io", "RuntimeClass") => {
+                Rules { on_update: BOTH, ..Rules::GENERIC }
+            }
+            ("coordination.k8s.io", "Lease") | ("apiextensions.k8s.io", "CustomResourceDefinition") => {
+                Rules::GENERIC
+            }
+            _ => Rules::USUAL,
+        }
+    }
+}
+
+/// Where an object lives and how it may be called.
+#[derive(Clone, Copy, Debug)]
+pub struct Identity {
+    pub namespaced: bool,
+    pub name: NameRule,
+}
+
+/// The metadata of a new object, as its kind sees it.
+pub fn validate_create(object: &Field<'_>, identity: Identity, rules: &Rules, errors: &mut Errors) {
+    if rules.on_create == NONE {
+        return;
+    }
+    validate_whole(object, identity, rules.finalizers, errors);
+}
+
+/// The generic layer's pass over a new object. Whatever it finds a kind that looks itself has found already, so it matters
+/// to the few that do not, and only when the kind is content.
+pub fn validate_create_generic(object: &Field<'_>, namespaced: bool, errors: &mut Errors) {
+    if errors.is_empty() {
+        validate_whole(object, generic(namespaced), Finalizers::Qualified, errors);
+    }
+}
+
+/// The metadata of a changed object: the generic layer's passes, then the kind's own.
+pub fn validate_update(
+    new: &Field<'_>,
+    old: &Field<'_>,
+    identity: Identity,
+    finalizers: Finalizers,
+    passes: Passes,
+    errors: &mut Errors,
+) {
+    validate_whole(new, generic(identity.namespaced), Finalizers::Qualified, errors);
+    validate_changes(new, old, Finalizers::Qualified, errors);
+    for _ in 0..passes.changes {
+        validate_changes(new, old, finalizers, errors);
+    }
+    for _ in 0..passes.whole {
+        validate_whole(new, identity, finalizers, errors);
+    }
+}
+
+/// The generic layer knows no kind: a name must fit into a path, that is all.
+fn generic(namespaced: bool) -> Identity {
+    Identity { namespaced, name: NameRule::PathSegment }
+}
+
+/// The rules for new metadata, the name being generated already.
+pub fn validate_whole(object: &Field<'_>, identity: Identity, finalizers: Finalizers, errors: &mut Errors) {
+    let metadata = object.get("metadata");
+    validate_names(&metadata, identity.name, errors);
+    validate_namespace(&metadata.get("namespace"), identity.namespaced, errors);
+    let generation = metadata.get("generation");
+    errors.push_if(generation.int().is_some_and(|g| g < 0), || {
+        generation.invalid("must be greater than or equal to 0")
+    });
+    labels::validate_labels(&metadata.get("labels"), errors);
+    validate_annotations(&metadata.get("annotations"), errors);
+    validate_owner_references(&metadata.get("ownerReferences"), errors);
+    validate_finalizers(&metadata.get("finalizers"), errors);
+    validate_managed_fields(&metadata.get("managedFields"), errors);
+    validate_standard_finalizers(&metadata.get("finalizers"), finalizers, errors);
+}
+
+/// The rules for a change. That the resourceVersion fits has been seen to, and that uid and creationTimestamp of the stored
+/// object are filled in where a client left them out.
+pub fn validate_changes(new: &Field<'_>, old: &Field<'_>, finalizers: Finalizers, errors: &mut Errors) {
+    let (new, old) = (new.get("metadata"), old.get("metadata"));
+    if old.get("deletionTimestamp").exists() {
+        validate_no_new_finalizers(&new.get("finalizers"), &old.get("finalizers"), errors);
+    }
+    let generation = new.get("generation");
+    errors.push_if(generation.int().unwrap_or(0) < old.get("generation").int().unwrap_or(0), || {
+        generation.invalid("must not be decremented")
+    });
+    for (member, absent) in [
+        ("name", Value::from("")),
+        ("namespace", Value::from("")),
+        ("uid", Value::from("")),
+        ("creationTimestamp", Value::Null),
+        ("deletionTimestamp", Value::Null),
+        ("deletionGracePeriodSeconds", Value::Null),
+    ] {
+        validate_immutable(&new.get(member), &old.get(member), absent, errors);
+    }
+    labels::validate_labels(&new.get("labels"), errors);
+    validate_annotations(&new.get("annotations"), errors);
+    validate_owner_references(&new.get("ownerReferences"), errors);
+    validate_managed_fields(&new.get("managedFields"), errors);
+    validate_standard_finalizers(&new.get("finalizers"), finalizers, errors);
+}
+
+/// A field that may not change; `absent` is how Go prints it where there is none.
+pub fn validate_immutable(new: &Field<'_>, old: &Field<'_>, absent: Value, errors: &mut Errors) {
+    errors.push_if(new.value() != old.value(), || {
+        new.invalid_value(new.value().cloned().unwrap_or(absent), IMMUTABLE)
+    });
+}
+
+fn validate_names(metadata: &Field<'_>, rule: NameRule, errors: &mut Errors) {
+    let (name, base) = (metadata.get("name"), metadata.get("generateName"));
+    if !base.is_empty() {
+        errors.invalid_each(&base, base_mistakes(rule, base.str()));
+    }
+    if name.is_empty() {
+        errors.push(name.required("name or generateName is required"));
+    } else {
+        errors.invalid_each(&name, name_mistakes(rule, name.str()));
+    }
+}
+
+/// What is wrong with a name.
+pub fn name_mistakes(rule: NameRule, name: &str) -> Vec<String> {
+    match rule {
+        NameRule::Subdomain => content::dns1123_subdomain(name),
+        NameRule::LongName => content::long_name(name),
+        NameRule::Label => content::dns1123_label(name),
+        NameRule::PathSegment => content::path_segment(name),
+        NameRule::IpAddress => ip::address(name).into_iter().collect(),
+    }
+}
+
+/// What is wrong with a `generateName`, to which something will be appended.
+fn base_mistakes(rule: NameRule, base: &str) -> Vec<String> {
+    match rule {
+        NameRule::Subdomain | NameRule::Label => name_mistakes(rule, &without_trailing_dash(base)),
+        NameRule::PathSegment => content::path_segment_prefix(base),
+        NameRule::LongName => Vec::new(),
+        NameRule::IpAddress => name_mistakes(rule, base),
+    }
+}
+
+/// A dash may end a base. The real server takes the letter before it away too, and so never looks at it.
+fn without_trailing_dash(base: &str) -> String {
+    match base.strip_suffix('-') {
+        Some(rest) if !rest.is_empty() => {
+            let cut = rest.char_indices().next_back().map_or(0, |(i, _)| i);
+            format!("{}a", &rest[..cut])
+        }
+        _ => base.to_owned(),
+    }
+}
+
+fn validate_namespace(namespace: &Field<'_>, namespaced: bool, errors: &mut Errors) {
+    match (namespaced, namespace.is_empty()) {
+        (true, true) => errors.push(namespace.required("")),
+        (true, false) => {
+            errors.invalid_each(&namespace, content::dns1123_label(namespace.str()));
+        }
+        (false, false) => errors.push(namespace.forbidden("not allowed on this type")),
+        (false, true) => {}
+    }
+}
+
+/// Annotations: keys as labels have them, whatever their case; all together not too big.
+pub fn validate_annotations(annotations: &Field<'_>, errors: &mut Errors) {
+    for (key, _) in annotations.entries() {
+        let mistakes = content::qualified_name(&key.to_lowercase());
+        errors.extend(mistakes.into_iter().map(|e| annotations.invalid_value(key, e)));
+    }
+    let size: usize = annotations.entries().map(|(key, value)| key.len() + value.len()).sum();
+    errors.push_if(size > ANNOTATIONS_LIMIT, || annotations.too_long(ANNOTATIONS_LIMIT));
+}
+
+/// Owners. Mistakes are reported for the list, not for its elements.
+fn validate_owner_references(owners: &Field<'_>, errors: &mut Errors) {
+    let mut controller: Option<String> = None;
+    for owner in owners.items() {
+        validate_owner_reference(&owner.with_path(owners.path().clone()), errors);
+        if !owner.get("controller").bool() {
+            continue;
+        }
+        let this = format!("{}/{}", owner.get("kind").str(), owner.get("name").str());
+        match &controller {
+            None => controller = Some(this),
+            Some(first) => {
+                let message = format!(
+                    "Only one reference can have Controller set to true. Found \"true\" in references for {first} and {this}"
+                );
+                let printed = print_list(owners.items().map(|o| print_owner_reference(&o)));
+                errors.push(owners.invalid(message).showing(printed));
+            }
+        }
+    }
+}
+
+fn validate_owner_reference(owner: &Field<'_>, errors: &mut Errors) {
+    let api_version = owner.get("apiVersion");
+    let (group, version) = split_api_version(api_version.str());
+    errors.push_if(version.is_empty(), || api_version.invalid("version must not be empty"));
+    for member in ["kind", "name", "uid"] {
+        let member = owner.get(member);
+        errors.push_if(member.is_empty(), || member.invalid("must not be empty"));
+    }
+    if (group, version, owner.get("kind").str()) == ("", "v1", "Event") {
+        let mistake = owner.invalid("/v1, Kind=Event is disallowed from being an owner");
+        errors.push(mistake.showing(print_owner_reference(owner)));
+    }
+}
+
+/// Group and version; both empty where the text is neither `version` nor `group/version`.
+fn split_api_version(text: &str) -> (&str, &str) {
+    match text.split_once('/') {
+        None => ("", text),
+        Some((_, version)) if version.contains('/') => ("", ""),
+        Some(parts) => parts,
+    }
+}
+
+fn print_owner_reference(owner: &Field<'_>) -> String {
+    let required = ["apiVersion", "kind", "name", "uid"]
+        .map(|member| format!("{}:{}", quote(member), Value::from(owner.get(member).str())));
+    let optional = ["controller", "blockOwnerDeletion"]
+        .map(|member| owner.get(member).value().map(|value| format!("{}:{value}", quote(member))));
+    let members: Vec<String> = required.into_iter().chain(optional.into_iter().flatten()).collect();
+    format!("{{{}}}", members.join(","))
+}
+
+fn print_list(elements: impl Iterator<Item = String>) -> String {
+    format!("[{}]", elements.collect::<Vec<_>>().join(","))
+}
+
+fn validate_finalizers(finalizers: &Field<'_>, errors: &mut Errors) {
+    for finalizer in finalizers.items() {
+        let name = finalizer.str();
+        errors.extend(content::qualified_name(name).into_iter().map(|e| finalizers.invalid_value(name, e)));
+    }
+    let has = |name| finalizers.items().any(|f| f.str() == name);
+    errors.push_if(has("orphan") && has("foregroundDeletion"), || {
+        finalizers.invalid("finalizer orphan and foregroundDeletion cannot be both set")
+    });
+}
+
+fn validate_standard_finalizers(finalizers: &Field<'_>, rule: Finalizers, errors: &mut Errors) {
+    if rule == Finalizers::Qualified {
+        return;
+    }
+    for finalizer in finalizers.items() {
+        validate_standard_finalizer(&finalizer, errors);
+    }
+}
+
+/// A finalizer that is neither qualified by a domain nor one of the API's own.
+pub fn validate_standard_finalizer(finalizer: &Field<'_>, errors: &mut Errors) {
+    let name = finalizer.str();
+    let known = name.contains('/') || ["kubernetes", "orphan", "foregroundDeletion"].contains(&name);
+    errors.push_if(!known, || {
+        finalizer.invalid("name is neither a standard finalizer name nor is it fully qualified")
+    });
+}
+
+/// An object that is being deleted keeps the finalizers it has, or fewer.
+fn validate_no_new_finalizers(new: &Field<'_>, old: &Field<'_>, errors: &mut Errors) {
+    let mut added: Vec<&str> = new.items().map(|f| f.str()).collect();
+    added.retain(|name| old.items().all(|f| f.str() != *name));
+    added.sort_unstable();
+    added.dedup();
+    errors.push_if(!added.is_empty(), || {
+        let added: Vec<String> = added.iter().map(|name| quote(name)).collect();
+        new.forbidden(format!(
+            "no new finalizers can be added if the object is being deleted, found new finalizers []string{{{}}}",
+            added.join(", ")
+        ))
+    });
+}
+
+fn validate_managed_fields(entries: &Field<'_>, errors: &mut Errors) {
+    for entry in entries.items() {
+        let operation = entry.get("operation");
+        errors.push_if(!["Apply", "Update"].contains(&operation.str()), || {
+            operation.invalid("must be `Apply` or `Update`")
+        });
+        let kind = entry.get("fieldsType");
+        errors.push_if(!["", "FieldsV1"].contains(&kind.str()), || kind.invalid("must be `FieldsV1`"));
+        validate_field_manager(&entry.get("manager"), errors);
+        let subresource = entry.get("subresource");
+        errors.push_if(subresource.len() > SUBRESOURCE_LENGTH, || subresource.too_long(SUBRESOURCE_LENGTH));
+    }
+}
+
+/// A field manager's name: short and printable.
+pub fn validate_field_manager(manager: &Field<'_>, errors: &mut Errors) {
+    errors.push_if(manager.len() > MANAGER_LENGTH, || manager.too_long(MANAGER_LENGTH));
+    for (position, c) in manager.str().char_indices() {
+        let printable = !c.is_control() && (c == ' ' || !c.is_whitespace());
+        errors.push_if(!printable, || {
+            manager.invalid(format!("invalid character U+{:04X} (at position {position})", c as u32))
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests;

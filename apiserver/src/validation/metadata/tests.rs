@@ -1,0 +1,133 @@
+use serde_json::json;
+
+use super::*;
+use crate::resources::behaviour;
+use crate::validation;
+
+fn causes(errors: &Errors) -> Vec<String> {
+    errors.iter().map(ToString::to_string).collect()
+}
+
+#[test]
+fn new_metadata() {
+    for (case, kind, metadata, want) in [
+        ("nothing wrong", "ConfigMap", json!({"name": "a.b", "namespace": "ns"}), vec![]),
+        (
+            "an ugly base is told of twice",
+            "ConfigMap",
+            json!({"generateName": "_x-", "name": "_x-abcde", "namespace": "ns"}),
+            vec!["metadata.generateName", "metadata.name"],
+        ),
+        (
+            "the letter before a base's dash is never looked at",
+            "ConfigMap",
+            json!({"generateName": "xY-", "name": "xy-abcde", "namespace": "ns"}),
+            vec![],
+        ),
+        ("a label's name", "Namespace", json!({"name": "a.b"}), vec!["metadata.name"]),
+        (
+            "a namespace where there is none",
+            "Namespace",
+            json!({"name": "a", "namespace": "b"}),
+            vec!["metadata.namespace"],
+        ),
+        ("a path segment", "Role", json!({"name": "a:B", "namespace": "ns"}), vec![]),
+        (
+            "labels, annotations and finalizers",
+            "ConfigMap",
+            json!({"name": "a", "namespace": "ns", "labels": {"-": "-"}, "annotations": {"A/b": "", "/": ""}, "finalizers": ["nope"]}),
+            vec![
+                "metadata.labels",
+                "metadata.labels",
+                "metadata.annotations",
+                "metadata.annotations",
+                "metadata.annotations",
+                "metadata.finalizers[0]",
+            ],
+        ),
+        (
+            "a finalizer without a domain",
+            "Lease",
+            json!({"name": "a", "namespace": "ns", "finalizers": ["nope"]}),
+            vec![],
+        ),
+    ] {
+        let group = match kind {
+            "Role" => "rbac.authorization.k8s.io",
+            "Lease" => "coordination.k8s.io",
+            _ => "",
+        };
+        let object = json!({"metadata": metadata, "rules": []});
+        let behaviour = behaviour(group, kind);
+        let mut errors = Errors::new();
+        let identity = Identity { namespaced: kind != "Namespace", name: behaviour.name };
+        validate_create(&Field::root(&object), identity, &behaviour.metadata, &mut errors);
+        let fields: Vec<&str> = errors.iter().map(|e| e.field.as_str()).collect();
+        assert_eq!(fields, want, "{case}: {errors:?}");
+    }
+}
+
+#[test]
+fn owners_print_as_go_prints_them() {
+    let object = json!({"metadata": {"name": "a", "ownerReferences": [
+        {"apiVersion": "v1", "kind": "Event", "name": "e", "uid": "1", "controller": true},
+        {"apiVersion": "a/b/c", "kind": "Pod", "name": "p", "uid": "2", "blockOwnerDeletion": false, "controller": true},
+    ]}});
+    let mut errors = Errors::new();
+    validate_owner_references(&Field::root(&object).walk("metadata.ownerReferences"), &mut errors);
+    assert_eq!(
+        causes(&errors),
+        [
+            r#"metadata.ownerReferences: Invalid value: {"apiVersion":"v1","kind":"Event","name":"e","uid":"1","controller":true}: /v1, Kind=Event is disallowed from being an owner"#,
+            r#"metadata.ownerReferences.apiVersion: Invalid value: "a/b/c": version must not be empty"#,
+            concat!(
+                r#"metadata.ownerReferences: Invalid value: [{"apiVersion":"v1","kind":"Event","name":"e","uid":"1","controller":true},"#,
+                r#"{"apiVersion":"a/b/c","kind":"Pod","name":"p","uid":"2","controller":true,"blockOwnerDeletion":false}]: "#,
+                r#"Only one reference can have Controller set to true. Found "true" in references for Event/e and Pod/p"#
+            ),
+        ]
+    );
+}
+
+#[test]
+fn a_deleted_object_gets_no_new_finalizers() {
+    let old = json!({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": ["a/b"]}});
+    let new = json!({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": ["a/d", "a/c", "a/b"]}});
+    let mut errors = Errors::new();
+    validate_changes(&Field::root(&new), &Field::root(&old), Finalizers::Standard, &mut errors);
+    assert_eq!(
+        causes(&errors),
+        [
+            r#"metadata.finalizers: Forbidden: no new finalizers can be added if the object is being deleted, found new finalizers []string{"a/c", "a/d"}"#
+        ]
+    );
+}
+
+/// What the real server answers to an update that adds the label `a=-`, the finalizer `x` (no domain), the annotation `-`
+/// and a deletionTimestamp: how often it tells each.
+#[test]
+fn updates_repeat_themselves() {
+    let old = json!({"metadata": {"name": "a", "namespace": "ns", "uid": "u"}});
+    let new = json!({"metadata": {"name": "a", "namespace": "ns", "uid": "u", "deletionTimestamp": "2026-01-01T00:00:00Z",
+        "labels": {"a": "-"}, "annotations": {"-": ""}, "finalizers": ["x"]}});
+    for (group, kind, label, immutable, finalizer) in [
+        ("", "ConfigMap", 4, 2, 2),
+        ("", "Secret", 4, 2, 2),
+        ("", "ResourceQuota", 3, 2, 1),
+        ("", "LimitRange", 3, 1, 1),
+        ("", "Event", 2, 1, 0),
+        ("apps", "Deployment", 3, 2, 1),
+        ("coordination.k8s.io", "Lease", 3, 2, 0),
+        ("rbac.authorization.k8s.io", "Role", 4, 2, 2),
+    ] {
+        let behaviour = behaviour(group, kind);
+        let errors = validation::changed(&new, &old, &behaviour, true, behaviour.metadata.on_update);
+        let count = |field| errors.iter().filter(|e| e.field == field).count();
+        assert_eq!(
+            (count("metadata.labels"), count("metadata.deletionTimestamp"), count("metadata.finalizers[0]")),
+            (label, immutable, finalizer),
+            "{kind}"
+        );
+        assert_eq!(count("metadata.annotations"), label, "{kind}");
+    }
+}
