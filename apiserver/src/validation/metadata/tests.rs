@@ -113,7 +113,8 @@ fn updates_repeat_themselves() {
     for (group, kind, label, immutable, finalizer) in [
         ("", "ConfigMap", 4, 2, 2),
         ("", "Secret", 4, 2, 2),
-        ("", "ResourceQuota", 3, 2, 1),
+        ("", "Service", 3, 2, 1),
+        ("", "PersistentVolume", 4, 1, 2),
         ("", "LimitRange", 3, 1, 1),
         ("", "Event", 2, 1, 0),
         ("apps", "Deployment", 3, 2, 1),
