@@ -75,7 +75,6 @@ impl Rules {
                 | "Node"
                 | "PersistentVolumeClaim"
                 | "Secret"
-                | "Service"
                 | "ServiceAccount",
             )
             | ("batch", "Job")
