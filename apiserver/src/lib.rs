@@ -16,6 +16,9 @@ pub mod resources;
 pub mod schema;
 pub mod selector;
 pub mod serve;
+pub mod telemetry;
+#[cfg(test)]
+pub(crate) mod testing;
 pub mod validation;
 
 pub use error::{Error, Result};

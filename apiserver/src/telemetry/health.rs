@@ -1,0 +1,248 @@
+//! Health: named checks behind `/healthz`, `/livez` and `/readyz`.
+//!
+//! A check is a closure, asked anew at every request; a [`Hook`] is a step of the start-up that fails its check until it
+//! has finished. Why a check fails is for the log: the endpoints are open to everyone, so the sum says only that it failed.
+//!
+//! Source: API concepts, "API health endpoints".
+
+use std::borrow::Cow;
+use std::collections::BTreeSet;
+use std::fmt::Write;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use bytes::Bytes;
+use http::{HeaderValue, Response, StatusCode, header};
+
+use crate::field::quote;
+use crate::request::options::Query;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Endpoint {
+    Healthz,
+    Livez,
+    Readyz,
+}
+
+impl Endpoint {
+    pub const ALL: &'static [Endpoint] = &[Endpoint::Healthz, Endpoint::Livez, Endpoint::Readyz];
+
+    fn name(self) -> &'static str {
+        match self {
+            Endpoint::Healthz => "healthz",
+            Endpoint::Livez => "livez",
+            Endpoint::Readyz => "readyz",
+        }
+    }
+}
+
+type Probe = Box<dyn Fn() -> Result<(), String> + Send + Sync>;
+
+struct Check {
+    name: Cow<'static, str>,
+    endpoints: &'static [Endpoint],
+    probe: Probe,
+}
+
+/// The checks, in the order in which they are listed.
+pub struct Health {
+    checks: Vec<Check>,
+}
+
+/// A step of the start-up; until it is finished, the server is not healthy.
+#[derive(Clone, Debug, Default)]
+pub struct Hook(Arc<AtomicBool>);
+
+impl Hook {
+    pub fn finish(&self) {
+        self.0.store(true, Ordering::Release);
+    }
+
+    fn is_finished(&self) -> bool {
+        self.0.load(Ordering::Acquire)
+    }
+}
+
+impl Default for Health {
+    fn default() -> Health {
+        Health::new()
+    }
+}
+
+impl Health {
+    /// The two checks that every server has.
+    pub fn new() -> Health {
+        let mut health = Health { checks: Vec::new() };
+        health.check("ping", Endpoint::ALL, || Ok(()));
+        health.check("log", Endpoint::ALL, || Ok(()));
+        health
+    }
+
+    /// Adds a check. The error is for `ENDPOINT/NAME`, which only the authorized may ask, and for the log.
+    pub fn check(
+        &mut self,
+        name: impl Into<Cow<'static, str>>,
+        endpoints: &'static [Endpoint],
+        probe: impl Fn() -> Result<(), String> + Send + Sync + 'static,
+    ) {
+        self.checks.push(Check { name: name.into(), endpoints, probe: Box::new(probe) });
+    }
+
+    /// Adds the check `poststarthook/NAME`, which fails until the hook is finished.
+    pub fn hook(&mut self, name: &str) -> Hook {
+        let hook = Hook::default();
+        let asked = hook.clone();
+        self.check(format!("poststarthook/{name}"), Endpoint::ALL, move || {
+            if asked.is_finished() { Ok(()) } else { Err("not finished".to_owned()) }
+        });
+        hook
+    }
+
+    /// Adds the check `shutdown`: finishing the hook makes the server unready, though it goes on to live.
+    pub fn shutdown(&mut self) -> Hook {
+        let hook = Hook::default();
+        let asked = hook.clone();
+        self.check("shutdown", &[Endpoint::Readyz], move || {
+            if asked.is_finished() { Err("process is shutting down".to_owned()) } else { Ok(()) }
+        });
+        hook
+    }
+
+    /// Whether every check of the endpoint passes.
+    pub fn passes(&self, endpoint: Endpoint) -> bool {
+        self.asked_by(endpoint).all(|check| (check.probe)().is_ok())
+    }
+
+    /// The paths answered, for the index of the server.
+    pub fn paths(&self) -> impl Iterator<Item = String> {
+        Endpoint::ALL.iter().flat_map(|endpoint| {
+            let root = format!("/{}", endpoint.name());
+            let checks = self.asked_by(*endpoint).map(|check| format!("/{}/{}", endpoint.name(), check.name));
+            std::iter::once(root).chain(checks)
+        })
+    }
+
+    /// Answers `/healthz`, `/livez`, `/readyz` and the single checks below them, whatever the method; None for any other path.
+    pub fn respond(&self, path: &str, query: &Query) -> Option<Response<Bytes>> {
+        let path = path.strip_prefix('/')?;
+        let (root, name) = path.split_once('/').map_or((path, None), |(root, name)| (root, Some(name)));
+        let endpoint = Endpoint::ALL.iter().copied().find(|endpoint| endpoint.name() == root)?;
+        let Some(name) = name else { return Some(self.sum(endpoint, query)) };
+        let check = self.asked_by(endpoint).find(|check| check.name == name)?;
+        Some(match (check.probe)() {
+            Ok(()) => text(StatusCode::OK, "ok".to_owned()),
+            Err(error) => {
+                text(StatusCode::INTERNAL_SERVER_ERROR, format!("internal server error: {error}\n"))
+            }
+        })
+    }
+
+    fn asked_by(&self, endpoint: Endpoint) -> impl Iterator<Item = &Check> {
+        self.checks.iter().filter(move |check| check.endpoints.contains(&endpoint))
+    }
+
+    fn sum(&self, endpoint: Endpoint, query: &Query) -> Response<Bytes> {
+        let name = endpoint.name();
+        let excluded: BTreeSet<&str> = query.all("exclude").collect();
+        let mut lines = String::new();
+        let mut failed = false;
+        for check in self.asked_by(endpoint) {
+            let verdict = if excluded.contains(&*check.name) {
+                "excluded: ok"
+            } else if let Err(error) = (check.probe)() {
+                tracing::info!(endpoint = name, check = %check.name, error, "health check failed");
+                failed = true;
+                "failed: reason withheld"
+            } else {
+                "ok"
+            };
+            let sign = if verdict.ends_with("ok") { '+' } else { '-' };
+            let _ = writeln!(lines, "[{sign}]{} {verdict}", check.name);
+        }
+        let known = |name: &&str| self.asked_by(endpoint).any(|check| check.name == *name);
+        let unknown: Vec<String> =
+            excluded.iter().filter(|name| !known(name)).map(|name| quote(name)).collect();
+        if !unknown.is_empty() {
+            let unknown = unknown.join(",");
+            let _ = writeln!(lines, "warn: some health checks cannot be excluded: no matches for {unknown}");
+        }
+        if failed {
+            text(StatusCode::INTERNAL_SERVER_ERROR, format!("{lines}{name} check failed\n"))
+        } else if query.has("verbose") {
+            text(StatusCode::OK, format!("{lines}{name} check passed\n"))
+        } else {
+            text(StatusCode::OK, "ok".to_owned())
+        }
+    }
+}
+
+fn text(status: StatusCode, body: String) -> Response<Bytes> {
+    let mut response = Response::new(Bytes::from(body));
+    *response.status_mut() = status;
+    let headers = response.headers_mut();
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
+    headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ask(health: &Health, uri: &str) -> String {
+        let (path, query) = uri.split_once('?').unwrap_or((uri, ""));
+        match health.respond(path, &Query::parse(query)) {
+            None => "none".to_owned(),
+            Some(response) => {
+                let body = std::str::from_utf8(response.body()).expect("text");
+                format!("{} {body}", response.status().as_u16())
+            }
+        }
+    }
+
+    #[test]
+    fn sums_and_single_checks() {
+        let mut health = Health::new();
+        health.check("etcd", &[Endpoint::Readyz], || Err("disk full".to_owned()));
+        let roles = health.hook("rbac/bootstrap-roles");
+        let shutdown = health.shutdown();
+        roles.finish();
+        let bad = "[+]ping ok\n[+]log ok\n[-]etcd failed: reason withheld\n[+]poststarthook/rbac/bootstrap-roles ok\n\
+                   [+]shutdown ok\nreadyz check failed\n";
+        for (uri, want) in [
+            ("/healthz", "200 ok".to_owned()),
+            ("/livez", "200 ok".to_owned()),
+            ("/readyz", format!("500 {bad}")),
+            ("/readyz?exclude=etcd", "200 ok".to_owned()),
+            ("/readyz/etcd", "500 internal server error: disk full\n".to_owned()),
+            ("/readyz/ping", "200 ok".to_owned()),
+            ("/livez/etcd", "none".to_owned()),
+            ("/livez/", "none".to_owned()),
+            ("/readyz/poststarthook", "none".to_owned()),
+            ("/livez/poststarthook/rbac/bootstrap-roles", "200 ok".to_owned()),
+            ("/healthzz", "none".to_owned()),
+            (
+                "/livez?verbose&exclude=log&exclude=nope&exclude=a",
+                "200 [+]ping ok\n[+]log excluded: ok\n[+]poststarthook/rbac/bootstrap-roles ok\n\
+                 warn: some health checks cannot be excluded: no matches for \"a\",\"nope\"\n\
+                 livez check passed\n"
+                    .to_owned(),
+            ),
+        ] {
+            assert_eq!(ask(&health, uri), want, "{uri}");
+        }
+        shutdown.finish();
+        assert!(ask(&health, "/readyz?exclude=etcd").contains("[-]shutdown failed"));
+        assert!(health.passes(Endpoint::Livez) && !health.passes(Endpoint::Readyz));
+    }
+
+    #[test]
+    fn a_hook_holds_the_server_back_until_it_is_finished() {
+        let mut health = Health::new();
+        let hook = health.hook("start");
+        assert!(!health.passes(Endpoint::Readyz));
+        assert_eq!(ask(&health, "/readyz/poststarthook/start"), "500 internal server error: not finished\n");
+        hook.finish();
+        assert!(health.passes(Endpoint::Readyz));
+    }
+}

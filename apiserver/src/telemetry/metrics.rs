@@ -1,0 +1,333 @@
+//! Metrics: what `/metrics` tells, under Kubernetes' names.
+//!
+//! The numbers live in the `prometheus` crate, since it writes the classic text format with the names as they are (an
+//! OpenMetrics encoder renames counters), and its registry takes collectors of other rooms ([`Metrics::registry`]).
+//! Finding four metrics by nine labels would cost a request more than counting it, so the handles of each set of labels
+//! are found once and kept: a known set costs one lookup by borrowed strings, no lock and no allocation.
+//!
+//! Start at [`RequestLabels::of`] and [`Metrics::request`].
+
+mod labels;
+mod process;
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use hashbrown::HashMap;
+use prometheus::core::Collector;
+use prometheus::{
+    Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry,
+    TextEncoder,
+};
+
+pub use labels::RequestLabels;
+use labels::{Outcome, OwnedOutcome};
+
+/// The Content-Type of [`Metrics::render`].
+pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8; escaping=underscores";
+
+const REQUEST: &[&str] =
+    &["verb", "group", "version", "resource", "subresource", "scope", "component", "dry_run", "code"];
+const REQUEST_TIMED: &[&str] =
+    &["verb", "group", "version", "resource", "subresource", "scope", "component", "dry_run"];
+const REQUEST_LASTING: &[&str] =
+    &["verb", "group", "version", "resource", "subresource", "scope", "component"];
+const WATCHED: &[&str] = &["group", "version", "resource"];
+
+const SECONDS: &[f64] = &[
+    0.005, 0.025, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0, 1.25, 1.5, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0, 15.0,
+    20.0, 30.0, 45.0, 60.0,
+];
+const RESPONSE_BYTES: &[f64] = &[1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9];
+const EVENT_BYTES: &[f64] = &[1024.0, 2048.0, 4096.0, 8192.0, 16384.0, 32768.0, 65536.0, 131072.0];
+
+/// How much there is of a resource.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StoredObjects {
+    pub group: String,
+    pub resource: String,
+    pub objects: u64,
+}
+
+/// What the server counts.
+pub struct Metrics {
+    registry: Registry,
+    total: IntCounterVec,
+    duration: HistogramVec,
+    sli_duration: HistogramVec,
+    response_sizes: HistogramVec,
+    longrunning: IntGaugeVec,
+    inflight: [IntGauge; 2],
+    watch_events: IntCounterVec,
+    watch_event_sizes: HistogramVec,
+    /// Filled anew at each scrape; the lock keeps two scrapes from mixing.
+    stored: Mutex<Stored>,
+    tls_handshake_errors: IntCounter,
+    known: ArcSwap<HashMap<OwnedOutcome, Arc<Handles>>>,
+}
+
+struct Stored {
+    objects: IntGaugeVec,
+    objects_by_kind: IntGaugeVec,
+}
+
+/// The metrics of one set of labels and code.
+struct Handles {
+    total: IntCounter,
+    duration: Histogram,
+    /// Not for dry runs.
+    sli_duration: Option<Histogram>,
+    /// For reads only.
+    response_sizes: Option<Histogram>,
+}
+
+/// Counts something as going on while it lives.
+pub struct Ongoing(IntGauge);
+
+impl Ongoing {
+    fn new(gauge: IntGauge) -> Ongoing {
+        gauge.inc();
+        Ongoing(gauge)
+    }
+}
+
+impl Drop for Ongoing {
+    fn drop(&mut self) {
+        self.0.dec();
+    }
+}
+
+/// The counters of one watch.
+pub struct WatchEvents {
+    total: IntCounter,
+    sizes: Histogram,
+}
+
+impl WatchEvents {
+    pub fn sent(&self, bytes: usize) {
+        self.total.inc();
+        self.sizes.observe(bytes as f64);
+    }
+}
+
+impl Default for Metrics {
+    fn default() -> Metrics {
+        Metrics::new()
+    }
+}
+
+impl Metrics {
+    pub fn new() -> Metrics {
+        let registry = Registry::new();
+        register(&registry, process::Process::new().expect(STATIC));
+        let inflight = gauges(
+            &registry,
+            "apiserver_current_inflight_requests",
+            "Requests being answered, by kind.",
+            &["request_kind"],
+        );
+        Metrics {
+            total: counters(&registry, "apiserver_request_total", "Requests answered.", REQUEST),
+            duration: histograms(
+                &registry,
+                "apiserver_request_duration_seconds",
+                "Time to answer.",
+                REQUEST_TIMED,
+                SECONDS,
+            ),
+            sli_duration: histograms(
+                &registry,
+                "apiserver_request_sli_duration_seconds",
+                "Time to answer, without what webhooks took.",
+                REQUEST_LASTING,
+                // The two finest buckets are the full histogram's only.
+                &SECONDS[2..],
+            ),
+            response_sizes: histograms(
+                &registry,
+                "apiserver_response_sizes",
+                "Bytes of the answers to reads.",
+                REQUEST_LASTING,
+                RESPONSE_BYTES,
+            ),
+            longrunning: gauges(
+                &registry,
+                "apiserver_longrunning_requests",
+                "Watches and other requests that last.",
+                REQUEST_LASTING,
+            ),
+            inflight: ["readOnly", "mutating"].map(|kind| inflight.with_label_values(&[kind])),
+            watch_events: counters(
+                &registry,
+                "apiserver_watch_events_total",
+                "Events sent to watchers.",
+                WATCHED,
+            ),
+            watch_event_sizes: histograms(
+                &registry,
+                "apiserver_watch_events_sizes",
+                "Bytes of the events sent to watchers.",
+                WATCHED,
+                EVENT_BYTES,
+            ),
+            stored: Mutex::new(Stored {
+                objects: gauges(
+                    &registry,
+                    "apiserver_resource_objects",
+                    "Stored objects.",
+                    &["group", "resource"],
+                ),
+                objects_by_kind: gauges(
+                    &registry,
+                    "apiserver_storage_objects",
+                    "Stored objects; apiserver_resource_objects has them by group.",
+                    &["resource"],
+                ),
+            }),
+            tls_handshake_errors: registered(
+                &registry,
+                IntCounter::new(
+                    "apiserver_tls_handshake_errors_total",
+                    "Connections dropped for an error in their TLS handshake.",
+                ),
+            ),
+            known: ArcSwap::default(),
+            registry,
+        }
+    }
+
+    /// For collectors of other rooms.
+    pub fn registry(&self) -> &Registry {
+        &self.registry
+    }
+
+    /// Counts an answer. `webhooks` is the part of its duration that was spent waiting for them.
+    pub fn request(
+        &self,
+        labels: &RequestLabels<'_>,
+        code: u16,
+        duration: Duration,
+        webhooks: Duration,
+        bytes: usize,
+    ) {
+        let outcome = Outcome { labels: *labels, code };
+        if let Some(handles) = self.known.load().get(&outcome) {
+            handles.record(duration, webhooks, bytes);
+            return;
+        }
+        let handles = Arc::new(self.handles(labels, code));
+        handles.record(duration, webhooks, bytes);
+        self.known.rcu(|known| {
+            let mut known = HashMap::clone(known);
+            known.insert(OwnedOutcome::from(&outcome), handles.clone());
+            known
+        });
+    }
+
+    /// Counts a request as lasting until the answer is dropped.
+    pub fn longrunning(&self, labels: &RequestLabels<'_>) -> Ongoing {
+        Ongoing::new(self.longrunning.with_label_values(&labels.lasting()))
+    }
+
+    /// Counts a request as in flight until the answer is dropped.
+    pub fn inflight(&self, mutating: bool) -> Ongoing {
+        Ongoing::new(self.inflight[usize::from(mutating)].clone())
+    }
+
+    /// The counters for a new watch of a resource.
+    pub fn watch(&self, group: &str, version: &str, resource: &str) -> WatchEvents {
+        let labels = [group, version, resource];
+        WatchEvents {
+            total: self.watch_events.with_label_values(&labels),
+            sizes: self.watch_event_sizes.with_label_values(&labels),
+        }
+    }
+
+    pub fn tls_handshake_error(&self) {
+        self.tls_handshake_errors.inc();
+    }
+
+    /// Tells which server this is, once: `kubernetes_build_info` with these labels.
+    pub fn build_info(&self, labels: &[(&str, &str)]) {
+        let (names, values): (Vec<&str>, Vec<&str>) = labels.iter().copied().unzip();
+        let info = gauges(&self.registry, "kubernetes_build_info", "What was built, and how.", &names);
+        info.with_label_values(&values).set(1);
+    }
+
+    /// The text of `/metrics`. What is stored is asked of the caller at each scrape.
+    pub fn render(&self, stored: impl IntoIterator<Item = StoredObjects>) -> String {
+        let lock = self.stored.lock();
+        let gauges = lock.unwrap_or_else(std::sync::PoisonError::into_inner);
+        gauges.objects.reset();
+        gauges.objects_by_kind.reset();
+        for StoredObjects { group, resource, objects } in stored {
+            let objects = i64::try_from(objects).unwrap_or(i64::MAX);
+            gauges.objects.with_label_values(&[&group, &resource]).set(objects);
+            let kind = if group.is_empty() { resource } else { format!("{resource}.{group}") };
+            gauges.objects_by_kind.with_label_values(&[&kind]).set(objects);
+        }
+        let mut text = String::with_capacity(256 * 1024);
+        if let Err(error) = TextEncoder::new().encode_utf8(&self.registry.gather(), &mut text) {
+            tracing::error!(%error, "a metric that cannot be written");
+        }
+        text
+    }
+
+    fn handles(&self, labels: &RequestLabels<'_>, code: u16) -> Handles {
+        let code = code.to_string();
+        let lasting = labels.lasting();
+        let [verb, group, version, resource, subresource, scope, component] = lasting;
+        let timed = [verb, group, version, resource, subresource, scope, component, labels.dry_run];
+        let all = [verb, group, version, resource, subresource, scope, component, labels.dry_run, &code];
+        let real = labels.dry_run.is_empty();
+        let read = matches!(labels.verb, "GET" | "LIST");
+        Handles {
+            total: self.total.with_label_values(&all),
+            duration: self.duration.with_label_values(&timed),
+            sli_duration: real.then(|| self.sli_duration.with_label_values(&lasting)),
+            response_sizes: read.then(|| self.response_sizes.with_label_values(&lasting)),
+        }
+    }
+}
+
+impl Handles {
+    fn record(&self, duration: Duration, webhooks: Duration, bytes: usize) {
+        self.total.inc();
+        self.duration.observe(duration.as_secs_f64());
+        if let Some(histogram) = &self.sli_duration {
+            histogram.observe(duration.saturating_sub(webhooks).as_secs_f64());
+        }
+        if let Some(histogram) = &self.response_sizes {
+            histogram.observe(bytes as f64);
+        }
+    }
+}
+
+const STATIC: &str = "names and labels are fixed here, and used once";
+
+fn register(registry: &Registry, collector: impl Collector + 'static) {
+    registry.register(Box::new(collector)).expect(STATIC);
+}
+
+fn registered<C: Collector + Clone + 'static>(registry: &Registry, collector: prometheus::Result<C>) -> C {
+    let collector = collector.expect(STATIC);
+    register(registry, collector.clone());
+    collector
+}
+
+fn counters(registry: &Registry, name: &str, help: &str, labels: &[&str]) -> IntCounterVec {
+    registered(registry, IntCounterVec::new(Opts::new(name, help), labels))
+}
+
+fn gauges(registry: &Registry, name: &str, help: &str, labels: &[&str]) -> IntGaugeVec {
+    registered(registry, IntGaugeVec::new(Opts::new(name, help), labels))
+}
+
+fn histograms(registry: &Registry, name: &str, help: &str, labels: &[&str], buckets: &[f64]) -> HistogramVec {
+    let options = HistogramOpts::new(name, help).buckets(buckets.to_vec());
+    registered(registry, HistogramVec::new(options, labels))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,210 @@
+//! What a request is counted under.
+
+use std::hash::{Hash, Hasher};
+
+use hashbrown::Equivalent;
+use http::Method;
+
+use crate::request::RequestInfo;
+use crate::request::info::Verb;
+
+/// The labels of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct RequestLabels<'a> {
+    /// The method, with `LIST`, `WATCH`, `APPLY` and `CONNECT` told apart.
+    pub verb: &'static str,
+    pub group: &'a str,
+    pub version: &'a str,
+    pub resource: &'a str,
+    pub subresource: &'a str,
+    /// `resource`, `namespace` or `cluster`; empty for paths that are no resource.
+    pub scope: &'static str,
+    pub component: &'static str,
+    pub dry_run: &'a str,
+}
+
+/// Subresources that open a connection rather than read or write an object.
+const CONNECTING: &[&str] = &["log", "exec", "portforward", "attach", "proxy"];
+
+impl<'a> RequestLabels<'a> {
+    /// The labels of a request; None for paths that are not counted. Only what is served may be counted: the names of a
+    /// path that leads nowhere are the client's invention, and each would stay for good.
+    ///
+    /// - `apply`: a PATCH that is a server-side apply.
+    /// - `dry_run`: `All`, or empty.
+    pub fn of(
+        info: &'a RequestInfo,
+        method: &Method,
+        apply: bool,
+        dry_run: &'a str,
+    ) -> Option<RequestLabels<'a>> {
+        let request = match info {
+            RequestInfo::Resource(request) => request,
+            RequestInfo::Path { path, .. } => return RequestLabels::of_path(path, method),
+        };
+        let scope = if !request.name.is_empty() || request.verb == Verb::Create {
+            "resource"
+        } else if !request.namespace.is_empty() {
+            "namespace"
+        } else {
+            "cluster"
+        };
+        let verb = match *method {
+            _ if CONNECTING.contains(&request.subresource.as_str()) => "CONNECT",
+            _ if request.verb == Verb::Watch => "WATCH",
+            Method::GET | Method::HEAD if scope != "resource" => "LIST",
+            Method::PATCH if apply => "APPLY",
+            _ => plain_verb(method),
+        };
+        Some(RequestLabels {
+            verb,
+            group: &request.group,
+            version: &request.version,
+            resource: &request.resource,
+            subresource: &request.subresource,
+            scope,
+            component: "apiserver",
+            dry_run,
+        })
+    }
+
+    fn of_path(path: &str, method: &Method) -> Option<RequestLabels<'a>> {
+        let (subresource, component) = match path {
+            "/healthz" => ("/healthz", ""),
+            "/livez" => ("/livez", ""),
+            "/readyz" => ("/readyz", ""),
+            "/api" | "/api/" => ("api", "apiserver"),
+            "/apis" => ("apis", "apiserver"),
+            "/openapi/v3" => ("openapi/v3", ""),
+            _ if path.starts_with("/openapi/v3/") => ("openapi/v3/", ""),
+            _ => return None,
+        };
+        Some(RequestLabels {
+            verb: plain_verb(method),
+            group: "",
+            version: "",
+            resource: "",
+            subresource,
+            scope: "",
+            component,
+            dry_run: "",
+        })
+    }
+
+    pub(super) fn lasting(&self) -> [&'a str; 7] {
+        [self.verb, self.group, self.version, self.resource, self.subresource, self.scope, self.component]
+    }
+}
+
+fn plain_verb(method: &Method) -> &'static str {
+    match *method {
+        Method::GET | Method::HEAD => "GET",
+        Method::POST => "POST",
+        Method::PUT => "PUT",
+        Method::PATCH => "PATCH",
+        Method::DELETE => "DELETE",
+        _ => "other",
+    }
+}
+
+/// Labels and code: the key of everything that is counted of an answer.
+#[derive(PartialEq, Eq, Hash)]
+pub(super) struct Outcome<'a> {
+    pub labels: RequestLabels<'a>,
+    pub code: u16,
+}
+
+/// An [`Outcome`] that stays; it is looked up by borrowed ones.
+#[derive(Clone, PartialEq, Eq)]
+pub(super) struct OwnedOutcome {
+    verb: &'static str,
+    group: Box<str>,
+    version: Box<str>,
+    resource: Box<str>,
+    subresource: Box<str>,
+    scope: &'static str,
+    component: &'static str,
+    dry_run: Box<str>,
+    code: u16,
+}
+
+impl OwnedOutcome {
+    fn borrow(&self) -> Outcome<'_> {
+        Outcome {
+            labels: RequestLabels {
+                verb: self.verb,
+                group: &self.group,
+                version: &self.version,
+                resource: &self.resource,
+                subresource: &self.subresource,
+                scope: self.scope,
+                component: self.component,
+                dry_run: &self.dry_run,
+            },
+            code: self.code,
+        }
+    }
+}
+
+impl From<&Outcome<'_>> for OwnedOutcome {
+    fn from(outcome: &Outcome<'_>) -> OwnedOutcome {
+        let labels = outcome.labels;
+        OwnedOutcome {
+            verb: labels.verb,
+            group: labels.group.into(),
+            version: labels.version.into(),
+            resource: labels.resource.into(),
+            subresource: labels.subresource.into(),
+            scope: labels.scope,
+            component: labels.component,
+            dry_run: labels.dry_run.into(),
+            code: outcome.code,
+        }
+    }
+}
+
+impl Hash for OwnedOutcome {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.borrow().hash(state);
+    }
+}
+
+impl Equivalent<OwnedOutcome> for Outcome<'_> {
+    fn equivalent(&self, key: &OwnedOutcome) -> bool {
+        *self == key.borrow()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::request::options::Query;
+
+    #[test]
+    fn labels_of_requests() {
+        for (request, want) in [
+            ("GET /api/v1/namespaces/n/pods/p", "GET /v1 pods  resource"),
+            ("GET /api/v1/namespaces/n/pods", "LIST /v1 pods  namespace"),
+            ("HEAD /api/v1/pods", "LIST /v1 pods  cluster"),
+            ("GET /apis/apps/v1/deployments?watch=1", "WATCH apps/v1 deployments  cluster"),
+            ("POST /api/v1/namespaces/n/pods", "POST /v1 pods  resource"),
+            ("POST /api/v1/namespaces", "POST /v1 namespaces  resource"),
+            ("DELETE /api/v1/namespaces/n/pods", "DELETE /v1 pods  namespace"),
+            ("PATCH /api/v1/namespaces/n/pods/p/status", "PATCH /v1 pods status resource"),
+            ("GET /api/v1/namespaces/n/pods/p/log", "CONNECT /v1 pods log resource"),
+            ("OPTIONS /api/v1/namespaces/n", "other /v1 namespaces  resource"),
+            ("GET /healthz", "GET /  /healthz "),
+            ("GET /openapi/v3/apis/apps/v1", "GET /  openapi/v3/ "),
+            ("GET /readyz/ping", "none"),
+        ] {
+            let (method, uri) = request.split_once(' ').expect("a method and a path");
+            let (path, query) = uri.split_once('?').unwrap_or((uri, ""));
+            let method: Method = method.parse().expect("a method");
+            let info = RequestInfo::parse(&method, path, &Query::parse(query));
+            let got = RequestLabels::of(&info, &method, false, "").map_or("none".to_owned(), |l| {
+                format!("{} {}/{} {} {} {}", l.verb, l.group, l.version, l.resource, l.subresource, l.scope)
+            });
+            assert_eq!(got, want, "{request}");
+        }
+    }
+}

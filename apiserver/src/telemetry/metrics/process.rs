@@ -1,0 +1,111 @@
+//! The process as the system sees it: processor time, memory, open files. Nothing is told where there is no `/proc`.
+
+use std::fs;
+
+use prometheus::core::{Collector, Desc};
+use prometheus::proto::MetricFamily;
+use prometheus::{Counter, Gauge};
+
+/// How `/proc` counts time: USER_HZ, which is 100 on every Linux that runs Rust.
+const TICKS_PER_SECOND: f64 = 100.0;
+
+pub(super) struct Process {
+    cpu: Counter,
+    gauges: [(Gauge, fn() -> Option<f64>); 5],
+}
+
+impl Process {
+    pub(super) fn new() -> prometheus::Result<Process> {
+        Ok(Process {
+            cpu: Counter::new("process_cpu_seconds_total", "Processor time used, in seconds.")?,
+            gauges: [
+                (Gauge::new("process_resident_memory_bytes", "Memory held in bytes.")?, || status("VmRSS:")),
+                (Gauge::new("process_virtual_memory_bytes", "Memory mapped in bytes.")?, || {
+                    status("VmSize:")
+                }),
+                (Gauge::new("process_open_fds", "Open file descriptors.")?, open_files),
+                (Gauge::new("process_max_fds", "File descriptors that may be open.")?, max_files),
+                (Gauge::new("process_start_time_seconds", "When it started, in Unix time.")?, start_time),
+            ],
+        })
+    }
+}
+
+impl Collector for Process {
+    fn desc(&self) -> Vec<&Desc> {
+        let gauges = self.gauges.iter().flat_map(|(gauge, _)| gauge.desc());
+        self.cpu.desc().into_iter().chain(gauges).collect()
+    }
+
+    fn collect(&self) -> Vec<MetricFamily> {
+        let mut families = Vec::new();
+        if let Some(seconds) = cpu_seconds() {
+            self.cpu.reset();
+            self.cpu.inc_by(seconds);
+            families.extend(self.cpu.collect());
+        }
+        for (gauge, read) in &self.gauges {
+            if let Some(value) = read() {
+                gauge.set(value);
+                families.extend(gauge.collect());
+            }
+        }
+        families
+    }
+}
+
+/// A number of `/proc/self/stat`, counted from 1 as in proc(5).
+fn stat(number: usize) -> Option<f64> {
+    let stat = fs::read_to_string("/proc/self/stat").ok()?;
+    // The second field is the program's name, which may hold anything but ends at the last parenthesis.
+    let (_, rest) = stat.rsplit_once(") ")?;
+    rest.split(' ').nth(number.checked_sub(3)?)?.parse().ok()
+}
+
+/// A line of `/proc/self/status`, which has kilobytes, in bytes.
+fn status(key: &str) -> Option<f64> {
+    let status = fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix(key))?;
+    let kilobytes: f64 = line.split_whitespace().next()?.parse().ok()?;
+    Some(kilobytes * 1024.0)
+}
+
+fn cpu_seconds() -> Option<f64> {
+    Some((stat(14)? + stat(15)?) / TICKS_PER_SECOND)
+}
+
+fn start_time() -> Option<f64> {
+    let system = fs::read_to_string("/proc/stat").ok()?;
+    let boot: f64 = system.lines().find_map(|line| line.strip_prefix("btime "))?.parse().ok()?;
+    Some(boot + stat(22)? / TICKS_PER_SECOND)
+}
+
+fn open_files() -> Option<f64> {
+    Some(fs::read_dir("/proc/self/fd").ok()?.count() as f64)
+}
+
+fn max_files() -> Option<f64> {
+    let limits = fs::read_to_string("/proc/self/limits").ok()?;
+    let line = limits.lines().find_map(|line| line.strip_prefix("Max open files"))?;
+    line.split_whitespace().next()?.parse().ok()
+}
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn this_process_is_seen() {
+        let process = Process::new().expect("static names");
+        let families = process.collect();
+        assert_eq!(families.len(), 6);
+        assert!(process.desc().len() == 6);
+        for (key, least) in
+            [(status("VmRSS:"), 1e5), (status("VmSize:"), 1e6), (open_files(), 3.0), (max_files(), 3.0)]
+        {
+            assert!(key.is_some_and(|value| value >= least), "{key:?} >= {least}");
+        }
+        let now = jiff::Timestamp::now().as_second() as f64;
+        assert!(start_time().is_some_and(|started| (now - 3600.0..=now + 1.0).contains(&started)));
+    }
+}
