@@ -1,1 +1,71 @@
 //! An ordered, revisioned object store with watch. Knows bytes, keys and revisions; no Kubernetes, no HTTP.
+//!
+//! ```text
+//!             propose                 append (grouped)                publish
+//!   writers ───────────► sequencer ───────────────────► Log ───────────► View ──► readers: immutable snapshots
+//!                        checks what a write expects,   (sled, memory)    │
+//!                        one group at a time                              └────► watchers: shared events, in order
+//! ```
+//!
+//! # Map
+//!
+//! | file | owns |
+//! | --- | --- |
+//! | `store.rs` | [`Store`]: the door; open, read, write, watch, close. **Start here.** |
+//! | `sequencer.rs` | the one thread that writes: group, check, append, publish, answer, compact |
+//! | `view.rs` | [`Snapshot`], [`BucketSnapshot`]: what readers see, and how a change is applied to or undone from it |
+//! | `watch.rs` | [`Watcher`]: a cursor that pulls events |
+//! | `history.rs` | [`History`]: how much of the past is kept, and what may be forgotten next |
+//! | `object.rs`, `event.rs`, `key.rs`, `revision.rs` | the nouns |
+//! | `index.rs` | [`Index`]: what the owner of a store reads out of the bytes, once per version |
+//! | `log/` | [`Log`](log::Log): where changes last; sled, memory, ephemeral |
+//!
+//! # A write, step by step
+//!
+//! 1. [`Store::commit`] (of which `put` and `delete` are the short forms) has the [`Index`] read the new bytes, on the
+//!    writer's own task: bytes it cannot read are refused before anyone else is concerned.
+//! 2. The write goes to the sequencer's mailbox. The sequencer takes all that wait there (a lone write waits for nobody).
+//! 3. Each write's expectations are checked against the newest state; who lost is told so at once.
+//! 4. The others are appended to the [`Log`](log::Log) as one batch, atomically; the log gives each change its revision.
+//!    In `sync` durability the batch is on disk now.
+//! 5. What the log's tail says is applied to the view: revision stamped into the bytes, event made from before and after.
+//! 6. The new state is published through one atomic pointer; then watchers are woken; then the writers are answered, so that
+//!    they read their own writes.
+//! 7. History beyond its limits is dropped, a few events for each one added; the log's garbage goes in batches.
+//!
+//! # Always true
+//!
+//! - Revisions strictly increase and are never given twice, not even across crashes.
+//! - A snapshot is one revision of everything; no reader waits for a writer, no writer for a reader.
+//! - Within a bucket a watcher sees each change after its start exactly once, in order, or is told [`Compacted`].
+//! - No lock is held across I/O; the disk is touched by the store's own threads only.
+//! - Only the log decides what happened: the view applies its tail, be it ours or another writer's.
+//! - When the disk fails the store stops taking writes, says so in [`Store::health`], and goes on serving reads.
+
+#[cfg(test)]
+mod contract;
+mod error;
+mod event;
+mod history;
+mod index;
+mod key;
+pub mod log;
+mod object;
+mod revision;
+mod sequencer;
+mod store;
+#[cfg(test)]
+mod testing;
+mod view;
+mod watch;
+
+pub use error::{Compacted, Future, RevisionError, StoreError};
+pub use event::Event;
+pub use history::History;
+pub use index::{Index, Indexed, Unreadable};
+pub use key::Key;
+pub use object::Object;
+pub use revision::{Floor, Revision};
+pub use store::{Commit, Delete, Expect, Options, Put, Store, Write};
+pub use view::{BucketSnapshot, Snapshot};
+pub use watch::Watcher;

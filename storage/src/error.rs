@@ -1,0 +1,47 @@
+//! Why a call failed. Nothing here names an HTTP code. Losing a compare-and-swap is not among them: it is a value.
+
+use std::sync::Arc;
+
+use crate::{Floor, Key, Revision, Unreadable, log::LogError};
+
+/// History before `floor` is gone; only a fresh list recovers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("revision {asked} is below the floor {floor}")]
+pub struct Compacted {
+    pub asked: Revision,
+    pub floor: Floor,
+}
+
+/// The store has not come that far yet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("revision {asked} is above the newest, {newest}")]
+pub struct Future {
+    pub asked: Revision,
+    pub newest: Revision,
+}
+
+/// Why the state at a revision cannot be shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RevisionError {
+    #[error(transparent)]
+    Compacted(#[from] Compacted),
+    #[error(transparent)]
+    Future(#[from] Future),
+}
+
+/// Why a write was neither done nor lost. None of these is cured by trying again.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum StoreError {
+    /// The index cannot read what was to be written.
+    #[error("{key}: unreadable value: {reason}")]
+    Unreadable { key: Key, reason: Unreadable },
+    /// One atomic write names the same key twice.
+    #[error("{key} is named twice in one write")]
+    Twice { key: Key },
+    /// The log failed, now or before: the store takes no more writes. Whether a write that gets this error from the failing
+    /// batch itself is on disk shows only when the store is opened again.
+    #[error("the log failed")]
+    Failed(#[source] Arc<LogError>),
+    #[error("the store is closed")]
+    Closed,
+}

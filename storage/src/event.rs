@@ -1,0 +1,53 @@
+//! One change to one object, as watchers share it.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use crate::{Index, Key, Object, Revision};
+
+/// One change: a creation has no `before`, a deletion no `after`.
+///
+/// Where a watcher is to see the object vanish (it was deleted, or left the watcher's selection), the body to show is
+/// `before.restamped(event.revision)`.
+pub struct Event<I: Index> {
+    pub key: Key,
+    pub revision: Revision,
+    pub before: Option<Arc<Object<I>>>,
+    pub after: Option<Arc<Object<I>>>,
+    frame: Mutex<Slot<I::Frame>>,
+}
+
+/// Frames are kept for recent events only: watchers that keep up share them, and the past would cost twice its bytes.
+enum Slot<F> {
+    Warm(Option<F>),
+    Cold,
+}
+
+impl<I: Index> Event<I> {
+    pub(crate) fn new(
+        key: Key,
+        revision: Revision,
+        before: Option<Arc<Object<I>>>,
+        after: Option<Arc<Object<I>>>,
+    ) -> Event<I> {
+        Event { key, revision, before, after, frame: Mutex::new(Slot::Warm(None)) }
+    }
+
+    /// This event's frame, encoded by `make` for the first who asks and shared with the others.
+    ///
+    /// There is one frame to an event: a watcher that shows the event otherwise (a selection it enters or leaves, another
+    /// representation) makes its own.
+    pub fn frame(&self, make: impl FnOnce(&Event<I>) -> I::Frame) -> I::Frame {
+        // Made under the lock, so that a crowd woken at once encodes once.
+        let mut slot = self.frame.lock().unwrap_or_else(PoisonError::into_inner);
+        match &mut *slot {
+            Slot::Warm(Some(frame)) => frame.clone(),
+            Slot::Warm(empty) => empty.insert(make(self)).clone(),
+            Slot::Cold => make(self),
+        }
+    }
+
+    /// Drops the frame and keeps none any more.
+    pub(crate) fn cool(&self) {
+        *self.frame.lock().unwrap_or_else(PoisonError::into_inner) = Slot::Cold;
+    }
+}

@@ -1,0 +1,139 @@
+//! How much of the past is kept, and what is to be forgotten next.
+
+use std::{
+    collections::VecDeque,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use crate::{Event, Index, Revision};
+
+/// The limits of history: an event is forgotten as soon as any of them is passed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct History {
+    /// How long an event is kept. Counted from its loading after a restart.
+    pub age: Duration,
+    /// How many events are kept.
+    pub events: usize,
+    /// How many bytes may be held by nothing but history.
+    pub bytes: usize,
+}
+
+impl Default for History {
+    /// Five minutes or 100,000 events, as etcd and the API server's watch cache have it; and 16 MiB, so that a process under
+    /// constant load stays small.
+    fn default() -> History {
+        History { age: Duration::from_secs(5 * 60), events: 100_000, bytes: 16 << 20 }
+    }
+}
+
+/// What an event costs besides the body it supersedes: itself, its places in the lists, that version's other parts.
+const EVENT_OVERHEAD: usize = 512;
+
+/// Frames are kept for the newest events only, up to these limits: that is what watchers who keep up read.
+const WARM_EVENTS: usize = 1024;
+const WARM_BYTES: usize = 4 << 20;
+
+/// The remembered events of all buckets, oldest first.
+pub(crate) struct Timeline<I: Index> {
+    limits: History,
+    events: VecDeque<Arc<Event<I>>>,
+    bytes: usize,
+    /// The last so many events may hold frames.
+    warm: usize,
+    warm_bytes: usize,
+    /// Everything up to the revision had happened by the time.
+    marks: VecDeque<(Instant, Revision)>,
+    /// Events up to here have outlived their age.
+    aged: Revision,
+}
+
+impl<I: Index> Timeline<I> {
+    pub fn new(limits: History) -> Timeline<I> {
+        Timeline {
+            limits,
+            events: VecDeque::new(),
+            bytes: 0,
+            warm: 0,
+            warm_bytes: 0,
+            marks: VecDeque::new(),
+            aged: Revision::ZERO,
+        }
+    }
+
+    pub fn push(&mut self, event: Arc<Event<I>>) {
+        self.bytes += cost(&event);
+        self.warm += 1;
+        self.warm_bytes += frame_cost(&event);
+        self.events.push_back(event);
+        while self.warm > WARM_EVENTS || self.warm_bytes > WARM_BYTES {
+            let oldest = &self.events[self.events.len() - self.warm];
+            oldest.cool();
+            self.warm -= 1;
+            self.warm_bytes -= frame_cost(oldest);
+        }
+    }
+
+    /// Remembers when it is, to know later how old events are.
+    pub fn mark(&mut self, now: Instant) {
+        let Some(newest) = self.events.back() else { return };
+        let due = self.marks.back().is_none_or(|(last, _)| now.duration_since(*last) >= self.interval());
+        if due {
+            self.marks.push_back((now, newest.revision));
+        }
+        while let Some((_, revision)) =
+            self.marks.pop_front_if(|(at, _)| now.duration_since(*at) >= self.limits.age)
+        {
+            self.aged = revision;
+        }
+    }
+
+    /// How long one may wait before looking here again; for ever if there is nothing to forget.
+    pub fn wait(&self) -> Option<Duration> {
+        match self.events.front() {
+            None => None,
+            Some(_) if self.has_excess() => Some(Duration::ZERO),
+            Some(_) => Some(self.interval()),
+        }
+    }
+
+    /// Takes the oldest event, if it is to be forgotten.
+    pub fn pop_excess(&mut self) -> Option<Arc<Event<I>>> {
+        if self.has_excess() { self.pop() } else { None }
+    }
+
+    fn has_excess(&self) -> bool {
+        self.events.front().is_some_and(|oldest| oldest.revision <= self.aged)
+            || self.events.len() > self.limits.events
+            || self.bytes > self.limits.bytes
+    }
+
+    /// Makes everything up to a revision due to be forgotten.
+    pub fn expire(&mut self, up_to: Revision) {
+        self.aged = self.aged.max(up_to);
+    }
+
+    fn pop(&mut self) -> Option<Arc<Event<I>>> {
+        let event = self.events.pop_front()?;
+        self.bytes -= cost(&event);
+        if self.warm > self.events.len() {
+            self.warm -= 1;
+            self.warm_bytes -= frame_cost(&event);
+        }
+        Some(event)
+    }
+
+    /// Ages are kept a little longer than asked, by this at most.
+    fn interval(&self) -> Duration {
+        self.limits.age / 64
+    }
+}
+
+/// The bytes that are held for this event's sake: those of the version it superseded.
+fn cost<I: Index>(event: &Event<I>) -> usize {
+    EVENT_OVERHEAD + event.before.as_ref().map_or(0, |object| object.bytes.len())
+}
+
+fn frame_cost<I: Index>(event: &Event<I>) -> usize {
+    event.after.as_ref().or(event.before.as_ref()).map_or(0, |object| object.bytes.len())
+}

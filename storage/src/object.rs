@@ -1,0 +1,95 @@
+//! One version of an object, as readers share it.
+
+use bytes::Bytes;
+
+use crate::{Index, Indexed, Key, Revision};
+
+/// One version of an object. Never changes; shared as `Arc<Object<I>>`.
+pub struct Object<I: Index> {
+    pub key: Key,
+    /// The revision of the change that created the object.
+    pub created: Revision,
+    /// The revision of the change that made this version.
+    pub revision: Revision,
+    /// The exact bytes to serve: the stored bytes with `revision` stamped in.
+    pub bytes: Bytes,
+    pub meta: I::Meta,
+    stamp: usize,
+}
+
+impl<I: Index> Object<I> {
+    /// `indexed.stamp` is within `stored`: see [`crate::index::read`].
+    pub(crate) fn new(
+        key: Key,
+        created: Revision,
+        revision: Revision,
+        stored: &[u8],
+        indexed: Indexed<I::Meta>,
+    ) -> Object<I> {
+        let Indexed { meta, stamp } = indexed;
+        Object { key, created, revision, bytes: stamped(stored.split_at(stamp), revision), meta, stamp }
+    }
+
+    /// The bytes to serve where this version is shown at another revision, such as that of its deletion.
+    pub fn restamped(&self, revision: Revision) -> Bytes {
+        stamped(self.stored(), revision)
+    }
+
+    /// Are these the bytes this version is stored as? (Writing them again would change nothing.)
+    pub fn is_stored_as(&self, stored: &[u8]) -> bool {
+        let (head, tail) = self.stored();
+        stored.len() == head.len() + tail.len() && stored.starts_with(head) && stored.ends_with(tail)
+    }
+
+    /// The stored bytes, which need no copy of their own: what stands before the stamped revision, and what stands after.
+    fn stored(&self) -> (&[u8], &[u8]) {
+        let (head, rest) = self.bytes.split_at(self.stamp);
+        (head, &rest[digits(self.revision)..])
+    }
+}
+
+fn stamped((head, tail): (&[u8], &[u8]), revision: Revision) -> Bytes {
+    let mut served = Vec::with_capacity(head.len() + digits(revision) + tail.len());
+    served.extend_from_slice(head);
+    served.extend_from_slice(revision.to_string().as_bytes());
+    served.extend_from_slice(tail);
+    served.into()
+}
+
+fn digits(revision: Revision) -> usize {
+    revision.0.checked_ilog10().unwrap_or(0) as usize + 1
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::Marked;
+
+    #[test]
+    fn revision_is_stamped_and_restamped() {
+        for (case, stored, revision, served, again) in [
+            ("within", "a@b", 7, "a@7b", "a@1000b"),
+            ("at the end", "ab@", 10, "ab@10", "ab@1000"),
+            ("at the start", "@ab", 999, "@999ab", "@1000ab"),
+            ("revision zero", "a@b", 0, "a@0b", "a@1000b"),
+        ] {
+            let key = Key::new("things", case);
+            let indexed = crate::index::read(&Marked, &key, stored.as_bytes()).unwrap();
+            let object =
+                Object::<Marked>::new(key, Revision(1), Revision(revision), stored.as_bytes(), indexed);
+            assert_eq!(object.bytes, served, "{case}");
+            assert_eq!(object.restamped(Revision(1000)), again, "{case}");
+            assert!(object.is_stored_as(stored.as_bytes()), "{case}");
+            for other in [served, "", "a@@b", "ab"] {
+                assert!(!object.is_stored_as(other.as_bytes()), "{case}: {other}");
+            }
+        }
+    }
+
+    #[test]
+    fn digits_are_counted_as_printed() {
+        for n in [0, 1, 9, 10, 99, 100, 12_345, u64::MAX] {
+            assert_eq!(digits(Revision(n)), n.to_string().len(), "{n}");
+        }
+    }
+}

@@ -1,0 +1,85 @@
+//! The store's clock: revisions, and the floor below which the past is gone.
+
+use std::fmt;
+
+use crate::Compacted;
+
+/// A point in the store's history: the number of the change that led to it. Zero is before the first.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Revision(pub u64);
+
+impl Revision {
+    pub const ZERO: Revision = Revision(0);
+
+    /// The revision after this one.
+    pub fn next(self) -> Revision {
+        Revision(self.0 + 1)
+    }
+
+    /// The form on disk: big-endian, so that byte order is revision order.
+    pub fn to_bytes(self) -> [u8; 8] {
+        self.0.to_be_bytes()
+    }
+
+    pub fn from_bytes(bytes: [u8; 8]) -> Revision {
+        Revision(u64::from_be_bytes(bytes))
+    }
+}
+
+impl fmt::Display for Revision {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// The oldest revision one may start from: every change *after* it is still known, and the state *at* it can be rebuilt.
+///
+/// The change at the floor itself may be forgotten, and need not be known: who starts here has seen it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Floor(Revision);
+
+impl Floor {
+    pub fn at(revision: Revision) -> Floor {
+        Floor(revision)
+    }
+
+    pub fn revision(self) -> Revision {
+        self.0
+    }
+
+    /// May one watch after `asked`, or read at it?
+    pub fn admit(self, asked: Revision) -> Result<(), Compacted> {
+        if asked < self.0 { Err(Compacted { asked, floor: self }) } else { Ok(()) }
+    }
+
+    /// Forgets the change at `revision`, and so every state before it.
+    pub(crate) fn raise(&mut self, revision: Revision) {
+        self.0 = self.0.max(revision);
+    }
+}
+
+impl fmt::Display for Floor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn floor_admits_itself_and_what_is_above() {
+        let floor = Floor::at(Revision(7));
+        for (asked, admitted) in [(0, false), (6, false), (7, true), (8, true), (u64::MAX, true)] {
+            assert_eq!(floor.admit(Revision(asked)).is_ok(), admitted, "{asked}");
+        }
+    }
+
+    #[test]
+    fn bytes_sort_as_revisions_do() {
+        let revisions = [0, 1, 255, 256, u64::from(u32::MAX), u64::MAX].map(Revision);
+        assert!(revisions.map(Revision::to_bytes).is_sorted());
+        assert_eq!(revisions.map(|r| Revision::from_bytes(r.to_bytes())), revisions);
+    }
+}

@@ -1,0 +1,427 @@
+//! The sequencer: the one thread that changes the view, and the only caller of the log.
+//!
+//! It takes the writes that wait as a group, checks each against the newest state, appends those that pass as one batch,
+//! publishes what the log's tail then says, and answers. Between groups it forgets what history no longer keeps.
+//!
+//! Always true here:
+//! - Between messages the published state is the newest one, so a check never sees more than readers could.
+//! - Within a group no key is written twice; the write that would be the second starts the next group.
+//! - A writer is answered after its change is published.
+//!
+//! Start at [`Sequencer::work`].
+
+use std::{
+    collections::{HashSet, VecDeque},
+    panic::{AssertUnwindSafe, catch_unwind},
+    path::{Path, PathBuf},
+    sync::{
+        Arc,
+        mpsc::{Receiver, RecvTimeoutError},
+    },
+    time::Instant,
+};
+
+use bytes::Bytes;
+use tokio::sync::oneshot;
+
+use crate::{
+    Commit, Event, Expect, Floor, Index, Indexed, Key, Object, Options, Revision, StoreError,
+    history::Timeline,
+    index::read,
+    log::{Appended, Change, Entry, Log, LogError, Proposal, Signal, Tap},
+    store::Shared,
+    view::State,
+};
+
+/// What the sequencer is asked.
+pub(crate) enum Message<I: Index> {
+    Commit(Job<I>),
+    Compact { up_to: Revision, reply: Reply<()> },
+    Close(Option<Reply<()>>),
+    Signal(Signal),
+}
+
+type Reply<T> = oneshot::Sender<Result<T, StoreError>>;
+
+/// Writes that are done together or not at all.
+pub(crate) struct Job<I: Index> {
+    pub tasks: Vec<Task<I>>,
+    pub reply: Reply<Commit<I>>,
+}
+
+/// One write.
+pub(crate) struct Task<I: Index> {
+    pub key: Key,
+    pub expect: Expect,
+    /// What to store, and what the index read in it; none deletes.
+    pub value: Option<(Bytes, Indexed<I::Meta>)>,
+}
+
+pub(crate) struct Sequencer<I: Index> {
+    log: Box<dyn Log>,
+    place: PathBuf,
+    state: State<I>,
+    shared: Arc<Shared<I>>,
+    /// Buckets in which something happened that is not published yet.
+    changed: Vec<Arc<str>>,
+    timeline: Timeline<I>,
+    /// What the log may forget, and up to where.
+    garbage: VecDeque<Revision>,
+    floor: Floor,
+    mailbox: Receiver<Message<I>>,
+    /// A message taken from the mailbox before its time.
+    held: Option<Message<I>>,
+}
+
+/// Changes in a group, give or take one job's: bounds how long the first writer waits for the last.
+const GROUP: usize = 512;
+
+/// Events that one publication forgets, besides as many as it adds: history shrinks steadily, and no writer waits long.
+const TRIM: usize = 64;
+
+/// Entries that the log is asked to forget at once.
+const SWEEP: usize = 256;
+
+/// How many versions are loaded between two reports of progress.
+const PROGRESS: u64 = 1000;
+
+impl<I: Index> Sequencer<I> {
+    /// Opens the log and loads everything.
+    pub fn open(
+        mut log: Box<dyn Log>,
+        tap: Tap,
+        index: I,
+        options: Options,
+        mailbox: Receiver<Message<I>>,
+    ) -> Result<Sequencer<I>, LogError> {
+        let extent = log.open(tap)?;
+        let place = log.place();
+        let mut state = State::new(extent.floor);
+        let mut timeline = Timeline::new(options.history);
+        let mut garbage = VecDeque::new();
+        let mut progress = options.progress.unwrap_or_else(|| Box::new(|_| ()));
+        let mut loaded = 0;
+        log.load(&mut |entry| {
+            let event = apply(&mut state, &index, entry, None, &place)?;
+            if event.revision > extent.floor.revision() {
+                timeline.push(event);
+            } else {
+                forget(&mut state, &mut garbage, &event);
+            }
+            loaded += 1;
+            if loaded % PROGRESS == 0 {
+                progress(loaded);
+            }
+            Ok(())
+        })?;
+        progress(loaded);
+        state.advance(extent.newest);
+        let shared = Arc::new(Shared::new(index, state.clone()));
+        let floor = extent.floor;
+        Ok(Sequencer {
+            log,
+            place,
+            state,
+            shared,
+            changed: Vec::new(),
+            timeline,
+            garbage,
+            floor,
+            mailbox,
+            held: None,
+        })
+    }
+
+    pub fn shared(&self) -> &Arc<Shared<I>> {
+        &self.shared
+    }
+
+    /// Works until the store is closed.
+    pub fn run(mut self) {
+        if catch_unwind(AssertUnwindSafe(|| self.work())).is_err() {
+            let cause = "a panic, told on standard error".into();
+            self.shared.fail(LogError::Failed {
+                action: "the store stopped writing",
+                path: self.place,
+                cause,
+            });
+        }
+    }
+
+    fn work(&mut self) {
+        loop {
+            match self.receive() {
+                Some(Message::Commit(job)) => {
+                    let group = self.gather(job);
+                    self.commit(group);
+                }
+                Some(Message::Signal(Signal::Changed)) => {
+                    // Nobody asked, so nobody is answered: a failure shows in the store's health.
+                    drop(self.follow(self.state.revision(), VecDeque::new()));
+                    self.publish();
+                }
+                Some(Message::Signal(Signal::Failed(error))) => drop(self.shared.fail(error)),
+                Some(Message::Compact { up_to, reply }) => drop(reply.send(self.compact(up_to))),
+                Some(Message::Close(reply)) => {
+                    let closed = self.close();
+                    return reply.map_or((), |reply| drop(reply.send(closed)));
+                }
+                None => self.publish(),
+            }
+            if self.garbage.len() >= SWEEP {
+                // Again a failure that shows in the store's health.
+                drop(self.sweep());
+            }
+        }
+    }
+
+    /// The next message; none if it is time to look after history instead.
+    fn receive(&mut self) -> Option<Message<I>> {
+        if self.held.is_some() {
+            return self.held.take();
+        }
+        let received = match self.timeline.wait() {
+            Some(wait) => self.mailbox.recv_timeout(wait),
+            None => self.mailbox.recv().map_err(RecvTimeoutError::from),
+        };
+        match received {
+            Ok(message) => Some(message),
+            Err(RecvTimeoutError::Timeout) => None,
+            Err(RecvTimeoutError::Disconnected) => Some(Message::Close(None)),
+        }
+    }
+
+    /// The jobs that wait, as far as they can be checked and appended together.
+    fn gather(&mut self, first: Job<I>) -> Vec<Job<I>> {
+        let mut keys: HashSet<Key> = first.keys().cloned().collect();
+        let mut group = vec![first];
+        while keys.len() < GROUP {
+            match self.mailbox.try_recv() {
+                Ok(Message::Commit(job)) if !job.keys().any(|key| keys.contains(key)) => {
+                    keys.extend(job.keys().cloned());
+                    group.push(job);
+                }
+                Ok(other) => {
+                    self.held = Some(other);
+                    break;
+                }
+                Err(_) => break,
+            }
+        }
+        group
+    }
+
+    fn commit(&mut self, mut group: Vec<Job<I>>) {
+        loop {
+            group = self.check(group);
+            if group.is_empty() {
+                return;
+            }
+            match self.append(&mut group) {
+                // Another writer came first: check again, against what it wrote.
+                Ok(None) => {}
+                Ok(Some(events)) => return answer(group, events),
+                Err(error) => {
+                    return group.into_iter().for_each(|job| drop(job.reply.send(Err(error.clone()))));
+                }
+            }
+        }
+    }
+
+    /// Tells those who lost, and returns the others.
+    fn check(&self, group: Vec<Job<I>>) -> Vec<Job<I>> {
+        let check = |job: Job<I>| {
+            let lost = job.tasks.iter().enumerate().find_map(|(index, task)| {
+                let current = self.state.get(&task.key);
+                (!task.finds_what_it_expects(current))
+                    .then(|| Commit::Lost { index, current: current.cloned() })
+            });
+            match lost {
+                None => Some(job),
+                Some(lost) => {
+                    drop(job.reply.send(Ok(lost)));
+                    None
+                }
+            }
+        };
+        group.into_iter().filter_map(check).collect()
+    }
+
+    /// Appends and publishes a checked group. Its events in order; or none if another writer came first.
+    fn append(&mut self, group: &mut [Job<I>]) -> Result<Option<Vec<Arc<Event<I>>>>, StoreError> {
+        self.shared.health()?;
+        let tasks = group.iter().flat_map(|job| &job.tasks);
+        let batch: Vec<_> = tasks.map(|task| task.proposal(self.state.get(&task.key))).collect();
+        let events = match self.log.append(&batch).map_err(|error| self.shared.fail(error))? {
+            Appended::Stale { newest } => {
+                self.follow(newest, VecDeque::new())?;
+                None
+            }
+            Appended::Done(revisions) => {
+                let newest = revisions.last().copied().unwrap_or(self.state.revision());
+                let tasks = group.iter_mut().flat_map(|job| &mut job.tasks);
+                let known = tasks.map(|task| task.value.take().map(|(_, indexed)| indexed));
+                Some(self.follow(newest, revisions.into_iter().zip(known).collect())?)
+            }
+        };
+        self.publish();
+        Ok(events)
+    }
+
+    /// Applies what the log's tail says, at least up to a revision. Returns the events of our `own` changes, whose values
+    /// need not be read again.
+    fn follow(
+        &mut self,
+        until: Revision,
+        mut own: VecDeque<(Revision, Option<Indexed<I::Meta>>)>,
+    ) -> Result<Vec<Arc<Event<I>>>, StoreError> {
+        let mut events = Vec::with_capacity(own.len());
+        for entry in self.log.tail(until).map_err(|error| self.shared.fail(error))? {
+            let ours = own.pop_front_if(|(revision, _)| *revision == entry.revision);
+            let is_ours = ours.is_some();
+            let known = ours.and_then(|(_, indexed)| indexed);
+            let event = apply(&mut self.state, &self.shared.index, entry, known, &self.place)
+                .map_err(|error| self.shared.fail(error))?;
+            if !self.changed.contains(event.key.bucket()) {
+                self.changed.push(event.key.bucket().clone());
+            }
+            self.timeline.push(event.clone());
+            if is_ours {
+                events.push(event);
+            }
+        }
+        if own.is_empty() {
+            return Ok(events);
+        }
+        let cause = "the tail lacks what was appended".into();
+        Err(self.shared.fail(LogError::Failed {
+            action: "cannot read back",
+            path: self.place.clone(),
+            cause,
+        }))
+    }
+
+    /// Forgets a little of what history no longer keeps, and shows readers the newest state.
+    fn publish(&mut self) {
+        self.timeline.mark(Instant::now());
+        let added = self.state.revision().0 - self.shared.state().revision().0;
+        let forgotten = self.forget_excess(TRIM + added as usize);
+        if forgotten || !self.changed.is_empty() {
+            self.shared.publish(self.state.clone(), self.changed.drain(..));
+        }
+    }
+
+    fn forget_excess(&mut self, limit: usize) -> bool {
+        let mut forgotten = 0;
+        while forgotten < limit
+            && let Some(event) = self.timeline.pop_excess()
+        {
+            forget(&mut self.state, &mut self.garbage, &event);
+            self.floor.raise(event.revision);
+            forgotten += 1;
+        }
+        if forgotten > 0 {
+            self.shared.forget_rebuilt(&self.state);
+        }
+        forgotten > 0
+    }
+
+    /// Has the log forget some of what the view has forgotten.
+    fn sweep(&mut self) -> Result<(), StoreError> {
+        self.shared.health()?;
+        let sweep: Vec<_> = self.garbage.drain(..self.garbage.len().min(SWEEP)).collect();
+        self.log.compact(self.floor, &sweep).map_err(|error| self.shared.fail(error))
+    }
+
+    fn compact(&mut self, up_to: Revision) -> Result<(), StoreError> {
+        let up_to = up_to.min(self.state.revision());
+        self.timeline.expire(up_to);
+        self.forget_excess(usize::MAX);
+        self.floor.raise(up_to);
+        self.state.raise_floor(up_to);
+        self.shared.publish(self.state.clone(), self.changed.drain(..));
+        // Once at least: the floor itself must last, too.
+        self.sweep()?;
+        while !self.garbage.is_empty() {
+            self.sweep()?;
+        }
+        Ok(())
+    }
+
+    fn close(&mut self) -> Result<(), StoreError> {
+        let closed = self.log.close().map_err(|error| self.shared.fail(error));
+        self.shared.health().and(closed)
+    }
+}
+
+impl<I: Index> Job<I> {
+    fn keys(&self) -> impl Iterator<Item = &Key> {
+        self.tasks.iter().map(|task| &task.key)
+    }
+}
+
+impl<I: Index> Task<I> {
+    fn finds_what_it_expects(&self, current: Option<&Arc<Object<I>>>) -> bool {
+        let held = match self.expect {
+            Expect::Absent => current.is_none(),
+            Expect::Present => current.is_some(),
+            Expect::Revision(revision) => current.is_some_and(|object| object.revision == revision),
+            Expect::Any => true,
+        };
+        let deletes = self.value.is_none();
+        held && (current.is_some() || !deletes)
+    }
+
+    fn proposal(&self, current: Option<&Arc<Object<I>>>) -> Proposal {
+        let change = match &self.value {
+            Some((stored, _)) => {
+                Change::Put { created: current.map(|object| object.created), stored: stored.clone() }
+            }
+            None => Change::Delete,
+        };
+        Proposal { key: self.key.clone(), previous: current.map(|object| object.revision), change }
+    }
+}
+
+/// Hands each job of a group its part of the group's events.
+fn answer<I: Index>(group: Vec<Job<I>>, events: Vec<Arc<Event<I>>>) {
+    let mut events = events.into_iter();
+    for Job { tasks, reply } in group {
+        // A writer that no longer waits has its write all the same.
+        drop(reply.send(Ok(Commit::Done(events.by_ref().take(tasks.len()).collect()))));
+    }
+}
+
+/// Brings a change into the view.
+fn apply<I: Index>(
+    state: &mut State<I>,
+    index: &I,
+    Entry { revision, key, change }: Entry,
+    known: Option<Indexed<I::Meta>>,
+    place: &Path,
+) -> Result<Arc<Event<I>>, LogError> {
+    let key = state.intern(key);
+    let after = match change {
+        Change::Delete => None,
+        Change::Put { created, stored } => {
+            let indexed = known.map_or_else(|| read(index, &key, &stored), Ok).map_err(|unreadable| {
+                let reason = format!("{key} at revision {revision}: {unreadable}");
+                LogError::Damaged { path: place.into(), reason }
+            })?;
+            let created = created.unwrap_or(revision);
+            Some(Arc::new(Object::new(key.clone(), created, revision, &stored, indexed)))
+        }
+    };
+    Ok(state.apply(key, revision, after))
+}
+
+/// Forgets the oldest event. What the log no longer needs for it: the version it superseded, and a deletion itself.
+///
+/// In this order: a log that has lost a deletion but not the version before it would bring the object back.
+fn forget<I: Index>(state: &mut State<I>, garbage: &mut VecDeque<Revision>, event: &Event<I>) {
+    state.forget(event);
+    garbage.extend(event.before.as_ref().map(|before| before.revision));
+    if event.after.is_none() {
+        garbage.push_back(event.revision);
+    }
+}

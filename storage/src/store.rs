@@ -1,0 +1,397 @@
+//! The store: reads from the published view, writes through the sequencer.
+
+use std::{
+    collections::{HashMap, VecDeque},
+    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, mpsc},
+};
+
+use arc_swap::ArcSwap;
+use bytes::Bytes;
+use tokio::{
+    sync::{oneshot, watch},
+    time::Instant,
+};
+
+use crate::{
+    BucketSnapshot, Compacted, Event, Future, History, Index, Key, Object, Revision, RevisionError, Snapshot,
+    StoreError, Watcher,
+    index::read,
+    log::{Log, LogError},
+    sequencer::{Job, Message, Sequencer, Task},
+    view::State,
+};
+
+/// A store of the owner's objects. Clones share it; the last one dropped closes it.
+pub struct Store<I: Index>(Arc<Handle<I>>);
+
+/// How a store behaves.
+#[derive(Default)]
+pub struct Options {
+    pub history: History,
+    /// Told how many versions were loaded so far, now and then and at the end.
+    pub progress: Option<Box<dyn FnMut(u64) + Send>>,
+}
+
+/// One write of one key.
+#[derive(Clone, Debug)]
+pub struct Write {
+    pub key: Key,
+    pub expect: Expect,
+    /// The bytes to store; `None` deletes.
+    pub value: Option<Bytes>,
+}
+
+/// What a write demands of what is there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Expect {
+    /// No live object.
+    Absent,
+    /// A live object at exactly this revision.
+    Revision(Revision),
+    /// A live object, whichever.
+    Present,
+    /// Nothing. (But to delete, there must be an object.)
+    Any,
+}
+
+/// What became of an atomic write of several keys.
+pub enum Commit<I: Index> {
+    /// All of it is done: one event a write, in the order of the writes.
+    Done(Vec<Arc<Event<I>>>),
+    /// Nothing of it is done, because the write at `index` did not find what it expected.
+    Lost { index: usize, current: Option<Arc<Object<I>>> },
+}
+
+/// What became of a put.
+pub enum Put<I: Index> {
+    Stored(Arc<Object<I>>),
+    /// The expectation did not hold; nothing was written. `current` is what was there instead.
+    Lost {
+        current: Option<Arc<Object<I>>>,
+    },
+}
+
+/// What became of a deletion.
+pub enum Delete<I: Index> {
+    Deleted {
+        last: Arc<Object<I>>,
+        revision: Revision,
+    },
+    /// The expectation did not hold or there was nothing to delete. `current` is what was there instead.
+    Lost {
+        current: Option<Arc<Object<I>>>,
+    },
+}
+
+/// What the store's readers, its watchers and its sequencer share.
+pub(crate) struct Shared<I: Index> {
+    pub index: I,
+    state: ArcSwap<State<I>>,
+    /// Follows the newest revision, for those who wait for one.
+    head: watch::Sender<Revision>,
+    /// Wakes the watchers of a bucket that has any.
+    wakes: Mutex<HashMap<Arc<str>, watch::Sender<()>>>,
+    /// States rebuilt lately: clients page through one revision while others write.
+    rebuilt: Mutex<VecDeque<(Arc<str>, BucketSnapshot<I>)>>,
+    failure: OnceLock<Arc<LogError>>,
+}
+
+struct Handle<I: Index> {
+    shared: Arc<Shared<I>>,
+    mailbox: mpsc::Sender<Message<I>>,
+}
+
+/// Rebuilding from fewer events than this costs less than remembering the result.
+const CHEAP_REBUILD: usize = 64;
+const REBUILT: usize = 32;
+
+impl Write {
+    pub fn put(key: Key, expect: Expect, stored: impl Into<Bytes>) -> Write {
+        Write { key, expect, value: Some(stored.into()) }
+    }
+
+    pub fn delete(key: Key, expect: Expect) -> Write {
+        Write { key, expect, value: None }
+    }
+}
+
+impl<I: Index> Store<I> {
+    /// Opens a log and loads what is in it. Blocks until all is loaded.
+    ///
+    /// # Errors
+    /// [`LogError::InUse`], [`LogError::Damaged`] (also if the index cannot read a value), or what else the log ran into.
+    pub fn open(log: impl Log, index: I, options: Options) -> Result<Store<I>, LogError> {
+        let (mailbox, receiver) = mpsc::channel();
+        let signals = mailbox.clone();
+        // Nobody listens any more only when the store is closed.
+        let tap = crate::log::Tap::new(move |signal| drop(signals.send(Message::Signal(signal))));
+        let sequencer = Sequencer::open(Box::new(log), tap, index, options, receiver)?;
+        let shared = sequencer.shared().clone();
+        std::thread::Builder::new().name("coracle-store".into()).spawn(move || sequencer.run()).map_err(
+            |e| LogError::Failed {
+                action: "cannot start the store's thread",
+                path: Default::default(),
+                cause: e.into(),
+            },
+        )?;
+        Ok(Store(Arc::new(Handle { shared, mailbox })))
+    }
+
+    pub fn index(&self) -> &I {
+        &self.0.shared.index
+    }
+
+    /// Everything, as of the newest revision.
+    pub fn snapshot(&self) -> Snapshot<I> {
+        Snapshot(self.0.shared.state())
+    }
+
+    pub fn get(&self, key: &Key) -> Option<Arc<Object<I>>> {
+        self.0.shared.state.load().get(key).cloned()
+    }
+
+    pub fn revision(&self) -> Revision {
+        self.0.shared.state.load().revision()
+    }
+
+    /// One bucket exactly as it was at a revision, rebuilt from the newest state and the events since.
+    ///
+    /// # Errors
+    /// [`RevisionError::Compacted`] below the bucket's floor; [`RevisionError::Future`] above the newest revision.
+    pub fn snapshot_at(&self, bucket: &str, at: Revision) -> Result<BucketSnapshot<I>, RevisionError> {
+        let shared = &self.0.shared;
+        let state = shared.state();
+        state.floor(bucket).admit(at)?;
+        if let Some(known) = shared.rebuilt(bucket, at) {
+            return Ok(known);
+        }
+        let (snapshot, undone) = state.bucket_at(bucket, at)?;
+        if undone >= CHEAP_REBUILD {
+            shared.remember(bucket, &snapshot);
+        }
+        Ok(snapshot)
+    }
+
+    /// Watches a bucket's changes after a revision. (After one that is yet to come, those after that.)
+    ///
+    /// # Errors
+    /// [`Compacted`] below the bucket's floor.
+    pub fn watch(&self, bucket: &Arc<str>, after: Revision) -> Result<Watcher<I>, Compacted> {
+        let shared = &self.0.shared;
+        let wakes = shared.wakes(bucket);
+        shared.state.load().floor(bucket).admit(after)?;
+        Ok(Watcher::new(shared.clone(), bucket.clone(), after, wakes))
+    }
+
+    /// Waits until the store has come to a revision: for reads "not older than".
+    ///
+    /// # Errors
+    /// [`Future`] if it has not by the deadline.
+    pub async fn wait_for(&self, asked: Revision, deadline: Instant) -> Result<(), Future> {
+        let mut head = self.0.shared.head.subscribe();
+        match tokio::time::timeout_at(deadline, head.wait_for(|newest| *newest >= asked)).await {
+            Ok(Ok(_)) => Ok(()),
+            Ok(Err(_)) | Err(_) => Err(Future { asked, newest: self.revision() }),
+        }
+    }
+
+    /// Writes several keys, all or none, each under its own expectation. Readers see all of it or nothing.
+    ///
+    /// Once the call was polled, dropping it does not stop the write.
+    ///
+    /// # Errors
+    /// See [`StoreError`]. An expectation that does not hold is not an error but [`Commit::Lost`].
+    pub async fn commit(&self, writes: Vec<Write>) -> Result<Commit<I>, StoreError> {
+        let (reply, answer) = oneshot::channel();
+        let tasks = writes.into_iter().map(|write| self.prepare(write)).collect::<Result<Vec<_>, _>>()?;
+        if let Some(twice) = (1..tasks.len()).find(|&i| tasks[..i].iter().any(|t| t.key == tasks[i].key)) {
+            return Err(StoreError::Twice { key: tasks[twice].key.clone() });
+        }
+        self.0.send(Message::Commit(Job { tasks, reply }))?;
+        answer.await.map_err(|_| self.0.gone())?
+    }
+
+    /// Writes one object.
+    ///
+    /// # Errors
+    /// As [`commit`](Self::commit).
+    pub async fn put(
+        &self,
+        key: Key,
+        expect: Expect,
+        stored: impl Into<Bytes>,
+    ) -> Result<Put<I>, StoreError> {
+        Ok(match self.commit_one(Write::put(key, expect, stored)).await? {
+            Ok(event) => match &event.after {
+                Some(object) => Put::Stored(object.clone()),
+                None => unreachable!("a put leaves an object"),
+            },
+            Err(current) => Put::Lost { current },
+        })
+    }
+
+    /// Deletes one object.
+    ///
+    /// # Errors
+    /// As [`commit`](Self::commit).
+    pub async fn delete(&self, key: Key, expect: Expect) -> Result<Delete<I>, StoreError> {
+        Ok(match self.commit_one(Write::delete(key, expect)).await? {
+            Ok(event) => match &event.before {
+                Some(object) => Delete::Deleted { last: object.clone(), revision: event.revision },
+                None => unreachable!("only a live object is deleted"),
+            },
+            Err(current) => Delete::Lost { current },
+        })
+    }
+
+    /// Forgets history up to a revision (or the newest, if that is less) before its time, in memory and in the log.
+    ///
+    /// # Errors
+    /// As [`commit`](Self::commit).
+    pub async fn compact(&self, up_to: Revision) -> Result<(), StoreError> {
+        let (reply, answer) = oneshot::channel();
+        self.0.send(Message::Compact { up_to, reply })?;
+        answer.await.map_err(|_| self.0.gone())?
+    }
+
+    /// Makes everything durable and lets go of the log. Writes that wait are done before; later ones are refused.
+    ///
+    /// # Errors
+    /// [`StoreError::Failed`] if the log failed, now or before; [`StoreError::Closed`] if it was closed before.
+    pub async fn close(&self) -> Result<(), StoreError> {
+        let (reply, answer) = oneshot::channel();
+        self.0.send(Message::Close(Some(reply)))?;
+        answer.await.map_err(|_| self.0.gone())?
+    }
+
+    /// Can the store still take writes?
+    ///
+    /// # Errors
+    /// [`StoreError::Failed`] for good once the log failed.
+    pub fn health(&self) -> Result<(), StoreError> {
+        self.0.shared.health()
+    }
+
+    async fn commit_one(
+        &self,
+        write: Write,
+    ) -> Result<Result<Arc<Event<I>>, Option<Arc<Object<I>>>>, StoreError> {
+        Ok(match self.commit(vec![write]).await? {
+            Commit::Done(mut events) => match events.pop() {
+                Some(event) => Ok(event),
+                None => unreachable!("a write makes an event"),
+            },
+            Commit::Lost { current, .. } => Err(current),
+        })
+    }
+
+    /// Reads what is to be written, on the writer's time.
+    fn prepare(&self, Write { key, expect, value }: Write) -> Result<Task<I>, StoreError> {
+        let value = match value {
+            None => None,
+            Some(stored) => match read(self.index(), &key, &stored) {
+                Ok(indexed) => Some((stored, indexed)),
+                Err(reason) => return Err(StoreError::Unreadable { key, reason }),
+            },
+        };
+        Ok(Task { key, expect, value })
+    }
+}
+
+impl<I: Index> Clone for Store<I> {
+    fn clone(&self) -> Self {
+        Store(self.0.clone())
+    }
+}
+
+impl<I: Index> Handle<I> {
+    fn send(&self, message: Message<I>) -> Result<(), StoreError> {
+        self.mailbox.send(message).map_err(|_| self.gone())
+    }
+
+    /// Why the sequencer does not answer.
+    fn gone(&self) -> StoreError {
+        self.shared.health().err().unwrap_or(StoreError::Closed)
+    }
+}
+
+impl<I: Index> Drop for Handle<I> {
+    fn drop(&mut self) {
+        // It is closed already if nobody listens.
+        drop(self.mailbox.send(Message::Close(None)));
+    }
+}
+
+impl<I: Index> Shared<I> {
+    pub fn new(index: I, state: State<I>) -> Shared<I> {
+        Shared {
+            index,
+            head: watch::Sender::new(state.revision()),
+            state: ArcSwap::from_pointee(state),
+            wakes: Mutex::default(),
+            rebuilt: Mutex::default(),
+            failure: OnceLock::new(),
+        }
+    }
+
+    pub fn state(&self) -> Arc<State<I>> {
+        self.state.load_full()
+    }
+
+    /// Shows readers a new state, then wakes who waits for what is new in it.
+    pub fn publish(&self, state: State<I>, changed: impl Iterator<Item = Arc<str>>) {
+        let newest = state.revision();
+        self.state.store(Arc::new(state));
+        let wakes = lock(&self.wakes);
+        for bucket in changed {
+            if let Some(wake) = wakes.get(&bucket) {
+                wake.send_replace(());
+            }
+        }
+        drop(wakes);
+        self.head.send_replace(newest);
+    }
+
+    /// Lets go of rebuilt states that nobody may ask for any more.
+    pub fn forget_rebuilt(&self, state: &State<I>) {
+        lock(&self.rebuilt).retain(|(bucket, known)| state.floor(bucket).admit(known.revision()).is_ok());
+    }
+
+    pub fn fail(&self, error: LogError) -> StoreError {
+        let failure = self.failure.get_or_init(|| {
+            tracing::error!(
+                error = &error as &dyn std::error::Error,
+                "the log failed; no more writes are taken"
+            );
+            Arc::new(error)
+        });
+        StoreError::Failed(failure.clone())
+    }
+
+    pub fn health(&self) -> Result<(), StoreError> {
+        self.failure.get().map_or(Ok(()), |failure| Err(StoreError::Failed(failure.clone())))
+    }
+
+    fn wakes(&self, bucket: &Arc<str>) -> watch::Receiver<()> {
+        lock(&self.wakes).entry(bucket.clone()).or_default().subscribe()
+    }
+
+    fn rebuilt(&self, bucket: &str, at: Revision) -> Option<BucketSnapshot<I>> {
+        let is_it =
+            |(name, known): &&(Arc<str>, BucketSnapshot<I>)| **name == *bucket && known.revision() == at;
+        lock(&self.rebuilt).iter().find(is_it).map(|(_, known)| known.clone())
+    }
+
+    fn remember(&self, bucket: &str, snapshot: &BucketSnapshot<I>) {
+        let mut rebuilt = lock(&self.rebuilt);
+        if rebuilt.len() == REBUILT {
+            rebuilt.pop_front();
+        }
+        rebuilt.push_back((bucket.into(), snapshot.clone()));
+    }
+}
+
+/// No invariant of these spans two statements, so a panic elsewhere does not spoil them.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

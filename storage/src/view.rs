@@ -1,0 +1,231 @@
+//! The view: every live object and the recent events, in persistent maps, one immutable state for each revision published.
+//!
+//! The sequencer owns the newest [`State`] and changes it; readers hold published ones, for as long as they like. An exact
+//! older state is not kept but rebuilt, by undoing the events after it.
+
+use std::{ops::Bound, sync::Arc};
+
+use imbl::OrdMap;
+
+use crate::{Compacted, Event, Floor, Future, Index, Key, Object, Revision, RevisionError};
+
+type Objects<I> = OrdMap<Arc<str>, Arc<Object<I>>>;
+
+/// All buckets at one revision. Costs a pointer.
+pub struct Snapshot<I: Index>(pub(crate) Arc<State<I>>);
+
+/// One bucket at one revision, in the order of names. Costs two pointers.
+pub struct BucketSnapshot<I: Index> {
+    revision: Revision,
+    objects: Objects<I>,
+}
+
+pub(crate) struct State<I: Index> {
+    revision: Revision,
+    /// The floor of buckets of which nothing was forgotten since the store was opened.
+    floor: Floor,
+    buckets: OrdMap<Arc<str>, Arc<Bucket<I>>>,
+}
+
+pub(crate) struct Bucket<I: Index> {
+    floor: Floor,
+    objects: Objects<I>,
+    /// The changes after the floor: all of them.
+    events: OrdMap<Revision, Arc<Event<I>>>,
+}
+
+impl<I: Index> Snapshot<I> {
+    pub fn revision(&self) -> Revision {
+        self.0.revision
+    }
+
+    pub fn get(&self, key: &Key) -> Option<&Arc<Object<I>>> {
+        self.0.get(key)
+    }
+
+    /// One bucket of this snapshot; an empty one if nothing was ever in it.
+    pub fn bucket(&self, bucket: &str) -> BucketSnapshot<I> {
+        let objects = self.0.buckets.get(bucket).map(|b| b.objects.clone()).unwrap_or_default();
+        BucketSnapshot { revision: self.0.revision, objects }
+    }
+
+    /// The buckets that were ever in use, in order, each with the number of its live objects.
+    pub fn buckets(&self) -> impl Iterator<Item = (&Arc<str>, usize)> {
+        self.0.buckets.iter().map(|(name, bucket)| (name, bucket.objects.len()))
+    }
+
+    /// The number of live objects in a bucket.
+    pub fn len(&self, bucket: &str) -> usize {
+        self.0.buckets.get(bucket).map_or(0, |b| b.objects.len())
+    }
+
+    /// The oldest revision one may watch the bucket from, or see it at.
+    pub fn floor(&self, bucket: &str) -> Floor {
+        self.0.floor(bucket)
+    }
+}
+
+impl<I: Index> BucketSnapshot<I> {
+    pub fn revision(&self) -> Revision {
+        self.revision
+    }
+
+    pub fn get(&self, name: &str) -> Option<&Arc<Object<I>>> {
+        self.objects.get(name)
+    }
+
+    pub fn len(&self) -> usize {
+        self.objects.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.objects.is_empty()
+    }
+
+    pub fn iter(&self) -> impl DoubleEndedIterator<Item = &Arc<Object<I>>> {
+        self.objects.values()
+    }
+
+    /// The objects from a name on: `Included` starts a prefix such as `ns/`, `Excluded` the page after a name.
+    pub fn range(&self, from: Bound<&str>) -> impl DoubleEndedIterator<Item = &Arc<Object<I>>> {
+        self.objects.range::<_, str>((from, Bound::Unbounded)).map(|(_, object)| object)
+    }
+
+    /// The objects whose names start with `prefix`. Close a namespace with its slash, so that `a/` never matches `ab/`.
+    pub fn prefix<'a>(&'a self, prefix: &'a str) -> impl Iterator<Item = &'a Arc<Object<I>>> {
+        self.range(Bound::Included(prefix)).take_while(move |object| object.key.name().starts_with(prefix))
+    }
+}
+
+impl<I: Index> State<I> {
+    pub fn new(floor: Floor) -> State<I> {
+        State { revision: Revision::ZERO, floor, buckets: OrdMap::new() }
+    }
+
+    /// Moves on to a revision without a change.
+    pub fn advance(&mut self, to: Revision) {
+        self.revision = self.revision.max(to);
+    }
+
+    pub fn revision(&self) -> Revision {
+        self.revision
+    }
+
+    pub fn get(&self, key: &Key) -> Option<&Arc<Object<I>>> {
+        self.buckets.get(&**key.bucket())?.objects.get(&**key.name())
+    }
+
+    pub fn floor(&self, bucket: &str) -> Floor {
+        self.buckets.get(bucket).map_or(self.floor, |b| b.floor)
+    }
+
+    /// The changes of a bucket after a revision, oldest first; none is missing.
+    pub fn events_after(
+        &self,
+        bucket: &str,
+        after: Revision,
+    ) -> Result<impl Iterator<Item = &Arc<Event<I>>>, Compacted> {
+        self.floor(bucket).admit(after)?;
+        let later = (Bound::Excluded(after), Bound::Unbounded);
+        Ok(self
+            .buckets
+            .get(bucket)
+            .into_iter()
+            .flat_map(move |b| b.events.range(later))
+            .map(|(_, event)| event))
+    }
+
+    /// The bucket as it was at a revision, and how many events had to be undone for it.
+    pub fn bucket_at(&self, bucket: &str, at: Revision) -> Result<(BucketSnapshot<I>, usize), RevisionError> {
+        if at > self.revision {
+            return Err(Future { asked: at, newest: self.revision }.into());
+        }
+        self.floor(bucket).admit(at)?;
+        let Some(bucket) = self.buckets.get(bucket) else {
+            return Ok((BucketSnapshot { revision: at, objects: OrdMap::new() }, 0));
+        };
+        let mut objects = bucket.objects.clone();
+        let mut undone = 0;
+        for (_, event) in bucket.events.range((Bound::Excluded(at), Bound::Unbounded)).rev() {
+            match &event.before {
+                Some(before) => objects.insert(before.key.name().clone(), before.clone()),
+                None => objects.remove(&**event.key.name()),
+            };
+            undone += 1;
+        }
+        Ok((BucketSnapshot { revision: at, objects }, undone))
+    }
+
+    /// The same key in the memory that objects share already.
+    pub fn intern(&self, key: Key) -> Key {
+        let Some((name, bucket)) = self.buckets.get_key_value(&**key.bucket()) else { return key };
+        match bucket.objects.get(&**key.name()) {
+            Some(object) => object.key.clone(),
+            None => Key::new(name.clone(), key.name().clone()),
+        }
+    }
+
+    /// Takes one change from the log, which is newer than all before it.
+    pub fn apply(&mut self, key: Key, revision: Revision, after: Option<Arc<Object<I>>>) -> Arc<Event<I>> {
+        debug_assert!(revision > self.revision, "{revision} after {}", self.revision);
+        let bucket = self.bucket_mut(key.bucket());
+        let before = match &after {
+            Some(object) => bucket.objects.insert(key.name().clone(), object.clone()),
+            None => bucket.objects.remove(&**key.name()),
+        };
+        let event = Arc::new(Event::new(key, revision, before, after));
+        bucket.events.insert(revision, event.clone());
+        self.revision = revision;
+        event
+    }
+
+    /// Forgets the oldest event of its bucket, and so every state before it.
+    pub fn forget(&mut self, event: &Event<I>) {
+        let bucket = self.bucket_mut(event.key.bucket());
+        bucket.events.remove(&event.revision);
+        bucket.floor.raise(event.revision);
+    }
+
+    /// Closes the past of every bucket up to a revision at which all events were forgotten.
+    pub fn raise_floor(&mut self, to: Revision) {
+        self.floor.raise(to);
+        let raised = |(name, bucket): (&Arc<str>, &Arc<Bucket<I>>)| {
+            let mut bucket = Bucket::clone(bucket);
+            bucket.floor.raise(to);
+            (name.clone(), Arc::new(bucket))
+        };
+        self.buckets = self.buckets.iter().map(raised).collect();
+    }
+
+    fn bucket_mut(&mut self, name: &Arc<str>) -> &mut Bucket<I> {
+        let floor = self.floor;
+        let new = || Arc::new(Bucket { floor, objects: OrdMap::new(), events: OrdMap::new() });
+        Arc::make_mut(self.buckets.entry(name.clone()).or_insert_with(new))
+    }
+}
+
+// Derived impls would ask the index itself to be Clone.
+
+impl<I: Index> Clone for Snapshot<I> {
+    fn clone(&self) -> Self {
+        Snapshot(self.0.clone())
+    }
+}
+
+impl<I: Index> Clone for BucketSnapshot<I> {
+    fn clone(&self) -> Self {
+        BucketSnapshot { revision: self.revision, objects: self.objects.clone() }
+    }
+}
+
+impl<I: Index> Clone for State<I> {
+    fn clone(&self) -> Self {
+        State { revision: self.revision, floor: self.floor, buckets: self.buckets.clone() }
+    }
+}
+
+impl<I: Index> Clone for Bucket<I> {
+    fn clone(&self) -> Self {
+        Bucket { floor: self.floor, objects: self.objects.clone(), events: self.events.clone() }
+    }
+}

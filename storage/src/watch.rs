@@ -1,0 +1,85 @@
+//! Watch: a cursor on a bucket's events.
+//!
+//! A watcher *pulls*: it reads the published state's events after its cursor. Writers publish, wake, and leave; a slow reader
+//! costs only itself.
+//!
+//! Always true here:
+//! - Each event of the bucket after the start is handed out exactly once, in order of revision.
+//! - A cursor below the bucket's floor ends in [`Compacted`], never in silence.
+//! - A wake-up carries nothing: whoever misses one finds the events all the same.
+
+use std::sync::Arc;
+
+use tokio::sync::watch;
+
+use crate::{Compacted, Event, Index, Revision, store::Shared};
+
+/// No batch is longer, so that a watcher far behind leaves others their turn.
+const BATCH: usize = 256;
+
+/// One reader of a bucket's changes.
+pub struct Watcher<I: Index> {
+    shared: Arc<Shared<I>>,
+    bucket: Arc<str>,
+    /// Everything in the bucket up to here was handed out, or came before the start.
+    seen: Revision,
+    wakes: watch::Receiver<()>,
+}
+
+impl<I: Index> Watcher<I> {
+    pub(crate) fn new(
+        shared: Arc<Shared<I>>,
+        bucket: Arc<str>,
+        after: Revision,
+        wakes: watch::Receiver<()>,
+    ) -> Watcher<I> {
+        Watcher { shared, bucket, seen: after, wakes }
+    }
+
+    /// Waits for events and returns those there are, oldest first: one at least, and not more than fit a batch.
+    ///
+    /// Safe to drop while waiting: nothing is lost.
+    ///
+    /// # Errors
+    /// [`Compacted`] once the watcher has fallen so far behind that events it has not seen are forgotten.
+    pub async fn next(&mut self) -> Result<Vec<Arc<Event<I>>>, Compacted> {
+        loop {
+            // The wake must be taken before the state is read: a state published in between wakes again.
+            self.wakes.borrow_and_update();
+            let events = self.try_next()?;
+            if !events.is_empty() {
+                return Ok(events);
+            }
+            if self.wakes.changed().await.is_err() {
+                // The sender lives in the store that this watcher holds.
+                std::future::pending::<()>().await;
+            }
+        }
+    }
+
+    /// The events there are already, none included.
+    ///
+    /// # Errors
+    /// As [`next`](Self::next).
+    pub fn try_next(&mut self) -> Result<Vec<Arc<Event<I>>>, Compacted> {
+        let state = self.shared.state();
+        let events: Vec<_> = state.events_after(&self.bucket, self.seen)?.take(BATCH).cloned().collect();
+        self.seen = match events.last() {
+            Some(last) => last.revision,
+            // Nothing in the bucket up to this state: so much is certain, even if only other buckets moved.
+            None => self.seen.max(state.revision()),
+        };
+        Ok(events)
+    }
+
+    /// The revision up to which this watcher has certainly been handed everything: what a bookmark may say.
+    ///
+    /// Moves on with the whole store, not just with the bucket, as long as no event waits to be read.
+    pub fn progress(&mut self) -> Revision {
+        let state = self.shared.state();
+        if state.events_after(&self.bucket, self.seen).is_ok_and(|mut events| events.next().is_none()) {
+            self.seen = self.seen.max(state.revision());
+        }
+        self.seen
+    }
+}
