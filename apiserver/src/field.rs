@@ -302,6 +302,11 @@ impl FieldError {
         FieldError { bad_value: Some(value), ..self }
     }
 
+    /// The same mistake without its value.
+    pub fn without_value(self) -> FieldError {
+        FieldError { bad_value: None, ..self }
+    }
+
     /// The message without the field's name.
     pub fn body(&self) -> String {
         let mut text = self.error_type.text().to_owned();
@@ -330,8 +335,8 @@ fn show(value: &Value) -> String {
     }
 }
 
-/// Go's JSON encoder writes these three as escapes.
-fn escape_html(json: &str) -> String {
+/// Go's JSON encoder keeps its output safe inside HTML.
+pub fn escape_html(json: &str) -> String {
     json.replace('<', "\\u003c").replace('>', "\\u003e").replace('&', "\\u0026")
 }
 

@@ -10,11 +10,10 @@
 
 use serde_json::Value;
 
+use super::immutable::IMMUTABLE;
 use super::{content, ip, labels};
 use crate::field::{Errors, Field, quote};
 use crate::resources::NameRule;
-
-pub const IMMUTABLE: &str = "field is immutable";
 
 /// All annotations' keys and values together, in bytes.
 const ANNOTATIONS_LIMIT: usize = 256 * 1024;

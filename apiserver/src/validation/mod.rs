@@ -5,9 +5,12 @@
 
 pub mod conditions;
 pub mod content;
+pub mod immutable;
 pub mod ip;
 pub mod labels;
 pub mod metadata;
+pub mod numbers;
+pub mod printed;
 
 use serde_json::Value;
 

@@ -1,0 +1,53 @@
+//! What was set at creation and stays.
+
+use serde_json::Value;
+
+use super::printed;
+use crate::field::{Errors, Field};
+
+pub const IMMUTABLE: &str = "field is immutable";
+
+/// Whether two members hold the same; an empty list or string is as good as none.
+pub fn same(new: &Field<'_>, old: &Field<'_>) -> bool {
+    let empty = |field: &Field<'_>| match field.value() {
+        None => true,
+        Some(Value::Array(items)) => items.is_empty(),
+        Some(Value::String(text)) => text.is_empty(),
+        Some(_) => false,
+    };
+    new.value() == old.value() || (empty(new) && empty(old))
+}
+
+/// The new value must be the old one.
+pub fn immutable(new: &Field<'_>, old: &Field<'_>, errors: &mut Errors) {
+    errors.push_if(!same(new, old), || match new.value() {
+        Some(_) => new.invalid(IMMUTABLE),
+        None => new.invalid_value(Value::Null, IMMUTABLE),
+    });
+}
+
+/// [`immutable`] for a value that prints in its internal form, such as `meta.LabelSelector`.
+pub fn immutable_as(type_name: &'static str, new: &Field<'_>, old: &Field<'_>, errors: &mut Errors) {
+    errors.push_if(!same(new, old), || printed::invalid(new, type_name, IMMUTABLE));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn what_may_not_change() {
+        for (new, old, want) in [
+            (json!("a"), json!("a"), ""),
+            (json!([]), json!(null), ""),
+            (json!("a"), json!("b"), "f: Invalid value: \"a\": field is immutable"),
+            (json!(null), json!("b"), "f: Invalid value: null: field is immutable"),
+        ] {
+            let (new, old) = (json!({"f": new}), json!({"f": old}));
+            let mut errors = Errors::new();
+            immutable(&Field::root(&new).get("f"), &Field::root(&old).get("f"), &mut errors);
+            assert_eq!(if errors.is_empty() { String::new() } else { errors.summary() }, want);
+        }
+    }
+}

@@ -1,0 +1,210 @@
+//! Printed: how composite values look inside messages.
+//!
+//! The real server prints what it validates, and it validates its internal types: Go's JSON of a struct without tags,
+//! zero values and all (`{"Type":"Slow","RollingUpdate":null}`). `printed/types.txt` says what those types are made of
+//! and which published member holds each field; `printed/generate.go` writes it from Kubernetes' own packages.
+//!
+//! A row of the table is a type's name and its fields in order, `Name[~][=member]:shape`: `~` leaves the field out where
+//! it is absent, `member` is told where it is not the name with a small first letter, and `@[member]:shape` is a struct
+//! whose fields stand among its owner's. A shape is what the zero value prints, the name of a struct, or `?`, `[` or `{`
+//! (what may be nil: a pointer, a list, a map) and a shape.
+//!
+//! Start at [`internal`].
+
+use std::collections::HashMap;
+use std::sync::OnceLock;
+
+use serde_json::Value;
+
+use crate::field::{Field, FieldError, escape_html};
+
+/// The value as Go prints it, had it the internal type of that name (`apps.DeploymentStrategy`).
+pub fn internal(type_name: &'static str, value: Option<&Value>) -> String {
+    let mut out = String::new();
+    print(type_name, value, &mut out);
+    escape_html(&out)
+}
+
+/// [`Field::invalid`] for a value of an internal type.
+pub fn invalid(field: &Field<'_>, type_name: &'static str, detail: &str) -> FieldError {
+    field.invalid(detail).showing(internal(type_name, field.value()))
+}
+
+/// [`Field::not_supported`] for a value of an internal type.
+pub fn not_supported(field: &Field<'_>, type_name: &'static str, supported: &[&str]) -> FieldError {
+    field.not_supported(supported).showing(internal(type_name, field.value()))
+}
+
+/// [`Field::duplicate`] for a value of an internal type.
+pub fn duplicate(field: &Field<'_>, type_name: &'static str) -> FieldError {
+    field.duplicate().showing(internal(type_name, field.value()))
+}
+
+struct Member {
+    /// None: an embedded struct, whose fields stand among its owner's.
+    shown: Option<&'static str>,
+    omitted_when_absent: bool,
+    /// Where the value is; the owner itself for an embedded struct of the same level.
+    member: String,
+    shape: &'static str,
+}
+
+fn types() -> &'static HashMap<&'static str, Vec<Member>> {
+    static TYPES: OnceLock<HashMap<&'static str, Vec<Member>>> = OnceLock::new();
+    TYPES.get_or_init(|| {
+        let rows = include_str!("printed/types.txt").lines();
+        rows.map(|row| {
+            let (name, members) = row.split_once(' ').unwrap_or((row, ""));
+            (name, members.split_whitespace().filter_map(member).collect())
+        })
+        .collect()
+    })
+}
+
+fn member(text: &'static str) -> Option<Member> {
+    let (name, shape) = text.split_once(':')?;
+    if let Some(member) = name.strip_prefix('@') {
+        return Some(Member { shown: None, omitted_when_absent: false, member: member.to_owned(), shape });
+    }
+    let (shown, member) = match name.split_once('=') {
+        Some((shown, member)) => (shown, Some(member)),
+        None => (name, None),
+    };
+    let (shown, omitted_when_absent) = match shown.strip_suffix('~') {
+        Some(shown) => (shown, true),
+        None => (shown, false),
+    };
+    let member = member.map_or_else(|| small_first_letter(shown), str::to_owned);
+    Some(Member { shown: Some(shown), omitted_when_absent, member, shape })
+}
+
+fn small_first_letter(name: &str) -> String {
+    let mut chars = name.chars();
+    chars.next().map_or_else(String::new, |first| first.to_lowercase().chain(chars).collect())
+}
+
+fn print(shape: &'static str, value: Option<&Value>, out: &mut String) {
+    let value = value.filter(|value| !value.is_null());
+    match (shape.chars().next(), value) {
+        (Some('?' | '[' | '{'), None) => out.push_str("null"),
+        (Some('?'), value) => print(&shape[1..], value, out),
+        (Some('['), Some(Value::Array(items))) => {
+            print_list('[', ']', items, out, |item, out| print(&shape[1..], Some(item), out));
+        }
+        (Some('{'), Some(Value::Object(entries))) => {
+            print_list('{', '}', entries, out, |(key, value), out| {
+                out.push_str(&Value::from(key.as_str()).to_string());
+                out.push(':');
+                print(&shape[1..], Some(value), out);
+            })
+        }
+        (_, Some(value)) if !types().contains_key(shape) => out.push_str(&value.to_string()),
+        (_, None) if !types().contains_key(shape) => out.push_str(shape),
+        (_, value) => {
+            let mut fields = Vec::new();
+            collect(shape, value, &mut fields);
+            print_list('{', '}', fields, out, |field, out| out.push_str(&field));
+        }
+    }
+}
+
+fn print_list<T>(
+    open: char,
+    close: char,
+    items: impl IntoIterator<Item = T>,
+    out: &mut String,
+    mut one: impl FnMut(T, &mut String),
+) {
+    out.push(open);
+    for (i, item) in items.into_iter().enumerate() {
+        if i > 0 {
+            out.push(',');
+        }
+        one(item, out);
+    }
+    out.push(close);
+}
+
+/// The printed fields of a struct, those of embedded structs among them.
+fn collect(type_name: &str, value: Option<&Value>, fields: &mut Vec<String>) {
+    let moved = (type_name == "core.PodSpec").then(|| value.map(with_host_sharing)).flatten();
+    let value = moved.as_ref().or(value);
+    for member in types().get(type_name).into_iter().flatten() {
+        let inner =
+            if member.member.is_empty() { value } else { value.and_then(|value| value.get(&member.member)) };
+        match member.shown {
+            None => collect(member.shape, inner, fields),
+            Some(_) if member.omitted_when_absent && inner.is_none() => {}
+            Some(shown) => {
+                let mut text = format!("\"{shown}\":");
+                print(member.shape, inner, &mut text);
+                fields.push(text);
+            }
+        }
+    }
+}
+
+/// The internal pod keeps in its security context what it shares with its host; the published one in the spec.
+fn with_host_sharing(spec: &Value) -> Value {
+    let mut moved = spec.clone();
+    for member in ["hostNetwork", "hostPID", "hostIPC", "shareProcessNamespace", "hostUsers"] {
+        if let Some(value) = spec.get(member) {
+            moved["securityContext"][member] = value.clone();
+        }
+    }
+    moved
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn values_print_as_the_real_server_printed_them() {
+        for (type_name, value, want) in [
+            ("apps.DeploymentStrategy", json!({"type": "Slow"}), r#"{"Type":"Slow","RollingUpdate":null}"#),
+            (
+                "apps.DeploymentStrategy",
+                json!({"rollingUpdate": {"maxSurge": "25%"}}),
+                r#"{"Type":"","RollingUpdate":{"MaxUnavailable":0,"MaxSurge":"25%"}}"#,
+            ),
+            (
+                "policy.PodDisruptionBudgetSpec",
+                json!({"maxUnavailable": 1, "minAvailable": "50%", "selector": {"matchLabels": {"a": "b"}}}),
+                r#"{"MinAvailable":"50%","Selector":{"matchLabels":{"a":"b"}},"MaxUnavailable":1,"UnhealthyPodEvictionPolicy":null}"#,
+            ),
+            (
+                "meta.LabelSelector",
+                json!({"matchExpressions": [{"key": "k", "operator": "Exists"}], "matchLabels": {"a": "b"}}),
+                r#"{"matchLabels":{"a":"b"},"matchExpressions":[{"key":"k","operator":"Exists"}]}"#,
+            ),
+            (
+                "core.Volume",
+                json!({"name": "v", "emptyDir": {"medium": "<x>"}}),
+                "{\"Name\":\"v\",\"HostPath\":null,\"EmptyDir\":{\"Medium\":\"\\u003cx\\u003e\",\"SizeLimit\":null},",
+            ),
+        ] {
+            let printed = internal(type_name, Some(&value));
+            assert!(printed.starts_with(want), "{type_name}: {printed}");
+        }
+    }
+
+    #[test]
+    fn what_a_pod_shares_with_its_host_prints_in_its_security_context() {
+        let template =
+            json!({"metadata": {"labels": {"a": "b"}}, "spec": {"hostNetwork": true, "containers": []}});
+        let printed = internal("core.PodTemplateSpec", Some(&template));
+        assert!(printed.starts_with(r#"{"labels":{"a":"b"},"Spec":{"Volumes":null,"#), "{printed}");
+        assert!(printed.contains(r#""SecurityContext":{"HostNetwork":true,"HostPID":false,"#), "{printed}");
+    }
+
+    #[test]
+    fn every_shape_of_the_table_is_known() {
+        for member in types().values().flatten() {
+            let inner = member.shape.trim_start_matches(['?', '[', '{']);
+            let known = types().contains_key(inner) || serde_json::from_str::<Value>(inner).is_ok();
+            assert!(known, "{inner}");
+        }
+    }
+}
