@@ -51,6 +51,8 @@ pub struct Behaviour {
     pub metadata: metadata::Rules,
     /// The server counts changes of the desired state in `metadata.generation`.
     pub generation: bool,
+    /// A client that creates may also set the status.
+    pub status_on_create: bool,
     /// PUT of a missing object creates it.
     pub create_on_update: bool,
     /// PUT without a resourceVersion overwrites whatever is there.
@@ -66,6 +68,7 @@ const USUAL: Behaviour = Behaviour {
     name: NameRule::Subdomain,
     metadata: metadata::Rules::USUAL,
     generation: false,
+    status_on_create: false,
     create_on_update: false,
     unconditional_update: true,
     delete_answers_object: false,
@@ -99,7 +102,7 @@ fn by_kind(group: &str, kind: &str) -> Behaviour {
             ..created_on_update(&core::service::Rules)
         },
         ("", "Endpoints") => created_on_update(&core::endpoints::Rules),
-        ("", "Node") => usual(&core::node::Rules),
+        ("", "Node") => Behaviour { status_on_create: true, ..usual(&core::node::Rules) },
         ("", "Namespace") => Behaviour { name: NameRule::Label, ..usual(&core::namespace::Rules) },
         ("", "ConfigMap") => usual(&core::config_map::Rules),
         ("", "Secret") => usual(&core::secret::Rules),

@@ -46,6 +46,23 @@ pub trait Strategy: Send + Sync {
         let _ = (object, old, context);
     }
 
+    /// Restores what a request to another part of the object may not change: `finalize` of a Namespace, `ephemeralcontainers`
+    /// and `resize` of a Pod, `approval` of a CertificateSigningRequest.
+    fn prepare_for_part_update(&self, part: &str, object: &mut Value, old: &Value, context: &Context<'_>) {
+        let _ = (part, object, old, context);
+    }
+
+    /// Whether a change is counted in `metadata.generation`, for the kinds that count.
+    fn is_new_generation(&self, object: &Value, old: &Value) -> bool {
+        desired_state(object).ne(desired_state(old))
+    }
+
+    /// Whether a terminating object without finalizers may go: what else holds it?
+    fn is_released(&self, object: &Value) -> bool {
+        let _ = object;
+        true
+    }
+
     /// The kind's own rules for a new object; metadata has its own.
     fn validate(&self, object: &Field<'_>, errors: &mut Errors) {
         let _ = (object, errors);
@@ -61,11 +78,21 @@ pub trait Strategy: Send + Sync {
         let _ = (object, old, errors);
     }
 
+    fn validate_part_update(&self, part: &str, object: &Field<'_>, old: &Field<'_>, errors: &mut Errors) {
+        let _ = (part, object, old, errors);
+    }
+
     /// Texts for `Warning` headers; `old` is None on create.
     fn warnings(&self, object: &Field<'_>, old: Option<&Field<'_>>) -> Vec<String> {
         let _ = (object, old);
         Vec::new()
     }
+}
+
+/// What of an object says how the world shall be: all but its names and its status.
+pub fn desired_state(object: &Value) -> impl Iterator<Item = (&String, &Value)> {
+    let members = object.as_object().into_iter().flatten();
+    members.filter(|(name, _)| !matches!(name.as_str(), "kind" | "apiVersion" | "metadata" | "status"))
 }
 
 /// The strategy of a kind that needs none.

@@ -1,0 +1,170 @@
+//! Carrying out a DELETE: of one object, or of a collection.
+
+use std::sync::Arc;
+
+use coracle_storage::{Commit, Expect, Write};
+use futures::{StreamExt, TryStreamExt, stream};
+use serde_json::{Value, json};
+
+use super::deletion::{self, Deletion, Style};
+use super::object::ObjectMeta;
+use super::read::{Filter, Page};
+use super::served::Served;
+use super::write::{Part, Writing, store_failed, stored_bytes};
+use super::{Caller, Outcome, Payload, Registry, Stored, Target, parse};
+use crate::admission::Operation;
+use crate::names::GroupResource;
+use crate::request::options::{DeleteOptions, ListOptions};
+use crate::{Error, Result};
+
+/// How often a deletion is decided anew because another write came first.
+const RETRIES: usize = 5;
+/// How many objects of a collection are deleted at once: enough to share the store's group commits.
+const AT_ONCE: usize = 64;
+
+impl Registry {
+    pub async fn delete(
+        &self,
+        target: &Target,
+        options: &DeleteOptions,
+        caller: Caller<'_>,
+    ) -> Result<Outcome> {
+        let served = &*target.served;
+        let mut writing =
+            Writing { target, part: Part::Main, caller, dry_run: options.dry_run, warnings: Vec::new() };
+        if (&*served.bucket, options.propagation) == ("jobs.batch", None) {
+            writing.warnings.push("child pods are preserved by default when jobs are deleted; set propagationPolicy=Background to remove them or set propagationPolicy=Orphan to suppress this warning".to_owned());
+        }
+        for _ in 0..=RETRIES {
+            let Some(current) = self.current(served, &target.namespace, &target.name) else {
+                return Err(Error::not_found(&served.group_resource, &target.name));
+            };
+            let old = parse(&current);
+            self.admit(&mut writing, Operation::Delete, &mut Value::Null, Some(&old))?;
+            check_preconditions(served, &old, options)?;
+            self.validate_admission(&mut writing, Operation::Delete, &mut Value::Null, Some(&old))?;
+            let decision = deletion::decide(&old, options, style(served), self.now());
+            if let Some((code, payload)) = self.carry_out(served, current, &old, decision, options).await? {
+                return Ok(Outcome { code, payload, warnings: writing.warnings });
+            }
+        }
+        Err(Error::modified(&served.group_resource, &target.name))
+    }
+
+    /// None if another write came first.
+    async fn carry_out(
+        &self,
+        served: &Served,
+        current: Arc<Stored>,
+        old: &Value,
+        decision: Deletion,
+        options: &DeleteOptions,
+    ) -> Result<Option<(u16, Payload)>> {
+        // An old client that asked for no orphans is told that they are still being seen to.
+        let held = if options.legacy_background { 202 } else { 200 };
+        match decision {
+            Deletion::AlreadyTerminating => Ok(Some((held, Payload::Stored(current)))),
+            Deletion::Mark(object) if options.dry_run => Ok(Some((held, self.dry(served, object)))),
+            Deletion::Mark(object) => {
+                let stored = stored_bytes(served, object);
+                let write = Write::put(current.key.clone(), Expect::Revision(current.revision), stored);
+                match self.store.commit(vec![write]).await.map_err(store_failed)? {
+                    Commit::Done(events) => {
+                        let stored = events.into_iter().next().and_then(|e| e.after.clone());
+                        Ok(stored.map(|object| (held, Payload::Stored(object))))
+                    }
+                    Commit::Lost { .. } => Ok(None),
+                }
+            }
+            Deletion::Remove(object) => {
+                if !options.dry_run && !self.remove(served, &current, old).await? {
+                    return Ok(None);
+                }
+                let payload = if served.behaviour.delete_answers_object {
+                    self.dry(served, object)
+                } else {
+                    Payload::Status(success(&served.group_resource, old))
+                };
+                Ok(Some((200, payload)))
+            }
+        }
+    }
+
+    /// Takes an object out of the store, and what it had allocated with it; false if another write came first.
+    pub(super) async fn remove(&self, served: &Served, current: &Arc<Stored>, old: &Value) -> Result<bool> {
+        let mut writes = vec![Write::delete(current.key.clone(), Expect::Revision(current.revision))];
+        writes.extend(self.release(served, old));
+        match self.store.commit(writes).await.map_err(store_failed)? {
+            Commit::Done(_) => Ok(true),
+            Commit::Lost { .. } => Ok(false),
+        }
+    }
+
+    /// Deletes what a list selects, and answers with the list as it was.
+    pub async fn delete_collection(
+        &self,
+        target: &Target,
+        filter: &Filter,
+        list: &ListOptions,
+        options: &DeleteOptions,
+        caller: Caller<'_>,
+    ) -> Result<Page> {
+        let page = self.list(&target.served, filter, list).await?;
+        stream::iter(&page.items)
+            .map(|item| async {
+                let (_, name) = super::read::split_name(item);
+                let target = Target { name: name.to_owned(), ..target.clone() };
+                match self.delete(&target, options, caller).await {
+                    // Someone else was faster.
+                    Err(Error::NotFound { .. }) => Ok(()),
+                    other => other.map(drop),
+                }
+            })
+            .buffer_unordered(AT_ONCE)
+            .try_collect::<()>()
+            .await?;
+        Ok(page)
+    }
+}
+
+fn style(served: &Served) -> Style {
+    Style {
+        graceful: served.group_kind.kind == "Pod",
+        namespace: served.group_kind.kind == "Namespace",
+        orphans_by_default: served.behaviour.orphans_by_default,
+        collected: served.group_kind.kind != "Event",
+    }
+}
+
+fn check_preconditions(served: &Served, object: &Value, options: &DeleteOptions) -> Result<()> {
+    // The real server names the kind here where it names the resource elsewhere.
+    let what = GroupResource::new(&served.group_kind.group, &served.group_kind.kind);
+    if let Some(uid) = options.uid.as_deref()
+        && uid != object.uid()
+    {
+        let detail = format!(
+            "the UID in the precondition ({uid}) does not match the UID in record ({}). The object might have been deleted and then recreated",
+            object.uid()
+        );
+        return Err(Error::conflict(&what, object.name(), detail));
+    }
+    if let Some(version) = options.resource_version.as_deref()
+        && version != object.resource_version()
+    {
+        let detail = format!(
+            "the ResourceVersion in the precondition ({version}) does not match the ResourceVersion in record ({}). The object might have been modified",
+            object.resource_version()
+        );
+        return Err(Error::conflict(&what, object.name(), detail));
+    }
+    Ok(())
+}
+
+/// The Status of a deletion that is done.
+fn success(resource: &GroupResource, object: &Value) -> Value {
+    let mut details = json!({"name": object.name(), "kind": resource.resource, "uid": object.uid()});
+    if !resource.group.is_empty() {
+        details["group"] = resource.group.as_str().into();
+    }
+    json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": details})
+}

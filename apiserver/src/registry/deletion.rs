@@ -1,0 +1,277 @@
+//! What a DELETE means for an object: one decision, without effects.
+//!
+//! The order is the real server's: preconditions, then the grace of kinds that end gracefully (Pods), then the finalizers
+//! that the propagation policy asks for. The object goes at once only if neither grace nor finalizers hold it.
+//!
+//! Source: "Garbage Collection", "Finalizers"; spec of DeleteOptions.
+
+use jiff::{SignedDuration, Timestamp};
+use serde_json::Value;
+
+use super::object::ObjectMeta;
+use crate::request::options::{DeleteOptions, Propagation};
+
+pub const ORPHAN: &str = "orphan";
+pub const FOREGROUND: &str = "foregroundDeletion";
+
+/// What of a kind's behaviour decides how it is deleted.
+#[derive(Clone, Copy, Debug)]
+pub struct Style {
+    /// Ends gracefully, as Pods do.
+    pub graceful: bool,
+    /// Is emptied first, as Namespaces are: by a controller, which then takes its name off `spec.finalizers`.
+    pub namespace: bool,
+    /// Without a policy, dependents are orphaned.
+    pub orphans_by_default: bool,
+    /// Whether the collector knows it at all (Events have neither owners nor dependents).
+    pub collected: bool,
+}
+
+/// The outcome.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Deletion {
+    /// Gone with this request. The object is as its last answer shows it.
+    Remove(Value),
+    /// It stays, marked; store this.
+    Mark(Value),
+    /// It is already on its way as the client wants it: nothing to store.
+    AlreadyTerminating,
+}
+
+/// Decides. `object` is the stored one.
+pub fn decide(object: &Value, options: &DeleteOptions, style: Style, now: Timestamp) -> Deletion {
+    if style.namespace && (!object.is_terminating() || spec_finalizers(object)) {
+        return terminate_namespace(object, options, now);
+    }
+    let mut after = object.clone();
+    let grace = match grace(&mut after, options, style, now) {
+        Grace::Pending => return Deletion::AlreadyTerminating,
+        Grace::Ends(seconds) => Some(seconds),
+        Grace::Unsupported => None,
+    };
+    let finalizers = finalizers(&after, options, style);
+    let held = !finalizers.is_empty();
+    if finalizers != after.finalizers() {
+        after.set_finalizers(finalizers);
+    }
+    if held && grace.is_none() {
+        mark(&mut after, now);
+    }
+    match grace {
+        _ if held => keep(object, after),
+        Some(seconds) if seconds > 0 => keep(object, after),
+        _ => Deletion::Remove(after),
+    }
+}
+
+fn spec_finalizers(namespace: &Value) -> bool {
+    namespace.pointer("/spec/finalizers").and_then(Value::as_array).is_some_and(|f| !f.is_empty())
+}
+
+fn terminate_namespace(namespace: &Value, options: &DeleteOptions, now: Timestamp) -> Deletion {
+    if namespace.is_terminating() {
+        return Deletion::AlreadyTerminating;
+    }
+    let mut after = namespace.clone();
+    after.set_meta("deletionTimestamp", rfc3339(now));
+    after["status"]["phase"] = "Terminating".into();
+    let orphan = options.propagation == Some(Propagation::Orphan);
+    let kept = namespace.finalizers().into_iter().filter(|f| *f != ORPHAN);
+    after.set_finalizers(kept.chain(orphan.then_some(ORPHAN)).map(str::to_owned).collect());
+    Deletion::Mark(after)
+}
+
+fn keep(before: &Value, after: Value) -> Deletion {
+    if *before == after { Deletion::AlreadyTerminating } else { Deletion::Mark(after) }
+}
+
+/// Marks an object of a kind without grace as terminating.
+pub fn mark(object: &mut Value, now: Timestamp) {
+    if !object.is_terminating() {
+        object.set_meta("deletionTimestamp", rfc3339(now));
+        object.bump_generation();
+    }
+    object.set_meta("deletionGracePeriodSeconds", 0);
+}
+
+enum Grace {
+    Unsupported,
+    /// Marked (now, or shortened): it ends after so many seconds.
+    Ends(i64),
+    /// Already ending, no later than asked.
+    Pending,
+}
+
+fn grace(object: &mut Value, options: &DeleteOptions, style: Style, now: Timestamp) -> Grace {
+    if !style.graceful {
+        return Grace::Unsupported;
+    }
+    if object.is_terminating() {
+        let Some(present) = object.grace_period() else { return Grace::Unsupported };
+        return match options.grace_period_seconds.map(|asked| asked.max(0)) {
+            Some(asked) if asked < present => {
+                let deadline = object.meta_str("deletionTimestamp").parse().unwrap_or(now);
+                object.set_meta("deletionTimestamp", rfc3339(later(deadline, asked - present)));
+                object.set_meta("deletionGracePeriodSeconds", asked);
+                Grace::Ends(asked)
+            }
+            _ => Grace::Pending,
+        };
+    }
+    let seconds = grace_period(object, options);
+    object.set_meta("deletionTimestamp", rfc3339(later(now, seconds)));
+    object.set_meta("deletionGracePeriodSeconds", seconds);
+    object.bump_generation();
+    Grace::Ends(seconds)
+}
+
+/// How long a pod may take to end: nothing runs yet, or any more, or as long as asked.
+fn grace_period(pod: &Value, options: &DeleteOptions) -> i64 {
+    let text = |pointer| pod.pointer(pointer).and_then(Value::as_str).unwrap_or("");
+    if text("/spec/nodeName").is_empty() || matches!(text("/status/phase"), "Failed" | "Succeeded") {
+        return 0;
+    }
+    let default = || pod.pointer("/spec/terminationGracePeriodSeconds").and_then(Value::as_i64).unwrap_or(30);
+    let seconds = options.grace_period_seconds.unwrap_or_else(default);
+    if seconds < 0 { 1 } else { seconds }
+}
+
+/// The finalizers that the policy leaves: its own is put last, the other policy's is taken away.
+fn finalizers(object: &Value, options: &DeleteOptions, style: Style) -> Vec<String> {
+    let present = object.finalizers();
+    let policy = policy(&present, options, style);
+    let own = match policy {
+        Propagation::Orphan => Some(ORPHAN),
+        Propagation::Foreground => Some(FOREGROUND),
+        Propagation::Background => None,
+    };
+    if own.is_some_and(|own| present.contains(&own)) && !present.iter().any(|f| Some(*f) != own && is_policy(f)) {
+        return present.iter().map(|f| (*f).to_owned()).collect();
+    }
+    present.iter().copied().filter(|f| !is_policy(f)).chain(own).map(str::to_owned).collect()
+}
+
+fn is_policy(finalizer: &str) -> bool {
+    finalizer == ORPHAN || finalizer == FOREGROUND
+}
+
+fn policy(present: &[&str], options: &DeleteOptions, style: Style) -> Propagation {
+    if !style.collected {
+        return Propagation::Background;
+    }
+    if let Some(asked) = options.propagation {
+        return asked;
+    }
+    if present.contains(&ORPHAN) {
+        Propagation::Orphan
+    } else if present.contains(&FOREGROUND) {
+        Propagation::Foreground
+    } else if style.orphans_by_default {
+        Propagation::Orphan
+    } else {
+        Propagation::Background
+    }
+}
+
+/// Whether nothing holds a terminating object any more: the write that made it so removes it.
+pub fn is_released(object: &Value) -> bool {
+    object.is_terminating() && object.finalizers().is_empty() && object.grace_period().unwrap_or(0) == 0
+}
+
+fn later(time: Timestamp, seconds: i64) -> Timestamp {
+    time.checked_add(SignedDuration::from_secs(seconds)).unwrap_or(time)
+}
+
+/// A time as the API writes it, in whole seconds.
+pub fn rfc3339(time: Timestamp) -> String {
+    time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    const PLAIN: Style = Style { graceful: false, namespace: false, orphans_by_default: false, collected: true };
+    const POD: Style = Style { graceful: true, ..PLAIN };
+    const JOB: Style = Style { orphans_by_default: true, ..PLAIN };
+
+    fn now() -> Timestamp {
+        "2026-01-01T00:00:00Z".parse().expect("a time")
+    }
+
+    /// `finalizers/generation/deletionTimestamp/grace`, or what happened instead.
+    fn render(deletion: Deletion) -> String {
+        let show = |o: Value| {
+            format!(
+                "[{}] g{} {} {:?}",
+                o.finalizers().join(","),
+                o.generation(),
+                o.meta_str("deletionTimestamp"),
+                o.grace_period()
+            )
+        };
+        match deletion {
+            Deletion::Remove(object) => format!("remove {}", show(object)),
+            Deletion::Mark(object) => format!("mark {}", show(object)),
+            Deletion::AlreadyTerminating => "already".to_owned(),
+        }
+    }
+
+    fn options(text: &str) -> DeleteOptions {
+        DeleteOptions::from_query(&crate::request::options::Query::parse(text)).expect("good options")
+    }
+
+    #[test]
+    fn finalizers_follow_the_policy() {
+        for (case, style, finalizers, query, want) in [
+            ("nothing holds it", PLAIN, json!([]), "", "remove [] g0  None"),
+            ("a finalizer holds it", PLAIN, json!(["x.io/f"]), "", "mark [x.io/f] g0 2026-01-01T00:00:00Z Some(0)"),
+            ("orphan", PLAIN, json!([]), "propagationPolicy=Orphan", "mark [orphan] g0 2026-01-01T00:00:00Z Some(0)"),
+            (
+                "foreground goes last",
+                PLAIN,
+                json!(["x.io/f"]),
+                "propagationPolicy=Foreground",
+                "mark [x.io/f,foregroundDeletion] g0 2026-01-01T00:00:00Z Some(0)",
+            ),
+            ("a present policy stays", PLAIN, json!(["orphan"]), "", "mark [orphan] g0 2026-01-01T00:00:00Z Some(0)"),
+            ("background removes it", PLAIN, json!(["foregroundDeletion"]), "propagationPolicy=Background", "remove [] g0  None"),
+            ("a job orphans by default", JOB, json!([]), "", "mark [orphan] g0 2026-01-01T00:00:00Z Some(0)"),
+            ("unless told otherwise", JOB, json!([]), "orphanDependents=false", "remove [] g0  None"),
+        ] {
+            let object = json!({"metadata": {"finalizers": finalizers}});
+            assert_eq!(render(decide(&object, &options(query), style, now())), want, "{case}");
+        }
+    }
+
+    #[test]
+    fn a_pod_ends_with_grace() {
+        let running = json!({"metadata": {"generation": 1}, "spec": {"nodeName": "n", "terminationGracePeriodSeconds": 30}});
+        let unscheduled = json!({"metadata": {"generation": 1}, "spec": {"terminationGracePeriodSeconds": 30}});
+        let ending = json!({
+            "metadata": {"generation": 2, "deletionTimestamp": "2026-01-01T00:00:30Z", "deletionGracePeriodSeconds": 30},
+            "spec": {"nodeName": "n"},
+        });
+        for (case, pod, query, want) in [
+            ("its own", &running, "", "mark [] g2 2026-01-01T00:00:30Z Some(30)"),
+            ("as asked", &running, "gracePeriodSeconds=5", "mark [] g2 2026-01-01T00:00:05Z Some(5)"),
+            ("none", &running, "gracePeriodSeconds=0", "remove [] g2 2026-01-01T00:00:00Z Some(0)"),
+            ("negative is one second", &running, "gracePeriodSeconds=-7", "mark [] g2 2026-01-01T00:00:01Z Some(1)"),
+            ("unscheduled", &unscheduled, "", "remove [] g2 2026-01-01T00:00:00Z Some(0)"),
+            ("again", &ending, "", "already"),
+            ("longer is ignored", &ending, "gracePeriodSeconds=60", "already"),
+            ("shorter counts", &ending, "gracePeriodSeconds=10", "mark [] g2 2026-01-01T00:00:10Z Some(10)"),
+            ("now", &ending, "gracePeriodSeconds=0", "remove [] g2 2026-01-01T00:00:00Z Some(0)"),
+        ] {
+            assert_eq!(render(decide(pod, &options(query), POD, now())), want, "{case}");
+        }
+    }
+
+    #[test]
+    fn a_second_delete_of_a_held_object_changes_nothing() {
+        let object = json!({"metadata": {"finalizers": ["x.io/f"], "generation": 1}});
+        let Deletion::Mark(marked) = decide(&object, &options(""), PLAIN, now()) else { panic!("held") };
+        assert_eq!(decide(&marked, &options(""), PLAIN, now()), Deletion::AlreadyTerminating);
+    }
+}

@@ -1,0 +1,73 @@
+//! The metadata of an object, read and written on the JSON value.
+
+use serde_json::{Map, Value};
+
+/// The members of `metadata` that the generic verbs deal in.
+pub trait ObjectMeta {
+    fn meta(&self, member: &str) -> Option<&Value>;
+    /// Sets a member; null removes it.
+    fn set_meta(&mut self, member: &str, value: impl Into<Value>);
+
+    /// A string member, "" where it is missing.
+    fn meta_str(&self, member: &str) -> &str {
+        self.meta(member).and_then(Value::as_str).unwrap_or("")
+    }
+    fn name(&self) -> &str {
+        self.meta_str("name")
+    }
+    fn namespace(&self) -> &str {
+        self.meta_str("namespace")
+    }
+    fn uid(&self) -> &str {
+        self.meta_str("uid")
+    }
+    fn resource_version(&self) -> &str {
+        self.meta_str("resourceVersion")
+    }
+    fn generation(&self) -> i64 {
+        self.meta("generation").and_then(Value::as_i64).unwrap_or(0)
+    }
+    fn is_terminating(&self) -> bool {
+        self.meta("deletionTimestamp").is_some()
+    }
+    fn grace_period(&self) -> Option<i64> {
+        self.meta("deletionGracePeriodSeconds").and_then(Value::as_i64)
+    }
+    fn finalizers(&self) -> Vec<&str> {
+        let list = self.meta("finalizers").and_then(Value::as_array);
+        list.map_or(vec![], |l| l.iter().filter_map(Value::as_str).collect())
+    }
+    fn set_finalizers(&mut self, finalizers: Vec<String>) {
+        let value = if finalizers.is_empty() { Value::Null } else { finalizers.into() };
+        self.set_meta("finalizers", value);
+    }
+    /// Counts a change of the desired state, where the object counts at all.
+    fn bump_generation(&mut self) {
+        let generation = self.generation();
+        if generation > 0 {
+            self.set_meta("generation", generation + 1);
+        }
+    }
+}
+
+impl ObjectMeta for Value {
+    fn meta(&self, member: &str) -> Option<&Value> {
+        self.get("metadata")?.get(member)
+    }
+
+    fn set_meta(&mut self, member: &str, value: impl Into<Value>) {
+        let value = value.into();
+        let Some(object) = self.as_object_mut() else { return };
+        let metadata = object.entry("metadata").or_insert_with(|| Value::Object(Map::new()));
+        if !metadata.is_object() {
+            *metadata = Value::Object(Map::new());
+        }
+        if let Some(metadata) = metadata.as_object_mut() {
+            if value.is_null() {
+                metadata.remove(member);
+            } else {
+                metadata.insert(member.to_owned(), value);
+            }
+        }
+    }
+}

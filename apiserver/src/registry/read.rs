@@ -1,0 +1,251 @@
+//! Reading: one object, or many of them at one revision.
+//!
+//! A list is a scan of a snapshot. Which snapshot follows from resourceVersion, its match and the continue token; a token
+//! names a revision and the key to go on from, so that all pages show one moment.
+//!
+//! Source: API concepts, "Resource versions" and "Retrieving large results sets in chunks".
+
+use std::ops::Bound;
+use std::sync::Arc;
+use std::time::Duration;
+
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use coracle_storage::{BucketSnapshot, Revision, RevisionError};
+use serde::{Deserialize, Serialize};
+use tokio::time::Instant;
+
+use super::selectable::Selection;
+use super::served::Served;
+use super::{Registry, Stored};
+use crate::request::options::{ListOptions, VersionMatch, parse_revision};
+use crate::selector::LabelSelector;
+use crate::{Error, Result};
+
+/// How long a read waits for a revision that is yet to come.
+const FUTURE_WAIT: Duration = Duration::from_secs(3);
+
+/// What of a bucket a list or watch is about.
+#[derive(Clone, Debug, Default)]
+pub struct Filter {
+    /// "" is every namespace.
+    pub namespace: String,
+    pub labels: LabelSelector,
+    pub fields: Selection,
+}
+
+impl Filter {
+    pub fn new(served: &Served, namespace: &str, options: &ListOptions) -> Result<Filter> {
+        let resource = &served.group_resource;
+        Ok(Filter {
+            namespace: if served.namespaced() { namespace.to_owned() } else { String::new() },
+            labels: options.labels.clone(),
+            fields: Selection::resolve(&resource.group, &resource.resource, &options.fields)?,
+        })
+    }
+
+    /// Whether an object is selected by its labels and fields alone.
+    pub fn selects_all(&self) -> bool {
+        self.labels.is_empty() && self.fields.is_empty()
+    }
+
+    pub fn matches(&self, object: &Stored) -> bool {
+        let (namespace, name) = split_name(object);
+        (self.namespace.is_empty() || namespace == self.namespace) && self.selects(object, namespace, name)
+    }
+
+    fn selects(&self, object: &Stored, namespace: &str, name: &str) -> bool {
+        (self.labels.is_empty() || self.labels.matches(|key| object.meta.label(key)))
+            && (self.fields.is_empty()
+                || self.fields.matches(namespace, name, |position| object.meta.field(position)))
+    }
+
+    /// The prefix that the storage names of the objects share.
+    fn prefix(&self) -> String {
+        if self.namespace.is_empty() { String::new() } else { format!("{}/", self.namespace) }
+    }
+}
+
+/// Namespace ("" where there is none) and name of a stored object.
+pub fn split_name(object: &Stored) -> (&str, &str) {
+    let name: &str = object.key.name();
+    name.split_once('/').unwrap_or(("", name))
+}
+
+/// One page of a list.
+pub struct Page {
+    pub revision: Revision,
+    pub items: Vec<Arc<Stored>>,
+    /// Where to go on, if there is more.
+    pub continue_token: Option<String>,
+    /// How much is left, where it is known without looking.
+    pub remaining: Option<usize>,
+}
+
+impl Registry {
+    /// The newest version of an object, not older than the revision asked for.
+    pub async fn get(
+        &self,
+        served: &Served,
+        namespace: &str,
+        name: &str,
+        resource_version: &str,
+    ) -> Result<Arc<Stored>> {
+        let revision = parse_revision(resource_version).map_err(Error::Unclassified)?;
+        self.wait_for(Revision(revision)).await?;
+        self.current(served, namespace, name).ok_or_else(|| Error::not_found(&served.group_resource, name))
+    }
+
+    /// Waits, a little, until a revision has come.
+    pub(super) async fn wait_for(&self, revision: Revision) -> Result<()> {
+        if revision <= self.store.revision() {
+            return Ok(());
+        }
+        let deadline = Instant::now() + FUTURE_WAIT;
+        self.store.wait_for(revision, deadline).await.map_err(|future| Error::TooLargeResourceVersion {
+            asked: future.asked.0,
+            current: future.newest.0,
+        })
+    }
+
+    pub async fn list(&self, served: &Served, filter: &Filter, options: &ListOptions) -> Result<Page> {
+        let (snapshot, start) = self.list_from(served, filter, options).await?;
+        let prefix = filter.prefix();
+        let from = match &start {
+            Some(start) => Bound::Included(start.as_str()),
+            None if prefix.is_empty() => Bound::Unbounded,
+            None => Bound::Included(prefix.as_str()),
+        };
+        let mut page =
+            Page { revision: snapshot.revision(), items: Vec::new(), continue_token: None, remaining: None };
+        let mut objects = snapshot.range(from).take_while(|o| o.key.name().starts_with(&prefix));
+        let all = filter.selects_all();
+        for object in objects.by_ref() {
+            let (namespace, name) = split_name(object);
+            if all || filter.selects(object, namespace, name) {
+                page.items.push(object.clone());
+                if page.items.len() == options.limit {
+                    break;
+                }
+            }
+        }
+        if options.limit > 0 && page.items.len() == options.limit {
+            let left = if all { objects.count() } else { usize::from(objects.next().is_some()) };
+            if left > 0
+                && let Some(last) = page.items.last()
+            {
+                let after = &last.key.name()[prefix.len()..];
+                page.continue_token = Some(Token::new(page.revision, after).encode());
+                page.remaining = all.then_some(left);
+            }
+        }
+        Ok(page)
+    }
+
+    /// Which moment a list shows, and from which storage name on.
+    async fn list_from(
+        &self,
+        served: &Served,
+        filter: &Filter,
+        options: &ListOptions,
+    ) -> Result<(BucketSnapshot<super::ObjectIndex>, Option<String>)> {
+        let newest = || self.store.snapshot().bucket(&served.bucket);
+        if !options.continue_token.is_empty() {
+            if !matches!(options.resource_version.as_str(), "" | "0") {
+                return Err(Error::bad_request(
+                    "specifying resource version is not allowed when using continue",
+                ));
+            }
+            let token = Token::decode(&options.continue_token)?;
+            let start = Some(format!("{}{}", filter.prefix(), token.start.trim_start_matches('/')));
+            // A negative revision is the server's own offer to go on with what is there now.
+            let Ok(revision) = u64::try_from(token.rv) else { return Ok((newest(), start)) };
+            let snapshot = self.exactly(served, Revision(revision)).await.map_err(|e| match e {
+                Error::Expired { .. } => Error::Expired {
+                    message: CONTINUE_EXPIRED.to_owned(),
+                    fresh_continue: Some(Token { rv: -1, ..token }.encode()),
+                },
+                other => other,
+            })?;
+            return Ok((snapshot, start));
+        }
+        let revision = parse_revision(&options.resource_version)
+            .map_err(|e| Error::bad_request(format!("invalid resource version: {e}")))?;
+        // A limit with a bare revision means that very revision: its pages must agree with each other.
+        let exact = options.version_match == VersionMatch::Exact
+            || options.version_match == VersionMatch::Unset && options.limit > 0;
+        if revision > 0 && exact {
+            return Ok((self.exactly(served, Revision(revision)).await?, None));
+        }
+        self.wait_for(Revision(revision)).await?;
+        Ok((newest(), None))
+    }
+
+    async fn exactly(
+        &self,
+        served: &Served,
+        revision: Revision,
+    ) -> Result<BucketSnapshot<super::ObjectIndex>> {
+        self.wait_for(revision).await?;
+        self.store.snapshot_at(&served.bucket, revision).map_err(|e| match e {
+            RevisionError::Compacted(_) => Error::Expired {
+                message: "The resourceVersion for the provided list is too old.".to_owned(),
+                fresh_continue: None,
+            },
+            RevisionError::Future(future) => {
+                Error::TooLargeResourceVersion { asked: future.asked.0, current: future.newest.0 }
+            }
+        })
+    }
+}
+
+const CONTINUE_EXPIRED: &str = "The provided continue parameter is too old to display a consistent list result. You can start a new list without the continue parameter, or use the continue token in this response to retrieve the remainder of the results. Continuing with the provided token results in an inconsistent list - objects that were created, modified, or deleted between the time the first chunk was returned and now may show up in the list.";
+
+/// A continue token: opaque to clients, but of the real server's form, for some look inside.
+#[derive(Serialize, Deserialize)]
+struct Token {
+    #[serde(default)]
+    v: String,
+    #[serde(default)]
+    rv: i64,
+    #[serde(default)]
+    start: String,
+}
+
+impl Token {
+    const VERSION: &'static str = "meta.k8s.io/v1";
+
+    /// After an object, named relative to the prefix of the list.
+    fn new(revision: Revision, after: &str) -> Token {
+        Token {
+            v: Token::VERSION.to_owned(),
+            rv: i64::try_from(revision.0).unwrap_or(i64::MAX),
+            start: format!("/{after}\0"),
+        }
+    }
+
+    fn encode(&self) -> String {
+        URL_SAFE_NO_PAD.encode(serde_json::json!({"v": self.v, "rv": self.rv, "start": self.start}).to_string())
+    }
+
+    fn decode(text: &str) -> Result<Token> {
+        let refuse =
+            |why: String| Error::bad_request(format!("invalid continue token: continue key is not valid: {why}"));
+        let bytes = URL_SAFE_NO_PAD.decode(text).map_err(|e| refuse(e.to_string()))?;
+        let token: Token = serde_json::from_slice(&bytes).map_err(|e| refuse(e.to_string()))?;
+        if token.v != Token::VERSION {
+            return Err(refuse(format!("server does not recognize this encoded version {}", token.v)));
+        }
+        if token.rv == 0 {
+            return Err(refuse(format!("incorrect encoded start resourceVersion (version {})", token.v)));
+        }
+        if token.start.is_empty() {
+            return Err(refuse(format!("encoded start key empty (version {})", token.v)));
+        }
+        let key = token.start.trim_start_matches('/');
+        if key.split('/').any(|segment| matches!(segment, "." | "..")) {
+            return Err(refuse(token.start));
+        }
+        Ok(token)
+    }
+}

@@ -1,0 +1,133 @@
+//! What is served: every resource, found by the path a client names, with all that the verbs need to know of it.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use crate::names::{GroupKind, GroupResource};
+use crate::resources::{self, Behaviour};
+use crate::schema::{self, StructId, schema};
+
+/// One resource in one version.
+pub struct Served {
+    pub resource: &'static schema::Resource,
+    pub behaviour: Behaviour,
+    pub group_resource: GroupResource,
+    pub group_kind: GroupKind,
+    /// As objects of this version say it.
+    pub api_version: String,
+    /// Where the objects of all its versions are stored.
+    pub bucket: Arc<str>,
+    /// The version in which they are stored, and its type.
+    pub storage_api_version: String,
+    pub storage_type: StructId,
+    /// The first bytes of every stored object: what list items leave out.
+    pub type_prefix: String,
+}
+
+impl Served {
+    fn new(resource: &'static schema::Resource) -> Option<Served> {
+        let (storage_group, storage_version) = resource.storage_version;
+        let group_resource = GroupResource::new(resource.group, resource.plural);
+        let storage_api_version = api_version(storage_group, storage_version);
+        let bucket = GroupResource::new(storage_group, resource.plural).to_string();
+        Some(Served {
+            behaviour: resources::behaviour(resource.group, resource.kind),
+            group_kind: GroupKind::new(resource.group, resource.kind),
+            api_version: api_version(resource.group, resource.version),
+            storage_type: schema().kind(storage_group, storage_version, resource.kind)?,
+            type_prefix: format!("{{\"kind\":\"{}\",\"apiVersion\":\"{storage_api_version}\",", resource.kind),
+            bucket: bucket.into(),
+            group_resource,
+            storage_api_version,
+            resource,
+        })
+    }
+
+    pub fn namespaced(&self) -> bool {
+        self.resource.namespaced
+    }
+
+    pub fn type_id(&self) -> StructId {
+        self.resource.type_id
+    }
+
+    /// Whether objects are stored in the very version in which this resource shows them.
+    pub fn is_storage_version(&self) -> bool {
+        self.api_version == self.storage_api_version
+    }
+
+    pub fn has_verb(&self, verb: &str) -> bool {
+        self.resource.verbs.contains(&verb)
+    }
+
+    pub fn subresource(&self, name: &str) -> Option<&'static schema::Subresource> {
+        self.resource.subresources.iter().find(|s| s.name == name)
+    }
+
+    /// From the form of this version to the form that is stored.
+    pub fn to_storage(&self, object: Value) -> Value {
+        if self.is_storage_version() {
+            return object;
+        }
+        resources::convert(&self.group_kind, &self.api_version, &self.storage_api_version, object)
+    }
+
+    /// From the form that is stored to the form of this version.
+    pub fn from_storage(&self, object: Value) -> Value {
+        if self.is_storage_version() {
+            return object;
+        }
+        resources::convert(&self.group_kind, &self.storage_api_version, &self.api_version, object)
+    }
+
+    /// The name under which an object is stored in its bucket.
+    pub fn storage_name(&self, namespace: &str, name: &str) -> String {
+        if self.namespaced() { format!("{namespace}/{name}") } else { name.to_owned() }
+    }
+}
+
+fn api_version(group: &str, version: &str) -> String {
+    if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") }
+}
+
+/// All that is served.
+pub struct Table {
+    by_path: HashMap<(&'static str, &'static str, &'static str), Arc<Served>>,
+    by_resource: HashMap<GroupResource, Arc<Served>>,
+    groups: HashSet<&'static str>,
+}
+
+impl Table {
+    /// The built-in resources.
+    pub fn built_in() -> Table {
+        let mut table = Table { by_path: HashMap::new(), by_resource: HashMap::new(), groups: HashSet::new() };
+        for resource in schema().resources() {
+            let Some(served) = Served::new(resource).map(Arc::new) else { continue };
+            table.groups.insert(resource.group);
+            table.by_path.insert((resource.group, resource.version, resource.plural), served.clone());
+            // Of several versions, the one that is stored speaks for the resource.
+            if served.is_storage_version() || !table.by_resource.contains_key(&served.group_resource) {
+                table.by_resource.insert(served.group_resource.clone(), served);
+            }
+        }
+        table
+    }
+
+    pub fn find(&self, group: &str, version: &str, plural: &str) -> Option<&Arc<Served>> {
+        self.by_path.get(&(group, version, plural))
+    }
+
+    pub fn by_resource(&self, resource: &GroupResource) -> Option<&Arc<Served>> {
+        self.by_resource.get(resource)
+    }
+
+    pub fn has_group(&self, group: &str) -> bool {
+        self.groups.contains(group)
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = &Arc<Served>> {
+        self.by_resource.values()
+    }
+}

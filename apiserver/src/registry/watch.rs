@@ -1,0 +1,175 @@
+//! Watching: the log of changes after a revision, as one client's selection sees it.
+//!
+//! A watch pulls from its cursor when the connection has room for more, and keeps no queue of its own: a slow client costs
+//! itself only, and below the floor it is told so with an ERROR event. What an event means to the client follows from the
+//! object before and after it, each against the same filter as a list's.
+//!
+//! Source: API concepts, "Efficient detection of changes", "Watch bookmarks", "Streaming lists".
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use coracle_storage::{Compacted, Event, Revision, Watcher};
+use tokio::time::Instant;
+
+use super::read::Filter;
+use super::served::Served;
+use super::{ObjectIndex, Registry, Stored};
+use crate::request::options::{ListOptions, parse_revision};
+use crate::{Error, Result};
+
+/// How often a quiet watch that allows bookmarks is told how far it has come.
+const BOOKMARK_EVERY: Duration = Duration::from_secs(60);
+/// How many present objects are handed out at once.
+const CHUNK: usize = 256;
+
+/// What happened, as the client sees it.
+pub enum Change {
+    Added(Arc<Stored>),
+    Modified(Arc<Stored>),
+    /// The last state selected, and the revision at which it went.
+    Deleted(Arc<Stored>, Revision),
+    /// Nothing happened up to this revision. `initial_end` closes the list of present objects.
+    Bookmark { revision: Revision, initial_end: bool },
+    /// The stream ends with this.
+    Error(Error),
+}
+
+/// One change; `shared` is the event whose frame all watchers of the plain form share.
+pub struct Notice {
+    pub change: Change,
+    pub shared: Option<Arc<Event<ObjectIndex>>>,
+}
+
+impl From<Change> for Notice {
+    fn from(change: Change) -> Notice {
+        Notice { change, shared: None }
+    }
+}
+
+/// A running watch.
+pub struct Watch {
+    filter: Filter,
+    watcher: Option<Watcher<ObjectIndex>>,
+    /// Present objects that are yet to be told.
+    initial: VecDeque<Arc<Stored>>,
+    /// To be told once `initial` is empty.
+    then: Option<Change>,
+    bookmarks: bool,
+    next_bookmark: Instant,
+    last_told: Revision,
+    deadline: Instant,
+}
+
+impl Registry {
+    /// Opens a watch. A revision that history no longer covers is not an error here: the stream says it, and ends.
+    pub async fn watch(&self, served: &Served, filter: Filter, options: &ListOptions) -> Result<Watch> {
+        let asked = parse_revision(&options.resource_version).map_err(Error::Unclassified)?;
+        let timeout = options.timeout_seconds.filter(|t| *t > 0).map(Duration::from_secs);
+        let now = Instant::now();
+        let mut watch = Watch {
+            filter,
+            watcher: None,
+            initial: VecDeque::new(),
+            then: None,
+            bookmarks: options.bookmarks,
+            next_bookmark: now + BOOKMARK_EVERY,
+            last_told: Revision(asked),
+            deadline: now + timeout.unwrap_or_else(|| self.default_watch_timeout()),
+        };
+        let initial = options.send_initial_events;
+        let from_now = asked == 0 || initial == Some(true);
+        if initial == Some(true)
+            && let Err(future) = self.wait_for(Revision(asked)).await
+        {
+            watch.then = Some(Change::Error(future));
+            return Ok(watch);
+        }
+        if !from_now {
+            match self.store.watch(&served.bucket, Revision(asked)) {
+                Ok(watcher) => watch.watcher = Some(watcher),
+                Err(compacted) => watch.then = Some(Change::Error(expired(compacted))),
+            }
+            return Ok(watch);
+        }
+        // The snapshot and the watch after it must meet: if history moved on in between, take a newer snapshot.
+        loop {
+            let snapshot = self.store.snapshot();
+            let Ok(watcher) = self.store.watch(&served.bucket, snapshot.revision()) else { continue };
+            watch.watcher = Some(watcher);
+            watch.last_told = snapshot.revision();
+            if initial != Some(false) {
+                let bucket = snapshot.bucket(&served.bucket);
+                watch.initial = bucket.iter().filter(|o| watch.filter.matches(o)).cloned().collect();
+            }
+            if initial == Some(true) && options.bookmarks {
+                watch.then = Some(Change::Bookmark { revision: snapshot.revision(), initial_end: true });
+            }
+            return Ok(watch);
+        }
+    }
+}
+
+impl Watch {
+    /// The next changes, at least one; None when the stream is over. Safe to drop while waiting.
+    pub async fn next(&mut self) -> Option<Vec<Notice>> {
+        if !self.initial.is_empty() {
+            let count = self.initial.len().min(CHUNK);
+            return Some(self.initial.drain(..count).map(|o| Change::Added(o).into()).collect());
+        }
+        if let Some(change) = self.then.take() {
+            return Some(vec![change.into()]);
+        }
+        loop {
+            let watcher = self.watcher.as_mut()?;
+            let wake = if self.bookmarks { self.deadline.min(self.next_bookmark) } else { self.deadline };
+            let events = match tokio::time::timeout_at(wake, watcher.next()).await {
+                Ok(Ok(events)) => events,
+                Ok(Err(compacted)) => {
+                    self.watcher = None;
+                    return Some(vec![Change::Error(expired(compacted)).into()]);
+                }
+                Err(_) if Instant::now() >= self.deadline => {
+                    self.watcher = None;
+                    return None;
+                }
+                Err(_) => {
+                    self.next_bookmark = Instant::now() + BOOKMARK_EVERY;
+                    let revision = watcher.progress();
+                    if revision <= self.last_told {
+                        continue;
+                    }
+                    self.last_told = revision;
+                    return Some(vec![Change::Bookmark { revision, initial_end: false }.into()]);
+                }
+            };
+            let notices: Vec<Notice> = events.into_iter().filter_map(|e| notice(e, &self.filter)).collect();
+            if !notices.is_empty() {
+                return Some(notices);
+            }
+        }
+    }
+}
+
+/// What an event means to a selection: entering it is an addition, leaving it a deletion.
+fn notice(event: Arc<Event<ObjectIndex>>, filter: &Filter) -> Option<Notice> {
+    let before = event.before.as_ref().filter(|o| filter.matches(o));
+    let after = event.after.as_ref().filter(|o| filter.matches(o));
+    // The shared frame tells the event as a watcher without selectors sees it.
+    let plain = before.is_some() == event.before.is_some() && after.is_some() == event.after.is_some();
+    let change = match (before, after) {
+        (None, Some(object)) => Change::Added(object.clone()),
+        (Some(_), Some(object)) => Change::Modified(object.clone()),
+        (Some(object), None) => Change::Deleted(object.clone(), event.revision),
+        (None, None) => return None,
+    };
+    Some(Notice { change, shared: plain.then_some(event) })
+}
+
+fn expired(compacted: Compacted) -> Error {
+    Error::Expired {
+        message: format!("too old resource version: {} ({})", compacted.asked, compacted.floor.revision()),
+        fresh_continue: None,
+    }
+}

@@ -1,0 +1,619 @@
+//! Create, update and patch: one pipeline, and what happens when another write came first.
+//!
+//! An object passes: decode and defaults (in the form of its version), admission, what the kind clears or restores,
+//! validation, validating admission, commit. A change is made against the newest version and committed against exactly that
+//! version; if another write came in between, it is made again, unless the client named the version it meant.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use coracle_storage::{Commit, Expect, StoreError, Write};
+use serde_json::{Map, Value};
+
+use super::body::{Body, Decoded, Expected};
+use super::deletion::{self, rfc3339};
+use super::index::STAMP_SITE;
+use super::object::ObjectMeta;
+use super::served::Served;
+use super::{Caller, Outcome, Payload, Registry, Stored, Target, parse};
+use crate::admission::{Attributes, Operation};
+use crate::codec;
+use crate::field::{Errors, Field, Path, FieldError, ErrorType};
+use crate::patch::Patch;
+use crate::request::options::{FieldValidation, WriteOptions};
+use crate::resources::strategy::Context;
+use crate::schema::Subresource;
+use crate::validation::metadata;
+use crate::{Error, Result};
+
+/// How often a write is made anew because another came first, before the client is told.
+const RETRIES: usize = 5;
+/// How often a name is generated anew because it was taken.
+const NAME_TRIES: usize = 8;
+/// What stands in stored bytes for the revision, until it is cut out.
+const MARK: &str = "@";
+
+/// The part of an object that an endpoint writes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Part {
+    /// All but status.
+    Main,
+    /// The status, and what metadata the kind lets through.
+    Status,
+    /// The finalizers in a Namespace's spec.
+    Finalize,
+    EphemeralContainers,
+    Resize,
+    Approval,
+}
+
+impl Part {
+    /// The part that a subresource writes, if it is a part of the object at all.
+    pub fn of(subresource: Option<&Subresource>) -> Option<Part> {
+        Some(match subresource.map(|s| s.name) {
+            None => Part::Main,
+            Some("status") => Part::Status,
+            Some("finalize") => Part::Finalize,
+            Some("ephemeralcontainers") => Part::EphemeralContainers,
+            Some("resize") => Part::Resize,
+            Some("approval") => Part::Approval,
+            Some(_) => return None,
+        })
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Part::Main => "",
+            Part::Status => "status",
+            Part::Finalize => "finalize",
+            Part::EphemeralContainers => "ephemeralcontainers",
+            Part::Resize => "resize",
+            Part::Approval => "approval",
+        }
+    }
+}
+
+/// One write on its way through the pipeline.
+pub(super) struct Writing<'a> {
+    pub target: &'a Target,
+    pub part: Part,
+    pub caller: Caller<'a>,
+    pub dry_run: bool,
+    pub warnings: Vec<String>,
+}
+
+/// What to do with a changed object.
+enum Changed {
+    Nothing,
+    Store(Value),
+    /// The change released it: it goes.
+    Remove(Value),
+}
+
+impl Registry {
+    pub async fn create(
+        &self,
+        target: &Target,
+        body: &Body,
+        options: &WriteOptions,
+        caller: Caller<'_>,
+    ) -> Result<Outcome> {
+        let Decoded { object, warnings } = self.decode(target, body, options.field_validation)?;
+        let writing = Writing { target, part: Part::Main, caller, dry_run: options.dry_run, warnings };
+        self.create_object(writing, object).await
+    }
+
+    /// Creates from an object in the form of its version.
+    pub(super) async fn create_object(&self, mut writing: Writing<'_>, mut object: Value) -> Result<Outcome> {
+        let served = &*writing.target.served;
+        fit_namespace(writing.target, &mut object)?;
+        dedup_owners(&mut object, &mut writing.warnings);
+        let mut object = served.to_storage(object);
+        self.admit(&mut writing, Operation::Create, &mut object, None)?;
+        let mut last = None;
+        for _ in 0..NAME_TRIES {
+            let mut attempt = object.clone();
+            let generated = attempt.name().is_empty() && !attempt.meta_str("generateName").is_empty();
+            self.prepare_new(&mut writing, &mut attempt)?;
+            let name = attempt.name().to_owned();
+            match self.commit_new(&writing, attempt).await? {
+                Ok(payload) => return Ok(Outcome { code: 201, payload, warnings: writing.warnings }),
+                Err(current) => {
+                    let resource = served.group_resource.clone();
+                    last = Some(match current {
+                        _ if generated => Error::GenerateNameConflict { resource, name },
+                        Some(current) if current.meta.terminating => Error::BeingDeleted { resource, name },
+                        _ => Error::AlreadyExists { resource, name },
+                    });
+                    if !generated {
+                        break;
+                    }
+                }
+            }
+        }
+        Err(last.unwrap_or_else(|| Error::Internal("no name was tried".to_owned())))
+    }
+
+    /// What the server decides of a new object, and whether the result is valid.
+    fn prepare_new(&self, writing: &mut Writing<'_>, object: &mut Value) -> Result<()> {
+        let served = &*writing.target.served;
+        let behaviour = served.behaviour;
+        let now = rfc3339(self.now());
+        for member in ["deletionTimestamp", "deletionGracePeriodSeconds", "selfLink", "managedFields"] {
+            object.set_meta(member, Value::Null);
+        }
+        if served.subresource("status").is_some()
+            && !behaviour.status_on_create
+            && let Some(members) = object.as_object_mut()
+        {
+            members.remove("status");
+        }
+        if behaviour.generation {
+            object.set_meta("generation", 1);
+        }
+        behaviour.strategy.prepare_for_create(object, &context(&now, writing));
+        object.set_meta("creationTimestamp", now.as_str());
+        object.set_meta("uid", uuid::Uuid::new_v4().to_string());
+        if object.name().is_empty() && !object.meta_str("generateName").is_empty() {
+            let name = generate_name(object.meta_str("generateName"));
+            object.set_meta("name", name);
+        }
+        let mut errors = Errors::new();
+        {
+            let root = Field::root(object);
+            let identity = metadata::Identity { namespaced: served.namespaced(), name: behaviour.name };
+            let rules = metadata::Rules::of(&served.group_kind.group, &served.group_kind.kind);
+            metadata::validate_create(&root, identity, &rules, &mut errors);
+            behaviour.strategy.validate(&root, &mut errors);
+            metadata::validate_create_generic(&root, served.namespaced(), &mut errors);
+            self.refuse_invalid(served, object, errors)?;
+            writing.warnings.extend(behaviour.strategy.warnings(&root, None));
+        }
+        self.validate_admission(writing, Operation::Create, object, None)?;
+        match object.resource_version() {
+            "" | "0" => Ok(()),
+            version => {
+                crate::request::options::parse_revision(version).map_err(Error::Unclassified)?;
+                Err(Error::Unclassified("resourceVersion should not be set on objects to be created".to_owned()))
+            }
+        }
+    }
+
+    /// Stores a new object. The inner error is what stood in its place.
+    async fn commit_new(
+        &self,
+        writing: &Writing<'_>,
+        mut object: Value,
+    ) -> Result<std::result::Result<Payload, Option<Arc<Stored>>>> {
+        let served = &*writing.target.served;
+        let key = writing.target.key_of(object.name());
+        let allocation = self.allocate(served, &mut object, None).await?;
+        if writing.dry_run {
+            return Ok(match self.store.get(&key) {
+                Some(current) => Err(Some(current)),
+                None => Ok(self.dry(served, object)),
+            });
+        }
+        let mut writes = vec![Write::put(key, Expect::Absent, stored_bytes(served, object))];
+        writes.extend(allocation.writes);
+        match self.store.commit(writes).await.map_err(store_failed)? {
+            Commit::Done(events) => match events.into_iter().next().and_then(|e| e.after.clone()) {
+                Some(stored) => Ok(Ok(Payload::Stored(stored))),
+                None => Err(Error::Internal("a create left nothing".to_owned())),
+            },
+            Commit::Lost { index: 0, current } => Ok(Err(current)),
+            Commit::Lost { .. } => Err(Error::Internal("the allocated address was taken".to_owned())),
+        }
+    }
+
+    /// PUT: the object becomes what the body says.
+    pub async fn update(
+        &self,
+        target: &Target,
+        part: Part,
+        body: &Body,
+        options: &WriteOptions,
+        caller: Caller<'_>,
+    ) -> Result<Outcome> {
+        let Decoded { mut object, warnings } = self.decode(target, body, options.field_validation)?;
+        let mut writing = Writing { target, part, caller, dry_run: options.dry_run, warnings };
+        fit_namespace(target, &mut object)?;
+        fit_name(target, &object)?;
+        dedup_owners(&mut object, &mut writing.warnings);
+        let create = (part == Part::Main && target.served.behaviour.create_on_update).then(|| object.clone());
+        let object = target.served.to_storage(object);
+        self.modify(writing, create, |current, _| {
+            same_uid(target, &object, current)?;
+            Ok(object.clone())
+        })
+        .await
+    }
+
+    /// PATCH: the object becomes what the patch makes of it.
+    pub async fn patch(
+        &self,
+        target: &Target,
+        part: Part,
+        patch: &Patch,
+        options: &WriteOptions,
+        caller: Caller<'_>,
+    ) -> Result<Outcome> {
+        let served = &*target.served;
+        let writing = Writing { target, part, caller, dry_run: options.dry_run, warnings: Vec::new() };
+        self.modify(writing, None, |current, warnings| {
+            let shown = served.from_storage(current.clone());
+            let patched = patch.apply(shown, served.type_id())?;
+            let decoded = codec::normalize(patched.object.clone(), served.type_id())
+                .map_err(|error| patched.undecodable(&error.to_string()))?;
+            let mut object = decoded.value;
+            let strict = [patch.unknown_fields(), decoded.strict].concat();
+            match options.field_validation {
+                FieldValidation::Ignore => {}
+                FieldValidation::Warn => *warnings = strict,
+                FieldValidation::Strict if strict.is_empty() => {}
+                FieldValidation::Strict => {
+                    return Err(patched.undecodable(&format!("strict decoding error: {}", strict.join(", "))));
+                }
+            }
+            served.behaviour.strategy.default(&mut object);
+            fit_namespace(target, &mut object)?;
+            fit_name(target, &object)?;
+            dedup_owners(&mut object, warnings);
+            Ok(served.to_storage(object))
+        })
+        .await
+    }
+
+    /// Changes the object that is there. `edit` makes the new one, in storage form, from the present one; it may be asked
+    /// again if another write came first. Where nothing is there, `create` is created instead, if given.
+    pub(super) async fn modify(
+        &self,
+        mut writing: Writing<'_>,
+        create: Option<Value>,
+        mut edit: impl FnMut(&Value, &mut Vec<String>) -> Result<Value>,
+    ) -> Result<Outcome> {
+        let target = writing.target;
+        let served = &*target.served;
+        for _ in 0..=RETRIES {
+            let Some(current) = self.current(served, &target.namespace, &target.name) else {
+                return match create {
+                    Some(object) => self.create_object(writing, object).await,
+                    None => Err(Error::not_found(&served.group_resource, &target.name)),
+                };
+            };
+            let old = parse(&current);
+            let mut warnings = writing.warnings.clone();
+            let new = edit(&old, &mut warnings)?;
+            let mut attempt = Writing { warnings, ..writing };
+            let changed = self.prepare_changed(&mut attempt, &old, new)?;
+            let Writing { warnings, .. } = attempt;
+            writing.warnings = warnings.clone();
+            let outcome = |payload| Ok(Outcome { code: 200, payload, warnings });
+            let payload = match changed {
+                Changed::Nothing => Some(Payload::Stored(current)),
+                Changed::Store(object) => self.commit_changed(&writing, &current, &old, object).await?,
+                Changed::Remove(object) if writing.dry_run => Some(self.dry(served, object)),
+                Changed::Remove(object) => self
+                    .remove(served, &current, &old)
+                    .await?
+                    .then(|| self.loose(served, served.from_storage(object))),
+            };
+            if let Some(payload) = payload {
+                return outcome(payload);
+            }
+        }
+        Err(Error::modified(&served.group_resource, &target.name))
+    }
+
+    /// The pipeline for a changed object, up to what is to be stored.
+    fn prepare_changed(&self, writing: &mut Writing<'_>, old: &Value, mut new: Value) -> Result<Changed> {
+        let (target, part) = (writing.target, writing.part);
+        let served = &*target.served;
+        let behaviour = served.behaviour;
+        let resource = served.group_resource.clone();
+        self.admit(writing, Operation::Update, &mut new, Some(old))?;
+        match new.resource_version() {
+            "" | "0" if behaviour.unconditional_update => {}
+            "" | "0" => {
+                let mut errors = Errors::new();
+                let path = Path::of("metadata.resourceVersion");
+                let detail = "must be specified for an update";
+                errors.push(FieldError::new(ErrorType::Invalid, &path, Some(0.into()), detail));
+                let kind = crate::names::GroupKind::new(&resource.group, &resource.resource);
+                return Err(Error::invalid(&kind, &target.name, errors));
+            }
+            version if version == old.resource_version() => {}
+            version => {
+                crate::request::options::parse_revision(version).map_err(Error::Unclassified)?;
+                return Err(Error::modified(&resource, &target.name));
+            }
+        }
+        keep_system_fields(&mut new, old);
+        keep_other_parts(served, part, &mut new, old);
+        let now = rfc3339(self.now());
+        let context = context(&now, writing);
+        match part {
+            Part::Main => behaviour.strategy.prepare_for_update(&mut new, old, &context),
+            Part::Status => behaviour.strategy.prepare_for_status_update(&mut new, old, &context),
+            other => behaviour.strategy.prepare_for_part_update(other.name(), &mut new, old, &context),
+        }
+        if behaviour.generation && part != Part::Status && behaviour.strategy.is_new_generation(&new, old) {
+            new.set_meta("generation", old.generation() + 1);
+        }
+        let mut errors = Errors::new();
+        {
+            let (new_root, old_root) = (Field::root(&new), Field::root(old));
+            let identity = metadata::Identity { namespaced: served.namespaced(), name: behaviour.name };
+            let rules = metadata::Rules::of(&served.group_kind.group, &served.group_kind.kind);
+            metadata::validate_update(&new_root, &old_root, identity, &rules, part == Part::Status, &mut errors);
+            match part {
+                Part::Main => behaviour.strategy.validate_update(&new_root, &old_root, &mut errors),
+                Part::Status => behaviour.strategy.validate_status_update(&new_root, &old_root, &mut errors),
+                other => {
+                    behaviour.strategy.validate_part_update(other.name(), &new_root, &old_root, &mut errors);
+                }
+            }
+            self.refuse_invalid(served, &new, errors)?;
+            writing.warnings.extend(behaviour.strategy.warnings(&new_root, Some(&old_root)));
+        }
+        self.validate_admission(writing, Operation::Update, &mut new, Some(old))?;
+        new.set_meta("resourceVersion", old.resource_version());
+        if deletion::is_released(&new) && behaviour.strategy.is_released(&new) {
+            return Ok(Changed::Remove(new));
+        }
+        Ok(if new == *old { Changed::Nothing } else { Changed::Store(new) })
+    }
+
+    /// Stores a changed object; None if another write came first.
+    async fn commit_changed(
+        &self,
+        writing: &Writing<'_>,
+        current: &Arc<Stored>,
+        old: &Value,
+        mut object: Value,
+    ) -> Result<Option<Payload>> {
+        let served = &*writing.target.served;
+        let allocation = self.allocate(served, &mut object, Some(old)).await?;
+        if writing.dry_run {
+            return Ok(Some(self.dry(served, object)));
+        }
+        let stored = stored_bytes(served, object);
+        let mut writes = vec![Write::put(current.key.clone(), Expect::Revision(current.revision), stored)];
+        writes.extend(allocation.writes);
+        match self.store.commit(writes).await.map_err(store_failed)? {
+            Commit::Done(events) => {
+                Ok(events.into_iter().next().and_then(|e| e.after.clone()).map(Payload::Stored))
+            }
+            Commit::Lost { .. } => Ok(None),
+        }
+    }
+
+    fn decode(&self, target: &Target, body: &Body, validation: FieldValidation) -> Result<Decoded> {
+        let resource = target.served.resource;
+        let expected = Expected {
+            group: resource.group,
+            version: resource.version,
+            kind: resource.kind,
+            type_id: resource.type_id,
+        };
+        let mut decoded = body.decode(expected, validation)?;
+        target.served.behaviour.strategy.default(&mut decoded.object);
+        Ok(decoded)
+    }
+
+    pub(super) fn admit(
+        &self,
+        writing: &mut Writing<'_>,
+        operation: Operation,
+        object: &mut Value,
+        old: Option<&Value>,
+    ) -> Result<()> {
+        let name = if operation == Operation::Create { object.name().to_owned() } else { writing.target.name.clone() };
+        let mut attributes = writing.attributes(operation, &name, object, old);
+        self.chain.iter().try_for_each(|plugin| plugin.admit(&mut attributes, self))
+    }
+
+    pub(super) fn validate_admission(
+        &self,
+        writing: &mut Writing<'_>,
+        operation: Operation,
+        object: &mut Value,
+        old: Option<&Value>,
+    ) -> Result<()> {
+        let name = if operation == Operation::Create { object.name().to_owned() } else { writing.target.name.clone() };
+        let attributes = writing.attributes(operation, &name, object, old);
+        self.chain.iter().try_for_each(|plugin| plugin.validate(&attributes, self))
+    }
+
+    fn refuse_invalid(&self, served: &Served, object: &Value, errors: Errors) -> Result<()> {
+        if errors.is_empty() {
+            return Ok(());
+        }
+        Err(Error::invalid(&served.group_kind, object.name(), codec::print_values(errors, served.storage_type)))
+    }
+
+    /// The answer of a dry run: as it would be stored, but without a revision of its own.
+    pub(super) fn dry(&self, served: &Served, object: Value) -> Payload {
+        self.loose(served, served.from_storage(object))
+    }
+
+    pub(super) fn loose(&self, served: &Served, value: Value) -> Payload {
+        Payload::Object { value, type_id: served.type_id() }
+    }
+}
+
+impl<'w> Writing<'w> {
+    fn attributes<'a>(
+        &'a mut self,
+        operation: Operation,
+        name: &'a str,
+        object: &'a mut Value,
+        old: Option<&'a Value>,
+    ) -> Attributes<'a> {
+        let served = &self.target.served;
+        Attributes {
+            operation,
+            resource: &served.group_resource,
+            kind: &served.group_kind,
+            subresource: self.part.name(),
+            namespace: &self.target.namespace,
+            name,
+            object,
+            old,
+            user: &self.caller.user.name,
+            groups: &self.caller.user.groups,
+            dry_run: self.dry_run,
+            warnings: &mut self.warnings,
+        }
+    }
+}
+
+fn context<'a>(now: &'a str, writing: &Writing<'a>) -> Context<'a> {
+    Context { now, user: &writing.caller.user.name, groups: &writing.caller.user.groups }
+}
+
+/// The namespace of the body must be that of the path; where it says none, it is.
+fn fit_namespace(target: &Target, object: &mut Value) -> Result<()> {
+    if !target.served.namespaced() {
+        object.set_meta("namespace", Value::Null);
+        return Ok(());
+    }
+    match object.namespace() {
+        "" => object.set_meta("namespace", target.namespace.as_str()),
+        same if same == target.namespace => {}
+        _ => {
+            return Err(Error::bad_request(
+                "the namespace of the provided object does not match the namespace sent on the request",
+            ));
+        }
+    }
+    Ok(())
+}
+
+fn fit_name(target: &Target, object: &Value) -> Result<()> {
+    let asked = &target.name;
+    match object.name() {
+        "" => Err(Error::bad_request(format!(
+            "the name of the object ({asked} based on URL) was undeterminable: name must be provided"
+        ))),
+        same if same == asked => Ok(()),
+        other => Err(Error::bad_request(format!(
+            "the name of the object ({other}) does not match the name on the URL ({asked})"
+        ))),
+    }
+}
+
+/// A PUT that names another uid means another object.
+fn same_uid(target: &Target, new: &Value, current: &Value) -> Result<()> {
+    if new.uid().is_empty() || new.uid() == current.uid() {
+        return Ok(());
+    }
+    let served = &target.served;
+    let detail = format!(
+        "StorageError: invalid object, Code: 4, Key: /registry/{}/{}, ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: UID in precondition: {}, UID in object meta: {}",
+        served.group_resource.resource,
+        served.storage_name(&target.namespace, &target.name),
+        new.uid(),
+        current.uid()
+    );
+    Err(Error::conflict(&served.group_resource, &target.name, detail))
+}
+
+/// Later owner references of a uid that was named already are dropped, with a warning.
+fn dedup_owners(object: &mut Value, warnings: &mut Vec<String>) {
+    let Some(Value::Array(owners)) = object.pointer_mut("/metadata/ownerReferences") else { return };
+    let mut seen: Vec<String> = Vec::new();
+    let mut doubled: Vec<String> = Vec::new();
+    owners.retain(|owner| {
+        let uid = owner.get("uid").and_then(Value::as_str).unwrap_or("").to_owned();
+        let new = !seen.contains(&uid);
+        if new {
+            seen.push(uid);
+        } else if !doubled.contains(&uid) {
+            doubled.push(uid);
+        }
+        new
+    });
+    if !doubled.is_empty() {
+        warnings.push(format!(
+            ".metadata.ownerReferences contains duplicate entries; API server dedups owner references in 1.20+, and may reject such requests as early as 1.24; please fix your requests; duplicate UID(s) observed: {}",
+            doubled.join(", ")
+        ));
+    }
+}
+
+/// What a change may leave out, or not touch at all.
+fn keep_system_fields(new: &mut Value, old: &Value) {
+    let kept = |member: &str| old.meta(member).cloned().unwrap_or(Value::Null);
+    if new.uid().is_empty() {
+        new.set_meta("uid", kept("uid"));
+    }
+    for member in ["creationTimestamp", "generation", "managedFields"] {
+        new.set_meta(member, kept(member));
+    }
+    new.set_meta("selfLink", Value::Null);
+    if old.is_terminating() {
+        new.set_meta("deletionTimestamp", kept("deletionTimestamp"));
+    }
+    if new.grace_period().is_none() {
+        new.set_meta("deletionGracePeriodSeconds", kept("deletionGracePeriodSeconds"));
+    }
+}
+
+/// An endpoint writes its part and leaves the others as they are.
+fn keep_other_parts(served: &Served, part: Part, new: &mut Value, old: &Value) {
+    let Some(members) = new.as_object_mut() else { return };
+    match part {
+        Part::Status => {
+            let written = |member: &&String| !matches!(member.as_str(), "kind" | "apiVersion" | "metadata" | "status");
+            let mut others: Vec<String> = old.as_object().map_or(vec![], |o| o.keys().cloned().collect());
+            others.extend(members.keys().cloned());
+            others.iter().filter(written).for_each(|member| restore(members, old, member));
+        }
+        Part::Approval => {}
+        _ if served.subresource("status").is_some() => restore(members, old, "status"),
+        _ => {}
+    }
+}
+
+fn restore(members: &mut Map<String, Value>, old: &Value, member: &str) {
+    match old.get(member) {
+        Some(value) => members.insert(member.to_owned(), value.clone()),
+        None => members.remove(member),
+    };
+}
+
+/// The name after a base: cut to fit, and five letters that make no words.
+fn generate_name(base: &str) -> String {
+    const LETTERS: &[u8; 27] = b"bcdfghjklmnpqrstvwxz2456789";
+    const MAX_BASE: usize = 63 - 5;
+    let mut end = base.len().min(MAX_BASE);
+    while !base.is_char_boundary(end) {
+        end -= 1;
+    }
+    let random = uuid::Uuid::new_v4();
+    let suffix: String =
+        random.as_bytes().iter().take(5).map(|b| LETTERS[usize::from(*b) % LETTERS.len()] as char).collect();
+    format!("{}{suffix}", &base[..end])
+}
+
+/// The bytes to store: Go's order, and an empty place for the revision.
+pub(super) fn stored_bytes(served: &Served, mut object: Value) -> Bytes {
+    object.set_meta("resourceVersion", MARK);
+    object["kind"] = served.resource.kind.into();
+    object["apiVersion"] = served.storage_api_version.as_str().into();
+    let mut bytes = Vec::with_capacity(1024);
+    codec::json::write(&object, served.storage_type, &mut bytes);
+    let site = format!("{STAMP_SITE}{MARK}");
+    // Go's order puts nothing before it in which the same bytes could stand unescaped.
+    if let Some(at) = bytes.windows(site.len()).position(|w| w == site.as_bytes()) {
+        bytes.drain(at + STAMP_SITE.len()..at + site.len());
+    }
+    bytes.into()
+}
+
+/// The disk's failures are the operator's to read.
+pub(super) fn store_failed(error: StoreError) -> Error {
+    tracing::error!(%error, "the store refused a write");
+    Error::Internal("the store cannot take writes".to_owned())
+}
