@@ -1,0 +1,436 @@
+//! JSON patch, RFC 6902, with the liberties that the real server takes:
+//!
+//! - `replace` of a missing member adds it, `copy` of one and `add` without a value give null, and `test` finds null there;
+//! - a negative index counts from the end, for `add` from behind the end;
+//! - whatever stands before the first `/` of a pointer is dropped;
+//! - the whole document (`""`) can be replaced and tested, nothing else.
+//!
+//! An operation that fails is always the same 422, and then none is applied.
+
+use serde_json::{Map, Value};
+
+use super::{Patched, Shown, cannot_unmarshal};
+use crate::{Error, Result};
+
+const MAX_OPERATIONS: usize = 10_000;
+
+/// How many bytes of JSON all `copy` operations of a patch may add up to, lest a short patch makes a huge object.
+const MAX_COPIED: usize = 3 * 1024 * 1024;
+
+const FIELDS: [&str; 4] = ["op", "path", "from", "value"];
+
+/// Applies the operations of `patch` to `target`, one after the other.
+///
+/// # Errors
+/// 400 if the document is no list of operations, 413 if it has too many, 422 if one fails.
+pub fn apply(target: Value, patch: &Value) -> Result<Patched> {
+    let operations = read(patch).map_err(|e| Error::bad_request(format!("error decoding patch: {e}")))?;
+    if operations.len() > MAX_OPERATIONS {
+        return Err(Error::TooLarge(format!(
+            "The allowed maximum operations in a JSON patch is {MAX_OPERATIONS}, got {}",
+            operations.len()
+        )));
+    }
+    let mut document = Document { root: target, copied: 0 };
+    for operation in operations {
+        document.apply(operation).ok_or(Error::Unprocessable)?;
+    }
+    Ok(Patched { object: document.root, shown: Shown::Object })
+}
+
+/// The members of operations that mean nothing, as complaints for `fieldValidation`.
+pub fn unknown_fields(patch: &Value) -> Vec<String> {
+    let operations = patch.as_array().into_iter().flatten().enumerate();
+    operations
+        .filter_map(|(i, operation)| Some((i, operation.as_object()?)))
+        .flat_map(|(i, members)| members.keys().map(move |name| (i, name)))
+        .filter(|(_, name)| !FIELDS.contains(&name.as_str()))
+        .map(|(i, name)| format!("json patch unknown field \"[{i}].{name}\""))
+        .collect()
+}
+
+/// The operations of a document; null is a patch without any. Only shapes are checked here.
+fn read(patch: &Value) -> Result<&[Value], String> {
+    let operations = match patch {
+        Value::Null => &[],
+        Value::Array(operations) => operations.as_slice(),
+        other => return Err(cannot_unmarshal(other, "value of type []handlers.jsonPatchOp")),
+    };
+    for operation in operations {
+        match operation {
+            Value::Null => {}
+            Value::Object(members) => read_members(members)?,
+            other => return Err(cannot_unmarshal(other, "value of type handlers.jsonPatchOp")),
+        }
+    }
+    Ok(operations)
+}
+
+fn read_members(members: &Map<String, Value>) -> Result<(), String> {
+    for name in ["op", "path", "from"] {
+        match members.get(name) {
+            None | Some(Value::Null | Value::String(_)) => {}
+            Some(other) => {
+                return Err(cannot_unmarshal(
+                    other,
+                    &format!("struct field jsonPatchOp.{name} of type string"),
+                ));
+            }
+        }
+    }
+    Ok(())
+}
+
+struct Document {
+    root: Value,
+    copied: usize,
+}
+
+impl Document {
+    /// None: the operation cannot be carried out.
+    fn apply(&mut self, operation: &Value) -> Option<()> {
+        let text = |name: &str| operation.get(name).and_then(Value::as_str);
+        let value = || operation.get("value").cloned().unwrap_or(Value::Null);
+        match text("op")? {
+            "add" => self.add(text("path")?, value()),
+            "remove" => self.remove(text("path")?).map(drop),
+            "replace" => self.replace(text("path")?, value()),
+            "move" => {
+                let value = self.remove(text("from")?)?;
+                self.add(text("path")?, value)
+            }
+            "copy" => {
+                let value = self.get(text("from")?)?.clone();
+                self.copied += serde_json::to_vec(&value).map_or(usize::MAX, |json| json.len());
+                if self.copied > MAX_COPIED {
+                    return None;
+                }
+                self.add(text("path")?, value)
+            }
+            "test" if text("path")?.is_empty() => (self.root == value()).then_some(()),
+            "test" => (*self.get(text("path")?)? == value()).then_some(()),
+            _ => None,
+        }
+    }
+
+    fn get(&mut self, pointer: &str) -> Option<&Value> {
+        let (parent, key) = self.parent(pointer)?;
+        match parent {
+            Value::Object(members) => Some(members.get(&key).unwrap_or(&Value::Null)),
+            Value::Array(elements) => elements.get(index(&key, elements.len())?),
+            _ => None,
+        }
+    }
+
+    fn add(&mut self, pointer: &str, value: Value) -> Option<()> {
+        let (parent, key) = self.parent(pointer)?;
+        match parent {
+            Value::Object(members) => {
+                members.insert(key, value);
+            }
+            Value::Array(elements) if key == "-" => elements.push(value),
+            Value::Array(elements) => elements.insert(index(&key, elements.len() + 1)?, value),
+            _ => return None,
+        }
+        Some(())
+    }
+
+    fn remove(&mut self, pointer: &str) -> Option<Value> {
+        let (parent, key) = self.parent(pointer)?;
+        match parent {
+            Value::Object(members) => members.remove(&key),
+            Value::Array(elements) => Some(elements.remove(index(&key, elements.len())?)),
+            _ => None,
+        }
+    }
+
+    fn replace(&mut self, pointer: &str, value: Value) -> Option<()> {
+        if pointer.is_empty() {
+            self.root = Some(value).filter(|v| v.is_object() || v.is_array())?;
+            return Some(());
+        }
+        let (parent, key) = self.parent(pointer)?;
+        match parent {
+            Value::Object(members) => {
+                members.insert(key, value);
+            }
+            Value::Array(elements) => {
+                let at = index(&key, elements.len())?;
+                *elements.get_mut(at)? = value;
+            }
+            _ => return None,
+        }
+        Some(())
+    }
+
+    /// The value that holds what `pointer` points at, and under which key.
+    fn parent(&mut self, pointer: &str) -> Option<(&mut Value, String)> {
+        let (parents, key) = pointer.rsplit_once('/')?;
+        let mut parent = &mut self.root;
+        for name in parents.split('/').skip(1).map(unescape) {
+            parent = match parent {
+                Value::Object(members) => members.get_mut(&name)?,
+                Value::Array(elements) => {
+                    let at = index(&name, elements.len())?;
+                    elements.get_mut(at)?
+                }
+                _ => return None,
+            };
+        }
+        Some((parent, unescape(key)))
+    }
+}
+
+fn unescape(segment: &str) -> String {
+    segment.replace("~1", "/").replace("~0", "~")
+}
+
+/// The place in a list of `len` elements that `key` names; a negative one counts from the end.
+fn index(key: &str, len: usize) -> Option<usize> {
+    let number: i64 = key.parse().ok()?;
+    let at = if number < 0 { i64::try_from(len).ok()? + number } else { number };
+    usize::try_from(at).ok().filter(|at| *at < len)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use serde_json::json;
+
+    use super::*;
+    use crate::patch::arbitrary;
+
+    fn patched(target: Value, operations: Value) -> Option<Value> {
+        apply(target, &operations).ok().map(|patched| patched.object)
+    }
+
+    #[test]
+    fn operations() {
+        let list = || json!({"l": ["a", "b", "c"]});
+        for (case, target, operation, want) in [
+            ("add", json!({}), json!({"op": "add", "path": "/a", "value": 1}), Some(json!({"a": 1}))),
+            (
+                "add overwrites",
+                json!({"a": 1}),
+                json!({"op": "add", "path": "/a", "value": 2}),
+                Some(json!({"a": 2})),
+            ),
+            ("add nothing", json!({}), json!({"op": "add", "path": "/a"}), Some(json!({"a": null}))),
+            ("add below nothing", json!({}), json!({"op": "add", "path": "/a/b", "value": 1}), None),
+            ("add below null", json!({"a": null}), json!({"op": "add", "path": "/a/b", "value": 1}), None),
+            ("add below a scalar", json!({"a": "x"}), json!({"op": "add", "path": "/a/b", "value": 1}), None),
+            (
+                "insert",
+                list(),
+                json!({"op": "add", "path": "/l/1", "value": 1}),
+                Some(json!({"l": ["a", 1, "b", "c"]})),
+            ),
+            (
+                "append",
+                list(),
+                json!({"op": "add", "path": "/l/-", "value": 1}),
+                Some(json!({"l": ["a", "b", "c", 1]})),
+            ),
+            (
+                "behind the end",
+                list(),
+                json!({"op": "add", "path": "/l/3", "value": 1}),
+                Some(json!({"l": ["a", "b", "c", 1]})),
+            ),
+            ("too far", list(), json!({"op": "add", "path": "/l/4", "value": 1}), None),
+            (
+                "from the end",
+                list(),
+                json!({"op": "add", "path": "/l/-1", "value": 1}),
+                Some(json!({"l": ["a", "b", "c", 1]})),
+            ),
+            (
+                "the very front",
+                list(),
+                json!({"op": "add", "path": "/l/-4", "value": 1}),
+                Some(json!({"l": [1, "a", "b", "c"]})),
+            ),
+            ("before the front", list(), json!({"op": "add", "path": "/l/-5", "value": 1}), None),
+            ("remove", json!({"a": 1}), json!({"op": "remove", "path": "/a"}), Some(json!({}))),
+            ("remove nothing", json!({}), json!({"op": "remove", "path": "/a"}), None),
+            (
+                "remove the last",
+                list(),
+                json!({"op": "remove", "path": "/l/-1"}),
+                Some(json!({"l": ["a", "b"]})),
+            ),
+            ("remove no element", list(), json!({"op": "remove", "path": "/l/-"}), None),
+            (
+                "replace",
+                json!({"a": 1}),
+                json!({"op": "replace", "path": "/a", "value": 2}),
+                Some(json!({"a": 2})),
+            ),
+            (
+                "replace adds",
+                json!({}),
+                json!({"op": "replace", "path": "/a", "value": 2}),
+                Some(json!({"a": 2})),
+            ),
+            (
+                "replace an element",
+                list(),
+                json!({"op": "replace", "path": "/l/-1", "value": 1}),
+                Some(json!({"l": ["a", "b", 1]})),
+            ),
+            ("replace no element", list(), json!({"op": "replace", "path": "/l/3", "value": 1}), None),
+            (
+                "replace all",
+                list(),
+                json!({"op": "replace", "path": "", "value": {"a": 1}}),
+                Some(json!({"a": 1})),
+            ),
+            ("replace all with null", list(), json!({"op": "replace", "path": "", "value": null}), None),
+            (
+                "move",
+                json!({"a": 1}),
+                json!({"op": "move", "from": "/a", "path": "/b"}),
+                Some(json!({"b": 1})),
+            ),
+            ("move nothing", json!({}), json!({"op": "move", "from": "/a", "path": "/b"}), None),
+            ("move into itself", json!({"a": {}}), json!({"op": "move", "from": "/a", "path": "/a/b"}), None),
+            ("move without from", json!({"a": 1}), json!({"op": "move", "path": "/b"}), None),
+            (
+                "copy",
+                json!({"a": 1}),
+                json!({"op": "copy", "from": "/a", "path": "/b"}),
+                Some(json!({"a": 1, "b": 1})),
+            ),
+            (
+                "copy nothing",
+                json!({}),
+                json!({"op": "copy", "from": "/a", "path": "/b"}),
+                Some(json!({"b": null})),
+            ),
+            ("copy no element", list(), json!({"op": "copy", "from": "/l/7", "path": "/b"}), None),
+            (
+                "test",
+                json!({"a": [1]}),
+                json!({"op": "test", "path": "/a", "value": [1]}),
+                Some(json!({"a": [1]})),
+            ),
+            ("test fails", json!({"a": 1}), json!({"op": "test", "path": "/a", "value": 2}), None),
+            (
+                "integers are no floats",
+                json!({"a": 1}),
+                json!({"op": "test", "path": "/a", "value": 1.0}),
+                None,
+            ),
+            (
+                "test of nothing",
+                json!({}),
+                json!({"op": "test", "path": "/a", "value": null}),
+                Some(json!({})),
+            ),
+            ("test without value", json!({"a": 1}), json!({"op": "test", "path": "/a"}), None),
+            ("test below nothing", json!({}), json!({"op": "test", "path": "/a/b", "value": null}), None),
+            (
+                "test of all",
+                json!({"a": 1}),
+                json!({"op": "test", "path": "", "value": {"a": 1}}),
+                Some(json!({"a": 1})),
+            ),
+            (
+                "escapes",
+                json!({"a/b": {"c~d": 1}}),
+                json!({"op": "remove", "path": "/a~1b/c~0d"}),
+                Some(json!({"a/b": {}})),
+            ),
+            ("escapes once", json!({"~1": 1}), json!({"op": "remove", "path": "/~01"}), Some(json!({}))),
+            (
+                "no leading slash",
+                json!({}),
+                json!({"op": "add", "path": "data/x", "value": 1}),
+                Some(json!({"x": 1})),
+            ),
+            ("no slash at all", json!({}), json!({"op": "add", "path": "x", "value": 1}), None),
+            ("the empty key", json!({}), json!({"op": "add", "path": "/", "value": 1}), Some(json!({"": 1}))),
+            ("the whole", json!({}), json!({"op": "add", "path": "", "value": {}}), None),
+            ("unknown", json!({}), json!({"op": "frobnicate", "path": "/a"}), None),
+            ("no op", json!({}), json!({"path": "/a"}), None),
+            ("no path", json!({}), json!({"op": "add", "path": null}), None),
+            ("null", json!({}), json!(null), None),
+        ] {
+            assert_eq!(patched(target, json!([operation])), want, "{case}");
+        }
+    }
+
+    #[test]
+    fn documents_that_are_no_patch() {
+        for (patch, code, want) in [
+            (
+                json!({}),
+                400,
+                "error decoding patch: json: cannot unmarshal object into Go value of type []handlers.jsonPatchOp",
+            ),
+            (
+                json!("x"),
+                400,
+                "error decoding patch: json: cannot unmarshal string into Go value of type []handlers.jsonPatchOp",
+            ),
+            (
+                json!([5]),
+                400,
+                "error decoding patch: json: cannot unmarshal number into Go value of type handlers.jsonPatchOp",
+            ),
+            (
+                json!([{"op": 5}]),
+                400,
+                "error decoding patch: json: cannot unmarshal number into Go struct field jsonPatchOp.op of type string",
+            ),
+            (json!([{"op": "x"}]), 422, "the server rejected our request due to an error in our request"),
+            (
+                json!(vec![json!({}); 10_001]),
+                413,
+                "Request entity too large: The allowed maximum operations in a JSON patch is 10000, got 10001",
+            ),
+        ] {
+            let error = apply(json!({}), &patch).expect_err(want);
+            assert_eq!((error.code(), error.to_string().as_str()), (code, want));
+        }
+        assert_eq!(patched(json!({"a": 1}), json!(null)), Some(json!({"a": 1})));
+    }
+
+    #[test]
+    fn members_without_meaning() {
+        let patch = json!([{"op": "add", "path": "/a", "value": 1}, {"op": "add", "Op": "x", "foo": 1}]);
+        let want = ["json patch unknown field \"[1].Op\"", "json patch unknown field \"[1].foo\""];
+        assert_eq!(unknown_fields(&patch), want);
+    }
+
+    #[test]
+    fn copies_are_bounded() {
+        let double = json!({"op": "copy", "from": "/a", "path": "/a/-"});
+        let target = json!({"a": ["x".repeat(1000)]});
+        assert!(apply(target.clone(), &json!(vec![&double; 10])).is_ok());
+        assert!(apply(target, &json!(vec![&double; 15])).is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn removing_undoes_adding(target in arbitrary::object(), key in "[a-z~/]{1,5}", value in arbitrary::json()) {
+            prop_assume!(target.get(&key).is_none());
+            let path = format!("/{}", key.replace('~', "~0").replace('/', "~1"));
+            let both = json!([{"op": "add", "path": &path, "value": value}, {"op": "remove", "path": &path}]);
+            prop_assert_eq!(patched(target.clone(), both), Some(target));
+        }
+
+        #[test]
+        fn adding_undoes_removing(list in prop::collection::vec(arbitrary::json(), 1..5), at in 0..5usize) {
+            prop_assume!(at < list.len());
+            let (path, value) = (format!("/l/{at}"), list[at].clone());
+            let both = json!([{"op": "remove", "path": &path}, {"op": "add", "path": &path, "value": value}]);
+            prop_assert_eq!(patched(json!({"l": &list}), both), Some(json!({"l": &list})));
+        }
+
+        #[test]
+        fn no_patch_panics(target in arbitrary::json(), patch in arbitrary::operations()) {
+            let _ = apply(target, &patch);
+        }
+    }
+}
