@@ -9,7 +9,7 @@
 
 use serde_json::{Map, Value};
 
-use super::{Patched, Shown, cannot_unmarshal};
+use super::{PatchType, Patched, Shown, cannot_unmarshal};
 use crate::{Error, Result};
 
 const MAX_OPERATIONS: usize = 10_000;
@@ -24,7 +24,7 @@ const FIELDS: [&str; 4] = ["op", "path", "from", "value"];
 /// # Errors
 /// 400 if the document is no list of operations, 413 if it has too many, 422 if one fails.
 pub fn apply(target: Value, patch: &Value) -> Result<Patched> {
-    let operations = read(patch).map_err(|e| Error::bad_request(format!("error decoding patch: {e}")))?;
+    let operations = read(patch).map_err(|reason| PatchType::Json.malformed(&reason))?;
     if operations.len() > MAX_OPERATIONS {
         return Err(Error::TooLarge(format!(
             "The allowed maximum operations in a JSON patch is {MAX_OPERATIONS}, got {}",

@@ -11,6 +11,7 @@
 mod go_value;
 pub mod json;
 pub mod merge;
+pub mod strategic;
 
 use serde_json::Value;
 
@@ -18,6 +19,35 @@ use crate::Error;
 use crate::field::{Errors, Field, Path};
 use crate::names::GroupKind;
 use go_value::GoValue;
+
+/// The forms of a patch, apply left out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PatchType {
+    Json,
+    Merge,
+    Strategic,
+}
+
+impl PatchType {
+    pub fn of_media_type(media_type: &str) -> Option<PatchType> {
+        match media_type {
+            "application/json-patch+json" => Some(PatchType::Json),
+            "application/merge-patch+json" => Some(PatchType::Merge),
+            "application/strategic-merge-patch+json" => Some(PatchType::Strategic),
+            _ => None,
+        }
+    }
+
+    /// The answer to a body that is no JSON, or no document of this form: `error` is the decoder's text.
+    pub fn malformed(self, error: &str) -> Error {
+        match self {
+            PatchType::Json | PatchType::Merge => {
+                Error::bad_request(format!("error decoding patch: {error}"))
+            }
+            PatchType::Strategic => Error::bad_request(error),
+        }
+    }
+}
 
 /// A patched object that still has to be decoded.
 #[derive(Clone, Debug)]
@@ -59,6 +89,18 @@ fn cannot_unmarshal(value: &Value, into: &str) -> String {
         Value::Object(_) => "object",
     };
     format!("json: cannot unmarshal {kind} into Go {into}")
+}
+
+/// A null in a patch removes; where nothing is to be removed it must not stay. List elements are no members.
+fn drop_nulls(value: &mut Value) {
+    match value {
+        Value::Object(members) => {
+            members.retain(|_, member| !member.is_null());
+            members.values_mut().for_each(drop_nulls);
+        }
+        Value::Array(elements) => elements.iter_mut().for_each(drop_nulls),
+        _ => {}
+    }
 }
 
 #[cfg(test)]

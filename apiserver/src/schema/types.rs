@@ -153,6 +153,17 @@ impl Field {
         self.patch_strategy.is_some_and(|all| all.split(',').any(|one| one == wanted))
     }
 
+    /// The Go name of the type inside of pointers, lists and maps, as Go prints it: `v1.RestartPolicy`, `string`.
+    pub fn go_type(&self) -> String {
+        let declared = self.innermost();
+        let (package, name) = declared.rsplit_once('.').unwrap_or((self.package, declared));
+        let built_in = declared.starts_with(|c: char| c.is_ascii_lowercase()) && !declared.contains('.');
+        match package.rsplit(['.', '/']).next() {
+            Some(package) if !built_in => format!("{package}.{name}"),
+            _ => name.to_owned(),
+        }
+    }
+
     /// The declared name inside of pointers, lists and maps.
     pub(super) fn innermost(&self) -> &'static str {
         let mut name = self.declared;

@@ -1,0 +1,272 @@
+//! Merging two lists, and the order of what comes out.
+//!
+//! The order of a merged list: the items that the patch names stand in the patch's order (or that of `$setElementOrder`),
+//! the others in the live one, and the two are woven: another item comes before a named one only if both are live and it
+//! came before it already. So new items are in front.
+
+use std::collections::{HashMap, HashSet};
+
+use serde_json::{Map, Value};
+
+use super::{
+    DIRECTIVE, ListField, ORDER, drop_directives, merge as merge_map, no_merge_key, unexpected_type,
+    unknown_directive,
+};
+use crate::patch::go_value::{GoValue, go_type};
+use crate::{Error, Result};
+
+/// Merges as the field says; a list without merge strategy is replaced. With `deletes`, `patch` names what is to go.
+pub(super) fn merge(
+    live: Vec<Value>,
+    patch: &mut [Value],
+    list: &ListField,
+    deletes: bool,
+) -> Result<Vec<Value>> {
+    if !list.field.merges() && !deletes {
+        return Ok(patch.to_vec());
+    }
+    if live.is_empty() && patch.is_empty() {
+        return Ok(live);
+    }
+    if element_type(&[&live, patch])? == ElementType::Map {
+        return match list.merge_key() {
+            Some(key) => merge_maps(live, patch, list, key),
+            None => Err(Error::Unclassified("cannot merge lists without merge key for struct".into())),
+        };
+    }
+    if deletes {
+        let gone: HashSet<String> = patch.iter().map(Value::to_string).collect();
+        return Ok(live.into_iter().filter(|item| !gone.contains(&item.to_string())).collect());
+    }
+    let identity = Identity(list.merge_key());
+    let (live_order, patch_order) = (identity.of_all(&live)?, identity.of_all(patch)?);
+    let mut seen = HashSet::new();
+    let mut merged = Vec::with_capacity(live.len() + patch.len());
+    for (item, id) in live.iter().chain(patch.iter()).zip(live_order.iter().chain(&patch_order)) {
+        if seen.insert(id) {
+            merged.push(item.clone());
+        }
+    }
+    arrange(merged, identity, &patch_order, &live_order)
+}
+
+/// Merges a list for which the patch gives an order. None: neither side has the list.
+pub(super) fn merge_ordered(
+    live: Option<Vec<Value>>,
+    patch: Option<Vec<Value>>,
+    order: &[Value],
+    list: &ListField,
+) -> Result<Option<Vec<Value>>> {
+    let identity = Identity(list.merge_key());
+    let (live_items, patch_items) =
+        (live.as_deref().unwrap_or_default(), patch.as_deref().unwrap_or_default());
+    check_order(patch_items, order, identity)?;
+    if live.is_none() && patch.is_none() {
+        return Ok(None);
+    }
+    element_type(&[live_items, patch_items])?;
+    let live_order = order_after(live_items, patch_items, identity);
+    let merged = match (live, patch) {
+        (live, None) => live.unwrap_or_default(),
+        (None, Some(mut patch)) => {
+            patch.retain_mut(drop_directives);
+            patch
+        }
+        (Some(live), Some(mut patch)) => merge(live, &mut patch, list, false)?,
+    };
+    arrange(merged, identity, &identity.of_all(order)?, &live_order).map(Some)
+}
+
+fn merge_maps(
+    mut live: Vec<Value>,
+    patch: &mut [Value],
+    list: &ListField,
+    key: &'static str,
+) -> Result<Vec<Value>> {
+    let identity = Identity(Some(key));
+    let mut replace = false;
+    let mut gone = HashSet::new();
+    let mut changes: Vec<&mut Map<String, Value>> = Vec::with_capacity(patch.len());
+    for item in patch.iter_mut().filter_map(Value::as_object_mut) {
+        match item.get(DIRECTIVE).map(|directive| directive.as_str().unwrap_or_default()) {
+            None => changes.push(item),
+            Some("delete") => _ = gone.insert(identity.of_map(item)?),
+            Some("replace") => replace = true,
+            Some("merge") => {
+                return Err(Error::Unclassified("merging lists cannot yet be specified in the patch".into()));
+            }
+            Some(_) => return Err(unknown_directive(item)),
+        }
+    }
+    let patch_order = changes.iter().map(|item| identity.of_map(item)).collect::<Result<Vec<_>>>()?;
+    if replace {
+        return Ok(changes.into_iter().map(|item| Value::Object(item.clone())).collect());
+    }
+    live.retain(|item| identity.of(item).map_or(true, |id| !gone.contains(&id)));
+    let live_order = identity.of_all(&live)?;
+    let mut places: HashMap<&String, usize> = HashMap::with_capacity(live.len());
+    for (place, id) in live_order.iter().enumerate() {
+        places.entry(id).or_insert(place);
+    }
+    for (change, id) in changes.into_iter().zip(&patch_order) {
+        match places.get(id).and_then(|place| live.get_mut(*place)) {
+            Some(Value::Object(item)) => *item = merge_map(std::mem::take(item), change, &list.item)?,
+            _ => {
+                places.insert(id, live.len());
+                live.push(Value::Object(change.clone()));
+            }
+        }
+    }
+    arrange(live, identity, &patch_order, &live_order)
+}
+
+/// The order of the live list when the patch gives one of its own: without what the patch deletes, and with a new item in
+/// the place of each deleted one, as long as there are some.
+fn order_after(live: &[Value], patch: &[Value], identity: Identity) -> Vec<String> {
+    let ids =
+        |items: &[Value]| -> Vec<String> { items.iter().filter_map(|item| identity.of(item).ok()).collect() };
+    let (directives, changes): (Vec<_>, Vec<_>) =
+        patch.iter().partition(|item| item.get(DIRECTIVE).is_some());
+    let gone: HashSet<String> = directives
+        .into_iter()
+        .filter(|item| item.get(DIRECTIVE).is_some_and(|directive| directive == "delete"))
+        .filter_map(|item| identity.of(item).ok())
+        .collect();
+    let mut order = ids(live);
+    let all = order.len();
+    order.retain(|id| !gone.contains(id));
+    for id in changes.into_iter().filter_map(|item| identity.of(item).ok()) {
+        if order.len() == all {
+            break;
+        }
+        if !order.contains(&id) {
+            order.push(id);
+        }
+    }
+    order
+}
+
+/// The items of a patch must stand in the given order, and all in it; those that are deleted do not count.
+fn check_order(patch: &[Value], order: &[Value], identity: Identity) -> Result<()> {
+    if patch.is_empty() || order.is_empty() {
+        return Ok(());
+    }
+    let is_deleted = |item: &Value| item.get(DIRECTIVE).is_some_and(|directive| directive == "delete");
+    let mut expected = patch.iter().filter(|item| !is_deleted(item)).peekable();
+    for id in identity.of_all(order)? {
+        while expected.next_if(|item| item.get(DIRECTIVE).is_some()).is_some() {}
+        match expected.peek() {
+            None => break,
+            Some(item) if identity.of(item)? == id => _ = expected.next(),
+            Some(_) => {}
+        }
+    }
+    if expected.peek().is_none() {
+        return Ok(());
+    }
+    let (patch, order) = (Value::from(patch), Value::from(order));
+    Err(Error::Unclassified(format!(
+        "The order in patch list:\n{}\n doesn't match {ORDER} list:\n{}\n",
+        GoValue(&patch),
+        GoValue(&order)
+    )))
+}
+
+/// Puts the items of a merged list in order: see the head of this module.
+fn arrange(items: Vec<Value>, identity: Identity, order: &[String], live: &[String]) -> Result<Vec<Value>> {
+    let (order, live) = (ranks(order), ranks(live));
+    let (mut named, mut others) = (Vec::new(), Vec::new());
+    for item in items {
+        let id = identity.of(&item)?;
+        match order.get(&id) {
+            Some(rank) => named.push((*rank, live.get(&id).copied(), item)),
+            None => others.push((live.get(&id).copied(), item)),
+        }
+    }
+    named.sort_by_key(|(rank, ..)| *rank);
+    let mut arranged = Vec::with_capacity(named.len() + others.len());
+    let mut others = settle(others).into_iter().peekable();
+    for (_, named_place, item) in named {
+        while let Some((_, other)) =
+            others.next_if(|(place, _)| matches!((place, named_place), (Some(a), Some(b)) if *a < b))
+        {
+            arranged.push(other);
+        }
+        arranged.push(item);
+    }
+    arranged.extend(others.map(|(_, item)| item));
+    Ok(arranged)
+}
+
+/// Sorts by live place. Items without one exist only under an empty `$setElementOrder`; each goes to the front, and one
+/// with a place then goes before those.
+fn settle(mut items: Vec<(Option<usize>, Value)>) -> Vec<(Option<usize>, Value)> {
+    if items.iter().all(|(place, _)| place.is_some()) {
+        items.sort_by_key(|(place, _)| *place);
+        return items;
+    }
+    let mut settled: Vec<(Option<usize>, Value)> = Vec::with_capacity(items.len());
+    for (place, item) in items {
+        let before =
+            |(other, _): &(Option<usize>, Value)| other.is_some() && place.is_some() && *other <= place;
+        let at = settled.iter().rposition(before).map_or(0, |last| last + 1);
+        settled.insert(at, (place, item));
+    }
+    settled
+}
+
+fn ranks(ids: &[String]) -> HashMap<&String, usize> {
+    let mut ranks = HashMap::with_capacity(ids.len());
+    for (rank, id) in ids.iter().enumerate() {
+        ranks.entry(id).or_insert(rank);
+    }
+    ranks
+}
+
+/// What tells the items of a list apart: the value under the merge key, or the item itself. Held as JSON text.
+#[derive(Clone, Copy)]
+struct Identity(Option<&'static str>);
+
+impl Identity {
+    fn of(self, item: &Value) -> Result<String> {
+        match (self.0, item) {
+            (None, item) => Ok(item.to_string()),
+            (Some(_), Value::Object(item)) => self.of_map(item),
+            (Some(_), other) => Err(unexpected_type("map[string]interface {}", other)),
+        }
+    }
+
+    fn of_map(self, item: &Map<String, Value>) -> Result<String> {
+        let key = self.0.unwrap_or_default();
+        item.get(key).map(Value::to_string).ok_or_else(|| no_merge_key(item, key))
+    }
+
+    fn of_all(self, items: &[Value]) -> Result<Vec<String>> {
+        items.iter().map(|item| self.of(item)).collect()
+    }
+}
+
+#[derive(PartialEq, Eq)]
+enum ElementType {
+    Map,
+    Scalar,
+}
+
+/// The one type that all elements have.
+fn element_type(lists: &[&[Value]]) -> Result<ElementType> {
+    let mut elements = lists.iter().copied().flatten();
+    let Some(first) = elements.next() else {
+        return Err(Error::Unclassified("no elements in any of the given slices".into()));
+    };
+    if first.is_array() {
+        return Err(Error::Unprocessable);
+    }
+    if first.is_null() || elements.any(|element| go_type(element) != go_type(first)) {
+        let lists = Value::from(lists.iter().map(|list| Value::from(*list)).collect::<Vec<_>>());
+        return Err(Error::Unclassified(format!(
+            "list element types are not identical: {}",
+            GoValue(&lists)
+        )));
+    }
+    Ok(if first.is_object() { ElementType::Map } else { ElementType::Scalar })
+}
