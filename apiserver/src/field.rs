@@ -48,6 +48,11 @@ impl Path {
         self.step(Segment::Key(key.to_owned()))
     }
 
+    /// The path without its last step.
+    pub fn parent(&self) -> Path {
+        self.0.as_ref().map_or_else(Path::root, |step| step.parent.clone())
+    }
+
     fn step(&self, segment: Segment) -> Path {
         Path(Some(Rc::new(Step { parent: self.clone(), segment })))
     }

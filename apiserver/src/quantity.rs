@@ -70,6 +70,12 @@ impl Quantity {
         clamp(div_up(self.nanos, NANO / 1000))
     }
 
+    /// The same, without a part below a thousandth.
+    pub fn rounded_up_to_milli(&self) -> Quantity {
+        const MILLI: i128 = NANO / 1000;
+        Quantity { nanos: div_up(self.nanos, MILLI) * MILLI, format: self.format }
+    }
+
     /// The sum, in the format of `self` (of `other` if `self` is zero).
     pub fn plus(&self, other: &Quantity) -> Quantity {
         let format = if self.is_zero() { other.format } else { self.format };

@@ -9,8 +9,11 @@ pub mod immutable;
 pub mod ip;
 pub mod labels;
 pub mod metadata;
+pub mod node_selector;
 pub mod numbers;
 pub mod printed;
+pub mod resource_list;
+pub mod volume_sources;
 
 use serde_json::Value;
 

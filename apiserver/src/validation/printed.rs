@@ -11,6 +11,10 @@
 //!
 //! Start at [`internal`].
 
+mod diff;
+
+pub use diff::diff;
+
 use std::collections::HashMap;
 use std::sync::OnceLock;
 

@@ -1,0 +1,285 @@
+//! The difference between two values, as messages show it: a unified diff of their indented prints.
+//!
+//! Which lines count as unchanged is decided by Ratcliff and Obershelp's pattern matching (the longest common block, then
+//! the same to its left and right), as in Python's difflib, which the real server's library follows to the letter.
+
+use std::collections::HashMap;
+use std::ops::Range;
+
+use serde_json::Value;
+
+use super::internal;
+
+const CONTEXT: usize = 3;
+/// From so many lines on, lines that are frequent do not start a match.
+const MANY_LINES: usize = 200;
+
+/// The changes from `old` to `new`, both of the internal type of that name; empty where they print alike.
+pub fn diff(type_name: &'static str, old: Option<&Value>, new: Option<&Value>) -> String {
+    let (old, new) = (indented(&internal(type_name, old)), indented(&internal(type_name, new)));
+    unified(&old, &new)
+}
+
+/// The lines of a compact JSON text, one space for each level.
+fn indented(json: &str) -> Vec<String> {
+    let (mut lines, mut line, mut depth) = (Vec::new(), String::new(), 0usize);
+    let mut chars = json.chars().peekable();
+    let mut break_line = |line: &mut String, depth: usize| {
+        lines.push(std::mem::take(line));
+        line.extend(std::iter::repeat_n(' ', depth));
+    };
+    let mut quoted = false;
+    while let Some(c) = chars.next() {
+        match c {
+            _ if quoted => {
+                line.push(c);
+                match c {
+                    '\\' => line.extend(chars.next()),
+                    '"' => quoted = false,
+                    _ => {}
+                }
+            }
+            '{' | '[' => {
+                line.push(c);
+                match chars.next_if(|next| matches!(next, '}' | ']')) {
+                    Some(close) => line.push(close),
+                    None => {
+                        depth += 1;
+                        break_line(&mut line, depth);
+                    }
+                }
+            }
+            '}' | ']' => {
+                depth = depth.saturating_sub(1);
+                break_line(&mut line, depth);
+                line.push(c);
+            }
+            ',' => {
+                line.push(c);
+                break_line(&mut line, depth);
+            }
+            ':' => line.push_str(": "),
+            _ => {
+                quoted = c == '"';
+                line.push(c);
+            }
+        }
+    }
+    lines.push(line);
+    lines
+}
+
+/// A stretch of the two texts: unchanged, or old lines and the new ones in their place.
+struct Stretch {
+    same: bool,
+    old: Range<usize>,
+    new: Range<usize>,
+}
+
+fn unified(old: &[String], new: &[String]) -> String {
+    let mut out = String::new();
+    for hunk in hunks(stretches(old, new)) {
+        let (Some(first), Some(last)) = (hunk.first(), hunk.last()) else { continue };
+        let (from, to) = (first.old.start..last.old.end, first.new.start..last.new.end);
+        out.push_str(&format!("@@ -{} +{} @@\n", place(from), place(to)));
+        let mut lines = |mark: char, lines: &[String]| {
+            for line in lines {
+                out.push(mark);
+                out.push_str(line);
+                out.push('\n');
+            }
+        };
+        for stretch in &hunk {
+            match stretch.same {
+                true => lines(' ', &old[stretch.old.clone()]),
+                false => {
+                    lines('-', &old[stretch.old.clone()]);
+                    lines('+', &new[stretch.new.clone()]);
+                }
+            }
+        }
+    }
+    out
+}
+
+/// `first line,count`; the count 1 is left out, and nothing stands after the line before it.
+fn place(range: Range<usize>) -> String {
+    match range.len() {
+        0 => format!("{},0", range.start),
+        1 => format!("{}", range.start + 1),
+        n => format!("{},{n}", range.start + 1),
+    }
+}
+
+/// The stretches in groups, with so much that is unchanged around each as its reader needs.
+fn hunks(stretches: Vec<Stretch>) -> Vec<Vec<Stretch>> {
+    let mut hunks: Vec<Vec<Stretch>> = Vec::new();
+    let mut hunk = Vec::new();
+    let count = stretches.len();
+    for (i, stretch) in stretches.into_iter().enumerate() {
+        let (first, last) = (i == 0, i + 1 == count);
+        let long = stretch.same && (first || last || stretch.old.len() > 2 * CONTEXT);
+        if !long {
+            hunk.push(stretch);
+            continue;
+        }
+        let shown = stretch.old.len().min(CONTEXT);
+        if !first {
+            let (old, new) = (stretch.old.start, stretch.new.start);
+            hunk.push(Stretch { same: true, old: old..old + shown, new: new..new + shown });
+            hunks.push(std::mem::take(&mut hunk));
+        }
+        if !last {
+            let (old, new) = (stretch.old.end, stretch.new.end);
+            hunk.push(Stretch { same: true, old: old - shown..old, new: new - shown..new });
+        }
+    }
+    hunks.push(hunk);
+    hunks.retain(|hunk| hunk.iter().any(|stretch| !stretch.same));
+    hunks
+}
+
+fn stretches(old: &[String], new: &[String]) -> Vec<Stretch> {
+    let mut matcher = Matcher::new(old, new);
+    matcher.find(0..old.len(), 0..new.len());
+    let mut stretches: Vec<Stretch> = Vec::new();
+    let (mut i, mut j) = (0, 0);
+    let end = Block { old: old.len(), new: new.len(), len: 0 };
+    for block in matcher.blocks.into_iter().chain([end]) {
+        if i < block.old || j < block.new {
+            stretches.push(Stretch { same: false, old: i..block.old, new: j..block.new });
+        }
+        (i, j) = (block.old + block.len, block.new + block.len);
+        match stretches.last_mut() {
+            Some(last) if last.same && block.len > 0 => (last.old.end, last.new.end) = (i, j),
+            _ if block.len > 0 => {
+                stretches.push(Stretch { same: true, old: block.old..i, new: block.new..j });
+            }
+            _ => {}
+        }
+    }
+    stretches
+}
+
+#[derive(Clone, Copy)]
+struct Block {
+    old: usize,
+    new: usize,
+    len: usize,
+}
+
+struct Matcher<'a> {
+    old: &'a [String],
+    new: &'a [String],
+    /// Where in `new` a line stands, if it may start a match.
+    places: HashMap<&'a str, Vec<usize>>,
+    /// What was found, in order.
+    blocks: Vec<Block>,
+}
+
+impl<'a> Matcher<'a> {
+    fn new(old: &'a [String], new: &'a [String]) -> Matcher<'a> {
+        let mut places: HashMap<&str, Vec<usize>> = HashMap::new();
+        for (j, line) in new.iter().enumerate() {
+            places.entry(line).or_default().push(j);
+        }
+        if new.len() >= MANY_LINES {
+            places.retain(|_, lines| lines.len() <= new.len() / 100 + 1);
+        }
+        Matcher { old, new, places, blocks: Vec::new() }
+    }
+
+    /// Finds the blocks in a pair of ranges: the longest one, and what is to its left and right.
+    fn find(&mut self, old: Range<usize>, new: Range<usize>) {
+        let block = self.longest(old.clone(), new.clone());
+        if block.len == 0 {
+            return;
+        }
+        if old.start < block.old && new.start < block.new {
+            self.find(old.start..block.old, new.start..block.new);
+        }
+        self.blocks.push(block);
+        let (i, j) = (block.old + block.len, block.new + block.len);
+        if i < old.end && j < new.end {
+            self.find(i..old.end, j..new.end);
+        }
+    }
+
+    fn longest(&self, old: Range<usize>, new: Range<usize>) -> Block {
+        let mut best = Block { old: old.start, new: new.start, len: 0 };
+        // How long the block is that ends with the line before and each line of `new`.
+        let mut ending: HashMap<usize, usize> = HashMap::new();
+        for i in old.clone() {
+            let mut next = HashMap::new();
+            let places = self.places.get(self.old[i].as_str());
+            for &j in places.into_iter().flatten().filter(|j| new.contains(j)) {
+                let before = j.checked_sub(1).and_then(|j| ending.get(&j)).copied();
+                let len = before.unwrap_or(0) + 1;
+                next.insert(j, len);
+                if len > best.len {
+                    best = Block { old: i + 1 - len, new: j + 1 - len, len };
+                }
+            }
+            ending = next;
+        }
+        // Frequent lines start no match, but they may belong to one.
+        while best.old > old.start && best.new > new.start && self.old[best.old - 1] == self.new[best.new - 1]
+        {
+            best = Block { old: best.old - 1, new: best.new - 1, len: best.len + 1 };
+        }
+        while best.old + best.len < old.end
+            && best.new + best.len < new.end
+            && self.old[best.old + best.len] == self.new[best.new + best.len]
+        {
+            best.len += 1;
+        }
+        best
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    /// Differences that the real server told.
+    #[test]
+    fn changes_read_as_the_real_server_tells_them() {
+        let claim = json!({"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}},
+            "storageClassName": "c", "volumeMode": "Filesystem"});
+        let volume = json!({"hostPath": {"path": "/tmp/here", "type": ""}});
+        for (type_name, old, change, want) in [
+            (
+                "core.PersistentVolumeClaimSpec",
+                &claim,
+                json!({"accessModes": ["ReadWriteMany"]}),
+                "@@ -1,6 +1,6 @@\n {\n  \"AccessModes\": [\n-  \"ReadWriteOnce\"\n+  \"ReadWriteMany\"\n  ],\n  \"Selector\": null,\n  \"Resources\": {\n",
+            ),
+            (
+                "core.PersistentVolumeClaimSpec",
+                &claim,
+                json!({"selector": {"matchLabels": {"a": "b"}}}),
+                "@@ -2,7 +2,11 @@\n  \"AccessModes\": [\n   \"ReadWriteOnce\"\n  ],\n- \"Selector\": null,\n+ \"Selector\": {\n+  \"matchLabels\": {\n+   \"a\": \"b\"\n+  }\n+ },\n  \"Resources\": {\n   \"Limits\": null,\n   \"Requests\": {\n",
+            ),
+            (
+                "core.PersistentVolumeClaimSpec",
+                &claim,
+                json!({"volumeMode": "Block"}),
+                "@@ -11,7 +11,7 @@\n  },\n  \"VolumeName\": \"\",\n  \"StorageClassName\": \"c\",\n- \"VolumeMode\": \"Filesystem\",\n+ \"VolumeMode\": \"Block\",\n  \"DataSource\": null,\n  \"DataSourceRef\": null,\n  \"VolumeAttributesClassName\": null\n",
+            ),
+            (
+                "core.PersistentVolumeSource",
+                &volume,
+                json!({"hostPath": null, "nfs": {"server": "s", "path": "/p"}}),
+                "@@ -1,12 +1,13 @@\n {\n  \"GCEPersistentDisk\": null,\n  \"AWSElasticBlockStore\": null,\n- \"HostPath\": {\n-  \"Path\": \"/tmp/here\",\n-  \"Type\": \"\"\n+ \"HostPath\": null,\n+ \"Glusterfs\": null,\n+ \"NFS\": {\n+  \"Server\": \"s\",\n+  \"Path\": \"/p\",\n+  \"ReadOnly\": false\n  },\n- \"Glusterfs\": null,\n- \"NFS\": null,\n  \"RBD\": null,\n  \"Quobyte\": null,\n  \"ISCSI\": null,\n",
+            ),
+        ] {
+            let mut new = old.clone();
+            for (member, value) in change.as_object().expect("a change") {
+                new[member] = value.clone();
+            }
+            assert_eq!(diff(type_name, Some(old), Some(&new)), want);
+            assert_eq!(diff(type_name, Some(old), Some(old)), "");
+        }
+    }
+}

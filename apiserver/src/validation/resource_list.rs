@@ -1,0 +1,188 @@
+//! Resource lists: the names of resources and the amounts that stand beside them (`cpu: 100m`).
+//!
+//! Source: the Kubernetes documentation, "Resource Management"; the texts are those of the real server.
+
+use serde_json::Value;
+
+use super::content;
+use crate::field::{Errors, Field};
+use crate::quantity::Quantity;
+
+pub const HUGE_PAGES: &str = "hugepages-";
+
+const COMPUTE: [&str; 3] = ["cpu", "memory", "ephemeral-storage"];
+/// Countable objects: their amounts are whole numbers.
+const OBJECTS: [&str; 9] = [
+    "pods",
+    "resourcequotas",
+    "services",
+    "replicationcontrollers",
+    "secrets",
+    "configmaps",
+    "persistentvolumeclaims",
+    "services.nodeports",
+    "services.loadbalancers",
+];
+
+/// In the `kubernetes.io` namespace; a name without a prefix is.
+pub fn is_native(name: &str) -> bool {
+    !name.contains('/') || name.contains("kubernetes.io/")
+}
+
+pub fn is_huge_pages(name: &str) -> bool {
+    name.starts_with(HUGE_PAGES)
+}
+
+/// A vendor's resource, such as `example.com/gpu`.
+pub fn is_extended(name: &str) -> bool {
+    let in_quota = format!("requests.{name}");
+    !is_native(name) && !name.starts_with("requests.") && content::qualified_name(&in_quota).is_empty()
+}
+
+/// Whether limits may exceed requests.
+pub fn is_overcommit_allowed(name: &str) -> bool {
+    is_native(name) && !is_huge_pages(name)
+}
+
+fn is_quota_huge_pages(name: &str) -> bool {
+    is_huge_pages(name) || name.starts_with("requests.hugepages-")
+}
+
+/// Known to quotas.
+pub fn is_standard_in_quota(name: &str) -> bool {
+    let part = name.strip_prefix("requests.").or_else(|| name.strip_prefix("limits."));
+    COMPUTE.contains(&part.unwrap_or(name))
+        || name == "requests.storage"
+        || OBJECTS.contains(&name)
+        || is_quota_huge_pages(name)
+}
+
+/// Measured in whole numbers.
+fn is_counted(name: &str) -> bool {
+    OBJECTS.contains(&name) || is_extended(name)
+}
+
+/// The rules of any resource's name; mistakes are told at `field`. Returns whether it passed.
+pub fn validate_name(name: &str, field: &Field<'_>, errors: &mut Errors) -> bool {
+    let mistakes = content::qualified_name(name);
+    let unknown =
+        mistakes.is_empty() && !name.contains('/') && !(name == "storage" || is_standard_in_quota(name));
+    let passed = mistakes.is_empty() && !unknown;
+    errors.extend(mistakes.into_iter().map(|e| field.invalid_value(name, e)));
+    errors.push_if(unknown, || {
+        field.invalid_value(name, "must be a standard resource type or fully qualified")
+    });
+    passed
+}
+
+/// The rules of a resource that containers ask for.
+pub fn validate_container_name(name: &str, field: &Field<'_>, errors: &mut Errors) {
+    validate_name(name, field, errors);
+    if !name.contains('/') {
+        errors.push_if(!COMPUTE.contains(&name) && !is_huge_pages(name), || {
+            field.invalid_value(name, "must be a standard resource for containers")
+        });
+    } else if !is_native(name) {
+        errors.push_if(!is_extended(name), || {
+            field.invalid_value(name, "doesn't follow extended resource name standard")
+        });
+    }
+}
+
+/// The rules of a resource that quotas limit.
+pub fn validate_quota_name(name: &str, field: &Field<'_>, errors: &mut Errors) {
+    validate_name(name, field, errors);
+    errors.push_if(!name.contains('/') && !is_standard_in_quota(name), || {
+        field.invalid_value(name, "must be a standard resource for quota")
+    });
+}
+
+/// The quantity in a field; 0 where there is none.
+pub fn amount(field: &Field<'_>) -> Quantity {
+    field.str().parse().unwrap_or(Quantity::from_int(0))
+}
+
+/// The rules of an amount of the resource `name`: not negative, and whole if the resource is counted.
+pub fn validate_amount(name: &str, field: &Field<'_>, errors: &mut Errors) {
+    validate_not_negative(field, errors);
+    errors.push_if(is_counted(name) && amount(field).milli_value() % 1000 != 0, || {
+        field.invalid("must be an integer")
+    });
+}
+
+pub fn validate_not_negative(field: &Field<'_>, errors: &mut Errors) {
+    errors.push_if(amount(field).is_negative(), || field.invalid("must be greater than or equal to 0"));
+}
+
+pub fn validate_positive(field: &Field<'_>, errors: &mut Errors) {
+    errors.push_if(!amount(field).is_positive(), || field.invalid("must be greater than zero"));
+}
+
+/// The oldest rule for capacities, which shows the amount as a plain number.
+pub fn validate_capacity(field: &Field<'_>, errors: &mut Errors) {
+    let value = amount(field).value();
+    errors.push_if(value < 0, || field.invalid_value(value, "must be a valid resource quantity"));
+}
+
+/// Defaulting: amounts finer than thousandths are rounded up.
+pub fn round_up(list: Option<&mut Value>) {
+    for value in list.and_then(Value::as_object_mut).into_iter().flat_map(|list| list.values_mut()) {
+        let Some(quantity) = value.as_str().and_then(|text| text.parse::<Quantity>().ok()) else { continue };
+        *value = quantity.rounded_up_to_milli().to_string().into();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn names() {
+        for (name, in_containers, in_quotas) in [
+            ("cpu", true, true),
+            ("hugepages-2Mi", true, true),
+            ("requests.hugepages-2Mi", false, true),
+            ("limits.cpu", false, true),
+            ("limits.storage", false, false),
+            ("storage", false, false),
+            ("requests.storage", false, true),
+            ("services.nodeports", false, true),
+            ("example.com/gpu", true, true),
+            ("kubernetes.io/batteries", true, true),
+            ("bananas", false, false),
+            ("a b", false, false),
+        ] {
+            let object = json!({"x": "1"});
+            let field = Field::root(&object).get("x");
+            let passes = |rule: fn(&str, &Field<'_>, &mut Errors)| {
+                let mut errors = Errors::new();
+                rule(name, &field, &mut errors);
+                errors.is_empty()
+            };
+            assert_eq!(
+                (passes(validate_container_name), passes(validate_quota_name)),
+                (in_containers, in_quotas),
+                "{name}"
+            );
+        }
+    }
+
+    #[test]
+    fn amounts() {
+        for (name, text, want) in [
+            ("cpu", "100m", vec![]),
+            ("cpu", "-1", vec!["x: Invalid value: \"-1\": must be greater than or equal to 0"]),
+            ("pods", "1500m", vec!["x: Invalid value: \"1500m\": must be an integer"]),
+            ("example.com/gpu", "500m", vec!["x: Invalid value: \"500m\": must be an integer"]),
+        ] {
+            let object = json!({"x": text});
+            let mut errors = Errors::new();
+            validate_amount(name, &Field::root(&object).get("x"), &mut errors);
+            assert_eq!(errors.iter().map(ToString::to_string).collect::<Vec<_>>(), want);
+        }
+        let mut list = json!({"cpu": "100u", "memory": "1Gi"});
+        round_up(Some(&mut list));
+        assert_eq!(list, json!({"cpu": "1m", "memory": "1Gi"}));
+    }
+}
