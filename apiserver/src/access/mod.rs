@@ -1,1 +1,23 @@
-//! Who asks, and what they may do: certificates, tokens, RBAC.
+//! Access: who is asking, and may they.
+//!
+//! [`authenticate`] turns credentials (client certificates, bearer tokens, none) into a [`UserInfo`]; [`impersonate`] may
+//! swap it for another; [`authorize`] decides by [`rbac`] whether that user may do what the request says. [`reviews`]
+//! answers clients that ask the same questions. [`certificates`] is our own small certificate authority, [`tls`] what the
+//! listener does with it, [`kubeconfig`] what clients get of it.
+//!
+//! Nothing here reads the store: the registry feeds [`authorize::Authorizer`] with the RBAC objects it writes.
+
+pub mod authenticate;
+pub mod authorize;
+pub mod certificates;
+pub mod escalation;
+pub mod file;
+pub mod impersonate;
+pub mod kubeconfig;
+pub mod rbac;
+pub mod reviews;
+pub mod rules;
+pub mod tls;
+pub mod token_file;
+
+pub use authenticate::UserInfo;

@@ -1,12 +1,41 @@
 //! Admission: the chain of plugins between a decoded object and its validation.
 //!
 //! First every plugin may change the object (`admit`), then, after defaulting and preparation, every plugin may refuse it
-//! (`validate`). The order of the chain is kube-apiserver's.
+//! (`validate`). The order of the chain is kube-apiserver's, and so are the plugins' names and texts; each is a small
+//! module here. Plugins look the cluster up through [`Cluster`] and know neither store nor HTTP. They run on every write:
+//! each looks at the resource first, and none lists anything for a resource that is not its own.
+//!
+//! Start at [`Chain::standard`].
 
-use serde_json::Value;
+mod certificates;
+mod default_ingress_class;
+mod default_storage_class;
+mod default_toleration_seconds;
+mod limit_ranger;
+mod namespace_lifecycle;
+mod persistent_volume_claim_resize;
+mod pod;
+mod pod_resize_validator;
+mod pod_security;
+mod pod_topology_labels;
+mod priority;
+mod runtime_class;
+mod service_account;
+mod storage_object_in_use_protection;
+mod taint_nodes_by_condition;
+#[cfg(test)]
+pub(crate) mod testing;
 
-use crate::Result;
+use std::cell::RefCell;
+use std::sync::Arc;
+
+use serde_json::{Map, Value};
+
+use crate::access::UserInfo;
+use crate::access::authorize::Authorizer;
+use crate::access::escalation::EscalationCheck;
 use crate::names::{GroupKind, GroupResource};
+use crate::{Error, Result};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operation {
@@ -29,18 +58,70 @@ pub struct Attributes<'a> {
     /// The object to be written, in its storage version's form; null on delete.
     pub object: &'a mut Value,
     pub old: Option<&'a Value>,
-    pub user: &'a str,
-    pub groups: &'a [String],
+    pub user: &'a UserInfo,
     pub dry_run: bool,
     /// Texts for `Warning` headers.
-    pub warnings: &'a mut Vec<String>,
+    pub warnings: &'a RefCell<Vec<String>>,
+}
+
+impl Attributes<'_> {
+    /// Whether this is about objects of a resource themselves, not about a subresource of theirs.
+    pub fn is(&self, group: &str, resource: &str) -> bool {
+        self.subresource.is_empty() && self.is_any(group, resource)
+    }
+
+    /// Whether this is about a resource or any of its subresources.
+    pub fn is_any(&self, group: &str, resource: &str) -> bool {
+        self.resource.resource == resource && self.resource.group == group
+    }
+
+    /// The name to show: a create with generateName has none yet, so its base is taken.
+    pub fn shown_name(&self) -> &str {
+        let metadata = &self.object["metadata"];
+        let of_object = |field: &str| metadata[field].as_str().filter(|text| !text.is_empty());
+        match self.name {
+            "" => of_object("name").or_else(|| of_object("generateName")).unwrap_or("Unknown"),
+            name => name,
+        }
+    }
+
+    pub fn forbidden(&self, detail: impl Into<String>) -> Error {
+        Error::forbidden(self.resource, self.shown_name(), detail)
+    }
+
+    pub fn warn(&self, text: String) {
+        self.warnings.borrow_mut().push(text);
+    }
+}
+
+/// Where a namespace is in its life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NamespacePhase {
+    Active,
+    Terminating,
+}
+
+impl NamespacePhase {
+    pub fn of(namespace: &Value) -> NamespacePhase {
+        match namespace["status"]["phase"].as_str() {
+            Some("Terminating") => NamespacePhase::Terminating,
+            _ => NamespacePhase::Active,
+        }
+    }
 }
 
 /// What plugins may look up: the objects as they are now, in their storage version's form.
 pub trait Cluster: Sync {
     fn get(&self, resource: &GroupResource, namespace: &str, name: &str) -> Option<Value>;
+
     /// All of a kind, in one namespace or (`""`) everywhere.
     fn list(&self, resource: &GroupResource, namespace: &str) -> Vec<Value>;
+
+    /// Whether a namespace exists, and how it is. Asked on every write of a namespaced object: implementations that can
+    /// tell without parsing the object should.
+    fn namespace(&self, name: &str) -> Option<NamespacePhase> {
+        self.get(&GroupResource::new("", "namespaces"), "", name).as_ref().map(NamespacePhase::of)
+    }
 }
 
 pub trait Plugin: Send + Sync {
@@ -56,4 +137,93 @@ pub trait Plugin: Send + Sync {
         let _ = (attributes, cluster);
         Ok(())
     }
+}
+
+/// An object that someone else is about to create, worth a moment's wait before the chain runs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Awaited {
+    pub resource: GroupResource,
+    pub namespace: String,
+    pub name: String,
+}
+
+/// The plugins, in order.
+pub struct Chain {
+    plugins: Vec<Box<dyn Plugin>>,
+}
+
+impl Chain {
+    /// kube-apiserver's default plugins, and what its RBAC storage checks between the two passes.
+    pub fn standard(authorizer: &Arc<Authorizer>) -> Chain {
+        let authorizer = || Arc::clone(authorizer);
+        Chain {
+            plugins: vec![
+                Box::new(namespace_lifecycle::NamespaceLifecycle),
+                Box::new(limit_ranger::LimitRanger),
+                Box::new(service_account::ServiceAccount::default()),
+                Box::new(taint_nodes_by_condition::TaintNodesByCondition),
+                Box::new(pod_security::PodSecurity),
+                Box::new(priority::Priority),
+                Box::new(default_toleration_seconds::DefaultTolerationSeconds),
+                Box::new(default_storage_class::DefaultStorageClass),
+                Box::new(storage_object_in_use_protection::StorageObjectInUseProtection),
+                Box::new(persistent_volume_claim_resize::PersistentVolumeClaimResize),
+                Box::new(runtime_class::RuntimeClass),
+                Box::new(certificates::CertificateApproval { authorizer: authorizer() }),
+                Box::new(certificates::CertificateSigning { authorizer: authorizer() }),
+                Box::new(certificates::CertificateSubjectRestriction),
+                Box::new(default_ingress_class::DefaultIngressClass),
+                Box::new(pod_topology_labels::PodTopologyLabels),
+                Box::new(pod_resize_validator::PodResizeValidator),
+                Box::new(EscalationCheck { authorizer: authorizer() }),
+            ],
+        }
+    }
+
+    /// What should be waited for, shortly, before [`Chain::admit`]: kube-apiserver gives the service account controller
+    /// up to two seconds to make the `default` account of a new namespace.
+    pub fn awaits(&self, attributes: &Attributes<'_>, cluster: &dyn Cluster) -> Option<Awaited> {
+        service_account::awaits(attributes, cluster)
+    }
+
+    pub fn admit(&self, attributes: &mut Attributes<'_>, cluster: &dyn Cluster) -> Result<()> {
+        self.plugins.iter().try_for_each(|plugin| plugin.admit(attributes, cluster))
+    }
+
+    pub fn validate(&self, attributes: &Attributes<'_>, cluster: &dyn Cluster) -> Result<()> {
+        self.plugins.iter().try_for_each(|plugin| plugin.validate(attributes, cluster))
+    }
+}
+
+/// The member of an object that is itself an object; made if it is missing.
+fn object_at<'v>(value: &'v mut Value, name: &str) -> Option<&'v mut Value> {
+    let member = value.as_object_mut()?.entry(name).or_insert_with(|| Map::new().into());
+    member.is_object().then_some(member)
+}
+
+/// The member of an object that is a list; made if it is missing.
+fn list_at<'v>(value: &'v mut Value, name: &str) -> Option<&'v mut Vec<Value>> {
+    value.as_object_mut()?.entry(name).or_insert_with(|| Value::Array(Vec::new())).as_array_mut()
+}
+
+/// The elements of a list; none if there is no list.
+fn items(list: &Value) -> &[Value] {
+    list.as_array().map_or(&[], Vec::as_slice)
+}
+
+/// The string, or `""`.
+fn text(value: &Value) -> &str {
+    value.as_str().unwrap_or("")
+}
+
+/// The newest object that an annotation makes the default, among several the first by name.
+fn newest_default(objects: Vec<Value>, annotations: &[&str]) -> Option<Value> {
+    let is_default =
+        |object: &Value| annotations.iter().any(|a| text(&object["metadata"]["annotations"][a]) == "true");
+    let age = |object: &Value, field: &str| text(&object["metadata"][field]).to_owned();
+    objects.into_iter().filter(is_default).min_by(|a, b| {
+        age(b, "creationTimestamp")
+            .cmp(&age(a, "creationTimestamp"))
+            .then_with(|| age(a, "name").cmp(&age(b, "name")))
+    })
 }

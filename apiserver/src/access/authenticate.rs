@@ -1,0 +1,230 @@
+//! Authenticate: from credentials to a user.
+//!
+//! As in kube-apiserver a client certificate is looked at first, then a bearer token; a request that presents neither is
+//! anonymous, one whose only credentials are bad is refused. Whether anonymous users may do anything is RBAC's business.
+//!
+//! Start at [`Authenticator::authenticate`].
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, LazyLock};
+
+use http::HeaderMap;
+use http::header::AUTHORIZATION;
+use serde_json::{Map, Value};
+
+use super::tls::Peer;
+use crate::validation::content::{dns1123_label, dns1123_subdomain};
+use crate::{Error, Result};
+
+pub const ANONYMOUS: &str = "system:anonymous";
+/// Members bypass every authorization check.
+pub const MASTERS: &str = "system:masters";
+pub const AUTHENTICATED: &str = "system:authenticated";
+pub const UNAUTHENTICATED: &str = "system:unauthenticated";
+/// The group of every node.
+pub const NODES: &str = "system:nodes";
+/// Key of [`UserInfo::extra`]: which credential was shown.
+pub const CREDENTIAL_ID: &str = "authentication.kubernetes.io/credential-id";
+
+const SERVICE_ACCOUNT_PREFIX: &str = "system:serviceaccount:";
+
+/// A user as authentication knows it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct UserInfo {
+    pub name: String,
+    pub uid: String,
+    pub groups: Vec<String>,
+    pub extra: BTreeMap<String, Vec<String>>,
+}
+
+impl UserInfo {
+    pub fn new(name: &str, groups: &[&str]) -> UserInfo {
+        UserInfo {
+            name: name.to_owned(),
+            groups: groups.iter().map(|g| (*g).to_owned()).collect(),
+            ..UserInfo::default()
+        }
+    }
+
+    pub fn is_in(&self, group: &str) -> bool {
+        self.groups.iter().any(|g| g == group)
+    }
+
+    pub fn join(&mut self, group: &str) {
+        if !self.is_in(group) {
+            self.groups.push(group.to_owned());
+        }
+    }
+
+    /// The groups every authenticated user is in, unless the credential already said what the user is.
+    pub fn authenticated(mut self) -> UserInfo {
+        if self.name != ANONYMOUS && !self.is_in(UNAUTHENTICATED) {
+            self.join(AUTHENTICATED);
+        }
+        self
+    }
+
+    /// `authentication.k8s.io/v1 UserInfo`.
+    pub fn to_value(&self) -> Value {
+        let mut value = Map::new();
+        for (key, text) in [("username", &self.name), ("uid", &self.uid)] {
+            if !text.is_empty() {
+                value.insert(key.into(), text.as_str().into());
+            }
+        }
+        if !self.groups.is_empty() {
+            value.insert("groups".into(), self.groups.clone().into());
+        }
+        if !self.extra.is_empty() {
+            let extra = self.extra.iter().map(|(k, v)| (k.clone(), v.clone().into())).collect();
+            value.insert("extra".into(), Value::Object(extra));
+        }
+        Value::Object(value)
+    }
+}
+
+/// The user name of a service account.
+pub fn service_account_username(namespace: &str, name: &str) -> String {
+    format!("{SERVICE_ACCOUNT_PREFIX}{namespace}:{name}")
+}
+
+/// The groups of a service account.
+pub fn service_account_groups(namespace: &str) -> Vec<String> {
+    vec!["system:serviceaccounts".to_owned(), format!("system:serviceaccounts:{namespace}")]
+}
+
+/// Namespace and name, if this is the user name of a service account.
+pub fn split_service_account_username(username: &str) -> Option<(&str, &str)> {
+    let (namespace, name) = username.strip_prefix(SERVICE_ACCOUNT_PREFIX)?.split_once(':')?;
+    (dns1123_label(namespace).is_empty() && dns1123_subdomain(name).is_empty()).then_some((namespace, name))
+}
+
+/// A way to know bearer tokens. The token file is one; service account tokens are another.
+pub trait TokenAuthenticator: Send + Sync {
+    /// The token's user; None if this authenticator does not know the token.
+    fn authenticate(&self, token: &str) -> Option<Arc<UserInfo>>;
+}
+
+/// All the ways in.
+#[derive(Default)]
+pub struct Authenticator {
+    tokens: Vec<Box<dyn TokenAuthenticator>>,
+}
+
+impl Authenticator {
+    /// The authenticators of bearer tokens, in the order in which they are asked.
+    pub fn new(tokens: Vec<Box<dyn TokenAuthenticator>>) -> Authenticator {
+        Authenticator { tokens }
+    }
+
+    /// Who sends a request with these headers over a connection from this peer.
+    ///
+    /// # Errors
+    /// [`Error::Unauthorized`] if credentials were presented and none is good.
+    pub fn authenticate(&self, headers: &HeaderMap, peer: &Peer) -> Result<Arc<UserInfo>> {
+        if let Peer::Known(user) = peer {
+            return Ok(Arc::clone(user));
+        }
+        match (bearer_token(headers), peer) {
+            (Some(token), _) => self.token(token).ok_or(Error::Unauthorized),
+            (None, Peer::Rejected) => Err(Error::Unauthorized),
+            (None, _) => Ok(Arc::clone(&ANONYMOUS_USER)),
+        }
+    }
+
+    /// The user of a bearer token.
+    pub fn token(&self, token: &str) -> Option<Arc<UserInfo>> {
+        self.tokens.iter().find_map(|t| t.authenticate(token))
+    }
+}
+
+static ANONYMOUS_USER: LazyLock<Arc<UserInfo>> =
+    LazyLock::new(|| Arc::new(UserInfo::new(ANONYMOUS, &[UNAUTHENTICATED])));
+
+/// The token of an `Authorization: Bearer TOKEN` header. An empty one counts as none, and so does any other scheme.
+fn bearer_token(headers: &HeaderMap) -> Option<&str> {
+    let value = headers.get(AUTHORIZATION)?.to_str().ok()?.trim();
+    let mut parts = value.splitn(3, ' ');
+    let scheme = parts.next()?;
+    let token = parts.next()?;
+    (scheme.eq_ignore_ascii_case("bearer") && !token.is_empty()).then_some(token)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::access::token_file::TokenFile;
+
+    fn authenticator() -> Authenticator {
+        let file =
+            TokenFile::parse("tokens.csv", "t1,alice,u1,\"devs,ops\"\nt2,bob,u2\n").expect("two tokens");
+        Authenticator::new(vec![Box::new(file)])
+    }
+
+    #[test]
+    fn credentials_decide_the_user() {
+        let cert = || Peer::Known(Arc::new(UserInfo::new("carol", &[AUTHENTICATED])));
+        let authenticator = authenticator();
+        for (case, header, peer, want) in [
+            ("no header", None, Peer::Unidentified, Ok("system:anonymous [system:unauthenticated]")),
+            ("a token", Some("Bearer t1"), Peer::Unidentified, Ok("alice [devs,ops,system:authenticated]")),
+            ("without groups", Some("bearer t2"), Peer::Unidentified, Ok("bob [system:authenticated]")),
+            ("a bad token", Some("Bearer x"), Peer::Unidentified, Err(401)),
+            (
+                "more after the token",
+                Some("Bearer t1 x"),
+                Peer::Unidentified,
+                Ok("alice [devs,ops,system:authenticated]"),
+            ),
+            (
+                "empty bearer",
+                Some("Bearer "),
+                Peer::Unidentified,
+                Ok("system:anonymous [system:unauthenticated]"),
+            ),
+            (
+                "two spaces",
+                Some("Bearer  t1"),
+                Peer::Unidentified,
+                Ok("system:anonymous [system:unauthenticated]"),
+            ),
+            (
+                "basic",
+                Some("Basic YTpi"),
+                Peer::Unidentified,
+                Ok("system:anonymous [system:unauthenticated]"),
+            ),
+            ("certificate first", Some("Bearer x"), cert(), Ok("carol [system:authenticated]")),
+            (
+                "token for a foreign certificate",
+                Some("Bearer t2"),
+                Peer::Rejected,
+                Ok("bob [system:authenticated]"),
+            ),
+            ("foreign certificate only", None, Peer::Rejected, Err(401)),
+        ] {
+            let mut headers = HeaderMap::new();
+            if let Some(header) = header {
+                headers.insert(AUTHORIZATION, header.parse().expect("a header"));
+            }
+            let got = authenticator.authenticate(&headers, &peer);
+            let got =
+                got.as_ref().map(|u| format!("{} [{}]", u.name, u.groups.join(","))).map_err(Error::code);
+            assert_eq!(got, want.map(str::to_owned), "{case}");
+        }
+    }
+
+    #[test]
+    fn service_account_names() {
+        for (username, want) in [
+            ("system:serviceaccount:ns:robot", Some(("ns", "robot"))),
+            ("system:serviceaccount:ns:a.b", Some(("ns", "a.b"))),
+            ("system:serviceaccount:ns", None),
+            ("system:serviceaccount:ns:a:b", None),
+            ("system:serviceaccount:N:a", None),
+            ("alice", None),
+        ] {
+            assert_eq!(split_service_account_username(username), want, "{username}");
+        }
+    }
+}

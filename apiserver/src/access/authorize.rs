@@ -1,0 +1,265 @@
+//! Authorize: may this user do this?
+//!
+//! Members of `system:masters` may do anything, without a look at the rules. For all others [`super::rbac`] decides, on
+//! what the registry has told us of the RBAC objects it holds.
+//!
+//! Start at [`Authorizer::check`]; [`Authorizer::decide`] is for those who want the reason too.
+
+use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+use serde_json::Value;
+
+use super::authenticate::{MASTERS, UserInfo};
+use super::rbac::{Kind, RbacIndex};
+use super::rules::Rule;
+use crate::error::Error;
+use crate::field::quote;
+use crate::names::GroupResource;
+
+/// What a request is about to do.
+#[derive(Clone, Copy, Debug)]
+pub struct RequestAttributes<'a> {
+    /// An API verb (`get`, `list`, `deletecollection`, ...), or for paths the HTTP method in lower case.
+    pub verb: &'a str,
+    pub target: Target<'a>,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub enum Target<'a> {
+    Resource(ResourceTarget<'a>),
+    /// A path outside the resources, such as `/healthz`.
+    Path(&'a str),
+}
+
+/// Parts that do not apply are empty.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ResourceTarget<'a> {
+    pub group: &'a str,
+    pub resource: &'a str,
+    pub subresource: &'a str,
+    pub namespace: &'a str,
+    /// Also the name that a list or watch is narrowed to by a field selector.
+    pub name: &'a str,
+}
+
+impl RequestAttributes<'_> {
+    /// The namespace in which rules are looked for; empty for the cluster's.
+    pub fn namespace(&self) -> &str {
+        match &self.target {
+            Target::Resource(r) => r.namespace,
+            Target::Path(_) => "",
+        }
+    }
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Decision {
+    pub allowed: bool,
+    /// Which binding allowed it, or what went wrong when none did; may be empty.
+    pub reason: String,
+}
+
+/// `--authorization-mode`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    Rbac,
+    AlwaysAllow,
+}
+
+/// Decides, by rules that change while requests run.
+pub struct Authorizer {
+    mode: Mode,
+    index: RwLock<RbacIndex>,
+}
+
+impl Authorizer {
+    pub fn new(mode: Mode) -> Authorizer {
+        Authorizer { mode, index: RwLock::default() }
+    }
+
+    /// Whether objects of this resource must be told by [`Authorizer::upsert`] and [`Authorizer::remove`].
+    pub fn watches(resource: &GroupResource) -> bool {
+        Kind::of(resource).is_some()
+    }
+
+    /// An RBAC object was written; other objects are ignored.
+    pub fn upsert(&self, resource: &GroupResource, object: &Value) {
+        if let Some(kind) = Kind::of(resource) {
+            self.change().upsert(kind, object);
+        }
+    }
+
+    /// An RBAC object is gone; other objects are ignored.
+    pub fn remove(&self, resource: &GroupResource, namespace: &str, name: &str) {
+        if let Some(kind) = Kind::of(resource) {
+            self.change().remove(kind, namespace, name);
+        }
+    }
+
+    fn free(&self, user: &UserInfo) -> bool {
+        self.mode == Mode::AlwaysAllow || user.is_in(MASTERS)
+    }
+
+    /// # Errors
+    /// [`Error::Forbidden`], worded as the real server does, if the user may not.
+    pub fn check(&self, user: &UserInfo, request: &RequestAttributes<'_>) -> Result<(), Error> {
+        if self.free(user) {
+            return Ok(());
+        }
+        let index = self.rules();
+        match index.find(user, request) {
+            Ok(_) => Ok(()),
+            Err(unresolved) => Err(forbidden(user, request, &denial(&unresolved))),
+        }
+    }
+
+    pub fn decide(&self, user: &UserInfo, request: &RequestAttributes<'_>) -> Decision {
+        if self.free(user) {
+            return Decision { allowed: true, reason: String::new() };
+        }
+        match self.rules().find(user, request) {
+            Ok(grant) => Decision { allowed: true, reason: format!("RBAC: allowed by {grant}") },
+            Err(unresolved) => Decision { allowed: false, reason: denial(&unresolved) },
+        }
+    }
+
+    /// All rules that apply to the user in a namespace, and what could not be resolved.
+    pub fn rules_for(&self, user: &UserInfo, namespace: &str) -> (Vec<Rule>, Vec<MissingRole>) {
+        match self.mode {
+            Mode::AlwaysAllow => (vec![Rule::all_resources(), Rule::all_paths()], Vec::new()),
+            Mode::Rbac => self.rules().rules_for(user, namespace),
+        }
+    }
+
+    /// The rules of a role; for a `Role`, of the one in `namespace`.
+    pub fn rules_of(&self, kind: Kind, namespace: &str, name: &str) -> Option<Vec<Rule>> {
+        self.rules().rules_of(kind, namespace, name).map(<[Rule]>::to_vec)
+    }
+
+    // A panic elsewhere while the lock was held leaves whole entries behind: each change is one map operation at a time.
+    fn rules(&self) -> RwLockReadGuard<'_, RbacIndex> {
+        self.index.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn change(&self) -> RwLockWriteGuard<'_, RbacIndex> {
+        self.index.write().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A role that a binding refers to and that does not exist.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MissingRole {
+    pub kind: Kind,
+    pub name: String,
+}
+
+impl std::fmt::Display for MissingRole {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}.{} {} not found", self.kind.singular(), super::rbac::GROUP, quote(&self.name))
+    }
+}
+
+fn denial(unresolved: &[MissingRole]) -> String {
+    if unresolved.is_empty() { String::new() } else { format!("RBAC: {}", aggregate(unresolved)) }
+}
+
+/// Several errors as one text: one as it is, several as `[a, b]`, each once.
+pub fn aggregate<T: ToString>(errors: &[T]) -> String {
+    let mut texts: Vec<String> = Vec::with_capacity(errors.len());
+    for text in errors.iter().map(T::to_string) {
+        if !texts.contains(&text) {
+            texts.push(text);
+        }
+    }
+    match texts.as_slice() {
+        [one] => one.clone(),
+        many => format!("[{}]", many.join(", ")),
+    }
+}
+
+/// The 403 that tells the user what was tried.
+pub fn forbidden(user: &UserInfo, request: &RequestAttributes<'_>, reason: &str) -> Error {
+    let verb = request.verb;
+    let (tried, resource, name) = match request.target {
+        Target::Path(path) => (format!("path {}", quote(path)), None, ""),
+        Target::Resource(r) => {
+            let scope = if r.namespace.is_empty() {
+                "at the cluster scope".to_owned()
+            } else {
+                format!("in the namespace {}", quote(r.namespace))
+            };
+            let slash = if r.subresource.is_empty() { "" } else { "/" };
+            let full = format!("{}{slash}{}", r.resource, r.subresource);
+            let tried = format!("resource {} in API group {} {scope}", quote(&full), quote(r.group));
+            (tried, Some(GroupResource::new(r.group, r.resource)), r.name)
+        }
+    };
+    let text = format!("User {} cannot {verb} {tried}", quote(&user.name));
+    // Browsers must not take the answer for HTML.
+    let mut detail = text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
+    if !reason.is_empty() {
+        detail.push_str(": ");
+        detail.push_str(reason);
+    }
+    Error::Forbidden { resource, name: name.to_owned(), detail, causes: Vec::new() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn refusals_are_worded_as_the_real_server_does() {
+        let alice = UserInfo::new("alice", &[]);
+        let pods = ResourceTarget { resource: "pods", ..ResourceTarget::default() };
+        let resource = |target| Target::Resource(target);
+        for (verb, target, want) in [
+            (
+                "list",
+                resource(pods),
+                r#"pods is forbidden: User "alice" cannot list resource "pods" in API group "" at the cluster scope"#,
+            ),
+            (
+                "get",
+                resource(ResourceTarget {
+                    group: "apps",
+                    resource: "deployments",
+                    subresource: "scale",
+                    namespace: "ns",
+                    name: "d",
+                }),
+                r#"deployments.apps "d" is forbidden: User "alice" cannot get resource "deployments/scale" in API group "apps" in the namespace "ns""#,
+            ),
+            (
+                "list",
+                resource(ResourceTarget { namespace: "a&b<c>", ..pods }),
+                r#"pods is forbidden: User "alice" cannot list resource "pods" in API group "" in the namespace "a&amp;b&lt;c&gt;""#,
+            ),
+            ("post", Target::Path("/metrics"), r#"forbidden: User "alice" cannot post path "/metrics""#),
+        ] {
+            let error = forbidden(&alice, &RequestAttributes { verb, target }, "");
+            assert_eq!(error.to_string(), want);
+        }
+        let request = RequestAttributes { verb: "get", target: Target::Path("/x") };
+        assert_eq!(
+            forbidden(&alice, &request, "RBAC: r").to_string(),
+            r#"forbidden: User "alice" cannot get path "/x": RBAC: r"#
+        );
+    }
+
+    #[test]
+    fn masters_and_always_allow_need_no_rules() {
+        let request = RequestAttributes { verb: "get", target: Target::Path("/x") };
+        for (case, mode, groups, want) in [
+            ("masters", Mode::Rbac, vec![MASTERS], true),
+            ("nobody", Mode::Rbac, vec![], false),
+            ("always", Mode::AlwaysAllow, vec![], true),
+        ] {
+            let authorizer = Authorizer::new(mode);
+            let user = UserInfo::new("x", &groups);
+            let decision = Decision { allowed: want, reason: String::new() };
+            assert_eq!(authorizer.decide(&user, &request), decision, "{case}");
+            assert_eq!(authorizer.check(&user, &request).is_ok(), want, "{case}");
+        }
+    }
+}

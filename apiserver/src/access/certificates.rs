@@ -1,0 +1,321 @@
+//! Certificates: our own small authority, the server's certificate and the administrator's.
+//!
+//! Kept under `pki/` in the data folder, named as kubeadm names them, or made anew for an ephemeral server. The server's
+//! and the administrator's are issued again whenever they are missing, unreadable, about to expire, or do not fit; the
+//! authority is never replaced, since every kubeconfig handed out trusts it: what is wrong with it is reported instead.
+//!
+//! Start at [`Certificates::in_folder`].
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io;
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use rcgen::{
+    BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer,
+    KeyPair, KeyUsagePurpose, PKCS_ECDSA_P256_SHA256,
+};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use x509_parser::extensions::GeneralName;
+use x509_parser::prelude::{FromDer, X509Certificate};
+
+use super::authenticate::MASTERS;
+use super::file::{self, Secrecy};
+use super::tls::Tls;
+
+/// The user of the kubeconfig.
+pub const ADMIN: &str = "coracle-admin";
+
+/// What the server answers to wherever it listens; flags may add to it.
+const SERVER_NAMES: [&str; 8] = [
+    "localhost",
+    "127.0.0.1",
+    "::1",
+    "kubernetes",
+    "kubernetes.default",
+    "kubernetes.default.svc",
+    "kubernetes.default.svc.cluster.local",
+    "10.0.0.1",
+];
+
+const DAY: Duration = Duration::from_secs(24 * 60 * 60);
+const CA_LIFETIME: Duration = Duration::from_secs(3650 * DAY.as_secs());
+const LEAF_LIFETIME: Duration = Duration::from_secs(365 * DAY.as_secs());
+/// A certificate with less than this left is issued again at start.
+const RENEWAL: Duration = Duration::from_secs(30 * DAY.as_secs());
+/// Certificates are valid from a little before they are made: clocks differ.
+const BACKDATE: Duration = Duration::from_secs(60 * 60);
+
+/// A certificate and its private key.
+#[derive(Clone)]
+pub struct Pair {
+    pub certificate_pem: String,
+    pub key_pem: String,
+}
+
+/// Everything the server needs for TLS.
+pub struct Certificates {
+    ca_pem: String,
+    server: Pair,
+    admin: Pair,
+}
+
+/// Why there are no certificates; one line, made to be shown to the operator.
+#[derive(Debug, thiserror::Error)]
+pub enum CertificateError {
+    #[error("{}: {source}", path.display())]
+    Io { path: PathBuf, source: io::Error },
+    #[error(
+        "the certificate authority in {} is damaged: {why}; restore it, or remove the folder to start with a new one (clients then need a new kubeconfig)",
+        folder.display()
+    )]
+    DamagedAuthority { folder: PathBuf, why: String },
+    #[error("cannot issue a certificate for {name:?}: {source}")]
+    Issue { name: String, source: rcgen::Error },
+    #[error("TLS: {0}")]
+    Tls(#[from] rustls::Error),
+    #[error("certificate: {0}")]
+    Pem(#[from] rustls::pki_types::pem::Error),
+}
+
+impl Certificates {
+    /// A new authority and its certificates, in memory only. `names` are more names and addresses of the server.
+    pub fn ephemeral(names: &[String], now: SystemTime) -> Result<Certificates, CertificateError> {
+        let authority = Authority::new(now)?;
+        Ok(Certificates {
+            server: authority.issue(&Leaf::server(names), now)?,
+            admin: authority.issue(&Leaf::admin(), now)?,
+            ca_pem: authority.certificate_pem,
+        })
+    }
+
+    /// The certificates in `folder`, made where they are missing or no longer good.
+    pub fn in_folder(
+        folder: &Path,
+        names: &[String],
+        now: SystemTime,
+    ) -> Result<Certificates, CertificateError> {
+        let authority = Authority::in_folder(folder, now)?;
+        let kept = |leaf: &Leaf| match leaf.read(folder) {
+            Some(pair) if authority.vouches_for(&pair, leaf, now) => Ok(pair),
+            _ => {
+                let pair = authority.issue(leaf, now)?;
+                pair.write(folder, leaf.file)?;
+                Ok::<Pair, CertificateError>(pair)
+            }
+        };
+        Ok(Certificates {
+            server: kept(&Leaf::server(names))?,
+            admin: kept(&Leaf::admin())?,
+            ca_pem: authority.certificate_pem,
+        })
+    }
+
+    /// The authority's certificate, which clients must trust.
+    pub fn ca_pem(&self) -> &str {
+        &self.ca_pem
+    }
+
+    /// The credentials of user `coracle-admin` in group `system:masters`.
+    pub fn admin(&self) -> &Pair {
+        &self.admin
+    }
+
+    pub fn tls(&self) -> Result<Tls, CertificateError> {
+        let ca = CertificateDer::from_pem_slice(self.ca_pem.as_bytes())?;
+        let certificate = CertificateDer::from_pem_slice(self.server.certificate_pem.as_bytes())?;
+        let key = PrivateKeyDer::from_pem_slice(self.server.key_pem.as_bytes())?;
+        Ok(Tls::new(ca, vec![certificate], key)?)
+    }
+}
+
+impl Pair {
+    /// The key first: a certificate on disk always has its key.
+    fn write(&self, folder: &Path, name: &str) -> Result<(), CertificateError> {
+        for (extension, content, secrecy) in
+            [("key", &self.key_pem, Secrecy::Private), ("crt", &self.certificate_pem, Secrecy::Public)]
+        {
+            let path = folder.join(name).with_extension(extension);
+            file::write(&path, content.as_bytes(), secrecy)
+                .map_err(|source| CertificateError::Io { path, source })?;
+        }
+        Ok(())
+    }
+}
+
+/// A certificate to be issued.
+struct Leaf {
+    /// The files' name in the folder, without extension.
+    file: &'static str,
+    common_name: &'static str,
+    organization: Option<&'static str>,
+    usage: ExtendedKeyUsagePurpose,
+    names: BTreeSet<String>,
+}
+
+impl Leaf {
+    fn server(names: &[String]) -> Leaf {
+        let names = SERVER_NAMES.iter().map(|n| (*n).to_owned()).chain(names.iter().map(|n| canonical(n)));
+        Leaf {
+            file: "apiserver",
+            common_name: "kube-apiserver",
+            organization: None,
+            usage: ExtendedKeyUsagePurpose::ServerAuth,
+            names: names.collect(),
+        }
+    }
+
+    fn admin() -> Leaf {
+        Leaf {
+            file: "admin",
+            common_name: ADMIN,
+            organization: Some(MASTERS),
+            usage: ExtendedKeyUsagePurpose::ClientAuth,
+            names: BTreeSet::new(),
+        }
+    }
+
+    fn read(&self, folder: &Path) -> Option<Pair> {
+        let read = |extension| fs::read_to_string(folder.join(self.file).with_extension(extension)).ok();
+        let pair = Pair { certificate_pem: read("crt")?, key_pem: read("key")? };
+        (!pair.certificate_pem.is_empty()).then_some(pair)
+    }
+}
+
+/// A name as certificates hold it: addresses in their shortest form.
+fn canonical(name: &str) -> String {
+    name.parse::<IpAddr>().map_or_else(|_| name.to_owned(), |address| address.to_string())
+}
+
+/// The certificate authority, able to sign.
+struct Authority {
+    certificate_pem: String,
+    issuer: Issuer<'static, KeyPair>,
+}
+
+impl Authority {
+    const FILE: &'static str = "ca";
+
+    fn new(now: SystemTime) -> Result<Authority, CertificateError> {
+        Authority::generate(now).map(|(authority, _)| authority)
+    }
+
+    fn generate(now: SystemTime) -> Result<(Authority, Pair), CertificateError> {
+        let failed = |source| CertificateError::Issue { name: "coracle-ca".to_owned(), source };
+        let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256).map_err(failed)?;
+        let mut params = CertificateParams::default();
+        params.distinguished_name = DistinguishedName::new();
+        params.distinguished_name.push(DnType::CommonName, "coracle-ca");
+        params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
+        params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::DigitalSignature];
+        (params.not_before, params.not_after) = ((now - BACKDATE).into(), (now + CA_LIFETIME).into());
+        let certificate_pem = params.self_signed(&key).map_err(failed)?.pem();
+        let pair = Pair { certificate_pem: certificate_pem.clone(), key_pem: key.serialize_pem() };
+        Ok((Authority { certificate_pem, issuer: Issuer::new(params, key) }, pair))
+    }
+
+    /// The authority in `folder`; a new one if there never was any.
+    fn in_folder(folder: &Path, now: SystemTime) -> Result<Authority, CertificateError> {
+        let damaged = |why: String| CertificateError::DamagedAuthority { folder: folder.to_owned(), why };
+        let read = |name: &str| match fs::read_to_string(folder.join(name)) {
+            // An empty file is what a power failure leaves of one just made.
+            Ok(text) => Ok(Some(text).filter(|t| !t.is_empty())),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(damaged(format!("{name}: {error}"))),
+        };
+        let issued = [Leaf::server(&[]), Leaf::admin()].iter().any(|leaf| leaf.read(folder).is_some());
+        match (read("ca.crt")?, read("ca.key")?) {
+            (Some(certificate), Some(key)) => Authority::load(certificate, &key, now).map_err(damaged),
+            // A key alone, with nothing signed by it: an earlier start was interrupted right here.
+            (None, _) if !issued => {
+                let (authority, pair) = Authority::generate(now)?;
+                pair.write(folder, Authority::FILE)?;
+                Ok(authority)
+            }
+            (None, _) => Err(damaged("ca.crt is missing".to_owned())),
+            (Some(_), None) => Err(damaged("ca.key is missing".to_owned())),
+        }
+    }
+
+    fn load(certificate_pem: String, key_pem: &str, now: SystemTime) -> Result<Authority, String> {
+        let der = CertificateDer::from_pem_slice(certificate_pem.as_bytes())
+            .map_err(|error| format!("ca.crt: {error}"))?;
+        let key = KeyPair::from_pem(key_pem).map_err(|error| format!("ca.key: {error}"))?;
+        let (_, parsed) = X509Certificate::from_der(&der).map_err(|error| format!("ca.crt: {error}"))?;
+        if !holds_key(&parsed, &key) {
+            return Err("ca.key is not the key of ca.crt".to_owned());
+        }
+        if !parsed.is_ca() {
+            return Err("ca.crt is not an authority's certificate".to_owned());
+        }
+        if expires_within(&parsed, now, Duration::ZERO) {
+            return Err("ca.crt has expired".to_owned());
+        }
+        let issuer = Issuer::from_ca_cert_der(&der.clone().into_owned(), key)
+            .map_err(|error| format!("ca.crt: {error}"))?;
+        Ok(Authority { certificate_pem, issuer })
+    }
+
+    fn issue(&self, leaf: &Leaf, now: SystemTime) -> Result<Pair, CertificateError> {
+        let failed = |source| {
+            let name =
+                leaf.names.iter().map(String::as_str).chain([leaf.common_name]).collect::<Vec<_>>().join(",");
+            CertificateError::Issue { name, source }
+        };
+        let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256).map_err(failed)?;
+        let mut params =
+            CertificateParams::new(leaf.names.iter().cloned().collect::<Vec<_>>()).map_err(failed)?;
+        params.distinguished_name = DistinguishedName::new();
+        params.distinguished_name.push(DnType::CommonName, leaf.common_name);
+        if let Some(organization) = leaf.organization {
+            params.distinguished_name.push(DnType::OrganizationName, organization);
+        }
+        params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+        params.extended_key_usages = vec![leaf.usage.clone()];
+        params.use_authority_key_identifier_extension = true;
+        (params.not_before, params.not_after) = ((now - BACKDATE).into(), (now + LEAF_LIFETIME).into());
+        let certificate = params.signed_by(&key, &self.issuer).map_err(failed)?;
+        Ok(Pair { certificate_pem: certificate.pem(), key_pem: key.serialize_pem() })
+    }
+
+    /// Whether a stored pair is what would be issued now, and good for a while.
+    fn vouches_for(&self, pair: &Pair, leaf: &Leaf, now: SystemTime) -> bool {
+        let Ok(der) = CertificateDer::from_pem_slice(pair.certificate_pem.as_bytes()) else { return false };
+        let Ok(ca_der) = CertificateDer::from_pem_slice(self.certificate_pem.as_bytes()) else {
+            return false;
+        };
+        let Ok((_, parsed)) = X509Certificate::from_der(&der) else { return false };
+        let Ok((_, ca)) = X509Certificate::from_der(&ca_der) else { return false };
+        let Ok(key) = KeyPair::from_pem(&pair.key_pem) else { return false };
+        holds_key(&parsed, &key)
+            && parsed.verify_signature(Some(ca.public_key())).is_ok()
+            && !expires_within(&parsed, now, RENEWAL)
+            && names_of(&parsed) == leaf.names
+    }
+}
+
+fn holds_key(certificate: &X509Certificate<'_>, key: &KeyPair) -> bool {
+    certificate.public_key().subject_public_key.data == key.public_key_raw()
+}
+
+fn expires_within(certificate: &X509Certificate<'_>, now: SystemTime, span: Duration) -> bool {
+    let limit = (now + span).duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+    u64::try_from(certificate.validity().not_after.timestamp()).is_ok_and(|end| end <= limit)
+}
+
+fn names_of(certificate: &X509Certificate<'_>) -> BTreeSet<String> {
+    let Ok(Some(extension)) = certificate.subject_alternative_name() else { return BTreeSet::new() };
+    let name = |name: &GeneralName<'_>| match name {
+        GeneralName::DNSName(name) => (*name).to_owned(),
+        GeneralName::IPAddress(bytes) => match (<[u8; 4]>::try_from(*bytes), <[u8; 16]>::try_from(*bytes)) {
+            (Ok(v4), _) => IpAddr::from(v4).to_string(),
+            (_, Ok(v6)) => IpAddr::from(v6).to_string(),
+            _ => String::new(),
+        },
+        _ => String::new(),
+    };
+    extension.value.general_names.iter().map(name).collect()
+}

@@ -1,0 +1,255 @@
+//! Escalation: nobody grants what they do not hold.
+//!
+//! Whoever writes a role must hold all its rules, or the verb `escalate` on it; whoever writes a binding must hold all
+//! rules of the role, or the verb `bind` on it. kube-apiserver asks this in the storage of the RBAC kinds, after the
+//! mutating admission plugins and before validation; so here it is the last plugin of the chain's first half.
+
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use super::authenticate::MASTERS;
+use super::authorize::{Authorizer, RequestAttributes, ResourceTarget, Target, aggregate};
+use super::rbac::{GROUP, Kind};
+use super::rules::{Rule, describe, missing, quoted};
+use crate::admission::{Attributes, Cluster, Operation, Plugin};
+use crate::field::quote;
+use crate::{Error, Result};
+
+pub struct EscalationCheck {
+    pub authorizer: Arc<Authorizer>,
+}
+
+impl Plugin for EscalationCheck {
+    fn name(&self) -> &'static str {
+        "RBACEscalationCheck"
+    }
+
+    fn admit(&self, attributes: &mut Attributes<'_>, _cluster: &dyn Cluster) -> Result<()> {
+        let Some(kind) = Kind::of(attributes.resource) else { return Ok(()) };
+        let writes = matches!(attributes.operation, Operation::Create | Operation::Update);
+        if !writes || attributes.user.is_in(MASTERS) || only_for_the_collector(attributes) {
+            return Ok(());
+        }
+        match kind {
+            Kind::Role | Kind::ClusterRole => self.role(attributes),
+            Kind::RoleBinding | Kind::ClusterRoleBinding => self.binding(attributes),
+        }
+    }
+}
+
+impl EscalationCheck {
+    fn role(&self, attributes: &Attributes<'_>) -> Result<()> {
+        let resource = &attributes.resource.resource;
+        if self.may(attributes, "escalate", GROUP, resource, attributes.name) {
+            return Ok(());
+        }
+        self.holds(attributes, &Rule::of_role(attributes.object))?;
+        let aggregates = |role: &Value| {
+            role["aggregationRule"]["clusterRoleSelectors"].as_array().is_some_and(|list| !list.is_empty())
+        };
+        let everything = [Rule::all_resources(), Rule::all_paths()];
+        if (aggregates(attributes.object) || attributes.old.is_some_and(aggregates))
+            && self.holds(attributes, &everything).is_err()
+        {
+            let detail = "must have cluster-admin privileges to use the aggregationRule";
+            return Err(Error::forbidden(attributes.resource, object_name(attributes), detail));
+        }
+        Ok(())
+    }
+
+    fn binding(&self, attributes: &Attributes<'_>) -> Result<()> {
+        let reference = &attributes.object["roleRef"];
+        let text = |name: &str| reference[name].as_str().unwrap_or("");
+        let (kind, name) = (text("kind"), text("name"));
+        let Some(role) = Kind::of_role(kind) else {
+            return Err(Error::Unclassified(format!("unsupported role reference kind: {}", quote(kind))));
+        };
+        let resource = format!("{}s", role.singular());
+        if self.may(attributes, "bind", text("apiGroup"), &resource, name) {
+            return Ok(());
+        }
+        match self.authorizer.rules_of(role, attributes.namespace, name) {
+            Some(rules) => self.holds(attributes, &rules),
+            // The real server names the resource that is being written, not the role's.
+            None => Err(Error::not_found(attributes.resource, name)),
+        }
+    }
+
+    fn may(&self, attributes: &Attributes<'_>, verb: &str, group: &str, resource: &str, name: &str) -> bool {
+        let target =
+            ResourceTarget { group, resource, subresource: "", namespace: attributes.namespace, name };
+        let request = RequestAttributes { verb, target: Target::Resource(target) };
+        self.authorizer.check(attributes.user, &request).is_ok()
+    }
+
+    fn holds(&self, attributes: &Attributes<'_>, rules: &[Rule]) -> Result<()> {
+        let user = attributes.user;
+        let (owned, unresolved) = self.authorizer.rules_for(user, attributes.namespace);
+        let missing = missing(&owned, rules);
+        if missing.is_empty() {
+            return Ok(());
+        }
+        let mut detail = format!(
+            "user {} (groups={}) is attempting to grant RBAC permissions not currently held:\n{}",
+            quote(&user.name),
+            quoted(&user.groups),
+            describe(missing)
+        );
+        if !unresolved.is_empty() {
+            let not_found: Vec<Error> =
+                unresolved.iter().map(|role| Error::not_found(attributes.resource, &role.name)).collect();
+            detail.push_str(&format!("; resolution errors: [{}]", aggregate(&not_found)));
+        }
+        Err(Error::forbidden(attributes.resource, object_name(attributes), detail))
+    }
+}
+
+fn object_name<'a>(attributes: &'a Attributes<'_>) -> &'a str {
+    attributes.object["metadata"]["name"].as_str().unwrap_or("")
+}
+
+/// The garbage collector may always do its work: an update that only touches what deletion needs grants nothing.
+fn only_for_the_collector(attributes: &Attributes<'_>) -> bool {
+    let Some(old) = attributes.old else { return false };
+    let without = |object: &Value| {
+        let mut object = object.clone();
+        if let Some(metadata) = object["metadata"].as_object_mut() {
+            for name in ["ownerReferences", "finalizers", "managedFields", "selfLink"] {
+                metadata.remove(name);
+            }
+        }
+        object
+    };
+    without(attributes.object) == without(old)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::access::UserInfo;
+    use crate::access::authorize::Mode;
+    use crate::admission::testing::{Request, World};
+    use crate::names::GroupResource;
+    use serde_json::json;
+
+    fn check(rules: Value, resource: &str, object: Value, old: Option<Value>) -> Result<()> {
+        let authorizer = Arc::new(Authorizer::new(Mode::Rbac));
+        let feed =
+            |resource: &str, object: Value| authorizer.upsert(&GroupResource::new(GROUP, resource), &object);
+        let metadata = |name: &str| json!({"name": name, "namespace": "ns"});
+        feed("roles", json!({"metadata": metadata("own"), "rules": rules}));
+        feed(
+            "roles",
+            json!({"metadata": metadata("secrets"),
+            "rules": [{"verbs": ["get", "list"], "apiGroups": [""], "resources": ["secrets"]}]}),
+        );
+        feed(
+            "rolebindings",
+            json!({"metadata": metadata("b"), "roleRef": {"kind": "Role", "name": "own"},
+            "subjects": [{"kind": "User", "name": "alice"}]}),
+        );
+        let mut request = Request::new(GROUP, resource, "ns", object);
+        request.user = UserInfo::new("alice", &["devs", "system:authenticated"]);
+        if let Some(old) = old {
+            request = request.update(old);
+        }
+        request.admit(&EscalationCheck { authorizer }, &World::default())
+    }
+
+    #[test]
+    fn only_what_one_holds_can_be_granted() {
+        let configmaps = json!({"verbs": ["get"], "apiGroups": [""], "resources": ["configmaps"]});
+        let secrets = json!({"verbs": ["get", "list"], "apiGroups": [""], "resources": ["secrets"]});
+        let role = |rules: Value| json!({"metadata": {"name": "r"}, "rules": rules});
+        let binds = |kind: &str, name: &str| {
+            json!({"metadata": {"name": "rb"},
+            "roleRef": {"apiGroup": GROUP, "kind": kind, "name": name}})
+        };
+        let refused = |resource: &str, name: &str| {
+            format!(
+                "403 {resource}.{GROUP} \"{name}\" is forbidden: user \"alice\" (groups=[\"devs\" \"system:authenticated\"]) is attempting to grant RBAC permissions not currently held:\n{{APIGroups:[\"\"], Resources:[\"secrets\"], Verbs:[\"get\" \"list\"]}}"
+            )
+        };
+        let verb = |verb: &str, name: &str| json!({"verbs": [verb], "apiGroups": [GROUP], "resources": ["roles"], "resourceNames": [name]});
+        for (case, own, resource, object, old, want) in [
+            ("what is held", json!([configmaps]), "roles", role(json!([configmaps])), None, "ok".to_owned()),
+            (
+                "what is not",
+                json!([configmaps]),
+                "roles",
+                role(json!([secrets, configmaps])),
+                None,
+                refused("roles", "r"),
+            ),
+            (
+                "escalate",
+                json!([verb("escalate", "r")]),
+                "roles",
+                role(json!([secrets])),
+                None,
+                "ok".to_owned(),
+            ),
+            (
+                "a label on a role that holds more",
+                json!([]),
+                "roles",
+                json!({"metadata": {"name": "r", "labels": {"a": "b"}}, "rules": [secrets]}),
+                Some(role(json!([secrets]))),
+                refused("roles", "r"),
+            ),
+            (
+                "a finalizer goes",
+                json!([]),
+                "roles",
+                role(json!([secrets])),
+                Some(json!({"metadata": {"name": "r", "finalizers": ["x"]}, "rules": [secrets]})),
+                "ok".to_owned(),
+            ),
+            (
+                "a binding to more",
+                json!([]),
+                "rolebindings",
+                binds("Role", "secrets"),
+                None,
+                refused("rolebindings", "rb"),
+            ),
+            (
+                "bind",
+                json!([verb("bind", "secrets")]),
+                "rolebindings",
+                binds("Role", "secrets"),
+                None,
+                "ok".to_owned(),
+            ),
+            (
+                "a binding to what is held",
+                json!([secrets]),
+                "rolebindings",
+                binds("Role", "secrets"),
+                None,
+                "ok".to_owned(),
+            ),
+            (
+                "a missing role",
+                json!([]),
+                "rolebindings",
+                binds("ClusterRole", "x"),
+                None,
+                format!("404 rolebindings.{GROUP} \"x\" not found"),
+            ),
+            (
+                "no kind of role",
+                json!([]),
+                "rolebindings",
+                binds("Thing", "x"),
+                None,
+                "500 unsupported role reference kind: \"Thing\"".to_owned(),
+            ),
+        ] {
+            let got = check(own, resource, object, old)
+                .map_or_else(|e| format!("{} {e}", e.code()), |()| "ok".into());
+            assert_eq!(got, want, "{case}");
+        }
+    }
+}

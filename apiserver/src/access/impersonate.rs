@@ -1,0 +1,491 @@
+//! Impersonate: `Impersonate-*` headers, for those who may act as someone else.
+//!
+//! Kubernetes 1.36 knows five modes (KEP-5284). Four are constrained: the caller needs the right to be someone of that
+//! sort *and* the right to do this very thing in that mode; the fifth is the old verb `impersonate`. The first mode that
+//! works is taken, beginning with the one that last worked for the caller; if none does, the first one's refusal is told.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Mutex, PoisonError};
+
+use http::HeaderMap;
+
+use super::authenticate::{
+    ANONYMOUS, AUTHENTICATED, MASTERS, NODES, UNAUTHENTICATED, UserInfo, service_account_groups,
+    split_service_account_username,
+};
+use super::authorize::{Authorizer, RequestAttributes, ResourceTarget, Target, forbidden};
+use crate::field::quote;
+use crate::validation::content::{dns1123_subdomain, regex_error};
+use crate::{Error, Result};
+
+const USER: &str = "impersonate-user";
+const GROUP: &str = "impersonate-group";
+const UID: &str = "impersonate-uid";
+const EXTRA: &str = "impersonate-extra-";
+
+const AUTHENTICATION_GROUP: &str = "authentication.k8s.io";
+const NODE_PREFIX: &str = "system:node:";
+/// In a service account token's extra: the node its pod runs on.
+const NODE_NAME: &str = "authentication.kubernetes.io/node-name";
+/// From this many groups or extra values on, a right to all of them is tried first.
+const MANY: usize = 4;
+/// How many callers' modes are remembered.
+const REMEMBERED: usize = 10_000;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Mode {
+    AssociatedNode,
+    ArbitraryNode,
+    ServiceAccount,
+    UserInfo,
+    Legacy,
+}
+
+const MODES: [Mode; 5] =
+    [Mode::AssociatedNode, Mode::ArbitraryNode, Mode::ServiceAccount, Mode::UserInfo, Mode::Legacy];
+
+/// Swaps users.
+#[derive(Default)]
+pub struct Impersonator {
+    /// The mode that last worked, by the caller's name.
+    last: Mutex<HashMap<String, Mode>>,
+}
+
+impl Impersonator {
+    /// The user whom the headers ask for, if they ask for any and the caller may.
+    ///
+    /// # Errors
+    /// [`Error::BadRequest`] for headers that name no user, [`Error::Forbidden`] if the caller may not.
+    pub fn impersonate(
+        &self,
+        headers: &HeaderMap,
+        caller: &UserInfo,
+        request: &RequestAttributes<'_>,
+        authorizer: &Authorizer,
+    ) -> Result<Option<UserInfo>> {
+        if !headers.keys().any(|name| name.as_str().starts_with("impersonate-")) {
+            return Ok(None);
+        }
+        let Some(wanted) = wanted(headers)? else { return Ok(None) };
+        let attempt = Attempt { wanted: &wanted, caller, request, authorizer };
+        let last = self.remembered(caller);
+        let mut refusal = None;
+        for mode in last.into_iter().chain(MODES.into_iter().filter(|m| Some(*m) != last)) {
+            match attempt.by(mode) {
+                Some(Ok(user)) => {
+                    self.remember(caller, mode);
+                    return Ok(Some(user));
+                }
+                Some(Err(error)) => {
+                    refusal.get_or_insert(error);
+                }
+                None => {}
+            }
+        }
+        Err(refusal.unwrap_or(Error::Unauthorized))
+    }
+
+    fn remembered(&self, caller: &UserInfo) -> Option<Mode> {
+        self.last.lock().unwrap_or_else(PoisonError::into_inner).get(&caller.name).copied()
+    }
+
+    fn remember(&self, caller: &UserInfo, mode: Mode) {
+        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        if last.len() >= REMEMBERED {
+            last.clear();
+        }
+        last.insert(caller.name.clone(), mode);
+    }
+}
+
+/// The user as the headers spell it.
+fn wanted(headers: &HeaderMap) -> Result<Option<UserInfo>> {
+    let text = |value: &http::HeaderValue| String::from_utf8_lossy(value.as_bytes()).into_owned();
+    let first = |name| headers.get(name).map(text).unwrap_or_default();
+    let mut extra: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for (name, value) in headers {
+        if let Some(key) = name.as_str().strip_prefix(EXTRA) {
+            extra.entry(unescape(key)).or_default().push(text(value));
+        }
+    }
+    let groups = headers.get_all(GROUP).iter().map(text).collect();
+    let user = UserInfo { name: first(USER), uid: first(UID), groups, extra };
+    if !user.name.is_empty() {
+        return Ok(Some(user));
+    }
+    if user == UserInfo::default() {
+        return Ok(None);
+    }
+    Err(Error::bad_request(format!("requested {} without impersonating a user name", go_syntax(&user))))
+}
+
+/// Undoes percent-encoding; a text that is not percent-encoded stays as it is.
+fn unescape(text: &str) -> String {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let [first, tail @ ..] = rest {
+        let decoded = match (first, tail) {
+            (b'%', [high, low, tail @ ..]) => {
+                let digit = |c: &u8| char::from(*c).to_digit(16);
+                let (Some(high), Some(low)) = (digit(high), digit(low)) else { return text.to_owned() };
+                rest = tail;
+                (high * 16 + low) as u8
+            }
+            (b'%', _) => return text.to_owned(),
+            _ => {
+                rest = tail;
+                *first
+            }
+        };
+        bytes.push(decoded);
+    }
+    String::from_utf8(bytes).unwrap_or_else(|_| text.to_owned())
+}
+
+/// The real server dumps the wanted user as a Go value.
+fn go_syntax(user: &UserInfo) -> String {
+    let list = |items: &[String]| {
+        if items.is_empty() {
+            return "[]string(nil)".to_owned();
+        }
+        format!("[]string{{{}}}", items.iter().map(|i| quote(i)).collect::<Vec<_>>().join(", "))
+    };
+    let extra = if user.extra.is_empty() {
+        "map[string][]string(nil)".to_owned()
+    } else {
+        let entries: Vec<String> =
+            user.extra.iter().map(|(k, v)| format!("{}:{}", quote(k), list(v))).collect();
+        format!("map[string][]string{{{}}}", entries.join(", "))
+    };
+    format!(
+        "&user.DefaultInfo{{Name:{}, UID:{}, Groups:{}, Extra:{extra}}}",
+        quote(&user.name),
+        quote(&user.uid),
+        list(&user.groups)
+    )
+}
+
+/// The name of the node whose user name this is.
+fn node_name(username: &str) -> Option<&str> {
+    username.strip_prefix(NODE_PREFIX).filter(|name| dns1123_subdomain(name).is_empty())
+}
+
+struct Attempt<'a> {
+    wanted: &'a UserInfo,
+    caller: &'a UserInfo,
+    request: &'a RequestAttributes<'a>,
+    authorizer: &'a Authorizer,
+}
+
+impl Attempt<'_> {
+    /// None if the mode is not meant for such a user.
+    fn by(&self, mode: Mode) -> Option<Result<UserInfo>> {
+        let name = &self.wanted.name;
+        let plain =
+            self.wanted.uid.is_empty() && self.wanted.groups.is_empty() && self.wanted.extra.is_empty();
+        let node = node_name(name);
+        let service_account = split_service_account_username(name);
+        let title = match mode {
+            Mode::AssociatedNode if plain && node.is_some() && node == self.own_node() => "associated-node",
+            Mode::ArbitraryNode if plain && node.is_some() => "arbitrary-node",
+            Mode::ServiceAccount if plain && service_account.is_some() => "serviceaccount",
+            Mode::UserInfo if node.is_none() && service_account.is_none() => "user-info",
+            Mode::Legacy => return Some(self.legacy()),
+            _ => return None,
+        };
+        Some(self.constrained(mode, title))
+    }
+
+    /// The node that the caller, a service account, runs on.
+    fn own_node(&self) -> Option<&str> {
+        split_service_account_username(&self.caller.name)?;
+        match self.caller.extra.get(NODE_NAME)?.as_slice() {
+            [node] => Some(node),
+            _ => None,
+        }
+    }
+
+    fn constrained(&self, mode: Mode, title: &str) -> Result<UserInfo> {
+        let on = format!("impersonate-on:{title}:{}", self.request.verb);
+        self.authorizer.check(self.caller, &RequestAttributes { verb: &on, target: self.request.target })?;
+        let rights =
+            Rights { attempt: self, verb: format!("impersonate:{title}"), group: AUTHENTICATION_GROUP };
+        let mut user = self.wanted.clone();
+        if let Some(node) = node_name(&user.name) {
+            // A right to the own node must be a right to any: which one it is changes with every pod.
+            let node = if mode == Mode::AssociatedNode { "*" } else { node };
+            rights.check("nodes", "", "", node)?;
+            user.groups = vec![NODES.to_owned()];
+            return Ok(with_implied_group(user));
+        }
+        rights.check_user(&mut user)?;
+        rights.check_uid()?;
+        let groups = &self.wanted.groups;
+        if groups.iter().any(String::is_empty) {
+            return Err(rights.refuse("groups", "", "impersonating the empty string group is not allowed"));
+        }
+        if groups.iter().any(|g| g == MASTERS) {
+            return Err(rights.refuse(
+                "groups",
+                MASTERS,
+                "impersonating the system:masters group is not allowed",
+            ));
+        }
+        if groups.len() < MANY || rights.check("groups", "", "", "*").is_err() {
+            rights.check_groups()?;
+        }
+        if let Some(problem) = self.extra_problem() {
+            return Err(rights.refuse("userextras", "", &problem));
+        }
+        let values: usize = self.wanted.extra.values().map(Vec::len).sum();
+        if values < MANY || rights.check("userextras", "*", "", "*").is_err() {
+            rights.check_extra()?;
+        }
+        Ok(with_implied_group(user))
+    }
+
+    fn legacy(&self) -> Result<UserInfo> {
+        let rights = Rights { attempt: self, verb: "impersonate".to_owned(), group: "" };
+        let mut user = self.wanted.clone();
+        rights.check_user(&mut user)?;
+        rights.check_uid()?;
+        rights.check_groups()?;
+        rights.check_extra()?;
+        Ok(with_implied_group(user))
+    }
+
+    fn extra_problem(&self) -> Option<String> {
+        self.wanted.extra.iter().find_map(|(key, values)| {
+            if key.is_empty() {
+                return Some("impersonating the empty string key in extra is not allowed".to_owned());
+            }
+            if let Some(problem) = domain_prefixed_path_problem(key) {
+                return Some(format!("impersonating an invalid key in extra is not allowed: {problem}"));
+            }
+            values
+                .iter()
+                .any(String::is_empty)
+                .then(|| "impersonating the empty string value in extra is not allowed".to_owned())
+        })
+    }
+}
+
+/// What is wrong with a key that must look like `example.com/path`.
+fn domain_prefixed_path_problem(key: &str) -> Option<String> {
+    let invalid =
+        |value: &str, detail: &str| Some(format!("extra.key: Invalid value: {}: {detail}", quote(value)));
+    let (host, path) = key.split_once('/').unwrap_or((key, ""));
+    if host.is_empty() || path.is_empty() {
+        return invalid(key, "must be a domain-prefixed path (such as \"acme.io/foo\")");
+    }
+    if let Some(problem) = dns1123_subdomain(host).first() {
+        return invalid(host, problem);
+    }
+    let legal = |c: char| c.is_ascii_alphanumeric() || "/-._~%!$&'()*+,;=:".contains(c);
+    if path.chars().all(legal) {
+        return None;
+    }
+    invalid(path, &regex_error("Invalid path", r"[A-Za-z0-9/\-._~%!$&'()*+,;=:]+", &[]))
+}
+
+/// Everyone is authenticated, or not.
+fn with_implied_group(mut user: UserInfo) -> UserInfo {
+    if user.name == ANONYMOUS {
+        user.join(UNAUTHENTICATED);
+    } else if !user.is_in(UNAUTHENTICATED) {
+        user.join(AUTHENTICATED);
+    }
+    user
+}
+
+/// The rights to be someone, under one verb.
+struct Rights<'a> {
+    attempt: &'a Attempt<'a>,
+    verb: String,
+    /// The API group of users, groups and service accounts: the old mode has them in core.
+    group: &'static str,
+}
+
+impl Rights<'_> {
+    fn target<'a>(
+        &'a self,
+        resource: &'a str,
+        subresource: &'a str,
+        namespace: &'a str,
+        name: &'a str,
+    ) -> RequestAttributes<'a> {
+        let group = if matches!(resource, "uids" | "userextras") { AUTHENTICATION_GROUP } else { self.group };
+        let target = ResourceTarget { group, resource, subresource, namespace, name };
+        RequestAttributes { verb: &self.verb, target: Target::Resource(target) }
+    }
+
+    fn check(&self, resource: &str, subresource: &str, namespace: &str, name: &str) -> Result<()> {
+        let attempt = self.attempt;
+        attempt.authorizer.check(attempt.caller, &self.target(resource, subresource, namespace, name))
+    }
+
+    fn refuse(&self, resource: &str, name: &str, reason: &str) -> Error {
+        forbidden(self.attempt.caller, &self.target(resource, "", "", name), reason)
+    }
+
+    /// Service accounts get their groups unless others are asked for.
+    fn check_user(&self, user: &mut UserInfo) -> Result<()> {
+        match split_service_account_username(&self.attempt.wanted.name) {
+            Some((namespace, name)) => {
+                if user.groups.is_empty() {
+                    user.groups = service_account_groups(namespace);
+                }
+                self.check("serviceaccounts", "", namespace, name)
+            }
+            None => self.check("users", "", "", &self.attempt.wanted.name),
+        }
+    }
+
+    fn check_uid(&self) -> Result<()> {
+        let uid = &self.attempt.wanted.uid;
+        if uid.is_empty() { Ok(()) } else { self.check("uids", "", "", uid) }
+    }
+
+    fn check_groups(&self) -> Result<()> {
+        self.attempt.wanted.groups.iter().try_for_each(|group| self.check("groups", "", "", group))
+    }
+
+    fn check_extra(&self) -> Result<()> {
+        let pairs =
+            self.attempt.wanted.extra.iter().flat_map(|(k, values)| values.iter().map(move |v| (k, v)));
+        pairs.into_iter().try_for_each(|(key, value)| self.check("userextras", key, "", value))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::access::authorize::Mode as AuthorizationMode;
+    use crate::access::rbac::GROUP as RBAC;
+    use crate::names::GroupResource;
+    use serde_json::{Value, json};
+
+    fn headers(pairs: &[(&str, &str)]) -> HeaderMap {
+        let name = |n: &str| http::HeaderName::from_bytes(n.as_bytes()).expect(n);
+        pairs.iter().map(|(n, v)| (name(n), v.parse().expect("a value"))).collect()
+    }
+
+    fn authorizer(rules: Value) -> Authorizer {
+        let authorizer = Authorizer::new(AuthorizationMode::Rbac);
+        authorizer.upsert(
+            &GroupResource::new(RBAC, "clusterroles"),
+            &json!({"metadata": {"name": "r"}, "rules": rules}),
+        );
+        authorizer.upsert(
+            &GroupResource::new(RBAC, "clusterrolebindings"),
+            &json!({"metadata": {"name": "b"}, "roleRef": {"kind": "ClusterRole", "name": "r"},
+                    "subjects": [{"kind": "User", "name": "alice"}]}),
+        );
+        authorizer
+    }
+
+    fn try_as(caller: &UserInfo, asked: &[(&str, &str)], rules: Value) -> String {
+        let target = ResourceTarget { resource: "pods", namespace: "ns", ..ResourceTarget::default() };
+        let request = RequestAttributes { verb: "list", target: Target::Resource(target) };
+        let got = Impersonator::default().impersonate(&headers(asked), caller, &request, &authorizer(rules));
+        match got {
+            Ok(None) => "nobody".to_owned(),
+            Ok(Some(user)) => format!("{} [{}] {:?}", user.name, user.groups.join(","), user.extra),
+            Err(error) => format!("{} {error}", error.code()),
+        }
+    }
+
+    #[test]
+    fn whom_masters_become() {
+        let admin = UserInfo::new("admin", &[MASTERS]);
+        for (asked, want) in [
+            (&[][..], "nobody"),
+            (&[("Impersonate-User", "bob")], "bob [system:authenticated] {}"),
+            (
+                &[("Impersonate-User", "bob"), ("Impersonate-Group", MASTERS)],
+                "bob [system:masters,system:authenticated] {}",
+            ),
+            (
+                &[("Impersonate-User", "system:serviceaccount:ns:sa")],
+                "system:serviceaccount:ns:sa [system:serviceaccounts,system:serviceaccounts:ns,system:authenticated] {}",
+            ),
+            (
+                &[("Impersonate-User", "system:serviceaccount:ns:sa"), ("Impersonate-Group", "x")],
+                "system:serviceaccount:ns:sa [x,system:authenticated] {}",
+            ),
+            (&[("Impersonate-User", ANONYMOUS)], "system:anonymous [system:unauthenticated] {}"),
+            (
+                &[("Impersonate-User", "system:node:n1")],
+                "system:node:n1 [system:nodes,system:authenticated] {}",
+            ),
+            (
+                &[("Impersonate-User", "bob"), ("Impersonate-Extra-Acme.io%2fScope", "view")],
+                r#"bob [system:authenticated] {"acme.io/scope": ["view"]}"#,
+            ),
+            (
+                &[("Impersonate-Group", MASTERS)],
+                r#"400 requested &user.DefaultInfo{Name:"", UID:"", Groups:[]string{"system:masters"}, Extra:map[string][]string(nil)} without impersonating a user name"#,
+            ),
+            (
+                &[("Impersonate-Uid", "u"), ("Impersonate-Extra-B", "c"), ("Impersonate-Extra-B", "d")],
+                r#"400 requested &user.DefaultInfo{Name:"", UID:"u", Groups:[]string(nil), Extra:map[string][]string{"b":[]string{"c", "d"}}} without impersonating a user name"#,
+            ),
+        ] {
+            assert_eq!(try_as(&admin, asked, json!([])), want, "{asked:?}");
+        }
+    }
+
+    #[test]
+    fn others_need_rights() {
+        let alice = UserInfo::new("alice", &[]);
+        let bob = &[("Impersonate-User", "bob")][..];
+        let users = json!({"verbs": ["impersonate"], "apiGroups": [""], "resources": ["users"], "resourceNames": ["bob"]});
+        for (case, asked, rules, want) in [
+            (
+                "none",
+                bob,
+                json!([]),
+                r#"403 pods is forbidden: User "alice" cannot impersonate-on:user-info:list resource "pods" in API group "" in the namespace "ns""#,
+            ),
+            (
+                "a service account",
+                &[("Impersonate-User", "system:serviceaccount:a:b")],
+                json!([]),
+                r#"403 pods is forbidden: User "alice" cannot impersonate-on:serviceaccount:list resource "pods" in API group "" in the namespace "ns""#,
+            ),
+            ("the old verb", bob, json!([users]), "bob [system:authenticated] {}"),
+            (
+                "constrained",
+                bob,
+                json!([{"verbs": ["impersonate-on:user-info:list"], "apiGroups": [""], "resources": ["pods"]},
+                       {"verbs": ["impersonate:user-info"], "apiGroups": ["authentication.k8s.io"], "resources": ["users"]}]),
+                "bob [system:authenticated] {}",
+            ),
+            (
+                "constrained, half of it",
+                bob,
+                json!([{"verbs": ["impersonate-on:user-info:list"], "apiGroups": [""], "resources": ["pods"]}]),
+                r#"403 users.authentication.k8s.io "bob" is forbidden: User "alice" cannot impersonate:user-info resource "users" in API group "authentication.k8s.io" at the cluster scope"#,
+            ),
+        ] {
+            assert_eq!(try_as(&alice, asked, rules), want, "{case}");
+        }
+    }
+
+    #[test]
+    fn the_mode_that_worked_explains_the_next_refusal() {
+        let alice = UserInfo::new("alice", &[]);
+        let authorizer = authorizer(
+            json!([{"verbs": ["impersonate"], "apiGroups": [""], "resources": ["users"], "resourceNames": ["bob"]}]),
+        );
+        let impersonator = Impersonator::default();
+        let request = RequestAttributes { verb: "get", target: Target::Path("/version") };
+        let become_ =
+            |name| impersonator.impersonate(&headers(&[(USER, name)]), &alice, &request, &authorizer);
+        assert!(become_("bob").is_ok());
+        assert_eq!(
+            become_("eve").expect_err("no right").to_string(),
+            r#"users "eve" is forbidden: User "alice" cannot impersonate resource "users" in API group "" at the cluster scope"#
+        );
+    }
+}

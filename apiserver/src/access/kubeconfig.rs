@@ -1,0 +1,87 @@
+//! Kubeconfig: the file with which clients find the server and log in as its administrator.
+
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::path::Path;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+
+use super::certificates::Certificates;
+use super::file::{self, Secrecy};
+
+/// The URL under which clients on this machine reach a listener.
+pub fn server_url(listen: SocketAddr) -> String {
+    let reachable = match listen.ip() {
+        ip if !ip.is_unspecified() => ip,
+        IpAddr::V4(_) => Ipv4Addr::LOCALHOST.into(),
+        IpAddr::V6(_) => Ipv6Addr::LOCALHOST.into(),
+    };
+    format!("https://{}", SocketAddr::new(reachable, listen.port()))
+}
+
+/// The document, everything inline, so that it works wherever it is copied on this machine.
+pub fn document(server: &str, certificates: &Certificates) -> String {
+    let [ca, certificate, key] =
+        [certificates.ca_pem(), &certificates.admin().certificate_pem, &certificates.admin().key_pem]
+            .map(|pem| STANDARD.encode(pem));
+    format!(
+        "apiVersion: v1
+kind: Config
+clusters:
+- name: coracle
+  cluster:
+    server: {server}
+    certificate-authority-data: {ca}
+users:
+- name: coracle
+  user:
+    client-certificate-data: {certificate}
+    client-key-data: {key}
+contexts:
+- name: coracle
+  context:
+    cluster: coracle
+    user: coracle
+current-context: coracle
+"
+    )
+}
+
+/// Writes the document, readable by the owner only.
+pub fn write(path: &Path, document: &str) -> io::Result<()> {
+    file::write(path, document.as_bytes(), Secrecy::Private)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::SystemTime;
+
+    #[test]
+    fn urls() {
+        for (listen, want) in [
+            ("127.0.0.1:6443", "https://127.0.0.1:6443"),
+            ("0.0.0.0:1", "https://127.0.0.1:1"),
+            ("[::]:2", "https://[::1]:2"),
+            ("10.1.2.3:3", "https://10.1.2.3:3"),
+        ] {
+            assert_eq!(server_url(listen.parse().expect(listen)), want);
+        }
+    }
+
+    #[test]
+    fn holds_what_a_client_needs() {
+        let certificates = Certificates::ephemeral(&[], SystemTime::now()).expect("certificates");
+        let document = document("https://127.0.0.1:6443", &certificates);
+        let value = |key: &str| {
+            let line = document.lines().find(|l| l.trim_start().starts_with(key)).expect(key);
+            line.split_once(": ").expect(key).1.to_owned()
+        };
+        assert_eq!(value("server:"), "https://127.0.0.1:6443");
+        assert_eq!(value("current-context:"), "coracle");
+        let decoded = |key| STANDARD.decode(value(key)).expect(key);
+        assert_eq!(decoded("certificate-authority-data:"), certificates.ca_pem().as_bytes());
+        assert_eq!(decoded("client-key-data:"), certificates.admin().key_pem.as_bytes());
+    }
+}

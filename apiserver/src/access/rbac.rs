@@ -1,0 +1,417 @@
+//! RBAC: roles and bindings, indexed by whom they concern.
+//!
+//! The index holds rules parsed once. A decision looks only at the bindings that name the user or one of the user's
+//! groups, first the cluster's, then the namespace's, each in name order.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::fmt;
+
+use serde_json::Value;
+
+use super::authenticate::{UserInfo, service_account_username};
+use super::authorize::{MissingRole, RequestAttributes};
+use super::rules::Rule;
+use crate::field::quote;
+use crate::names::GroupResource;
+
+pub const GROUP: &str = "rbac.authorization.k8s.io";
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    Role,
+    ClusterRole,
+    RoleBinding,
+    ClusterRoleBinding,
+}
+
+impl Kind {
+    pub fn of(resource: &GroupResource) -> Option<Kind> {
+        if resource.group != GROUP {
+            return None;
+        }
+        match resource.resource.as_str() {
+            "roles" => Some(Kind::Role),
+            "clusterroles" => Some(Kind::ClusterRole),
+            "rolebindings" => Some(Kind::RoleBinding),
+            "clusterrolebindings" => Some(Kind::ClusterRoleBinding),
+            _ => None,
+        }
+    }
+
+    /// The kind of role that a `roleRef.kind` means.
+    pub fn of_role(kind: &str) -> Option<Kind> {
+        match kind {
+            "Role" => Some(Kind::Role),
+            "ClusterRole" => Some(Kind::ClusterRole),
+            _ => None,
+        }
+    }
+
+    /// The Kind as objects say it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Kind::Role => "Role",
+            Kind::ClusterRole => "ClusterRole",
+            Kind::RoleBinding => "RoleBinding",
+            Kind::ClusterRoleBinding => "ClusterRoleBinding",
+        }
+    }
+
+    pub fn singular(self) -> &'static str {
+        match self {
+            Kind::Role => "role",
+            Kind::ClusterRole => "clusterrole",
+            Kind::RoleBinding => "rolebinding",
+            Kind::ClusterRoleBinding => "clusterrolebinding",
+        }
+    }
+}
+
+/// Every role and binding there is. The cluster's are kept as those of the namespace `""`.
+#[derive(Debug, Default)]
+pub struct RbacIndex {
+    scopes: HashMap<String, Scope>,
+}
+
+#[derive(Debug, Default)]
+struct Scope {
+    roles: HashMap<String, Vec<Rule>>,
+    bindings: BTreeMap<String, Binding>,
+    /// The names of the bindings that concern a user, or a group.
+    by_user: HashMap<String, BTreeSet<String>>,
+    by_group: HashMap<String, BTreeSet<String>>,
+}
+
+#[derive(Debug)]
+struct Binding {
+    role: MissingRole,
+    subjects: Vec<Subject>,
+}
+
+#[derive(Debug)]
+struct Subject {
+    principal: Principal,
+    /// As decisions name it: `User "alice"`, `ServiceAccount "robot/ns"`.
+    description: String,
+}
+
+#[derive(Debug)]
+enum Principal {
+    User(String),
+    Group(String),
+}
+
+/// What allowed a request: `RoleBinding "b/ns" of Role "r" to User "u"`.
+#[derive(Debug)]
+pub struct Grant<'a> {
+    namespace: &'a str,
+    name: &'a str,
+    binding: &'a Binding,
+    subject: &'a Subject,
+}
+
+impl fmt::Display for Grant<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let role = &self.binding.role;
+        if self.namespace.is_empty() {
+            write!(f, "ClusterRoleBinding {}", quote(self.name))?;
+        } else {
+            write!(f, "RoleBinding {}", quote(&format!("{}/{}", self.name, self.namespace)))?;
+        }
+        write!(f, " of {} {} to {}", role.kind.name(), quote(&role.name), self.subject.description)
+    }
+}
+
+impl RbacIndex {
+    pub fn upsert(&mut self, kind: Kind, object: &Value) {
+        let metadata = &object["metadata"];
+        let namespace = metadata["namespace"].as_str().unwrap_or("");
+        let name = metadata["name"].as_str().unwrap_or("");
+        match kind {
+            Kind::Role | Kind::ClusterRole => {
+                let scope = self.scopes.entry(namespace.to_owned()).or_default();
+                scope.roles.insert(name.to_owned(), Rule::of_role(object));
+            }
+            Kind::RoleBinding | Kind::ClusterRoleBinding => {
+                self.remove(kind, namespace, name);
+                if let Some(binding) = Binding::of(object, namespace) {
+                    self.scopes.entry(namespace.to_owned()).or_default().bind(name, binding);
+                }
+            }
+        }
+    }
+
+    pub fn remove(&mut self, kind: Kind, namespace: &str, name: &str) {
+        let Some(scope) = self.scopes.get_mut(namespace) else { return };
+        match kind {
+            Kind::Role | Kind::ClusterRole => {
+                scope.roles.remove(name);
+            }
+            Kind::RoleBinding | Kind::ClusterRoleBinding => scope.unbind(name),
+        }
+        if scope.roles.is_empty() && scope.bindings.is_empty() {
+            self.scopes.remove(namespace);
+        }
+    }
+
+    /// What allows the request; otherwise the roles that could not be looked at because they do not exist.
+    pub fn find<'a>(
+        &'a self,
+        user: &UserInfo,
+        request: &RequestAttributes<'_>,
+    ) -> Result<Grant<'a>, Vec<MissingRole>> {
+        let mut unresolved = Vec::new();
+        for grant in self.grants(user, request.namespace()) {
+            let role = &grant.binding.role;
+            match self.rules_of(role.kind, grant.namespace, &role.name) {
+                Some(rules) if rules.iter().any(|rule| rule.allows(request)) => return Ok(grant),
+                Some(_) => {}
+                None => unresolved.push(role.clone()),
+            }
+        }
+        Err(unresolved)
+    }
+
+    /// All rules that apply to the user in a namespace, and the roles that are bound but do not exist.
+    pub fn rules_for(&self, user: &UserInfo, namespace: &str) -> (Vec<Rule>, Vec<MissingRole>) {
+        let (mut rules, mut unresolved) = (Vec::new(), Vec::new());
+        for grant in self.grants(user, namespace) {
+            let role = &grant.binding.role;
+            match self.rules_of(role.kind, grant.namespace, &role.name) {
+                Some(found) => rules.extend_from_slice(found),
+                None => unresolved.push(role.clone()),
+            }
+        }
+        (rules, unresolved)
+    }
+
+    pub fn rules_of(&self, kind: Kind, namespace: &str, name: &str) -> Option<&[Rule]> {
+        let namespace = if kind == Kind::Role { namespace } else { "" };
+        self.scopes.get(namespace)?.roles.get(name).map(Vec::as_slice)
+    }
+
+    /// The bindings that concern the user.
+    fn grants<'a>(&'a self, user: &UserInfo, namespace: &str) -> impl Iterator<Item = Grant<'a>> {
+        let local = (!namespace.is_empty()).then_some(namespace);
+        let scopes = std::iter::once("").chain(local).filter_map(|n| self.scopes.get_key_value(n));
+        scopes.flat_map(|(namespace, scope)| scope.grants(namespace, user)).collect::<Vec<_>>().into_iter()
+    }
+}
+
+impl Scope {
+    fn bind(&mut self, name: &str, binding: Binding) {
+        for subject in &binding.subjects {
+            let names = match &subject.principal {
+                Principal::User(user) => self.by_user.entry(user.clone()).or_default(),
+                Principal::Group(group) => self.by_group.entry(group.clone()).or_default(),
+            };
+            names.insert(name.to_owned());
+        }
+        self.bindings.insert(name.to_owned(), binding);
+    }
+
+    fn unbind(&mut self, name: &str) {
+        let Some(binding) = self.bindings.remove(name) else { return };
+        for subject in binding.subjects {
+            let (index, key) = match subject.principal {
+                Principal::User(user) => (&mut self.by_user, user),
+                Principal::Group(group) => (&mut self.by_group, group),
+            };
+            if let Some(names) = index.get_mut(&key) {
+                names.remove(name);
+                if names.is_empty() {
+                    index.remove(&key);
+                }
+            }
+        }
+    }
+
+    fn grants<'a>(&'a self, namespace: &'a str, user: &UserInfo) -> Vec<Grant<'a>> {
+        let of_groups = user.groups.iter().filter_map(|g| self.by_group.get(g));
+        let names: BTreeSet<&str> =
+            self.by_user.get(&user.name).into_iter().chain(of_groups).flatten().map(String::as_str).collect();
+        let grant = |name| {
+            let (name, binding) = self.bindings.get_key_value(name)?;
+            let subject = binding.subjects.iter().find(|s| s.principal.is(user))?;
+            Some(Grant { namespace, name, binding, subject })
+        };
+        names.into_iter().filter_map(grant).collect()
+    }
+}
+
+impl Principal {
+    fn is(&self, user: &UserInfo) -> bool {
+        match self {
+            Principal::User(name) => user.name == *name,
+            Principal::Group(group) => user.is_in(group),
+        }
+    }
+}
+
+impl Binding {
+    /// None if it refers to no kind of role, which validation lets nobody write.
+    fn of(object: &Value, namespace: &str) -> Option<Binding> {
+        let reference = &object["roleRef"];
+        let kind = Kind::of_role(reference["kind"].as_str()?)?;
+        let name = reference["name"].as_str()?.to_owned();
+        let subjects = object["subjects"].as_array().map_or(&[][..], Vec::as_slice);
+        Some(Binding {
+            role: MissingRole { kind, name },
+            subjects: subjects.iter().filter_map(|s| Subject::of(s, namespace)).collect(),
+        })
+    }
+}
+
+impl Subject {
+    /// None for a subject that can be nobody: an unknown kind, a service account without a namespace.
+    fn of(subject: &Value, binding_namespace: &str) -> Option<Subject> {
+        let kind = subject["kind"].as_str()?;
+        let name = subject["name"].as_str()?;
+        let (principal, shown) = match kind {
+            "User" => (Principal::User(name.to_owned()), name.to_owned()),
+            "Group" => (Principal::Group(name.to_owned()), name.to_owned()),
+            "ServiceAccount" => {
+                let namespace =
+                    subject["namespace"].as_str().filter(|n| !n.is_empty()).unwrap_or(binding_namespace);
+                if namespace.is_empty() {
+                    return None;
+                }
+                (Principal::User(service_account_username(namespace, name)), format!("{name}/{namespace}"))
+            }
+            _ => return None,
+        };
+        Some(Subject { principal, description: format!("{kind} {}", quote(&shown)) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::access::authorize::{Authorizer, Mode, ResourceTarget, Target};
+    use serde_json::json;
+
+    fn role(kind: &str, namespace: &str, name: &str, rules: Value) -> Value {
+        json!({"kind": kind, "metadata": {"namespace": namespace, "name": name}, "rules": rules})
+    }
+
+    fn binding(kind: &str, namespace: &str, name: &str, role: (&str, &str), subjects: Value) -> Value {
+        json!({"kind": kind, "metadata": {"namespace": namespace, "name": name},
+               "roleRef": {"apiGroup": GROUP, "kind": role.0, "name": role.1}, "subjects": subjects})
+    }
+
+    fn authorizer(objects: &[Value]) -> Authorizer {
+        let authorizer = Authorizer::new(Mode::Rbac);
+        for object in objects {
+            let plural = format!("{}s", object["kind"].as_str().expect("a kind").to_lowercase());
+            authorizer.upsert(&GroupResource::new(GROUP, &plural), object);
+        }
+        authorizer
+    }
+
+    fn get<'a>(namespace: &'a str, resource: &'a str) -> RequestAttributes<'a> {
+        let target = ResourceTarget { resource, namespace, ..ResourceTarget::default() };
+        RequestAttributes { verb: "get", target: Target::Resource(target) }
+    }
+
+    #[test]
+    fn decisions_and_their_reasons() {
+        let pods = json!([{"verbs": ["get"], "apiGroups": [""], "resources": ["pods"]}]);
+        let nodes = json!([{"verbs": ["get"], "apiGroups": [""], "resources": ["nodes"]}]);
+        let user = |name: &str| json!([{"kind": "User", "name": name}]);
+        let authorizer = authorizer(&[
+            role("Role", "ns", "pods", pods.clone()),
+            role("ClusterRole", "", "pods", pods),
+            role("ClusterRole", "", "nodes", nodes),
+            binding("RoleBinding", "ns", "b", ("Role", "pods"), user("alice")),
+            binding(
+                "RoleBinding",
+                "ns",
+                "c",
+                ("ClusterRole", "pods"),
+                json!([{"kind": "Group", "name": "devs"}]),
+            ),
+            binding(
+                "ClusterRoleBinding",
+                "",
+                "d",
+                ("ClusterRole", "nodes"),
+                json!([
+                {"kind": "User", "name": "x"}, {"kind": "ServiceAccount", "name": "robot", "namespace": "ns"}]),
+            ),
+            binding(
+                "RoleBinding",
+                "ns",
+                "e",
+                ("ClusterRole", "pods"),
+                json!([{"kind": "ServiceAccount", "name": "local"}]),
+            ),
+            binding("ClusterRoleBinding", "", "f", ("ClusterRole", "gone"), user("mia")),
+            binding("RoleBinding", "ns", "g", ("Role", "gone"), user("mia")),
+        ]);
+        for (user, groups, request, want) in [
+            (
+                "alice",
+                vec![],
+                get("ns", "pods"),
+                r#"+RBAC: allowed by RoleBinding "b/ns" of Role "pods" to User "alice""#,
+            ),
+            ("alice", vec![], get("other", "pods"), "-"),
+            ("alice", vec![], get("", "pods"), "-"),
+            (
+                "bob",
+                vec!["devs"],
+                get("ns", "pods"),
+                r#"+RBAC: allowed by RoleBinding "c/ns" of ClusterRole "pods" to Group "devs""#,
+            ),
+            ("bob", vec!["devs"], get("ns", "nodes"), "-"),
+            (
+                "system:serviceaccount:ns:robot",
+                vec![],
+                get("", "nodes"),
+                r#"+RBAC: allowed by ClusterRoleBinding "d" of ClusterRole "nodes" to ServiceAccount "robot/ns""#,
+            ),
+            (
+                "system:serviceaccount:ns:local",
+                vec![],
+                get("ns", "pods"),
+                r#"+RBAC: allowed by RoleBinding "e/ns" of ClusterRole "pods" to ServiceAccount "local/ns""#,
+            ),
+            (
+                "mia",
+                vec![],
+                get("", "pods"),
+                r#"-RBAC: clusterrole.rbac.authorization.k8s.io "gone" not found"#,
+            ),
+            (
+                "mia",
+                vec![],
+                get("ns", "pods"),
+                r#"-RBAC: [clusterrole.rbac.authorization.k8s.io "gone" not found, role.rbac.authorization.k8s.io "gone" not found]"#,
+            ),
+        ] {
+            let decision = authorizer.decide(&UserInfo::new(user, &groups), &request);
+            let got = format!("{}{}", if decision.allowed { '+' } else { '-' }, decision.reason);
+            assert_eq!(got, want, "{user} {request:?}");
+        }
+    }
+
+    #[test]
+    fn changes_take_effect() {
+        let pods = json!([{"verbs": ["get"], "apiGroups": [""], "resources": ["pods"]}]);
+        let bound = |name: &str| {
+            binding("RoleBinding", "ns", "b", ("Role", "r"), json!([{"kind": "User", "name": name}]))
+        };
+        let authorizer = authorizer(&[role("Role", "ns", "r", pods), bound("alice")]);
+        let may = |name: &str| authorizer.decide(&UserInfo::new(name, &[]), &get("ns", "pods")).allowed;
+        let bindings = GroupResource::new(GROUP, "rolebindings");
+        assert_eq!((may("alice"), may("bob")), (true, false));
+        authorizer.upsert(&bindings, &bound("bob"));
+        assert_eq!((may("alice"), may("bob")), (false, true));
+        authorizer.upsert(&GroupResource::new(GROUP, "roles"), &role("Role", "ns", "r", json!([])));
+        assert!(!may("bob"));
+        authorizer.remove(&bindings, "ns", "b");
+        assert_eq!(authorizer.decide(&UserInfo::new("bob", &[]), &get("ns", "pods")).reason, "");
+        authorizer.upsert(&GroupResource::new("", "pods"), &bound("bob"));
+        assert_eq!(authorizer.rules_for(&UserInfo::new("bob", &[]), "ns"), (vec![], vec![]));
+    }
+}

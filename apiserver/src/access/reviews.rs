@@ -1,0 +1,432 @@
+//! Reviews: clients ask who they are and what they, or others, may do.
+//!
+//! Each function takes the object that was posted, decoded and defaulted, and gives the answer; nothing is stored.
+
+use serde_json::{Map, Value, json};
+
+use super::authenticate::UserInfo;
+use super::authorize::{Authorizer, Decision, RequestAttributes, ResourceTarget, Target, aggregate};
+use super::rules::strings;
+use crate::field::{Errors, Field, Path};
+use crate::names::GroupKind;
+use crate::selector::{FieldSelector, LabelSelector};
+use crate::validation::content::{label_value, qualified_name};
+use crate::{Error, Result};
+
+const GROUP: &str = "authorization.k8s.io";
+
+/// `SubjectAccessReview`: may the user named in the spec?
+pub fn subject_access_review(authorizer: &Authorizer, review: Value) -> Result<Value> {
+    let mut errors = Errors::new();
+    validate_spec(&review, true, &mut errors);
+    validate_metadata(&review, &[], "must be empty", &mut errors);
+    finish(errors)?;
+    let user = subject(&review["spec"]);
+    Ok(decided(authorizer, &user, review))
+}
+
+/// `LocalSubjectAccessReview`: the same, in the namespace of the request.
+pub fn local_subject_access_review(authorizer: &Authorizer, namespace: &str, review: Value) -> Result<Value> {
+    let mut errors = Errors::new();
+    validate_spec(&review, true, &mut errors);
+    validate_metadata(&review, &["namespace"], "must be empty except for namespace", &mut errors);
+    let spec = Field::root(&review).get("spec");
+    let asked = spec.walk("resourceAttributes.namespace");
+    if spec.get("resourceAttributes").exists()
+        && asked.str() != review["metadata"]["namespace"].as_str().unwrap_or("")
+    {
+        errors.push(asked.invalid_value(asked.str(), "must match metadata.namespace"));
+    }
+    if spec.get("nonResourceAttributes").exists() {
+        let path = spec.get("nonResourceAttributes");
+        errors.push(path.invalid_value(go_non_resource(&path), "disallowed on this kind of request"));
+    }
+    finish(errors)?;
+    if review["metadata"]["namespace"].as_str().unwrap_or("") != namespace {
+        let text = format!("spec.resourceAttributes.namespace must match namespace: {namespace}");
+        return Err(Error::bad_request(text));
+    }
+    let user = subject(&review["spec"]);
+    Ok(decided(authorizer, &user, review))
+}
+
+/// `SelfSubjectAccessReview`: may the asking user?
+pub fn self_subject_access_review(authorizer: &Authorizer, user: &UserInfo, review: Value) -> Result<Value> {
+    let mut errors = Errors::new();
+    validate_spec(&review, false, &mut errors);
+    validate_metadata(&review, &[], "must be empty", &mut errors);
+    finish(errors)?;
+    Ok(decided(authorizer, user, review))
+}
+
+/// `SelfSubjectRulesReview`: all that the asking user may do in a namespace.
+pub fn self_subject_rules_review(authorizer: &Authorizer, user: &UserInfo, review: &Value) -> Result<Value> {
+    let namespace = review["spec"]["namespace"].as_str().unwrap_or("");
+    if namespace.is_empty() {
+        return Err(Error::bad_request("no namespace on request"));
+    }
+    let (rules, unresolved) = authorizer.rules_for(user, namespace);
+    let (mut resources, mut paths) = (Vec::new(), Vec::new());
+    for rule in &rules {
+        let whole = rule.to_value();
+        let pick = |names: &[&str]| {
+            let members = names.iter().filter_map(|n| Some(((*n).to_owned(), whole.get(*n)?.clone())));
+            Value::Object(members.collect())
+        };
+        if !rule.resources.is_empty() {
+            resources.push(pick(&["verbs", "apiGroups", "resources", "resourceNames"]));
+        }
+        if !rule.non_resource_urls.is_empty() {
+            paths.push(pick(&["verbs", "nonResourceURLs"]));
+        }
+    }
+    let mut status = json!({"resourceRules": resources, "nonResourceRules": paths, "incomplete": false});
+    if !unresolved.is_empty() {
+        status["evaluationError"] = aggregate(&unresolved).into();
+    }
+    Ok(json!({
+        "kind": "SelfSubjectRulesReview",
+        "apiVersion": "authorization.k8s.io/v1",
+        "metadata": {},
+        "spec": {},
+        "status": status,
+    }))
+}
+
+/// `SelfSubjectReview`: who is asking. `now` is the current time in RFC 3339.
+pub fn self_subject_review(user: &UserInfo, now: &str) -> Value {
+    json!({
+        "kind": "SelfSubjectReview",
+        "apiVersion": "authentication.k8s.io/v1",
+        "metadata": {"creationTimestamp": now},
+        "status": {"userInfo": user.to_value()},
+    })
+}
+
+fn decided(authorizer: &Authorizer, user: &UserInfo, mut review: Value) -> Value {
+    let spec = &review["spec"];
+    let text = |attributes: &'static str, name: &str| spec[attributes][name].as_str().unwrap_or("");
+    let attribute = |name| text("resourceAttributes", name);
+    let (verb, target) = if spec["resourceAttributes"].is_object() {
+        let target = ResourceTarget {
+            group: attribute("group"),
+            resource: attribute("resource"),
+            subresource: attribute("subresource"),
+            namespace: attribute("namespace"),
+            name: attribute("name"),
+        };
+        (attribute("verb"), Target::Resource(target))
+    } else {
+        (text("nonResourceAttributes", "verb"), Target::Path(text("nonResourceAttributes", "path")))
+    };
+    let Decision { allowed, reason } = authorizer.decide(user, &RequestAttributes { verb, target });
+    let problems = selector_problems(&spec["resourceAttributes"]);
+    let mut status = Map::new();
+    status.insert("allowed".into(), allowed.into());
+    if !reason.is_empty() {
+        status.insert("reason".into(), reason.into());
+    }
+    if !problems.is_empty() {
+        status.insert("evaluationError".into(), problems.join("; ").into());
+    }
+    if let Some(review) = review.as_object_mut() {
+        review.insert("status".into(), status.into());
+    }
+    review
+}
+
+/// The user that a spec describes.
+fn subject(spec: &Value) -> UserInfo {
+    let text = |name: &str| spec[name].as_str().unwrap_or("").to_owned();
+    let list = |value: &Value| strings(value).map(str::to_owned).collect::<Vec<_>>();
+    let extra = spec["extra"].as_object().into_iter().flatten();
+    UserInfo {
+        name: text("user"),
+        uid: text("uid"),
+        groups: list(&spec["groups"]),
+        extra: extra.map(|(key, values)| (key.clone(), list(values))).collect(),
+    }
+}
+
+fn finish(errors: Errors) -> Result<()> {
+    // The real server leaves out the kind here.
+    if errors.is_empty() { Ok(()) } else { Err(Error::invalid(&GroupKind::new(GROUP, ""), "", errors)) }
+}
+
+fn validate_spec(review: &Value, with_subject: bool, errors: &mut Errors) {
+    let spec = Field::root(review).get("spec");
+    let (resource, path) = (spec.get("resourceAttributes"), spec.get("nonResourceAttributes"));
+    if resource.exists() && path.exists() {
+        let detail = "cannot be specified in combination with resourceAttributes";
+        errors.push(path.invalid_value(go_non_resource(&path), detail));
+    }
+    if !resource.exists() && !path.exists() {
+        let detail = "exactly one of nonResourceAttributes or resourceAttributes must be specified";
+        errors.push(resource.invalid_value(Value::Null, detail));
+    }
+    if with_subject && spec.get("user").is_empty() && spec.get("groups").is_empty() {
+        errors.push(spec.get("user").invalid_value("", "at least one of user or group must be specified"));
+    }
+    validate_selector(&resource.get("fieldSelector"), errors, validate_field_requirement);
+    validate_selector(&resource.get("labelSelector"), errors, validate_label_requirement);
+}
+
+/// The Go struct has no JSON names, so its own show.
+fn go_non_resource(attributes: &Field<'_>) -> Value {
+    json!({"Path": attributes.get("path").str(), "Verb": attributes.get("verb").str()})
+}
+
+fn validate_metadata(review: &Value, allowed: &[&str], detail: &str, errors: &mut Errors) {
+    let metadata = Field::at(review.get("metadata"), Path::of("metadata"));
+    let filled = |key: &str| key != "managedFields" && !allowed.contains(&key);
+    if metadata.entries().any(|(key, field)| filled(key) && !field.is_empty()) {
+        errors.push(metadata.invalid(detail));
+    }
+}
+
+fn validate_selector(
+    selector: &Field<'_>,
+    errors: &mut Errors,
+    validate_requirement: fn(&Field<'_>, &mut Errors),
+) {
+    if !selector.exists() {
+        return;
+    }
+    let (raw, requirements) = (selector.get("rawSelector"), selector.get("requirements"));
+    if !raw.is_empty() && !requirements.is_empty() {
+        errors.push(raw.invalid("may not specified at the same time as requirements"));
+    }
+    if raw.is_empty() && requirements.is_empty() {
+        let path = selector.path();
+        let detail = format!("when {path} is specified, requirements or rawSelector is required");
+        errors.push(requirements.required(detail));
+    }
+    requirements.items().for_each(|requirement| validate_requirement(&requirement, errors));
+}
+
+/// Unknown operators pass: newer clients may know more than we do.
+fn validate_values(requirement: &Field<'_>, errors: &mut Errors) {
+    let values = requirement.get("values");
+    match requirement.get("operator").str() {
+        "In" | "NotIn" if values.is_empty() => {
+            errors.push(values.required("must be specified when `operator` is 'In' or 'NotIn'"));
+        }
+        "Exists" | "DoesNotExist" if !values.is_empty() => {
+            let detail = "may not be specified when `operator` is 'Exists' or 'DoesNotExist'";
+            errors.push(values.forbidden(detail));
+        }
+        _ => {}
+    }
+}
+
+fn validate_field_requirement(requirement: &Field<'_>, errors: &mut Errors) {
+    let key = requirement.get("key");
+    errors.push_if(key.is_empty(), || key.required("must be specified"));
+    validate_values(requirement, errors);
+}
+
+fn validate_label_requirement(requirement: &Field<'_>, errors: &mut Errors) {
+    validate_values(requirement, errors);
+    let key = requirement.get("key");
+    errors.extend(qualified_name(key.str()).into_iter().map(|problem| key.invalid_value(key.str(), problem)));
+    for value in requirement.get("values").items() {
+        errors.extend(label_value(value.str()).into_iter().map(|problem| value.invalid(problem)));
+    }
+}
+
+/// RBAC looks at no selector; what cannot be read is still told.
+fn selector_problems(attributes: &Value) -> Vec<String> {
+    let field = |requirement: &Value| {
+        let values = requirement["values"].as_array().map_or(0, Vec::len);
+        matches!(requirement["operator"].as_str(), Some("In" | "NotIn")) && values == 1
+    };
+    let label = |requirement: &Value| {
+        matches!(requirement["operator"].as_str(), Some("In" | "NotIn" | "Exists" | "DoesNotExist"))
+    };
+    let field_raw = |text: &str| FieldSelector::parse(text).is_ok();
+    let label_raw = |text: &str| LabelSelector::parse(text).is_ok();
+    [
+        selector_problem("fieldSelector", &attributes["fieldSelector"], field_raw, field),
+        selector_problem("labelSelector", &attributes["labelSelector"], label_raw, label),
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
+}
+
+fn selector_problem(
+    name: &str,
+    selector: &Value,
+    raw_is_good: impl Fn(&str) -> bool,
+    is_good: impl Fn(&Value) -> bool,
+) -> Option<String> {
+    let raw = selector["rawSelector"].as_str().unwrap_or("");
+    let requirements = selector["requirements"].as_array().map_or(&[][..], Vec::as_slice);
+    let good = requirements.iter().filter(|r| is_good(r)).count();
+    let how = match (good, requirements.len()) {
+        (0, 0) if raw.is_empty() || raw_is_good(raw) => return None,
+        (0, _) => "ignored",
+        (good, all) if good == all => return None,
+        _ => "partially ignored",
+    };
+    Some(format!("spec.resourceAttributes.{name} {how} due to parse error"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::access::authorize::Mode;
+    use crate::access::rbac;
+    use crate::names::GroupResource;
+
+    fn authorizer() -> Authorizer {
+        let authorizer = Authorizer::new(Mode::Rbac);
+        let feed = |resource: &str, object: Value| {
+            authorizer.upsert(&GroupResource::new(rbac::GROUP, resource), &object);
+        };
+        feed(
+            "roles",
+            json!({"metadata": {"name": "reader", "namespace": "ns"},
+            "rules": [{"verbs": ["get"], "apiGroups": [""], "resources": ["pods"]}]}),
+        );
+        feed(
+            "rolebindings",
+            json!({"metadata": {"name": "read", "namespace": "ns"},
+            "roleRef": {"kind": "Role", "name": "reader"}, "subjects": [{"kind": "User", "name": "carol"}]}),
+        );
+        feed(
+            "clusterroles",
+            json!({"metadata": {"name": "paths"},
+            "rules": [{"verbs": ["get"], "nonResourceURLs": ["/api"]}]}),
+        );
+        feed(
+            "clusterrolebindings",
+            json!({"metadata": {"name": "all"},
+            "roleRef": {"kind": "ClusterRole", "name": "paths"},
+            "subjects": [{"kind": "Group", "name": "system:authenticated"}]}),
+        );
+        feed(
+            "rolebindings",
+            json!({"metadata": {"name": "dangling", "namespace": "other"},
+            "roleRef": {"kind": "Role", "name": "gone"}, "subjects": [{"kind": "User", "name": "carol"}]}),
+        );
+        authorizer
+    }
+
+    #[test]
+    fn subjects_are_judged() {
+        let pods = json!({"verb": "get", "resource": "pods", "namespace": "ns"});
+        let with = |name: &str, value: Value| {
+            let mut attributes = pods.clone();
+            attributes[name] = value;
+            attributes
+        };
+        for (spec, want) in [
+            (
+                json!({"user": "carol", "resourceAttributes": pods}),
+                json!({"allowed": true, "reason": "RBAC: allowed by RoleBinding \"read/ns\" of Role \"reader\" to User \"carol\""}),
+            ),
+            (
+                json!({"user": "carol", "resourceAttributes": with("namespace", json!("x"))}),
+                json!({"allowed": false}),
+            ),
+            (
+                json!({"user": "x", "groups": ["system:masters"], "resourceAttributes": pods}),
+                json!({"allowed": true}),
+            ),
+            (
+                json!({"groups": ["system:authenticated"], "nonResourceAttributes": {"path": "/api", "verb": "get"}}),
+                json!({"allowed": true, "reason": "RBAC: allowed by ClusterRoleBinding \"all\" of ClusterRole \"paths\" to Group \"system:authenticated\""}),
+            ),
+            (
+                json!({"user": "dan", "resourceAttributes": with("labelSelector", json!({"requirements": [{"key": "a", "operator": "Is"}]}))}),
+                json!({"allowed": false, "evaluationError": "spec.resourceAttributes.labelSelector ignored due to parse error"}),
+            ),
+            (
+                json!({"user": "dan", "resourceAttributes": with("fieldSelector", json!({"requirements": [
+                {"key": "a", "operator": "In", "values": ["b"]}, {"key": "a", "operator": "Exists"}]}))}),
+                json!({"allowed": false, "evaluationError": "spec.resourceAttributes.fieldSelector partially ignored due to parse error"}),
+            ),
+        ] {
+            let answer = subject_access_review(&authorizer(), json!({"spec": spec, "metadata": {}}))
+                .expect("an answer");
+            assert_eq!(answer, json!({"spec": spec, "metadata": {}, "status": want}));
+        }
+    }
+
+    #[test]
+    fn senseless_questions_are_refused() {
+        let ask = |review: Value| subject_access_review(&authorizer(), review);
+        let local = |review: Value| local_subject_access_review(&authorizer(), "ns", review);
+        let pods = json!({"verb": "get", "resource": "pods"});
+        for (got, want) in [
+            (
+                ask(json!({"spec": {"user": "x"}})),
+                r#".authorization.k8s.io "" is invalid: spec.resourceAttributes: Invalid value: null: exactly one of nonResourceAttributes or resourceAttributes must be specified"#,
+            ),
+            (
+                ask(json!({"spec": {"resourceAttributes": pods}})),
+                r#".authorization.k8s.io "" is invalid: spec.user: Invalid value: "": at least one of user or group must be specified"#,
+            ),
+            (
+                ask(
+                    json!({"spec": {"user": "x", "resourceAttributes": pods, "nonResourceAttributes": {"path": "/", "verb": "get"}}}),
+                ),
+                r#".authorization.k8s.io "" is invalid: spec.nonResourceAttributes: Invalid value: {"Path":"/","Verb":"get"}: cannot be specified in combination with resourceAttributes"#,
+            ),
+            (
+                ask(json!({"metadata": {"name": "x"}, "spec": {"user": "x", "resourceAttributes": pods}})),
+                r#".authorization.k8s.io "" is invalid: metadata: Invalid value: {"name":"x"}: must be empty"#,
+            ),
+            (
+                ask(
+                    json!({"spec": {"user": "x", "resourceAttributes": {"fieldSelector": {"rawSelector": "a=b", "requirements": [{"key": "", "operator": "In"}]}, "labelSelector": {}}}}),
+                ),
+                r#".authorization.k8s.io "" is invalid: [spec.resourceAttributes.fieldSelector.rawSelector: Invalid value: "a=b": may not specified at the same time as requirements, spec.resourceAttributes.fieldSelector.requirements[0].key: Required value: must be specified, spec.resourceAttributes.fieldSelector.requirements[0].values: Required value: must be specified when `operator` is 'In' or 'NotIn', spec.resourceAttributes.labelSelector.requirements: Required value: when spec.resourceAttributes.labelSelector is specified, requirements or rawSelector is required]"#,
+            ),
+            (
+                local(json!({"metadata": {"namespace": "ns"}, "spec": {"resourceAttributes": pods}})),
+                r#".authorization.k8s.io "" is invalid: [spec.user: Invalid value: "": at least one of user or group must be specified, spec.resourceAttributes.namespace: Invalid value: "": must match metadata.namespace]"#,
+            ),
+            (
+                local(
+                    json!({"metadata": {"namespace": "ns"}, "spec": {"user": "d", "nonResourceAttributes": {"path": "/x", "verb": "get"}}}),
+                ),
+                r#".authorization.k8s.io "" is invalid: spec.nonResourceAttributes: Invalid value: {"Path":"/x","Verb":"get"}: disallowed on this kind of request"#,
+            ),
+        ] {
+            assert_eq!(got.expect_err(want).to_string(), want);
+        }
+    }
+
+    #[test]
+    fn rules_of_the_asking_user() {
+        let carol = UserInfo::new("carol", &["system:authenticated"]);
+        let review = |namespace: &str| json!({"spec": {"namespace": namespace}});
+        let status = |namespace| {
+            self_subject_rules_review(&authorizer(), &carol, &review(namespace)).map(|a| a["status"].clone())
+        };
+        let paths = json!([{"verbs": ["get"], "nonResourceURLs": ["/api"]}]);
+        assert_eq!(
+            status("ns").expect("an answer"),
+            json!({"resourceRules": [{"verbs": ["get"], "apiGroups": [""], "resources": ["pods"]}],
+                   "nonResourceRules": paths, "incomplete": false})
+        );
+        assert_eq!(
+            status("other").expect("an answer"),
+            json!({"resourceRules": [], "nonResourceRules": paths, "incomplete": false,
+                   "evaluationError": "role.rbac.authorization.k8s.io \"gone\" not found"})
+        );
+        assert_eq!(status("").expect_err("no namespace").to_string(), "no namespace on request");
+    }
+
+    #[test]
+    fn the_asking_user() {
+        let alice = UserInfo { uid: "u".to_owned(), ..UserInfo::new("alice", &["devs"]) };
+        let answer = self_subject_review(&alice, "2026-01-02T03:04:05Z");
+        assert_eq!(
+            answer["status"]["userInfo"],
+            json!({"username": "alice", "uid": "u", "groups": ["devs"]})
+        );
+    }
+}

@@ -1,0 +1,213 @@
+//! Certificate signing requests: who may approve and sign them, and which no one may make.
+
+use std::sync::Arc;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use rustls::pki_types::CertificateSigningRequestDer;
+use rustls::pki_types::pem::PemObject;
+use serde_json::Value;
+use x509_parser::certification_request::X509CertificationRequest;
+use x509_parser::prelude::FromDer;
+
+use super::{Attributes, Cluster, Operation, Plugin, text};
+use crate::Result;
+use crate::access::authenticate::MASTERS;
+use crate::access::authorize::{Authorizer, RequestAttributes, ResourceTarget, Target};
+use crate::field::quote;
+
+const GROUP: &str = "certificates.k8s.io";
+const RESOURCE: &str = "certificatesigningrequests";
+const CLIENT_SIGNER: &str = "kubernetes.io/kube-apiserver-client";
+
+/// Approving needs the verb `approve` on the signer.
+pub(super) struct CertificateApproval {
+    pub(super) authorizer: Arc<Authorizer>,
+}
+
+impl Plugin for CertificateApproval {
+    fn name(&self) -> &'static str {
+        "CertificateApproval"
+    }
+
+    fn validate(&self, attributes: &Attributes<'_>, _cluster: &dyn Cluster) -> Result<()> {
+        // The old object's signer: this very request may try to change it.
+        match updated(attributes, "approval") {
+            Some(old) => may(attributes, &self.authorizer, "approve", text(&old["spec"]["signerName"])),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Writing a certificate, or a condition beside it, needs the verb `sign` on the signer.
+pub(super) struct CertificateSigning {
+    pub(super) authorizer: Arc<Authorizer>,
+}
+
+impl Plugin for CertificateSigning {
+    fn name(&self) -> &'static str {
+        "CertificateSigning"
+    }
+
+    fn validate(&self, attributes: &Attributes<'_>, _cluster: &dyn Cluster) -> Result<()> {
+        let Some(old) = updated(attributes, "status") else { return Ok(()) };
+        let same = |member: &str| old["status"][member] == attributes.object["status"][member];
+        if same("certificate") && same("conditions") {
+            return Ok(());
+        }
+        may(attributes, &self.authorizer, "sign", text(&old["spec"]["signerName"]))
+    }
+}
+
+/// Nobody becomes a master by certificate.
+pub(super) struct CertificateSubjectRestriction;
+
+impl Plugin for CertificateSubjectRestriction {
+    fn name(&self) -> &'static str {
+        "CertificateSubjectRestriction"
+    }
+
+    fn validate(&self, attributes: &Attributes<'_>, _cluster: &dyn Cluster) -> Result<()> {
+        let spec = &attributes.object["spec"];
+        let concerned = attributes.is(GROUP, RESOURCE)
+            && attributes.operation == Operation::Create
+            && spec["signerName"] == CLIENT_SIGNER;
+        if !concerned {
+            return Ok(());
+        }
+        match organizations(text(&spec["request"])) {
+            Err(problem) => Err(attributes.forbidden(format!("failed to parse CSR: {problem}"))),
+            Ok(groups) if groups.iter().any(|group| group == MASTERS) => Err(attributes
+                .forbidden(format!("use of {CLIENT_SIGNER} signer with {MASTERS} group is not allowed"))),
+            Ok(_) => Ok(()),
+        }
+    }
+}
+
+/// The stored request, if this updates that subresource of one.
+fn updated<'a>(attributes: &'a Attributes<'_>, subresource: &str) -> Option<&'a Value> {
+    let concerned = attributes.is_any(GROUP, RESOURCE)
+        && attributes.subresource == subresource
+        && attributes.operation == Operation::Update;
+    attributes.old.filter(|_| concerned)
+}
+
+/// A right to the signer's whole domain will do.
+fn may(attributes: &Attributes<'_>, authorizer: &Authorizer, verb: &str, signer: &str) -> Result<()> {
+    let domain = format!("{}/*", signer.split('/').next().unwrap_or(""));
+    let allowed = [signer, &domain].iter().any(|name| {
+        let target = ResourceTarget { group: GROUP, resource: "signers", name, ..ResourceTarget::default() };
+        authorizer
+            .check(attributes.user, &RequestAttributes { verb, target: Target::Resource(target) })
+            .is_ok()
+    });
+    if allowed {
+        return Ok(());
+    }
+    Err(attributes
+        .forbidden(format!("user not permitted to {verb} requests with signerName {}", quote(signer))))
+}
+
+/// The organizations in the subject of a request (PEM, in base64).
+fn organizations(request: &str) -> Result<Vec<String>, &'static str> {
+    let pem = STANDARD.decode(request).unwrap_or_default();
+    let der = CertificateSigningRequestDer::from_pem_slice(&pem)
+        .map_err(|_| "PEM block type must be CERTIFICATE REQUEST")?;
+    let (_, parsed) = X509CertificationRequest::from_der(&der).map_err(|_| "asn1: structure error")?;
+    let subject = &parsed.certification_request_info.subject;
+    Ok(subject.iter_organization().filter_map(|o| o.as_str().ok()).map(str::to_owned).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::access::UserInfo;
+    use crate::access::authorize::Mode;
+    use crate::access::rbac;
+    use crate::admission::testing::{Request, World};
+    use crate::names::GroupResource;
+    use serde_json::json;
+
+    fn authorizer() -> Arc<Authorizer> {
+        let authorizer = Authorizer::new(Mode::Rbac);
+        let feed = |resource: &str, object: Value| {
+            authorizer.upsert(&GroupResource::new(rbac::GROUP, resource), &object)
+        };
+        feed(
+            "clusterroles",
+            json!({"metadata": {"name": "r"}, "rules": [
+            {"verbs": ["approve"], "apiGroups": [GROUP], "resources": ["signers"], "resourceNames": ["a.io/x"]},
+            {"verbs": ["sign"], "apiGroups": [GROUP], "resources": ["signers"], "resourceNames": ["a.io/*"]}]}),
+        );
+        feed(
+            "clusterrolebindings",
+            json!({"metadata": {"name": "b"}, "roleRef": {"kind": "ClusterRole", "name": "r"},
+            "subjects": [{"kind": "User", "name": "alice"}]}),
+        );
+        Arc::new(authorizer)
+    }
+
+    #[test]
+    fn signers_are_guarded() {
+        let csr = |signer: &str, certificate: &str| json!({"metadata": {"name": "c"}, "spec": {"signerName": signer}, "status": {"certificate": certificate}});
+        let refused = |verb: &str, signer: &str| {
+            format!(
+                "403 certificatesigningrequests.certificates.k8s.io \"c\" is forbidden: user not permitted to {verb} requests with signerName \"{signer}\""
+            )
+        };
+        for (subresource, signer, certificate, want) in [
+            ("approval", "a.io/x", "", "ok".to_owned()),
+            ("approval", "a.io/y", "", refused("approve", "a.io/y")),
+            ("status", "a.io/y", "pem", "ok".to_owned()),
+            ("status", "b.io/y", "pem", refused("sign", "b.io/y")),
+            ("status", "b.io/y", "", "ok".to_owned()),
+            ("", "b.io/y", "pem", "ok".to_owned()),
+        ] {
+            let mut request = Request::new(GROUP, RESOURCE, "", csr(signer, certificate))
+                .update(csr(signer, ""))
+                .sub(subresource);
+            request.user = UserInfo::new("alice", &[]);
+            let approval =
+                request.validate(&CertificateApproval { authorizer: authorizer() }, &World::default());
+            let signing =
+                request.validate(&CertificateSigning { authorizer: authorizer() }, &World::default());
+            let got =
+                approval.and(signing).map_or_else(|e| format!("{} {e}", e.code()), |()| "ok".to_owned());
+            assert_eq!(got, want, "{subresource} {signer}");
+        }
+    }
+
+    #[test]
+    fn masters_are_not_signed() {
+        let request_for = |organization: &str| {
+            let key = rcgen::KeyPair::generate_for(&rcgen::PKCS_ECDSA_P256_SHA256).expect("a key");
+            let mut params = rcgen::CertificateParams::default();
+            params.distinguished_name.push(rcgen::DnType::OrganizationName, organization);
+            STANDARD.encode(params.serialize_request(&key).expect("a request").pem().expect("PEM"))
+        };
+        let refused = |text: &str| {
+            format!("403 certificatesigningrequests.certificates.k8s.io \"c\" is forbidden: {text}")
+        };
+        for (signer, request, want) in [
+            (CLIENT_SIGNER, request_for("devs"), "ok".to_owned()),
+            (
+                CLIENT_SIGNER,
+                request_for(MASTERS),
+                refused(
+                    "use of kubernetes.io/kube-apiserver-client signer with system:masters group is not allowed",
+                ),
+            ),
+            ("a.io/x", request_for(MASTERS), "ok".to_owned()),
+            (
+                CLIENT_SIGNER,
+                STANDARD.encode("no"),
+                refused("failed to parse CSR: PEM block type must be CERTIFICATE REQUEST"),
+            ),
+        ] {
+            let csr = json!({"metadata": {"name": "c"}, "spec": {"signerName": signer, "request": request}});
+            let got =
+                Request::new(GROUP, RESOURCE, "", csr).run(&CertificateSubjectRestriction, &World::default());
+            assert_eq!(got.map_or_else(|e| e, |_| "ok".to_owned()), want, "{signer}");
+        }
+    }
+}

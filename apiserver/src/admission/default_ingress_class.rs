@@ -1,0 +1,58 @@
+//! DefaultIngressClass: an ingress that names no class gets the default one, if there is any.
+
+use super::{Attributes, Cluster, Operation, Plugin, newest_default, object_at};
+use crate::Result;
+use crate::names::GroupResource;
+
+pub(super) struct DefaultIngressClass;
+
+const GROUP: &str = "networking.k8s.io";
+const ANNOTATION: &str = "ingressclass.kubernetes.io/is-default-class";
+const OLD_CLASS_ANNOTATION: &str = "kubernetes.io/ingress.class";
+
+impl Plugin for DefaultIngressClass {
+    fn name(&self) -> &'static str {
+        "DefaultIngressClass"
+    }
+
+    fn admit(&self, attributes: &mut Attributes<'_>, cluster: &dyn Cluster) -> Result<()> {
+        if !attributes.is(GROUP, "ingresses") || attributes.operation != Operation::Create {
+            return Ok(());
+        }
+        let ingress = &attributes.object;
+        let chosen = !ingress["spec"]["ingressClassName"].is_null()
+            || !ingress["metadata"]["annotations"][OLD_CLASS_ANNOTATION].is_null();
+        if chosen {
+            return Ok(());
+        }
+        let classes = cluster.list(&GroupResource::new(GROUP, "ingressclasses"), "");
+        if let Some(class) = newest_default(classes, &[ANNOTATION])
+            && let Some(spec) = object_at(attributes.object, "spec")
+        {
+            spec["ingressClassName"] = class["metadata"]["name"].clone();
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::admission::testing::{Request, World};
+    use serde_json::json;
+
+    #[test]
+    fn only_where_none_is_chosen() {
+        let class = json!({"metadata": {"name": "std", "annotations": {ANNOTATION: "true"}}});
+        for (metadata, spec, want) in [
+            (json!({"name": "i"}), json!({}), json!("std")),
+            (json!({"name": "i"}), json!({"ingressClassName": "own"}), json!("own")),
+            (json!({"name": "i", "annotations": {OLD_CLASS_ANNOTATION: "x"}}), json!({}), json!(null)),
+        ] {
+            let world = World::default().with(GROUP, "ingressclasses", class.clone());
+            let ingress = json!({"metadata": metadata, "spec": spec});
+            let got = Request::new(GROUP, "ingresses", "ns", ingress).run(&DefaultIngressClass, &world);
+            assert_eq!(got.expect("an ingress")["spec"]["ingressClassName"], want);
+        }
+    }
+}

@@ -1,0 +1,69 @@
+//! DefaultStorageClass: a claim that names no class gets the default one, if there is any.
+
+use super::{Attributes, Cluster, Operation, Plugin, newest_default, object_at};
+use crate::Result;
+use crate::names::GroupResource;
+
+pub(super) struct DefaultStorageClass;
+
+const ANNOTATIONS: [&str; 2] =
+    ["storageclass.kubernetes.io/is-default-class", "storageclass.beta.kubernetes.io/is-default-class"];
+const OLD_CLASS_ANNOTATION: &str = "volume.beta.kubernetes.io/storage-class";
+
+impl Plugin for DefaultStorageClass {
+    fn name(&self) -> &'static str {
+        "DefaultStorageClass"
+    }
+
+    fn admit(&self, attributes: &mut Attributes<'_>, cluster: &dyn Cluster) -> Result<()> {
+        if !attributes.is("", "persistentvolumeclaims") || attributes.operation != Operation::Create {
+            return Ok(());
+        }
+        let claim = &attributes.object;
+        // An empty class is a choice too: no dynamic provisioning.
+        let chosen = !claim["spec"]["storageClassName"].is_null()
+            || !claim["metadata"]["annotations"][OLD_CLASS_ANNOTATION].is_null();
+        if chosen {
+            return Ok(());
+        }
+        let classes = cluster.list(&GroupResource::new("storage.k8s.io", "storageclasses"), "");
+        if let Some(class) = newest_default(classes, &ANNOTATIONS)
+            && let Some(spec) = object_at(attributes.object, "spec")
+        {
+            spec["storageClassName"] = class["metadata"]["name"].clone();
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::admission::testing::{Request, World};
+    use serde_json::{Value, json};
+
+    #[test]
+    fn the_newest_default_is_taken() {
+        let class = |name: &str, made: &str, annotation: &str| json!({"metadata": {"name": name, "creationTimestamp": made, "annotations": {annotation: "true"}}});
+        let old = class("old", "2026-01-01T00:00:00Z", ANNOTATIONS[0]);
+        let beta = class("beta", "2026-01-02T00:00:00Z", ANNOTATIONS[1]);
+        let same = class("alpha", "2026-01-02T00:00:00Z", ANNOTATIONS[0]);
+        let no = json!({"metadata": {"name": "no", "creationTimestamp": "2026-01-03T00:00:00Z"}});
+        for (classes, spec, annotations, want) in [
+            (vec![], json!({}), json!({}), json!(null)),
+            (vec![&no], json!({}), json!({}), json!(null)),
+            (vec![&old, &beta, &no], json!({}), json!({}), json!("beta")),
+            (vec![&old, &beta, &same], json!({}), json!({}), json!("alpha")),
+            (vec![&old], json!({"storageClassName": ""}), json!({}), json!("")),
+            (vec![&old], json!({}), json!({OLD_CLASS_ANNOTATION: "x"}), json!(null)),
+        ] {
+            let world = classes.into_iter().fold(World::default(), |world, class: &Value| {
+                world.with("storage.k8s.io", "storageclasses", class.clone())
+            });
+            let claim = json!({"metadata": {"name": "c", "annotations": annotations}, "spec": spec});
+            let got =
+                Request::new("", "persistentvolumeclaims", "ns", claim).run(&DefaultStorageClass, &world);
+            assert_eq!(got.expect("a claim")["spec"]["storageClassName"], want);
+        }
+    }
+}

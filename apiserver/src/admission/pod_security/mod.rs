@@ -1,0 +1,251 @@
+//! PodSecurity: a namespace's labels say how much a pod in it may ask of its node.
+//!
+//! Pods that break the level to `enforce` are refused; those that break the level to `warn` of are let in with a warning,
+//! as are the workloads whose templates do. The labels are read in [`policy`], the rules are in [`checks`].
+//!
+//! Source: Kubernetes documentation, "Pod Security Standards".
+
+mod checks;
+mod policy;
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+
+use super::{Attributes, Cluster, Operation, Plugin, items, text};
+use crate::field::quote;
+use crate::names::GroupResource;
+use crate::{Error, Result};
+use checks::{Pod, Violation};
+use policy::{Level, LevelVersion, Policy};
+
+pub(super) struct PodSecurity;
+
+/// Resources with a pod inside, and where its metadata and spec stand.
+const CONTROLLERS: [(&str, &str, &str); 8] = [
+    ("", "replicationcontrollers", "/spec/template"),
+    ("", "podtemplates", "/template"),
+    ("apps", "replicasets", "/spec/template"),
+    ("apps", "deployments", "/spec/template"),
+    ("apps", "statefulsets", "/spec/template"),
+    ("apps", "daemonsets", "/spec/template"),
+    ("batch", "jobs", "/spec/template"),
+    ("batch", "cronjobs", "/spec/jobTemplate/spec/template"),
+];
+
+/// Subresources that do not change the spec.
+const HARMLESS: [&str; 8] =
+    ["exec", "attach", "binding", "eviction", "log", "portforward", "proxy", "status"];
+
+/// How many pods of a namespace are looked at when its level rises.
+const MAX_PODS: usize = 3000;
+
+impl Plugin for PodSecurity {
+    fn name(&self) -> &'static str {
+        "PodSecurity"
+    }
+
+    fn validate(&self, attributes: &Attributes<'_>, cluster: &dyn Cluster) -> Result<()> {
+        if !matches!(attributes.operation, Operation::Create | Operation::Update) {
+            return Ok(());
+        }
+        if attributes.is("", "namespaces") {
+            return validate_namespace(attributes, cluster);
+        }
+        if attributes.is_any("", "pods") && !HARMLESS.contains(&attributes.subresource) {
+            return validate_pod(attributes, cluster);
+        }
+        if let Some((_, _, template)) = CONTROLLERS.iter().find(|(g, r, _)| attributes.is(g, r))
+            && let Some(template) = attributes.object.pointer(template)
+        {
+            let policy = policy_of(attributes, cluster);
+            warn(attributes, policy.warn, &Pod::of(template));
+        }
+        Ok(())
+    }
+}
+
+fn policy_of(attributes: &Attributes<'_>, cluster: &dyn Cluster) -> Policy {
+    let namespace = cluster.get(&GroupResource::new("", "namespaces"), "", attributes.namespace);
+    Policy::of_labels(&namespace.unwrap_or_default()["metadata"]["labels"]).0
+}
+
+fn validate_pod(attributes: &Attributes<'_>, cluster: &dyn Cluster) -> Result<()> {
+    if attributes.old.is_some_and(|old| !changes_images(&attributes.object["spec"], &old["spec"])) {
+        return Ok(());
+    }
+    let policy = policy_of(attributes, cluster);
+    let pod = Pod::of(attributes.object);
+    let violations = checks::evaluate(policy.enforce, &pod);
+    if !violations.is_empty() {
+        let detail = format!("violates PodSecurity \"{}\": {}", policy.enforce, details(&violations));
+        return Err(Error::forbidden(attributes.resource, attributes.name, detail));
+    }
+    warn(attributes, policy.warn, &pod);
+    Ok(())
+}
+
+fn warn(attributes: &Attributes<'_>, level: LevelVersion, pod: &Pod<'_>) {
+    let violations = checks::evaluate(level, pod);
+    if !violations.is_empty() {
+        attributes.warn(format!("would violate PodSecurity \"{level}\": {}", details(&violations)));
+    }
+}
+
+fn details(violations: &[Violation]) -> String {
+    violations.iter().map(|v| format!("{} ({})", v.reason, v.detail)).collect::<Vec<_>>().join(", ")
+}
+
+/// Images are all that an update of a pod can change that matters here, but for new debug containers.
+fn changes_images(new: &Value, old: &Value) -> bool {
+    let changed = |list: &str| {
+        let (new, old) = (items(&new[list]), items(&old[list]));
+        new.len() != old.len() || new.iter().zip(old).any(|(n, o)| n["image"] != o["image"])
+    };
+    let debugs = items(&new["ephemeralContainers"]).iter().any(|container| {
+        let same = |o: &&Value| o["name"] == container["name"];
+        items(&old["ephemeralContainers"]).iter().find(same).is_none_or(|o| o["image"] != container["image"])
+    });
+    changed("containers") || changed("initContainers") || debugs
+}
+
+/// Labels must be readable; pods that a higher level would not let in any more are told of.
+fn validate_namespace(attributes: &Attributes<'_>, cluster: &dyn Cluster) -> Result<()> {
+    let labels = |object: &Value| Policy::of_labels(&object["metadata"]["labels"]);
+    let (new, errors) = labels(attributes.object);
+    let old = attributes.old.map(labels);
+    let known = old.as_ref().is_some_and(|(_, old_errors)| *old_errors == errors);
+    if !errors.is_empty() && !known {
+        return Err(Error::invalid(attributes.kind, attributes.name, errors));
+    }
+    let Some((old, _)) = old else { return Ok(()) };
+    let relaxed = new.enforce.version == old.enforce.version && new.enforce.level <= old.enforce.level;
+    if new.enforce.level == Level::Privileged || relaxed {
+        return Ok(());
+    }
+    let name = text(&attributes.object["metadata"]["name"]);
+    let pods = cluster.list(&GroupResource::new("", "pods"), name);
+    let mut offenders: BTreeMap<String, Vec<&str>> = BTreeMap::new();
+    for pod in pods.iter().take(MAX_PODS) {
+        let violations = checks::evaluate(new.enforce, &Pod::of(pod));
+        if !violations.is_empty() {
+            let reasons: Vec<&str> = violations.iter().map(|v| v.reason.as_str()).collect();
+            offenders.entry(reasons.join(", ")).or_default().push(text(&pod["metadata"]["name"]));
+        }
+    }
+    if pods.len() > MAX_PODS {
+        let all = pods.len();
+        attributes.warn(format!(
+            "new PodSecurity enforce level only checked against the first {MAX_PODS} of {all} existing pods"
+        ));
+    }
+    if !offenders.is_empty() {
+        attributes.warn(format!(
+            "existing pods in namespace {} violate the new PodSecurity enforce level \"{}\"",
+            quote(name),
+            new.enforce
+        ));
+    }
+    let mut lines: Vec<String> =
+        offenders.into_iter().map(|(reasons, pods)| offence(&reasons, &pods)).collect();
+    lines.sort();
+    lines.into_iter().for_each(|line| attributes.warn(line));
+    Ok(())
+}
+
+fn offence(reasons: &str, pods: &[&str]) -> String {
+    let first = pods.iter().min().copied().unwrap_or("");
+    match pods.len() {
+        0 | 1 => format!("{first}: {reasons}"),
+        2 => format!("{first} (and 1 other pod): {reasons}"),
+        n => format!("{first} (and {} other pods): {reasons}", n - 1),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::admission::testing::{Request, World};
+    use serde_json::json;
+
+    fn namespace(labels: Value) -> Value {
+        json!({"kind": "Namespace", "metadata": {"name": "ns", "labels": labels}})
+    }
+
+    fn privileged(name: &str) -> Value {
+        json!({"metadata": {"name": name, "namespace": "ns"},
+               "spec": {"containers": [{"name": "c", "image": "i", "securityContext": {"privileged": true}}]}})
+    }
+
+    fn outcome(mut request: Request, world: &World) -> (String, Vec<String>) {
+        let result = request.validate(&PodSecurity, world);
+        let text = result.map_or_else(|e| format!("{} {e}", e.code()), |()| "ok".to_owned());
+        (text, request.warnings.into_inner())
+    }
+
+    #[test]
+    fn pods_are_refused_or_warned_of() {
+        let pod = || Request::new("", "pods", "ns", privileged("p"));
+        let deployment = || {
+            Request::new(
+                "apps",
+                "deployments",
+                "ns",
+                json!({"metadata": {"name": "d"}, "spec": {"template": privileged("")}}),
+            )
+        };
+        let why = r#"privileged (container "c" must not set securityContext.privileged=true)"#;
+        let refused = format!(r#"403 pods "p" is forbidden: violates PodSecurity "baseline:latest": {why}"#);
+        let warning = |level: &str| vec![format!(r#"would violate PodSecurity "{level}": {why}"#)];
+        let enforce = json!({"pod-security.kubernetes.io/enforce": "baseline"});
+        let warn = json!({"pod-security.kubernetes.io/warn": "baseline", "pod-security.kubernetes.io/warn-version": "v1.30"});
+        for (case, labels, request, want) in [
+            ("no labels", json!({}), pod(), ("ok".to_owned(), vec![])),
+            ("enforced", enforce.clone(), pod(), (refused.clone(), vec![])),
+            (
+                "not for templates",
+                enforce.clone(),
+                deployment(),
+                ("ok".to_owned(), warning("baseline:latest")),
+            ),
+            (
+                "a new image",
+                enforce.clone(),
+                pod().update(json!({"spec": {"containers": [{"image": "j"}]}})),
+                (refused, vec![]),
+            ),
+            ("an old pod", enforce.clone(), pod().update(privileged("p")), ("ok".to_owned(), vec![])),
+            ("status", enforce, pod().update(json!({})).sub("status"), ("ok".to_owned(), vec![])),
+            ("warned of", warn.clone(), pod(), ("ok".to_owned(), warning("baseline:v1.30"))),
+            ("a template warned of", warn, deployment(), ("ok".to_owned(), warning("baseline:v1.30"))),
+        ] {
+            let world = World::default().with("", "namespaces", namespace(labels));
+            assert_eq!(outcome(request, &world), want, "{case}");
+        }
+    }
+
+    #[test]
+    fn namespaces_are_read_and_looked_through() {
+        let update = |labels: Value, old: Value| {
+            Request::new("", "namespaces", "ns", namespace(labels)).update(namespace(old))
+        };
+        let bad = json!({"pod-security.kubernetes.io/enforce": "none"});
+        let baseline = json!({"pod-security.kubernetes.io/enforce": "baseline"});
+        let world = World::default().with("", "pods", privileged("b")).with("", "pods", privileged("a"));
+        let invalid = r#"422 Namespace "ns" is invalid: metadata.labels[pod-security.kubernetes.io/enforce]: Invalid value: "none": must be one of privileged, baseline, restricted"#;
+        let told = vec![
+            r#"existing pods in namespace "ns" violate the new PodSecurity enforce level "baseline:latest""#
+                .to_owned(),
+            "a (and 1 other pod): privileged".to_owned(),
+        ];
+        for (request, want) in [
+            (Request::new("", "namespaces", "ns", namespace(bad.clone())), (invalid.to_owned(), vec![])),
+            (update(bad.clone(), json!({})), (invalid.to_owned(), vec![])),
+            (update(bad.clone(), bad), ("ok".to_owned(), vec![])),
+            (update(baseline.clone(), json!({})), ("ok".to_owned(), told)),
+            (update(baseline.clone(), baseline), ("ok".to_owned(), vec![])),
+        ] {
+            assert_eq!(outcome(request, &world), want);
+        }
+    }
+}

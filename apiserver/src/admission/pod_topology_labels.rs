@@ -1,0 +1,71 @@
+//! PodTopologyLabels: a pod learns the zone and region of its node.
+
+use serde_json::{Map, Value};
+
+use super::{Attributes, Cluster, Operation, Plugin, object_at, text};
+use crate::Result;
+use crate::names::GroupResource;
+
+pub(super) struct PodTopologyLabels;
+
+const LABELS: [&str; 2] = ["topology.kubernetes.io/zone", "topology.kubernetes.io/region"];
+
+impl Plugin for PodTopologyLabels {
+    fn name(&self) -> &'static str {
+        "PodTopologyLabels"
+    }
+
+    fn admit(&self, attributes: &mut Attributes<'_>, cluster: &dyn Cluster) -> Result<()> {
+        if !attributes.is_any("", "pods") || attributes.operation != Operation::Create {
+            return Ok(());
+        }
+        let object = &attributes.object;
+        let node = match attributes.subresource {
+            "" => text(&object["spec"]["nodeName"]),
+            // The registry copies a binding's labels to its pod.
+            "binding" if object["target"]["kind"] == "Node" => text(&object["target"]["name"]),
+            _ => "",
+        };
+        let labels = if node.is_empty() { Map::new() } else { topology(cluster, node) };
+        if !labels.is_empty()
+            && let Some(own) = object_at(attributes.object, "metadata").and_then(|m| object_at(m, "labels"))
+            && let Some(own) = own.as_object_mut()
+        {
+            own.extend(labels);
+        }
+        Ok(())
+    }
+}
+
+/// The labels of a node that pods get; none if there is no such node.
+fn topology(cluster: &dyn Cluster, node: &str) -> Map<String, Value> {
+    let Some(node) = cluster.get(&GroupResource::new("", "nodes"), "", node) else { return Map::new() };
+    let labels = &node["metadata"]["labels"];
+    let present = LABELS.iter().filter(|label| labels[label].is_string());
+    present.map(|label| ((*label).to_owned(), labels[label].clone())).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::admission::testing::{Request, World};
+    use serde_json::json;
+
+    #[test]
+    fn the_nodes_labels_are_copied() {
+        let labels = json!({LABELS[0]: "z", "other": "x"});
+        let world = World::default().with("", "nodes", json!({"metadata": {"name": "n", "labels": labels}}));
+        let pod = |node: &str| json!({"metadata": {"name": "p", "labels": {LABELS[0]: "mine"}}, "spec": {"nodeName": node}});
+        let binding = json!({"metadata": {"name": "p"}, "target": {"kind": "Node", "name": "n"}});
+        for (subresource, object, want) in [
+            ("", pod("n"), json!({LABELS[0]: "z"})),
+            ("", pod(""), json!({LABELS[0]: "mine"})),
+            ("", pod("gone"), json!({LABELS[0]: "mine"})),
+            ("binding", binding, json!({LABELS[0]: "z"})),
+            ("eviction", pod("n"), json!({LABELS[0]: "mine"})),
+        ] {
+            let got = Request::new("", "pods", "ns", object).sub(subresource).run(&PodTopologyLabels, &world);
+            assert_eq!(got.expect("an object")["metadata"]["labels"], want);
+        }
+    }
+}

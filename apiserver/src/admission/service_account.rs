@@ -1,0 +1,417 @@
+//! ServiceAccount: every pod runs as one, which must exist; its token is mounted and its pull secrets are used.
+
+use std::collections::BTreeSet;
+
+use serde_json::{Value, json};
+use uuid::Uuid;
+
+use super::pod::{ALL_CONTAINERS, MIRROR, containers};
+use super::{Attributes, Awaited, Cluster, Operation, Plugin, items, list_at, object_at, text};
+use crate::names::GroupResource;
+use crate::{Error, Result};
+
+const DEFAULT: &str = "default";
+const VOLUME_PREFIX: &str = "kube-api-access-";
+const MOUNT_PATH: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
+/// An hour, and seven seconds by which kubelets recognise tokens that clients may outlive.
+const TOKEN_SECONDS: i64 = 3607;
+const ENFORCE_SECRETS: &str = "kubernetes.io/enforce-mountable-secrets";
+
+pub(super) struct ServiceAccount {
+    /// Ends the volume's name.
+    suffix: fn() -> String,
+}
+
+impl Default for ServiceAccount {
+    fn default() -> ServiceAccount {
+        ServiceAccount { suffix: random_suffix }
+    }
+}
+
+/// Five letters that spell no word, as generated names have them.
+fn random_suffix() -> String {
+    const LETTERS: &[u8; 27] = b"bcdfghjklmnpqrstvwxz2456789";
+    let random = Uuid::new_v4();
+    random
+        .as_bytes()
+        .iter()
+        .take(5)
+        .map(|byte| char::from(LETTERS[usize::from(*byte) % LETTERS.len()]))
+        .collect()
+}
+
+impl Plugin for ServiceAccount {
+    fn name(&self) -> &'static str {
+        "ServiceAccount"
+    }
+
+    fn admit(&self, attributes: &mut Attributes<'_>, cluster: &dyn Cluster) -> Result<()> {
+        if !attributes.is("", "pods")
+            || attributes.operation != Operation::Create
+            || is_mirror(attributes.object)
+        {
+            return Ok(());
+        }
+        let name = match text(&attributes.object["spec"]["serviceAccountName"]) {
+            "" => DEFAULT.to_owned(),
+            name => name.to_owned(),
+        };
+        let account = account(attributes, cluster, &name)?;
+        let Some(spec) = object_at(attributes.object, "spec") else { return Ok(()) };
+        // The second is the field's old name.
+        spec["serviceAccountName"] = name.as_str().into();
+        spec["serviceAccount"] = name.into();
+        let mounts = [&*spec, &account].iter().find_map(|o| o["automountServiceAccountToken"].as_bool());
+        if mounts.unwrap_or(true) {
+            self.mount_token(spec);
+        }
+        let secrets = items(&account["imagePullSecrets"]);
+        if !secrets.is_empty() && items(&spec["imagePullSecrets"]).is_empty() {
+            spec["imagePullSecrets"] = secrets.iter().map(|s| json!({"name": text(&s["name"])})).collect();
+        }
+        Ok(())
+    }
+
+    fn validate(&self, attributes: &Attributes<'_>, cluster: &dyn Cluster) -> Result<()> {
+        let create = attributes.is("", "pods") && attributes.operation == Operation::Create;
+        let debug = attributes.is_any("", "pods")
+            && attributes.subresource == "ephemeralcontainers"
+            && attributes.operation == Operation::Update;
+        if !create && !debug {
+            return Ok(());
+        }
+        let pod = &attributes.object;
+        if create && is_mirror(pod) {
+            return refuse_mirror(pod).map_or(Ok(()), |detail| Err(attributes.forbidden(detail)));
+        }
+        let name = text(&pod["spec"]["serviceAccountName"]);
+        if name.is_empty() {
+            let pod = text(&pod["metadata"]["name"]);
+            let detail = format!("no service account specified for pod {}/{pod}", attributes.namespace);
+            return Err(attributes.forbidden(detail));
+        }
+        let account = account(attributes, cluster, name)?;
+        if !enforces_secrets(&account) {
+            return Ok(());
+        }
+        if debug {
+            let problem =
+                container_secret(&pod["spec"], "ephemeralContainers", "ephemeral container", &account);
+            // kube-apiserver forgets to make a refusal of this one.
+            return problem.map_or(Ok(()), |detail| Err(Error::Unclassified(detail)));
+        }
+        secret_problem(&pod["spec"], &account).map_or(Ok(()), |detail| Err(attributes.forbidden(detail)))
+    }
+}
+
+fn accounts() -> GroupResource {
+    GroupResource::new("", "serviceaccounts")
+}
+
+fn account(attributes: &Attributes<'_>, cluster: &dyn Cluster, name: &str) -> Result<Value> {
+    cluster.get(&accounts(), attributes.namespace, name).ok_or_else(|| {
+        let missing = Error::not_found(&GroupResource::new("", "serviceaccount"), name);
+        attributes
+            .forbidden(format!("error looking up service account {}/{name}: {missing}", attributes.namespace))
+    })
+}
+
+/// The `default` account of a young namespace, which the service account controller is about to make.
+pub(super) fn awaits(attributes: &Attributes<'_>, cluster: &dyn Cluster) -> Option<Awaited> {
+    let pod = attributes.is("", "pods")
+        && attributes.operation == Operation::Create
+        && !is_mirror(attributes.object);
+    let name = if pod { text(&attributes.object["spec"]["serviceAccountName"]) } else { return None };
+    let missing =
+        matches!(name, "" | DEFAULT) && cluster.get(&accounts(), attributes.namespace, DEFAULT).is_none();
+    missing.then(|| Awaited {
+        resource: accounts(),
+        namespace: attributes.namespace.to_owned(),
+        name: DEFAULT.to_owned(),
+    })
+}
+
+fn is_mirror(pod: &Value) -> bool {
+    !pod["metadata"]["annotations"][MIRROR].is_null()
+}
+
+impl ServiceAccount {
+    /// Mounts the token into every container that has nothing else at its place.
+    fn mount_token(&self, spec: &mut Value) {
+        let existing =
+            items(&spec["volumes"]).iter().map(|v| text(&v["name"])).find(|n| n.starts_with(VOLUME_PREFIX));
+        let has_volume = existing.is_some();
+        let name = existing.map_or_else(|| format!("{VOLUME_PREFIX}{}", (self.suffix)()), str::to_owned);
+        let mut mounted = false;
+        for list in ["initContainers", "containers"] {
+            for container in spec[list].as_array_mut().into_iter().flatten() {
+                if items(&container["volumeMounts"]).iter().any(|m| m["mountPath"] == MOUNT_PATH) {
+                    continue;
+                }
+                if let Some(mounts) = list_at(container, "volumeMounts") {
+                    mounts.push(json!({"name": name, "readOnly": true, "mountPath": MOUNT_PATH}));
+                    mounted = true;
+                }
+            }
+        }
+        if mounted
+            && !has_volume
+            && let Some(volumes) = list_at(spec, "volumes")
+        {
+            volumes.push(token_volume(&name));
+        }
+    }
+}
+
+fn token_volume(name: &str) -> Value {
+    json!({
+        "name": name,
+        "projected": {
+            "defaultMode": 0o644,
+            "sources": [
+                {"serviceAccountToken": {"path": "token", "expirationSeconds": TOKEN_SECONDS}},
+                {"configMap": {"name": "kube-root-ca.crt", "items": [{"key": "ca.crt", "path": "ca.crt"}]}},
+                {"downwardAPI": {"items": [
+                    {"path": "namespace", "fieldRef": {"apiVersion": "v1", "fieldPath": "metadata.namespace"}},
+                ]}},
+            ],
+        },
+    })
+}
+
+/// What a pod made of a kubelet's file must not ask the API for.
+fn refuse_mirror(pod: &Value) -> Option<&'static str> {
+    let spec = &pod["spec"];
+    if !text(&spec["serviceAccountName"]).is_empty() {
+        return Some("a mirror pod may not reference service accounts");
+    }
+    if references_secrets(spec) {
+        return Some("a mirror pod may not reference secrets");
+    }
+    let projected = items(&spec["volumes"]).iter().flat_map(|volume| items(&volume["projected"]["sources"]));
+    projected
+        .into_iter()
+        .any(|source| !source["serviceAccountToken"].is_null())
+        .then_some("a mirror pod may not use ServiceAccountToken volume projections")
+}
+
+/// Where volumes name secrets.
+const VOLUME_SECRETS: [&[&str]; 11] = [
+    &["azureFile", "secretName"],
+    &["cephfs", "secretRef", "name"],
+    &["cinder", "secretRef", "name"],
+    &["flexVolume", "secretRef", "name"],
+    &["rbd", "secretRef", "name"],
+    &["secret", "secretName"],
+    &["scaleIO", "secretRef", "name"],
+    &["iscsi", "secretRef", "name"],
+    &["storageos", "secretRef", "name"],
+    &["csi", "nodePublishSecretRef", "name"],
+    &["secret", "name"],
+];
+
+fn references_secrets(spec: &Value) -> bool {
+    let at = |value: &Value, path: &[&str]| !text(path.iter().fold(value, |v, name| &v[name])).is_empty();
+    let any = |value: &Value| VOLUME_SECRETS.iter().any(|path| at(value, path));
+    let in_volume = |volume: &Value| any(volume) || items(&volume["projected"]["sources"]).iter().any(any);
+    items(&spec["imagePullSecrets"]).iter().any(|s| at(s, &["name"]))
+        || containers(spec, &ALL_CONTAINERS).any(|c| env_secrets(c).next().is_some())
+        || items(&spec["volumes"]).iter().any(in_volume)
+}
+
+/// The secrets a container's environment comes from; with the variable's name where there is one.
+fn env_secrets(container: &Value) -> impl Iterator<Item = (Option<&str>, &str)> {
+    let variables = items(&container["env"])
+        .iter()
+        .map(|env| (Some(text(&env["name"])), text(&env["valueFrom"]["secretKeyRef"]["name"])));
+    let whole = items(&container["envFrom"]).iter().map(|env| (None, text(&env["secretRef"]["name"])));
+    variables.chain(whole).filter(|(_, secret)| !secret.is_empty())
+}
+
+fn enforces_secrets(account: &Value) -> bool {
+    let value = text(&account["metadata"]["annotations"][ENFORCE_SECRETS]);
+    matches!(value, "1" | "t" | "T" | "true" | "TRUE" | "True")
+}
+
+/// The first secret that a pod uses and its account does not list.
+fn secret_problem(spec: &Value, account: &Value) -> Option<String> {
+    let name = text(&account["metadata"]["name"]);
+    let mountable = names(&account["secrets"]);
+    let volume = items(&spec["volumes"]).iter().filter(|v| v["secret"].is_object()).find_map(|v| {
+        let secret = text(&v["secret"]["secretName"]);
+        (!mountable.contains(secret)).then(|| format!(
+            "volume with secret.secretName=\"{secret}\" is not allowed because service account {name} does not reference that secret"
+        ))
+    });
+    let pull_secrets = names(&account["imagePullSecrets"]);
+    volume
+        .or_else(|| container_secret(spec, "initContainers", "init container", account))
+        .or_else(|| container_secret(spec, "containers", "container", account))
+        .or_else(|| {
+            items(&spec["imagePullSecrets"]).iter().enumerate().find_map(|(i, s)| {
+                let secret = text(&s["name"]);
+                (!pull_secrets.contains(secret)).then(|| format!(
+                    "imagePullSecrets[{i}].name=\"{secret}\" is not allowed because service account {name} does not reference that imagePullSecret"
+                ))
+            })
+        })
+}
+
+fn container_secret(spec: &Value, list: &str, title: &str, account: &Value) -> Option<String> {
+    let name = text(&account["metadata"]["name"]);
+    let mountable = names(&account["secrets"]);
+    items(&spec[list]).iter().find_map(|container| {
+        let (variable, secret) = env_secrets(container).find(|(_, secret)| !mountable.contains(secret))?;
+        let how = variable.map_or("envFrom".to_owned(), |variable| format!("envVar {variable}"));
+        Some(format!(
+            "{title} {} with {how} referencing secret.secretName=\"{secret}\" is not allowed because service account {name} does not reference that secret",
+            text(&container["name"])
+        ))
+    })
+}
+
+fn names(list: &Value) -> BTreeSet<&str> {
+    items(list).iter().map(|entry| text(&entry["name"])).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::admission::testing::{Request, World};
+
+    const PLUGIN: ServiceAccount = ServiceAccount { suffix: || "xxxxx".to_owned() };
+
+    fn world(account: Value) -> World {
+        let mut account = account;
+        account["metadata"]["name"] = "default".into();
+        account["metadata"]["namespace"] = "ns".into();
+        World::default().with("", "serviceaccounts", account)
+    }
+
+    fn pod(spec: Value) -> Request {
+        Request::new("", "pods", "ns", json!({"metadata": {"name": "p"}, "spec": spec}))
+    }
+
+    #[test]
+    fn the_token_is_mounted() {
+        let mount = json!({"name": "kube-api-access-xxxxx", "readOnly": true, "mountPath": MOUNT_PATH});
+        let own = json!({"name": "v", "mountPath": MOUNT_PATH});
+        let spec = json!({"containers": [{"name": "a"}, {"name": "b", "volumeMounts": [own]}], "initContainers": [{"name": "i"}]});
+        let got = pod(spec).run(&PLUGIN, &world(json!({}))).expect("a pod");
+        let spec = &got["spec"];
+        assert_eq!(
+            (&spec["serviceAccountName"], &spec["serviceAccount"]),
+            (&json!("default"), &json!("default"))
+        );
+        assert_eq!(spec["volumes"], json!([token_volume("kube-api-access-xxxxx")]));
+        assert_eq!(spec["containers"][0]["volumeMounts"], json!([mount]));
+        assert_eq!(spec["containers"][1]["volumeMounts"], json!([own]));
+        assert_eq!(spec["initContainers"][0]["volumeMounts"], json!([mount]));
+    }
+
+    #[test]
+    fn unless_someone_objects() {
+        for (case, account, spec, want) in [
+            ("the pod", json!({}), json!({"automountServiceAccountToken": false}), false),
+            ("the account", json!({"automountServiceAccountToken": false}), json!({}), false),
+            (
+                "the pod against the account",
+                json!({"automountServiceAccountToken": false}),
+                json!({"automountServiceAccountToken": true}),
+                true,
+            ),
+        ] {
+            let mut spec = spec;
+            spec["containers"] = json!([{"name": "a"}]);
+            let got = pod(spec).run(&PLUGIN, &world(account)).expect(case);
+            assert_eq!(got["spec"]["volumes"].is_array(), want, "{case}");
+        }
+        let volume = json!({"name": "kube-api-access-mine", "emptyDir": {}});
+        let got =
+            pod(json!({"containers": [{"name": "a"}], "volumes": [volume]})).run(&PLUGIN, &world(json!({})));
+        let got = got.expect("a pod");
+        assert_eq!(got["spec"]["volumes"], json!([volume]), "an old volume is used again");
+        assert_eq!(got["spec"]["containers"][0]["volumeMounts"][0]["name"], "kube-api-access-mine");
+    }
+
+    #[test]
+    fn pull_secrets_come_from_the_account() {
+        let account = json!({"imagePullSecrets": [{"name": "a"}], "automountServiceAccountToken": false});
+        for (given, want) in
+            [(json!([]), json!([{"name": "a"}])), (json!([{"name": "b"}]), json!([{"name": "b"}]))]
+        {
+            let got = pod(json!({"imagePullSecrets": given})).run(&PLUGIN, &world(account.clone()));
+            assert_eq!(got.expect("a pod")["spec"]["imagePullSecrets"], want);
+        }
+    }
+
+    #[test]
+    fn refusals() {
+        let strict = json!({"metadata": {"annotations": {ENFORCE_SECRETS: "true"}}, "secrets": [{"name": "ok"}], "automountServiceAccountToken": false});
+        let mirror = |spec: Value| {
+            let pod = json!({"metadata": {"name": "p", "annotations": {MIRROR: "x"}}, "spec": spec});
+            Request::new("", "pods", "ns", pod)
+        };
+        let env = |name: &str| json!({"name": "c", "env": [{"name": "E", "valueFrom": {"secretKeyRef": {"name": name}}}]});
+        for (case, request, account, want) in [
+            (
+                "no such account",
+                pod(json!({"serviceAccountName": "nobody"})),
+                json!({}),
+                r#"error looking up service account ns/nobody: serviceaccount "nobody" not found"#,
+            ),
+            (
+                "mirror with an account",
+                mirror(json!({"serviceAccountName": "default"})),
+                json!({}),
+                "a mirror pod may not reference service accounts",
+            ),
+            (
+                "mirror with a secret",
+                mirror(json!({"volumes": [{"secret": {"secretName": "s"}}]})),
+                json!({}),
+                "a mirror pod may not reference secrets",
+            ),
+            (
+                "mirror with a projected secret",
+                mirror(json!({"volumes": [{"projected": {"sources": [{"secret": {"name": "s"}}]}}]})),
+                json!({}),
+                "a mirror pod may not reference secrets",
+            ),
+            (
+                "mirror with a token",
+                mirror(json!({"volumes": [{"projected": {"sources": [{"serviceAccountToken": {}}]}}]})),
+                json!({}),
+                "a mirror pod may not use ServiceAccountToken volume projections",
+            ),
+            (
+                "a secret not listed",
+                pod(json!({"containers": [env("no")]})),
+                strict.clone(),
+                r#"container c with envVar E referencing secret.secretName="no" is not allowed because service account default does not reference that secret"#,
+            ),
+            (
+                "a pull secret not listed",
+                pod(json!({"containers": [env("ok")], "imagePullSecrets": [{"name": "x"}]})),
+                strict.clone(),
+                r#"imagePullSecrets[0].name="x" is not allowed because service account default does not reference that imagePullSecret"#,
+            ),
+        ] {
+            let got = request.run(&PLUGIN, &world(account)).expect_err(case);
+            assert_eq!(got, format!("403 pods \"p\" is forbidden: {want}"), "{case}");
+        }
+        let plain = mirror(json!({"containers": [{"name": "c"}]}))
+            .run(&PLUGIN, &World::default())
+            .expect("a mirror pod");
+        assert!(plain["spec"]["serviceAccountName"].is_null());
+    }
+
+    #[test]
+    fn suffixes_are_five_letters() {
+        let suffix = random_suffix();
+        assert!(
+            suffix.len() == 5 && suffix.bytes().all(|b| b"bcdfghjklmnpqrstvwxz2456789".contains(&b)),
+            "{suffix}"
+        );
+    }
+}

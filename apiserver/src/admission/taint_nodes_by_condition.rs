@@ -1,0 +1,53 @@
+//! TaintNodesByCondition: a new node takes no pods before it is known to be ready.
+
+use serde_json::json;
+
+use super::{Attributes, Cluster, Operation, Plugin, list_at, object_at};
+use crate::Result;
+
+pub(super) struct TaintNodesByCondition;
+
+impl Plugin for TaintNodesByCondition {
+    fn name(&self) -> &'static str {
+        "TaintNodesByCondition"
+    }
+
+    fn admit(&self, attributes: &mut Attributes<'_>, _cluster: &dyn Cluster) -> Result<()> {
+        if !attributes.is("", "nodes") || attributes.operation != Operation::Create {
+            return Ok(());
+        }
+        let Some(taints) = object_at(attributes.object, "spec").and_then(|spec| list_at(spec, "taints"))
+        else {
+            return Ok(());
+        };
+        let not_ready = json!({"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"});
+        if !taints.iter().any(|t| t["key"] == not_ready["key"] && t["effect"] == not_ready["effect"]) {
+            taints.push(not_ready);
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::admission::testing::{Request, World};
+
+    #[test]
+    fn new_nodes_are_tainted_once() {
+        let taint = json!({"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"});
+        let other = json!({"key": "node.kubernetes.io/not-ready", "effect": "NoExecute"});
+        for (spec, want) in [
+            (json!(null), json!([taint])),
+            (json!({"taints": [other]}), json!([other, taint])),
+            (json!({"taints": [taint, other]}), json!([taint, other])),
+        ] {
+            let mut node = json!({"metadata": {"name": "n"}});
+            if !spec.is_null() {
+                node["spec"] = spec;
+            }
+            let got = Request::new("", "nodes", "", node).run(&TaintNodesByCondition, &World::default());
+            assert_eq!(got.expect("a node")["spec"]["taints"], want);
+        }
+    }
+}

@@ -1,0 +1,114 @@
+//! Testing: a cluster in a map, and requests to run plugins on.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+
+use super::{Attributes, Cluster, Operation, Plugin, text};
+use crate::Result;
+use crate::access::UserInfo;
+use crate::names::{GroupKind, GroupResource};
+
+/// The objects of a test.
+#[derive(Default)]
+pub(crate) struct World(BTreeMap<(GroupResource, String, String), Value>);
+
+impl World {
+    pub(crate) fn with(mut self, group: &str, resource: &str, object: Value) -> World {
+        let metadata = &object["metadata"];
+        let key = |field: &str| text(&metadata[field]).to_owned();
+        self.0.insert((GroupResource::new(group, resource), key("namespace"), key("name")), object);
+        self
+    }
+}
+
+impl Cluster for World {
+    fn get(&self, resource: &GroupResource, namespace: &str, name: &str) -> Option<Value> {
+        self.0.get(&(resource.clone(), namespace.to_owned(), name.to_owned())).cloned()
+    }
+
+    fn list(&self, resource: &GroupResource, namespace: &str) -> Vec<Value> {
+        let listed = |((r, n, _), _): &(&(GroupResource, String, String), &Value)| {
+            r == resource && (namespace.is_empty() || n == namespace)
+        };
+        self.0.iter().filter(listed).map(|(_, object)| object.clone()).collect()
+    }
+}
+
+/// A request on its way through a plugin.
+pub(crate) struct Request {
+    pub operation: Operation,
+    pub resource: GroupResource,
+    pub kind: GroupKind,
+    pub subresource: &'static str,
+    pub namespace: String,
+    pub name: String,
+    pub object: Value,
+    pub old: Option<Value>,
+    pub user: UserInfo,
+    pub warnings: RefCell<Vec<String>>,
+}
+
+impl Request {
+    /// A create.
+    pub(crate) fn new(group: &str, resource: &str, namespace: &str, object: Value) -> Request {
+        Request {
+            operation: Operation::Create,
+            resource: GroupResource::new(group, resource),
+            kind: GroupKind::new(group, text(&object["kind"])),
+            subresource: "",
+            namespace: namespace.to_owned(),
+            name: text(&object["metadata"]["name"]).to_owned(),
+            object,
+            old: None,
+            user: UserInfo::default(),
+            warnings: RefCell::default(),
+        }
+    }
+
+    pub(crate) fn update(mut self, old: Value) -> Request {
+        (self.operation, self.old) = (Operation::Update, Some(old));
+        self
+    }
+
+    pub(crate) fn delete(mut self) -> Request {
+        (self.operation, self.object) = (Operation::Delete, Value::Null);
+        self
+    }
+
+    pub(crate) fn sub(mut self, subresource: &'static str) -> Request {
+        self.subresource = subresource;
+        self
+    }
+
+    fn attributes(&mut self) -> Attributes<'_> {
+        Attributes {
+            operation: self.operation,
+            resource: &self.resource,
+            kind: &self.kind,
+            subresource: self.subresource,
+            namespace: &self.namespace,
+            name: &self.name,
+            object: &mut self.object,
+            old: self.old.as_ref(),
+            user: &self.user,
+            dry_run: false,
+            warnings: &self.warnings,
+        }
+    }
+
+    pub(crate) fn admit(&mut self, plugin: &dyn Plugin, world: &World) -> Result<()> {
+        plugin.admit(&mut self.attributes(), world)
+    }
+
+    pub(crate) fn validate(&mut self, plugin: &dyn Plugin, world: &World) -> Result<()> {
+        plugin.validate(&self.attributes(), world)
+    }
+
+    /// Both passes: the object as it came out, or the code and text of the refusal.
+    pub(crate) fn run(mut self, plugin: &dyn Plugin, world: &World) -> Result<Value, String> {
+        let outcome = self.admit(plugin, world).and_then(|()| self.validate(plugin, world));
+        outcome.map(|()| self.object).map_err(|error| format!("{} {error}", error.code()))
+    }
+}
