@@ -31,7 +31,7 @@ impl Default for History {
 const EVENT_OVERHEAD: usize = 512;
 
 /// Frames are kept for the newest events only, up to these limits: that is what watchers who keep up read.
-const WARM_EVENTS: usize = 1024;
+pub(crate) const WARM_EVENTS: usize = 1024;
 const WARM_BYTES: usize = 4 << 20;
 
 /// The remembered events of all buckets, oldest first.

@@ -94,7 +94,7 @@ impl<I: Index> Sequencer<I> {
         options: Options,
         mailbox: Receiver<Message<I>>,
     ) -> Result<Sequencer<I>, LogError> {
-        let extent = log.open(tap)?;
+        let extent = log.start(tap)?;
         let place = log.place();
         let mut state = State::new(extent.floor);
         let mut timeline = Timeline::new(options.history);
@@ -136,19 +136,29 @@ impl<I: Index> Sequencer<I> {
         &self.shared
     }
 
-    /// Works until the store is closed.
+    /// Works until the store is closed, then closes the log.
     pub fn run(mut self) {
-        if catch_unwind(AssertUnwindSafe(|| self.work())).is_err() {
-            let cause = "a panic, told on standard error".into();
-            self.shared.fail(LogError::Failed {
-                action: "the store stopped writing",
-                path: self.place,
-                cause,
-            });
+        match catch_unwind(AssertUnwindSafe(|| self.work())) {
+            Ok(reply) => {
+                let closed = self.log.close().map_err(|error| self.shared.fail(error));
+                let closed = self.shared.health().and(closed);
+                if let Some(reply) = reply {
+                    drop(reply.send(closed));
+                }
+            }
+            Err(_) => {
+                let cause = "a panic, told on standard error".into();
+                self.shared.fail(LogError::Failed {
+                    action: "the store stopped writing",
+                    path: self.place,
+                    cause,
+                });
+            }
         }
     }
 
-    fn work(&mut self) {
+    /// Returns who asked to close the store, if anyone waits for it.
+    fn work(&mut self) -> Option<Reply<()>> {
         loop {
             match self.receive() {
                 Some(Message::Commit(job)) => {
@@ -162,10 +172,7 @@ impl<I: Index> Sequencer<I> {
                 }
                 Some(Message::Signal(Signal::Failed(error))) => drop(self.shared.fail(error)),
                 Some(Message::Compact { up_to, reply }) => drop(reply.send(self.compact(up_to))),
-                Some(Message::Close(reply)) => {
-                    let closed = self.close();
-                    return reply.map_or((), |reply| drop(reply.send(closed)));
-                }
+                Some(Message::Close(reply)) => return reply,
                 None => self.publish(),
             }
             if self.garbage.len() >= SWEEP {
@@ -346,11 +353,6 @@ impl<I: Index> Sequencer<I> {
             self.sweep()?;
         }
         Ok(())
-    }
-
-    fn close(&mut self) -> Result<(), StoreError> {
-        let closed = self.log.close().map_err(|error| self.shared.fail(error));
-        self.shared.health().and(closed)
     }
 }
 

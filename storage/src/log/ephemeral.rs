@@ -19,7 +19,7 @@ impl EphemeralLog {
 }
 
 impl Log for EphemeralLog {
-    fn open(&mut self, _: Tap) -> Result<Extent, LogError> {
+    fn start(&mut self, _: Tap) -> Result<Extent, LogError> {
         Ok(Extent { floor: Floor::default(), newest: self.newest })
     }
 
@@ -47,7 +47,7 @@ impl Log for EphemeralLog {
         "memory".into()
     }
 
-    fn close(&mut self) -> Result<(), LogError> {
+    fn close(self: Box<Self>) -> Result<(), LogError> {
         Ok(())
     }
 }

@@ -51,7 +51,7 @@ impl MemoryLog {
 }
 
 impl Log for MemoryLog {
-    fn open(&mut self, tap: Tap) -> Result<Extent, LogError> {
+    fn start(&mut self, tap: Tap) -> Result<Extent, LogError> {
         let mut shared = self.lock();
         let extent = Extent { floor: shared.floor, newest: shared.newest };
         let id = shared.readers.last_key_value().map_or(0, |(last, _)| last + 1);
@@ -115,7 +115,7 @@ impl Log for MemoryLog {
         "memory".into()
     }
 
-    fn close(&mut self) -> Result<(), LogError> {
+    fn close(mut self: Box<Self>) -> Result<(), LogError> {
         if let Some(id) = self.reader.take() {
             self.lock().readers.remove(&id);
         }

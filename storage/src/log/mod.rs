@@ -3,8 +3,12 @@
 //! Everything above this trait is the same for every log, and assumes nothing about who else writes: a log may be shared
 //! by several stores ([`memory`] is, an etcd cluster would be). So a write becomes visible only when the log's *tail* says it.
 
+mod directory;
+mod entry;
 mod ephemeral;
+mod flusher;
 mod memory;
+mod sled;
 
 use std::{path::PathBuf, sync::Arc};
 
@@ -12,6 +16,7 @@ use bytes::Bytes;
 
 pub use ephemeral::EphemeralLog;
 pub use memory::MemoryLog;
+pub use sled::{Durability, SledLog};
 
 use crate::{Floor, Key, Revision};
 
@@ -20,7 +25,7 @@ use crate::{Floor, Key, Revision};
 /// Used by one thread, which may block.
 pub trait Log: Send + 'static {
     /// Called once, first. From here on the log calls `tap` when something happens that no call of the store's caused.
-    fn open(&mut self, tap: Tap) -> Result<Extent, LogError>;
+    fn start(&mut self, tap: Tap) -> Result<Extent, LogError>;
 
     /// Called once, second: hands every live object and every change after the floor to `visit`, in order of revision, up
     /// to the extent's newest. An error of `visit` ends it.
@@ -41,7 +46,7 @@ pub trait Log: Send + 'static {
     fn place(&self) -> PathBuf;
 
     /// Makes all that was appended durable and lets go of the log. Called once, last.
-    fn close(&mut self) -> Result<(), LogError>;
+    fn close(self: Box<Self>) -> Result<(), LogError>;
 }
 
 /// From where to where a log reaches.

@@ -1,0 +1,105 @@
+//! An entry's form on disk: its change and key; the revision is the key it is stored under.
+//!
+//! ```text
+//! form: u8 | bucket: u32 length, bytes | name: u32 length, bytes | created: u64, if form is UPDATED | stored bytes
+//! ```
+//! Numbers are big-endian. A form is never given another meaning; a new shape gets a new form.
+
+use bytes::Bytes;
+
+use super::{Change, Entry, Proposal};
+use crate::{Key, Revision};
+
+const CREATED: u8 = 1;
+const UPDATED: u8 = 2;
+const DELETED: u8 = 3;
+
+pub(super) fn encode(Proposal { key, change, .. }: &Proposal) -> Vec<u8> {
+    let (form, created, stored): (_, _, &[u8]) = match change {
+        Change::Put { created: None, stored } => (CREATED, None, stored),
+        Change::Put { created: Some(created), stored } => (UPDATED, Some(created.to_bytes()), stored),
+        Change::Delete => (DELETED, None, &[]),
+    };
+    let mut bytes = Vec::with_capacity(17 + key.bucket().len() + key.name().len() + stored.len());
+    bytes.push(form);
+    for part in [key.bucket(), key.name()] {
+        bytes.extend((part.len() as u32).to_be_bytes());
+        bytes.extend(part.as_bytes());
+    }
+    bytes.extend(created.iter().flatten());
+    bytes.extend(stored);
+    bytes
+}
+
+/// None if these bytes were not encoded here.
+pub(super) fn decode(revision: Revision, bytes: &[u8]) -> Option<Entry> {
+    let (form, rest) = bytes.split_first()?;
+    let (bucket, rest) = part(rest)?;
+    let (name, rest) = part(rest)?;
+    let change = match *form {
+        CREATED => Change::Put { created: None, stored: Bytes::copy_from_slice(rest) },
+        UPDATED => {
+            let (created, stored) = rest.split_first_chunk()?;
+            let created = Some(Revision::from_bytes(*created));
+            Change::Put { created, stored: Bytes::copy_from_slice(stored) }
+        }
+        DELETED if rest.is_empty() => Change::Delete,
+        _ => return None,
+    };
+    Some(Entry { revision, key: Key::new(bucket, name), change })
+}
+
+fn part(bytes: &[u8]) -> Option<(&str, &[u8])> {
+    let (length, rest) = bytes.split_first_chunk()?;
+    let (part, rest) = rest.split_at_checked(u32::from_be_bytes(*length) as usize)?;
+    Some((std::str::from_utf8(part).ok()?, rest))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entries() -> Vec<Entry> {
+        let put = |created, stored: &'static str| Change::Put { created, stored: stored.into() };
+        [
+            ("b", "n", put(None, "value")),
+            ("apps/deployments", "ns/name", put(Some(Revision(7)), "{}")),
+            ("", "", put(None, "")),
+            ("bücket", "näme", put(Some(Revision(u64::MAX)), "")),
+            ("b", "n", Change::Delete),
+        ]
+        .map(|(bucket, name, change)| Entry { revision: Revision(9), key: Key::new(bucket, name), change })
+        .into()
+    }
+
+    fn encoded(Entry { key, change, .. }: &Entry) -> Vec<u8> {
+        encode(&Proposal { key: key.clone(), previous: None, change: change.clone() })
+    }
+
+    #[test]
+    fn decoding_undoes_encoding() {
+        for entry in entries() {
+            assert_eq!(decode(Revision(9), &encoded(&entry)).as_ref(), Some(&entry));
+        }
+    }
+
+    #[test]
+    fn what_is_cut_short_or_foreign_is_refused() {
+        for entry in entries() {
+            let bytes = encoded(&entry);
+            let fixed =
+                bytes.len() - if let Change::Put { stored, .. } = &entry.change { stored.len() } else { 0 };
+            for end in 0..fixed {
+                assert_eq!(decode(Revision(9), &bytes[..end]), None, "{entry:?} cut at {end}");
+            }
+        }
+        for (case, bytes) in [
+            ("unknown form", &b"\x04\0\0\0\x01b\0\0\0\x01n"[..]),
+            ("a length beyond the end", b"\x01\xff\xff\xff\xffb"),
+            ("not UTF-8", b"\x01\0\0\0\x01\xff\0\0\0\x01n"),
+            ("a deletion with a value", b"\x03\0\0\0\x01b\0\0\0\x01nx"),
+        ] {
+            assert_eq!(decode(Revision(9), bytes), None, "{case}");
+        }
+    }
+}

@@ -1,0 +1,83 @@
+//! Flushing in the background, at most so long after a change.
+
+use std::{
+    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
+    thread::{self, JoinHandle},
+    time::Duration,
+};
+
+use super::{LogError, Signal, Tap};
+
+/// A thread that flushes within an interval after it was told of a change, and rests otherwise. Stops when dropped.
+pub(super) struct Flusher {
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<()>>,
+}
+
+#[derive(Default)]
+struct Shared {
+    state: Mutex<State>,
+    wake: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    dirty: bool,
+    stopped: bool,
+}
+
+impl Flusher {
+    pub fn start(
+        interval: Duration,
+        tap: Tap,
+        mut flush: impl FnMut() -> Result<(), LogError> + Send + 'static,
+    ) -> std::io::Result<Flusher> {
+        let shared = Arc::new(Shared::default());
+        let theirs = shared.clone();
+        let run = move || {
+            while theirs.wait(interval) {
+                if let Err(error) = flush() {
+                    return tap.signal(Signal::Failed(error));
+                }
+            }
+        };
+        let thread = thread::Builder::new().name("coracle-flush".into()).spawn(run)?;
+        Ok(Flusher { shared, thread: Some(thread) })
+    }
+
+    pub fn changed(&self) {
+        let mut state = self.shared.lock();
+        if !state.dirty {
+            state.dirty = true;
+            self.shared.wake.notify_one();
+        }
+    }
+}
+
+impl Drop for Flusher {
+    fn drop(&mut self) {
+        self.shared.lock().stopped = true;
+        self.shared.wake.notify_one();
+        // It cannot have panicked in a way that is not told already.
+        let _ = self.thread.take().map(JoinHandle::join);
+    }
+}
+
+impl Shared {
+    /// Waits for a change, and then for the interval to pass. False once stopped.
+    fn wait(&self, interval: Duration) -> bool {
+        let idle = |state: &mut State| !state.dirty && !state.stopped;
+        let state = self.wake.wait_while(self.lock(), idle).unwrap_or_else(PoisonError::into_inner);
+        let (mut state, _) = self
+            .wake
+            .wait_timeout_while(state, interval, |state| !state.stopped)
+            .unwrap_or_else(PoisonError::into_inner);
+        // What changes while the flush is under way needs another.
+        state.dirty = false;
+        !state.stopped
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
