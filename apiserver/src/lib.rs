@@ -2,6 +2,7 @@
 
 pub mod access;
 pub mod admission;
+pub mod bootstrap;
 pub mod codec;
 pub mod discovery;
 pub mod error;

@@ -319,3 +319,96 @@ fn names_of(certificate: &X509Certificate<'_>) -> BTreeSet<String> {
     };
     extension.value.general_names.iter().map(name).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn now() -> SystemTime {
+        SystemTime::now()
+    }
+
+    fn open(folder: &Path, names: &[&str], now: SystemTime) -> Result<Certificates, CertificateError> {
+        let names: Vec<String> = names.iter().map(|n| (*n).to_owned()).collect();
+        Certificates::in_folder(folder, &names, now)
+    }
+
+    /// Which of authority, server and administrator are the same in both.
+    fn same(a: &Certificates, b: &Certificates) -> (bool, bool, bool) {
+        let pem = |pair: &Pair| pair.certificate_pem.clone();
+        (a.ca_pem == b.ca_pem, pem(&a.server) == pem(&b.server), pem(&a.admin) == pem(&b.admin))
+    }
+
+    #[test]
+    fn the_server_answers_to_all_its_names() {
+        let extra = ["example.com".to_owned(), "0:0:0:0:0:0:0:2".to_owned()];
+        let certificates = Certificates::ephemeral(&extra, now()).expect("certificates");
+        let der =
+            CertificateDer::from_pem_slice(certificates.server.certificate_pem.as_bytes()).expect("PEM");
+        let (_, parsed) = X509Certificate::from_der(&der).expect("a certificate");
+        let wanted = SERVER_NAMES.iter().copied().chain(["example.com", "::2"]).map(str::to_owned).collect();
+        assert_eq!(names_of(&parsed), wanted);
+        let refused = Certificates::ephemeral(&["bücher".to_owned()], now()).err().expect("no ASCII");
+        assert!(
+            refused.to_string().starts_with("cannot issue a certificate for \"")
+                && !refused.to_string().contains('\n')
+        );
+    }
+
+    #[test]
+    fn what_is_good_is_kept() {
+        let data = tempfile::tempdir().expect("a folder");
+        let folder = data.path().join("pki");
+        let first = open(&folder, &[], now()).expect("certificates");
+        for (case, change, names, when, want) in [
+            ("a restart", None, &[][..], now(), (true, true, true)),
+            ("another name", None, &["example.com"], now(), (true, false, true)),
+            ("near the end", None, &[], now() + LEAF_LIFETIME - RENEWAL, (true, false, false)),
+            ("a broken certificate", Some("apiserver.crt"), &[], now(), (true, false, true)),
+            ("a broken key", Some("admin.key"), &[], now(), (true, true, false)),
+        ] {
+            let folder = data.path().join(case);
+            fs::create_dir(&folder).expect(case);
+            for name in ["ca.crt", "ca.key", "apiserver.crt", "apiserver.key", "admin.crt", "admin.key"] {
+                fs::copy(data.path().join("pki").join(name), folder.join(name)).expect(name);
+            }
+            if let Some(file) = change {
+                fs::write(folder.join(file), "x").expect(case);
+            }
+            assert_eq!(same(&first, &open(&folder, names, when).expect(case)), want, "{case}");
+        }
+    }
+
+    #[test]
+    fn the_authority_is_never_replaced() {
+        let other = tempfile::tempdir().expect("a folder");
+        open(other.path(), &[], now()).expect("certificates");
+        let foreign = fs::read_to_string(other.path().join("ca.key")).expect("a key");
+        for (case, file, content, when, want) in [
+            ("no certificate", "ca.crt", None, now(), "ca.crt is missing"),
+            ("no key", "ca.key", None, now(), "ca.key is missing"),
+            ("another's key", "ca.key", Some(foreign.as_str()), now(), "ca.key is not the key of ca.crt"),
+            ("no PEM", "ca.crt", Some("x"), now(), "ca.crt: "),
+            ("too old", "admin.crt", Some("x"), now() + CA_LIFETIME, "ca.crt has expired"),
+        ] {
+            let folder = tempfile::tempdir().expect("a folder");
+            open(folder.path(), &[], now()).expect("certificates");
+            let path = folder.path().join(file);
+            match content {
+                Some(content) => fs::write(path, content).expect(case),
+                None => fs::remove_file(path).expect(case),
+            }
+            let error = open(folder.path(), &[], when).err().expect(case).to_string();
+            assert!(error.contains("is damaged: ") && error.contains(want), "{case}: {error}");
+            assert!(!error.contains('\n'), "{case}: {error}");
+        }
+    }
+
+    #[test]
+    fn an_interrupted_first_start_is_begun_again() {
+        let folder = tempfile::tempdir().expect("a folder");
+        fs::write(folder.path().join("ca.key"), "half").expect("a file");
+        let first = open(folder.path(), &[], now()).expect("certificates");
+        assert_eq!(same(&first, &open(folder.path(), &[], now()).expect("certificates")), (true, true, true));
+    }
+}

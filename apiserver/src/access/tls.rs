@@ -154,3 +154,79 @@ impl ClientCertVerifier for Asking {
         self.provider.signature_verification_algorithms.supported_schemes()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::access::certificates::{Certificates, Pair};
+    use rustls::pki_types::ServerName;
+    use rustls::pki_types::pem::PemObject;
+    use rustls::{ClientConfig, ClientConnection, ServerConnection};
+    use std::time::Duration;
+
+    /// A whole handshake in memory: who the server thinks the client is.
+    fn meet(server: &Certificates, client: Option<&Pair>, now: SystemTime) -> Peer {
+        let tls = server.tls().expect("TLS");
+        let mut roots = RootCertStore::empty();
+        roots.add(CertificateDer::from_pem_slice(server.ca_pem().as_bytes()).expect("PEM")).expect("a CA");
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let builder = ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .expect("versions")
+            .with_root_certificates(roots);
+        let mut config = match client {
+            None => builder.with_no_client_auth(),
+            Some(pair) => {
+                let certificate =
+                    CertificateDer::from_pem_slice(pair.certificate_pem.as_bytes()).expect("PEM");
+                let key = PrivateKeyDer::from_pem_slice(pair.key_pem.as_bytes()).expect("PEM");
+                builder.with_client_auth_cert(vec![certificate], key).expect("a client certificate")
+            }
+        };
+        config.alpn_protocols = vec![b"h2".to_vec()];
+        let name = ServerName::try_from("kubernetes.default.svc").expect("a name");
+        let mut client = ClientConnection::new(Arc::new(config), name).expect("a client");
+        let mut server = ServerConnection::new(Arc::clone(&tls.config)).expect("a server");
+        while client.is_handshaking() || server.is_handshaking() {
+            let mut bytes = Vec::new();
+            client.write_tls(&mut bytes).expect("bytes");
+            server.read_tls(&mut bytes.as_slice()).expect("bytes");
+            server.process_new_packets().expect("the server goes on");
+            let mut bytes = Vec::new();
+            server.write_tls(&mut bytes).expect("bytes");
+            client.read_tls(&mut bytes.as_slice()).expect("bytes");
+            client.process_new_packets().expect("the client goes on");
+        }
+        assert_eq!(server.alpn_protocol(), Some(&b"h2"[..]));
+        tls.peer(server.peer_certificates(), now)
+    }
+
+    #[test]
+    fn certificates_tell_who_the_client_is() {
+        let now = SystemTime::now();
+        let ours = Certificates::ephemeral(&[], now).expect("certificates");
+        let foreign = Certificates::ephemeral(&[], now).expect("certificates");
+        let shown = |peer: Peer| match peer {
+            Peer::Known(user) => format!("{} [{}]", user.name, user.groups.join(",")),
+            other => format!("{other:?}"),
+        };
+        let year = Duration::from_secs(366 * 24 * 3600);
+        for (case, client, now, want) in [
+            ("none", None, now, "Unidentified"),
+            ("ours", Some(ours.admin()), now, "coracle-admin [system:masters,system:authenticated]"),
+            ("another's", Some(foreign.admin()), now, "Rejected"),
+            ("too old", Some(ours.admin()), now + year, "Rejected"),
+        ] {
+            assert_eq!(shown(meet(&ours, client, now)), want, "{case}");
+        }
+    }
+
+    #[test]
+    fn the_credential_is_named() {
+        let now = SystemTime::now();
+        let ours = Certificates::ephemeral(&[], now).expect("certificates");
+        let Peer::Known(user) = meet(&ours, Some(ours.admin()), now) else { panic!("not known") };
+        let id = &user.extra[CREDENTIAL_ID][0];
+        assert!(id.starts_with("X509SHA256=") && id.len() == 11 + 64, "{id}");
+    }
+}
