@@ -10,11 +10,12 @@ use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use serde_json::Value;
 
 use super::authenticate::{MASTERS, UserInfo};
-use super::rbac::{Kind, RbacIndex};
+use super::rbac::{Kind, RbacIndex, RoleRef};
 use super::rules::Rule;
 use crate::error::Error;
 use crate::field::quote;
 use crate::names::GroupResource;
+use crate::request::RequestInfo;
 
 /// What a request is about to do.
 #[derive(Clone, Copy, Debug)]
@@ -40,6 +41,24 @@ pub struct ResourceTarget<'a> {
     pub namespace: &'a str,
     /// Also the name that a list or watch is narrowed to by a field selector.
     pub name: &'a str,
+}
+
+impl<'a> From<&'a RequestInfo> for RequestAttributes<'a> {
+    fn from(info: &'a RequestInfo) -> RequestAttributes<'a> {
+        match info {
+            RequestInfo::Path { path, verb } => RequestAttributes { verb, target: Target::Path(path) },
+            RequestInfo::Resource(r) => RequestAttributes {
+                verb: r.verb.as_str(),
+                target: Target::Resource(ResourceTarget {
+                    group: &r.group,
+                    resource: &r.resource,
+                    subresource: &r.subresource,
+                    namespace: &r.namespace,
+                    name: &r.name,
+                }),
+            },
+        }
+    }
 }
 
 impl RequestAttributes<'_> {
@@ -123,8 +142,8 @@ impl Authorizer {
         }
     }
 
-    /// All rules that apply to the user in a namespace, and what could not be resolved.
-    pub fn rules_for(&self, user: &UserInfo, namespace: &str) -> (Vec<Rule>, Vec<MissingRole>) {
+    /// All rules that apply to the user in a namespace, and the roles that are bound but do not exist.
+    pub fn rules_for(&self, user: &UserInfo, namespace: &str) -> (Vec<Rule>, Vec<RoleRef>) {
         match self.mode {
             Mode::AlwaysAllow => (vec![Rule::all_resources(), Rule::all_paths()], Vec::new()),
             Mode::Rbac => self.rules().rules_for(user, namespace),
@@ -146,21 +165,14 @@ impl Authorizer {
     }
 }
 
-/// A role that a binding refers to and that does not exist.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct MissingRole {
-    pub kind: Kind,
-    pub name: String,
+/// Why nothing allowed a request, as far as the user may know.
+fn denial(unresolved: &[RoleRef]) -> String {
+    if unresolved.is_empty() { String::new() } else { format!("RBAC: {}", not_found(unresolved)) }
 }
 
-impl std::fmt::Display for MissingRole {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}.{} {} not found", self.kind.singular(), super::rbac::GROUP, quote(&self.name))
-    }
-}
-
-fn denial(unresolved: &[MissingRole]) -> String {
-    if unresolved.is_empty() { String::new() } else { format!("RBAC: {}", aggregate(unresolved)) }
+/// That bound roles do not exist.
+pub fn not_found(unresolved: &[RoleRef]) -> String {
+    aggregate(&unresolved.iter().map(RoleRef::not_found).collect::<Vec<_>>())
 }
 
 /// Several errors as one text: one as it is, several as `[a, b]`, each once.

@@ -9,7 +9,7 @@ use std::fmt;
 use serde_json::Value;
 
 use super::authenticate::{UserInfo, service_account_username};
-use super::authorize::{MissingRole, RequestAttributes};
+use super::authorize::RequestAttributes;
 use super::rules::Rule;
 use crate::field::quote;
 use crate::names::GroupResource;
@@ -67,6 +67,19 @@ impl Kind {
     }
 }
 
+/// A role, as a binding refers to it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RoleRef {
+    pub kind: Kind,
+    pub name: String,
+}
+
+impl RoleRef {
+    pub fn not_found(&self) -> String {
+        format!("{}.{GROUP} {} not found", self.kind.singular(), quote(&self.name))
+    }
+}
+
 /// Every role and binding there is. The cluster's are kept as those of the namespace `""`.
 #[derive(Debug, Default)]
 pub struct RbacIndex {
@@ -84,7 +97,7 @@ struct Scope {
 
 #[derive(Debug)]
 struct Binding {
-    role: MissingRole,
+    role: RoleRef,
     subjects: Vec<Subject>,
 }
 
@@ -159,7 +172,7 @@ impl RbacIndex {
         &'a self,
         user: &UserInfo,
         request: &RequestAttributes<'_>,
-    ) -> Result<Grant<'a>, Vec<MissingRole>> {
+    ) -> Result<Grant<'a>, Vec<RoleRef>> {
         let mut unresolved = Vec::new();
         for grant in self.grants(user, request.namespace()) {
             let role = &grant.binding.role;
@@ -173,7 +186,7 @@ impl RbacIndex {
     }
 
     /// All rules that apply to the user in a namespace, and the roles that are bound but do not exist.
-    pub fn rules_for(&self, user: &UserInfo, namespace: &str) -> (Vec<Rule>, Vec<MissingRole>) {
+    pub fn rules_for(&self, user: &UserInfo, namespace: &str) -> (Vec<Rule>, Vec<RoleRef>) {
         let (mut rules, mut unresolved) = (Vec::new(), Vec::new());
         for grant in self.grants(user, namespace) {
             let role = &grant.binding.role;
@@ -256,7 +269,7 @@ impl Binding {
         let name = reference["name"].as_str()?.to_owned();
         let subjects = object["subjects"].as_array().map_or(&[][..], Vec::as_slice);
         Some(Binding {
-            role: MissingRole { kind, name },
+            role: RoleRef { kind, name },
             subjects: subjects.iter().filter_map(|s| Subject::of(s, namespace)).collect(),
         })
     }

@@ -5,7 +5,7 @@
 use serde_json::{Map, Value, json};
 
 use super::authenticate::UserInfo;
-use super::authorize::{Authorizer, Decision, RequestAttributes, ResourceTarget, Target, aggregate};
+use super::authorize::{Authorizer, Decision, RequestAttributes, ResourceTarget, Target, not_found};
 use super::rules::strings;
 use crate::field::{Errors, Field, Path};
 use crate::names::GroupKind;
@@ -82,7 +82,7 @@ pub fn self_subject_rules_review(authorizer: &Authorizer, user: &UserInfo, revie
     }
     let mut status = json!({"resourceRules": resources, "nonResourceRules": paths, "incomplete": false});
     if !unresolved.is_empty() {
-        status["evaluationError"] = aggregate(&unresolved).into();
+        status["evaluationError"] = not_found(&unresolved).into();
     }
     Ok(json!({
         "kind": "SelfSubjectRulesReview",

@@ -1,8 +1,8 @@
 //! Admission: the chain of plugins between a decoded object and its validation.
 //!
-//! First every plugin may change the object (`admit`), then, after defaulting and preparation, every plugin may refuse it
-//! (`validate`). The order of the chain is kube-apiserver's, and so are the plugins' names and texts; each is a small
-//! module here. Plugins look the cluster up through [`Cluster`] and know neither store nor HTTP. They run on every write:
+//! First every plugin may change the object (`admit`); then, when the object is prepared, named and has passed its own
+//! validation, every plugin may refuse it (`validate`). The order of the chain is kube-apiserver's, and so are the
+//! plugins' names and texts; each is a small module here. Plugins look the cluster up through [`Cluster`] and know neither store nor HTTP. They run on every write:
 //! each looks at the resource first, and none lists anything for a resource that is not its own.
 //!
 //! Start at [`Chain::standard`].
@@ -53,7 +53,7 @@ pub struct Attributes<'a> {
     /// Empty for the object itself.
     pub subresource: &'a str,
     pub namespace: &'a str,
-    /// Empty for a create with generateName.
+    /// Empty for a create with generateName, even when the object has got its name already.
     pub name: &'a str,
     /// The object to be written, in its storage version's form; null on delete.
     pub object: &'a mut Value,
@@ -75,7 +75,7 @@ impl Attributes<'_> {
         self.resource.resource == resource && self.resource.group == group
     }
 
-    /// The name to show: a create with generateName has none yet, so its base is taken.
+    /// The name to show: of a create with generateName the name that was made, or before that its base.
     pub fn shown_name(&self) -> &str {
         let metadata = &self.object["metadata"];
         let of_object = |field: &str| metadata[field].as_str().filter(|text| !text.is_empty());

@@ -586,6 +586,35 @@ mod tests {
     }
 
     #[test]
+    fn everything_at_once() {
+        let object = json!({
+            "metadata": {"annotations": {"container.apparmor.security.beta.kubernetes.io/c": "unconfined"}},
+            "spec": {
+                "hostNetwork": true,
+                "securityContext": {"sysctls": [{"name": "kernel.msgmax"}], "seLinuxOptions": {"role": "r"}},
+                "volumes": [{"name": "v", "hostPath": {"path": "/"}}],
+                "containers": [
+                    {"name": "c", "ports": [{"hostPort": 80}], "securityContext": {
+                        "appArmorProfile": {"type": "Unconfined"}, "capabilities": {"add": ["NET_RAW"]},
+                        "seLinuxOptions": {"type": "x", "user": "u"}}},
+                    {"name": "d", "securityContext": {"seccompProfile": {"type": "Unconfined"}},
+                     "livenessProbe": {"httpGet": {"host": "h"}}},
+                ],
+            },
+        });
+        // As a v1.36.2 server answered.
+        let want = concat!(
+            r#"forbidden AppArmor profiles (container "c" and annotation must not set AppArmor profile type to "Unconfined", "container.apparmor.security.beta.kubernetes.io/c="unconfined""), "#,
+            r#"non-default capabilities (container "c" must not include "NET_RAW" in securityContext.capabilities.add), "#,
+            r#"host namespaces (hostNetwork=true), hostPath volumes (volume "v"), hostPort (container "c" uses hostPort 80), "#,
+            r#"probe or lifecycle host (container "d" uses probe or lifecycle host "h"), "#,
+            r#"seLinuxOptions (pod and container "c" set forbidden securityContext.seLinuxOptions: type "x"; user may not be set; role may not be set), "#,
+            r#"seccompProfile (container "d" must not set securityContext.seccompProfile.type to "Unconfined"), forbidden sysctls (kernel.msgmax)"#,
+        );
+        assert_eq!(evaluate_at(Level::Baseline, Version::Latest, &object), want);
+    }
+
+    #[test]
     fn the_restricted_level() {
         let good = json!({"allowPrivilegeEscalation": false, "capabilities": {"drop": ["ALL"]}, "runAsNonRoot": true, "seccompProfile": {"type": "RuntimeDefault"}});
         let with = |member: &str, value: Value| {

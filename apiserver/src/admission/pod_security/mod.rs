@@ -79,7 +79,7 @@ fn validate_pod(attributes: &Attributes<'_>, cluster: &dyn Cluster) -> Result<()
     let violations = checks::evaluate(policy.enforce, &pod);
     if !violations.is_empty() {
         let detail = format!("violates PodSecurity \"{}\": {}", policy.enforce, details(&violations));
-        return Err(Error::forbidden(attributes.resource, attributes.name, detail));
+        return Err(attributes.forbidden(detail));
     }
     warn(attributes, policy.warn, &pod);
     Ok(())
@@ -116,7 +116,7 @@ fn validate_namespace(attributes: &Attributes<'_>, cluster: &dyn Cluster) -> Res
     let old = attributes.old.map(labels);
     let known = old.as_ref().is_some_and(|(_, old_errors)| *old_errors == errors);
     if !errors.is_empty() && !known {
-        return Err(Error::invalid(attributes.kind, attributes.name, errors));
+        return Err(Error::invalid(attributes.kind, attributes.shown_name(), errors));
     }
     let Some((old, _)) = old else { return Ok(()) };
     let relaxed = new.enforce.version == old.enforce.version && new.enforce.level <= old.enforce.level;
