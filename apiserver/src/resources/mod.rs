@@ -12,6 +12,7 @@ pub mod batch;
 pub mod certificates;
 pub mod coordination;
 pub mod core;
+pub mod defaulting;
 pub mod discovery;
 pub mod flowcontrol;
 pub mod networking;

@@ -9,13 +9,13 @@ pub const IMMUTABLE: &str = "field is immutable";
 
 /// Whether two members hold the same; an empty list or string is as good as none.
 pub fn same(new: &Field<'_>, old: &Field<'_>) -> bool {
-    let empty = |field: &Field<'_>| match field.value() {
-        None => true,
-        Some(Value::Array(items)) => items.is_empty(),
-        Some(Value::String(text)) => text.is_empty(),
-        Some(_) => false,
-    };
+    let empty = |field: &Field<'_>| field.value().is_none_or(is_empty);
     new.value() == old.value() || (empty(new) && empty(old))
+}
+
+/// A list or string that says no more than an absent one. (An object may be a pointer, which says something.)
+pub fn is_empty(value: &Value) -> bool {
+    value.as_array().is_some_and(Vec::is_empty) || value.as_str().is_some_and(str::is_empty)
 }
 
 /// The new value must be the old one.

@@ -22,10 +22,11 @@ use serde_json::Value;
 
 use crate::field::{Field, FieldError, escape_html};
 
-/// The value as Go prints it, had it the internal type of that name (`apps.DeploymentStrategy`).
+/// The value as Go prints it, had it the internal type of that name (`apps.DeploymentStrategy`); `null` for none.
 pub fn internal(type_name: &'static str, value: Option<&Value>) -> String {
+    let Some(value) = value else { return "null".to_owned() };
     let mut out = String::new();
-    print(type_name, value, &mut out);
+    print(type_name, Some(value), &mut out);
     escape_html(&out)
 }
 

@@ -1,8 +1,27 @@
-//! ControllerRevision.
+//! ControllerRevision: a state of the past, kept by a controller. Its data never changes, its number may.
 
+use serde_json::Value;
+
+use crate::field::{Errors, Field};
 use crate::resources::strategy::Strategy;
+use crate::validation::{immutable, numbers};
 
 /// The rules of ControllerRevision.
 pub struct Rules;
 
-impl Strategy for Rules {}
+impl Strategy for Rules {
+    fn validate(&self, object: &Field<'_>, errors: &mut Errors) {
+        numbers::not_negative(&object.get("revision"), errors);
+        let data = object.get("data");
+        match data.value() {
+            None => errors.push(data.required("data is mandatory")),
+            Some(Value::Object(_)) => {}
+            Some(_) => errors.push(data.required("data must be a valid JSON object")),
+        }
+    }
+
+    fn validate_update(&self, object: &Field<'_>, old: &Field<'_>, errors: &mut Errors) {
+        numbers::not_negative(&object.get("revision"), errors);
+        immutable::immutable(&object.get("data"), &old.get("data"), errors);
+    }
+}

@@ -1,8 +1,146 @@
 //! DaemonSet.
+//!
+//! The generation of its template was a field once; apps/v1 keeps it in an annotation, which only the server writes.
 
-use crate::resources::strategy::Strategy;
+use serde_json::{Value, json};
+
+use super::workload;
+use crate::field::{Errors, Field};
+use crate::resources::defaulting::{Object, fill, member, object_at};
+use crate::resources::pod;
+use crate::resources::strategy::{Context, Strategy};
+use crate::selector::LabelSelector;
+use crate::validation::labels::{SelectorOptions, has_invalid_values, validate_label_selector};
+use crate::validation::{immutable, numbers, printed};
+
+const TEMPLATE_GENERATION: &str = "deprecated.daemonset.template.generation";
 
 /// The rules of DaemonSet.
 pub struct Rules;
 
-impl Strategy for Rules {}
+impl Strategy for Rules {
+    fn default(&self, object: &mut Value) {
+        let Some(spec) = object_at(object, "spec") else { return };
+        pod::default_pod_template(member(spec, "template"));
+        fill(spec, [("revisionHistoryLimit", json!(10))]);
+        default_update_strategy(spec);
+    }
+
+    fn prepare_for_create(&self, object: &mut Value, _: &Context<'_>) {
+        set_template_generation(object, template_generation(object).max(1));
+        workload::prepare_template(object, None, "/spec/template");
+    }
+
+    fn prepare_for_update(&self, object: &mut Value, old: &Value, _: &Context<'_>) {
+        workload::prepare_template(object, Some(old), "/spec/template");
+        let changed = object["spec"]["template"] != old["spec"]["template"];
+        set_template_generation(object, template_generation(old) + i64::from(changed));
+    }
+
+    fn validate(&self, object: &Field<'_>, errors: &mut Errors) {
+        validate_spec(&object.get("spec"), None, errors);
+    }
+
+    fn validate_update(&self, object: &Field<'_>, old: &Field<'_>, errors: &mut Errors) {
+        let (spec, old) = (object.get("spec"), old.get("spec"));
+        let (selector, old_selector) = (spec.get("selector"), old.get("selector"));
+        immutable::immutable_as("meta.LabelSelector", &selector, &old_selector, errors);
+        validate_spec(&spec, Some(&old), errors);
+    }
+
+    fn validate_status_update(&self, object: &Field<'_>, old: &Field<'_>, errors: &mut Errors) {
+        let status = object.get("status");
+        workload::validate_counts(
+            &status,
+            &[
+                "currentNumberScheduled",
+                "numberMisscheduled",
+                "desiredNumberScheduled",
+                "numberReady",
+                "observedGeneration",
+                "updatedNumberScheduled",
+                "numberAvailable",
+                "numberUnavailable",
+                "collisionCount",
+            ],
+            errors,
+        );
+        workload::validate_collisions(&status, &old.get("status"), errors);
+    }
+
+    fn warnings(&self, object: &Field<'_>, old: Option<&Field<'_>>) -> Vec<String> {
+        let template = object.walk("spec.template");
+        match old.map(|old| old.walk("spec.template")) {
+            Some(old) if old.value() == template.value() => Vec::new(),
+            old => pod::pod_template_warnings(&template, old.as_ref()),
+        }
+    }
+}
+
+fn template_generation(object: &Value) -> i64 {
+    let annotation = object["metadata"]["annotations"][TEMPLATE_GENERATION].as_str();
+    annotation.and_then(|text| text.parse().ok()).unwrap_or(0)
+}
+
+fn set_template_generation(object: &mut Value, generation: i64) {
+    if let Some(annotations) = object_at(object, "metadata.annotations") {
+        annotations.insert(TEMPLATE_GENERATION.to_owned(), generation.to_string().into());
+    }
+}
+
+fn default_update_strategy(spec: &mut Object) {
+    let Some(strategy) = member(spec, "updateStrategy").as_object_mut() else { return };
+    fill(strategy, [("type", json!("RollingUpdate"))]);
+    if strategy["type"] == "RollingUpdate"
+        && let Some(rolling) = member(strategy, "rollingUpdate").as_object_mut()
+    {
+        fill(rolling, [("maxUnavailable", json!(1)), ("maxSurge", json!(0))]);
+    }
+}
+
+fn validate_spec(spec: &Field<'_>, old: Option<&Field<'_>>, errors: &mut Errors) {
+    let (selector, template) = (spec.get("selector"), spec.get("template"));
+    let allow_invalid_values = old.is_some_and(|old| has_invalid_values(&old.get("selector")));
+    let options = SelectorOptions { allow_invalid_values, ..SelectorOptions::default() };
+    let known = errors.len();
+    validate_label_selector(&selector, options, errors);
+    let usable = !selector.exists() || LabelSelector::from_object(selector.value()).is_some();
+    if usable && errors.len() == known {
+        workload::validate_selection(&selector, &template, errors);
+    }
+    workload::refuse_empty_selector(&selector, "daemonset", errors);
+    let old_template = old.map(|old| old.get("template"));
+    pod::validate_pod_template(&template, &workload::template_options(old_template.as_ref()), errors);
+    workload::validate_runs_for_ever(&template, "DaemonSet", errors);
+    numbers::not_negative(&spec.get("minReadySeconds"), errors);
+    validate_update_strategy(&spec.get("updateStrategy"), errors);
+    numbers::not_negative(&spec.get("revisionHistoryLimit"), errors);
+}
+
+fn validate_update_strategy(strategy: &Field<'_>, errors: &mut Errors) {
+    match strategy.get("type").str() {
+        "OnDelete" => {}
+        "RollingUpdate" => validate_rolling_update(&strategy.get("rollingUpdate"), errors),
+        _ => errors.push(printed::not_supported(
+            strategy,
+            "apps.DaemonSetUpdateStrategy",
+            &["RollingUpdate", "OnDelete"],
+        )),
+    }
+}
+
+fn validate_rolling_update(rolling: &Field<'_>, errors: &mut Errors) {
+    let (unavailable, surge) = (rolling.get("maxUnavailable"), rolling.get("maxSurge"));
+    for field in [&unavailable, &surge] {
+        numbers::int_or_percent(field, errors);
+    }
+    for field in [&unavailable, &surge] {
+        numbers::at_most_100_percent(field, errors);
+    }
+    let given = |field: &Field<'_>| numbers::int_or_percent_value(field) != 0;
+    match (given(&unavailable), given(&surge)) {
+        (true, true) => errors.push(surge.invalid("may not be set when maxUnavailable is non-zero")),
+        (false, false) => errors.push(unavailable.required("cannot be 0 when maxSurge is 0")),
+        _ => {}
+    }
+}

@@ -15,12 +15,14 @@ import (
 	"slices"
 	"strings"
 
+	batchv1 "k8s.io/api/batch/v1"
 	apiextensions "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/kubernetes/pkg/api/legacyscheme"
+	"k8s.io/kubernetes/pkg/apis/batch"
 	_ "k8s.io/kubernetes/pkg/controlplane" // registers every group
 )
 
@@ -171,6 +173,7 @@ func main() {
 	}
 	kind(reflect.TypeOf(apiextensions.CustomResourceDefinition{}), reflect.TypeOf(apiextensionsv1.CustomResourceDefinition{}))
 	visit(reflect.TypeOf(metav1.Condition{}), reflect.TypeOf(metav1.Condition{}))
+	visit(reflect.TypeOf(batch.UncountedTerminatedPods{}), reflect.TypeOf(batchv1.UncountedTerminatedPods{}))
 
 	for len(unpaired) > 0 {
 		next := unpaired[0]

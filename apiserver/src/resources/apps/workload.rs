@@ -1,0 +1,109 @@
+//! What the kinds that run pods from a template share: selectors, counts in a status, warnings about names.
+
+use serde_json::Value;
+
+use crate::field::{Errors, Field};
+use crate::resources::pod;
+use crate::selector::LabelSelector;
+use crate::validation::labels::{SelectorOptions, validate_label_selector};
+use crate::validation::{content, numbers, printed};
+
+/// What is wrong with a selector that a kind cannot do without, where it may be empty in no case. Returns whether it can
+/// select at all; `noun` is the kind in the words of the message.
+pub fn validate_selector(selector: &Field<'_>, noun: &str, errors: &mut Errors) -> bool {
+    if !selector.exists() {
+        errors.push(selector.required(""));
+        return true;
+    }
+    let known = errors.len();
+    validate_label_selector(selector, SelectorOptions::default(), errors);
+    let usable = errors.len() == known;
+    refuse_empty_selector(selector, noun, errors);
+    usable
+}
+
+pub fn refuse_empty_selector(selector: &Field<'_>, noun: &str, errors: &mut Errors) {
+    let empty = selector.get("matchLabels").is_empty() && selector.get("matchExpressions").is_empty();
+    errors.push_if(selector.exists() && empty, || {
+        printed::invalid(selector, "meta.LabelSelector", &format!("empty selector is invalid for {noun}"))
+    });
+}
+
+/// A workload must select the pods that it makes.
+pub fn validate_selection(selector: &Field<'_>, template: &Field<'_>, errors: &mut Errors) {
+    let labels = template.walk("metadata.labels");
+    let selects = LabelSelector::from_object(selector.value())
+        .is_some_and(|selector| selector.is_empty() || selector.matches_map(labels.value()));
+    errors.push_if(!selects, || {
+        let shown = labels.value().cloned().unwrap_or_default();
+        labels.invalid_value(shown, "`selector` does not match template `labels`")
+    });
+}
+
+/// Pods that are replaced when they end are never told to end by themselves. `kind` is as the message has it.
+pub fn validate_runs_for_ever(template: &Field<'_>, kind: &str, errors: &mut Errors) {
+    let policy = template.walk("spec.restartPolicy");
+    errors.push_if(policy.str() != "Always", || policy.not_supported(&["Always"]));
+    let deadline = template.walk("spec.activeDeadlineSeconds");
+    errors.push_if(deadline.exists(), || {
+        deadline.forbidden(format!("activeDeadlineSeconds in {kind} is not Supported"))
+    });
+}
+
+/// The rules of the pods' options for a template that is new, or was `old` before.
+pub fn template_options(old: Option<&Field<'_>>) -> pod::Options {
+    old.map_or_else(pod::Options::for_template, pod::Options::for_template_update)
+}
+
+/// Numbers in a status that count something.
+pub fn validate_counts(status: &Field<'_>, names: &[&str], errors: &mut Errors) {
+    for name in names {
+        numbers::not_negative(&status.get(name), errors);
+    }
+}
+
+/// A part may not be more than the whole.
+pub fn validate_part(status: &Field<'_>, part: &str, whole: &str, detail: &str, errors: &mut Errors) {
+    let count = |name: &str| status.get(name).int().unwrap_or(0);
+    errors.push_if(count(part) > count(whole), || status.get(part).invalid(detail));
+}
+
+/// Hash collisions are only ever counted up.
+pub fn validate_collisions(status: &Field<'_>, old: &Field<'_>, errors: &mut Errors) {
+    let (new, old) = (status.get("collisionCount"), old.get("collisionCount"));
+    errors.push_if(new.int() < old.int(), || {
+        new.invalid_value(new.int().unwrap_or(0), "cannot be decremented")
+    });
+}
+
+/// Pods are called after their workload, and a name with dots makes odd host names.
+pub fn name_warning(object: &Field<'_>) -> Option<String> {
+    let mistakes = content::dns1123_label(object.walk("metadata.name").str());
+    (!mistakes.is_empty()).then(|| {
+        format!(
+            "metadata.name: this is used in Pod names and hostnames, which can result in surprising behavior; a DNS label is recommended: [{}]",
+            mistakes.join(" ")
+        )
+    })
+}
+
+/// Whether the change counts as one of the desired state.
+pub fn generation_changed(object: &Field<'_>, old: &Field<'_>) -> bool {
+    let generation = |object: &Field<'_>| object.walk("metadata.generation").int();
+    generation(object) != generation(old)
+}
+
+/// Warnings about the template at `path`: on create, and on updates that change the desired state.
+pub fn template_warnings(object: &Field<'_>, old: Option<&Field<'_>>, path: &str) -> Vec<String> {
+    match old {
+        Some(old) if !generation_changed(object, old) => Vec::new(),
+        old => pod::pod_template_warnings(&object.walk(path), old.map(|old| old.walk(path)).as_ref()),
+    }
+}
+
+/// Lets the pods' room drop from a template what is not switched on.
+pub fn prepare_template(object: &mut Value, old: Option<&Value>, pointer: &str) {
+    if let Some(template) = object.pointer_mut(pointer) {
+        pod::prepare_pod_template(template, old.and_then(|old| old.pointer(pointer)));
+    }
+}
