@@ -157,6 +157,9 @@ func (f *facts) field(owner reflect.Type, field reflect.StructField, tag jsonNam
 	if markers.has("required") || !tag.omitempty && !markers.has("optional") {
 		words = append(words, "required")
 	}
+	if f.source(owner).markers[owner.Name()].has("union") {
+		words = append(words, unionRole(markers))
+	}
 	words = append(words, listType(markers)...)
 	words = append(words, markers.granularity()...)
 	if strategy := field.Tag.Get("patchStrategy"); strategy != "" {
@@ -169,6 +172,14 @@ func (f *facts) field(owner reflect.Type, field reflect.StructField, tag jsonNam
 		words = append(words, "default="+f.source(owner).defaultValue(value))
 	}
 	return strings.Join(words, " ")
+}
+
+// unionRole says what a field of a union is.
+func unionRole(markers markers) string {
+	if markers.has("unionDiscriminator") {
+		return "discriminator"
+	}
+	return "alternative"
 }
 
 // listType says how apply treats a list.

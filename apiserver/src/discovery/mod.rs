@@ -1,1 +1,262 @@
-//! What the server tells of itself: discovery, OpenAPI, version, health, metrics.
+//! What the server offers, told to clients: groups, versions and resources, OpenAPI documents, its version.
+//!
+//! Everything is made from one list, [`Served`]: the built-in resources, and the custom ones that come and go. Documents are
+//! made when they are first asked for and kept until the list changes.
+//!
+//! Start at [`Discovery::respond`].
+
+mod documents;
+mod openapi;
+pub mod served;
+pub mod version;
+
+use std::sync::{Arc, OnceLock};
+
+use arc_swap::ArcSwap;
+use bytes::Bytes;
+use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, header, request::Parts};
+use jiff::Timestamp;
+use serde_json::Value;
+
+use crate::request::negotiate::{self, Clause, Format};
+use crate::request::options::Query;
+use crate::{Error, Result};
+use openapi::OpenApi;
+pub use served::Served;
+
+/// Answers every path that tells what there is.
+pub struct Discovery {
+    /// `HOST:PORT`, as clients reach the server.
+    address: String,
+    /// Paths that others answer, for the index.
+    elsewhere: Vec<String>,
+    state: ArcSwap<State>,
+}
+
+/// One state of the list, with the documents made from it.
+struct State {
+    served: Served,
+    openapi: OpenApi,
+    core: Aggregated,
+    groups: Aggregated,
+}
+
+/// An aggregated document and the hash of what it says.
+#[derive(Default)]
+struct Aggregated(OnceLock<(Value, String)>);
+
+/// How an answer is wanted.
+struct Wanted {
+    format: Format,
+    /// The aggregated form.
+    aggregated: bool,
+    pretty: bool,
+}
+
+impl Discovery {
+    /// - `address`: `HOST:PORT`, as clients reach the server;
+    /// - `elsewhere`: paths that others answer, such as those of health, for the index at `/`.
+    pub fn new(address: impl Into<String>, elsewhere: impl IntoIterator<Item = String>) -> Discovery {
+        let state = State::new(Served::built_in(), None);
+        Discovery {
+            address: address.into(),
+            elsewhere: elsewhere.into_iter().collect(),
+            state: ArcSwap::from_pointee(state),
+        }
+    }
+
+    /// Replaces the custom resources: (group, version, resource).
+    pub fn set_custom(&self, custom: impl IntoIterator<Item = (String, String, served::Resource)>) {
+        let mut served = Served::built_in();
+        for (group, version, resource) in custom {
+            served.add_custom(&group, &version, resource);
+        }
+        let before = self.state.load();
+        if before.served != served {
+            self.state.store(Arc::new(State::new(served, Some(&before.openapi))));
+        }
+    }
+
+    /// Answers the index, discovery, OpenAPI and the version; None for any other path. Two kinds of paths that lead nowhere
+    /// are the caller's: see [`Error::UnknownResource`] and [`Error::PageNotFound`], and [`Discovery::knows_group`].
+    pub fn respond(&self, request: &Parts, now: Timestamp) -> Option<Result<Response<Bytes>>> {
+        let query = Query::parse(request.uri.query().unwrap_or_default());
+        let path = request.uri.path();
+        let (method, headers) = (&request.method, &request.headers);
+        let state = self.state.load();
+        if path.starts_with("/openapi/") {
+            return state.openapi.respond(method, path, &query, headers, now).map(Ok);
+        }
+        let get_only = |answer: &dyn Fn() -> Result<Response<Bytes>>| {
+            Some(if *method == Method::GET { answer() } else { Err(Error::MethodNotAllowed) })
+        };
+        // Where a router stands before the handler, slashes at the end do not count.
+        let routed = path.trim_end_matches('/');
+        match routed {
+            "" if path == "/" => return Some(Ok(self.index(&state.served))),
+            "/index.html" if path == routed => return Some(Ok(self.index(&state.served))),
+            "/version" => {
+                return get_only(&|| {
+                    negotiate::route(&negotiate::clauses(headers), &[Format::Json], &[])?;
+                    Ok(json_response(version::body()))
+                });
+            }
+            "/api" => {
+                return get_only(&|| {
+                    let wanted = Wanted::of(headers, &query, true, true)?;
+                    if wanted.aggregated {
+                        let made = || documents::aggregated(&state.served.groups[..1]);
+                        return state.core.respond(headers, &wanted, made);
+                    }
+                    wanted.write(&documents::versions(&state.served, &self.address))
+                });
+            }
+            _ => {}
+        }
+        let segments: Vec<&str> = routed.strip_prefix('/')?.split('/').collect();
+        match segments.as_slice() {
+            ["apis"] if path == "/apis" || path == "/apis/" => {
+                Some(self.groups(&state, path, headers, &query))
+            }
+            ["apis", group] => {
+                let group = state.served.group(group).filter(|group| !group.name.is_empty())?;
+                let wanted = Wanted::of(headers, &query, false, false);
+                Some(wanted.and_then(|wanted| wanted.write(&documents::group(group))))
+            }
+            ["api", version] => self.version(&state, "", version, method, headers, &query),
+            ["apis", group, version] => self.version(&state, group, version, method, headers, &query),
+            _ => None,
+        }
+    }
+
+    /// Whether any path of the group is answered; below those that are not, no page is found. A custom group does not know
+    /// its unknown versions and resources either.
+    pub fn knows_group(&self, group: &str) -> bool {
+        self.state.load().served.group(group).is_some()
+    }
+
+    fn index(&self, served: &Served) -> Response<Bytes> {
+        json_response(documents::index(served, &self.elsewhere))
+    }
+
+    fn groups(
+        &self,
+        state: &State,
+        path: &str,
+        headers: &HeaderMap,
+        query: &Query,
+    ) -> Result<Response<Bytes>> {
+        // The path with a slash is another handler's, which knows the plain form only.
+        let wanted = Wanted::of(headers, query, path == "/apis", false)?;
+        let groups = &state.served.groups[1..];
+        if wanted.aggregated {
+            return state.groups.respond(headers, &wanted, || documents::aggregated(groups));
+        }
+        wanted.write(&documents::groups(groups))
+    }
+
+    fn version(
+        &self,
+        state: &State,
+        group: &str,
+        version: &str,
+        method: &Method,
+        headers: &HeaderMap,
+        query: &Query,
+    ) -> Option<Result<Response<Bytes>>> {
+        let group = state.served.group(group)?;
+        let version = group.version(version)?;
+        if !group.custom && *method != Method::GET {
+            return Some(Err(Error::MethodNotAllowed));
+        }
+        let wanted = Wanted::of(headers, query, false, !group.custom);
+        Some(wanted.and_then(|wanted| wanted.write(&documents::resources(group, version))))
+    }
+}
+
+impl State {
+    fn new(served: Served, before: Option<&OpenApi>) -> State {
+        let openapi = OpenApi::new(&served, before);
+        State { served, openapi, core: Aggregated::default(), groups: Aggregated::default() }
+    }
+}
+
+impl Aggregated {
+    fn respond(
+        &self,
+        headers: &HeaderMap,
+        wanted: &Wanted,
+        made: impl FnOnce() -> Value,
+    ) -> Result<Response<Bytes>> {
+        let (document, hash) = self.0.get_or_init(|| {
+            let document = made();
+            let hash = openapi::digest(&[document.to_string().as_bytes()]);
+            (document, hash)
+        });
+        let etag = format!("\"{hash}\"");
+        let known = headers.get(header::IF_NONE_MATCH).is_some_and(|held| held.as_bytes() == etag.as_bytes());
+        let mut response =
+            if known { respond_empty(StatusCode::NOT_MODIFIED) } else { wanted.write(document)? };
+        let headers = response.headers_mut();
+        headers.insert(header::VARY, HeaderValue::from_static("Accept"));
+        headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("public"));
+        if let Ok(etag) = HeaderValue::from_str(&etag) {
+            headers.insert(header::ETAG, etag);
+        }
+        Ok(response)
+    }
+}
+
+impl Wanted {
+    /// - `aggregated`: the path has an aggregated form;
+    /// - `routed`: a router looks at the media types before the handler does.
+    fn of(headers: &HeaderMap, query: &Query, aggregated: bool, routed: bool) -> Result<Wanted> {
+        let clauses = negotiate::clauses(headers);
+        if routed {
+            negotiate::route(&clauses, &negotiate::FORMATS, &[])?;
+        }
+        let aggregated_form = ("apidiscovery.k8s.io", "v2", "APIGroupDiscoveryList");
+        let shape = |clause: &Clause<'_>, _| match clause.shape() {
+            None => Some(false),
+            Some(shape) => (aggregated && shape == aggregated_form).then_some(true),
+        };
+        let (format, aggregated) = negotiate::choose(&clauses, shape)?.unwrap_or((Format::Json, false));
+        Ok(Wanted { format, aggregated, pretty: negotiate::is_human(headers, query) })
+    }
+
+    fn write(&self, document: &Value) -> Result<Response<Bytes>> {
+        let mut response = Response::new(documents::encode(document, self.format, self.pretty)?);
+        let media_type = self.format.media_type();
+        let media_type = match self.aggregated {
+            true => format!("{media_type};g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"),
+            false => media_type.to_owned(),
+        };
+        if let Ok(media_type) = HeaderValue::from_str(&media_type) {
+            response.headers_mut().insert(header::CONTENT_TYPE, media_type);
+        }
+        Ok(response)
+    }
+}
+
+fn json_response(body: String) -> Response<Bytes> {
+    let mut response = Response::new(Bytes::from(body));
+    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    response
+}
+
+fn respond_empty(status: StatusCode) -> Response<Bytes> {
+    let mut response = Response::new(Bytes::new());
+    *response.status_mut() = status;
+    response
+}
+
+/// Whether `If-None-Match` names the tag, weakly, or any.
+fn revalidates(headers: &HeaderMap, etag: &str) -> bool {
+    let Some(held) = headers.get(header::IF_NONE_MATCH).and_then(|held| held.to_str().ok()) else {
+        return false;
+    };
+    held.split(',').map(str::trim).any(|tag| tag == "*" || tag.strip_prefix("W/").unwrap_or(tag) == etag)
+}
+
+#[cfg(test)]
+mod tests;

@@ -15,7 +15,7 @@ pub enum Format {
     Protobuf,
 }
 
-const FORMATS: [Format; 3] = [Format::Json, Format::Yaml, Format::Protobuf];
+pub const FORMATS: [Format; 3] = [Format::Json, Format::Yaml, Format::Protobuf];
 const ALL: &str = "application/json, application/yaml, application/vnd.kubernetes.protobuf";
 
 impl Format {
@@ -95,53 +95,74 @@ impl Accept {
     /// # Errors
     /// [`Error::Status`] 406 where no known media type is accepted, [`Error::NotAcceptable`] where only its parameters fail.
     pub fn negotiate(headers: &HeaderMap, query: &Query, watch: bool) -> Result<Accept> {
-        let mut accepted = Vec::new();
-        for value in headers.get_all(header::ACCEPT) {
-            accepted.extend(value.to_str().unwrap_or("").split(',').map(str::trim).filter(|s| !s.is_empty()));
-        }
-        let pretty = is_human(headers, query);
-        if accepted.is_empty() {
-            return Ok(Accept { pretty, ..Accept::JSON });
-        }
-        let known = |clause: &&str| {
-            let media = media_type(clause);
-            media == "*/*" || FORMATS.iter().any(|f| f.media_type() == media)
+        let clauses = clauses(headers);
+        let streams: &[&str] = if watch {
+            &["application/json;stream=watch", "application/vnd.kubernetes.protobuf;stream=watch"]
+        } else {
+            &[]
         };
-        if !accepted.iter().any(|c| known(&c)) {
-            let streams = if watch {
-                ", application/json;stream=watch, application/vnd.kubernetes.protobuf;stream=watch"
-            } else {
-                ""
-            };
-            return Err(Error::Status(Box::new(crate::error::Status {
-                code: 406,
-                reason: "NotAcceptable",
-                message: format!("406: Not Acceptable\n\nAvailable representations: {ALL}{streams}"),
-                details: Some(serde_json::json!({})),
-                continue_token: None,
-            })));
-        }
-        let mut clauses: Vec<Clause<'_>> = accepted.iter().map(|text| Clause::parse(text)).collect();
-        clauses.sort_by(|a, b| b.quality.total_cmp(&a.quality));
-        for clause in &clauses {
-            for format in FORMATS {
-                if clause.matches(format)
-                    && let Some(transform) = clause.transform(format)
-                {
-                    return Ok(Accept {
-                        format,
-                        transform,
-                        pretty: pretty || clause.param("pretty") == Some("1"),
-                    });
-                }
-            }
-        }
-        Err(Error::NotAcceptable(format!("only the following media types are accepted: {ALL}")))
+        route(&clauses, &FORMATS, streams)?;
+        let pretty = is_human(headers, query);
+        let chosen =
+            choose(&clauses, |clause, format| Some((clause.transform(format)?, clause.is_pretty())))?;
+        Ok(match chosen {
+            None => Accept { pretty, ..Accept::JSON },
+            Some((format, (transform, asked))) => Accept { format, transform, pretty: pretty || asked },
+        })
     }
 }
 
+/// The media ranges that the client accepts, the best first. None at all means anything.
+pub fn clauses(headers: &HeaderMap) -> Vec<Clause<'_>> {
+    let values = headers.get_all(header::ACCEPT).into_iter().map(|value| value.to_str().unwrap_or(""));
+    let texts = values.flat_map(|value| value.split(',')).map(str::trim).filter(|text| !text.is_empty());
+    let mut clauses: Vec<Clause<'_>> = texts.map(Clause::parse).collect();
+    clauses.sort_by(|a, b| b.quality.total_cmp(&a.quality));
+    clauses
+}
+
+/// Refuses what a router refuses before it looks at parameters: ranges that name none of the formats. `more` is only told.
+///
+/// # Errors
+/// [`Error::Status`] 406.
+pub fn route(clauses: &[Clause<'_>], formats: &[Format], more: &[&str]) -> Result<()> {
+    let known = |clause: &Clause<'_>| {
+        clause.media_type == "*/*" || formats.iter().any(|f| f.media_type() == clause.media_type)
+    };
+    if clauses.is_empty() || clauses.iter().any(known) {
+        return Ok(());
+    }
+    let available: Vec<&str> = formats.iter().map(|f| f.media_type()).chain(more.iter().copied()).collect();
+    Err(Error::Status(Box::new(crate::error::Status {
+        code: 406,
+        reason: "NotAcceptable",
+        message: format!("406: Not Acceptable\n\nAvailable representations: {}", available.join(", ")),
+        details: Some(serde_json::json!({})),
+        continue_token: None,
+    })))
+}
+
+/// Takes the first range and format for which there is a shape; None if the client did not say what it accepts.
+///
+/// # Errors
+/// [`Error::NotAcceptable`]
+pub fn choose<'a, T>(
+    clauses: &[Clause<'a>],
+    shape: impl Fn(&Clause<'a>, Format) -> Option<T>,
+) -> Result<Option<(Format, T)>> {
+    if clauses.is_empty() {
+        return Ok(None);
+    }
+    let matches = |clause: &Clause<'a>| {
+        let fitting = FORMATS.into_iter().filter(|format| clause.matches(*format));
+        fitting.filter_map(|format| Some((format, shape(clause, format)?))).next()
+    };
+    let refusal = || Error::NotAcceptable(format!("only the following media types are accepted: {ALL}"));
+    clauses.iter().find_map(matches).map(Some).ok_or_else(refusal)
+}
+
 /// Browsers and command-line fetchers get indented answers, unless they ask otherwise.
-fn is_human(headers: &HeaderMap, query: &Query) -> bool {
+pub fn is_human(headers: &HeaderMap, query: &Query) -> bool {
     if let Some(value) = query.first("pretty") {
         return matches!(value, "1" | "t" | "T" | "TRUE" | "true" | "True");
     }
@@ -150,8 +171,8 @@ fn is_human(headers: &HeaderMap, query: &Query) -> bool {
 }
 
 /// One media range of an Accept header.
-struct Clause<'a> {
-    media_type: &'a str,
+pub struct Clause<'a> {
+    pub media_type: &'a str,
     params: Vec<(&'a str, &'a str)>,
     quality: f64,
 }
@@ -177,6 +198,20 @@ impl<'a> Clause<'a> {
         self.params.iter().rev().find(|(key, _)| *key == name).map(|(_, value)| *value)
     }
 
+    /// The group, version and kind of the shape asked for, if one is.
+    pub fn shape(&self) -> Option<(&'a str, &'a str, &'a str)> {
+        let shape = ["g", "v", "as"].map(|name| self.param(name));
+        if shape == [None; 3] {
+            return None;
+        }
+        let [group, version, kind] = shape.map(Option::unwrap_or_default);
+        Some((group, version, kind))
+    }
+
+    fn is_pretty(&self) -> bool {
+        self.param("pretty") == Some("1")
+    }
+
     fn matches(&self, format: Format) -> bool {
         matches!(self.media_type, "*/*" | "application/*") || self.media_type == format.media_type()
     }
@@ -186,19 +221,16 @@ impl<'a> Clause<'a> {
         if self.param("stream").is_some_and(|s| !s.is_empty() && (s != "watch" || format == Format::Yaml)) {
             return None;
         }
-        let (kind, group, version) = (self.param("as"), self.param("g"), self.param("v"));
-        if kind.is_none() && group.is_none() && version.is_none() {
-            return Some(Transform::None);
-        }
+        let Some((group, version, kind)) = self.shape() else { return Some(Transform::None) };
         let version = match (group, version) {
-            (Some("meta.k8s.io"), Some("v1")) => MetaVersion::V1,
-            (Some("meta.k8s.io"), Some("v1beta1")) => MetaVersion::V1beta1,
+            ("meta.k8s.io", "v1") => MetaVersion::V1,
+            ("meta.k8s.io", "v1beta1") => MetaVersion::V1beta1,
             _ => return None,
         };
         match kind {
-            Some("Table") if format != Format::Protobuf => Some(Transform::Table(version)),
-            Some("PartialObjectMetadata") => Some(Transform::PartialObject(version)),
-            Some("PartialObjectMetadataList") => Some(Transform::PartialObjectList(version)),
+            "Table" if format != Format::Protobuf => Some(Transform::Table(version)),
+            "PartialObjectMetadata" => Some(Transform::PartialObject(version)),
+            "PartialObjectMetadataList" => Some(Transform::PartialObjectList(version)),
             _ => None,
         }
     }

@@ -142,11 +142,17 @@ fn by_kind(group: &str, kind: &str) -> Behaviour {
         }
         ("networking.k8s.io", "ServiceCIDR") => usual(&networking::service_cidr::Rules),
         ("storage.k8s.io", "StorageClass") => answers(&storage::storage_class::Rules),
-        ("storage.k8s.io", "CSIDriver") => conditional(&storage::csi_driver::Rules),
-        ("storage.k8s.io", "CSINode") => conditional(&storage::csi_node::Rules),
+        ("storage.k8s.io", "CSIDriver") => {
+            Behaviour { delete_answers_object: true, ..conditional(&storage::csi_driver::Rules) }
+        }
+        ("storage.k8s.io", "CSINode") => {
+            Behaviour { delete_answers_object: true, ..conditional(&storage::csi_node::Rules) }
+        }
         ("storage.k8s.io", "CSIStorageCapacity") => usual(&storage::csi_storage_capacity::Rules),
-        ("storage.k8s.io", "VolumeAttachment") => conditional(&storage::volume_attachment::Rules),
-        ("storage.k8s.io", "VolumeAttributesClass") => usual(&storage::volume_attributes_class::Rules),
+        ("storage.k8s.io", "VolumeAttachment") => {
+            Behaviour { delete_answers_object: true, ..conditional(&storage::volume_attachment::Rules) }
+        }
+        ("storage.k8s.io", "VolumeAttributesClass") => answers(&storage::volume_attributes_class::Rules),
         ("scheduling.k8s.io", "PriorityClass") => generation(&scheduling::priority_class::Rules),
         ("coordination.k8s.io", "Lease") => {
             Behaviour { create_on_update: true, ..conditional(&coordination::lease::Rules) }
@@ -191,12 +197,16 @@ fn by_kind(group: &str, kind: &str) -> Behaviour {
         ("flowcontrol.apiserver.k8s.io", "PriorityLevelConfiguration") => {
             generation(&flowcontrol::priority_level_configuration::Rules)
         }
-        ("resource.k8s.io", "DeviceClass") => {
-            Behaviour { name: NameRule::LongName, ..generation(&resource::device_class::Rules) }
+        ("resource.k8s.io", "DeviceClass") => Behaviour {
+            name: NameRule::LongName,
+            generation: true,
+            ..answers(&resource::device_class::Rules)
+        },
+        ("resource.k8s.io", "ResourceClaim") => answers(&resource::resource_claim::Rules),
+        ("resource.k8s.io", "ResourceClaimTemplate") => answers(&resource::resource_claim_template::Rules),
+        ("resource.k8s.io", "ResourceSlice") => {
+            Behaviour { generation: true, ..answers(&resource::resource_slice::Rules) }
         }
-        ("resource.k8s.io", "ResourceClaim") => usual(&resource::resource_claim::Rules),
-        ("resource.k8s.io", "ResourceClaimTemplate") => usual(&resource::resource_claim_template::Rules),
-        ("resource.k8s.io", "ResourceSlice") => generation(&resource::resource_slice::Rules),
         _ => USUAL,
     }
 }

@@ -9,7 +9,7 @@
 //! ```
 //!
 //! Flags of a field: `keep` (the zero value is printed), `required`, `atomic`, `granular`, `set` and `map=KEYS` (list, map
-//! and struct types),
+//! and struct types), `discriminator` and `alternative` (roles in a union),
 //! `patch=STRATEGIES`, `key=MERGE-KEY`, `default=JSON`.
 //!
 //! The text is part of the program, so what does not read is a bug of the build, not an error of anyone's input.
@@ -18,7 +18,7 @@ use std::collections::HashMap;
 use std::sync::OnceLock;
 
 use super::Schema;
-use super::types::{Field, List, Named, Other, Struct, StructId, Type};
+use super::types::{Field, List, Named, Other, Struct, StructId, Type, UnionRole};
 
 const BROKEN: &str = "the embedded table is well-formed";
 
@@ -130,6 +130,7 @@ fn read_field(line: &'static str, home: &'static str, schema: &Schema) -> Field 
         required: false,
         atomic: false,
         granular: false,
+        union: None,
         list: List::Atomic,
         list_declared: false,
         patch_strategy: None,
@@ -151,6 +152,8 @@ fn read_field(line: &'static str, home: &'static str, schema: &Schema) -> Field 
             ("required", _) => field.required = true,
             ("atomic", _) => field.atomic = true,
             ("granular", _) => field.granular = true,
+            ("discriminator", _) => field.union = Some(UnionRole::Discriminator),
+            ("alternative", _) => field.union = Some(UnionRole::Alternative),
             ("set", _) => field.list = List::Set,
             ("map", keys) => field.list = List::Map(keys.split(',').collect()),
             ("patch", strategy) => field.patch_strategy = Some(strategy),

@@ -15,7 +15,7 @@ use std::collections::HashMap;
 use std::sync::OnceLock;
 
 pub use resources::{Group, Resource, Subresource};
-pub use types::{Field, List, Struct, StructId, Type};
+pub use types::{Field, List, Struct, StructId, Type, UnionRole};
 
 /// Everything the table says.
 pub struct Schema {

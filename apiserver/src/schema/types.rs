@@ -104,6 +104,13 @@ impl Struct {
     }
 }
 
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum UnionRole {
+    /// Tells which one is set.
+    Discriminator,
+    Alternative,
+}
+
 #[derive(Debug)]
 pub struct Field {
     /// The JSON name; of an inline field the name of the struct that it embeds.
@@ -119,6 +126,8 @@ pub struct Field {
     pub atomic: bool,
     /// Apply looks into the map or struct, whatever its type says.
     pub granular: bool,
+    /// What it is in a struct of which one member at most is set.
+    pub union: Option<UnionRole>,
     /// What apply takes the list for, where it is one.
     pub list: List,
     /// The list's type is declared, not only concluded from the patch strategy; OpenAPI shows declared ones.

@@ -1,0 +1,179 @@
+//! The documents of discovery, made from what is served.
+//!
+//! Source: API concepts, "API Discovery"; KEP-3352 for the aggregated form.
+
+use std::collections::BTreeSet;
+
+use bytes::Bytes;
+use serde_json::{Value, json};
+
+use super::served::{Group, Resource, Served, Subresource, Text, Version};
+use crate::request::negotiate::Format;
+use crate::{Error, Result};
+
+/// `/api`
+pub(super) fn versions(served: &Served, address: &str) -> Value {
+    let core = served.groups.iter().filter(|group| group.name.is_empty()).flat_map(|group| &group.versions);
+    json!({
+        "kind": "APIVersions",
+        "versions": core.map(|version| &version.name).collect::<Vec<_>>(),
+        "serverAddressByClientCIDRs": [{"clientCIDR": "0.0.0.0/0", "serverAddress": address}],
+    })
+}
+
+/// `/apis`
+pub(super) fn groups(groups: &[Group]) -> Value {
+    let groups: Vec<Value> = groups.iter().map(about_group).collect();
+    json!({"kind": "APIGroupList", "apiVersion": "v1", "groups": groups})
+}
+
+/// `/apis/GROUP`
+pub(super) fn group(group: &Group) -> Value {
+    let mut told = about_group(group);
+    told["kind"] = "APIGroup".into();
+    told["apiVersion"] = "v1".into();
+    told
+}
+
+fn about_group(group: &Group) -> Value {
+    let named =
+        |version: &Version| json!({"groupVersion": group_version(group, version), "version": version.name});
+    let versions: Vec<Value> = group.versions.iter().map(named).collect();
+    json!({"name": group.name, "preferredVersion": versions.first(), "versions": versions})
+}
+
+fn group_version(group: &Group, version: &Version) -> String {
+    match &*group.name {
+        "" => version.name.to_string(),
+        name => format!("{name}/{}", version.name),
+    }
+}
+
+/// `/api/VERSION` and `/apis/GROUP/VERSION`
+pub(super) fn resources(group: &Group, version: &Version) -> Value {
+    let resources: Vec<Value> = version.resources.iter().flat_map(with_parts).collect();
+    let mut list = json!({
+        "kind": "APIResourceList",
+        "groupVersion": group_version(group, version),
+        "resources": resources,
+    });
+    // The core group is as old as the kinds of lists, and still without a version.
+    if !group.name.is_empty() {
+        list["apiVersion"] = "v1".into();
+    }
+    list
+}
+
+fn with_parts(resource: &Resource) -> Vec<Value> {
+    let mut whole = json!({
+        "name": resource.plural,
+        "singularName": resource.singular,
+        "namespaced": resource.namespaced,
+        "kind": resource.kind,
+        "verbs": resource.verbs,
+    });
+    add_names(&mut whole, resource);
+    if !resource.storage_version_hash.is_empty() {
+        whole["storageVersionHash"] = (*resource.storage_version_hash).into();
+    }
+    let part = |part: &Subresource| {
+        let mut told = json!({
+            "name": format!("{}/{}", resource.plural, part.name),
+            "singularName": "",
+            "namespaced": resource.namespaced,
+            "kind": part.kind,
+            "verbs": part.verbs,
+        });
+        if let Some((group, version)) = &part.group_version {
+            told["version"] = (**version).into();
+            if !group.is_empty() {
+                told["group"] = (**group).into();
+            }
+        }
+        told
+    };
+    std::iter::once(whole).chain(resource.subresources.iter().map(part)).collect()
+}
+
+/// The lists that are left out where they are empty.
+fn add_names(told: &mut Value, resource: &Resource) {
+    for (name, list) in [("shortNames", &resource.short_names), ("categories", &resource.categories)] {
+        if !list.is_empty() {
+            told[name] = json!(list);
+        }
+    }
+}
+
+/// The aggregated form of `/api` and `/apis`.
+pub(super) fn aggregated(groups: &[Group]) -> Value {
+    let items: Vec<Value> = groups
+        .iter()
+        .map(|group| {
+            let metadata = if group.name.is_empty() { json!({}) } else { json!({"name": group.name}) };
+            let versions: Vec<Value> = group.versions.iter().map(|v| about_version(group, v)).collect();
+            json!({"metadata": metadata, "versions": versions})
+        })
+        .collect();
+    json!({
+        "kind": "APIGroupDiscoveryList",
+        "apiVersion": "apidiscovery.k8s.io/v2",
+        "metadata": {},
+        "items": items,
+    })
+}
+
+fn about_version(group: &Group, version: &Version) -> Value {
+    // The kinds of built-in resources are told without what is theirs anyway.
+    let own: (&str, &str) = if group.custom { (&group.name, &version.name) } else { ("", "") };
+    let response_kind = |kind: &Text, other: Option<&(Text, Text)>| {
+        let (group, version) = other.map_or(own, |(group, version)| (group, version));
+        json!({"group": group, "version": version, "kind": kind})
+    };
+    let about_resource = |resource: &Resource| {
+        let mut told = json!({
+            "resource": resource.plural,
+            "responseKind": response_kind(&resource.kind, None),
+            "scope": if resource.namespaced { "Namespaced" } else { "Cluster" },
+            "singularResource": resource.singular,
+            "verbs": resource.verbs,
+        });
+        add_names(&mut told, resource);
+        let part = |part: &Subresource| {
+            json!({
+                "subresource": part.name,
+                "responseKind": response_kind(&part.kind, part.group_version.as_ref()),
+                "verbs": part.verbs,
+            })
+        };
+        let parts: Vec<Value> = resource.subresources.iter().map(part).collect();
+        if !parts.is_empty() {
+            told["subresources"] = parts.into();
+        }
+        told
+    };
+    let resources: Vec<Value> = version.resources.iter().map(about_resource).collect();
+    json!({"version": version.name, "resources": resources, "freshness": "Current"})
+}
+
+/// `/`, always indented.
+pub(super) fn index(served: &Served, elsewhere: &[String]) -> String {
+    let ours = ["/api", "/apis", "/apis/", "/openapi/v2", "/openapi/v3", "/openapi/v3/", "/version"];
+    let mut paths: BTreeSet<String> = ours.into_iter().map(str::to_owned).collect();
+    paths.extend(elsewhere.iter().cloned());
+    for group in &served.groups {
+        let root = if group.name.is_empty() { "/api".to_owned() } else { format!("/apis/{}", group.name) };
+        paths.extend(group.versions.iter().map(|version| format!("{root}/{}", version.name)));
+        paths.insert(root);
+    }
+    let paths: Vec<String> = paths.into_iter().map(|path| format!("    {}", Value::from(path))).collect();
+    format!("{{\n  \"paths\": [\n{}\n  ]\n}}", paths.join(",\n"))
+}
+
+/// Writes a document down.
+pub(super) fn encode(document: &Value, format: Format, pretty: bool) -> Result<Bytes> {
+    match format {
+        Format::Json if pretty => Ok(format!("{document:#}\n").into()),
+        Format::Json => Ok(format!("{document}\n").into()),
+        Format::Yaml | Format::Protobuf => Err(Error::NotAcceptable("only JSON yet".into())),
+    }
+}

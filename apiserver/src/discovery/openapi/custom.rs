@@ -1,0 +1,72 @@
+//! The component schemas of custom kinds: what a CustomResourceDefinition says, and what every object has.
+
+use serde_json::{Map, Value, json};
+
+use super::descriptions::Descriptions;
+use super::schemas::{META, component, reference};
+use crate::discovery::served::Resource;
+
+const CONVENTIONS: &str =
+    "https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md";
+
+/// The schemas of the kinds, and of their lists.
+pub(super) fn schemas(
+    group: &str,
+    version: &str,
+    resources: &[Resource],
+    texts: &Descriptions,
+) -> Map<String, Value> {
+    let mut schemas = Map::new();
+    for resource in resources {
+        let Some(schema) = &resource.schema else { continue };
+        let kind = component(group, version, &resource.kind);
+        let list = component(group, version, &resource.list_kind);
+        let gvk = |kind: &str| json!([{"group": group, "kind": kind, "version": version}]);
+        let mut object = Value::clone(schema);
+        both_forms(&mut object);
+        let text = texts.of_field("io.k8s.api.core.v1.Pod", "metadata").unwrap_or_default();
+        envelope(&mut object, "ObjectMeta", text, texts);
+        object["x-kubernetes-group-version-kind"] = gvk(&resource.kind);
+        let mut list_schema = json!({
+            "type": "object",
+            "description": format!("{} is a list of {}", resource.list_kind, resource.kind),
+            "required": ["items"],
+            "properties": {"items": {
+                "type": "array",
+                "description": format!("List of {}. More info: {CONVENTIONS}", resource.plural),
+                "items": reference(&kind),
+            }},
+            "x-kubernetes-group-version-kind": gvk(&resource.list_kind),
+        });
+        let text = format!("Standard list metadata. More info: {CONVENTIONS}#types-kinds");
+        envelope(&mut list_schema, "ListMeta", &text, texts);
+        schemas.insert(kind, object);
+        schemas.insert(list, list_schema);
+    }
+    schemas
+}
+
+/// Puts the members that every object has into a schema.
+fn envelope(schema: &mut Value, metadata: &str, text: &str, texts: &Descriptions) {
+    for name in ["apiVersion", "kind"] {
+        let text = texts.of_field("io.k8s.api.core.v1.Pod", name).unwrap_or_default();
+        schema["properties"][name] = json!({"type": "string", "description": text});
+    }
+    let reference = reference(&format!("{META}.{metadata}"));
+    schema["properties"]["metadata"] = json!({"allOf": [reference], "description": text});
+}
+
+/// Says the two forms of each int-or-string, which definitions only mark.
+fn both_forms(schema: &mut Value) {
+    match schema {
+        Value::Object(members) => {
+            members.values_mut().for_each(both_forms);
+            if members.get("x-kubernetes-int-or-string") == Some(&true.into()) {
+                let forms = json!([{"type": "integer"}, {"type": "string"}]);
+                members.entry("anyOf").or_insert(forms);
+            }
+        }
+        Value::Array(items) => items.iter_mut().for_each(both_forms),
+        _ => {}
+    }
+}

@@ -1,0 +1,52 @@
+//! The texts of `kubectl explain`, collected by the build script from the `k8s-openapi` crate.
+
+use std::collections::HashMap;
+
+use flate2::read::DeflateDecoder;
+
+const PACKED: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/descriptions.json.deflate"));
+
+/// Unpacked while documents are built, and dropped afterwards: more than half a megabyte that is seldom read.
+pub(super) struct Descriptions(HashMap<String, HashMap<String, String>>);
+
+impl Descriptions {
+    pub(super) fn unpack() -> Descriptions {
+        let texts = serde_json::from_reader(std::io::BufReader::new(DeflateDecoder::new(PACKED)));
+        Descriptions(texts.expect("the build script packs JSON"))
+    }
+
+    pub(super) fn of_type(&self, openapi_name: &str) -> Option<&str> {
+        self.of_field(openapi_name, "")
+    }
+
+    pub(super) fn of_field(&self, openapi_name: &str, field: &str) -> Option<&str> {
+        if let Some(fields) = self.0.get(openapi_name) {
+            return fields.get(field).map(String::as_str);
+        }
+        // The crate has one generic type for all lists; what every object has in common is told by any of them.
+        let any_kind = matches!(field, "kind" | "apiVersion");
+        let pod = any_kind.then(|| self.0.get("io.k8s.api.core.v1.Pod")).flatten()?;
+        pod.get(field).map(String::as_str)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn types_and_fields_are_described() {
+        let texts = Descriptions::unpack();
+        for (name, field, start) in [
+            ("io.k8s.api.core.v1.Pod", "", "Pod is a collection of containers"),
+            ("io.k8s.api.apps.v1.DeploymentSpec", "template", "Template describes the pods"),
+            ("io.k8s.api.core.v1.ContainerPort", "hostPort", "Number of port to expose on the host."),
+            ("io.k8s.api.core.v1.PodList", "kind", "Kind is a string value"),
+        ] {
+            let text = texts.of_field(name, field).unwrap_or_default();
+            assert!(text.starts_with(start), "{name} {field}: {text}");
+        }
+        assert_eq!(texts.of_field("io.k8s.api.core.v1.Pod", "nope"), None);
+        assert_eq!(texts.of_type("nope"), None);
+    }
+}

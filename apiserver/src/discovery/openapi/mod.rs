@@ -1,0 +1,380 @@
+//! OpenAPI documents: `/openapi/v3` and what it leads to, and `/openapi/v2`.
+//!
+//! A document is made when it is first asked for, from the schema table and the list of what is served, and kept as bytes.
+//! The index must tell a hash of each without making them: the hash is of what a document is made from. When the list
+//! changes, documents whose part of it did not change stay.
+//!
+//! Start at [`OpenApi::respond`]; schemas are made in [`schemas`], operations in [`paths`].
+
+mod custom;
+mod descriptions;
+mod paths;
+mod protobuf;
+mod schemas;
+mod swagger;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, OnceLock};
+
+use bytes::Bytes;
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode, header};
+use jiff::{Span, Timestamp, tz::TimeZone};
+use serde_json::{Map, Value, json};
+
+use super::served::{Resource, Served, Text};
+use super::{respond_empty, revalidates};
+use crate::request::negotiate::{self, Clause};
+use crate::request::options::Query;
+use descriptions::Descriptions;
+use schemas::{META, Schemas, reference};
+use swagger::Swagger;
+
+/// A digest of the sources that documents are made by.
+const SOURCES: &str = env!("OPENAPI_SOURCES");
+
+const JSON: &str = "application/json";
+const PROTOBUF_V2: &str = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf";
+const PROTOBUF_V3: &str = "application/com.github.proto-openapi.spec.v3.v1.0+protobuf";
+
+/// The documents of one state of what is served.
+pub(super) struct OpenApi {
+    documents: BTreeMap<String, Arc<Document>>,
+    swagger: Encoded,
+}
+
+/// A document of version 3.
+struct Document {
+    source: Source,
+    hash: OnceLock<String>,
+    encoded: Encoded,
+}
+
+/// A document's bytes, made when they are first asked for.
+#[derive(Default)]
+struct Encoded {
+    json: OnceLock<Bytes>,
+    protobuf: OnceLock<Bytes>,
+}
+
+/// What a document is made from.
+#[derive(Debug, PartialEq)]
+enum Source {
+    /// `/api`
+    Versions,
+    /// `/apis`
+    Groups,
+    Group(Text),
+    Version {
+        group: Text,
+        version: Text,
+        resources: Vec<Resource>,
+        custom: bool,
+    },
+    /// `/version`
+    CodeVersion,
+    OpenIdConfiguration,
+    OpenIdKeys,
+}
+
+impl OpenApi {
+    /// The documents of what is served now; those of `before` that are still true are kept.
+    pub(super) fn new(served: &Served, before: Option<&OpenApi>) -> OpenApi {
+        let mut sources = vec![
+            ("api".to_owned(), Source::Versions),
+            ("apis".to_owned(), Source::Groups),
+            ("version".to_owned(), Source::CodeVersion),
+            (".well-known/openid-configuration".to_owned(), Source::OpenIdConfiguration),
+            ("openid/v1/jwks".to_owned(), Source::OpenIdKeys),
+        ];
+        for group in &served.groups {
+            if !group.name.is_empty() && !group.custom {
+                sources.push((format!("apis/{}", group.name), Source::Group(group.name.clone())));
+            }
+            for version in &group.versions {
+                let key = match &*group.name {
+                    "" => format!("api/{}", version.name),
+                    name => format!("apis/{name}/{}", version.name),
+                };
+                let source = Source::Version {
+                    group: group.name.clone(),
+                    version: version.name.clone(),
+                    resources: version.resources.clone(),
+                    custom: group.custom,
+                };
+                sources.push((key, source));
+            }
+        }
+        let kept = |key: &str, source: &Source| {
+            before.and_then(|before| before.documents.get(key)).filter(|document| document.source == *source)
+        };
+        let documents = sources.into_iter().map(|(key, source)| {
+            let document = match kept(&key, &source) {
+                Some(document) => document.clone(),
+                None => Arc::new(Document { source, hash: OnceLock::new(), encoded: Encoded::default() }),
+            };
+            (key, document)
+        });
+        OpenApi { documents: documents.collect(), swagger: Encoded::default() }
+    }
+
+    /// Answers the paths below `/openapi`, whatever the method; None for other paths.
+    pub(super) fn respond(
+        &self,
+        method: &Method,
+        path: &str,
+        query: &Query,
+        headers: &HeaderMap,
+        now: Timestamp,
+    ) -> Option<Response<Bytes>> {
+        match path.strip_prefix("/openapi/")? {
+            "v3" => Some(self.index()),
+            "v2" => Some(self.swagger(method, headers)),
+            rest => {
+                let key = rest.strip_prefix("v3/")?;
+                Some(match self.documents.get(key) {
+                    Some(document) => document.respond(key, method, query, headers, now),
+                    None => respond_empty(StatusCode::NOT_FOUND),
+                })
+            }
+        }
+    }
+
+    fn index(&self) -> Response<Bytes> {
+        let url = |(key, document): (&String, &Arc<Document>)| {
+            (key.clone(), json!({"serverRelativeURL": document.url(key)}))
+        };
+        let paths: Map<String, Value> = self.documents.iter().map(url).collect();
+        let mut response = Response::new(Bytes::from(json!({"paths": paths}).to_string()));
+        // So says the real server, and so clients do not expect anything else.
+        set(&mut response, header::CONTENT_TYPE, "text/plain; charset=utf-8");
+        response
+    }
+
+    fn swagger(&self, method: &Method, headers: &HeaderMap) -> Response<Bytes> {
+        let made = || {
+            let mut swagger = Swagger::new();
+            let texts = Descriptions::unpack();
+            for document in self.documents.values() {
+                swagger.add(document.source.document(&texts));
+            }
+            swagger.finish()
+        };
+        let offers = [
+            ("json", JSON),
+            ("com.github.proto-openapi.spec.v2@v1.0+protobuf", PROTOBUF_V2),
+            ("com.github.proto-openapi.spec.v2.v1.0+protobuf", PROTOBUF_V2),
+        ];
+        let mut response = match accepted(headers, &offers) {
+            None => respond_empty(StatusCode::NOT_ACCEPTABLE),
+            Some(media_type) => {
+                let json = self.swagger.json(made);
+                let etag = digest(&[json]);
+                let body = match media_type {
+                    JSON => json,
+                    _ => self.swagger.protobuf(made, protobuf::swagger),
+                };
+                respond_tagged(method, headers, media_type, &etag, body)
+            }
+        };
+        response.headers_mut().insert(header::VARY, HeaderValue::from_static("Accept-Encoding"));
+        response.headers_mut().append(header::VARY, HeaderValue::from_static("Accept"));
+        response
+    }
+}
+
+impl Document {
+    fn hash(&self) -> &str {
+        self.hash.get_or_init(|| digest(&[SOURCES.as_bytes(), format!("{:?}", self.source).as_bytes()]))
+    }
+
+    fn url(&self, key: &str) -> String {
+        format!("/openapi/v3/{key}?hash={}", self.hash())
+    }
+
+    fn respond(
+        &self,
+        key: &str,
+        method: &Method,
+        query: &Query,
+        headers: &HeaderMap,
+        now: Timestamp,
+    ) -> Response<Bytes> {
+        let offers = [
+            ("json", JSON),
+            ("com.github.proto-openapi.spec.v3.v1.0+protobuf", PROTOBUF_V3),
+            ("com.github.proto-openapi.spec.v3@v1.0+protobuf", PROTOBUF_V3),
+        ];
+        let made = || self.source.document(&Descriptions::unpack());
+        let mut response = match accepted(headers, &offers) {
+            None => respond_empty(StatusCode::NOT_ACCEPTABLE),
+            Some(media_type) => match query.first("hash").filter(|hash| !hash.is_empty()) {
+                Some(hash) if hash != self.hash() => {
+                    let mut response = respond_empty(StatusCode::MOVED_PERMANENTLY);
+                    set(&mut response, header::LOCATION, &self.url(key));
+                    set(&mut response, header::CONTENT_TYPE, media_type);
+                    set(&mut response, header::ETAG, &format!("\"{}\"", self.hash()));
+                    response
+                }
+                hash => {
+                    let body = match media_type {
+                        JSON => self.encoded.json(made),
+                        _ => self.encoded.protobuf(made, protobuf::openapi),
+                    };
+                    let mut response = respond_tagged(method, headers, media_type, self.hash(), body);
+                    if hash.is_some() {
+                        set(&mut response, header::CACHE_CONTROL, "public, immutable");
+                        set(&mut response, header::EXPIRES, &in_a_year(now));
+                    }
+                    response
+                }
+            },
+        };
+        set(&mut response, header::VARY, "Accept");
+        response
+    }
+}
+
+impl Encoded {
+    fn json(&self, made: impl FnOnce() -> Value) -> &Bytes {
+        self.json.get_or_init(|| made().to_string().into())
+    }
+
+    fn protobuf(&self, made: impl FnOnce() -> Value, encode: fn(&Value) -> Vec<u8>) -> &Bytes {
+        self.protobuf.get_or_init(|| encode(&made()).into())
+    }
+}
+
+impl Source {
+    fn document(&self, texts: &Descriptions) -> Value {
+        let string = json!({"type": "string"});
+        let meta = |name: &str| reference(&format!("{META}.{name}"));
+        let lone = |path: &str, tag: &str, text: &str, id: &str, media_types: &[&str], answer: &Value| {
+            Map::from_iter([(path.to_owned(), paths::lone(tag, text, id, media_types, answer))])
+        };
+        let mut home = None;
+        let mut known = Map::new();
+        let mut authenticated = true;
+        let paths = match self {
+            Source::Versions => {
+                let answer = meta("APIVersions");
+                let text = "get available API versions";
+                lone("/api/", "core", text, "getCoreAPIVersions", paths::FORMATS, &answer)
+            }
+            Source::Groups => {
+                let answer = meta("APIGroupList");
+                lone(
+                    "/apis/",
+                    "apis",
+                    "get available API versions",
+                    "getAPIVersions",
+                    paths::FORMATS,
+                    &answer,
+                )
+            }
+            Source::Group(group) => {
+                let (path, tag) = (format!("/apis/{group}/"), paths::tag(group, None));
+                let id = format!("get{}APIGroup", paths::group_id(group));
+                lone(&path, &tag, "get information of a group", &id, paths::FORMATS, &meta("APIGroup"))
+            }
+            Source::Version { group, version, resources, custom } => {
+                home = Some((&**group, &**version));
+                known = custom::schemas(group, version, resources, texts);
+                authenticated = !custom;
+                paths::of_version(group, version, resources, *custom)
+            }
+            Source::CodeVersion => {
+                let answer = reference("io.k8s.apimachinery.pkg.version.Info");
+                let text = "get the version information for this server";
+                lone("/version/", "version", text, "getCodeVersion", &[JSON], &answer)
+            }
+            Source::OpenIdConfiguration => {
+                let text =
+                    "get service account issuer OpenID configuration, also known as the 'OIDC discovery doc'";
+                let id = "getServiceAccountIssuerOpenIDConfiguration";
+                lone("/.well-known/openid-configuration/", "WellKnown", text, id, &[JSON], &string)
+            }
+            Source::OpenIdKeys => {
+                let text = "get service account issuer OpenID JSON Web Key Set (contains public token \
+                            verification keys)";
+                let id = "getServiceAccountIssuerOpenIDKeyset";
+                lone("/openid/v1/jwks/", "openid", text, id, &["application/jwk-set+json"], &string)
+            }
+        };
+        let mut document = json!({"openapi": "3.0.0", "info": info(), "paths": paths, "components": {}});
+        let schemas = Schemas::of(&document, known, home, texts);
+        if !schemas.is_empty() {
+            document["components"]["schemas"] = schemas.into();
+        }
+        if authenticated {
+            document["components"]["securitySchemes"] = security_schemes();
+        }
+        document
+    }
+}
+
+fn info() -> Value {
+    json!({"title": "Kubernetes", "version": "1.36"})
+}
+
+fn security_schemes() -> Value {
+    json!({"BearerToken": {
+        "type": "apiKey",
+        "description": "Bearer Token authentication",
+        "name": "authorization",
+        "in": "header",
+    }})
+}
+
+/// The first media type offered, in the order of what the client prefers. Offers are named by their subtype.
+fn accepted(headers: &HeaderMap, offers: &[(&str, &'static str)]) -> Option<&'static str> {
+    let clauses = negotiate::clauses(headers);
+    if clauses.is_empty() {
+        return offers.first().map(|(_, media_type)| *media_type);
+    }
+    let takes = |clause: &Clause<'_>, subtype: &str| {
+        let (kind, accepted) = clause.media_type.split_once('/').unwrap_or((clause.media_type, ""));
+        matches!(kind, "*" | "application") && (accepted == "*" || accepted == subtype)
+    };
+    let offered = |clause: &Clause<'_>| offers.iter().find(|(subtype, _)| takes(clause, subtype));
+    clauses.iter().find_map(offered).map(|(_, media_type)| *media_type)
+}
+
+/// The whole document, or 304 if the client has it.
+fn respond_tagged(
+    method: &Method,
+    headers: &HeaderMap,
+    media_type: &str,
+    hash: &str,
+    body: &Bytes,
+) -> Response<Bytes> {
+    let etag = format!("\"{hash}\"");
+    let mut response = if matches!(*method, Method::GET | Method::HEAD) && revalidates(headers, &etag) {
+        respond_empty(StatusCode::NOT_MODIFIED)
+    } else {
+        let mut response = Response::new(body.clone());
+        set(&mut response, header::CONTENT_TYPE, media_type);
+        response
+    };
+    set(&mut response, header::ETAG, &etag);
+    response
+}
+
+fn set(response: &mut Response<Bytes>, name: HeaderName, value: &str) {
+    if let Ok(value) = HeaderValue::from_str(value) {
+        response.headers_mut().insert(name, value);
+    }
+}
+
+fn in_a_year(now: Timestamp) -> String {
+    let later = now.to_zoned(TimeZone::UTC).saturating_add(Span::new().years(1));
+    later.strftime("%a, %d %b %Y %H:%M:%S UTC").to_string()
+}
+
+/// SHA-512 in upper-case hexadecimal, the form of every hash here.
+pub(super) fn digest(parts: &[&[u8]]) -> String {
+    let mut context = ring::digest::Context::new(&ring::digest::SHA512);
+    parts.iter().for_each(|part| context.update(part));
+    context.finish().as_ref().iter().map(|byte| format!("{byte:02X}")).collect()
+}

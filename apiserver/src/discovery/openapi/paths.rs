@@ -1,0 +1,484 @@
+//! The paths of a document: which operations a resource has, and how each is called, asked and answered.
+//!
+//! What a verb means is told in [`VERBS`], what is different for custom resources in [`Verb::of_custom`]. Start at
+//! [`of_version`].
+
+mod parameters;
+
+use std::collections::BTreeMap;
+
+use serde_json::{Map, Value, json};
+
+use super::schemas::{META, component, reference};
+use crate::discovery::served::{Resource, Subresource};
+use crate::resources::behaviour;
+use parameters::{in_path, in_query, pretty};
+
+/// The forms of objects, as media types.
+pub(super) const FORMATS: &[&str] =
+    &["application/json", "application/vnd.kubernetes.protobuf", "application/yaml"];
+
+/// What a verb on a resource is in HTTP, and how it is told.
+#[derive(Clone, Copy)]
+struct Verb {
+    name: &'static str,
+    method: &'static str,
+    action: &'static str,
+    /// How the operation's id begins.
+    id: &'static str,
+    /// With `{kind}`, `{a kind}`, and `{part}`: `status of `, or nothing.
+    description: &'static str,
+    /// The types of options, and members of them that do not count.
+    options: &'static [(&'static str, &'static [&'static str])],
+    body: Body,
+    answer: Answer,
+    codes: &'static [u16],
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum Body {
+    None,
+    Object,
+    Patch,
+    DeleteOptions,
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum Answer {
+    Object,
+    List,
+    Events,
+    Status,
+}
+
+const VERBS: [Verb; 9] = [
+    Verb {
+        name: "list",
+        method: "get",
+        action: "list",
+        id: "list",
+        description: "list or watch objects of kind {kind}",
+        options: &[("ListOptions", &[])],
+        body: Body::None,
+        answer: Answer::List,
+        codes: &[200],
+    },
+    Verb {
+        name: "create",
+        method: "post",
+        action: "post",
+        id: "create",
+        description: "create {part}{a kind}",
+        options: &[("CreateOptions", &[])],
+        body: Body::Object,
+        answer: Answer::Object,
+        codes: &[200, 201, 202],
+    },
+    Verb {
+        name: "deletecollection",
+        method: "delete",
+        action: "deletecollection",
+        id: "delete",
+        description: "delete collection of {kind}",
+        options: &[("DeleteOptions", &[]), ("ListOptions", &["allowWatchBookmarks", "watch"])],
+        body: Body::DeleteOptions,
+        answer: Answer::Status,
+        codes: &[200],
+    },
+    Verb {
+        name: "get",
+        method: "get",
+        action: "get",
+        id: "read",
+        description: "read {part}the specified {kind}",
+        options: &[],
+        body: Body::None,
+        answer: Answer::Object,
+        codes: &[200],
+    },
+    Verb {
+        name: "update",
+        method: "put",
+        action: "put",
+        id: "replace",
+        description: "replace {part}the specified {kind}",
+        options: &[("UpdateOptions", &[])],
+        body: Body::Object,
+        answer: Answer::Object,
+        codes: &[200, 201],
+    },
+    Verb {
+        name: "patch",
+        method: "patch",
+        action: "patch",
+        id: "patch",
+        description: "partially update {part}the specified {kind}",
+        options: &[("PatchOptions", &[])],
+        body: Body::Patch,
+        answer: Answer::Object,
+        codes: &[200, 201],
+    },
+    Verb {
+        name: "delete",
+        method: "delete",
+        action: "delete",
+        id: "delete",
+        description: "delete {a kind}",
+        options: &[("DeleteOptions", &[])],
+        body: Body::DeleteOptions,
+        answer: Answer::Status,
+        codes: &[200, 202],
+    },
+    Verb {
+        name: "watchlist",
+        method: "get",
+        action: "watchlist",
+        id: "watch",
+        description: "watch individual changes to a list of {kind}. deprecated: use the 'watch' parameter with a list \
+                      operation instead.",
+        options: &[("ListOptions", &[])],
+        body: Body::None,
+        answer: Answer::Events,
+        codes: &[200],
+    },
+    Verb {
+        name: "watch",
+        method: "get",
+        action: "watch",
+        id: "watch",
+        description: "watch changes to an object of kind {kind}. deprecated: use the 'watch' parameter with a list \
+                      operation instead, filtered to a single item with the 'fieldSelector' parameter.",
+        options: &[("ListOptions", &[])],
+        body: Body::None,
+        answer: Answer::Events,
+        codes: &[200],
+    },
+];
+
+impl Verb {
+    fn named(name: &str) -> Option<Verb> {
+        VERBS.into_iter().find(|verb| verb.name == name)
+    }
+
+    /// How the verb is told of a custom resource.
+    fn of_custom(self) -> Verb {
+        match self.name {
+            "list" => Verb { description: "list objects of kind {kind}", ..self },
+            "deletecollection" => Verb { options: &[("ListOptions", &[])], body: Body::None, ..self },
+            "get" => Verb { options: &[("GetOptions", &[])], ..self },
+            "patch" => Verb { codes: &[200], ..self },
+            _ => self,
+        }
+    }
+}
+
+/// The operations of paths, before they are written down.
+type Items = BTreeMap<String, BTreeMap<&'static str, Operation>>;
+
+struct Operation {
+    told: Map<String, Value>,
+    parameters: Vec<Value>,
+}
+
+/// The paths of a group's version.
+pub(super) fn of_version(
+    group: &str,
+    version: &str,
+    resources: &[Resource],
+    custom: bool,
+) -> Map<String, Value> {
+    let root = if group.is_empty() { format!("/api/{version}") } else { format!("/apis/{group}/{version}") };
+    let mut items = Items::new();
+    for resource in resources {
+        Writer { group, version, root: &root, resource, items: &mut items }.write();
+    }
+    let mut paths: Map<String, Value> = items.into_iter().map(written).collect();
+    if !custom {
+        let id = format!("get{}APIResources", prefix(group, version));
+        let list = reference(&format!("{META}.APIResourceList"));
+        let item = lone(&tag(group, Some(version)), "get available resources", &id, FORMATS, &list);
+        paths.insert(format!("{root}/"), item);
+    }
+    paths
+}
+
+/// The item of a path that has nothing but a GET without parameters.
+pub(super) fn lone(tag: &str, description: &str, id: &str, media_types: &[&str], answer: &Value) -> Value {
+    json!({"get": {
+        "tags": [tag],
+        "description": description,
+        "operationId": id,
+        "responses": responses(&[200], media_types, answer),
+    }})
+}
+
+/// The tag of a group, or of its version.
+pub(super) fn tag(group: &str, version: Option<&str>) -> String {
+    let id = group_id(group);
+    let lower = id[..1].to_lowercase() + &id[1..];
+    version.map_or(lower.clone(), |version| format!("{lower}_{version}"))
+}
+
+/// `RbacAuthorization` of `rbac.authorization.k8s.io`.
+pub(super) fn group_id(group: &str) -> String {
+    let group = if group.is_empty() { "core" } else { group };
+    group.strip_suffix(".k8s.io").unwrap_or(group).split('.').map(title).collect()
+}
+
+fn prefix(group: &str, version: &str) -> String {
+    group_id(group) + &title(version)
+}
+
+fn title(word: &str) -> String {
+    let mut chars = word.chars();
+    chars.next().into_iter().flat_map(char::to_uppercase).chain(chars).collect()
+}
+
+/// `a Pod`, `an Eviction`; what looks like a plural goes without.
+fn with_article(kind: &str) -> String {
+    if kind.ends_with('s') && !kind.ends_with("ss") {
+        return kind.to_owned();
+    }
+    let vowel = kind.starts_with(|c: char| "aeiou".contains(c.to_ascii_lowercase()));
+    format!("{} {kind}", if vowel { "an" } else { "a" })
+}
+
+/// Writes the operations of one resource.
+struct Writer<'a> {
+    group: &'a str,
+    version: &'a str,
+    root: &'a str,
+    resource: &'a Resource,
+    items: &'a mut Items,
+}
+
+impl Writer<'_> {
+    fn write(&mut self) {
+        let resource = self.resource;
+        let (kind, plural) = (&*resource.kind, &*resource.plural);
+        let (scope, place) =
+            if resource.namespaced { ("Namespaced", "/namespaces/{namespace}") } else { ("", "") };
+        let below_root = |middle: &str| format!("{}{middle}/{plural}", self.root);
+        let (everywhere, watch_everywhere) = (below_root(""), below_root("/watch"));
+        let (collection, watch_collection) = (below_root(place), below_root(&format!("/watch{place}")));
+        let (item, watch_item) = (format!("{collection}/{{name}}"), format!("{watch_collection}/{{name}}"));
+        let own = format!("{scope}{kind}");
+        for verb in &resource.verbs {
+            match &**verb {
+                "list" => {
+                    self.add(&collection, "list", &own, None);
+                    if resource.namespaced {
+                        self.add(&everywhere, "list", &format!("{kind}ForAllNamespaces"), None);
+                    }
+                }
+                "create" => self.add(&collection, "create", &own, None),
+                "deletecollection" => {
+                    self.add(&collection, "deletecollection", &format!("Collection{own}"), None);
+                }
+                // The old paths to watch things, which custom resources never had.
+                "watch" if resource.schema.is_none() => {
+                    self.add(&watch_collection, "watchlist", &format!("{own}List"), None);
+                    self.add(&watch_item, "watch", &own, None);
+                    if resource.namespaced {
+                        let what = format!("{kind}ListForAllNamespaces");
+                        self.add(&watch_everywhere, "watchlist", &what, None);
+                    }
+                }
+                "watch" => {}
+                verb => self.add(&item, verb, &own, None),
+            }
+        }
+        for part in &resource.subresources {
+            let path = format!("{item}/{}", part.name);
+            let what = format!("{own}{}", title(&part.name));
+            if part.kind.ends_with("Options") {
+                self.connect(&path, &what, part);
+                if part.kind.ends_with("ProxyOptions") {
+                    self.connect(&format!("{path}/{{path}}"), &format!("{what}WithPath"), part);
+                }
+            } else {
+                part.verbs.iter().for_each(|verb| self.add(&path, verb, &what, Some(part)));
+            }
+        }
+    }
+
+    fn is_custom(&self) -> bool {
+        self.resource.schema.is_some()
+    }
+
+    /// The group, version and kind that are told of an operation.
+    fn told_kind<'a>(&'a self, part: Option<&'a Subresource>) -> (&'a str, &'a str, &'a str) {
+        let own = (self.group, self.version);
+        let Some(part) = part else { return (own.0, own.1, &self.resource.kind) };
+        let (group, version) = part.group_version.as_ref().map_or(own, |(group, version)| (group, version));
+        (group, version, &part.kind)
+    }
+
+    /// Adds the operation of a verb. `what` ends its id.
+    fn add(&mut self, path: &str, verb: &str, what: &str, part: Option<&Subresource>) {
+        let Some(verb) = Verb::named(verb) else { return };
+        let verb = if self.is_custom() { verb.of_custom() } else { verb };
+        let mut told = self.told(verb.action, verb.id, what, part);
+        told.insert("description".into(), self.description(&verb, part).into());
+        let is_log = part.is_some_and(|part| part.name == "log");
+        let mut parameters = vec![pretty()];
+        for (kind, skipped) in verb.options {
+            parameters.extend(in_query(self.group, self.version, kind, skipped));
+        }
+        if is_log {
+            parameters.extend(in_query(self.group, self.version, "PodLogOptions", &[]));
+        }
+        let (group, version, kind) = self.told_kind(part);
+        let object = component(group, version, kind);
+        if let Some(body) = self.body(verb.body, &object) {
+            told.insert("requestBody".into(), body);
+        }
+        let answer = match verb.answer {
+            _ if is_log => json!({"type": "string"}),
+            Answer::Object => reference(&object),
+            Answer::List => reference(&component(group, version, &self.resource.list_kind)),
+            Answer::Events => reference(&format!("{META}.WatchEvent")),
+            Answer::Status if verb.name == "delete" && self.deletion_answers_object() => reference(&object),
+            Answer::Status => reference(&format!("{META}.Status")),
+        };
+        let more: &[&str] = match verb.answer {
+            _ if is_log => &["text/plain"],
+            Answer::List | Answer::Events if !self.is_custom() => {
+                &["application/json;stream=watch", "application/vnd.kubernetes.protobuf;stream=watch"]
+            }
+            _ => &[],
+        };
+        let answers = responses(verb.codes, &[self.formats(), more].concat(), &answer);
+        told.insert("responses".into(), answers);
+        parameters.extend(in_path(path, kind));
+        self.insert(path, verb.method, Operation { told, parameters });
+    }
+
+    /// Adds the operations of a part that opens a connection.
+    fn connect(&mut self, path: &str, what: &str, part: &Subresource) {
+        let proxied = part.kind.ends_with("ProxyOptions");
+        let methods: &[&'static str] = if proxied {
+            &["get", "put", "post", "delete", "options", "head", "patch"]
+        } else {
+            &["get", "post"]
+        };
+        for method in methods {
+            let upper = method.to_uppercase();
+            let what = format!("{}{what}", title(method));
+            let mut told = self.told("connect", "connect", &what, Some(part));
+            let description = format!("connect {upper} requests to {} of {}", part.name, self.resource.kind);
+            told.insert("description".into(), description.into());
+            told.insert("responses".into(), responses(&[200], &["*/*"], &json!({"type": "string"})));
+            let mut parameters = in_query(self.group, self.version, &part.kind, &[]);
+            parameters.extend(in_path(path, &part.kind));
+            self.insert(path, method, Operation { told, parameters });
+        }
+    }
+
+    /// What every operation tells.
+    fn told(&self, action: &str, id: &str, what: &str, part: Option<&Subresource>) -> Map<String, Value> {
+        // Even the scale of a custom resource is told as the resource's kind.
+        let part = part.filter(|_| !self.is_custom());
+        let (group, version, kind) = self.told_kind(part);
+        [
+            ("tags", json!([tag(self.group, Some(self.version))])),
+            ("operationId", format!("{id}{}{what}", prefix(self.group, self.version)).into()),
+            ("x-kubernetes-action", action.into()),
+            ("x-kubernetes-group-version-kind", json!({"group": group, "version": version, "kind": kind})),
+        ]
+        .map(|(name, value)| (name.to_owned(), value))
+        .into_iter()
+        .collect()
+    }
+
+    fn description(&self, verb: &Verb, part: Option<&Subresource>) -> String {
+        let kind = &*self.resource.kind;
+        let watched = self.resource.verbs.iter().any(|verb| verb == "watch");
+        let part = part.map_or(String::new(), |part| format!("{} of ", part.name));
+        let text = verb.description.replace("{part}", &part);
+        let text = text.replace("{kind}", kind).replace("{a kind}", &with_article(kind));
+        if watched { text } else { text.replace("list or watch", "list") }
+    }
+
+    fn deletion_answers_object(&self) -> bool {
+        !self.is_custom() && behaviour(self.group, &self.resource.kind).delete_answers_object
+    }
+
+    fn formats(&self) -> &'static [&'static str] {
+        if self.is_custom() { &["application/json", "application/yaml"] } else { FORMATS }
+    }
+
+    fn body(&self, body: Body, object: &str) -> Option<Value> {
+        let any: &[&str] = if self.is_custom() { self.formats() } else { &["*/*"] };
+        let (media_types, name) = match body {
+            Body::None => return None,
+            Body::Object => (any, object.to_owned()),
+            Body::DeleteOptions => (any, format!("{META}.DeleteOptions")),
+            Body::Patch => (self.patches(), format!("{META}.Patch")),
+        };
+        let mut written = json!({"content": content(media_types, &reference(&name))});
+        if body != Body::DeleteOptions {
+            written["required"] = true.into();
+        }
+        Some(written)
+    }
+
+    fn patches(&self) -> &'static [&'static str] {
+        let all = &[
+            "application/apply-patch+yaml",
+            "application/json-patch+json",
+            "application/merge-patch+json",
+            "application/strategic-merge-patch+json",
+        ];
+        if self.is_custom() { &all[..3] } else { all }
+    }
+
+    fn insert(&mut self, path: &str, method: &'static str, operation: Operation) {
+        self.items.entry(path.to_owned()).or_default().insert(method, operation);
+    }
+}
+
+/// Writes a path down: the parameters that all of its operations have are told once.
+fn written((path, mut operations): (String, BTreeMap<&'static str, Operation>)) -> (String, Value) {
+    let mut common: Vec<Value> = match operations.values().next() {
+        None => Vec::new(),
+        Some(first) => {
+            let in_all = |p: &&Value| operations.values().all(|operation| operation.parameters.contains(p));
+            first.parameters.iter().filter(in_all).cloned().collect()
+        }
+    };
+    let mut item = Map::new();
+    for operation in operations.values_mut() {
+        operation.parameters.retain(|parameter| !common.contains(parameter));
+    }
+    for (method, Operation { mut told, mut parameters }) in operations {
+        parameters::sort(&mut parameters);
+        if !parameters.is_empty() {
+            told.insert("parameters".into(), parameters.into());
+        }
+        item.insert(method.into(), told.into());
+    }
+    parameters::sort(&mut common);
+    if !common.is_empty() {
+        item.insert("parameters".into(), common.into());
+    }
+    (path, item.into())
+}
+
+fn responses(codes: &[u16], media_types: &[&str], schema: &Value) -> Value {
+    let mut responses = json!({"401": {"description": "Unauthorized"}});
+    for code in codes {
+        let description = match code {
+            201 => "Created",
+            202 => "Accepted",
+            _ => "OK",
+        };
+        responses[code.to_string()] =
+            json!({"description": description, "content": content(media_types, schema)});
+    }
+    responses
+}
+
+fn content(media_types: &[&str], schema: &Value) -> Map<String, Value> {
+    media_types.iter().map(|media_type| ((*media_type).to_owned(), json!({"schema": schema}))).collect()
+}

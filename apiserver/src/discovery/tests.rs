@@ -1,0 +1,234 @@
+use serde_json::json;
+
+use super::*;
+use crate::testing;
+
+fn discovery() -> Discovery {
+    Discovery::new("127.0.0.1:6443", ["/healthz".to_owned()])
+}
+
+fn ask(discovery: &Discovery, request: &str, accept: &str) -> Option<Result<Response<Bytes>>> {
+    let (method, uri) = request.split_once(' ').expect("a method and a path");
+    let mut request = http::Request::builder().method(method).uri(uri);
+    if !accept.is_empty() {
+        request = request.header(header::ACCEPT, accept);
+    }
+    let (parts, ()) = request.body(()).expect("a request").into_parts();
+    discovery.respond(&parts, Timestamp::UNIX_EPOCH)
+}
+
+fn body(discovery: &Discovery, path: &str, accept: &str) -> Value {
+    let response = ask(discovery, &format!("GET {path}"), accept).expect(path).expect(path);
+    serde_json::from_slice(response.body()).expect("JSON")
+}
+
+const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
+
+#[test]
+fn documents_are_the_real_ones() {
+    let Some(facts) = testing::facts("discovery.json") else { return };
+    let discovery = discovery();
+    for root in ["api", "apis"] {
+        assert_eq!(body(&discovery, &format!("/{root}"), AGGREGATED), facts[root], "/{root}");
+    }
+    let lists = testing::facts("resource-lists.json").expect("facts");
+    let lists = lists.as_object().expect("lists by group version");
+    assert!(lists.len() > 20);
+    for (group_version, list) in lists {
+        let root = if group_version.contains('/') { "/apis" } else { "/api" };
+        assert_eq!(&body(&discovery, &format!("{root}/{group_version}"), ""), list, "{group_version}");
+    }
+}
+
+/// What a path answers, in short: status and media type, or why not.
+#[test]
+fn paths_methods_and_media_types() {
+    let discovery = discovery();
+    let json = "200 application/json";
+    for (request, accept, want) in [
+        ("GET /api", "", json),
+        ("GET /api/", "", json),
+        ("GET /api//", "", json),
+        ("POST /api", "", "405"),
+        ("HEAD /api", "", "405"),
+        ("GET /api", "text/html", "406 routed"),
+        ("GET /api", "application/*", "406 routed"),
+        ("GET /api", "text/html,application/json", json),
+        ("GET /api/v1", "", json),
+        ("GET /api/v1/", "", json),
+        ("PUT /api/v1", "", "405"),
+        ("GET /api/v2", "", "none"),
+        ("GET //api", "", "none"),
+        ("GET /apis", "", json),
+        ("GET /apis/", "", json),
+        ("GET /apis//", "", "none"),
+        ("DELETE /apis", "", json),
+        ("GET /apis", "text/html", "406"),
+        ("GET /apis", "application/*", json),
+        ("GET /apis/apps", "", json),
+        ("POST /apis/apps/", "", json),
+        ("GET /apis/nope", "", "none"),
+        ("GET /apis/apps/v1", "", json),
+        ("OPTIONS /apis/apps/v1", "", "405"),
+        ("GET /apis/apps/v9", "", "none"),
+        ("GET /apis/apps/v1/deployments", "", "none"),
+        ("GET /version", "", json),
+        ("GET /version/", "", json),
+        ("OPTIONS /version", "", "405"),
+        ("GET /version", "application/vnd.kubernetes.protobuf", "406 routed"),
+        ("GET /version/x", "", "none"),
+        ("POST /", "text/html", json),
+        ("GET /index.html", "", json),
+        ("GET /index.html/", "", "none"),
+        ("GET /api", AGGREGATED, "200 application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"),
+        (
+            "GET /apis",
+            "application/json;as=APIGroupDiscoveryList;v=v2beta1;g=apidiscovery.k8s.io,application/json",
+            json,
+        ),
+        ("GET /apis", "application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList", "406"),
+        ("GET /apis/", AGGREGATED, "406"),
+        ("GET /apis/apps", AGGREGATED, "406"),
+        ("GET /api/v1", AGGREGATED, "406"),
+        ("GET /apis", "application/json;as=Table;g=meta.k8s.io;v=v1", "406"),
+        ("GET /version", AGGREGATED, json),
+        ("GET /openapi/v9", "", "none"),
+        ("GET /openapi/v3/nope", "", "404"),
+        ("GET /openapi/v3/", "", "404"),
+        ("GET /openapi/v2/", "", "none"),
+        ("POST /openapi/v3", "text/html", "200 text/plain; charset=utf-8"),
+        ("GET /openapi/v3/version", "", json),
+        ("GET /openapi/v3/version", "text/html", "406"),
+        (
+            "GET /openapi/v3/version",
+            "application/com.github.proto-openapi.spec.v3@v1.0+protobuf",
+            "200 application/com.github.proto-openapi.spec.v3.v1.0+protobuf",
+        ),
+    ] {
+        let got = match ask(&discovery, request, accept) {
+            None => "none".to_owned(),
+            Some(Err(Error::Status(status))) => format!("{} routed", status.code),
+            Some(Err(error)) => error.code().to_string(),
+            Some(Ok(response)) => {
+                let media_type = response.headers().get(header::CONTENT_TYPE).and_then(|v| v.to_str().ok());
+                let status = response.status().as_u16().to_string();
+                media_type.map_or(status.clone(), |media_type| format!("{status} {media_type}"))
+            }
+        };
+        assert_eq!(got, want, "{request} {accept}");
+    }
+}
+
+#[test]
+fn small_documents() {
+    let discovery = discovery();
+    let addresses = json!([{"clientCIDR": "0.0.0.0/0", "serverAddress": "127.0.0.1:6443"}]);
+    let versions =
+        json!({"kind": "APIVersions", "versions": ["v1"], "serverAddressByClientCIDRs": addresses});
+    assert_eq!(body(&discovery, "/api", ""), versions);
+    let named = |version: &str| json!({"groupVersion": format!("autoscaling/{version}"), "version": version});
+    let group = json!({
+        "kind": "APIGroup",
+        "apiVersion": "v1",
+        "name": "autoscaling",
+        "versions": [named("v2"), named("v1")],
+        "preferredVersion": named("v2"),
+    });
+    assert_eq!(body(&discovery, "/apis/autoscaling", ""), group);
+    let groups = body(&discovery, "/apis", "");
+    assert_eq!(groups["groups"][1]["name"], "apps");
+    assert_eq!(groups["groups"].as_array().map(Vec::len), Some(20));
+    let paths = body(&discovery, "/", "")["paths"].clone();
+    for path in ["/api", "/api/v1", "/apis", "/apis/", "/apis/apps/v1", "/healthz", "/openapi/v3", "/version"]
+    {
+        assert!(paths.as_array().is_some_and(|paths| paths.contains(&path.into())), "{path}");
+    }
+}
+
+#[test]
+fn what_a_client_has_is_not_sent_again() {
+    let discovery = discovery();
+    let first = ask(&discovery, "GET /apis", AGGREGATED).expect("answered").expect("a document");
+    let etag = &first.headers()[header::ETAG];
+    assert_eq!(first.headers()[header::VARY], "Accept");
+    assert_eq!(first.headers()[header::CACHE_CONTROL], "public");
+    for (held, want) in [(etag.to_str().expect("text"), 304), ("*", 200), ("\"other\"", 200)] {
+        let request = http::Request::get("/apis")
+            .header(header::ACCEPT, AGGREGATED)
+            .header(header::IF_NONE_MATCH, held);
+        let (parts, ()) = request.body(()).expect("a request").into_parts();
+        let again = discovery.respond(&parts, Timestamp::UNIX_EPOCH).expect("answered").expect("a document");
+        assert_eq!(again.status(), want, "{held}");
+        assert_eq!(&again.headers()[header::ETAG], etag);
+        assert_eq!(again.body().is_empty(), want == 304);
+    }
+}
+
+/// A custom resource as its controller would tell it.
+pub(super) fn widgets() -> served::Resource {
+    let text = |text: &'static str| served::Text::from(text);
+    let part = |name: &'static str, kind: &'static str, group_version| served::Subresource {
+        name: text(name),
+        kind: text(kind),
+        group_version,
+        verbs: ["get", "patch", "update"].map(text).to_vec(),
+    };
+    served::Resource {
+        plural: text("widgets"),
+        singular: text("widget"),
+        kind: text("Widget"),
+        list_kind: text("WidgetList"),
+        namespaced: true,
+        verbs: ["delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"]
+            .map(text)
+            .to_vec(),
+        short_names: vec![text("wd")],
+        categories: vec![text("all")],
+        storage_version_hash: served::storage_version_hash("stable.example.com", "v1", "Widget").into(),
+        subresources: vec![
+            part("status", "Widget", None),
+            part("scale", "Scale", Some((text("autoscaling"), text("v1")))),
+        ],
+        schema: Some(Arc::new(json!({
+            "type": "object",
+            "description": "a widget",
+            "required": ["spec"],
+            "properties": {"spec": {"type": "object", "properties": {
+                "color": {"type": "string", "nullable": true, "enum": ["red", "blue"]},
+                "port": {"x-kubernetes-int-or-string": true},
+                "replicas": {"type": "integer", "default": 1, "minimum": 0},
+            }}},
+        }))),
+    }
+}
+
+#[test]
+fn custom_resources_come_and_go() {
+    let discovery = discovery();
+    let before = ask(&discovery, "GET /apis", AGGREGATED).expect("answered").expect("a document");
+    let custom = || {
+        let widget = |version: &str| ("stable.example.com".to_owned(), version.to_owned(), widgets());
+        [widget("v1beta1"), widget("v1")]
+    };
+    discovery.set_custom(custom());
+    assert!(discovery.knows_group("stable.example.com"));
+    let group = body(&discovery, "/apis/stable.example.com", "");
+    assert_eq!(group["preferredVersion"]["version"], "v1");
+    let list = body(&discovery, "/apis/stable.example.com/v1", "");
+    let scale = json!({
+        "name": "widgets/scale", "singularName": "", "namespaced": true, "group": "autoscaling",
+        "version": "v1", "kind": "Scale", "verbs": ["get", "patch", "update"],
+    });
+    assert_eq!(list["resources"][2], scale);
+    assert_eq!(list["resources"][1].get("group"), None);
+    let aggregated = body(&discovery, "/apis", AGGREGATED);
+    let told = aggregated["items"].as_array().and_then(|items| items.last()).expect("a group");
+    let own = json!({"group": "stable.example.com", "version": "v1", "kind": "Widget"});
+    assert_eq!(told["versions"][0]["resources"][0]["responseKind"], own);
+    let posted = ask(&discovery, "POST /apis/stable.example.com/v1", "application/*");
+    assert!(matches!(posted, Some(Ok(response)) if response.status() == 200));
+    discovery.set_custom([]);
+    assert!(!discovery.knows_group("stable.example.com"));
+    let after = ask(&discovery, "GET /apis", AGGREGATED).expect("answered").expect("a document");
+    assert_eq!(before.headers()[header::ETAG], after.headers()[header::ETAG]);
+}
