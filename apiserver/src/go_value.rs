@@ -1,14 +1,15 @@
-//! A JSON value as Go's `fmt` prints it: `map[a:1 b:[x y]]`. Errors of strategic merge patches show values so.
+//! A JSON value as Go's `fmt` prints it: `map[a:1 b:[x y]]`. Errors of strategic merge patches and cells of
+//! custom columns show values so.
 
 use std::fmt::{self, Display, Formatter};
 
 use serde_json::{Number, Value};
 
 /// Prints with the verb `%v`.
-pub(super) struct GoValue<'a>(pub &'a Value);
+pub(crate) struct GoValue<'a>(pub &'a Value);
 
 /// Prints with the verb `%s`, which is for strings and marks everything else: `%!s(int64=5)`.
-pub(super) struct GoString<'a>(pub &'a Value);
+pub(crate) struct GoString<'a>(pub &'a Value);
 
 impl Display for GoValue<'_> {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
@@ -70,7 +71,7 @@ fn number(f: &mut Formatter<'_>, number: &Number) -> fmt::Result {
 }
 
 /// The Go type that a decoded JSON value has.
-pub(super) fn go_type(value: &Value) -> &'static str {
+pub(crate) fn go_type(value: &Value) -> &'static str {
     match value {
         Value::Null => "%!s(<nil>)",
         Value::Bool(_) => "bool",
