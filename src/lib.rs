@@ -1,1 +1,328 @@
-//! Coracle: a Kubernetes control plane in one small binary.
+//! Coracle: a Kubernetes control plane in one small binary, and a library for tests that want one of their own.
+//!
+//! ```no_run
+//! # async fn example() -> Result<(), coracle::Error> {
+//! let control_plane = coracle::ControlPlane::builder().ephemeral().start().await?;
+//! let kubeconfig: String = control_plane.kubeconfig();
+//! // ... point any client at it ...
+//! control_plane.shutdown().await;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! This crate puts the parts together and decides nothing: the API is `apiserver/`, the log is `storage/`.
+
+pub mod controllers;
+pub mod gates;
+
+use std::collections::BTreeMap;
+use std::io;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use coracle_apiserver::access::authenticate::{Authenticator, TokenAuthenticator};
+use coracle_apiserver::access::authorize::Authorizer;
+use coracle_apiserver::access::certificates::{CertificateError, Certificates};
+use coracle_apiserver::access::jwt::{KeyError, SigningKey};
+use coracle_apiserver::access::kubeconfig;
+use coracle_apiserver::access::service_account_token::ServiceAccountTokens;
+use coracle_apiserver::access::token_file::{TokenFile, TokenFileError};
+use coracle_apiserver::discovery::Discovery;
+use coracle_apiserver::registry::{Clock, ObjectIndex, Registry, served::Table};
+use coracle_apiserver::serve::listener::Listener;
+use coracle_apiserver::serve::{Api, Config};
+use coracle_apiserver::telemetry::health::{Endpoint, Health, Hook};
+use coracle_apiserver::telemetry::metrics::Metrics;
+use coracle_storage::Store;
+use coracle_storage::log::{EphemeralLog, LogError, SledLog};
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+
+pub use coracle_apiserver::access::authorize::Mode;
+pub use coracle_storage::log::Durability;
+
+/// Why a control plane did not start. Each is one line for the operator.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    #[error("cannot listen on {address}: {cause}")]
+    Listen { address: SocketAddr, cause: io::Error },
+    #[error("{0}")]
+    Log(#[from] LogError),
+    #[error("{0}")]
+    Certificates(#[from] CertificateError),
+    #[error("{0}")]
+    SigningKey(#[from] KeyError),
+    #[error("{0}")]
+    TokenFile(#[from] TokenFileError),
+    #[error("cannot make the first objects: {0}")]
+    Bootstrap(String),
+    #[error("{path}: {cause}", path = .path.display())]
+    File { path: PathBuf, cause: io::Error },
+}
+
+/// Where the data is kept.
+#[derive(Clone, Debug)]
+enum Place {
+    Memory,
+    Directory(PathBuf),
+}
+
+/// A control plane to be: see [`ControlPlane::builder`].
+#[derive(Clone, Debug)]
+pub struct Builder {
+    place: Place,
+    listen: SocketAddr,
+    mode: Mode,
+    tls_san: Vec<String>,
+    token_auth_file: Option<PathBuf>,
+    controllers: Vec<String>,
+    feature_gates: BTreeMap<String, bool>,
+    nodes: usize,
+    durability: Durability,
+    default_storage_class: Option<String>,
+}
+
+impl Builder {
+    /// Keeps nothing.
+    pub fn ephemeral(mut self) -> Builder {
+        self.place = Place::Memory;
+        self
+    }
+
+    /// Keeps its data in a directory, which is made if it is missing.
+    pub fn data_dir(mut self, directory: impl Into<PathBuf>) -> Builder {
+        self.place = Place::Directory(directory.into());
+        self
+    }
+
+    /// The address to serve on; port 0, the default, is any free one.
+    pub fn listen(mut self, address: SocketAddr) -> Builder {
+        self.listen = address;
+        self
+    }
+
+    pub fn authorization(mut self, mode: Mode) -> Builder {
+        self.mode = mode;
+        self
+    }
+
+    /// More names and addresses for the server's certificate.
+    pub fn tls_san(mut self, names: impl IntoIterator<Item = String>) -> Builder {
+        self.tls_san.extend(names);
+        self
+    }
+
+    /// A file of bearer tokens in kube-apiserver's form.
+    pub fn token_auth_file(mut self, file: impl Into<PathBuf>) -> Builder {
+        self.token_auth_file = Some(file.into());
+        self
+    }
+
+    /// The controllers to run, in the syntax of kube-controller-manager.
+    pub fn controllers(mut self, selection: impl IntoIterator<Item = String>) -> Builder {
+        self.controllers = selection.into_iter().collect();
+        self
+    }
+
+    pub fn feature_gates(mut self, gates: impl IntoIterator<Item = (String, bool)>) -> Builder {
+        self.feature_gates.extend(gates);
+        self
+    }
+
+    /// How many nodes to simulate.
+    pub fn nodes(mut self, count: usize) -> Builder {
+        self.nodes = count;
+        self
+    }
+
+    /// When writes are on disk, where there is a data directory.
+    pub fn durability(mut self, durability: Durability) -> Builder {
+        self.durability = durability;
+        self
+    }
+
+    /// The StorageClass to make at the start and have as the default.
+    pub fn default_storage_class(mut self, name: Option<String>) -> Builder {
+        self.default_storage_class = name;
+        self
+    }
+
+    /// Starts it; it is ready to serve when this returns.
+    pub async fn start(self) -> Result<ControlPlane, Error> {
+        // The cheap things that can fail come first, so that a mistake leaves nothing behind.
+        let mut tokens: Vec<Box<dyn TokenAuthenticator>> = Vec::new();
+        if let Some(file) = &self.token_auth_file {
+            tokens.push(Box::new(TokenFile::read(file)?));
+        }
+        let listener = Listener::bind(self.listen)
+            .await
+            .map_err(|cause| Error::Listen { address: self.listen, cause })?;
+        let store = self.open_store().await?;
+        let certificates = self.certificates()?;
+        let tls = Arc::new(certificates.tls()?);
+        let authorizer = Arc::new(Authorizer::new(self.mode));
+        let signing_key = Arc::new(self.signing_key()?);
+        let clock: Clock = Arc::new(jiff::Timestamp::now);
+        let registry = Arc::new(Registry::new(store.clone(), Table::built_in(), clock.clone(), &authorizer));
+        tokens.push(Box::new(ServiceAccountTokens {
+            key: signing_key.clone(),
+            cluster: registry.clone(),
+            clock,
+        }));
+        registry
+            .bootstrap(listener.address().port(), self.default_storage_class.as_deref())
+            .await
+            .map_err(|e| Error::Bootstrap(e.to_string()))?;
+        let (health, started) = health(&store);
+        let elsewhere = health.paths().chain(["/metrics".to_owned()]);
+        let discovery = Discovery::new(listener.address().to_string(), elsewhere);
+        let api = Api::new(Config {
+            registry,
+            authenticator: Authenticator::new(tokens),
+            authorizer,
+            signing_key,
+            discovery,
+            health,
+            metrics: Metrics::new(),
+        });
+        let address = listener.address();
+        let (stop, stopped) = oneshot::channel();
+        let serving = tokio::spawn(listener.serve(api.clone(), tls, async {
+            // A dropped sender stops the server as well.
+            let _ = stopped.await;
+        }));
+        started.iter().for_each(Hook::finish);
+        Ok(ControlPlane { api, store, certificates, address, stop, serving, own_kubeconfig: None.into() })
+    }
+
+    async fn open_store(&self) -> Result<Store<ObjectIndex>, Error> {
+        let (place, durability) = (self.place.clone(), self.durability);
+        let open = move || match place {
+            Place::Memory => Ok(Store::open(EphemeralLog::new(), ObjectIndex::new(), loading())?),
+            Place::Directory(directory) => {
+                std::fs::create_dir_all(&directory)
+                    .map_err(|cause| Error::File { path: directory.clone(), cause })?;
+                let log = SledLog::open(&directory.join("store"), durability)?;
+                Ok(Store::open(log, ObjectIndex::new(), loading())?)
+            }
+        };
+        tokio::task::block_in_place(open)
+    }
+
+    fn signing_key(&self) -> Result<SigningKey, Error> {
+        Ok(match &self.place {
+            Place::Memory => SigningKey::ephemeral()?,
+            Place::Directory(directory) => SigningKey::in_folder(&directory.join("pki"))?,
+        })
+    }
+
+    fn certificates(&self) -> Result<Certificates, Error> {
+        let now = SystemTime::now();
+        Ok(match &self.place {
+            Place::Memory => Certificates::ephemeral(&self.tls_san, now)?,
+            Place::Directory(directory) => {
+                Certificates::in_folder(&directory.join("pki"), &self.tls_san, now)?
+            }
+        })
+    }
+}
+
+/// The checks of the server's health, and the steps of its start.
+fn health(store: &Store<ObjectIndex>) -> (Health, Vec<Hook>) {
+    const HOOKS: [&str; 3] =
+        ["start-apiserver-admission-initializer", "rbac/bootstrap-roles", "bootstrap-controller"];
+    let mut health = Health::new();
+    let store = store.clone();
+    health.check("etcd", Endpoint::ALL, move || store.health().map_err(|e| e.to_string()));
+    let hooks = HOOKS.iter().map(|name| health.hook(name)).collect();
+    (health, hooks)
+}
+
+/// Tells of a store that takes long to load.
+fn loading() -> coracle_storage::Options {
+    const QUIET: Duration = Duration::from_secs(1);
+    let started = std::time::Instant::now();
+    let mut told = started;
+    coracle_storage::Options {
+        progress: Some(Box::new(move |versions| {
+            if told.elapsed() > QUIET {
+                told = std::time::Instant::now();
+                eprintln!("coracle: loading, {versions} versions so far");
+            }
+        })),
+        ..coracle_storage::Options::default()
+    }
+}
+
+/// A running control plane.
+pub struct ControlPlane {
+    api: Api,
+    store: Store<ObjectIndex>,
+    certificates: Certificates,
+    address: SocketAddr,
+    stop: oneshot::Sender<()>,
+    serving: JoinHandle<()>,
+    own_kubeconfig: std::sync::Mutex<Option<tempfile::TempDir>>,
+}
+
+impl ControlPlane {
+    /// By default: in memory, on any free port of the loopback, with RBAC.
+    pub fn builder() -> Builder {
+        Builder {
+            place: Place::Memory,
+            listen: ([127, 0, 0, 1], 0).into(),
+            mode: Mode::Rbac,
+            tls_san: Vec::new(),
+            token_auth_file: None,
+            controllers: vec!["*".to_owned()],
+            feature_gates: BTreeMap::new(),
+            nodes: 1,
+            durability: Durability::Interval(Duration::from_millis(50)),
+            default_storage_class: Some("standard".to_owned()),
+        }
+    }
+
+    pub fn url(&self) -> String {
+        kubeconfig::server_url(self.address)
+    }
+
+    /// A kubeconfig with all it takes to be `coracle-admin`.
+    pub fn kubeconfig(&self) -> String {
+        kubeconfig::document(&self.url(), &self.certificates)
+    }
+
+    /// Writes the kubeconfig, whole or not at all.
+    pub fn write_kubeconfig(&self, file: &Path) -> io::Result<()> {
+        kubeconfig::write(file, &self.kubeconfig())
+    }
+
+    /// Writes the kubeconfig to a place of its own, which goes when the control plane goes.
+    pub fn own_kubeconfig(&self) -> io::Result<PathBuf> {
+        let mut own = self.own_kubeconfig.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        if own.is_none() {
+            *own = Some(tempfile::Builder::new().prefix("coracle-").tempdir()?);
+        }
+        let file = own.as_ref().map(|dir| dir.path().join("kubeconfig")).unwrap_or_default();
+        self.write_kubeconfig(&file)?;
+        Ok(file)
+    }
+
+    /// The API as a service, for clients in this process.
+    pub fn service(&self) -> Api {
+        self.api.clone()
+    }
+
+    /// Stops accepting, lets requests finish, and has everything on disk when it returns.
+    pub async fn shutdown(self) {
+        let ControlPlane { api, store, stop, serving, .. } = self;
+        // The server may have ended before.
+        let _ = stop.send(());
+        let _ = serving.await;
+        drop(api);
+        if let Err(error) = store.close().await {
+            tracing::error!(%error, "the store did not close");
+        }
+    }
+}

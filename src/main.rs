@@ -1,3 +1,94 @@
-fn main() {
-    println!("coracle {}", env!("CARGO_PKG_VERSION"));
+//! The `coracle` command.
+
+mod cli;
+mod run;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+use clap::error::ErrorKind;
+
+use cli::{Cli, Command, LogFormat, Serve};
+
+/// What the command line does not allow.
+const USAGE: u8 = 2;
+
+fn main() -> ExitCode {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) => {
+            // Nothing to be done about a closed standard output.
+            let _ = error.print();
+            return ExitCode::SUCCESS;
+        }
+        Err(error) => return complain(&one_line(&error), USAGE),
+    };
+    match cli.command {
+        Command::Serve(serve) => with_control_plane(serve, None),
+        Command::Run { serve, command } => with_control_plane(serve, Some(command)),
+        Command::Kubeconfig { data_dir } => {
+            let file = data_dir.join("kubeconfig");
+            match std::fs::read_to_string(&file) {
+                Ok(text) => {
+                    print!("{text}");
+                    ExitCode::SUCCESS
+                }
+                Err(error) => complain(&format!("{}: {error}", file.display()), 1),
+            }
+        }
+        Command::Version => {
+            println!("coracle {} (Kubernetes v1.36)", env!("CARGO_PKG_VERSION"));
+            ExitCode::SUCCESS
+        }
+    }
+}
+
+fn with_control_plane(serve: Serve, command: Option<Vec<String>>) -> ExitCode {
+    let builder = match serve.builder() {
+        Ok(builder) => builder,
+        Err(line) => return complain(&line, USAGE),
+    };
+    log(serve.log_format, serve.verbose);
+    let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => return complain(&format!("cannot start: {error}"), 1),
+    };
+    let outcome = runtime.block_on(async {
+        match command {
+            Some(command) => run::run(builder, &serve, &command).await,
+            None => run::serve(builder, &serve).await.map(|()| ExitCode::SUCCESS),
+        }
+    });
+    // A blocked thread must not keep a stopped server from ending.
+    runtime.shutdown_timeout(std::time::Duration::from_millis(100));
+    outcome.unwrap_or_else(|error| complain(&format!("{error:#}"), 1))
+}
+
+/// Everything that goes wrong before or instead of serving is one line.
+fn complain(line: &str, code: u8) -> ExitCode {
+    eprintln!("coracle: {line}");
+    ExitCode::from(code)
+}
+
+/// clap's message without the usage that follows it.
+fn one_line(error: &clap::Error) -> String {
+    let text = error.to_string();
+    let message: Vec<&str> = text.lines().take_while(|line| !line.is_empty()).map(str::trim).collect();
+    message.join(" ").trim_start_matches("error: ").to_owned()
+}
+
+fn log(format: LogFormat, verbose: u8) {
+    use tracing_subscriber::EnvFilter;
+    let level = match verbose {
+        0 => "warn",
+        1 => "info",
+        2 => "debug",
+        _ => "trace",
+    };
+    let filter = EnvFilter::try_from_env("CORACLE_LOG").unwrap_or_else(|_| EnvFilter::new(level));
+    let subscriber = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    match format {
+        LogFormat::Text => subscriber.init(),
+        LogFormat::Json => subscriber.json().init(),
+    }
 }

@@ -2,12 +2,12 @@
 
 pub mod access;
 pub mod admission;
+pub mod answer;
 pub mod bootstrap;
 pub mod codec;
 pub mod discovery;
 pub mod error;
 pub mod field;
-mod go_value;
 pub mod names;
 pub mod patch;
 pub mod quantity;

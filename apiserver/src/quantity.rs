@@ -6,6 +6,7 @@
 //!
 //! Source: API concepts, "Quantities".
 
+use std::borrow::Cow;
 use std::cmp::Ordering;
 use std::fmt;
 
@@ -121,30 +122,80 @@ impl std::str::FromStr for Quantity {
     type Err = QuantityError;
 
     fn from_str(text: &str) -> Result<Quantity, QuantityError> {
+        Ok(Written::read(text)?.value())
+    }
+}
+
+/// A quantity's text as the real server prints it: canonical, unless it is close enough to that.
+pub fn printed(text: &str) -> Result<Cow<'_, str>, QuantityError> {
+    let written = Written::read(text)?;
+    Ok(if written.is_kept() { Cow::Borrowed(text) } else { Cow::Owned(written.value().to_string()) })
+}
+
+/// The parts of a quantity's text.
+struct Written<'a> {
+    negative: bool,
+    /// Without leading zeros; "0" if nothing is left.
+    whole: &'a str,
+    fraction: &'a str,
+    base2: u32,
+    base10: i32,
+    format: Format,
+}
+
+impl<'a> Written<'a> {
+    /// A lone sign or suffix counts as zero, as it does for the real server.
+    fn read(text: &'a str) -> Result<Written<'a>, QuantityError> {
         if text.is_empty() {
             return Err(QuantityError::Format);
         }
-        let unsigned = text.trim_start_matches(['+', '-']);
-        if text.len() - unsigned.len() > 1 {
+        let unsigned = text.strip_prefix(['+', '-']).unwrap_or(text);
+        let (digits, rest) = split_digits(unsigned);
+        let (fraction, suffix) = rest.strip_prefix('.').map_or(("", rest), split_digits);
+        if !suffix_shape(suffix) {
             return Err(QuantityError::Format);
-        }
-        let negative = text.starts_with('-');
-        let number_end = unsigned.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(unsigned.len());
-        let (number, suffix) = unsigned.split_at(number_end);
-        if number.is_empty() || !suffix_shape(suffix) {
-            return Err(QuantityError::Format);
-        }
-        let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
-        if fraction.contains('.') || (whole.is_empty() && fraction.is_empty()) {
-            return Err(QuantityError::Numeric);
         }
         let (base2, base10, format) = read_suffix(suffix).ok_or(QuantityError::Suffix)?;
-        let mut nanos = scale(whole, fraction, base2, base10);
-        if negative {
-            nanos = -nanos;
+        let missing = digits.is_empty() && fraction.is_empty();
+        if missing && !suffix.is_empty() && (base2 >= 50 || base10 < -9) {
+            return Err(QuantityError::Numeric);
         }
-        Ok(Quantity { nanos, format })
+        let whole = digits.trim_start_matches('0');
+        let whole = if whole.is_empty() { "0" } else { whole };
+        Ok(Written { negative: text.starts_with('-'), whole, fraction, base2, base10, format })
     }
+
+    fn value(&self) -> Quantity {
+        let nanos = scale(self.whole, self.fraction, self.base2, self.base10);
+        let small = nanos < NANO && self.format == Format::BinarySi;
+        let format = if small { Format::DecimalSi } else { self.format };
+        Quantity { nanos: if self.negative { -nanos } else { nanos }, format }
+    }
+
+    /// Whether the real server keeps the text as it is. Its test for canonical text is a loose one, so that `1.500` and
+    /// `+5` and `01Ki` stay.
+    fn is_kept(&self) -> bool {
+        let length = self.whole.len() + self.fraction.len();
+        if self.format == Format::BinarySi {
+            let fits = self.fraction.is_empty() && length + self.base2 as usize * 3 / 10 <= 14;
+            return fits && self.whole.parse::<u64>().is_ok_and(|number| number & 7 != 0);
+        }
+        let Some(scale) =
+            i32::try_from(self.fraction.len()).ok().and_then(|places| self.base10.checked_sub(places))
+        else {
+            return false;
+        };
+        let zeroes = |text: &str| text.len() - text.trim_end_matches('0').len();
+        let trailing = match zeroes(self.fraction) {
+            all if all == self.fraction.len() => all + zeroes(self.whole),
+            some => some,
+        };
+        length <= 18 && scale >= -9 && scale % 3 == 0 && trailing < 3 && !self.whole.starts_with('0')
+    }
+}
+
+fn split_digits(text: &str) -> (&str, &str) {
+    text.split_at(text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len()))
 }
 
 /// `[eEinumkKMGTP]*[-+]?[0-9]*`
@@ -165,30 +216,28 @@ fn read_suffix(suffix: &str) -> Option<(u32, i32, Format)> {
     Some((0, exponent.parse().ok()?, Format::DecimalExponent))
 }
 
-/// `whole.fraction * 2^base2 * 10^base10` in nanos, rounded up, saturating at what an int64 of units can hold.
+/// `whole.fraction * 2^base2 * 10^base10` in nanos, rounded up. Binary numbers end at what an int64 of units can hold,
+/// the others where nanos do.
 fn scale(whole: &str, fraction: &str, base2: u32, base10: i32) -> i128 {
-    const LIMIT: i128 = i64::MAX as i128 * NANO;
+    let limit = if base2 > 0 { i128::from(i64::MAX) * NANO } else { i128::MAX };
     // All digits as one number, and where its decimal point stands.
-    let digits: String = whole.chars().chain(fraction.chars()).collect();
-    let digits = digits.trim_start_matches('0');
-    let mut exponent = base10 - fraction.len() as i32 + 9;
+    let places = i32::try_from(fraction.len()).unwrap_or(i32::MAX);
+    let mut exponent = base10.saturating_sub(places).saturating_add(9);
     let mut number: i128 = 0;
     let mut lost = false;
-    for (i, digit) in digits.bytes().enumerate() {
-        if i < 36 - (base2 as usize * 4 / 13) {
+    let most = 36 - (base2 as usize * 4 / 13);
+    for (i, digit) in whole.bytes().chain(fraction.bytes()).skip_while(|&digit| digit == b'0').enumerate() {
+        if i < most {
             number = number * 10 + i128::from(digit - b'0');
         } else {
-            exponent += 1;
+            exponent = exponent.saturating_add(1);
             lost |= digit != b'0';
         }
     }
     number = number.saturating_mul(1i128 << base2);
-    while exponent > 0 && number != 0 {
+    while exponent > 0 && number != 0 && number < limit {
         number = number.saturating_mul(10);
         exponent -= 1;
-        if number > LIMIT {
-            return LIMIT;
-        }
     }
     while exponent < 0 && number != 0 {
         lost |= number % 10 != 0;
@@ -196,9 +245,9 @@ fn scale(whole: &str, fraction: &str, base2: u32, base10: i32) -> i128 {
         exponent += 1;
     }
     if lost {
-        number += 1;
+        number = number.saturating_add(1);
     }
-    number.min(LIMIT)
+    number.min(limit)
 }
 
 impl fmt::Display for Quantity {
@@ -219,7 +268,7 @@ impl fmt::Display for Quantity {
             return write!(f, "{number}{suffix}");
         }
         let (mut number, mut exponent) = (self.nanos, -9);
-        while number % 1000 == 0 && exponent < 18 {
+        while number % 1000 == 0 {
             number /= 1000;
             exponent += 3;
         }
@@ -268,14 +317,34 @@ mod tests {
     }
 
     #[test]
+    fn text_that_looks_canonical_is_kept() {
+        for (written, want) in [
+            ("1.500", "1.500"),
+            ("1.5", "1500m"),
+            ("+5", "+5"),
+            ("01Ki", "01Ki"),
+            ("1Ki", "1Ki"),
+            ("8Ki", "8Ki"),
+            ("1024Ki", "1Mi"),
+            ("1000", "1k"),
+            ("1100", "1100"),
+            (".", "0"),
+            ("m", "0"),
+            ("10e20", "1e21"),
+        ] {
+            assert_eq!(printed(written).as_deref(), Ok(want), "{written}");
+        }
+    }
+
+    #[test]
     fn refusals() {
         for (text, error) in [
             ("", QuantityError::Format),
             ("two", QuantityError::Format),
             ("1 Gi", QuantityError::Format),
-            ("--1", QuantityError::Format),
-            ("1.2.3", QuantityError::Numeric),
-            (".", QuantityError::Numeric),
+            ("--1", QuantityError::Suffix),
+            ("1.2.3", QuantityError::Format),
+            ("Ei", QuantityError::Numeric),
             ("1Kii", QuantityError::Suffix),
             ("1K", QuantityError::Suffix),
             ("1GG", QuantityError::Suffix),

@@ -101,8 +101,19 @@ pub fn split_service_account_username(username: &str) -> Option<(&str, &str)> {
 
 /// A way to know bearer tokens. The token file is one; service account tokens are another.
 pub trait TokenAuthenticator: Send + Sync {
-    /// The token's user; None if this authenticator does not know the token.
-    fn authenticate(&self, token: &str) -> Option<Arc<UserInfo>>;
+    /// Whose token it is, if it is meant for one of the audiences.
+    fn authenticate(&self, token: &str, audiences: &[String]) -> Verdict;
+}
+
+/// What an authenticator says of a token.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Verdict {
+    /// Not of its kind.
+    Unknown,
+    /// Of its kind, and not good; the reason is for token reviews.
+    Refused(String),
+    /// The user, and those of the audiences that the token is meant for.
+    Known { user: Arc<UserInfo>, audiences: Vec<String> },
 }
 
 /// All the ways in.
@@ -126,16 +137,38 @@ impl Authenticator {
             return Ok(Arc::clone(user));
         }
         match (bearer_token(headers), peer) {
-            (Some(token), _) => self.token(token).ok_or(Error::Unauthorized),
+            (Some(token), _) => match self.token(token, &own_audiences()) {
+                Ok((user, _)) => Ok(user),
+                Err(_) => Err(Error::Unauthorized),
+            },
             (None, Peer::Rejected) => Err(Error::Unauthorized),
             (None, _) => Ok(Arc::clone(&ANONYMOUS_USER)),
         }
     }
 
-    /// The user of a bearer token.
-    pub fn token(&self, token: &str) -> Option<Arc<UserInfo>> {
-        self.tokens.iter().find_map(|t| t.authenticate(token))
+    /// The user of a bearer token, and the audiences it is good for.
+    ///
+    /// # Errors
+    /// The text that a token review shows.
+    pub fn token(&self, token: &str, audiences: &[String]) -> Result<(Arc<UserInfo>, Vec<String>), String> {
+        let mut refusals = vec!["invalid bearer token".to_owned()];
+        for authenticator in &self.tokens {
+            match authenticator.authenticate(token, audiences) {
+                Verdict::Unknown => {}
+                Verdict::Refused(why) => refusals.push(why),
+                Verdict::Known { user, audiences } => return Ok((user, audiences)),
+            }
+        }
+        match refusals.as_slice() {
+            [only] => Err(only.clone()),
+            all => Err(format!("[{}]", all.join(", "))),
+        }
     }
+}
+
+/// Tokens for the API itself are meant for their issuer.
+pub fn own_audiences() -> [String; 1] {
+    [super::service_account_token::ISSUER.to_owned()]
 }
 
 static ANONYMOUS_USER: LazyLock<Arc<UserInfo>> =

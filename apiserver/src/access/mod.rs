@@ -13,10 +13,12 @@ pub mod certificates;
 pub mod escalation;
 pub mod file;
 pub mod impersonate;
+pub mod jwt;
 pub mod kubeconfig;
 pub mod rbac;
 pub mod reviews;
 pub mod rules;
+pub mod service_account_token;
 pub mod tls;
 pub mod token_file;
 

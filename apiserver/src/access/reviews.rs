@@ -4,7 +4,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::authenticate::UserInfo;
+use super::authenticate::{Authenticator, UserInfo, own_audiences};
 use super::authorize::{Authorizer, Decision, RequestAttributes, ResourceTarget, Target, not_found};
 use super::rules::strings;
 use crate::field::{Errors, Field, Path};
@@ -101,6 +101,23 @@ pub fn self_subject_review(user: &UserInfo, now: &str) -> Value {
         "metadata": {"creationTimestamp": now},
         "status": {"userInfo": user.to_value()},
     })
+}
+
+/// `TokenReview`: whose token is it, and is it good for one of the audiences?
+pub fn token_review(authenticator: &Authenticator, mut review: Value) -> Result<Value> {
+    let token = review["spec"]["token"].as_str().unwrap_or("");
+    if token.is_empty() {
+        return Err(Error::bad_request("token is required for TokenReview in authentication"));
+    }
+    let asked: Vec<String> = serde_json::from_value(review["spec"]["audiences"].clone()).unwrap_or_default();
+    let audiences = if asked.is_empty() { own_audiences().to_vec() } else { asked };
+    review["status"] = match authenticator.token(token, &audiences) {
+        Ok((user, audiences)) => {
+            json!({"authenticated": true, "user": user.to_value(), "audiences": audiences})
+        }
+        Err(why) => json!({"user": {}, "error": why}),
+    };
+    Ok(review)
 }
 
 fn decided(authorizer: &Authorizer, user: &UserInfo, mut review: Value) -> Value {

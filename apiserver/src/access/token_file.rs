@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
 
-use super::authenticate::{TokenAuthenticator, UserInfo};
+use super::authenticate::{TokenAuthenticator, UserInfo, Verdict};
 
 /// The tokens of a file.
 #[derive(Debug, Default)]
@@ -66,8 +66,11 @@ impl TokenFile {
 }
 
 impl TokenAuthenticator for TokenFile {
-    fn authenticate(&self, token: &str) -> Option<Arc<UserInfo>> {
-        self.users.get(token).cloned()
+    fn authenticate(&self, token: &str, audiences: &[String]) -> Verdict {
+        match self.users.get(token) {
+            Some(user) => Verdict::Known { user: user.clone(), audiences: audiences.to_vec() },
+            None => Verdict::Unknown,
+        }
     }
 }
 
@@ -176,8 +179,12 @@ mod tests {
             ("unknown", "t,u,id", "T", None),
         ] {
             let file = TokenFile::parse("f", text).expect(case);
-            let got =
-                file.authenticate(token).map(|u| format!("{} {} [{}]", u.name, u.uid, u.groups.join(",")));
+            let got = match file.authenticate(token, &[]) {
+                Verdict::Known { user: u, .. } => {
+                    Some(format!("{} {} [{}]", u.name, u.uid, u.groups.join(",")))
+                }
+                _ => None,
+            };
             assert_eq!(got.as_deref(), want, "{case}");
         }
     }

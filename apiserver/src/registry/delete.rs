@@ -110,20 +110,20 @@ impl Registry {
         caller: Caller<'_>,
     ) -> Result<Page> {
         let page = self.list(&target.served, filter, list).await?;
-        stream::iter(&page.items)
-            .map(|item| async {
-                let (_, name) = super::read::split_name(item);
-                let target = Target { name: name.to_owned(), ..target.clone() };
-                match self.delete(&target, options, caller).await {
-                    // Someone else was faster.
-                    Err(Error::NotFound { .. }) => Ok(()),
-                    other => other.map(drop),
-                }
-            })
-            .buffer_unordered(AT_ONCE)
-            .try_collect::<()>()
-            .await?;
+        let deletions = page.items.iter().map(|item| {
+            let (_, name) = super::read::split_name(item);
+            self.delete_one_of(Target { name: name.to_owned(), ..target.clone() }, options, caller)
+        });
+        stream::iter(deletions.collect::<Vec<_>>()).buffer_unordered(AT_ONCE).try_collect::<()>().await?;
         Ok(page)
+    }
+
+    async fn delete_one_of(&self, target: Target, options: &DeleteOptions, caller: Caller<'_>) -> Result<()> {
+        match self.delete(&target, options, caller).await {
+            // Someone else was faster.
+            Err(Error::NotFound { .. }) => Ok(()),
+            other => other.map(drop),
+        }
     }
 }
 

@@ -145,7 +145,9 @@ fn finalizers(object: &Value, options: &DeleteOptions, style: Style) -> Vec<Stri
         Propagation::Foreground => Some(FOREGROUND),
         Propagation::Background => None,
     };
-    if own.is_some_and(|own| present.contains(&own)) && !present.iter().any(|f| Some(*f) != own && is_policy(f)) {
+    if own.is_some_and(|own| present.contains(&own))
+        && !present.iter().any(|f| Some(*f) != own && is_policy(f))
+    {
         return present.iter().map(|f| (*f).to_owned()).collect();
     }
     present.iter().copied().filter(|f| !is_policy(f)).chain(own).map(str::to_owned).collect()
@@ -192,7 +194,8 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    const PLAIN: Style = Style { graceful: false, namespace: false, orphans_by_default: false, collected: true };
+    const PLAIN: Style =
+        Style { graceful: false, namespace: false, orphans_by_default: false, collected: true };
     const POD: Style = Style { graceful: true, ..PLAIN };
     const JOB: Style = Style { orphans_by_default: true, ..PLAIN };
 
@@ -226,8 +229,20 @@ mod tests {
     fn finalizers_follow_the_policy() {
         for (case, style, finalizers, query, want) in [
             ("nothing holds it", PLAIN, json!([]), "", "remove [] g0  None"),
-            ("a finalizer holds it", PLAIN, json!(["x.io/f"]), "", "mark [x.io/f] g0 2026-01-01T00:00:00Z Some(0)"),
-            ("orphan", PLAIN, json!([]), "propagationPolicy=Orphan", "mark [orphan] g0 2026-01-01T00:00:00Z Some(0)"),
+            (
+                "a finalizer holds it",
+                PLAIN,
+                json!(["x.io/f"]),
+                "",
+                "mark [x.io/f] g0 2026-01-01T00:00:00Z Some(0)",
+            ),
+            (
+                "orphan",
+                PLAIN,
+                json!([]),
+                "propagationPolicy=Orphan",
+                "mark [orphan] g0 2026-01-01T00:00:00Z Some(0)",
+            ),
             (
                 "foreground goes last",
                 PLAIN,
@@ -235,8 +250,20 @@ mod tests {
                 "propagationPolicy=Foreground",
                 "mark [x.io/f,foregroundDeletion] g0 2026-01-01T00:00:00Z Some(0)",
             ),
-            ("a present policy stays", PLAIN, json!(["orphan"]), "", "mark [orphan] g0 2026-01-01T00:00:00Z Some(0)"),
-            ("background removes it", PLAIN, json!(["foregroundDeletion"]), "propagationPolicy=Background", "remove [] g0  None"),
+            (
+                "a present policy stays",
+                PLAIN,
+                json!(["orphan"]),
+                "",
+                "mark [orphan] g0 2026-01-01T00:00:00Z Some(0)",
+            ),
+            (
+                "background removes it",
+                PLAIN,
+                json!(["foregroundDeletion"]),
+                "propagationPolicy=Background",
+                "remove [] g0  None",
+            ),
             ("a job orphans by default", JOB, json!([]), "", "mark [orphan] g0 2026-01-01T00:00:00Z Some(0)"),
             ("unless told otherwise", JOB, json!([]), "orphanDependents=false", "remove [] g0  None"),
         ] {
@@ -248,7 +275,8 @@ mod tests {
     #[test]
     fn a_pod_ends_with_grace() {
         let running = json!({"metadata": {"generation": 1}, "spec": {"nodeName": "n", "terminationGracePeriodSeconds": 30}});
-        let unscheduled = json!({"metadata": {"generation": 1}, "spec": {"terminationGracePeriodSeconds": 30}});
+        let unscheduled =
+            json!({"metadata": {"generation": 1}, "spec": {"terminationGracePeriodSeconds": 30}});
         let ending = json!({
             "metadata": {"generation": 2, "deletionTimestamp": "2026-01-01T00:00:30Z", "deletionGracePeriodSeconds": 30},
             "spec": {"nodeName": "n"},
@@ -257,7 +285,12 @@ mod tests {
             ("its own", &running, "", "mark [] g2 2026-01-01T00:00:30Z Some(30)"),
             ("as asked", &running, "gracePeriodSeconds=5", "mark [] g2 2026-01-01T00:00:05Z Some(5)"),
             ("none", &running, "gracePeriodSeconds=0", "remove [] g2 2026-01-01T00:00:00Z Some(0)"),
-            ("negative is one second", &running, "gracePeriodSeconds=-7", "mark [] g2 2026-01-01T00:00:01Z Some(1)"),
+            (
+                "negative is one second",
+                &running,
+                "gracePeriodSeconds=-7",
+                "mark [] g2 2026-01-01T00:00:01Z Some(1)",
+            ),
             ("unscheduled", &unscheduled, "", "remove [] g2 2026-01-01T00:00:00Z Some(0)"),
             ("again", &ending, "", "already"),
             ("longer is ignored", &ending, "gracePeriodSeconds=60", "already"),

@@ -1,1 +1,198 @@
-//! The generic verbs over the store.
+//! The generic verbs over the store: the same code for every kind.
+//!
+//! ```text
+//! create, update, patch:  decode ─► default ─► admit ─► prepare ─► validate ─► admission validates ─► commit
+//! ```
+//!
+//! | file | owns |
+//! | --- | --- |
+//! | `served.rs` | what is served, by path |
+//! | `body.rs` | from a request's bytes to an object of its kind |
+//! | `write.rs` | create, update and patch: the pipeline above, and the retry when another write came first |
+//! | `deletion.rs`, `delete.rs` | the decision what a DELETE means; carrying it out |
+//! | `read.rs`, `watch.rs` | get, list, watch |
+//! | `index.rs`, `selectable.rs` | what the store keeps beside the bytes, for selectors |
+//! | `subresource/` | scale, binding, eviction and what else is no object of its own |
+//!
+//! Nothing here knows HTTP: the verbs take what a request asks for and give objects back, `answer` makes bytes of them.
+//! Start at [`Registry`].
+
+mod allocate;
+mod body;
+mod bootstrap;
+mod delete;
+pub mod deletion;
+mod feed;
+mod index;
+pub mod object;
+pub mod read;
+pub mod selectable;
+pub mod served;
+pub mod subresource;
+pub mod watch;
+mod write;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use coracle_storage::{Key, Store};
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+pub use body::Body;
+pub use index::ObjectIndex;
+pub use object::ObjectMeta;
+pub use write::Part;
+
+use crate::access::authenticate::UserInfo;
+use crate::access::authorize::Authorizer;
+use crate::admission::{self, Chain, NamespacePhase};
+use crate::names::GroupResource;
+use crate::schema::StructId;
+use crate::telemetry::metrics::StoredObjects;
+use served::{Served, Table};
+
+/// One stored version of an object.
+pub type Stored = coracle_storage::Object<ObjectIndex>;
+
+/// Where the time comes from.
+pub type Clock = Arc<dyn Fn() -> Timestamp + Send + Sync>;
+
+/// The generic verbs.
+pub struct Registry {
+    pub store: Store<ObjectIndex>,
+    pub table: Table,
+    chain: Chain,
+    feed: feed::Feed,
+    clock: Clock,
+    /// Held while a Service gets its addresses: what is free must stay free until it is stored.
+    allocating: tokio::sync::Mutex<()>,
+}
+
+/// What a write, or a read of what is no stored object, answers with.
+pub enum Payload {
+    Stored(Arc<Stored>),
+    /// An object as its type prints it.
+    Object {
+        value: Value,
+        type_id: StructId,
+    },
+    /// The list of what was there.
+    List(read::Page),
+    /// `Success`, with details.
+    Status(Value),
+}
+
+/// The outcome of a write.
+pub struct Outcome {
+    pub code: u16,
+    pub payload: Payload,
+    /// Texts for `Warning` headers.
+    pub warnings: Vec<String>,
+}
+
+impl Outcome {
+    /// The plain success of an endpoint that has no object to show.
+    fn success(code: u16, warnings: Vec<String>) -> Outcome {
+        let status =
+            json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": code});
+        Outcome { code, payload: Payload::Status(status), warnings }
+    }
+}
+
+/// Which object, or which collection, of what kind.
+#[derive(Clone)]
+pub struct Target {
+    pub served: Arc<Served>,
+    pub namespace: String,
+    /// "" for the collection.
+    pub name: String,
+}
+
+impl Target {
+    fn key_of(&self, name: &str) -> Key {
+        Key::new(self.served.bucket.clone(), self.served.storage_name(&self.namespace, name))
+    }
+}
+
+/// Who asks, as the hooks see it.
+#[derive(Clone, Copy)]
+pub struct Caller<'a> {
+    pub user: &'a UserInfo,
+    pub user_agent: &'a str,
+}
+
+impl Registry {
+    /// `authorizer` is told of every change to what it decides by.
+    pub fn new(
+        store: Store<ObjectIndex>,
+        table: Table,
+        clock: Clock,
+        authorizer: &Arc<Authorizer>,
+    ) -> Registry {
+        Registry {
+            feed: feed::Feed::new(&table, authorizer),
+            chain: Chain::standard(authorizer),
+            store,
+            table,
+            clock,
+            allocating: tokio::sync::Mutex::default(),
+        }
+    }
+
+    /// Lets the authorizer know all that has been written so far.
+    pub fn feed_authorizer(&self) {
+        self.feed.pull(&self.store);
+    }
+
+    /// How many objects there are of each resource.
+    pub fn stored_objects(&self) -> Vec<StoredObjects> {
+        let snapshot = self.store.snapshot();
+        let count = |served: &Arc<Served>| StoredObjects {
+            group: served.group_resource.group.clone(),
+            resource: served.group_resource.resource.clone(),
+            objects: snapshot.len(&served.bucket) as u64,
+        };
+        self.table.iter().filter(|served| served.has_verb("list")).map(count).collect()
+    }
+
+    pub fn now(&self) -> Timestamp {
+        (self.clock)()
+    }
+
+    /// The object as it is now.
+    fn current(&self, served: &Served, namespace: &str, name: &str) -> Option<Arc<Stored>> {
+        self.store.get(&Key::new(served.bucket.clone(), served.storage_name(namespace, name)))
+    }
+
+    /// Between 30 and 60 minutes, so that clients do not come back all at once.
+    fn default_watch_timeout(&self) -> Duration {
+        Duration::from_secs(1800 + u64::from(uuid::Uuid::new_v4().as_fields().0) % 1800)
+    }
+}
+
+/// The object that a stored version's bytes say.
+pub fn parse(stored: &Stored) -> Value {
+    // The store's index has read these very bytes; what it accepts is JSON.
+    serde_json::from_slice(&stored.bytes).unwrap_or_default()
+}
+
+impl admission::Cluster for Registry {
+    fn get(&self, resource: &GroupResource, namespace: &str, name: &str) -> Option<Value> {
+        let served = self.table.by_resource(resource)?;
+        self.current(served, namespace, name).map(|o| parse(&o))
+    }
+
+    fn list(&self, resource: &GroupResource, namespace: &str) -> Vec<Value> {
+        let Some(served) = self.table.by_resource(resource) else { return Vec::new() };
+        let filter = read::Filter { namespace: namespace.to_owned(), ..read::Filter::default() };
+        let bucket = self.store.snapshot().bucket(&served.bucket);
+        bucket.iter().filter(|o| filter.matches(o)).map(|o| parse(o)).collect()
+    }
+
+    fn namespace(&self, name: &str) -> Option<NamespacePhase> {
+        let served = self.table.find("", "v1", "namespaces")?;
+        let stored = self.current(served, "", name)?;
+        Some(if stored.meta.terminating { NamespacePhase::Terminating } else { NamespacePhase::Active })
+    }
+}

@@ -91,7 +91,7 @@ impl Registry {
         name: &str,
         resource_version: &str,
     ) -> Result<Arc<Stored>> {
-        let revision = parse_revision(resource_version).map_err(Error::Unclassified)?;
+        let revision = parse_revision(resource_version).map_err(|e| Error::Unclassified(e.in_query()))?;
         self.wait_for(Revision(revision)).await?;
         self.current(served, namespace, name).ok_or_else(|| Error::not_found(&served.group_resource, name))
     }
@@ -170,7 +170,7 @@ impl Registry {
             return Ok((snapshot, start));
         }
         let revision = parse_revision(&options.resource_version)
-            .map_err(|e| Error::bad_request(format!("invalid resource version: {e}")))?;
+            .map_err(|e| Error::bad_request(format!("invalid resource version: {}", e.in_query())))?;
         // A limit with a bare revision means that very revision: its pages must agree with each other.
         let exact = options.version_match == VersionMatch::Exact
             || options.version_match == VersionMatch::Unset && options.limit > 0;
@@ -225,12 +225,14 @@ impl Token {
     }
 
     fn encode(&self) -> String {
-        URL_SAFE_NO_PAD.encode(serde_json::json!({"v": self.v, "rv": self.rv, "start": self.start}).to_string())
+        URL_SAFE_NO_PAD
+            .encode(serde_json::json!({"v": self.v, "rv": self.rv, "start": self.start}).to_string())
     }
 
     fn decode(text: &str) -> Result<Token> {
-        let refuse =
-            |why: String| Error::bad_request(format!("invalid continue token: continue key is not valid: {why}"));
+        let refuse = |why: String| {
+            Error::bad_request(format!("invalid continue token: continue key is not valid: {why}"))
+        };
         let bytes = URL_SAFE_NO_PAD.decode(text).map_err(|e| refuse(e.to_string()))?;
         let token: Token = serde_json::from_slice(&bytes).map_err(|e| refuse(e.to_string()))?;
         if token.v != Token::VERSION {

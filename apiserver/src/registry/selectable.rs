@@ -197,6 +197,11 @@ impl Selection {
         self.terms.is_empty()
     }
 
+    /// Narrows the selection to one name.
+    pub fn require_name(&mut self, name: &str) {
+        self.terms.push((Place::Name, name.to_owned(), true));
+    }
+
     pub fn matches<'a>(&self, namespace: &str, name: &str, field: impl Fn(usize) -> Option<&'a str>) -> bool {
         self.terms.iter().all(|(place, value, equal)| {
             let found = match place {
@@ -231,7 +236,8 @@ mod tests {
 
     #[test]
     fn selection() {
-        let pod = json!({"spec": {"nodeName": "n"}, "status": {"podIPs": [{"ip": "1.1.1.1"}, {"ip": "::1"}]}});
+        let pod =
+            json!({"spec": {"nodeName": "n"}, "status": {"podIPs": [{"ip": "1.1.1.1"}, {"ip": "::1"}]}});
         let values = POD.values(&pod);
         for (selector, want) in [
             ("spec.nodeName=n", true),

@@ -37,7 +37,10 @@ impl Served {
             group_kind: GroupKind::new(resource.group, resource.kind),
             api_version: api_version(resource.group, resource.version),
             storage_type: schema().kind(storage_group, storage_version, resource.kind)?,
-            type_prefix: format!("{{\"kind\":\"{}\",\"apiVersion\":\"{storage_api_version}\",", resource.kind),
+            type_prefix: format!(
+                "{{\"kind\":\"{}\",\"apiVersion\":\"{storage_api_version}\",",
+                resource.kind
+            ),
             bucket: bucket.into(),
             group_resource,
             storage_api_version,
@@ -94,7 +97,8 @@ fn api_version(group: &str, version: &str) -> String {
 
 /// All that is served.
 pub struct Table {
-    by_path: HashMap<(&'static str, &'static str, &'static str), Arc<Served>>,
+    /// By plural: few resources share theirs.
+    by_plural: HashMap<&'static str, Vec<Arc<Served>>>,
     by_resource: HashMap<GroupResource, Arc<Served>>,
     groups: HashSet<&'static str>,
 }
@@ -102,11 +106,12 @@ pub struct Table {
 impl Table {
     /// The built-in resources.
     pub fn built_in() -> Table {
-        let mut table = Table { by_path: HashMap::new(), by_resource: HashMap::new(), groups: HashSet::new() };
+        let mut table =
+            Table { by_plural: HashMap::new(), by_resource: HashMap::new(), groups: HashSet::new() };
         for resource in schema().resources() {
             let Some(served) = Served::new(resource).map(Arc::new) else { continue };
             table.groups.insert(resource.group);
-            table.by_path.insert((resource.group, resource.version, resource.plural), served.clone());
+            table.by_plural.entry(resource.plural).or_default().push(served.clone());
             // Of several versions, the one that is stored speaks for the resource.
             if served.is_storage_version() || !table.by_resource.contains_key(&served.group_resource) {
                 table.by_resource.insert(served.group_resource.clone(), served);
@@ -116,7 +121,9 @@ impl Table {
     }
 
     pub fn find(&self, group: &str, version: &str, plural: &str) -> Option<&Arc<Served>> {
-        self.by_path.get(&(group, version, plural))
+        let same =
+            |served: &&Arc<Served>| served.resource.group == group && served.resource.version == version;
+        self.by_plural.get(plural)?.iter().find(same)
     }
 
     pub fn by_resource(&self, resource: &GroupResource) -> Option<&Arc<Served>> {

@@ -31,7 +31,10 @@ pub enum Change {
     /// The last state selected, and the revision at which it went.
     Deleted(Arc<Stored>, Revision),
     /// Nothing happened up to this revision. `initial_end` closes the list of present objects.
-    Bookmark { revision: Revision, initial_end: bool },
+    Bookmark {
+        revision: Revision,
+        initial_end: bool,
+    },
     /// The stream ends with this.
     Error(Error),
 }
@@ -65,7 +68,8 @@ pub struct Watch {
 impl Registry {
     /// Opens a watch. A revision that history no longer covers is not an error here: the stream says it, and ends.
     pub async fn watch(&self, served: &Served, filter: Filter, options: &ListOptions) -> Result<Watch> {
-        let asked = parse_revision(&options.resource_version).map_err(Error::Unclassified)?;
+        let asked =
+            parse_revision(&options.resource_version).map_err(|e| Error::Unclassified(e.in_query()))?;
         let timeout = options.timeout_seconds.filter(|t| *t > 0).map(Duration::from_secs);
         let now = Instant::now();
         let mut watch = Watch {

@@ -4,21 +4,24 @@
 //! validation, validating admission, commit. A change is made against the newest version and committed against exactly that
 //! version; if another write came in between, it is made again, unless the client named the version it meant.
 
+use std::cell::RefCell;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use coracle_storage::{Commit, Expect, StoreError, Write};
 use serde_json::{Map, Value};
 
-use super::body::{Body, Decoded, Expected};
+use super::body::{Body, Decoded};
 use super::deletion::{self, rfc3339};
 use super::index::STAMP_SITE;
 use super::object::ObjectMeta;
 use super::served::Served;
 use super::{Caller, Outcome, Payload, Registry, Stored, Target, parse};
-use crate::admission::{Attributes, Operation};
+use crate::admission::{Attributes, Awaited, Operation};
 use crate::codec;
-use crate::field::{Errors, Field, Path, FieldError, ErrorType};
+use crate::codec::body::Expected;
+use crate::field::{ErrorType, Errors, Field, FieldError, Path};
 use crate::patch::Patch;
 use crate::request::options::{FieldValidation, WriteOptions};
 use crate::resources::strategy::Context;
@@ -30,6 +33,8 @@ use crate::{Error, Result};
 const RETRIES: usize = 5;
 /// How often a name is generated anew because it was taken.
 const NAME_TRIES: usize = 8;
+/// How long a create waits for what a controller is about to make.
+const AWAITED: Duration = Duration::from_millis(1500);
 /// What stands in stored bytes for the revision, until it is cut out.
 const MARK: &str = "@";
 
@@ -109,6 +114,11 @@ impl Registry {
         fit_namespace(writing.target, &mut object)?;
         dedup_owners(&mut object, &mut writing.warnings);
         let mut object = served.to_storage(object);
+        let awaited =
+            writing.attributes(Operation::Create, "", &mut object, None, |a| self.chain.awaits(&a, self));
+        if let Some(awaited) = awaited {
+            self.wait_for_object(&awaited).await;
+        }
         self.admit(&mut writing, Operation::Create, &mut object, None)?;
         let mut last = None;
         for _ in 0..NAME_TRIES {
@@ -132,6 +142,17 @@ impl Registry {
             }
         }
         Err(last.unwrap_or_else(|| Error::Internal("no name was tried".to_owned())))
+    }
+
+    /// Waits, not long, for an object that a controller is about to make; whether it came is for others to see.
+    async fn wait_for_object(&self, awaited: &Awaited) {
+        let Some(served) = self.table.by_resource(&awaited.resource) else { return };
+        let there = || self.current(served, &awaited.namespace, &awaited.name).is_some();
+        // The watch is opened before the look, so that nothing falls between them.
+        let Ok(mut watcher) = self.store.watch(&served.bucket, self.store.revision()) else { return };
+        let comes = async { while !there() && watcher.next().await.is_ok() {} };
+        // Too late is as good as never.
+        let _ = tokio::time::timeout(AWAITED, comes).await;
     }
 
     /// What the server decides of a new object, and whether the result is valid.
@@ -173,8 +194,11 @@ impl Registry {
         match object.resource_version() {
             "" | "0" => Ok(()),
             version => {
-                crate::request::options::parse_revision(version).map_err(Error::Unclassified)?;
-                Err(Error::Unclassified("resourceVersion should not be set on objects to be created".to_owned()))
+                crate::request::options::parse_revision(version)
+                    .map_err(|e| Error::Unclassified(e.in_body()))?;
+                Err(Error::Unclassified(
+                    "resourceVersion should not be set on objects to be created".to_owned(),
+                ))
             }
         }
     }
@@ -243,18 +267,7 @@ impl Registry {
         self.modify(writing, None, |current, warnings| {
             let shown = served.from_storage(current.clone());
             let patched = patch.apply(shown, served.type_id())?;
-            let decoded = codec::normalize(patched.object.clone(), served.type_id())
-                .map_err(|error| patched.undecodable(&error.to_string()))?;
-            let mut object = decoded.value;
-            let strict = [patch.unknown_fields(), decoded.strict].concat();
-            match options.field_validation {
-                FieldValidation::Ignore => {}
-                FieldValidation::Warn => *warnings = strict,
-                FieldValidation::Strict if strict.is_empty() => {}
-                FieldValidation::Strict => {
-                    return Err(patched.undecodable(&format!("strict decoding error: {}", strict.join(", "))));
-                }
-            }
+            let mut object = patch.decode(patched, served.type_id(), options.field_validation, warnings)?;
             served.behaviour.strategy.default(&mut object);
             fit_namespace(target, &mut object)?;
             fit_name(target, &object)?;
@@ -324,7 +337,8 @@ impl Registry {
             }
             version if version == old.resource_version() => {}
             version => {
-                crate::request::options::parse_revision(version).map_err(Error::Unclassified)?;
+                crate::request::options::parse_revision(version)
+                    .map_err(|e| Error::Unclassified(e.in_body()))?;
                 return Err(Error::modified(&resource, &target.name));
             }
         }
@@ -345,7 +359,8 @@ impl Registry {
             let (new_root, old_root) = (Field::root(&new), Field::root(old));
             let identity = metadata::Identity { namespaced: served.namespaced(), name: behaviour.name };
             let rules = metadata::Rules::of(&served.group_kind.group, &served.group_kind.kind);
-            metadata::validate_update(&new_root, &old_root, identity, &rules, part == Part::Status, &mut errors);
+            let passes = if part == Part::Main { rules.on_update } else { rules.on_status_update };
+            metadata::validate_update(&new_root, &old_root, identity, rules.finalizers, passes, &mut errors);
             match part {
                 Part::Main => behaviour.strategy.validate_update(&new_root, &old_root, &mut errors),
                 Part::Status => behaviour.strategy.validate_status_update(&new_root, &old_root, &mut errors),
@@ -388,14 +403,34 @@ impl Registry {
         }
     }
 
+    /// Changes an object from within: no hooks of its kind, no validation. For what other endpoints do to it.
+    pub(super) async fn rewrite(
+        &self,
+        target: &Target,
+        dry_run: bool,
+        mut edit: impl FnMut(&Value) -> Result<Value>,
+    ) -> Result<()> {
+        let served = &*target.served;
+        for _ in 0..=RETRIES {
+            let Some(current) = self.current(served, &target.namespace, &target.name) else {
+                return Err(Error::not_found(&served.group_resource, &target.name));
+            };
+            let new = edit(&parse(&current))?;
+            if dry_run {
+                return Ok(());
+            }
+            let expect = Expect::Revision(current.revision);
+            let write = Write::put(current.key.clone(), expect, stored_bytes(served, new));
+            if let Commit::Done(_) = self.store.commit(vec![write]).await.map_err(store_failed)? {
+                return Ok(());
+            }
+        }
+        Err(Error::modified(&served.group_resource, &target.name))
+    }
+
     fn decode(&self, target: &Target, body: &Body, validation: FieldValidation) -> Result<Decoded> {
         let resource = target.served.resource;
-        let expected = Expected {
-            group: resource.group,
-            version: resource.version,
-            kind: resource.kind,
-            type_id: resource.type_id,
-        };
+        let expected = Expected { group: resource.group, version: resource.version, kind: resource.kind };
         let mut decoded = body.decode(expected, validation)?;
         target.served.behaviour.strategy.default(&mut decoded.object);
         Ok(decoded)
@@ -408,9 +443,14 @@ impl Registry {
         object: &mut Value,
         old: Option<&Value>,
     ) -> Result<()> {
-        let name = if operation == Operation::Create { object.name().to_owned() } else { writing.target.name.clone() };
-        let mut attributes = writing.attributes(operation, &name, object, old);
-        self.chain.iter().try_for_each(|plugin| plugin.admit(&mut attributes, self))
+        let name = if operation == Operation::Create {
+            object.name().to_owned()
+        } else {
+            writing.target.name.clone()
+        };
+        writing.attributes(operation, &name, object, old, |mut attributes| {
+            self.chain.admit(&mut attributes, self)
+        })
     }
 
     pub(super) fn validate_admission(
@@ -420,16 +460,19 @@ impl Registry {
         object: &mut Value,
         old: Option<&Value>,
     ) -> Result<()> {
-        let name = if operation == Operation::Create { object.name().to_owned() } else { writing.target.name.clone() };
-        let attributes = writing.attributes(operation, &name, object, old);
-        self.chain.iter().try_for_each(|plugin| plugin.validate(&attributes, self))
+        let name = if operation == Operation::Create {
+            object.name().to_owned()
+        } else {
+            writing.target.name.clone()
+        };
+        writing.attributes(operation, &name, object, old, |attributes| self.chain.validate(&attributes, self))
     }
 
     fn refuse_invalid(&self, served: &Served, object: &Value, errors: Errors) -> Result<()> {
         if errors.is_empty() {
             return Ok(());
         }
-        Err(Error::invalid(&served.group_kind, object.name(), codec::print_values(errors, served.storage_type)))
+        Err(Error::invalid(&served.group_kind, object.name(), errors))
     }
 
     /// The answer of a dry run: as it would be stored, but without a revision of its own.
@@ -442,16 +485,19 @@ impl Registry {
     }
 }
 
-impl<'w> Writing<'w> {
-    fn attributes<'a>(
-        &'a mut self,
+impl Writing<'_> {
+    /// Shows the write to admission, and keeps what it warns of.
+    fn attributes<T>(
+        &mut self,
         operation: Operation,
-        name: &'a str,
-        object: &'a mut Value,
-        old: Option<&'a Value>,
-    ) -> Attributes<'a> {
+        name: &str,
+        object: &mut Value,
+        old: Option<&Value>,
+        ask: impl FnOnce(Attributes<'_>) -> T,
+    ) -> T {
         let served = &self.target.served;
-        Attributes {
+        let warnings = RefCell::new(std::mem::take(&mut self.warnings));
+        let answer = ask(Attributes {
             operation,
             resource: &served.group_resource,
             kind: &served.group_kind,
@@ -460,11 +506,12 @@ impl<'w> Writing<'w> {
             name,
             object,
             old,
-            user: &self.caller.user.name,
-            groups: &self.caller.user.groups,
+            user: self.caller.user,
             dry_run: self.dry_run,
-            warnings: &mut self.warnings,
-        }
+            warnings: &warnings,
+        });
+        self.warnings = warnings.into_inner();
+        answer
     }
 }
 
@@ -490,7 +537,7 @@ fn fit_namespace(target: &Target, object: &mut Value) -> Result<()> {
     Ok(())
 }
 
-fn fit_name(target: &Target, object: &Value) -> Result<()> {
+pub(super) fn fit_name(target: &Target, object: &Value) -> Result<()> {
     let asked = &target.name;
     match object.name() {
         "" => Err(Error::bad_request(format!(
@@ -504,7 +551,7 @@ fn fit_name(target: &Target, object: &Value) -> Result<()> {
 }
 
 /// A PUT that names another uid means another object.
-fn same_uid(target: &Target, new: &Value, current: &Value) -> Result<()> {
+pub(super) fn same_uid(target: &Target, new: &Value, current: &Value) -> Result<()> {
     if new.uid().is_empty() || new.uid() == current.uid() {
         return Ok(());
     }
@@ -565,7 +612,8 @@ fn keep_other_parts(served: &Served, part: Part, new: &mut Value, old: &Value) {
     let Some(members) = new.as_object_mut() else { return };
     match part {
         Part::Status => {
-            let written = |member: &&String| !matches!(member.as_str(), "kind" | "apiVersion" | "metadata" | "status");
+            let written =
+                |member: &&String| !matches!(member.as_str(), "kind" | "apiVersion" | "metadata" | "status");
             let mut others: Vec<String> = old.as_object().map_or(vec![], |o| o.keys().cloned().collect());
             others.extend(members.keys().cloned());
             others.iter().filter(written).for_each(|member| restore(members, old, member));

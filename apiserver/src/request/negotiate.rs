@@ -5,15 +5,8 @@
 use http::{HeaderMap, header};
 
 use super::options::Query;
+pub use crate::codec::body::Format;
 use crate::{Error, Result};
-
-/// An encoding of objects.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Format {
-    Json,
-    Yaml,
-    Protobuf,
-}
 
 pub const FORMATS: [Format; 3] = [Format::Json, Format::Yaml, Format::Protobuf];
 const ALL: &str = "application/json, application/yaml, application/vnd.kubernetes.protobuf";

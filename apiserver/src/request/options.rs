@@ -56,16 +56,34 @@ fn parse_int(text: &str) -> Result<i64> {
 }
 
 /// Reads a revision; "" is 0. The message is that of Go's parser.
-pub fn parse_revision(text: &str) -> Result<u64, String> {
+pub fn parse_revision(text: &str) -> Result<u64, NotARevision> {
     if text.is_empty() {
         return Ok(0);
     }
     text.parse().map_err(|_| {
         let numeric = text.bytes().all(|b| b.is_ascii_digit());
         let why = if numeric { "value out of range" } else { "invalid syntax" };
-        let quoted = crate::field::quote(text);
-        format!("resourceVersion: Invalid value: {quoted}: strconv.ParseUint: parsing {quoted}: {why}")
+        NotARevision { quoted: crate::field::quote(text), why }
     })
+}
+
+/// What is wrong with a revision.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NotARevision {
+    quoted: String,
+    why: &'static str,
+}
+
+impl NotARevision {
+    /// As an option of the query.
+    pub fn in_query(self) -> String {
+        format!("resourceVersion: Invalid value: {}: {}", self.quoted, self.clone().in_body())
+    }
+
+    /// As `metadata.resourceVersion` of an object.
+    pub fn in_body(self) -> String {
+        format!("strconv.ParseUint: parsing {}: {}", self.quoted, self.why)
+    }
 }
 
 fn refuse_invalid(kind: &str, errors: Errors) -> Result<()> {
@@ -91,7 +109,6 @@ pub enum VersionMatch {
 pub struct ListOptions {
     pub labels: LabelSelector,
     pub fields: FieldSelector,
-    pub watch: bool,
     pub bookmarks: bool,
     /// As the client wrote it; "" where it wrote none.
     pub resource_version: String,
@@ -103,7 +120,8 @@ pub struct ListOptions {
 }
 
 impl ListOptions {
-    pub fn parse(query: &Query) -> Result<ListOptions> {
+    /// Reads the options of a watch, or of a list or deletecollection.
+    pub fn parse(query: &Query, watch: bool) -> Result<ListOptions> {
         let limit = query.int("limit")?.unwrap_or(0);
         let timeout = query.int("timeoutSeconds")?;
         let labels =
@@ -113,7 +131,6 @@ impl ListOptions {
         let options = ListOptions {
             labels,
             fields,
-            watch: query.flag("watch").unwrap_or(false),
             bookmarks: query.flag("allowWatchBookmarks").unwrap_or(false),
             resource_version: query.text("resourceVersion"),
             version_match: match query.first("resourceVersionMatch") {
@@ -128,7 +145,7 @@ impl ListOptions {
         };
         let mut errors = Errors::new();
         let version_match = query.first("resourceVersionMatch").unwrap_or("");
-        if options.watch {
+        if watch {
             options.check_watch(version_match, &mut errors);
         } else {
             options.check_list(version_match, &mut errors);
@@ -378,7 +395,9 @@ mod tests {
             ),
             ("resourceVersion=5&resourceVersionMatch=Exact&limit=1", ""),
         ] {
-            assert_eq!(message(ListOptions::parse(&Query::parse(query))), want, "{query}");
+            let query_parsed = Query::parse(query);
+            let watch = query_parsed.flag("watch").unwrap_or(false);
+            assert_eq!(message(ListOptions::parse(&query_parsed, watch)), want, "{query}");
         }
     }
 

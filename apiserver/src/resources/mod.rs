@@ -26,6 +26,9 @@ pub mod storage;
 pub mod strategy;
 
 use crate::validation::metadata;
+use serde_json::Value;
+
+use crate::names::GroupKind;
 use strategy::{Plain, Strategy};
 
 /// What a name must be.
@@ -75,6 +78,16 @@ const USUAL: Behaviour = Behaviour {
     delete_answers_object: false,
     orphans_by_default: false,
 };
+
+/// Converts an object between two versions of its kind.
+pub fn convert(kind: &GroupKind, from: &str, to: &str, object: Value) -> Value {
+    let _ = (kind, from);
+    let mut object = object;
+    if let Some(members) = object.as_object_mut() {
+        members.insert("apiVersion".to_owned(), to.into());
+    }
+    object
+}
 
 /// The behaviour of a built-in kind; kinds not named here are usual.
 pub fn behaviour(group: &str, kind: &str) -> Behaviour {

@@ -90,8 +90,15 @@ fn read_structs(text: &'static str, schema: &mut Schema) {
             structs.last_mut().expect(BROKEN).1.end = fields.len();
         } else if let Some(rest) = line.strip_prefix("struct ") {
             let (name, atomic) = rest.split_once(' ').unwrap_or((rest, ""));
-            let item =
-                Struct { name, package: home, atomic: atomic == "atomic", fields: &[], members: Vec::new() };
+            let item = Struct {
+                name,
+                package: home,
+                atomic: atomic == "atomic",
+                fields: &[],
+                members: Vec::new(),
+                by_name: Vec::new(),
+                by_number: Vec::new(),
+            };
             structs.push((item, fields.len()..fields.len()));
         } else if let Some(rest) = line.strip_prefix("package ") {
             home = rest.split_once(' ').expect(BROKEN).1;
@@ -104,7 +111,13 @@ fn read_structs(text: &'static str, schema: &mut Schema) {
     for index in 0..schema.structs.len() {
         let mut members = Vec::new();
         flatten(schema, StructId::new(index), &mut members);
-        schema.structs[index].members = members;
+        let mut by_name: Vec<u16> = (0..).take(members.len()).collect();
+        by_name.sort_unstable_by_key(|&at| members[usize::from(at)].name);
+        let item = &mut schema.structs[index];
+        let numbered = item.fields.iter().filter_map(|field| Some((field.number?, field)));
+        item.by_number = numbered.collect();
+        item.by_number.sort_unstable_by_key(|(number, _)| *number);
+        (item.members, item.by_name) = (members, by_name);
     }
 }
 
@@ -200,7 +213,6 @@ pub(super) fn resolve(declared: &'static str, home: &'static str, schema: &Schem
         "IntOrString" => Type::IntOrString,
         "Time" => Type::Time,
         "MicroTime" => Type::MicroTime,
-        "Duration" => Type::Duration,
         "RawExtension" => Type::RawExtension,
         "FieldsV1" => Type::FieldsV1,
         "JSON" => Type::Json,
@@ -215,13 +227,10 @@ pub(super) fn resolve(declared: &'static str, home: &'static str, schema: &Schem
 fn resolve_name(name: &'static str, home: &'static str, schema: &Schema) -> Type {
     match schema.lookup(home, name) {
         Some(Named::Struct(id)) => Type::Struct(*id),
-        Some(Named::Other(other)) => {
-            let home = name.rsplit_once('.').map_or(home, |(alias, _)| package(alias));
-            match resolve(other.underlying, home, schema) {
-                Type::List(item) if other.message => Type::ListMessage(item),
-                plain => plain,
-            }
-        }
+        Some(Named::Other(other)) => match resolve(other.underlying, schema.home(home, name), schema) {
+            Type::List(item) if other.message => Type::ListMessage(item),
+            plain => plain,
+        },
         None => panic!("{BROKEN}: {name} in {home}"),
     }
 }

@@ -89,11 +89,18 @@ impl Schema {
 
     /// What a declared name stands for, as seen from a package: `Container`, `core/v1.Container`.
     fn lookup(&self, home: &'static str, declared: &'static str) -> Option<&types::Named> {
-        let key = match declared.rsplit_once('.') {
-            None => (home, declared),
-            Some((alias, name)) => (facts::package(alias), name),
-        };
-        self.named.get(&key)
+        let name = declared.rsplit_once('.').map_or(declared, |(_, name)| name);
+        self.named.get(&(self.home(home, declared), name))
+    }
+
+    /// The package of a declared name.
+    fn home(&self, home: &'static str, declared: &'static str) -> &'static str {
+        declared.rsplit_once('.').map_or(home, |(alias, _)| facts::package(alias))
+    }
+
+    /// The Go type of the value `depth` lists or maps inside of a field, as messages spell it: `map[string]string`.
+    pub fn go_type(&self, field: &Field, depth: usize) -> String {
+        field.go_type_inside(depth, self)
     }
 
     /// The type at a path as errors print it: `spec.containers[0].env`, `metadata.labels[key]`.

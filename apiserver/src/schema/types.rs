@@ -33,7 +33,6 @@ pub enum Type {
     /// Whole seconds.
     Time,
     MicroTime,
-    Duration,
     /// An object of any kind, kept as it came.
     RawExtension,
     FieldsV1,
@@ -85,6 +84,10 @@ pub struct Struct {
     pub fields: &'static [Field],
     /// The members of the JSON object in Go's order: the fields, inline ones replaced by what they embed.
     pub(super) members: Vec<&'static Field>,
+    /// Places in `members`, ordered by name.
+    pub(super) by_name: Vec<u16>,
+    /// The fields that protobuf has, ordered by number.
+    pub(super) by_number: Vec<(u32, &'static Field)>,
 }
 
 impl Struct {
@@ -100,7 +103,48 @@ impl Struct {
 
     /// The member of that JSON name, embedded structs included.
     pub fn field(&self, json_name: &str) -> Option<&'static Field> {
-        self.members.iter().find(|field| field.name == json_name).copied()
+        self.position(json_name).map(|position| self.members[position])
+    }
+
+    /// Where in [`Struct::members`] the member of that JSON name stands.
+    pub fn position(&self, json_name: &str) -> Option<usize> {
+        let found = self.by_name.binary_search_by(|&at| self.members[usize::from(at)].name.cmp(json_name));
+        found.ok().map(|at| usize::from(self.by_name[at]))
+    }
+
+    /// The fields that protobuf has, in the order of their numbers. An inline one is a message of its own.
+    pub fn fields_by_number(&self) -> &[(u32, &'static Field)] {
+        &self.by_number
+    }
+
+    pub fn field_by_number(&self, number: u32) -> Option<&'static Field> {
+        let found = self.by_number.binary_search_by_key(&number, |(number, _)| *number);
+        found.ok().map(|at| self.by_number[at].1)
+    }
+
+    /// The inline fields through which a member comes to be one of this struct, outermost first.
+    pub fn embedding(&self, member: &Field) -> Vec<&'static Field> {
+        fn search(fields: &'static [Field], member: &Field, through: &mut Vec<&'static Field>) -> bool {
+            fields.iter().any(|field| match field.ty {
+                Type::Struct(id) if field.inline => {
+                    through.push(field);
+                    let found = search(super::schema().get(id).fields, member, through);
+                    if !found {
+                        through.pop();
+                    }
+                    found
+                }
+                _ => std::ptr::eq(field, member),
+            })
+        }
+        let mut through = Vec::new();
+        search(self.fields, member, &mut through);
+        through
+    }
+
+    /// The members with their places in [`Struct::members`], ordered by name.
+    pub fn members_by_name(&self) -> impl Iterator<Item = (usize, &'static Field)> {
+        self.by_name.iter().map(|&at| (usize::from(at), self.members[usize::from(at)]))
     }
 }
 
@@ -173,18 +217,58 @@ impl Field {
         }
     }
 
+    /// The Go type as messages spell it (`[]v1.Container`, `map[string]string`), `depth` lists or maps inside of the field.
+    pub(super) fn go_type_inside(&self, depth: usize, schema: &super::Schema) -> String {
+        let (mut declared, mut home) = (self.declared, self.package);
+        for _ in 0..depth {
+            declared = declared.trim_start_matches('*');
+            if let Some(Named::Other(other)) = schema.lookup(home, declared) {
+                (declared, home) = (other.underlying, schema.home(home, declared));
+            }
+            declared = inside(declared).unwrap_or(declared);
+        }
+        spell(declared, home, schema)
+    }
+
     /// The declared name inside of pointers, lists and maps.
     pub(super) fn innermost(&self) -> &'static str {
         let mut name = self.declared;
         loop {
-            let inner = if let Some(item) = name.strip_prefix('*').or_else(|| name.strip_prefix("[]")) {
-                item
-            } else if let Some((_, value)) = name.strip_prefix("map[").and_then(|rest| rest.split_once(']')) {
-                value
-            } else {
-                return name;
-            };
-            name = inner;
+            match name.strip_prefix('*').or_else(|| inside(name)) {
+                Some(inner) => name = inner,
+                None => return name,
+            }
+        }
+    }
+}
+
+/// The declared type of the items of a list or the values of a map.
+fn inside(declared: &'static str) -> Option<&'static str> {
+    let value = || declared.strip_prefix("map[")?.split_once(']').map(|(_, value)| value);
+    declared.strip_prefix("[]").or_else(value)
+}
+
+/// A declared type as Go's reflection prints it, named with the last part of its package.
+fn spell(declared: &'static str, home: &'static str, schema: &super::Schema) -> String {
+    let declared = declared.trim_start_matches('*');
+    if let Some(item) = declared.strip_prefix("[]") {
+        return format!("[]{}", spell(item, home, schema));
+    }
+    if let Some((key, value)) = declared.strip_prefix("map[").and_then(|rest| rest.split_once(']')) {
+        return format!("map[{}]{}", spell(key, home, schema), spell(value, home, schema));
+    }
+    match declared {
+        "bytes" => "[]uint8".to_owned(),
+        "any" => "interface {}".to_owned(),
+        "Quantity" => "resource.Quantity".to_owned(),
+        "IntOrString" => "intstr.IntOrString".to_owned(),
+        "RawExtension" => "runtime.RawExtension".to_owned(),
+        "string" | "bool" | "int32" | "int64" | "float64" => declared.to_owned(),
+        name => {
+            let package = schema.home(home, name);
+            let package = package.rsplit('.').next().unwrap_or(package);
+            let name = name.rsplit('.').next().unwrap_or(name);
+            format!("{package}.{name}")
         }
     }
 }

@@ -36,7 +36,10 @@ impl FieldSelector {
 
     pub fn parse(text: &str) -> Result<FieldSelector, String> {
         let mut terms = Vec::new();
-        for part in split(text) {
+        // In this order, so that of several mistakes the same one is told as by the real server.
+        let mut parts = split(text);
+        parts.sort_unstable();
+        for part in parts {
             if part.is_empty() {
                 continue;
             }

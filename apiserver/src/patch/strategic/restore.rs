@@ -6,7 +6,7 @@
 use serde_json::Value;
 
 use super::super::cannot_unmarshal;
-use crate::go_value::go_type;
+use crate::patch::go_value::go_type;
 use crate::quantity::Quantity;
 use crate::schema::{Field, Type, schema};
 
@@ -62,7 +62,7 @@ pub(super) fn restore(value: &mut Value, ty: &Type, field: Option<&Field>) -> Re
             text.parse::<Quantity>().map(drop).map_err(|error| error.to_string())
         }
         Type::IntOrString => int_or_string(value),
-        Type::Time | Type::MicroTime | Type::Duration if !value.is_string() => {
+        Type::Time | Type::MicroTime if !value.is_string() => {
             Err(cannot_unmarshal(value, "value of type string"))
         }
         _ => Ok(()),

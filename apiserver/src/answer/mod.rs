@@ -1,0 +1,255 @@
+//! Answer: from objects to the bytes of a response, in the form the client asked for.
+//!
+//! The plain JSON form of a stored object is kept as bytes and copied. Every other form (another version, protobuf, YAML,
+//! Table, PartialObjectMetadata) is made on demand, per object, by the codec and the renderers.
+
+pub mod watch;
+
+use bytes::Bytes;
+use coracle_storage::Revision;
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+use crate::codec;
+use crate::registry::read::Page;
+use crate::registry::served::Served;
+use crate::registry::{Payload, Stored, parse};
+use crate::render::{self, table::IncludeObject};
+use crate::request::negotiate::{Accept, Format, Transform};
+use crate::request::options::Query;
+use crate::schema::{StructId, schema};
+use crate::{Error, Result};
+
+/// How one request's objects are to be shown.
+#[derive(Clone, Copy)]
+pub struct Form {
+    pub accept: Accept,
+    include: IncludeObject,
+    /// What ages in tables count from.
+    now: Timestamp,
+}
+
+impl Form {
+    /// # Errors
+    /// 400 for an `includeObject` that means nothing, where it matters.
+    pub fn new(accept: Accept, query: &Query, now: Timestamp) -> Result<Form> {
+        let include = match query.first("includeObject").unwrap_or("") {
+            "" | "Metadata" => IncludeObject::Metadata,
+            "Object" => IncludeObject::Object,
+            "None" => IncludeObject::None,
+            other if matches!(accept.transform, Transform::Table(_)) => {
+                return Err(Error::bad_request(format!(
+                    "Unable to convert to Table as requested: includeObject: Invalid value: {}: must be 'Metadata', 'Object', 'None', or empty",
+                    crate::field::quote(other)
+                )));
+            }
+            _ => IncludeObject::Metadata,
+        };
+        Ok(Form { accept, include, now })
+    }
+
+    /// The form of a Status: never transformed.
+    pub fn of_errors(accept: Accept) -> Form {
+        let accept = Accept { transform: Transform::None, ..accept };
+        Form { accept, include: IncludeObject::Metadata, now: Timestamp::UNIX_EPOCH }
+    }
+
+    fn is_plain(&self) -> bool {
+        self.accept.format == Format::Json && self.accept.transform == Transform::None && !self.accept.pretty
+    }
+
+    /// What a write or read answers with.
+    pub fn payload(&self, served: &Served, payload: Payload) -> Result<Bytes> {
+        match payload {
+            Payload::Stored(stored) => self.stored(served, &stored),
+            Payload::Object { value, type_id } => self.object(served, value, type_id),
+            Payload::List(page) => self.page(served, &page),
+            Payload::Status(status) => Ok(self.status(&status)),
+        }
+    }
+
+    pub fn stored(&self, served: &Served, stored: &Stored) -> Result<Bytes> {
+        if self.is_plain() && served.is_storage_version() {
+            return Ok(stored.bytes.clone());
+        }
+        self.object(served, shown(served, stored, None), served.type_id())
+    }
+
+    /// An object in the form of its version.
+    pub fn object(&self, served: &Served, object: Value, type_id: StructId) -> Result<Bytes> {
+        match self.accept.transform {
+            Transform::None => Ok(self.encode(&object, type_id)),
+            Transform::Table(version) => {
+                let table = self.table(served, version.api_version(), &[object], &json!({}), true);
+                Ok(self.encode_meta("Table", &table))
+            }
+            Transform::PartialObject(version) => {
+                let partial = render::partial_metadata(&object, version.api_version());
+                Ok(self.encode_meta("PartialObjectMetadata", &partial))
+            }
+            Transform::PartialObjectList(_) => Err(not_this_shape("PartialObjectMetadataList")),
+        }
+    }
+
+    pub fn page(&self, served: &Served, page: &Page) -> Result<Bytes> {
+        let mut metadata = json!({"resourceVersion": page.revision.to_string()});
+        if let Some(token) = &page.continue_token {
+            metadata["continue"] = token.as_str().into();
+        }
+        if let Some(remaining) = page.remaining {
+            metadata["remainingItemCount"] = remaining.into();
+        }
+        if self.is_plain() && served.is_storage_version() {
+            return Ok(plain_list(served, page, &metadata));
+        }
+        let objects = page.items.iter().map(|stored| shown(served, stored, None));
+        match self.accept.transform {
+            Transform::None => {
+                let items: Vec<Value> = objects.map(without_type).collect();
+                let list = json!({
+                    "kind": served.resource.list_kind, "apiVersion": served.api_version,
+                    "metadata": metadata, "items": items,
+                });
+                let resource = served.resource;
+                let list_type = schema().kind(resource.group, resource.version, &resource.list_kind);
+                Ok(match list_type {
+                    Some(list_type) => self.encode(&list, list_type),
+                    None => self.encode_untyped(&list),
+                })
+            }
+            Transform::Table(version) => {
+                let objects: Vec<Value> = objects.collect();
+                let table = self.table(served, version.api_version(), &objects, &metadata, true);
+                Ok(self.encode_meta("Table", &table))
+            }
+            Transform::PartialObjectList(version) => {
+                let items: Vec<Value> =
+                    objects.map(|o| render::partial_metadata(&o, version.api_version())).collect();
+                let list = json!({
+                    "kind": "PartialObjectMetadataList", "apiVersion": version.api_version(),
+                    "metadata": metadata, "items": items,
+                });
+                Ok(self.encode_meta("PartialObjectMetadataList", &list))
+            }
+            Transform::PartialObject(_) => Err(not_this_shape("PartialObjectMetadata")),
+        }
+    }
+
+    fn table(
+        &self,
+        served: &Served,
+        api_version: &str,
+        objects: &[Value],
+        metadata: &Value,
+        columns: bool,
+    ) -> Value {
+        let resource = &served.group_kind;
+        render::table::table(&render::table::Request {
+            group: &resource.group,
+            kind: &resource.kind,
+            api_version,
+            objects,
+            metadata,
+            include: self.include,
+            columns,
+            now: self.now,
+        })
+    }
+
+    /// A Status, or anything else of `v1` that is known by its kind.
+    pub fn status(&self, status: &Value) -> Bytes {
+        match schema().kind("", "v1", "Status") {
+            Some(type_id) => self.encode(status, type_id),
+            None => self.encode_untyped(status),
+        }
+    }
+
+    fn encode(&self, object: &Value, type_id: StructId) -> Bytes {
+        match self.accept.format {
+            Format::Json if self.accept.pretty => pretty(object, type_id),
+            Format::Json => {
+                let mut bytes = Vec::with_capacity(1024);
+                codec::json::write(object, type_id, &mut bytes);
+                bytes.into()
+            }
+            Format::Yaml => codec::yaml::from_json(&completed(object, type_id)).into(),
+            Format::Protobuf => codec::protobuf::encode(object, type_id).into(),
+        }
+    }
+
+    /// A document of group `meta.k8s.io`.
+    fn encode_meta(&self, kind: &str, document: &Value) -> Bytes {
+        match schema().named(&format!("io.k8s.apimachinery.pkg.apis.meta.v1.{kind}")) {
+            Some(type_id) => self.encode(document, type_id),
+            None => self.encode_untyped(document),
+        }
+    }
+
+    fn encode_untyped(&self, document: &Value) -> Bytes {
+        document.to_string().into()
+    }
+}
+
+/// An object with the members that its type always prints.
+fn completed(object: &Value, type_id: StructId) -> Value {
+    let mut bytes = Vec::with_capacity(1024);
+    codec::json::write(object, type_id, &mut bytes);
+    serde_json::from_slice(&bytes).unwrap_or_default()
+}
+
+fn pretty(object: &Value, type_id: StructId) -> Bytes {
+    let mut plain = Vec::with_capacity(1024);
+    codec::json::write(object, type_id, &mut plain);
+    codec::json::indent(&plain).into()
+}
+
+/// A stored object in the form of the version served, at its own or another revision.
+fn shown(served: &Served, stored: &Stored, at: Option<Revision>) -> Value {
+    let mut object = served.from_storage(parse(stored));
+    if let Some(revision) = at {
+        crate::registry::ObjectMeta::set_meta(&mut object, "resourceVersion", revision.to_string());
+    }
+    object
+}
+
+fn without_type(mut item: Value) -> Value {
+    if let Some(members) = item.as_object_mut() {
+        members.remove("kind");
+        members.remove("apiVersion");
+    }
+    item
+}
+
+/// A list by copying: items are the stored bytes less their first members, kind and apiVersion.
+fn plain_list(served: &Served, page: &Page, metadata: &Value) -> Bytes {
+    let size: usize = page.items.iter().map(|o| o.bytes.len() + 1).sum();
+    let mut bytes = Vec::with_capacity(size + 256);
+    let head = format!(
+        "{{\"kind\":\"{}\",\"apiVersion\":\"{}\",\"metadata\":{metadata},\"items\":[",
+        served.resource.list_kind, served.api_version
+    );
+    bytes.extend_from_slice(head.as_bytes());
+    for (i, object) in page.items.iter().enumerate() {
+        if i > 0 {
+            bytes.push(b',');
+        }
+        match object.bytes.strip_prefix(served.type_prefix.as_bytes()) {
+            Some(rest) => {
+                bytes.push(b'{');
+                bytes.extend_from_slice(rest);
+            }
+            None => bytes.extend_from_slice(&object.bytes),
+        }
+    }
+    bytes.extend_from_slice(b"]}\n");
+    bytes.into()
+}
+
+fn not_this_shape(kind: &str) -> Error {
+    Error::NotAcceptable(match kind {
+        "PartialObjectMetadata" => {
+            "you requested PartialObjectMetadata, but the requested object is a list".to_owned()
+        }
+        _ => "you requested PartialObjectMetadataList, but the requested object is not a list".to_owned(),
+    })
+}

@@ -1,0 +1,295 @@
+//! Write: JSON text as Go prints it.
+//!
+//! Members of structs come in Go's order and those of maps and untyped objects sorted. Zero values that Go prints are
+//! added, the ones it omits dropped, members that the table does not know dropped. A value whose shape does not fit its
+//! type is written as it is: this never fails.
+
+use std::io::Write as _;
+
+use serde_json::{Map, Number, Value};
+
+use crate::codec::zero;
+use crate::schema::{Field, StructId, Type, schema};
+
+/// Writes an object of a struct of the table.
+pub fn write(value: &Value, id: StructId, out: &mut Vec<u8>) {
+    write_type(value, &Type::Struct(id), out);
+}
+
+/// Writes a value without a type: members sorted.
+pub fn write_untyped(value: &Value, out: &mut Vec<u8>) {
+    match value {
+        Value::Null => out.extend_from_slice(b"null"),
+        Value::Bool(set) => out.extend_from_slice(if *set { b"true" } else { b"false" }),
+        Value::Number(number) => write_number(number, out),
+        Value::String(text) => write_string(text, out),
+        Value::Array(items) => write_list(items, out, write_untyped),
+        Value::Object(members) => write_map(members, out, write_untyped),
+    }
+}
+
+/// Writes a value of any type, such as a part of an object that a message shows.
+pub fn write_type(value: &Value, ty: &Type, out: &mut Vec<u8>) {
+    match (ty, value) {
+        (Type::Struct(id), Value::Object(members)) => write_struct(members, *id, out),
+        (Type::List(item) | Type::ListMessage(item), Value::Array(items)) => {
+            write_list(items, out, |value, out| write_type(value, item, out));
+        }
+        (Type::Map(entry), Value::Object(entries)) => {
+            write_map(entries, out, |value, out| write_type(value, entry, out));
+        }
+        (Type::SchemaOrBool | Type::SchemaOrArray | Type::SchemaOrStrings, Value::Object(members)) => {
+            write_struct(members, zero::json_schema(), out);
+        }
+        (Type::SchemaOrArray, Value::Array(items)) => {
+            write_list(items, out, |value, out| write(value, zero::json_schema(), out));
+        }
+        _ => write_untyped(value, out),
+    }
+}
+
+fn write_struct(members: &Map<String, Value>, id: StructId, out: &mut Vec<u8>) {
+    let known = schema().get(id);
+    let mut values: Vec<Option<&Value>> = vec![None; known.members().len()];
+    // Both run in the order of the names.
+    let mut present = members.iter().peekable();
+    for (position, field) in known.members_by_name() {
+        while present.next_if(|(name, _)| name.as_str() < field.name).is_some() {}
+        values[position] = present.next_if(|(name, _)| *name == field.name).map(|(_, value)| value);
+    }
+    let mut separator = b'{';
+    for (field, value) in known.members().iter().zip(values) {
+        if !is_written(field, value) {
+            continue;
+        }
+        out.extend_from_slice(&[separator, b'"']);
+        out.extend_from_slice(field.name.as_bytes());
+        out.extend_from_slice(b"\":");
+        match value {
+            Some(value) if !value.is_null() => write_type(value, &field.ty, out),
+            _ if field.pointer => out.extend_from_slice(b"null"),
+            _ => write_type(&zero::of(&field.ty), &field.ty, out),
+        }
+        separator = b',';
+    }
+    if separator == b'{' {
+        out.push(b'{');
+    }
+    out.push(b'}');
+}
+
+fn is_written(field: &Field, value: Option<&Value>) -> bool {
+    field.keep || value.is_some_and(|value| !zero::is_omitted(field, value))
+}
+
+fn write_list(items: &[Value], out: &mut Vec<u8>, write_item: impl Fn(&Value, &mut Vec<u8>)) {
+    out.push(b'[');
+    for (index, item) in items.iter().enumerate() {
+        if index > 0 {
+            out.push(b',');
+        }
+        write_item(item, out);
+    }
+    out.push(b']');
+}
+
+fn write_map(entries: &Map<String, Value>, out: &mut Vec<u8>, write_entry: impl Fn(&Value, &mut Vec<u8>)) {
+    out.push(b'{');
+    for (index, (name, value)) in entries.iter().enumerate() {
+        if index > 0 {
+            out.push(b',');
+        }
+        write_string(name, out);
+        out.push(b':');
+        write_entry(value, out);
+    }
+    out.push(b'}');
+}
+
+/// Floats have no fraction where there is none, and an exponent only far from one.
+fn write_number(number: &Number, out: &mut Vec<u8>) {
+    let written = match number.as_f64() {
+        Some(float) if number.is_f64() && float != 0.0 && !(1e-6..1e21).contains(&float.abs()) => {
+            let text = format!("{float:e}");
+            match text.split_once('e') {
+                Some((digits, power)) if !power.starts_with('-') => write!(out, "{digits}e+{power}"),
+                _ => write!(out, "{text}"),
+            }
+        }
+        Some(float) if number.is_f64() => write!(out, "{float}"),
+        _ => write!(out, "{number}"),
+    };
+    // Writing to a vector does not fail.
+    let _ = written;
+}
+
+/// Bytes that may not stand in a string as they are: 1 needs an escape, 2 may begin a line separator.
+const SPECIAL: [u8; 256] = {
+    let mut special = [0; 256];
+    let mut byte = 0;
+    while byte < 0x20 {
+        special[byte] = 1;
+        byte += 1;
+    }
+    special[b'"' as usize] = 1;
+    special[b'\\' as usize] = 1;
+    special[b'<' as usize] = 1;
+    special[b'>' as usize] = 1;
+    special[b'&' as usize] = 1;
+    special[0xe2] = 2;
+    special
+};
+
+/// A string, with what is special in HTML and JavaScript escaped too, as Go does.
+pub fn write_string(text: &str, out: &mut Vec<u8>) {
+    let bytes = text.as_bytes();
+    out.push(b'"');
+    let mut written = 0;
+    for (at, &byte) in bytes.iter().enumerate() {
+        let length = match SPECIAL[usize::from(byte)] {
+            0 => continue,
+            2 => match bytes.get(at..at + 3) {
+                Some([0xe2, 0x80, 0xa8 | 0xa9]) => 3,
+                _ => continue,
+            },
+            _ => 1,
+        };
+        out.extend_from_slice(&bytes[written..at]);
+        written = at + length;
+        let escape: &[u8] = match byte {
+            b'"' => br#"\""#,
+            b'\\' => br"\\",
+            b'\n' => br"\n",
+            b'\r' => br"\r",
+            b'\t' => br"\t",
+            0x08 => br"\b",
+            0x0c => br"\f",
+            0xe2 if bytes[at + 2] == 0xa8 => br"\u2028",
+            0xe2 => br"\u2029",
+            _ => {
+                const HEX: &[u8; 16] = b"0123456789abcdef";
+                out.extend_from_slice(b"\\u00");
+                &[HEX[usize::from(byte >> 4)], HEX[usize::from(byte & 15)]]
+            }
+        };
+        out.extend_from_slice(escape);
+    }
+    out.extend_from_slice(&bytes[written..]);
+    out.push(b'"');
+}
+
+/// The compact text spread over lines, two spaces a level, for people who look at it.
+pub fn indent(compact: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(compact.len() * 3 / 2);
+    let mut depth = 0;
+    let mut rest = compact.iter().copied().peekable();
+    let line = |depth: usize, out: &mut Vec<u8>| {
+        out.push(b'\n');
+        out.resize(out.len() + depth * 2, b' ');
+    };
+    while let Some(byte) = rest.next() {
+        match byte {
+            b'"' => {
+                out.push(byte);
+                while let Some(byte) = rest.next() {
+                    out.push(byte);
+                    match byte {
+                        b'"' => break,
+                        b'\\' => out.extend(rest.next()),
+                        _ => {}
+                    }
+                }
+            }
+            b'{' | b'[' => {
+                out.push(byte);
+                if let Some(end) = rest.next_if(|&next| next == b'}' || next == b']') {
+                    out.push(end);
+                } else {
+                    depth += 1;
+                    line(depth, &mut out);
+                }
+            }
+            b'}' | b']' => {
+                depth = depth.saturating_sub(1);
+                line(depth, &mut out);
+                out.push(byte);
+            }
+            b',' => {
+                out.push(byte);
+                line(depth, &mut out);
+            }
+            b':' => out.extend_from_slice(b": "),
+            _ => out.push(byte),
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn text_is_escaped_as_go_does() {
+        for (text, want) in [
+            ("plain", r#""plain""#),
+            ("<a href=\"x\">&amp;</a>", r#""\u003ca href=\"x\"\u003e\u0026amp;\u003c/a\u003e""#),
+            ("tab\tnl\ncr\r\u{1}\u{8}\u{c}\u{7f}", "\"tab\\tnl\\ncr\\r\\u0001\\b\\f\u{7f}\""),
+            ("\u{2028}\u{2029}…", "\"\\u2028\\u2029…\""),
+            ("", "\"\""),
+        ] {
+            let mut out = Vec::new();
+            write_string(text, &mut out);
+            assert_eq!(String::from_utf8(out).as_deref(), Ok(want));
+        }
+    }
+
+    #[test]
+    fn numbers_are_printed_as_go_does() {
+        for (value, want) in [
+            (json!(1.0), "1"),
+            (json!(-2.5), "-2.5"),
+            (json!(1e20), "100000000000000000000"),
+            (json!(1e21), "1e+21"),
+            (json!(1.5e-7), "1.5e-7"),
+            (json!(0.000001), "0.000001"),
+            (json!(0.0), "0"),
+            (json!(i64::MIN), "-9223372036854775808"),
+        ] {
+            let mut out = Vec::new();
+            write_untyped(&value, &mut out);
+            assert_eq!(String::from_utf8(out).as_deref(), Ok(want));
+        }
+    }
+
+    #[test]
+    fn structs_are_written_in_gos_order_with_their_zeroes() {
+        let pod = schema().kind("", "v1", "Pod").expect("Pod");
+        let value = json!({
+            "status": {},
+            "spec": {"volumes": [], "containers": [{"image": "i", "name": "c", "nonsense": 1}], "hostNetwork": false},
+            "metadata": {"labels": {"b": "1", "a": "2"}, "name": "p", "creationTimestamp": null},
+            "apiVersion": "v1",
+            "kind": "Pod",
+        });
+        let mut out = Vec::new();
+        write(&value, pod, &mut out);
+        let want = concat!(
+            r#"{"kind":"Pod","apiVersion":"v1","metadata":{"name":"p","labels":{"a":"2","b":"1"}},"#,
+            r#""spec":{"containers":[{"name":"c","image":"i","resources":{}}]},"status":{}}"#
+        );
+        assert_eq!(String::from_utf8(out).as_deref(), Ok(want));
+        let mut out = Vec::new();
+        write(&json!({}), pod, &mut out);
+        let want = r#"{"metadata":{},"spec":{"containers":null},"status":{}}"#;
+        assert_eq!(String::from_utf8(out).as_deref(), Ok(want));
+    }
+
+    #[test]
+    fn indented_text_is_gos() {
+        let compact = br#"{"a":[],"b":{},"c":[1,{"d":"x\",{"}]}"#;
+        let want = "{\n  \"a\": [],\n  \"b\": {},\n  \"c\": [\n    1,\n    {\n      \"d\": \"x\\\",{\"\n    }\n  ]\n}";
+        assert_eq!(String::from_utf8(indent(compact)).as_deref(), Ok(want));
+    }
+}

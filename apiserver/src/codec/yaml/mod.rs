@@ -1,0 +1,14 @@
+//! YAML 1.1 as the real server reads and writes it: bare `y` and `on` are booleans, `010` is eight.
+//!
+//! A document becomes JSON text, which is then decoded like any other; only the first one is read. Start at [`to_json`]
+//! and [`from_json`].
+
+mod read;
+mod scalar;
+mod write;
+
+#[cfg(test)]
+mod tests;
+
+pub use read::{Document, to_json};
+pub use write::from_json;

@@ -1,0 +1,279 @@
+//! Read: the first document of a YAML stream, as JSON text.
+//!
+//! Composing the document takes no recursion; turning it into JSON follows aliases, so both how deep that goes and how
+//! much it yields is bounded.
+
+use std::collections::HashMap;
+
+use saphyr_parser::{Event, Parser, ScalarStyle, ScanError, Tag};
+use serde_json::{Map, Value};
+
+use super::scalar::{Meaning, meaning, tagged};
+use crate::codec::DecodeError;
+use crate::codec::base64;
+use crate::codec::json::{MAX_DEPTH, repair, write_untyped};
+use crate::field::quote;
+
+/// A document that was read.
+#[derive(Debug)]
+pub struct Document {
+    pub json: Vec<u8>,
+    /// The message about keys that are there twice, one a line.
+    pub repeated_keys: Option<String>,
+}
+
+/// Turns the first document of a YAML stream into JSON text, members sorted.
+///
+/// # Errors
+/// In words close to the real server's.
+pub fn to_json(text: &[u8]) -> Result<Document, DecodeError> {
+    let text = String::from_utf8(text.to_vec()).unwrap_or_else(|error| repair(error.as_bytes()));
+    let nodes = compose(&text).map_err(DecodeError::Misfit)?;
+    let mut converter =
+        Converter { nodes: &nodes, converted: 0, from_aliases: 0, open: Vec::new(), repeated: Vec::new() };
+    let value = match nodes.root {
+        Some(root) => converter.value(root, 0).map_err(DecodeError::Misfit)?,
+        None => Value::Null,
+    };
+    let mut json = Vec::with_capacity(text.len());
+    write_untyped(&value, &mut json);
+    let repeated = converter.repeated;
+    let repeated_keys =
+        (!repeated.is_empty()).then(|| format!("yaml: unmarshal errors:\n  {}", repeated.join("\n  ")));
+    Ok(Document { json, repeated_keys })
+}
+
+type Result<T, E = String> = std::result::Result<T, E>;
+
+enum Node<'a> {
+    Scalar {
+        text: std::borrow::Cow<'a, str>,
+        plain: bool,
+        tag: Option<Tag>,
+    },
+    List(Vec<usize>),
+    /// Keys and values in turn.
+    Map(Vec<usize>),
+    /// The anchored node, which may be around this one.
+    Alias(usize),
+}
+
+struct Nodes<'a> {
+    all: Vec<(Node<'a>, usize)>,
+    root: Option<usize>,
+}
+
+fn compose(text: &str) -> Result<Nodes<'_>> {
+    let mut nodes = Nodes { all: Vec::new(), root: None };
+    let mut anchors: HashMap<usize, usize> = HashMap::new();
+    // The lists and maps that are not at their end.
+    let mut open: Vec<usize> = Vec::new();
+    for event in Parser::new_from_str(text) {
+        let (event, span) = event.map_err(|error| scan_error(&error))?;
+        let (node, anchor) = match event {
+            Event::Scalar(text, style, anchor, tag) => {
+                let plain = style == ScalarStyle::Plain;
+                (Node::Scalar { text, plain, tag: tag.map(std::borrow::Cow::into_owned) }, anchor)
+            }
+            Event::SequenceStart(anchor, _) => (Node::List(Vec::new()), anchor),
+            Event::MappingStart(anchor, _) => (Node::Map(Vec::new()), anchor),
+            Event::Alias(anchor) => match anchors.get(&anchor) {
+                Some(target) => (Node::Alias(*target), 0),
+                None => return Err("yaml: unknown anchor referenced".to_owned()),
+            },
+            Event::SequenceEnd | Event::MappingEnd => {
+                open.pop();
+                continue;
+            }
+            Event::DocumentEnd | Event::StreamEnd => break,
+            Event::Nothing | Event::StreamStart | Event::DocumentStart(_) => continue,
+        };
+        let id = nodes.all.len();
+        match open.last().map(|&parent| &mut nodes.all[parent].0) {
+            Some(Node::List(children) | Node::Map(children)) => children.push(id),
+            _ => nodes.root = Some(id),
+        }
+        if matches!(node, Node::List(_) | Node::Map(_)) {
+            if open.len() == MAX_DEPTH {
+                return Err("yaml: exceeded max depth".to_owned());
+            }
+            open.push(id);
+        }
+        if anchor != 0 {
+            anchors.insert(anchor, id);
+        }
+        nodes.all.push((node, span.start.line()));
+    }
+    Ok(nodes)
+}
+
+/// The line is left out where it is the first, as the real server does.
+fn scan_error(error: &ScanError) -> String {
+    let info = error.info();
+    let problem = info
+        .split_once(", ")
+        .filter(|(context, _)| context.starts_with("while "))
+        .map_or(info, |(_, what)| what);
+    match error.marker().line() {
+        0 | 1 => format!("yaml: {problem}"),
+        line => format!("yaml: line {line}: {problem}"),
+    }
+}
+
+struct Converter<'n, 'a> {
+    nodes: &'n Nodes<'a>,
+    /// How many nodes were converted, and how many of them because of an alias.
+    converted: usize,
+    from_aliases: usize,
+    /// The anchored nodes that are being converted, by way of aliases.
+    open: Vec<usize>,
+    repeated: Vec<String>,
+}
+
+impl<'a> Converter<'_, 'a> {
+    fn value(&mut self, id: usize, depth: usize) -> Result<Value> {
+        self.converted += 1;
+        if !self.open.is_empty() {
+            self.from_aliases += 1;
+        }
+        if self.has_excessive_aliases() {
+            return Err("yaml: document contains excessive aliasing".to_owned());
+        }
+        if depth > MAX_DEPTH {
+            return Err("yaml: exceeded max depth".to_owned());
+        }
+        let nodes = self.nodes;
+        match &nodes.all[id].0 {
+            Node::Scalar { text, plain, tag } => scalar(text, *plain, tag.as_ref()),
+            Node::List(items) => {
+                let items = items.iter().map(|&item| self.value(item, depth + 1));
+                Ok(Value::Array(items.collect::<Result<_>>()?))
+            }
+            Node::Map(children) => {
+                let mut members = Map::new();
+                self.members(children, &mut members, depth)?;
+                Ok(Value::Object(members))
+            }
+            Node::Alias(target) => self.aliased(*target, |converter| converter.value(*target, depth + 1)),
+        }
+    }
+
+    fn aliased<T>(&mut self, target: usize, convert: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
+        if self.open.contains(&target) {
+            return Err("yaml: anchor value contains itself".to_owned());
+        }
+        self.open.push(target);
+        let converted = convert(self);
+        self.open.pop();
+        converted
+    }
+
+    /// The real server's rule: much from aliases is fine as long as it is not much altogether.
+    fn has_excessive_aliases(&self) -> bool {
+        const FEW: f64 = 400_000.0;
+        const MANY: f64 = 4_000_000.0;
+        let converted = self.converted as f64;
+        let allowed = 0.99 - 0.89 * ((converted - FEW) / (MANY - FEW)).clamp(0.0, 1.0);
+        self.from_aliases > 100 && self.converted > 1000 && self.from_aliases as f64 / converted > allowed
+    }
+
+    fn members(&mut self, children: &[usize], members: &mut Map<String, Value>, depth: usize) -> Result<()> {
+        for pair in children.chunks_exact(2) {
+            let (key, value) = (pair[0], pair[1]);
+            if self.is_merge(key) {
+                self.merge(value, members, depth)?;
+                continue;
+            }
+            let (name, shown) = self.key(key)?;
+            let value = self.value(value, depth + 1)?;
+            if members.insert(name, value).is_some() {
+                let line = self.nodes.all[key].1;
+                self.repeated.push(format!("line {line}: key {shown} already set in map"));
+            }
+        }
+        Ok(())
+    }
+
+    fn is_merge(&self, key: usize) -> bool {
+        let tagged = |tag: &Option<Tag>| {
+            tag.as_ref().is_some_and(|tag| tag.is_yaml_core_schema() && tag.suffix == "merge")
+        };
+        match &self.nodes.all[key].0 {
+            Node::Scalar { text, plain, tag } => text == "<<" && (*plain && tag.is_none() || tagged(tag)),
+            _ => false,
+        }
+    }
+
+    /// Merges a map, or several of which the first counts most, into the members.
+    fn merge(&mut self, source: usize, members: &mut Map<String, Value>, depth: usize) -> Result<()> {
+        if depth > MAX_DEPTH {
+            return Err("yaml: exceeded max depth".to_owned());
+        }
+        let nodes = self.nodes;
+        match &nodes.all[source].0 {
+            Node::Map(children) => self.members(children, members, depth + 1),
+            Node::Alias(target) if matches!(nodes.all[*target].0, Node::Map(_)) => {
+                self.aliased(*target, |converter| converter.merge(*target, members, depth + 1))
+            }
+            Node::List(items) => items.iter().rev().try_for_each(|&item| match &nodes.all[item].0 {
+                Node::Map(_) | Node::Alias(_) => self.merge(item, members, depth + 1),
+                _ => Err(BAD_MERGE.to_owned()),
+            }),
+            _ => Err(BAD_MERGE.to_owned()),
+        }
+    }
+
+    /// The name of a member, and how messages show the key.
+    fn key(&mut self, id: usize) -> Result<(String, String)> {
+        let nodes = self.nodes;
+        let (text, plain, tag) = match &nodes.all[id].0 {
+            Node::Scalar { text, plain, tag } => (text, *plain, tag.as_ref()),
+            Node::Alias(target) => return self.aliased(*target, |converter| converter.key(*target)),
+            Node::List(_) | Node::Map(_) => {
+                let mut shown = Vec::new();
+                write_untyped(&self.value(id, 0)?, &mut shown);
+                return Err(format!("yaml: invalid map key: {}", String::from_utf8_lossy(&shown)));
+            }
+        };
+        Ok(match scalar(text, plain, tag)? {
+            Value::String(name) => {
+                let shown = quote(&name);
+                (name, shown)
+            }
+            Value::Number(number) => {
+                let name = number.to_string();
+                (name.strip_suffix(".0").unwrap_or(&name).to_owned(), name)
+            }
+            Value::Bool(set) => (set.to_string(), set.to_string()),
+            _ => return Err("unsupported map key of type: %!s(<nil>), key: <nil>".to_owned()),
+        })
+    }
+}
+
+const BAD_MERGE: &str = "yaml: map merge requires map or sequence of maps as the value";
+
+fn scalar(text: &str, plain: bool, tag: Option<&Tag>) -> Result<Value> {
+    match tag {
+        Some(tag) if tag.is_yaml_core_schema() => match tag.suffix.as_str() {
+            "binary" => {
+                let canonical = base64::canonical(text);
+                let bytes =
+                    canonical.map_err(|_| "yaml: !!binary value contains invalid base64 data".to_owned())?;
+                Ok(repair(&base64::decode(&bytes)).into())
+            }
+            "str" | "int" | "float" | "bool" | "null" | "timestamp" => {
+                tagged(&tag.suffix, text).map_err(|error| format!("yaml: {error}"))
+            }
+            _ => Ok(text.into()),
+        },
+        Some(_) => Ok(text.into()),
+        None if !plain => Ok(text.into()),
+        None => match meaning(text) {
+            Meaning::Null => Ok(Value::Null),
+            Meaning::Bool(set) => Ok(Value::Bool(set)),
+            Meaning::Number(number) => Ok(Value::Number(number)),
+            Meaning::Unspeakable(what) => Err(format!("json: unsupported value: {what}")),
+            Meaning::Timestamp | Meaning::Text => Ok(text.into()),
+        },
+    }
+}

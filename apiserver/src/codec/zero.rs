@@ -1,0 +1,86 @@
+//! Zero values: which a Go struct prints although nothing was said, and which it leaves out.
+
+use std::sync::OnceLock;
+
+use serde_json::{Map, Value};
+
+use crate::schema::{Field, Struct, StructId, Type, schema};
+
+/// The zero value of a type as Go prints it; null for what is nil.
+pub fn of(ty: &Type) -> Value {
+    match ty {
+        Type::Struct(id) => of_struct(*id),
+        Type::String => Value::String(String::new()),
+        Type::Bool => Value::Bool(false),
+        Type::Int32 | Type::Int64 | Type::Double | Type::IntOrString => 0.into(),
+        Type::Quantity => Value::String("0".to_owned()),
+        Type::List(_)
+        | Type::ListMessage(_)
+        | Type::Map(_)
+        | Type::Bytes
+        | Type::Time
+        | Type::MicroTime
+        | Type::RawExtension
+        | Type::FieldsV1
+        | Type::Json
+        | Type::SchemaOrBool
+        | Type::SchemaOrArray
+        | Type::SchemaOrStrings
+        | Type::Any => Value::Null,
+    }
+}
+
+/// What a null item of a list or a null value of a map turns into.
+pub fn of_entry(ty: &Type) -> Value {
+    // Bytes come back from the store empty, not nil.
+    if *ty == Type::Bytes { Value::String(String::new()) } else { of(ty) }
+}
+
+pub fn of_struct(id: StructId) -> Value {
+    let mut members = Map::new();
+    complete(schema().get(id), &mut members);
+    Value::Object(members)
+}
+
+/// Adds the zero values that Go prints, but those it prints as null.
+pub fn complete(known: &Struct, members: &mut Map<String, Value>) {
+    for field in known.members().iter().filter(|field| field.keep && !field.pointer) {
+        if !members.contains_key(field.name) {
+            let zero = of(&field.ty);
+            if !zero.is_null() {
+                members.insert(field.name.to_owned(), zero);
+            }
+        }
+    }
+}
+
+/// Whether a member of this value is as good as absent.
+pub fn is_omitted(field: &Field, value: &Value) -> bool {
+    match (&field.ty, value) {
+        (_, Value::Null) => true,
+        _ if field.pointer => false,
+        // Nil and empty are one after a round trip through the store.
+        (Type::List(_) | Type::ListMessage(_), Value::Array(items)) => items.is_empty(),
+        (Type::Map(_), Value::Object(entries)) => entries.is_empty(),
+        _ if field.keep => false,
+        (Type::String | Type::Bytes, Value::String(text)) => text.is_empty(),
+        (Type::Bool, Value::Bool(set)) => !set,
+        (Type::Int32 | Type::Int64 | Type::Double, Value::Number(number)) => number.as_f64() == Some(0.0),
+        _ => false,
+    }
+}
+
+/// Whether null leaves a member as it was, rather than clears it.
+pub fn ignores_null(field: &Field) -> bool {
+    let scalar = matches!(field.ty, Type::String | Type::Bool | Type::Int32 | Type::Int64 | Type::Double);
+    !field.pointer && (scalar || matches!(field.ty, Type::Struct(_) | Type::RawExtension | Type::FieldsV1))
+}
+
+/// The struct of a CustomResourceDefinition's schema, which holds itself.
+pub fn json_schema() -> StructId {
+    static ID: OnceLock<StructId> = OnceLock::new();
+    *ID.get_or_init(|| {
+        let name = "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.JSONSchemaProps";
+        schema().named(name).expect("the table has it")
+    })
+}

@@ -1,0 +1,169 @@
+//! `/scale`: how many replicas, in one shape for every kind that has replicas.
+//!
+//! Source: API conventions, "Scale subresource"; autoscaling/v1.
+
+use serde_json::{Value, json};
+
+use super::super::body::{Body, Decoded};
+use super::super::object::ObjectMeta;
+use super::super::write::{Part, Writing, fit_name, same_uid};
+use super::super::{Caller, Outcome, Payload, Registry, Target, parse};
+use crate::codec::body::Expected;
+use crate::field::{Errors, Field};
+use crate::names::GroupKind;
+use crate::patch::Patch;
+use crate::request::options::WriteOptions;
+use crate::resources;
+use crate::schema::Subresource;
+use crate::{Error, Result};
+
+impl Registry {
+    pub async fn get_scale(&self, target: &Target, scale: &Subresource, version: &str) -> Result<Payload> {
+        let stored = self.get(&target.served, &target.namespace, &target.name, version).await?;
+        Ok(Payload::Object { value: scale_of(&parse(&stored)), type_id: scale.type_id })
+    }
+
+    pub async fn update_scale(
+        &self,
+        target: &Target,
+        scale: &Subresource,
+        body: &Body,
+        options: &WriteOptions,
+        caller: Caller<'_>,
+    ) -> Result<Outcome> {
+        let expected = Expected { group: scale.group, version: scale.version, kind: scale.kind };
+        let Decoded { object, warnings } = body.decode(expected, options.field_validation)?;
+        fit_name(target, &object)?;
+        self.rescale(target, scale, options, caller, warnings, |_, _| Ok(object.clone())).await
+    }
+
+    pub async fn patch_scale(
+        &self,
+        target: &Target,
+        scale: &Subresource,
+        patch: &Patch,
+        options: &WriteOptions,
+        caller: Caller<'_>,
+    ) -> Result<Outcome> {
+        self.rescale(target, scale, options, caller, Vec::new(), |present, warnings| {
+            let patched = patch.apply(present, scale.type_id)?;
+            patch.decode(patched, scale.type_id, options.field_validation, warnings)
+        })
+        .await
+    }
+
+    /// Makes a new scale of the present one, and the object follow it.
+    async fn rescale(
+        &self,
+        target: &Target,
+        scale: &Subresource,
+        options: &WriteOptions,
+        caller: Caller<'_>,
+        warnings: Vec<String>,
+        mut make: impl FnMut(Value, &mut Vec<String>) -> Result<Value>,
+    ) -> Result<Outcome> {
+        let writing = Writing { target, part: Part::Main, caller, dry_run: options.dry_run, warnings };
+        let outcome = self
+            .modify(writing, None, |current, warnings| {
+                let new = make(scale_of(current), warnings)?;
+                fit_name(target, &new)?;
+                same_uid(target, &new, current)?;
+                validate(scale, &new)?;
+                let mut object = current.clone();
+                object.set_meta("resourceVersion", new.resource_version());
+                object["spec"]["replicas"] = replicas(&new, "/spec/replicas").into();
+                Ok(object)
+            })
+            .await?;
+        let value = match &outcome.payload {
+            Payload::Stored(stored) => scale_of(&parse(stored)),
+            Payload::Object { value, .. } => scale_of(value),
+            _ => return Err(Error::Internal("a scaled object has no scale".to_owned())),
+        };
+        Ok(Outcome { payload: Payload::Object { value, type_id: scale.type_id }, ..outcome })
+    }
+}
+
+fn validate(scale: &Subresource, object: &Value) -> Result<()> {
+    let mut errors = Errors::new();
+    let rules = resources::behaviour(scale.group, scale.kind).strategy;
+    rules.validate(&Field::root(object), &mut errors);
+    if errors.is_empty() {
+        return Ok(());
+    }
+    Err(Error::invalid(&GroupKind::new(scale.group, scale.kind), object.name(), errors))
+}
+
+fn replicas(object: &Value, pointer: &str) -> i64 {
+    object.pointer(pointer).and_then(Value::as_i64).unwrap_or(0)
+}
+
+/// The scale of a workload.
+fn scale_of(object: &Value) -> Value {
+    let mut metadata = json!({});
+    for member in ["name", "namespace", "uid", "resourceVersion", "creationTimestamp"] {
+        if let Some(value) = object.meta(member) {
+            metadata[member] = value.clone();
+        }
+    }
+    let mut scale = json!({
+        "kind": "Scale", "apiVersion": "autoscaling/v1", "metadata": metadata, "spec": {},
+        "status": {"replicas": replicas(object, "/status/replicas")},
+    });
+    let wanted = replicas(object, "/spec/replicas");
+    if wanted != 0 {
+        scale["spec"]["replicas"] = wanted.into();
+    }
+    let selector = selector_text(object.pointer("/spec/selector"));
+    if !selector.is_empty() {
+        scale["status"]["selector"] = selector.into();
+    }
+    scale
+}
+
+/// A label selector (or the plain map of a ReplicationController) in its string form, sorted by key.
+fn selector_text(selector: Option<&Value>) -> String {
+    let Some(selector) = selector else { return String::new() };
+    let root = Field::root(selector);
+    let structured = root.get("matchLabels").exists() || root.get("matchExpressions").exists();
+    let labels = if structured { root.get("matchLabels") } else { root.clone() };
+    let mut terms: Vec<(String, String)> =
+        labels.entries().map(|(key, value)| (key.to_owned(), format!("{key}={}", value.str()))).collect();
+    for expression in root.get("matchExpressions").items() {
+        let key = expression.get("key").str();
+        let mut values: Vec<&str> = expression.get("values").items().map(|v| v.str()).collect();
+        values.sort_unstable();
+        let values = values.join(",");
+        terms.push((
+            key.to_owned(),
+            match expression.get("operator").str() {
+                "In" => format!("{key} in ({values})"),
+                "NotIn" => format!("{key} notin ({values})"),
+                "DoesNotExist" => format!("!{key}"),
+                _ => key.to_owned(),
+            },
+        ));
+    }
+    terms.sort_by(|a, b| a.0.cmp(&b.0));
+    terms.into_iter().map(|(_, term)| term).collect::<Vec<_>>().join(",")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn selectors_as_text() {
+        for (selector, want) in [
+            (json!({"b": "2", "a": "1"}), "a=1,b=2"),
+            (json!({"matchLabels": {"app": "a"}}), "app=a"),
+            (
+                json!({"matchLabels": {"b": "1"}, "matchExpressions": [
+                    {"key": "a", "operator": "In", "values": ["y", "x"]}, {"key": "c", "operator": "DoesNotExist"}]}),
+                "a in (x,y),b=1,!c",
+            ),
+        ] {
+            assert_eq!(selector_text(Some(&selector)), want);
+        }
+    }
+}

@@ -1,0 +1,166 @@
+//! `serviceaccounts/token`: a token for an account, bound to an object or not.
+
+use serde_json::{Value, json};
+
+use super::super::body::Body;
+use super::super::deletion::rfc3339;
+use super::super::object::ObjectMeta;
+use super::super::{Outcome, Payload, Registry, Target};
+use crate::access::jwt::SigningKey;
+use crate::access::service_account_token::{Bound, ISSUER, Request, claims};
+use crate::admission::Cluster;
+use crate::codec::body::Expected;
+use crate::field::{Errors, Field};
+use crate::names::{GroupKind, GroupResource};
+use crate::request::options::WriteOptions;
+use crate::schema::Subresource;
+use crate::{Error, Result};
+
+const HOUR: i64 = 3600;
+const MIN_LIFETIME: i64 = 600;
+const MAX_LIFETIME: i64 = 1 << 32;
+
+impl Registry {
+    pub async fn request_token(
+        &self,
+        target: &Target,
+        subresource: &Subresource,
+        key: &SigningKey,
+        body: &Body,
+        options: &WriteOptions,
+    ) -> Result<Outcome> {
+        let expected =
+            Expected { group: subresource.group, version: subresource.version, kind: subresource.kind };
+        let decoded = body.decode(expected, options.field_validation)?;
+        let mut request = decoded.object;
+        let kind = GroupKind::new(subresource.group, subresource.kind);
+        fit(&request, target, &kind)?;
+        let served = &target.served;
+        let account = Cluster::get(self, &served.group_resource, &target.namespace, &target.name)
+            .ok_or_else(|| Error::not_found(&served.group_resource, &target.name))?;
+        if !request.uid().is_empty() && request.uid() != account.uid() {
+            let what = GroupResource::new(&kind.group, &kind.kind);
+            let detail = format!(
+                "the UID in the token request ({}) does not match the UID of the service account ({})",
+                request.uid(),
+                account.uid()
+            );
+            return Err(Error::conflict(&what, &target.name, detail));
+        }
+        complete(&mut request, &account);
+        validate(&request, &kind)?;
+        let bound = self.bound_object(target, &request)?;
+        let node = match &bound {
+            Some((Bound::Pod, pod)) => self.node_of(pod),
+            _ => None,
+        };
+        let now = self.now();
+        let lifetime = request["spec"]["expirationSeconds"].as_i64().unwrap_or(HOUR);
+        let audiences: Vec<String> =
+            serde_json::from_value(request["spec"]["audiences"].clone()).unwrap_or_default();
+        let token = key
+            .sign(&claims(&Request {
+                account: &account,
+                bound: bound.as_ref().map(|(kind, object)| (*kind, object)),
+                node: node.as_ref().map(|(name, uid)| (name.as_str(), uid.as_str())),
+                audiences: &audiences,
+                issued: now.as_second(),
+                lifetime,
+            }))
+            .ok_or_else(|| Error::Internal("failed to generate token".to_owned()))?;
+        let expires = now.checked_add(jiff::SignedDuration::from_secs(lifetime)).unwrap_or(now);
+        request.set_meta("creationTimestamp", rfc3339(now));
+        request["status"] = json!({"token": token, "expirationTimestamp": rfc3339(expires)});
+        let payload = Payload::Object { value: request, type_id: subresource.type_id };
+        Ok(Outcome { code: 201, payload, warnings: decoded.warnings })
+    }
+
+    /// The object that the token shall be bound to.
+    fn bound_object(&self, target: &Target, request: &Value) -> Result<Option<(Bound, Value)>> {
+        let reference = Field::root(request).walk("spec.boundObjectRef");
+        if !reference.exists() {
+            return Ok(None);
+        }
+        let (api_version, kind, name) =
+            (reference.get("apiVersion").str(), reference.get("kind").str(), reference.get("name").str());
+        let in_core = !api_version.contains('/');
+        let (bound, plural, namespace) = match kind {
+            "Pod" if in_core => (Bound::Pod, "pods", target.namespace.as_str()),
+            "Secret" if in_core => (Bound::Secret, "secrets", target.namespace.as_str()),
+            "Node" if in_core => (Bound::Node, "nodes", ""),
+            _ => {
+                let version = if in_core { format!("/{api_version}") } else { api_version.to_owned() };
+                let detail = format!("cannot bind token to object of type {version}, Kind={kind}");
+                return Err(Error::bad_request(detail));
+            }
+        };
+        let resource = GroupResource::new("", plural);
+        let object = Cluster::get(self, &resource, namespace, name)
+            .ok_or_else(|| Error::not_found(&resource, name))?;
+        let account = object.pointer("/spec/serviceAccountName").and_then(Value::as_str).unwrap_or("");
+        if bound == Bound::Pod && account != target.name {
+            return Err(Error::bad_request(format!(
+                "cannot bind token for serviceaccount {} to pod running with different serviceaccount name.",
+                crate::field::quote(&target.name)
+            )));
+        }
+        let uid = reference.get("uid").str();
+        if !uid.is_empty() && uid != object.uid() {
+            let detail = format!(
+                "the UID in the bound object reference ({uid}) does not match the UID in record. The object might have been deleted and then recreated"
+            );
+            return Err(Error::conflict(&GroupResource::new("", kind), name, detail));
+        }
+        Ok(Some((bound, object)))
+    }
+
+    /// Name and uid of a pod's node; the node itself may be missing.
+    fn node_of(&self, pod: &Value) -> Option<(String, String)> {
+        let name = pod.pointer("/spec/nodeName").and_then(Value::as_str).filter(|n| !n.is_empty())?;
+        let node = Cluster::get(self, &GroupResource::new("", "nodes"), "", name);
+        Some((name.to_owned(), node.map(|n| n.uid().to_owned()).unwrap_or_default()))
+    }
+}
+
+/// What the body says of the account must be what the path says.
+fn fit(request: &Value, target: &Target, kind: &GroupKind) -> Result<()> {
+    let metadata = Field::root(request).get("metadata");
+    for (member, same, noun) in
+        [("name", &target.name, "name"), ("namespace", &target.namespace, "namespace")]
+    {
+        let said = metadata.get(member);
+        if !said.is_empty() && said.str() != same.as_str() {
+            let mut errors = Errors::new();
+            errors.push(said.invalid(format!("must match the service account {noun} if specified")));
+            return Err(Error::invalid(kind, &target.name, errors));
+        }
+    }
+    Ok(())
+}
+
+/// Fills in what the request leaves open.
+fn complete(request: &mut Value, account: &Value) {
+    for member in ["name", "namespace", "uid"] {
+        request.set_meta(member, account.meta_str(member));
+    }
+    let spec = &mut request["spec"];
+    if spec["audiences"].as_array().is_none_or(Vec::is_empty) {
+        spec["audiences"] = json!([ISSUER]);
+    }
+    if spec["expirationSeconds"].is_null() {
+        spec["expirationSeconds"] = HOUR.into();
+    }
+}
+
+fn validate(request: &Value, kind: &GroupKind) -> Result<()> {
+    let mut errors = Errors::new();
+    let lifetime = Field::root(request).walk("spec.expirationSeconds");
+    let seconds = lifetime.int().unwrap_or(HOUR);
+    errors.push_if(seconds < MIN_LIFETIME, || {
+        lifetime.invalid("may not specify a duration less than 10 minutes")
+    });
+    errors.push_if(seconds > MAX_LIFETIME, || {
+        lifetime.invalid("may not specify a duration larger than 2^32 seconds")
+    });
+    if errors.is_empty() { Ok(()) } else { Err(Error::invalid(kind, "", errors)) }
+}

@@ -1,0 +1,289 @@
+//! Api: the service. Decides who asks and whether they may, then hands over to the verbs or to what the server tells of
+//! itself.
+
+use std::convert::Infallible;
+use std::future::Future;
+use std::panic::AssertUnwindSafe;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use futures::FutureExt;
+use http::{HeaderValue, Request, Response, request::Parts};
+use tokio::sync::{Semaphore, watch};
+use tracing::{Instrument, field, info_span};
+
+use super::verbs::{Call, Incoming};
+use super::{Body, respond};
+use crate::access::authenticate::Authenticator;
+use crate::access::authorize::{Authorizer, RequestAttributes, ResourceTarget, Target};
+use crate::access::impersonate::Impersonator;
+use crate::access::jwt::SigningKey;
+use crate::access::tls::Peer;
+use crate::discovery::Discovery;
+use crate::registry::Registry;
+use crate::request::Verb;
+use crate::request::info::{RequestInfo, ResourceRequest};
+use crate::request::negotiate::Accept;
+use crate::request::options::Query;
+use crate::telemetry::health::Health;
+use crate::telemetry::metrics::{Metrics, RequestLabels};
+use crate::{Error, Result};
+
+/// Requests under way at once; more get 429. kube-apiserver's defaults, reading and changing together.
+const MAX_IN_FLIGHT: usize = 600;
+
+/// What an [`Api`] is made of.
+pub struct Config {
+    pub registry: Arc<Registry>,
+    pub authenticator: Authenticator,
+    pub authorizer: Arc<Authorizer>,
+    /// Signs the tokens of service accounts.
+    pub signing_key: Arc<SigningKey>,
+    pub discovery: Discovery,
+    pub health: Health,
+    pub metrics: Metrics,
+}
+
+/// The whole API as a service over HTTP requests. Clones share everything.
+#[derive(Clone)]
+pub struct Api {
+    shared: Arc<Shared>,
+    /// Who is at the other end of this connection.
+    peer: Peer,
+}
+
+pub(super) struct Shared {
+    pub registry: Arc<Registry>,
+    pub authenticator: Authenticator,
+    pub authorizer: Arc<Authorizer>,
+    pub signing_key: Arc<SigningKey>,
+    impersonator: Impersonator,
+    discovery: Discovery,
+    health: Health,
+    pub metrics: Metrics,
+    in_flight: Semaphore,
+    /// Turns true when the server is about to go: watches end.
+    pub closing: watch::Receiver<bool>,
+    close: watch::Sender<bool>,
+}
+
+impl Api {
+    pub fn new(config: Config) -> Api {
+        let Config { registry, authenticator, authorizer, signing_key, discovery, health, metrics } = config;
+        let (close, closing) = watch::channel(false);
+        let shared = Shared {
+            registry,
+            authenticator,
+            authorizer,
+            signing_key,
+            impersonator: Impersonator::default(),
+            discovery,
+            health,
+            metrics,
+            in_flight: Semaphore::new(MAX_IN_FLIGHT),
+            closing,
+            close,
+        };
+        Api { shared: Arc::new(shared), peer: Peer::default() }
+    }
+
+    /// The same API for another connection.
+    pub fn for_peer(&self, peer: Peer) -> Api {
+        Api { shared: self.shared.clone(), peer }
+    }
+
+    pub fn registry(&self) -> &Arc<Registry> {
+        &self.shared.registry
+    }
+
+    pub fn metrics(&self) -> &Metrics {
+        &self.shared.metrics
+    }
+
+    /// Ends every watch, now and from now on: the server is about to go.
+    pub fn close(&self) {
+        self.shared.close.send_replace(true);
+    }
+
+    async fn respond<B: Incoming>(self, request: Request<B>) -> Response<Body> {
+        let started = Instant::now();
+        let (parts, body) = request.into_parts();
+        let query = Query::parse(parts.uri.query().unwrap_or(""));
+        let info = RequestInfo::parse(&parts.method, parts.uri.path(), &query);
+        let span = span_of(&info);
+        let answered = async {
+            AssertUnwindSafe(self.answer(&parts, &query, &info, body)).catch_unwind().await.unwrap_or_else(
+                |_| {
+                    tracing::error!(path = parts.uri.path(), "a request panicked");
+                    respond::panicked()
+                },
+            )
+        };
+        let mut response = answered.instrument(span.clone()).await;
+        span.record("code", response.status().as_u16());
+        let id = uuid::Uuid::new_v4().to_string();
+        if let Ok(id) = HeaderValue::from_str(&id) {
+            response.headers_mut().insert("audit-id", id);
+        }
+        let response = respond::compress(&parts.headers, response);
+        self.record(&info, &parts, &query, &response, started.elapsed());
+        tracing::debug!(parent: &span, took = ?started.elapsed(), "answered");
+        response
+    }
+
+    async fn answer<B: Incoming>(
+        &self,
+        parts: &Parts,
+        query: &Query,
+        info: &RequestInfo,
+        body: B,
+    ) -> Response<Body> {
+        match self.try_answer(parts, query, info, body).await {
+            Ok(response) => response,
+            Err(error) => {
+                let accept = Accept::negotiate(&parts.headers, query, false).unwrap_or(Accept::JSON);
+                respond::error(&error, accept)
+            }
+        }
+    }
+
+    async fn try_answer<B: Incoming>(
+        &self,
+        parts: &Parts,
+        query: &Query,
+        info: &RequestInfo,
+        body: B,
+    ) -> Result<Response<Body>> {
+        let shared = &self.shared;
+        let user = shared.authenticator.authenticate(&parts.headers, &self.peer)?;
+        shared.registry.feed_authorizer();
+        let request = attributes(info);
+        let impersonated =
+            shared.impersonator.impersonate(&parts.headers, &user, &request, &shared.authorizer)?;
+        let user = impersonated.map_or(user, Arc::new);
+        shared.authorizer.check(&user, &request)?;
+        match info {
+            RequestInfo::Path { path, .. } => self.tell(parts, query, path),
+            RequestInfo::Resource(request) => {
+                // Long-running requests are not counted: they cost little, and would shut the others out.
+                let _permit = match request.verb {
+                    Verb::Watch => None,
+                    _ => Some(shared.in_flight.try_acquire().map_err(|_| too_many())?),
+                };
+                let call = Call {
+                    shared,
+                    user: &user,
+                    request,
+                    method: &parts.method,
+                    headers: &parts.headers,
+                    query,
+                };
+                call.answer(body).await
+            }
+        }
+    }
+
+    /// What the server tells of itself.
+    fn tell(&self, parts: &Parts, query: &Query, path: &str) -> Result<Response<Body>> {
+        let shared = &self.shared;
+        if let Some(response) = shared.health.respond(path, query) {
+            return Ok(response.map(Body::Full));
+        }
+        if path == "/metrics" {
+            let text = shared.metrics.render(shared.registry.stored_objects());
+            return Ok(respond::plain(200, crate::telemetry::metrics::CONTENT_TYPE, text.into()));
+        }
+        if path == "/openid/v1/jwks" {
+            let keys = shared.signing_key.jwks().to_string();
+            return Ok(respond::plain(200, "application/jwk-set+json", keys.into()));
+        }
+        match shared.discovery.respond(parts, shared.registry.now()) {
+            Some(response) => Ok(response?.map(Body::Full)),
+            None => Err(self.leads_nowhere(path)),
+        }
+    }
+
+    /// Under a group that is known, there is a Status to say what is not; elsewhere there is no page.
+    fn leads_nowhere(&self, path: &str) -> Error {
+        let mut segments = path.split('/').skip(1);
+        let group = match (segments.next(), segments.next()) {
+            (Some("api"), Some(_)) => "",
+            (Some("apis"), Some(group)) if segments.next().is_some() => group,
+            _ => return Error::PageNotFound,
+        };
+        if self.shared.discovery.knows_group(group) { Error::UnknownResource } else { Error::PageNotFound }
+    }
+
+    fn record(
+        &self,
+        info: &RequestInfo,
+        parts: &Parts,
+        query: &Query,
+        response: &Response<Body>,
+        took: Duration,
+    ) {
+        let bytes = match response.body() {
+            Body::Full(bytes) => bytes.len(),
+            Body::Stream(_) => 0,
+        };
+        let dry_run = query.first("dryRun").unwrap_or("");
+        if let Some(labels) = RequestLabels::of(info, &parts.method, false, dry_run) {
+            self.shared.metrics.request(&labels, response.status().as_u16(), took, Duration::ZERO, bytes);
+        }
+    }
+}
+
+fn too_many() -> Error {
+    Error::TooManyRequests {
+        message: "Too many requests, please try again later.".to_owned(),
+        retry_after: 1,
+        causes: Vec::new(),
+    }
+}
+
+fn attributes(info: &RequestInfo) -> RequestAttributes<'_> {
+    match info {
+        RequestInfo::Resource(r) => RequestAttributes {
+            verb: r.verb.as_str(),
+            target: Target::Resource(ResourceTarget {
+                group: &r.group,
+                resource: &r.resource,
+                subresource: &r.subresource,
+                namespace: &r.namespace,
+                name: &r.name,
+            }),
+        },
+        RequestInfo::Path { path, verb } => RequestAttributes { verb, target: Target::Path(path) },
+    }
+}
+
+fn span_of(info: &RequestInfo) -> tracing::Span {
+    match info {
+        RequestInfo::Resource(ResourceRequest { verb, group, resource, namespace, name, .. }) => info_span!(
+            "request", verb = verb.as_str(), %group, %resource, %namespace, %name, code = field::Empty
+        ),
+        RequestInfo::Path { path, verb } => info_span!("request", %verb, %path, code = field::Empty),
+    }
+}
+
+impl<B> tower::Service<Request<B>> for Api
+where
+    B: http_body::Body<Data = Bytes> + Send + 'static,
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
+    type Response = Response<Body>;
+    type Error = Infallible;
+    type Future = Pin<Box<dyn Future<Output = std::result::Result<Response<Body>, Infallible>> + Send>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<std::result::Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<B>) -> Self::Future {
+        let api = self.clone();
+        Box::pin(async move { Ok(api.respond(request).await) })
+    }
+}

@@ -1,0 +1,317 @@
+//! The verbs on resources: which one a request means, and the call of the registry that carries it out.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use futures::{StreamExt, stream};
+use http::{HeaderMap, Method, Response, header};
+use http_body_util::{BodyExt, LengthLimitError, Limited};
+
+use super::api::Shared;
+use super::{Body as AnswerBody, MAX_BODY, respond};
+use crate::access::UserInfo;
+use crate::access::reviews;
+use crate::answer::Form;
+use crate::answer::watch::Frames;
+use crate::codec::body::Expected;
+use crate::patch::Patch;
+use crate::registry::deletion::rfc3339;
+use crate::registry::read::Filter;
+use crate::registry::served::Served;
+use crate::registry::{Body, Caller, Outcome, Part, Payload, Target};
+use crate::request::Verb;
+use crate::request::info::ResourceRequest;
+use crate::request::negotiate::{Accept, Format};
+use crate::request::options::{DeleteOptions, ListOptions, Query, WriteKind, WriteOptions};
+use crate::schema::Subresource;
+use crate::{Error, Result};
+
+/// One request for a resource, on its way.
+pub(super) struct Call<'a> {
+    pub shared: &'a Arc<Shared>,
+    pub user: &'a UserInfo,
+    pub request: &'a ResourceRequest,
+    pub method: &'a Method,
+    pub headers: &'a HeaderMap,
+    pub query: &'a Query,
+}
+
+/// The body of a request, whatever sends it.
+pub(super) trait Incoming: http_body::Body<Data = Bytes, Error: Into<BoxError>> + Send {}
+
+impl<B: http_body::Body<Data = Bytes, Error: Into<BoxError>> + Send> Incoming for B {}
+
+type BoxError = Box<dyn std::error::Error + Send + Sync>;
+
+/// What a path leads to.
+struct Route {
+    served: Arc<Served>,
+    subresource: Option<&'static Subresource>,
+}
+
+impl Call<'_> {
+    pub async fn answer(self, body: impl Incoming) -> Result<Response<AnswerBody>> {
+        let route = self.route()?;
+        let verb = self.verb(&route)?;
+        let accept = Accept::negotiate(self.headers, self.query, verb == Verb::Watch)?;
+        let form = Form::new(accept, self.query, self.shared.registry.now())?;
+        let served = route.served.clone();
+        let outcome = match verb {
+            Verb::Watch => return self.watch(&served, form).await,
+            Verb::Get => {
+                let version = self.query.first("resourceVersion").unwrap_or("");
+                let target = self.target(&served);
+                let payload = match route.subresource {
+                    Some(scale) if scale.name == "scale" => {
+                        self.shared.registry.get_scale(&target, scale, version).await?
+                    }
+                    _ => Payload::Stored(
+                        self.shared.registry.get(&served, &target.namespace, &target.name, version).await?,
+                    ),
+                };
+                Outcome { code: 200, payload, warnings: Vec::new() }
+            }
+            Verb::List => {
+                let options = ListOptions::parse(self.query, false)?;
+                let filter = Filter::new(&served, &self.request.namespace, &options)?;
+                let page = self.shared.registry.list(&served, &filter, &options).await?;
+                Outcome { code: 200, payload: Payload::List(page), warnings: Vec::new() }
+            }
+            Verb::Create => self.create(&route, body).await?,
+            Verb::Update => self.update(&route, body).await?,
+            Verb::Patch => self.patch(&route, body).await?,
+            Verb::Delete => {
+                let options = self.delete_options(body).await?;
+                self.shared.registry.delete(&self.target(&served), &options, self.caller()).await?
+            }
+            Verb::DeleteCollection => {
+                let list = ListOptions::parse(self.query, false)?;
+                let filter = Filter::new(&served, &self.request.namespace, &list)?;
+                let options = self.delete_options(body).await?;
+                let target = Target { name: String::new(), ..self.target(&served) };
+                let page = self
+                    .shared
+                    .registry
+                    .delete_collection(&target, &filter, &list, &options, self.caller())
+                    .await?;
+                Outcome { code: 200, payload: Payload::List(page), warnings: Vec::new() }
+            }
+            Verb::Proxy | Verb::None => return Err(Error::MethodNotAllowed),
+        };
+        let bytes = form.payload(&served, outcome.payload)?;
+        Ok(respond::object(outcome.code, &form, bytes, &outcome.warnings))
+    }
+
+    /// Finds the resource, and refuses paths whose shape does not fit it.
+    fn route(&self) -> Result<Route> {
+        let request = self.request;
+        let table = &self.shared.registry.table;
+        if !table.has_group(&request.group) {
+            return Err(Error::PageNotFound);
+        }
+        let served = table
+            .find(&request.group, &request.version, &request.resource)
+            .ok_or(Error::UnknownResource)?
+            .clone();
+        let fits = if served.namespaced() {
+            request.in_namespace && !request.namespace.is_empty() || !request.named
+        } else {
+            !request.in_namespace
+        };
+        let empty_segment = request.named && request.name.is_empty();
+        if !fits || request.extra_segments > 0 || empty_segment {
+            return Err(Error::UnknownResource);
+        }
+        let subresource = match request.subresource.as_str() {
+            "" => None,
+            name => Some(served.subresource(name).ok_or(Error::UnknownResource)?),
+        };
+        Ok(Route { served, subresource })
+    }
+
+    /// The verb, if the path has it.
+    fn verb(&self, route: &Route) -> Result<Verb> {
+        let request = self.request;
+        if *self.method == Method::HEAD || (request.watch_prefix && *self.method != Method::GET) {
+            return Err(Error::MethodNotAllowed);
+        }
+        let verb = request.verb;
+        let everywhere = route.served.namespaced() && !request.in_namespace;
+        let wanted = match (verb, request.named) {
+            (Verb::Create, false) | (Verb::List | Verb::DeleteCollection, _) => verb,
+            (Verb::Watch, _) => verb,
+            (Verb::Create, true) if route.subresource.is_some() => verb,
+            (Verb::Get | Verb::Update | Verb::Patch | Verb::Delete, true) => verb,
+            _ => return Err(Error::MethodNotAllowed),
+        };
+        if everywhere && !matches!(wanted, Verb::List | Verb::Watch) && route.served.has_verb("list") {
+            return Err(Error::MethodNotAllowed);
+        }
+        let known = match route.subresource {
+            Some(subresource) => subresource.verbs.contains(&wanted.as_str()),
+            None => route.served.has_verb(wanted.as_str()),
+        };
+        if known { Ok(wanted) } else { Err(Error::MethodNotAllowed) }
+    }
+
+    fn target(&self, served: &Arc<Served>) -> Target {
+        Target {
+            served: served.clone(),
+            namespace: self.request.namespace.clone(),
+            name: if self.request.named { self.request.name.clone() } else { String::new() },
+        }
+    }
+
+    fn caller(&self) -> Caller<'_> {
+        let agent = self.headers.get(header::USER_AGENT).and_then(|v| v.to_str().ok()).unwrap_or("");
+        Caller { user: self.user, user_agent: agent }
+    }
+
+    async fn create(&self, route: &Route, body: impl Incoming) -> Result<Outcome> {
+        let options = WriteOptions::parse(self.query, WriteKind::Create)?;
+        let body = self.read_object(body).await?;
+        let target = self.target(&route.served);
+        let registry = &self.shared.registry;
+        let resource = &route.served.group_resource;
+        match (resource.group.as_str(), resource.resource.as_str(), route.subresource) {
+            ("", "pods", Some(sub)) if sub.name == "binding" => registry.bind(&target, &body, &options).await,
+            ("", "pods", Some(sub)) if sub.name == "eviction" => {
+                registry.evict(&target, &body, &options, self.caller()).await
+            }
+            ("", "serviceaccounts", Some(sub)) if sub.name == "token" => {
+                registry.request_token(&target, sub, &self.shared.signing_key, &body, &options).await
+            }
+            ("", "bindings", None) => {
+                let pods = registry.table.find("", "v1", "pods").ok_or(Error::UnknownResource)?;
+                let target = Target { served: pods.clone(), name: String::new(), ..target };
+                registry.bind(&target, &body, &options).await
+            }
+            ("authorization.k8s.io" | "authentication.k8s.io", _, None) => {
+                self.review(route, &body, &options)
+            }
+            (_, _, Some(_)) => Err(Error::MethodNotAllowed),
+            _ => registry.create(&target, &body, &options, self.caller()).await,
+        }
+    }
+
+    /// The kinds that are questions: nothing is stored, the answer is the object with its status.
+    fn review(&self, route: &Route, body: &Body, options: &WriteOptions) -> Result<Outcome> {
+        let resource = route.served.resource;
+        let expected = Expected { group: resource.group, version: resource.version, kind: resource.kind };
+        let decoded = body.decode(expected, options.field_validation)?;
+        let (authorizer, user) = (&self.shared.authorizer, self.user);
+        let review = decoded.object;
+        let value = match resource.kind {
+            "SelfSubjectAccessReview" => reviews::self_subject_access_review(authorizer, user, review)?,
+            "SubjectAccessReview" => reviews::subject_access_review(authorizer, review)?,
+            "LocalSubjectAccessReview" => {
+                reviews::local_subject_access_review(authorizer, &self.request.namespace, review)?
+            }
+            "SelfSubjectRulesReview" => reviews::self_subject_rules_review(authorizer, user, &review)?,
+            "SelfSubjectReview" => reviews::self_subject_review(user, &rfc3339(self.shared.registry.now())),
+            _ => reviews::token_review(&self.shared.authenticator, review)?,
+        };
+        let payload = Payload::Object { value, type_id: resource.type_id };
+        Ok(Outcome { code: 201, payload, warnings: decoded.warnings })
+    }
+
+    async fn update(&self, route: &Route, body: impl Incoming) -> Result<Outcome> {
+        let options = WriteOptions::parse(self.query, WriteKind::Update)?;
+        let body = self.read_object(body).await?;
+        let target = self.target(&route.served);
+        let registry = &self.shared.registry;
+        match route.subresource {
+            Some(scale) if scale.name == "scale" => {
+                registry.update_scale(&target, scale, &body, &options, self.caller()).await
+            }
+            sub => {
+                let part = Part::of(sub).ok_or(Error::MethodNotAllowed)?;
+                registry.update(&target, part, &body, &options, self.caller()).await
+            }
+        }
+    }
+
+    async fn patch(&self, route: &Route, body: impl Incoming) -> Result<Outcome> {
+        let kind = Patch::kind_of(self.headers)?;
+        let options = WriteOptions::parse(self.query, WriteKind::Patch)?;
+        let target = self.target(&route.served);
+        let registry = &self.shared.registry;
+        // What is not there is not there, whatever the body says.
+        registry.get(&target.served, &target.namespace, &target.name, "").await?;
+        let bytes = read_body(body).await?;
+        let patch = Patch::parse(kind, &bytes)?;
+        match route.subresource {
+            Some(scale) if scale.name == "scale" => {
+                registry.patch_scale(&target, scale, &patch, &options, self.caller()).await
+            }
+            sub => {
+                let part = Part::of(sub).ok_or(Error::MethodNotAllowed)?;
+                registry.patch(&target, part, &patch, &options, self.caller()).await
+            }
+        }
+    }
+
+    /// From the body if there is one, and then the query does not count.
+    async fn delete_options(&self, body: impl Incoming) -> Result<DeleteOptions> {
+        let bytes = read_body(body).await?;
+        if bytes.is_empty() {
+            return DeleteOptions::from_query(self.query);
+        }
+        let format = Format::of_body(self.headers)?;
+        let body = Body { bytes, format };
+        let expected = Expected { group: "", version: "v1", kind: "DeleteOptions" };
+        DeleteOptions::from_value(&body.decode_options(expected)?)
+    }
+
+    async fn read_object(&self, body: impl Incoming) -> Result<Body> {
+        let bytes = read_body(body).await?;
+        Ok(Body { bytes, format: Format::of_body(self.headers)? })
+    }
+
+    async fn watch(&self, served: &Arc<Served>, form: Form) -> Result<Response<AnswerBody>> {
+        let options = ListOptions::parse(self.query, true)?;
+        let mut filter = Filter::new(served, &self.request.namespace, &options)?;
+        if self.request.named {
+            filter.fields.require_name(&self.request.name);
+        }
+        let watch = self.shared.registry.watch(served, filter, &options).await?;
+        let resource = served.resource;
+        let counters = Arc::new(self.shared.metrics.watch(resource.group, resource.version, resource.plural));
+        let (served, frames) = (served.clone(), Frames::new(form));
+        let chunks = stream::unfold(
+            (watch, frames, self.shared.closing.clone()),
+            move |(mut watch, mut frames, mut closing)| {
+                let (served, counters) = (served.clone(), counters.clone());
+                async move {
+                    let notices = tokio::select! {
+                        notices = watch.next() => notices?,
+                        _ = closing.wait_for(|closing| *closing) => return None,
+                    };
+                    let frames_now = frames.encode(&served, &notices);
+                    frames_now.iter().for_each(|f| counters.sent(f.len()));
+                    let chunk = match <[Bytes; 1]>::try_from(frames_now) {
+                        Ok([one]) => one,
+                        Err(many) => many.concat().into(),
+                    };
+                    Some((chunk, (watch, frames, closing)))
+                }
+            },
+        )
+        .boxed();
+        let media_type = match form.accept.format {
+            Format::Protobuf => "application/vnd.kubernetes.protobuf;stream=watch",
+            Format::Json | Format::Yaml => "application/json",
+        };
+        let mut response = respond::plain(200, media_type, Bytes::new());
+        *response.body_mut() = AnswerBody::Stream(chunks);
+        Ok(response)
+    }
+}
+
+async fn read_body(body: impl Incoming) -> Result<Bytes> {
+    match Limited::new(body, MAX_BODY).collect().await {
+        Ok(collected) => Ok(collected.to_bytes()),
+        Err(error) if error.is::<LengthLimitError>() => Err(Error::TooLarge(format!("limit is {MAX_BODY}"))),
+        Err(error) => Err(Error::bad_request(format!("the body could not be read: {error}"))),
+    }
+}

@@ -1,0 +1,97 @@
+//! Which controllers run: kube-controller-manager's names and the syntax of its `--controllers`.
+
+/// Every controller that kube-controller-manager knows. A name that is not here is a mistake in the flag, one that is here
+/// may be selected whether or not it has anything to do in Coracle.
+const NAMES: &[&str] = &[
+    "bootstrap-signer-controller",
+    "certificatesigningrequest-approving-controller",
+    "certificatesigningrequest-cleaner-controller",
+    "certificatesigningrequest-signing-controller",
+    "clusterrole-aggregation-controller",
+    "cronjob-controller",
+    "daemonset-controller",
+    "deployment-controller",
+    "device-taint-eviction-controller",
+    "disruption-controller",
+    "endpoints-controller",
+    "endpointslice-controller",
+    "endpointslice-mirroring-controller",
+    "ephemeral-volume-controller",
+    "garbage-collector-controller",
+    "horizontal-pod-autoscaler-controller",
+    "job-controller",
+    "kube-apiserver-serving-clustertrustbundle-publisher-controller",
+    "legacy-serviceaccount-token-cleaner-controller",
+    "namespace-controller",
+    "node-ipam-controller",
+    "node-lifecycle-controller",
+    "persistentvolume-attach-detach-controller",
+    "persistentvolume-binder-controller",
+    "persistentvolume-expander-controller",
+    "persistentvolume-protection-controller",
+    "persistentvolumeclaim-protection-controller",
+    "pod-garbage-collector-controller",
+    "podcertificaterequest-cleaner-controller",
+    "podgroup-protection-controller",
+    "replicaset-controller",
+    "replicationcontroller-controller",
+    "resourceclaim-controller",
+    "resourcepoolstatusrequest-controller",
+    "resourcequota-controller",
+    "root-ca-certificate-publisher-controller",
+    "selinux-warning-controller",
+    "service-cidr-controller",
+    "serviceaccount-controller",
+    "serviceaccount-token-controller",
+    "statefulset-controller",
+    "storage-version-migrator-controller",
+    "storageversion-garbage-collector-controller",
+    "taint-eviction-controller",
+    "token-cleaner-controller",
+    "ttl-after-finished-controller",
+    "ttl-controller",
+    "validatingadmissionpolicy-status-controller",
+    "volumeattributesclass-protection-controller",
+];
+
+/// Checks a selection such as `*`, `-foo`, `foo`.
+///
+/// # Errors
+/// A line naming what is unknown.
+pub fn check_selection(selection: &[String]) -> Result<(), String> {
+    let known = |name: &str| name.is_empty() || name == "*" || NAMES.contains(&name);
+    match selection.iter().find(|item| !known(item.strip_prefix('-').unwrap_or(item))) {
+        Some(unknown) => Err(format!("{unknown:?} is not in the list of known controllers")),
+        None => Ok(()),
+    }
+}
+
+/// Whether a controller is selected: by its name, or by `*` unless it is taken out.
+pub fn is_selected(selection: &[String], name: &str) -> bool {
+    let without = |item: &&String| item.strip_prefix('-') == Some(name);
+    if selection.iter().any(|item| item == name) {
+        return true;
+    }
+    !selection.iter().any(|item| without(&item)) && selection.iter().any(|item| item == "*")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn selections() {
+        for (selection, name, want) in [
+            ("*", "job-controller", true),
+            ("*,-job-controller", "job-controller", false),
+            ("job-controller", "job-controller", true),
+            ("namespace-controller", "job-controller", false),
+            ("", "job-controller", false),
+        ] {
+            let list: Vec<String> = selection.split(',').map(str::to_owned).collect();
+            assert_eq!(check_selection(&list), Ok(()), "{selection}");
+            assert_eq!(is_selected(&list, name), want, "{selection}");
+        }
+        assert!(check_selection(&["-nosuch".to_owned()]).is_err());
+    }
+}
