@@ -28,3 +28,21 @@ pub fn restore(object: &mut Object, old: Option<&Object>, name: &str) {
         None => object.remove(name),
     };
 }
+
+/// Takes back what a request to `/status` says about metadata, for the kinds that let nothing of it through.
+pub fn keep_metadata(object: &mut Value, old: &Value) {
+    const KEPT: [&str; 7] = [
+        "deletionTimestamp",
+        "generation",
+        "selfLink",
+        "labels",
+        "annotations",
+        "finalizers",
+        "ownerReferences",
+    ];
+    if let Some(metadata) = object_at(object, "metadata") {
+        for name in KEPT {
+            restore(metadata, old["metadata"].as_object(), name);
+        }
+    }
+}

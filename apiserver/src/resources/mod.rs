@@ -12,6 +12,8 @@ pub mod batch;
 pub mod certificates;
 pub mod coordination;
 pub mod core;
+#[cfg(test)]
+mod corpus;
 pub mod defaulting;
 pub mod discovery;
 pub mod flowcontrol;

@@ -14,6 +14,7 @@ pub mod numbers;
 pub mod printed;
 pub mod resource_list;
 pub mod volume_sources;
+pub mod webhook;
 
 use serde_json::Value;
 

@@ -1,8 +1,32 @@
 //! MutatingWebhookConfiguration.
 
+use serde_json::{Value, json};
+
+use super::webhooks;
+use crate::field::{Errors, Field};
+use crate::resources::defaulting::fill;
 use crate::resources::strategy::Strategy;
 
 /// The rules of MutatingWebhookConfiguration.
 pub struct Rules;
 
-impl Strategy for Rules {}
+impl Strategy for Rules {
+    fn default(&self, object: &mut Value) {
+        for webhook in webhooks::of(object) {
+            webhooks::default(webhook);
+            fill(webhook, [("reinvocationPolicy", json!("Never"))]);
+        }
+    }
+
+    fn validate(&self, object: &Field<'_>, errors: &mut Errors) {
+        webhooks::validate(object, None, errors);
+    }
+
+    fn validate_update(&self, object: &Field<'_>, old: &Field<'_>, errors: &mut Errors) {
+        webhooks::validate(object, Some(old), errors);
+    }
+
+    fn warnings(&self, object: &Field<'_>, _: Option<&Field<'_>>) -> Vec<String> {
+        webhooks::name_warnings(object)
+    }
+}

@@ -1,8 +1,51 @@
 //! ValidatingAdmissionPolicyBinding.
 
+use serde_json::Value;
+
+use super::policies::validate_binding;
+use super::rules::{default_match_resources, validate_enum};
+use super::webhooks::name_warnings;
+use crate::field::{Errors, Field};
 use crate::resources::strategy::Strategy;
+
+const ACTIONS: [&str; 3] = ["Audit", "Deny", "Warn"];
 
 /// The rules of ValidatingAdmissionPolicyBinding.
 pub struct Rules;
 
-impl Strategy for Rules {}
+impl Strategy for Rules {
+    fn default(&self, object: &mut Value) {
+        default_binding(object);
+    }
+
+    fn validate(&self, object: &Field<'_>, errors: &mut Errors) {
+        let spec = object.get("spec");
+        validate_binding(&spec, errors);
+        validate_actions(&spec.get("validationActions"), errors);
+    }
+
+    fn warnings(&self, object: &Field<'_>, _: Option<&Field<'_>>) -> Vec<String> {
+        name_warnings(object)
+    }
+}
+
+/// Fills in what the bindings of both kinds of policy fill in.
+pub fn default_binding(object: &mut Value) {
+    let resources = object.get_mut("spec").and_then(|spec| spec.get_mut("matchResources"));
+    if let Some(resources) = resources.and_then(Value::as_object_mut) {
+        default_match_resources(resources);
+    }
+}
+
+fn validate_actions(actions: &Field<'_>, errors: &mut Errors) {
+    let mut seen: Vec<&str> = Vec::new();
+    for action in actions.items() {
+        validate_enum(&action, &ACTIONS, errors);
+        errors.push_if(seen.contains(&action.str()), || action.duplicate());
+        seen.push(action.str());
+    }
+    errors.push_if(seen.contains(&"Deny") && seen.contains(&"Warn"), || {
+        actions.invalid("must not contain both Deny and Warn (repeating the same validation failure information in the API response and headers serves no purpose)")
+    });
+    errors.push_if(seen.is_empty(), || actions.required("at least one validation action is required"));
+}

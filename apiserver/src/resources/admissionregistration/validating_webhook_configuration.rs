@@ -1,8 +1,28 @@
 //! ValidatingWebhookConfiguration.
 
+use serde_json::Value;
+
+use super::webhooks;
+use crate::field::{Errors, Field};
 use crate::resources::strategy::Strategy;
 
 /// The rules of ValidatingWebhookConfiguration.
 pub struct Rules;
 
-impl Strategy for Rules {}
+impl Strategy for Rules {
+    fn default(&self, object: &mut Value) {
+        webhooks::of(object).for_each(webhooks::default);
+    }
+
+    fn validate(&self, object: &Field<'_>, errors: &mut Errors) {
+        webhooks::validate(object, None, errors);
+    }
+
+    fn validate_update(&self, object: &Field<'_>, old: &Field<'_>, errors: &mut Errors) {
+        webhooks::validate(object, Some(old), errors);
+    }
+
+    fn warnings(&self, object: &Field<'_>, _: Option<&Field<'_>>) -> Vec<String> {
+        webhooks::name_warnings(object)
+    }
+}

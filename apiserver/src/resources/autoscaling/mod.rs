@@ -1,4 +1,9 @@
-//! Strategies of the group autoscaling, one file a kind.
+//! Strategies of the group autoscaling, one file a kind; [`convert`] knows the two versions of a HorizontalPodAutoscaler.
 
+pub mod convert;
 pub mod horizontal_pod_autoscaler;
+mod metrics;
 pub mod scale;
+
+#[cfg(test)]
+mod tests;

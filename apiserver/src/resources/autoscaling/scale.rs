@@ -1,8 +1,14 @@
-//! Scale.
+//! Scale: how many replicas a workload shall have, read from it and written to it under its `/scale`.
 
+use crate::field::{Errors, Field};
 use crate::resources::strategy::Strategy;
+use crate::validation::numbers;
 
 /// The rules of Scale.
 pub struct Rules;
 
-impl Strategy for Rules {}
+impl Strategy for Rules {
+    fn validate(&self, object: &Field<'_>, errors: &mut Errors) {
+        numbers::not_negative(&object.walk("spec.replicas"), errors);
+    }
+}

@@ -1,8 +1,43 @@
 //! Lease.
 
-use crate::resources::strategy::Strategy;
+use serde_json::Value;
+
+use crate::field::{Errors, Field};
+use crate::resources::strategy::{Context, Strategy};
 
 /// The rules of Lease.
 pub struct Rules;
 
-impl Strategy for Rules {}
+/// Members of coordinated leader election, whose feature gate is off.
+const COORDINATED: [&str; 2] = ["strategy", "preferredHolder"];
+
+impl Strategy for Rules {
+    fn prepare_for_create(&self, object: &mut Value, _: &Context<'_>) {
+        drop_coordination(object, None);
+    }
+
+    fn prepare_for_update(&self, object: &mut Value, old: &Value, _: &Context<'_>) {
+        drop_coordination(object, Some(old));
+    }
+
+    fn validate(&self, object: &Field<'_>, errors: &mut Errors) {
+        let spec = object.get("spec");
+        let duration = spec.get("leaseDurationSeconds");
+        errors.push_if(duration.int().is_some_and(|seconds| seconds <= 0), || {
+            duration.invalid("must be greater than 0")
+        });
+        let transitions = spec.get("leaseTransitions");
+        errors.push_if(transitions.int().is_some_and(|count| count < 0), || {
+            transitions.invalid("must be greater than or equal to 0")
+        });
+    }
+}
+
+fn drop_coordination(object: &mut Value, old: Option<&Value>) {
+    let Some(spec) = object.get_mut("spec").and_then(Value::as_object_mut) else { return };
+    for name in COORDINATED {
+        if old.and_then(|old| old.get("spec")?.get(name)).is_none() {
+            spec.remove(name);
+        }
+    }
+}

@@ -1,8 +1,34 @@
 //! RuntimeClass.
 
+use crate::field::{Errors, Field};
 use crate::resources::strategy::Strategy;
+use crate::validation::immutable::IMMUTABLE;
+use crate::validation::labels::validate_labels;
+use crate::validation::{content, node_selector};
 
 /// The rules of RuntimeClass.
 pub struct Rules;
 
-impl Strategy for Rules {}
+impl Strategy for Rules {
+    fn validate(&self, object: &Field<'_>, errors: &mut Errors) {
+        let handler = object.get("handler");
+        if handler.is_empty() {
+            errors.push(handler.required(""));
+        } else {
+            errors.invalid_each(&handler, content::dns1123_label(handler.str()));
+        }
+        validate_labels(&object.walk("scheduling.nodeSelector"), errors);
+    }
+
+    fn validate_update(&self, object: &Field<'_>, old: &Field<'_>, errors: &mut Errors) {
+        self.validate(object, errors);
+        let handler = object.get("handler");
+        errors.push_if(handler.str() != old.get("handler").str(), || handler.invalid(IMMUTABLE));
+    }
+
+    fn warnings(&self, object: &Field<'_>, _: Option<&Field<'_>>) -> Vec<String> {
+        let selector = object.walk("scheduling.nodeSelector");
+        let deprecated = selector.entries().filter_map(|(key, _)| node_selector::deprecated_label(key));
+        deprecated.map(|message| format!("{}: {message}", selector.path())).collect()
+    }
+}

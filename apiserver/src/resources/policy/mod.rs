@@ -2,3 +2,6 @@
 
 pub mod eviction;
 pub mod pod_disruption_budget;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,149 @@
+//! Rules: which requests a webhook or policy is for.
+
+use serde_json::{Value, json};
+
+use crate::field::{Errors, Field};
+use crate::resources::defaulting::{Object, fill};
+use crate::validation::content;
+use crate::validation::labels::{SelectorOptions, validate_label_selector};
+
+pub const FAILURE_POLICIES: [&str; 2] = ["Fail", "Ignore"];
+pub const MATCH_POLICIES: [&str; 2] = ["Equivalent", "Exact"];
+pub const REINVOCATION_POLICIES: [&str; 2] = ["IfNeeded", "Never"];
+const OPERATIONS: [&str; 5] = ["*", "CONNECT", "CREATE", "DELETE", "UPDATE"];
+/// What can be changed on its way.
+const MUTATING_OPERATIONS: [&str; 4] = ["*", "CONNECT", "CREATE", "UPDATE"];
+const SCOPES: [&str; 3] = ["*", "Cluster", "Namespaced"];
+
+/// An enum that may be absent.
+pub fn validate_enum(field: &Field<'_>, supported: &[&str], errors: &mut Errors) {
+    errors.push_if(field.exists() && !supported.contains(&field.str()), || field.not_supported(supported));
+}
+
+/// Fills in the rules in a list.
+pub fn default_rules(rules: Option<&mut Value>) {
+    let rules = rules.and_then(Value::as_array_mut).into_iter().flatten();
+    for rule in rules.filter_map(Value::as_object_mut) {
+        fill(rule, [("scope", json!("*"))]);
+    }
+}
+
+/// Fills in a `MatchResources`.
+pub fn default_match_resources(resources: &mut Object) {
+    fill(
+        resources,
+        [
+            ("matchPolicy", json!("Equivalent")),
+            ("namespaceSelector", json!({})),
+            ("objectSelector", json!({})),
+        ],
+    );
+    for list in ["resourceRules", "excludeResourceRules"] {
+        default_rules(resources.get_mut(list));
+    }
+}
+
+/// The rules of a `MatchResources`.
+pub fn validate_match_resources(resources: &Field<'_>, errors: &mut Errors) {
+    let policy = resources.get("matchPolicy");
+    errors.push_if(!policy.exists(), || policy.required(""));
+    validate_enum(&policy, &MATCH_POLICIES, errors);
+    for selector in [resources.get("namespaceSelector"), resources.get("objectSelector")] {
+        errors.push_if(!selector.exists(), || selector.required(""));
+        validate_label_selector(&selector, SelectorOptions::default(), errors);
+    }
+    for list in ["resourceRules", "excludeResourceRules"] {
+        for rule in resources.get(list).items() {
+            validate_resource_names(&rule.get("resourceNames"), errors);
+            validate_rule(&rule, errors);
+        }
+    }
+}
+
+/// A deletion cannot be changed, so who changes cannot ask for it.
+pub fn validate_mutating_operations(resources: &Field<'_>, errors: &mut Errors) {
+    let rules = resources.get("resourceRules");
+    let told = rules.path().child("operations");
+    for operation in rules.items().flat_map(|rule| rule.get("operations").items()) {
+        validate_enum(&operation.with_path(told.clone()), &MUTATING_OPERATIONS, errors);
+    }
+}
+
+fn validate_resource_names(names: &Field<'_>, errors: &mut Errors) {
+    let mut seen: Vec<&str> = Vec::new();
+    for name in names.items() {
+        errors.invalid_each(&name, content::path_segment(name.str()));
+        errors.push_if(seen.contains(&name.str()), || name.duplicate());
+        seen.push(name.str());
+    }
+}
+
+/// The rules of a rule.
+pub fn validate_rule(rule: &Field<'_>, errors: &mut Errors) {
+    let operations = rule.get("operations");
+    refuse_none(&operations, errors);
+    refuse_more_than_all(&operations, "operations", errors);
+    for operation in operations.items() {
+        validate_enum(&operation, &OPERATIONS, errors);
+    }
+    let (groups, versions) = (rule.get("apiGroups"), rule.get("apiVersions"));
+    refuse_none(&groups, errors);
+    refuse_more_than_all(&groups, "API groups", errors);
+    refuse_none(&versions, errors);
+    refuse_more_than_all(&versions, "API versions", errors);
+    for version in versions.items() {
+        errors.push_if(version.is_empty(), || version.required(""));
+    }
+    validate_resources(&rule.get("resources"), errors);
+    validate_enum(&rule.get("scope"), &SCOPES, errors);
+}
+
+fn refuse_none(list: &Field<'_>, errors: &mut Errors) {
+    errors.push_if(list.is_empty(), || list.required(""));
+}
+
+fn refuse_more_than_all(list: &Field<'_>, noun: &str, errors: &mut Errors) {
+    let all = list.items().any(|item| item.str() == "*");
+    errors.push_if(list.len() > 1 && all, || {
+        list.invalid(format!("if '*' is present, must not specify other {noun}"))
+    });
+}
+
+/// `pods`, `pods/status`, `*`, `*/*`, `pods/*`, `*/scale`: none may say what another says already.
+fn validate_resources(resources: &Field<'_>, errors: &mut Errors) {
+    refuse_none(resources, errors);
+    let (mut with_all_parts, mut parts_of_all): (Vec<&str>, Vec<&str>) = (Vec::new(), Vec::new());
+    let mut whole = false;
+    for resource in resources.items() {
+        let text = resource.str();
+        if text.is_empty() {
+            errors.push(resource.required(""));
+            continue;
+        }
+        let Some((name, part)) = text.split_once('/') else {
+            whole = text != "*";
+            continue;
+        };
+        for (told, said) in [
+            (with_all_parts.contains(&name), format!("{name}/*")),
+            (parts_of_all.contains(&part), format!("*/{part}")),
+        ] {
+            errors.push_if(told, || {
+                resource.invalid(format!("if '{said}' is present, must not specify {text}"))
+            });
+        }
+        if part == "*" {
+            with_all_parts.push(name);
+        }
+        if name == "*" {
+            parts_of_all.push(part);
+        }
+    }
+    let has = |wanted: &str| resources.items().any(|resource| resource.str() == wanted);
+    errors.push_if(resources.len() > 1 && has("*/*"), || {
+        resources.invalid("if '*/*' is present, must not specify other resources")
+    });
+    errors.push_if(has("*") && whole, || {
+        resources.invalid("if '*' is present, must not specify other resources without subresources")
+    });
+}

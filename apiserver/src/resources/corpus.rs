@@ -1,0 +1,169 @@
+//! What the real server answered, compared with what the strategies say.
+//!
+//! A corpus is recorded by sending objects with `dryRun=All`. It has a `base` for each kind; a case is a merge patch on
+//! it, and either the causes of the refusal or the object that was accepted, itself a patch on the base's `want`. Uids read
+//! `UID`, names `n`. Empty objects and lists are not compared: they are the codec's affair.
+
+use serde_json::{Map, Value, json};
+
+use super::defaulting::object_at;
+use super::strategy::Context;
+use super::{Behaviour, behaviour};
+use crate::field::{Errors, Field};
+use crate::validation;
+
+/// Runs every case of a corpus and tells all that differ at once.
+pub fn check(text: &str) {
+    let corpus: Value = serde_json::from_str(text).expect("a corpus");
+    let mut differences = String::new();
+    let mut cases = 0;
+    type Run = fn(&Value, &Value, &Kind<'_>) -> Value;
+    for (list, run) in
+        [("creates", create as Run), ("updates", update as Run), ("statuses", status_update as Run)]
+    {
+        for case in corpus[list].as_array().into_iter().flatten() {
+            let kind = Kind::of(&corpus, case["kind"].as_str().expect("a kind"));
+            let (got, want) = (run(case, &kind.base["object"], &kind), wanted(case, &kind.base["want"]));
+            cases += 1;
+            if got != want {
+                differences.push_str(&format!(
+                    "\n{list}, {}: {}\n   got {got}\n  want {want}",
+                    kind.name, case["case"]
+                ));
+            }
+        }
+    }
+    assert!(cases > 0 && differences.is_empty(), "{differences}");
+}
+
+struct Kind<'a> {
+    name: &'a str,
+    base: &'a Value,
+    behaviour: Behaviour,
+    namespaced: bool,
+}
+
+impl<'a> Kind<'a> {
+    fn of(corpus: &'a Value, name: &'a str) -> Kind<'a> {
+        let base = &corpus["bases"][name];
+        let group = base["group"].as_str().expect("a group");
+        Kind { name, base, behaviour: behaviour(group, name), namespaced: base["namespaced"] == json!(true) }
+    }
+
+    fn defaulted(&self, mut object: Value) -> Value {
+        object["kind"] = self.name.into();
+        self.behaviour.strategy.default(&mut object);
+        object
+    }
+}
+
+const CONTEXT: Context<'_> = Context { now: "2026-01-02T03:04:05Z", user: "admin", groups: &[] };
+
+fn create(case: &Value, base: &Value, kind: &Kind<'_>) -> Value {
+    let (object, errors) = created(case, "patch", base, kind);
+    told(&object, &errors, kind.behaviour.strategy.warnings(&Field::root(&object), None))
+}
+
+fn created(case: &Value, patch: &str, base: &Value, kind: &Kind<'_>) -> (Value, Errors) {
+    let mut object = kind.defaulted(merged(base, &case[patch]));
+    let metadata = object_at(&mut object, "metadata").expect("metadata");
+    metadata.entry("name").or_insert(json!("n"));
+    metadata.insert("uid".into(), json!("UID"));
+    if kind.namespaced {
+        metadata.insert("namespace".into(), json!("ns"));
+    }
+    if kind.behaviour.generation {
+        metadata.insert("generation".into(), json!(1));
+    }
+    kind.behaviour.strategy.prepare_for_create(&mut object, &CONTEXT);
+    let errors = validation::create(&object, &kind.behaviour, kind.namespaced);
+    (object, errors)
+}
+
+fn update(case: &Value, base: &Value, kind: &Kind<'_>) -> Value {
+    let strategy = kind.behaviour.strategy;
+    let (mut old, _) = created(case, "old", base, kind);
+    if let Some(status) = case.get("status") {
+        old["status"] = status.clone();
+    }
+    let mut new = kind.defaulted(merged(&old, &case["patch"]));
+    strategy.prepare_for_update(&mut new, &old, &CONTEXT);
+    if kind.behaviour.generation && strategy.is_new_generation(&new, &old) {
+        new["metadata"]["generation"] = json!(2);
+    }
+    let errors = validation::update(&new, &old, &kind.behaviour, kind.namespaced);
+    told(&new, &errors, strategy.warnings(&Field::root(&new), Some(&Field::root(&old))))
+}
+
+fn status_update(case: &Value, base: &Value, kind: &Kind<'_>) -> Value {
+    let strategy = kind.behaviour.strategy;
+    let (mut old, _) = created(case, "old", base, kind);
+    old["status"] = case["status"].clone();
+    let mut new = kind.defaulted(merged(&old, &case["patch"]));
+    strategy.prepare_for_status_update(&mut new, &old, &CONTEXT);
+    let errors = validation::status_update(&new, &old, &kind.behaviour, kind.namespaced);
+    // A status that is accepted is stored as it is; there is nothing of it to compare.
+    told(&json!({}), &errors, Vec::new())
+}
+
+fn wanted(case: &Value, base: &Value) -> Value {
+    let warnings = case.get("warnings").cloned().unwrap_or(json!([]));
+    match case.get("causes") {
+        Some(causes) => json!({"causes": causes, "warnings": []}),
+        None if case["want"].get("status").is_some() => {
+            json!({"object": {}, "generation": null, "warnings": []})
+        }
+        None => {
+            let object = pruned(merged(base, &case["want"]));
+            json!({"object": object, "generation": case["generation"], "warnings": warnings})
+        }
+    }
+}
+
+fn told(object: &Value, errors: &Errors, warnings: Vec<String>) -> Value {
+    if !errors.is_empty() {
+        let causes: Vec<String> = errors.iter().map(ToString::to_string).collect();
+        return json!({"causes": causes, "warnings": []});
+    }
+    let mut object = object.clone();
+    let generation = object["metadata"]["generation"].clone();
+    let members = object.as_object_mut().expect("an object");
+    members.retain(|name, _| !["apiVersion", "kind", "status"].contains(&name.as_str()));
+    if let Some(metadata) = members.get_mut("metadata").and_then(Value::as_object_mut) {
+        metadata.retain(|name, _| ["labels", "annotations"].contains(&name.as_str()));
+    }
+    json!({"object": pruned(object), "generation": generation, "warnings": warnings})
+}
+
+fn merged(base: &Value, patch: &Value) -> Value {
+    let Some(patch) = patch.as_object() else { return patch.clone() };
+    let mut members = base.as_object().cloned().unwrap_or_default();
+    for (name, change) in patch {
+        match change {
+            Value::Null => members.remove(name),
+            change => {
+                let value = merged(members.get(name).unwrap_or(&Value::Null), change);
+                members.insert(name.clone(), value)
+            }
+        };
+    }
+    Value::Object(members)
+}
+
+/// Without what is empty, at any depth.
+fn pruned(value: Value) -> Value {
+    let empty = |value: &Value| {
+        value.is_null()
+            || value.as_object().is_some_and(Map::is_empty)
+            || value.as_array().is_some_and(Vec::is_empty)
+    };
+    match value {
+        Value::Object(members) => members
+            .into_iter()
+            .map(|(name, value)| (name, pruned(value)))
+            .filter(|(_, value)| !empty(value))
+            .collect(),
+        Value::Array(items) => items.into_iter().map(pruned).collect(),
+        scalar => scalar,
+    }
+}

@@ -1,0 +1,146 @@
+//! How a webhook is reached: by a URL, or by a Service of the cluster.
+
+use crate::field::{Errors, Field};
+use crate::validation::content;
+
+const FORM: &str = "; desired format: https://host[/path]";
+
+/// The rules of a `clientConfig`. Its URL must be https.
+pub fn validate_client_config(config: &Field<'_>, errors: &mut Errors) {
+    let (url, service) = (config.get("url"), config.get("service"));
+    match (url.exists(), service.exists()) {
+        (true, false) => validate_url(&url, errors),
+        (false, true) => validate_service(&service, errors),
+        _ => errors.push(config.required("exactly one of url or service is required")),
+    }
+}
+
+/// The parts of a URL that are looked at.
+struct Url<'a> {
+    scheme: &'a str,
+    user: Option<&'a str>,
+    host: &'a str,
+    query: &'a str,
+    fragment: &'a str,
+}
+
+impl<'a> Url<'a> {
+    fn parse(text: &'a str) -> Result<Url<'a>, String> {
+        let (rest, fragment) = text.split_once('#').unwrap_or((text, ""));
+        let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
+        let (scheme, rest) = match rest.split_once(':') {
+            Some(("", _)) => return Err("missing protocol scheme".to_owned()),
+            Some((scheme, rest)) if is_scheme(scheme) => (scheme, rest),
+            Some((segment, _)) if !segment.contains('/') => {
+                return Err("first path segment in URL cannot contain colon".to_owned());
+            }
+            _ => ("", rest),
+        };
+        let authority = rest.strip_prefix("//").map_or("", |rest| rest.split('/').next().unwrap_or(""));
+        let (user, host) = match authority.rsplit_once('@') {
+            Some((user, host)) => (Some(user), host),
+            None => (None, authority),
+        };
+        if host.contains(' ') {
+            return Err("invalid character \" \" in host name".to_owned());
+        }
+        Ok(Url { scheme, user, host, query, fragment })
+    }
+}
+
+fn is_scheme(text: &str) -> bool {
+    text.starts_with(|c: char| c.is_ascii_alphabetic())
+        && text.bytes().all(|b| b.is_ascii_alphanumeric() || b"+-.".contains(&b))
+}
+
+fn validate_url(url: &Field<'_>, errors: &mut Errors) {
+    let parts = match Url::parse(url.str()) {
+        Ok(parts) => parts,
+        Err(mistake) => {
+            let shown = crate::field::quote(url.str());
+            return errors
+                .push(url.required(format!("url must be a valid URL: parse {shown}: {mistake}{FORM}")));
+        }
+    };
+    errors.push_if(!parts.scheme.eq_ignore_ascii_case("https"), || {
+        url.invalid_value(
+            parts.scheme.to_lowercase(),
+            format!("'https' is the only allowed URL scheme{FORM}"),
+        )
+    });
+    errors.push_if(parts.host.is_empty(), || url.invalid_value("", format!("host must be specified{FORM}")));
+    for (part, detail) in [
+        (parts.user, "user information is not permitted in the URL"),
+        (Some(parts.fragment).filter(|part| !part.is_empty()), "fragments are not permitted in the URL"),
+        (Some(parts.query).filter(|part| !part.is_empty()), "query parameters are not permitted in the URL"),
+    ] {
+        if let Some(part) = part {
+            errors.push(url.invalid_value(part, detail));
+        }
+    }
+}
+
+fn validate_service(service: &Field<'_>, errors: &mut Errors) {
+    // The real server takes one for the other here, so a missing namespace is told as a missing name.
+    for (looked_at, told) in [("namespace", "name"), ("name", "namespace")] {
+        errors.push_if(service.get(looked_at).is_empty(), || service.get(told).required(""));
+    }
+    let port = service.get("port");
+    let mistakes = content::port_number(port.int().unwrap_or(0));
+    errors.push_if(!mistakes.is_empty(), || {
+        port.invalid(format!("port is not valid: {}", mistakes.join(", ")))
+    });
+    validate_path(&service.get("path"), errors);
+}
+
+fn validate_path(path: &Field<'_>, errors: &mut Errors) {
+    match path.str() {
+        "" | "/" => return,
+        "//" => return errors.push(path.invalid("segment[0] may not be empty")),
+        _ => {}
+    }
+    errors.push_if(!path.str().starts_with('/'), || path.invalid("must start with a '/'"));
+    // Whatever stands first is taken for the slash.
+    let mut rest = path.str().chars();
+    rest.next();
+    let rest = rest.as_str();
+    for (i, segment) in rest.strip_suffix('/').unwrap_or(rest).split('/').enumerate() {
+        if segment.is_empty() {
+            errors.push(path.invalid(format!("segment[{i}] may not be empty")));
+            continue;
+        }
+        for mistake in content::dns1123_subdomain(segment) {
+            errors.push(path.invalid(format!("segment[{i}]: {mistake}")));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn urls() {
+        for (url, want) in [
+            ("https://host/path", ""),
+            (
+                "http://u:p@host/?q#f",
+                "[c.url: Invalid value: \"http\": 'https' is the only allowed URL scheme; desired format: https://host[/path], c.url: Invalid value: \"u:p\": user information is not permitted in the URL, c.url: Invalid value: \"f\": fragments are not permitted in the URL, c.url: Invalid value: \"q\": query parameters are not permitted in the URL]",
+            ),
+            (
+                "",
+                "[c.url: Invalid value: \"\": 'https' is the only allowed URL scheme; desired format: https://host[/path], c.url: Invalid value: \"\": host must be specified; desired format: https://host[/path]]",
+            ),
+            (
+                "::",
+                "c.url: Required value: url must be a valid URL: parse \"::\": missing protocol scheme; desired format: https://host[/path]",
+            ),
+        ] {
+            let object = json!({"c": {"url": url}});
+            let mut errors = Errors::new();
+            validate_client_config(&Field::root(&object).get("c"), &mut errors);
+            assert_eq!(if errors.is_empty() { String::new() } else { errors.summary() }, want, "{url}");
+        }
+    }
+}
