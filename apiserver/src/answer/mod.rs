@@ -6,7 +6,6 @@
 pub mod watch;
 
 use bytes::Bytes;
-use coracle_storage::Revision;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
@@ -14,8 +13,9 @@ use crate::codec;
 use crate::registry::read::Page;
 use crate::registry::served::Served;
 use crate::registry::{Payload, Stored, parse};
-use crate::render::{self, table::IncludeObject};
-use crate::request::negotiate::{Accept, Format, Transform};
+use crate::render;
+use crate::render::table::{self, IncludeObject, Item, Printer};
+use crate::request::negotiate::{Accept, Format, MetaVersion, Transform};
 use crate::request::options::Query;
 use crate::schema::{StructId, schema};
 use crate::{Error, Result};
@@ -33,16 +33,8 @@ impl Form {
     /// # Errors
     /// 400 for an `includeObject` that means nothing, where it matters.
     pub fn new(accept: Accept, query: &Query, now: Timestamp) -> Result<Form> {
-        let include = match query.first("includeObject").unwrap_or("") {
-            "" | "Metadata" => IncludeObject::Metadata,
-            "Object" => IncludeObject::Object,
-            "None" => IncludeObject::None,
-            other if matches!(accept.transform, Transform::Table(_)) => {
-                return Err(Error::bad_request(format!(
-                    "Unable to convert to Table as requested: includeObject: Invalid value: {}: must be 'Metadata', 'Object', 'None', or empty",
-                    crate::field::quote(other)
-                )));
-            }
+        let include = match accept.transform {
+            Transform::Table(_) => IncludeObject::parse(query.first("includeObject").unwrap_or(""))?,
             _ => IncludeObject::Metadata,
         };
         Ok(Form { accept, include, now })
@@ -72,19 +64,25 @@ impl Form {
         if self.is_plain() && served.is_storage_version() {
             return Ok(stored.bytes.clone());
         }
-        self.object(served, shown(served, stored, None), served.type_id())
+        let stored = parse(stored);
+        let asked = served.from_storage(stored.clone());
+        self.shaped(served, Item { stored: &stored, asked: &asked }, served.type_id())
     }
 
     /// An object in the form of its version.
     pub fn object(&self, served: &Served, object: Value, type_id: StructId) -> Result<Bytes> {
+        self.shaped(served, Item::of(&object), type_id)
+    }
+
+    fn shaped(&self, served: &Served, item: Item<'_>, type_id: StructId) -> Result<Bytes> {
         match self.accept.transform {
-            Transform::None => Ok(self.encode(&object, type_id)),
+            Transform::None => Ok(self.encode(item.asked, type_id)),
             Transform::Table(version) => {
-                let table = self.table(served, version.api_version(), &[object], &json!({}), true);
+                let table = table::table_of_one(&printer(served), item, &self.table_options(version, false));
                 Ok(self.encode_meta("Table", &table))
             }
             Transform::PartialObject(version) => {
-                let partial = render::partial_metadata(&object, version.api_version());
+                let partial = render::partial_metadata(item.asked, version);
                 Ok(self.encode_meta("PartialObjectMetadata", &partial))
             }
             Transform::PartialObjectList(_) => Err(not_this_shape("PartialObjectMetadataList")),
@@ -102,65 +100,42 @@ impl Form {
         if self.is_plain() && served.is_storage_version() {
             return Ok(plain_list(served, page, &metadata));
         }
-        let objects = page.items.iter().map(|stored| shown(served, stored, None));
+        let stored: Vec<Value> = page.items.iter().map(|o| parse(o)).collect();
+        let asked: Vec<Value> = stored.iter().map(|o| served.from_storage(o.clone())).collect();
         match self.accept.transform {
             Transform::None => {
-                let items: Vec<Value> = objects.map(without_type).collect();
+                let items: Vec<Value> = asked.into_iter().map(without_type).collect();
                 let list = json!({
                     "kind": served.resource.list_kind, "apiVersion": served.api_version,
                     "metadata": metadata, "items": items,
                 });
                 let resource = served.resource;
                 let list_type = schema().kind(resource.group, resource.version, &resource.list_kind);
-                Ok(match list_type {
-                    Some(list_type) => self.encode(&list, list_type),
-                    None => self.encode_untyped(&list),
-                })
+                Ok(list_type
+                    .map_or_else(|| list.to_string().into(), |list_type| self.encode(&list, list_type)))
             }
             Transform::Table(version) => {
-                let objects: Vec<Value> = objects.collect();
-                let table = self.table(served, version.api_version(), &objects, &metadata, true);
-                Ok(self.encode_meta("Table", &table))
+                let items = stored.iter().zip(&asked).map(|(stored, asked)| Item { stored, asked }).collect();
+                let options = self.table_options(version, false);
+                Ok(self.encode_meta("Table", &table::table(&printer(served), items, metadata, &options)))
             }
             Transform::PartialObjectList(version) => {
-                let items: Vec<Value> =
-                    objects.map(|o| render::partial_metadata(&o, version.api_version())).collect();
-                let list = json!({
-                    "kind": "PartialObjectMetadataList", "apiVersion": version.api_version(),
-                    "metadata": metadata, "items": items,
-                });
+                let list = render::partial_metadata_list(&asked, metadata, version);
                 Ok(self.encode_meta("PartialObjectMetadataList", &list))
             }
             Transform::PartialObject(_) => Err(not_this_shape("PartialObjectMetadata")),
         }
     }
 
-    fn table(
-        &self,
-        served: &Served,
-        api_version: &str,
-        objects: &[Value],
-        metadata: &Value,
-        columns: bool,
-    ) -> Value {
-        let resource = &served.group_kind;
-        render::table::table(&render::table::Request {
-            group: &resource.group,
-            kind: &resource.kind,
-            api_version,
-            objects,
-            metadata,
-            include: self.include,
-            columns,
-            now: self.now,
-        })
+    fn table_options(&self, version: MetaVersion, no_headers: bool) -> table::Options {
+        table::Options { version, include_object: self.include, no_headers, now: self.now }
     }
 
     /// A Status, or anything else of `v1` that is known by its kind.
     pub fn status(&self, status: &Value) -> Bytes {
         match schema().kind("", "v1", "Status") {
             Some(type_id) => self.encode(status, type_id),
-            None => self.encode_untyped(status),
+            None => status.to_string().into(),
         }
     }
 
@@ -181,12 +156,8 @@ impl Form {
     fn encode_meta(&self, kind: &str, document: &Value) -> Bytes {
         match schema().named(&format!("io.k8s.apimachinery.pkg.apis.meta.v1.{kind}")) {
             Some(type_id) => self.encode(document, type_id),
-            None => self.encode_untyped(document),
+            None => document.to_string().into(),
         }
-    }
-
-    fn encode_untyped(&self, document: &Value) -> Bytes {
-        document.to_string().into()
     }
 }
 
@@ -203,13 +174,8 @@ fn pretty(object: &Value, type_id: StructId) -> Bytes {
     codec::json::indent(&plain).into()
 }
 
-/// A stored object in the form of the version served, at its own or another revision.
-fn shown(served: &Served, stored: &Stored, at: Option<Revision>) -> Value {
-    let mut object = served.from_storage(parse(stored));
-    if let Some(revision) = at {
-        crate::registry::ObjectMeta::set_meta(&mut object, "resourceVersion", revision.to_string());
-    }
-    object
+fn printer(served: &Served) -> Printer<'_> {
+    Printer::of_kind(&served.group_kind.group, &served.group_kind.kind)
 }
 
 fn without_type(mut item: Value) -> Value {

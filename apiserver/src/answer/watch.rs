@@ -1,13 +1,19 @@
 //! The frames of a watch: one JSON document (or length-delimited message) an event.
 
 use bytes::Bytes;
+use coracle_storage::Revision;
 use serde_json::{Value, json};
 
-use super::{Form, shown};
+use super::{Form, printer};
 use crate::codec;
 use crate::registry::served::Served;
 use crate::registry::watch::{Change, Notice};
-use crate::render;
+use crate::registry::{ObjectMeta, parse};
+use crate::render::{
+    self,
+    table::{self, Item},
+};
+use crate::request::Accept;
 use crate::request::negotiate::{Format, Transform};
 
 /// Makes the frames of one watch.
@@ -39,36 +45,34 @@ impl Frames {
 
     /// A frame in any form.
     fn made(&mut self, served: &Served, change: &Change) -> Bytes {
-        let (kind, object) = match change {
-            Change::Added(stored) => ("ADDED", shown(served, stored, None)),
-            Change::Modified(stored) => ("MODIFIED", shown(served, stored, None)),
-            Change::Deleted(stored, revision) => ("DELETED", shown(served, stored, Some(*revision))),
+        let (kind, stored) = match change {
+            Change::Added(stored) => ("ADDED", parse(stored)),
+            Change::Modified(stored) => ("MODIFIED", parse(stored)),
+            Change::Deleted(stored, revision) => {
+                let mut last = parse(stored);
+                last.set_meta("resourceVersion", revision.to_string());
+                ("DELETED", last)
+            }
             Change::Bookmark { revision, initial_end } => {
-                let mut metadata = json!({"resourceVersion": revision.to_string()});
-                if *initial_end {
-                    metadata["annotations"] = json!({"k8s.io/initial-events-end": "true"});
-                }
-                let resource = served.resource;
-                let bookmark =
-                    json!({"kind": resource.kind, "apiVersion": served.api_version, "metadata": metadata});
-                ("BOOKMARK", bookmark)
+                ("BOOKMARK", bookmark(served, *revision, *initial_end))
             }
             Change::Error(error) => {
-                return self.delimit("ERROR", &self.form.status(&error.status().to_value()));
+                return self.delimit("ERROR", &self.form.unindented().status(&error.status().to_value()));
             }
         };
-        let shape = match self.form.accept.transform {
-            Transform::None => return self.delimit(kind, &self.form.encode_frame_object(served, &object)),
+        let asked = served.from_storage(stored.clone());
+        let form = self.form.unindented();
+        let bytes = match form.accept.transform {
+            Transform::None => form.encode(&asked, served.type_id()),
             Transform::Table(version) => {
-                let columns = !std::mem::replace(&mut self.columns_told, true);
-                let metadata = json!({"resourceVersion": object.pointer("/metadata/resourceVersion")});
-                ("Table", self.form.table(served, version.api_version(), &[object], &metadata, columns))
+                let options = form.table_options(version, std::mem::replace(&mut self.columns_told, true));
+                let item = Item { stored: &stored, asked: &asked };
+                form.encode_meta("Table", &table::table_of_one(&printer(served), item, &options))
             }
             Transform::PartialObject(version) | Transform::PartialObjectList(version) => {
-                ("PartialObjectMetadata", render::partial_metadata(&object, version.api_version()))
+                form.encode_meta("PartialObjectMetadata", &render::partial_metadata(&asked, version))
             }
         };
-        let bytes = self.form.encode_meta(shape.0, &shape.1);
         self.delimit(kind, &bytes)
     }
 
@@ -81,10 +85,19 @@ impl Frames {
 }
 
 impl Form {
-    fn encode_frame_object(&self, served: &Served, object: &Value) -> Bytes {
-        let unindented = Form { accept: crate::request::Accept { pretty: false, ..self.accept }, ..*self };
-        unindented.encode(object, served.type_id())
+    /// Frames are told apart by their lines.
+    fn unindented(&self) -> Form {
+        Form { accept: Accept { pretty: false, ..self.accept }, ..*self }
     }
+}
+
+/// An object of the kind that holds nothing but a revision.
+fn bookmark(served: &Served, revision: Revision, initial_end: bool) -> Value {
+    let mut metadata = json!({"resourceVersion": revision.to_string()});
+    if initial_end {
+        metadata["annotations"] = json!({"k8s.io/initial-events-end": "true"});
+    }
+    json!({"kind": served.resource.kind, "apiVersion": served.storage_api_version, "metadata": metadata})
 }
 
 /// The frame of the plain form; None for changes that tell no stored object.

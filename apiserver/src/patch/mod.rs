@@ -8,7 +8,6 @@
 //!
 //! Source: RFC 6902, RFC 7386, API conventions, "PATCH operations"; where the real server deviates, so does this.
 
-mod go_value;
 pub mod json;
 pub mod merge;
 pub mod request;
@@ -18,9 +17,8 @@ use serde_json::Value;
 
 use crate::Error;
 use crate::field::{Errors, Field, Path};
+use crate::go_value::GoValue;
 use crate::names::GroupKind;
-use go_value::GoValue;
-pub use request::Patch;
 
 /// The forms of a patch, apply left out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,6 +48,8 @@ impl PatchType {
         }
     }
 }
+
+pub use request::Patch;
 
 /// A patched object that still has to be decoded.
 #[derive(Clone, Debug)]

@@ -1,27 +1,36 @@
-//! stub
+//! Other forms of an answer: Table and PartialObjectMetadata.
+//!
+//! Pure functions from JSON to JSON; what the client has asked for comes from `request::negotiate`, and the time of the
+//! request is handed in. Start at [`table::table`] and [`partial_metadata`].
+
+mod age;
+mod columns;
+mod custom;
+mod json_path;
+mod kinds;
+pub mod table;
+#[cfg(test)]
+mod tests;
+
 use serde_json::{Value, json};
-pub fn partial_metadata(o: &Value, v: &str) -> Value {
-    json!({"kind":"PartialObjectMetadata","apiVersion":v,"metadata":o["metadata"]})
+
+use crate::request::negotiate::MetaVersion;
+
+/// An object's metadata alone.
+pub fn partial_metadata(object: &Value, version: MetaVersion) -> Value {
+    let metadata = object.get("metadata").cloned().unwrap_or_else(|| json!({}));
+    json!({"kind": "PartialObjectMetadata", "apiVersion": version.api_version(), "metadata": metadata})
 }
-pub mod table {
-    use serde_json::{Value, json};
-    #[derive(Clone, Copy)]
-    pub enum IncludeObject {
-        None,
-        Metadata,
-        Object,
-    }
-    pub struct Request<'a> {
-        pub group: &'a str,
-        pub kind: &'a str,
-        pub api_version: &'a str,
-        pub objects: &'a [Value],
-        pub metadata: &'a Value,
-        pub include: IncludeObject,
-        pub columns: bool,
-        pub now: jiff::Timestamp,
-    }
-    pub fn table(r: &Request) -> Value {
-        json!({"kind":"Table","apiVersion":r.api_version,"metadata":r.metadata,"columnDefinitions":[],"rows":[]})
-    }
+
+/// The metadata of every object of a list; `metadata` is the list's own.
+pub fn partial_metadata_list<'a>(
+    objects: impl IntoIterator<Item = &'a Value>,
+    metadata: Value,
+    version: MetaVersion,
+) -> Value {
+    let items: Vec<Value> = objects.into_iter().map(|object| partial_metadata(object, version)).collect();
+    json!({
+        "kind": "PartialObjectMetadataList", "apiVersion": version.api_version(),
+        "metadata": metadata, "items": items,
+    })
 }

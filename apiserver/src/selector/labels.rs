@@ -2,6 +2,8 @@
 //!
 //! Source: "Labels and Selectors"; the error texts are the real server's.
 
+use std::fmt;
+
 use serde_json::Value;
 
 use crate::field::{Field, Path};
@@ -23,6 +25,7 @@ struct Requirement {
 enum Test {
     Exists,
     Missing,
+    Equals(String),
     In(Vec<String>),
     /// Also true where the label is missing.
     NotIn(Vec<String>),
@@ -42,6 +45,7 @@ impl LabelSelector {
             match &requirement.test {
                 Test::Exists => value.is_some(),
                 Test::Missing => value.is_none(),
+                Test::Equals(wanted) => value == Some(wanted),
                 Test::In(values) => value.is_some_and(|v| values.iter().any(|w| w == v)),
                 Test::NotIn(values) => value.is_none_or(|v| !values.iter().any(|w| w == v)),
                 Test::Greater(bound) => number(value).is_some_and(|v| v > *bound),
@@ -60,7 +64,7 @@ impl LabelSelector {
         let selector = Field::root(selector?);
         let mut requirements = Vec::new();
         for (key, value) in selector.get("matchLabels").entries() {
-            let test = Test::In(vec![value.str().to_owned()]);
+            let test = Test::Equals(value.str().to_owned());
             requirements.push(Requirement { key: key.to_owned(), test });
         }
         for expression in selector.get("matchExpressions").items() {
@@ -80,6 +84,34 @@ impl LabelSelector {
     /// Whether an object's `metadata.labels` satisfy the selector.
     pub fn matches_map(&self, labels: Option<&Value>) -> bool {
         self.matches(|key| labels.and_then(|l| l.get(key)).and_then(Value::as_str))
+    }
+}
+
+/// The string form, ordered by key.
+impl fmt::Display for LabelSelector {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut requirements: Vec<&Requirement> = self.requirements.iter().collect();
+        requirements.sort_by_key(|requirement| &requirement.key);
+        for (i, Requirement { key, test }) in requirements.into_iter().enumerate() {
+            if i > 0 {
+                f.write_str(",")?;
+            }
+            let list = |values: &[String]| {
+                let mut values = values.to_vec();
+                values.sort();
+                values.join(",")
+            };
+            match test {
+                Test::Exists => f.write_str(key)?,
+                Test::Missing => write!(f, "!{key}")?,
+                Test::Equals(value) => write!(f, "{key}={value}")?,
+                Test::In(values) => write!(f, "{key} in ({})", list(values))?,
+                Test::NotIn(values) => write!(f, "{key} notin ({})", list(values))?,
+                Test::Greater(bound) => write!(f, "{key}>{bound}")?,
+                Test::Less(bound) => write!(f, "{key}<{bound}")?,
+            }
+        }
+        Ok(())
     }
 }
 
@@ -254,7 +286,8 @@ impl Parser {
                 if operator == Token::Greater { Test::Greater(bound) } else { Test::Less(bound) }
             }
             Token::NotIn | Token::NotEquals => Test::NotIn(values.clone()),
-            _ => Test::In(values.clone()),
+            Token::In => Test::In(values.clone()),
+            _ => Test::Equals(values.concat()),
         };
         for (i, value) in values.iter().enumerate() {
             check(content::label_value(value), value, &path.index(i).key(&key))?;
@@ -355,6 +388,24 @@ mod tests {
             let parsed = LabelSelector::parse(selector).expect(selector);
             let found = parsed.matches(|key| labels.iter().find(|(k, _)| *k == key).map(|(_, v)| *v));
             assert_eq!(found, want, "{selector} on {labels:?}");
+        }
+    }
+
+    #[test]
+    fn string_form() {
+        let selector = serde_json::json!({
+            "matchLabels": {"b": "1"},
+            "matchExpressions": [
+                {"key": "c", "operator": "In", "values": ["y", "x"]},
+                {"key": "a", "operator": "NotIn", "values": ["z"]},
+                {"key": "e", "operator": "Exists"},
+                {"key": "d", "operator": "DoesNotExist"},
+            ],
+        });
+        let selector = LabelSelector::from_object(Some(&selector)).expect("a selector");
+        assert_eq!(selector.to_string(), "a notin (z),b=1,c in (x,y),!d,e");
+        for text in ["a=1", "a in (1,2)", "a>1,b<2"] {
+            assert_eq!(LabelSelector::parse(text).expect(text).to_string(), text);
         }
     }
 

@@ -12,7 +12,7 @@ use super::{
     DIRECTIVE, ListField, ORDER, drop_directives, merge as merge_map, no_merge_key, unexpected_type,
     unknown_directive,
 };
-use crate::patch::go_value::{GoValue, go_type};
+use crate::go_value::{GoValue, go_type};
 use crate::{Error, Result};
 
 /// Merges as the field says; a list without merge strategy is replaced. With `deletes`, `patch` names what is to go.

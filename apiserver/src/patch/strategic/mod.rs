@@ -21,8 +21,8 @@ use std::collections::HashSet;
 
 use serde_json::{Map, Value};
 
-use super::go_value::{GoString, GoValue, go_type};
 use super::{PatchType, Patched, Shown, cannot_unmarshal, drop_nulls};
+use crate::go_value::{GoString, GoValue, go_type};
 use crate::schema::{Field, StructId, Type, schema};
 use crate::{Error, Result};
 

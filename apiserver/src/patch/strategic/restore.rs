@@ -6,7 +6,7 @@
 use serde_json::Value;
 
 use super::super::cannot_unmarshal;
-use crate::patch::go_value::go_type;
+use crate::go_value::go_type;
 use crate::quantity::Quantity;
 use crate::schema::{Field, Type, schema};
 

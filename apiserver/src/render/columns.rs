@@ -1,0 +1,158 @@
+//! A column of a table: its header and how to compute its cell from an object.
+
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+use super::age;
+use crate::field::Field;
+
+/// An object whose cells are computed, and the time at which.
+pub struct Row<'a> {
+    pub object: Field<'a>,
+    pub now: Timestamp,
+}
+
+impl<'a> Row<'a> {
+    pub fn get(&self, path: &str) -> Field<'a> {
+        self.object.walk(path)
+    }
+
+    /// The string there, `""` where it is absent.
+    pub fn text(&self, path: &str) -> Value {
+        self.get(path).str().into()
+    }
+
+    /// The string there, or `otherwise` where it is absent or empty.
+    pub fn text_or(&self, path: &str, otherwise: &str) -> Value {
+        let text = self.get(path).str();
+        if text.is_empty() { otherwise.into() } else { text.into() }
+    }
+
+    /// The string there, or `otherwise` where it is absent; an empty one is shown.
+    pub fn set_or(&self, path: &str, otherwise: &str) -> Value {
+        let field = self.get(path);
+        if field.exists() { field.str().into() } else { otherwise.into() }
+    }
+
+    /// The integer there, 0 where it is absent.
+    pub fn integer(&self, path: &str) -> Value {
+        self.get(path).int().unwrap_or(0).into()
+    }
+
+    /// The boolean there, or `otherwise` where it is absent.
+    pub fn flag_or(&self, path: &str, otherwise: bool) -> Value {
+        let field = self.get(path);
+        if field.exists() { field.bool().into() } else { otherwise.into() }
+    }
+
+    /// How many elements or members there are.
+    pub fn count(&self, path: &str) -> Value {
+        self.get(path).len().into()
+    }
+
+    /// How long ago the moment there was, or `otherwise` where there is none.
+    pub fn since_or(&self, path: &str, otherwise: &str) -> String {
+        match age::moment(&self.get(path)) {
+            Some(then) => age::since(then, self.now),
+            None => otherwise.to_owned(),
+        }
+    }
+
+    pub fn since(&self, path: &str) -> String {
+        self.since_or(path, "<unknown>")
+    }
+}
+
+/// What a column's header says of it.
+#[derive(Clone, Copy)]
+pub enum Text {
+    Words(&'static str),
+    /// The description of a field: `core.v1.PodStatus.podIP`.
+    Field(&'static str),
+}
+
+#[derive(Clone, Copy)]
+pub struct Column {
+    name: &'static str,
+    kind: &'static str,
+    format: &'static str,
+    /// 0: always shown; 1: with `-o wide`.
+    priority: u8,
+    text: Text,
+    cell: fn(&Row<'_>) -> Value,
+    /// False for a cell without a header.
+    headed: bool,
+}
+
+pub const fn string(name: &'static str, text: Text, cell: fn(&Row<'_>) -> Value) -> Column {
+    Column { name, kind: "string", format: "", priority: 0, text, cell, headed: true }
+}
+
+pub const fn integer(name: &'static str, text: Text, cell: fn(&Row<'_>) -> Value) -> Column {
+    Column { kind: "integer", ..string(name, text, cell) }
+}
+
+pub const fn boolean(name: &'static str, text: Text, cell: fn(&Row<'_>) -> Value) -> Column {
+    Column { kind: "boolean", ..string(name, text, cell) }
+}
+
+pub const fn date(name: &'static str, text: Text, cell: fn(&Row<'_>) -> Value) -> Column {
+    Column { kind: "date", ..string(name, text, cell) }
+}
+
+impl Column {
+    /// Shown with `-o wide` only.
+    pub const fn wide(self) -> Column {
+        Column { priority: 1, ..self }
+    }
+
+    /// The object's name, which clients may print as `kind/name`.
+    pub const fn naming(self) -> Column {
+        Column { format: "name", ..self }
+    }
+
+    pub const fn without_header(self) -> Column {
+        Column { headed: false, ..self }
+    }
+
+    pub fn cell(&self, row: &Row<'_>) -> Value {
+        (self.cell)(row)
+    }
+
+    /// The `TableColumnDefinition`; None for a column without a header.
+    pub fn definition(&self) -> Option<Value> {
+        self.headed.then(|| {
+            json!({
+                "name": self.name, "type": self.kind, "format": self.format, "priority": self.priority,
+                "description": self.text.resolve(),
+            })
+        })
+    }
+}
+
+pub const NAME_TEXT: Text = Text::Field("meta.v1.ObjectMeta.name");
+pub const CREATED_TEXT: Text = Text::Field("meta.v1.ObjectMeta.creationTimestamp");
+
+pub const NAME: Column = string("Name", NAME_TEXT, |row| row.text("metadata.name")).naming();
+pub const AGE: Column = string("Age", CREATED_TEXT, |row| row.since("metadata.creationTimestamp").into());
+
+/// The columns of a kind that has none of its own.
+pub const PLAIN: &[Column] = &[
+    NAME,
+    date("Created At", CREATED_TEXT, |row| row.text_or("metadata.creationTimestamp", "0001-01-01T00:00:00Z")),
+];
+
+impl Text {
+    pub fn resolve(self) -> &'static str {
+        match self {
+            Text::Words(words) => words,
+            Text::Field(path) => described(path),
+        }
+    }
+}
+
+/// The description of a field of the published types.
+fn described(path: &str) -> &'static str {
+    let _ = path;
+    ""
+}

@@ -1,0 +1,391 @@
+//! JSONPath in kubectl's dialect, as far as columns of custom resources need it: `.spec.hosts[0]`,
+//! `.status.conditions[?(@.type=="Ready")].status`, `.metadata.labels['a']`, `..name`, `.items[*].x`, `[1:3]`, `['a','b']`.
+//!
+//! Source: "JSONPath Support" of the kubectl reference; client-go's own liberties are kept (`@`, `$` and spaces mean
+//! nothing, a key in brackets may hold dots that lead on).
+
+use std::borrow::Cow;
+use std::cmp::Ordering;
+
+use serde_json::Value;
+
+pub struct JsonPath(Vec<Step>);
+
+enum Step {
+    Field(String),
+    Wildcard,
+    /// The value and all that it contains.
+    Recursive,
+    Slice(Slice),
+    Union(Vec<Vec<Step>>),
+    Filter(Filter),
+    Literal(Value),
+}
+
+struct Slice {
+    from: Option<i64>,
+    to: Option<i64>,
+    /// A single index: the end is one behind the start.
+    single: bool,
+    step: Option<i64>,
+}
+
+struct Filter {
+    left: Vec<Step>,
+    /// None: the left side only has to be there.
+    right: Option<(String, Vec<Step>)>,
+}
+
+/// What a path has led to. None as a result: the path does not fit the value.
+type Found<'a> = Vec<Cow<'a, Value>>;
+
+impl JsonPath {
+    pub fn parse(text: &str) -> Option<JsonPath> {
+        Parser { rest: text }.steps().map(JsonPath)
+    }
+
+    /// The first value found.
+    pub fn first<'a>(&self, value: &'a Value) -> Option<Cow<'a, Value>> {
+        follow(&self.0, vec![Cow::Borrowed(value)])?.into_iter().next()
+    }
+}
+
+fn follow<'a>(steps: &[Step], start: Found<'a>) -> Option<Found<'a>> {
+    steps.iter().try_fold(start, |found, step| step.follow(found))
+}
+
+impl Step {
+    fn follow<'a>(&self, found: Found<'a>) -> Option<Found<'a>> {
+        let mut next = Vec::new();
+        match self {
+            Step::Union(paths) => {
+                for path in paths {
+                    next.extend(follow(path, found.clone())?);
+                }
+            }
+            Step::Literal(value) => next.extend(found.iter().map(|_| Cow::Owned(value.clone()))),
+            Step::Field(name) => {
+                next.extend(found.into_iter().filter_map(|value| member(value, name)));
+            }
+            Step::Wildcard => next.extend(found.into_iter().flat_map(children)),
+            Step::Recursive => {
+                for value in found {
+                    descend(value, &mut next);
+                }
+            }
+            Step::Slice(slice) => {
+                for value in found.into_iter().filter(|value| !value.is_null()) {
+                    let len = value.as_array()?.len();
+                    let wanted = slice.indexes(i64::try_from(len).ok()?)?;
+                    next.extend(wanted.filter_map(|at| element(value.clone(), usize::try_from(at).ok()?)));
+                }
+            }
+            Step::Filter(filter) => {
+                for value in found {
+                    for at in 0..value.as_array()?.len() {
+                        let item = element(value.clone(), at)?;
+                        if filter.passes(&item)? {
+                            next.push(item);
+                        }
+                    }
+                }
+            }
+        }
+        Some(next)
+    }
+}
+
+impl Slice {
+    fn indexes(&self, len: i64) -> Option<impl Iterator<Item = i64> + use<>> {
+        let mut from = self.from.unwrap_or(0);
+        let mut to = match self.to {
+            None if self.single => from + 1,
+            None => len,
+            Some(to) => to,
+        };
+        if from < 0 {
+            from += len;
+        }
+        if to < 0 || (to == 0 && self.single) {
+            to += len;
+        }
+        let fits = from == to || (0..len).contains(&from) && (from..=len).contains(&to);
+        let step = self.step.unwrap_or(1);
+        (fits && step > 0).then(|| (from..to).step_by(usize::try_from(step).unwrap_or(usize::MAX)))
+    }
+}
+
+impl Filter {
+    /// None: the two sides cannot be compared.
+    fn passes(&self, item: &Value) -> Option<bool> {
+        let side = |steps: &[Step]| follow(steps, vec![Cow::Borrowed(item)]);
+        let left = side(&self.left);
+        let Some((operator, right)) = &self.right else {
+            return Some(left.is_some_and(|found| !found.is_empty()));
+        };
+        match (left?.as_slice(), side(right)?.as_slice()) {
+            ([], _) | (_, []) => Some(false),
+            ([left], [right]) => compare(left, operator, right),
+            _ => None,
+        }
+    }
+}
+
+/// Only values of one type compare.
+fn compare(left: &Value, operator: &str, right: &Value) -> Option<bool> {
+    let ordering = match (left, right) {
+        (Value::String(a), Value::String(b)) => a.cmp(b),
+        (Value::Number(a), Value::Number(b)) if a.is_f64() == b.is_f64() => {
+            a.as_f64()?.partial_cmp(&b.as_f64()?)?
+        }
+        (Value::Bool(a), Value::Bool(b)) if matches!(operator, "==" | "!=") => a.cmp(b),
+        _ => return None,
+    };
+    match operator {
+        "==" => Some(ordering == Ordering::Equal),
+        "!=" => Some(ordering != Ordering::Equal),
+        "<" => Some(ordering == Ordering::Less),
+        "<=" => Some(ordering != Ordering::Greater),
+        ">" => Some(ordering == Ordering::Greater),
+        ">=" => Some(ordering != Ordering::Less),
+        _ => None,
+    }
+}
+
+fn member<'a>(value: Cow<'a, Value>, name: &str) -> Option<Cow<'a, Value>> {
+    match value {
+        Cow::Borrowed(value) => value.get(name).map(Cow::Borrowed),
+        Cow::Owned(value) => value.get(name).cloned().map(Cow::Owned),
+    }
+}
+
+fn element(value: Cow<'_, Value>, at: usize) -> Option<Cow<'_, Value>> {
+    match value {
+        Cow::Borrowed(value) => value.get(at).map(Cow::Borrowed),
+        Cow::Owned(value) => value.get(at).cloned().map(Cow::Owned),
+    }
+}
+
+fn children(value: Cow<'_, Value>) -> Found<'_> {
+    match value {
+        Cow::Borrowed(Value::Object(members)) => members.values().map(Cow::Borrowed).collect(),
+        Cow::Borrowed(Value::Array(elements)) => elements.iter().map(Cow::Borrowed).collect(),
+        // Only literals are owned, and they contain nothing.
+        _ => Vec::new(),
+    }
+}
+
+fn descend<'a>(value: Cow<'a, Value>, all: &mut Found<'a>) {
+    let children = children(value.clone());
+    if !children.is_empty() {
+        all.push(value);
+    }
+    for child in children {
+        descend(child, all);
+    }
+}
+
+struct Parser<'t> {
+    rest: &'t str,
+}
+
+impl<'t> Parser<'t> {
+    fn steps(mut self) -> Option<Vec<Step>> {
+        let mut steps = Vec::new();
+        while let Some(first) = self.rest.chars().next() {
+            if let Some(rest) = self.rest.strip_prefix("[?(") {
+                self.rest = rest;
+                steps.push(self.filter()?);
+            } else if let Some(rest) = self.rest.strip_prefix("..") {
+                if matches!(steps.last(), Some(Step::Recursive)) {
+                    return None;
+                }
+                self.rest = rest;
+                steps.push(Step::Recursive);
+                if self.rest.starts_with(|c: char| c.is_alphanumeric() || c == '_') {
+                    steps.push(self.field());
+                }
+            } else if matches!(first, '+' | '-' | '0'..='9') {
+                let end = self.rest[1..].find(|c: char| c != '.' && !c.is_ascii_digit());
+                steps.push(Step::Literal(
+                    serde_json::from_str(self.take(end.map_or(self.rest.len(), |at| at + 1))).ok()?,
+                ));
+            } else if first.is_alphanumeric() || first == '_' {
+                steps.push(Step::Literal(serde_json::from_str(self.word()).ok().filter(Value::is_boolean)?));
+            } else {
+                self.take(first.len_utf8());
+                match first {
+                    ' ' | '@' | '$' => {}
+                    '.' => steps.push(self.field()),
+                    '[' => self.brackets(&mut steps)?,
+                    '"' | '\'' => steps.push(Step::Literal(self.quoted(first)?.into())),
+                    _ => return None,
+                }
+            }
+        }
+        Some(steps)
+    }
+
+    fn take(&mut self, len: usize) -> &'t str {
+        let (taken, rest) = self.rest.split_at(len);
+        self.rest = rest;
+        taken
+    }
+
+    /// Up to what ends a name, unless it is escaped.
+    fn word(&mut self) -> &'t str {
+        let mut escaped = false;
+        let end = self.rest.find(|c: char| {
+            let ends = !escaped
+                && matches!(c, ' ' | '\t' | '\r' | '\n' | '.' | ',' | '[' | ']' | '$' | '@' | '{' | '}');
+            escaped = !escaped && c == '\\';
+            ends
+        });
+        self.take(end.unwrap_or(self.rest.len()))
+    }
+
+    fn field(&mut self) -> Step {
+        match self.word() {
+            "*" => Step::Wildcard,
+            name => Step::Field(name.replace('\\', "")),
+        }
+    }
+
+    /// What stands in brackets that have just been opened.
+    fn brackets(&mut self, steps: &mut Vec<Step>) -> Option<()> {
+        let inner = self.take(self.rest.find(']')?);
+        self.take(1);
+        if inner.contains(',') {
+            let alternative = |text: &str| Parser { rest: &format!("[{}]", text.trim_matches(' ')) }.steps();
+            steps.push(Step::Union(inner.split(',').map(alternative).collect::<Option<_>>()?));
+        } else if let Some(key) = inner.strip_prefix('\'').and_then(|key| key.strip_suffix('\'')) {
+            steps.extend(Parser { rest: &format!(".{key}") }.steps()?);
+        } else if inner == "*" {
+            steps.push(Step::Slice(Slice { from: None, to: None, single: false, step: None }));
+        } else {
+            let parts: Vec<&str> = inner.split(':').collect();
+            let number = |at: usize| match parts.get(at) {
+                None | Some(&"") => Some(None),
+                Some(text) => text.parse().ok().map(Some),
+            };
+            if parts.len() > 3 {
+                return None;
+            }
+            steps.push(Step::Slice(Slice {
+                from: number(0)?,
+                to: number(1)?,
+                single: parts.len() == 1,
+                step: number(2)?,
+            }));
+        }
+        Some(())
+    }
+
+    /// A filter whose `[?(` has been taken: up to the `)]` that stands outside of quotes.
+    fn filter(&mut self) -> Option<Step> {
+        let mut quote = None;
+        let end = self.rest.find(|c: char| {
+            match (quote, c) {
+                (None, '"' | '\'') => quote = Some(c),
+                (Some(open), c) if c == open => quote = None,
+                _ => {}
+            }
+            quote.is_none() && c == ')'
+        })?;
+        let text = self.take(end);
+        self.rest = self.rest.strip_prefix(")]")?;
+        let is_operator = |c: char| matches!(c, '!' | '<' | '>' | '=');
+        let Some(at) = text.find(is_operator).filter(|at| *at > 0) else {
+            return Some(Step::Filter(Filter { left: Parser { rest: text }.steps()?, right: None }));
+        };
+        let (left, rest) = text.split_at(at);
+        let operator = &rest[..rest.find(|c| !is_operator(c))?];
+        let right = Parser { rest: &rest[operator.len()..] }.steps()?;
+        Some(Step::Filter(Filter {
+            left: Parser { rest: left }.steps()?,
+            right: Some((operator.to_owned(), right)),
+        }))
+    }
+
+    /// A string whose opening quote has been taken.
+    fn quoted(&mut self, quote: char) -> Option<String> {
+        let mut text = String::new();
+        let mut chars = self.rest.char_indices();
+        loop {
+            match chars.next()? {
+                (at, c) if c == quote => {
+                    self.take(at + c.len_utf8());
+                    return Some(text);
+                }
+                (_, '\\') => text.push(chars.next()?.1),
+                (_, c) => text.push(c),
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn paths() {
+        let value = json!({
+            "a": {"b": "1", "c.d": "2", "e": null},
+            "l": [{"n": "x", "v": 1, "f": 1.5}, {"n": "y", "v": 2}, {"n": "z", "v": 3}],
+            "s": ["p", "q", "r"],
+        });
+        for (path, want) in [
+            (".a.b", Some(json!("1"))),
+            ("$.a.b", Some(json!("1"))),
+            (".a.c\\.d", Some(json!("2"))),
+            (".a['b']", Some(json!("1"))),
+            (".a.e.x", None),
+            (".s[0]", Some(json!("p"))),
+            (".s[-1]", Some(json!("r"))),
+            (".s[3]", None),
+            (".s[1:]", Some(json!("q"))),
+            (".s[:2]", Some(json!("p"))),
+            (".s[*]", Some(json!("p"))),
+            (".s.*", Some(json!("p"))),
+            (".s[2,0]", Some(json!("r"))),
+            (".a['x','b']", Some(json!("1"))),
+            (".a.b[0]", None),
+            (".l[?(@.n==\"y\")].v", Some(json!(2))),
+            (".l[?(@.n=='y')].v", Some(json!(2))),
+            (".l[?(@.v>1)].n", Some(json!("y"))),
+            (".l[?(@.v!=1)].n", Some(json!("y"))),
+            (".l[?(@.v<=1)].n", Some(json!("x"))),
+            (".l[?(@.v==\"1\")].n", None),
+            (".l[?(@.f)].n", Some(json!("x"))),
+            (".l[?(@.none)].n", None),
+            (".l[?(@.n==\")]\")].v", None),
+            ("..v", Some(json!(1))),
+            (".", None),
+        ] {
+            let parsed = JsonPath::parse(path).unwrap_or_else(|| panic!("{path} reads"));
+            assert_eq!(parsed.first(&value).map(Cow::into_owned), want, "{path}");
+        }
+    }
+
+    #[test]
+    fn paths_that_do_not_read() {
+        for path in [".a[", ".a[x]", ".a[1:2:3:4]", ".l[?(@.n", ".l[?(@.n)", "....a", ".a}", ".a['b", "{.a}"]
+        {
+            assert!(JsonPath::parse(path).is_none(), "{path}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn no_path_panics(path in "[.a'\"\\[\\]?(@=!<>)*:,0-9 -]{0,16}|\\PC{0,8}") {
+            let value = json!({"a": [{"a": "1"}, {"a": 0}], "0": null});
+            if let Some(path) = JsonPath::parse(&path) {
+                let _ = path.first(&value);
+            }
+        }
+    }
+}

@@ -1,0 +1,27 @@
+//! ConfigMaps, Secrets, Leases.
+
+use crate::render::columns::Text::Field as Described;
+use crate::render::columns::{AGE, Column, NAME, string};
+
+pub const CONFIG_MAP: &[Column] = &[
+    NAME,
+    string("Data", Described("core.v1.ConfigMap.data"), |row| {
+        (row.get("data").len() + row.get("binaryData").len()).into()
+    }),
+    AGE,
+];
+
+pub const SECRET: &[Column] = &[
+    NAME,
+    string("Type", Described("core.v1.Secret.type"), |row| row.text("type")),
+    string("Data", Described("core.v1.Secret.data"), |row| row.count("data")),
+    AGE,
+];
+
+pub const LEASE: &[Column] = &[
+    NAME,
+    string("Holder", Described("coordination.v1.LeaseSpec.holderIdentity"), |row| {
+        row.text("spec.holderIdentity")
+    }),
+    AGE,
+];

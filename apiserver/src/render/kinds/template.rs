@@ -1,0 +1,51 @@
+//! Pod templates, and the columns that every kind with one has.
+
+use crate::field::Field;
+use crate::render::columns::Text::Words;
+use crate::render::columns::{Column, NAME, Row, string};
+use crate::selector::LabelSelector;
+
+const CONTAINERS_TEXT: crate::render::columns::Text = Words("Names of each container in the template.");
+const IMAGES_TEXT: crate::render::columns::Text =
+    Words("Images referenced by each container in the template.");
+
+pub const POD_TEMPLATE: &[Column] = &[
+    NAME,
+    string("Containers", CONTAINERS_TEXT, |row| containers(row, "template", "name").into()),
+    string("Images", IMAGES_TEXT, |row| containers(row, "template", "image").into()),
+    string("Pod Labels", Words("The labels for the pod template."), |row| {
+        labels(&row.get("template.metadata.labels")).into()
+    }),
+];
+
+pub const CONTAINERS: Column =
+    string("Containers", CONTAINERS_TEXT, |row| containers(row, "spec.template", "name").into()).wide();
+pub const IMAGES: Column =
+    string("Images", IMAGES_TEXT, |row| containers(row, "spec.template", "image").into()).wide();
+pub const CRON_CONTAINERS: Column = string("Containers", CONTAINERS_TEXT, |row| {
+    containers(row, "spec.jobTemplate.spec.template", "name").into()
+})
+.wide();
+pub const CRON_IMAGES: Column =
+    string("Images", IMAGES_TEXT, |row| containers(row, "spec.jobTemplate.spec.template", "image").into())
+        .wide();
+
+/// One member of every container of the template there, joined by commas.
+fn containers(row: &Row<'_>, template: &str, member: &str) -> String {
+    let containers = row.get(template).walk("spec.containers");
+    containers.items().map(|c| c.get(member).str()).collect::<Vec<_>>().join(",")
+}
+
+/// Labels as `a=b,c=d`.
+pub fn labels(labels: &Field<'_>) -> String {
+    let pairs: Vec<String> = labels.entries().map(|(key, value)| format!("{key}={}", value.str())).collect();
+    if pairs.is_empty() { "<none>".into() } else { pairs.join(",") }
+}
+
+/// A `metav1.LabelSelector` in its string form.
+pub fn selector(selector: &Field<'_>) -> String {
+    match LabelSelector::from_object(selector.value()) {
+        Some(selector) if !selector.is_empty() => selector.to_string(),
+        _ => "<none>".into(),
+    }
+}

@@ -1,0 +1,149 @@
+//! Table: objects as rows of cells, as `kubectl get` shows them.
+//!
+//! A [`Printer`] says which columns a kind has; built-in kinds have theirs in `kinds`, custom resources theirs in their
+//! definition, and a kind with neither is shown by name and creation time.
+
+use jiff::Timestamp;
+use serde_json::{Map, Value, json};
+
+use super::columns::{Column, PLAIN, Row};
+use super::custom::CustomColumn;
+use super::{kinds, partial_metadata};
+use crate::error::{Error, Result};
+use crate::field::{Field, quote};
+use crate::request::negotiate::MetaVersion;
+
+/// What is sent along with each row.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum IncludeObject {
+    None,
+    #[default]
+    Metadata,
+    Object,
+}
+
+impl IncludeObject {
+    /// Reads the query parameter `includeObject`.
+    pub fn parse(text: &str) -> Result<IncludeObject> {
+        match text {
+            "None" => Ok(IncludeObject::None),
+            "" | "Metadata" => Ok(IncludeObject::Metadata),
+            "Object" => Ok(IncludeObject::Object),
+            other => Err(Error::bad_request(format!(
+                "Unable to convert to Table as requested: includeObject: Invalid value: {}: must be 'Metadata', 'Object', 'None', or empty",
+                quote(other)
+            ))),
+        }
+    }
+}
+
+/// How to make a table, besides what is in it.
+#[derive(Clone, Copy, Debug)]
+pub struct Options {
+    pub version: MetaVersion,
+    pub include_object: IncludeObject,
+    /// Without column definitions, as in every event of a watch but the first.
+    pub no_headers: bool,
+    /// What ages are relative to.
+    pub now: Timestamp,
+}
+
+/// An object of a table.
+#[derive(Clone, Copy)]
+pub struct Item<'a> {
+    /// The form in which it is stored: cells are computed from that.
+    pub stored: &'a Value,
+    /// The form in which it is asked for, to be sent along.
+    pub asked: &'a Value,
+}
+
+impl<'a> Item<'a> {
+    /// An object whose two forms are the same.
+    pub fn of(object: &'a Value) -> Item<'a> {
+        Item { stored: object, asked: object }
+    }
+}
+
+/// How a kind's objects are shown.
+pub struct Printer<'a> {
+    group: &'a str,
+    kind: &'a str,
+    columns: Columns,
+}
+
+enum Columns {
+    BuiltIn(&'static [Column]),
+    /// Kinds without columns of their own.
+    Plain,
+    Custom(Vec<CustomColumn>),
+}
+
+impl<'a> Printer<'a> {
+    pub fn of_kind(group: &'a str, kind: &'a str) -> Printer<'a> {
+        let columns = kinds::columns(group, kind).map_or(Columns::Plain, Columns::BuiltIn);
+        Printer { group, kind, columns }
+    }
+
+    /// The printer of a custom resource with these `additionalPrinterColumns` (a list, or absent).
+    pub fn of_custom_resource(columns: Option<&Value>) -> Printer<'static> {
+        Printer { group: "", kind: "", columns: Columns::Custom(CustomColumn::read(columns)) }
+    }
+
+    /// The `TableColumnDefinition`s.
+    pub fn definitions(&self) -> Vec<Value> {
+        match &self.columns {
+            Columns::BuiltIn(columns) => columns.iter().filter_map(Column::definition).collect(),
+            Columns::Plain => PLAIN.iter().filter_map(Column::definition).collect(),
+            Columns::Custom(columns) => columns.iter().map(CustomColumn::definition).collect(),
+        }
+    }
+
+    /// The cells of an object's row.
+    pub fn cells(&self, object: &Value, now: Timestamp) -> Vec<Value> {
+        let row = Row { object: Field::root(object), now };
+        match &self.columns {
+            Columns::BuiltIn(columns) => columns.iter().map(|column| column.cell(&row)).collect(),
+            Columns::Plain => PLAIN.iter().map(|column| column.cell(&row)).collect(),
+            Columns::Custom(columns) => columns.iter().map(|column| column.cell(object, now)).collect(),
+        }
+    }
+
+    fn row(&self, item: Item<'_>, options: &Options) -> Value {
+        let mut row = Map::new();
+        row.insert("cells".into(), self.cells(item.stored, options.now).into());
+        if let Some(conditions) = kinds::row_conditions(self.group, self.kind, item.stored) {
+            row.insert("conditions".into(), conditions);
+        }
+        let object = match options.include_object {
+            IncludeObject::None => Value::Null,
+            IncludeObject::Metadata => partial_metadata(item.asked, options.version),
+            IncludeObject::Object => item.asked.clone(),
+        };
+        row.insert("object".into(), object);
+        row.into()
+    }
+}
+
+/// A table of these objects; `metadata` is that of the list, see [`table_of_one`].
+pub fn table(printer: &Printer<'_>, mut items: Vec<Item<'_>>, metadata: Value, options: &Options) -> Value {
+    if let Some(key) = kinds::sort_key(printer.group, printer.kind) {
+        items.sort_by_cached_key(|item| key(item.stored));
+    }
+    let rows: Vec<Value> = items.into_iter().map(|item| printer.row(item, options)).collect();
+    let nothing = rows.is_empty() && matches!(printer.columns, Columns::Plain);
+    let definitions = if options.no_headers { Value::Null } else { printer.definitions().into() };
+    json!({
+        "kind": "Table", "apiVersion": options.version.api_version(), "metadata": metadata,
+        "columnDefinitions": definitions,
+        "rows": if nothing { Value::Null } else { rows.into() },
+    })
+}
+
+/// A table of one object, at that object's revision.
+pub fn table_of_one(printer: &Printer<'_>, item: Item<'_>, options: &Options) -> Value {
+    let mut metadata = Map::new();
+    if let Some(revision) = item.asked.pointer("/metadata/resourceVersion") {
+        metadata.insert("resourceVersion".into(), revision.clone());
+    }
+    table(printer, vec![item], metadata.into(), options)
+}
