@@ -106,7 +106,7 @@ fn by_kind(group: &str, kind: &str) -> Behaviour {
         |strategy| Behaviour { name: NameRule::PathSegment, create_on_update: true, ..usual(strategy) };
     match (group, kind) {
         ("", "Pod") => Behaviour { generation: true, ..answers(&core::pod::Rules) },
-        ("", "PodTemplate") => answers(&core::pod_template::Rules),
+        ("", "PodTemplate") => Behaviour { generation: true, ..answers(&core::pod_template::Rules) },
         ("", "ReplicationController") => Behaviour {
             name: NameRule::LongName,
             orphans_by_default: true,

@@ -69,6 +69,24 @@ pub fn dns1123_subdomain(text: &str) -> Vec<String> {
     errors
 }
 
+/// As [`dns1123_subdomain`], with underscores inside of labels and one before each.
+pub fn dns1123_subdomain_with_underscore(text: &str) -> Vec<String> {
+    const LABEL: &str = "_?[a-z0-9]([-_a-z0-9]*[a-z0-9])?";
+    let mut errors = Vec::new();
+    if text.len() > 253 {
+        errors.push(max_length(253));
+    }
+    let without = |label: &str| label.strip_prefix('_').unwrap_or(label).replace('_', "-");
+    if !text.split('.').all(|label| is_label_shape(&without(label))) {
+        errors.push(regex_error(
+            "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '_', '-' or '.', and must start and end with an alphanumeric character",
+            &format!(r"{LABEL}(\.{LABEL})*"),
+            &["example.com"],
+        ));
+    }
+    errors
+}
+
 /// A DNS label (RFC 1035): as RFC 1123, but it starts with a letter.
 pub fn dns1035_label(text: &str) -> Vec<String> {
     let mut errors = Vec::new();

@@ -235,8 +235,8 @@ pub fn name_mistakes(rule: NameRule, name: &str) -> Vec<String> {
     }
 }
 
-/// What is wrong with a `generateName`, to which something will be appended.
-fn base_mistakes(rule: NameRule, base: &str) -> Vec<String> {
+/// What is wrong with the beginning of a name, such as `generateName`, to which something will be appended.
+pub fn base_mistakes(rule: NameRule, base: &str) -> Vec<String> {
     match rule {
         NameRule::Subdomain | NameRule::Label => name_mistakes(rule, &without_trailing_dash(base)),
         NameRule::PathSegment => content::path_segment_prefix(base),

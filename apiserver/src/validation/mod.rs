@@ -11,6 +11,7 @@ pub mod labels;
 pub mod metadata;
 pub mod node_selector;
 pub mod numbers;
+pub mod paths;
 pub mod printed;
 pub mod resource_list;
 pub mod volume_sources;

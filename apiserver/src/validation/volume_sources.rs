@@ -2,7 +2,7 @@
 //!
 //! Start at [`validate_source`].
 
-use super::content;
+use super::{content, paths};
 use crate::field::{Errors, Field, Path};
 
 /// Whose source it is.
@@ -232,7 +232,7 @@ fn validate_path(path: &Field<'_>, errors: &mut Errors) {
 
 /// A path none of whose elements is `..`.
 pub fn validate_no_backsteps(path: &Field<'_>, errors: &mut Errors) {
-    errors.push_if(path.str().split('/').any(|part| part == ".."), || path.invalid("must not contain '..'"));
+    errors.invalid_each(path, paths::no_backsteps(path.str()));
 }
 
 fn validate_absolute(path: &Field<'_>, errors: &mut Errors) {

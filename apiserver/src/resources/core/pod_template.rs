@@ -1,8 +1,41 @@
-//! PodTemplate.
+//! PodTemplate: a template on its own.
 
-use crate::resources::strategy::Strategy;
+use serde_json::Value;
+
+use crate::field::{Errors, Field};
+use crate::resources::pod::{self, Options};
+use crate::resources::strategy::{Context, Strategy};
 
 /// The rules of PodTemplate.
 pub struct Rules;
 
-impl Strategy for Rules {}
+impl Strategy for Rules {
+    fn default(&self, object: &mut Value) {
+        pod::default_pod_template(&mut object["template"]);
+    }
+
+    fn prepare_for_create(&self, object: &mut Value, _: &Context<'_>) {
+        pod::prepare_pod_template(&mut object["template"], None);
+    }
+
+    fn prepare_for_update(&self, object: &mut Value, old: &Value, _: &Context<'_>) {
+        pod::prepare_pod_template(&mut object["template"], old.get("template"));
+    }
+
+    fn validate(&self, object: &Field<'_>, errors: &mut Errors) {
+        pod::validate_pod_template(&object.get("template"), &Options::for_template(), errors);
+    }
+
+    fn validate_update(&self, object: &Field<'_>, old: &Field<'_>, errors: &mut Errors) {
+        let options = Options::for_template_update(&old.get("template"));
+        pod::validate_pod_template(&object.get("template"), &options, errors);
+    }
+
+    fn warnings(&self, object: &Field<'_>, old: Option<&Field<'_>>) -> Vec<String> {
+        let template = object.get("template");
+        match old.map(|old| old.get("template")) {
+            Some(old) if old.value() == template.value() => Vec::new(),
+            old => pod::pod_template_warnings(&template, old.as_ref()),
+        }
+    }
+}

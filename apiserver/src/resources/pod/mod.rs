@@ -1,47 +1,49 @@
 //! What Pods and pod templates share: defaults, rules and warnings of a pod's spec.
 //!
-//! Every kind that carries a template calls the functions here with the template and its path; the Pod kind itself adds
-//! what only a live pod has (status, updates, subresources) in `resources::core::pod`.
+//! Every kind that carries a template calls the functions re-exported here with the template and its path; the Pod kind
+//! itself (`resources::core::pod`) adds what only a live pod has: status, updates, subresources.
 //!
-//! Everything is at the feature gates' defaults of Kubernetes 1.36.
+//! Everything is at the feature gates' defaults of Kubernetes 1.36. Privileged containers are allowed, as every cluster
+//! tool configures the real server (its flag `--allow-privileged`). Start at [`validate_pod_spec`] in `spec.rs`.
 
+pub mod annotations;
+mod containers;
+mod defaults;
+mod env;
+mod image;
 mod options;
+mod prepare;
+mod probes;
+mod projected;
+mod qos;
+pub mod resources;
+pub mod scheduling;
+pub mod security;
+mod spec;
+mod volumes;
+mod warnings;
 
+#[cfg(test)]
+mod tests;
+
+pub use containers::validate_image_is_trimmed;
+pub use defaults::{default_pod, default_pod_spec, default_pod_template, mirror_service_account};
 pub use options::Options;
+pub use prepare::{drop_disabled, prepare_pod_template};
+pub use qos::qos_class;
+pub use spec::{validate_pod_spec, validate_pod_template};
+pub use warnings::{pod_template_warnings, pod_warnings};
 
-use serde_json::Value;
+use crate::field::Field;
 
-use crate::field::{Errors, Field};
+const CONTAINER_LISTS: [&str; 3] = ["initContainers", "containers", "ephemeralContainers"];
 
-/// Fills in a template: its pod spec, as a template (a Pod gets some defaults more, see `core::pod`).
-pub fn default_pod_template(template: &mut Value) {
-    if let Some(spec) = template.get_mut("spec") {
-        default_pod_spec(spec);
-    }
+/// All containers of a pod: init, app and ephemeral ones.
+pub fn containers<'a>(spec: &Field<'a>) -> impl Iterator<Item = Field<'a>> + use<'a> {
+    CONTAINER_LISTS.map(|list| spec.get(list)).into_iter().flat_map(|list| list.items())
 }
 
-/// Fills in a pod's spec.
-pub fn default_pod_spec(spec: &mut Value) {
-    let _ = spec;
-}
-
-/// Drops what is not switched on; to be called when an object with a template is created or updated.
-pub fn prepare_pod_template(template: &mut Value, old: Option<&Value>) {
-    let _ = (template, old);
-}
-
-/// The rules of a template (`field` is the template itself): labels, annotations and pod spec.
-pub fn validate_pod_template(template: &Field<'_>, options: &Options, errors: &mut Errors) {
-    validate_pod_spec(&template.get("spec"), &template.get("metadata"), options, errors);
-}
-
-/// The rules of a pod's spec; `metadata` is that of the pod or the template.
-pub fn validate_pod_spec(spec: &Field<'_>, metadata: &Field<'_>, options: &Options, errors: &mut Errors) {
-    let _ = (spec, metadata, options, errors);
-}
-
-/// Texts for `Warning` headers about a template; `old` is what it was before an update.
-pub fn pod_template_warnings(template: &Field<'_>, old: Option<&Field<'_>>) -> Vec<String> {
-    let _ = (template, old);
-    Vec::new()
+/// An init container that keeps running beside the others.
+pub fn is_sidecar(container: &Field<'_>) -> bool {
+    container.get("restartPolicy").str() == "Always"
 }

@@ -1,8 +1,92 @@
-//! Eviction.
+//! Eviction: a polite way to delete a pod. It is posted and never stored.
 
+use serde_json::{Value, json};
+
+use crate::field::{Errors, Field};
+use crate::names::GroupKind;
 use crate::resources::strategy::Strategy;
+use crate::{Error, Result};
 
 /// The rules of Eviction.
 pub struct Rules;
 
 impl Strategy for Rules {}
+
+/// Checks an Eviction of the pod `name`, and returns the options to delete it with; `dry_run` is the request's.
+pub fn delete_options(name: &str, eviction: &Value, dry_run: &[String]) -> Result<Value> {
+    const UNSAFE: &str = "ignoreStoreReadErrorWithClusterBreakingPotential";
+    let field = Field::root(eviction);
+    if field.walk("metadata.name").str() != name {
+        return Err(Error::bad_request("name in URL does not match name in Eviction object"));
+    }
+    let unsafe_delete = field.get("deleteOptions").get(UNSAFE);
+    if unsafe_delete.bool() {
+        let mut errors = Errors::new();
+        errors.push(unsafe_delete.invalid("can not be set for pod eviction, try after removing the option"));
+        return Err(Error::invalid(&GroupKind::new("policy", "Eviction"), name, errors));
+    }
+    let mut options = eviction.get("deleteOptions").cloned().unwrap_or_else(|| json!({}));
+    let own = field.walk("deleteOptions.dryRun");
+    let own: Vec<&str> = own.items().map(|mode| mode.str()).collect();
+    if own.is_empty() && !dry_run.is_empty() {
+        options["dryRun"] = dry_run.into();
+    } else if !dry_run.is_empty() && own != dry_run {
+        return Err(Error::Unclassified(format!(
+            "Non-matching dry-run options in request and content: [{}] and [{}]",
+            dry_run.join(" "),
+            own.join(" ")
+        )));
+    }
+    Ok(options)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bodies() {
+        let all = vec!["All".to_owned()];
+        for (case, name, options, dry_run, want) in [
+            ("none", "p", json!(null), &all[..0], Ok(json!({}))),
+            (
+                "its own",
+                "p",
+                json!({"gracePeriodSeconds": 5}),
+                &all[..0],
+                Ok(json!({"gracePeriodSeconds": 5})),
+            ),
+            ("a dry run", "p", json!(null), &all[..], Ok(json!({"dryRun": ["All"]}))),
+            (
+                "two dry runs",
+                "p",
+                json!({"dryRun": ["None"]}),
+                &all[..],
+                Err("Non-matching dry-run options in request and content: [All] and [None]"),
+            ),
+            (
+                "another pod",
+                "q",
+                json!(null),
+                &all[..0],
+                Err("name in URL does not match name in Eviction object"),
+            ),
+            (
+                "unsafe",
+                "p",
+                json!({"ignoreStoreReadErrorWithClusterBreakingPotential": true}),
+                &all[..0],
+                Err(
+                    "Eviction.policy \"p\" is invalid: deleteOptions.ignoreStoreReadErrorWithClusterBreakingPotential: Invalid value: true: can not be set for pod eviction, try after removing the option",
+                ),
+            ),
+        ] {
+            let mut eviction = json!({"metadata": {"name": "p"}});
+            if !options.is_null() {
+                eviction["deleteOptions"] = options;
+            }
+            let found = delete_options(name, &eviction, dry_run).map_err(|error| error.to_string());
+            assert_eq!(found, want.map_err(str::to_owned), "{case}");
+        }
+    }
+}

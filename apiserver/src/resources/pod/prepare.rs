@@ -1,0 +1,64 @@
+//! Preparation: what a client may not set is dropped before anyone validates it.
+
+use serde_json::{Map, Value};
+
+use super::{CONTAINER_LISTS, containers};
+use crate::field::{Field, Path};
+
+/// Drops from a template what is switched off; `old` is what it was before an update.
+pub fn prepare_pod_template(template: &mut Value, old: Option<&Value>) {
+    if let Some(spec) = template.get_mut("spec") {
+        drop_disabled(spec, old.and_then(|old| old.get("spec")));
+    }
+}
+
+/// Drops from a pod's spec the members whose feature gates are off by default, unless the old spec has them already:
+/// trust bundles and pod certificates (ClusterTrustBundleProjection, PodCertificateRequest), stop signals
+/// (ContainerStopSignals) and scheduling groups (GenericWorkload).
+pub fn drop_disabled(spec: &mut Value, old: Option<&Value>) {
+    let old = Field::at(old, Path::root());
+    let Some(spec) = spec.as_object_mut() else { return };
+    for source in ["clusterTrustBundle", "podCertificate"] {
+        if !has_projection(&old, source) {
+            drop_projection(spec, source);
+        }
+    }
+    if !containers(&old).any(|container| container.walk("lifecycle.stopSignal").exists()) {
+        drop_stop_signals(spec);
+    }
+    if !old.get("schedulingGroup").exists() {
+        spec.remove("schedulingGroup");
+    }
+}
+
+fn has_projection(spec: &Field<'_>, member: &str) -> bool {
+    let volumes = spec.get("volumes");
+    let mut sources = volumes.items().flat_map(|volume| volume.walk("projected.sources").items());
+    sources.any(|source| source.get(member).exists())
+}
+
+fn drop_projection(spec: &mut Map<String, Value>, member: &str) {
+    for volume in items(spec.get_mut("volumes")) {
+        let sources = volume.get_mut("projected").and_then(|projected| projected.get_mut("sources"));
+        for source in items(sources) {
+            source.remove(member);
+        }
+    }
+}
+
+fn drop_stop_signals(spec: &mut Map<String, Value>) {
+    for list in CONTAINER_LISTS {
+        for container in items(spec.get_mut(list)) {
+            let Some(lifecycle) = container.get_mut("lifecycle").and_then(Value::as_object_mut) else {
+                continue;
+            };
+            if lifecycle.remove("stopSignal").is_some() && lifecycle.is_empty() {
+                container.remove("lifecycle");
+            }
+        }
+    }
+}
+
+fn items(list: Option<&mut Value>) -> impl Iterator<Item = &mut Map<String, Value>> {
+    list.and_then(Value::as_array_mut).into_iter().flatten().filter_map(Value::as_object_mut)
+}

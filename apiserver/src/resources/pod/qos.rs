@@ -1,0 +1,90 @@
+//! Quality of service: how a pod fares when its node runs short.
+
+use super::resources::{Quantities, read};
+use crate::field::Field;
+
+/// `Guaranteed` if every container has limits of both cpu and memory, and requests as much; `BestEffort` if nothing is
+/// asked for at all; else `Burstable`. Where the pod asks for resources as a whole, that alone counts.
+pub fn qos_class(spec: &Field<'_>) -> &'static str {
+    let whole = spec.get("resources");
+    let (mut requests, mut limits) = (Quantities::new(), Quantities::new());
+    let mut all_limited = true;
+    let owners: Vec<Field<'_>> = if whole.exists() {
+        vec![whole.clone()]
+    } else {
+        let lists = [spec.get("containers"), spec.get("initContainers")];
+        lists.iter().flat_map(|list| list.items()).map(|container| container.get("resources")).collect()
+    };
+    for owner in &owners {
+        let own = compute(&owner.get("limits"));
+        all_limited &= own.len() == 2 || (whole.exists() && owner.get("limits").is_empty());
+        add(&mut limits, own);
+        add(&mut requests, compute(&owner.get("requests")));
+    }
+    if requests.is_empty() && limits.is_empty() {
+        "BestEffort"
+    } else if all_limited && requests == limits {
+        "Guaranteed"
+    } else {
+        "Burstable"
+    }
+}
+
+/// cpu and memory, where there is any.
+fn compute(list: &Field<'_>) -> Quantities {
+    let mut quantities = read(list);
+    quantities.retain(|name, quantity| (name == "cpu" || name == "memory") && quantity.is_positive());
+    quantities
+}
+
+fn add(total: &mut Quantities, more: Quantities) {
+    for (name, quantity) in more {
+        let sum = total.get(&name).map_or(quantity, |have| have.plus(&quantity));
+        total.insert(name, sum);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn classes() {
+        let container = |requests, limits| json!({"resources": {"requests": requests, "limits": limits}});
+        let none = json!({});
+        let zero = json!({"cpu": "0"});
+        let all = json!({"cpu": "1", "memory": "1Gi"});
+        let less = json!({"cpu": "500m", "memory": "1Gi"});
+        let cpu = json!({"cpu": "1"});
+        for (case, spec, want) in [
+            ("nothing", json!({"containers": [container(&none, &none)]}), "BestEffort"),
+            ("zero is nothing", json!({"containers": [container(&zero, &none)]}), "BestEffort"),
+            ("all and equal", json!({"containers": [container(&all, &all)]}), "Guaranteed"),
+            ("less requested", json!({"containers": [container(&less, &all)]}), "Burstable"),
+            ("cpu only", json!({"containers": [container(&cpu, &cpu)]}), "Burstable"),
+            (
+                "one without",
+                json!({"containers": [container(&all, &all), container(&none, &none)]}),
+                "Burstable",
+            ),
+            (
+                "init counts",
+                json!({"containers": [container(&all, &all)], "initContainers": [container(&none, &none)]}),
+                "Burstable",
+            ),
+            (
+                "the whole pod",
+                json!({"containers": [container(&none, &none)], "resources": {"requests": all, "limits": all}}),
+                "Guaranteed",
+            ),
+            (
+                "requests of the whole pod",
+                json!({"containers": [container(&none, &none)], "resources": {"requests": all}}),
+                "Burstable",
+            ),
+        ] {
+            assert_eq!(qos_class(&Field::root(&spec)), want, "{case}");
+        }
+    }
+}
