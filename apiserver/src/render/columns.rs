@@ -1,9 +1,13 @@
 //! A column of a table: its header and how to compute its cell from an object.
 
+use std::collections::HashMap;
+use std::sync::OnceLock;
+
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::age;
+use super::{age, kinds};
+use crate::discovery::Descriptions;
 use crate::field::Field;
 
 /// An object whose cells are computed, and the time at which.
@@ -151,8 +155,25 @@ impl Text {
     }
 }
 
-/// The description of a field of the published types.
-fn described(path: &str) -> &'static str {
-    let _ = path;
-    ""
+/// The description of a field, `GROUP.VERSION.TYPE.FIELD`. Those that columns need are kept, the rest is not.
+fn described(path: &'static str) -> &'static str {
+    static TEXTS: OnceLock<HashMap<&'static str, String>> = OnceLock::new();
+    let texts = TEXTS.get_or_init(|| {
+        let all = Descriptions::unpack();
+        let columns = kinds::KINDS.iter().flat_map(|(.., columns)| columns.iter()).chain(PLAIN);
+        let paths = columns.filter_map(|column| match column.text {
+            Text::Field(path) => Some(path),
+            Text::Words(_) => None,
+        });
+        let text = |path: &'static str| {
+            let (type_name, field) = path.rsplit_once('.')?;
+            let package = match type_name.strip_prefix("meta.") {
+                Some(meta) => format!("io.k8s.apimachinery.pkg.apis.meta.{meta}"),
+                None => format!("io.k8s.api.{type_name}"),
+            };
+            Some((path, all.of_field(&package, field)?.to_owned()))
+        };
+        paths.filter_map(text).collect()
+    });
+    texts.get(path).map_or("", String::as_str)
 }

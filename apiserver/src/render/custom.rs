@@ -58,7 +58,7 @@ impl CustomColumn {
     pub fn cell(&self, object: &Value, now: Timestamp) -> Value {
         let Some(found) = self.path.first(object) else { return Value::Null };
         match (self.kind.as_str(), &*found) {
-            (_, Value::Null) => Value::Null,
+            ("string", Value::Null) => "<no value>".into(),
             ("string", Value::String(text)) => text.as_str().into(),
             ("string", list_or_map @ (Value::Array(_) | Value::Object(_))) => list_or_map.to_string().into(),
             ("string", scalar) => GoValue(scalar).to_string().into(),
@@ -87,7 +87,7 @@ mod tests {
     fn cells_by_type() {
         let object = json!({
             "metadata": {"name": "a", "creationTimestamp": "2026-01-01T00:00:00Z"},
-            "spec": {"n": 3, "f": 1.5, "s": "text", "b": true, "l": ["x", "y"], "m": {"k": 1}, "bad": "x", "z": null},
+            "spec": {"n": 3, "f": 1.5, "s": "text", "b": true, "l": ["x", "y"], "m": {"k": 1}, "bad": "x", "z": null, "empty": ""},
         });
         for (kind, path, want) in [
             ("integer", ".spec.n", json!(3)),
@@ -105,7 +105,10 @@ mod tests {
             ("string", ".spec.l[0]", json!("x")),
             ("string", ".spec.l[7]", json!(null)),
             ("string", ".spec.none", json!(null)),
-            ("string", ".spec.z", json!(null)),
+            ("string", ".spec.z", json!("<no value>")),
+            ("integer", ".spec.z", json!(null)),
+            ("date", ".spec.z", json!(null)),
+            ("date", ".spec.empty", json!("<unknown>")),
             ("date", ".metadata.creationTimestamp", json!("60m")),
             ("date", ".spec.bad", json!("<invalid>")),
             ("date", ".spec.none", json!(null)),

@@ -360,7 +360,10 @@ mod tests {
             (".l[?(@.v!=1)].n", Some(json!("y"))),
             (".l[?(@.v<=1)].n", Some(json!("x"))),
             (".l[?(@.v==\"1\")].n", None),
+            (".l[?(@.v==1.0)].n", None),
+            (".l[?(@.v>=2)].n", Some(json!("y"))),
             (".l[?(@.f)].n", Some(json!("x"))),
+            (".a['c\\.d']", Some(json!("2"))),
             (".l[?(@.none)].n", None),
             (".l[?(@.n==\")]\")].v", None),
             ("..v", Some(json!(1))),
@@ -373,8 +376,18 @@ mod tests {
 
     #[test]
     fn paths_that_do_not_read() {
-        for path in [".a[", ".a[x]", ".a[1:2:3:4]", ".l[?(@.n", ".l[?(@.n)", "....a", ".a}", ".a['b", "{.a}"]
-        {
+        for path in [
+            ".a[",
+            ".a[x]",
+            ".a[1:2:3:4]",
+            ".l[?(@.n",
+            ".l[?(@.n)",
+            "....a",
+            ".a}",
+            ".a[\"b\"]",
+            ".a['b",
+            "{.a}",
+        ] {
             assert!(JsonPath::parse(path).is_none(), "{path}");
         }
     }

@@ -44,11 +44,12 @@ fn cells_are_those_of_the_real_server() {
 fn columns_are_those_of_the_real_server() {
     for record in records().iter().filter(|record| record.get("columns").is_some()) {
         let definitions = printer(record).definitions();
-        let short = |d: &Value| json!([d["name"], d["type"], d["format"], d["priority"]]);
+        let short = |d: &Value| {
+            let length = d["description"].as_str().expect("a description").len();
+            json!([d["name"], d["type"], d["format"], d["priority"], length])
+        };
         let short: Vec<Value> = definitions.iter().map(short).collect();
-        let want = record["columns"].as_array().expect("columns").iter();
-        let want: Vec<Value> = want.map(|column| column.as_array().expect("a column")[..4].into()).collect();
-        assert_eq!(short, want, "{} {}", record["group"], record["kind"]);
+        assert_eq!(Value::from(short), record["columns"], "{} {}", record["group"], record["kind"]);
     }
 }
 

@@ -7,10 +7,10 @@ use flate2::read::DeflateDecoder;
 const PACKED: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/descriptions.json.deflate"));
 
 /// Unpacked while documents are built, and dropped afterwards: more than half a megabyte that is seldom read.
-pub(super) struct Descriptions(HashMap<String, HashMap<String, String>>);
+pub(crate) struct Descriptions(HashMap<String, HashMap<String, String>>);
 
 impl Descriptions {
-    pub(super) fn unpack() -> Descriptions {
+    pub(crate) fn unpack() -> Descriptions {
         let texts = serde_json::from_reader(std::io::BufReader::new(DeflateDecoder::new(PACKED)));
         Descriptions(texts.expect("the build script packs JSON"))
     }
@@ -19,7 +19,7 @@ impl Descriptions {
         self.of_field(openapi_name, "")
     }
 
-    pub(super) fn of_field(&self, openapi_name: &str, field: &str) -> Option<&str> {
+    pub(crate) fn of_field(&self, openapi_name: &str, field: &str) -> Option<&str> {
         if let Some(fields) = self.0.get(openapi_name) {
             return fields.get(field).map(String::as_str);
         }

@@ -27,7 +27,7 @@ use super::served::{Resource, Served, Text};
 use super::{respond_empty, revalidates};
 use crate::request::negotiate::{self, Clause};
 use crate::request::options::Query;
-use descriptions::Descriptions;
+pub(crate) use descriptions::Descriptions;
 use schemas::{META, Schemas, reference};
 use swagger::Swagger;
 

@@ -102,8 +102,11 @@ pub fn row_conditions(group: &str, kind: &str, object: &Value) -> Option<Value> 
     }
 }
 
-/// By what a kind's rows are sorted, where it is not the order of the list.
-pub fn sort_key(group: &str, kind: &str) -> Option<fn(&Value) -> (i64, String)> {
+/// What an object's row is sorted by.
+pub type SortKey = fn(&Value) -> (i64, String);
+
+/// How a kind's rows are sorted, where it is not the order of the list.
+pub fn sort_key(group: &str, kind: &str) -> Option<SortKey> {
     match (group, kind) {
         ("flowcontrol.apiserver.k8s.io", "FlowSchema") => Some(flowcontrol::matching_order),
         _ => None,
