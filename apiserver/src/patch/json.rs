@@ -45,7 +45,7 @@ pub fn unknown_fields(patch: &Value) -> Vec<String> {
         .filter_map(|(i, operation)| Some((i, operation.as_object()?)))
         .flat_map(|(i, members)| members.keys().map(move |name| (i, name)))
         .filter(|(_, name)| !FIELDS.contains(&name.as_str()))
-        .map(|(i, name)| format!("json patch unknown field \"[{i}].{name}\""))
+        .map(|(i, name)| format!("unknown field \"[{i}].{name}\""))
         .collect()
 }
 
@@ -399,7 +399,7 @@ mod tests {
     #[test]
     fn members_without_meaning() {
         let patch = json!([{"op": "add", "path": "/a", "value": 1}, {"op": "add", "Op": "x", "foo": 1}]);
-        let want = ["json patch unknown field \"[1].Op\"", "json patch unknown field \"[1].foo\""];
+        let want = ["unknown field \"[1].Op\"", "unknown field \"[1].foo\""];
         assert_eq!(unknown_fields(&patch), want);
     }
 

@@ -4,14 +4,16 @@
 //! request, and gives a [`Patched`]: the new object, not yet decoded against its type, and the words for the case that
 //! it cannot be. Reading bytes is the codec's work, field ownership and apply have their own module.
 //!
-//! Start at [`json::apply`], [`merge::apply`] and [`strategic::apply`].
+//! Start at [`Patch`], which a request brings; then [`json::apply`], [`merge::apply`] and [`strategic::apply`].
 //!
 //! Source: RFC 6902, RFC 7386, API conventions, "PATCH operations"; where the real server deviates, so does this.
 
 pub mod json;
 pub mod merge;
-pub mod request;
+mod request;
 pub mod strategic;
+
+pub use request::Patch;
 
 use serde_json::Value;
 
@@ -48,8 +50,6 @@ impl PatchType {
         }
     }
 }
-
-pub use request::Patch;
 
 /// A patched object that still has to be decoded.
 #[derive(Clone, Debug)]

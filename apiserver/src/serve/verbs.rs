@@ -232,14 +232,14 @@ impl Call<'_> {
     }
 
     async fn patch(&self, route: &Route, body: impl Incoming) -> Result<Outcome> {
-        let kind = Patch::kind_of(self.headers)?;
+        let patch_type = Patch::type_of(self.headers)?;
         let options = WriteOptions::parse(self.query, WriteKind::Patch)?;
         let target = self.target(&route.served);
         let registry = &self.shared.registry;
         // What is not there is not there, whatever the body says.
         registry.get(&target.served, &target.namespace, &target.name, "").await?;
         let bytes = read_body(body).await?;
-        let patch = Patch::parse(kind, &bytes)?;
+        let patch = Patch::parse(patch_type, &bytes)?;
         match route.subresource {
             Some(scale) if scale.name == "scale" => {
                 registry.patch_scale(&target, scale, &patch, &options, self.caller()).await

@@ -32,6 +32,16 @@ pub fn decode_untyped(text: &[u8]) -> std::result::Result<Decoded, DecodeError> 
     decode_with_meta(text, None).1
 }
 
+/// Decodes any JSON value; only repeated members are told.
+pub fn decode_value(text: &[u8]) -> std::result::Result<Decoded, DecodeError> {
+    let mut decoder = Decoder::new(text);
+    let read = decoder.untyped(true).and_then(|value| decoder.reader.finish().map(|()| value));
+    match (read, decoder.misfit) {
+        (Err(SyntaxError(text)), _) | (_, Some(text)) => Err(DecodeError::Misfit(text)),
+        (Ok(value), None) => Ok(Decoded { value, strict: decoder.strict.messages }),
+    }
+}
+
 /// Decodes any JSON value without looking at it.
 pub(in crate::codec) fn decode_raw(text: &[u8]) -> std::result::Result<Value, DecodeError> {
     let mut decoder = Decoder::new(text);

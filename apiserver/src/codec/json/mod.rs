@@ -14,7 +14,7 @@ use serde_json::Value;
 use super::{DecodeError, Decoded};
 use crate::schema::StructId;
 
-pub use decode::{decode, decode_untyped};
+pub use decode::{decode, decode_untyped, decode_value};
 pub(super) use decode::{decode_raw, decode_with_meta, float};
 pub use reader::MAX_DEPTH;
 pub(super) use reader::repair;
