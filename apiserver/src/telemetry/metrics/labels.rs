@@ -1,8 +1,5 @@
 //! What a request is counted under.
 
-use std::hash::{Hash, Hasher};
-
-use hashbrown::Equivalent;
 use http::Method;
 
 use crate::request::RequestInfo;
@@ -104,74 +101,6 @@ fn plain_verb(method: &Method) -> &'static str {
         Method::PATCH => "PATCH",
         Method::DELETE => "DELETE",
         _ => "other",
-    }
-}
-
-/// Labels and code: the key of everything that is counted of an answer.
-#[derive(PartialEq, Eq, Hash)]
-pub(super) struct Outcome<'a> {
-    pub labels: RequestLabels<'a>,
-    pub code: u16,
-}
-
-/// An [`Outcome`] that stays; it is looked up by borrowed ones.
-#[derive(Clone, PartialEq, Eq)]
-pub(super) struct OwnedOutcome {
-    verb: &'static str,
-    group: Box<str>,
-    version: Box<str>,
-    resource: Box<str>,
-    subresource: Box<str>,
-    scope: &'static str,
-    component: &'static str,
-    dry_run: Box<str>,
-    code: u16,
-}
-
-impl OwnedOutcome {
-    fn borrow(&self) -> Outcome<'_> {
-        Outcome {
-            labels: RequestLabels {
-                verb: self.verb,
-                group: &self.group,
-                version: &self.version,
-                resource: &self.resource,
-                subresource: &self.subresource,
-                scope: self.scope,
-                component: self.component,
-                dry_run: &self.dry_run,
-            },
-            code: self.code,
-        }
-    }
-}
-
-impl From<&Outcome<'_>> for OwnedOutcome {
-    fn from(outcome: &Outcome<'_>) -> OwnedOutcome {
-        let labels = outcome.labels;
-        OwnedOutcome {
-            verb: labels.verb,
-            group: labels.group.into(),
-            version: labels.version.into(),
-            resource: labels.resource.into(),
-            subresource: labels.subresource.into(),
-            scope: labels.scope,
-            component: labels.component,
-            dry_run: labels.dry_run.into(),
-            code: outcome.code,
-        }
-    }
-}
-
-impl Hash for OwnedOutcome {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        self.borrow().hash(state);
-    }
-}
-
-impl Equivalent<OwnedOutcome> for Outcome<'_> {
-    fn equivalent(&self, key: &OwnedOutcome) -> bool {
-        *self == key.borrow()
     }
 }
 
