@@ -117,6 +117,11 @@ impl<'a> Field<'a> {
         map.into_iter().flatten().map(move |(k, v)| (k.as_str(), Field::at(Some(v), path.key(k))))
     }
 
+    /// The value under one key of a map, its path as [`Field::entries`] has it.
+    pub fn entry(&self, key: &str) -> Field<'a> {
+        Field::at(self.value.and_then(|v| v.get(key)), self.path.key(key))
+    }
+
     pub fn value(&self) -> Option<&'a Value> {
         self.value
     }
@@ -173,6 +178,11 @@ impl<'a> Field<'a> {
     /// `Invalid value: VALUE: detail`, VALUE being this field's (`""` or null where it is absent: see [`Field::invalid_value`]).
     pub fn invalid(&self, detail: impl Into<String>) -> FieldError {
         FieldError::new(ErrorType::Invalid, &self.path, Some(self.bad()), detail)
+    }
+
+    /// [`Field::invalid`] of a pointer, list or map: where there is none it is shown as null.
+    pub fn invalid_or_null(&self, detail: impl Into<String>) -> FieldError {
+        self.invalid_value(self.value.cloned().unwrap_or(Value::Null), detail)
     }
 
     /// Invalid, showing another value than the stored one.

@@ -27,6 +27,9 @@ pub mod scheduling;
 pub mod storage;
 pub mod strategy;
 
+#[cfg(test)]
+mod answers;
+
 use crate::validation::metadata;
 use serde_json::Value;
 
@@ -127,7 +130,8 @@ fn by_kind(group: &str, kind: &str) -> Behaviour {
         ("", "PersistentVolumeClaim") => answers(&core::persistent_volume_claim::Rules),
         ("", "ResourceQuota") => answers(&core::resource_quota::Rules),
         ("", "LimitRange") => created_on_update(&core::limit_range::Rules),
-        ("" | "events.k8s.io", "Event") => created_on_update(&core::event::Rules),
+        ("", "Event") => created_on_update(&core::event::Rules),
+        ("events.k8s.io", "Event") => created_on_update(&core::event::StrictRules),
         ("apps", "Deployment") => generation(&apps::deployment::Rules),
         ("apps", "ReplicaSet") => generation(&apps::replica_set::Rules),
         ("apps", "StatefulSet") => {
@@ -163,7 +167,7 @@ fn by_kind(group: &str, kind: &str) -> Behaviour {
         ("storage.k8s.io", "CSINode") => {
             Behaviour { delete_answers_object: true, ..conditional(&storage::csi_node::Rules) }
         }
-        ("storage.k8s.io", "CSIStorageCapacity") => usual(&storage::csi_storage_capacity::Rules),
+        ("storage.k8s.io", "CSIStorageCapacity") => conditional(&storage::csi_storage_capacity::Rules),
         ("storage.k8s.io", "VolumeAttachment") => {
             Behaviour { delete_answers_object: true, ..conditional(&storage::volume_attachment::Rules) }
         }

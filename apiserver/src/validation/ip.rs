@@ -67,6 +67,28 @@ pub fn address(text: &str) -> Option<String> {
     (text != canonical).then(|| format!("must be in canonical form ({})", quote(&canonical)))
 }
 
+/// What is wrong with an address to which traffic shall go.
+pub fn endpoint_address(text: &str) -> Vec<String> {
+    let Some(address) = parse(text) else { return vec!["must be a valid IP address".to_owned()] };
+    let (link_local, link_local_multicast) = match address.to_canonical() {
+        IpAddr::V4(v4) => (v4.is_link_local(), v4.octets()[..3] == [224, 0, 0]),
+        IpAddr::V6(v6) => (v6.is_unicast_link_local(), v6.segments()[0] & 0xff0f == 0xff02),
+    };
+    let address = address.to_canonical();
+    [
+        (address.is_unspecified(), format!("may not be unspecified ({text})")),
+        (address.is_loopback(), "may not be in the loopback range (127.0.0.0/8, ::1/128)".to_owned()),
+        (link_local, "may not be in the link-local range (169.254.0.0/16, fe80::/10)".to_owned()),
+        (
+            link_local_multicast,
+            "may not be in the link-local multicast range (224.0.0.0/24, ff02::/10)".to_owned(),
+        ),
+    ]
+    .into_iter()
+    .filter_map(|(wrong, mistake)| wrong.then_some(mistake))
+    .collect()
+}
+
 /// The warning that a valid, but unusual address deserves.
 pub fn address_warning(field: &Field<'_>) -> Option<String> {
     let (path, text) = (field.path(), field.str());

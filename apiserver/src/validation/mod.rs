@@ -8,6 +8,7 @@ pub mod content;
 pub mod immutable;
 pub mod ip;
 pub mod labels;
+pub mod member;
 pub mod metadata;
 pub mod node_selector;
 pub mod numbers;

@@ -2,7 +2,7 @@
 //!
 //! Start at [`validate_source`].
 
-use super::{content, paths};
+use super::{content, member, paths};
 use crate::field::{Errors, Field, Path};
 
 /// Whose source it is.
@@ -35,7 +35,7 @@ const REQUIRED: [(&str, &[&str]); 14] = [
 pub fn validate_source(kind: &str, source: &Field<'_>, owner: Owner<'_>, errors: &mut Errors) {
     let source = &source.with_path(reported_path(kind, source));
     for (_, members) in REQUIRED.iter().filter(|(required_by, _)| *required_by == kind) {
-        validate_required(source, members, errors);
+        member::all_required(source, members, errors);
     }
     match kind {
         "awsElasticBlockStore" | "gcePersistentDisk" => validate_partition(&source.get("partition"), errors),
@@ -65,13 +65,6 @@ fn reported_path(kind: &str, source: &Field<'_>) -> Path {
     }
 }
 
-fn validate_required(source: &Field<'_>, members: &[&str], errors: &mut Errors) {
-    for member in members {
-        let member = source.get(member);
-        errors.push_if(member.is_empty(), || member.required(""));
-    }
-}
-
 fn validate_partition(partition: &Field<'_>, errors: &mut Errors) {
     if !(0..=255).contains(&partition.int().unwrap_or(0)) {
         errors.push(partition.invalid("must be between 1 and 255, inclusive"));
@@ -82,11 +75,8 @@ fn validate_azure_disk(source: &Field<'_>, errors: &mut Errors) {
     const KINDS: [&str; 3] = ["Dedicated", "Managed", "Shared"];
     const CACHING: [&str; 3] = ["None", "ReadOnly", "ReadWrite"];
     let (caching, kind, uri) = (source.get("cachingMode"), source.get("kind"), source.get("diskURI"));
-    for (member, supported) in [(&caching, CACHING), (&kind, KINDS)] {
-        errors.push_if(member.exists() && !supported.contains(&member.str()), || {
-            member.not_supported(&supported)
-        });
-    }
+    member::one_of(&caching, &CACHING, errors);
+    member::one_of(&kind, &KINDS, errors);
     let (prefix, supported) = match kind.str() {
         "Managed" => (
             "/subscriptions/",
@@ -106,8 +96,8 @@ fn validate_azure_file(source: &Field<'_>, errors: &mut Errors) {
 fn validate_secret_reference(reference: &Field<'_>, owner: Owner<'_>, errors: &mut Errors) {
     if reference.exists() {
         match owner {
-            Owner::Pod => validate_required(reference, &["name"], errors),
-            Owner::PersistentVolume(_) => validate_required(reference, &["name", "namespace"], errors),
+            Owner::Pod => member::all_required(reference, &["name"], errors),
+            Owner::PersistentVolume(_) => member::all_required(reference, &["name", "namespace"], errors),
         }
     }
 }
@@ -135,7 +125,7 @@ fn validate_csi(source: &Field<'_>, owner: Owner<'_>, errors: &mut Errors) {
         }
         return;
     }
-    validate_required(source, &["volumeHandle"], errors);
+    member::all_required(source, &["volumeHandle"], errors);
     for member in [
         "controllerPublishSecretRef",
         "controllerExpandSecretRef",
@@ -147,17 +137,8 @@ fn validate_csi(source: &Field<'_>, owner: Owner<'_>, errors: &mut Errors) {
             continue;
         }
         let (name, namespace) = (reference.get("name"), reference.get("namespace"));
-        required_and(&name, content::dns1123_subdomain, errors);
-        required_and(&namespace, content::dns1123_label, errors);
-    }
-}
-
-/// A string that must be there and keep a rule.
-fn required_and(field: &Field<'_>, rule: fn(&str) -> Vec<String>, errors: &mut Errors) {
-    if field.is_empty() {
-        errors.push(field.required(""));
-    } else {
-        errors.invalid_each(field, rule(field.str()));
+        member::required_and(&name, content::dns1123_subdomain, errors);
+        member::required_and(&namespace, content::dns1123_label, errors);
     }
 }
 
@@ -262,7 +243,7 @@ fn validate_iscsi(source: &Field<'_>, owner: Owner<'_>, errors: &mut Errors) {
     if let Owner::PersistentVolume(_) = owner
         && secret.exists()
     {
-        validate_required(&secret, &["name"], errors);
+        member::all_required(&secret, &["name"], errors);
     }
     if initiator.exists() {
         let reported = initiator.with_path(source.path().child("initiatorname"));
@@ -315,7 +296,7 @@ fn validate_quobyte(source: &Field<'_>, errors: &mut Errors) {
             errors.push_if(!is_host_and_port(pair), || registry.invalid(PAIRS));
         }
     }
-    validate_required(source, &["volume"], errors);
+    member::all_required(source, &["volume"], errors);
 }
 
 /// `host:port`, `[v6]:port`; either part may be empty.
@@ -333,11 +314,8 @@ fn is_host_and_port(text: &str) -> bool {
 }
 
 fn validate_storageos(source: &Field<'_>, owner: Owner<'_>, errors: &mut Errors) {
-    required_and(&source.get("volumeName"), content::dns1123_label, errors);
-    let namespace = source.get("volumeNamespace");
-    if !namespace.is_empty() {
-        errors.invalid_each(&namespace, content::dns1123_label(namespace.str()));
-    }
+    member::required_and(&source.get("volumeName"), content::dns1123_label, errors);
+    member::if_any(&source.get("volumeNamespace"), content::dns1123_label, errors);
     validate_secret_reference(&source.get("secretRef"), owner, errors);
 }
 

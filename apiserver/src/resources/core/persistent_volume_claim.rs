@@ -9,7 +9,7 @@ use crate::field::{Errors, Field};
 use crate::resources::strategy::{Context, Strategy};
 use crate::validation::immutable::{IMMUTABLE, immutable};
 use crate::validation::labels::{self, SelectorOptions};
-use crate::validation::{content, metadata, printed, resource_list};
+use crate::validation::{content, member, metadata, printed, resource_list};
 
 /// The class of a claim before it had a member for it.
 pub const BETA_STORAGE_CLASS: &str = "volume.beta.kubernetes.io/storage-class";
@@ -180,12 +180,12 @@ pub fn validate_claim_spec(spec: &Field<'_>, options: ClaimOptions, errors: &mut
     labels::validate_label_selector(&spec.get("selector"), options.selector, errors);
     validate_access_modes(&modes, errors);
     validate_request(spec, errors);
-    validate_class_name(&spec.get("storageClassName"), errors);
+    member::if_any(&spec.get("storageClassName"), content::dns1123_subdomain, errors);
     let mode = spec.get("volumeMode");
     errors
         .push_if(mode.exists() && !VOLUME_MODES.contains(&mode.str()), || mode.not_supported(&VOLUME_MODES));
     validate_data_sources(spec, options, errors);
-    validate_class_name(&spec.get("volumeAttributesClassName"), errors);
+    member::if_any(&spec.get("volumeAttributesClassName"), content::dns1123_subdomain, errors);
 }
 
 /// The list of access modes, mistakes being told for the list.
@@ -210,13 +210,6 @@ fn validate_request(spec: &Field<'_>, errors: &mut Errors) {
     }
 }
 
-/// A class's name, if there is one.
-pub fn validate_class_name(class: &Field<'_>, errors: &mut Errors) {
-    if !class.is_empty() {
-        errors.invalid_each(class, content::dns1123_subdomain(class.str()));
-    }
-}
-
 fn validate_data_sources(spec: &Field<'_>, options: ClaimOptions, errors: &mut Errors) {
     let (source, reference) = (spec.get("dataSource"), spec.get("dataSourceRef"));
     for source in [&source, &reference] {
@@ -238,8 +231,8 @@ fn validate_data_sources(spec: &Field<'_>, options: ClaimOptions, errors: &mut E
 
 fn validate_data_source(source: &Field<'_>, options: ClaimOptions, errors: &mut Errors) {
     let (name, kind, group) = (source.get("name"), source.get("kind"), source.get("apiGroup"));
-    errors.push_if(name.is_empty(), || name.required(""));
-    errors.push_if(kind.is_empty(), || kind.required(""));
+    member::required(&name, errors);
+    member::required(&kind, errors);
     errors.push_if(group.is_empty() && kind.str() != "PersistentVolumeClaim", || {
         source.invalid_value(
             kind.str(),
@@ -249,10 +242,7 @@ fn validate_data_source(source: &Field<'_>, options: ClaimOptions, errors: &mut 
     if !group.is_empty() && !options.allow_invalid_api_groups {
         errors.invalid_each(&group, content::dns1123_subdomain(group.str()));
     }
-    let namespace = source.get("namespace");
-    if !namespace.is_empty() {
-        errors.invalid_each(&namespace, content::dns1123_label(namespace.str()));
-    }
+    member::if_any(&source.get("namespace"), content::dns1123_label, errors);
 }
 
 /// What may change after creation: the volume's name once, a missing class, and for bound claims the size and the class of

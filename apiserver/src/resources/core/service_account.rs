@@ -1,8 +1,40 @@
 //! ServiceAccount.
 
-use crate::resources::strategy::Strategy;
+use serde_json::{Value, json};
+
+use crate::field::Field;
+use crate::resources::strategy::{Context, Strategy};
+
+const ENFORCE_MOUNTABLE_SECRETS: &str = "kubernetes.io/enforce-mountable-secrets";
 
 /// The rules of ServiceAccount.
 pub struct Rules;
 
-impl Strategy for Rules {}
+impl Strategy for Rules {
+    fn prepare_for_create(&self, account: &mut Value, _: &Context<'_>) {
+        keep_names_of_secrets(account);
+    }
+
+    fn prepare_for_update(&self, account: &mut Value, _: &Value, _: &Context<'_>) {
+        keep_names_of_secrets(account);
+    }
+
+    fn warnings(&self, account: &Field<'_>, old: Option<&Field<'_>>) -> Vec<String> {
+        let has = |account: &Field<'_>| {
+            account.walk("metadata.annotations").get(ENFORCE_MOUNTABLE_SECRETS).exists()
+        };
+        if !has(account) || old.is_some_and(has) {
+            return Vec::new();
+        }
+        vec![format!(
+            "metadata.annotations[{ENFORCE_MOUNTABLE_SECRETS}]: deprecated in v1.32+; prefer separate namespaces to isolate access to mounted secrets"
+        )]
+    }
+}
+
+/// Secrets are those of the account's namespace, whatever else a reference says.
+fn keep_names_of_secrets(account: &mut Value) {
+    for secret in account.get_mut("secrets").and_then(Value::as_array_mut).into_iter().flatten() {
+        *secret = secret.get("name").map_or(json!({}), |name| json!({"name": name}));
+    }
+}

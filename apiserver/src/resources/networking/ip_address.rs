@@ -1,8 +1,29 @@
-//! IPAddress.
+//! IPAddress: its name is the address.
 
+use crate::field::{Errors, Field};
 use crate::resources::strategy::Strategy;
+use crate::validation::immutable::immutable_as;
+use crate::validation::{content, member};
 
 /// The rules of IPAddress.
 pub struct Rules;
 
-impl Strategy for Rules {}
+impl Strategy for Rules {
+    fn validate(&self, address: &Field<'_>, errors: &mut Errors) {
+        let parent = address.walk("spec.parentRef");
+        if !parent.exists() {
+            errors.push(parent.required(""));
+            return;
+        }
+        member::if_any(&parent.get("group"), content::dns1123_subdomain, errors);
+        member::required_and(&parent.get("resource"), content::path_segment, errors);
+        member::required_and(&parent.get("name"), content::path_segment, errors);
+        member::if_any(&parent.get("namespace"), content::path_segment, errors);
+    }
+
+    fn validate_update(&self, address: &Field<'_>, old: &Field<'_>, errors: &mut Errors) {
+        self.validate(address, errors);
+        let (parent, was) = (address.walk("spec.parentRef"), old.walk("spec.parentRef"));
+        immutable_as("?networking.ParentReference", &parent, &was, errors);
+    }
+}

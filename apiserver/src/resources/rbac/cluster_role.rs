@@ -1,8 +1,40 @@
 //! ClusterRole.
 
+use serde_json::Value;
+
+use super::role::validate_policy_rules;
+use crate::field::{Errors, Field};
 use crate::resources::strategy::Strategy;
+use crate::validation::labels::{SelectorOptions, has_invalid_values, validate_label_selector};
 
 /// The rules of ClusterRole.
 pub struct Rules;
 
-impl Strategy for Rules {}
+impl Strategy for Rules {
+    fn validate(&self, role: &Field<'_>, errors: &mut Errors) {
+        validate(role, SelectorOptions::default(), errors);
+    }
+
+    fn validate_update(&self, role: &Field<'_>, old: &Field<'_>, errors: &mut Errors) {
+        let mut selectors = old.walk("aggregationRule.clusterRoleSelectors").items();
+        let allow_invalid_values = selectors.any(|selector| has_invalid_values(&selector));
+        validate(role, SelectorOptions { allow_invalid_values, ..SelectorOptions::default() }, errors);
+    }
+}
+
+fn validate(role: &Field<'_>, options: SelectorOptions, errors: &mut Errors) {
+    validate_policy_rules(role, false, errors);
+    let aggregation = role.get("aggregationRule");
+    let selectors = aggregation.get("clusterRoleSelectors");
+    errors.push_if(aggregation.exists() && selectors.is_empty(), || {
+        selectors.required("at least one clusterRoleSelector required if aggregationRule is non-nil")
+    });
+    for selector in selectors.items() {
+        validate_label_selector(&selector, options, errors);
+        // Besides, it must be usable, which is never lenient.
+        let mut mistakes = Errors::new();
+        validate_label_selector(&selector, SelectorOptions::default(), &mut mistakes);
+        errors
+            .push_if(!mistakes.is_empty(), || selector.invalid_value(Value::Null, "invalid label selector."));
+    }
+}

@@ -1,8 +1,25 @@
 //! ClusterRoleBinding.
 
+use serde_json::Value;
+
+use super::role_binding::{default_binding, validate_binding, validate_same_role};
+use crate::field::{Errors, Field};
 use crate::resources::strategy::Strategy;
 
 /// The rules of ClusterRoleBinding.
 pub struct Rules;
 
-impl Strategy for Rules {}
+impl Strategy for Rules {
+    fn default(&self, binding: &mut Value) {
+        default_binding(binding);
+    }
+
+    fn validate(&self, binding: &Field<'_>, errors: &mut Errors) {
+        validate_binding(binding, false, errors);
+    }
+
+    fn validate_update(&self, binding: &Field<'_>, old: &Field<'_>, errors: &mut Errors) {
+        self.validate(binding, errors);
+        validate_same_role(binding, old, errors);
+    }
+}

@@ -1,8 +1,119 @@
-//! StorageClass.
+//! StorageClass, and what it shares with VolumeAttributesClass: a driver's name and its parameters.
 
+use serde_json::{Value, json};
+
+use crate::field::{Errors, Field};
 use crate::resources::strategy::Strategy;
+use crate::validation::immutable::immutable;
+use crate::validation::{content, labels, member, node_selector};
+
+const MAX_PARAMETERS: usize = 512;
+/// All parameters' names and values together, in bytes.
+const MAX_PARAMETERS_SIZE: usize = 256 * 1024;
 
 /// The rules of StorageClass.
 pub struct Rules;
 
-impl Strategy for Rules {}
+impl Strategy for Rules {
+    fn default(&self, class: &mut Value) {
+        for (member, value) in [("reclaimPolicy", "Delete"), ("volumeBindingMode", "Immediate")] {
+            if class[member].is_null() {
+                class[member] = json!(value);
+            }
+        }
+    }
+
+    fn validate(&self, class: &Field<'_>, errors: &mut Errors) {
+        validate_driver(&class.get("provisioner"), errors);
+        validate_parameters(&class.get("parameters"), errors);
+        let policy = class.get("reclaimPolicy");
+        if !policy.is_empty() {
+            member::one_of(&policy, &["Delete", "Retain"], errors);
+        }
+        let mode = class.get("volumeBindingMode");
+        errors.push_if(!mode.exists(), || mode.required(""));
+        member::one_of(&mode, &["Immediate", "WaitForFirstConsumer"], errors);
+        validate_topologies(&class.get("allowedTopologies"), errors);
+    }
+
+    fn validate_update(&self, class: &Field<'_>, old: &Field<'_>, errors: &mut Errors) {
+        self.validate(class, errors);
+        let (parameters, was) = (class.get("parameters"), old.get("parameters"));
+        errors.push_if(!is_same_map(&parameters, &was), || {
+            parameters.invalid_or_null(crate::validation::immutable::IMMUTABLE)
+        });
+        for member in ["provisioner", "reclaimPolicy", "volumeBindingMode"] {
+            immutable(&class.get(member), &old.get(member), errors);
+        }
+    }
+
+    fn warnings(&self, class: &Field<'_>, _: Option<&Field<'_>>) -> Vec<String> {
+        let terms = class.get("allowedTopologies").items();
+        let keys = terms.flat_map(|term| term.get("matchLabelExpressions").items()).map(|e| e.get("key"));
+        keys.filter_map(|key| {
+            Some(format!("{}: {}", key.path(), node_selector::deprecated_label(key.str())?))
+        })
+        .collect()
+    }
+}
+
+/// A map that is empty is as good as none.
+pub fn is_same_map(new: &Field<'_>, old: &Field<'_>) -> bool {
+    new.value() == old.value() || (new.is_empty() && old.is_empty())
+}
+
+/// The name of a provisioner or driver: a qualified name of any case.
+pub fn validate_driver(name: &Field<'_>, errors: &mut Errors) {
+    if name.is_empty() {
+        errors.push(name.required(""));
+        return;
+    }
+    let lower = name.str().to_lowercase();
+    let mistakes = content::qualified_name(&lower);
+    errors.extend(mistakes.into_iter().map(|e| name.invalid_value(lower.as_str(), e)));
+}
+
+pub fn validate_parameters(parameters: &Field<'_>, errors: &mut Errors) {
+    if parameters.len() > MAX_PARAMETERS {
+        errors.push(parameters.too_long(MAX_PARAMETERS));
+        return;
+    }
+    for (name, _) in parameters.entries() {
+        errors.push_if(name.is_empty(), || parameters.invalid_value("", "field can not be empty."));
+    }
+    let size: usize = parameters.entries().map(|(name, value)| name.len() + value.len()).sum();
+    errors.push_if(size > MAX_PARAMETERS_SIZE, || parameters.too_long(MAX_PARAMETERS_SIZE));
+}
+
+/// Each term of the topologies: its keys once, and no two terms the same.
+fn validate_topologies(topologies: &Field<'_>, errors: &mut Errors) {
+    let mut seen: Vec<Vec<(&str, Vec<&str>)>> = Vec::new();
+    for term in topologies.items() {
+        let expressions = term.get("matchLabelExpressions");
+        let mut requirements: Vec<(&str, Vec<&str>)> = Vec::new();
+        for expression in expressions.items() {
+            let (key, values) = (expression.get("key"), expression.get("values"));
+            member::required(&values, errors);
+            let mut set: Vec<&str> = Vec::new();
+            for value in values.items() {
+                errors.push_if(set.contains(&value.str()), || value.duplicate());
+                set.push(value.str());
+            }
+            set.sort_unstable();
+            set.dedup();
+            labels::validate_label_name(&key, errors);
+            let repeated = requirements.iter().any(|(had, _)| *had == key.str());
+            errors.push_if(repeated, || key.duplicate());
+            requirements.retain(|(had, _)| *had != key.str());
+            requirements.push((key.str(), set));
+        }
+        requirements.sort_unstable();
+        // The real server compares with as many empty terms as there are terms, before it comes to real ones.
+        let imagined = if requirements.is_empty() { topologies.len() } else { 0 };
+        let equal = seen.iter().filter(|had| **had == requirements).count();
+        for _ in 0..imagined + equal {
+            errors.push(expressions.duplicate_value(""));
+        }
+        seen.push(requirements);
+    }
+}

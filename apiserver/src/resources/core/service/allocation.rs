@@ -1,0 +1,504 @@
+//! Addresses and ports from the common stock: cluster IPs, node ports, and what is derived from them (families).
+//!
+//! Pure: the caller brings the [`Stock`], made of the Services that exist, and a source of randomness; it keeps others
+//! from allocating until the result is stored. [`allocate`] is to be called *before* the strategy's `prepare_*` hooks and
+//! the rules, which ask for what it fills in; what it refuses is told instead of anything the rules would say.
+//!
+//! The cluster is of one IP family. Dynamic allocations start in the upper part of a range, so that hand-picked ones
+//! collide less (KEP-3070, KEP-3668).
+
+use std::collections::BTreeSet;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::ops::RangeInclusive;
+
+use serde_json::{Value, json};
+
+use super::{NONE, list, needs_address, needs_health_check, node_ports, remove, same, text, validation};
+use crate::error::{Error, Result};
+use crate::field::{Errors, Field, FieldError, Path};
+use crate::names::GroupKind;
+use crate::validation::ip::{self, Cidr};
+
+const NODE_PORTS: RangeInclusive<i64> = 30000..=32767;
+/// Where the ports of dry runs are counted from: as the real server counts.
+const DRY_PORTS: i64 = 32769;
+
+/// A source of randomness: a number below the given one.
+pub type Random<'a> = &'a mut dyn FnMut(u64) -> u64;
+
+/// What may be taken, and what is.
+#[derive(Clone, Debug)]
+pub struct Stock {
+    range: Cidr,
+    addresses: BTreeSet<IpAddr>,
+    node_ports: BTreeSet<i64>,
+    /// Nothing is really taken: an address comes from nowhere, and ports from beyond the range.
+    dry_run: bool,
+}
+
+impl Stock {
+    /// The stock that the present Services leave, out of this range of cluster IPs.
+    pub fn new<'a>(range: Cidr, services: impl Iterator<Item = &'a Value>, dry_run: bool) -> Stock {
+        let mut stock = Stock {
+            range: range.network(),
+            addresses: BTreeSet::new(),
+            node_ports: BTreeSet::new(),
+            dry_run,
+        };
+        for service in services {
+            stock.addresses.extend(addresses(service));
+            stock.node_ports.extend(node_ports(service));
+            let health = service.pointer("/spec/healthCheckNodePort").and_then(Value::as_i64);
+            stock.node_ports.extend(health.filter(|port| *port != 0));
+        }
+        stock
+    }
+
+    fn family(&self) -> &'static str {
+        family_of(self.range.address)
+    }
+
+    /// How many addresses can be given, neither the network's own nor (in IPv4) the broadcast address among them.
+    fn size(&self) -> u64 {
+        let host_bits = if self.range.address.is_ipv4() { 32 } else { 128 } - u32::from(self.range.prefix);
+        let reserved = if self.range.address.is_ipv4() { 2 } else { 1 };
+        1u64.checked_shl(host_bits).unwrap_or(u64::MAX).saturating_sub(reserved)
+    }
+
+    /// The `n`th address that can be given.
+    fn nth(&self, n: u64) -> IpAddr {
+        match self.range.address {
+            IpAddr::V4(v4) => Ipv4Addr::from(u32::from(v4).wrapping_add(n as u32 + 1)).into(),
+            IpAddr::V6(v6) => Ipv6Addr::from(u128::from(v6).wrapping_add(u128::from(n) + 1)).into(),
+        }
+    }
+
+    fn has(&self, address: IpAddr) -> bool {
+        self.range.contains(address)
+            && (self.nth(0)..=self.nth(self.size().saturating_sub(1))).contains(&address)
+    }
+
+    fn take_address(&mut self, address: IpAddr) -> Result<(), String> {
+        if !self.has(address) {
+            return Err(match self.dry_run {
+                true => format!(
+                    "the provided IP ({address}) is not in the valid range. The range of valid IPs is {}",
+                    self.range
+                ),
+                false => "the provided network does not match the current range".to_owned(),
+            });
+        }
+        if !self.dry_run && !self.addresses.insert(address) {
+            return Err("provided IP is already allocated".to_owned());
+        }
+        Ok(())
+    }
+
+    fn take_any_address(&mut self, random: Random<'_>) -> Option<IpAddr> {
+        if self.dry_run {
+            return Some(self.range.address);
+        }
+        let free = |n: &u64| !self.addresses.contains(&self.nth(*n));
+        let offset = band(self.size().saturating_add(2), 16, 16, 256);
+        let address = self.nth(pick(self.size(), offset, random, free)?);
+        self.addresses.insert(address);
+        Some(address)
+    }
+
+    fn take_port(&mut self, port: i64) -> Result<(), String> {
+        if !self.dry_run && !NODE_PORTS.contains(&port) {
+            let (first, last) = (NODE_PORTS.start(), NODE_PORTS.end());
+            return Err(format!(
+                "provided port is not in the valid range. The range of valid ports is {first}-{last}"
+            ));
+        }
+        if !self.node_ports.insert(port) {
+            return Err("provided port is already allocated".to_owned());
+        }
+        Ok(())
+    }
+
+    fn take_any_port(&mut self, random: Random<'_>) -> Option<i64> {
+        let first = *NODE_PORTS.start();
+        let port = if self.dry_run {
+            self.node_ports.last().map_or(DRY_PORTS, |last| (last + 1).max(DRY_PORTS))
+        } else {
+            let size = (NODE_PORTS.end() - first + 1) as u64;
+            let free = |n: &u64| !self.node_ports.contains(&(first + *n as i64));
+            first + pick(size, band(size, 16, 32, 128), random, free)? as i64
+        };
+        self.node_ports.insert(port);
+        Some(port)
+    }
+}
+
+/// How many of a range are left to hand-picked allocations as long as possible.
+fn band(size: u64, min: u64, step: u64, max: u64) -> u64 {
+    if size <= min { 0 } else { (size / step).clamp(min, max) }
+}
+
+/// A free one, from the part of the range above `offset` first, starting anywhere in it.
+fn pick(size: u64, offset: u64, random: Random<'_>, free: impl Fn(&u64) -> bool) -> Option<u64> {
+    let mut any_of = |from: u64, to: u64| {
+        let start = if to > from { from + random(to - from) } else { from };
+        (start..to).chain(from..start).find(&free)
+    };
+    any_of(offset, size).or_else(|| any_of(0, offset))
+}
+
+fn family_of(address: IpAddr) -> &'static str {
+    if address.to_canonical().is_ipv4() { "IPv4" } else { "IPv6" }
+}
+
+/// The cluster IPs that a Service holds.
+pub fn addresses(service: &Value) -> impl Iterator<Item = IpAddr> {
+    let texts = list(service, "clusterIPs").iter().filter_map(Value::as_str);
+    texts.filter(|_| needs_address(service)).filter_map(ip::parse)
+}
+
+/// The IPAddress object that says whose an address is.
+pub fn ip_address(address: IpAddr, namespace: &str, name: &str) -> Value {
+    json!({
+        "apiVersion": "networking.k8s.io/v1",
+        "kind": "IPAddress",
+        "metadata": {
+            "name": address.to_string(),
+            "labels": {
+                "ipaddress.kubernetes.io/ip-family": family_of(address),
+                "ipaddress.kubernetes.io/managed-by": "ipallocator.k8s.io",
+            },
+        },
+        "spec": {"parentRef": {"resource": "services", "namespace": namespace, "name": name}},
+    })
+}
+
+/// Gives a new or changed Service what it needs and does not have.
+///
+/// # Errors
+/// 422 for what it asks for and cannot get, 500 where the real server answers so.
+pub fn allocate(
+    service: &mut Value,
+    old: Option<&Value>,
+    stock: &mut Stock,
+    random: Random<'_>,
+) -> Result<()> {
+    if let Some(old) = old {
+        keep_allocated(service, old);
+    }
+    align_addresses(service, old);
+    if needs_address(service) && !old.is_some_and(|old| is_settled(service, old)) {
+        choose_families(service, old, stock)?;
+        give_addresses(service, old, stock, random)?;
+    }
+    if matches!(text(service, "type"), "NodePort" | "LoadBalancer") {
+        match old {
+            None => give_node_ports(service, stock, random)?,
+            Some(old) => change_node_ports(service, old, stock, random)?,
+        }
+    }
+    if needs_health_check(service) && !old.is_some_and(needs_health_check) {
+        give_health_port(service, stock, random)?;
+    }
+    Ok(())
+}
+
+fn refused(service: &Value, error: FieldError) -> Error {
+    let name = service.pointer("/metadata/name").and_then(Value::as_str).unwrap_or("");
+    let mut errors = Errors::new();
+    errors.push(error);
+    Error::invalid(&GroupKind::new("", "Service"), name, errors)
+}
+
+/// A client that sends a Service as it wrote it, without what was allocated since, keeps that.
+fn keep_allocated(service: &mut Value, old: &Value) {
+    if needs_address(old) && needs_address(service) {
+        if text(service, "clusterIP").is_empty() {
+            copy(service, old, "clusterIP");
+        }
+        if list(service, "clusterIPs").is_empty() {
+            copy(service, old, "clusterIPs");
+        }
+    }
+    let has_node_ports = |service: &Value| match text(service, "type") {
+        "NodePort" => true,
+        "LoadBalancer" => allocates_node_ports(service),
+        _ => false,
+    };
+    if has_node_ports(old) && has_node_ports(service) {
+        let kept: Vec<i64> = node_ports(old).filter(|port| node_ports(service).any(|p| p == *port)).collect();
+        let name = |port: &Value| port.get("name").and_then(Value::as_str).unwrap_or("").to_owned();
+        for port in service.pointer_mut("/spec/ports").and_then(Value::as_array_mut).into_iter().flatten() {
+            let same_name = list(old, "ports").iter().rfind(|had| name(had) == name(port));
+            let had = same_name.map_or(0, node_port);
+            if node_port(port) == 0 && had != 0 && !kept.contains(&had) {
+                port["nodePort"] = had.into();
+            }
+        }
+    }
+    if needs_health_check(old)
+        && needs_health_check(service)
+        && service.pointer("/spec/healthCheckNodePort").and_then(Value::as_i64).unwrap_or(0) == 0
+    {
+        copy(service, old, "healthCheckNodePort");
+    }
+}
+
+fn node_port(port: &Value) -> i64 {
+    port.get("nodePort").and_then(Value::as_i64).unwrap_or(0)
+}
+
+fn copy(service: &mut Value, old: &Value, member: &str) {
+    match old.get("spec").and_then(|spec| spec.get(member)) {
+        Some(value) => service["spec"][member] = value.clone(),
+        None => remove(service, member),
+    }
+}
+
+/// `clusterIP` and the first of `clusterIPs` are one: clients that know only the former are helped.
+fn align_addresses(service: &mut Value, old: Option<&Value>) {
+    let only = |service: &Value| json!([text(service, "clusterIP")]);
+    let Some(old) = old else {
+        if !text(service, "clusterIP").is_empty() && list(service, "clusterIPs").is_empty() {
+            service["spec"]["clusterIPs"] = only(service);
+        }
+        return;
+    };
+    let (is, was) = (text(service, "clusterIP"), text(old, "clusterIP"));
+    if is == was {
+        if list(service, "clusterIPs").is_empty() && !list(old, "clusterIPs").is_empty() {
+            copy(service, old, "clusterIPs");
+        }
+    } else if list(service, "clusterIPs") == list(old, "clusterIPs") {
+        if is.is_empty() {
+            remove(service, "clusterIPs");
+        } else {
+            service["spec"]["clusterIPs"] = only(service);
+        }
+    }
+}
+
+/// Services that prefer two families neither gain nor lose one by a change of something else.
+fn is_settled(service: &Value, old: &Value) -> bool {
+    let prefers = |service: &Value| text(service, "ipFamilyPolicy") == "PreferDualStack";
+    prefers(service)
+        && (prefers(old) || text(old, "ipFamilyPolicy").is_empty())
+        && ["type", "clusterIPs", "ipFamilies"].iter().all(|member| same(service, old, member))
+}
+
+/// Infers `ipFamilyPolicy` and `ipFamilies`, and refuses what this cluster does not have.
+fn choose_families(service: &mut Value, old: Option<&Value>, stock: &Stock) -> Result<()> {
+    let headless = text(service, "clusterIP") == NONE;
+    let selects = service.pointer("/spec/selector").and_then(Value::as_object).is_some_and(|s| !s.is_empty());
+    let unmanaged = headless && !selects;
+    if text(service, "ipFamilyPolicy").is_empty() {
+        let inherited = old.map(|old| text(old, "ipFamilyPolicy")).filter(|policy| !policy.is_empty());
+        let usual = if unmanaged { "RequireDualStack" } else { "SingleStack" };
+        service["spec"]["ipFamilyPolicy"] = inherited.unwrap_or(usual).into();
+    }
+    let mut errors = Errors::new();
+    let old_field = old.map(Field::root);
+    validation::validate_addresses(&Field::root(service), old_field.as_ref(), &mut errors);
+    if errors.is_empty() {
+        reduce_to_policy(service, old, &mut errors);
+        infer_families(service, stock, &mut errors);
+    }
+    if errors.is_empty() && !unmanaged {
+        refuse_foreign_families(service, stock, &mut errors);
+    }
+    if !errors.is_empty() {
+        let name = service.pointer("/metadata/name").and_then(Value::as_str).unwrap_or("");
+        return Err(Error::invalid(&GroupKind::new("", "Service"), name, errors));
+    }
+    let mut families = list(service, "ipFamilies").to_vec();
+    if families.is_empty() {
+        families.push(stock.family().into());
+    }
+    if unmanaged && families.len() < 2 && text(service, "ipFamilyPolicy") != "SingleStack" {
+        families.push(if families[0] == "IPv4" { "IPv6" } else { "IPv4" }.into());
+    }
+    service["spec"]["ipFamilies"] = families.into();
+    Ok(())
+}
+
+/// A policy of one family gives the second back; any other must not lose it.
+fn reduce_to_policy(service: &mut Value, old: Option<&Value>, errors: &mut Errors) {
+    let single = text(service, "ipFamilyPolicy") == "SingleStack";
+    for (member, what, several) in
+        [("clusterIPs", "cluster IP", "cluster IPs"), ("ipFamilies", "IP family", "IP families")]
+    {
+        let count = list(service, member).len();
+        let policy = Field::root(service).walk("spec.ipFamilyPolicy");
+        match old {
+            Some(old) if single && same(service, old, member) && count > 1 => {
+                service["spec"][member] = json!([list(service, member)[0]]);
+            }
+            Some(old) if !single && count > 0 && count < list(old, member).len() => {
+                errors.push(policy.invalid(format!("must be 'SingleStack' to release the secondary {what}")));
+            }
+            _ => errors.push_if(single && count == 2, || {
+                policy.invalid(format!(
+                    "must be 'RequireDualStack' or 'PreferDualStack' when multiple {several} are specified"
+                ))
+            }),
+        }
+    }
+}
+
+/// The families of given addresses, where the client did not name them.
+fn infer_families(service: &mut Value, stock: &Stock, errors: &mut Errors) {
+    let mut families = list(service, "ipFamilies").to_vec();
+    let known = families.len();
+    for (i, address) in addresses(service).enumerate().skip(known) {
+        let family = family_of(address);
+        if family == stock.family() {
+            families.push(family.into());
+        } else {
+            let addresses = Field::root(service).walk("spec.clusterIPs");
+            let at = addresses.with_path(addresses.path().index(i));
+            errors.push(at.invalid(format!("{family} is not configured on this cluster")));
+        }
+    }
+    if families.len() > known {
+        service["spec"]["ipFamilies"] = families.into();
+    }
+}
+
+fn refuse_foreign_families(service: &Value, stock: &Stock, errors: &mut Errors) {
+    let spec = Field::root(service).get("spec");
+    let policy = spec.get("ipFamilyPolicy");
+    errors.push_if(policy.str() == "RequireDualStack", || {
+        policy.invalid("this cluster is not configured for dual-stack services")
+    });
+    for family in spec.get("ipFamilies").items().filter(|family| family.str() != stock.family()) {
+        errors.push(family.invalid("not configured on this cluster"));
+    }
+}
+
+/// Gives a Service without address one, or the one it asks for. One that had an address keeps it, whatever it says now:
+/// that is for the rules to refuse.
+fn give_addresses(
+    service: &mut Value,
+    old: Option<&Value>,
+    stock: &mut Stock,
+    random: Random<'_>,
+) -> Result<()> {
+    let asked = list(service, "clusterIPs").first().and_then(Value::as_str).unwrap_or("").to_owned();
+    if asked == NONE || old.is_some_and(needs_address) {
+        return Ok(());
+    }
+    let address = if asked.is_empty() {
+        let address = stock.take_any_address(random).ok_or_else(|| {
+            let name = service.pointer("/metadata/name").and_then(Value::as_str).unwrap_or("");
+            Error::Internal(format!("failed to allocate a serviceIP for Service {name:?}: range is full"))
+        })?;
+        address.to_string()
+    } else {
+        let taken = ip::parse(&asked).map_or(Ok(()), |address| stock.take_address(address));
+        taken.map_err(|why| {
+            let addresses = Field::root(service).walk("spec.clusterIPs");
+            refused(service, addresses.invalid(format!("failed to allocate IP {asked}: {why}")))
+        })?;
+        asked
+    };
+    service["spec"]["clusterIPs"] = json!([address]);
+    service["spec"]["clusterIP"] = address.into();
+    Ok(())
+}
+
+/// Whether ports without a node port get one. Ports that name theirs get it anyway.
+fn allocates_node_ports(service: &Value) -> bool {
+    text(service, "type") == "NodePort"
+        || service.pointer("/spec/allocateLoadBalancerNodePorts").and_then(Value::as_bool).unwrap_or(true)
+}
+
+fn port_refused(service: &Value, index: usize, port: i64, why: String) -> Error {
+    let path = Path::of("spec.ports").index(index).child("nodePort");
+    refused(service, Field::at(None, path).invalid_value(port, why))
+}
+
+fn no_port_left() -> Error {
+    Error::Internal("failed to allocate a nodePort: range is full".to_owned())
+}
+
+/// Gives the ports of a new Service their node ports; the same port under several protocols gets the same one.
+fn give_node_ports(service: &mut Value, stock: &mut Stock, random: Random<'_>) -> Result<()> {
+    let mut ports = list(service, "ports").to_vec();
+    let number = |port: &Value| port.get("port").and_then(Value::as_i64).unwrap_or(0);
+    let mut given: Vec<(i64, i64)> = Vec::new();
+    for i in 0..ports.len() {
+        let (port, asked) = (number(&ports[i]), node_port(&ports[i]));
+        if asked == 0 && !allocates_node_ports(service) {
+            continue;
+        }
+        let shared = given.iter().find(|(p, _)| *p == port).map(|(_, given)| *given);
+        let wanted = match shared {
+            Some(shared) if asked == 0 || asked == shared => {
+                ports[i]["nodePort"] = shared.into();
+                continue;
+            }
+            Some(_) => asked,
+            None => ports.iter().filter(|p| number(p) == port).map(node_port).find(|p| *p != 0).unwrap_or(0),
+        };
+        let got = if wanted == 0 {
+            stock.take_any_port(&mut *random).ok_or_else(no_port_left)?
+        } else {
+            stock.take_port(wanted).map_err(|why| port_refused(service, i, wanted, why))?;
+            wanted
+        };
+        ports[i]["nodePort"] = got.into();
+        if shared.is_none() {
+            given.push((port, got));
+        }
+    }
+    service["spec"]["ports"] = ports.into();
+    Ok(())
+}
+
+/// Gives the ports of a changed Service the node ports that are new to it.
+fn change_node_ports(service: &mut Value, old: &Value, stock: &mut Stock, random: Random<'_>) -> Result<()> {
+    let mut ports = list(service, "ports").to_vec();
+    let mut taken: Vec<i64> = node_ports(old).collect();
+    let mut seen: Vec<(Value, i64)> = Vec::new();
+    for i in 0..ports.len() {
+        let mut asked = node_port(&ports[i]);
+        if asked == 0 {
+            if !allocates_node_ports(service) {
+                continue;
+            }
+            asked = stock.take_any_port(&mut *random).ok_or_else(no_port_left)?;
+            ports[i]["nodePort"] = asked.into();
+        } else if !taken.contains(&asked) {
+            stock.take_port(asked).map_err(|why| port_refused(service, i, asked, why))?;
+            taken.push(asked);
+        }
+        let protocol = ports[i].get("protocol").cloned().unwrap_or_default();
+        if seen.contains(&(protocol.clone(), asked)) {
+            let protocol = protocol.as_str().unwrap_or("");
+            return Err(Error::Unclassified(format!("duplicate nodePort: {{{protocol} {asked}}}")));
+        }
+        seen.push((protocol, asked));
+    }
+    if !ports.is_empty() {
+        service["spec"]["ports"] = ports.into();
+    }
+    Ok(())
+}
+
+fn give_health_port(service: &mut Value, stock: &mut Stock, random: Random<'_>) -> Result<()> {
+    let asked = service.pointer("/spec/healthCheckNodePort").and_then(Value::as_i64).unwrap_or(0);
+    let port = if asked == 0 {
+        stock.take_any_port(random).ok_or_else(|| {
+            Error::Internal("failed to allocate a HealthCheck NodePort 0: range is full".to_owned())
+        })?
+    } else {
+        stock.take_port(asked).map_err(|why| {
+            Error::Internal(format!("failed to allocate requested HealthCheck NodePort {asked}: {why}"))
+        })?;
+        asked
+    };
+    service["spec"]["healthCheckNodePort"] = port.into();
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,433 @@
+//! The rules of a Service, in the order in which the real server tells them.
+
+use serde_json::json;
+
+use super::{NONE, TOPOLOGY_HINTS, TOPOLOGY_MODE, is_reached_from_outside};
+use crate::field::{Errors, Field};
+use crate::validation::immutable::IMMUTABLE;
+use crate::validation::{content, ip, labels, member, printed};
+
+const TYPES: [&str; 4] = ["ClusterIP", "ExternalName", "LoadBalancer", "NodePort"];
+const FAMILIES: [&str; 2] = ["IPv4", "IPv6"];
+const FAMILY_POLICIES: [&str; 3] = ["PreferDualStack", "RequireDualStack", "SingleStack"];
+pub const PROTOCOLS: [&str; 3] = ["SCTP", "TCP", "UDP"];
+const TRAFFIC_POLICIES: [&str; 2] = ["Cluster", "Local"];
+const DISTRIBUTIONS: [&str; 3] = ["PreferClose", "PreferSameZone", "PreferSameNode"];
+const MAX_AFFINITY_SECONDS: i64 = 86400;
+const SOURCE_RANGES: &str = "service.beta.kubernetes.io/load-balancer-source-ranges";
+const ONLY_BALANCED: &str = "may only be used when `type` is 'LoadBalancer'";
+const SET_ONCE: &str = "may not change once set";
+
+pub fn validate(service: &Field<'_>, old: Option<&Field<'_>>, errors: &mut Errors) {
+    let spec = service.get("spec");
+    let ports = spec.get("ports");
+    validate_topology_annotations(service, errors);
+    errors.push_if(
+        ports.is_empty() && !is_headless(service) && spec.get("type").str() != "ExternalName",
+        || ports.required(""),
+    );
+    validate_union(service, errors);
+    validate_ports(&ports, errors);
+    labels::validate_labels(&spec.get("selector"), errors);
+    validate_affinity(&spec, errors);
+    validate_addresses(service, old, errors);
+    validate_external_ips(&spec, old, errors);
+    member::required_one_of(&spec.get("type"), &TYPES, errors);
+    if spec.get("type").str() == "ClusterIP" {
+        for node_port in ports.items().map(|port| port.get("nodePort")).filter(is_set) {
+            errors.push(node_port.forbidden("may not be used when `type` is 'ClusterIP'"));
+        }
+    }
+    validate_ports_differ(&ports, errors);
+    validate_source_ranges(service, old, errors);
+    let balanced = spec.get("type").str() == "LoadBalancer";
+    let allocate = spec.get("allocateLoadBalancerNodePorts");
+    errors.push_if(allocate.exists() && !balanced, || allocate.forbidden(ONLY_BALANCED));
+    validate_balancer_class(service, errors);
+    validate_traffic(&spec, errors);
+}
+
+pub fn validate_update(service: &Field<'_>, old: &Field<'_>, errors: &mut Errors) {
+    let external = |service: &Field<'_>| service.walk("spec.type").str() == "ExternalName";
+    if !external(service) && !external(old) {
+        validate_addresses_change(service, old, errors);
+        validate_families_change(service, old, errors);
+    }
+    let balanced = |service: &Field<'_>| service.walk("spec.type").str() == "LoadBalancer";
+    let class = service.walk("spec.loadBalancerClass");
+    let class_changed = class.value() != old.walk("spec.loadBalancerClass").value();
+    errors.push_if(balanced(service) && balanced(old) && class_changed, || class.invalid_or_null(SET_ONCE));
+    validate_balancer_class(service, errors);
+    let health = |service: &Field<'_>| service.walk("spec.healthCheckNodePort").int().unwrap_or(0);
+    let checked = needs_health_check(&service.get("spec")) && needs_health_check(&old.get("spec"));
+    errors.push_if(checked && health(service) != health(old), || {
+        service.walk("spec.healthCheckNodePort").forbidden(IMMUTABLE)
+    });
+    validate(service, Some(old), errors);
+}
+
+/// A port that is not the zero value.
+fn is_set(port: &Field<'_>) -> bool {
+    port.int().unwrap_or(0) != 0
+}
+
+pub(super) fn is_headless(service: &Field<'_>) -> bool {
+    let mut addresses = service.walk("spec.clusterIPs").items();
+    addresses.len() == 1 && addresses.next().is_some_and(|ip| ip.str() == NONE)
+}
+
+fn needs_health_check(spec: &Field<'_>) -> bool {
+    spec.get("type").str() == "LoadBalancer" && spec.get("externalTrafficPolicy").str() == "Local"
+}
+
+fn validate_topology_annotations(service: &Field<'_>, errors: &mut Errors) {
+    let annotations = service.walk("metadata.annotations");
+    let (hints, mode) = (annotations.get(TOPOLOGY_HINTS), annotations.entry(TOPOLOGY_MODE));
+    errors.push_if(hints.exists() && mode.exists() && hints.str() != mode.str(), || {
+        mode.invalid(format!("must match annotations[{TOPOLOGY_HINTS}] when both are specified"))
+    });
+}
+
+/// What each type demands and excludes.
+fn validate_union(service: &Field<'_>, errors: &mut Errors) {
+    let spec = service.get("spec");
+    match spec.get("type").str() {
+        kind @ ("LoadBalancer" | "NodePort") if is_headless(service) => {
+            for address in spec.get("clusterIPs").items().take(1) {
+                errors.push(address.invalid(format!("may not be set to 'None' for {kind} services")));
+            }
+        }
+        "ExternalName" => {
+            for member in ["clusterIPs", "ipFamilies", "ipFamilyPolicy"].map(|member| spec.get(member)) {
+                errors.push_if(!member.is_empty(), || {
+                    member.forbidden("may not be set for ExternalName services")
+                });
+            }
+            let name = spec.get("externalName");
+            let domain = name.str().strip_suffix('.').unwrap_or(name.str());
+            if domain.is_empty() {
+                errors.push(name.required(""));
+            }
+            let mistakes = if domain.is_empty() { vec![] } else { content::dns1123_subdomain(domain) };
+            errors.extend(mistakes.into_iter().map(|e| name.invalid_value(domain, e)));
+        }
+        _ => {}
+    }
+}
+
+fn validate_ports(ports: &Field<'_>, errors: &mut Errors) {
+    let several = ports.len() > 1;
+    let mut names: Vec<&str> = Vec::new();
+    for port in ports.items() {
+        let name = port.get("name");
+        if !name.is_empty() {
+            errors.invalid_each(&name, content::dns1123_label(name.str()));
+            errors.push_if(names.contains(&name.str()), || name.duplicate());
+            names.push(name.str());
+        } else {
+            errors.push_if(several, || name.required(""));
+        }
+        member::port_number(&port.get("port"), errors);
+        member::required_one_of(&port.get("protocol"), &PROTOCOLS, errors);
+        member::port(&port.get("targetPort"), errors);
+        member::if_set(&port.get("appProtocol"), content::qualified_name, errors);
+    }
+}
+
+fn validate_affinity(spec: &Field<'_>, errors: &mut Errors) {
+    let (affinity, config) = (spec.get("sessionAffinity"), spec.get("sessionAffinityConfig"));
+    member::required_one_of(&affinity, &["ClientIP", "None"], errors);
+    match affinity.str() {
+        "ClientIP" => {
+            let (client, timeout) = (config.get("clientIP"), config.walk("clientIP.timeoutSeconds"));
+            match [&config, &client, &timeout].into_iter().find(|field| !field.exists()) {
+                Some(missing) => errors.push(missing.required("when session affinity type is ClientIP")),
+                None => {
+                    errors.push_if(!(1..=MAX_AFFINITY_SECONDS).contains(&timeout.int().unwrap_or(0)), || {
+                        timeout
+                            .invalid(format!("must be greater than 0 and less than {MAX_AFFINITY_SECONDS}"))
+                    })
+                }
+            }
+        }
+        "None" => errors
+            .push_if(config.exists(), || config.forbidden("must not be set when session affinity is None")),
+        _ => {}
+    }
+}
+
+/// Whether an old object already has this value in a list, which then is not looked at again.
+fn had(old: Option<&Field<'_>>, list: &str, value: &str) -> bool {
+    old.is_some_and(|old| old.get("spec").get(list).items().any(|had| had.str().trim() == value))
+}
+
+/// `clusterIP`, `clusterIPs`, `ipFamilies` and `ipFamilyPolicy`, one by one and against each other.
+pub(super) fn validate_addresses(service: &Field<'_>, old: Option<&Field<'_>>, errors: &mut Errors) {
+    let spec = service.get("spec");
+    if spec.get("type").str() == "ExternalName" {
+        return;
+    }
+    let (address, addresses) = (spec.get("clusterIP"), spec.get("clusterIPs"));
+    let first = addresses.items().next().map_or("", |first| first.str());
+    if address.is_empty() {
+        errors.push_if(!addresses.is_empty(), || {
+            addresses.invalid("must be empty when `clusterIP` is not specified")
+        });
+    } else if addresses.is_empty() {
+        errors.push(addresses.required(""));
+    } else {
+        errors.push_if(first != address.str(), || addresses.invalid("first value must match `clusterIP`"));
+    }
+    validate_families(&spec, errors);
+    if !validate_each_address(&addresses, old, errors) {
+        return;
+    }
+    let parsed: Vec<_> = addresses.items().filter_map(|address| ip::parse(address.str())).collect();
+    let families = parsed.iter().map(|address| address.is_ipv4());
+    if addresses.len() > 1 {
+        let both = families.clone().any(|v4| v4) && families.clone().any(|v4| !v4);
+        errors.push_if(!both, || addresses.invalid("may specify no more than one IP for each IP family"));
+    }
+    if !is_headless(service) {
+        let pairs = addresses.items().zip(spec.get("ipFamilies").items()).zip(families);
+        for (i, ((address, family), v4)) in pairs.enumerate() {
+            let fits = family.str() == if v4 { "IPv4" } else { "IPv6" } || !FAMILIES.contains(&family.str());
+            errors.push_if(!fits, || {
+                let family = family.str();
+                address.invalid(format!("expected an {family} value as indicated by `ipFamilies[{i}]`"))
+            });
+        }
+    }
+}
+
+fn validate_families(spec: &Field<'_>, errors: &mut Errors) {
+    let mut seen: Vec<&str> = Vec::new();
+    for family in spec.get("ipFamilies").items() {
+        errors.push_if(!FAMILIES.contains(&family.str()), || family.not_supported(&FAMILIES));
+        errors.push_if(seen.contains(&family.str()), || family.duplicate());
+        seen.push(family.str());
+    }
+    member::one_of(&spec.get("ipFamilyPolicy"), &FAMILY_POLICIES, errors);
+}
+
+/// Returns whether all are addresses, or the one and only None.
+fn validate_each_address(addresses: &Field<'_>, old: Option<&Field<'_>>, errors: &mut Errors) -> bool {
+    let mut valid = true;
+    for (i, address) in addresses.items().enumerate() {
+        if i == 0 && address.str() == NONE {
+            if addresses.len() > 1 {
+                valid = false;
+                errors.push(addresses.invalid("'None' must be the first and only value"));
+            }
+            continue;
+        }
+        if had(old, "clusterIPs", address.str()) {
+            continue;
+        }
+        if let Some(mistake) = ip::legacy_address(address.str()) {
+            valid = false;
+            errors.push(address.invalid(mistake));
+        }
+    }
+    errors.push_if(addresses.len() > 2, || addresses.invalid("may only hold up to 2 values"));
+    valid
+}
+
+fn validate_external_ips(spec: &Field<'_>, old: Option<&Field<'_>>, errors: &mut Errors) {
+    for address in spec.get("externalIPs").items() {
+        let mistake = ip::legacy_address(address.str());
+        match mistake.filter(|_| !had(old, "externalIPs", address.str())) {
+            Some(mistake) => errors.push(address.invalid(mistake)),
+            None => errors.invalid_each(&address, ip::endpoint_address(address.str())),
+        }
+    }
+}
+
+fn validate_ports_differ(ports: &Field<'_>, errors: &mut Errors) {
+    let key = |port: &Field<'_>, member| (port.get("protocol").str().to_owned(), port.get(member).int());
+    let mut node_ports = Vec::new();
+    for port in ports.items().filter(|port| is_set(&port.get("nodePort"))) {
+        let key = key(&port, "nodePort");
+        errors.push_if(node_ports.contains(&key), || port.get("nodePort").duplicate());
+        node_ports.push(key);
+    }
+    let mut numbers = Vec::new();
+    for port in ports.items() {
+        let key = key(&port, "port");
+        if numbers.contains(&key) {
+            let compared = json!({"protocol": key.0, "port": key.1.unwrap_or(0)});
+            errors.push(printed::duplicate(
+                &Field::at(Some(&compared), port.path().clone()),
+                "core.ServicePort",
+            ));
+        }
+        numbers.push(key);
+    }
+}
+
+/// The member, or the annotation it replaced. Spaces around a range are part of the API by accident.
+fn validate_source_ranges(service: &Field<'_>, old: Option<&Field<'_>>, errors: &mut Errors) {
+    let spec = service.get("spec");
+    let balanced = spec.get("type").str() == "LoadBalancer";
+    let ranges = spec.get("loadBalancerSourceRanges");
+    let ranges = ranges.with_path(spec.path().child("LoadBalancerSourceRanges"));
+    let annotation = service.walk("metadata.annotations").entry(SOURCE_RANGES);
+    if !ranges.is_empty() {
+        errors.push_if(!balanced, || ranges.forbidden(ONLY_BALANCED));
+        for range in ranges.items() {
+            let text = range.str().trim();
+            if !had(old, "loadBalancerSourceRanges", text) {
+                errors.extend(ip::legacy_cidr(text).map(|e| range.invalid_value(text, e)));
+            }
+        }
+    } else if annotation.exists() {
+        errors.push_if(!balanced, || annotation.forbidden(ONLY_BALANCED));
+        let unchanged = old.is_some_and(|old| {
+            old.walk("metadata.annotations").get(SOURCE_RANGES).value() == annotation.value()
+        });
+        let text = annotation.str().trim();
+        if !unchanged && !text.is_empty() {
+            for range in text.split(',').map(str::trim) {
+                errors.extend(ip::legacy_cidr(range).map(|e| annotation.invalid_value(range, e)));
+            }
+        }
+    }
+}
+
+fn validate_balancer_class(service: &Field<'_>, errors: &mut Errors) {
+    let class = service.walk("spec.loadBalancerClass");
+    if !class.exists() {
+        return;
+    }
+    if service.walk("spec.type").str() == "LoadBalancer" {
+        errors.invalid_each(&class, content::qualified_name(class.str()));
+    } else {
+        errors.push(class.forbidden(ONLY_BALANCED));
+    }
+}
+
+fn validate_traffic(spec: &Field<'_>, errors: &mut Errors) {
+    let kind = spec.get("type").str();
+    let (external, health) = (spec.get("externalTrafficPolicy"), spec.get("healthCheckNodePort"));
+    if is_reached_from_outside(kind, !spec.get("externalIPs").is_empty()) {
+        member::required_one_of(&external, &TRAFFIC_POLICIES, errors);
+    } else {
+        errors.push_if(!external.is_empty(), || {
+            external.invalid("may only be set for externally-accessible services")
+        });
+    }
+    if needs_health_check(spec) {
+        match health.int().unwrap_or(0) {
+            0 => errors.push(health.required("")),
+            port => errors.invalid_each(&health, content::port_number(port)),
+        }
+    } else {
+        errors.push_if(is_set(&health), || {
+            health.invalid(
+                "may only be set when `type` is 'LoadBalancer' and `externalTrafficPolicy` is 'Local'",
+            )
+        });
+    }
+    let internal = spec.get("internalTrafficPolicy");
+    errors.push_if(!internal.exists() && matches!(kind, "ClusterIP" | "NodePort" | "LoadBalancer"), || {
+        internal.required("")
+    });
+    member::one_of(&internal, &TRAFFIC_POLICIES, errors);
+    member::one_of(&spec.get("trafficDistribution"), &DISTRIBUTIONS, errors);
+}
+
+/// Addresses may be added and given back at the end of the list; the first one stays.
+fn validate_addresses_change(service: &Field<'_>, old: &Field<'_>, errors: &mut Errors) {
+    if is_headless(service) && is_headless(old) {
+        return;
+    }
+    let addresses = service.walk("spec.clusterIPs");
+    let at = |i| addresses.with_path(addresses.path().index(i));
+    let is: Vec<&str> = addresses.items().map(|ip| ip.str()).collect();
+    let was: Vec<&str> = old.walk("spec.clusterIPs").items().map(|ip| ip.str()).collect();
+    if is.len() == was.len() {
+        for (i, _) in is.iter().zip(&was).enumerate().filter(|(_, (is, was))| is != was) {
+            errors.push(at(i).invalid_or_null(SET_ONCE));
+        }
+        return;
+    }
+    if is.is_empty() {
+        errors.push(at(0).invalid_or_null("primary clusterIP can not be unset"));
+    } else {
+        errors.push_if(!was.is_empty() && is[0] != was[0], || at(0).invalid_or_null(SET_ONCE));
+    }
+    if was.len() > is.len() && is.len() == 1 {
+        validate_release(service, "secondary clusterIP", errors);
+    }
+}
+
+fn validate_families_change(service: &Field<'_>, old: &Field<'_>, errors: &mut Errors) {
+    if is_headless(service) || is_headless(old) {
+        return;
+    }
+    let (families, addresses) = (service.walk("spec.ipFamilies"), service.walk("spec.clusterIPs"));
+    let first = families.path().index(0);
+    let is: Vec<&str> = families.items().map(|family| family.str()).collect();
+    let was: Vec<&str> = old.walk("spec.ipFamilies").items().map(|family| family.str()).collect();
+    if is.len() == was.len() {
+        for _ in is.iter().zip(&was).filter(|(is, was)| is != was) {
+            errors.push(families.with_path(first.clone()).invalid_or_null(SET_ONCE));
+        }
+        return;
+    }
+    errors.push_if(was.len() > is.len() && addresses.is_empty(), || {
+        families.with_path(first.clone()).invalid_or_null("primary ipFamily can not be unset")
+    });
+    let moved = matches!((is.first(), was.first()), (Some(is), Some(was)) if is != was);
+    errors.push_if(moved, || addresses.with_path(first.clone()).invalid_or_null(SET_ONCE));
+    if was.len() > is.len() && is.len() == 1 {
+        validate_release(service, "secondary ipFamily", errors);
+    }
+}
+
+fn validate_release(service: &Field<'_>, what: &str, errors: &mut Errors) {
+    let policy = service.walk("spec.ipFamilyPolicy");
+    errors.push_if(policy.str() != "SingleStack", || {
+        policy.invalid_or_null(format!("must be set to 'SingleStack' when releasing the {what}"))
+    });
+}
+
+pub fn validate_status(service: &Field<'_>, old: &Field<'_>, errors: &mut Errors) {
+    const POINTS: &str = "status.loadBalancer.ingress";
+    const MODES: [&str; 2] = ["Proxy", "VIP"];
+    let points = service.walk(POINTS);
+    if service.walk("spec.type").str() != "LoadBalancer" && !points.is_empty() {
+        errors.push(points.forbidden("may only be used when `spec.type` is 'LoadBalancer'"));
+        return;
+    }
+    let known: Vec<&str> = old.walk(POINTS).items().map(|point| point.get("ip").str()).collect();
+    for point in points.items() {
+        let (address, mode) = (point.get("ip"), point.get("ipMode"));
+        validate_point_address(&address, &known, errors);
+        match (mode.exists(), address.is_empty()) {
+            (false, false) => errors.push(mode.required("must be specified when `ip` is set")),
+            (true, true) => errors.push(mode.forbidden("may not be specified when `ip` is not set")),
+            (true, false) => {
+                errors.push_if(!MODES.contains(&mode.str()), || mode.not_supported(&MODES));
+            }
+            (false, true) => {}
+        }
+        validate_point_host(&point.get("hostname"), errors);
+    }
+}
+
+/// The address of a load balancer's point of entry; known ones are not looked at again.
+pub fn validate_point_address(address: &Field<'_>, known: &[&str], errors: &mut Errors) {
+    if !address.is_empty() && !known.contains(&address.str()) {
+        errors.extend(ip::legacy_address(address.str()).map(|e| address.invalid(e)));
+    }
+}
+
+/// The name of a load balancer's point of entry.
+pub fn validate_point_host(host: &Field<'_>, errors: &mut Errors) {
+    if host.is_empty() {
+        return;
+    }
+    errors.invalid_each(host, content::dns1123_subdomain(host.str()));
+    errors.push_if(ip::parse(host.str()).is_some(), || host.invalid("must be a DNS name, not an IP address"));
+}
