@@ -2,7 +2,7 @@
 //!
 //! A corpus is recorded by sending objects with `dryRun=All`. It has a `base` for each kind; a case is a merge patch on
 //! it, and either the causes of the refusal or the object that was accepted, itself a patch on the base's `want`. Uids read
-//! `UID`, names `n`. Empty objects and lists are not compared: they are the codec's affair.
+//! `UID`, names `n`. Empty objects and lists are not compared: that they are written is the codec's affair.
 
 use serde_json::{Map, Value, json};
 
@@ -10,7 +10,8 @@ use super::defaulting::object_at;
 use super::strategy::Context;
 use super::{Behaviour, behaviour};
 use crate::field::{Errors, Field};
-use crate::validation;
+use crate::schema::{StructId, schema};
+use crate::{codec, validation};
 
 /// Runs every case of a corpus and tells all that differ at once.
 pub fn check(text: &str) {
@@ -40,17 +41,26 @@ struct Kind<'a> {
     name: &'a str,
     base: &'a Value,
     behaviour: Behaviour,
+    shape: StructId,
     namespaced: bool,
 }
 
 impl<'a> Kind<'a> {
     fn of(corpus: &'a Value, name: &'a str) -> Kind<'a> {
         let base = &corpus["bases"][name];
-        let group = base["group"].as_str().expect("a group");
-        Kind { name, base, behaviour: behaviour(group, name), namespaced: base["namespaced"] == json!(true) }
+        let text = |member: &str| base[member].as_str().expect("a string");
+        Kind {
+            name,
+            base,
+            behaviour: behaviour(text("group"), name),
+            shape: schema().kind(text("group"), text("version"), name).expect("a kind of the schema"),
+            namespaced: base["namespaced"] == json!(true),
+        }
     }
 
-    fn defaulted(&self, mut object: Value) -> Value {
+    /// As the object reaches the strategy.
+    fn decoded(&self, object: &Value) -> Value {
+        let mut object = codec::json::normalize(object, self.shape).expect("an object of its kind").value;
         object["kind"] = self.name.into();
         self.behaviour.strategy.default(&mut object);
         object
@@ -65,7 +75,7 @@ fn create(case: &Value, base: &Value, kind: &Kind<'_>) -> Value {
 }
 
 fn created(case: &Value, patch: &str, base: &Value, kind: &Kind<'_>) -> (Value, Errors) {
-    let mut object = kind.defaulted(merged(base, &case[patch]));
+    let mut object = kind.decoded(&merged(base, &case[patch]));
     let metadata = object_at(&mut object, "metadata").expect("metadata");
     metadata.entry("name").or_insert(json!("n"));
     metadata.insert("uid".into(), json!("UID"));
@@ -86,7 +96,7 @@ fn update(case: &Value, base: &Value, kind: &Kind<'_>) -> Value {
     if let Some(status) = case.get("status") {
         old["status"] = status.clone();
     }
-    let mut new = kind.defaulted(merged(&old, &case["patch"]));
+    let mut new = kind.decoded(&merged(&old, &case["patch"]));
     strategy.prepare_for_update(&mut new, &old, &CONTEXT);
     if kind.behaviour.generation && strategy.is_new_generation(&new, &old) {
         new["metadata"]["generation"] = json!(2);
@@ -99,7 +109,7 @@ fn status_update(case: &Value, base: &Value, kind: &Kind<'_>) -> Value {
     let strategy = kind.behaviour.strategy;
     let (mut old, _) = created(case, "old", base, kind);
     old["status"] = case["status"].clone();
-    let mut new = kind.defaulted(merged(&old, &case["patch"]));
+    let mut new = kind.decoded(&merged(&old, &case["patch"]));
     strategy.prepare_for_status_update(&mut new, &old, &CONTEXT);
     let errors = validation::status_update(&new, &old, &kind.behaviour, kind.namespaced);
     // A status that is accepted is stored as it is; there is nothing of it to compare.

@@ -211,7 +211,9 @@ fn by_kind(group: &str, kind: &str) -> Behaviour {
             delete_answers_object: true,
             ..conditional(&apiextensions::custom_resource_definition::Rules)
         },
-        ("apiregistration.k8s.io", "APIService") => conditional(&apiregistration::api_service::Rules),
+        ("apiregistration.k8s.io", "APIService") => {
+            Behaviour { name: NameRule::PathSegment, ..conditional(&apiregistration::api_service::Rules) }
+        }
         ("flowcontrol.apiserver.k8s.io", "FlowSchema") => generation(&flowcontrol::flow_schema::Rules),
         ("flowcontrol.apiserver.k8s.io", "PriorityLevelConfiguration") => {
             generation(&flowcontrol::priority_level_configuration::Rules)

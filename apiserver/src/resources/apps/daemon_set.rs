@@ -91,10 +91,15 @@ fn set_template_generation(object: &mut Value, generation: i64) {
 fn default_update_strategy(spec: &mut Object) {
     let Some(strategy) = member(spec, "updateStrategy").as_object_mut() else { return };
     fill(strategy, [("type", json!("RollingUpdate"))]);
-    if strategy["type"] == "RollingUpdate"
-        && let Some(rolling) = member(strategy, "rollingUpdate").as_object_mut()
-    {
-        fill(rolling, [("maxUnavailable", json!(1)), ("maxSurge", json!(0))]);
+    let unavailable = if strategy["type"] == "RollingUpdate" {
+        fill(strategy, [("rollingUpdate", json!({}))]);
+        1
+    } else {
+        0
+    };
+    // Parameters are numbers in the server's own form, so that those of another strategy read 0.
+    if let Some(rolling) = strategy.get_mut("rollingUpdate").and_then(Value::as_object_mut) {
+        fill(rolling, [("maxUnavailable", json!(unavailable)), ("maxSurge", json!(0))]);
     }
 }
 

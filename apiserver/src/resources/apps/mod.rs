@@ -6,3 +6,6 @@ pub mod deployment;
 pub mod replica_set;
 pub mod stateful_set;
 pub mod workload;
+
+#[cfg(test)]
+mod tests;

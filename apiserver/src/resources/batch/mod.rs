@@ -8,3 +8,6 @@ pub mod job;
 mod job_spec;
 mod job_status;
 mod schedule;
+
+#[cfg(test)]
+mod tests;

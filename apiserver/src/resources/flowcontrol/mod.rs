@@ -1,4 +1,32 @@
-//! Strategies of the group flowcontrol, one file a kind.
+//! Strategies of the group flowcontrol.apiserver.k8s.io, one file a kind.
 
 pub mod flow_schema;
 pub mod priority_level_configuration;
+
+#[cfg(test)]
+mod tests;
+
+use serde_json::Value;
+
+use crate::bootstrap;
+use crate::field::{Errors, Field};
+
+/// The spec that the server insists on for an object of this name, if it does.
+fn mandatory_spec(kind: &str, name: &str) -> Option<Value> {
+    if !["exempt", "catch-all"].contains(&name) {
+        return None;
+    }
+    let objects = bootstrap::objects(&bootstrap::Facts { now: "", secure_port: 0 });
+    let mut wanted =
+        objects.into_iter().find(|object| object["kind"] == kind && object["metadata"]["name"] == name)?;
+    Some(wanted["spec"].take())
+}
+
+fn validate_conditions(status: &Field<'_>, errors: &mut Errors) {
+    let mut seen: Vec<&str> = Vec::new();
+    for kind in status.get("conditions").items().map(|condition| condition.get("type")) {
+        errors.push_if(seen.contains(&kind.str()), || kind.duplicate());
+        seen.push(kind.str());
+        errors.push_if(kind.is_empty(), || kind.required(""));
+    }
+}

@@ -1,10 +1,11 @@
 //! RuntimeClass.
 
 use crate::field::{Errors, Field};
+use crate::resources::pod::{self, Options};
 use crate::resources::strategy::Strategy;
 use crate::validation::immutable::IMMUTABLE;
 use crate::validation::labels::validate_labels;
-use crate::validation::{content, node_selector};
+use crate::validation::{content, node_selector, printed};
 
 /// The rules of RuntimeClass.
 pub struct Rules;
@@ -17,7 +18,11 @@ impl Strategy for Rules {
         } else {
             errors.invalid_each(&handler, content::dns1123_label(handler.str()));
         }
+        let overhead =
+            object.get("overhead").get("podFixed").with_path(object.get("overhead").path().clone());
+        pod::resources::validate_overhead(&overhead, &Options::default(), errors);
         validate_labels(&object.walk("scheduling.nodeSelector"), errors);
+        validate_tolerations(&object.walk("scheduling.tolerations"), errors);
     }
 
     fn validate_update(&self, object: &Field<'_>, old: &Field<'_>, errors: &mut Errors) {
@@ -30,5 +35,19 @@ impl Strategy for Rules {
         let selector = object.walk("scheduling.nodeSelector");
         let deprecated = selector.entries().filter_map(|(key, _)| node_selector::deprecated_label(key));
         deprecated.map(|message| format!("{}: {message}", selector.path())).collect()
+    }
+}
+
+/// Tolerations are merged into a pod's, so each may be told once.
+fn validate_tolerations(tolerations: &Field<'_>, errors: &mut Errors) {
+    pod::scheduling::validate_tolerations(tolerations, &Options::default(), errors);
+    let key = |toleration: &Field<'_>| {
+        ["key", "operator", "value", "effect"].map(|name| toleration.get(name).str().to_owned())
+    };
+    let mut seen: Vec<[String; 4]> = Vec::new();
+    for toleration in tolerations.items() {
+        errors
+            .push_if(seen.contains(&key(&toleration)), || printed::duplicate(&toleration, "core.Toleration"));
+        seen.push(key(&toleration));
     }
 }
