@@ -257,8 +257,8 @@ impl<I: Index> Sequencer<I> {
     /// Appends and publishes a checked group. Its events in order; or none if another writer came first.
     fn append(&mut self, group: &mut [Job<I>]) -> Result<Option<Vec<Arc<Event<I>>>>, StoreError> {
         self.shared.health()?;
-        let tasks = group.iter().flat_map(|job| &job.tasks);
-        let batch: Vec<_> = tasks.map(|task| task.proposal(self.state.get(&task.key))).collect();
+        let propose = |task: &Task<I>| task.proposal(self.state.get(&task.key));
+        let batch: Vec<_> = group.iter().map(|job| job.tasks.iter().map(propose).collect()).collect();
         let events = match self.log.append(&batch).map_err(|error| self.shared.fail(error))? {
             Appended::Stale { newest } => {
                 self.follow(newest, VecDeque::new())?;

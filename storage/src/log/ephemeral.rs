@@ -27,7 +27,7 @@ impl Log for EphemeralLog {
         Ok(())
     }
 
-    fn append(&mut self, batch: &[Proposal]) -> Result<Appended, LogError> {
+    fn append(&mut self, batch: &[Vec<Proposal>]) -> Result<Appended, LogError> {
         let entries = super::number(batch, self.newest);
         let revisions = entries.iter().map(|entry| entry.revision).collect();
         self.newest = Revision(self.newest.0 + entries.len() as u64);

@@ -67,9 +67,13 @@ impl Log for MemoryLog {
         shared.entries.range(..=newest).try_for_each(|(_, entry)| visit(entry.clone()))
     }
 
-    fn append(&mut self, batch: &[Proposal]) -> Result<Appended, LogError> {
+    fn append(&mut self, batch: &[Vec<Proposal>]) -> Result<Appended, LogError> {
         let mut shared = self.lock();
-        if batch.iter().any(|proposal| shared.heads.get(&proposal.key).copied() != proposal.previous) {
+        if batch
+            .iter()
+            .flatten()
+            .any(|proposal| shared.heads.get(&proposal.key).copied() != proposal.previous)
+        {
             return Ok(Appended::Stale { newest: shared.newest });
         }
         let entries = number(batch, shared.newest);

@@ -3,10 +3,7 @@
 //! Everything above this trait is the same for every log, and assumes nothing about who else writes: a log may be shared
 //! by several stores ([`memory`] is, an etcd cluster would be). So a write becomes visible only when the log's *tail* says it.
 
-mod directory;
-mod entry;
 mod ephemeral;
-mod flusher;
 mod memory;
 mod sled;
 
@@ -31,8 +28,9 @@ pub trait Log: Send + 'static {
     /// to the extent's newest. An error of `visit` ends it.
     fn load(&mut self, visit: &mut dyn FnMut(Entry) -> Result<(), LogError>) -> Result<(), LogError>;
 
-    /// Appends a batch: all of it or nothing, one change a key, and as durable as the log promises when this returns.
-    fn append(&mut self, batch: &[Proposal]) -> Result<Appended, LogError>;
+    /// Appends a batch of transactions in which no key occurs twice. It is as durable as the log promises when this returns;
+    /// should it be cut short by a crash, the first few transactions are there, each of them whole.
+    fn append(&mut self, batch: &[Vec<Proposal>]) -> Result<Appended, LogError>;
 
     /// What happened since the last call (the first: since the extent's newest), in order of revision, no matter who wrote
     /// it. Waits until the change at `until` is among it, or was before.
@@ -96,14 +94,14 @@ pub enum Appended {
 }
 
 /// Gives a batch the revisions that follow `newest`.
-fn number(batch: &[Proposal], newest: Revision) -> Vec<Entry> {
+fn number(batch: &[Vec<Proposal>], newest: Revision) -> Vec<Entry> {
     let revisions = (newest.0 + 1..).map(Revision);
     let entry = |(proposal, revision): (&Proposal, _)| Entry {
         revision,
         key: proposal.key.clone(),
         change: proposal.change.clone(),
     };
-    batch.iter().zip(revisions).map(entry).collect()
+    batch.iter().flatten().zip(revisions).map(entry).collect()
 }
 
 /// How a log speaks up when it was not asked.

@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use super::{LogError, Signal, Tap};
+use crate::log::{LogError, Signal, Tap};
 
 /// A thread that flushes within an interval after it was told of a change, and rests otherwise. Stops when dropped.
 pub(super) struct Flusher {

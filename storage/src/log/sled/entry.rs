@@ -1,4 +1,4 @@
-//! An entry's form on disk: its change and key; the revision is the key it is stored under.
+//! An entry's bytes on disk: its change and key. The revision is part of the keys of its rows.
 //!
 //! ```text
 //! form: u8 | bucket: u32 length, bytes | name: u32 length, bytes | created: u64, if form is UPDATED | stored bytes
@@ -7,8 +7,10 @@
 
 use bytes::Bytes;
 
-use super::{Change, Entry, Proposal};
-use crate::{Key, Revision};
+use crate::{
+    Key, Revision,
+    log::{Change, Entry, Proposal},
+};
 
 const CREATED: u8 = 1;
 const UPDATED: u8 = 2;

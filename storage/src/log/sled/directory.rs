@@ -13,7 +13,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use super::LogError;
+use crate::log::LogError;
 
 /// A directory that this process holds until the value is dropped.
 pub(super) struct Directory {

@@ -1,0 +1,180 @@
+//! How transactions lie in the tree: as rows, of which a crash may leave the first few.
+//!
+//! ```text
+//! log/ revision: u64, part: u16  →  more: u8 | parts: u16, in part 0 only | a piece of the entry (see `entry.rs`)
+//! ```
+//! `more` is 1 if the transaction goes on in the next row. sled recovers a prefix of what was written, so a transaction is
+//! cut short only at the very end of the log, and there the flag gives it away.
+//!
+//! Entries are cut into parts because sled writes pages beyond a quarter of a segment as files of their own, which it never
+//! syncs.
+
+use super::entry::{decode, encode};
+use crate::{
+    Revision,
+    log::{Entry, Proposal},
+};
+
+pub(super) const PREFIX: &[u8] = b"log/";
+
+/// sled splits a leaf of more than 16 rows, and may have merged a few into it before.
+const ROWS_PER_PAGE: usize = 20;
+const PART: usize = 6 << 10;
+const _: () = assert!(ROWS_PER_PAGE * (PART + 64) < super::SEGMENT / 4);
+
+type Row = (Vec<u8>, Vec<u8>);
+
+/// The rows of one transaction, in the order in which they must be written.
+pub(super) fn rows(transaction: &[Proposal], revisions: impl Iterator<Item = Revision>) -> Vec<Row> {
+    let mut rows = Vec::with_capacity(transaction.len());
+    for (proposal, revision) in transaction.iter().zip(revisions) {
+        let entry = encode(proposal);
+        let parts = entry.len().div_ceil(PART) as u16;
+        for (part, piece) in entry.chunks(PART).enumerate() {
+            let mut value = Vec::with_capacity(3 + piece.len());
+            value.push(1);
+            if part == 0 {
+                value.extend(parts.to_be_bytes());
+            }
+            value.extend(piece);
+            rows.push((key(revision, part as u16), value));
+        }
+    }
+    if let Some((_, last)) = rows.last_mut() {
+        last[0] = 0;
+    }
+    rows
+}
+
+pub(super) fn key(revision: Revision, part: u16) -> Vec<u8> {
+    [PREFIX, &revision.to_bytes(), &part.to_be_bytes()].concat()
+}
+
+/// The revision and part of a row, and whether its transaction goes on; none if it is not a row.
+pub(super) fn read(key: &[u8], value: &[u8]) -> Option<(Revision, u16, bool)> {
+    let (revision, part) = key.strip_prefix(PREFIX)?.split_first_chunk()?;
+    let part = u16::from_be_bytes(part.try_into().ok()?);
+    let more = *value.first()?;
+    (more <= 1).then_some((Revision::from_bytes(*revision), part, more == 1))
+}
+
+/// How many parts a first row says its entry has.
+pub(super) fn parts(first: &[u8]) -> Option<u16> {
+    let (parts, _) = first.get(1..)?.split_first_chunk()?;
+    Some(u16::from_be_bytes(*parts))
+}
+
+/// Puts entries together from rows in order.
+#[derive(Default)]
+pub(super) struct Assembler(Option<Partial>);
+
+/// An entry that lacks parts.
+struct Partial {
+    revision: Revision,
+    parts: u16,
+    here: u16,
+    bytes: Vec<u8>,
+}
+
+/// A row that makes no sense where it stands.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Misplaced;
+
+impl Assembler {
+    /// Takes the next row; returns its entry if that is complete.
+    pub fn take(&mut self, key: &[u8], value: &[u8]) -> Result<Option<Entry>, Misplaced> {
+        let (revision, part, _) = read(key, value).ok_or(Misplaced)?;
+        let entry = match self.0.take() {
+            None if part == 0 => {
+                let (parts, bytes) = (parts(value).ok_or(Misplaced)?, &value[3..]);
+                if parts == 1 {
+                    return decode(revision, bytes).map(Some).ok_or(Misplaced);
+                }
+                Partial { revision, parts, here: 1, bytes: bytes.into() }
+            }
+            Some(mut entry) if entry.revision == revision && entry.here == part => {
+                entry.bytes.extend(&value[1..]);
+                entry.here += 1;
+                entry
+            }
+            _ => return Err(Misplaced),
+        };
+        if entry.here == entry.parts {
+            return decode(revision, &entry.bytes).map(Some).ok_or(Misplaced);
+        }
+        self.0 = Some(entry);
+        Ok(None)
+    }
+
+    /// Does an entry lack parts?
+    pub fn is_amid(&self) -> bool {
+        self.0.is_some()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Key, log::Change};
+
+    fn proposal(name: &str, size: usize) -> Proposal {
+        let stored: Vec<u8> = (0..size).map(|n| n as u8).collect();
+        let change = Change::Put { created: None, stored: stored.into() };
+        Proposal { key: Key::new("b", name), previous: None, change }
+    }
+
+    fn revisions() -> impl Iterator<Item = Revision> {
+        (7..).map(Revision)
+    }
+
+    /// Entries assembled, by revision and size; a cross for a row that was refused, dots for an entry not complete.
+    fn assembled(rows: &[Row]) -> String {
+        let mut assembler = Assembler::default();
+        let mut told: Vec<_> = rows
+            .iter()
+            .filter_map(|(key, value)| match assembler.take(key, value) {
+                Ok(Some(Entry { revision, change: Change::Put { stored, .. }, .. })) => {
+                    Some(format!("{revision}:{}", stored.len()))
+                }
+                Ok(_) => None,
+                Err(Misplaced) => Some("x".into()),
+            })
+            .collect();
+        told.extend(assembler.is_amid().then(|| "..".into()));
+        told.join(" ")
+    }
+
+    #[test]
+    fn entries_are_cut_and_put_together() {
+        let overhead = encode(&proposal("n", 0)).len();
+        for (case, sizes, parts, want) in [
+            ("a small one", vec![10], 1, "7:10"),
+            ("an empty one", vec![0], 1, "7:0"),
+            ("just one part", vec![PART - overhead], 1, "7:6133"),
+            ("a byte more", vec![PART - overhead + 1], 2, "7:6134"),
+            ("large ones and small ones", vec![20_000, 5, 1_000_000], 4 + 1 + 163, "7:20000 8:5 9:1000000"),
+        ] {
+            let transaction: Vec<_> = sizes.iter().map(|size| proposal("n", *size)).collect();
+            let rows = rows(&transaction, revisions());
+            assert_eq!(rows.len(), parts, "{case}");
+            assert_eq!(assembled(&rows), want, "{case}");
+            assert!(rows.is_sorted(), "{case}");
+            let more: Vec<_> = rows.iter().map(|(key, value)| read(key, value).unwrap().2).collect();
+            assert_eq!(
+                more.iter().position(|more| !more),
+                Some(rows.len() - 1),
+                "{case}: only the last row ends it"
+            );
+        }
+    }
+
+    #[test]
+    fn missing_parts_are_noticed() {
+        let rows = rows(&[proposal("n", 20_000), proposal("n", 5)], revisions());
+        assert_eq!(assembled(&rows), "7:20000 8:5");
+        assert_eq!(assembled(&rows[1..]), "x x x 8:5");
+        assert_eq!(assembled(&[&rows[..1], &rows[2..]].concat()), "x x 8:5");
+        assert_eq!(assembled(&rows[..3]), "..");
+        assert_eq!(assembled(&[&rows[..3], &rows[4..]].concat()), "x");
+    }
+}
