@@ -15,6 +15,11 @@ pub mod time;
 pub mod yaml;
 mod zero;
 
+#[cfg(test)]
+mod arbitrary;
+#[cfg(test)]
+mod tests;
+
 use serde_json::Value;
 
 /// A decoded body.

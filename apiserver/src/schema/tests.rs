@@ -69,6 +69,25 @@ fn paths_lead_to_types() {
 }
 
 #[test]
+fn go_types_are_spelled_as_messages_do() {
+    for (owner, member, depth, want) in [
+        ("io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta", "labels", 0, "map[string]string"),
+        ("io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta", "uid", 0, "types.UID"),
+        ("io.k8s.api.core.v1.PodSpec", "containers", 0, "[]v1.Container"),
+        ("io.k8s.api.core.v1.PodSpec", "containers", 1, "v1.Container"),
+        ("io.k8s.api.core.v1.PodSpec", "overhead", 0, "v1.ResourceList"),
+        ("io.k8s.api.core.v1.PodSpec", "overhead", 1, "resource.Quantity"),
+        ("io.k8s.api.core.v1.Secret", "data", 1, "[]uint8"),
+        ("io.k8s.api.storage.v1.StorageClass", "allowedTopologies", 1, "v1.TopologySelectorTerm"),
+        ("io.k8s.api.apps.v1.DeploymentSpec", "replicas", 0, "int32"),
+        ("io.k8s.api.authorization.v1.SubjectAccessReviewSpec", "extra", 2, "string"),
+    ] {
+        let field = schema().get(schema().named(owner).expect(owner)).field(member).expect(member);
+        assert_eq!(schema().go_type(field, depth), want, "{owner}.{member}");
+    }
+}
+
+#[test]
 fn resources_tell_what_is_served() {
     let find = |plural: &str, version: &str| {
         let mut all = schema().resources().iter();

@@ -208,13 +208,7 @@ impl Field {
 
     /// The Go name of the type inside of pointers, lists and maps, as Go prints it: `v1.RestartPolicy`, `string`.
     pub fn go_type(&self) -> String {
-        let declared = self.innermost();
-        let (package, name) = declared.rsplit_once('.').unwrap_or((self.package, declared));
-        let built_in = declared.starts_with(|c: char| c.is_ascii_lowercase()) && !declared.contains('.');
-        match package.rsplit(['.', '/']).next() {
-            Some(package) if !built_in => format!("{package}.{name}"),
-            _ => name.to_owned(),
-        }
+        spell(self.innermost(), self.package, super::schema())
     }
 
     /// The Go type as messages spell it (`[]v1.Container`, `map[string]string`), `depth` lists or maps inside of the field.
@@ -222,10 +216,17 @@ impl Field {
         let (mut declared, mut home) = (self.declared, self.package);
         for _ in 0..depth {
             declared = declared.trim_start_matches('*');
-            if let Some(Named::Other(other)) = schema.lookup(home, declared) {
+            if inside(declared).is_none()
+                && let Some(Named::Other(other)) = schema.lookup(home, declared)
+            {
                 (declared, home) = (other.underlying, schema.home(home, declared));
             }
-            declared = inside(declared).unwrap_or(declared);
+            declared = match declared {
+                // Either of these may be a list.
+                "JSONSchemaPropsOrArray" => "JSONSchemaProps",
+                "JSONSchemaPropsOrStringArray" => "string",
+                other => inside(other).unwrap_or(other),
+            };
         }
         spell(declared, home, schema)
     }

@@ -78,7 +78,7 @@ struct Decoder<'a> {
     path: Vec<Step<'a>>,
     meta: TypeMeta,
     strict: Messages,
-    /// Set inside of types that Go decodes apart: no messages, and names match whatever their case.
+    /// Set inside of types that Go decodes apart: no messages, and a misfit ends it all.
     apart: bool,
     unreadable: Option<String>,
     refused: Option<String>,
@@ -165,6 +165,7 @@ impl<'a> Decoder<'a> {
             (_, Kind::Null) => self.reader.null().map(|()| Value::Null),
             (Type::String, Kind::String) => self.text(),
             (Type::Bytes, Kind::String) => self.bytes(),
+            (Type::Bytes, Kind::Array) => self.listed_bytes(),
             (Type::Bool, Kind::Bool) => self.reader.bool().map(Value::Bool),
             (Type::Int32 | Type::Int64, Kind::Number) => self.integer(*ty == Type::Int32),
             (Type::Double, Kind::Number) => self.double(),
@@ -182,6 +183,7 @@ impl<'a> Decoder<'a> {
         let document = self.path.is_empty();
         // One bit for each member that was seen; the table has no struct with more than 64.
         let mut seen = 0u64;
+        let fresh = members.is_empty();
         let mut first = true;
         self.reader.begin()?;
         while let Some(key) = self.reader.key(first)? {
@@ -190,39 +192,36 @@ impl<'a> Decoder<'a> {
             if document {
                 self.note_meta(&name)?;
             }
-            let Some(position) = known.position(&name).or_else(|| self.folded(id, &name)) else {
+            let Some(position) = known.position(&name) else {
                 self.tell("unknown field", &name);
                 self.reader.skip()?;
                 continue;
             };
             let field = known.members()[position];
             let bit = 1u64.checked_shl(u32::try_from(position).unwrap_or(u32::MAX)).unwrap_or_default();
-            if seen & bit != 0 {
+            let repeated = seen & bit != 0;
+            if repeated {
                 self.tell("duplicate field", field.name);
             }
             seen |= bit;
             self.path.push(Step::Member(id, field));
-            self.member(field, &mut members)?;
+            let old = if fresh && !repeated { None } else { members.remove(field.name) };
+            let value = self.member(field, old)?;
             self.path.pop();
+            if !zero::is_omitted(field, &value) {
+                members.insert(field.name.to_owned(), value);
+            }
         }
         zero::complete(known, &mut members);
         Ok(Value::Object(members))
     }
 
-    fn member(&mut self, field: &'static Field, members: &mut Map<String, Value>) -> Result<()> {
-        if self.reader.peek()? == Kind::Null {
-            self.reader.null()?;
-            if !zero::ignores_null(field) {
-                members.remove(field.name);
-            }
-            return Ok(());
+    fn member(&mut self, field: &'static Field, old: Option<Value>) -> Result<Value> {
+        if self.reader.peek()? != Kind::Null {
+            return self.value(&field.ty, old);
         }
-        let old = if members.is_empty() { None } else { members.remove(field.name) };
-        let value = self.value(&field.ty, old)?;
-        if !zero::is_omitted(field, &value) {
-            members.insert(field.name.to_owned(), value);
-        }
-        Ok(())
+        self.reader.null()?;
+        Ok(old.filter(|_| zero::ignores_null(field)).unwrap_or_default())
     }
 
     fn map(&mut self, ty: &Type, mut entries: Map<String, Value>) -> Result<Value> {
@@ -285,6 +284,29 @@ impl<'a> Decoder<'a> {
                 Value::Null
             }
         })
+    }
+
+    /// Bytes written as a list of numbers.
+    fn listed_bytes(&mut self) -> Result<Value> {
+        let mut bytes = Vec::new();
+        self.reader.begin()?;
+        while self.reader.item(bytes.is_empty())? {
+            let kind = self.reader.peek()?;
+            let text = self.reader.skip()?;
+            let text = std::str::from_utf8(text).unwrap_or_default();
+            bytes.push(match kind {
+                Kind::Null => 0,
+                Kind::Number => u8::from_str(text).unwrap_or_else(|_| {
+                    self.keep_misfit(self.type_error(&format!("number {text}"), Some("uint8")));
+                    0
+                }),
+                other => {
+                    self.keep_misfit(self.type_error(other.name(), Some("uint8")));
+                    0
+                }
+            });
+        }
+        Ok(Value::String(base64::encode(&bytes)))
     }
 
     fn integer(&mut self, narrow: bool) -> Result<Value> {
@@ -460,11 +482,6 @@ impl<'a> Decoder<'a> {
         Ok(())
     }
 
-    fn folded(&self, id: StructId, name: &str) -> Option<usize> {
-        let mut members = self.schema.get(id).members().iter();
-        if self.apart { members.position(|field| field.name.eq_ignore_ascii_case(name)) } else { None }
-    }
-
     /// Takes down a message about a member of the value at hand.
     fn tell(&mut self, what: &str, name: &str) {
         if self.apart {
@@ -539,12 +556,8 @@ pub(in crate::codec) fn float(number: f64) -> Option<Number> {
     Number::from_f64(number)
 }
 
-/// A number without a type: an integer if it is written as one and fits, else a float.
+/// A number without a type: an integer if it is one and fits, else a float.
 fn untyped_number(text: &str) -> Option<Value> {
-    if !text.contains('.')
-        && let Ok(number) = i64::from_str(text)
-    {
-        return Some(number.into());
-    }
-    Number::from_f64(f64::from_str(text).ok()?).map(Value::Number)
+    let integer = i64::from_str(text).ok().map(Number::from);
+    integer.or_else(|| float(f64::from_str(text).ok()?)).map(Value::Number)
 }

@@ -15,8 +15,16 @@ use crate::schema::{Field, Struct, StructId, Type, schema};
 type Result<T> = std::result::Result<T, DecodeError>;
 
 pub fn read_struct(reader: Reader<'_>, id: StructId) -> Result<Map<String, Value>> {
+    read_struct_into(reader, id, Map::new())
+}
+
+/// A message that comes twice adds to what was there.
+fn read_struct_into(
+    reader: Reader<'_>,
+    id: StructId,
+    mut members: Map<String, Value>,
+) -> Result<Map<String, Value>> {
     let known = schema().get(id);
-    let mut members = Map::new();
     read_fields(reader, known, &mut members)?;
     zero::complete(known, &mut members);
     Ok(members)
@@ -60,26 +68,22 @@ fn read_member(reader: &mut Reader<'_>, field: &Field, members: &mut Map<String,
                 entries.insert(key, value);
             }
         }
+        Type::Struct(id) => {
+            let old = members.remove(field.name);
+            let old = if let Some(Value::Object(old)) = old { old } else { Map::new() };
+            let value = read_struct_into(reader.message()?, *id, old)?;
+            members.insert(field.name.to_owned(), Value::Object(value));
+        }
         ty => {
             let value = read_value(reader, ty)?;
-            match members.get_mut(field.name) {
-                Some(old) => merge(old, value, ty),
-                None if zero::is_omitted(field, &value) => {}
-                None => {
-                    members.insert(field.name.to_owned(), value);
-                }
+            if zero::is_omitted(field, &value) {
+                members.remove(field.name);
+            } else {
+                members.insert(field.name.to_owned(), value);
             }
         }
     }
     Ok(())
-}
-
-/// A repeated message adds to the earlier one, a repeated scalar takes its place.
-fn merge(old: &mut Value, new: Value, ty: &Type) {
-    match (old, new, ty) {
-        (Value::Object(old), Value::Object(new), Type::Struct(_)) => old.extend(new),
-        (old, new, _) => *old = new,
-    }
 }
 
 fn read_entry(mut reader: Reader<'_>, ty: &Type) -> Result<(String, Value)> {
@@ -202,7 +206,8 @@ fn read_time(reader: Reader<'_>, micro: bool) -> Result<Value> {
 /// Raw bytes: JSON, or an object in its own envelope.
 fn read_raw(reader: Reader<'_>) -> Result<Value> {
     let mut raw = None;
-    let depth = reader.depth();
+    // An envelope takes many frames of the stack.
+    let depth = reader.depth() + 50;
     each(reader, |number, wire, reader| {
         if (number, wire) != (1, Wire::Bytes) {
             return Ok(false);

@@ -60,10 +60,6 @@ pub struct Reader<'a> {
 }
 
 impl<'a> Reader<'a> {
-    pub fn new(bytes: &'a [u8]) -> Reader<'a> {
-        Reader::inside(bytes, 0)
-    }
-
     /// Reads a message that is so deep inside of others.
     pub fn inside(bytes: &'a [u8], depth: usize) -> Reader<'a> {
         Reader { rest: bytes, depth }
@@ -122,7 +118,7 @@ impl<'a> Reader<'a> {
 
     /// A message inside of this one.
     pub fn message(&mut self) -> Result<Reader<'a>> {
-        if self.depth == MAX_DEPTH {
+        if self.depth >= MAX_DEPTH {
             return Err(error("proto: exceeded max depth"));
         }
         let depth = self.depth + 1;
@@ -218,12 +214,12 @@ mod tests {
         for value in [0, 1, 127, 128, 300, u64::from(u32::MAX), u64::MAX] {
             let mut bytes = Vec::new();
             bytes.varint(value);
-            assert_eq!(Reader::new(&bytes).varint(), Ok(value));
+            assert_eq!(Reader::inside(&bytes, 0).varint(), Ok(value));
         }
         for length in [0, 127, 128, 20_000] {
             let mut bytes = Vec::new();
             bytes.message_field(3, |out| out.resize(out.len() + length, 7));
-            let mut reader = Reader::new(&bytes);
+            let mut reader = Reader::inside(&bytes, 0);
             assert_eq!(reader.tag("M"), Ok(Some((3, Wire::Bytes))));
             assert_eq!(reader.bytes().map(<[u8]>::len), Ok(length));
             assert_eq!(reader.tag("M"), Ok(None));
@@ -233,7 +229,7 @@ mod tests {
     #[test]
     fn refusals_have_gos_words() {
         let all = |bytes: &[u8]| {
-            let mut reader = Reader::new(bytes);
+            let mut reader = Reader::inside(bytes, 0);
             while let Some((_, wire)) = reader.tag("M")? {
                 reader.skip(wire)?;
             }

@@ -69,7 +69,7 @@ fn compose(text: &str) -> Result<Nodes<'_>> {
     // The lists and maps that are not at their end.
     let mut open: Vec<usize> = Vec::new();
     for event in Parser::new_from_str(text) {
-        let (event, span) = event.map_err(|error| scan_error(&error))?;
+        let (event, span) = event.map_err(|error| scan_error(&error, text))?;
         let (node, anchor) = match event {
             Event::Scalar(text, style, anchor, tag) => {
                 let plain = style == ScalarStyle::Plain;
@@ -108,13 +108,18 @@ fn compose(text: &str) -> Result<Nodes<'_>> {
 }
 
 /// The line is left out where it is the first, as the real server does.
-fn scan_error(error: &ScanError) -> String {
+fn scan_error(error: &ScanError, text: &str) -> String {
+    let marker = error.marker();
     let info = error.info();
-    let problem = info
-        .split_once(", ")
-        .filter(|(context, _)| context.starts_with("while "))
-        .map_or(info, |(_, what)| what);
-    match error.marker().line() {
+    if info.contains("unknown anchor") {
+        let line = text.lines().nth(marker.line().saturating_sub(1)).unwrap_or_default();
+        let alias = line.chars().skip(marker.col()).skip_while(|c| *c == '*');
+        let name: String = alias.take_while(|c| !c.is_whitespace() && !",[]{}".contains(*c)).collect();
+        return format!("yaml: unknown anchor '{name}' referenced");
+    }
+    let in_context = info.split_once(", ").filter(|(context, _)| context.starts_with("while "));
+    let problem = in_context.map_or(info, |(_, problem)| problem);
+    match marker.line() {
         0 | 1 => format!("yaml: {problem}"),
         line => format!("yaml: line {line}: {problem}"),
     }

@@ -1,1 +1,143 @@
-//! The tests of this format.
+use serde_json::{Value, json};
+
+use super::*;
+
+fn read(text: &str) -> Result<Value, String> {
+    let document = to_json(text.as_bytes()).map_err(|error| error.to_string())?;
+    Ok(serde_json::from_slice(&document.json).expect("JSON"))
+}
+
+#[test]
+fn documents_are_read_as_yaml_1_1() {
+    for (text, want) in [
+        ("", json!(null)),
+        (
+            "a: y\nb: 'y'\nc: on\nd: 012\ne: 1e3\nf: ~\ng: 2001-01-01",
+            json!({
+                "a": true, "b": "y", "c": true, "d": 10, "e": 1000, "f": null, "g": "2001-01-01"
+            }),
+        ),
+        (
+            "{1: a, 1.5: b, true: c, 0x10: d, n: e, 1e3: f}",
+            json!({
+                "1": "a", "1.5": "b", "true": "c", "16": "d", "false": "e", "1000": "f"
+            }),
+        ),
+        ("a: 1\n---\nb: [", json!({"a": 1})),
+        ("a: 1\n...\nb: [", json!({"a": 1})),
+        ("a: &x [1]\nb: *x", json!({"a": [1], "b": [1]})),
+        ("<<: {a: 1, b: 2}\nb: 3", json!({"a": 1, "b": 3})),
+        ("b: 3\n<<: [{a: 1}, {a: 9, b: 2}]", json!({"a": 1, "b": 2})),
+        (
+            "a: !!str 5\nb: !!int \"5\"\nc: !foo x\nd: !!binary QUI=",
+            json!({"a": "5", "b": 5, "c": "x", "d": "AB"}),
+        ),
+        ("a: |\n  x\n   y\nb: >-\n  f\n  g\n\n  h\n", json!({"a": "x\n y\n", "b": "f g\nh"})),
+        ("\u{feff}a: 1", json!({"a": 1})),
+    ] {
+        assert_eq!(read(text), Ok(want), "{text:?}");
+    }
+}
+
+#[test]
+fn refusals_have_the_real_servers_words() {
+    for (text, want) in [
+        ("a: b: c", "yaml: mapping values are not allowed in this context"),
+        ("a: *b", "yaml: unknown anchor 'b' referenced"),
+        ("a: {[b]: c}", "yaml: invalid map key: [\"b\"]"),
+        ("a: .inf", "json: unsupported value: +Inf"),
+        ("<<: 5", "yaml: map merge requires map or sequence of maps as the value"),
+        ("a: &a [*a]", "yaml: anchor value contains itself"),
+        ("a: !!int x", "yaml: cannot decode !!str `x` as a !!int"),
+        ("a: !!binary '!'", "yaml: !!binary value contains invalid base64 data"),
+    ] {
+        assert_eq!(read(text), Err(want.to_owned()), "{text:?}");
+    }
+}
+
+#[test]
+fn repeated_keys_are_told_and_the_last_one_counts() {
+    let document = to_json(b"a: 1\nb: {k: 1, k: 2}\na: 3\n").expect("a document");
+    assert_eq!(document.json, br#"{"a":3,"b":{"k":2}}"#);
+    let want = "yaml: unmarshal errors:\n  line 2: key \"k\" already set in map\n  line 3: key \"a\" already set in map";
+    assert_eq!(document.repeated_keys.as_deref(), Some(want));
+}
+
+#[test]
+fn aliases_cannot_make_much_of_little() {
+    let levels: String =
+        (1..12).map(|n| format!("l{n}: &l{n} [{}]\n", vec![format!("*l{}", n - 1); 10].join(","))).collect();
+    let error = read(&format!("l0: &l0 [x,x,x,x,x,x,x,x,x,x]\n{levels}"));
+    assert_eq!(error, Err("yaml: document contains excessive aliasing".to_owned()));
+}
+
+/// The real server's answer for a ConfigMap with these values; only line separators are written in a safer way.
+#[test]
+fn values_are_written_in_the_real_servers_style() {
+    for (text, want) in [
+        ("", "\"\""),
+        ("plain words", "plain words"),
+        (" a", "' a'"),
+        ("a ", "'a '"),
+        ("y", "\"y\""),
+        ("1.0", "\"1.0\""),
+        ("null", "\"null\""),
+        ("a: b", "'a: b'"),
+        ("a:b", "a:b"),
+        ("a #b", "'a #b'"),
+        ("a#b", "a#b"),
+        ("- a", "'- a'"),
+        ("-a", "-a"),
+        ("--- a", "'--- a'"),
+        ("'a'", "'''a'''"),
+        ("[a", "'[a'"),
+        ("a,b", "a,b"),
+        ("l1\nl2", "|-\n  l1\n  l2"),
+        ("l1\nl2\n", "|\n  l1\n  l2"),
+        ("l1\n\n", "|+\n  l1\n"),
+        (" x\ny", "|2-\n   x\n  y"),
+        ("\n", "|2+\n"),
+        ("\nx", "|2-\n\n  x"),
+        ("a\tb", "\"a\\tb\""),
+        ("é", "é"),
+        ("😀", "\"\\U0001F600\""),
+        ("x \ny", "\"x \\ny\""),
+        ("2001-01-01", "\"2001-01-01\""),
+        ("1:30", "\"1:30\""),
+        ("=", "="),
+        ("<<", "<<"),
+        (".5", "\".5\""),
+        ("1.5Gi", "1.5Gi"),
+        ("a\u{2028}", "\"a\\L\""),
+        (
+            "word word word word word word word word word word word word word word word word word end",
+            "word word word word word word word word word word word word word word word word\n  word end",
+        ),
+    ] {
+        let written = String::from_utf8(from_json(&json!({"k": text}))).expect("text");
+        assert_eq!(written, format!("k: {want}\n"), "{text:?}");
+        assert_eq!(read(&written), Ok(json!({"k": text})), "{written}");
+    }
+}
+
+#[test]
+fn structures_are_written_in_the_real_servers_style() {
+    let value = json!({
+        "a10": {}, "a2": [], "1": "x", "B": null, "b": true,
+        "list": [{"k": 1, "l": ["x", {"m": 2.5}]}, [1, [2]], "s"],
+        "map": {"f:x": {".": {}, "k:{\"a\":\"b\"}": {}}},
+    });
+    let want = "\"1\": x\nB: null\na2: []\na10: {}\nb: true\nlist:\n- k: 1\n  l:\n  - x\n  - m: 2.5\n- - 1\n  - - 2\n- s\n\
+                map:\n  f:x:\n    .: {}\n    k:{\"a\":\"b\"}: {}\n";
+    assert_eq!(String::from_utf8(from_json(&value)).as_deref(), Ok(want));
+    assert_eq!(read(want), Ok(value));
+    for value in [
+        json!({}),
+        json!([]),
+        json!("x"),
+        json!({"k".repeat(200): {"a": [1]}, "l".repeat(200): [2], "m".repeat(200): "x"}),
+    ] {
+        let written = String::from_utf8(from_json(&value)).expect("text");
+        assert_eq!(read(&written), Ok(value), "{written}");
+    }
+}

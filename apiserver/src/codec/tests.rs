@@ -1,0 +1,152 @@
+//! Round trips through every format, and input that nobody meant.
+
+use proptest::prelude::*;
+use serde_json::Value;
+
+use super::arbitrary::{Random, object};
+use super::body::{Expected, Format};
+use super::{body, json, protobuf, yaml};
+use crate::schema::{StructId, schema};
+
+/// Every kind that says so itself, in a fixed order.
+fn kinds() -> Vec<(&'static str, &'static str, &'static str, StructId)> {
+    let all = schema().kinds().filter(|(_, id)| schema().get(*id).field("kind").is_some());
+    let mut kinds: Vec<_> = all
+        .map(|((group, version, kind), id)| match group {
+            "*" => ("", "v1", kind, id),
+            _ => (group, version, kind, id),
+        })
+        .collect();
+    kinds.sort();
+    kinds
+}
+
+fn random_object(group: &str, version: &str, kind: &str, id: StructId, seed: u64) -> Value {
+    let mut value = Value::Object(object(id, &mut Random::new(seed), 0));
+    value["kind"] = kind.into();
+    value["apiVersion"] =
+        if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") }.into();
+    json::normalize(&value, id).expect("a fitting object").value
+}
+
+#[test]
+fn every_kind_survives_every_format() {
+    for (group, version, kind, id) in kinds() {
+        for seed in 0..6 {
+            let want = random_object(group, version, kind, id, seed);
+            let mut text = Vec::new();
+            json::write(&want, id, &mut text);
+            let decoded = json::decode(&text, id).expect(kind);
+            assert_eq!(decoded.value, want, "{kind}, JSON");
+            assert_eq!(decoded.strict, Vec::<String>::new(), "{kind}");
+
+            let document = yaml::to_json(&yaml::from_json(&want)).expect(kind);
+            assert_eq!(json::decode(&document.json, id).expect(kind).value, want, "{kind}, YAML");
+
+            let bytes = protobuf::encode(&want, id);
+            let envelope = protobuf::open(&bytes).expect(kind);
+            assert_eq!(
+                (envelope.meta.kind.as_str(), &want["apiVersion"]),
+                (kind, &envelope.meta.api_version.as_str().into())
+            );
+            let mut found = envelope.decode(id).expect(kind);
+            found["kind"] = want["kind"].clone();
+            found["apiVersion"] = want["apiVersion"].clone();
+            assert_eq!(found, want, "{kind}, protobuf");
+        }
+    }
+}
+
+/// A valid body, changed in a few places.
+fn mangle(mut body: Vec<u8>, random: &mut Random) -> Vec<u8> {
+    const MARKS: &[u8] = b"{}[]\",:\\ \n\t-#&*!|>'%@`?0123456789eEtfn.\x00\x08\x0b\x0c\x7f\xff\xc3\xe2";
+    for _ in 0..=random.below(4) {
+        let at = random.below(body.len() + 1);
+        let other = random.below(body.len() + 1);
+        let (start, end) = (at.min(other), at.max(other).min(at.min(other) + 40));
+        match random.below(6) {
+            0 => body.truncate(at),
+            1 => body.insert(at, MARKS[random.below(MARKS.len())]),
+            2 => {
+                body.drain(start..end);
+            }
+            3 => {
+                let piece = body[start..end].to_vec();
+                body.splice(at..at, piece);
+            }
+            4 if at < body.len() => body[at] = MARKS[random.below(MARKS.len())],
+            _ if at < body.len() => body[at] = random.next() as u8,
+            _ => {}
+        }
+    }
+    body
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 1500, ..ProptestConfig::default() })]
+
+    /// Nothing that is read leads to a panic, and what is read once is read the same again.
+    #[test]
+    fn mangled_bodies_are_read_or_refused(seed in any::<u64>()) {
+        let mut random = Random::new(seed);
+        let all = kinds();
+        let (group, version, kind, id) = all[random.below(all.len())];
+        let object = random_object(group, version, kind, id, random.next());
+        let mut text = Vec::new();
+        json::write(&object, id, &mut text);
+        let bodies = [
+            (Format::Json, text),
+            (Format::Yaml, yaml::from_json(&object)),
+            (Format::Protobuf, protobuf::encode(&object, id)),
+        ];
+        for (format, body) in bodies {
+            let mangled = mangle(body, &mut random);
+            let Ok(read) = body::decode(format, &mangled, Expected { group, version, kind }) else { continue };
+            let mut text = Vec::new();
+            json::write(&read.value, read.type_id, &mut text);
+            let again = json::decode(&text, read.type_id).expect("what was written");
+            prop_assert_eq!(&again.value, &read.value);
+            protobuf::encode(&read.value, read.type_id);
+            yaml::from_json(&read.value);
+        }
+    }
+
+    #[test]
+    fn noise_is_refused(noise in proptest::collection::vec(any::<u8>(), 0..200)) {
+        let expected = Expected { group: "", version: "v1", kind: "Pod" };
+        let _ = body::decode(Format::Json, &noise, expected);
+        let _ = body::decode(Format::Yaml, &noise, expected);
+        let enveloped = [protobuf::MAGIC, &noise].concat();
+        let _ = body::decode(Format::Protobuf, &enveloped, expected);
+        let pod = schema().kind("", "v1", "Pod").expect("Pod");
+        let message = [protobuf::MAGIC, &[0x12, noise.len() as u8 | 0x80, (noise.len() >> 7) as u8], &noise].concat();
+        if let Ok(envelope) = protobuf::open(&message) {
+            let _ = envelope.decode(pod);
+        }
+    }
+}
+
+#[test]
+fn deep_input_is_refused_without_recursing_through_it() {
+    let crd = schema().kind("apiextensions.k8s.io", "v1", "CustomResourceDefinition").expect("the kind");
+    let revision = schema().kind("apps", "v1", "ControllerRevision").expect("the kind");
+    for depth in [100, 490, 5000, 200_000] {
+        let fits = depth < json::MAX_DEPTH;
+        let schemas = r#"{"not":"#.repeat(depth) + "{}" + &"}".repeat(depth);
+        let text = format!(r#"{{"spec":{{"versions":[{{"schema":{{"openAPIV3Schema":{schemas}}}}}]}}}}"#);
+        let decoded = json::decode(text.as_bytes(), crd);
+        assert_eq!(decoded.is_ok(), fits, "{depth} schemas");
+        if let Ok(decoded) = decoded {
+            let bytes = protobuf::encode(&decoded.value, crd);
+            assert!(protobuf::open(&bytes).expect("ours").decode(crd).is_ok());
+            assert!(yaml::to_json(&yaml::from_json(&decoded.value)).is_ok());
+        }
+        let text = format!(r#"{{"data":{}1{}}}"#, "[".repeat(depth), "]".repeat(depth));
+        assert_eq!(json::decode(text.as_bytes(), revision).is_ok(), fits, "{depth} lists");
+        let flow = "[".repeat(depth) + &"]".repeat(depth);
+        // The parser has a bound of its own for these.
+        assert_eq!(yaml::to_json(flow.as_bytes()).is_ok(), depth < 255, "{depth} flow lists");
+        let block = "- ".repeat(depth) + "x";
+        assert_eq!(yaml::to_json(block.as_bytes()).is_ok(), fits, "{depth} block lists");
+    }
+}
