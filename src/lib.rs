@@ -22,12 +22,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use coracle_apiserver::access::authenticate::{Authenticator, TokenAuthenticator};
+use coracle_apiserver::access::authenticate::{Authenticator, MASTERS, TokenAuthenticator, UserInfo};
 use coracle_apiserver::access::authorize::Authorizer;
-use coracle_apiserver::access::certificates::{CertificateError, Certificates};
+use coracle_apiserver::access::certificates::{self, CertificateError, Certificates};
 use coracle_apiserver::access::jwt::{KeyError, SigningKey};
 use coracle_apiserver::access::kubeconfig;
 use coracle_apiserver::access::service_account_token::ServiceAccountTokens;
+use coracle_apiserver::access::tls::Peer;
 use coracle_apiserver::access::token_file::{TokenFile, TokenFileError};
 use coracle_apiserver::discovery::Discovery;
 use coracle_apiserver::registry::{Clock, ObjectIndex, Registry, served::Table};
@@ -42,6 +43,9 @@ use tokio::task::JoinHandle;
 
 pub use coracle_apiserver::access::authorize::Mode;
 pub use coracle_storage::log::Durability;
+
+/// Who the controllers are.
+const CONTROLLER_MANAGER: &str = "system:kube-controller-manager";
 
 /// Why a control plane did not start. Each is one line for the operator.
 #[derive(Debug, thiserror::Error)]
@@ -194,7 +198,21 @@ impl Builder {
             let _ = stopped.await;
         }));
         started.iter().for_each(Hook::finish);
-        Ok(ControlPlane { api, store, certificates, address, stop, serving, own_kubeconfig: None.into() })
+        let selection = self.controllers;
+        let running = coracle_controllers::run(client(&api, CONTROLLER_MANAGER), move |name| {
+            controllers::is_selected(&selection, name)
+        });
+        let running = tokio::spawn(running);
+        Ok(ControlPlane {
+            api,
+            store,
+            certificates,
+            address,
+            stop,
+            serving,
+            running,
+            own_kubeconfig: None.into(),
+        })
     }
 
     async fn open_store(&self) -> Result<Store<ObjectIndex>, Error> {
@@ -240,6 +258,12 @@ fn health(store: &Store<ObjectIndex>) -> (Health, Vec<Hook>) {
     (health, hooks)
 }
 
+/// A client of the API without a socket, for a user who may do everything.
+fn client(api: &Api, user: &str) -> kube::Client {
+    let user = UserInfo::new(user, &[MASTERS]).authenticated();
+    kube::Client::new(api.for_peer(Peer::Known(Arc::new(user))), "default")
+}
+
 /// Tells of a store that takes long to load.
 fn loading() -> coracle_storage::Options {
     const QUIET: Duration = Duration::from_secs(1);
@@ -264,6 +288,7 @@ pub struct ControlPlane {
     address: SocketAddr,
     stop: oneshot::Sender<()>,
     serving: JoinHandle<()>,
+    running: JoinHandle<()>,
     own_kubeconfig: std::sync::Mutex<Option<tempfile::TempDir>>,
 }
 
@@ -309,14 +334,15 @@ impl ControlPlane {
         Ok(file)
     }
 
-    /// The API as a service, for clients in this process.
-    pub fn service(&self) -> Api {
-        self.api.clone()
+    /// A client in this process, with the rights of the kubeconfig's user. There is no socket between.
+    pub fn client(&self) -> kube::Client {
+        client(&self.api, certificates::ADMIN)
     }
 
     /// Stops accepting, lets requests finish, and has everything on disk when it returns.
     pub async fn shutdown(self) {
-        let ControlPlane { api, store, stop, serving, .. } = self;
+        let ControlPlane { api, store, stop, serving, running, .. } = self;
+        running.abort();
         // The server may have ended before.
         let _ = stop.send(());
         let _ = serving.await;
