@@ -74,7 +74,7 @@ impl Served {
         if self.is_storage_version() {
             return object;
         }
-        resources::convert(&self.group_kind, &self.api_version, &self.storage_api_version, object)
+        resources::convert(&self.group_kind, &self.storage_api_version, object)
     }
 
     /// From the form that is stored to the form of this version.
@@ -82,7 +82,7 @@ impl Served {
         if self.is_storage_version() {
             return object;
         }
-        resources::convert(&self.group_kind, &self.storage_api_version, &self.api_version, object)
+        resources::convert(&self.group_kind, &self.api_version, object)
     }
 
     /// The name under which an object is stored in its bucket.

@@ -124,6 +124,7 @@ impl Registry {
         for _ in 0..NAME_TRIES {
             let mut attempt = object.clone();
             let generated = attempt.name().is_empty() && !attempt.meta_str("generateName").is_empty();
+            let _allocation = self.allocate(served, &mut attempt, None, writing.dry_run).await?;
             self.prepare_new(&mut writing, &mut attempt)?;
             let name = attempt.name().to_owned();
             match self.commit_new(&writing, attempt).await? {
@@ -207,19 +208,19 @@ impl Registry {
     async fn commit_new(
         &self,
         writing: &Writing<'_>,
-        mut object: Value,
+        object: Value,
     ) -> Result<std::result::Result<Payload, Option<Arc<Stored>>>> {
         let served = &*writing.target.served;
         let key = writing.target.key_of(object.name());
-        let allocation = self.allocate(served, &mut object, None).await?;
         if writing.dry_run {
             return Ok(match self.store.get(&key) {
                 Some(current) => Err(Some(current)),
                 None => Ok(self.dry(served, object)),
             });
         }
+        let more = self.allocation_writes(served, Some(&object), None);
         let mut writes = vec![Write::put(key, Expect::Absent, stored_bytes(served, object))];
-        writes.extend(allocation.writes);
+        writes.extend(more);
         match self.store.commit(writes).await.map_err(store_failed)? {
             Commit::Done(events) => match events.into_iter().next().and_then(|e| e.after.clone()) {
                 Some(stored) => Ok(Ok(Payload::Stored(stored))),
@@ -296,8 +297,9 @@ impl Registry {
             };
             let old = parse(&current);
             let mut warnings = writing.warnings.clone();
-            let new = edit(&old, &mut warnings)?;
+            let mut new = edit(&old, &mut warnings)?;
             let mut attempt = Writing { warnings, ..writing };
+            let _allocation = self.allocate(served, &mut new, Some(&old), writing.dry_run).await?;
             let changed = self.prepare_changed(&mut attempt, &old, new)?;
             let Writing { warnings, .. } = attempt;
             writing.warnings = warnings.clone();
@@ -385,16 +387,16 @@ impl Registry {
         writing: &Writing<'_>,
         current: &Arc<Stored>,
         old: &Value,
-        mut object: Value,
+        object: Value,
     ) -> Result<Option<Payload>> {
         let served = &*writing.target.served;
-        let allocation = self.allocate(served, &mut object, Some(old)).await?;
         if writing.dry_run {
             return Ok(Some(self.dry(served, object)));
         }
+        let more = self.allocation_writes(served, Some(&object), Some(old));
         let stored = stored_bytes(served, object);
         let mut writes = vec![Write::put(current.key.clone(), Expect::Revision(current.revision), stored)];
-        writes.extend(allocation.writes);
+        writes.extend(more);
         match self.store.commit(writes).await.map_err(store_failed)? {
             Commit::Done(events) => {
                 Ok(events.into_iter().next().and_then(|e| e.after.clone()).map(Payload::Stored))

@@ -84,14 +84,16 @@ const USUAL: Behaviour = Behaviour {
     orphans_by_default: false,
 };
 
-/// Converts an object between two versions of its kind.
-pub fn convert(kind: &GroupKind, from: &str, to: &str, object: Value) -> Value {
-    let _ = (kind, from);
-    let mut object = object;
-    if let Some(members) = object.as_object_mut() {
-        members.insert("apiVersion".to_owned(), to.into());
+/// An object in another version of its kind.
+pub fn convert(kind: &GroupKind, to: &str, object: Value) -> Value {
+    match (kind.kind.as_str(), to) {
+        ("Event", "v1") => core::event::to_core(object),
+        ("Event", _) => core::event::to_events(object),
+        ("HorizontalPodAutoscaler", "autoscaling/v1") => autoscaling::convert::to_v1(object),
+        ("HorizontalPodAutoscaler", _) => autoscaling::convert::to_v2(object),
+        // No other kind is served in two versions.
+        _ => object,
     }
-    object
 }
 
 /// The behaviour of a built-in kind; kinds not named here are usual.
