@@ -136,7 +136,7 @@ fn style(served: &Served) -> Style {
     }
 }
 
-fn check_preconditions(served: &Served, object: &Value, options: &DeleteOptions) -> Result<()> {
+pub(super) fn check_preconditions(served: &Served, object: &Value, options: &DeleteOptions) -> Result<()> {
     // The real server names the kind here where it names the resource elsewhere.
     let what = GroupResource::new(&served.group_kind.group, &served.group_kind.kind);
     if let Some(uid) = options.uid.as_deref()

@@ -73,6 +73,7 @@ impl Rules {
                 | "Namespace"
                 | "Node"
                 | "PersistentVolumeClaim"
+                | "Pod"
                 | "Secret"
                 | "ServiceAccount",
             )

@@ -5,6 +5,7 @@
 use serde_json::Value;
 
 use super::super::body::Body;
+use super::super::delete::check_preconditions;
 use super::super::deletion::rfc3339;
 use super::super::object::ObjectMeta;
 use super::super::{Caller, Outcome, Registry, Target, parse};
@@ -13,6 +14,7 @@ use crate::codec::body::Expected;
 use crate::error::Cause;
 use crate::names::GroupResource;
 use crate::request::options::{DeleteOptions, WriteOptions};
+use crate::resources::policy::eviction;
 use crate::selector::LabelSelector;
 use crate::{Error, Result};
 
@@ -26,15 +28,8 @@ impl Registry {
     ) -> Result<Outcome> {
         let expected = Expected { group: "policy", version: "v1", kind: "Eviction" };
         let decoded = body.decode(expected, options.field_validation)?;
-        let eviction = decoded.object;
-        if eviction.name() != target.name {
-            return Err(Error::bad_request("name in URL does not match name in Eviction object"));
-        }
-        let mut delete = match eviction.get("deleteOptions") {
-            Some(options) => DeleteOptions::from_value(options)?,
-            None => DeleteOptions::default(),
-        };
-        delete.dry_run |= options.dry_run;
+        let delete = eviction::delete_options(&target.name, &decoded.object, options.dry_run)?;
+        let mut delete = DeleteOptions::from_value(&delete)?;
         let Some(stored) = self.current(&target.served, &target.namespace, &target.name) else {
             return Err(Error::not_found(&target.served.group_resource, &target.name));
         };
@@ -42,8 +37,29 @@ impl Registry {
         if !ignores_budgets(&pod) {
             self.spend_budget(target, &pod, delete.dry_run).await?;
         }
+        self.mark_evicted(target, &mut delete).await?;
         self.delete(target, &delete, caller).await?;
         Ok(Outcome::success(201, decoded.warnings))
+    }
+
+    /// Says on the pod why it goes, under the conditions under which it may go.
+    async fn mark_evicted(&self, target: &Target, delete: &mut DeleteOptions) -> Result<()> {
+        let now = rfc3339(self.now());
+        self.rewrite(target, delete.dry_run, |pod| {
+            check_preconditions(&target.served, pod, delete)?;
+            let mut marked = pod.clone();
+            eviction::mark(&mut marked, &now);
+            Ok(marked)
+        })
+        .await?;
+        if delete.resource_version.is_some()
+            && !delete.dry_run
+            && let Some(marked) = self.current(&target.served, &target.namespace, &target.name)
+        {
+            // The change was ours, not one that the caller must know of.
+            delete.resource_version = Some(marked.revision.to_string());
+        }
+        Ok(())
     }
 
     /// Takes one disruption from the pod's budget, if it has one.

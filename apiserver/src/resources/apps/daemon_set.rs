@@ -72,7 +72,7 @@ impl Strategy for Rules {
         let template = object.walk("spec.template");
         match old.map(|old| old.walk("spec.template")) {
             Some(old) if old.value() == template.value() => Vec::new(),
-            old => pod::pod_template_warnings(&template, old.as_ref()),
+            _ => pod::pod_template_warnings(&template),
         }
     }
 }

@@ -97,7 +97,7 @@ pub fn generation_changed(object: &Field<'_>, old: &Field<'_>) -> bool {
 pub fn template_warnings(object: &Field<'_>, old: Option<&Field<'_>>, path: &str) -> Vec<String> {
     match old {
         Some(old) if !generation_changed(object, old) => Vec::new(),
-        old => pod::pod_template_warnings(&object.walk(path), old.map(|old| old.walk(path)).as_ref()),
+        _ => pod::pod_template_warnings(&object.walk(path)),
     }
 }
 

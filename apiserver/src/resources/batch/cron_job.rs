@@ -58,8 +58,7 @@ impl Strategy for Rules {
             warnings.extend(workload::name_warning(object));
         }
         if old.is_none_or(|old| workload::generation_changed(object, old)) {
-            let old = old.map(|old| old.walk("spec.jobTemplate.spec"));
-            warnings.extend(job_spec::warnings(&object.walk("spec.jobTemplate.spec"), old.as_ref()));
+            warnings.extend(job_spec::warnings(&object.walk("spec.jobTemplate.spec")));
         }
         if old.is_some() && object.walk("spec.schedule").str().contains("TZ") {
             warnings.push(

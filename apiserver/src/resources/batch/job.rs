@@ -72,12 +72,10 @@ impl Strategy for Rules {
     fn warnings(&self, object: &Field<'_>, old: Option<&Field<'_>>) -> Vec<String> {
         match old {
             None => {
-                let warnings = job_spec::warnings(&object.get("spec"), None);
+                let warnings = job_spec::warnings(&object.get("spec"));
                 workload::name_warning(object).into_iter().chain(warnings).collect()
             }
-            Some(old) if workload::generation_changed(object, old) => {
-                job_spec::warnings(&object.get("spec"), Some(&old.get("spec")))
-            }
+            Some(old) if workload::generation_changed(object, old) => job_spec::warnings(&object.get("spec")),
             Some(_) => Vec::new(),
         }
     }

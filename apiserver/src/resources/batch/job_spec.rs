@@ -332,8 +332,8 @@ fn validate_restart_policy(spec: &Field<'_>, policy: &Field<'_>, errors: &mut Er
     }
 }
 
-/// Texts for `Warning` headers; `old` is what it was before an update.
-pub fn warnings(spec: &Field<'_>, old: Option<&Field<'_>>) -> Vec<String> {
+/// Texts for `Warning` headers.
+pub fn warnings(spec: &Field<'_>) -> Vec<String> {
     let mut warnings = Vec::new();
     let above = |name: &str, limit: i64| spec.get(name).int().is_some_and(|number| number > limit);
     if is_indexed(spec)
@@ -345,7 +345,6 @@ pub fn warnings(spec: &Field<'_>, old: Option<&Field<'_>>) -> Vec<String> {
             spec.path()
         ));
     }
-    let old = old.map(|old| old.get("template"));
-    warnings.extend(pod::pod_template_warnings(&spec.get("template"), old.as_ref()));
+    warnings.extend(pod::pod_template_warnings(&spec.get("template")));
     warnings
 }

@@ -1,34 +1,25 @@
 //! Binding: puts a pod on a node. It is posted and never stored.
-//!
-//! The real server hands mistakes of a Binding on without making them an API error, so clients see a 500 with the bare
-//! text: [`check`] does the same.
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
+use super::pod;
 use crate::field::{Errors, Field, quote};
 use crate::resources::strategy::Strategy;
-use crate::{Error, Result};
 
 /// The rules of Binding.
 pub struct Rules;
 
-impl Strategy for Rules {}
-
-/// Whether the Binding is for the pod `name`, and has a target.
-pub fn check(name: &str, binding: &Value) -> Result<()> {
-    let binding = Field::root(binding);
-    if binding.walk("metadata.name").str() != name {
-        return Err(Error::bad_request("name in URL does not match name in Binding object"));
+impl Strategy for Rules {
+    fn validate(&self, binding: &Field<'_>, errors: &mut Errors) {
+        let (kind, node) = (binding.walk("target.kind"), binding.walk("target.name"));
+        let known = kind.is_empty() || kind.str() == "Node";
+        errors.push_if(!known, || kind.not_supported(&["Node", "<empty>"]));
+        errors.push_if(node.is_empty(), || node.required(""));
     }
-    let mut errors = Errors::new();
-    let (kind, node) = (binding.walk("target.kind"), binding.walk("target.name"));
-    errors.push_if(!kind.is_empty() && kind.str() != "Node", || kind.not_supported(&["Node", "<empty>"]));
-    errors.push_if(node.is_empty(), || node.required(""));
-    if errors.is_empty() { Ok(()) } else { Err(Error::Unclassified(errors.summary())) }
 }
 
 /// Puts the pod on the node, with the Binding's labels and annotations; or says why it cannot be put there.
-pub fn bind(pod: &mut Value, binding: &Value, now: &str) -> std::result::Result<(), String> {
+pub fn bind(pod: &mut Value, binding: &Value, now: &str) -> Result<(), String> {
     let name = pod.pointer("/metadata/name").and_then(Value::as_str).unwrap_or("").to_owned();
     if pod.pointer("/metadata/deletionTimestamp").is_some() {
         return Err(format!("pod {name} is being deleted, cannot be assigned to a host"));
@@ -51,48 +42,29 @@ pub fn bind(pod: &mut Value, binding: &Value, now: &str) -> std::result::Result<
     if let Some(status) = pod.get_mut("status").and_then(Value::as_object_mut) {
         status.remove("nominatedNodeName");
     }
-    set_scheduled(pod, now);
+    pod::set_condition(pod, "PodScheduled", "", "", now);
     Ok(())
-}
-
-fn set_scheduled(pod: &mut Value, now: &str) {
-    let scheduled = json!({"type": "PodScheduled", "status": "True", "lastTransitionTime": now});
-    let conditions = &mut pod["status"]["conditions"];
-    if !conditions.is_array() {
-        *conditions = json!([]);
-    }
-    let Some(conditions) = conditions.as_array_mut() else { return };
-    match conditions.iter_mut().find(|condition| condition["type"] == "PodScheduled") {
-        Some(condition) => *condition = scheduled,
-        None => conditions.push(scheduled),
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use serde_json::json;
 
     #[test]
     fn targets() {
-        let binding = |target: Value| json!({"metadata": {"name": "p"}, "target": target});
-        for (case, name, target, want) in [
-            ("a node", "p", json!({"name": "n"}), None),
-            (
-                "another pod's",
-                "q",
-                json!({"name": "n"}),
-                Some((400, "name in URL does not match name in Binding object")),
-            ),
-            ("nothing", "p", json!({}), Some((500, "target.name: Required value"))),
+        for (case, target, want) in [
+            ("a node", json!({"name": "n"}), vec![]),
+            ("nothing", json!({}), vec!["target.name: Required value"]),
             (
                 "a pod",
-                "p",
                 json!({"kind": "Pod", "name": "n"}),
-                Some((500, r#"target.kind: Unsupported value: "Pod": supported values: "Node", "<empty>""#)),
+                vec![r#"target.kind: Unsupported value: "Pod": supported values: "Node", "<empty>""#],
             ),
         ] {
-            let found = check(name, &binding(target)).err().map(|error| (error.code(), error.to_string()));
-            assert_eq!(found, want.map(|(code, text)| (code, text.to_owned())), "{case}");
+            let mut errors = Errors::new();
+            Rules.validate(&Field::root(&json!({ "target": target })), &mut errors);
+            assert_eq!(errors.iter().map(ToString::to_string).collect::<Vec<_>>(), want, "{case}");
         }
     }
 

@@ -47,6 +47,7 @@ impl Strategy for Rules {
                 let containers = pod.pointer("/spec/ephemeralContainers").cloned();
                 pod["spec"] = old["spec"].clone();
                 set(&mut pod["spec"], "ephemeralContainers", containers);
+                keep_metadata(pod, old);
             }
             "resize" => resize::prepare(pod, old),
             _ => return,
@@ -100,8 +101,8 @@ impl Strategy for Rules {
     fn warnings(&self, pod: &Field<'_>, old: Option<&Field<'_>>) -> Vec<String> {
         match old {
             None => pod::pod_warnings(pod),
-            // Nobody updates pods by hand, so nobody would read the warnings.
-            Some(_) => Vec::new(),
+            // Nobody updates pods by hand, so nobody would read warnings about the spec.
+            Some(old) => status::warnings(pod, old),
         }
     }
 }
@@ -167,6 +168,38 @@ fn copy_app_armor_annotations(pod: &mut Value) {
                 container["securityContext"]["appArmorProfile"] = profile;
             }
         }
+    }
+}
+
+/// Sets a condition of the pod to True. Its time is that of its last change.
+pub fn set_condition(pod: &mut Value, kind: &str, reason: &str, message: &str, now: &str) {
+    let mut condition = json!({"type": kind, "status": "True", "lastTransitionTime": now});
+    for (member, text) in [("reason", reason), ("message", message)] {
+        if !text.is_empty() {
+            condition[member] = text.into();
+        }
+    }
+    let conditions = &mut pod["status"]["conditions"];
+    if !conditions.is_array() {
+        *conditions = json!([]);
+    }
+    let Some(conditions) = conditions.as_array_mut() else { return };
+    match conditions.iter_mut().find(|condition| condition["type"] == kind) {
+        Some(present) => {
+            if present["status"] == "True" {
+                condition["lastTransitionTime"] = present["lastTransitionTime"].clone();
+            }
+            *present = condition;
+        }
+        None => conditions.push(condition),
+    }
+}
+
+/// Who writes a part of the pod does not write its metadata.
+fn keep_metadata(pod: &mut Value, old: &Value) {
+    for member in ["labels", "annotations", "finalizers", "ownerReferences"] {
+        let kept = old.pointer("/metadata").and_then(|metadata| metadata.get(member)).cloned();
+        set(&mut pod["metadata"], member, kept);
     }
 }
 

@@ -35,7 +35,7 @@ impl Strategy for Rules {
         let template = object.get("template");
         match old.map(|old| old.get("template")) {
             Some(old) if old.value() == template.value() => Vec::new(),
-            old => pod::pod_template_warnings(&template, old.as_ref()),
+            _ => pod::pod_template_warnings(&template),
         }
     }
 }

@@ -51,7 +51,7 @@ impl Strategy for Rules {
             // The real server warns about the template that is replaced.
             let changed = old.get("spec").value() != spec.value();
             let old = old.walk("spec.template");
-            return if changed { pod::pod_template_warnings(&old, Some(&template)) } else { Vec::new() };
+            return if changed { pod::pod_template_warnings(&old) } else { Vec::new() };
         }
         let mut warnings = Vec::new();
         let mistakes = content::dns1123_label(object.walk("metadata.name").str());
@@ -61,7 +61,7 @@ impl Strategy for Rules {
                 mistakes.join(" ")
             ));
         }
-        warnings.extend(pod::pod_template_warnings(&template, None));
+        warnings.extend(pod::pod_template_warnings(&template));
         warnings
     }
 }

@@ -23,6 +23,9 @@ const INIT_CONTAINER_ANNOTATIONS: [&str; 4] = [
 
 /// Fills in a template: its pod spec, as a template.
 pub fn default_pod_template(template: &mut Value) {
+    if template.is_null() {
+        *template = json!({});
+    }
     let Some(template) = template.as_object_mut() else { return };
     drop_init_container_annotations(template);
     default_pod_spec(template.entry("spec").or_insert_with(|| json!({})));

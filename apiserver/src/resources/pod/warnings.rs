@@ -53,7 +53,7 @@ pub fn pod_warnings(pod: &Field<'_>) -> Vec<String> {
 }
 
 /// Warnings about a template.
-pub fn pod_template_warnings(template: &Field<'_>, _: Option<&Field<'_>>) -> Vec<String> {
+pub fn pod_template_warnings(template: &Field<'_>) -> Vec<String> {
     let mut warnings = Vec::new();
     if template.exists() {
         app_armor_warnings(template, false, &mut warnings);

@@ -4,6 +4,7 @@ use serde_json::{Value, json};
 
 use crate::field::{Errors, Field};
 use crate::names::GroupKind;
+use crate::resources::core::pod::set_condition;
 use crate::resources::strategy::Strategy;
 use crate::{Error, Result};
 
@@ -12,8 +13,8 @@ pub struct Rules;
 
 impl Strategy for Rules {}
 
-/// Checks an Eviction of the pod `name`, and returns the options to delete it with; `dry_run` is the request's.
-pub fn delete_options(name: &str, eviction: &Value, dry_run: &[String]) -> Result<Value> {
+/// Checks an Eviction of the pod `name`, and returns the options to delete it with.
+pub fn delete_options(name: &str, eviction: &Value, dry_run: bool) -> Result<Value> {
     const UNSAFE: &str = "ignoreStoreReadErrorWithClusterBreakingPotential";
     let field = Field::root(eviction);
     if field.walk("metadata.name").str() != name {
@@ -28,16 +29,21 @@ pub fn delete_options(name: &str, eviction: &Value, dry_run: &[String]) -> Resul
     let mut options = eviction.get("deleteOptions").cloned().unwrap_or_else(|| json!({}));
     let own = field.walk("deleteOptions.dryRun");
     let own: Vec<&str> = own.items().map(|mode| mode.str()).collect();
-    if own.is_empty() && !dry_run.is_empty() {
-        options["dryRun"] = dry_run.into();
-    } else if !dry_run.is_empty() && own != dry_run {
+    if dry_run && !own.is_empty() && own != ["All"] {
         return Err(Error::Unclassified(format!(
-            "Non-matching dry-run options in request and content: [{}] and [{}]",
-            dry_run.join(" "),
+            "Non-matching dry-run options in request and content: [All] and [{}]",
             own.join(" ")
         )));
     }
+    if dry_run {
+        options["dryRun"] = json!(["All"]);
+    }
     Ok(options)
+}
+
+/// Leaves on the pod why it goes.
+pub fn mark(pod: &mut Value, now: &str) {
+    set_condition(pod, "DisruptionTarget", "EvictionByEvictionAPI", "Eviction API: evicting", now);
 }
 
 #[cfg(test)]
@@ -46,36 +52,29 @@ mod tests {
 
     #[test]
     fn bodies() {
-        let all = vec!["All".to_owned()];
         for (case, name, options, dry_run, want) in [
-            ("none", "p", json!(null), &all[..0], Ok(json!({}))),
-            (
-                "its own",
-                "p",
-                json!({"gracePeriodSeconds": 5}),
-                &all[..0],
-                Ok(json!({"gracePeriodSeconds": 5})),
-            ),
-            ("a dry run", "p", json!(null), &all[..], Ok(json!({"dryRun": ["All"]}))),
+            ("none", "p", json!(null), false, Ok(json!({}))),
+            ("its own", "p", json!({"gracePeriodSeconds": 5}), false, Ok(json!({"gracePeriodSeconds": 5}))),
+            ("a dry run", "p", json!(null), true, Ok(json!({"dryRun": ["All"]}))),
             (
                 "two dry runs",
                 "p",
                 json!({"dryRun": ["None"]}),
-                &all[..],
+                true,
                 Err("Non-matching dry-run options in request and content: [All] and [None]"),
             ),
             (
                 "another pod",
                 "q",
                 json!(null),
-                &all[..0],
+                false,
                 Err("name in URL does not match name in Eviction object"),
             ),
             (
                 "unsafe",
                 "p",
                 json!({"ignoreStoreReadErrorWithClusterBreakingPotential": true}),
-                &all[..0],
+                false,
                 Err(
                     "Eviction.policy \"p\" is invalid: deleteOptions.ignoreStoreReadErrorWithClusterBreakingPotential: Invalid value: true: can not be set for pod eviction, try after removing the option",
                 ),

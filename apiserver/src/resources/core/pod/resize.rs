@@ -5,7 +5,7 @@
 use serde_json::{Map, Value};
 
 use super::update::same;
-use super::{set, status};
+use super::{keep_metadata, set, status};
 use crate::field::{Errors, Field, Path};
 use crate::resources::pod::{annotations, is_sidecar, qos_class};
 
@@ -18,6 +18,7 @@ pub fn prepare(pod: &mut Value, old: &Value) {
     if LISTS.iter().any(|list| count(pod, list) != count(old, list)) {
         return;
     }
+    keep_metadata(pod, old);
     let wanted = std::mem::replace(&mut pod["spec"], old["spec"].clone());
     set(&mut pod["spec"], "resources", wanted.get("resources").cloned());
     for list in LISTS {

@@ -87,6 +87,17 @@ fn elements<'a>(owner: &'a mut Value, list: &str) -> impl Iterator<Item = &'a mu
     owner.get_mut(list).and_then(Value::as_array_mut).into_iter().flatten()
 }
 
+/// Warnings about addresses that were written in an unusual way.
+pub fn warnings(pod: &Field<'_>, old: &Field<'_>) -> Vec<String> {
+    let (status, old) = (pod.get("status"), old.get("status"));
+    let changed = ["podIPs", "hostIPs"]
+        .map(|list| (status.get(list), old.get(list)))
+        .into_iter()
+        .filter(|(new, old)| new.value() != old.value());
+    let addresses = changed.flat_map(|(list, _)| list.items()).map(|address| address.get("ip"));
+    addresses.filter_map(|address| ip::address_warning(&address)).collect()
+}
+
 /// The rules for a written status.
 pub fn validate(pod: &Field<'_>, old: &Field<'_>, errors: &mut Errors) {
     let (status, old_status) = (pod.get("status"), old.get("status"));
