@@ -99,6 +99,15 @@ pub fn decode(format: Format, body: &[u8], expected: Expected<'_>) -> Result<Bod
     Ok(Body { value, strict, group: body_is.group, version: body_is.version, type_id })
 }
 
+/// The messages of field validation as warnings: one for each key that a YAML document repeats, where errors list them all
+/// at once.
+pub fn warnings(strict: &[String]) -> Vec<String> {
+    let lines = strict.iter().flat_map(|message| {
+        message.strip_prefix(yaml::REPEATED_KEYS).unwrap_or(message).split('\n').map(str::trim)
+    });
+    lines.map(str::to_owned).collect()
+}
+
 type Read = (TypeMeta, Result<Decoded, DecodeError>);
 
 /// Reads what the body says it is, and the body as a type, which may turn out not to be its own. Fails if there is no
@@ -182,4 +191,74 @@ fn summary(body: &[u8]) -> String {
         Some(_) => shown.iter().map(|byte| format!("{byte:02x}")).collect(),
     };
     if body.len() > MOST { text + " ..." } else { text }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CONFIG_MAP: Expected<'static> = Expected { group: "", version: "v1", kind: "ConfigMap" };
+
+    fn message(format: Format, body: &[u8], expected: Expected<'_>) -> String {
+        decode(format, body, expected).map_or_else(|error| error.to_string(), |body| body.value.to_string())
+    }
+
+    #[test]
+    fn bodies_are_refused_in_the_real_servers_words() {
+        let unrecognized = "the object provided is unrecognized (must be of type ConfigMap): ";
+        for (format, body, want) in [
+            (Format::Json, &b""[..], format!("{unrecognized}couldn't get version/kind; json parse error: unexpected end of JSON input (<empty>)")),
+            (Format::Json, b"hello", format!("{unrecognized}couldn't get version/kind; json parse error: invalid character 'h' looking for beginning of value (68656c6c6f)")),
+            (Format::Json, br#"{"apiVersion":"v1","kind":"ConfigMap","a"}"#, format!("{unrecognized}couldn't get version/kind; json parse error: invalid character '}}' after object key ({{\"apiVersion\":\"v1\",\"kind\":\"Con ...)")),
+            (Format::Json, br#"{"apiVersion":"a/b/c"}"#, format!("{unrecognized}unexpected GroupVersion string: a/b/c ({{\"apiVersion\":\"a/b/c\"}})")),
+            (Format::Json, br#"{"apiVersion":"v1/"}"#, r#"ConfigMap in version "" cannot be handled as a ConfigMap: Object 'apiVersion' is missing in '{"apiVersion":"v1/"}'"#.to_owned()),
+            (Format::Json, br#"{"kind":"Widget","metadata":5}"#, r#"Widget in version "v1" cannot be handled as a ConfigMap: no kind "Widget" is registered for version "v1" in scheme "pkg/runtime/scheme.go:111""#.to_owned()),
+            (Format::Json, br#"{"apiVersion":"nope.io/v1","kind":"ConfigMap"}"#, r#"ConfigMap in version "v1" cannot be handled as a ConfigMap: no kind "ConfigMap" is registered for version "nope.io/v1" in scheme "pkg/runtime/scheme.go:111""#.to_owned()),
+            (Format::Json, br#"{"kind":"Secret"}"#, r#"Secret in version "v1" cannot be handled as a ConfigMap: converting (v1.Secret) to (core.ConfigMap): unknown conversion"#.to_owned()),
+            (Format::Json, br#"{"kind":"Pod","spec":5}"#, r#"Pod in version "v1" cannot be handled as a ConfigMap: json: cannot unmarshal number into Go struct field Pod.spec of type v1.PodSpec"#.to_owned()),
+            (Format::Yaml, b"a: b: c", format!("{unrecognized}yaml: mapping values are not allowed in this context (613a20623a2063)")),
+            (Format::Yaml, b"data: {k: 1}", r#"ConfigMap in version "v1" cannot be handled as a ConfigMap: json: cannot unmarshal number into Go struct field ConfigMap.data of type string"#.to_owned()),
+            (Format::Protobuf, b"", format!("{unrecognized}empty data (<empty>)")),
+            (Format::Protobuf, b"k8s\0\x12\x01\xff", r#"ConfigMap in version "v1" cannot be handled as a ConfigMap: unexpected EOF"#.to_owned()),
+        ] {
+            assert_eq!(message(format, body, CONFIG_MAP), want);
+        }
+    }
+
+    #[test]
+    fn what_a_body_leaves_out_is_the_endpoints() {
+        let want = r#"{"apiVersion":"v1","kind":"ConfigMap","metadata":{}}"#;
+        for (format, body) in [
+            (Format::Json, &b"null"[..]),
+            (Format::Json, br#"{"Kind":"ConfigMap","apiVersion":"/"}"#),
+            (Format::Yaml, b""),
+            (Format::Yaml, b"apiVersion: v1"),
+            (Format::Protobuf, b"k8s\0\x12\0"),
+        ] {
+            assert_eq!(message(format, body, CONFIG_MAP), want, "{body:?}");
+        }
+    }
+
+    #[test]
+    fn kinds_of_several_versions_fit() {
+        let v2 = Expected { group: "autoscaling", version: "v2", kind: "HorizontalPodAutoscaler" };
+        let body = decode(Format::Json, br#"{"apiVersion":"autoscaling/v1"}"#, v2).expect("another version");
+        assert_eq!((body.group.as_str(), body.version.as_str()), ("autoscaling", "v1"));
+        let event = Expected { group: "events.k8s.io", version: "v1", kind: "Event" };
+        let body =
+            decode(Format::Json, br#"{"apiVersion":"v1","metadata":{}}"#, event).expect("the other group");
+        assert_eq!(body.group, "");
+    }
+
+    #[test]
+    fn repeated_keys_of_yaml_are_warnings_of_their_own() {
+        let body =
+            decode(Format::Yaml, b"data: {a: b, a: c}\nx: 1\ndata: {k: v}\n", CONFIG_MAP).expect("a body");
+        let want = [
+            "line 1: key \"a\" already set in map",
+            "line 3: key \"data\" already set in map",
+            "unknown field \"x\"",
+        ];
+        assert_eq!(warnings(&body.strict), want);
+    }
 }

@@ -35,7 +35,7 @@ impl Body {
         }
         let warnings = match validation {
             FieldValidation::Ignore => Vec::new(),
-            FieldValidation::Warn => body.strict,
+            FieldValidation::Warn => body::warnings(&body.strict),
             FieldValidation::Strict if body.strict.is_empty() => Vec::new(),
             FieldValidation::Strict => {
                 return Err(Error::bad_request(format!(

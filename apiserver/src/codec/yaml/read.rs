@@ -14,6 +14,9 @@ use crate::codec::base64;
 use crate::codec::json::{MAX_DEPTH, repair, write_untyped};
 use crate::field::quote;
 
+/// What the message about repeated keys begins with.
+pub const REPEATED_KEYS: &str = "yaml: unmarshal errors:\n";
+
 /// A document that was read.
 #[derive(Debug)]
 pub struct Document {
@@ -38,8 +41,7 @@ pub fn to_json(text: &[u8]) -> Result<Document, DecodeError> {
     let mut json = Vec::with_capacity(text.len());
     write_untyped(&value, &mut json);
     let repeated = converter.repeated;
-    let repeated_keys =
-        (!repeated.is_empty()).then(|| format!("yaml: unmarshal errors:\n  {}", repeated.join("\n  ")));
+    let repeated_keys = (!repeated.is_empty()).then(|| format!("{REPEATED_KEYS}  {}", repeated.join("\n  ")));
     Ok(Document { json, repeated_keys })
 }
 
