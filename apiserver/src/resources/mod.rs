@@ -210,6 +210,7 @@ fn by_kind(group: &str, kind: &str) -> Behaviour {
             ..conditional(&admissionregistration::mutating_admission_policy_binding::Rules)
         },
         ("apiextensions.k8s.io", "CustomResourceDefinition") => Behaviour {
+            generation: true,
             delete_answers_object: true,
             ..conditional(&apiextensions::custom_resource_definition::Rules)
         },

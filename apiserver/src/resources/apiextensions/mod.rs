@@ -1,3 +1,7 @@
-//! Strategies of the group apiextensions, one file a kind.
+//! Strategies of the group apiextensions.k8s.io, one file a kind.
 
 pub mod custom_resource_definition;
+pub mod internal;
+
+#[cfg(test)]
+mod tests;
