@@ -518,7 +518,7 @@ impl Writing<'_> {
 }
 
 fn context<'a>(now: &'a str, writing: &Writing<'a>) -> Context<'a> {
-    Context { now, user: &writing.caller.user.name, groups: &writing.caller.user.groups }
+    Context { now, user: writing.caller.user }
 }
 
 /// The namespace of the body must be that of the path; where it says none, it is.

@@ -11,6 +11,7 @@ use serde_json::{Map, Value, json};
 use super::core::service::allocation::{Stock, allocate};
 use super::strategy::Context;
 use super::{Behaviour, behaviour};
+use crate::access::UserInfo;
 use crate::error::Error;
 use crate::field::{Errors, Field};
 use crate::validation;
@@ -33,7 +34,7 @@ impl Case<'_> {
 
     /// Runs the pipeline; what is wrong, or the object as it would be stored and the warnings.
     fn run(&self) -> Result<(Value, Vec<String>), Vec<String>> {
-        let context = Context { now: "2026-01-01T00:00:00Z", user: "admin", groups: &[] };
+        let context = Context { now: "2026-01-01T00:00:00Z", user: &UserInfo::default() };
         let strategy = self.behaviour.strategy;
         let status = self.line["part"] == "status";
         let mut object = self.object.clone();

@@ -4,11 +4,14 @@
 //! it, and either the causes of the refusal or the object that was accepted, itself a patch on the base's `want`. Uids read
 //! `UID`, names `n`. Empty objects and lists are not compared: that they are written is the codec's affair.
 
+use std::collections::BTreeMap;
+
 use serde_json::{Map, Value, json};
 
 use super::defaulting::object_at;
 use super::strategy::Context;
 use super::{Behaviour, behaviour};
+use crate::access::UserInfo;
 use crate::field::{Errors, Field};
 use crate::schema::{StructId, schema};
 use crate::{codec, validation};
@@ -67,7 +70,11 @@ impl<'a> Kind<'a> {
     }
 }
 
-const CONTEXT: Context<'_> = Context { now: "2026-01-02T03:04:05Z", user: "admin", groups: &[] };
+/// Nobody in particular asks, at this time.
+const CONTEXT: Context<'_> = Context {
+    now: "2026-01-02T03:04:05Z",
+    user: &UserInfo { name: String::new(), uid: String::new(), groups: Vec::new(), extra: BTreeMap::new() },
+};
 
 fn create(case: &Value, base: &Value, kind: &Kind<'_>) -> Value {
     let (object, errors) = created(case, "patch", base, kind);

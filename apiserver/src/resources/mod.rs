@@ -182,9 +182,10 @@ fn by_kind(group: &str, kind: &str) -> Behaviour {
             Behaviour { create_on_update: true, ..conditional(&node::runtime_class::Rules) }
         }
         ("discovery.k8s.io", "EndpointSlice") => generation(&discovery::endpoint_slice::Rules),
-        ("certificates.k8s.io", "CertificateSigningRequest") => {
-            usual(&certificates::certificate_signing_request::Rules)
-        }
+        ("certificates.k8s.io", "CertificateSigningRequest") => Behaviour {
+            name: NameRule::PathSegment,
+            ..usual(&certificates::certificate_signing_request::Rules)
+        },
         ("admissionregistration.k8s.io", "ValidatingWebhookConfiguration") => Behaviour {
             generation: true,
             ..conditional(&admissionregistration::validating_webhook_configuration::Rules)

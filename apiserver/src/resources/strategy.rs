@@ -6,15 +6,14 @@
 
 use serde_json::Value;
 
+use crate::access::UserInfo;
 use crate::field::{Errors, Field};
 
 /// What a hook may know besides the objects.
 pub struct Context<'a> {
     /// The current time in RFC 3339, whole seconds (`2026-01-02T03:04:05Z`).
     pub now: &'a str,
-    /// The requesting user's name and groups.
-    pub user: &'a str,
-    pub groups: &'a [String],
+    pub user: &'a UserInfo,
 }
 
 /// The hooks of a kind, in the order in which the pipeline calls them:

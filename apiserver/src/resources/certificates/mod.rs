@@ -1,3 +1,6 @@
-//! Strategies of the group certificates, one file a kind.
+//! Strategies of the group certificates.k8s.io, one file a kind.
 
 pub mod certificate_signing_request;
+
+#[cfg(test)]
+mod tests;

@@ -7,13 +7,19 @@
 //! `updates.jsonl` holds one change a line: the pod `old`, changed by `setup` if there is one, then by `new` through `part`
 //! (empty: the pod itself).
 
+use std::collections::BTreeMap;
+
 use serde_json::{Value, json};
 
+use crate::access::UserInfo;
 use crate::field::{Errors, Field};
 use crate::resources::core::{pod, pod_template};
 use crate::resources::strategy::{Context, Strategy};
 
-const CONTEXT: Context<'static> = Context { now: "2026-01-02T03:04:05Z", user: "admin", groups: &[] };
+const CONTEXT: Context<'static> = Context {
+    now: "2026-01-02T03:04:05Z",
+    user: &UserInfo { name: String::new(), uid: String::new(), groups: Vec::new(), extra: BTreeMap::new() },
+};
 
 fn lines(text: &str) -> Vec<Value> {
     text.lines().map(|line| serde_json::from_str(line).expect(line)).collect()
