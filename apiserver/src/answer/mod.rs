@@ -140,16 +140,7 @@ impl Form {
     }
 
     fn encode(&self, object: &Value, type_id: StructId) -> Bytes {
-        match self.accept.format {
-            Format::Json if self.accept.pretty => pretty(object, type_id),
-            Format::Json => {
-                let mut bytes = Vec::with_capacity(1024);
-                codec::json::write(object, type_id, &mut bytes);
-                bytes.into()
-            }
-            Format::Yaml => codec::yaml::from_json(&completed(object, type_id)).into(),
-            Format::Protobuf => codec::protobuf::encode(object, type_id).into(),
-        }
+        encode(object, type_id, self.accept.format, self.accept.pretty)
     }
 
     /// A document of group `meta.k8s.io`.
@@ -158,6 +149,20 @@ impl Form {
             Some(type_id) => self.encode(document, type_id),
             None => document.to_string().into(),
         }
+    }
+}
+
+/// Writes an object down.
+pub fn encode(object: &Value, type_id: StructId, format: Format, indented: bool) -> Bytes {
+    match format {
+        Format::Json if indented => pretty(object, type_id),
+        Format::Json => {
+            let mut bytes = Vec::with_capacity(1024);
+            codec::json::write(object, type_id, &mut bytes);
+            bytes.into()
+        }
+        Format::Yaml => codec::yaml::from_json(&completed(object, type_id)).into(),
+        Format::Protobuf => codec::protobuf::encode(object, type_id).into(),
     }
 }
 

@@ -8,7 +8,9 @@ use bytes::Bytes;
 use serde_json::{Value, json};
 
 use super::served::{Group, Resource, Served, Subresource, Text, Version};
+use crate::answer;
 use crate::request::negotiate::Format;
+use crate::schema::schema;
 use crate::{Error, Result};
 
 /// `/api`
@@ -171,9 +173,9 @@ pub(super) fn index(served: &Served, elsewhere: &[String]) -> String {
 
 /// Writes a document down.
 pub(super) fn encode(document: &Value, format: Format, pretty: bool) -> Result<Bytes> {
-    match format {
-        Format::Json if pretty => Ok(format!("{document:#}\n").into()),
-        Format::Json => Ok(format!("{document}\n").into()),
-        Format::Yaml | Format::Protobuf => Err(Error::NotAcceptable("only JSON yet".into())),
-    }
+    let text = |name: &str| document[name].as_str().unwrap_or("v1");
+    let (group, version) = text("apiVersion").split_once('/').unwrap_or(("", "v1"));
+    let id = schema().kind(group, version, text("kind"));
+    let id = id.ok_or_else(|| Error::Internal(format!("no type for {}", document["kind"])))?;
+    Ok(answer::encode(document, id, format, pretty))
 }

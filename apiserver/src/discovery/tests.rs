@@ -145,6 +145,48 @@ fn small_documents() {
     }
 }
 
+/// The bytes of a real server.
+#[test]
+fn forms_of_a_document() {
+    let discovery = discovery();
+    for (path, accept, want) in [
+        (
+            "/api?pretty=1",
+            "",
+            "{\n  \"kind\": \"APIVersions\",\n  \"versions\": [\n    \"v1\"\n  ],\n  \
+             \"serverAddressByClientCIDRs\": [\n    {\n      \"clientCIDR\": \"0.0.0.0/0\",\n      \
+             \"serverAddress\": \"127.0.0.1:6443\"\n    }\n  ]\n}",
+        ),
+        (
+            "/apis/apps",
+            "",
+            "{\"kind\":\"APIGroup\",\"apiVersion\":\"v1\",\"name\":\"apps\",\"versions\":[{\"groupVersion\":\
+             \"apps/v1\",\"version\":\"v1\"}],\"preferredVersion\":{\"groupVersion\":\"apps/v1\",\"version\":\"v1\"}}",
+        ),
+        (
+            "/apis/apps",
+            "application/yaml",
+            "apiVersion: v1\nkind: APIGroup\nname: apps\npreferredVersion:\n  groupVersion: apps/v1\n  version: v1\n\
+             versions:\n- groupVersion: apps/v1\n  version: v1\n",
+        ),
+        (
+            "/api",
+            "application/vnd.kubernetes.protobuf",
+            "k8s\0\n\u{f}\n\0\u{12}\u{b}APIVersions\u{12}!\n\u{2}v1\u{12}\u{1b}\n\t0.0.0.0/0\u{12}\u{e}127.0.0.1:6443\
+             \u{1a}\0\"\0",
+        ),
+        (
+            "/apis/apps",
+            "application/vnd.kubernetes.protobuf",
+            "k8s\0\n\u{e}\n\u{2}v1\u{12}\u{8}APIGroup\u{12}$\n\u{4}apps\u{12}\r\n\u{7}apps/v1\u{12}\u{2}v1\u{1a}\r\n\
+             \u{7}apps/v1\u{12}\u{2}v1\u{1a}\0\"\0",
+        ),
+    ] {
+        let response = ask(&discovery, &format!("GET {path}"), accept).expect(path).expect(path);
+        assert_eq!(std::str::from_utf8(response.body()), Ok(want), "{path} {accept}");
+    }
+}
+
 #[test]
 fn what_a_client_has_is_not_sent_again() {
     let discovery = discovery();

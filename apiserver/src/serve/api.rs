@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use futures::FutureExt;
-use http::{HeaderValue, Request, Response, request::Parts};
+use http::{HeaderValue, Method, Request, Response, header, request::Parts};
 use tokio::sync::{Semaphore, watch};
 use tracing::{Instrument, field, info_span};
 
@@ -124,14 +124,17 @@ impl Api {
         };
         let mut response = answered.instrument(span.clone()).await;
         span.record("code", response.status().as_u16());
+        let headers = response.headers_mut();
+        // Only what is the same for everyone says otherwise.
+        headers.entry(header::CACHE_CONTROL).or_insert(HeaderValue::from_static("no-cache, private"));
         let id = uuid::Uuid::new_v4().to_string();
         if let Ok(id) = HeaderValue::from_str(&id) {
-            response.headers_mut().insert("audit-id", id);
+            headers.insert("audit-id", id);
         }
         let response = respond::compress(&parts.headers, response);
         self.record(&info, &parts, &query, &response, started.elapsed());
         tracing::debug!(parent: &span, took = ?started.elapsed(), "answered");
-        response
+        if parts.method == Method::HEAD { respond::head_only(response) } else { response }
     }
 
     async fn answer<B: Incoming>(
@@ -211,7 +214,7 @@ impl Api {
         let mut segments = path.split('/').skip(1);
         let group = match (segments.next(), segments.next()) {
             (Some("api"), Some(_)) => "",
-            (Some("apis"), Some(group)) if segments.next().is_some() => group,
+            (Some("apis"), Some(group)) if !group.is_empty() && segments.next().is_some() => group,
             _ => return Error::PageNotFound,
         };
         if self.shared.discovery.knows_group(group) { Error::UnknownResource } else { Error::PageNotFound }

@@ -31,9 +31,7 @@ pub fn object(code: u16, form: &Form, bytes: Bytes, warnings: &[String]) -> Resp
 pub fn plain(code: u16, content_type: &'static str, bytes: Bytes) -> Response<Body> {
     let mut response = Response::new(Body::Full(bytes));
     *response.status_mut() = StatusCode::from_u16(code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-    let headers = response.headers_mut();
-    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache, private"));
-    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(content_type));
+    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(content_type));
     response
 }
 
@@ -63,6 +61,15 @@ pub fn panicked() -> Response<Body> {
         "reason": "InternalError", "code": 500,
     });
     plain(500, "application/json", status.to_string().into())
+}
+
+/// The answer to a HEAD: HTTP/2 resets a stream that sends a body anyway.
+pub fn head_only(response: Response<Body>) -> Response<Body> {
+    let (mut parts, body) = response.into_parts();
+    if let Body::Full(bytes) = body {
+        parts.headers.insert(header::CONTENT_LENGTH, HeaderValue::from(bytes.len()));
+    }
+    Response::from_parts(parts, Body::Full(Bytes::new()))
 }
 
 /// Compresses a large answer for a client that takes gzip.

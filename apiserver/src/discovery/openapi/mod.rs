@@ -178,8 +178,7 @@ impl OpenApi {
                 respond_tagged(method, headers, media_type, &etag, body)
             }
         };
-        response.headers_mut().insert(header::VARY, HeaderValue::from_static("Accept-Encoding"));
-        response.headers_mut().append(header::VARY, HeaderValue::from_static("Accept"));
+        set(&mut response, header::VARY, "Accept");
         response
     }
 }

@@ -215,7 +215,8 @@ pub(super) fn lone(tag: &str, description: &str, id: &str, media_types: &[&str],
 /// The tag of a group, or of its version.
 pub(super) fn tag(group: &str, version: Option<&str>) -> String {
     let id = group_id(group);
-    let lower = id[..1].to_lowercase() + &id[1..];
+    let mut chars = id.chars();
+    let lower: String = chars.next().into_iter().flat_map(char::to_lowercase).chain(chars).collect();
     version.map_or(lower.clone(), |version| format!("{lower}_{version}"))
 }
 
@@ -291,7 +292,7 @@ impl Writer<'_> {
         for part in &resource.subresources {
             let path = format!("{item}/{}", part.name);
             let what = format!("{own}{}", title(&part.name));
-            if part.kind.ends_with("Options") {
+            if part.kind.ends_with("Options") && !self.is_custom() {
                 self.connect(&path, &what, part);
                 if part.kind.ends_with("ProxyOptions") {
                     self.connect(&format!("{path}/{{path}}"), &format!("{what}WithPath"), part);

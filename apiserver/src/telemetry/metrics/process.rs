@@ -11,8 +11,10 @@ const TICKS_PER_SECOND: f64 = 100.0;
 
 pub(super) struct Process {
     cpu: Counter,
-    gauges: [(Gauge, fn() -> Option<f64>); 5],
+    gauges: [(Gauge, Reading); 5],
 }
+
+type Reading = fn() -> Option<f64>;
 
 impl Process {
     pub(super) fn new() -> prometheus::Result<Process> {
