@@ -8,6 +8,7 @@
 //!
 //! Source: RFC 6902, RFC 7386, API conventions, "PATCH operations"; where the real server deviates, so does this.
 
+mod identity;
 pub mod json;
 pub mod merge;
 mod request;

@@ -3,8 +3,9 @@
 use http::{HeaderMap, header};
 use serde_json::{Value, json};
 
-use super::{PatchType, Patched, json as json_patch, merge, strategic};
-use crate::codec::json as codec;
+use super::identity::{self, Identity, Verdict};
+use super::{PatchType, json as json_patch, merge, strategic};
+use crate::codec::{DecodeError, json as codec};
 use crate::error::Status;
 use crate::request::negotiate::media_type;
 use crate::request::options::FieldValidation;
@@ -47,39 +48,53 @@ impl Patch {
         Ok(Patch { patch_type, document: document.value, strict })
     }
 
-    /// What the patch makes of an object, not yet checked against its type.
-    pub fn apply(&self, object: Value, type_id: StructId) -> Result<Patched> {
-        match self.patch_type {
-            PatchType::Json => json_patch::apply(object, &self.document),
-            PatchType::Merge => merge::apply(object, self.document.clone()),
-            PatchType::Strategic => strategic::apply(object, self.document.clone(), type_id),
-        }
-    }
-
-    /// The patched object as its type has it.
-    pub fn decode(
+    /// What the patch makes of an object of that type.
+    pub fn apply(
         &self,
-        patched: Patched,
+        object: Value,
         type_id: StructId,
         validation: FieldValidation,
         warnings: &mut Vec<String>,
     ) -> Result<Value> {
-        let decoded = codec::normalize(&patched.object, type_id)
-            .map_err(|error| patched.undecodable(&error.to_string()))?;
-        let complaints = self.strict.iter().chain(&decoded.strict);
+        let identity = Identity::of(&object);
+        let patched = match self.patch_type {
+            PatchType::Json => json_patch::apply(object, &self.document)?,
+            PatchType::Merge => merge::apply(object, self.document.clone())?,
+            PatchType::Strategic => strategic::apply(object, self.document.clone(), type_id)?,
+        };
+        let (mut object, complaints) =
+            self.decode(&patched.object, type_id, &identity).map_err(|error| patched.undecodable(&error))?;
+        identity.restore(&mut object);
+        let mut complaints = self.strict.iter().cloned().chain(complaints).peekable();
         match validation {
             FieldValidation::Ignore => {}
-            FieldValidation::Warn => warnings.extend(complaints.cloned()),
+            FieldValidation::Warn => warnings.extend(complaints),
+            FieldValidation::Strict if complaints.peek().is_none() => {}
             FieldValidation::Strict => {
-                let complaints: Vec<&str> = complaints.map(String::as_str).collect();
-                if !complaints.is_empty() {
-                    return Err(
-                        patched.undecodable(&format!("strict decoding error: {}", complaints.join(", ")))
-                    );
-                }
+                let complaints: Vec<String> = complaints.collect();
+                return Err(patched.undecodable(&format!("strict decoding error: {}", complaints.join(", "))));
             }
         }
-        Ok(decoded.value)
+        Ok(object)
+    }
+
+    /// The patched object as its type has it, and the complaints about its members.
+    fn decode(
+        &self,
+        object: &Value,
+        type_id: StructId,
+        was: &Identity,
+    ) -> Result<(Value, Vec<String>), String> {
+        let decoded = codec::normalize(object, type_id);
+        // What a strategic merge patch says of kind and version is not even looked at.
+        let unreadable = matches!(decoded, Err(DecodeError::Unreadable(_)));
+        if self.patch_type != PatchType::Strategic && !unreadable {
+            match was.judge(object)? {
+                Verdict::Same => {}
+                Verdict::Versionless => return Ok(identity::nothing_of(object)),
+            }
+        }
+        decoded.map(|decoded| (decoded.value, decoded.strict)).map_err(|error| error.to_string())
     }
 }
 
@@ -132,16 +147,40 @@ mod tests {
             ),
         ] {
             let patch = Patch::parse(patch_type, body.as_bytes()).expect(body);
-            let object = json!({"kind": "ConfigMap", "apiVersion": "v1", "metadata": {"name": "a"}});
-            let patched = patch.apply(object, config_map).expect(body);
             let mut warnings = Vec::new();
-            let strict = patch.decode(patched.clone(), config_map, FieldValidation::Strict, &mut warnings);
-            let strict = strict.expect_err("there are complaints").to_string();
+            let mut apply = |validation| {
+                let object = json!({"kind": "ConfigMap", "apiVersion": "v1", "metadata": {"name": "a"}});
+                patch.apply(object, config_map, validation, &mut warnings)
+            };
+            let strict = apply(FieldValidation::Strict).expect_err("there are complaints").to_string();
             assert!(strict.ends_with(&format!(": strict decoding error: {}", want.join(", "))), "{strict}");
-            patch.decode(patched.clone(), config_map, FieldValidation::Ignore, &mut warnings).expect(body);
-            assert!(warnings.is_empty());
-            patch.decode(patched, config_map, FieldValidation::Warn, &mut warnings).expect(body);
+            apply(FieldValidation::Ignore).expect(body);
+            apply(FieldValidation::Warn).expect(body);
             assert_eq!(warnings, want);
         }
+    }
+
+    #[test]
+    fn kind_and_version_stay() {
+        let config_map = schema().kind("", "v1", "ConfigMap").expect("a kind of the table");
+        let object = json!({"kind": "ConfigMap", "apiVersion": "v1", "metadata": {"name": "a"}});
+        for (patch_type, body, want) in [
+            (PatchType::Merge, r#"{"kind":null}"#, object.clone()),
+            (PatchType::Strategic, r#"{"kind":"Secret","apiVersion":"a/b/c"}"#, object.clone()),
+            (
+                PatchType::Merge,
+                r#"{"apiVersion":null}"#,
+                json!({"kind": "ConfigMap", "apiVersion": "v1", "metadata": {}}),
+            ),
+        ] {
+            let patch = Patch::parse(patch_type, body.as_bytes()).expect(body);
+            let got = patch.apply(object.clone(), config_map, FieldValidation::Warn, &mut Vec::new());
+            assert_eq!(got.expect(body), want, "{body}");
+        }
+        let patch = Patch::parse(PatchType::Merge, br#"{"kind":"Nope"}"#).expect("a patch");
+        let error = patch
+            .apply(object, config_map, FieldValidation::Warn, &mut Vec::new())
+            .expect_err("no such kind");
+        assert_eq!(error.code(), 422);
     }
 }

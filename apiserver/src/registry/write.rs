@@ -267,8 +267,7 @@ impl Registry {
         let writing = Writing { target, part, caller, dry_run: options.dry_run, warnings: Vec::new() };
         self.modify(writing, None, |current, warnings| {
             let shown = served.from_storage(current.clone());
-            let patched = patch.apply(shown, served.type_id())?;
-            let mut object = patch.decode(patched, served.type_id(), options.field_validation, warnings)?;
+            let mut object = patch.apply(shown, served.type_id(), options.field_validation, warnings)?;
             served.behaviour.strategy.default(&mut object);
             fit_namespace(target, &mut object)?;
             fit_name(target, &object)?;

@@ -46,8 +46,7 @@ impl Registry {
         caller: Caller<'_>,
     ) -> Result<Outcome> {
         self.rescale(target, scale, options, caller, Vec::new(), |present, warnings| {
-            let patched = patch.apply(present, scale.type_id)?;
-            patch.decode(patched, scale.type_id, options.field_validation, warnings)
+            patch.apply(present, scale.type_id, options.field_validation, warnings)
         })
         .await
     }

@@ -1,0 +1,135 @@
+//! What a patched object says it is. A JSON or merge patch may leave out kind and apiVersion, but not change them.
+
+use serde_json::{Map, Value, json};
+
+use crate::codec::json as codec;
+use crate::field::quote;
+use crate::names::GroupVersion;
+use crate::schema::schema;
+
+/// The kind and version that an object has, as it says itself.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Identity {
+    api_version: String,
+    kind: String,
+}
+
+/// What to make of a patched object by what it says it is.
+pub(super) enum Verdict {
+    /// It is what it was.
+    Same,
+    /// Without an apiVersion it is read as of no version, and then none of its members mean anything.
+    Versionless,
+}
+
+impl Identity {
+    pub(super) fn of(object: &Value) -> Identity {
+        let text = |name| object.get(name).and_then(Value::as_str).unwrap_or_default().to_owned();
+        Identity { api_version: text("apiVersion"), kind: text("kind") }
+    }
+
+    pub(super) fn restore(&self, object: &mut Value) {
+        if let Value::Object(members) = object {
+            members.insert("apiVersion".into(), self.api_version.as_str().into());
+            members.insert("kind".into(), self.kind.as_str().into());
+        }
+    }
+
+    /// Compares what the object says now with what it was.
+    ///
+    /// # Errors
+    /// The text of the decoding error.
+    pub(super) fn judge(&self, patched: &Value) -> Result<Verdict, String> {
+        let mut now = Identity::of(patched);
+        if now.kind.is_empty() {
+            now.kind.clone_from(&self.kind);
+        }
+        let was = GroupVersion::parse(&self.api_version).unwrap_or_else(|| GroupVersion::new("", ""));
+        let internal = was.group.split('.').next().filter(|name| !name.is_empty()).unwrap_or("core");
+        if now.api_version.is_empty() {
+            return match now.kind == self.kind {
+                true => Ok(Verdict::Versionless),
+                false => Err(self.no_conversion(internal, &now.kind, internal)),
+            };
+        }
+        let Some(version) = GroupVersion::parse(&now.api_version) else {
+            return Err(format!("unexpected GroupVersion string: {}", now.api_version));
+        };
+        if now.kind == self.kind && version.group == was.group && version.version == was.version {
+            return Ok(Verdict::Same);
+        }
+        match schema().kind(&version.group, &version.version, &now.kind) {
+            None => Err(format!(
+                "no kind {} is registered for version {} in scheme \"pkg/runtime/scheme.go:111\"",
+                quote(&now.kind),
+                quote(&now.api_version)
+            )),
+            Some(_) if now.kind == self.kind && version.group == was.group => Ok(Verdict::Same),
+            Some(other) => match codec::normalize(patched, other) {
+                Err(error) => Err(error.to_string()),
+                Ok(_) => Err(self.no_conversion(&version.version, &now.kind, internal)),
+            },
+        }
+    }
+
+    fn no_conversion(&self, from_package: &str, from: &str, to_package: &str) -> String {
+        format!("converting ({from_package}.{from}) to ({to_package}.{}): unknown conversion", self.kind)
+    }
+}
+
+/// What is left of an object without a version, and the complaints about all that was in it.
+pub(super) fn nothing_of(object: &Value) -> (Value, Vec<String>) {
+    let members = object.as_object().into_iter().flat_map(Map::keys);
+    let unknown = members.filter(|name| !matches!(name.as_str(), "apiVersion" | "kind"));
+    (json!({"metadata": {}}), unknown.map(|name| format!("unknown field {}", quote(name))).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn identities() {
+        let was = Identity::of(&json!({"apiVersion": "v1", "kind": "ConfigMap"}));
+        for (api_version, kind, want) in [
+            (json!("v1"), json!("ConfigMap"), Ok("same")),
+            (json!("v1"), json!(""), Ok("same")),
+            (json!("v1"), json!(null), Ok("same")),
+            (json!(""), json!("ConfigMap"), Ok("versionless")),
+            (json!(null), json!(null), Ok("versionless")),
+            (json!("v1"), json!("Secret"), Err("illegal base64 data at input byte 0")),
+            (
+                json!("v1"),
+                json!("Nope"),
+                Err(
+                    "no kind \"Nope\" is registered for version \"v1\" in scheme \"pkg/runtime/scheme.go:111\"",
+                ),
+            ),
+            (
+                json!("v2"),
+                json!("ConfigMap"),
+                Err(
+                    "no kind \"ConfigMap\" is registered for version \"v2\" in scheme \"pkg/runtime/scheme.go:111\"",
+                ),
+            ),
+            (json!("a/b/c"), json!("ConfigMap"), Err("unexpected GroupVersion string: a/b/c")),
+            (
+                json!("apps/v1"),
+                json!("Deployment"),
+                Err("converting (v1.Deployment) to (core.ConfigMap): unknown conversion"),
+            ),
+            (
+                json!(""),
+                json!("Secret"),
+                Err("converting (core.Secret) to (core.ConfigMap): unknown conversion"),
+            ),
+        ] {
+            let patched = json!({"apiVersion": api_version, "kind": kind, "data": {"k": "v"}});
+            let verdict = was.judge(&patched).map(|verdict| match verdict {
+                Verdict::Same => "same",
+                Verdict::Versionless => "versionless",
+            });
+            assert_eq!(verdict, want.map_err(str::to_owned), "{patched}");
+        }
+    }
+}
