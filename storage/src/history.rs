@@ -81,10 +81,11 @@ impl<I: Index> Timeline<I> {
         if due {
             self.marks.push_back((now, newest.revision));
         }
-        while let Some((_, revision)) =
-            self.marks.pop_front_if(|(at, _)| now.duration_since(*at) >= self.limits.age)
+        while let Some((at, revision)) = self.marks.front().copied()
+            && now.duration_since(at) >= self.limits.age
         {
             self.aged = revision;
+            self.marks.pop_front();
         }
     }
 
@@ -136,4 +137,92 @@ fn cost<I: Index>(event: &Event<I>) -> usize {
 
 fn frame_cost<I: Index>(event: &Event<I>) -> usize {
     event.after.as_ref().or(event.before.as_ref()).map_or(0, |object| object.bytes.len())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        Object, index,
+        testing::{Marked, key},
+    };
+
+    fn event(revision: u64, size: usize) -> Arc<Event<Marked>> {
+        let stored = format!("{}@", "x".repeat(size));
+        let indexed = index::read(&Marked, &key("a"), stored.as_bytes()).unwrap();
+        let object = Object::new(key("a"), Revision(1), Revision(revision), stored.as_bytes(), indexed);
+        Arc::new(Event::new(key("a"), Revision(revision), Some(Arc::new(object)), None))
+    }
+
+    fn excess(timeline: &mut Timeline<Marked>) -> Vec<u64> {
+        std::iter::from_fn(|| timeline.pop_excess()).map(|event| event.revision.0).collect()
+    }
+
+    const NO_LIMITS: History = History { age: Duration::MAX, events: usize::MAX, bytes: usize::MAX };
+
+    #[test]
+    fn events_are_forgotten_by_number_and_size() {
+        let each = EVENT_OVERHEAD + 100;
+        for (case, limits, sizes, want) in [
+            ("without limits none", NO_LIMITS, vec![98; 5], vec![]),
+            ("as many as allowed", History { events: 5, ..NO_LIMITS }, vec![98; 5], vec![]),
+            ("more than allowed", History { events: 3, ..NO_LIMITS }, vec![98; 5], vec![1, 2]),
+            ("as large as allowed", History { bytes: 5 * each, ..NO_LIMITS }, vec![98; 5], vec![]),
+            ("a byte larger", History { bytes: 5 * each - 1, ..NO_LIMITS }, vec![98; 5], vec![1]),
+            (
+                "one larger than all of it",
+                History { bytes: each, ..NO_LIMITS },
+                vec![98, 98, 9000],
+                vec![1, 2, 3],
+            ),
+            ("none at all", History { events: 0, ..NO_LIMITS }, vec![98; 2], vec![1, 2]),
+        ] {
+            let mut timeline = Timeline::new(limits);
+            for (revision, size) in (1..).zip(sizes) {
+                timeline.push(event(revision, size));
+            }
+            assert_eq!(excess(&mut timeline), want, "{case}");
+            assert_eq!(excess(&mut timeline), [], "{case}: only once");
+        }
+    }
+
+    #[test]
+    fn events_are_forgotten_by_age() {
+        let start = Instant::now();
+        let minutes = |n: u64| start + Duration::from_secs(60 * n);
+        let mut timeline = Timeline::new(History { age: Duration::from_secs(5 * 60), ..NO_LIMITS });
+        assert_eq!(timeline.wait(), None, "nothing can age");
+        timeline.push(event(1, 0));
+        timeline.push(event(2, 0));
+        timeline.mark(minutes(0));
+        timeline.push(event(3, 0));
+        timeline.mark(minutes(2));
+        assert!(timeline.wait().is_some_and(|wait| wait > Duration::ZERO && wait < Duration::from_secs(60)));
+        for (now, want) in [(4, vec![]), (5, vec![1, 2]), (6, vec![]), (7, vec![3]), (8, vec![])] {
+            timeline.mark(minutes(now));
+            assert_eq!(timeline.wait() == Some(Duration::ZERO), !want.is_empty(), "after {now} minutes");
+            assert_eq!(excess(&mut timeline), want, "after {now} minutes");
+        }
+        assert_eq!(timeline.wait(), None);
+    }
+
+    #[test]
+    fn only_new_events_hold_frames() {
+        let mut timeline = Timeline::new(NO_LIMITS);
+        let large = event(1, WARM_BYTES / 2);
+        timeline.push(large.clone());
+        assert_eq!(large.frame(|_| "kept".into()), "kept");
+        timeline.push(event(2, WARM_BYTES / 4));
+        assert_eq!(large.frame(|_| "again".into()), "kept");
+        timeline.push(event(3, WARM_BYTES / 2));
+        assert_eq!(large.frame(|_| "again".into()), "again", "too many bytes in frames");
+        assert_eq!(timeline.warm, 2);
+        for revision in 4..2 * WARM_EVENTS as u64 {
+            timeline.push(event(revision, 0));
+            assert!(timeline.warm <= WARM_EVENTS);
+        }
+        timeline.expire(Revision(u64::MAX));
+        excess(&mut timeline);
+        assert_eq!((timeline.warm, timeline.warm_bytes, timeline.bytes), (0, 0, 0));
+    }
 }

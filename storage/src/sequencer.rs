@@ -284,9 +284,8 @@ impl<I: Index> Sequencer<I> {
     ) -> Result<Vec<Arc<Event<I>>>, StoreError> {
         let mut events = Vec::with_capacity(own.len());
         for entry in self.log.tail(until).map_err(|error| self.shared.fail(error))? {
-            let ours = own.pop_front_if(|(revision, _)| *revision == entry.revision);
-            let is_ours = ours.is_some();
-            let known = ours.and_then(|(_, indexed)| indexed);
+            let is_ours = own.front().is_some_and(|(revision, _)| *revision == entry.revision);
+            let known = if is_ours { own.pop_front().and_then(|(_, indexed)| indexed) } else { None };
             let event = apply(&mut self.state, &self.shared.index, entry, known, &self.place)
                 .map_err(|error| self.shared.fail(error))?;
             if !self.changed.contains(event.key.bucket()) {
@@ -427,3 +426,6 @@ fn forget<I: Index>(state: &mut State<I>, garbage: &mut VecDeque<Revision>, even
         garbage.push_back(event.revision);
     }
 }
+
+#[cfg(test)]
+mod tests;

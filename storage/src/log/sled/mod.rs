@@ -14,7 +14,7 @@
 //!
 //! Always true here:
 //! - sled recovers a prefix of what was written: what is lost in a crash are the newest rows, if they were not flushed.
-//! - The revisions above the floor are contiguous; a hole is damage.
+//! - The revisions above the floor were written without a gap; a hole is damage.
 //! - The floor is written before what is below it is deleted, and a version is deleted before the deletion that ended it.
 //! - Where answers do not wait for the disk, a range of revisions is reserved on disk beforehand. After a crash the store goes
 //!   on above that range, and its floor with it: nobody may resume from a revision whose change is lost.
@@ -63,6 +63,8 @@ pub struct SledLog {
     tree: Tree,
     directory: Directory,
     durability: Durability,
+    /// After the first and up to the second there was a row for every revision when the log was opened.
+    whole: (Revision, Revision),
     floor: Floor,
     newest: Revision,
     reserved: Revision,
@@ -119,6 +121,7 @@ impl SledLog {
         };
         let mut floor = Floor::at(tree.mark(FLOOR)?.unwrap_or_default());
         let mut newest = tree.drop_unfinished(floor)?.max(floor.revision());
+        let whole = (floor.revision(), newest);
         if reserved > newest {
             if let Was::Sealed(_) = was {
                 return Err(tree.damaged(format!("nothing after revision {newest}")));
@@ -129,16 +132,8 @@ impl SledLog {
             // Later rows would hide that those up to here are not all there.
             tree.set_mark(FLOOR, newest)?;
         }
-        Ok(SledLog {
-            flusher: None,
-            tree,
-            directory,
-            durability,
-            floor,
-            newest,
-            reserved,
-            unread: Vec::new(),
-        })
+        let unread = Vec::new();
+        Ok(SledLog { flusher: None, tree, directory, durability, whole, floor, newest, reserved, unread })
     }
 
     /// Makes sure that revisions up to one may be given out without waiting for the disk.
@@ -163,7 +158,7 @@ impl Log for SledLog {
     }
 
     fn load(&mut self, visit: &mut dyn FnMut(Entry) -> Result<(), LogError>) -> Result<(), LogError> {
-        let floor = self.floor.revision();
+        let (floor, last) = self.whole;
         let mut known = floor;
         let mut assembler = Assembler::default();
         for row in self.tree.db.scan_prefix(rows::PREFIX) {
@@ -189,7 +184,7 @@ impl Log for SledLog {
             }
             visit(entry)?;
         }
-        if assembler.is_amid() || known != self.newest {
+        if assembler.is_amid() || known != last {
             return Err(self.tree.damaged(format!("nothing after revision {known}")));
         }
         Ok(())

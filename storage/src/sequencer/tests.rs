@@ -1,0 +1,244 @@
+//! How writes are grouped, and what happens when the log fails.
+
+use std::sync::{
+    Mutex,
+    mpsc::{Sender, channel},
+};
+
+use super::*;
+use crate::{
+    Commit, Put, Store, Write,
+    log::{Extent, MemoryLog},
+    testing::{Marked, key, put, shown},
+};
+
+/// A log that does what a test says.
+struct Scripted {
+    log: MemoryLog,
+    /// Asked before each append, with the number of transactions.
+    append: Box<dyn FnMut(usize) -> Result<(), LogError> + Send>,
+    /// Asked before each compaction.
+    compact: Box<dyn FnMut() -> Result<(), LogError> + Send>,
+    /// Changes what the tail says.
+    tail: Box<dyn FnMut(&mut Vec<Entry>) + Send>,
+    tap: Arc<Mutex<Option<Tap>>>,
+}
+
+impl Default for Scripted {
+    fn default() -> Scripted {
+        Scripted {
+            log: MemoryLog::new(),
+            append: Box::new(|_| Ok(())),
+            compact: Box::new(|| Ok(())),
+            tail: Box::new(|_| ()),
+            tap: Arc::default(),
+        }
+    }
+}
+
+impl Log for Scripted {
+    fn start(&mut self, tap: Tap) -> Result<Extent, LogError> {
+        *self.tap.lock().unwrap() = Some(tap.clone());
+        self.log.start(tap)
+    }
+
+    fn load(&mut self, visit: &mut dyn FnMut(Entry) -> Result<(), LogError>) -> Result<(), LogError> {
+        self.log.load(visit)
+    }
+
+    fn append(&mut self, batch: &[Vec<Proposal>]) -> Result<Appended, LogError> {
+        (self.append)(batch.len())?;
+        self.log.append(batch)
+    }
+
+    fn tail(&mut self, until: Revision) -> Result<Vec<Entry>, LogError> {
+        let mut entries = self.log.tail(until)?;
+        (self.tail)(&mut entries);
+        Ok(entries)
+    }
+
+    fn compact(&mut self, floor: Floor, garbage: &[Revision]) -> Result<(), LogError> {
+        (self.compact)()?;
+        self.log.compact(floor, garbage)
+    }
+
+    fn place(&self) -> PathBuf {
+        "scripted".into()
+    }
+
+    fn close(self: Box<Self>) -> Result<(), LogError> {
+        Box::new(self.log).close()
+    }
+}
+
+fn open(log: Scripted) -> Store<Marked> {
+    Store::open(log, Marked, Options::default()).unwrap()
+}
+
+fn disk_full() -> LogError {
+    LogError::Failed { action: "cannot write", path: "disk".into(), cause: "full".into() }
+}
+
+fn is_disk_full(error: &StoreError) -> bool {
+    matches!(error, StoreError::Failed(cause) if cause.to_string() == "cannot write in disk")
+}
+
+/// A log whose appends tell their size and then wait to be let through.
+fn gated() -> (Scripted, std::sync::mpsc::Receiver<usize>, Sender<()>) {
+    let (tell, told) = channel();
+    let (let_through, gate) = channel();
+    let append = move |transactions| {
+        tell.send(transactions).unwrap();
+        gate.recv().unwrap();
+        Ok(())
+    };
+    (Scripted { append: Box::new(append), ..Scripted::default() }, told, let_through)
+}
+
+#[tokio::test]
+async fn writes_that_wait_share_a_batch() {
+    let (log, sizes, gate) = gated();
+    let store = open(log);
+    let write = |name: String| {
+        let store = store.clone();
+        tokio::spawn(async move { put(&store, &key(&name), "").await })
+    };
+    let first = write("first".into());
+    tokio::task::yield_now().await;
+    assert_eq!(sizes.recv().unwrap(), 1, "a lone write waits for nobody");
+    let mut others: Vec<_> = (0..10).map(|n| write(format!("n{n}"))).collect();
+    others.push(write("n3".into()));
+    others.push(write("last".into()));
+    tokio::task::yield_now().await;
+    for size in [10, 2] {
+        gate.send(()).unwrap();
+        assert_eq!(sizes.recv().unwrap(), size, "the second write of a key starts a group");
+    }
+    gate.send(()).unwrap();
+    assert_eq!(first.await.unwrap(), Revision(1));
+    for (revision, other) in (2..).zip(others) {
+        assert_eq!(other.await.unwrap(), Revision(revision), "in the order in which they came");
+    }
+}
+
+#[tokio::test]
+async fn a_dropped_writer_has_written() {
+    let (log, sizes, gate) = gated();
+    let store = open(log);
+    let writer = tokio::spawn({
+        let store = store.clone();
+        async move { put(&store, &key("a"), "").await }
+    });
+    tokio::task::yield_now().await;
+    sizes.recv().unwrap();
+    writer.abort();
+    assert!(writer.await.unwrap_err().is_cancelled());
+    assert!(store.get(&key("a")).is_none(), "nothing is shown before it is logged");
+    gate.send(()).unwrap();
+    store
+        .wait_for(Revision(1), tokio::time::Instant::now() + std::time::Duration::from_secs(30))
+        .await
+        .unwrap();
+    assert!(store.get(&key("a")).is_some());
+}
+
+#[tokio::test]
+async fn a_failed_append_stops_writing_for_good() {
+    let mut appends = 0;
+    let append = move |_| {
+        appends += 1;
+        if appends == 2 { Err(disk_full()) } else { Ok(()) }
+    };
+    let store = open(Scripted { append: Box::new(append), ..Scripted::default() });
+    put(&store, &key("a"), "1").await;
+    store.health().unwrap();
+    for attempt in 0..3 {
+        let error = store.put(key("a"), Expect::Any, "2@").await.map(drop).unwrap_err();
+        assert!(is_disk_full(&error), "attempt {attempt}: {error:?}");
+        assert!(is_disk_full(&store.health().unwrap_err()));
+    }
+    assert_eq!(shown(&store.snapshot().bucket("things")), "a=1@1", "reads go on, of what was acknowledged");
+    let lost = store.put(key("a"), Expect::Absent, "2@").await.unwrap();
+    assert!(matches!(lost, Put::Lost { current: Some(_) }), "who loses is told so without the log");
+    assert!(is_disk_full(&store.compact(Revision(1)).await.unwrap_err()));
+    assert!(is_disk_full(&store.close().await.unwrap_err()));
+}
+
+#[tokio::test]
+async fn a_failure_in_the_background_stops_writing() {
+    let log = Scripted::default();
+    let tap = log.tap.clone();
+    let store = open(log);
+    put(&store, &key("a"), "1").await;
+    tap.lock().unwrap().as_ref().unwrap().signal(Signal::Failed(disk_full()));
+    let error = store.put(key("a"), Expect::Any, "2@").await.map(drop).unwrap_err();
+    assert!(is_disk_full(&error) && is_disk_full(&store.health().unwrap_err()));
+}
+
+#[tokio::test]
+async fn a_failed_compaction_stops_writing() {
+    let store = open(Scripted { compact: Box::new(|| Err(disk_full())), ..Scripted::default() });
+    put(&store, &key("a"), "1").await;
+    assert!(is_disk_full(&store.compact(Revision(1)).await.unwrap_err()));
+    assert!(is_disk_full(&store.put(key("a"), Expect::Any, "2@").await.map(drop).unwrap_err()));
+}
+
+#[tokio::test]
+async fn a_log_that_breaks_its_word_is_not_trusted() {
+    type Break = fn(&mut Vec<Entry>);
+    let unreadable: Break = |entries| {
+        for entry in entries {
+            entry.revision = Revision(entry.revision.0 + 1);
+            entry.change = Change::Put { created: None, stored: "no mark".into() };
+        }
+    };
+    for (case, tail) in
+        [("a tail that lacks our change", (|entries| entries.clear()) as Break), ("unreadable", unreadable)]
+    {
+        let store = open(Scripted { tail: Box::new(tail), ..Scripted::default() });
+        let error = store.put(key("a"), Expect::Any, "1@").await.map(drop);
+        assert!(matches!(error, Err(StoreError::Failed(_))), "{case}");
+        assert!(store.health().is_err(), "{case}");
+        assert_eq!(store.snapshot().len("things"), 0, "{case}");
+    }
+}
+
+#[tokio::test]
+async fn a_panic_in_the_log_is_a_failure() {
+    let store = open(Scripted { append: Box::new(|_| panic!("a bug, on purpose")), ..Scripted::default() });
+    let error = store.put(key("a"), Expect::Any, "1@").await.map(drop);
+    // The writer learns that nobody answers; that it is a failure, as soon as the thread has come to its end.
+    assert!(matches!(error, Err(StoreError::Failed(_) | StoreError::Closed)));
+    while store.health().is_ok() {
+        tokio::task::yield_now().await;
+    }
+    assert!(matches!(store.put(key("a"), Expect::Any, "1@").await, Err(StoreError::Failed(_))));
+}
+
+/// The other store's change is not yet known here when the write is checked: the log notices.
+#[tokio::test]
+async fn another_writer_may_come_first() {
+    let log = MemoryLog::new();
+    let other = Store::open(log.share(), Marked, Options::default()).unwrap();
+    let rival = Arc::new(Mutex::new(Some(other.clone())));
+    let append = move |_| {
+        let Some(other) = rival.lock().unwrap().take() else { return Ok(()) };
+        let interfere =
+            async { drop(other.commit(vec![Write::put(key("a"), Expect::Any, "theirs@")]).await.unwrap()) };
+        tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(interfere);
+        Ok(())
+    };
+    let store = open(Scripted { log: log.share(), append: Box::new(append), ..Scripted::default() });
+    let writes = vec![Write::put(key("b"), Expect::Any, "b@"), Write::put(key("a"), Expect::Absent, "ours@")];
+    let Commit::Lost { index, current } = store.commit(writes).await.unwrap() else {
+        panic!("overwrote another's write")
+    };
+    assert_eq!((index, &current.unwrap().bytes[..]), (1, &b"theirs@1"[..]));
+    assert_eq!(shown(&store.snapshot().bucket("things")), "a=theirs@1");
+    assert_eq!(put(&store, &key("b"), "b").await, Revision(2));
+    other
+        .wait_for(Revision(2), tokio::time::Instant::now() + std::time::Duration::from_secs(30))
+        .await
+        .unwrap();
+    assert_eq!(shown(&other.snapshot().bucket("things")), "a=theirs@1 b=b@2");
+}

@@ -1,0 +1,191 @@
+//! A writing process is killed, again and again, and must have kept its word.
+//!
+//! This test runs its own binary as the process to be killed. `CORACLE_CRASHES` says how many times.
+
+// Clippy's leave for tests does not reach their helper functions.
+#![allow(clippy::unwrap_used)]
+
+use std::{
+    collections::HashMap,
+    io::{BufRead, BufReader, Write as _},
+    path::Path,
+    process::{Command, Stdio},
+};
+
+use coracle_storage::{
+    Commit, Expect, Index, Indexed, Key, Options, Revision, Store, Unreadable, Write, log::SledLog,
+};
+
+const WRITERS: usize = 8;
+const DIR: &str = "CORACLE_CRASH_DIR";
+const DURABILITY: &str = "CORACLE_CRASH_DURABILITY";
+
+/// Serves the value, and the revision after it.
+#[derive(Debug)]
+struct Suffixed;
+
+impl Index for Suffixed {
+    /// The number of the step that wrote the value.
+    type Meta = u64;
+    type Frame = ();
+
+    fn index(&self, _: &Key, stored: &[u8]) -> Result<Indexed<u64>, Unreadable> {
+        let step = stored.split(|byte| *byte == b' ').next().unwrap_or_default();
+        let step = std::str::from_utf8(step).ok().and_then(|step| step.parse().ok());
+        Ok(Indexed { meta: step.ok_or_else(|| Unreadable("no step".into()))?, stamp: stored.len() })
+    }
+}
+
+fn open(dir: &Path, durability: &str) -> Store<Suffixed> {
+    let log = SledLog::open(dir, durability.parse().unwrap()).unwrap();
+    // A short history, so that compaction is interrupted, too.
+    let history = coracle_storage::History { events: 300, ..Default::default() };
+    Store::open(log, Suffixed, Options { history, ..Options::default() }).unwrap()
+}
+
+/// The two keys of a writer: they are always written together.
+fn keys(writer: usize) -> [Key; 2] {
+    ["left", "right"].map(|bucket| Key::new(bucket, format!("writer-{writer}")))
+}
+
+/// A writer's step. Each fifth deletes; some values are larger than a row of the log.
+fn step(writer: usize, step: u64) -> Vec<Write> {
+    let size = if step.is_multiple_of(13) { 30_000 } else { 500 };
+    let write = |key| match step % 5 {
+        4 => Write::delete(key, Expect::Present),
+        _ => Write::put(key, Expect::Any, format!("{step} {}", "x".repeat(size))),
+    };
+    keys(writer).map(write).into()
+}
+
+/// The step that the two keys show; a deletion by what it deleted.
+fn shown(store: &Store<Suffixed>, writer: usize) -> Option<u64> {
+    let [left, right] = keys(writer).map(|key| store.get(&key).map(|object| object.meta));
+    assert_eq!(left, right, "both keys or none");
+    left
+}
+
+/// What they show after a step.
+fn after(step: u64) -> Option<u64> {
+    (step % 5 != 4).then_some(step)
+}
+
+/// Not a test: the process that is killed. Says `writer step revision` for each step that was acknowledged.
+#[test]
+#[ignore = "run by the tests below"]
+fn write_until_killed() {
+    let Ok(dir) = std::env::var(DIR) else { return };
+    let store = open(Path::new(&dir), &std::env::var(DURABILITY).unwrap());
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_time().build().unwrap();
+    let write = |store: Store<Suffixed>, writer: usize| async move {
+        let first = next_step(&store, writer);
+        for n in first.. {
+            let Commit::Done(events) = store.commit(step(writer, n)).await.unwrap() else { panic!("lost") };
+            // The lines of several writers must not mix: one call of `write` a line.
+            let line = format!("{writer} {n} {}\n", events[1].revision);
+            std::io::stdout().lock().write_all(line.as_bytes()).unwrap();
+        }
+    };
+    runtime.block_on(async {
+        let writers: Vec<_> = (0..WRITERS).map(|writer| tokio::spawn(write(store.clone(), writer))).collect();
+        for writer in writers {
+            writer.await.unwrap();
+        }
+    });
+}
+
+/// Steps go on where they were; after a deletion nothing tells, but any step that writes will do.
+fn next_step(store: &Store<Suffixed>, writer: usize) -> u64 {
+    shown(store, writer).map_or(0, |step| step + 1)
+}
+
+/// One life of the process: what it acknowledged, by writer, until it was killed after so many acknowledgements.
+fn live(dir: &Path, durability: &str, acknowledgements: usize) -> HashMap<usize, (u64, Revision)> {
+    let mut process = Command::new(std::env::current_exe().unwrap())
+        .args(["write_until_killed", "--exact", "--ignored", "--nocapture"])
+        .env(DIR, dir)
+        .env(DURABILITY, durability)
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut acknowledged = HashMap::new();
+    let mut revisions = Vec::new();
+    for line in BufReader::new(process.stdout.take().unwrap()).lines() {
+        let line = line.unwrap();
+        let words: Vec<u64> = line.split(' ').filter_map(|word| word.parse().ok()).collect();
+        // The test harness says something of its own, and the last line may be cut short.
+        let [writer, step, revision] = words[..] else { continue };
+        acknowledged.insert(writer as usize, (step, Revision(revision)));
+        revisions.push(revision);
+        if revisions.len() == acknowledgements {
+            process.kill().unwrap();
+        }
+    }
+    process.wait().unwrap();
+    assert!(revisions.len() >= acknowledgements, "the process ended by itself");
+    let count = revisions.len();
+    revisions.sort();
+    revisions.dedup();
+    assert_eq!(revisions.len(), count, "a revision was given twice");
+    acknowledged
+}
+
+fn crashes() -> usize {
+    std::env::var("CORACLE_CRASHES").ok().and_then(|crashes| crashes.parse().ok()).unwrap_or(3)
+}
+
+/// Every second time it is killed twice in a row, with nobody to close the store in between.
+fn live_and_die(
+    dir: &Path,
+    durability: &str,
+    crash: usize,
+    acknowledgements: usize,
+) -> HashMap<usize, (u64, Revision)> {
+    let lives = (0..=crash % 2).map(|life| live(dir, durability, acknowledgements >> life));
+    lives.last().unwrap()
+}
+
+fn close(store: Store<Suffixed>) -> Revision {
+    let newest = store.revision();
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    runtime.block_on(store.close()).unwrap();
+    newest
+}
+
+#[test]
+fn no_acknowledged_write_is_lost_in_sync() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut newest = Revision::ZERO;
+    for crash in 0..crashes() {
+        let acknowledged = live_and_die(dir.path(), "sync", crash, 200 + crash * 37 % 200);
+        let store = open(dir.path(), "sync");
+        for (writer, (step, revision)) in acknowledged {
+            assert!(revision > newest, "revisions go on: {revision} after {newest}");
+            assert!(store.revision() >= revision);
+            let shown = shown(&store, writer);
+            // One more step may have been written, but not acknowledged.
+            assert!(
+                shown == after(step) || shown == after(step + 1),
+                "crash {crash}: {step}, but it shows {shown:?}"
+            );
+        }
+        newest = close(store);
+    }
+}
+
+#[test]
+fn revisions_are_not_given_twice_in_interval() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut newest = Revision::ZERO;
+    for crash in 0..crashes() {
+        let acknowledged = live_and_die(dir.path(), "interval=5", crash, 1500 + crash * 370 % 2000);
+        // What is there is a whole prefix: a hole would not open, half a step would show.
+        let store = open(dir.path(), "interval=5");
+        for (writer, (step, revision)) in acknowledged {
+            assert!(revision > newest && store.revision() > revision, "{revision} is not given again");
+            assert!(shown(&store, writer).is_none_or(|shown| shown <= step + 1), "crash {crash}");
+        }
+        newest = close(store);
+    }
+}

@@ -1,0 +1,379 @@
+//! Random histories, compared step by step with a plain map and a plain list of events.
+//!
+//! Writes of every kind, conflicts, compaction, reopening, exact older states and watches, over each log.
+//! `PROPTEST_CASES` says how many histories to try.
+
+// Clippy's leave for tests does not reach their helper functions.
+#![allow(clippy::unwrap_used)]
+
+use std::{
+    collections::BTreeMap,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use coracle_storage::{
+    Commit, Compacted, Event, Expect, Floor, Index, Indexed, Key, Object, Options, Revision, RevisionError,
+    Snapshot, Store, Unreadable, Watcher, Write,
+    log::{Durability, EphemeralLog, MemoryLog, SledLog},
+};
+use proptest::prelude::*;
+
+const BUCKETS: [&str; 3] = ["apps", "pods", "secrets"];
+const NAMES: [&str; 4] = ["a/x", "a/y", "ab/x", "b"];
+
+/// Serves the revision, then the value, which starts with a colon.
+#[derive(Debug)]
+struct Prefixed;
+
+impl Index for Prefixed {
+    type Meta = usize;
+    type Frame = ();
+
+    fn index(&self, _: &Key, stored: &[u8]) -> Result<Indexed<usize>, Unreadable> {
+        Ok(Indexed { meta: stored.len(), stamp: 0 })
+    }
+}
+
+/// What is done next. Numbers are taken modulo what there is.
+#[derive(Clone, Debug)]
+enum Step {
+    Write(Vec<(usize, usize, Expected, Option<u16>)>),
+    /// Forgets up to so many revisions before the newest.
+    Compact(u64),
+    Reopen,
+    Watch(usize, u64),
+    Read(usize),
+    Progress(usize),
+    List(usize, u64),
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Expected {
+    Absent,
+    Present,
+    Any,
+    Current,
+    Stale,
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let expected = prop_oneof![
+        1 => Just(Expected::Absent),
+        1 => Just(Expected::Present),
+        4 => Just(Expected::Any),
+        3 => Just(Expected::Current),
+        1 => Just(Expected::Stale),
+    ];
+    // A few values are longer than one row of the log.
+    let size = prop_oneof![8 => 0..40_u16, 1 => Just(20_000)];
+    let write = (0..BUCKETS.len(), 0..NAMES.len(), expected, prop::option::weighted(0.75, size));
+    let back = prop_oneof![3 => 0..5_u64, 1 => 0..60_u64];
+    prop_oneof![
+        12 => prop::collection::vec(write, 1..4).prop_map(Step::Write),
+        1 => back.clone().prop_map(Step::Compact),
+        1 => Just(Step::Reopen),
+        2 => (0..BUCKETS.len(), back.clone()).prop_map(|(bucket, back)| Step::Watch(bucket, back)),
+        4 => (0..8_usize).prop_map(Step::Read),
+        1 => (0..8_usize).prop_map(Step::Progress),
+        3 => (0..BUCKETS.len(), back).prop_map(|(bucket, back)| Step::List(bucket, back)),
+    ]
+}
+
+type Live = BTreeMap<Key, Arc<Version>>;
+type Change = (Key, Option<Arc<Version>>, Option<Arc<Version>>);
+
+#[derive(Clone, Debug, PartialEq)]
+struct Version {
+    created: u64,
+    revision: u64,
+    bytes: String,
+}
+
+/// What must be: the state after each revision, and nothing clever.
+struct Model {
+    states: Vec<Live>,
+    events: Vec<Change>,
+    floor: u64,
+    watches: Vec<(usize, u64)>,
+}
+
+impl Model {
+    fn new() -> Model {
+        Model { states: vec![Live::new()], events: Vec::new(), floor: 0, watches: Vec::new() }
+    }
+
+    fn newest(&self) -> u64 {
+        self.events.len() as u64
+    }
+
+    fn live(&self) -> &Live {
+        &self.states[self.events.len()]
+    }
+
+    fn put(&mut self, key: &Key, value: Option<&str>) {
+        let revision = self.newest() + 1;
+        let mut live = self.live().clone();
+        let before = live.remove(key);
+        let created = before.as_ref().map_or(revision, |before| before.created);
+        let after = value
+            .map(|value| Version { created, revision, bytes: format!("{revision}{value}") })
+            .map(Arc::new);
+        live.extend(after.clone().map(|after| (key.clone(), after)));
+        self.states.push(live);
+        self.events.push((key.clone(), before, after));
+    }
+
+    fn bucket(&self, at: u64, bucket: &str) -> Vec<(Key, Arc<Version>)> {
+        let live = self.states[at as usize].iter().filter(|(key, _)| **key.bucket() == *bucket);
+        live.map(|(key, version)| (key.clone(), version.clone())).collect()
+    }
+
+    fn admit(&self, asked: u64) -> Result<(), Compacted> {
+        let floor = Floor::at(Revision(self.floor));
+        if asked < self.floor { Err(Compacted { asked: Revision(asked), floor }) } else { Ok(()) }
+    }
+
+    /// The next events of a watch, which moves on.
+    fn read(&mut self, watch: usize) -> Result<Vec<String>, Compacted> {
+        let (bucket, seen) = self.watches[watch];
+        self.admit(seen)?;
+        let events: Vec<_> = (1..)
+            .zip(&self.events)
+            .filter(|(revision, (key, ..))| *revision > seen && **key.bucket() == *BUCKETS[bucket])
+            .map(|(revision, event)| (revision, told(revision, event)))
+            .take(256)
+            .collect();
+        self.watches[watch].1 = events.last().map_or(self.newest().max(seen), |(revision, _)| *revision);
+        Ok(events.into_iter().map(|(_, told)| told).collect())
+    }
+}
+
+fn told(revision: u64, (key, before, after): &Change) -> String {
+    format!("{revision} {key} {before:?} {after:?}")
+}
+
+fn version(object: &Object<Prefixed>) -> Arc<Version> {
+    let bytes = String::from_utf8_lossy(&object.bytes).into_owned();
+    assert_eq!(object.meta, bytes.split_once(':').map_or(0, |(_, value)| value.len() + 1));
+    Arc::new(Version { created: object.created.0, revision: object.revision.0, bytes })
+}
+
+fn told_of(event: &Arc<Event<Prefixed>>) -> String {
+    let versions = [&event.before, &event.after].map(|object| object.as_deref().map(version));
+    let [before, after] = versions;
+    told(event.revision.0, &(event.key.clone(), before, after))
+}
+
+/// Opens the store; again, too.
+type Open<'a> = &'a dyn Fn() -> Store<Prefixed>;
+
+async fn follow(open: Open<'_>, may_reopen: bool, steps: Vec<Step>) {
+    let mut store = open();
+    let mut model = Model::new();
+    let mut watchers: Vec<Watcher<Prefixed>> = Vec::new();
+    let mut kept: Vec<Snapshot<Prefixed>> = Vec::new();
+    for step in steps {
+        match step {
+            Step::Write(writes) => write(&store, &mut model, writes).await,
+            Step::Compact(back) => {
+                let floor = model.newest().saturating_sub(back);
+                store.compact(Revision(floor)).await.unwrap();
+                model.floor = model.floor.max(floor);
+            }
+            Step::Reopen if may_reopen => {
+                store.close().await.unwrap();
+                store = open();
+                watchers.clear();
+                model.watches.clear();
+            }
+            Step::Reopen => {}
+            Step::Watch(bucket, back) => {
+                let after = model.newest().saturating_sub(back);
+                let watcher = store.watch(&BUCKETS[bucket].into(), Revision(after));
+                assert_eq!(watcher.as_ref().map(drop).map_err(|compacted| *compacted), model.admit(after));
+                if let Ok(watcher) = watcher {
+                    watchers.push(watcher);
+                    model.watches.push((bucket, after));
+                }
+            }
+            Step::Read(watch) if watch < watchers.len() => {
+                let read = watchers[watch].try_next();
+                assert_eq!(read.map(|events| events.iter().map(told_of).collect()), model.read(watch));
+            }
+            Step::Progress(watch) if watch < watchers.len() => {
+                let (bucket, seen) = model.watches[watch];
+                let unread = (1..)
+                    .zip(&model.events)
+                    .any(|(revision, (key, ..))| revision > seen && **key.bucket() == *BUCKETS[bucket]);
+                let certain = if unread || seen < model.floor { seen } else { seen.max(model.newest()) };
+                assert_eq!(watchers[watch].progress(), Revision(certain));
+                model.watches[watch].1 = certain;
+            }
+            Step::Read(_) | Step::Progress(_) => {}
+            Step::List(bucket, back) => {
+                let at = model.newest().saturating_sub(back);
+                let listed = store.snapshot_at(BUCKETS[bucket], Revision(at)).map(|snapshot| {
+                    assert_eq!(snapshot.revision(), Revision(at));
+                    snapshot.iter().map(|object| (object.key.clone(), version(object))).collect()
+                });
+                let want = model.admit(at).map(|()| model.bucket(at, BUCKETS[bucket]));
+                assert_eq!(listed, want.map_err(RevisionError::Compacted));
+            }
+        }
+        check(&store.snapshot(), &model);
+        kept.push(store.snapshot());
+    }
+    for snapshot in kept {
+        check(&snapshot, &model);
+    }
+}
+
+async fn write(
+    store: &Store<Prefixed>,
+    model: &mut Model,
+    writes: Vec<(usize, usize, Expected, Option<u16>)>,
+) {
+    let mut wanted: Vec<Write> = Vec::new();
+    let mut lost = None;
+    for (bucket, name, expected, size) in writes {
+        let key = Key::new(BUCKETS[bucket], NAMES[name]);
+        if wanted.iter().any(|write| write.key == key) {
+            continue;
+        }
+        let current = model.live().get(&key);
+        let revision = current.map_or(0, |version| version.revision);
+        let (expect, holds) = match expected {
+            Expected::Absent => (Expect::Absent, current.is_none()),
+            Expected::Present => (Expect::Present, current.is_some()),
+            Expected::Any => (Expect::Any, true),
+            Expected::Current => (Expect::Revision(Revision(revision)), current.is_some()),
+            Expected::Stale => (Expect::Revision(Revision(revision.wrapping_sub(1))), false),
+        };
+        let holds = holds && (current.is_some() || size.is_some());
+        if !holds && lost.is_none() {
+            lost = Some((wanted.len(), current.cloned()));
+        }
+        let value = size.map(|size| format!(":{}", "v".repeat(size.into())).into());
+        wanted.push(Write { key, expect, value });
+    }
+    match (store.commit(wanted.clone()).await.unwrap(), lost) {
+        (Commit::Done(events), None) => {
+            let from = model.events.len();
+            for Write { key, value, .. } in wanted {
+                let value = value.map(|value| String::from_utf8_lossy(&value).into_owned());
+                model.put(&key, value.as_deref());
+            }
+            let made =
+                (from as u64 + 1..).zip(&model.events[from..]).map(|(revision, event)| told(revision, event));
+            assert_eq!(events.iter().map(told_of).collect::<Vec<_>>(), made.collect::<Vec<_>>());
+        }
+        (Commit::Lost { index, current }, Some(lost)) => {
+            assert_eq!((index, current.as_deref().map(version)), lost);
+        }
+        (Commit::Done(_), Some(lost)) => panic!("done, though it should have lost: {lost:?}"),
+        (Commit::Lost { index, .. }, None) => panic!("lost without reason: {index}"),
+    }
+}
+
+/// A snapshot is the model's state at the snapshot's revision.
+fn check(snapshot: &Snapshot<Prefixed>, model: &Model) {
+    let at = snapshot.revision().0;
+    for bucket in BUCKETS {
+        let objects = snapshot.bucket(bucket);
+        let shown: Vec<_> = objects.iter().map(|object| (object.key.clone(), version(object))).collect();
+        assert_eq!(shown, model.bucket(at, bucket));
+        assert_eq!((snapshot.len(bucket), objects.len()), (shown.len(), shown.len()));
+        let prefixed = objects.prefix("a/").count();
+        assert_eq!(prefixed, shown.iter().filter(|(key, _)| key.name().starts_with("a/")).count());
+        for (key, version) in shown {
+            assert_eq!(snapshot.get(&key).map(|object| object.revision.0), Some(version.revision));
+        }
+    }
+}
+
+fn run(open: Open<'_>, may_reopen: bool, steps: Vec<Step>) {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+    runtime.block_on(follow(open, may_reopen, steps));
+}
+
+fn open(log: impl coracle_storage::log::Log) -> Store<Prefixed> {
+    Store::open(log, Prefixed, Options::default()).unwrap()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { max_shrink_iters: 2000, ..ProptestConfig::with_cases(cases(96)) })]
+
+    #[test]
+    fn ephemeral(steps in prop::collection::vec(step(), 1..120)) {
+        run(&|| open(EphemeralLog::new()), false, steps);
+    }
+
+    #[test]
+    fn memory(steps in prop::collection::vec(step(), 1..120)) {
+        let log = MemoryLog::new();
+        run(&|| open(log.share()), true, steps);
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { max_shrink_iters: 200, ..ProptestConfig::with_cases(cases(24)) })]
+
+    #[test]
+    fn sled(steps in prop::collection::vec(step(), 1..120)) {
+        let dir = tempfile::tempdir().unwrap();
+        run(&|| open(SledLog::open(dir.path(), Durability::None).unwrap()), true, steps);
+    }
+}
+
+fn cases(default: u32) -> u32 {
+    std::env::var("PROPTEST_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(default)
+}
+
+/// Long enough for caches, merges and splits to take part, and for history's own limits.
+#[test]
+fn many_writes_within_small_limits() {
+    let start = Instant::now();
+    let dir = tempfile::tempdir().unwrap();
+    let history = coracle_storage::History { events: 200, ..Default::default() };
+    let open = || {
+        let log = SledLog::open(dir.path(), Durability::None).unwrap();
+        Store::open(log, Prefixed, Options { history, ..Options::default() }).unwrap()
+    };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+    runtime.block_on(async {
+        let mut model = Model::new();
+        let mut store = open();
+        let mut seed = 7_u64;
+        for round in 0..4000_u64 {
+            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            let pick = (seed >> 33) as usize;
+            let key = Key::new(BUCKETS[pick % 3], format!("{}", pick / 3 % 500));
+            let value = (!pick.is_multiple_of(5)).then(|| format!(":{}", "v".repeat(pick % 3000)));
+            let write = Write { key: key.clone(), expect: Expect::Any, value: value.clone().map(Into::into) };
+            match store.commit(vec![write]).await.unwrap() {
+                Commit::Done(_) => {
+                    // Only the newest states are compared.
+                    model.states.iter_mut().rev().nth(250).into_iter().for_each(BTreeMap::clear);
+                    model.put(&key, value.as_deref());
+                }
+                Commit::Lost { current, .. } => assert!(current.is_none() && value.is_none()),
+            }
+            if round % 500 == 499 {
+                store.close().await.unwrap();
+                store = open();
+                assert_eq!(store.revision(), Revision(model.newest()));
+            }
+            if round % 50 == 0 {
+                check(&store.snapshot(), &model);
+                for bucket in BUCKETS {
+                    let at = model.newest().saturating_sub(200);
+                    let snapshot = store.snapshot_at(bucket, Revision(at)).unwrap();
+                    let shown: Vec<_> = snapshot.iter().map(|o| (o.key.clone(), version(o))).collect();
+                    assert_eq!(shown, model.bucket(at, bucket));
+                }
+            }
+        }
+    });
+    assert!(start.elapsed() < Duration::from_secs(300));
+}
