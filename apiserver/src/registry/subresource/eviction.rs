@@ -2,7 +2,7 @@
 //!
 //! Source: "API-initiated Eviction"; policy/v1.
 
-use serde_json::Value;
+use serde_json::{Map, Value, json};
 
 use super::super::body::Body;
 use super::super::delete::check_preconditions;
@@ -17,6 +17,11 @@ use crate::request::options::{DeleteOptions, WriteOptions};
 use crate::resources::policy::eviction;
 use crate::selector::LabelSelector;
 use crate::{Error, Result};
+
+/// The condition of a budget that says whether pods may go.
+const ALLOWED: &str = "DisruptionAllowed";
+/// So many evictions may wait for the budget's controller to see them.
+const MAX_UNCONFIRMED: usize = 2000;
 
 impl Registry {
     pub async fn evict(
@@ -123,7 +128,7 @@ fn unhealthy_may_go(budget: &Value) -> bool {
 
 /// The budget with one disruption less.
 fn spend(budget: &Value, pod: &str, now: &str) -> Result<Value> {
-    let allowed = number(budget, "/status/disruptionsAllowed");
+    let name = budget.name();
     let refuse = |retry_after: u32, message: String| {
         Err(Error::TooManyRequests {
             message: "Cannot evict pod as it would violate the pod's disruption budget.".to_owned(),
@@ -131,32 +136,125 @@ fn spend(budget: &Value, pod: &str, now: &str) -> Result<Value> {
             causes: vec![Cause { reason: "DisruptionBudget".to_owned(), message, field: String::new() }],
         })
     };
+    let forbid = |detail: &str| {
+        let resource = GroupResource::new("policy", "poddisruptionbudget");
+        Err(Error::forbidden(&resource, name, detail))
+    };
+    let allowed = number(budget, "/status/disruptionsAllowed");
+    let unconfirmed = budget.pointer("/status/disruptedPods").and_then(Value::as_object).map_or(0, Map::len);
     if number(budget, "/status/observedGeneration") < budget.generation() {
-        return refuse(
-            10,
-            format!("The disruption budget {} is still being processed by the server.", budget.name()),
-        );
+        return refuse(10, format!("The disruption budget {name} is still being processed by the server."));
     }
     if allowed < 0 {
-        return Err(Error::forbidden(
-            &GroupResource::new("policy", "poddisruptionbudget"),
-            budget.name(),
-            "pdb disruptions allowed is negative",
-        ));
+        return forbid("pdb disruptions allowed is negative");
+    }
+    if unconfirmed > MAX_UNCONFIRMED {
+        return forbid("DisruptedPods map too big - too many evictions not confirmed by PDB controller");
     }
     if allowed == 0 {
-        return refuse(
-            0,
-            format!(
-                "The disruption budget {} needs {} healthy pods and has {} currently",
-                budget.name(),
-                number(budget, "/status/desiredHealthy"),
-                number(budget, "/status/currentHealthy")
-            ),
-        );
+        return refuse(0, format!("The disruption budget {name} {}", why_exhausted(budget)));
     }
     let mut spent = budget.clone();
     spent["status"]["disruptionsAllowed"] = (allowed - 1).into();
     spent["status"]["disruptedPods"][pod] = now.into();
+    if allowed == 1 {
+        set_insufficient(&mut spent, now);
+    }
     Ok(spent)
+}
+
+fn why_exhausted(budget: &Value) -> String {
+    let healthy = number(budget, "/status/currentHealthy");
+    let desired = number(budget, "/status/desiredHealthy");
+    let conditions = budget.pointer("/status/conditions").and_then(Value::as_array);
+    let told = conditions.into_iter().flatten().find(|condition| {
+        condition["type"] == ALLOWED
+            && condition["status"] == "False"
+            && condition["message"].as_str().is_some_and(|message| !message.is_empty())
+    });
+    let told = told.map(|condition| {
+        (condition["reason"].as_str().unwrap_or(""), condition["message"].as_str().unwrap_or(""))
+    });
+    match told {
+        Some(("SyncFailed", message)) => {
+            format!("does not allow evicting pods currently because it failed sync: {message}")
+        }
+        _ if healthy <= desired => format!("needs {desired} healthy pods and has {healthy} currently"),
+        Some((reason, message)) => format!("does not allow evicting pods currently ({reason}): {message}"),
+        None => "does not allow evicting pods currently".to_owned(),
+    }
+}
+
+/// Says in the budget's conditions that nothing is left of it.
+fn set_insufficient(budget: &mut Value, now: &str) {
+    let mut condition = json!({
+        "type": ALLOWED,
+        "status": "False",
+        "reason": "InsufficientPods",
+        "message": "",
+        "observedGeneration": budget["status"]["observedGeneration"],
+        "lastTransitionTime": now,
+    });
+    let conditions = &mut budget["status"]["conditions"];
+    if !conditions.is_array() {
+        *conditions = json!([]);
+    }
+    let Some(conditions) = conditions.as_array_mut() else { return };
+    match conditions.iter_mut().find(|condition| condition["type"] == ALLOWED) {
+        Some(present) => {
+            if present["status"] == "False" {
+                condition["lastTransitionTime"] = present["lastTransitionTime"].clone();
+            }
+            *present = condition;
+        }
+        None => conditions.push(condition),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: &str = "2026-01-02T03:04:05Z";
+
+    #[test]
+    fn an_exhausted_budget_says_why() {
+        let condition = |reason, message| json!([{"type": ALLOWED, "status": "False", "reason": reason, "message": message}]);
+        for (case, status, want) in [
+            (
+                "too few",
+                json!({"currentHealthy": 1, "desiredHealthy": 2}),
+                "The disruption budget b needs 2 healthy pods and has 1 currently",
+            ),
+            (
+                "not in sync",
+                json!({"conditions": condition("SyncFailed", "no scale")}),
+                "The disruption budget b does not allow evicting pods currently because it failed sync: no scale",
+            ),
+            (
+                "for a reason",
+                json!({"currentHealthy": 3, "desiredHealthy": 2, "conditions": condition("Other", "wait")}),
+                "The disruption budget b does not allow evicting pods currently (Other): wait",
+            ),
+            (
+                "for none",
+                json!({"currentHealthy": 3, "desiredHealthy": 2}),
+                "The disruption budget b does not allow evicting pods currently",
+            ),
+        ] {
+            let budget = json!({"metadata": {"name": "b"}, "status": status});
+            let status = spend(&budget, "p", NOW).expect_err(case).status();
+            assert_eq!(status.details.expect(case)["causes"][0]["message"], want, "{case}");
+        }
+    }
+
+    #[test]
+    fn the_last_disruption_changes_the_condition() {
+        let budget =
+            json!({"metadata": {"name": "b"}, "status": {"disruptionsAllowed": 1, "observedGeneration": 3}});
+        let spent = spend(&budget, "p", NOW).expect("one is allowed");
+        assert_eq!(spent["status"]["disruptionsAllowed"], 0);
+        assert_eq!(spent["status"]["disruptedPods"], json!({"p": NOW}));
+        assert_eq!(spent["status"]["conditions"][0]["reason"], "InsufficientPods");
+    }
 }
