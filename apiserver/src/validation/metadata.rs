@@ -290,6 +290,34 @@ fn validate_namespace(namespace: &Field<'_>, namespaced: bool, errors: &mut Erro
     }
 }
 
+/// The metadata of an object that is yet to be made: labels and annotations, and nothing else.
+pub fn validate_template(metadata: &Field<'_>, errors: &mut Errors) {
+    // In the order in which Go declares the members of ObjectMeta.
+    const FORBIDDEN: [&str; 13] = [
+        "name",
+        "generateName",
+        "namespace",
+        "selfLink",
+        "uid",
+        "resourceVersion",
+        "generation",
+        "creationTimestamp",
+        "deletionTimestamp",
+        "deletionGracePeriodSeconds",
+        "ownerReferences",
+        "finalizers",
+        "managedFields",
+    ];
+    validate_annotations(&metadata.get("annotations"), errors);
+    labels::validate_labels(&metadata.get("labels"), errors);
+    for member in FORBIDDEN.map(|member| metadata.get(member)) {
+        errors.push_if(!member.is_empty() && member.int() != Some(0), || {
+            let name = member.path().to_string().replace(".uid", ".uID");
+            member.with_path(crate::field::Path::of(&name)).forbidden("cannot be set")
+        });
+    }
+}
+
 /// Annotations: keys as labels have them, whatever their case; all together not too big.
 pub fn validate_annotations(annotations: &Field<'_>, errors: &mut Errors) {
     for (key, _) in annotations.entries() {

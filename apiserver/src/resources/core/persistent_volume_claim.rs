@@ -145,31 +145,7 @@ impl ClaimOptions {
 
 /// The rules of a claim inside a pod: labels, annotations and spec, and nothing else.
 pub fn validate_claim_template(template: &Field<'_>, errors: &mut Errors) {
-    // In the order in which Go declares the members of ObjectMeta.
-    const FORBIDDEN: [&str; 13] = [
-        "name",
-        "generateName",
-        "namespace",
-        "selfLink",
-        "uid",
-        "resourceVersion",
-        "generation",
-        "creationTimestamp",
-        "deletionTimestamp",
-        "deletionGracePeriodSeconds",
-        "ownerReferences",
-        "finalizers",
-        "managedFields",
-    ];
-    let meta = template.get("metadata");
-    metadata::validate_annotations(&meta.get("annotations"), errors);
-    labels::validate_labels(&meta.get("labels"), errors);
-    for member in FORBIDDEN.map(|member| meta.get(member)) {
-        errors.push_if(!member.is_empty() && member.int() != Some(0), || {
-            let name = member.path().to_string().replace(".uid", ".uID");
-            member.with_path(crate::field::Path::of(&name)).forbidden("cannot be set")
-        });
-    }
+    metadata::validate_template(&template.get("metadata"), errors);
     validate_claim_spec(&template.get("spec"), ClaimOptions::default(), errors);
 }
 

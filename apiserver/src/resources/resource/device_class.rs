@@ -1,8 +1,23 @@
 //! DeviceClass.
 
+use super::devices::{validate_configuration, validate_list, validate_selectors};
+use crate::field::{Errors, Field};
 use crate::resources::strategy::Strategy;
+use crate::validation::resource_list;
+
+const MAX_CONFIGURATIONS: usize = 32;
 
 /// The rules of DeviceClass.
 pub struct Rules;
 
-impl Strategy for Rules {}
+impl Strategy for Rules {
+    fn validate(&self, object: &Field<'_>, errors: &mut Errors) {
+        let spec = object.get("spec");
+        validate_selectors(&spec.get("selectors"), errors);
+        validate_list(&spec.get("config"), MAX_CONFIGURATIONS, errors, validate_configuration);
+        let name = spec.get("extendedResourceName");
+        errors.push_if(name.exists() && !resource_list::is_extended(name.str()), || {
+            name.invalid("must be a valid extended resource name")
+        });
+    }
+}

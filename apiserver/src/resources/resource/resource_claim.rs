@@ -1,8 +1,66 @@
-//! ResourceClaim.
+//! ResourceClaim. Its spec never changes; what was allocated for it neither.
 
-use crate::resources::strategy::Strategy;
+use serde_json::Value;
+
+use super::devices;
+use crate::field::{Errors, Field};
+use crate::resources::defaulting::keep_metadata;
+use crate::resources::strategy::{Context, Strategy};
+use crate::validation::immutable::immutable_as;
+use crate::validation::node_selector::validate_node_selector;
+
+const MAX_RESERVATIONS: usize = 256;
 
 /// The rules of ResourceClaim.
 pub struct Rules;
 
-impl Strategy for Rules {}
+impl Strategy for Rules {
+    fn default(&self, object: &mut Value) {
+        if let Some(spec) = object.get_mut("spec") {
+            devices::default_requests(spec);
+        }
+    }
+
+    fn prepare_for_status_update(&self, object: &mut Value, old: &Value, _: &Context<'_>) {
+        keep_metadata(object, old);
+    }
+
+    fn validate(&self, object: &Field<'_>, errors: &mut Errors) {
+        devices::validate_claim_spec(&object.get("spec"), errors);
+    }
+
+    fn validate_update(&self, object: &Field<'_>, old: &Field<'_>, errors: &mut Errors) {
+        immutable_as("resource.ResourceClaimSpec", &object.get("spec"), &old.get("spec"), errors);
+    }
+
+    fn validate_status_update(&self, object: &Field<'_>, old: &Field<'_>, errors: &mut Errors) {
+        let (status, old_status) = (object.get("status"), old.get("status"));
+        let reserved = status.get("reservedFor");
+        let fits = devices::validate_list(&reserved, MAX_RESERVATIONS, errors, |consumer, errors| {
+            for member in ["resource", "name", "uid"].map(|name| consumer.get(name)) {
+                errors.push_if(member.is_empty(), || member.required(""));
+            }
+        });
+        if fits {
+            devices::refuse_duplicates(&reserved, |consumer| consumer.get("uid").str(), errors);
+        }
+        let (allocation, old_allocation) = (status.get("allocation"), old_status.get("allocation"));
+        errors.push_if(!reserved.is_empty() && !allocation.exists(), || {
+            reserved.forbidden("may not be specified when `allocated` is not set")
+        });
+        let deleting = object.walk("metadata.deletionTimestamp").exists();
+        let known = old_status.get("reservedFor");
+        let grows =
+            reserved.items().any(|consumer| !known.items().any(|known| known.value() == consumer.value()));
+        errors.push_if(deleting && allocation.exists() && grows, || {
+            reserved.forbidden(
+                "new entries may not be added while `deallocationRequested` or `deletionTimestamp` are set",
+            )
+        });
+        if allocation.exists() && old_allocation.exists() {
+            immutable_as("resource.AllocationResult", &allocation, &old_allocation, errors);
+        } else if allocation.get("nodeSelector").exists() {
+            validate_node_selector(&allocation.get("nodeSelector"), false, errors);
+        }
+    }
+}

@@ -1,8 +1,29 @@
 //! ResourceClaimTemplate.
 
+use serde_json::Value;
+
+use super::devices;
+use crate::field::{Errors, Field};
 use crate::resources::strategy::Strategy;
+use crate::validation::immutable::immutable_as;
+use crate::validation::metadata::validate_template;
 
 /// The rules of ResourceClaimTemplate.
 pub struct Rules;
 
-impl Strategy for Rules {}
+impl Strategy for Rules {
+    fn default(&self, object: &mut Value) {
+        if let Some(spec) = object.pointer_mut("/spec/spec") {
+            devices::default_requests(spec);
+        }
+    }
+
+    fn validate(&self, object: &Field<'_>, errors: &mut Errors) {
+        validate_template(&object.walk("spec.metadata"), errors);
+        devices::validate_claim_spec(&object.walk("spec.spec"), errors);
+    }
+
+    fn validate_update(&self, object: &Field<'_>, old: &Field<'_>, errors: &mut Errors) {
+        immutable_as("resource.ResourceClaimTemplateSpec", &object.get("spec"), &old.get("spec"), errors);
+    }
+}
