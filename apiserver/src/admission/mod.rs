@@ -26,7 +26,6 @@ mod taint_nodes_by_condition;
 #[cfg(test)]
 pub(crate) mod testing;
 
-use std::cell::RefCell;
 use std::sync::Arc;
 
 use serde_json::{Map, Value};
@@ -35,6 +34,7 @@ use crate::access::UserInfo;
 use crate::access::authorize::Authorizer;
 use crate::access::escalation::EscalationCheck;
 use crate::names::{GroupKind, GroupResource};
+use crate::request::Warnings;
 use crate::{Error, Result};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,7 +61,7 @@ pub struct Attributes<'a> {
     pub user: &'a UserInfo,
     pub dry_run: bool,
     /// Texts for `Warning` headers.
-    pub warnings: &'a RefCell<Vec<String>>,
+    pub warnings: &'a Warnings,
 }
 
 impl Attributes<'_> {
@@ -90,7 +90,7 @@ impl Attributes<'_> {
     }
 
     pub fn warn(&self, text: String) {
-        self.warnings.borrow_mut().push(text);
+        self.warnings.add(text);
     }
 }
 

@@ -1,6 +1,6 @@
 //! Testing: a cluster in a map, and requests to run plugins on.
 
-use std::cell::RefCell;
+use crate::request::Warnings;
 use std::collections::BTreeMap;
 
 use serde_json::Value;
@@ -47,7 +47,7 @@ pub(crate) struct Request {
     pub object: Value,
     pub old: Option<Value>,
     pub user: UserInfo,
-    pub warnings: RefCell<Vec<String>>,
+    pub warnings: Warnings,
 }
 
 impl Request {
@@ -63,7 +63,7 @@ impl Request {
             object,
             old: None,
             user: UserInfo::default(),
-            warnings: RefCell::default(),
+            warnings: Warnings::default(),
         }
     }
 

@@ -7,6 +7,7 @@ use super::identity::{self, Identity, Verdict};
 use super::{PatchType, json as json_patch, merge, strategic};
 use crate::codec::{DecodeError, json as codec};
 use crate::error::Status;
+use crate::request::Warnings;
 use crate::request::negotiate::media_type;
 use crate::request::options::FieldValidation;
 use crate::schema::StructId;
@@ -54,7 +55,7 @@ impl Patch {
         object: Value,
         type_id: StructId,
         validation: FieldValidation,
-        warnings: &mut Vec<String>,
+        warnings: &Warnings,
     ) -> Result<Value> {
         let identity = Identity::of(&object);
         let patched = match self.patch_type {
@@ -147,16 +148,16 @@ mod tests {
             ),
         ] {
             let patch = Patch::parse(patch_type, body.as_bytes()).expect(body);
-            let mut warnings = Vec::new();
-            let mut apply = |validation| {
+            let warnings = Warnings::default();
+            let apply = |validation| {
                 let object = json!({"kind": "ConfigMap", "apiVersion": "v1", "metadata": {"name": "a"}});
-                patch.apply(object, config_map, validation, &mut warnings)
+                patch.apply(object, config_map, validation, &warnings)
             };
             let strict = apply(FieldValidation::Strict).expect_err("there are complaints").to_string();
             assert!(strict.ends_with(&format!(": strict decoding error: {}", want.join(", "))), "{strict}");
             apply(FieldValidation::Ignore).expect(body);
             apply(FieldValidation::Warn).expect(body);
-            assert_eq!(warnings, want);
+            assert_eq!(warnings.into_texts(), want);
         }
     }
 
@@ -174,12 +175,12 @@ mod tests {
             ),
         ] {
             let patch = Patch::parse(patch_type, body.as_bytes()).expect(body);
-            let got = patch.apply(object.clone(), config_map, FieldValidation::Warn, &mut Vec::new());
+            let got = patch.apply(object.clone(), config_map, FieldValidation::Warn, &Warnings::default());
             assert_eq!(got.expect(body), want, "{body}");
         }
         let patch = Patch::parse(PatchType::Merge, br#"{"kind":"Nope"}"#).expect("a patch");
         let error = patch
-            .apply(object, config_map, FieldValidation::Warn, &mut Vec::new())
+            .apply(object, config_map, FieldValidation::Warn, &Warnings::default())
             .expect_err("no such kind");
         assert_eq!(error.code(), 422);
     }

@@ -5,8 +5,8 @@ use serde_json::Value;
 
 use crate::codec::body::{self, Expected};
 use crate::names::GroupVersion;
-use crate::request::Format;
 use crate::request::options::FieldValidation;
+use crate::request::{Format, Warnings};
 use crate::{Error, Result};
 
 /// A request's body, and the form it says it has.
@@ -15,16 +15,15 @@ pub struct Body {
     pub format: Format,
 }
 
-/// An object as it was sent, and what of it the type does not know.
-pub struct Decoded {
-    pub object: Value,
-    pub warnings: Vec<String>,
-}
-
 impl Body {
     /// # Errors
     /// 400 for what is malformed or of another kind, and for unknown fields under `Strict`.
-    pub fn decode(&self, expected: Expected<'_>, validation: FieldValidation) -> Result<Decoded> {
+    pub fn decode(
+        &self,
+        expected: Expected<'_>,
+        validation: FieldValidation,
+        warnings: &Warnings,
+    ) -> Result<Value> {
         let body = body::decode(self.format, &self.bytes, expected)?;
         let version = GroupVersion { group: body.group, version: body.version };
         if version.group != expected.group || version.version != expected.version {
@@ -33,10 +32,10 @@ impl Body {
                 "the API version in the data ({version}) does not match the expected API version ({wanted})"
             )));
         }
-        let warnings = match validation {
-            FieldValidation::Ignore => Vec::new(),
-            FieldValidation::Warn => body::warnings(&body.strict),
-            FieldValidation::Strict if body.strict.is_empty() => Vec::new(),
+        match validation {
+            FieldValidation::Ignore => {}
+            FieldValidation::Warn => warnings.extend(body::warnings(&body.strict)),
+            FieldValidation::Strict if body.strict.is_empty() => {}
             FieldValidation::Strict => {
                 return Err(Error::bad_request(format!(
                     "{kind} in version {version} cannot be handled as a {kind}: strict decoding error: {}",
@@ -45,8 +44,8 @@ impl Body {
                     version = crate::field::quote(expected.version),
                 )));
             }
-        };
-        Ok(Decoded { object: body.value, warnings })
+        }
+        Ok(body.value)
     }
 
     /// Options come in any version.

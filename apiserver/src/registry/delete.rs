@@ -30,22 +30,21 @@ impl Registry {
         caller: Caller<'_>,
     ) -> Result<Outcome> {
         let served = &*target.served;
-        let mut writing =
-            Writing { target, part: Part::Main, caller, dry_run: options.dry_run, warnings: Vec::new() };
+        let writing = Writing { target, part: Part::Main, caller, dry_run: options.dry_run };
         if (&*served.bucket, options.propagation) == ("jobs.batch", None) {
-            writing.warnings.push("child pods are preserved by default when jobs are deleted; set propagationPolicy=Background to remove them or set propagationPolicy=Orphan to suppress this warning".to_owned());
+            caller.warnings.add("child pods are preserved by default when jobs are deleted; set propagationPolicy=Background to remove them or set propagationPolicy=Orphan to suppress this warning");
         }
         for _ in 0..=RETRIES {
             let Some(current) = self.current(served, &target.namespace, &target.name) else {
                 return Err(Error::not_found(&served.group_resource, &target.name));
             };
             let old = parse(&current);
-            self.admit(&mut writing, Operation::Delete, &mut Value::Null, Some(&old))?;
+            self.admit(&writing, Operation::Delete, &mut Value::Null, Some(&old))?;
             check_preconditions(served, &old, options)?;
-            self.validate_admission(&mut writing, Operation::Delete, &mut Value::Null, Some(&old))?;
+            self.validate_admission(&writing, Operation::Delete, &mut Value::Null, Some(&old))?;
             let decision = deletion::decide(&old, options, style(served), self.now());
             if let Some((code, payload)) = self.carry_out(served, current, &old, decision, options).await? {
-                return Ok(Outcome { code, payload, warnings: writing.warnings });
+                return Ok(Outcome { code, payload });
             }
         }
         Err(Error::modified(&served.group_resource, &target.name))

@@ -48,6 +48,7 @@ use crate::access::authenticate::UserInfo;
 use crate::access::authorize::Authorizer;
 use crate::admission::{self, Chain, NamespacePhase};
 use crate::names::GroupResource;
+use crate::request::Warnings;
 use crate::schema::StructId;
 use crate::telemetry::metrics::StoredObjects;
 use served::{Served, Table};
@@ -87,16 +88,14 @@ pub enum Payload {
 pub struct Outcome {
     pub code: u16,
     pub payload: Payload,
-    /// Texts for `Warning` headers.
-    pub warnings: Vec<String>,
 }
 
 impl Outcome {
     /// The plain success of an endpoint that has no object to show.
-    fn success(code: u16, warnings: Vec<String>) -> Outcome {
+    fn success(code: u16) -> Outcome {
         let status =
             json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": code});
-        Outcome { code, payload: Payload::Status(status), warnings }
+        Outcome { code, payload: Payload::Status(status) }
     }
 }
 
@@ -120,6 +119,7 @@ impl Target {
 pub struct Caller<'a> {
     pub user: &'a UserInfo,
     pub user_agent: &'a str,
+    pub warnings: &'a Warnings,
 }
 
 impl Registry {

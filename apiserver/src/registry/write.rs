@@ -4,7 +4,6 @@
 //! validation, validating admission, commit. A change is made against the newest version and committed against exactly that
 //! version; if another write came in between, it is made again, unless the client named the version it meant.
 
-use std::cell::RefCell;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,7 +11,7 @@ use bytes::Bytes;
 use coracle_storage::{Commit, Expect, StoreError, Write};
 use serde_json::{Map, Value};
 
-use super::body::{Body, Decoded};
+use super::body::Body;
 use super::deletion::{self, rfc3339};
 use super::index::STAMP_SITE;
 use super::object::ObjectMeta;
@@ -23,6 +22,7 @@ use crate::codec;
 use crate::codec::body::Expected;
 use crate::field::{ErrorType, Errors, Field, FieldError, Path};
 use crate::patch::Patch;
+use crate::request::Warnings;
 use crate::request::options::{FieldValidation, WriteOptions};
 use crate::resources::strategy::Context;
 use crate::schema::Subresource;
@@ -84,7 +84,6 @@ pub(super) struct Writing<'a> {
     pub part: Part,
     pub caller: Caller<'a>,
     pub dry_run: bool,
-    pub warnings: Vec<String>,
 }
 
 /// What to do with a changed object.
@@ -103,32 +102,32 @@ impl Registry {
         options: &WriteOptions,
         caller: Caller<'_>,
     ) -> Result<Outcome> {
-        let Decoded { object, warnings } = self.decode(target, body, options.field_validation)?;
-        let writing = Writing { target, part: Part::Main, caller, dry_run: options.dry_run, warnings };
+        let object = self.decode(target, body, options.field_validation, caller)?;
+        let writing = Writing { target, part: Part::Main, caller, dry_run: options.dry_run };
         self.create_object(writing, object).await
     }
 
     /// Creates from an object in the form of its version.
-    pub(super) async fn create_object(&self, mut writing: Writing<'_>, mut object: Value) -> Result<Outcome> {
+    pub(super) async fn create_object(&self, writing: Writing<'_>, mut object: Value) -> Result<Outcome> {
         let served = &*writing.target.served;
         fit_namespace(writing.target, &mut object)?;
-        dedup_owners(&mut object, &mut writing.warnings);
+        dedup_owners(&mut object, writing.caller.warnings);
         let mut object = served.to_storage(object);
         let awaited =
             writing.attributes(Operation::Create, "", &mut object, None, |a| self.chain.awaits(&a, self));
         if let Some(awaited) = awaited {
             self.wait_for_object(&awaited).await;
         }
-        self.admit(&mut writing, Operation::Create, &mut object, None)?;
+        self.admit(&writing, Operation::Create, &mut object, None)?;
         let mut last = None;
         for _ in 0..NAME_TRIES {
             let mut attempt = object.clone();
             let generated = attempt.name().is_empty() && !attempt.meta_str("generateName").is_empty();
             let _allocation = self.allocate(served, &mut attempt, None, writing.dry_run).await?;
-            self.prepare_new(&mut writing, &mut attempt)?;
+            self.prepare_new(&writing, &mut attempt)?;
             let name = attempt.name().to_owned();
             match self.commit_new(&writing, attempt).await? {
-                Ok(payload) => return Ok(Outcome { code: 201, payload, warnings: writing.warnings }),
+                Ok(payload) => return Ok(Outcome { code: 201, payload }),
                 Err(current) => {
                     let resource = served.group_resource.clone();
                     last = Some(match current {
@@ -157,7 +156,7 @@ impl Registry {
     }
 
     /// What the server decides of a new object, and whether the result is valid.
-    fn prepare_new(&self, writing: &mut Writing<'_>, object: &mut Value) -> Result<()> {
+    fn prepare_new(&self, writing: &Writing<'_>, object: &mut Value) -> Result<()> {
         let served = &*writing.target.served;
         let behaviour = served.behaviour;
         let now = rfc3339(self.now());
@@ -189,7 +188,7 @@ impl Registry {
             behaviour.strategy.validate(&root, &mut errors);
             metadata::validate_create_generic(&root, served.namespaced(), &mut errors);
             self.refuse_invalid(served, object, errors)?;
-            writing.warnings.extend(behaviour.strategy.warnings(&root, None));
+            writing.caller.warnings.extend(behaviour.strategy.warnings(&root, None));
         }
         self.validate_admission(writing, Operation::Create, object, None)?;
         match object.resource_version() {
@@ -240,14 +239,14 @@ impl Registry {
         options: &WriteOptions,
         caller: Caller<'_>,
     ) -> Result<Outcome> {
-        let Decoded { mut object, warnings } = self.decode(target, body, options.field_validation)?;
-        let mut writing = Writing { target, part, caller, dry_run: options.dry_run, warnings };
+        let mut object = self.decode(target, body, options.field_validation, caller)?;
+        let writing = Writing { target, part, caller, dry_run: options.dry_run };
         fit_namespace(target, &mut object)?;
         fit_name(target, &object)?;
-        dedup_owners(&mut object, &mut writing.warnings);
+        dedup_owners(&mut object, writing.caller.warnings);
         let create = (part == Part::Main && target.served.behaviour.create_on_update).then(|| object.clone());
         let object = target.served.to_storage(object);
-        self.modify(writing, create, |current, _| {
+        self.modify(writing, create, |current| {
             same_uid(target, &object, current)?;
             Ok(object.clone())
         })
@@ -264,14 +263,15 @@ impl Registry {
         caller: Caller<'_>,
     ) -> Result<Outcome> {
         let served = &*target.served;
-        let writing = Writing { target, part, caller, dry_run: options.dry_run, warnings: Vec::new() };
-        self.modify(writing, None, |current, warnings| {
+        let writing = Writing { target, part, caller, dry_run: options.dry_run };
+        self.modify(writing, None, |current| {
             let shown = served.from_storage(current.clone());
-            let mut object = patch.apply(shown, served.type_id(), options.field_validation, warnings)?;
+            let mut object =
+                patch.apply(shown, served.type_id(), options.field_validation, caller.warnings)?;
             served.behaviour.strategy.default(&mut object);
             fit_namespace(target, &mut object)?;
             fit_name(target, &object)?;
-            dedup_owners(&mut object, warnings);
+            dedup_owners(&mut object, caller.warnings);
             Ok(served.to_storage(object))
         })
         .await
@@ -281,9 +281,9 @@ impl Registry {
     /// again if another write came first. Where nothing is there, `create` is created instead, if given.
     pub(super) async fn modify(
         &self,
-        mut writing: Writing<'_>,
+        writing: Writing<'_>,
         create: Option<Value>,
-        mut edit: impl FnMut(&Value, &mut Vec<String>) -> Result<Value>,
+        mut edit: impl FnMut(&Value) -> Result<Value>,
     ) -> Result<Outcome> {
         let target = writing.target;
         let served = &*target.served;
@@ -295,14 +295,9 @@ impl Registry {
                 };
             };
             let old = parse(&current);
-            let mut warnings = writing.warnings.clone();
-            let mut new = edit(&old, &mut warnings)?;
-            let mut attempt = Writing { warnings, ..writing };
+            let mut new = edit(&old)?;
             let _allocation = self.allocate(served, &mut new, Some(&old), writing.dry_run).await?;
-            let changed = self.prepare_changed(&mut attempt, &old, new)?;
-            let Writing { warnings, .. } = attempt;
-            writing.warnings = warnings.clone();
-            let outcome = |payload| Ok(Outcome { code: 200, payload, warnings });
+            let changed = self.prepare_changed(&writing, &old, new)?;
             let payload = match changed {
                 Changed::Nothing => Some(Payload::Stored(current)),
                 Changed::Store(object) => self.commit_changed(&writing, &current, &old, object).await?,
@@ -313,14 +308,14 @@ impl Registry {
                     .then(|| self.loose(served, served.from_storage(object))),
             };
             if let Some(payload) = payload {
-                return outcome(payload);
+                return Ok(Outcome { code: 200, payload });
             }
         }
         Err(Error::modified(&served.group_resource, &target.name))
     }
 
     /// The pipeline for a changed object, up to what is to be stored.
-    fn prepare_changed(&self, writing: &mut Writing<'_>, old: &Value, mut new: Value) -> Result<Changed> {
+    fn prepare_changed(&self, writing: &Writing<'_>, old: &Value, mut new: Value) -> Result<Changed> {
         let (target, part) = (writing.target, writing.part);
         let served = &*target.served;
         let behaviour = served.behaviour;
@@ -370,7 +365,7 @@ impl Registry {
                 }
             }
             self.refuse_invalid(served, &new, errors)?;
-            writing.warnings.extend(behaviour.strategy.warnings(&new_root, Some(&old_root)));
+            writing.caller.warnings.extend(behaviour.strategy.warnings(&new_root, Some(&old_root)));
         }
         self.validate_admission(writing, Operation::Update, &mut new, Some(old))?;
         new.set_meta("resourceVersion", old.resource_version());
@@ -429,17 +424,23 @@ impl Registry {
         Err(Error::modified(&served.group_resource, &target.name))
     }
 
-    fn decode(&self, target: &Target, body: &Body, validation: FieldValidation) -> Result<Decoded> {
+    fn decode(
+        &self,
+        target: &Target,
+        body: &Body,
+        validation: FieldValidation,
+        caller: Caller<'_>,
+    ) -> Result<Value> {
         let resource = target.served.resource;
         let expected = Expected { group: resource.group, version: resource.version, kind: resource.kind };
-        let mut decoded = body.decode(expected, validation)?;
-        target.served.behaviour.strategy.default(&mut decoded.object);
-        Ok(decoded)
+        let mut object = body.decode(expected, validation, caller.warnings)?;
+        target.served.behaviour.strategy.default(&mut object);
+        Ok(object)
     }
 
     pub(super) fn admit(
         &self,
-        writing: &mut Writing<'_>,
+        writing: &Writing<'_>,
         operation: Operation,
         object: &mut Value,
         old: Option<&Value>,
@@ -456,7 +457,7 @@ impl Registry {
 
     pub(super) fn validate_admission(
         &self,
-        writing: &mut Writing<'_>,
+        writing: &Writing<'_>,
         operation: Operation,
         object: &mut Value,
         old: Option<&Value>,
@@ -489,7 +490,7 @@ impl Registry {
 impl Writing<'_> {
     /// Shows the write to admission, and keeps what it warns of.
     fn attributes<T>(
-        &mut self,
+        &self,
         operation: Operation,
         name: &str,
         object: &mut Value,
@@ -497,8 +498,7 @@ impl Writing<'_> {
         ask: impl FnOnce(Attributes<'_>) -> T,
     ) -> T {
         let served = &self.target.served;
-        let warnings = RefCell::new(std::mem::take(&mut self.warnings));
-        let answer = ask(Attributes {
+        ask(Attributes {
             operation,
             resource: &served.group_resource,
             kind: &served.group_kind,
@@ -509,10 +509,8 @@ impl Writing<'_> {
             old,
             user: self.caller.user,
             dry_run: self.dry_run,
-            warnings: &warnings,
-        });
-        self.warnings = warnings.into_inner();
-        answer
+            warnings: self.caller.warnings,
+        })
     }
 }
 
@@ -568,7 +566,7 @@ pub(super) fn same_uid(target: &Target, new: &Value, current: &Value) -> Result<
 }
 
 /// Later owner references of a uid that was named already are dropped, with a warning.
-fn dedup_owners(object: &mut Value, warnings: &mut Vec<String>) {
+fn dedup_owners(object: &mut Value, warnings: &Warnings) {
     let Some(Value::Array(owners)) = object.pointer_mut("/metadata/ownerReferences") else { return };
     let mut seen: Vec<String> = Vec::new();
     let mut doubled: Vec<String> = Vec::new();
@@ -583,7 +581,7 @@ fn dedup_owners(object: &mut Value, warnings: &mut Vec<String>) {
         new
     });
     if !doubled.is_empty() {
-        warnings.push(format!(
+        warnings.add(format!(
             ".metadata.ownerReferences contains duplicate entries; API server dedups owner references in 1.20+, and may reject such requests as early as 1.24; please fix your requests; duplicate UID(s) observed: {}",
             doubled.join(", ")
         ));

@@ -3,6 +3,8 @@
 pub mod info;
 pub mod negotiate;
 pub mod options;
+mod warnings;
 
 pub use info::{RequestInfo, Verb};
 pub use negotiate::{Accept, Format, Transform};
+pub use warnings::Warnings;

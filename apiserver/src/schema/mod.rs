@@ -41,6 +41,12 @@ impl Schema {
         self.kinds.get(&(group, version, kind)).or_else(|| self.kinds.get(&("*", "*", kind))).copied()
     }
 
+    /// As [`Schema::kind`], by an `apiVersion`.
+    pub fn kind_of(&self, api_version: &str, kind: &str) -> Option<StructId> {
+        let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
+        self.kind(group, version, kind)
+    }
+
     /// The struct of an OpenAPI name, such as `io.k8s.api.core.v1.Container`.
     pub fn named(&self, openapi_name: &str) -> Option<StructId> {
         let (package, name) = openapi_name.rsplit_once('.')?;

@@ -24,10 +24,10 @@ use crate::access::jwt::SigningKey;
 use crate::access::tls::Peer;
 use crate::discovery::Discovery;
 use crate::registry::Registry;
-use crate::request::Verb;
 use crate::request::info::{RequestInfo, ResourceRequest};
 use crate::request::negotiate::Accept;
 use crate::request::options::Query;
+use crate::request::{Verb, Warnings};
 use crate::telemetry::health::Health;
 use crate::telemetry::metrics::{Metrics, RequestLabels};
 use crate::{Error, Result};
@@ -144,13 +144,16 @@ impl Api {
         info: &RequestInfo,
         body: B,
     ) -> Response<Body> {
-        match self.try_answer(parts, query, info, body).await {
+        let warnings = Warnings::default();
+        let mut response = match self.try_answer(parts, query, info, body, &warnings).await {
             Ok(response) => response,
             Err(error) => {
                 let accept = Accept::negotiate(&parts.headers, query, false).unwrap_or(Accept::JSON);
                 respond::error(&error, accept)
             }
-        }
+        };
+        respond::warn(&mut response, warnings);
+        response
     }
 
     async fn try_answer<B: Incoming>(
@@ -159,6 +162,7 @@ impl Api {
         query: &Query,
         info: &RequestInfo,
         body: B,
+        warnings: &Warnings,
     ) -> Result<Response<Body>> {
         let shared = &self.shared;
         let user = shared.authenticator.authenticate(&parts.headers, &self.peer)?;
@@ -183,6 +187,7 @@ impl Api {
                     method: &parts.method,
                     headers: &parts.headers,
                     query,
+                    warnings,
                 };
                 call.answer(body).await
             }

@@ -10,22 +10,25 @@ use serde_json::json;
 use super::Body;
 use crate::Error;
 use crate::answer::Form;
+use crate::request::Warnings;
 use crate::request::negotiate::Accept;
 
 /// Smaller answers are not worth compressing.
 const GZIP_FROM: usize = 128 * 1024;
 
 /// An answer with a body in the form that was negotiated.
-pub fn object(code: u16, form: &Form, bytes: Bytes, warnings: &[String]) -> Response<Body> {
-    let mut response = plain(code, form.accept.format.media_type(), bytes);
-    for warning in warnings {
-        if let Ok(value) =
-            HeaderValue::from_bytes(format!("299 - {}", crate::field::quote(warning)).as_bytes())
-        {
+pub fn object(code: u16, form: &Form, bytes: Bytes) -> Response<Body> {
+    plain(code, form.accept.format.media_type(), bytes)
+}
+
+/// Adds what the request brought up besides its answer.
+pub fn warn(response: &mut Response<Body>, warnings: Warnings) {
+    for text in warnings.into_texts() {
+        let value = HeaderValue::from_bytes(format!("299 - {}", crate::field::quote(&text)).as_bytes());
+        if let Ok(value) = value {
             response.headers_mut().append(header::WARNING, value);
         }
     }
-    response
 }
 
 pub fn plain(code: u16, content_type: &'static str, bytes: Bytes) -> Response<Body> {

@@ -19,10 +19,10 @@ use crate::registry::deletion::rfc3339;
 use crate::registry::read::Filter;
 use crate::registry::served::Served;
 use crate::registry::{Body, Caller, Outcome, Part, Payload, Target};
-use crate::request::Verb;
 use crate::request::info::ResourceRequest;
 use crate::request::negotiate::{Accept, Format};
 use crate::request::options::{DeleteOptions, ListOptions, Query, WriteKind, WriteOptions};
+use crate::request::{Verb, Warnings};
 use crate::schema::Subresource;
 use crate::{Error, Result};
 
@@ -34,6 +34,7 @@ pub(super) struct Call<'a> {
     pub method: &'a Method,
     pub headers: &'a HeaderMap,
     pub query: &'a Query,
+    pub warnings: &'a Warnings,
 }
 
 /// The body of a request, whatever sends it.
@@ -69,13 +70,13 @@ impl Call<'_> {
                         self.shared.registry.get(&served, &target.namespace, &target.name, version).await?,
                     ),
                 };
-                Outcome { code: 200, payload, warnings: Vec::new() }
+                Outcome { code: 200, payload }
             }
             Verb::List => {
                 let options = ListOptions::parse(self.query, false)?;
                 let filter = Filter::new(&served, &self.request.namespace, &options)?;
                 let page = self.shared.registry.list(&served, &filter, &options).await?;
-                Outcome { code: 200, payload: Payload::List(page), warnings: Vec::new() }
+                Outcome { code: 200, payload: Payload::List(page) }
             }
             Verb::Create => self.create(&route, body).await?,
             Verb::Update => self.update(&route, body).await?,
@@ -94,12 +95,12 @@ impl Call<'_> {
                     .registry
                     .delete_collection(&target, &filter, &list, &options, self.caller())
                     .await?;
-                Outcome { code: 200, payload: Payload::List(page), warnings: Vec::new() }
+                Outcome { code: 200, payload: Payload::List(page) }
             }
             Verb::Proxy | Verb::None => return Err(Error::MethodNotAllowed),
         };
         let bytes = form.payload(&served, outcome.payload)?;
-        Ok(respond::object(outcome.code, &form, bytes, &outcome.warnings))
+        Ok(respond::object(outcome.code, &form, bytes))
     }
 
     /// Finds the resource, and refuses paths whose shape does not fit it.
@@ -164,7 +165,7 @@ impl Call<'_> {
 
     fn caller(&self) -> Caller<'_> {
         let agent = self.headers.get(header::USER_AGENT).and_then(|v| v.to_str().ok()).unwrap_or("");
-        Caller { user: self.user, user_agent: agent }
+        Caller { user: self.user, user_agent: agent, warnings: self.warnings }
     }
 
     async fn create(&self, route: &Route, body: impl Incoming) -> Result<Outcome> {
@@ -174,17 +175,21 @@ impl Call<'_> {
         let registry = &self.shared.registry;
         let resource = &route.served.group_resource;
         match (resource.group.as_str(), resource.resource.as_str(), route.subresource) {
-            ("", "pods", Some(sub)) if sub.name == "binding" => registry.bind(&target, &body, &options).await,
+            ("", "pods", Some(sub)) if sub.name == "binding" => {
+                registry.bind(&target, &body, &options, self.caller()).await
+            }
             ("", "pods", Some(sub)) if sub.name == "eviction" => {
                 registry.evict(&target, &body, &options, self.caller()).await
             }
             ("", "serviceaccounts", Some(sub)) if sub.name == "token" => {
-                registry.request_token(&target, sub, &self.shared.signing_key, &body, &options).await
+                registry
+                    .request_token(&target, sub, &self.shared.signing_key, &body, &options, self.caller())
+                    .await
             }
             ("", "bindings", None) => {
                 let pods = registry.table.find("", "v1", "pods").ok_or(Error::UnknownResource)?;
                 let target = Target { served: pods.clone(), name: String::new(), ..target };
-                registry.bind(&target, &body, &options).await
+                registry.bind(&target, &body, &options, self.caller()).await
             }
             ("authorization.k8s.io" | "authentication.k8s.io", _, None) => {
                 self.review(route, &body, &options)
@@ -198,9 +203,8 @@ impl Call<'_> {
     fn review(&self, route: &Route, body: &Body, options: &WriteOptions) -> Result<Outcome> {
         let resource = route.served.resource;
         let expected = Expected { group: resource.group, version: resource.version, kind: resource.kind };
-        let decoded = body.decode(expected, options.field_validation)?;
+        let review = body.decode(expected, options.field_validation, self.warnings)?;
         let (authorizer, user) = (&self.shared.authorizer, self.user);
-        let review = decoded.object;
         let value = match resource.kind {
             "SelfSubjectAccessReview" => reviews::self_subject_access_review(authorizer, user, review)?,
             "SubjectAccessReview" => reviews::subject_access_review(authorizer, review)?,
@@ -212,7 +216,7 @@ impl Call<'_> {
             _ => reviews::token_review(&self.shared.authenticator, review)?,
         };
         let payload = Payload::Object { value, type_id: resource.type_id };
-        Ok(Outcome { code: 201, payload, warnings: decoded.warnings })
+        Ok(Outcome { code: 201, payload })
     }
 
     async fn update(&self, route: &Route, body: impl Incoming) -> Result<Outcome> {

@@ -180,7 +180,7 @@ mod tests {
     fn outcome(mut request: Request, world: &World) -> (String, Vec<String>) {
         let result = request.validate(&PodSecurity, world);
         let text = result.map_or_else(|e| format!("{} {e}", e.code()), |()| "ok".to_owned());
-        (text, request.warnings.into_inner())
+        (text, request.warnings.into_texts())
     }
 
     #[test]

@@ -4,7 +4,7 @@ use super::super::body::Body;
 use super::super::deletion::rfc3339;
 use super::super::object::ObjectMeta;
 use super::super::write::same_uid;
-use super::super::{Outcome, Registry, Target};
+use super::super::{Caller, Outcome, Registry, Target};
 use crate::codec::body::Expected;
 use crate::field::{Errors, Field};
 use crate::request::options::WriteOptions;
@@ -13,10 +13,15 @@ use crate::{Error, Result};
 
 impl Registry {
     /// Binds the pod that the path names, or (on the old `/bindings` path) the one that the body names.
-    pub async fn bind(&self, target: &Target, body: &Body, options: &WriteOptions) -> Result<Outcome> {
+    pub async fn bind(
+        &self,
+        target: &Target,
+        body: &Body,
+        options: &WriteOptions,
+        caller: Caller<'_>,
+    ) -> Result<Outcome> {
         let expected = Expected { group: "", version: "v1", kind: "Binding" };
-        let decoded = body.decode(expected, options.field_validation)?;
-        let binding = decoded.object;
+        let binding = body.decode(expected, options.field_validation, caller.warnings)?;
         let name = binding.name().to_owned();
         if !target.name.is_empty() && name != target.name {
             return Err(Error::bad_request("name in URL does not match name in Binding object"));
@@ -37,6 +42,6 @@ impl Registry {
             Ok(bound)
         })
         .await?;
-        Ok(Outcome::success(201, decoded.warnings))
+        Ok(Outcome::success(201))
     }
 }

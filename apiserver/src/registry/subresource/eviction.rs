@@ -32,8 +32,8 @@ impl Registry {
         caller: Caller<'_>,
     ) -> Result<Outcome> {
         let expected = Expected { group: "policy", version: "v1", kind: "Eviction" };
-        let decoded = body.decode(expected, options.field_validation)?;
-        let delete = eviction::delete_options(&target.name, &decoded.object, options.dry_run)?;
+        let eviction = body.decode(expected, options.field_validation, caller.warnings)?;
+        let delete = eviction::delete_options(&target.name, &eviction, options.dry_run)?;
         let mut delete = DeleteOptions::from_value(&delete)?;
         let Some(stored) = self.current(&target.served, &target.namespace, &target.name) else {
             return Err(Error::not_found(&target.served.group_resource, &target.name));
@@ -44,7 +44,7 @@ impl Registry {
         }
         self.mark_evicted(target, &mut delete).await?;
         self.delete(target, &delete, caller).await?;
-        Ok(Outcome::success(201, decoded.warnings))
+        Ok(Outcome::success(201))
     }
 
     /// Says on the pod why it goes, under the conditions under which it may go.

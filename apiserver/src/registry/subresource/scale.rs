@@ -4,7 +4,7 @@
 
 use serde_json::{Value, json};
 
-use super::super::body::{Body, Decoded};
+use super::super::body::Body;
 use super::super::object::ObjectMeta;
 use super::super::write::{Part, Writing, fit_name, same_uid};
 use super::super::{Caller, Outcome, Payload, Registry, Target, parse};
@@ -32,9 +32,9 @@ impl Registry {
         caller: Caller<'_>,
     ) -> Result<Outcome> {
         let expected = Expected { group: scale.group, version: scale.version, kind: scale.kind };
-        let Decoded { object, warnings } = body.decode(expected, options.field_validation)?;
+        let object = body.decode(expected, options.field_validation, caller.warnings)?;
         fit_name(target, &object)?;
-        self.rescale(target, scale, options, caller, warnings, |_, _| Ok(object.clone())).await
+        self.rescale(target, scale, options, caller, |_| Ok(object.clone())).await
     }
 
     pub async fn patch_scale(
@@ -45,8 +45,8 @@ impl Registry {
         options: &WriteOptions,
         caller: Caller<'_>,
     ) -> Result<Outcome> {
-        self.rescale(target, scale, options, caller, Vec::new(), |present, warnings| {
-            patch.apply(present, scale.type_id, options.field_validation, warnings)
+        self.rescale(target, scale, options, caller, |present| {
+            patch.apply(present, scale.type_id, options.field_validation, caller.warnings)
         })
         .await
     }
@@ -58,13 +58,12 @@ impl Registry {
         scale: &Subresource,
         options: &WriteOptions,
         caller: Caller<'_>,
-        warnings: Vec<String>,
-        mut make: impl FnMut(Value, &mut Vec<String>) -> Result<Value>,
+        mut make: impl FnMut(Value) -> Result<Value>,
     ) -> Result<Outcome> {
-        let writing = Writing { target, part: Part::Main, caller, dry_run: options.dry_run, warnings };
+        let writing = Writing { target, part: Part::Main, caller, dry_run: options.dry_run };
         let outcome = self
-            .modify(writing, None, |current, warnings| {
-                let new = make(scale_of(current), warnings)?;
+            .modify(writing, None, |current| {
+                let new = make(scale_of(current))?;
                 fit_name(target, &new)?;
                 same_uid(target, &new, current)?;
                 validate(scale, &new)?;

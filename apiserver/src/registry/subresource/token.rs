@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::super::body::Body;
 use super::super::deletion::rfc3339;
 use super::super::object::ObjectMeta;
-use super::super::{Outcome, Payload, Registry, Target};
+use super::super::{Caller, Outcome, Payload, Registry, Target};
 use crate::access::jwt::SigningKey;
 use crate::access::service_account_token::{Bound, ISSUER, Request, claims};
 use crate::admission::Cluster;
@@ -28,11 +28,11 @@ impl Registry {
         key: &SigningKey,
         body: &Body,
         options: &WriteOptions,
+        caller: Caller<'_>,
     ) -> Result<Outcome> {
         let expected =
             Expected { group: subresource.group, version: subresource.version, kind: subresource.kind };
-        let decoded = body.decode(expected, options.field_validation)?;
-        let mut request = decoded.object;
+        let mut request = body.decode(expected, options.field_validation, caller.warnings)?;
         let kind = GroupKind::new(subresource.group, subresource.kind);
         fit(&request, target, &kind)?;
         let served = &target.served;
@@ -72,7 +72,7 @@ impl Registry {
         request.set_meta("creationTimestamp", rfc3339(now));
         request["status"] = json!({"token": token, "expirationTimestamp": rfc3339(expires)});
         let payload = Payload::Object { value: request, type_id: subresource.type_id };
-        Ok(Outcome { code: 201, payload, warnings: decoded.warnings })
+        Ok(Outcome { code: 201, payload })
     }
 
     /// The object that the token shall be bound to.
