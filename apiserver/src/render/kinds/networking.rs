@@ -9,7 +9,7 @@ use super::template::{labels, selector};
 use crate::field::Field;
 use crate::names::GroupResource;
 use crate::render::columns::Text::{Field as Described, Words};
-use crate::render::columns::{AGE, Column, NAME, Row, string};
+use crate::render::columns::{AGE, Column, NAME, NAME_TEXT, Row, string};
 
 /// How many endpoints, ports or hosts are shown.
 const SHOWN: usize = 3;
@@ -68,10 +68,8 @@ pub const INGRESS: &[Column] = &[
 ];
 
 pub const INGRESS_CLASS: &[Column] = &[
-    string("Name", crate::render::columns::NAME_TEXT, |row| {
-        default_marked(row, &["ingressclass.kubernetes.io/is-default-class"])
-    })
-    .naming(),
+    string("Name", NAME_TEXT, |row| default_marked(row, &["ingressclass.kubernetes.io/is-default-class"]))
+        .naming(),
     string("Controller", Words("Controller that is responsible for handling this class"), |row| {
         row.text("spec.controller")
     }),

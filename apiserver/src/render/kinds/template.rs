@@ -2,10 +2,10 @@
 
 use crate::field::Field;
 use crate::render::columns::Text::Words;
-use crate::render::columns::{Column, NAME, Row, string};
+use crate::render::columns::{Column, NAME, Row, Text, string};
 use crate::selector::LabelSelector;
 
-const CONTAINERS_TEXT: crate::render::columns::Text = Words("Names of each container in the template.");
+const CONTAINERS_TEXT: Text = Words("Names of each container in the template.");
 const IMAGES_TEXT: crate::render::columns::Text =
     Words("Images referenced by each container in the template.");
 
