@@ -1,88 +1,101 @@
 //! What a write takes from a common stock: the cluster addresses and node ports of Services.
 //!
-//! What is free is read from the present Services; a lock keeps it free until the write is stored, and the IPAddress objects
-//! written in the same commit say whose an address is.
+//! The IPAddress objects say which addresses are taken, the Services which ports. A lock keeps what is free so until the write
+//! is stored; the IPAddresses are written in the same commit, and so keep it against writers that do not take the lock.
 
-use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr};
 
 use coracle_storage::{Expect, Key, Write};
 use serde_json::Value;
-use tokio::sync::MutexGuard;
 
-use super::Registry;
 use super::deletion::rfc3339;
 use super::object::ObjectMeta;
 use super::served::Served;
-use super::write::stored_bytes;
+use super::write::{Part, Writing, stored_bytes};
+use super::{Registry, parse};
 use crate::Result;
-use crate::admission::Cluster;
 use crate::names::GroupResource;
 use crate::resources::core::service::allocation::{self, Stock};
-use crate::validation::ip::Cidr;
+use crate::validation::ip::{self, Cidr};
 
-/// Where cluster addresses come from: kube-apiserver's default range.
-const CLUSTER_RANGE: Cidr = Cidr { address: IpAddr::V4(Ipv4Addr::new(10, 0, 0, 0)), prefix: 24 };
+const SERVICES: &str = "services";
+const CLUSTER_IPS: Cidr = Cidr { address: IpAddr::V4(Ipv4Addr::new(10, 0, 0, 0)), prefix: 24 };
 
-/// While it lives, nobody else takes from the stock.
+/// What comes with a write; the stock is closed to others until it is dropped.
 #[derive(Default)]
 pub(super) struct Allocation<'a> {
-    _exclusive: Option<MutexGuard<'a, ()>>,
+    /// To be committed together with the object.
+    pub writes: Vec<Write>,
+    _exclusive: Option<tokio::sync::MutexGuard<'a, ()>>,
 }
 
 impl Registry {
-    /// Gives a new or changed object what it needs.
+    /// Takes what a new or changed object needs, and writes it into the object.
     pub(super) async fn allocate(
         &self,
-        served: &Served,
+        writing: &Writing<'_>,
         object: &mut Value,
         old: Option<&Value>,
-        dry_run: bool,
     ) -> Result<Allocation<'_>> {
-        if !is_service(served) {
+        if &*writing.target.served.bucket != SERVICES || writing.part != Part::Main {
             return Ok(Allocation::default());
         }
         let exclusive = self.allocating.lock().await;
-        let services = Cluster::list(self, &served.group_resource, "");
-        let mut stock = Stock::new(CLUSTER_RANGE, services.iter(), dry_run);
-        allocation::allocate(object, old, &mut stock, &mut random_below)?;
-        Ok(Allocation { _exclusive: Some(exclusive) })
+        let mut stock = self.stock(object, writing.dry_run);
+        allocation::allocate(object, old, &mut stock, &mut below)?;
+        let held = |service: &Value| allocation::addresses(service).collect::<Vec<_>>();
+        let (has, had) = (held(object), old.map(held).unwrap_or_default());
+        let taken = has.iter().filter(|address| !had.contains(address));
+        let returned = had.iter().filter(|address| !has.contains(address));
+        let mut writes: Vec<Write> = taken.filter_map(|address| self.take(*address, object)).collect();
+        writes.extend(returned.filter_map(|address| self.give_back(*address)));
+        Ok(Allocation { writes, _exclusive: Some(exclusive) })
     }
 
-    /// The writes that take for `new` what it has more than `old`, and give back what it has less.
-    pub(super) fn allocation_writes(
-        &self,
-        served: &Served,
-        new: Option<&Value>,
-        old: Option<&Value>,
-    ) -> Vec<Write> {
-        if !is_service(served) {
+    /// The writes that give back what an object had taken.
+    pub(super) fn release(&self, served: &Served, object: &Value) -> Vec<Write> {
+        if &*served.bucket != SERVICES {
             return Vec::new();
         }
-        let addresses = |object: Option<&Value>| -> BTreeSet<IpAddr> {
-            object.into_iter().flat_map(allocation::addresses).collect()
-        };
-        let resource = GroupResource::new("networking.k8s.io", "ipaddresses");
-        let Some(addresses_served) = self.table.by_resource(&resource) else { return Vec::new() };
-        let key = |address: &IpAddr| Key::new(addresses_served.bucket.clone(), address.to_string());
-        let (has, had) = (addresses(new), addresses(old));
-        let taken = has.difference(&had).map(|address| {
-            let owner = new.map(|o| (o.namespace(), o.name())).unwrap_or_default();
-            let mut object = allocation::ip_address(*address, owner.0, owner.1);
-            object.set_meta("uid", uuid::Uuid::new_v4().to_string());
-            object.set_meta("creationTimestamp", rfc3339(self.now()));
-            Write::put(key(address), Expect::Any, stored_bytes(addresses_served, object))
-        });
-        let given_back = had.difference(&has).map(key).filter(|key| self.store.get(key).is_some());
-        taken.chain(given_back.map(|key| Write::delete(key, Expect::Any))).collect()
+        allocation::addresses(object).filter_map(|address| self.give_back(address)).collect()
+    }
+
+    fn stock(&self, service: &Value, dry_run: bool) -> Stock {
+        let snapshot = self.store.snapshot();
+        let addresses = self.ip_addresses().map(|served| snapshot.bucket(&served.bucket));
+        let addresses = addresses.iter().flat_map(|bucket| bucket.iter());
+        let services = snapshot.bucket(SERVICES);
+        let ports = allocation::deals_in_ports(service).then(|| services.iter()).into_iter().flatten();
+        Stock::new(
+            CLUSTER_IPS,
+            addresses.filter_map(|stored| ip::parse(stored.key.name())),
+            ports.flat_map(|stored| allocation::held_ports(&parse(stored)).collect::<Vec<_>>()),
+            dry_run,
+        )
+    }
+
+    fn ip_addresses(&self) -> Option<&Served> {
+        self.table
+            .by_resource(&GroupResource::new("networking.k8s.io", "ipaddresses"))
+            .map(|served| &**served)
+    }
+
+    fn take(&self, address: IpAddr, service: &Value) -> Option<Write> {
+        let served = self.ip_addresses()?;
+        let mut object = allocation::ip_address(address, service.namespace(), service.name());
+        object.set_meta("uid", uuid::Uuid::new_v4().to_string());
+        object.set_meta("creationTimestamp", rfc3339(self.now()));
+        let key = Key::new(served.bucket.clone(), address.to_string());
+        Some(Write::put(key, Expect::Absent, stored_bytes(served, object)))
+    }
+
+    fn give_back(&self, address: IpAddr) -> Option<Write> {
+        let stored = self.current(self.ip_addresses()?, "", &address.to_string())?;
+        Some(Write::delete(stored.key.clone(), Expect::Revision(stored.revision)))
     }
 }
 
-fn is_service(served: &Served) -> bool {
-    &*served.bucket == "services"
-}
-
-fn random_below(bound: u64) -> u64 {
-    let (random, _) = uuid::Uuid::new_v4().as_u64_pair();
-    random.checked_rem(bound).unwrap_or(0)
+/// A random number below a limit.
+fn below(limit: u64) -> u64 {
+    uuid::Uuid::new_v4().as_u64_pair().0 % limit.max(1)
 }

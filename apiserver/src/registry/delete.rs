@@ -92,7 +92,7 @@ impl Registry {
     /// Takes an object out of the store, and what it had allocated with it; false if another write came first.
     pub(super) async fn remove(&self, served: &Served, current: &Arc<Stored>, old: &Value) -> Result<bool> {
         let mut writes = vec![Write::delete(current.key.clone(), Expect::Revision(current.revision))];
-        writes.extend(self.allocation_writes(served, None, Some(old)));
+        writes.extend(self.release(served, old));
         match self.store.commit(writes).await.map_err(store_failed)? {
             Commit::Done(_) => Ok(true),
             Commit::Lost { .. } => Ok(false),

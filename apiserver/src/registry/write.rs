@@ -11,6 +11,7 @@ use bytes::Bytes;
 use coracle_storage::{Commit, Expect, StoreError, Write};
 use serde_json::{Map, Value};
 
+use super::allocate::Allocation;
 use super::body::Body;
 use super::deletion::{self, rfc3339};
 use super::index::STAMP_SITE;
@@ -26,7 +27,7 @@ use crate::request::Warnings;
 use crate::request::options::{FieldValidation, WriteOptions};
 use crate::resources::strategy::Context;
 use crate::schema::Subresource;
-use crate::validation::metadata;
+use crate::validation;
 use crate::{Error, Result};
 
 /// How often a write is made anew because another came first, before the client is told.
@@ -94,6 +95,15 @@ enum Changed {
     Remove(Value),
 }
 
+/// What came of storing a new object.
+enum Created {
+    Done(Payload),
+    /// This is in its place.
+    Exists(Option<Arc<Stored>>),
+    /// Another took what was allocated for it.
+    Overtaken,
+}
+
 impl Registry {
     pub async fn create(
         &self,
@@ -122,24 +132,25 @@ impl Registry {
         let mut last = None;
         for _ in 0..NAME_TRIES {
             let mut attempt = object.clone();
-            let generated = attempt.name().is_empty() && !attempt.meta_str("generateName").is_empty();
-            let _allocation = self.allocate(served, &mut attempt, None, writing.dry_run).await?;
+            let base = attempt.meta_str("generateName");
+            let generated = attempt.name().is_empty() && !base.is_empty();
+            if generated {
+                let name = generate_name(base);
+                attempt.set_meta("name", name);
+            }
+            let allocation = self.allocate(&writing, &mut attempt, None).await?;
             self.prepare_new(&writing, &mut attempt)?;
             let name = attempt.name().to_owned();
-            match self.commit_new(&writing, attempt).await? {
-                Ok(payload) => return Ok(Outcome { code: 201, payload }),
-                Err(current) => {
-                    let resource = served.group_resource.clone();
-                    last = Some(match current {
-                        _ if generated => Error::GenerateNameConflict { resource, name },
-                        Some(current) if current.meta.terminating => Error::BeingDeleted { resource, name },
-                        _ => Error::AlreadyExists { resource, name },
-                    });
-                    if !generated {
-                        break;
-                    }
+            let resource = served.group_resource.clone();
+            last = Some(match self.commit_new(&writing, attempt, allocation).await? {
+                Created::Done(payload) => return Ok(Outcome { code: 201, payload }),
+                Created::Overtaken => Error::Internal("the allocated address was taken".to_owned()),
+                Created::Exists(_) if generated => Error::GenerateNameConflict { resource, name },
+                Created::Exists(Some(current)) if current.meta.terminating => {
+                    return Err(Error::BeingDeleted { resource, name });
                 }
-            }
+                Created::Exists(_) => return Err(Error::AlreadyExists { resource, name }),
+            });
         }
         Err(last.unwrap_or_else(|| Error::Internal("no name was tried".to_owned())))
     }
@@ -175,21 +186,8 @@ impl Registry {
         behaviour.strategy.prepare_for_create(object, &context(&now, writing));
         object.set_meta("creationTimestamp", now.as_str());
         object.set_meta("uid", uuid::Uuid::new_v4().to_string());
-        if object.name().is_empty() && !object.meta_str("generateName").is_empty() {
-            let name = generate_name(object.meta_str("generateName"));
-            object.set_meta("name", name);
-        }
-        let mut errors = Errors::new();
-        {
-            let root = Field::root(object);
-            let identity = metadata::Identity { namespaced: served.namespaced(), name: behaviour.name };
-            let rules = metadata::Rules::of(&served.group_kind.group, &served.group_kind.kind);
-            metadata::validate_create(&root, identity, &rules, &mut errors);
-            behaviour.strategy.validate(&root, &mut errors);
-            metadata::validate_create_generic(&root, served.namespaced(), &mut errors);
-            self.refuse_invalid(served, object, errors)?;
-            writing.caller.warnings.extend(behaviour.strategy.warnings(&root, None));
-        }
+        self.refuse_invalid(served, object, validation::create(object, &behaviour, served.namespaced()))?;
+        writing.caller.warnings.extend(behaviour.strategy.warnings(&Field::root(object), None));
         self.validate_admission(writing, Operation::Create, object, None)?;
         match object.resource_version() {
             "" | "0" => Ok(()),
@@ -203,30 +201,29 @@ impl Registry {
         }
     }
 
-    /// Stores a new object. The inner error is what stood in its place.
     async fn commit_new(
         &self,
         writing: &Writing<'_>,
         object: Value,
-    ) -> Result<std::result::Result<Payload, Option<Arc<Stored>>>> {
+        allocation: Allocation<'_>,
+    ) -> Result<Created> {
         let served = &*writing.target.served;
         let key = writing.target.key_of(object.name());
         if writing.dry_run {
             return Ok(match self.store.get(&key) {
-                Some(current) => Err(Some(current)),
-                None => Ok(self.dry(served, object)),
+                Some(current) => Created::Exists(Some(current)),
+                None => Created::Done(self.dry(served, object)),
             });
         }
-        let more = self.allocation_writes(served, Some(&object), None);
         let mut writes = vec![Write::put(key, Expect::Absent, stored_bytes(served, object))];
-        writes.extend(more);
+        writes.extend(allocation.writes);
         match self.store.commit(writes).await.map_err(store_failed)? {
             Commit::Done(events) => match events.into_iter().next().and_then(|e| e.after.clone()) {
-                Some(stored) => Ok(Ok(Payload::Stored(stored))),
+                Some(stored) => Ok(Created::Done(Payload::Stored(stored))),
                 None => Err(Error::Internal("a create left nothing".to_owned())),
             },
-            Commit::Lost { index: 0, current } => Ok(Err(current)),
-            Commit::Lost { .. } => Err(Error::Internal("the allocated address was taken".to_owned())),
+            Commit::Lost { index: 0, current } => Ok(Created::Exists(current)),
+            Commit::Lost { .. } => Ok(Created::Overtaken),
         }
     }
 
@@ -296,11 +293,13 @@ impl Registry {
             };
             let old = parse(&current);
             let mut new = edit(&old)?;
-            let _allocation = self.allocate(served, &mut new, Some(&old), writing.dry_run).await?;
+            self.admit(&writing, Operation::Update, &mut new, Some(&old))?;
+            writing.check_version(&new, &old)?;
+            let allocation = self.allocate(&writing, &mut new, Some(&old)).await?;
             let changed = self.prepare_changed(&writing, &old, new)?;
             let payload = match changed {
                 Changed::Nothing => Some(Payload::Stored(current)),
-                Changed::Store(object) => self.commit_changed(&writing, &current, &old, object).await?,
+                Changed::Store(object) => self.commit_changed(&writing, &current, object, allocation).await?,
                 Changed::Remove(object) if writing.dry_run => Some(self.dry(served, object)),
                 Changed::Remove(object) => self
                     .remove(served, &current, &old)
@@ -316,28 +315,9 @@ impl Registry {
 
     /// The pipeline for a changed object, up to what is to be stored.
     fn prepare_changed(&self, writing: &Writing<'_>, old: &Value, mut new: Value) -> Result<Changed> {
-        let (target, part) = (writing.target, writing.part);
-        let served = &*target.served;
+        let part = writing.part;
+        let served = &*writing.target.served;
         let behaviour = served.behaviour;
-        let resource = served.group_resource.clone();
-        self.admit(writing, Operation::Update, &mut new, Some(old))?;
-        match new.resource_version() {
-            "" | "0" if behaviour.unconditional_update => {}
-            "" | "0" => {
-                let mut errors = Errors::new();
-                let path = Path::of("metadata.resourceVersion");
-                let detail = "must be specified for an update";
-                errors.push(FieldError::new(ErrorType::Invalid, &path, Some(0.into()), detail));
-                let kind = crate::names::GroupKind::new(&resource.group, &resource.resource);
-                return Err(Error::invalid(&kind, &target.name, errors));
-            }
-            version if version == old.resource_version() => {}
-            version => {
-                crate::request::options::parse_revision(version)
-                    .map_err(|e| Error::Unclassified(e.in_body()))?;
-                return Err(Error::modified(&resource, &target.name));
-            }
-        }
         keep_system_fields(&mut new, old);
         keep_other_parts(served, part, &mut new, old);
         let now = rfc3339(self.now());
@@ -350,23 +330,19 @@ impl Registry {
         if behaviour.generation && part != Part::Status && behaviour.strategy.is_new_generation(&new, old) {
             new.set_meta("generation", old.generation() + 1);
         }
-        let mut errors = Errors::new();
-        {
-            let (new_root, old_root) = (Field::root(&new), Field::root(old));
-            let identity = metadata::Identity { namespaced: served.namespaced(), name: behaviour.name };
-            let rules = metadata::Rules::of(&served.group_kind.group, &served.group_kind.kind);
-            let passes = if part == Part::Main { rules.on_update } else { rules.on_status_update };
-            metadata::validate_update(&new_root, &old_root, identity, rules.finalizers, passes, &mut errors);
-            match part {
-                Part::Main => behaviour.strategy.validate_update(&new_root, &old_root, &mut errors),
-                Part::Status => behaviour.strategy.validate_status_update(&new_root, &old_root, &mut errors),
-                other => {
-                    behaviour.strategy.validate_part_update(other.name(), &new_root, &old_root, &mut errors);
-                }
-            }
-            self.refuse_invalid(served, &new, errors)?;
-            writing.caller.warnings.extend(behaviour.strategy.warnings(&new_root, Some(&old_root)));
-        }
+        let namespaced = served.namespaced();
+        let errors = match part {
+            Part::Main => validation::update(&new, old, &behaviour, namespaced),
+            Part::Status => validation::status_update(&new, old, &behaviour, namespaced),
+            other => validation::part_update(other.name(), &new, old, &behaviour, namespaced),
+        };
+        self.refuse_invalid(served, &new, errors)?;
+        let root = Field::root(&new);
+        writing.caller.warnings.extend(match part {
+            Part::Main => behaviour.strategy.warnings(&root, Some(&Field::root(old))),
+            Part::Status => behaviour.strategy.status_warnings(&root),
+            _ => Vec::new(),
+        });
         self.validate_admission(writing, Operation::Update, &mut new, Some(old))?;
         new.set_meta("resourceVersion", old.resource_version());
         if deletion::is_released(&new) && behaviour.strategy.is_released(&new) {
@@ -380,17 +356,16 @@ impl Registry {
         &self,
         writing: &Writing<'_>,
         current: &Arc<Stored>,
-        old: &Value,
         object: Value,
+        allocation: Allocation<'_>,
     ) -> Result<Option<Payload>> {
         let served = &*writing.target.served;
         if writing.dry_run {
             return Ok(Some(self.dry(served, object)));
         }
-        let more = self.allocation_writes(served, Some(&object), Some(old));
         let stored = stored_bytes(served, object);
         let mut writes = vec![Write::put(current.key.clone(), Expect::Revision(current.revision), stored)];
-        writes.extend(more);
+        writes.extend(allocation.writes);
         match self.store.commit(writes).await.map_err(store_failed)? {
             Commit::Done(events) => {
                 Ok(events.into_iter().next().and_then(|e| e.after.clone()).map(Payload::Stored))
@@ -488,6 +463,29 @@ impl Registry {
 }
 
 impl Writing<'_> {
+    /// A client that names the version it changed means just that one; some kinds insist that it does.
+    fn check_version(&self, new: &Value, old: &Value) -> Result<()> {
+        let served = &*self.target.served;
+        let resource = &served.group_resource;
+        match new.resource_version() {
+            "" | "0" if served.behaviour.unconditional_update => Ok(()),
+            "" | "0" => {
+                let mut errors = Errors::new();
+                let path = Path::of("metadata.resourceVersion");
+                let detail = "must be specified for an update";
+                errors.push(FieldError::new(ErrorType::Invalid, &path, Some(0.into()), detail));
+                let kind = crate::names::GroupKind::new(&resource.group, &resource.resource);
+                Err(Error::invalid(&kind, &self.target.name, errors))
+            }
+            version if version == old.resource_version() => Ok(()),
+            version => {
+                crate::request::options::parse_revision(version)
+                    .map_err(|e| Error::Unclassified(e.in_body()))?;
+                Err(Error::modified(resource, &self.target.name))
+            }
+        }
+    }
+
     /// Shows the write to admission, and keeps what it warns of.
     fn attributes<T>(
         &self,

@@ -8,7 +8,8 @@ use std::collections::HashMap;
 
 use serde_json::{Map, Value, json};
 
-use super::core::service::allocation::{Stock, allocate};
+use super::core::service::allocation::{Stock, addresses, allocate, held_ports};
+use super::corpus::merged;
 use super::strategy::Context;
 use super::{Behaviour, behaviour};
 use crate::access::UserInfo;
@@ -44,7 +45,8 @@ impl Case<'_> {
         let mut object = object;
         if self.line["kind"] == "Service" && !status {
             let range = Cidr::parse("10.0.0.0/24").expect("a block");
-            let mut stock = Stock::new(range, old.iter(), true);
+            let mut stock =
+                Stock::new(range, old.iter().flat_map(addresses), old.iter().flat_map(held_ports), true);
             allocate(&mut object, old.as_ref(), &mut stock, &mut |_| 0).map_err(|error| match error {
                 Error::Invalid { errors, .. } => causes(&errors),
                 error => vec![error.to_string()],
@@ -69,8 +71,11 @@ impl Case<'_> {
         if !errors.is_empty() {
             return Err(causes(&errors));
         }
-        let old = old.as_ref().map(Field::root);
-        let warnings = strategy.warnings(&Field::root(&object), old.as_ref());
+        let root = Field::root(&object);
+        let warnings = match &old {
+            Some(_) if status => strategy.status_warnings(&root),
+            old => strategy.warnings(&root, old.as_ref().map(Field::root).as_ref()),
+        };
         Ok((shown_form(self.line, object), warnings))
     }
 }
@@ -89,27 +94,6 @@ fn shown_form(line: &Value, object: Value) -> Value {
 
 fn causes(errors: &Errors) -> Vec<String> {
     errors.iter().map(|error| error.to_string()).collect()
-}
-
-/// A merge patch (RFC 7386).
-fn merge(target: &Value, patch: &Value) -> Value {
-    let Some(patch) = patch.as_object() else { return patch.clone() };
-    let mut merged = target.as_object().cloned().unwrap_or_default();
-    for (member, value) in patch {
-        match (value, merged.get(member)) {
-            (Value::Null, _) => {
-                merged.remove(member);
-            }
-            (Value::Object(_), Some(had)) => {
-                let value = merge(had, value);
-                merged.insert(member.clone(), value);
-            }
-            (value, _) => {
-                merged.insert(member.clone(), value.clone());
-            }
-        }
-    }
-    Value::Object(merged)
 }
 
 /// Without what says nothing: zero values are shown or not by the codec, not by the strategies.
@@ -184,8 +168,8 @@ fn strategies_answer_as_the_real_server_did() {
         if namespaced {
             start["metadata"]["namespace"] = json!(NAMESPACE);
         }
-        let old = line.get("old").map(|old| merge(&start, old));
-        let object = merge(old.as_ref().unwrap_or(&start), line.get("change").unwrap_or(&json!({})));
+        let old = line.get("old").map(|old| merged(&start, old));
+        let object = merged(old.as_ref().unwrap_or(&start), line.get("change").unwrap_or(&json!({})));
         let behaviour = behaviour(&group(base), kind);
         let case = Case { line, behaviour, namespaced, old, object };
         let result = case.run();
@@ -196,7 +180,7 @@ fn strategies_answer_as_the_real_server_did() {
             }
             (Ok(_), Some(theirs)) => format!("passed instead of {theirs:#}"),
             (Ok((stored, warnings)), None) => {
-                let want = merge(&case.object, line.get("stored").unwrap_or(&json!({})));
+                let want = merged(&case.object, line.get("stored").unwrap_or(&json!({})));
                 let (ours, want) = (comparable(stored, &behaviour), comparable(&want, &behaviour));
                 if ours != want {
                     format!("stored {ours}\n instead of {want}")

@@ -152,7 +152,8 @@ fn told(object: &Value, errors: &Errors, warnings: Vec<String>) -> Value {
     json!({"object": pruned(object), "generation": generation, "warnings": warnings})
 }
 
-fn merged(base: &Value, patch: &Value) -> Value {
+/// A merge patch (RFC 7386).
+pub(super) fn merged(base: &Value, patch: &Value) -> Value {
     let Some(patch) = patch.as_object() else { return patch.clone() };
     let mut members = base.as_object().cloned().unwrap_or_default();
     for (name, change) in patch {

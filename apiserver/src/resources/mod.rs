@@ -4,6 +4,8 @@
 //! Start at [`behaviour`].
 
 pub mod admissionregistration;
+#[cfg(test)]
+mod answers;
 pub mod apiextensions;
 pub mod apiregistration;
 pub mod apps;
@@ -26,9 +28,6 @@ pub mod resource;
 pub mod scheduling;
 pub mod storage;
 pub mod strategy;
-
-#[cfg(test)]
-mod answers;
 
 use crate::validation::metadata;
 use serde_json::Value;

@@ -21,7 +21,7 @@ pub struct Context<'a> {
 /// - create: `default`, (admission), `prepare_for_create`, metadata validation, `validate`, `warnings`, store;
 /// - update: `default`, (admission), `prepare_for_update`, metadata validation, `validate_update`, `warnings`, store;
 /// - update of `/status`: `default`, `prepare_for_status_update` (the pipeline has already put everything but status, and
-///   the metadata the kind lets through, back to the old), `validate_status_update`.
+///   the metadata the kind lets through, back to the old), `validate_status_update`, `status_warnings`.
 ///
 /// The pipeline itself does what is the same for all: metadata, `generation` (for kinds that manage it), dropping
 /// `status` on create, keeping it on update where the kind has a status subresource.
@@ -84,6 +84,12 @@ pub trait Strategy: Send + Sync {
     /// Texts for `Warning` headers; `old` is None on create.
     fn warnings(&self, object: &Field<'_>, old: Option<&Field<'_>>) -> Vec<String> {
         let _ = (object, old);
+        Vec::new()
+    }
+
+    /// The same for an update of `/status`.
+    fn status_warnings(&self, object: &Field<'_>) -> Vec<String> {
+        let _ = object;
         Vec::new()
     }
 }

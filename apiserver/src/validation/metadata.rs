@@ -213,28 +213,6 @@ pub fn validate_immutable(new: &Field<'_>, old: &Field<'_>, absent: Value, error
     });
 }
 
-/// For the kinds whose status is written alone: all that a client may set of the metadata goes back to what it was.
-pub fn reset_for_status(object: &mut Value, old: &Value) {
-    const KEPT: [&str; 8] = [
-        "annotations",
-        "deletionTimestamp",
-        "finalizers",
-        "generation",
-        "labels",
-        "managedFields",
-        "ownerReferences",
-        "selfLink",
-    ];
-    for member in KEPT {
-        match old.get("metadata").and_then(|metadata| metadata.get(member)) {
-            Some(value) => object["metadata"][member] = value.clone(),
-            None => {
-                object["metadata"].as_object_mut().map(|metadata| metadata.remove(member));
-            }
-        }
-    }
-}
-
 fn validate_names(metadata: &Field<'_>, rule: NameRule, errors: &mut Errors) {
     let (name, base) = (metadata.get("name"), metadata.get("generateName"));
     if !base.is_empty() {

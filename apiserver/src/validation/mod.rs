@@ -1,7 +1,7 @@
 //! Validation: what an object must be before it is stored, metadata and the kind's own rules together, in the real
 //! server's order.
 //!
-//! Start at [`create`], [`update`] and [`status_update`]. The other modules hold the rules that many kinds share.
+//! Start at [`create`], [`update`], [`status_update`] and [`part_update`]. The other modules hold the rules that many kinds share.
 
 pub mod conditions;
 pub mod content;
@@ -45,6 +45,13 @@ pub fn update(new: &Value, old: &Value, behaviour: &Behaviour, namespaced: bool)
 pub fn status_update(new: &Value, old: &Value, behaviour: &Behaviour, namespaced: bool) -> Errors {
     let mut errors = changed(new, old, behaviour, namespaced, behaviour.metadata.on_status_update);
     behaviour.strategy.validate_status_update(&Field::root(new), &Field::root(old), &mut errors);
+    errors
+}
+
+/// What is wrong with an object of which another part was written.
+pub fn part_update(part: &str, new: &Value, old: &Value, behaviour: &Behaviour, namespaced: bool) -> Errors {
+    let mut errors = changed(new, old, behaviour, namespaced, behaviour.metadata.on_status_update);
+    behaviour.strategy.validate_part_update(part, &Field::root(new), &Field::root(old), &mut errors);
     errors
 }
 

@@ -12,6 +12,7 @@ use crate::field::{Errors, Field};
 use crate::resources::pod::annotations::{APP_ARMOR, app_armor_profile};
 use crate::resources::pod::{self, Options, annotations, scheduling};
 use crate::resources::strategy::{Context, Strategy};
+use crate::validation::ip;
 
 /// The rules of Pod.
 pub struct Rules;
@@ -104,6 +105,12 @@ impl Strategy for Rules {
             // Nobody updates pods by hand, so nobody would read warnings about the spec.
             Some(old) => status::warnings(pod, old),
         }
+    }
+
+    fn status_warnings(&self, pod: &Field<'_>) -> Vec<String> {
+        let lists = [pod.walk("status.podIPs"), pod.walk("status.hostIPs")];
+        let addresses = lists.iter().flat_map(|list| list.items()).map(|item| item.get("ip"));
+        addresses.filter_map(|address| ip::address_warning(&address)).collect()
     }
 }
 

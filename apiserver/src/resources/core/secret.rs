@@ -5,6 +5,7 @@ use base64::engine::general_purpose::STANDARD;
 use serde_json::Value;
 
 use super::config_map::{MAX_SIZE, encoded_size, validate_immutable, validate_key};
+use crate::codec;
 use crate::field::{Errors, Field};
 use crate::resources::strategy::Strategy;
 use crate::validation::immutable::immutable;
@@ -98,14 +99,15 @@ fn validate_json(secret: &Field<'_>, key: &str, errors: &mut Errors) {
 }
 
 fn json_object_mistake(text: &[u8]) -> Option<String> {
-    let kind = match serde_json::from_slice::<Value>(text) {
-        Ok(Value::Object(_) | Value::Null) => return None,
-        Ok(Value::Array(_)) => "array",
-        Ok(Value::String(_)) => "string",
-        Ok(Value::Number(_)) => "number",
-        Ok(Value::Bool(_)) => "bool",
-        Err(error) if error.is_eof() => return Some("unexpected end of JSON input".to_owned()),
+    let kind = match codec::json::decode_value(text) {
         Err(error) => return Some(error.to_string()),
+        Ok(decoded) => match decoded.value {
+            Value::Object(_) | Value::Null => return None,
+            Value::Array(_) => "array",
+            Value::String(_) => "string",
+            Value::Number(_) => "number",
+            Value::Bool(_) => "bool",
+        },
     };
     Some(format!("json: cannot unmarshal {kind} into Go value of type map[string]interface {{}}"))
 }

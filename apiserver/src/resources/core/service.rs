@@ -58,6 +58,18 @@ impl Strategy for Rules {
     fn warnings(&self, service: &Field<'_>, _: Option<&Field<'_>>) -> Vec<String> {
         warnings(service)
     }
+
+    fn status_warnings(&self, service: &Field<'_>) -> Vec<String> {
+        point_warnings(service)
+    }
+}
+
+/// The unusual addresses among the points of a load balancer, for Services and Ingresses.
+pub fn point_warnings(object: &Field<'_>) -> Vec<String> {
+    let points = object.walk("status.loadBalancer.ingress");
+    // The real server names the point, not its address.
+    let addresses = points.items().map(|point| point.get("ip").with_path(point.path().clone()));
+    addresses.filter_map(|address| ip::address_warning(&address)).collect()
 }
 
 /// A string member of the spec, "" where it is missing.

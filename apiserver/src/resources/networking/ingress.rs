@@ -2,7 +2,7 @@
 
 use super::ingress_class::validate_reference;
 use crate::field::{Errors, Field};
-use crate::resources::core::service::{validate_point_address, validate_point_host};
+use crate::resources::core::service::{point_warnings, validate_point_address, validate_point_host};
 use crate::resources::strategy::Strategy;
 use crate::validation::{content, ip, member};
 
@@ -66,6 +66,10 @@ impl Strategy for Rules {
             )];
         }
         Vec::new()
+    }
+
+    fn status_warnings(&self, ingress: &Field<'_>) -> Vec<String> {
+        point_warnings(ingress)
     }
 }
 

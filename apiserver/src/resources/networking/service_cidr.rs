@@ -3,17 +3,18 @@
 use serde_json::Value;
 
 use crate::field::{Errors, Field};
+use crate::resources::defaulting::keep_metadata;
 use crate::resources::strategy::{Context, Strategy};
 use crate::validation::immutable::IMMUTABLE;
 use crate::validation::ip::{self, Cidr};
-use crate::validation::{metadata, printed};
+use crate::validation::printed;
 
 /// The rules of ServiceCIDR.
 pub struct Rules;
 
 impl Strategy for Rules {
     fn prepare_for_status_update(&self, range: &mut Value, old: &Value, _: &Context<'_>) {
-        metadata::reset_for_status(range, old);
+        keep_metadata(range, old);
     }
 
     fn validate(&self, range: &Field<'_>, errors: &mut Errors) {

@@ -4,10 +4,11 @@ use serde_json::{Value, json};
 
 use crate::field::{Errors, Field};
 use crate::resources::core::persistent_volume;
+use crate::resources::defaulting::keep_metadata;
 use crate::resources::strategy::{Context, Strategy};
+use crate::validation::content;
 use crate::validation::immutable::immutable_as;
 use crate::validation::volume_sources::validate_csi_driver_name;
-use crate::validation::{content, metadata};
 
 const MAX_METADATA: usize = 256 * 1024;
 const MAX_MESSAGE: usize = 1024;
@@ -27,7 +28,7 @@ impl Strategy for Rules {
     }
 
     fn prepare_for_status_update(&self, attachment: &mut Value, old: &Value, _: &Context<'_>) {
-        metadata::reset_for_status(attachment, old);
+        keep_metadata(attachment, old);
     }
 
     fn validate(&self, attachment: &Field<'_>, errors: &mut Errors) {

@@ -1,7 +1,7 @@
 //! Addresses and ports from the common stock: cluster IPs, node ports, and what is derived from them (families).
 //!
-//! Pure: the caller brings the [`Stock`], made of the Services that exist, and a source of randomness; it keeps others
-//! from allocating until the result is stored. [`allocate`] is to be called *before* the strategy's `prepare_*` hooks and
+//! Pure: the caller brings the [`Stock`], made of what the present Services hold, and a source of randomness; it keeps
+//! others from allocating until the result is stored. [`allocate`] is to be called *before* the strategy's `prepare_*` hooks and
 //! the rules, which ask for what it fills in; what it refuses is told instead of anything the rules would say.
 //!
 //! The cluster is of one IP family. Dynamic allocations start in the upper part of a range, so that hand-picked ones
@@ -37,21 +37,19 @@ pub struct Stock {
 }
 
 impl Stock {
-    /// The stock that the present Services leave, out of this range of cluster IPs.
-    pub fn new<'a>(range: Cidr, services: impl Iterator<Item = &'a Value>, dry_run: bool) -> Stock {
-        let mut stock = Stock {
+    /// What this range of cluster IPs and the node ports leave, apart from the ones that are taken.
+    pub fn new(
+        range: Cidr,
+        addresses: impl Iterator<Item = IpAddr>,
+        node_ports: impl Iterator<Item = i64>,
+        dry_run: bool,
+    ) -> Stock {
+        Stock {
             range: range.network(),
-            addresses: BTreeSet::new(),
-            node_ports: BTreeSet::new(),
+            addresses: addresses.collect(),
+            node_ports: node_ports.collect(),
             dry_run,
-        };
-        for service in services {
-            stock.addresses.extend(addresses(service));
-            stock.node_ports.extend(node_ports(service));
-            let health = service.pointer("/spec/healthCheckNodePort").and_then(Value::as_i64);
-            stock.node_ports.extend(health.filter(|port| *port != 0));
         }
-        stock
     }
 
     fn family(&self) -> &'static str {
@@ -156,6 +154,17 @@ pub fn addresses(service: &Value) -> impl Iterator<Item = IpAddr> {
     texts.filter(|_| needs_address(service)).filter_map(ip::parse)
 }
 
+/// The node ports that a Service holds, the one for health checks among them.
+pub fn held_ports(service: &Value) -> impl Iterator<Item = i64> {
+    let health = service.pointer("/spec/healthCheckNodePort").and_then(Value::as_i64);
+    node_ports(service).chain(health.filter(|port| *port != 0))
+}
+
+/// Whether a Service may want a node port.
+pub fn deals_in_ports(service: &Value) -> bool {
+    matches!(text(service, "type"), "NodePort" | "LoadBalancer")
+}
+
 /// The IPAddress object that says whose an address is.
 pub fn ip_address(address: IpAddr, namespace: &str, name: &str) -> Value {
     json!({
@@ -190,7 +199,7 @@ pub fn allocate(
         choose_families(service, old, stock)?;
         give_addresses(service, old, stock, random)?;
     }
-    if matches!(text(service, "type"), "NodePort" | "LoadBalancer") {
+    if deals_in_ports(service) {
         match old {
             None => give_node_ports(service, stock, random)?,
             Some(old) => change_node_ports(service, old, stock, random)?,

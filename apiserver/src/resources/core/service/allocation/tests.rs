@@ -6,7 +6,7 @@ const TAKEN: &str = r#"{"spec": {"type": "LoadBalancer", "clusterIP": "10.0.0.1"
 
 fn stock(dry_run: bool) -> Stock {
     let taken: Value = serde_json::from_str(TAKEN).expect("a service");
-    Stock::new(Cidr::parse("10.0.0.0/24").expect("a block"), [&taken].into_iter(), dry_run)
+    Stock::new(Cidr::parse("10.0.0.0/24").expect("a block"), addresses(&taken), held_ports(&taken), dry_run)
 }
 
 /// The service that comes out, or what is told.
@@ -244,7 +244,8 @@ fn changes() {
 
 #[test]
 fn a_full_range_says_so() {
-    let mut stock = Stock::new(Cidr::parse("10.0.0.0/30").expect("a block"), std::iter::empty(), false);
+    let range = Cidr::parse("10.0.0.0/30").expect("a block");
+    let mut stock = Stock::new(range, std::iter::empty(), std::iter::empty(), false);
     let taken: Vec<_> = (0..3).map(|_| stock.take_any_address(&mut |_| 0).map(|ip| ip.to_string())).collect();
     assert_eq!(taken, [Some("10.0.0.1".to_owned()), Some("10.0.0.2".to_owned()), None]);
 }
