@@ -142,8 +142,8 @@ fn live_and_die(
     crash: usize,
     acknowledgements: usize,
 ) -> HashMap<usize, (u64, Revision)> {
-    let lives = (0..=crash % 2).map(|life| live(dir, durability, acknowledgements >> life));
-    lives.last().unwrap()
+    let mut lives = (0..=crash % 2).map(|life| live(dir, durability, acknowledgements >> life));
+    lives.next_back().unwrap()
 }
 
 fn close(store: Store<Suffixed>) -> Revision {

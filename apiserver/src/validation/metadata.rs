@@ -261,7 +261,7 @@ fn validate_namespace(namespace: &Field<'_>, namespaced: bool, errors: &mut Erro
     match (namespaced, namespace.is_empty()) {
         (true, true) => errors.push(namespace.required("")),
         (true, false) => {
-            errors.invalid_each(&namespace, content::dns1123_label(namespace.str()));
+            errors.invalid_each(namespace, content::dns1123_label(namespace.str()));
         }
         (false, false) => errors.push(namespace.forbidden("not allowed on this type")),
         (false, true) => {}

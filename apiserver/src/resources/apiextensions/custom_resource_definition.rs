@@ -88,8 +88,8 @@ fn default_names(names: &mut Object) {
 /// The version that objects are written in is one that they may be found in.
 fn store_storage_version(object: &mut Value) {
     let versions = object.pointer("/spec/versions").and_then(Value::as_array).into_iter().flatten();
-    let storage = versions.filter(|version| version["storage"] == true).map(|version| &version["name"]);
-    let Some(storage) = storage.cloned().next() else { return };
+    let mut storage = versions.filter(|version| version["storage"] == true).map(|version| &version["name"]);
+    let Some(storage) = storage.next().cloned() else { return };
     if let Some(status) = object_at(object, "status")
         && let Some(stored) = status.entry("storedVersions").or_insert_with(|| json!([])).as_array_mut()
         && !stored.contains(&storage)

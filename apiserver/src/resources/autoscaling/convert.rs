@@ -98,11 +98,11 @@ pub fn to_v1(mut object: Value) -> Value {
     if let Some(status) = members.get_mut("status").and_then(Value::as_object_mut) {
         let current = status.remove("currentMetrics").unwrap_or_default();
         let current = current.as_array().map_or(&[][..], Vec::as_slice);
-        let percent = current
+        let mut percent = current
             .iter()
             .filter(|metric| metric["resource"]["name"] == "cpu")
             .filter_map(|metric| metric.pointer("/resource/current/averageUtilization"));
-        if let Some(percent) = percent.last() {
+        if let Some(percent) = percent.next_back() {
             status.insert("currentCPUUtilizationPercentage".into(), percent.clone());
         }
         if !current.is_empty() {

@@ -468,19 +468,19 @@ fn change_node_ports(service: &mut Value, old: &Value, stock: &mut Stock, random
     let mut ports = list(service, "ports").to_vec();
     let mut taken: Vec<i64> = node_ports(old).collect();
     let mut seen: Vec<(Value, i64)> = Vec::new();
-    for i in 0..ports.len() {
-        let mut asked = node_port(&ports[i]);
+    for (i, port) in ports.iter_mut().enumerate() {
+        let mut asked = node_port(port);
         if asked == 0 {
             if !allocates_node_ports(service) {
                 continue;
             }
             asked = stock.take_any_port(&mut *random).ok_or_else(no_port_left)?;
-            ports[i]["nodePort"] = asked.into();
+            port["nodePort"] = asked.into();
         } else if !taken.contains(&asked) {
             stock.take_port(asked).map_err(|why| port_refused(service, i, asked, why))?;
             taken.push(asked);
         }
-        let protocol = ports[i].get("protocol").cloned().unwrap_or_default();
+        let protocol = port.get("protocol").cloned().unwrap_or_default();
         if seen.contains(&(protocol.clone(), asked)) {
             let protocol = protocol.as_str().unwrap_or("");
             return Err(Error::Unclassified(format!("duplicate nodePort: {{{protocol} {asked}}}")));
