@@ -52,13 +52,13 @@ const CONTROLLER_MANAGER: &str = "system:kube-controller-manager";
 pub enum Error {
     #[error("cannot listen on {address}: {cause}")]
     Listen { address: SocketAddr, cause: io::Error },
-    #[error("{0}")]
+    #[error(transparent)]
     Log(#[from] LogError),
-    #[error("{0}")]
+    #[error(transparent)]
     Certificates(#[from] CertificateError),
-    #[error("{0}")]
+    #[error(transparent)]
     SigningKey(#[from] KeyError),
-    #[error("{0}")]
+    #[error(transparent)]
     TokenFile(#[from] TokenFileError),
     #[error("cannot make the first objects: {0}")]
     Bootstrap(String),

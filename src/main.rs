@@ -3,6 +3,7 @@
 mod cli;
 mod run;
 
+use std::io::IsTerminal;
 use std::process::ExitCode;
 
 use clap::Parser;
@@ -61,13 +62,26 @@ fn with_control_plane(serve: Serve, command: Option<Vec<String>>) -> ExitCode {
     });
     // A blocked thread must not keep a stopped server from ending.
     runtime.shutdown_timeout(std::time::Duration::from_millis(100));
-    outcome.unwrap_or_else(|error| complain(&format!("{error:#}"), 1))
+    outcome.unwrap_or_else(|error| complain(&reasons(&error), 1))
 }
 
 /// Everything that goes wrong before or instead of serving is one line.
 fn complain(line: &str, code: u8) -> ExitCode {
     eprintln!("coracle: {line}");
     ExitCode::from(code)
+}
+
+/// An error and its causes on one line; what a cause says that was said already is left out.
+fn reasons(error: &anyhow::Error) -> String {
+    let mut line = String::new();
+    for cause in error.chain().map(ToString::to_string) {
+        if line.is_empty() {
+            line = cause;
+        } else if !line.contains(&cause) {
+            line = format!("{line}: {cause}");
+        }
+    }
+    line
 }
 
 /// clap's message without the usage that follows it.
@@ -86,7 +100,9 @@ fn log(format: LogFormat, verbose: u8) {
         _ => "trace",
     };
     let filter = EnvFilter::try_from_env("CORACLE_LOG").unwrap_or_else(|_| EnvFilter::new(level));
-    let subscriber = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    let colours = std::io::stderr().is_terminal();
+    let subscriber =
+        tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(colours);
     match format {
         LogFormat::Text => subscriber.init(),
         LogFormat::Json => subscriber.json().init(),
