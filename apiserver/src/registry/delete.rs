@@ -11,14 +11,12 @@ use super::object::ObjectMeta;
 use super::read::{Filter, Page};
 use super::served::Served;
 use super::write::{Part, Writing, store_failed, stored_bytes};
-use super::{Caller, Outcome, Payload, Registry, Stored, Target, parse};
+use super::{Caller, Outcome, Payload, RETRIES, Registry, Stored, Target, parse};
 use crate::admission::Operation;
 use crate::names::GroupResource;
 use crate::request::options::{DeleteOptions, ListOptions};
 use crate::{Error, Result};
 
-/// How often a deletion is decided anew because another write came first.
-const RETRIES: usize = 5;
 /// How many objects of a collection are deleted at once: enough to share the store's group commits.
 const AT_ONCE: usize = 64;
 

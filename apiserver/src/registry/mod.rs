@@ -53,6 +53,10 @@ use crate::schema::StructId;
 use crate::telemetry::metrics::StoredObjects;
 use served::{Served, Table};
 
+/// How often a write is made anew because another came first. Each time someone else got on, so a client that named no
+/// version learns of it only when something is badly wrong.
+const RETRIES: usize = 100;
+
 /// One stored version of an object.
 pub type Stored = coracle_storage::Object<ObjectIndex>;
 

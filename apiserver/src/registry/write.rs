@@ -17,7 +17,7 @@ use super::deletion::{self, rfc3339};
 use super::index::STAMP_SITE;
 use super::object::ObjectMeta;
 use super::served::Served;
-use super::{Caller, Outcome, Payload, Registry, Stored, Target, parse};
+use super::{Caller, Outcome, Payload, RETRIES, Registry, Stored, Target, parse};
 use crate::admission::{Attributes, Awaited, Operation};
 use crate::codec;
 use crate::codec::body::Expected;
@@ -30,8 +30,6 @@ use crate::schema::Subresource;
 use crate::validation;
 use crate::{Error, Result};
 
-/// How often a write is made anew because another came first, before the client is told.
-const RETRIES: usize = 5;
 /// How often a name is generated anew because it was taken.
 const NAME_TRIES: usize = 8;
 /// How long a create waits for what a controller is about to make.
