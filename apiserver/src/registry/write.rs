@@ -181,9 +181,10 @@ impl Registry {
         if behaviour.generation {
             object.set_meta("generation", 1);
         }
-        behaviour.strategy.prepare_for_create(object, &context(&now, writing));
+        // A Job selects its pods by its uid, so that must be known to the strategy.
         object.set_meta("creationTimestamp", now.as_str());
         object.set_meta("uid", uuid::Uuid::new_v4().to_string());
+        behaviour.strategy.prepare_for_create(object, &context(&now, writing));
         self.refuse_invalid(served, object, validation::create(object, &behaviour, served.namespaced()))?;
         writing.caller.warnings.extend(behaviour.strategy.warnings(&Field::root(object), None));
         self.validate_admission(writing, Operation::Create, object, None)?;
