@@ -28,7 +28,7 @@ pub struct Served {
 
 impl Served {
     fn new(resource: &'static schema::Resource) -> Option<Served> {
-        let (storage_group, storage_version) = resource.storage_version;
+        let (storage_group, storage_version) = Self::stored_as(resource);
         let group_resource = GroupResource::new(resource.group, resource.plural);
         let storage_api_version = api_version(storage_group, storage_version);
         let bucket = GroupResource::new(storage_group, resource.plural).to_string();
@@ -46,6 +46,16 @@ impl Served {
             storage_api_version,
             resource,
         })
+    }
+
+    /// The group and version in which objects are stored. A version that is not served differs in name only, and has no
+    /// type here: in its stead stands the one that is served.
+    fn stored_as(resource: &schema::Resource) -> (&'static str, &'static str) {
+        let (group, version) = resource.storage_version;
+        match schema().kind(group, version, resource.kind) {
+            Some(_) => (group, version),
+            None => (resource.group, resource.version),
+        }
     }
 
     pub fn namespaced(&self) -> bool {
