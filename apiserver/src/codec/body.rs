@@ -73,10 +73,7 @@ pub fn decode(format: Format, body: &[u8], expected: Expected<'_>) -> Result<Bod
         return Err(refuse(&format!("Object 'apiVersion' is missing in '{text}'")));
     }
     let Some(type_id) = schema().kind(&body_is.group, &body_is.version, &body_is.kind) else {
-        let (kind, version) = (&body_is.kind, body_is.api_version());
-        return Err(refuse(&format!(
-            "no kind {kind:?} is registered for version {version:?} in scheme \"pkg/runtime/scheme.go:111\""
-        )));
+        return Err(refuse(&not_registered(&body_is.kind, &body_is.api_version())));
     };
     let decoded = if endpoint == Some(type_id) {
         decoded
@@ -97,6 +94,24 @@ pub fn decode(format: Format, body: &[u8], expected: Expected<'_>) -> Result<Bod
     value["apiVersion"] = body_is.api_version().into();
     value["kind"] = body_is.kind.as_str().into();
     Ok(Body { value, strict, group: body_is.group, version: body_is.version, type_id })
+}
+
+/// Reads options from a body. They may claim any version, and what is wrong with them is told bare.
+///
+/// # Errors
+/// [`Error::BadRequest`], always.
+pub fn decode_options(format: Format, body: &[u8], kind: &str) -> Result<Value, Error> {
+    let bare = |error: DecodeError| Error::BadRequest(error.to_string());
+    let (meta, decoded) = read(format, body, schema().kind("", "v1", kind)).map_err(bare)?;
+    if !meta.kind.is_empty() && meta.kind != kind {
+        let version = if meta.api_version.is_empty() { "meta.k8s.io/v1" } else { &meta.api_version };
+        return Err(Error::BadRequest(not_registered(&meta.kind, version)));
+    }
+    decoded.map(|decoded| decoded.value).map_err(bare)
+}
+
+fn not_registered(kind: &str, version: &str) -> String {
+    format!("no kind {kind:?} is registered for version {version:?} in scheme \"pkg/runtime/scheme.go:111\"")
 }
 
 /// The messages of field validation as warnings: one for each key that a YAML document repeats, where errors list them all
@@ -260,5 +275,23 @@ mod tests {
             "unknown field \"x\"",
         ];
         assert_eq!(warnings(&body.strict), want);
+    }
+
+    #[test]
+    fn options_are_told_bare() {
+        for (body, want) in [
+            (r#"{"apiVersion":"apps/v1","propagationPolicy":"Orphan"}"#, ""),
+            (
+                r#"{"kind":"Foo"}"#,
+                r#"no kind "Foo" is registered for version "meta.k8s.io/v1" in scheme "pkg/runtime/scheme.go:111""#,
+            ),
+            (
+                r#"{"gracePeriodSeconds":"x"}"#,
+                "json: cannot unmarshal string into Go struct field DeleteOptions.gracePeriodSeconds of type int64",
+            ),
+        ] {
+            let read = decode_options(Format::Json, body.as_bytes(), "DeleteOptions");
+            assert_eq!(read.err().map(|e| e.to_string()).unwrap_or_default(), want, "{body}");
+        }
     }
 }

@@ -13,7 +13,7 @@ pub mod json;
 pub mod protobuf;
 pub mod time;
 pub mod yaml;
-mod zero;
+pub mod zero;
 
 #[cfg(test)]
 mod arbitrary;

@@ -54,6 +54,30 @@ pub fn complete(known: &Struct, members: &mut Map<String, Value>) {
     }
 }
 
+/// Takes out what was printed as null, as a decoder leaves it out.
+pub fn drop_nulls(value: &mut Value, ty: &Type) {
+    match (ty, value) {
+        (Type::Struct(id), Value::Object(members)) => {
+            let known = schema().get(*id);
+            members.retain(|name, member| match known.field(name) {
+                Some(_) if member.is_null() => false,
+                Some(field) => {
+                    drop_nulls(member, &field.ty);
+                    true
+                }
+                None => true,
+            });
+        }
+        (Type::List(item) | Type::ListMessage(item), Value::Array(items)) => {
+            items.iter_mut().for_each(|value| drop_nulls(value, item));
+        }
+        (Type::Map(item), Value::Object(entries)) => {
+            entries.values_mut().for_each(|value| drop_nulls(value, item));
+        }
+        _ => {}
+    }
+}
+
 /// Whether a member of this value is as good as absent.
 pub fn is_omitted(field: &Field, value: &Value) -> bool {
     match (&field.ty, value) {
@@ -83,4 +107,29 @@ pub fn json_schema() -> StructId {
         let name = "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.JSONSchemaProps";
         schema().named(name).expect("the table has it")
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn printed_nulls_go_but_those_of_free_content() {
+        let role = schema().kind("rbac.authorization.k8s.io", "v1", "ClusterRole").expect("a kind");
+        let revision = schema().kind("apps", "v1", "ControllerRevision").expect("a kind");
+        for (id, object, want) in [
+            (role, json!({"metadata": {"name": "r"}, "rules": null}), json!({"metadata": {"name": "r"}})),
+            (role, json!({"rules": [{"verbs": null}]}), json!({"rules": [{}]})),
+            (
+                revision,
+                json!({"data": {"a": null}, "revision": 1}),
+                json!({"data": {"a": null}, "revision": 1}),
+            ),
+        ] {
+            let mut got = object.clone();
+            drop_nulls(&mut got, &Type::Struct(id));
+            assert_eq!(got, want, "{object}");
+        }
+    }
 }

@@ -48,8 +48,9 @@ impl Body {
         Ok(body.value)
     }
 
-    /// Options come in any version.
-    pub fn decode_options(&self, expected: Expected<'_>) -> Result<Value> {
-        Ok(body::decode(self.format, &self.bytes, expected)?.value)
+    /// # Errors
+    /// 400 for what are no such options.
+    pub fn decode_options(&self, kind: &str) -> Result<Value> {
+        body::decode_options(self.format, &self.bytes, kind)
     }
 }

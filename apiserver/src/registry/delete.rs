@@ -134,25 +134,25 @@ fn style(served: &Served) -> Style {
 }
 
 pub(super) fn check_preconditions(served: &Served, object: &Value, options: &DeleteOptions) -> Result<()> {
-    // The real server names the kind here where it names the resource elsewhere.
-    let what = GroupResource::new(&served.group_kind.group, &served.group_kind.kind);
-    if let Some(uid) = options.uid.as_deref()
-        && uid != object.uid()
-    {
-        let detail = format!(
-            "the UID in the precondition ({uid}) does not match the UID in record ({}). The object might have been deleted and then recreated",
-            object.uid()
-        );
-        return Err(Error::conflict(&what, object.name(), detail));
-    }
-    if let Some(version) = options.resource_version.as_deref()
-        && version != object.resource_version()
-    {
-        let detail = format!(
-            "the ResourceVersion in the precondition ({version}) does not match the ResourceVersion in record ({}). The object might have been modified",
-            object.resource_version()
-        );
-        return Err(Error::conflict(&what, object.name(), detail));
+    let asked = [
+        ("UID", options.uid.as_deref(), object.uid(), "deleted and then recreated"),
+        ("ResourceVersion", options.resource_version.as_deref(), object.resource_version(), "modified"),
+    ];
+    for (what, wanted, is, happened) in asked {
+        let Some(wanted) = wanted.filter(|wanted| *wanted != is) else { continue };
+        // Namespaces have a deletion of their own; elsewhere the real server names the kind where it names the resource in
+        // other conflicts.
+        return Err(if served.group_kind.kind == "Namespace" {
+            let detail =
+                format!("Precondition failed: {what} in precondition: {wanted}, {what} in object meta: {is}");
+            Error::conflict(&served.group_resource, object.name(), detail)
+        } else {
+            let kind = GroupResource::new(&served.group_kind.group, &served.group_kind.kind);
+            let detail = format!(
+                "the {what} in the precondition ({wanted}) does not match the {what} in record ({is}). The object might have been {happened}"
+            );
+            Error::conflict(&kind, object.name(), detail)
+        });
     }
     Ok(())
 }

@@ -42,14 +42,15 @@ use serde_json::{Value, json};
 pub use body::Body;
 pub use index::ObjectIndex;
 pub use object::ObjectMeta;
-pub use write::Part;
+pub use write::{Part, fit_namespace};
 
 use crate::access::authenticate::UserInfo;
 use crate::access::authorize::Authorizer;
 use crate::admission::{self, Chain, NamespacePhase};
+use crate::codec::zero;
 use crate::names::GroupResource;
 use crate::request::Warnings;
-use crate::schema::StructId;
+use crate::schema::{StructId, Type, schema};
 use crate::telemetry::metrics::StoredObjects;
 use served::{Served, Table};
 
@@ -175,10 +176,26 @@ impl Registry {
     }
 }
 
-/// The object that a stored version's bytes say.
+/// The object that a stored version's bytes say, normalised as if it had come in a request.
 pub fn parse(stored: &Stored) -> Value {
     // The store's index has read these very bytes; what it accepts is JSON.
-    serde_json::from_slice(&stored.bytes).unwrap_or_default()
+    let mut object = serde_json::from_slice(&stored.bytes).unwrap_or_default();
+    if has_nulls(&stored.bytes)
+        && let Some(type_id) = built_in_type(&object)
+    {
+        zero::drop_nulls(&mut object, &Type::Struct(type_id));
+    }
+    object
+}
+
+fn has_nulls(json: &[u8]) -> bool {
+    json.windows(b":null".len()).any(|window| window == b":null")
+}
+
+fn built_in_type(object: &Value) -> Option<StructId> {
+    let version = object["apiVersion"].as_str()?;
+    let (group, version) = version.split_once('/').unwrap_or(("", version));
+    schema().kind(group, version, object["kind"].as_str()?)
 }
 
 impl admission::Cluster for Registry {

@@ -516,7 +516,7 @@ fn context<'a>(now: &'a str, writing: &Writing<'a>) -> Context<'a> {
 }
 
 /// The namespace of the body must be that of the path; where it says none, it is.
-fn fit_namespace(target: &Target, object: &mut Value) -> Result<()> {
+pub fn fit_namespace(target: &Target, object: &mut Value) -> Result<()> {
     if !target.served.namespaced() {
         object.set_meta("namespace", Value::Null);
         return Ok(());

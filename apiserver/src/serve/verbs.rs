@@ -18,7 +18,7 @@ use crate::patch::Patch;
 use crate::registry::deletion::rfc3339;
 use crate::registry::read::Filter;
 use crate::registry::served::Served;
-use crate::registry::{Body, Caller, Outcome, Part, Payload, Target};
+use crate::registry::{Body, Caller, Outcome, Part, Payload, Target, fit_namespace};
 use crate::request::info::ResourceRequest;
 use crate::request::negotiate::{Accept, Format};
 use crate::request::options::{DeleteOptions, ListOptions, Query, WriteKind, WriteOptions};
@@ -203,14 +203,13 @@ impl Call<'_> {
     fn review(&self, route: &Route, body: &Body, options: &WriteOptions) -> Result<Outcome> {
         let resource = route.served.resource;
         let expected = Expected { group: resource.group, version: resource.version, kind: resource.kind };
-        let review = body.decode(expected, options.field_validation, self.warnings)?;
+        let mut review = body.decode(expected, options.field_validation, self.warnings)?;
+        fit_namespace(&self.target(&route.served), &mut review)?;
         let (authorizer, user) = (&self.shared.authorizer, self.user);
         let value = match resource.kind {
             "SelfSubjectAccessReview" => reviews::self_subject_access_review(authorizer, user, review)?,
             "SubjectAccessReview" => reviews::subject_access_review(authorizer, review)?,
-            "LocalSubjectAccessReview" => {
-                reviews::local_subject_access_review(authorizer, &self.request.namespace, review)?
-            }
+            "LocalSubjectAccessReview" => reviews::local_subject_access_review(authorizer, review)?,
             "SelfSubjectRulesReview" => reviews::self_subject_rules_review(authorizer, user, &review)?,
             "SelfSubjectReview" => reviews::self_subject_review(user, &rfc3339(self.shared.registry.now())),
             _ => reviews::token_review(&self.shared.authenticator, review)?,
@@ -263,8 +262,7 @@ impl Call<'_> {
         }
         let format = Format::of_body(self.headers)?;
         let body = Body { bytes, format };
-        let expected = Expected { group: "", version: "v1", kind: "DeleteOptions" };
-        DeleteOptions::from_value(&body.decode_options(expected)?)
+        DeleteOptions::from_value(&body.decode_options("DeleteOptions")?)
     }
 
     async fn read_object(&self, body: impl Incoming) -> Result<Body> {
