@@ -18,7 +18,7 @@ type Outcome = Result<(), Box<dyn std::error::Error>>;
 const SECTIONS: [&str; 9] =
     ["ephemeral", "none", "interval=50", "sync", "compacting", "fan-out", "paging", "memory", "memory-sled"];
 const WRITERS: usize = 32;
-const SIZE: usize = 1024;
+const SIZE: usize = 1100;
 
 /// Reads nothing but where the revision goes.
 struct Plain;

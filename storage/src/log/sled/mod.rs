@@ -86,8 +86,8 @@ const RESERVED: &[u8] = b"meta/reserved";
 /// How many revisions are reserved at a time: each reservation costs a flush, each crash wastes those that are left.
 const RESERVATION: u64 = 100_000;
 
-/// The unit in which sled writes and reuses its file. It holds a few of them in memory.
-const SEGMENT: usize = 512 << 10;
+/// The unit in which sled writes and reuses its file. It holds several in memory, so they are small.
+const SEGMENT: usize = 128 << 10;
 
 /// sled's page cache: rows are not read again after loading, so it only has to hold the pages being written.
 const CACHE: u64 = 4 << 20;

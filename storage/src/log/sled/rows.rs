@@ -6,8 +6,8 @@
 //! `more` is 1 if the transaction goes on in the next row. sled recovers a prefix of what was written, so a transaction is
 //! cut short only at the very end of the log, and there the flag gives it away.
 //!
-//! Entries are cut into parts because sled writes pages beyond a quarter of a segment as files of their own, which it never
-//! syncs.
+//! Entries are cut into parts because sled rewrites a page of up to twenty rows at every tenth change to it, and puts pages
+//! beyond a quarter of a segment into files of their own, which it never syncs.
 
 use super::entry::{decode, encode};
 use crate::{
@@ -19,7 +19,7 @@ pub(super) const PREFIX: &[u8] = b"log/";
 
 /// sled splits a leaf of more than 16 rows, and may have merged a few into it before.
 const ROWS_PER_PAGE: usize = 20;
-const PART: usize = 6 << 10;
+const PART: usize = 1500;
 const _: () = assert!(ROWS_PER_PAGE * (PART + 64) < super::SEGMENT / 4);
 
 type Row = (Vec<u8>, Vec<u8>);
@@ -150,9 +150,9 @@ mod tests {
         for (case, sizes, parts, want) in [
             ("a small one", vec![10], 1, "7:10"),
             ("an empty one", vec![0], 1, "7:0"),
-            ("just one part", vec![PART - overhead], 1, "7:6133"),
-            ("a byte more", vec![PART - overhead + 1], 2, "7:6134"),
-            ("large ones and small ones", vec![20_000, 5, 1_000_000], 4 + 1 + 163, "7:20000 8:5 9:1000000"),
+            ("just one part", vec![1500 - overhead], 1, "7:1489"),
+            ("a byte more", vec![1500 - overhead + 1], 2, "7:1490"),
+            ("large ones and small ones", vec![5_000, 5, 1_000_000], 4 + 1 + 667, "7:5000 8:5 9:1000000"),
         ] {
             let transaction: Vec<_> = sizes.iter().map(|size| proposal("n", *size)).collect();
             let rows = rows(&transaction, revisions());
@@ -170,8 +170,8 @@ mod tests {
 
     #[test]
     fn missing_parts_are_noticed() {
-        let rows = rows(&[proposal("n", 20_000), proposal("n", 5)], revisions());
-        assert_eq!(assembled(&rows), "7:20000 8:5");
+        let rows = rows(&[proposal("n", 5_000), proposal("n", 5)], revisions());
+        assert_eq!(assembled(&rows), "7:5000 8:5");
         assert_eq!(assembled(&rows[1..]), "x x x 8:5");
         assert_eq!(assembled(&[&rows[..1], &rows[2..]].concat()), "x x 8:5");
         assert_eq!(assembled(&rows[..3]), "..");

@@ -155,7 +155,7 @@ fn a_transaction_cut_short_is_not_there() {
     let disk = Disk::new();
     let mut log = SledLog::open(disk.path(), Durability::Sync).unwrap();
     log.start(unheard()).unwrap();
-    log.append(&[vec![creation("a", 1)], vec![creation("b", 20_000), creation("c", 1)]]).unwrap();
+    log.append(&[vec![creation("a", 1)], vec![creation("b", 5_000), creation("c", 1)]]).unwrap();
     let rows: Vec<_> = log.tree.db.scan_prefix(rows::PREFIX).keys().map(Result::unwrap).collect();
     assert_eq!(rows.len(), 1 + 4 + 1);
     for left in (1..rows.len()).rev() {
@@ -194,7 +194,7 @@ async fn half_a_transaction_below_the_floor_is_whole() {
 async fn large_values_come_and_go() {
     let disk = Disk::new();
     let store = open(&disk, Durability::Sync);
-    let sizes = [0, 5_000, 6_100, 6_200, 70_000, 3_000_000];
+    let sizes = [0, 1_000, 1_480, 1_500, 70_000, 3_000_000];
     for size in sizes {
         put(&store, &key("large"), &"x".repeat(size)).await;
     }
