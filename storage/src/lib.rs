@@ -26,8 +26,8 @@
 //!    writer's own task: bytes it cannot read are refused before anyone else is concerned.
 //! 2. The write goes to the sequencer's mailbox. The sequencer takes all that wait there (a lone write waits for nobody).
 //! 3. Each write's expectations are checked against the newest state; who lost is told so at once.
-//! 4. The others are appended to the [`Log`](log::Log) as one batch, atomically; the log gives each change its revision.
-//!    In `sync` durability the batch is on disk now.
+//! 4. The others are appended to the [`Log`](log::Log) as one batch, each of them whole; the log gives each change its
+//!    revision. In `sync` durability the batch is on disk now.
 //! 5. What the log's tail says is applied to the view: revision stamped into the bytes, event made from before and after.
 //! 6. The new state is published through one atomic pointer; then watchers are woken; then the writers are answered, so that
 //!    they read their own writes.

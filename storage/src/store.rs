@@ -16,7 +16,7 @@ use crate::{
     BucketSnapshot, Compacted, Event, Future, History, Index, Key, Object, Revision, RevisionError, Snapshot,
     StoreError, Watcher,
     index::read,
-    log::{Log, LogError},
+    log::{Log, LogError, Tap},
     sequencer::{Job, Message, Sequencer, Task},
     view::State,
 };
@@ -103,6 +103,8 @@ struct Handle<I: Index> {
 
 /// Rebuilding from fewer events than this costs less than remembering the result.
 const CHEAP_REBUILD: usize = 64;
+
+/// How many rebuilt states are remembered. What they hold, history holds as well.
 const REBUILT: usize = 32;
 
 impl Write {
@@ -124,7 +126,7 @@ impl<I: Index> Store<I> {
         let (mailbox, receiver) = mpsc::channel();
         let signals = mailbox.clone();
         // Nobody listens any more only when the store is closed.
-        let tap = crate::log::Tap::new(move |signal| drop(signals.send(Message::Signal(signal))));
+        let tap = Tap::new(move |signal| drop(signals.send(Message::Signal(signal))));
         let sequencer = Sequencer::open(Box::new(log), tap, index, options, receiver)?;
         let shared = sequencer.shared().clone();
         std::thread::Builder::new().name("coracle-store".into()).spawn(move || sequencer.run()).map_err(

@@ -38,7 +38,7 @@ impl<I: Index> Watcher<I> {
 
     /// Waits for events and returns those there are, oldest first: one at least, and not more than fit a batch.
     ///
-    /// Safe to drop while waiting: nothing is lost.
+    /// Safe to drop while waiting: nothing is lost. Once the store is closed there are no more events, and this waits for ever.
     ///
     /// # Errors
     /// [`Compacted`] once the watcher has fallen so far behind that events it has not seen are forgotten.
