@@ -12,6 +12,8 @@ use crate::{
     testing::{Marked, key, put, shown},
 };
 
+type EditTail = Box<dyn FnMut(&mut Vec<Entry>) + Send>;
+
 /// A log that does what a test says.
 struct Scripted {
     log: MemoryLog,
@@ -20,7 +22,7 @@ struct Scripted {
     /// Asked before each compaction.
     compact: Box<dyn FnMut() -> Result<(), LogError> + Send>,
     /// Changes what the tail says.
-    tail: Box<dyn FnMut(&mut Vec<Entry>) + Send>,
+    tail: EditTail,
     tap: Arc<Mutex<Option<Tap>>>,
 }
 
