@@ -122,7 +122,7 @@ impl Registry {
         dedup_owners(&mut object, writing.caller.warnings);
         let mut object = served.to_storage(object);
         let awaited =
-            writing.attributes(Operation::Create, "", &mut object, None, |a| self.chain.awaits(&a, self));
+            writing.attributes(Operation::Create, &mut object, None, |a| self.chain.awaits(&a, self));
         if let Some(awaited) = awaited {
             self.wait_for_object(&awaited).await;
         }
@@ -419,14 +419,7 @@ impl Registry {
         object: &mut Value,
         old: Option<&Value>,
     ) -> Result<()> {
-        let name = if operation == Operation::Create {
-            object.name().to_owned()
-        } else {
-            writing.target.name.clone()
-        };
-        writing.attributes(operation, &name, object, old, |mut attributes| {
-            self.chain.admit(&mut attributes, self)
-        })
+        writing.attributes(operation, object, old, |mut attributes| self.chain.admit(&mut attributes, self))
     }
 
     pub(super) fn validate_admission(
@@ -436,12 +429,7 @@ impl Registry {
         object: &mut Value,
         old: Option<&Value>,
     ) -> Result<()> {
-        let name = if operation == Operation::Create {
-            object.name().to_owned()
-        } else {
-            writing.target.name.clone()
-        };
-        writing.attributes(operation, &name, object, old, |attributes| self.chain.validate(&attributes, self))
+        writing.attributes(operation, object, old, |attributes| self.chain.validate(&attributes, self))
     }
 
     fn refuse_invalid(&self, served: &Served, object: &Value, errors: Errors) -> Result<()> {
@@ -489,19 +477,23 @@ impl Writing<'_> {
     fn attributes<T>(
         &self,
         operation: Operation,
-        name: &str,
         object: &mut Value,
         old: Option<&Value>,
         ask: impl FnOnce(Attributes<'_>) -> T,
     ) -> T {
         let served = &self.target.served;
+        // What is created need not have the name of the path, if it has any yet.
+        let name = match operation {
+            Operation::Create => object.name().to_owned(),
+            _ => self.target.name.clone(),
+        };
         ask(Attributes {
             operation,
             resource: &served.group_resource,
             kind: &served.group_kind,
             subresource: self.part.name(),
             namespace: &self.target.namespace,
-            name,
+            name: &name,
             object,
             old,
             user: self.caller.user,

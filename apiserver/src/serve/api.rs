@@ -18,7 +18,7 @@ use tracing::{Instrument, field, info_span};
 use super::verbs::{Call, Incoming};
 use super::{Body, respond};
 use crate::access::authenticate::Authenticator;
-use crate::access::authorize::{Authorizer, RequestAttributes, ResourceTarget, Target};
+use crate::access::authorize::{Authorizer, RequestAttributes};
 use crate::access::impersonate::Impersonator;
 use crate::access::jwt::SigningKey;
 use crate::access::tls::Peer;
@@ -167,7 +167,7 @@ impl Api {
         let shared = &self.shared;
         let user = shared.authenticator.authenticate(&parts.headers, &self.peer)?;
         shared.registry.feed_authorizer();
-        let request = attributes(info);
+        let request = RequestAttributes::from(info);
         let impersonated =
             shared.impersonator.impersonate(&parts.headers, &user, &request, &shared.authorizer)?;
         let user = impersonated.map_or(user, Arc::new);
@@ -249,22 +249,6 @@ fn too_many() -> Error {
         message: "Too many requests, please try again later.".to_owned(),
         retry_after: 1,
         causes: Vec::new(),
-    }
-}
-
-fn attributes(info: &RequestInfo) -> RequestAttributes<'_> {
-    match info {
-        RequestInfo::Resource(r) => RequestAttributes {
-            verb: r.verb.as_str(),
-            target: Target::Resource(ResourceTarget {
-                group: &r.group,
-                resource: &r.resource,
-                subresource: &r.subresource,
-                namespace: &r.namespace,
-                name: &r.name,
-            }),
-        },
-        RequestInfo::Path { path, verb } => RequestAttributes { verb, target: Target::Path(path) },
     }
 }
 
