@@ -35,6 +35,11 @@ use crate::{Error, Result};
 /// Requests under way at once; more get 429. kube-apiserver's defaults, reading and changing together.
 const MAX_IN_FLIGHT: usize = 600;
 
+/// Bodies above this many bytes take turns, [`LARGE_AT_ONCE`] at a time: decoded, a hostile one can be hundreds of times its
+/// size.
+const LARGE_BODY: u64 = 256 * 1024;
+const LARGE_AT_ONCE: usize = 4;
+
 /// What an [`Api`] is made of.
 pub struct Config {
     pub registry: Arc<Registry>,
@@ -65,6 +70,7 @@ pub(super) struct Shared {
     health: Health,
     pub metrics: Metrics,
     in_flight: Semaphore,
+    large_bodies: Semaphore,
     /// Turns true when the server is about to go: watches end.
     pub closing: watch::Receiver<bool>,
     close: watch::Sender<bool>,
@@ -84,6 +90,7 @@ impl Api {
             health,
             metrics,
             in_flight: Semaphore::new(MAX_IN_FLIGHT),
+            large_bodies: Semaphore::new(LARGE_AT_ONCE),
             closing,
             close,
         };
@@ -180,6 +187,9 @@ impl Api {
                     Verb::Watch => None,
                     _ => Some(shared.in_flight.try_acquire().map_err(|_| too_many())?),
                 };
+                let large = body.size_hint().upper().is_none_or(|bytes| bytes > LARGE_BODY);
+                // The semaphore is never closed.
+                let _turn = if large { shared.large_bodies.acquire().await.ok() } else { None };
                 let call = Call {
                     shared,
                     user: &user,
