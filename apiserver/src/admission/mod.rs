@@ -19,6 +19,7 @@ mod pod_resize_validator;
 mod pod_security;
 mod pod_topology_labels;
 mod priority;
+pub mod resource_quota;
 mod runtime_class;
 mod service_account;
 mod storage_object_in_use_protection;

@@ -82,7 +82,7 @@ impl Request {
         self
     }
 
-    fn attributes(&mut self) -> Attributes<'_> {
+    pub(crate) fn attributes(&mut self) -> Attributes<'_> {
         Attributes {
             operation: self.operation,
             resource: &self.resource,

@@ -1,4 +1,4 @@
-//! What a write takes from a common stock: the cluster addresses and node ports of Services.
+//! What a write takes from a common stock: the cluster addresses and node ports of Services (and `charge.rs`: quotas).
 //!
 //! The IPAddress objects say which addresses are taken, the Services which ports. A lock keeps what is free so until the write
 //! is stored; the IPAddresses are written in the same commit, and so keep it against writers that do not take the lock.
@@ -26,7 +26,18 @@ const CLUSTER_IPS: Cidr = Cidr { address: IpAddr::V4(Ipv4Addr::new(10, 0, 0, 0))
 pub(super) struct Allocation<'a> {
     /// To be committed together with the object.
     pub writes: Vec<Write>,
-    _exclusive: Option<tokio::sync::MutexGuard<'a, ()>>,
+    exclusive: Vec<tokio::sync::MutexGuard<'a, ()>>,
+}
+
+impl<'a> Allocation<'a> {
+    pub fn new(writes: Vec<Write>, exclusive: tokio::sync::MutexGuard<'a, ()>) -> Allocation<'a> {
+        Allocation { writes, exclusive: vec![exclusive] }
+    }
+
+    pub fn add(&mut self, other: Allocation<'a>) {
+        self.writes.extend(other.writes);
+        self.exclusive.extend(other.exclusive);
+    }
 }
 
 impl Registry {
@@ -49,7 +60,7 @@ impl Registry {
         let returned = had.iter().filter(|address| !has.contains(address));
         let mut writes: Vec<Write> = taken.filter_map(|address| self.take(*address, object)).collect();
         writes.extend(returned.filter_map(|address| self.give_back(*address)));
-        Ok(Allocation { writes, _exclusive: Some(exclusive) })
+        Ok(Allocation::new(writes, exclusive))
     }
 
     /// The writes that give back what an object had taken.

@@ -20,6 +20,7 @@
 mod allocate;
 mod body;
 mod bootstrap;
+mod charge;
 mod delete;
 pub mod deletion;
 mod feed;
@@ -73,6 +74,8 @@ pub struct Registry {
     clock: Clock,
     /// Held while a Service gets its addresses: what is free must stay free until it is stored.
     allocating: tokio::sync::Mutex<()>,
+    /// Held, always after that one, while an object is charged to quotas.
+    charging: tokio::sync::Mutex<()>,
 }
 
 /// What a write, or a read of what is no stored object, answers with.
@@ -142,6 +145,7 @@ impl Registry {
             table,
             clock,
             allocating: tokio::sync::Mutex::default(),
+            charging: tokio::sync::Mutex::default(),
         }
     }
 

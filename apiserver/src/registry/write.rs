@@ -136,13 +136,14 @@ impl Registry {
                 let name = generate_name(base);
                 attempt.set_meta("name", name);
             }
-            let allocation = self.allocate(&writing, &mut attempt, None).await?;
+            let mut allocation = self.allocate(&writing, &mut attempt, None).await?;
             self.prepare_new(&writing, &mut attempt)?;
+            allocation.add(self.charge(&writing, Operation::Create, &mut attempt, None).await?);
             let name = attempt.name().to_owned();
             let resource = served.group_resource.clone();
             last = Some(match self.commit_new(&writing, attempt, allocation).await? {
                 Created::Done(payload) => return Ok(Outcome { code: 201, payload }),
-                Created::Overtaken => Error::Internal("the allocated address was taken".to_owned()),
+                Created::Overtaken => Error::Internal("what was allocated was taken by others".to_owned()),
                 Created::Exists(_) if generated => Error::GenerateNameConflict { resource, name },
                 Created::Exists(Some(current)) if current.meta.terminating => {
                     return Err(Error::BeingDeleted { resource, name });
@@ -294,11 +295,15 @@ impl Registry {
             let mut new = edit(&old)?;
             self.admit(&writing, Operation::Update, &mut new, Some(&old))?;
             writing.check_version(&new, &old)?;
-            let allocation = self.allocate(&writing, &mut new, Some(&old)).await?;
+            let mut allocation = self.allocate(&writing, &mut new, Some(&old)).await?;
             let changed = self.prepare_changed(&writing, &old, new)?;
             let payload = match changed {
                 Changed::Nothing => Some(Payload::Stored(current)),
-                Changed::Store(object) => self.commit_changed(&writing, &current, object, allocation).await?,
+                Changed::Store(mut object) => {
+                    let charge = self.charge(&writing, Operation::Update, &mut object, Some(&old)).await?;
+                    allocation.add(charge);
+                    self.commit_changed(&writing, &current, object, allocation).await?
+                }
                 Changed::Remove(object) if writing.dry_run => Some(self.dry(served, object)),
                 Changed::Remove(object) => self
                     .remove(served, &current, &old)
@@ -474,7 +479,7 @@ impl Writing<'_> {
     }
 
     /// Shows the write to admission, and keeps what it warns of.
-    fn attributes<T>(
+    pub fn attributes<T>(
         &self,
         operation: Operation,
         object: &mut Value,

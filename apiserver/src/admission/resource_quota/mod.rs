@@ -1,0 +1,109 @@
+//! ResourceQuota: what a namespace may hold, and what a write adds to it.
+//!
+//! A quota counts by what its status says: the controller sets `hard` and `used` there and corrects them as objects go,
+//! and every write that adds to them is charged here. Not a plugin of the chain: it must see the object as all others have
+//! left it, and what it changes, the quotas, is committed together with the object.
+//!
+//! `usage.rs` measures objects, `scopes.rs` tells which quotas mind them. Start at [`charge`].
+
+mod scopes;
+mod usage;
+
+use serde_json::Value;
+
+use super::pod::{ResourceList, resources};
+use super::{Attributes, text};
+use crate::Result;
+use usage::Evaluator;
+
+/// Charges a write to the quotas of its namespace. Gives for each the quota as it becomes, if it changes.
+///
+/// # Errors
+/// Forbidden, if a quota is exceeded, or the object leaves out what a quota counts.
+pub fn charge(attributes: &Attributes<'_>, quotas: &[Value]) -> Result<Vec<Option<Value>>> {
+    let Some(evaluator) = Evaluator::of(attributes) else { return Ok(Vec::new()) };
+    let minds = |quota: &Value, object: &Value| {
+        measured(&evaluator, quota).next().is_some() && scopes::all_match(quota, &evaluator, object)
+    };
+    let minding = |quota: &&Value| minds(quota, attributes.object);
+    quotas.iter().filter(minding).try_for_each(|quota| require(attributes, &evaluator, quota))?;
+    let usage = evaluator.usage(attributes.object);
+    let charged = quotas.iter().map(|quota| {
+        if !minding(&quota) {
+            return Ok(None);
+        }
+        let old = attributes.old.filter(|old| minds(quota, old));
+        let before = old.map(|old| evaluator.usage(old)).unwrap_or_default();
+        add(attributes, quota, &growth(&usage, &before))
+    });
+    charged.collect()
+}
+
+/// The resources that a quota limits and this kind of object takes.
+fn measured<'a>(evaluator: &'a Evaluator, quota: &'a Value) -> impl Iterator<Item = &'a str> {
+    let hard = quota["status"]["hard"].as_object().into_iter().flatten();
+    hard.map(|(name, _)| name.as_str()).filter(|name| evaluator.measures(name))
+}
+
+/// Whether the object says what the quota counts, and the quota knows what is used.
+fn require(attributes: &Attributes<'_>, evaluator: &Evaluator, quota: &Value) -> Result<()> {
+    let name = text(&quota["metadata"]["name"]);
+    let measured: Vec<&str> = measured(evaluator, quota).collect();
+    let missing = evaluator.missing(&measured, attributes.object);
+    if !missing.is_empty() {
+        return Err(
+            attributes.forbidden(format!("failed quota: {name}: must specify {}", missing.join("; ")))
+        );
+    }
+    if measured.iter().any(|resource| quota["status"]["used"][*resource].is_null()) {
+        let resources = measured.join(",");
+        return Err(attributes.forbidden(format!("status unknown for quota: {name}, resources: {resources}")));
+    }
+    Ok(())
+}
+
+/// What there is more of. That less is used only the controller tells a quota.
+fn growth(usage: &ResourceList, before: &ResourceList) -> ResourceList {
+    let more = usage.iter().map(|(name, now)| {
+        let had = before.get(name);
+        (name.clone(), had.map_or(*now, |had| now.minus(had)))
+    });
+    more.filter(|(_, more)| more.is_positive()).collect()
+}
+
+/// The quota with what is asked for added to what is used; None if that is nothing it counts.
+fn add(attributes: &Attributes<'_>, quota: &Value, asked: &ResourceList) -> Result<Option<Value>> {
+    let (hard, mut used) = (resources(&quota["status"]["hard"]), resources(&quota["status"]["used"]));
+    let asked: ResourceList =
+        asked.iter().filter(|(name, _)| hard.contains_key(*name)).map(|(n, q)| (n.clone(), *q)).collect();
+    if asked.is_empty() {
+        return Ok(None);
+    }
+    let before = used.clone();
+    for (name, more) in &asked {
+        used.entry(name.clone()).and_modify(|sum| *sum = sum.plus(more)).or_insert(*more);
+    }
+    let exceeded = |name: &&String| hard.get(*name).is_some_and(|limit| used.get(*name) > Some(limit));
+    let exceeded: Vec<&String> = asked.keys().filter(exceeded).collect();
+    if !exceeded.is_empty() && attributes.subresource != "status" {
+        return Err(attributes.forbidden(format!(
+            "exceeded quota: {}, requested: {}, used: {}, limited: {}",
+            text(&quota["metadata"]["name"]),
+            printed(&asked, &exceeded),
+            printed(&before, &exceeded),
+            printed(&hard, &exceeded),
+        )));
+    }
+    let mut quota = quota.clone();
+    quota["status"]["used"] =
+        used.into_iter().map(|(name, quantity)| (name, Value::from(quantity.to_string()))).collect();
+    Ok(Some(quota))
+}
+
+fn printed(list: &ResourceList, names: &[&String]) -> String {
+    let entries = names.iter().filter_map(|name| Some(format!("{name}={}", list.get(*name)?)));
+    entries.collect::<Vec<_>>().join(",")
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,206 @@
+//! Usage: what an object takes, by the names that quotas have for it.
+//!
+//! Every object counts as one under `count/RESOURCE.GROUP`; some have older names for that, and some take more than their
+//! number.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::Value;
+
+use crate::admission::pod::{ResourceList, containers, pod_resources, resources};
+use crate::admission::{Attributes, Operation, items, text};
+use crate::names::GroupResource;
+use crate::quantity::Quantity;
+use crate::resources::core::persistent_volume_claim::BETA_STORAGE_CLASS;
+use crate::validation::resource_list::{is_extended, is_huge_pages, is_native};
+
+/// What a pod's containers must say where a quota limits it.
+const REQUIRED: [&str; 6] =
+    ["cpu", "memory", "requests.cpu", "requests.memory", "limits.cpu", "limits.memory"];
+const COMPUTE: [&str; 3] = ["cpu", "memory", "ephemeral-storage"];
+/// Plain counts from before there were any for all resources.
+const COUNTED_BY_NAME: [&str; 4] = ["configmaps", "replicationcontrollers", "resourcequotas", "secrets"];
+const BY_CLASS: &str = ".storageclass.storage.k8s.io/";
+const REQUESTS: &str = "requests.";
+const LIMITS: &str = "limits.";
+
+/// How objects of a resource are measured.
+#[derive(Debug, PartialEq)]
+pub(super) enum Evaluator {
+    Pods,
+    Services,
+    Claims,
+    /// By number; these are the names of the count.
+    Objects(Vec<String>),
+}
+
+impl Evaluator {
+    /// None for what no quota looks at.
+    pub(super) fn of(attributes: &Attributes<'_>) -> Option<Evaluator> {
+        use Operation::{Create, Update};
+        let resource = attributes.resource;
+        let evaluator = match (resource.group.as_str(), resource.resource.as_str()) {
+            ("" | "events.k8s.io", "events") => return None,
+            ("", "pods") => Evaluator::Pods,
+            ("", "services") => Evaluator::Services,
+            ("", "persistentvolumeclaims") => Evaluator::Claims,
+            ("", name) if COUNTED_BY_NAME.contains(&name) => {
+                Evaluator::Objects(vec![count(resource), name.to_owned()])
+            }
+            _ => Evaluator::Objects(vec![count(resource)]),
+        };
+        let ends = |pod: &Value| pod["spec"]["activeDeadlineSeconds"].as_i64().is_some_and(|s| s >= 0);
+        let handled = match (&evaluator, attributes.subresource, attributes.operation) {
+            (_, "", Create) => true,
+            (Evaluator::Services | Evaluator::Claims, "", Update) => true,
+            (Evaluator::Claims, "status", Update) | (Evaluator::Pods, "resize", Update) => true,
+            // The one change that moves a pod from a scope to another.
+            (Evaluator::Pods, "", Update) => {
+                attributes.old.is_some_and(|old| ends(old) != ends(attributes.object))
+            }
+            _ => false,
+        };
+        handled.then_some(evaluator)
+    }
+
+    /// Whether a name in a quota is about objects of this kind.
+    pub(super) fn measures(&self, name: &str) -> bool {
+        match self {
+            Evaluator::Pods => is_of_pods(name),
+            Evaluator::Services => {
+                ["count/services", "services", "services.nodeports", "services.loadbalancers"].contains(&name)
+            }
+            Evaluator::Claims => {
+                let of_class = name.split_once(BY_CLASS).map(|(_, of_class)| of_class);
+                name == "count/persistentvolumeclaims"
+                    || ["persistentvolumeclaims", "requests.storage"].contains(&of_class.unwrap_or(name))
+            }
+            Evaluator::Objects(names) => names.iter().any(|counted| counted == name),
+        }
+    }
+
+    pub(super) fn usage(&self, object: &Value) -> ResourceList {
+        match self {
+            Evaluator::Pods => pod_usage(object),
+            Evaluator::Services => service_usage(&object["spec"]),
+            Evaluator::Claims => claim_usage(object),
+            Evaluator::Objects(names) => names.iter().map(|name| (name.clone(), one())).collect(),
+        }
+    }
+
+    /// What of the measured resources an object should have told and did not: `cpu for: a,b`.
+    pub(super) fn missing(&self, measured: &[&str], object: &Value) -> Vec<String> {
+        let spec = &object["spec"];
+        let whole = ["requests", "limits"].iter().any(|list| {
+            let names = spec["resources"][list].as_object().into_iter().flatten();
+            names
+                .into_iter()
+                .any(|(name, _)| ["cpu", "memory"].contains(&name.as_str()) || is_huge_pages(name))
+        });
+        if *self != Evaluator::Pods || whole {
+            return Vec::new();
+        }
+        let mut missing: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
+        for container in containers(spec, &["containers", "initContainers"]) {
+            let own = &container["resources"];
+            let told = compute_usage(&resources(&own["requests"]), &resources(&own["limits"]));
+            for name in measured.iter().filter(|n| REQUIRED.contains(n) && !told.contains_key(**n)) {
+                missing.entry(name).or_default().insert(text(&container["name"]));
+            }
+        }
+        let told = missing.into_iter().map(|(name, containers)| {
+            format!("{name} for: {}", containers.into_iter().collect::<Vec<_>>().join(","))
+        });
+        told.collect()
+    }
+}
+
+fn one() -> Quantity {
+    Quantity::from_int(1)
+}
+
+fn count(resource: &GroupResource) -> String {
+    format!("count/{resource}")
+}
+
+fn is_of_pods(name: &str) -> bool {
+    let request = name.strip_prefix(REQUESTS);
+    let part = request.or_else(|| name.strip_prefix(LIMITS)).unwrap_or(name);
+    ["count/pods", "pods"].contains(&name)
+        || COMPUTE.contains(&part)
+        || is_huge_pages(request.unwrap_or(name))
+        || request.is_some_and(|of| !is_native(name) || of.starts_with("deviceclass.resource.kubernetes.io/"))
+}
+
+fn pod_usage(pod: &Value) -> ResourceList {
+    let mut usage = ResourceList::from([("count/pods".to_owned(), one())]);
+    let ended = ["Failed", "Succeeded"].contains(&text(&pod["status"]["phase"]));
+    if !ended {
+        let spec = &pod["spec"];
+        let mut asked = ["requests", "limits"].map(|which| pod_resources(spec, which));
+        let [requests, limits] = &mut asked;
+        for (name, overhead) in resources(&spec["overhead"]) {
+            limits.entry(name.clone()).and_modify(|limit| *limit = limit.plus(&overhead));
+            requests.entry(name).and_modify(|sum| *sum = sum.plus(&overhead)).or_insert(overhead);
+        }
+        usage.extend(compute_usage(requests, limits));
+    }
+    usage
+}
+
+/// Requests and limits under the names of quotas.
+fn compute_usage(requests: &ResourceList, limits: &ResourceList) -> ResourceList {
+    let mut usage = ResourceList::from([("pods".to_owned(), one())]);
+    for (name, quantity) in requests {
+        let plain = COMPUTE.contains(&name.as_str()) || is_huge_pages(name);
+        if plain {
+            usage.insert(name.clone(), *quantity);
+        }
+        if plain || is_extended(name) {
+            usage.insert(format!("{REQUESTS}{name}"), *quantity);
+        }
+    }
+    for (name, quantity) in limits.iter().filter(|(name, _)| COMPUTE.contains(&name.as_str())) {
+        usage.insert(format!("{LIMITS}{name}"), *quantity);
+    }
+    usage
+}
+
+fn service_usage(spec: &Value) -> ResourceList {
+    let ports = items(&spec["ports"]);
+    let given = ports.iter().filter(|port| port["nodePort"].as_i64().unwrap_or(0) != 0).count();
+    let (balancers, node_ports) = match text(&spec["type"]) {
+        "NodePort" => (0, ports.len()),
+        "LoadBalancer" if spec["allocateLoadBalancerNodePorts"] == false => (1, given),
+        "LoadBalancer" => (1, ports.len()),
+        _ => (0, 0),
+    };
+    let node_ports = i64::try_from(node_ports).unwrap_or(i64::MAX);
+    let counts = [
+        ("count/services", 1),
+        ("services", 1),
+        ("services.loadbalancers", balancers),
+        ("services.nodeports", node_ports),
+    ];
+    counts.into_iter().map(|(name, count)| (name.to_owned(), Quantity::from_int(count))).collect()
+}
+
+fn claim_usage(claim: &Value) -> ResourceList {
+    let mut usage: ResourceList = ["count/persistentvolumeclaims", "persistentvolumeclaims"]
+        .map(|name| (name.to_owned(), one()))
+        .into();
+    let size = |list: &Value| resources(list).get("storage").copied();
+    let requested = size(&claim["spec"]["resources"]["requests"]);
+    // While a volume grows, or an expansion is taken back, both sizes are held.
+    let held = requested.max(requested.and(size(&claim["status"]["allocatedResources"])));
+    usage.extend(held.map(|size| ("requests.storage".to_owned(), size)));
+    let beta = text(&claim["metadata"]["annotations"][BETA_STORAGE_CLASS]);
+    let class = if beta.is_empty() { text(&claim["spec"]["storageClassName"]) } else { beta };
+    if !class.is_empty() {
+        let of_class = usage.iter().filter(|(name, _)| !name.starts_with("count/"));
+        let of_class: Vec<_> =
+            of_class.map(|(name, size)| (format!("{class}{BY_CLASS}{name}"), *size)).collect();
+        usage.extend(of_class);
+    }
+    usage
+}
