@@ -5,6 +5,7 @@
 //!
 //! Source: API conventions, "Validation"; the texts are those of the real server.
 
+use std::collections::HashSet;
 use std::fmt;
 use std::rc::Rc;
 
@@ -418,13 +419,10 @@ impl Errors {
 
     /// The summary in a Status message: one error as it is, several as `[a, b]`, each text once.
     pub fn summary(&self) -> String {
-        let mut texts: Vec<String> = Vec::with_capacity(self.0.len());
-        for error in &self.0 {
-            let text = error.to_string();
-            if !texts.contains(&text) {
-                texts.push(text);
-            }
-        }
+        // A hostile object can be wrong in a million places.
+        let mut seen = HashSet::with_capacity(self.0.len());
+        let texts: Vec<String> =
+            self.0.iter().map(ToString::to_string).filter(|text| seen.insert(text.clone())).collect();
         match texts.as_slice() {
             [one] => one.clone(),
             many => format!("[{}]", many.join(", ")),

@@ -38,7 +38,7 @@ const MAX_IN_FLIGHT: usize = 600;
 /// Bodies above this many bytes take turns, [`LARGE_AT_ONCE`] at a time: decoded, a hostile one can be hundreds of times its
 /// size.
 const LARGE_BODY: u64 = 256 * 1024;
-const LARGE_AT_ONCE: usize = 4;
+const LARGE_AT_ONCE: usize = 2;
 
 /// What an [`Api`] is made of.
 pub struct Config {
