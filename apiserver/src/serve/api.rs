@@ -35,10 +35,10 @@ use crate::{Error, Result};
 /// Requests under way at once; more get 429. kube-apiserver's defaults, reading and changing together.
 const MAX_IN_FLIGHT: usize = 600;
 
-/// Bodies above this many bytes take turns, [`LARGE_AT_ONCE`] at a time: decoded, a hostile one can be hundreds of times its
-/// size.
-const LARGE_BODY: u64 = 256 * 1024;
-const LARGE_AT_ONCE: usize = 2;
+/// Bodies of this many bytes and more take turns, [`LARGE_AT_ONCE`] at a time: decoded, a hostile one can be hundreds of
+/// times its size.
+pub(super) const LARGE_BODY: usize = 256 * 1024;
+const LARGE_AT_ONCE: usize = 1;
 
 /// What an [`Api`] is made of.
 pub struct Config {
@@ -70,7 +70,7 @@ pub(super) struct Shared {
     health: Health,
     pub metrics: Metrics,
     in_flight: Semaphore,
-    large_bodies: Semaphore,
+    pub large_bodies: Arc<Semaphore>,
     /// Turns true when the server is about to go: watches end.
     pub closing: watch::Receiver<bool>,
     close: watch::Sender<bool>,
@@ -90,7 +90,7 @@ impl Api {
             health,
             metrics,
             in_flight: Semaphore::new(MAX_IN_FLIGHT),
-            large_bodies: Semaphore::new(LARGE_AT_ONCE),
+            large_bodies: Arc::new(Semaphore::new(LARGE_AT_ONCE)),
             closing,
             close,
         };
@@ -187,9 +187,6 @@ impl Api {
                     Verb::Watch => None,
                     _ => Some(shared.in_flight.try_acquire().map_err(|_| too_many())?),
                 };
-                let large = body.size_hint().upper().is_none_or(|bytes| bytes > LARGE_BODY);
-                // The semaphore is never closed.
-                let _turn = if large { shared.large_bodies.acquire().await.ok() } else { None };
                 let call = Call {
                     shared,
                     user: &user,

@@ -6,8 +6,9 @@ use bytes::Bytes;
 use futures::{StreamExt, stream};
 use http::{HeaderMap, Method, Response, header};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
+use tokio::sync::OwnedSemaphorePermit;
 
-use super::api::Shared;
+use super::api::{LARGE_BODY, Shared};
 use super::{Body as AnswerBody, MAX_BODY, respond};
 use crate::access::UserInfo;
 use crate::access::reviews;
@@ -241,7 +242,7 @@ impl Call<'_> {
         let registry = &self.shared.registry;
         // What is not there is not there, whatever the body says.
         registry.get(&target.served, &target.namespace, &target.name, "").await?;
-        let bytes = read_body(body).await?;
+        let bytes = self.read_body(body).await?;
         let patch = Patch::parse(patch_type, &bytes)?;
         match route.subresource {
             Some(scale) if scale.name == "scale" => {
@@ -256,7 +257,7 @@ impl Call<'_> {
 
     /// From the body if there is one, and then the query does not count.
     async fn delete_options(&self, body: impl Incoming) -> Result<DeleteOptions> {
-        let bytes = read_body(body).await?;
+        let bytes = self.read_body(body).await?;
         if bytes.is_empty() {
             return DeleteOptions::from_query(self.query);
         }
@@ -265,8 +266,27 @@ impl Call<'_> {
         DeleteOptions::from_value(&body.decode_options("DeleteOptions")?)
     }
 
+    /// A large body waits for its turn when it is here, so that one which is slow to come holds up no other.
+    async fn read_body(&self, body: impl Incoming) -> Result<Bytes> {
+        let bytes = match Limited::new(body, MAX_BODY).collect().await {
+            Ok(collected) => collected.to_bytes(),
+            Err(error) if error.is::<LengthLimitError>() => {
+                return Err(Error::TooLarge(format!("limit is {MAX_BODY}")));
+            }
+            Err(error) => return Err(Error::bad_request(format!("the body could not be read: {error}"))),
+        };
+        if bytes.len() < LARGE_BODY {
+            return Ok(bytes);
+        }
+        match self.shared.large_bodies.clone().acquire_owned().await {
+            Ok(turn) => Ok(Bytes::from_owner(Large { bytes, _turn: turn })),
+            // The semaphore is never closed.
+            Err(_) => Ok(bytes),
+        }
+    }
+
     async fn read_object(&self, body: impl Incoming) -> Result<Body> {
-        let bytes = read_body(body).await?;
+        let bytes = self.read_body(body).await?;
         Ok(Body { bytes, format: Format::of_body(self.headers)? })
     }
 
@@ -310,10 +330,14 @@ impl Call<'_> {
     }
 }
 
-async fn read_body(body: impl Incoming) -> Result<Bytes> {
-    match Limited::new(body, MAX_BODY).collect().await {
-        Ok(collected) => Ok(collected.to_bytes()),
-        Err(error) if error.is::<LengthLimitError>() => Err(Error::TooLarge(format!("limit is {MAX_BODY}"))),
-        Err(error) => Err(Error::bad_request(format!("the body could not be read: {error}"))),
+/// The bytes of a large body, and its turn until they are gone.
+struct Large {
+    bytes: Bytes,
+    _turn: OwnedSemaphorePermit,
+}
+
+impl AsRef<[u8]> for Large {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
     }
 }

@@ -66,6 +66,9 @@ fn is_pod_level(name: &str) -> bool {
 /// Where a pod asks for resources as a whole, what it leaves out follows from its containers: limits of huge pages,
 /// then requests.
 pub fn default_pod_level(spec: &mut Value) {
+    if spec.get("resources").is_none() {
+        return;
+    }
     let read_spec = spec.clone();
     let field = Field::root(&read_spec);
     let requirements = field.get("resources");
