@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
 
-use super::authenticate::{TokenAuthenticator, UserInfo, Verdict};
+use super::authenticate::{TokenAuthenticator, UserInfo, Verdict, own_audiences};
 
 /// The tokens of a file.
 #[derive(Debug, Default)]
@@ -68,8 +68,11 @@ impl TokenFile {
 impl TokenAuthenticator for TokenFile {
     fn authenticate(&self, token: &str, audiences: &[String]) -> Verdict {
         match self.users.get(token) {
-            Some(user) => Verdict::Known { user: user.clone(), audiences: audiences.to_vec() },
-            None => Verdict::Unknown,
+            // These tokens name no audience: they are meant for this server.
+            Some(user) if own_audiences().iter().any(|own| audiences.contains(own)) => {
+                Verdict::Known { user: user.clone(), audiences: own_audiences().into() }
+            }
+            _ => Verdict::Unknown,
         }
     }
 }
@@ -179,13 +182,28 @@ mod tests {
             ("unknown", "t,u,id", "T", None),
         ] {
             let file = TokenFile::parse("f", text).expect(case);
-            let got = match file.authenticate(token, &[]) {
+            let got = match file.authenticate(token, &own_audiences()) {
                 Verdict::Known { user: u, .. } => {
                     Some(format!("{} {} [{}]", u.name, u.uid, u.groups.join(",")))
                 }
                 _ => None,
             };
             assert_eq!(got.as_deref(), want, "{case}");
+        }
+    }
+
+    #[test]
+    fn tokens_are_meant_for_this_server() {
+        let file = TokenFile::parse("f", "t,u,id").expect("a file");
+        let own = own_audiences();
+        for (asked, want) in
+            [(vec![own[0].clone(), "other".to_owned()], Some(own.to_vec())), (vec!["other".to_owned()], None)]
+        {
+            let got = match file.authenticate("t", &asked) {
+                Verdict::Known { audiences, .. } => Some(audiences),
+                _ => None,
+            };
+            assert_eq!(got, want, "{asked:?}");
         }
     }
 

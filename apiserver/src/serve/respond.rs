@@ -50,7 +50,7 @@ pub fn error(error: &Error, accept: Accept) -> Response<Body> {
     let form = Form::of_errors(accept);
     let mut response = plain(status.code, form.accept.format.media_type(), form.status(&status.to_value()));
     let retry = status.details.as_ref().and_then(|d| d.get("retryAfterSeconds")).and_then(|s| s.as_u64());
-    if let Some(seconds) = retry.or((status.code == 429).then_some(1)) {
+    if let Some(seconds) = retry {
         response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(seconds));
     }
     response

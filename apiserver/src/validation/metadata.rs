@@ -77,6 +77,7 @@ impl Rules {
                 | "Secret"
                 | "ServiceAccount",
             )
+            | ("apps", "ControllerRevision")
             | ("batch", "Job")
             | ("networking.k8s.io", "Ingress" | "IngressClass" | "IPAddress")
             | ("rbac.authorization.k8s.io", _)

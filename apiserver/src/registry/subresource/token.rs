@@ -94,6 +94,9 @@ impl Registry {
                 return Err(Error::bad_request(detail));
             }
         };
+        if name.is_empty() {
+            return Err(Error::bad_request("Name parameter required."));
+        }
         let resource = GroupResource::new("", plural);
         let object = Cluster::get(self, &resource, namespace, name)
             .ok_or_else(|| Error::not_found(&resource, name))?;

@@ -65,7 +65,7 @@ pub fn validate_counts(status: &Field<'_>, names: &[&str], errors: &mut Errors) 
 /// A part may not be more than the whole.
 pub fn validate_part(status: &Field<'_>, part: &str, whole: &str, detail: &str, errors: &mut Errors) {
     let count = |name: &str| status.get(name).int().unwrap_or(0);
-    errors.push_if(count(part) > count(whole), || status.get(part).invalid(detail));
+    errors.push_if(count(part) > count(whole), || status.get(part).invalid_value(count(part), detail));
 }
 
 /// Hash collisions are only ever counted up.

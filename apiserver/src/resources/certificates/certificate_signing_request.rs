@@ -193,7 +193,7 @@ fn validate_request(object: &Field<'_>, old: Option<&Field<'_>>, errors: &mut Er
     let spec = object.get("spec");
     let request = spec.get("request");
     if let Err(mistake) = check_request(request.str()) {
-        errors.push(request.invalid(mistake));
+        errors.push(request.invalid_value(request.value().cloned().unwrap_or_default(), mistake));
     }
     validate_usages(&spec.get("usages"), &tolerance, errors);
     let signer = spec.get("signerName");
