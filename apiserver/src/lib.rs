@@ -8,6 +8,7 @@ pub mod codec;
 pub mod discovery;
 pub mod error;
 pub mod field;
+pub mod fields;
 mod go_value;
 pub mod names;
 pub mod patch;

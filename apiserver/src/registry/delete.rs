@@ -28,7 +28,8 @@ impl Registry {
         caller: Caller<'_>,
     ) -> Result<Outcome> {
         let served = &*target.served;
-        let writing = Writing { target, part: Part::Main, caller, dry_run: options.dry_run };
+        let writing =
+            Writing { target, part: Part::Main, caller, dry_run: options.dry_run, field_manager: None };
         if (&*served.bucket, options.propagation) == ("jobs.batch", None) {
             caller.warnings.add("child pods are preserved by default when jobs are deleted; set propagationPolicy=Background to remove them or set propagationPolicy=Orphan to suppress this warning");
         }

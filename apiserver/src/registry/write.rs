@@ -22,6 +22,7 @@ use crate::admission::{Attributes, Awaited, Operation};
 use crate::codec;
 use crate::codec::body::Expected;
 use crate::field::{ErrorType, Errors, Field, FieldError, Path};
+use crate::fields::manage;
 use crate::patch::Patch;
 use crate::request::Warnings;
 use crate::request::options::{FieldValidation, WriteOptions};
@@ -83,6 +84,9 @@ pub(super) struct Writing<'a> {
     pub part: Part,
     pub caller: Caller<'a>,
     pub dry_run: bool,
+    /// Who gets the fields that the write changes, "" for the client by its User-Agent; None where nobody does, or where
+    /// the edit itself sees to it.
+    pub field_manager: Option<&'a str>,
 }
 
 /// What to do with a changed object.
@@ -111,7 +115,13 @@ impl Registry {
         caller: Caller<'_>,
     ) -> Result<Outcome> {
         let object = self.decode(target, body, options.field_validation, caller)?;
-        let writing = Writing { target, part: Part::Main, caller, dry_run: options.dry_run };
+        let writing = Writing {
+            target,
+            part: Part::Main,
+            caller,
+            dry_run: options.dry_run,
+            field_manager: Some(&options.field_manager),
+        };
         self.create_object(writing, object).await
     }
 
@@ -120,7 +130,11 @@ impl Registry {
         let served = &*writing.target.served;
         fit_namespace(writing.target, &mut object)?;
         dedup_owners(&mut object, writing.caller.warnings);
+        for member in ["deletionTimestamp", "deletionGracePeriodSeconds", "selfLink"] {
+            object.set_meta(member, Value::Null);
+        }
         let mut object = served.to_storage(object);
+        self.track(&writing, None, &mut object);
         let awaited =
             writing.attributes(Operation::Create, &mut object, None, |a| self.chain.awaits(&a, self));
         if let Some(awaited) = awaited {
@@ -170,9 +184,6 @@ impl Registry {
         let served = &*writing.target.served;
         let behaviour = served.behaviour;
         let now = rfc3339(self.now());
-        for member in ["deletionTimestamp", "deletionGracePeriodSeconds", "selfLink", "managedFields"] {
-            object.set_meta(member, Value::Null);
-        }
         if served.subresource("status").is_some()
             && !behaviour.status_on_create
             && let Some(members) = object.as_object_mut()
@@ -237,7 +248,13 @@ impl Registry {
         caller: Caller<'_>,
     ) -> Result<Outcome> {
         let mut object = self.decode(target, body, options.field_validation, caller)?;
-        let writing = Writing { target, part, caller, dry_run: options.dry_run };
+        let writing = Writing {
+            target,
+            part,
+            caller,
+            dry_run: options.dry_run,
+            field_manager: Some(&options.field_manager),
+        };
         fit_namespace(target, &mut object)?;
         fit_name(target, &object)?;
         dedup_owners(&mut object, writing.caller.warnings);
@@ -260,7 +277,13 @@ impl Registry {
         caller: Caller<'_>,
     ) -> Result<Outcome> {
         let served = &*target.served;
-        let writing = Writing { target, part, caller, dry_run: options.dry_run };
+        let writing = Writing {
+            target,
+            part,
+            caller,
+            dry_run: options.dry_run,
+            field_manager: Some(&options.field_manager),
+        };
         self.modify(writing, None, |current| {
             let shown = served.from_storage(current.clone());
             let mut object =
@@ -293,6 +316,7 @@ impl Registry {
             };
             let old = parse(&current);
             let mut new = edit(&old)?;
+            self.track(&writing, Some(&old), &mut new);
             self.admit(&writing, Operation::Update, &mut new, Some(&old))?;
             writing.check_version(&new, &old)?;
             let mut allocation = self.allocate(&writing, &mut new, Some(&old)).await?;
@@ -315,6 +339,31 @@ impl Registry {
             }
         }
         Err(Error::modified(&served.group_resource, &target.name))
+    }
+
+    /// Keeps account of whose the fields are. Comes before anything that the server itself decides, for which nobody
+    /// answers.
+    fn track(&self, writing: &Writing<'_>, old: Option<&Value>, new: &mut Value) {
+        let Some(field_manager) = writing.field_manager else { return };
+        let served = &*writing.target.served;
+        let writer = manage::Writer {
+            manager: &manage::manager(field_manager, writing.caller.user_agent),
+            api_version: &served.api_version,
+            subresource: writing.part.name(),
+            now: &rfc3339(self.now()),
+        };
+        let kind = manage::Kind {
+            name: &served.group_kind,
+            type_id: served.type_id(),
+            has_status: served.subresource("status").is_some(),
+        };
+        let entries = if served.is_storage_version() {
+            manage::update(kind, writer, old, new)
+        } else {
+            let shown = |object: &Value| served.from_storage(object.clone());
+            manage::update(kind, writer, old.map(shown).as_ref(), &shown(new))
+        };
+        new.set_meta("managedFields", entries);
     }
 
     /// The pipeline for a changed object, up to what is to be stored.
@@ -352,6 +401,7 @@ impl Registry {
         if deletion::is_released(&new) && behaviour.strategy.is_released(&new) {
             return Ok(Changed::Remove(new));
         }
+        manage::keep_times(&mut new, old);
         Ok(if new == *old { Changed::Nothing } else { Changed::Store(new) })
     }
 
@@ -588,7 +638,7 @@ fn keep_system_fields(new: &mut Value, old: &Value) {
     if new.uid().is_empty() {
         new.set_meta("uid", kept("uid"));
     }
-    for member in ["creationTimestamp", "generation", "managedFields"] {
+    for member in ["creationTimestamp", "generation"] {
         new.set_meta(member, kept(member));
     }
     new.set_meta("selfLink", Value::Null);

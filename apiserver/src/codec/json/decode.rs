@@ -206,8 +206,12 @@ impl<'a> Decoder<'a> {
             seen |= bit;
             self.path.push(Step::Member(id, field));
             let old = if fresh && !repeated { None } else { members.remove(field.name) };
-            let value = self.member(field, old)?;
+            let mut value = self.member(field, old)?;
             self.path.pop();
+            if field.name == "managedFields" && self.path.len() == 1 && value == Value::Array(Vec::new()) {
+                // To say that there are no managers is not to say nothing: as one empty entry, it is not left out.
+                value = Value::Array(vec![Value::Object(Map::new())]);
+            }
             if !zero::is_omitted(field, &value) {
                 members.insert(field.name.to_owned(), value);
             }

@@ -5,11 +5,13 @@
 use serde_json::{Value, json};
 
 use super::super::body::Body;
+use super::super::deletion::rfc3339;
 use super::super::object::ObjectMeta;
 use super::super::write::{Part, Writing, fit_name, same_uid};
 use super::super::{Caller, Outcome, Payload, Registry, Target, parse};
 use crate::codec::body::Expected;
 use crate::field::{Errors, Field};
+use crate::fields::manage;
 use crate::names::GroupKind;
 use crate::patch::Patch;
 use crate::request::options::WriteOptions;
@@ -60,7 +62,15 @@ impl Registry {
         caller: Caller<'_>,
         mut make: impl FnMut(Value) -> Result<Value>,
     ) -> Result<Outcome> {
-        let writing = Writing { target, part: Part::Main, caller, dry_run: options.dry_run };
+        let writing = Writing {
+            target,
+            part: Part::Main,
+            caller,
+            dry_run: options.dry_run,
+            // Tracked below: by the document's one field, and not as a write to the object.
+            field_manager: None,
+        };
+        let manager = manage::manager(&options.field_manager, caller.user_agent);
         let outcome = self
             .modify(writing, None, |current| {
                 let new = make(scale_of(current))?;
@@ -69,7 +79,15 @@ impl Registry {
                 validate(scale, &new)?;
                 let mut object = current.clone();
                 object.set_meta("resourceVersion", new.resource_version());
-                object["spec"]["replicas"] = replicas(&new, "/spec/replicas").into();
+                let wanted = replicas(&new, "/spec/replicas");
+                let writer = manage::Writer {
+                    manager: &manager,
+                    api_version: &target.served.api_version,
+                    subresource: "scale",
+                    now: &rfc3339(self.now()),
+                };
+                object.set_meta("managedFields", manage::scale(writer, current, wanted));
+                object["spec"]["replicas"] = wanted.into();
                 Ok(object)
             })
             .await?;

@@ -1,0 +1,105 @@
+//! The entries of `metadata.managedFields`: read, ordered, written.
+
+use std::cmp::Ordering;
+
+use serde_json::{Value, json};
+
+use super::Set;
+
+/// How a manager came by its fields. An apply sorts before an update.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Operation {
+    Apply,
+    Update,
+}
+
+/// What one manager owns through one endpoint.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Entry {
+    pub manager: String,
+    pub operation: Operation,
+    pub api_version: String,
+    pub subresource: String,
+    /// RFC 3339, whole seconds; "" where there is none.
+    pub time: String,
+    pub fields: Set,
+}
+
+impl Entry {
+    /// Whether both are of the same manager; one that applies may change its version.
+    pub fn is_same_manager(&self, other: &Entry) -> bool {
+        self.manager == other.manager
+            && self.operation == other.operation
+            && self.subresource == other.subresource
+            && (self.operation == Operation::Apply || self.api_version == other.api_version)
+    }
+
+    /// None if it is malformed.
+    fn read(entry: &Value) -> Option<Entry> {
+        let text = |member: &str| entry.get(member).and_then(Value::as_str).unwrap_or("");
+        let operation = match text("operation") {
+            "Apply" => Operation::Apply,
+            "Update" => Operation::Update,
+            _ => return None,
+        };
+        if text("apiVersion").is_empty() || text("fieldsType") != "FieldsV1" {
+            return None;
+        }
+        Some(Entry {
+            manager: text("manager").to_owned(),
+            operation,
+            api_version: text("apiVersion").to_owned(),
+            subresource: text("subresource").to_owned(),
+            time: text("time").to_owned(),
+            fields: Set::parse(entry.get("fieldsV1").unwrap_or(&json!({}))).ok()?,
+        })
+    }
+
+    fn write(self) -> Value {
+        let operation = match self.operation {
+            Operation::Apply => "Apply",
+            Operation::Update => "Update",
+        };
+        let mut entry = json!({
+            "manager": self.manager, "operation": operation, "apiVersion": self.api_version,
+            "fieldsType": "FieldsV1", "fieldsV1": self.fields.into_value(),
+        });
+        for (member, value) in [("time", self.time), ("subresource", self.subresource)] {
+            if !value.is_empty() {
+                entry[member] = value.into();
+            }
+        }
+        entry
+    }
+
+    pub fn order(&self, other: &Entry) -> Ordering {
+        self.operation
+            .cmp(&other.operation)
+            .then_with(|| self.time.cmp(&other.time))
+            .then_with(|| self.manager.cmp(&other.manager))
+            .then_with(|| self.api_version.cmp(&other.api_version))
+            .then_with(|| self.subresource.cmp(&other.subresource))
+    }
+}
+
+/// Reads the list; None if any entry is malformed. Of two entries of one manager the later counts.
+pub fn read(list: &Value) -> Option<Vec<Entry>> {
+    let mut entries: Vec<Entry> = Vec::new();
+    for entry in list.as_array().into_iter().flatten() {
+        let entry = Entry::read(entry)?;
+        match entries.iter_mut().find(|other| other.is_same_manager(&entry)) {
+            Some(same) => *same = entry,
+            None => entries.push(entry),
+        }
+    }
+    Some(entries)
+}
+
+/// The list as objects carry it, sorted; null where it is empty.
+pub fn write(mut entries: Vec<Entry>) -> Value {
+    if entries.is_empty() {
+        return Value::Null;
+    }
+    entries.sort_by(Entry::order);
+    entries.into_iter().map(Entry::write).collect()
+}

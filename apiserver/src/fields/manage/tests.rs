@@ -1,0 +1,171 @@
+use serde_json::json;
+
+use super::*;
+
+const TIMES: [&str; 3] = ["2026-01-01T00:00:01Z", "2026-01-01T00:00:02Z", "2026-01-01T00:00:03Z"];
+
+fn group_kind(kind: &str) -> GroupKind {
+    GroupKind::new("", kind)
+}
+
+fn writer<'a>(manager: &'a str, subresource: &'a str, now: &'a str) -> Writer<'a> {
+    Writer { manager, api_version: "v1", subresource, now }
+}
+
+/// The entries after a write, as `manager fields` lines.
+fn write(kind: &str, writer: Writer<'_>, live: Option<&Value>, new: &Value) -> (Value, Vec<String>) {
+    let name = group_kind(kind);
+    let type_id = schema().kind("", "v1", kind).unwrap();
+    let kind = Kind { name: &name, type_id, has_status: kind != "ConfigMap" };
+    let entries = update(kind, writer, live, new);
+    let lines = shown(&entries);
+    let mut object = new.clone();
+    object["metadata"]["managedFields"] = entries;
+    (object, lines)
+}
+
+fn shown(entries: &Value) -> Vec<String> {
+    let line = |entry: &Value| {
+        let text = |member: &str| entry[member].as_str().unwrap_or("").to_owned();
+        let subresource = entry.get("subresource").map(|s| format!("/{}", s.as_str().unwrap()));
+        let second = text("time").chars().rev().nth(1).map_or(String::new(), |c| format!("@{c}"));
+        format!("{}{}{second} {}", text("manager"), subresource.unwrap_or_default(), entry["fieldsV1"])
+    };
+    entries.as_array().into_iter().flatten().map(line).collect()
+}
+
+fn config(data: Value) -> Value {
+    json!({"metadata": {"name": "a"}, "data": data})
+}
+
+#[test]
+fn who_changes_a_field_owns_it_alone() {
+    let (first, lines) = write("ConfigMap", writer("one", "", TIMES[0]), None, &config(json!({"k": "v"})));
+    assert_eq!(lines, [r#"one@1 {"f:data":{".":{},"f:k":{}}}"#]);
+    let (second, lines) =
+        write("ConfigMap", writer("two", "", TIMES[1]), Some(&first), &config(json!({"k": "w", "l": "x"})));
+    assert_eq!(lines, [r#"one@1 {"f:data":{}}"#, r#"two@2 {"f:data":{"f:k":{},"f:l":{}}}"#]);
+    let (_, lines) = write("ConfigMap", writer("two", "", TIMES[2]), Some(&second), &json!({"metadata": {}}));
+    assert_eq!(lines, [""; 0]);
+}
+
+#[test]
+fn a_write_that_changes_nothing_keeps_the_entries() {
+    let (first, lines) = write("ConfigMap", writer("one", "", TIMES[0]), None, &config(json!({"k": "v"})));
+    for new in [config(json!({"k": "v"})), first.clone()] {
+        assert_eq!(write("ConfigMap", writer("two", "", TIMES[1]), Some(&first), &new).1, lines);
+    }
+}
+
+#[test]
+fn a_client_may_write_the_entries() {
+    let (live, kept) = write("ConfigMap", writer("one", "", TIMES[0]), None, &config(json!({"k": "v"})));
+    let entry = |operation: &str, fields: Value| json!({"manager": "x", "operation": operation, "apiVersion": "v1", "fieldsType": "FieldsV1", "fieldsV1": fields});
+    for (case, sent, want) in [
+        ("an empty entry resets", json!([{}]), vec![]),
+        (
+            "entries replace",
+            json!([entry("Apply", json!({"f:data": {"f:k": {}}}))]),
+            vec![r#"x {"f:data":{"f:k":{}}}"#.to_owned()],
+        ),
+        ("malformed entries do not", json!([entry("Apply", json!({"data": {}}))]), kept.clone()),
+        ("nor unknown operations", json!([entry("Delete", json!({}))]), kept.clone()),
+        ("nor two empty ones", json!([{}, {}]), kept.clone()),
+    ] {
+        let mut new = config(json!({"k": "v"}));
+        new["metadata"]["managedFields"] = sent.clone();
+        assert_eq!(write("ConfigMap", writer("one", "", TIMES[1]), Some(&live), &new).1, want, "{case}");
+        assert_eq!(
+            write("ConfigMap", writer("one", "status", TIMES[1]), Some(&live), &new).1,
+            kept,
+            "{case}"
+        );
+    }
+}
+
+#[test]
+fn what_nobody_tracks_stays_untracked() {
+    let live = config(json!({"k": "v"}));
+    assert_eq!(write("ConfigMap", writer("one", "", TIMES[1]), Some(&live), &config(json!({}))).1, [""; 0]);
+}
+
+#[test]
+fn an_endpoint_tracks_its_part() {
+    let pod = |phase: &str, node: &str| json!({"spec": {"nodeName": node}, "status": {"phase": phase}});
+    let (live, lines) = write("Pod", writer("one", "", TIMES[0]), None, &pod("Pending", "n"));
+    assert_eq!(lines, [r#"one@1 {"f:spec":{"f:nodeName":{}}}"#]);
+    let (_, lines) = write("Pod", writer("one", "status", TIMES[1]), Some(&live), &pod("Running", "m"));
+    assert_eq!(
+        lines,
+        [r#"one@1 {"f:spec":{"f:nodeName":{}}}"#, r#"one/status@2 {"f:status":{"f:phase":{}}}"#]
+    );
+}
+
+#[test]
+fn unknown_versions_are_forgotten_at_the_next_change() {
+    let (mut live, _) = write("ConfigMap", writer("one", "", TIMES[0]), None, &config(json!({"k": "v"})));
+    live["metadata"]["managedFields"][0]["apiVersion"] = "v9".into();
+    let (_, lines) = write("ConfigMap", writer("two", "", TIMES[1]), Some(&live), &config(json!({"k": "w"})));
+    assert_eq!(lines, [r#"two@2 {"f:data":{"f:k":{}}}"#]);
+}
+
+#[test]
+fn ten_updaters_are_kept_apart() {
+    let mut live = config(json!({}));
+    let mut lines = Vec::new();
+    for number in 0..13 {
+        let mut new = live.clone();
+        new["data"][format!("k{number:02}")] = "v".into();
+        let now = format!("2026-01-01T00:00:{number:02}Z");
+        let before = (number > 0).then_some(&live);
+        (live, lines) = write("ConfigMap", writer(&format!("m{number:02}"), "", &now), before, &new);
+    }
+    assert_eq!(lines.len(), 10);
+    assert_eq!(
+        lines[0],
+        r#"ancient-changes@3 {"f:data":{".":{},"f:k00":{},"f:k01":{},"f:k02":{},"f:k03":{}}}"#
+    );
+    assert_eq!(lines[1], r#"m04@4 {"f:data":{"f:k04":{}}}"#);
+}
+
+#[test]
+fn replicas_move_to_who_scales() {
+    let fields = json!([{"manager": "one", "operation": "Update", "apiVersion": "v1", "time": TIMES[0],
+        "fieldsType": "FieldsV1", "fieldsV1": {"f:spec": {"f:replicas": {}, "f:x": {}}}}]);
+    let live = json!({"metadata": {"managedFields": fields}, "spec": {"replicas": 2}});
+    let writer = writer("hpa", "scale", TIMES[1]);
+    for (replicas, want) in [
+        (2, vec![r#"one@1 {"f:spec":{"f:replicas":{},"f:x":{}}}"#]),
+        (3, vec![r#"one@1 {"f:spec":{"f:x":{}}}"#, r#"hpa/scale@2 {"f:spec":{"f:replicas":{}}}"#]),
+        (0, vec![r#"one@1 {"f:spec":{"f:x":{}}}"#]),
+    ] {
+        assert_eq!(shown(&scale(writer, &live, replicas)), want, "{replicas}");
+    }
+}
+
+#[test]
+fn times_alone_change_nothing() {
+    let object = |time: &str, value: &str| json!({"metadata": {"managedFields": [{"manager": "m", "time": time}]}, "data": {"k": value}});
+    let old = object(TIMES[0], "v");
+    for (new, want) in
+        [(object(TIMES[1], "v"), object(TIMES[0], "v")), (object(TIMES[1], "w"), object(TIMES[1], "w"))]
+    {
+        let mut kept = new.clone();
+        keep_times(&mut kept, &old);
+        assert_eq!(kept, want);
+    }
+}
+
+#[test]
+fn managers_have_names() {
+    for (asked, agent, want) in [
+        ("me", "curl/8", "me"),
+        ("", "kubectl/v1.36.0 (linux/amd64)", "kubectl"),
+        ("", "two words: x/1", "two words: x"),
+        ("", "/nothing", "unknown"),
+        ("", "", "unknown"),
+    ] {
+        assert_eq!(manager(asked, agent), want);
+    }
+    assert_eq!(manager("", &"é".repeat(100)).len(), 128);
+}
