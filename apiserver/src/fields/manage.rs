@@ -82,7 +82,11 @@ pub fn update(kind: Kind<'_>, writer: Writer<'_>, live: Option<&Value>, new: &Va
     }
     let own = compare(kind, writer, live, new);
     if own.is_empty() && entries.iter().all(|entry| entry.api_version == writer.api_version) {
-        return if sent.is_null() || sent == kept { kept.clone() } else { entry::write(entries) };
+        if sent.is_null() || sent == kept {
+            return kept.clone();
+        }
+        entries.retain(|entry| !entry.fields.is_empty());
+        return entry::write(entries);
     }
     let mut deltas = BTreeMap::from([(writer.api_version.to_owned(), Some(own))]);
     for entry in &entries {
@@ -98,7 +102,7 @@ pub fn update(kind: Kind<'_>, writer: Writer<'_>, live: Option<&Value>, new: &Va
     entry::write(entries)
 }
 
-/// The entries after a write to `/scale` changed the replicas of `live`.
+/// The entries after a write to `/scale` changed the replicas of `live`. Who owns them by that has no time.
 pub fn scale(writer: Writer<'_>, live: &Value, replicas: i64) -> Value {
     let kept = managed_fields(live);
     let old = live.pointer("/spec/replicas").and_then(Value::as_i64).unwrap_or(0);
@@ -111,7 +115,7 @@ pub fn scale(writer: Writer<'_>, live: &Value, replicas: i64) -> Value {
     let changed = if replicas == 0 { &mut delta.removed } else { &mut delta.written };
     *changed = Set::of(REPLICAS);
     disown(&mut entries, |_| Some(&delta));
-    give(&mut entries, writer, delta.written.clone());
+    give(&mut entries, Writer { now: "", ..writer }, delta.written.clone());
     entry::write(entries)
 }
 

@@ -1,6 +1,7 @@
 //! The fields that an endpoint does not write: whatever a body says of them, they are nobody's through it.
 //!
-//! Source: what each kind's storage in kube-apiserver says that it resets.
+//! Source: what each kind's storage in kube-apiserver says that it resets. Those of a Pod's `ephemeralcontainers` and `resize`
+//! say nothing: there, a client comes to own what it sent in vain.
 
 use super::walk::Delta;
 use crate::names::GroupKind;
@@ -13,25 +14,8 @@ const METADATA: Path = &["f:metadata"];
 
 /// Leaves in a change only what the endpoint writes.
 pub fn reset(kind: &GroupKind, subresource: &str, has_status: bool, delta: &mut Delta) {
-    if let Some(written) = written(subresource) {
-        delta.each(|set| set.retain(written));
-    }
     for path in not_written(&kind.kind, subresource, has_status) {
         delta.each(|set| set.prune(path));
-    }
-}
-
-/// All that an endpoint writes, where it is less than what it does not write.
-fn written(subresource: &str) -> Option<&'static [Path]> {
-    match subresource {
-        "ephemeralcontainers" => Some(&[&["f:spec", "f:ephemeralContainers"]]),
-        "resize" => Some(&[
-            &["f:spec", "f:containers", "*", "f:resources"],
-            &["f:spec", "f:containers", "*", "f:resizePolicy"],
-            &["f:spec", "f:initContainers", "*", "f:resources"],
-            &["f:spec", "f:initContainers", "*", "f:resizePolicy"],
-        ]),
-        _ => None,
     }
 }
 

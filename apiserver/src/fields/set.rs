@@ -112,21 +112,6 @@ impl Set {
         }
     }
 
-    /// Keeps only what lies at or below the given paths, in which `*` stands for any element.
-    pub fn retain(&mut self, paths: &[&[&str]]) {
-        if paths.iter().any(|path| path.is_empty()) {
-            return;
-        }
-        self.owned = false;
-        self.parts.retain(|element, part| {
-            let below = paths.iter().filter_map(|path| path.split_first());
-            let rest: Vec<&[&str]> =
-                below.filter(|(head, _)| **head == "*" || *head == element).map(|(_, rest)| rest).collect();
-            part.retain(&rest);
-            !part.is_empty()
-        });
-    }
-
     /// Reads `FieldsV1`. Elements of kinds that later versions may bring are left out.
     ///
     /// # Errors
@@ -274,17 +259,13 @@ mod tests {
     }
 
     #[test]
-    fn prunes_and_retains_whole_branches() {
-        let all = || {
-            set(json!({"f:spec": {".": {}, "f:a": {"f:x": {}}, "f:b": {"f:x": {}}}, "f:status": {"f:y": {}}}))
-        };
-        let mut pruned = all();
+    fn prunes_whole_branches() {
+        let mut pruned = set(
+            json!({"f:spec": {".": {}, "f:a": {"f:x": {}}, "f:b": {"f:x": {}}}, "f:status": {"f:y": {}}}),
+        );
         pruned.prune(&["f:spec", "f:a"]);
         pruned.prune(&["f:status"]);
         assert_eq!(pruned, set(json!({"f:spec": {".": {}, "f:b": {"f:x": {}}}})));
-        let mut retained = all();
-        retained.retain(&[&["f:spec", "*", "f:x"], &["f:nothing"]]);
-        assert_eq!(retained, set(json!({"f:spec": {"f:a": {"f:x": {}}, "f:b": {"f:x": {}}}})));
     }
 
     fn sets() -> impl Strategy<Value = Set> {

@@ -5,9 +5,11 @@ use serde_json::{Value, json};
 
 use super::deletion::rfc3339;
 use super::object::ObjectMeta;
-use super::write::{store_failed, stored_bytes};
+use super::served::Served;
+use super::write::{store_failed, stored_bytes, track};
 use super::{Registry, parse};
 use crate::bootstrap::{self, Facts, Reconciled};
+use crate::fields::manage::Writer;
 use crate::names::GroupVersion;
 use crate::{Error, Result};
 
@@ -42,6 +44,9 @@ impl Registry {
             .ok_or_else(|| Error::Internal(format!("{kind} is not served")))?;
         let key = Key::new(served.bucket.clone(), served.storage_name(object.namespace(), object.name()));
         let Some(stored) = self.store.get(&key) else {
+            let mut asked = without_decided(&object);
+            track(served, writer(served, now), None, &mut asked);
+            object.set_meta("managedFields", asked.meta("managedFields").cloned().unwrap_or_default());
             object.set_meta("uid", uuid::Uuid::new_v4().to_string());
             object.set_meta("creationTimestamp", now);
             return Ok(Some(Write::put(key, Expect::Absent, stored_bytes(served, object))));
@@ -54,6 +59,31 @@ impl Registry {
             }
         })
     }
+}
+
+/// The object as it is asked for: what the server or a controller decides of it is nobody's.
+fn without_decided(object: &Value) -> Value {
+    let (parent, members): (&str, &[&str]) = match object["kind"].as_str().unwrap_or("") {
+        "Namespace" => ("/spec", &["finalizers"]),
+        "Service" => ("/spec", &["clusterIPs", "ipFamilies"]),
+        "ServiceCIDR" => ("/metadata", &["finalizers"]),
+        "ClusterRole" if object["aggregationRule"].is_object() => ("", &["rules"]),
+        _ => ("", &[]),
+    };
+    let mut asked = object.clone();
+    if let Some(parent) = asked.pointer_mut(parent).and_then(Value::as_object_mut) {
+        parent.retain(|member, _| !members.contains(&member.as_str()));
+    }
+    asked
+}
+
+/// Who makes them in a real control plane.
+fn writer<'a>(served: &'a Served, now: &'a str) -> Writer<'a> {
+    let manager = match served.group_kind.group.as_str() {
+        "flowcontrol.apiserver.k8s.io" => "api-priority-and-fairness-config-producer-v1",
+        _ => "kube-apiserver",
+    };
+    Writer { manager, api_version: &served.api_version, subresource: "", now }
 }
 
 /// A class whose volumes the simulated host-path provisioner makes.

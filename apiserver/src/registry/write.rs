@@ -352,18 +352,7 @@ impl Registry {
             subresource: writing.part.name(),
             now: &rfc3339(self.now()),
         };
-        let kind = manage::Kind {
-            name: &served.group_kind,
-            type_id: served.type_id(),
-            has_status: served.subresource("status").is_some(),
-        };
-        let entries = if served.is_storage_version() {
-            manage::update(kind, writer, old, new)
-        } else {
-            let shown = |object: &Value| served.from_storage(object.clone());
-            manage::update(kind, writer, old.map(shown).as_ref(), &shown(new))
-        };
-        new.set_meta("managedFields", entries);
+        track(served, writer, old, new);
     }
 
     /// The pipeline for a changed object, up to what is to be stored.
@@ -686,6 +675,22 @@ fn generate_name(base: &str) -> String {
     let suffix: String =
         random.as_bytes().iter().take(5).map(|b| LETTERS[usize::from(*b) % LETTERS.len()] as char).collect();
     format!("{}{suffix}", &base[..end])
+}
+
+/// Gives the fields that a write changes to who writes; both objects are in storage form.
+pub(super) fn track(served: &Served, writer: manage::Writer<'_>, old: Option<&Value>, new: &mut Value) {
+    let kind = manage::Kind {
+        name: &served.group_kind,
+        type_id: served.type_id(),
+        has_status: served.subresource("status").is_some(),
+    };
+    let entries = if served.is_storage_version() {
+        manage::update(kind, writer, old, new)
+    } else {
+        let shown = |object: &Value| served.from_storage(object.clone());
+        manage::update(kind, writer, old.map(shown).as_ref(), &shown(new))
+    };
+    new.set_meta("managedFields", entries);
 }
 
 /// The bytes to store: Go's order, and an empty place for the revision.

@@ -24,6 +24,10 @@ impl Strategy for Rules {
         pod::default_pod_template(member(spec, "template"));
         fill(spec, [("revisionHistoryLimit", json!(10))]);
         default_update_strategy(spec);
+        // Inside a real server it is a number of its own, which is always printed.
+        if object["metadata"]["annotations"][TEMPLATE_GENERATION].is_null() {
+            set_template_generation(object, 0);
+        }
     }
 
     fn prepare_for_create(&self, object: &mut Value, _: &Context<'_>) {
