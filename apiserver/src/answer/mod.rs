@@ -56,6 +56,7 @@ impl Form {
             Payload::Stored(stored) => self.stored(served, &stored),
             Payload::Object { value, type_id } => self.object(served, value, type_id),
             Payload::List(page) => self.page(served, &page),
+            Payload::Objects { items, metadata } => self.list(served, &items, metadata),
             Payload::Status(status) => Ok(self.status(&status)),
         }
     }
@@ -85,7 +86,10 @@ impl Form {
                 let partial = render::partial_metadata(item.asked, version);
                 Ok(self.encode_meta("PartialObjectMetadata", &partial))
             }
-            Transform::PartialObjectList(_) => Err(not_this_shape("PartialObjectMetadataList")),
+            Transform::PartialObjectList(_) => {
+                let detail = "PartialObjectMetadataList, but the requested object is not a list";
+                Err(not_this_shape(detail, &served.internal_type()))
+            }
         }
     }
 
@@ -101,6 +105,11 @@ impl Form {
             return Ok(plain_list(served, page, &metadata));
         }
         let stored: Vec<Value> = page.items.iter().map(|o| parse(o)).collect();
+        self.list(served, &stored, metadata)
+    }
+
+    /// A list of objects in the form that is stored.
+    fn list(&self, served: &Served, stored: &[Value], metadata: Value) -> Result<Bytes> {
         let asked: Vec<Value> = stored.iter().map(|o| served.from_storage(o.clone())).collect();
         match self.accept.transform {
             Transform::None => {
@@ -123,7 +132,10 @@ impl Form {
                 let list = render::partial_metadata_list(&asked, metadata, version);
                 Ok(self.encode_meta("PartialObjectMetadataList", &list))
             }
-            Transform::PartialObject(_) => Err(not_this_shape("PartialObjectMetadata")),
+            Transform::PartialObject(_) => {
+                let detail = "PartialObjectMetadata, but the requested object is a list";
+                Err(not_this_shape(detail, &format!("{}List", served.internal_type())))
+            }
         }
     }
 
@@ -159,6 +171,7 @@ pub fn encode(object: &Value, type_id: StructId, format: Format, indented: bool)
         Format::Json => {
             let mut bytes = Vec::with_capacity(1024);
             codec::json::write(object, type_id, &mut bytes);
+            bytes.push(b'\n');
             bytes.into()
         }
         Format::Yaml => codec::yaml::from_json(&completed(object, type_id)).into(),
@@ -207,20 +220,15 @@ fn plain_list(served: &Served, page: &Page, metadata: &Value) -> Bytes {
         match object.bytes.strip_prefix(served.type_prefix.as_bytes()) {
             Some(rest) => {
                 bytes.push(b'{');
-                bytes.extend_from_slice(rest);
+                bytes.extend_from_slice(rest.trim_ascii_end());
             }
-            None => bytes.extend_from_slice(&object.bytes),
+            None => bytes.extend_from_slice(object.bytes.trim_ascii_end()),
         }
     }
     bytes.extend_from_slice(b"]}\n");
     bytes.into()
 }
 
-fn not_this_shape(kind: &str) -> Error {
-    Error::NotAcceptable(match kind {
-        "PartialObjectMetadata" => {
-            "you requested PartialObjectMetadata, but the requested object is a list".to_owned()
-        }
-        _ => "you requested PartialObjectMetadataList, but the requested object is not a list".to_owned(),
-    })
+fn not_this_shape(detail: &str, type_name: &str) -> Error {
+    Error::NotAcceptable(format!("you requested {detail} ({type_name})"))
 }

@@ -116,7 +116,7 @@ fn json_frame(kind: &str, object: &[u8]) -> Bytes {
     frame.extend_from_slice(b"{\"type\":\"");
     frame.extend_from_slice(kind.as_bytes());
     frame.extend_from_slice(b"\",\"object\":");
-    frame.extend_from_slice(object);
+    frame.extend_from_slice(object.trim_ascii_end());
     frame.extend_from_slice(b"}\n");
     frame.into()
 }

@@ -103,6 +103,9 @@ pub fn decode(format: Format, body: &[u8], expected: Expected<'_>) -> Result<Bod
 pub fn decode_options(format: Format, body: &[u8], kind: &str) -> Result<Value, Error> {
     let bare = |error: DecodeError| Error::BadRequest(error.to_string());
     let (meta, decoded) = read(format, body, schema().kind("", "v1", kind)).map_err(bare)?;
+    if split_api_version(&meta.api_version).is_none() {
+        return Err(Error::BadRequest(format!("unexpected GroupVersion string: {}", meta.api_version)));
+    }
     if !meta.kind.is_empty() && meta.kind != kind {
         let version = if meta.api_version.is_empty() { "meta.k8s.io/v1" } else { &meta.api_version };
         return Err(Error::BadRequest(not_registered(&meta.kind, version)));
@@ -263,6 +266,27 @@ mod tests {
         let body =
             decode(Format::Json, br#"{"apiVersion":"v1","metadata":{}}"#, event).expect("the other group");
         assert_eq!(body.group, "");
+    }
+
+    #[test]
+    fn options_come_in_any_version() {
+        for (body, want) in [
+            (r#"{"apiVersion":"policy/v1","kind":"DeleteOptions","orphanDependents":true}"#, ""),
+            (r#"{"apiVersion":"nope.io/v9"}"#, ""),
+            ("{", "couldn't get version/kind; json parse error: unexpected end of JSON input"),
+            (r#"{"apiVersion":"a/b/c"}"#, "unexpected GroupVersion string: a/b/c"),
+            (
+                r#"{"kind":"Secret"}"#,
+                r#"no kind "Secret" is registered for version "meta.k8s.io/v1" in scheme "pkg/runtime/scheme.go:111""#,
+            ),
+            (
+                r#"{"dryRun":"All"}"#,
+                "json: cannot unmarshal string into Go struct field DeleteOptions.dryRun of type []string",
+            ),
+        ] {
+            let error = decode_options(Format::Json, body.as_bytes(), "DeleteOptions").err();
+            assert_eq!(error.map(|e| e.to_string()).unwrap_or_default(), want, "{body}");
+        }
     }
 
     #[test]

@@ -88,6 +88,11 @@ pub enum Payload {
     },
     /// The list of what was there.
     List(read::Page),
+    /// A list of objects that are nowhere stored.
+    Objects {
+        items: Vec<Value>,
+        metadata: Value,
+    },
     /// `Success`, with details.
     Status(Value),
 }

@@ -9,8 +9,8 @@ use std::ops::Bound;
 use std::sync::Arc;
 use std::time::Duration;
 
-use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use base64::{DecodeError, Engine};
 use coracle_storage::{BucketSnapshot, Revision, RevisionError};
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
@@ -18,6 +18,7 @@ use tokio::time::Instant;
 use super::selectable::Selection;
 use super::served::Served;
 use super::{Registry, Stored};
+use crate::codec;
 use crate::request::options::{ListOptions, VersionMatch, parse_revision};
 use crate::selector::LabelSelector;
 use crate::{Error, Result};
@@ -120,16 +121,18 @@ impl Registry {
             Page { revision: snapshot.revision(), items: Vec::new(), continue_token: None, remaining: None };
         let mut objects = snapshot.range(from).take_while(|o| o.key.name().starts_with(&prefix));
         let all = filter.selects_all();
+        // Whatever is at hand is at hand as a whole.
+        let limit = if options.resource_version == "0" { 0 } else { options.limit };
         for object in objects.by_ref() {
             let (namespace, name) = split_name(object);
             if all || filter.selects(object, namespace, name) {
                 page.items.push(object.clone());
-                if page.items.len() == options.limit {
+                if page.items.len() == limit {
                     break;
                 }
             }
         }
-        if options.limit > 0 && page.items.len() == options.limit {
+        if limit > 0 && page.items.len() == limit {
             let left = if all { objects.count() } else { usize::from(objects.next().is_some()) };
             if left > 0
                 && let Some(last) = page.items.last()
@@ -151,12 +154,12 @@ impl Registry {
     ) -> Result<(BucketSnapshot<super::ObjectIndex>, Option<String>)> {
         let newest = || self.store.snapshot().bucket(&served.bucket);
         if !options.continue_token.is_empty() {
+            let token = Token::decode(&options.continue_token)?;
             if !matches!(options.resource_version.as_str(), "" | "0") {
                 return Err(Error::bad_request(
                     "specifying resource version is not allowed when using continue",
                 ));
             }
-            let token = Token::decode(&options.continue_token)?;
             let start = Some(format!("{}{}", filter.prefix(), token.start.trim_start_matches('/')));
             // A negative revision is the server's own offer to go on with what is there now.
             let Ok(revision) = u64::try_from(token.rv) else { return Ok((newest(), start)) };
@@ -212,6 +215,14 @@ struct Token {
     start: String,
 }
 
+/// Where Go's decoder would stop.
+fn offset_of(error: &DecodeError, text: &str) -> usize {
+    match error {
+        DecodeError::InvalidByte(at, _) | DecodeError::InvalidLastSymbol(at, _) => *at,
+        _ => text.find('=').unwrap_or(text.len().saturating_sub(1)),
+    }
+}
+
 impl Token {
     const VERSION: &'static str = "meta.k8s.io/v1";
 
@@ -233,8 +244,10 @@ impl Token {
         let refuse = |why: String| {
             Error::bad_request(format!("invalid continue token: continue key is not valid: {why}"))
         };
-        let bytes = URL_SAFE_NO_PAD.decode(text).map_err(|e| refuse(e.to_string()))?;
-        let token: Token = serde_json::from_slice(&bytes).map_err(|e| refuse(e.to_string()))?;
+        let illegal = |at| refuse(format!("illegal base64 data at input byte {at}"));
+        let bytes = URL_SAFE_NO_PAD.decode(text).map_err(|e| illegal(offset_of(&e, text)))?;
+        let value = codec::json::decode_value(&bytes).map_err(|e| refuse(e.to_string()))?.value;
+        let token: Token = serde_json::from_value(value).map_err(|e| refuse(e.to_string()))?;
         if token.v != Token::VERSION {
             return Err(refuse(format!("server does not recognize this encoded version {}", token.v)));
         }
@@ -249,5 +262,30 @@ impl Token {
             return Err(refuse(token.start));
         }
         Ok(token)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn continue_tokens_that_are_none() {
+        let invalid = |why: &str| format!("invalid continue token: continue key is not valid: {why}");
+        let encoded = |text: &str| URL_SAFE_NO_PAD.encode(text);
+        for (token, why) in [
+            ("x".to_owned(), "illegal base64 data at input byte 0"),
+            ("abc=".to_owned(), "illegal base64 data at input byte 3"),
+            ("ab!d".to_owned(), "illegal base64 data at input byte 2"),
+            (encoded(r#"{"v":"v9"}"#), "server does not recognize this encoded version v9"),
+            (
+                encoded(r#"{"v":"meta.k8s.io/v1"}"#),
+                "incorrect encoded start resourceVersion (version meta.k8s.io/v1)",
+            ),
+            (encoded(r#"{"v":"meta.k8s.io/v1","rv":1}"#), "encoded start key empty (version meta.k8s.io/v1)"),
+        ] {
+            let error = Token::decode(&token).err().map(|e| e.to_string());
+            assert_eq!(error, Some(invalid(why)), "{token}");
+        }
     }
 }

@@ -37,6 +37,8 @@ enum Refusal {
     OnlyMetadata,
     NotSupported,
     NotSupportedFor(&'static str),
+    /// The same, said of a kind by its full name.
+    NotSupportedForKind(&'static str),
 }
 
 use Source::{Addresses, At, AtOr, Either};
@@ -67,6 +69,13 @@ const REPLICATION_CONTROLLER: FieldSet = own(&[("status.replicas", AtOr("/status
 const JOB: FieldSet = FieldSet {
     refusal: Refusal::NotSupportedFor("Job"),
     ..own(&[("status.successful", AtOr("/status/succeeded", "0"))])
+};
+const CERTIFICATE_SIGNING_REQUEST: FieldSet =
+    FieldSet { namespaced: false, ..own(&[("spec.signerName", At("/spec/signerName"))]) };
+const RESOURCE_SLICE: FieldSet = FieldSet {
+    refusal: Refusal::NotSupportedForKind("resource.k8s.io/v1, Kind=ResourceSlice"),
+    namespaced: false,
+    ..own(&[("spec.nodeName", At("/spec/nodeName")), ("spec.driver", At("/spec/driver"))])
 };
 const CORE_EVENT: FieldSet = own(&[
     ("involvedObject.kind", At("/involvedObject/kind")),
@@ -107,6 +116,8 @@ fn set(group: &str, plural: &str) -> FieldSet {
         ("", "events") => CORE_EVENT,
         ("events.k8s.io", "events") => EVENT,
         ("batch", "jobs") => JOB,
+        ("certificates.k8s.io", "certificatesigningrequests") => CERTIFICATE_SIGNING_REQUEST,
+        ("resource.k8s.io", "resourceslices") => RESOURCE_SLICE,
         _ => PLAIN,
     }
 }
@@ -122,6 +133,8 @@ pub fn by_bucket() -> HashMap<String, FieldSet> {
         ("replicationcontrollers", REPLICATION_CONTROLLER),
         ("events", CORE_EVENT),
         ("jobs.batch", JOB),
+        ("certificatesigningrequests.certificates.k8s.io", CERTIFICATE_SIGNING_REQUEST),
+        ("resourceslices.resource.k8s.io", RESOURCE_SLICE),
     ]
     .into_iter()
     .map(|(bucket, set)| (bucket.to_owned(), set))
@@ -222,6 +235,7 @@ impl FieldSet {
                 crate::field::quote(name)
             ),
             Refusal::NotSupported => format!("field label not supported: {name}"),
+            Refusal::NotSupportedForKind(kind) => format!("field label not supported for {kind}: {name}"),
             Refusal::NotSupportedFor(kind) => {
                 format!("field label {} not supported for {kind}", crate::field::quote(name))
             }

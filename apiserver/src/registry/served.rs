@@ -6,6 +6,7 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use crate::names::{GroupKind, GroupResource};
+use crate::request::info::ResourceRequest;
 use crate::resources::{self, Behaviour};
 use crate::schema::{self, StructId, schema};
 
@@ -34,7 +35,7 @@ impl Served {
         let bucket = GroupResource::new(storage_group, resource.plural).to_string();
         Some(Served {
             behaviour: resources::behaviour(resource.group, resource.kind),
-            group_kind: GroupKind::new(resource.group, resource.kind),
+            group_kind: group_kind(resource),
             api_version: api_version(resource.group, resource.version),
             storage_type: schema().kind(storage_group, storage_version, resource.kind)?,
             type_prefix: format!(
@@ -95,10 +96,51 @@ impl Served {
         resources::convert(&self.group_kind, &self.api_version, object)
     }
 
+    /// The key that an object would have in the real server's store; some messages show it.
+    pub fn registry_key(&self, namespace: &str, name: &str) -> String {
+        let GroupResource { group, resource } = &self.group_resource;
+        let directory = match (group.as_str(), resource.as_str()) {
+            ("", "services") => "services/specs".to_owned(),
+            ("", "endpoints") => "services/endpoints".to_owned(),
+            ("", "replicationcontrollers") => "controllers".to_owned(),
+            ("", "nodes") => "minions".to_owned(),
+            ("networking.k8s.io", "ingresses") => "ingress".to_owned(),
+            ("apiextensions.k8s.io" | "apiregistration.k8s.io", _) => format!("{group}/{resource}"),
+            _ => resource.clone(),
+        };
+        format!("/registry/{directory}/{}", self.storage_name(namespace, name))
+    }
+
+    /// The real server's internal Go type, which messages about answers name.
+    pub fn internal_type(&self) -> String {
+        let package = match self.group_kind.group.split('.').next() {
+            None | Some("") => "core",
+            Some(first) => first,
+        };
+        format!("*{package}.{}", self.group_kind.kind)
+    }
+
+    /// What every use of an API on its way out is warned of.
+    pub fn deprecation(&self) -> Option<&'static str> {
+        match (self.resource.group, self.resource.kind) {
+            ("", "Endpoints") => {
+                Some("v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice")
+            }
+            ("", "ComponentStatus") => Some("v1 ComponentStatus is deprecated in v1.19+"),
+            _ => None,
+        }
+    }
+
     /// The name under which an object is stored in its bucket.
     pub fn storage_name(&self, namespace: &str, name: &str) -> String {
         if self.namespaced() { format!("{namespace}/{name}") } else { name.to_owned() }
     }
+}
+
+/// The kind as the server thinks of it: events are one kind, whichever group shows them.
+fn group_kind(resource: &schema::Resource) -> GroupKind {
+    let group = if resource.kind == "Event" { "" } else { resource.group };
+    GroupKind::new(group, resource.kind)
 }
 
 fn api_version(group: &str, version: &str) -> String {
@@ -136,6 +178,13 @@ impl Table {
         self.by_plural.get(plural)?.iter().find(same)
     }
 
+    /// Whether a request's names lead somewhere.
+    pub fn serves(&self, request: &ResourceRequest) -> bool {
+        let served = self.find(&request.group, &request.version, &request.resource);
+        let subresource = &request.subresource;
+        served.is_some_and(|served| subresource.is_empty() || served.subresource(subresource).is_some())
+    }
+
     pub fn by_resource(&self, resource: &GroupResource) -> Option<&Arc<Served>> {
         self.by_resource.get(resource)
     }
@@ -146,5 +195,40 @@ impl Table {
 
     pub fn iter(&self) -> impl Iterator<Item = &Arc<Served>> {
         self.by_resource.values()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn how_messages_name_what_is_served() {
+        let table = Table::built_in();
+        for (group, version, plural, key, internal) in [
+            ("", "v1", "configmaps", "/registry/configmaps/n/x", "*core.ConfigMap"),
+            ("", "v1", "services", "/registry/services/specs/n/x", "*core.Service"),
+            ("", "v1", "nodes", "/registry/minions/x", "*core.Node"),
+            ("events.k8s.io", "v1", "events", "/registry/events/n/x", "*core.Event"),
+            ("networking.k8s.io", "v1", "ingresses", "/registry/ingress/n/x", "*networking.Ingress"),
+            (
+                "rbac.authorization.k8s.io",
+                "v1",
+                "clusterroles",
+                "/registry/clusterroles/x",
+                "*rbac.ClusterRole",
+            ),
+            (
+                "apiextensions.k8s.io",
+                "v1",
+                "customresourcedefinitions",
+                "/registry/apiextensions.k8s.io/customresourcedefinitions/x",
+                "*apiextensions.CustomResourceDefinition",
+            ),
+        ] {
+            let served = table.find(group, version, plural).expect(plural);
+            assert_eq!(served.registry_key("n", "x"), key);
+            assert_eq!(served.internal_type(), internal);
+        }
     }
 }

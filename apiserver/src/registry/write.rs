@@ -589,9 +589,8 @@ pub(super) fn same_uid(target: &Target, new: &Value, current: &Value) -> Result<
     }
     let served = &target.served;
     let detail = format!(
-        "StorageError: invalid object, Code: 4, Key: /registry/{}/{}, ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: UID in precondition: {}, UID in object meta: {}",
-        served.group_resource.resource,
-        served.storage_name(&target.namespace, &target.name),
+        "StorageError: invalid object, Code: 4, Key: {}, ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: UID in precondition: {}, UID in object meta: {}",
+        served.registry_key(&target.namespace, &target.name),
         new.uid(),
         current.uid()
     );
@@ -700,6 +699,8 @@ pub(super) fn stored_bytes(served: &Served, mut object: Value) -> Bytes {
     object["apiVersion"] = served.storage_api_version.as_str().into();
     let mut bytes = Vec::with_capacity(1024);
     codec::json::write(&object, served.storage_type, &mut bytes);
+    // As answers end, so that reading copies them as they are.
+    bytes.push(b'\n');
     let site = format!("{STAMP_SITE}{MARK}");
     // Go's order puts nothing before it in which the same bytes could stand unescaped.
     if let Some(at) = bytes.windows(site.len()).position(|w| w == site.as_bytes()) {

@@ -29,6 +29,8 @@ pub fn partial_metadata_list<'a>(
     version: MetaVersion,
 ) -> Value {
     let items: Vec<Value> = objects.into_iter().map(|object| partial_metadata(object, version)).collect();
+    // The real server never makes the list that nothing is put in.
+    let items = if items.is_empty() { Value::Null } else { items.into() };
     json!({
         "kind": "PartialObjectMetadataList", "apiVersion": version.api_version(),
         "metadata": metadata, "items": items,

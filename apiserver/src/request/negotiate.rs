@@ -9,6 +9,8 @@ pub use crate::codec::body::Format;
 use crate::{Error, Result};
 
 pub const FORMATS: [Format; 3] = [Format::Json, Format::Yaml, Format::Protobuf];
+const STREAMS: [&str; 2] =
+    ["application/json;stream=watch", "application/vnd.kubernetes.protobuf;stream=watch"];
 const ALL: &str = "application/json, application/yaml, application/vnd.kubernetes.protobuf";
 
 impl Format {
@@ -33,12 +35,20 @@ impl Format {
         if content_type.is_empty() {
             return Ok(Format::Json);
         }
-        Format::from_media_type(media_type(content_type)).ok_or_else(|| {
+        let known = Format::from_media_type(media_type(content_type));
+        known.filter(|_| has_parameters(content_type)).ok_or_else(|| {
             Error::UnsupportedMediaType(format!(
                 "the body of the request was in an unknown format - accepted media types include: {ALL}"
             ))
         })
     }
+}
+
+/// Whether what follows a media type is parameters; a semicolon may end them.
+fn has_parameters(content_type: &str) -> bool {
+    let Some((_, parameters)) = content_type.trim_end().split_once(';') else { return true };
+    let parameters = parameters.strip_suffix(';').unwrap_or(parameters);
+    parameters.is_empty() || parameters.split(';').all(|p| p.trim().find('=').is_some_and(|at| at > 0))
 }
 
 /// A media type without its parameters.
@@ -83,17 +93,13 @@ pub struct Accept {
 impl Accept {
     pub const JSON: Accept = Accept { format: Format::Json, transform: Transform::None, pretty: false };
 
-    /// Chooses the form of an answer. `watch` only widens the text of the refusal.
+    /// Chooses the form of an answer. `watchable` only widens the text of the refusal: lists and watches share a route.
     ///
     /// # Errors
     /// [`Error::Status`] 406 where no known media type is accepted, [`Error::NotAcceptable`] where only its parameters fail.
-    pub fn negotiate(headers: &HeaderMap, query: &Query, watch: bool) -> Result<Accept> {
+    pub fn negotiate(headers: &HeaderMap, query: &Query, watchable: bool) -> Result<Accept> {
         let clauses = clauses(headers);
-        let streams: &[&str] = if watch {
-            &["application/json;stream=watch", "application/vnd.kubernetes.protobuf;stream=watch"]
-        } else {
-            &[]
-        };
+        let streams: &[&str] = if watchable { &STREAMS } else { &[] };
         route(&clauses, &FORMATS, streams)?;
         let pretty = is_human(headers, query);
         let chosen =
@@ -102,6 +108,39 @@ impl Accept {
             None => Accept { pretty, ..Accept::JSON },
             Some((format, (transform, asked))) => Accept { format, transform, pretty: pretty || asked },
         })
+    }
+
+    /// The form of a stream: YAML documents cannot be told apart in one.
+    ///
+    /// # Errors
+    /// [`Error::NotAcceptable`]
+    pub fn of_stream(self, headers: &HeaderMap) -> Result<Accept> {
+        let other = |clause: &Clause<'_>| {
+            [Format::Json, Format::Protobuf].into_iter().find(|format| clause.matches(*format))
+        };
+        match self.format {
+            Format::Json | Format::Protobuf => Ok(self),
+            Format::Yaml => match clauses(headers).iter().find_map(other) {
+                Some(format) => Ok(Accept { format, ..self }),
+                None => Err(Error::NotAcceptable(format!(
+                    "only the following media types are accepted: {}",
+                    STREAMS.join(", ")
+                ))),
+            },
+        }
+    }
+
+    /// Chooses the form of a refusal: never another shape than its own, and where the client takes none, JSON for human eyes.
+    pub fn of_errors(headers: &HeaderMap, query: &Query) -> Accept {
+        let plain = |clause: &Clause<'_>, format| {
+            (clause.transform(format)? == Transform::None).then(|| clause.is_pretty())
+        };
+        let human = is_human(headers, query);
+        match choose(&clauses(headers), plain) {
+            Ok(None) => Accept { pretty: human, ..Accept::JSON },
+            Ok(Some((format, asked))) => Accept { format, pretty: human || asked, ..Accept::JSON },
+            Err(_) => Accept { pretty: true, ..Accept::JSON },
+        }
     }
 }
 
@@ -156,11 +195,11 @@ pub fn choose<'a, T>(
 
 /// Browsers and command-line fetchers get indented answers, unless they ask otherwise.
 pub fn is_human(headers: &HeaderMap, query: &Query) -> bool {
-    if let Some(value) = query.first("pretty") {
+    if let Some(value) = query.first("pretty").filter(|value| !value.is_empty()) {
         return matches!(value, "1" | "t" | "T" | "TRUE" | "true" | "True");
     }
     let agent = headers.get(header::USER_AGENT).and_then(|v| v.to_str().ok()).unwrap_or("");
-    ["curl", "Wget", "Mozilla"].iter().any(|human| agent.starts_with(human))
+    ["curl", "Wget", "Mozilla/5.0"].iter().any(|human| agent.starts_with(human))
 }
 
 /// One media range of an Accept header.
@@ -252,6 +291,42 @@ mod tests {
         ] {
             let got = accept(header).expect(header);
             assert_eq!((got.format, got.transform), (format, transform), "{header}");
+        }
+    }
+
+    #[test]
+    fn forms_of_refusals_and_streams() {
+        for (header, format, pretty) in [
+            ("application/yaml", Format::Yaml, false),
+            ("application/yaml;as=Table;v=v1;g=meta.k8s.io", Format::Json, true),
+            ("application/json;as=Table;v=v1;g=meta.k8s.io,application/json", Format::Json, false),
+            ("text/html", Format::Json, true),
+        ] {
+            let mut headers = HeaderMap::new();
+            headers.insert(header::ACCEPT, header.parse().expect("a header value"));
+            let got = Accept::of_errors(&headers, &Query::parse(""));
+            assert_eq!((got.format, got.pretty), (format, pretty), "{header}");
+        }
+        let yaml = Accept { format: Format::Yaml, ..Accept::JSON };
+        let mut headers = HeaderMap::new();
+        headers.insert(header::ACCEPT, "application/yaml".parse().expect("a header value"));
+        assert!(yaml.of_stream(&headers).is_err());
+        headers.append(header::ACCEPT, "application/json".parse().expect("a header value"));
+        assert_eq!(yaml.of_stream(&headers).expect("JSON").format, Format::Json);
+    }
+
+    #[test]
+    fn content_types() {
+        for (text, known) in [
+            ("application/json; charset=utf-8", true),
+            ("application/json;", true),
+            ("application/json;;", false),
+            ("application/json; charset", false),
+            ("text/plain", false),
+        ] {
+            let mut headers = HeaderMap::new();
+            headers.insert(header::CONTENT_TYPE, text.parse().expect("a header value"));
+            assert_eq!(Format::of_body(&headers).is_ok(), known, "{text}");
         }
     }
 

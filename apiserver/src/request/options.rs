@@ -40,7 +40,17 @@ impl Query {
         self.first(key).map(|value| !matches!(value.to_ascii_lowercase().as_str(), "false" | "0"))
     }
 
-    fn int(&self, key: &str) -> Result<Option<i64>> {
+    /// Refuses a `timeout` that is no duration. Nothing takes so long here that it had to be cut short.
+    pub fn check_timeout(&self) -> Result<()> {
+        match self.first("timeout") {
+            None | Some("") => Ok(()),
+            Some(text) => check_duration(text).map_err(|why| {
+                Error::bad_request(format!("invalid timeout specified in the request URL - time: {why}"))
+            }),
+        }
+    }
+
+    pub fn int(&self, key: &str) -> Result<Option<i64>> {
         let Some(text) = self.first(key) else { return Ok(None) };
         parse_int(text).map(Some)
     }
@@ -53,6 +63,34 @@ fn parse_int(text: &str) -> Result<i64> {
         let why = if numeric { "value out of range" } else { "invalid syntax" };
         Error::bad_request(format!("strconv.ParseInt: parsing {}: {why}", crate::field::quote(text)))
     })
+}
+
+/// Whether Go reads a text as a duration: numbers with units, one after the other.
+fn check_duration(text: &str) -> Result<(), String> {
+    const UNITS: [&str; 8] = ["ns", "us", "\u{b5}s", "\u{3bc}s", "ms", "s", "m", "h"];
+    let quoted = crate::field::quote(text);
+    let mut rest = text.strip_prefix(['+', '-']).unwrap_or(text);
+    if rest == "0" {
+        return Ok(());
+    }
+    loop {
+        let unit_at = rest.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(rest.len());
+        let (number, tail) = rest.split_at(unit_at);
+        if !number.contains(|c: char| c.is_ascii_digit()) || number.matches('.').count() > 1 {
+            return Err(format!("invalid duration {quoted}"));
+        }
+        let end = tail.find(|c: char| c == '.' || c.is_ascii_digit()).unwrap_or(tail.len());
+        let (unit, after) = tail.split_at(end);
+        match unit {
+            "" => return Err(format!("missing unit in duration {quoted}")),
+            known if UNITS.contains(&known) && after.is_empty() => return Ok(()),
+            known if UNITS.contains(&known) => rest = after,
+            unknown => {
+                let unknown = crate::field::quote(unknown);
+                return Err(format!("unknown unit {unknown} in duration {quoted}"));
+            }
+        }
+    }
 }
 
 /// Reads a revision; "" is 0. The message is that of Go's parser.
@@ -128,7 +166,7 @@ impl ListOptions {
             LabelSelector::parse(query.first("labelSelector").unwrap_or("")).map_err(Error::BadRequest)?;
         let fields =
             FieldSelector::parse(query.first("fieldSelector").unwrap_or("")).map_err(Error::BadRequest)?;
-        let options = ListOptions {
+        let mut options = ListOptions {
             labels,
             fields,
             bookmarks: query.flag("allowWatchBookmarks").unwrap_or(false),
@@ -144,7 +182,16 @@ impl ListOptions {
             send_initial_events: query.flag("sendInitialEvents"),
         };
         let mut errors = Errors::new();
-        let version_match = query.first("resourceVersionMatch").unwrap_or("");
+        let mut version_match = query.first("resourceVersionMatch").unwrap_or("");
+        // A watch from wherever it is now has initial events, and so their end can be told.
+        let from_now = matches!(options.resource_version.as_str(), "" | "0")
+            && query.flag("watch") == Some(true)
+            && options.send_initial_events.is_none();
+        if watch && from_now && version_match.is_empty() {
+            version_match = "NotOlderThan";
+            options.version_match = VersionMatch::NotOlderThan;
+            options.send_initial_events = Some(true);
+        }
         if watch {
             options.check_watch(version_match, &mut errors);
         } else {
@@ -268,7 +315,7 @@ fn check_field_manager(manager: &str, errors: &mut Errors) {
     });
     for (i, c) in manager.char_indices() {
         errors.push_if(c.is_control(), || {
-            let detail = format!("invalid character {:#x} (at position {i})", c as u32);
+            let detail = format!("invalid character U+{:04X} (at position {i})", u32::from(c));
             error(ErrorType::Invalid, "fieldManager", Some(manager.into()), &detail)
         });
     }
@@ -375,6 +422,22 @@ mod tests {
 
     fn message<T>(result: Result<T>) -> String {
         result.err().map(|e| e.to_string()).unwrap_or_default()
+    }
+
+    #[test]
+    fn timeouts() {
+        for (text, want) in [
+            ("5s", ""),
+            ("-1m30.5s", ""),
+            ("0", ""),
+            ("x", "invalid duration \"x\""),
+            ("5", "missing unit in duration \"5\""),
+            ("5d", "unknown unit \"d\" in duration \"5d\""),
+            ("1.2.3s", "invalid duration \"1.2.3s\""),
+            ("+", "invalid duration \"+\""),
+        ] {
+            assert_eq!(check_duration(text).err().unwrap_or_default(), want, "{text}");
+        }
     }
 
     #[test]

@@ -17,12 +17,13 @@ use tracing::{Instrument, field, info_span};
 
 use super::verbs::{Call, Incoming};
 use super::{Body, respond};
+use crate::access::UserInfo;
 use crate::access::authenticate::Authenticator;
 use crate::access::authorize::{Authorizer, RequestAttributes};
 use crate::access::impersonate::Impersonator;
 use crate::access::jwt::SigningKey;
 use crate::access::tls::Peer;
-use crate::discovery::Discovery;
+use crate::discovery::{Discovery, version};
 use crate::registry::Registry;
 use crate::request::info::{RequestInfo, ResourceRequest};
 use crate::request::negotiate::Accept;
@@ -80,6 +81,7 @@ impl Api {
     pub fn new(config: Config) -> Api {
         let Config { registry, authenticator, authorizer, signing_key, discovery, health, metrics } = config;
         let (close, closing) = watch::channel(false);
+        metrics.build_info(&version::build_info());
         let shared = Shared {
             registry,
             authenticator,
@@ -152,15 +154,31 @@ impl Api {
         body: B,
     ) -> Response<Body> {
         let warnings = Warnings::default();
-        let mut response = match self.try_answer(parts, query, info, body, &warnings).await {
-            Ok(response) => response,
-            Err(error) => {
-                let accept = Accept::negotiate(&parts.headers, query, false).unwrap_or(Accept::JSON);
-                respond::error(&error, accept)
+        let refuse = |error: Error| respond::error(&error, Accept::of_errors(&parts.headers, query));
+        let mut response = match self.admit(parts, query, info) {
+            Err(error) => respond::unsniffed(refuse(error)),
+            Ok(user) => {
+                self.try_answer(parts, query, info, body, &user, &warnings).await.unwrap_or_else(refuse)
             }
         };
         respond::warn(&mut response, warnings);
         response
+    }
+
+    /// Who asks, if they may.
+    fn admit(&self, parts: &Parts, query: &Query, info: &RequestInfo) -> Result<Arc<UserInfo>> {
+        let shared = &self.shared;
+        if !matches!(info, RequestInfo::Resource(ResourceRequest { verb: Verb::Watch, .. })) {
+            query.check_timeout()?;
+        }
+        let user = shared.authenticator.authenticate(&parts.headers, &self.peer)?;
+        shared.registry.feed_authorizer();
+        let request = RequestAttributes::from(info);
+        let impersonated =
+            shared.impersonator.impersonate(&parts.headers, &user, &request, &shared.authorizer)?;
+        let user = impersonated.map_or(user, Arc::new);
+        shared.authorizer.check(&user, &request)?;
+        Ok(user)
     }
 
     async fn try_answer<B: Incoming>(
@@ -169,32 +187,31 @@ impl Api {
         query: &Query,
         info: &RequestInfo,
         body: B,
+        user: &UserInfo,
         warnings: &Warnings,
     ) -> Result<Response<Body>> {
         let shared = &self.shared;
-        let user = shared.authenticator.authenticate(&parts.headers, &self.peer)?;
-        shared.registry.feed_authorizer();
-        let request = RequestAttributes::from(info);
-        let impersonated =
-            shared.impersonator.impersonate(&parts.headers, &user, &request, &shared.authorizer)?;
-        let user = impersonated.map_or(user, Arc::new);
-        shared.authorizer.check(&user, &request)?;
         match info {
             RequestInfo::Path { path, .. } => self.tell(parts, query, path),
             RequestInfo::Resource(request) => {
-                // Long-running requests are not counted: they cost little, and would shut the others out.
-                let _permit = match request.verb {
-                    Verb::Watch => None,
-                    _ => Some(shared.in_flight.try_acquire().map_err(|_| too_many())?),
+                let watch = request.verb == Verb::Watch;
+                // Watches do not count as in flight: they cost little, and would shut the others out.
+                let _permit = match watch {
+                    true => None,
+                    false => Some(shared.in_flight.try_acquire().map_err(|_| too_many())?),
                 };
+                let _in_flight = (!watch)
+                    .then(|| shared.metrics.inflight(!matches!(request.verb, Verb::Get | Verb::List)));
+                let labels = if watch { self.labels(info, parts, query) } else { None };
                 let call = Call {
                     shared,
-                    user: &user,
+                    user,
                     request,
                     method: &parts.method,
                     headers: &parts.headers,
                     query,
                     warnings,
+                    lasting: labels.map(|labels| shared.metrics.longrunning(&labels)),
                 };
                 call.answer(body).await
             }
@@ -244,10 +261,26 @@ impl Api {
             Body::Full(bytes) => bytes.len(),
             Body::Stream(_) => 0,
         };
-        let dry_run = query.first("dryRun").unwrap_or("");
-        if let Some(labels) = RequestLabels::of(info, &parts.method, false, dry_run) {
+        if let Some(labels) = self.labels(info, parts, query) {
             self.shared.metrics.request(&labels, response.status().as_u16(), took, Duration::ZERO, bytes);
         }
+    }
+
+    /// What a request is counted under, if it is.
+    fn labels<'a>(
+        &self,
+        info: &'a RequestInfo,
+        parts: &Parts,
+        query: &'a Query,
+    ) -> Option<RequestLabels<'a>> {
+        if let RequestInfo::Resource(request) = info
+            && !self.shared.registry.table.serves(request)
+        {
+            return None;
+        }
+        let content_type = parts.headers.get(header::CONTENT_TYPE).and_then(|v| v.to_str().ok());
+        let apply = content_type.is_some_and(|t| t.starts_with("application/apply-patch"));
+        RequestLabels::of(info, &parts.method, apply, query.first("dryRun").unwrap_or(""))
     }
 }
 

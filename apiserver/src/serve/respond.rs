@@ -56,6 +56,14 @@ pub fn error(error: &Error, accept: Accept) -> Response<Body> {
     response
 }
 
+/// Tells browsers not to guess at what those who may not are told.
+pub fn unsniffed(mut response: Response<Body>) -> Response<Body> {
+    if response.status() == StatusCode::FORBIDDEN {
+        response.headers_mut().insert("x-content-type-options", HeaderValue::from_static("nosniff"));
+    }
+    response
+}
+
 /// What a panic leaves: its message stays in the log.
 pub fn panicked() -> Response<Body> {
     let status = json!({

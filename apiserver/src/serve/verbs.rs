@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use futures::{StreamExt, stream};
-use http::{HeaderMap, Method, Response, header};
+use http::{HeaderMap, Method, Response, StatusCode, header};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use tokio::sync::OwnedSemaphorePermit;
 
@@ -19,12 +19,16 @@ use crate::patch::Patch;
 use crate::registry::deletion::rfc3339;
 use crate::registry::read::Filter;
 use crate::registry::served::Served;
+use crate::registry::subresource::component_status;
+use crate::registry::subresource::connect::Connection;
 use crate::registry::{Body, Caller, Outcome, Part, Payload, Target, fit_namespace};
 use crate::request::info::ResourceRequest;
 use crate::request::negotiate::{Accept, Format};
 use crate::request::options::{DeleteOptions, ListOptions, Query, WriteKind, WriteOptions};
 use crate::request::{Verb, Warnings};
 use crate::schema::Subresource;
+use crate::telemetry::metrics::Ongoing;
+use crate::validation::content;
 use crate::{Error, Result};
 
 /// One request for a resource, on its way.
@@ -36,6 +40,8 @@ pub(super) struct Call<'a> {
     pub headers: &'a HeaderMap,
     pub query: &'a Query,
     pub warnings: &'a Warnings,
+    /// Counts a watch for as long as it lasts.
+    pub lasting: Option<Ongoing>,
 }
 
 /// The body of a request, whatever sends it.
@@ -51,18 +57,36 @@ struct Route {
     subresource: Option<&'static Subresource>,
 }
 
+impl Route {
+    fn connection(&self) -> Option<Connection> {
+        Connection::of(self.subresource?.name)
+    }
+}
+
 impl Call<'_> {
     pub async fn answer(self, body: impl Incoming) -> Result<Response<AnswerBody>> {
         let route = self.route()?;
+        if let Some(connection) = route.connection() {
+            return self.connect(&route, connection);
+        }
         let verb = self.verb(&route)?;
-        let accept = Accept::negotiate(self.headers, self.query, verb == Verb::Watch)?;
-        let form = Form::new(accept, self.query, self.shared.registry.now())?;
         let served = route.served.clone();
+        self.warnings.extend(served.deprecation().map(str::to_owned));
+        let accept = Accept::negotiate(self.headers, self.query, matches!(verb, Verb::List | Verb::Watch))?;
+        let form = || Form::new(accept, self.query, self.shared.registry.now());
         let outcome = match verb {
-            Verb::Watch => return self.watch(&served, form).await,
+            Verb::Watch => {
+                let form =
+                    Form::new(accept.of_stream(self.headers)?, self.query, self.shared.registry.now())?;
+                return self.watch(&served, form).await;
+            }
+            Verb::Get | Verb::List if served.resource.kind == component_status::KIND => {
+                let name = self.target(&served)?.name;
+                Outcome { code: 200, payload: component_status::answer(&served, &name)? }
+            }
             Verb::Get => {
                 let version = self.query.first("resourceVersion").unwrap_or("");
-                let target = self.target(&served);
+                let target = self.target(&served)?;
                 let payload = match route.subresource {
                     Some(scale) if scale.name == "scale" => {
                         self.shared.registry.get_scale(&target, scale, version).await?
@@ -84,13 +108,13 @@ impl Call<'_> {
             Verb::Patch => self.patch(&route, body).await?,
             Verb::Delete => {
                 let options = self.delete_options(body).await?;
-                self.shared.registry.delete(&self.target(&served), &options, self.caller()).await?
+                self.shared.registry.delete(&self.target(&served)?, &options, self.caller()).await?
             }
             Verb::DeleteCollection => {
                 let list = ListOptions::parse(self.query, false)?;
                 let filter = Filter::new(&served, &self.request.namespace, &list)?;
                 let options = self.delete_options(body).await?;
-                let target = Target { name: String::new(), ..self.target(&served) };
+                let target = Target { name: String::new(), ..self.target(&served)? };
                 let page = self
                     .shared
                     .registry
@@ -100,6 +124,8 @@ impl Call<'_> {
             }
             Verb::Proxy | Verb::None => return Err(Error::MethodNotAllowed),
         };
+        // What is wrong with the form alone is found only now, when all is done.
+        let form = form()?;
         let bytes = form.payload(&served, outcome.payload)?;
         Ok(respond::object(outcome.code, &form, bytes))
     }
@@ -108,6 +134,10 @@ impl Call<'_> {
     fn route(&self) -> Result<Route> {
         let request = self.request;
         let table = &self.shared.registry.table;
+        if request.verb == Verb::Proxy {
+            // The paths of old under which everything could be proxied.
+            return Err(Error::UnknownResource);
+        }
         if !table.has_group(&request.group) {
             return Err(Error::PageNotFound);
         }
@@ -121,7 +151,8 @@ impl Call<'_> {
             !request.in_namespace
         };
         let empty_segment = request.named && request.name.is_empty();
-        if !fits || request.extra_segments > 0 || empty_segment {
+        let extra = request.extra_segments > 0 && request.subresource != "proxy";
+        if !fits || extra || empty_segment {
             return Err(Error::UnknownResource);
         }
         let subresource = match request.subresource.as_str() {
@@ -151,17 +182,39 @@ impl Call<'_> {
         }
         let known = match route.subresource {
             Some(subresource) => subresource.verbs.contains(&wanted.as_str()),
+            None if wanted == Verb::Watch
+                && !route.served.has_verb("watch")
+                && route.served.has_verb("list") =>
+            {
+                return Err(Error::MethodNotSupported {
+                    resource: route.served.group_resource.clone(),
+                    action: "watch".to_owned(),
+                });
+            }
             None => route.served.has_verb(wanted.as_str()),
         };
         if known { Ok(wanted) } else { Err(Error::MethodNotAllowed) }
     }
 
-    fn target(&self, served: &Arc<Served>) -> Target {
-        Target {
-            served: served.clone(),
-            namespace: self.request.namespace.clone(),
-            name: if self.request.named { self.request.name.clone() } else { String::new() },
+    fn target(&self, served: &Arc<Served>) -> Result<Target> {
+        let name = if self.request.named { self.request.name.clone() } else { String::new() };
+        let errors = content::path_segment(&name);
+        if !errors.is_empty() {
+            let (name, errors) = (crate::field::quote(&name), errors.join(";"));
+            return Err(Error::bad_request(format!("Name parameter invalid: {name}: {errors}")));
         }
+        Ok(Target { served: served.clone(), namespace: self.request.namespace.clone(), name })
+    }
+
+    /// What needs a kubelet.
+    fn connect(&self, route: &Route, connection: Connection) -> Result<Response<AnswerBody>> {
+        if !connection.takes(self.method) {
+            return Err(Error::MethodNotAllowed);
+        }
+        self.shared.registry.connect(&self.target(&route.served)?, connection, self.query)?;
+        let mut response = Response::new(AnswerBody::empty());
+        *response.status_mut() = StatusCode::NO_CONTENT;
+        Ok(response)
     }
 
     fn caller(&self) -> Caller<'_> {
@@ -172,7 +225,7 @@ impl Call<'_> {
     async fn create(&self, route: &Route, body: impl Incoming) -> Result<Outcome> {
         let options = WriteOptions::parse(self.query, WriteKind::Create)?;
         let body = self.read_object(body).await?;
-        let target = self.target(&route.served);
+        let target = self.target(&route.served)?;
         let registry = &self.shared.registry;
         let resource = &route.served.group_resource;
         match (resource.group.as_str(), resource.resource.as_str(), route.subresource) {
@@ -205,7 +258,7 @@ impl Call<'_> {
         let resource = route.served.resource;
         let expected = Expected { group: resource.group, version: resource.version, kind: resource.kind };
         let mut review = body.decode(expected, options.field_validation, self.warnings)?;
-        fit_namespace(&self.target(&route.served), &mut review)?;
+        fit_namespace(&self.target(&route.served)?, &mut review)?;
         let (authorizer, user) = (&self.shared.authorizer, self.user);
         let value = match resource.kind {
             "SelfSubjectAccessReview" => reviews::self_subject_access_review(authorizer, user, review)?,
@@ -222,7 +275,7 @@ impl Call<'_> {
     async fn update(&self, route: &Route, body: impl Incoming) -> Result<Outcome> {
         let options = WriteOptions::parse(self.query, WriteKind::Update)?;
         let body = self.read_object(body).await?;
-        let target = self.target(&route.served);
+        let target = self.target(&route.served)?;
         let registry = &self.shared.registry;
         match route.subresource {
             Some(scale) if scale.name == "scale" => {
@@ -238,7 +291,7 @@ impl Call<'_> {
     async fn patch(&self, route: &Route, body: impl Incoming) -> Result<Outcome> {
         let patch_type = Patch::type_of(self.headers)?;
         let options = WriteOptions::parse(self.query, WriteKind::Patch)?;
-        let target = self.target(&route.served);
+        let target = self.target(&route.served)?;
         let registry = &self.shared.registry;
         // What is not there is not there, whatever the body says.
         registry.get(&target.served, &target.namespace, &target.name, "").await?;
@@ -290,7 +343,7 @@ impl Call<'_> {
         Ok(Body { bytes, format: Format::of_body(self.headers)? })
     }
 
-    async fn watch(&self, served: &Arc<Served>, form: Form) -> Result<Response<AnswerBody>> {
+    async fn watch(self, served: &Arc<Served>, form: Form) -> Result<Response<AnswerBody>> {
         let options = ListOptions::parse(self.query, true)?;
         let mut filter = Filter::new(served, &self.request.namespace, &options)?;
         if self.request.named {
@@ -299,11 +352,12 @@ impl Call<'_> {
         let watch = self.shared.registry.watch(served, filter, &options).await?;
         let resource = served.resource;
         let counters = Arc::new(self.shared.metrics.watch(resource.group, resource.version, resource.plural));
-        let (served, frames) = (served.clone(), Frames::new(form));
+        let (served, frames, lasting) = (served.clone(), Frames::new(form), self.lasting);
         let chunks = stream::unfold(
             (watch, frames, self.shared.closing.clone()),
             move |(mut watch, mut frames, mut closing)| {
                 let (served, counters) = (served.clone(), counters.clone());
+                let _counted_until_dropped = &lasting;
                 async move {
                     let notices = tokio::select! {
                         notices = watch.next() => notices?,

@@ -1,6 +1,9 @@
-//! Subresources that are no part of the object itself: each turns a document of another kind into a change of the object.
+//! Subresources that are no part of the object itself: each turns a document of another kind into a change of the object,
+//! or leads where there is none.
 
 pub mod binding;
+pub mod component_status;
+pub mod connect;
 pub mod eviction;
 pub mod scale;
 pub mod token;

@@ -41,6 +41,11 @@ impl Strategy for Rules {
         set_template_generation(object, template_generation(old) + i64::from(changed));
     }
 
+    /// The count belongs to the spec, wherever it is written.
+    fn prepare_for_status_update(&self, object: &mut Value, old: &Value, _: &Context<'_>) {
+        set_template_generation(object, template_generation(old));
+    }
+
     fn validate(&self, object: &Field<'_>, errors: &mut Errors) {
         validate_spec(&object.get("spec"), None, errors);
     }

@@ -1,0 +1,223 @@
+//! Subresources that lead to a kubelet: logs, exec, attach, port forwarding, proxies.
+//!
+//! Nodes are simulated, so no such road ends anywhere; but a request is checked on its way as a real one is, and told first
+//! what is wrong with it.
+
+use http::Method;
+use serde_json::Value;
+
+use super::super::object::ObjectMeta;
+use super::super::{Registry, Target, parse};
+use crate::error::Status;
+use crate::field::{ErrorType, Errors, FieldError, Path};
+use crate::names::{GroupKind, GroupResource};
+use crate::request::options::Query;
+use crate::{Error, Result};
+
+/// What a client wants to be connected to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Connection {
+    Log,
+    Exec,
+    Attach,
+    PortForward,
+    Proxy,
+}
+
+impl Connection {
+    pub fn of(subresource: &str) -> Option<Connection> {
+        Some(match subresource {
+            "log" => Connection::Log,
+            "exec" => Connection::Exec,
+            "attach" => Connection::Attach,
+            "portforward" => Connection::PortForward,
+            "proxy" => Connection::Proxy,
+            _ => return None,
+        })
+    }
+
+    pub fn takes(self, method: &Method) -> bool {
+        match self {
+            Connection::Log => method == Method::GET,
+            Connection::Exec | Connection::Attach | Connection::PortForward => {
+                method == Method::GET || method == Method::POST
+            }
+            Connection::Proxy => true,
+        }
+    }
+}
+
+impl Registry {
+    /// Checks a request for a connection; that nothing is wrong with it means that there is nothing to send.
+    ///
+    /// # Errors
+    /// 501 where a real server would now talk to a kubelet.
+    pub fn connect(&self, target: &Target, connection: Connection, query: &Query) -> Result<()> {
+        if connection == Connection::Log {
+            check_log_options(&target.name, query)?;
+        }
+        let is_pod = target.served.group_kind.kind == "Pod";
+        let name = if connection == Connection::Proxy { bare_name(&target.name) } else { &target.name };
+        let Some(stored) = self.current(&target.served, &target.namespace, name) else {
+            return Err(Error::not_found(&target.served.group_resource, name));
+        };
+        let object = parse(&stored);
+        if target.served.group_kind.kind == "Service" {
+            return Err(Error::ServiceUnavailable(format!(
+                "no endpoints available for service {}",
+                crate::field::quote(name)
+            )));
+        }
+        if is_pod && !self.is_placed(&object, connection, query.first("container").unwrap_or(""))? {
+            return Ok(());
+        }
+        Err(Error::Status(Box::new(Status {
+            code: 501,
+            reason: "NotImplemented",
+            message: "nodes are simulated: there is no kubelet to connect to".to_owned(),
+            details: None,
+            continue_token: None,
+        })))
+    }
+
+    /// Whether a pod is somewhere that a connection could lead to; the log of one that is not is empty.
+    fn is_placed(&self, pod: &Value, connection: Connection, container: &str) -> Result<bool> {
+        let text = |pointer| pod.pointer(pointer).and_then(Value::as_str).unwrap_or("");
+        match connection {
+            Connection::Proxy if text("/status/podIP").is_empty() => {
+                return Err(Error::bad_request("address not allowed"));
+            }
+            Connection::Proxy => return Ok(true),
+            Connection::Log | Connection::Exec | Connection::Attach => check_container(pod, container)?,
+            Connection::PortForward => {}
+        }
+        let node = text("/spec/nodeName");
+        if node.is_empty() && connection == Connection::Log {
+            return Ok(false);
+        }
+        if node.is_empty() {
+            let name = pod.name();
+            return Err(Error::bad_request(format!("pod {name} does not have a host assigned")));
+        }
+        let nodes = GroupResource::new("", "nodes");
+        if crate::admission::Cluster::get(self, &nodes, "", node).is_none() {
+            // The real server takes the missing node for the pod.
+            return Err(Error::not_found(&GroupResource::new("", "pods"), node));
+        }
+        Ok(true)
+    }
+}
+
+/// Of `scheme:name:port`, where the others may be missing.
+fn bare_name(name: &str) -> &str {
+    let parts: Vec<&str> = name.split(':').collect();
+    match parts[..] {
+        [name, _] | [_, name, _] => name,
+        _ => name,
+    }
+}
+
+fn check_log_options(pod: &str, query: &Query) -> Result<()> {
+    let mut errors = Errors::new();
+    let mut least = |field: &str, least: i64, detail: &str| -> Result<()> {
+        if let Some(value) = query.int(field)?.filter(|value| *value < least) {
+            errors.push(FieldError::new(ErrorType::Invalid, &Path::of(field), Some(value.into()), detail));
+        }
+        Ok(())
+    };
+    least("tailLines", 0, "must be greater than or equal to 0")?;
+    least("limitBytes", 1, "must be greater than 0")?;
+    if query.has("sinceSeconds") && query.has("sinceTime") {
+        let detail = "at most one of `sinceTime` or `sinceSeconds` may be specified";
+        errors.push(FieldError::new(ErrorType::Forbidden, &Path::root(), None, detail));
+    } else {
+        least("sinceSeconds", 1, "must be greater than 0")?;
+    }
+    if query.has("stream") {
+        let detail = "may not be specified";
+        errors.push(FieldError::new(ErrorType::Forbidden, &Path::of("stream"), None, detail));
+    }
+    if errors.is_empty() {
+        Ok(())
+    } else {
+        Err(Error::invalid(&GroupKind::new("", "PodLogOptions"), pod, errors))
+    }
+}
+
+/// A container must be named, unless there is but one.
+fn check_container(pod: &Value, name: &str) -> Result<()> {
+    let names = |member: &str| -> Vec<&str> {
+        let containers = pod.pointer(&format!("/spec/{member}")).and_then(Value::as_array);
+        containers.into_iter().flatten().filter_map(|c| c.get("name").and_then(Value::as_str)).collect()
+    };
+    let kinds = [
+        ("", names("containers")),
+        ("init ", names("initContainers")),
+        ("ephemeral ", names("ephemeralContainers")),
+    ];
+    if !name.is_empty() {
+        if kinds.iter().any(|(_, names)| names.contains(&name)) {
+            return Ok(());
+        }
+        return Err(Error::bad_request(format!("container {name} is not valid for pod {}", pod.name())));
+    }
+    let [(_, plain), others @ ..] = &kinds;
+    if plain.len() == 1 {
+        return Ok(());
+    }
+    let mut text = format!(
+        "a container name must be specified for pod {}, choose one of: [{}]",
+        pod.name(),
+        plain.join(" ")
+    );
+    for (kind, names) in others.iter().filter(|(_, names)| !names.is_empty()) {
+        text.push_str(&format!(" or one of the {kind}containers: [{}]", names.join(" ")));
+    }
+    Err(Error::bad_request(text))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn containers() {
+        let one = json!({"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c"}]}});
+        let two = json!({"metadata": {"name": "p"}, "spec": {
+            "containers": [{"name": "c"}, {"name": "d"}], "initContainers": [{"name": "i"}],
+        }});
+        let choose = "a container name must be specified for pod p, choose one of: [c d] or one of the init containers: [i]";
+        for (pod, container, want) in [
+            (&one, "", ""),
+            (&one, "x", "container x is not valid for pod p"),
+            (&two, "", choose),
+            (&two, "i", ""),
+        ] {
+            let error = check_container(pod, container).err().map(|e| e.to_string()).unwrap_or_default();
+            assert_eq!(error, want, "{container}");
+        }
+    }
+
+    #[test]
+    fn log_options() {
+        let invalid = |what: &str| format!("PodLogOptions \"p\" is invalid: {what}");
+        for (query, want) in [
+            ("tailLines=0&limitBytes=1&sinceSeconds=1", String::new()),
+            ("tailLines=-1", invalid("tailLines: Invalid value: -1: must be greater than or equal to 0")),
+            ("limitBytes=0", invalid("limitBytes: Invalid value: 0: must be greater than 0")),
+            ("tailLines=x", "strconv.ParseInt: parsing \"x\": invalid syntax".to_owned()),
+            ("stream=All", invalid("stream: Forbidden: may not be specified")),
+        ] {
+            let error = check_log_options("p", &Query::parse(query)).err();
+            assert_eq!(error.map(|e| e.to_string()).unwrap_or_default(), want, "{query}");
+        }
+    }
+
+    #[test]
+    fn names_of_what_is_proxied() {
+        for name in ["web", "web:80", "https:web:443", "https:web:"] {
+            assert_eq!(bare_name(name), "web", "{name}");
+        }
+    }
+}
