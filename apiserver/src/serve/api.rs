@@ -267,12 +267,7 @@ impl Api {
     }
 
     /// What a request is counted under, if it is.
-    fn labels<'a>(
-        &self,
-        info: &'a RequestInfo,
-        parts: &Parts,
-        query: &'a Query,
-    ) -> Option<RequestLabels<'a>> {
+    fn labels<'a>(&self, info: &'a RequestInfo, parts: &Parts, query: &Query) -> Option<RequestLabels<'a>> {
         if let RequestInfo::Resource(request) = info
             && !self.shared.registry.table.serves(request)
         {
@@ -280,7 +275,8 @@ impl Api {
         }
         let content_type = parts.headers.get(header::CONTENT_TYPE).and_then(|v| v.to_str().ok());
         let apply = content_type.is_some_and(|t| t.starts_with("application/apply-patch"));
-        RequestLabels::of(info, &parts.method, apply, query.first("dryRun").unwrap_or(""))
+        let dry_run = if query.first("dryRun") == Some("All") { "All" } else { "" };
+        RequestLabels::of(info, &parts.method, apply, dry_run)
     }
 }
 
