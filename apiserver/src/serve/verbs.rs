@@ -1,5 +1,6 @@
 //! The verbs on resources: which one a request means, and the call of the registry that carries it out.
 
+use std::pin::pin;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -321,9 +322,13 @@ impl Call<'_> {
 
     /// A large body waits for its turn when it is here, so that one which is slow to come holds up no other.
     async fn read_body(&self, body: impl Incoming) -> Result<Bytes> {
-        let bytes = match Limited::new(body, MAX_BODY).collect().await {
+        let mut body = pin!(body);
+        let bytes = match Limited::new(body.as_mut(), MAX_BODY).collect().await {
             Ok(collected) => collected.to_bytes(),
             Err(error) if error.is::<LengthLimitError>() => {
+                // Over HTTP/2, an answer to a body that nobody reads to its end does not arrive.
+                let mut rest = Limited::new(body, 16 * MAX_BODY);
+                while let Some(Ok(_)) = rest.frame().await {}
                 return Err(Error::TooLarge(format!("limit is {MAX_BODY}")));
             }
             Err(error) => return Err(Error::bad_request(format!("the body could not be read: {error}"))),
