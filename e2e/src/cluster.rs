@@ -1,0 +1,170 @@
+//! A control plane for one test: a process of its own, started as users start it, gone when the test is.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::process::{ExitStatus, Stdio};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use tempfile::TempDir;
+use tokio::io::{AsyncBufReadExt, BufReader};
+use tokio::process::{Child, ChildStderr, Command};
+use tokio::sync::oneshot;
+use tokio::time::timeout;
+
+use crate::binary;
+use crate::http::{self, Endpoint};
+
+/// How long a start may take before the test gives up; far above what it ever should.
+const START: Duration = Duration::from_secs(30);
+
+/// A control plane to be: in memory, on any free port, with no flags but those that say so.
+pub fn cluster() -> Builder {
+    Builder { data_dir: None, flags: Vec::new(), listen: "127.0.0.1:0".to_owned() }
+}
+
+#[derive(Clone, Debug)]
+pub struct Builder {
+    data_dir: Option<PathBuf>,
+    flags: Vec<OsString>,
+    listen: String,
+}
+
+impl Builder {
+    /// Keeps its data in a directory of the test's.
+    pub fn data_dir(mut self, directory: &Path) -> Builder {
+        self.data_dir = Some(directory.to_owned());
+        self
+    }
+
+    /// Adds a flag of `coracle serve` and its value.
+    pub fn flag(mut self, name: &str, value: impl Into<OsString>) -> Builder {
+        self.flags.extend([name.into(), value.into()]);
+        self
+    }
+
+    /// Serves on an address that the test knows beforehand.
+    pub fn listen(mut self, address: &str) -> Builder {
+        address.clone_into(&mut self.listen);
+        self
+    }
+
+    /// Starts it, and waits until it says that it serves.
+    pub async fn start(self) -> Result<Cluster> {
+        let own = TempDir::with_prefix("coracle-e2e-")?;
+        let kubeconfig = own.path().join("kubeconfig");
+        let mut command = Command::new(binary::coracle());
+        command.arg("serve").args(["--listen", &self.listen]).arg("--kubeconfig").arg(&kubeconfig);
+        match &self.data_dir {
+            Some(directory) => command.arg("--data-dir").arg(directory),
+            None => command.arg("--ephemeral"),
+        };
+        command.args(&self.flags).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+        let mut child = command.kill_on_drop(true).spawn().context("starting coracle")?;
+        let (log, ready) = Log::follow(child.stderr.take().context("its standard error")?);
+        let cluster = Cluster { child, log, kubeconfig, own };
+        match timeout(START, ready).await {
+            Ok(Ok(())) => Ok(cluster),
+            Ok(Err(_)) => bail!("coracle ended before it served:\n{}", cluster.log()),
+            Err(_) => bail!("coracle does not serve after {START:?}:\n{}", cluster.log()),
+        }
+    }
+}
+
+/// A running control plane. Dropping it ends it at once, as `kill -9` would.
+pub struct Cluster {
+    child: Child,
+    log: Log,
+    kubeconfig: PathBuf,
+    own: TempDir,
+}
+
+impl Cluster {
+    /// The kubeconfig that it wrote.
+    pub fn kubeconfig(&self) -> &Path {
+        &self.kubeconfig
+    }
+
+    /// A directory for the test's files, which goes when the control plane goes.
+    pub fn directory(&self) -> &Path {
+        self.own.path()
+    }
+
+    /// What the kubeconfig says.
+    pub async fn config(&self) -> Result<kube::Config> {
+        http::config(&self.kubeconfig).await
+    }
+
+    /// Where it is, for plain HTTP requests as the kubeconfig's user.
+    pub async fn endpoint(&self) -> Result<Endpoint> {
+        Endpoint::new(&self.config().await?)
+    }
+
+    /// A kube-rs client as the kubeconfig's user.
+    pub async fn client(&self) -> Result<kube::Client> {
+        Ok(kube::Client::try_from(self.config().await?)?)
+    }
+
+    /// What it wrote to standard error so far.
+    pub fn log(&self) -> String {
+        self.log.text()
+    }
+
+    /// The process's id.
+    pub fn id(&self) -> Option<u32> {
+        self.child.id()
+    }
+
+    /// Ends it as a crash would: SIGKILL, in the middle of whatever it does.
+    pub async fn kill(mut self) -> Result<()> {
+        self.child.kill().await.context("kill -9")
+    }
+
+    /// Asks it to stop (SIGTERM), and waits until it has.
+    pub async fn stop(mut self) -> Result<ExitStatus> {
+        let id = self.child.id().and_then(|id| rustix::process::Pid::from_raw(id.cast_signed()));
+        rustix::process::kill_process(id.context("it has ended before")?, rustix::process::Signal::TERM)?;
+        timeout(START, self.child.wait()).await.context("it does not stop")?.context("waiting for its end")
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("--- what coracle said:\n{}---", self.log());
+        }
+    }
+}
+
+/// What a process says on standard error, kept for the test that fails.
+struct Log(Arc<Mutex<String>>);
+
+impl Log {
+    /// Reads on until the end of the process. The receiver hears when the banner's last line has come.
+    fn follow(stderr: ChildStderr) -> (Log, oneshot::Receiver<()>) {
+        let text = Arc::new(Mutex::new(String::new()));
+        let log = Log(text.clone());
+        let (ready, heard) = oneshot::channel();
+        tokio::spawn(async move {
+            let mut ready = Some(ready);
+            let mut lines = BufReader::new(stderr).lines();
+            while let Ok(Some(line)) = lines.next_line().await {
+                if line.starts_with("export KUBECONFIG=")
+                    && let Some(ready) = ready.take()
+                {
+                    // Nobody waits any more when the test gave up.
+                    let _ = ready.send(());
+                }
+                let mut text = text.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+                text.push_str(&line);
+                text.push('\n');
+            }
+        });
+        (log, heard)
+    }
+
+    fn text(&self) -> String {
+        self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner).clone()
+    }
+}

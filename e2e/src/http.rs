@@ -1,0 +1,159 @@
+//! Plain HTTP/1.1: requests exactly as written, answers exactly as received.
+//!
+//! Client libraries negotiate, retry and decode; what is compared or measured here must have seen none of that.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use bytes::Bytes;
+use http_body_util::{BodyExt, Full};
+use hyper::body::Incoming;
+use hyper::client::conn::http1::{SendRequest, handshake};
+use hyper::header::{self, HeaderMap, HeaderName, HeaderValue};
+use hyper::{Method, Request, Response};
+use hyper_util::rt::TokioIo;
+use kube::client::ConfigExt;
+use kube::config::{AuthInfo, Kubeconfig};
+use rustls::pki_types::ServerName;
+use secrecy::ExposeSecret;
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+use tokio_rustls::TlsConnector;
+
+/// How long an answer may take to begin, and then to end.
+const ANSWER: Duration = Duration::from_secs(30);
+
+/// An API server: where it is, and who asks.
+#[derive(Clone)]
+pub struct Endpoint {
+    host: String,
+    port: u16,
+    tls: Option<TlsConnector>,
+    token: Option<HeaderValue>,
+}
+
+/// One answer, whole.
+#[derive(Clone, Debug)]
+pub struct Answer {
+    pub status: u16,
+    pub headers: HeaderMap,
+    pub body: Bytes,
+}
+
+/// One connection, kept alive between requests.
+pub struct Connection {
+    sender: SendRequest<Full<Bytes>>,
+    host: HeaderValue,
+    token: Option<HeaderValue>,
+}
+
+/// The server and the user of a kubeconfig's current context.
+pub async fn config(kubeconfig: &Path) -> Result<kube::Config> {
+    let kubeconfig = Kubeconfig::read_from(kubeconfig)?;
+    Ok(kube::Config::from_custom_kubeconfig(kubeconfig, &Default::default()).await?)
+}
+
+impl Endpoint {
+    pub fn new(config: &kube::Config) -> Result<Endpoint> {
+        let url = &config.cluster_url;
+        let host = url.host().context("no host")?.trim_matches(['[', ']']).to_owned();
+        let secure = url.scheme_str() != Some("http");
+        let port = url.port_u16().unwrap_or(if secure { 443 } else { 80 });
+        let tls = match secure {
+            true => Some(TlsConnector::from(Arc::new(config.rustls_client_config()?))),
+            false => None,
+        };
+        let token = config.auth_info.token.as_ref().map(|t| format!("Bearer {}", t.expose_secret()).parse());
+        Ok(Endpoint { host, port, tls, token: token.transpose()? })
+    }
+
+    /// The same server for a user who has a bearer token, and nothing else.
+    pub fn with_token(config: &kube::Config, token: &str) -> Result<Endpoint> {
+        let auth_info = AuthInfo { token: Some(token.to_owned().into()), ..AuthInfo::default() };
+        let mut config = config.clone();
+        config.auth_info = auth_info;
+        Endpoint::new(&config)
+    }
+
+    pub async fn connect(&self) -> Result<Connection> {
+        let socket = TcpStream::connect((self.host.as_str(), self.port)).await?;
+        socket.set_nodelay(true)?;
+        let sender = match &self.tls {
+            Some(connector) => {
+                let name = ServerName::try_from(self.host.clone())?;
+                drive(TokioIo::new(connector.connect(name, socket).await?)).await?
+            }
+            None => drive(TokioIo::new(socket)).await?,
+        };
+        let host = format!("{}:{}", self.host, self.port).parse()?;
+        Ok(Connection { sender, host, token: self.token.clone() })
+    }
+}
+
+impl Connection {
+    /// Whether another request can go over it.
+    pub fn is_open(&self) -> bool {
+        !self.sender.is_closed()
+    }
+
+    /// Sends one request, and returns when the answer begins. The headers given replace those that are always there; one with
+    /// no value takes it away.
+    pub async fn open(
+        &mut self,
+        method: &str,
+        path: &str,
+        headers: &[(&str, Option<&str>)],
+        body: Option<Bytes>,
+    ) -> Result<Response<Incoming>> {
+        let method: Method = method.parse()?;
+        let mut request = Request::builder().uri(path).body(Full::new(body.clone().unwrap_or_default()))?;
+        let all = request.headers_mut();
+        all.insert(header::HOST, self.host.clone());
+        all.insert(header::ACCEPT, HeaderValue::from_static("application/json"));
+        all.insert(header::USER_AGENT, HeaderValue::from_static("replay/1.0"));
+        all.insert(header::ACCEPT_ENCODING, HeaderValue::from_static("identity"));
+        if let Some(token) = &self.token {
+            all.insert(header::AUTHORIZATION, token.clone());
+        }
+        if body.is_some() {
+            all.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        } else if matches!(method, Method::POST | Method::PUT | Method::PATCH) {
+            all.insert(header::CONTENT_LENGTH, HeaderValue::from_static("0"));
+        }
+        for (name, value) in headers {
+            let name = HeaderName::from_bytes(name.as_bytes())?;
+            match value {
+                Some(value) => all.insert(name, HeaderValue::from_str(value)?),
+                None => all.remove(name),
+            };
+        }
+        *request.method_mut() = method;
+        self.sender.ready().await?;
+        Ok(timeout(ANSWER, self.sender.send_request(request)).await.context("no answer")??)
+    }
+
+    /// Sends one request, and returns the whole answer.
+    pub async fn call(
+        &mut self,
+        method: &str,
+        path: &str,
+        headers: &[(&str, Option<&str>)],
+        body: Option<Bytes>,
+    ) -> Result<Answer> {
+        let (head, body) = self.open(method, path, headers, body).await?.into_parts();
+        let body = timeout(ANSWER, body.collect()).await.context("the answer does not end")??.to_bytes();
+        Ok(Answer { status: head.status.as_u16(), headers: head.headers, body })
+    }
+}
+
+/// Hands the connection to a task that moves its bytes.
+async fn drive<T>(io: TokioIo<T>) -> Result<SendRequest<Full<Bytes>>>
+where
+    T: tokio::io::AsyncRead + tokio::io::AsyncWrite + Send + Unpin + 'static,
+{
+    let (sender, connection) = handshake(io).await?;
+    tokio::spawn(connection);
+    Ok(sender)
+}

@@ -1,0 +1,200 @@
+//! Recorded conversations with a real control plane, and how an API server's answers compare with them.
+//!
+//! A recording is a list of steps, each with the answer that Kubernetes v1.36 gave. `recordings/AREA/NAME.json` are copies
+//! and never edited; the verdicts are those of the `replay.py` that belongs to them, step by step.
+//!
+//! Start at [`play`](player::play). [`names`] knows what may differ between two runs, [`score`] what is expected of an area.
+
+pub mod names;
+pub mod path;
+pub mod player;
+pub mod score;
+mod watch;
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+use serde::de::{MapAccess, Visitor};
+use serde::{Deserialize, Deserializer};
+use serde_json::Value;
+use serde_json::value::RawValue;
+
+use crate::binary::workspace;
+use crate::cluster::Builder;
+
+/// The token of the administrator, who has most of the conversations.
+pub const ADMIN_TOKEN: &str = "admintoken";
+
+/// Where the recordings are.
+pub fn directory() -> PathBuf {
+    workspace().join("e2e/recordings")
+}
+
+/// The folders of the areas.
+pub fn areas() -> Result<Vec<PathBuf>> {
+    let mut areas = Vec::new();
+    for entry in fs::read_dir(directory())? {
+        areas.extend(Some(entry?.path()).filter(|path| path.is_dir()));
+    }
+    areas.sort();
+    Ok(areas)
+}
+
+/// A control plane as the recordings expect it.
+pub fn server(builder: Builder) -> Builder {
+    builder
+        .flag("--token-auth-file", directory().join("tokens.csv"))
+        .flag("--authorization-mode", "RBAC")
+        .flag("--default-storage-class", "none")
+        .flag("--nodes", "1")
+}
+
+/// A conversation.
+#[derive(Debug, Deserialize)]
+pub struct Recording {
+    #[serde(skip)]
+    pub file: PathBuf,
+    /// The steps as they are written, since whether `$NS` is in them decides whether a namespace is made.
+    steps: Vec<Box<RawValue>>,
+    #[serde(default, rename = "noNamespace")]
+    no_namespace: bool,
+    #[serde(default = "yes", rename = "defaultServiceAccount")]
+    default_service_account: bool,
+    #[serde(default, rename = "managedFields")]
+    managed_fields: bool,
+    #[serde(default)]
+    ignore: Vec<String>,
+    #[serde(default)]
+    cleanup: Vec<String>,
+}
+
+/// One step: exactly one of `sleep`, `watch`, `collect`, `req` and `wait` says what it does.
+#[derive(Debug, Deserialize)]
+pub struct Step {
+    sleep: Option<f64>,
+    watch: Option<String>,
+    #[serde(rename = "as")]
+    name: Option<String>,
+    collect: Option<String>,
+    #[serde(default)]
+    count: usize,
+    req: Option<String>,
+    wait: Option<String>,
+    #[serde(default)]
+    until: BTreeMap<String, Value>,
+    timeout: Option<f64>,
+    body: Option<Box<RawValue>>,
+    raw: Option<String>,
+    base64: Option<String>,
+    #[serde(default)]
+    headers: BTreeMap<String, Option<String>>,
+    #[serde(default, deserialize_with = "in_order")]
+    save: Vec<(String, String)>,
+    pick: Option<Vec<String>>,
+    #[serde(default)]
+    ignore: Vec<String>,
+    #[serde(default, rename = "managedFields")]
+    managed_fields: bool,
+    #[serde(default, rename = "pickHeaders")]
+    pick_headers: Vec<String>,
+    expect: Option<Value>,
+}
+
+impl Recording {
+    pub fn read(file: &Path) -> Result<Recording> {
+        let name = || file.display().to_string();
+        let text = fs::read_to_string(file).with_context(name)?;
+        let mut recording: Recording = serde_json::from_str(&text).with_context(name)?;
+        file.clone_into(&mut recording.file);
+        Ok(recording)
+    }
+
+    /// The area's recordings, in the order of their names.
+    pub fn read_area(area: &Path) -> Result<Vec<Recording>> {
+        let mut files = fs::read_dir(area)
+            .with_context(|| area.display().to_string())?
+            .map(|entry| Ok(entry?.path()))
+            .collect::<Result<Vec<_>>>()?;
+        files.retain(|file| file.extension().is_some_and(|e| e == "json"));
+        files.sort();
+        files.iter().map(|file| Recording::read(file)).collect()
+    }
+
+    /// `area/name`.
+    pub fn name(&self) -> String {
+        let area = self.file.parent().and_then(Path::file_name).unwrap_or_default();
+        let name = self.file.file_stem().unwrap_or_default();
+        format!("{}/{}", area.to_string_lossy(), name.to_string_lossy())
+    }
+
+    /// Whether its area changes what is one for the whole cluster, so that nothing else may be played at the same time.
+    pub fn runs_alone(&self) -> bool {
+        self.name().starts_with("volumes/")
+    }
+
+    pub fn steps(&self) -> Result<Vec<Step>> {
+        let steps = self.steps.iter().map(|step| serde_json::from_str(step.get()));
+        steps.collect::<Result<_, _>>().with_context(|| self.file.display().to_string())
+    }
+
+    fn needs_namespace(&self) -> bool {
+        !self.no_namespace && self.steps.iter().any(|step| step.get().contains("$NS"))
+    }
+}
+
+impl Step {
+    /// Whether the step has an answer to be compared.
+    pub fn is_compared(&self) -> bool {
+        self.expect.is_some()
+    }
+
+    /// Whether it waits for something that the server does by itself.
+    pub fn is_wait(&self) -> bool {
+        self.wait.is_some()
+    }
+
+    pub fn is_apply(&self) -> bool {
+        let content_type = self.headers.get("Content-Type").and_then(Option::as_deref);
+        content_type.is_some_and(|t| t.starts_with("application/apply-patch"))
+    }
+}
+
+/// The step as a reader of the recording knows it.
+impl fmt::Display for Step {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (&self.req, &self.wait, &self.collect) {
+            (Some(request), ..) => f.write_str(request),
+            (_, Some(request), _) => f.write_str(request),
+            (.., Some(watch)) => write!(f, "collect {watch}"),
+            _ => f.write_str("no answer"),
+        }
+    }
+}
+
+fn yes() -> bool {
+    true
+}
+
+/// The members of an object as they are written.
+fn in_order<'de, D: Deserializer<'de>>(source: D) -> Result<Vec<(String, String)>, D::Error> {
+    struct Members;
+    impl<'de> Visitor<'de> for Members {
+        type Value = Vec<(String, String)>;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("an object of texts")
+        }
+
+        fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+            let mut members = Vec::new();
+            while let Some(member) = map.next_entry()? {
+                members.push(member);
+            }
+            Ok(members)
+        }
+    }
+    source.deserialize_map(Members)
+}

@@ -1,0 +1,209 @@
+//! What legitimately differs between two runs: the names that a recording remembers, uids, times and revisions. They are
+//! filled in on the way out and replaced by placeholders on the way back.
+
+use std::collections::HashMap;
+use std::sync::LazyLock;
+
+use regex::{Captures, Regex};
+use serde_json::Value;
+use serde_json::value::RawValue;
+
+static VARIABLE: LazyLock<Regex> = LazyLock::new(|| Regex::new(r"\$\{(\w+)\}").unwrap());
+static UID: LazyLock<Regex> = LazyLock::new(|| {
+    Regex::new(r"\b[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\b").unwrap()
+});
+static TIME: LazyLock<Regex> =
+    LazyLock::new(|| Regex::new(r"\b\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)").unwrap());
+
+/// A saved value shorter than this could be part of any word.
+const TELLING: usize = 6;
+
+/// The names of one recording's run.
+#[derive(Debug)]
+pub struct Names {
+    /// In the order in which they came: a name may be part of a later one, and is then replaced first.
+    variables: Vec<(String, Value)>,
+    /// The numbers of the uids, by their first appearance.
+    uids: HashMap<String, usize>,
+}
+
+impl Names {
+    pub fn new(namespace: &str, random: &str) -> Names {
+        let variables = [("NS", namespace), ("RAND", random)];
+        Names {
+            variables: variables.map(|(name, value)| (name.to_owned(), value.into())).into(),
+            uids: HashMap::new(),
+        }
+    }
+
+    pub fn namespace(&self) -> &str {
+        self.get("NS").and_then(Value::as_str).unwrap_or_default()
+    }
+
+    fn get(&self, name: &str) -> Option<&Value> {
+        self.variables.iter().find(|(n, _)| n == name).map(|(_, value)| value)
+    }
+
+    /// Remembers a value. A later one of the same name takes its place.
+    pub fn save(&mut self, name: &str, value: Option<&Value>) {
+        let value = value.cloned().unwrap_or_default();
+        match self.variables.iter_mut().find(|(n, _)| n == name) {
+            Some((_, old)) => *old = value,
+            None => self.variables.push((name.to_owned(), value)),
+        }
+    }
+
+    /// Fills in `$NS` and `${name}`.
+    pub fn expand(&self, text: &str) -> String {
+        self.fill(text, plain)
+    }
+
+    /// Fills in names in JSON, in the order in which it was written, and spaces it as `replay.py` does: some answers quote
+    /// what was sent.
+    pub fn expand_json(&self, text: &RawValue) -> String {
+        let text = self.fill(text.get(), |value| {
+            let quoted = Value::from(plain(value)).to_string();
+            quoted[1..quoted.len() - 1].to_owned()
+        });
+        spaced(&text)
+    }
+
+    fn fill(&self, text: &str, form: impl Fn(&Value) -> String) -> String {
+        let text = text.replace("$NS", self.namespace());
+        let value = |found: &Captures| match self.get(&found[1]) {
+            Some(value) => form(value),
+            None => found[0].to_owned(),
+        };
+        VARIABLE.replace_all(&text, value).into_owned()
+    }
+
+    /// Fills in names in all strings of a value.
+    pub fn expand_value(&self, value: &Value) -> Value {
+        match value {
+            Value::String(text) => self.expand(text).into(),
+            Value::Array(elements) => elements.iter().map(|e| self.expand_value(e)).collect(),
+            Value::Object(members) => {
+                members.iter().map(|(k, v)| (self.expand(k), self.expand_value(v))).collect()
+            }
+            other => other.clone(),
+        }
+    }
+
+    /// Puts placeholders for what differs between runs.
+    pub fn normalize_text(&mut self, text: &str) -> String {
+        let mut text = text.to_owned();
+        for (name, value) in &self.variables {
+            if let Value::String(value) = value
+                && value.chars().count() >= TELLING
+                && UID.find(value).is_none_or(|uid| uid.as_str() != value)
+            {
+                text = text.replace(value, &format!("${{{name}}}"));
+            }
+        }
+        let uids = &mut self.uids;
+        let text = UID.replace_all(&text, |uid: &Captures| {
+            let next = uids.len() + 1;
+            format!("<uid-{}>", uids.entry(uid[0].to_owned()).or_insert(next))
+        });
+        TIME.replace_all(&text, "<time>").into_owned()
+    }
+
+    /// Puts placeholders everywhere in a value, members in the order of their names.
+    pub fn normalize(&mut self, value: &Value) -> Value {
+        match value {
+            Value::String(text) => self.normalize_text(text).into(),
+            Value::Array(elements) => elements.iter().map(|e| self.normalize(e)).collect(),
+            Value::Object(members) => members
+                .iter()
+                .map(|(key, member)| (self.normalize_text(key), self.normalize_member(key, member)))
+                .collect(),
+            other => other.clone(),
+        }
+    }
+
+    fn normalize_member(&mut self, key: &str, value: &Value) -> Value {
+        let placeholder = match key {
+            "resourceVersion" => "<rv>",
+            "continue" => "<continue>",
+            "remainingItemCount" => "<volatile>",
+            _ => return self.normalize(value),
+        };
+        match value {
+            Value::Null => Value::Null,
+            Value::String(text) if text.is_empty() || text == "0" => value.clone(),
+            _ => placeholder.into(),
+        }
+    }
+}
+
+/// A saved value as `replay.py` writes it into a text.
+fn plain(value: &Value) -> String {
+    match value {
+        Value::String(text) => text.clone(),
+        Value::Null => "None".to_owned(),
+        Value::Bool(true) => "True".to_owned(),
+        Value::Bool(false) => "False".to_owned(),
+        other => other.to_string(),
+    }
+}
+
+/// JSON with one space after each comma and colon and none elsewhere, all of it ASCII.
+fn spaced(json: &str) -> String {
+    let mut out = String::with_capacity(json.len());
+    let (mut quoted, mut escaped) = (false, false);
+    for c in json.chars() {
+        match c {
+            _ if !c.is_ascii() => {
+                c.encode_utf16(&mut [0; 2]).iter().for_each(|unit| out.push_str(&format!("\\u{unit:04x}")));
+            }
+            ' ' | '\n' | '\r' | '\t' if !quoted => {}
+            ',' | ':' if !quoted => out.extend([c, ' ']),
+            _ => out.push(c),
+        }
+        quoted ^= c == '"' && !escaped;
+        escaped = quoted && c == '\\' && !escaped;
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn there_and_back() {
+        let mut names = Names::new("replay-0a1b2c3d", "ffee0011");
+        names.save("rv", Some(&json!("12")));
+        names.save("pod", Some(&json!("web-abcde")));
+        names.save("n", Some(&json!(3)));
+        assert_eq!(
+            names.expand("/$NS/${pod}?x=${n}&${unknown}"),
+            "/replay-0a1b2c3d/web-abcde?x=3&${unknown}"
+        );
+        let uid = |last| format!("00000000-0000-0000-0000-00000000000{last}");
+        let answer = json!({
+            "metadata": {"name": "web-abcde", "uid": uid(1), "resourceVersion": "12", "continue": ""},
+            "at": "2026-01-02T03:04:05.000006Z",
+            "list": [uid(2), uid(1), "12"],
+        });
+        let want = json!({
+            "metadata": {"name": "${pod}", "uid": "<uid-2>", "resourceVersion": "<rv>", "continue": ""},
+            "at": "<time>",
+            "list": ["<uid-1>", "<uid-2>", "12"],
+        });
+        // Members are visited by name: `list` comes before `metadata`.
+        assert_eq!(names.normalize(&answer)["list"], json!(["<uid-1>", "<uid-2>", "12"]));
+        assert_eq!(names.normalize(&answer), want);
+    }
+    #[test]
+    fn spaces() {
+        for (written, want) in [
+            ("{\n \"a\": [1,\n 2],\n \"b\":{}\n}", r#"{"a": [1, 2], "b": {}}"#),
+            (r#"{"a, b" : "\"x\\"}"#, r#"{"a, b": "\"x\\"}"#),
+            (r#"["é", "😀"]"#, r#"["\u00e9", "\ud83d\ude00"]"#),
+        ] {
+            assert_eq!(spaced(written), want);
+        }
+    }
+}

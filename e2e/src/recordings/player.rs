@@ -1,0 +1,409 @@
+//! Plays recordings, and compares the answers.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use base64::Engine;
+use bytes::Bytes;
+use futures::{StreamExt, stream};
+use serde_json::{Map, Value, json};
+use tokio::time::{Instant, sleep, timeout};
+
+use super::names::Names;
+use super::path::Path;
+use super::watch::Watch;
+use super::{Recording, Step};
+use crate::http::{Answer, Connection, Endpoint};
+
+/// How long a step waits if it does not say so.
+const WAIT: Duration = Duration::from_secs(30);
+/// How long a `collect` waits if it does not say so.
+const COLLECT: Duration = Duration::from_secs(10);
+/// The pause between two looks at something that shall become so: the recordings' own.
+const PAUSE: Duration = Duration::from_millis(100);
+/// How long a new namespace may take to get its ServiceAccount.
+const SERVICE_ACCOUNT: Duration = Duration::from_secs(10);
+/// How long cleaning up may take, a request.
+const CLEANUP: Duration = Duration::from_secs(5);
+
+/// How one step went.
+#[derive(Debug)]
+pub struct Verdict {
+    pub step: usize,
+    pub title: String,
+    /// The paths at which the answer differs from the recorded one; none if it is equal.
+    pub differences: Vec<String>,
+}
+
+/// How one recording went.
+#[derive(Debug)]
+pub struct Played {
+    pub name: String,
+    pub verdicts: Vec<Verdict>,
+    /// Steps to be compared that were left out.
+    pub left_out: usize,
+}
+
+impl Played {
+    pub fn equal(&self) -> usize {
+        self.verdicts.iter().filter(|v| v.differences.is_empty()).count()
+    }
+
+    pub fn compared(&self) -> usize {
+        self.verdicts.len()
+    }
+}
+
+/// The server that is asked, and what has been learned about it.
+pub struct Server {
+    endpoint: Endpoint,
+    /// Whether namespaces get a ServiceAccount, for all that is known. Where one did not, no other recording waits for it.
+    gives_service_accounts: AtomicBool,
+}
+
+impl Server {
+    pub fn new(endpoint: Endpoint) -> Server {
+        Server { endpoint, gives_service_accounts: AtomicBool::new(true) }
+    }
+}
+
+/// Plays recordings, some at the same time; the answers are in the order of the recordings. `end` tells for each at which
+/// step to stop.
+pub async fn play(
+    server: &Server,
+    recordings: &[Recording],
+    jobs: usize,
+    end: impl Fn(&Recording, &[Step]) -> usize,
+) -> Result<Vec<Played>> {
+    let mut plays = Vec::new();
+    for recording in recordings {
+        let steps = recording.steps()?;
+        let end = end(recording, &steps);
+        plays.push(play_one(server, recording, steps, end));
+    }
+    Ok(stream::iter(plays).buffered(jobs).collect().await)
+}
+
+async fn play_one(server: &Server, recording: &Recording, steps: Vec<Step>, end: usize) -> Played {
+    let mut run = Run::new(server, recording);
+    let mut verdicts = Vec::new();
+    let left_out = steps[end..].iter().filter(|step| step.is_compared()).count();
+    if end > 0 {
+        run.prepare().await;
+        for (number, step) in steps[..end].iter().enumerate() {
+            // A step that cannot be played has no answer: it differs.
+            let got =
+                run.step(step).await.unwrap_or_else(|error| Some(json!({"error": format!("{error:#}")})));
+            if let (Some(want), Some(got)) = (&step.expect, &got) {
+                let mut differences = Vec::new();
+                compare(want, got, "", &mut differences);
+                verdicts.push(Verdict { step: number, title: step.to_string(), differences });
+            }
+        }
+        run.clean_up().await;
+    }
+    Played { name: recording.name(), verdicts, left_out }
+}
+
+/// One recording being played.
+struct Run<'a> {
+    server: &'a Server,
+    recording: &'a Recording,
+    names: Names,
+    watches: HashMap<String, Watch>,
+    connection: Option<Connection>,
+}
+
+impl<'a> Run<'a> {
+    fn new(server: &'a Server, recording: &'a Recording) -> Run<'a> {
+        let random = || uuid::Uuid::new_v4().simple().to_string()[..8].to_owned();
+        let names = Names::new(&format!("replay-{}", random()), &random());
+        Run { server, recording, names, watches: HashMap::new(), connection: None }
+    }
+
+    /// Makes the namespace, and waits for what comes with it.
+    async fn prepare(&mut self) {
+        if !self.recording.needs_namespace() {
+            return;
+        }
+        let namespace = self.names.namespace().to_owned();
+        let body = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}});
+        // A failure shows in the steps.
+        let _ = self.call("POST", "/api/v1/namespaces", &[], Some(body.to_string().into())).await;
+        let account = format!("/api/v1/namespaces/{namespace}/serviceaccounts/default");
+        let end = Instant::now() + SERVICE_ACCOUNT;
+        while self.recording.default_service_account
+            && self.server.gives_service_accounts.load(Ordering::Relaxed)
+            && !self.call("GET", &account, &[], None).await.is_ok_and(|answer| answer.status == 200)
+        {
+            if Instant::now() > end {
+                self.server.gives_service_accounts.store(false, Ordering::Relaxed);
+            }
+            sleep(PAUSE / 2).await;
+        }
+    }
+
+    async fn clean_up(&mut self) {
+        let mut paths: Vec<String> = self.recording.cleanup.iter().map(|p| self.names.expand(p)).collect();
+        if self.recording.needs_namespace() {
+            paths.push(format!("/api/v1/namespaces/{}", self.names.namespace()));
+        }
+        for path in paths {
+            // What is not there any more need not be cleaned up.
+            let _ = timeout(CLEANUP, self.call("DELETE", &path, &[], None)).await;
+        }
+    }
+
+    /// Plays one step; returns what is to be compared, if it has an answer.
+    async fn step(&mut self, step: &Step) -> Result<Option<Value>> {
+        if let Some(seconds) = step.sleep {
+            sleep(Duration::from_secs_f64(seconds)).await;
+            return Ok(None);
+        }
+        if let Some(path) = &step.watch {
+            let name = step.name.clone().context("a watch without a name")?;
+            let headers = step.headers.clone().into_iter().collect();
+            let watch = Watch::open(&self.server.endpoint, self.names.expand(path), headers).await;
+            self.watches.insert(name, watch);
+            return Ok(None);
+        }
+        if let Some(name) = &step.collect {
+            let patience = step.timeout.map_or(COLLECT, Duration::from_secs_f64);
+            let watch = self.watches.get_mut(name).context("no such watch")?;
+            let events = watch.collect(step.count, patience).await;
+            events.iter().for_each(|event| self.remember(step, event));
+            let events: Vec<Value> = events.into_iter().map(|event| self.shape(step, event)).collect();
+            return Ok(Some(json!({"events": events})));
+        }
+        self.request(step).await.map(Some)
+    }
+
+    async fn request(&mut self, step: &Step) -> Result<Value> {
+        let request = step.req.as_ref().or(step.wait.as_ref()).context("a step that does nothing")?;
+        let request = self.names.expand(request);
+        let (method, path) = request.split_once(' ').context("no path")?;
+        let headers: Vec<(String, Option<String>)> = step
+            .headers
+            .iter()
+            .map(|(name, value)| (self.names.expand(name), value.as_ref().map(|v| self.names.expand(v))))
+            .collect();
+        let headers: Vec<_> = headers.iter().map(|(name, value)| (name.as_str(), value.as_deref())).collect();
+        let body = self.body(step)?;
+        let end = Instant::now() + step.timeout.map_or(WAIT, Duration::from_secs_f64);
+        let (answer, got) = loop {
+            let answer = self.call(method, path, &headers, body.clone()).await?;
+            let got = decode(&answer.body);
+            if step.wait.is_none() || self.is_met(&step.until, answer.status, &got)? {
+                break (answer, got);
+            }
+            if Instant::now() > end {
+                let shape = self.shape(step, got);
+                return Ok(json!({"status": answer.status, "timedOut": true, "body": shape}));
+            }
+            sleep(PAUSE).await;
+        };
+        self.remember(step, &got);
+        let mut out = Map::new();
+        out.insert("status".to_owned(), answer.status.into());
+        out.insert("body".to_owned(), self.shape(step, got));
+        if let Some(warning) = header(&answer, "warning") {
+            out.insert("warning".to_owned(), self.names.normalize_text(&warning).into());
+        }
+        if !step.pick_headers.is_empty() {
+            let picked = step.pick_headers.iter().map(|name| {
+                let text = header(&answer, name).unwrap_or_default();
+                (name.clone(), self.names.normalize_text(&text).into())
+            });
+            out.insert("headers".to_owned(), Value::Object(picked.collect()));
+        }
+        Ok(Value::Object(out))
+    }
+
+    fn body(&self, step: &Step) -> Result<Option<Bytes>> {
+        Ok(if let Some(raw) = &step.raw {
+            Some(self.names.expand(raw).into())
+        } else if let Some(base64) = &step.base64 {
+            Some(base64::prelude::BASE64_STANDARD.decode(base64)?.into())
+        } else {
+            step.body.as_ref().map(|body| self.names.expand_json(body).into())
+        })
+    }
+
+    /// One request, over the run's connection while it lasts.
+    async fn call(
+        &mut self,
+        method: &str,
+        path: &str,
+        headers: &[(&str, Option<&str>)],
+        body: Option<Bytes>,
+    ) -> Result<Answer> {
+        let mut connection = match self.connection.take().filter(Connection::is_open) {
+            Some(connection) => connection,
+            None => self.server.endpoint.connect().await?,
+        };
+        let answer = connection.call(method, path, headers, body).await?;
+        self.connection = Some(connection);
+        Ok(answer)
+    }
+
+    fn remember(&mut self, step: &Step, body: &Value) {
+        for (name, path) in &step.save {
+            self.names.save(name, Path::parse(path).first(body));
+        }
+    }
+
+    /// Whether all that a step waits for is so.
+    fn is_met(
+        &self,
+        until: &std::collections::BTreeMap<String, Value>,
+        status: u16,
+        body: &Value,
+    ) -> Result<bool> {
+        for (path, want) in until {
+            let got = match path.strip_prefix("$len:") {
+                _ if path == "$status" => Some(status.into()),
+                Some(path) => Some(length(Path::parse(path).first(body))?.into()),
+                None => Path::parse(path).first(body).cloned(),
+            };
+            // What is null is as good as absent.
+            let got = got.filter(|value| !value.is_null());
+            let asks = |operator: &str| want.get(operator).is_some_and(|w| w == true);
+            let met = if asks("absent") {
+                got.is_none()
+            } else if asks("present") {
+                got.is_some()
+            } else {
+                got.unwrap_or_default() == self.names.expand_value(want)
+            };
+            if !met {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// What of a body is compared.
+    fn shape(&mut self, step: &Step, mut body: Value) -> Value {
+        if !self.recording.managed_fields && !step.managed_fields {
+            remove_everywhere(&mut body, "managedFields");
+        }
+        for path in self.recording.ignore.iter().chain(&step.ignore) {
+            Path::parse(&self.names.expand(path)).remove(&mut body);
+        }
+        if let Some(picks) = &step.pick {
+            let pick = |path: &String| {
+                let values = Path::parse(&self.names.expand(path));
+                let picked = match path.contains("[]") {
+                    true => Value::from_iter(values.values(&body).into_iter().cloned()),
+                    false => values.first(&body).cloned().unwrap_or_default(),
+                };
+                (path.clone(), picked)
+            };
+            body = Value::Object(picks.iter().map(pick).collect());
+        }
+        self.names.normalize(&body)
+    }
+}
+
+/// A body: JSON where it is JSON, text where it is not, null where there is none.
+pub fn decode(body: &[u8]) -> Value {
+    match body {
+        [] => Value::Null,
+        _ => serde_json::from_slice(body).unwrap_or_else(|_| String::from_utf8_lossy(body).into()),
+    }
+}
+
+/// All values of a header, in one line. Bytes are characters, as in the header of old: a test of ours must not fail on them.
+fn header(answer: &Answer, name: &str) -> Option<String> {
+    let latin =
+        |value: &hyper::header::HeaderValue| value.as_bytes().iter().map(|b| char::from(*b)).collect();
+    let values: Vec<String> = answer.headers.get_all(name).iter().map(latin).collect();
+    (!values.is_empty()).then(|| values.join(", "))
+}
+
+fn length(value: Option<&Value>) -> Result<usize> {
+    match value {
+        None | Some(Value::Null) => Ok(0),
+        Some(Value::Array(elements)) => Ok(elements.len()),
+        Some(Value::Object(members)) => Ok(members.len()),
+        Some(Value::String(text)) => Ok(text.chars().count()),
+        Some(other) => anyhow::bail!("{other} has no length"),
+    }
+}
+
+fn remove_everywhere(value: &mut Value, key: &str) {
+    match value {
+        Value::Object(members) => {
+            members.remove(key);
+            members.values_mut().for_each(|member| remove_everywhere(member, key));
+        }
+        Value::Array(elements) => elements.iter_mut().for_each(|element| remove_everywhere(element, key)),
+        _ => {}
+    }
+}
+
+/// Tells the paths at which two values differ.
+fn compare(want: &Value, got: &Value, at: &str, out: &mut Vec<String>) {
+    match (want, got) {
+        (Value::Object(want), Value::Object(got)) => {
+            let keys: std::collections::BTreeSet<&String> = want.keys().chain(got.keys()).collect();
+            for key in keys {
+                let path = if at.is_empty() { key.clone() } else { format!("{at}.{key}") };
+                match (want.get(key), got.get(key)) {
+                    (Some(want), Some(got)) => compare(want, got, &path, out),
+                    (Some(want), None) => out.push(format!("{path}: missing, want {}", short(want))),
+                    (None, Some(got)) => out.push(format!("{path}: unexpected {}", short(got))),
+                    (None, None) => {}
+                }
+            }
+        }
+        (Value::Array(want), Value::Array(got)) => {
+            if want.len() != got.len() {
+                let all = short(&Value::from(got.as_slice()));
+                out.push(format!("{at}: {} elements, want {}: {all}", got.len(), want.len()));
+            }
+            for (index, (want, got)) in want.iter().zip(got).enumerate() {
+                compare(want, got, &format!("{at}[{index}]"), out);
+            }
+        }
+        _ if want != got => out.push(format!("{at}: {}, want {}", short(got), short(want))),
+        _ => {}
+    }
+}
+
+/// The beginning of a value: enough to see what it is.
+fn short(value: &Value) -> String {
+    value.to_string().chars().take(200).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn differences() {
+        for (want, got, differences) in [
+            (json!({"a": [1, {"b": "x"}]}), json!({"a": [1, {"b": "x"}]}), vec![]),
+            (json!(1), json!(1.0), vec![": 1.0, want 1"]),
+            (
+                json!({"a": 1, "b": 2}),
+                json!({"b": 3, "c": 4}),
+                vec!["a: missing, want 1", "b: 3, want 2", "c: unexpected 4"],
+            ),
+            (json!({"a": [1, 2]}), json!({"a": [3]}), vec!["a: 1 elements, want 2: [3]", "a[0]: 3, want 1"]),
+        ] {
+            let mut found = Vec::new();
+            compare(&want, &got, "", &mut found);
+            assert_eq!(found, differences, "{want} {got}");
+        }
+    }
+
+    #[test]
+    fn bodies() {
+        assert_eq!(decode(b""), Value::Null);
+        assert_eq!(decode(b"{\"a\":1}"), json!({"a": 1}));
+        assert_eq!(decode(b"ok"), json!("ok"));
+    }
+}

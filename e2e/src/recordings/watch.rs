@@ -1,0 +1,77 @@
+//! A watch stream that is read in the background, as a client would.
+
+use std::time::Duration;
+
+use anyhow::Result;
+use http_body_util::BodyExt;
+use hyper::Response;
+use hyper::body::Incoming;
+use serde_json::{Value, json};
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::{Instant, timeout, timeout_at};
+
+use super::player::decode;
+use crate::http::Endpoint;
+
+/// How long the stream may take to begin.
+const BEGIN: Duration = Duration::from_millis(300);
+
+pub struct Watch {
+    events: mpsc::UnboundedReceiver<Value>,
+}
+
+impl Watch {
+    /// Opens the stream, and returns when it has begun: what is written from then on is seen.
+    pub async fn open(endpoint: &Endpoint, path: String, headers: Vec<(String, Option<String>)>) -> Watch {
+        let (sender, events) = mpsc::unbounded_channel();
+        let (begun, begins) = oneshot::channel();
+        let endpoint = endpoint.clone();
+        tokio::spawn(async move {
+            let opened = async {
+                let headers: Vec<_> = headers.iter().map(|(k, v)| (k.as_str(), v.as_deref())).collect();
+                endpoint.connect().await?.open("GET", &path, &headers, None).await
+            };
+            let opened = opened.await;
+            // Too late for the one who waits, maybe; the events are wanted all the same.
+            let _ = begun.send(());
+            if let Ok(answer) = opened {
+                // A stream that breaks has ended; what came before counts.
+                let _ = read(answer, &sender).await;
+            }
+        });
+        let _ = timeout(BEGIN, begins).await;
+        Watch { events }
+    }
+
+    /// The next events: `count` of them, or as many as come in time.
+    pub async fn collect(&mut self, count: usize, patience: Duration) -> Vec<Value> {
+        let end = Instant::now() + patience;
+        let mut events = Vec::new();
+        while events.len() < count {
+            match timeout_at(end, self.events.recv()).await {
+                Ok(Some(event)) => events.push(event),
+                Ok(None) | Err(_) => break,
+            }
+        }
+        events
+    }
+}
+
+async fn read(answer: Response<Incoming>, events: &mpsc::UnboundedSender<Value>) -> Result<()> {
+    let status = answer.status().as_u16();
+    let mut body = answer.into_body();
+    if status != 200 {
+        let body = body.collect().await?.to_bytes();
+        events.send(json!({"httpStatus": status, "body": decode(&body)}))?;
+        return Ok(());
+    }
+    let mut pending = Vec::new();
+    while let Some(frame) = body.frame().await {
+        pending.extend_from_slice(frame?.data_ref().map(AsRef::as_ref).unwrap_or_default());
+        while let Some(end) = pending.iter().position(|b| *b == b'\n') {
+            let line: Vec<u8> = pending.drain(..=end).collect();
+            events.send(serde_json::from_slice(&line)?)?;
+        }
+    }
+    Ok(())
+}
