@@ -1,0 +1,217 @@
+//! The command line as scripts see it: exit codes, one line for each mistake, and nothing left behind by one.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::{Output, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use coracle_e2e::http::{Endpoint, config};
+use coracle_e2e::{binary, cluster};
+use http_body_util::BodyExt;
+use tempfile::TempDir;
+use tokio::process::Command;
+use tokio::time::timeout;
+
+/// How long anything may take that is not measured here.
+const DEADLINE: Duration = Duration::from_secs(30);
+
+fn coracle(directory: &Path, arguments: &[&str]) -> Command {
+    let mut command = Command::new(binary::coracle());
+    command.args(arguments).current_dir(directory).stdin(Stdio::null()).kill_on_drop(true);
+    command
+}
+
+/// Runs it to its end in a directory.
+async fn run(directory: &Path, arguments: &[&str]) -> Result<Output> {
+    let output = coracle(directory, arguments).output();
+    timeout(DEADLINE, output).await.with_context(|| format!("{arguments:?} does not end"))?.context("coracle")
+}
+
+/// Runs what must fail with one line.
+async fn refused(directory: &Path, arguments: &[&str], code: i32, line: &str) -> Result<()> {
+    let output = run(directory, arguments).await?;
+    let said = String::from_utf8(output.stderr)?;
+    assert_eq!(output.status.code(), Some(code), "{arguments:?}: {said}");
+    assert!(said.starts_with("coracle: ") && said.contains(line), "{arguments:?}: {said}");
+    assert_eq!(said.trim_end().lines().count(), 1, "{arguments:?}: {said}");
+    assert!(output.stdout.is_empty(), "{arguments:?}");
+    Ok(())
+}
+
+/// Every file under a directory, and what is in it.
+fn files(directory: &Path) -> Result<BTreeMap<PathBuf, Vec<u8>>> {
+    let mut files = BTreeMap::new();
+    let mut folders = vec![directory.to_owned()];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(&folder)? {
+            let path = entry?.path();
+            if path.is_dir() {
+                folders.push(path);
+            } else {
+                let content = fs::read(&path)?;
+                files.insert(path, content);
+            }
+        }
+    }
+    Ok(files)
+}
+
+#[tokio::test]
+async fn mistakes_are_one_line_and_leave_nothing() -> Result<()> {
+    const ANY: &str = "127.0.0.1:0";
+    let aside = TempDir::new()?;
+    let malformed = aside.path().join("tokens.csv");
+    fs::write(&malformed, "token,user\n")?;
+    let malformed = malformed.to_str().context("its name")?;
+    let taken = TcpListener::bind(ANY)?;
+    let taken = taken.local_addr()?.to_string();
+    let directory = TempDir::new()?;
+    for (arguments, code, line) in [
+        (&["serve", "--no-such-flag"][..], 2, "--no-such-flag"),
+        (&["no-such-command"], 2, "no-such-command"),
+        (&["serve", "--controllers", "*,no-such-controller"], 2, "no-such-controller"),
+        (&["serve", "--feature-gates", "NoSuchGate=true"], 2, "NoSuchGate"),
+        (&["serve", "--feature-gates", "AllBeta=maybe"], 2, "maybe"),
+        (&["serve", "--durability", "sometimes"], 2, "sometimes"),
+        (&["serve", "--ephemeral", "--data-dir", "here"], 2, "--data-dir"),
+        (&["run", "--ephemeral"], 2, "COMMAND"),
+        (&["serve", "--listen", &taken], 1, &taken),
+        (&["serve", "--listen", ANY, "--token-auth-file", "missing.csv"], 1, "missing.csv"),
+        (&["serve", "--listen", ANY, "--token-auth-file", malformed], 1, "line 1"),
+        (&["kubeconfig"], 1, "kubeconfig"),
+        (&["run", "--", "no-such-program"], 1, "no-such-program"),
+    ] {
+        refused(directory.path(), arguments, code, line).await?;
+        assert_eq!(fs::read_dir(directory.path())?.count(), 0, "{arguments:?}");
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_data_directory_has_one_server() -> Result<()> {
+    let data = TempDir::new()?;
+    let first = cluster().data_dir(data.path()).start().await?;
+    let elsewhere = TempDir::new()?;
+    let data_dir = data.path().to_str().context("its name")?;
+    let names = |directory| Ok::<_, anyhow::Error>(files(directory)?.into_keys().collect::<Vec<_>>());
+    let before = names(data.path())?;
+    let second = ["serve", "--listen", "127.0.0.1:0", "--data-dir", data_dir, "--kubeconfig", "kubeconfig"];
+    refused(elsewhere.path(), &second, 1, "in use").await?;
+    assert_eq!(names(data.path())?, before);
+    assert!(files(elsewhere.path())?.is_empty());
+    let answer = first.endpoint().await?.connect().await?.call("GET", "/readyz", &[], None).await?;
+    assert_eq!(answer.status, 200, "the first goes on");
+    assert!(first.stop().await?.success());
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_damaged_store_is_left_as_it_is() -> Result<()> {
+    let data = TempDir::new()?;
+    assert!(cluster().data_dir(data.path()).start().await?.stop().await?.success());
+    let data_dir = data.path().to_str().context("its name")?;
+    let sound = files(&data.path().join("store"))?;
+    let elsewhere = TempDir::new()?;
+    for (file, content) in &sound {
+        let mut damaged = content.clone();
+        damaged.extend(b"junk");
+        fs::write(file, &damaged)?;
+        let before = files(data.path())?;
+        let serve =
+            ["serve", "--listen", "127.0.0.1:0", "--data-dir", data_dir, "--kubeconfig", "kubeconfig"];
+        refused(elsewhere.path(), &serve, 1, "damaged").await?;
+        assert_eq!(files(data.path())?, before, "{}", file.display());
+        assert!(files(elsewhere.path())?.is_empty());
+        fs::write(file, content)?;
+    }
+    assert!(!sound.is_empty());
+    // Repaired, it serves again.
+    assert!(cluster().data_dir(data.path()).start().await?.stop().await?.success());
+    Ok(())
+}
+
+#[tokio::test]
+async fn run_lives_as_long_as_its_command() -> Result<()> {
+    let directory = TempDir::new()?;
+    let script = r#"cat "$KUBECONFIG" && echo "in $KUBECONFIG" && exit 7"#;
+    let output = run(directory.path(), &["run", "--", "sh", "-c", script]).await?;
+    let said = String::from_utf8(output.stdout)?;
+    assert_eq!(output.status.code(), Some(7), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(said.contains("current-context: coracle"), "{said}");
+    let (_, kubeconfig) = said.rsplit_once("in ").context("no KUBECONFIG")?;
+    assert!(!Path::new(kubeconfig.trim()).exists(), "the kubeconfig goes with the control plane");
+    assert!(files(directory.path())?.is_empty());
+
+    let killed = run(directory.path(), &["run", "--", "sh", "-c", "kill -9 $$"]).await?;
+    assert_eq!(killed.status.code(), Some(128 + 9), "as a shell says it");
+    Ok(())
+}
+
+/// Also while somebody watches, whose stream ends then as it should.
+#[tokio::test]
+async fn sigterm_ends_it_at_once() -> Result<()> {
+    let data = TempDir::new()?;
+    for watched in [false, true] {
+        let cluster = cluster().data_dir(data.path()).start().await?;
+        let mut connection = cluster.endpoint().await?.connect().await?;
+        let path = match watched {
+            true => "/api/v1/namespaces?watch=true",
+            false => "/api/v1/namespaces",
+        };
+        let answer = connection.open("GET", path, &[], None).await?;
+        assert_eq!(answer.status(), 200);
+        let asked = Instant::now();
+        let status = cluster.stop().await?;
+        assert_eq!(status.code(), Some(0), "{status}");
+        assert!(asked.elapsed() < Duration::from_secs(2), "it took {:?}", asked.elapsed());
+        let body =
+            timeout(DEADLINE, answer.into_body().collect()).await.context("the stream does not end")?;
+        assert!(body.is_ok(), "{body:?}");
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn the_kubeconfig_appears_when_it_serves() -> Result<()> {
+    let directory = TempDir::new()?;
+    let data = directory.path().join("data");
+    let data_dir = data.to_str().context("its name")?;
+    let serve = ["serve", "--listen", "127.0.0.1:0", "--data-dir", data_dir];
+    let mut server = coracle(directory.path(), &serve).stderr(Stdio::null()).spawn()?;
+    let kubeconfig = data.join("kubeconfig");
+    let appears = async {
+        while !kubeconfig.exists() {
+            assert!(server.try_wait()?.is_none(), "it has ended");
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        anyhow::Ok(())
+    };
+    timeout(DEADLINE, appears).await.context("no kubeconfig")??;
+    // Whole from the first moment, and what it leads to is ready.
+    let endpoint = Endpoint::new(&config(&kubeconfig).await?)?;
+    let answer = endpoint.connect().await?.call("GET", "/readyz", &[], None).await?;
+    assert_eq!(answer.status, 200, "{answer:?}");
+
+    let printed = run(directory.path(), &["kubeconfig", "--data-dir", data_dir]).await?;
+    assert!(printed.status.success());
+    assert_eq!(printed.stdout, fs::read(&kubeconfig)?);
+    server.kill().await?;
+    Ok(())
+}
+
+#[tokio::test]
+async fn the_version_is_one_line() -> Result<()> {
+    let directory = TempDir::new()?;
+    for (arguments, want) in [
+        (&["version"][..], concat!("coracle ", env!("CARGO_PKG_VERSION"), " (Kubernetes v1.36)\n")),
+        (&["--version"], concat!("coracle ", env!("CARGO_PKG_VERSION"), "\n")),
+    ] {
+        let output = run(directory.path(), arguments).await?;
+        assert!(output.status.success());
+        assert_eq!(String::from_utf8(output.stdout)?, want);
+    }
+    Ok(())
+}
