@@ -1,0 +1,307 @@
+//! kubectl against Coracle, as people type it. A story is a table: a command line, and what must be in its output; one that
+//! begins with `!` must fail.
+//!
+//! kubectl is `$KUBECTL`, or what Go builds of `e2e/kubectl`, or the one on the path.
+
+use std::env;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use coracle_e2e::{Cluster, binary, cluster};
+use tokio::io::{AsyncBufReadExt, BufReader};
+use tokio::process::Command;
+use tokio::time::timeout;
+
+const DEADLINE: Duration = Duration::from_secs(60);
+
+type Story = [(&'static str, &'static [&'static str])];
+
+/// Where kubectl is, if it can be had.
+fn kubectl() -> Option<&'static Path> {
+    static KUBECTL: OnceLock<Option<PathBuf>> = OnceLock::new();
+    let found = KUBECTL.get_or_init(|| match env::var_os("KUBECTL") {
+        Some(path) => Some(std::path::absolute(path).expect("KUBECTL")),
+        None => build().or_else(on_the_path),
+    });
+    if found.is_none() {
+        assert!(env::var_os("CI").is_none(), "there is no kubectl, and no Go to build it");
+        // Not by `eprintln`, which nobody sees of a test that passes.
+        let _ = writeln!(io::stderr(), "SKIPPED: there is no kubectl, and no Go to build it");
+    }
+    found.as_deref()
+}
+
+fn build() -> Option<PathBuf> {
+    // Else it takes itself for a development version, whose name `kubectl version` cannot read.
+    const VERSION: &str = "-X k8s.io/component-base/version.gitVersion=v1.36.2";
+    let program = binary::target().join("kubectl");
+    let mut go = std::process::Command::new("go");
+    go.args(["build", "-buildvcs=false", "-ldflags", VERSION, "-o"]).arg(&program).arg(".");
+    go.current_dir(binary::workspace().join("e2e/kubectl"));
+    go.status().is_ok_and(|status| status.success()).then_some(program)
+}
+
+fn on_the_path() -> Option<PathBuf> {
+    let directories = env::var_os("PATH")?;
+    env::split_paths(&directories)
+        .map(|directory| directory.join("kubectl"))
+        .find(|program| program.is_file())
+}
+
+/// A command line for a control plane, in the directory of the manifests.
+fn command(cluster: &Cluster, kubectl: &Path, line: &str) -> Command {
+    let mut command = Command::new(kubectl);
+    command.args(line.split_whitespace());
+    command.current_dir(binary::workspace().join("e2e/tests/manifests"));
+    command.env("KUBECONFIG", cluster.kubeconfig());
+    // Its caches, and no preferences of whoever runs the tests.
+    command.env("HOME", cluster.directory());
+    command.env("KUBE_EDITOR", "sed -i s/web:1/web:edited/");
+    command.stdin(Stdio::null()).kill_on_drop(true);
+    command
+}
+
+async fn tell(story: &Story) -> Result<()> {
+    let Some(kubectl) = kubectl() else { return Ok(()) };
+    // No controllers but the one without which there are no pods: what they would do is told elsewhere.
+    let cluster = cluster().flag("--controllers", "serviceaccount-controller").start().await?;
+    for (line, wanted) in story {
+        let (line, succeeds) = line.strip_prefix("! ").map_or((*line, true), |line| (line, false));
+        let output = command(&cluster, kubectl, line).output();
+        let output =
+            timeout(DEADLINE, output).await.with_context(|| format!("kubectl {line} does not end"))??;
+        let said = String::from_utf8(output.stdout)? + &String::from_utf8(output.stderr)?;
+        ensure!(output.status.success() == succeeds, "kubectl {line}: {}\n{said}", output.status);
+        for want in *wanted {
+            ensure!(said.contains(want), "kubectl {line}: no {want:?} in\n{said}");
+        }
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn objects() -> Result<()> {
+    tell(&[
+        ("apply -f deployment.yaml -f service.yaml", &["deployment.apps/web created", "service/web created"]),
+        ("apply -f deployment.yaml", &["deployment.apps/web unchanged"]),
+        ("get deployments", &["NAME", "READY", "UP-TO-DATE", "AVAILABLE", "AGE", "web    0/2"]),
+        ("get deploy -o wide", &["CONTAINERS", "IMAGES", "SELECTOR", "registry.example/web:1", "app=web"]),
+        ("get deploy web -o yaml", &["kind: Deployment\n", "- image: registry.example/web:1\n"]),
+        ("get deploy web -o json", &["\"kind\": \"Deployment\",\n", "\"replicas\": 2,\n"]),
+        ("get deploy,svc -l app=web -o name", &["deployment.apps/web\n"]),
+        ("get deploy web -o jsonpath={.spec.template.spec.containers[0].resources.requests.cpu}", &["100m"]),
+        (
+            "get deploy -o custom-columns=WHO:.metadata.name,HOW-MANY:.spec.replicas",
+            &["WHO   HOW-MANY\nweb   2\n"],
+        ),
+        ("get deploy --show-labels --all-namespaces", &["NAMESPACE", "LABELS", "default", "app=web"]),
+        ("get service web", &["TYPE", "CLUSTER-IP", "PORT(S)", "ClusterIP", "<none>", "80/TCP"]),
+        ("get svc --field-selector metadata.name=web -o name", &["service/web\n"]),
+        ("get all", &["deployment.apps/web", "service/web", "service/kubernetes"]),
+        ("get namespaces", &["NAME", "STATUS", "default", "kube-system", "Active"]),
+        (
+            "describe deployment web",
+            &["Name:                   web\n", "2 desired", "registry.example/web:1", "25% max"],
+        ),
+        ("describe service web", &["Name:                     web\n", "TargetPort:               8080/TCP"]),
+        ("! get deploy none", &["Error from server (NotFound): deployments.apps \"none\" not found"]),
+        ("! get nonsense", &["the server doesn't have a resource type \"nonsense\""]),
+        (
+            "! create -f deployment.yaml",
+            &["Error from server (AlreadyExists)", "deployments.apps \"web\" already exists"],
+        ),
+        ("! diff -f deployment-more.yaml", &["-  replicas: 2\n", "+  replicas: 3\n"]),
+        ("diff -f deployment.yaml", &[]),
+        (
+            "apply -f deployment-more.yaml --dry-run=server",
+            &["deployment.apps/web configured (server dry run)"],
+        ),
+        ("get deploy web -o jsonpath={.spec.replicas}", &["2"]),
+        ("apply -f deployment-more.yaml", &["deployment.apps/web configured"]),
+        ("get deploy web -o jsonpath={.spec.replicas}", &["3"]),
+        (
+            "delete -f deployment.yaml -f service.yaml",
+            &["deployment.apps \"web\" deleted", "service \"web\" deleted"],
+        ),
+        ("get deploy", &["No resources found in default namespace."]),
+    ])
+    .await
+}
+
+#[tokio::test]
+async fn changes() -> Result<()> {
+    const IMAGE: &str = "get deploy web -o jsonpath={.spec.template.spec.containers[*].image}";
+    tell(&[
+        ("create -f deployment.yaml", &["deployment.apps/web created"]),
+        ("edit deployment web", &["deployment.apps/web edited"]),
+        (IMAGE, &["registry.example/web:edited"]),
+        ("scale deployment web --replicas=4", &["deployment.apps/web scaled"]),
+        ("! scale deployment web --replicas=5 --current-replicas=3", &["Expected replicas to be 3, was 4"]),
+        ("label deployment web tier=front", &["deployment.apps/web labeled"]),
+        ("! label deployment web tier=back", &["--overwrite is false"]),
+        ("label deployment web tier-", &["deployment.apps/web unlabeled"]),
+        ("annotate deployment web owner=us", &["deployment.apps/web annotated"]),
+        ("set image deployment/web web=registry.example/web:2", &["deployment.apps/web image updated"]),
+        (IMAGE, &["registry.example/web:2"]),
+        ("set env deployment/web MODE=fast", &["deployment.apps/web env updated"]),
+        ("set resources deployment/web --limits=memory=64Mi", &["deployment.apps/web resource requirements updated"]),
+        (
+            r#"patch deployment web -p {"spec":{"template":{"spec":{"containers":[{"name":"log","image":"log:1"}]}}}}"#,
+            &["deployment.apps/web patched"],
+        ),
+        (IMAGE, &["log:1 registry.example/web:2"]),
+        (r#"patch deploy web --type=merge -p {"spec":{"minReadySeconds":7}}"#, &["deployment.apps/web patched"]),
+        (r#"patch deploy web --type=merge -p {"spec":{"minReadySeconds":7}}"#, &["patched (no change)"]),
+        (
+            r#"patch deploy web --type=json -p [{"op":"remove","path":"/spec/template/spec/containers/0"}]"#,
+            &["deployment.apps/web patched"],
+        ),
+        (IMAGE, &["registry.example/web:2"]),
+        (
+            r#"! patch deploy web --type=merge -p {"spec":{"replicas":-1}}"#,
+            &["The Deployment \"web\" is invalid: spec.replicas: Invalid value: -1: must be greater than or equal to 0"],
+        ),
+        ("rollout pause deployment/web", &["deployment.apps/web paused"]),
+        ("rollout resume deployment/web", &["deployment.apps/web resumed"]),
+        ("rollout restart deployment/web", &["deployment.apps/web restarted"]),
+        ("replace -f deployment.yaml", &["deployment.apps/web replaced"]),
+        (IMAGE, &["registry.example/web:1"]),
+        ("create -f statefulset.yaml", &["statefulset.apps/db created"]),
+        (
+            r#"patch statefulset db --subresource=status --type=merge -p {"status":{"observedGeneration":1,"replicas":0}}"#,
+            &["statefulset.apps/db patched"],
+        ),
+        ("rollout status statefulset/db --timeout=20s", &["roll out complete"]),
+        ("delete deployment,statefulset --all", &["deployment.apps \"web\" deleted", "statefulset.apps \"db\" deleted"]),
+    ])
+    .await
+}
+
+#[tokio::test]
+async fn waiting() -> Result<()> {
+    tell(&[
+        ("wait --for=create serviceaccount/default --timeout=20s", &["serviceaccount/default condition met"]),
+        ("apply -f pod.yaml", &["pod/web-0 created"]),
+        ("wait --for=jsonpath={.status.phase}=Pending pod/web-0 --timeout=20s", &["pod/web-0 condition met"]),
+        (
+            "! wait --for=condition=Ready pod/web-0 --timeout=1s",
+            &["timed out waiting for the condition on pods/web-0"],
+        ),
+        ("get pods", &["READY", "STATUS", "RESTARTS", "0/1", "Pending"]),
+        ("get pods -o wide", &["IP", "NODE", "NOMINATED NODE", "READINESS GATES"]),
+        (
+            "describe pod web-0",
+            &["Service Account:  default", "QoS Class:                   BestEffort", "Pending"],
+        ),
+        ("delete pod web-0 --wait=false", &["pod \"web-0\" deleted"]),
+        ("wait --for=delete pod/web-0 --timeout=20s", &[]),
+        ("! wait --for=jsonpath={.status.phase}=Pending pod/web-0", &["pods \"web-0\" not found"]),
+    ])
+    .await
+}
+
+#[tokio::test]
+async fn creations() -> Result<()> {
+    tell(&[
+        ("create namespace shop", &["namespace/shop created"]),
+        ("create configmap settings --from-literal=colour=blue", &["configmap/settings created"]),
+        ("get configmap settings", &["DATA", "AGE", "settings   1"]),
+        ("describe configmap settings", &["colour:\n----\nblue\n"]),
+        ("create secret generic key --from-literal=word=sesame", &["secret/key created"]),
+        ("get secret key -o jsonpath={.data.word}", &["c2VzYW1l"]),
+        ("describe secret key", &["Type:  Opaque", "word:  6 bytes"]),
+        ("create serviceaccount builder", &["serviceaccount/builder created"]),
+        ("create token builder --duration=1h", &["eyJ"]),
+        ("create role reader --verb=get,list --resource=configmaps", &["role.rbac.authorization.k8s.io/reader created"]),
+        (
+            "create rolebinding readers --role=reader --serviceaccount=default:builder",
+            &["rolebinding.rbac.authorization.k8s.io/readers created"],
+        ),
+        ("describe role reader", &["configmaps", "[get list]"]),
+        ("auth can-i create pods", &["yes"]),
+        ("auth can-i list configmaps --as=system:serviceaccount:default:builder", &["yes"]),
+        ("! auth can-i list secrets --as=system:serviceaccount:default:builder", &["no"]),
+        ("auth can-i --list --as=system:serviceaccount:default:builder", &["configmaps", "[get list]", "/healthz"]),
+        ("auth whoami", &["coracle-admin", "system:masters"]),
+        (
+            "! get secrets --as=system:serviceaccount:default:builder",
+            &["Error from server (Forbidden): secrets is forbidden: User \"system:serviceaccount:default:builder\" cannot list"],
+        ),
+        ("create deployment web --image=registry.example/web:1 --replicas=0", &["deployment.apps/web created"]),
+        ("expose deployment web --port=80", &["service/web exposed"]),
+        ("create service nodeport door --tcp=80:8080", &["service/door created"]),
+        ("create service clusterip inner --tcp=5432", &["service/inner created"]),
+        ("create job once --image=registry.example/job:1", &["job.batch/once created"]),
+        ("create cronjob nightly --image=registry.example/job:1 --schedule=@daily", &["cronjob.batch/nightly created"]),
+        ("create quota small --hard=pods=3", &["resourcequota/small created"]),
+        ("create poddisruptionbudget web --selector=app=web --min-available=1", &["poddisruptionbudget.policy/web created"]),
+        ("create priorityclass urgent --value=1000", &["priorityclass.scheduling.k8s.io/urgent created"]),
+        ("create ingress door --rule=shop.example/*=web:80", &["ingress.networking.k8s.io/door created"]),
+        ("get svc,jobs,cronjobs,quota,pdb,ingress", &["80:3", "5432/TCP", "job.batch/once", "@daily", "shop.example"]),
+        ("create configmap late -n none --from-literal=a=b --dry-run=client -o name", &["configmap/late"]),
+        ("! create configmap late -n none", &["namespaces \"none\" not found"]),
+    ])
+    .await
+}
+
+#[tokio::test]
+async fn the_cluster() -> Result<()> {
+    tell(&[
+        ("version", &["Client Version:", "Server Version: v1.36"]),
+        ("cluster-info", &["Kubernetes control plane", "is running at", "https://127.0.0.1:"]),
+        ("get --raw /readyz", &["ok"]),
+        ("config current-context", &["coracle"]),
+        ("api-versions", &["apps/v1\n", "batch/v1\n", "storage.k8s.io/v1\n"]),
+        (
+            "api-resources",
+            &["SHORTNAMES", "deployments", "deploy", "apps/v1", "persistentvolumeclaims", "pvc"],
+        ),
+        ("api-resources --namespaced=false -o name", &["nodes\n", "persistentvolumes\n"]),
+        ("api-resources --api-group=apps --verbs=watch -o wide", &["statefulsets", "CATEGORIES", "all"]),
+        ("explain pods", &["KIND:       Pod\nVERSION:    v1\n", "FIELDS:\n", "spec\t<PodSpec>"]),
+        ("explain deployment.spec.replicas", &["GROUP:      apps\n", "FIELD: replicas <integer>"]),
+        ("! explain deployment.spec.none", &["field \"none\" does not exist"]),
+        ("apply -f node.yaml", &["node/edge-0 created"]),
+        ("cordon edge-0", &["node/edge-0 cordoned"]),
+        ("get node edge-0", &["STATUS", "ROLES", "VERSION", "SchedulingDisabled"]),
+        ("uncordon edge-0", &["node/edge-0 uncordoned"]),
+        ("taint nodes edge-0 reserved=shop:NoSchedule", &["node/edge-0 tainted"]),
+        (
+            "describe node edge-0",
+            &["Name:               edge-0\n", "reserved=shop:NoSchedule", "Unschedulable:      false"],
+        ),
+        ("taint nodes -l zone=edge reserved-", &["node/edge-0 untainted"]),
+        ("drain edge-0", &["node/edge-0 cordoned", "node/edge-0 drained"]),
+        ("delete node edge-0", &["node \"edge-0\" deleted"]),
+        ("get storageclass", &["standard (default)", "PROVISIONER", "RECLAIMPOLICY"]),
+    ])
+    .await
+}
+
+/// `get --watch` prints each change as it comes.
+#[tokio::test]
+async fn watching() -> Result<()> {
+    let Some(kubectl) = kubectl() else { return Ok(()) };
+    let cluster = cluster().flag("--controllers", "").start().await?;
+    let mut watch =
+        command(&cluster, kubectl, "get configmaps -l story --watch --output-watch-events --no-headers");
+    let mut watch = watch.stdout(Stdio::piped()).spawn()?;
+    let mut lines = BufReader::new(watch.stdout.take().context("its output")?).lines();
+    for (line, want) in [
+        ("create -f settings.yaml", "ADDED settings 1"),
+        (r#"patch configmap settings -p {"data":{"size":"small"}}"#, "MODIFIED settings 2"),
+        ("delete configmap settings", "DELETED settings 2"),
+    ] {
+        let status = command(&cluster, kubectl, line).stdout(Stdio::null()).status().await?;
+        ensure!(status.success(), "kubectl {line}: {status}");
+        let seen = timeout(DEADLINE, lines.next_line()).await.with_context(|| format!("no {want}"))??;
+        let seen: Vec<_> = seen.as_deref().context("the watch ended")?.split_whitespace().take(3).collect();
+        assert_eq!(seen.join(" "), want);
+    }
+    watch.kill().await?;
+    Ok(())
+}
