@@ -8,12 +8,13 @@ use regex::{Captures, Regex};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-static VARIABLE: LazyLock<Regex> = LazyLock::new(|| Regex::new(r"\$\{(\w+)\}").unwrap());
+static VARIABLE: LazyLock<Regex> = LazyLock::new(|| Regex::new(r"\$\{(\w+)\}").expect("a pattern"));
 static UID: LazyLock<Regex> = LazyLock::new(|| {
-    Regex::new(r"\b[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\b").unwrap()
+    Regex::new(r"\b[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\b").expect("a pattern")
 });
-static TIME: LazyLock<Regex> =
-    LazyLock::new(|| Regex::new(r"\b\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)").unwrap());
+static TIME: LazyLock<Regex> = LazyLock::new(|| {
+    Regex::new(r"\b\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)").expect("a pattern")
+});
 
 /// A saved value shorter than this could be part of any word.
 const TELLING: usize = 6;
