@@ -131,7 +131,6 @@ fn by_kind(group: &str, kind: &str) -> Behaviour {
         ("", "PersistentVolume") => answers(&core::persistent_volume::Rules),
         ("", "PersistentVolumeClaim") => answers(&core::persistent_volume_claim::Rules),
         ("", "ResourceQuota") => answers(&core::resource_quota::Rules),
-        ("", "Binding") => usual(&core::binding::Rules),
         ("", "LimitRange") => created_on_update(&core::limit_range::Rules),
         ("", "Event") => created_on_update(&core::event::Rules),
         ("events.k8s.io", "Event") => created_on_update(&core::event::StrictRules),

@@ -1,0 +1,52 @@
+//! The recorded conversations, one test an area: at least as many steps are answered as a real control plane answered them
+//! as `recordings/floors.txt` says. The binary `replay` tells every difference.
+
+use anyhow::Result;
+use coracle_e2e::cluster;
+use coracle_e2e::http::Endpoint;
+use coracle_e2e::recordings::player::{Server, play};
+use coracle_e2e::recordings::score::{Gaps, Score, floor};
+use coracle_e2e::recordings::{self, Recording};
+
+/// How many recordings are played at the same time.
+const JOBS: usize = 8;
+
+async fn area(name: &str) -> Result<()> {
+    let chosen = Recording::read_area(&recordings::directory().join(name))?;
+    let gaps = Gaps::read()?;
+    let cluster = recordings::server(cluster()).start().await?;
+    let endpoint = Endpoint::with_token(&cluster.config().await?, recordings::ADMIN_TOKEN)?;
+    let jobs = if chosen.iter().any(Recording::runs_alone) { 1 } else { JOBS };
+    let server = Server::new(endpoint);
+    let played = play(&server, &chosen, jobs, |recording, steps| gaps.end(recording, steps)).await?;
+    let score = Score::of(&played, &gaps);
+    let floor = floor(name)?;
+    println!(
+        "{name}: {} of {} steps equal, {} left out; the floor is {floor}",
+        score.equal, score.compared, score.left_out
+    );
+    assert!(score.equal >= floor, "{name}: {} steps are equal, and {floor} were before", score.equal);
+    Ok(())
+}
+
+macro_rules! areas {
+    ($($area:ident)*) => {
+        $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+        async fn $area() -> Result<()> {
+            area(stringify!($area)).await
+        })*
+
+        /// No folder of recordings is forgotten.
+        #[test]
+        fn every_area_is_played() -> Result<()> {
+            let played = [$(stringify!($area)),*];
+            for folder in recordings::areas()? {
+                let name = folder.file_name().unwrap_or_default().to_string_lossy();
+                assert!(played.contains(&name.as_ref()), "{name} is not played");
+            }
+            Ok(())
+        }
+    };
+}
+
+areas! { api extend gc patch statefulset volumes }
