@@ -47,8 +47,8 @@ impl Format {
 /// Whether what follows a media type is parameters; a semicolon may end them.
 fn has_parameters(content_type: &str) -> bool {
     let Some((_, parameters)) = content_type.trim_end().split_once(';') else { return true };
-    let parameters = parameters.strip_suffix(';').unwrap_or(parameters);
-    parameters.is_empty() || parameters.split(';').all(|p| p.trim().find('=').is_some_and(|at| at > 0))
+    let ended = parameters.strip_suffix(';').unwrap_or(parameters);
+    parameters.is_empty() || ended.split(';').all(|p| p.trim().find('=').is_some_and(|at| at > 0))
 }
 
 /// A media type without its parameters.
