@@ -129,7 +129,8 @@ fn check_log_options(pod: &str, query: &Query) -> Result<()> {
     least("limitBytes", 1, "must be greater than 0")?;
     if query.has("sinceSeconds") && query.has("sinceTime") {
         let detail = "at most one of `sinceTime` or `sinceSeconds` may be specified";
-        errors.push(FieldError::new(ErrorType::Forbidden, &Path::root(), None, detail));
+        // Go prints a path of no name so.
+        errors.push(FieldError::new(ErrorType::Forbidden, &Path::of("[]"), None, detail));
     } else {
         least("sinceSeconds", 1, "must be greater than 0")?;
     }
