@@ -109,6 +109,7 @@ fn by_kind(group: &str, kind: &str) -> Behaviour {
     let rbac =
         |strategy| Behaviour { name: NameRule::PathSegment, create_on_update: true, ..usual(strategy) };
     match (group, kind) {
+        ("", "Binding") => usual(&core::binding::Rules),
         ("", "Pod") => Behaviour { generation: true, ..answers(&core::pod::Rules) },
         ("", "PodTemplate") => Behaviour { generation: true, ..answers(&core::pod_template::Rules) },
         ("", "ReplicationController") => Behaviour {
