@@ -196,7 +196,7 @@ async fn load(endpoint: &Endpoint) -> Result<Vec<Row>> {
     rows.push((
         "update",
         drive(endpoint, IN_FLIGHT, |i| {
-            let value = if (i / LISTED) % 2 == 0 { 'y' } else { 'z' };
+            let value = if (i / LISTED).is_multiple_of(2) { 'y' } else { 'z' };
             Some(Request::new("PUT", of(i)).body(config_map(&format!("c{}", i % LISTED), value)))
         })
         .await?,
