@@ -9,7 +9,8 @@ use crate::validation::immutable::immutable;
 
 const HIGHEST_OF_USERS: i64 = 1_000_000_000;
 const SYSTEM_PREFIX: &str = "system-";
-const SYSTEM_CLASSES: [(&str, i64); 2] =
+/// The classes that are always there, and their values.
+pub const SYSTEM_CLASSES: [(&str, i64); 2] =
     [("system-node-critical", 2_000_001_000), ("system-cluster-critical", 2_000_000_000)];
 
 /// The rules of PriorityClass.
