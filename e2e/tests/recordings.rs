@@ -1,5 +1,6 @@
-//! The recorded conversations, one test an area: at least as many steps are answered as a real control plane answered them
-//! as `recordings/floors.txt` says. The binary `replay` tells every difference.
+//! The recorded conversations, one test an area: a step is answered as a real control plane answered it, or
+//! `recordings/gaps.md` says why not, and `recordings/floors.txt` how many are equal at least. The binary `replay` tells
+//! every difference.
 
 use anyhow::Result;
 use coracle_e2e::cluster;
@@ -25,6 +26,14 @@ async fn area(name: &str) -> Result<()> {
         "{name}: {} of {} steps equal, {} left out; the floor is {floor}",
         score.equal, score.compared, score.left_out
     );
+    for (recording, verdict) in &score.surprises {
+        println!("{recording} step {}: {}", verdict.step, verdict.title);
+        verdict.differences.iter().for_each(|difference| println!("  {difference}"));
+    }
+    for (recording, verdict) in &score.healed {
+        println!("{recording} step {}: {} is equal, and listed as a gap", verdict.step, verdict.title);
+    }
+    assert!(score.surprises.is_empty() && score.healed.is_empty(), "{name}: gaps.md does not tell the truth");
     assert!(score.equal >= floor, "{name}: {} steps are equal, and {floor} were before", score.equal);
     Ok(())
 }
