@@ -36,6 +36,7 @@ use coracle_apiserver::serve::listener::Listener;
 use coracle_apiserver::serve::{Api, Config};
 use coracle_apiserver::telemetry::health::{Endpoint, Health, Hook};
 use coracle_apiserver::telemetry::metrics::Metrics;
+use coracle_controllers::runtime::supervise::Readiness;
 use coracle_storage::Store;
 use coracle_storage::log::{EphemeralLog, LogError, SledLog};
 use tokio::sync::oneshot;
@@ -179,9 +180,16 @@ impl Builder {
             .bootstrap(listener.address().port(), self.default_storage_class.as_deref())
             .await
             .map_err(|e| Error::Bootstrap(e.to_string()))?;
-        let (health, started) = health(&store);
+        let readiness = Readiness::default();
+        let (health, started) = health(&store, &readiness);
         let elsewhere = health.paths().chain(["/metrics".to_owned()]);
         let discovery = Discovery::new(listener.address().to_string(), elsewhere);
+        let metrics = Metrics::new();
+        let options = coracle_controllers::Options {
+            clock: coracle_controllers::runtime::clock::Clock::system(),
+            metrics: coracle_controllers::runtime::metrics::Metrics::new(metrics.registry().clone()),
+            readiness,
+        };
         let api = Api::new(Config {
             registry,
             authenticator: Authenticator::new(tokens),
@@ -189,7 +197,7 @@ impl Builder {
             signing_key,
             discovery,
             health,
-            metrics: Metrics::new(),
+            metrics,
         });
         let address = listener.address();
         let (stop, stopped) = oneshot::channel();
@@ -199,7 +207,7 @@ impl Builder {
         }));
         started.iter().for_each(Hook::finish);
         let selection = self.controllers;
-        let running = coracle_controllers::run(client(&api, CONTROLLER_MANAGER), move |name| {
+        let running = coracle_controllers::run(client(&api, CONTROLLER_MANAGER), options, move |name| {
             controllers::is_selected(&selection, name)
         });
         let running = tokio::spawn(running);
@@ -248,12 +256,17 @@ impl Builder {
 }
 
 /// The checks of the server's health, and the steps of its start.
-fn health(store: &Store<ObjectIndex>) -> (Health, Vec<Hook>) {
+fn health(store: &Store<ObjectIndex>, controllers: &Readiness) -> (Health, Vec<Hook>) {
     const HOOKS: [&str; 3] =
         ["start-apiserver-admission-initializer", "rbac/bootstrap-roles", "bootstrap-controller"];
     let mut health = Health::new();
     let store = store.clone();
     health.check("etcd", Endpoint::ALL, move || store.health().map_err(|e| e.to_string()));
+    let controllers = controllers.clone();
+    health.check("informer-sync", &[Endpoint::Readyz], move || match controllers.missing() {
+        missing if missing.is_empty() => Ok(()),
+        missing => Err(format!("not synced yet: {}", missing.join(", "))),
+    });
     let hooks = HOOKS.iter().map(|name| health.hook(name)).collect();
     (health, hooks)
 }

@@ -1,17 +1,63 @@
 //! Loops that reach desired state, written on the Kubernetes API only: they would run unchanged against any cluster.
 //!
-//! One folder a controller, named as kube-controller-manager names it. Start at [`run`].
+//! One folder a controller, named as kube-controller-manager names it; [`runtime`] is the loop that all of them run in.
+//! Start at [`CONTROLLERS`], then [`run`].
 
+pub mod runtime;
 pub mod serviceaccount;
 
+use futures::future::{BoxFuture, FutureExt, join_all};
 use kube::Client;
 
+use runtime::clock::Clock;
+use runtime::metrics::Metrics;
+use runtime::supervise::{Readiness, supervise};
+use runtime::{Context, Controller};
+
+/// A controller as it is listed.
+pub struct Entry {
+    /// kube-controller-manager's name.
+    pub name: &'static str,
+    /// Runs it until the future is dropped, and tells when it knows all it needs.
+    start: fn(Context, Readiness) -> BoxFuture<'static, ()>,
+}
+
+/// All controllers there are.
+pub const CONTROLLERS: &[Entry] = &[entry::<serviceaccount::ServiceAccounts>()];
+
+const fn entry<C: Controller>() -> Entry {
+    let start = |context: Context, readiness: Readiness| {
+        let controller = C::new(&context);
+        runtime::run(context, controller, move || readiness.ready(C::NAME)).boxed()
+    };
+    Entry { name: C::NAME, start }
+}
+
+/// Everything the controllers are given.
+#[derive(Clone)]
+pub struct Options {
+    pub clock: Clock,
+    pub metrics: Metrics,
+    pub readiness: Readiness,
+}
+
 /// Runs the selected controllers until the future is dropped. `is_selected` is asked with kube-controller-manager's names.
-pub async fn run(client: Client, is_selected: impl Fn(&str) -> bool) {
-    if is_selected(serviceaccount::NAME) {
-        serviceaccount::run(client).await;
-    } else {
-        // Nothing to do, for ever.
+pub fn run(
+    client: Client,
+    options: Options,
+    is_selected: impl Fn(&str) -> bool,
+) -> impl Future<Output = ()> + Send {
+    let Options { clock, metrics, readiness } = options;
+    let selected: Vec<&Entry> = CONTROLLERS.iter().filter(|entry| is_selected(entry.name)).collect();
+    // At once, so that nobody who asks later believes them to be ready.
+    selected.iter().for_each(|entry| readiness.expect(entry.name));
+    async move {
+        let context = Context::new(client, clock, metrics);
+        join_all(selected.into_iter().map(|entry| {
+            supervise(entry.name, &context, || (entry.start)(context.clone(), readiness.clone()))
+        }))
+        .await;
+        // A selection of nothing has nothing to do, for ever.
         std::future::pending().await
     }
 }

@@ -2,70 +2,76 @@
 //!
 //! A namespace is looked at when it changes and when its account changes; then:
 //! 1. a namespace that is not active is left alone;
-//! 2. the account is created; if it is there already, all is well.
+//! 2. so is one that has its account;
+//! 3. otherwise the account is created.
 
 use std::sync::Arc;
-use std::time::Duration;
 
-use futures::StreamExt;
 use k8s_openapi::api::core::v1::{Namespace, ServiceAccount};
-use kube::runtime::controller::{Action, Controller};
-use kube::runtime::reflector::ObjectRef;
-use kube::runtime::watcher;
-use kube::{Api, Client, Resource, ResourceExt};
+use kube::api::PostParams;
+use kube::{Api, Client};
 
-pub const NAME: &str = "serviceaccount-controller";
+use crate::runtime::cache::{Cache, NamespacedName};
+use crate::runtime::{Context, Controller, Error, Next, Sources, Turn};
 
 const ACCOUNT: &str = "default";
-const RETRY: Duration = Duration::from_secs(1);
 
-/// The account could not be created; trying again cures what passes.
-#[derive(Debug, thiserror::Error)]
-#[error("cannot create the account: {0}")]
-pub struct Error(#[from] kube::Error);
-
-/// Runs until the future is dropped.
-pub async fn run(client: Client) {
-    let everything = watcher::Config::default();
-    let accounts = watcher::Config::default().fields(&format!("metadata.name={ACCOUNT}"));
-    Controller::new(Api::<Namespace>::all(client.clone()), everything)
-        .watches(Api::<ServiceAccount>::all(client.clone()), accounts, |account| {
-            account.namespace().map(|namespace| ObjectRef::<Namespace>::new(&namespace))
-        })
-        .run(reconcile, |_, error, _| retry(error), Arc::new(client))
-        .for_each(|outcome| async {
-            if let Err(error) = outcome {
-                tracing::debug!(controller = NAME, %error, "a pass failed");
-            }
-        })
-        .await;
+pub struct ServiceAccounts {
+    client: Client,
+    namespaces: Arc<Cache<Namespace>>,
+    accounts: Arc<Cache<ServiceAccount>>,
 }
 
-fn retry(error: &Error) -> Action {
-    tracing::info!(controller = NAME, %error, "will try again");
-    Action::requeue(RETRY)
-}
+impl Controller for ServiceAccounts {
+    const NAME: &'static str = "serviceaccount-controller";
+    const QUEUE: &'static str = "serviceaccount";
+    /// The name of a namespace.
+    type Key = String;
 
-async fn reconcile(namespace: Arc<Namespace>, client: Arc<Client>) -> Result<Action, Error> {
-    let Some(account) = wanted(&namespace) else { return Ok(Action::await_change()) };
-    let accounts = Api::<ServiceAccount>::namespaced(client.as_ref().clone(), &namespace.name_any());
-    match accounts.create(&Default::default(), &account).await {
-        Ok(_) => Ok(Action::await_change()),
-        // It is there, or the namespace is gone or going: nothing to do about either.
-        Err(kube::Error::Api(status)) if matches!(status.code, 403 | 404 | 409) => Ok(Action::await_change()),
-        Err(error) => Err(error.into()),
+    fn new(context: &Context) -> ServiceAccounts {
+        let client = context.client.clone();
+        ServiceAccounts { client, namespaces: context.cache(), accounts: context.cache() }
+    }
+
+    fn sources(&self, sources: &mut Sources<String>) {
+        sources
+            .on(&self.namespaces, |change, queue| {
+                change.name().into_iter().for_each(|name| queue.add(name.name));
+            })
+            .on(&self.accounts, |change, queue| {
+                let gone = change.new.is_none();
+                change
+                    .name()
+                    .filter(|name| gone && name.name == ACCOUNT)
+                    .into_iter()
+                    .for_each(|name| queue.add(name.namespace));
+            });
+    }
+
+    async fn reconcile(&self, namespace: &String, turn: &mut Turn) -> Result<Next, Error> {
+        let account = NamespacedName::new(namespace, ACCOUNT);
+        let is_active =
+            self.namespaces.get(&NamespacedName::new("", namespace)).is_some_and(|n| is_active(&n));
+        if !is_active || self.accounts.get(&account).is_some() {
+            return Ok(Next::Change);
+        }
+        let accounts = Api::<ServiceAccount>::namespaced(self.client.clone(), namespace);
+        let mut account = ServiceAccount::default();
+        account.metadata.name = Some(ACCOUNT.to_owned());
+        match accounts.create(&PostParams::default(), &account).await {
+            Ok(account) => turn.wrote(&self.accounts, &account),
+            // It is there, or the namespace is gone or going: nothing to do about either.
+            Err(kube::Error::Api(status)) if matches!(status.code, 403 | 404 | 409) => {}
+            Err(error) => return Err(error.into()),
+        }
+        Ok(Next::Change)
     }
 }
 
-/// The account that a namespace should have.
-fn wanted(namespace: &Namespace) -> Option<ServiceAccount> {
+/// Whether a namespace takes new objects.
+fn is_active(namespace: &Namespace) -> bool {
     let phase = namespace.status.as_ref().and_then(|s| s.phase.as_deref());
-    if namespace.meta().deletion_timestamp.is_some() || phase == Some("Terminating") {
-        return None;
-    }
-    let mut account = ServiceAccount::default();
-    account.metadata.name = Some(ACCOUNT.to_owned());
-    Some(account)
+    namespace.metadata.deletion_timestamp.is_none() && phase != Some("Terminating")
 }
 
 #[cfg(test)]
@@ -81,7 +87,7 @@ mod tests {
             let status = phase
                 .map(|phase: &str| NamespaceStatus { phase: Some(phase.to_owned()), ..Default::default() });
             let namespace = Namespace { status, ..Default::default() };
-            assert_eq!(wanted(&namespace).is_some(), want, "{case}");
+            assert_eq!(is_active(&namespace), want, "{case}");
         }
     }
 }

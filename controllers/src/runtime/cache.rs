@@ -1,0 +1,371 @@
+//! A cache of all objects of one kind, kept fresh by a watch and shared by all controllers.
+//!
+//! Always true here:
+//! - What a subscriber was told and what [`Cache::get`] answers are never older than what it was told before.
+//! - Every change reaches every subscriber, in order; what existed before the subscription comes first, as additions.
+//! - Field managers are dropped before an object is kept: no controller reasons about them, and they are half the bytes.
+//!
+//! A cache lags behind the server. A controller waits for its own writes by [`Cache::saw`]; what must not be decided on an old
+//! state (dropping a finalizer, reclaiming a volume) has to be asked of the server.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::fmt::{self, Debug};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use futures::{StreamExt, pin_mut};
+use k8s_openapi::serde::de::DeserializeOwned;
+use kube::runtime::watcher::{self, Event};
+use kube::runtime::{WatchStreamExt, watcher as watch};
+use kube::{Api, Client, Resource};
+use tokio::sync::{mpsc, watch as signal};
+
+/// An object's place: `namespace/name`, or `name` where there are no namespaces.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct NamespacedName {
+    /// Empty for objects of the cluster.
+    pub namespace: String,
+    pub name: String,
+}
+
+impl NamespacedName {
+    pub fn new(namespace: impl Into<String>, name: impl Into<String>) -> NamespacedName {
+        NamespacedName { namespace: namespace.into(), name: name.into() }
+    }
+
+    pub fn of(object: &impl Resource) -> NamespacedName {
+        let meta = object.meta();
+        NamespacedName::new(meta.namespace.clone().unwrap_or_default(), meta.name.clone().unwrap_or_default())
+    }
+}
+
+impl fmt::Display for NamespacedName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.namespace.is_empty() {
+            true => f.write_str(&self.name),
+            false => write!(f, "{}/{}", self.namespace, self.name),
+        }
+    }
+}
+
+/// What a controller can have a cache of.
+pub trait Cached:
+    Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + Sync + 'static
+{
+}
+
+impl<K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + Sync + 'static> Cached for K {}
+
+/// An object before and after.
+#[derive(Debug)]
+pub struct Change<K> {
+    /// None: it is new, at least to the subscriber.
+    pub old: Option<Arc<K>>,
+    /// None: it is gone.
+    pub new: Option<Arc<K>>,
+}
+
+impl<K> Clone for Change<K> {
+    fn clone(&self) -> Change<K> {
+        Change { old: self.old.clone(), new: self.new.clone() }
+    }
+}
+
+impl<K> Change<K> {
+    /// The object as it is, or was at last.
+    pub fn object(&self) -> Option<&Arc<K>> {
+        self.new.as_ref().or(self.old.as_ref())
+    }
+
+    /// The states before and after.
+    pub fn states(&self) -> impl Iterator<Item = &Arc<K>> {
+        self.old.iter().chain(&self.new)
+    }
+}
+
+impl<K: Resource> Change<K> {
+    pub fn name(&self) -> Option<NamespacedName> {
+        self.object().map(|object| NamespacedName::of(object.as_ref()))
+    }
+}
+
+/// A write of a controller's own, to be seen before it decides again.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Write {
+    /// Created or changed; the answer carried this revision.
+    Revision(u64),
+    /// Deleted: this object is gone, or on its way.
+    Deleted(NamespacedName, String),
+}
+
+pub struct Cache<K> {
+    state: Mutex<State<K>>,
+    /// How much was seen; changes with every event.
+    progress: signal::Sender<Progress>,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Progress {
+    synced: bool,
+    revision: u64,
+}
+
+struct State<K> {
+    objects: BTreeMap<NamespacedName, Arc<K>>,
+    by_owner: HashMap<String, BTreeSet<NamespacedName>>,
+    subscribers: Vec<mpsc::UnboundedSender<Change<K>>>,
+}
+
+impl<K: Cached> Cache<K> {
+    pub(super) fn empty() -> Cache<K> {
+        let state = State { objects: BTreeMap::new(), by_owner: HashMap::new(), subscribers: Vec::new() };
+        Cache { state: Mutex::new(state), progress: signal::Sender::default() }
+    }
+
+    /// A cache that is synced and holds these objects, for the tests of what reads caches.
+    #[cfg(test)]
+    pub fn with(objects: impl IntoIterator<Item = K>) -> Cache<K> {
+        let cache = Cache::empty();
+        objects.into_iter().for_each(|object| cache.apply(object));
+        cache.progress.send_modify(|progress| progress.synced = true);
+        cache
+    }
+
+    pub fn get(&self, name: &NamespacedName) -> Option<Arc<K>> {
+        self.state().objects.get(name).cloned()
+    }
+
+    /// All objects, ordered by namespace and name.
+    pub fn all(&self) -> Vec<Arc<K>> {
+        self.state().objects.values().cloned().collect()
+    }
+
+    /// The objects of a namespace, ordered by name.
+    pub fn in_namespace(&self, namespace: &str) -> Vec<Arc<K>> {
+        let first = NamespacedName::new(namespace, "");
+        let state = self.state();
+        let from_here = state.objects.range(first..);
+        from_here
+            .take_while(|(name, _)| name.namespace == namespace)
+            .map(|(_, object)| object.clone())
+            .collect()
+    }
+
+    /// The objects that have the owner with this uid in their references, ordered by name.
+    pub fn owned_by(&self, uid: &str) -> Vec<Arc<K>> {
+        let state = self.state();
+        let names = state.by_owner.get(uid).into_iter().flatten();
+        names.filter_map(|name| state.objects.get(name).cloned()).collect()
+    }
+
+    /// Waits until everything that existed at the start was seen.
+    pub async fn synced(&self) {
+        self.wait_for(|progress| progress.synced).await;
+    }
+
+    pub fn is_synced(&self) -> bool {
+        self.progress.borrow().synced
+    }
+
+    /// Waits until a write can be seen here.
+    pub async fn saw(&self, write: &Write) {
+        self.wait_for(|progress| match write {
+            Write::Revision(revision) => progress.revision >= *revision,
+            Write::Deleted(name, uid) => self.get(name).is_none_or(|object| {
+                let meta = object.meta();
+                meta.deletion_timestamp.is_some() || meta.uid.as_deref() != Some(uid)
+            }),
+        })
+        .await;
+    }
+
+    /// All that is, and then each change. The receiver has to keep up: changes are kept until it takes them.
+    pub fn subscribe(&self) -> mpsc::UnboundedReceiver<Change<K>> {
+        let (sender, receiver) = mpsc::unbounded_channel();
+        let mut state = self.state();
+        for object in state.objects.values() {
+            // The receiver is in our hands.
+            let _ = sender.send(Change { old: None, new: Some(object.clone()) });
+        }
+        state.subscribers.push(sender);
+        receiver
+    }
+
+    /// Watches until dropped.
+    pub(super) async fn run(&self, client: Client) {
+        let config = watcher::Config::default().streaming_lists();
+        let stream = watch(Api::<K>::all_with(client, &()), config).default_backoff();
+        pin_mut!(stream);
+        let mut initial = None;
+        while let Some(event) = stream.next().await {
+            match event {
+                Ok(Event::Init) => initial = Some(BTreeSet::new()),
+                Ok(Event::InitApply(object)) => {
+                    if let Some(names) = &mut initial {
+                        names.insert(NamespacedName::of(&object));
+                    }
+                    self.apply(object);
+                }
+                Ok(Event::InitDone) => {
+                    if let Some(names) = initial.take() {
+                        self.keep(&names);
+                    }
+                    self.progress.send_modify(|progress| progress.synced = true);
+                }
+                Ok(Event::Apply(object)) => self.apply(object),
+                Ok(Event::Delete(object)) => self.remove(&object),
+                Err(error) => {
+                    tracing::debug!(kind = %K::kind(&()), %error, "a watch has to be started again")
+                }
+            }
+        }
+    }
+
+    fn apply(&self, mut object: K) {
+        object.meta_mut().managed_fields = None;
+        let revision = revision(&object);
+        let name = NamespacedName::of(&object);
+        let new = Arc::new(object);
+        let mut state = self.state();
+        let old = state.objects.insert(name.clone(), new.clone());
+        if let Some(old) = &old {
+            state.disown(&name, old.as_ref());
+        }
+        for owner in new.meta().owner_references.iter().flatten() {
+            state.by_owner.entry(owner.uid.clone()).or_default().insert(name.clone());
+        }
+        // A watch that was started again tells what is known.
+        let known =
+            old.as_ref().is_some_and(|old| old.meta().resource_version == new.meta().resource_version);
+        if !known {
+            state.tell(Change { old, new: Some(new) });
+        }
+        drop(state);
+        self.advance(revision);
+    }
+
+    fn remove(&self, object: &K) {
+        let name = NamespacedName::of(object);
+        self.state().remove(&name);
+        self.advance(revision(object));
+    }
+
+    /// Removes what a watch that was started again did not tell of.
+    fn keep(&self, names: &BTreeSet<NamespacedName>) {
+        let mut state = self.state();
+        let gone: Vec<_> = state.objects.keys().filter(|name| !names.contains(name)).cloned().collect();
+        gone.iter().for_each(|name| state.remove(name));
+    }
+
+    fn advance(&self, revision: u64) {
+        self.progress.send_modify(|progress| progress.revision = progress.revision.max(revision));
+    }
+
+    async fn wait_for(&self, condition: impl FnMut(&Progress) -> bool) {
+        // The sender is ours: it does not go away.
+        let _ = self.progress.subscribe().wait_for(condition).await;
+    }
+
+    fn state(&self) -> MutexGuard<'_, State<K>> {
+        // No code that can panic runs under the lock.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<K: Cached> State<K> {
+    fn remove(&mut self, name: &NamespacedName) {
+        if let Some(old) = self.objects.remove(name) {
+            self.disown(name, old.as_ref());
+            self.tell(Change { old: Some(old), new: None });
+        }
+    }
+
+    fn disown(&mut self, name: &NamespacedName, object: &K) {
+        for owner in object.meta().owner_references.iter().flatten() {
+            if let Some(names) = self.by_owner.get_mut(&owner.uid) {
+                names.remove(name);
+                if names.is_empty() {
+                    self.by_owner.remove(&owner.uid);
+                }
+            }
+        }
+    }
+
+    fn tell(&mut self, change: Change<K>) {
+        self.subscribers.retain(|subscriber| subscriber.send(change.clone()).is_ok());
+    }
+}
+
+/// The revision of an object. Revisions of one kind can be compared (KEP-5504).
+pub fn revision(object: &impl Resource) -> u64 {
+    object.meta().resource_version.as_deref().and_then(|text| text.parse().ok()).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use futures::FutureExt;
+    use k8s_openapi::api::core::v1::ConfigMap;
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+
+    fn object(namespace: &str, name: &str, revision: u64, owner: Option<&str>) -> ConfigMap {
+        let mut object = ConfigMap::default();
+        object.metadata.namespace = Some(namespace.to_owned());
+        object.metadata.name = Some(name.to_owned());
+        object.metadata.uid = Some(format!("{namespace}-{name}"));
+        object.metadata.resource_version = Some(revision.to_string());
+        object.metadata.owner_references =
+            owner.map(|uid| vec![OwnerReference { uid: uid.to_owned(), ..Default::default() }]);
+        object
+    }
+
+    fn names(objects: &[Arc<ConfigMap>]) -> Vec<String> {
+        objects.iter().map(|object| NamespacedName::of(object.as_ref()).to_string()).collect()
+    }
+
+    #[test]
+    fn objects_are_found_by_namespace_and_owner() {
+        let cache = Cache::with([
+            object("a", "1", 1, Some("o")),
+            object("a", "2", 2, None),
+            object("b", "1", 3, Some("o")),
+        ]);
+        assert_eq!(names(&cache.in_namespace("a")), ["a/1", "a/2"]);
+        assert_eq!(names(&cache.owned_by("o")), ["a/1", "b/1"]);
+        cache.apply(object("a", "1", 4, None));
+        assert_eq!(names(&cache.owned_by("o")), ["b/1"]);
+        cache.remove(&object("b", "1", 5, None));
+        assert_eq!(names(&cache.owned_by("o")), [""; 0]);
+        assert_eq!(names(&cache.all()), ["a/1", "a/2"]);
+    }
+
+    #[test]
+    fn a_subscriber_is_told_what_is_and_what_changes() {
+        let cache = Cache::with([object("a", "1", 1, None)]);
+        let mut changes = cache.subscribe();
+        let told = |change: Change<ConfigMap>| {
+            (change.old.map(|o| revision(o.as_ref())), change.new.map(|o| revision(o.as_ref())))
+        };
+        let mut next = || changes.recv().now_or_never().flatten().map(told);
+        assert_eq!(next(), Some((None, Some(1))));
+        cache.apply(object("a", "1", 1, None));
+        assert_eq!(next(), None, "nothing new");
+        cache.apply(object("a", "1", 2, None));
+        assert_eq!(next(), Some((Some(1), Some(2))));
+        cache.keep(&BTreeSet::new());
+        assert_eq!(next(), Some((Some(2), None)));
+    }
+
+    #[test]
+    fn own_writes_are_waited_for() {
+        let cache = Cache::with([object("a", "1", 5, None)]);
+        let name = NamespacedName::new("a", "1");
+        let seen = |write: Write| cache.saw(&write).now_or_never().is_some();
+        assert!(seen(Write::Revision(5)));
+        assert!(!seen(Write::Revision(6)));
+        assert!(!seen(Write::Deleted(name.clone(), "a-1".to_owned())));
+        assert!(seen(Write::Deleted(name.clone(), "another".to_owned())));
+        cache.remove(&object("a", "1", 7, None));
+        assert!(seen(Write::Deleted(name, "a-1".to_owned())));
+        assert!(seen(Write::Revision(6)), "the deletion had revision 7");
+    }
+}

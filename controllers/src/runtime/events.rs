@@ -1,0 +1,272 @@
+//! Events as client-go's recorder makes them: repeated ones are counted, similar ones combined, floods stopped.
+//!
+//! A [`Recorder`] never waits: events go through a channel to one task, whose [`Correlator`] decides what to write.
+
+use std::collections::HashSet;
+use std::num::NonZeroUsize;
+
+use k8s_openapi::api::core::v1::{Event, EventSource, ObjectReference};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::jiff::Timestamp;
+use kube::api::{Patch, PatchParams, PostParams};
+use kube::{Api, Client, Resource};
+use lru::LruCache;
+use serde_json::json;
+use tokio::sync::mpsc;
+
+use super::clock::Clock;
+use super::unless;
+
+/// client-go's limits.
+const REMEMBERED: NonZeroUsize = NonZeroUsize::new(4096).unwrap();
+/// From this many different messages on, events of one reason about one object are combined ...
+const SIMILAR: usize = 10;
+/// ... unless the last one is longer ago than this.
+const SIMILAR_SECONDS: i64 = 600;
+/// So many events about one object are let through at once, and then one in each refill.
+const BURST: f64 = 25.0;
+const REFILL_SECONDS: f64 = 300.0;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Type {
+    Normal,
+    Warning,
+}
+
+/// Makes events in the name of one component.
+#[derive(Clone)]
+pub struct Recorder {
+    component: &'static str,
+    clock: Clock,
+    events: mpsc::UnboundedSender<Event>,
+}
+
+impl Recorder {
+    pub fn normal(&self, about: &impl Resource<DynamicType = ()>, reason: &str, message: impl Into<String>) {
+        self.event(about.object_ref(&()), Type::Normal, reason, message);
+    }
+
+    pub fn warning(&self, about: &impl Resource<DynamicType = ()>, reason: &str, message: impl Into<String>) {
+        self.event(about.object_ref(&()), Type::Warning, reason, message);
+    }
+
+    /// Tells of an object that is known by its reference.
+    pub fn event(&self, about: ObjectReference, r#type: Type, reason: &str, message: impl Into<String>) {
+        let now = self.clock.now();
+        let mut event = Event { involved_object: about, ..Event::default() };
+        event.metadata.namespace = event.involved_object.namespace.clone().or(Some("default".to_owned()));
+        event.metadata.name = Some(name_of(&event.involved_object, now));
+        event.type_ = Some(format!("{:?}", r#type));
+        event.reason = Some(reason.to_owned());
+        event.message = Some(message.into());
+        event.source = Some(EventSource { component: Some(self.component.to_owned()), host: None });
+        event.reporting_component = Some(self.component.to_owned());
+        event.count = Some(1);
+        event.first_timestamp = Some(Time(now));
+        event.last_timestamp = Some(Time(now));
+        // Without the task everything ends; so may the event.
+        let _ = self.events.send(event);
+    }
+}
+
+fn name_of(about: &ObjectReference, now: Timestamp) -> String {
+    format!("{}.{:x}", about.name.as_deref().unwrap_or_default(), now.as_nanosecond())
+}
+
+/// Where the events of all components go through.
+#[derive(Clone)]
+pub(super) struct Broadcaster {
+    clock: Clock,
+    events: mpsc::UnboundedSender<Event>,
+}
+
+impl Broadcaster {
+    /// Starts the task, which ends with the last recorder.
+    pub(super) fn start(client: Client, clock: Clock) -> Broadcaster {
+        let (sender, mut events) = mpsc::unbounded_channel::<Event>();
+        let broadcaster = Broadcaster { clock: clock.clone(), events: sender };
+        tokio::spawn(async move {
+            let mut correlator = Correlator::new();
+            while let Some(event) = events.recv().await {
+                let Some(writing) = correlator.correlate(event, clock.now()) else { continue };
+                if let Err(error) = write(&client, &writing).await {
+                    // An event is no reason to fail.
+                    tracing::debug!(%error, "an event was not written");
+                }
+            }
+        });
+        broadcaster
+    }
+
+    pub(super) fn recorder(&self, component: &'static str) -> Recorder {
+        Recorder { component, clock: self.clock.clone(), events: self.events.clone() }
+    }
+}
+
+async fn write(client: &Client, event: &Event) -> kube::Result<()> {
+    let namespace = event.metadata.namespace.as_deref().unwrap_or("default");
+    let events = Api::<Event>::namespaced(client.clone(), namespace);
+    if event.count > Some(1) {
+        let name = event.metadata.name.as_deref().unwrap_or_default();
+        let patch = json!({
+            "count": event.count, "lastTimestamp": event.last_timestamp, "message": event.message,
+        });
+        let patched = events.patch(name, &PatchParams::default(), &Patch::Strategic(patch)).await;
+        if unless(404, patched)?.is_some() {
+            return Ok(());
+        }
+    }
+    // The namespace may be on its way out.
+    unless(403, events.create(&PostParams::default(), event).await).map(|_| ())
+}
+
+/// Decides what becomes of an event, from those before it.
+struct Correlator {
+    /// What was written, by what makes events the same.
+    written: LruCache<String, Written>,
+    similar: LruCache<String, Similar>,
+    budgets: LruCache<String, Budget>,
+}
+
+struct Written {
+    name: String,
+    count: i32,
+    first: Option<Time>,
+}
+
+struct Similar {
+    messages: HashSet<String>,
+    last: Timestamp,
+}
+
+struct Budget {
+    left: f64,
+    at: Timestamp,
+}
+
+impl Correlator {
+    fn new() -> Correlator {
+        Correlator {
+            written: LruCache::new(REMEMBERED),
+            similar: LruCache::new(REMEMBERED),
+            budgets: LruCache::new(REMEMBERED),
+        }
+    }
+
+    /// The event to write: new with a count of 1, otherwise one that was written before. None: too many of them.
+    fn correlate(&mut self, event: Event, now: Timestamp) -> Option<Event> {
+        let budget = about(&event);
+        let (mut event, key) = self.combine(event, now);
+        if let Some(written) = self.written.get_mut(&key) {
+            written.count += 1;
+            event.metadata.name = Some(written.name.clone());
+            event.count = Some(written.count);
+            event.first_timestamp = written.first.clone();
+        } else {
+            let name = event.metadata.name.clone().unwrap_or_default();
+            self.written.put(key, Written { name, count: 1, first: event.first_timestamp.clone() });
+        }
+        self.spend(budget, now).then_some(event)
+    }
+
+    /// An event or, after many of the kind, what stands for all of them; and what makes it the same as another.
+    fn combine(&mut self, mut event: Event, now: Timestamp) -> (Event, String) {
+        let group = format!("{} {}", about(&event), event.reason.as_deref().unwrap_or_default());
+        let message = event.message.clone().unwrap_or_default();
+        let similar =
+            self.similar.get_or_insert_mut(group.clone(), || Similar { messages: HashSet::new(), last: now });
+        if now.duration_since(similar.last).as_secs() > SIMILAR_SECONDS {
+            similar.messages.clear();
+        }
+        similar.last = now;
+        similar.messages.insert(message.clone());
+        if similar.messages.len() < SIMILAR {
+            return (event, format!("{group} {message}"));
+        }
+        similar.messages.remove(&message);
+        event.metadata.name = Some(name_of(&event.involved_object, now));
+        event.message = Some(format!("(combined from similar events): {message}"));
+        (event, group)
+    }
+
+    fn spend(&mut self, key: String, now: Timestamp) -> bool {
+        let budget = self.budgets.get_or_insert_mut(key, || Budget { left: BURST, at: now });
+        let refilled = now.duration_since(budget.at).as_secs_f64() / REFILL_SECONDS;
+        budget.left = (budget.left + refilled).min(BURST);
+        budget.at = now;
+        let enough = budget.left >= 1.0;
+        if enough {
+            budget.left -= 1.0;
+        }
+        enough
+    }
+}
+
+/// Who tells what kind of thing about which object.
+fn about(event: &Event) -> String {
+    let object = &event.involved_object;
+    let component = event.source.as_ref().and_then(|source| source.component.as_ref());
+    let parts = [
+        component,
+        object.api_version.as_ref(),
+        object.kind.as_ref(),
+        object.namespace.as_ref(),
+        object.name.as_ref(),
+        object.uid.as_ref(),
+        object.field_path.as_ref(),
+        event.type_.as_ref(),
+    ];
+    parts.map(|part| part.map(String::as_str).unwrap_or_default()).join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn event(reason: &str, message: &str, now: Timestamp) -> Event {
+        let about = ObjectReference { name: Some("web".to_owned()), ..ObjectReference::default() };
+        let mut event = Event { involved_object: about, ..Event::default() };
+        event.metadata.name = Some(name_of(&event.involved_object, now));
+        event.reason = Some(reason.to_owned());
+        event.message = Some(message.to_owned());
+        event
+    }
+
+    fn at(second: i64) -> Timestamp {
+        Timestamp::from_second(second).unwrap()
+    }
+
+    #[test]
+    fn repeated_events_are_counted() {
+        let mut correlator = Correlator::new();
+        let counts = |correlator: &mut Correlator, message, second| {
+            correlator
+                .correlate(event("R", message, at(second)), at(second))
+                .map(|e| (e.count.unwrap_or(1), e.metadata.name.unwrap()))
+        };
+        let first = counts(&mut correlator, "a", 1);
+        assert_eq!(first.as_ref().map(|f| f.0), Some(1));
+        let name = first.unwrap().1;
+        assert_eq!(counts(&mut correlator, "a", 2), Some((2, name.clone())));
+        assert_eq!(counts(&mut correlator, "b", 3).map(|e| e.0), Some(1));
+        assert_eq!(counts(&mut correlator, "a", 4), Some((3, name)));
+    }
+
+    #[test]
+    fn similar_events_are_combined_and_floods_stopped() {
+        let mut correlator = Correlator::new();
+        let mut told = Vec::new();
+        for i in 0..30 {
+            let now = at(i);
+            let written = correlator.correlate(event("R", &format!("message {i}"), now), now);
+            told.push(written.map(|e| (e.message.unwrap_or_default(), e.count.unwrap_or(1))));
+        }
+        assert_eq!(told[8], Some(("message 8".to_owned(), 1)));
+        assert_eq!(told[9], Some(("(combined from similar events): message 9".to_owned(), 1)));
+        assert_eq!(told[10], Some(("(combined from similar events): message 10".to_owned(), 2)));
+        assert_eq!(told.iter().flatten().count(), 25);
+        let later = at(30 + 601);
+        let fresh = correlator.correlate(event("R", "again", later), later);
+        assert_eq!(fresh.and_then(|e| e.message), Some("again".to_owned()));
+    }
+}

@@ -1,0 +1,113 @@
+//! What the controllers tell of themselves, under the names that kube-controller-manager has.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use prometheus::core::Collector;
+use prometheus::{
+    Counter, CounterVec, Gauge, GaugeVec, Histogram, HistogramOpts, HistogramVec, IntGauge, IntGaugeVec,
+    Opts, Registry,
+};
+
+/// The registry of the controllers, and what is common to all of them.
+#[derive(Clone)]
+pub struct Metrics {
+    registry: Registry,
+    depth: IntGaugeVec,
+    adds: CounterVec,
+    retries: CounterVec,
+    queue_duration: HistogramVec,
+    work_duration: HistogramVec,
+    unfinished_work: GaugeVec,
+    longest_running: GaugeVec,
+    pub(super) panics: CounterVec,
+    own: Arc<Mutex<HashMap<&'static str, CounterVec>>>,
+}
+
+/// The metrics of one queue.
+pub struct QueueMetrics {
+    pub(super) depth: IntGauge,
+    pub(super) adds: Counter,
+    pub(super) retries: Counter,
+    pub(super) queue_duration: Histogram,
+    pub(super) work_duration: Histogram,
+    pub(super) unfinished_work: Gauge,
+    pub(super) longest_running: Gauge,
+}
+
+/// Ten buckets a power of ten apart, from ten nanoseconds.
+const SECONDS: [f64; 10] = [1e-8, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 0.1, 1.0, 10.0];
+
+impl Metrics {
+    /// `registry` is where they are shown.
+    pub fn new(registry: Registry) -> Metrics {
+        let histogram = |name: &str, help: &str| {
+            let options = HistogramOpts::new(name, help).buckets(SECONDS.to_vec());
+            register(&registry, HistogramVec::new(options, &["name"]))
+        };
+        let counter =
+            |name: &str, help: &str| register(&registry, CounterVec::new(Opts::new(name, help), &["name"]));
+        let gauge =
+            |name: &str, help: &str| register(&registry, GaugeVec::new(Opts::new(name, help), &["name"]));
+        Metrics {
+            depth: register(
+                &registry,
+                IntGaugeVec::new(Opts::new("workqueue_depth", "Keys that wait to be looked at"), &["name"]),
+            ),
+            adds: counter("workqueue_adds_total", "Keys that were added"),
+            retries: counter("workqueue_retries_total", "Keys that were added again after a failure"),
+            queue_duration: histogram("workqueue_queue_duration_seconds", "How long a key waits"),
+            work_duration: histogram("workqueue_work_duration_seconds", "How long a key is worked on"),
+            unfinished_work: gauge(
+                "workqueue_unfinished_work_seconds",
+                "How long the keys now worked on have been worked on, together",
+            ),
+            longest_running: gauge(
+                "workqueue_longest_running_processor_seconds",
+                "How long the oldest key now worked on has been worked on",
+            ),
+            panics: counter(
+                "coracle_controller_panics_total",
+                "Panics after which a controller was started again",
+            ),
+            own: Arc::default(),
+            registry,
+        }
+    }
+
+    /// Where a controller registers what is its own.
+    pub fn registry(&self) -> &Registry {
+        &self.registry
+    }
+
+    pub fn queue(&self, name: &str) -> QueueMetrics {
+        let name = &[name];
+        QueueMetrics {
+            depth: self.depth.with_label_values(name),
+            adds: self.adds.with_label_values(name),
+            retries: self.retries.with_label_values(name),
+            queue_duration: self.queue_duration.with_label_values(name),
+            work_duration: self.work_duration.with_label_values(name),
+            unfinished_work: self.unfinished_work.with_label_values(name),
+            longest_running: self.longest_running.with_label_values(name),
+        }
+    }
+
+    /// A metric of one controller. One that was started again goes on counting.
+    pub fn counter(&self, name: &'static str, help: &str, labels: &[&str]) -> CounterVec {
+        let mut own = self.own.lock().unwrap_or_else(PoisonError::into_inner);
+        let make = || register(&self.registry, CounterVec::new(Opts::new(name, help), labels));
+        own.entry(name).or_insert_with(make).clone()
+    }
+}
+
+/// Registers what a constant describes.
+fn register<C: Collector + Clone + 'static>(registry: &Registry, metric: prometheus::Result<C>) -> C {
+    // Names and labels are constants of this crate.
+    #[allow(clippy::unwrap_used)]
+    let metric = metric.unwrap();
+    if let Err(error) = registry.register(Box::new(metric.clone())) {
+        tracing::warn!(%error, "a metric is not shown");
+    }
+    metric
+}

@@ -1,0 +1,285 @@
+//! The one loop that every controller runs in.
+//!
+//! ```text
+//!   caches ──► sources ──► queue ──► worker: observe, plan, act ──► the API ──► caches
+//!               (keys)   (each key    │                                          │
+//!                          once)      └──── waits until its own writes ◄─────────┘
+//!                                           are seen, then gives the key back
+//! ```
+//!
+//! A controller is a [`Controller`]: what wakes it ([`Controller::sources`]) and what it does about a key
+//! ([`Controller::reconcile`]). By custom its folder has `mod.rs` for the two, `plan.rs` for the pure decision with its
+//! table of tests, and more files only where they are needed. What goes wrong is retried, later each time; a panic starts the controller
+//! again ([`supervise`]).
+
+pub mod cache;
+pub mod clock;
+pub mod events;
+pub mod metrics;
+pub mod queue;
+pub mod supervise;
+
+use std::any::{Any, TypeId};
+use std::collections::HashMap;
+use std::future::Future;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use kube::Client;
+use tokio::task::JoinSet;
+
+use cache::{Cache, Cached, Change, NamespacedName, Write};
+use clock::Clock;
+use events::{Broadcaster, Recorder};
+use metrics::Metrics;
+use queue::{Key, Queue};
+
+/// What every controller works with. Cloning is cheap; the caches end with the last clone.
+#[derive(Clone)]
+pub struct Context {
+    pub client: Client,
+    pub clock: Clock,
+    pub metrics: Metrics,
+    broadcaster: Broadcaster,
+    caches: Arc<Mutex<Caches>>,
+}
+
+#[derive(Default)]
+struct Caches {
+    by_kind: HashMap<TypeId, Arc<dyn Any + Send + Sync>>,
+    /// The tasks that keep them fresh, stopped when this is dropped.
+    tasks: JoinSet<()>,
+}
+
+impl Context {
+    pub fn new(client: Client, clock: Clock, metrics: Metrics) -> Context {
+        let broadcaster = Broadcaster::start(client.clone(), clock.clone());
+        Context { client, clock, metrics, broadcaster, caches: Arc::default() }
+    }
+
+    /// The cache of a kind, begun when it is first asked for.
+    pub fn cache<K: Cached>(&self) -> Arc<Cache<K>> {
+        let mut caches = self.caches.lock().unwrap_or_else(PoisonError::into_inner);
+        let caches = &mut *caches;
+        let known = caches.by_kind.entry(TypeId::of::<K>()).or_insert_with(|| {
+            let cache = Arc::new(Cache::<K>::empty());
+            let (watching, client) = (cache.clone(), self.client.clone());
+            caches.tasks.spawn(async move { watching.run(client).await });
+            cache
+        });
+        // The map is keyed by the type.
+        known.clone().downcast().unwrap_or_else(|_| Arc::new(Cache::empty()))
+    }
+
+    /// Makes events in the name of a component.
+    pub fn recorder(&self, component: &'static str) -> Recorder {
+        self.broadcaster.recorder(component)
+    }
+
+    pub fn queue<K: Key>(&self, name: &str) -> Queue<K> {
+        Queue::new(self.clock.clone(), self.metrics.queue(name), LONGEST_RETRY)
+    }
+}
+
+/// client-go's default.
+const LONGEST_RETRY: Duration = Duration::from_secs(1000);
+
+/// Why a pass over a key did not reach its end. All of these are tried again.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The API refused or could not be reached.
+    #[error(transparent)]
+    Api(#[from] kube::Error),
+    /// Something is not as it must be yet, and nobody will tell when it is.
+    #[error("{0}")]
+    Unfinished(String),
+}
+
+impl Error {
+    /// Whether the API answered with this code.
+    pub fn is(&self, code: u16) -> bool {
+        matches!(self, Error::Api(kube::Error::Api(status)) if status.code == code)
+    }
+}
+
+/// The answer of the API without the errors of this code: what they say is no news to the caller.
+///
+/// # Errors
+/// Any other error.
+pub fn unless<T>(code: u16, answer: kube::Result<T>) -> kube::Result<Option<T>> {
+    match answer {
+        Err(kube::Error::Api(status)) if status.code == code => Ok(None),
+        answer => answer.map(Some),
+    }
+}
+
+/// When to look at a key again, if nothing happens before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Next {
+    Change,
+    After(Duration),
+}
+
+/// A controller of one queue.
+pub trait Controller: Sized + Send + Sync + 'static {
+    /// Its name in kube-controller-manager.
+    const NAME: &'static str;
+    /// Its queue's name in the metrics.
+    const QUEUE: &'static str;
+    /// How many keys are worked on at the same time.
+    const WORKERS: usize = 5;
+    type Key: Key;
+
+    fn new(context: &Context) -> Self;
+
+    /// Says which keys to look at when something changes.
+    fn sources(&self, sources: &mut Sources<Self::Key>);
+
+    /// Brings what belongs to a key closer to what it should be. It is called for keys that have gone as well.
+    fn reconcile(&self, key: &Self::Key, turn: &mut Turn)
+    -> impl Future<Output = Result<Next, Error>> + Send;
+}
+
+/// What wakes a controller.
+pub struct Sources<K> {
+    queue: Queue<K>,
+    pumps: JoinSet<()>,
+    synced: Vec<BoxFuture<'static, ()>>,
+}
+
+impl<K: Key> Sources<K> {
+    /// Calls `wake` with each change of a kind, those that made what exists included.
+    pub fn on<T: Cached>(
+        &mut self,
+        cache: &Arc<Cache<T>>,
+        wake: impl Fn(&Change<T>, &Queue<K>) + Send + 'static,
+    ) -> &mut Sources<K> {
+        let (queue, cache) = (self.queue.clone(), cache.clone());
+        let mut changes = cache.subscribe();
+        self.pumps.spawn(async move {
+            while let Some(change) = changes.recv().await {
+                wake(&change, &queue);
+            }
+        });
+        self.needs(&cache)
+    }
+
+    /// Waits for a cache before the first key is looked at, without being woken by it.
+    pub fn needs<T: Cached>(&mut self, cache: &Arc<Cache<T>>) -> &mut Sources<K> {
+        let cache = cache.clone();
+        self.synced.push(async move { cache.synced().await }.boxed());
+        self
+    }
+
+    /// Looks at a key now and then, whatever happens.
+    pub fn every(&mut self, period: Duration, clock: &Clock, key: K) -> &mut Sources<K> {
+        let (queue, clock) = (self.queue.clone(), clock.clone());
+        self.pumps.spawn(async move {
+            loop {
+                queue.add(key.clone());
+                clock.sleep(period).await;
+            }
+        });
+        self
+    }
+}
+
+impl Sources<NamespacedName> {
+    /// Looks at each object of a kind that changes.
+    pub fn on_each<T: Cached>(&mut self, cache: &Arc<Cache<T>>) -> &mut Sources<NamespacedName> {
+        self.on(cache, |change, queue| change.name().into_iter().for_each(|name| queue.add(name)))
+    }
+}
+
+/// One pass over a key: remembers what was written, to be seen before the next pass.
+#[derive(Default)]
+pub struct Turn {
+    writes: Vec<BoxFuture<'static, ()>>,
+}
+
+impl Turn {
+    /// Remembers an answer to a create, an update or a patch.
+    pub fn wrote<T: Cached>(&mut self, cache: &Arc<Cache<T>>, answer: &T) {
+        self.remember(cache, Write::Revision(cache::revision(answer)));
+    }
+
+    /// Remembers a delete that was not refused.
+    pub fn deleted<T: Cached>(&mut self, cache: &Arc<Cache<T>>, object: &T) {
+        let uid = object.meta().uid.clone().unwrap_or_default();
+        self.remember(cache, Write::Deleted(NamespacedName::of(object), uid));
+    }
+
+    fn remember<T: Cached>(&mut self, cache: &Arc<Cache<T>>, write: Write) {
+        let cache = cache.clone();
+        self.writes.push(async move { cache.saw(&write).await }.boxed());
+    }
+
+    /// Waits until all was seen. A watch that broke at the wrong time must not hold the key for ever.
+    async fn settle(self, clock: &Clock) {
+        const LONGEST: Duration = Duration::from_secs(10);
+        tokio::select! {
+            _ = futures::future::join_all(self.writes) => {}
+            () = clock.sleep(LONGEST) => tracing::debug!("own writes were not seen in time"),
+        }
+    }
+}
+
+/// Runs a controller until the future is dropped. `ready` is called once all its sources are known.
+///
+/// # Panics
+/// If the controller does; [`supervise`] starts it again.
+pub async fn run<C: Controller>(context: Context, controller: C, ready: impl FnOnce()) {
+    let queue = context.queue::<C::Key>(C::QUEUE);
+    let mut sources = Sources { queue: queue.clone(), pumps: JoinSet::new(), synced: Vec::new() };
+    controller.sources(&mut sources);
+    futures::future::join_all(std::mem::take(&mut sources.synced)).await;
+    ready();
+    let controller = Arc::new(controller);
+    let mut tasks = sources.pumps;
+    for _ in 0..C::WORKERS {
+        let (controller, queue, clock) = (controller.clone(), queue.clone(), context.clock.clone());
+        tasks.spawn(async move {
+            loop {
+                work(controller.as_ref(), &queue, &clock).await;
+            }
+        });
+    }
+    until_one_panics(tasks).await;
+}
+
+async fn work<C: Controller>(controller: &C, queue: &Queue<C::Key>, clock: &Clock) {
+    let key = queue.next().await;
+    let mut turn = Turn::default();
+    let outcome = controller.reconcile(&key, &mut turn).await;
+    turn.settle(clock).await;
+    match outcome {
+        Ok(next) => {
+            queue.forget(&key);
+            if let Next::After(delay) = next {
+                queue.add_after(key.clone(), delay);
+            }
+        }
+        Err(error) => {
+            tracing::info!(controller = C::NAME, %key, %error, "will try again");
+            queue.retry(key.clone());
+        }
+    }
+    queue.done(&key);
+}
+
+/// Waits for tasks that have no end of their own.
+///
+/// # Panics
+/// As soon as one of them did.
+pub async fn until_one_panics(mut tasks: JoinSet<()>) {
+    while let Some(ended) = tasks.join_next().await {
+        if let Err(error) = ended
+            && let Ok(panic) = error.try_into_panic()
+        {
+            std::panic::resume_unwind(panic);
+        }
+    }
+    std::future::pending().await
+}

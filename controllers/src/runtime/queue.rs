@@ -1,0 +1,311 @@
+//! The keyed queue: what has to be looked at, each key once and never twice at the same time.
+//!
+//! A key that is added while it waits is not added again; one that is added while it is worked on comes back when its
+//! worker is done. A key can come later ([`Queue::add_after`]) or after a failure ([`Queue::retry`]), which takes longer
+//! each time until [`Queue::forget`]. The rules and the names of the metrics are client-go's workqueue.
+
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+use std::fmt::{Debug, Display};
+use std::hash::Hash;
+use std::pin::pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use k8s_openapi::jiff::Timestamp;
+use tokio::sync::Notify;
+
+use super::clock::Clock;
+use super::metrics::QueueMetrics;
+
+/// What a queue can hold.
+pub trait Key: Clone + Eq + Hash + Ord + Debug + Display + Send + Sync + 'static {}
+
+impl<K: Clone + Eq + Hash + Ord + Debug + Display + Send + Sync + 'static> Key for K {}
+
+/// How long the first retry waits; each further one waits twice as long.
+const FIRST_RETRY: Duration = Duration::from_millis(5);
+
+pub struct Queue<K>(Arc<Inner<K>>);
+
+impl<K> Clone for Queue<K> {
+    fn clone(&self) -> Queue<K> {
+        Queue(self.0.clone())
+    }
+}
+
+struct Inner<K> {
+    state: Mutex<State<K>>,
+    /// Told when a worker may find something, or has to wait for an earlier time than before.
+    changed: Notify,
+    clock: Clock,
+    metrics: QueueMetrics,
+    longest_retry: Duration,
+}
+
+struct State<K> {
+    waiting: VecDeque<K>,
+    /// Since when a key has been waiting, or has to come back once its worker is done.
+    dirty: HashMap<K, Instant>,
+    working: HashMap<K, Instant>,
+    later: BTreeMap<(Timestamp, u64), K>,
+    due: HashMap<K, (Timestamp, u64)>,
+    failures: HashMap<K, u32>,
+    sequence: u64,
+}
+
+impl<K: Key> Queue<K> {
+    pub fn new(clock: Clock, metrics: QueueMetrics, longest_retry: Duration) -> Queue<K> {
+        let state = State {
+            waiting: VecDeque::new(),
+            dirty: HashMap::new(),
+            working: HashMap::new(),
+            later: BTreeMap::new(),
+            due: HashMap::new(),
+            failures: HashMap::new(),
+            sequence: 0,
+        };
+        let state = Mutex::new(state);
+        Queue(Arc::new(Inner { state, changed: Notify::new(), clock, metrics, longest_retry }))
+    }
+
+    pub fn add(&self, key: K) {
+        self.enter(&mut self.state(), key);
+    }
+
+    /// Adds the key later; of several times the earliest counts.
+    pub fn add_after(&self, key: K, delay: Duration) {
+        if delay.is_zero() {
+            return self.add(key);
+        }
+        let mut state = self.state();
+        let at = self.0.clock.after(delay);
+        if let Some(place) = state.due.get(&key).copied() {
+            if place.0 <= at {
+                return;
+            }
+            state.later.remove(&place);
+        }
+        state.sequence += 1;
+        let place = (at, state.sequence);
+        state.later.insert(place, key.clone());
+        state.due.insert(key, place);
+        // Whoever waits for the next time may have to wait for this one.
+        self.0.changed.notify_one();
+    }
+
+    /// Adds the key after a failure: the more of them in a row, the later.
+    pub fn retry(&self, key: K) {
+        let failures = {
+            let mut state = self.state();
+            let failures = state.failures.entry(key.clone()).or_default();
+            *failures += 1;
+            *failures
+        };
+        self.0.metrics.retries.inc();
+        let delay = FIRST_RETRY.saturating_mul(1 << (failures - 1).min(20));
+        self.add_after(key, delay.min(self.0.longest_retry));
+    }
+
+    /// Ends a row of failures.
+    pub fn forget(&self, key: &K) {
+        self.state().failures.remove(key);
+    }
+
+    /// Takes the next key, once there is one; [`Queue::done`] gives it back.
+    pub async fn next(&self) -> K {
+        loop {
+            let mut changed = pin!(self.0.changed.notified());
+            changed.as_mut().enable();
+            let next_time = {
+                let mut state = self.state();
+                self.enter_due(&mut state);
+                if let Some(key) = self.take(&mut state) {
+                    if !state.waiting.is_empty() {
+                        self.0.changed.notify_one();
+                    }
+                    return key;
+                }
+                state.later.first_key_value().map(|((at, _), _)| *at)
+            };
+            match next_time {
+                None => changed.await,
+                Some(at) => tokio::select! {
+                    () = changed => {}
+                    () = self.0.clock.until(at) => {}
+                },
+            }
+        }
+    }
+
+    /// Tells that a key from [`Queue::next`] is no longer worked on.
+    pub fn done(&self, key: &K) {
+        let mut state = self.state();
+        if let Some(since) = state.working.remove(key) {
+            self.0.metrics.work_duration.observe(since.elapsed().as_secs_f64());
+        }
+        if state.dirty.contains_key(key) {
+            state.waiting.push_back(key.clone());
+            self.0.changed.notify_one();
+        }
+        self.report(&state);
+    }
+
+    /// How many keys wait now, those for later not counted.
+    pub fn len(&self) -> usize {
+        self.state().waiting.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    fn enter(&self, state: &mut State<K>, key: K) {
+        if state.dirty.contains_key(&key) {
+            return;
+        }
+        self.0.metrics.adds.inc();
+        state.dirty.insert(key.clone(), Instant::now());
+        if !state.working.contains_key(&key) {
+            state.waiting.push_back(key);
+            self.0.changed.notify_one();
+        }
+        self.report(state);
+    }
+
+    fn enter_due(&self, state: &mut State<K>) {
+        let now = self.0.clock.now();
+        while let Some(entry) = state.later.first_entry() {
+            if entry.key().0 > now {
+                break;
+            }
+            let key = entry.remove();
+            state.due.remove(&key);
+            self.enter(state, key);
+        }
+    }
+
+    fn take(&self, state: &mut State<K>) -> Option<K> {
+        let key = state.waiting.pop_front()?;
+        if let Some(since) = state.dirty.remove(&key) {
+            self.0.metrics.queue_duration.observe(since.elapsed().as_secs_f64());
+        }
+        state.working.insert(key.clone(), Instant::now());
+        self.report(state);
+        Some(key)
+    }
+
+    fn report(&self, state: &State<K>) {
+        self.0.metrics.depth.set(state.waiting.len() as i64);
+        let times = state.working.values().map(|since| since.elapsed().as_secs_f64());
+        let (sum, longest) = times.fold((0.0, 0.0_f64), |(sum, longest), t| (sum + t, longest.max(t)));
+        self.0.metrics.unfinished_work.set(sum);
+        self.0.metrics.longest_running.set(longest);
+    }
+
+    fn state(&self) -> MutexGuard<'_, State<K>> {
+        // No code that can panic runs under the lock.
+        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The keys that wait, now or for later, in no order.
+    pub fn pending(&self) -> HashSet<K> {
+        let state = self.state();
+        state.dirty.keys().chain(state.due.keys()).cloned().collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::clock::Hand;
+    use super::super::metrics::Metrics;
+    use super::*;
+    use futures::FutureExt;
+
+    fn queue() -> (Queue<&'static str>, Hand) {
+        let (clock, hand) = Clock::manual(Timestamp::UNIX_EPOCH);
+        (
+            Queue::new(
+                clock,
+                Metrics::new(prometheus::Registry::new()).queue("test"),
+                Duration::from_secs(1),
+            ),
+            hand,
+        )
+    }
+
+    fn next(queue: &Queue<&'static str>) -> Option<&'static str> {
+        queue.next().now_or_never()
+    }
+
+    #[test]
+    fn a_key_waits_once_and_is_worked_on_once() {
+        let (queue, _hand) = queue();
+        queue.add("a");
+        queue.add("a");
+        queue.add("b");
+        assert_eq!(next(&queue), Some("a"));
+        queue.add("a");
+        assert_eq!(next(&queue), Some("b"), "a is being worked on");
+        assert_eq!(next(&queue), None);
+        queue.done(&"a");
+        assert_eq!(next(&queue), Some("a"));
+        queue.done(&"a");
+        queue.done(&"b");
+        assert_eq!(next(&queue), None);
+    }
+
+    #[test]
+    fn the_earliest_time_counts() {
+        let (queue, hand) = queue();
+        queue.add_after("a", Duration::from_secs(5));
+        queue.add_after("a", Duration::from_secs(3));
+        queue.add_after("a", Duration::from_secs(4));
+        hand.advance(Duration::from_secs(2));
+        assert_eq!(next(&queue), None);
+        hand.advance(Duration::from_secs(1));
+        assert_eq!(next(&queue), Some("a"));
+        queue.done(&"a");
+        hand.advance(Duration::from_secs(10));
+        assert_eq!(next(&queue), None);
+    }
+
+    #[test]
+    fn failures_in_a_row_wait_longer_up_to_a_limit() {
+        let (queue, hand) = queue();
+        let mut wait_of = || {
+            queue.retry("a");
+            let mut waited = 0;
+            while next(&queue).is_none() {
+                hand.advance(Duration::from_millis(5));
+                waited += 5;
+            }
+            queue.done(&"a");
+            waited
+        };
+        let waits: Vec<u64> = std::iter::repeat_with(&mut wait_of).take(10).collect();
+        assert_eq!(waits, [5, 10, 20, 40, 80, 160, 320, 640, 1000, 1000]);
+        queue.forget(&"a");
+        assert_eq!(wait_of(), 5);
+    }
+
+    #[tokio::test]
+    async fn every_worker_finds_its_key() {
+        let (queue, _hand) = queue();
+        let workers: Vec<_> = (0..3)
+            .map(|_| {
+                let queue = queue.clone();
+                tokio::spawn(async move { queue.next().await })
+            })
+            .collect();
+        tokio::task::yield_now().await;
+        for key in ["a", "b", "c"] {
+            queue.add(key);
+        }
+        let mut found = Vec::new();
+        for worker in workers {
+            found.push(worker.await.unwrap());
+        }
+        found.sort_unstable();
+        assert_eq!(found, ["a", "b", "c"]);
+    }
+}
