@@ -17,12 +17,13 @@ pub mod clock;
 pub mod events;
 pub mod metrics;
 pub mod queue;
+pub mod resources;
 pub mod supervise;
 
 use std::any::{Any, TypeId};
 use std::collections::HashMap;
 use std::future::Future;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use futures::FutureExt;
@@ -35,6 +36,7 @@ use clock::Clock;
 use events::{Broadcaster, Recorder};
 use metrics::Metrics;
 use queue::{Key, Queue};
+use resources::Resources;
 
 /// What every controller works with. Cloning is cheap; the caches end with the last clone.
 #[derive(Clone)]
@@ -44,6 +46,7 @@ pub struct Context {
     pub metrics: Metrics,
     broadcaster: Broadcaster,
     caches: Arc<Mutex<Caches>>,
+    resources: Arc<OnceLock<Arc<Resources>>>,
 }
 
 #[derive(Default)]
@@ -56,7 +59,7 @@ struct Caches {
 impl Context {
     pub fn new(client: Client, clock: Clock, metrics: Metrics) -> Context {
         let broadcaster = Broadcaster::start(client.clone(), clock.clone());
-        Context { client, clock, metrics, broadcaster, caches: Arc::default() }
+        Context { client, clock, metrics, broadcaster, caches: Arc::default(), resources: Arc::default() }
     }
 
     /// The cache of a kind, begun when it is first asked for.
@@ -71,6 +74,17 @@ impl Context {
         });
         // The map is keyed by the type.
         known.clone().downcast().unwrap_or_else(|_| Arc::new(Cache::empty()))
+    }
+
+    /// What the API serves, kept fresh from when it is first asked for.
+    pub fn resources(&self) -> Arc<Resources> {
+        let start = || {
+            let resources = Arc::new(Resources::new(self.client.clone()));
+            let keeping_fresh = resources.clone().run(self.clone());
+            self.caches.lock().unwrap_or_else(PoisonError::into_inner).tasks.spawn(keeping_fresh);
+            resources
+        };
+        self.resources.get_or_init(start).clone()
     }
 
     /// Makes events in the name of a component.
