@@ -12,7 +12,6 @@ pub mod fields;
 mod go_value;
 pub mod names;
 pub mod patch;
-pub mod quantity;
 pub mod registry;
 pub mod render;
 pub mod request;
@@ -25,4 +24,5 @@ pub mod telemetry;
 pub(crate) mod testing;
 pub mod validation;
 
+pub use coracle_quantity as quantity;
 pub use error::{Error, Result};

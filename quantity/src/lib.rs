@@ -1,5 +1,7 @@
 //! Quantity: the numbers with suffixes of resource requests and sizes (`100m`, `1.5Gi`, `2e3`).
 //!
+//! The one thing of Kubernetes that the API server and the controllers both compute with.
+//!
 //! Held as a whole number of nanos, the finest the API knows; finer input is rounded up, away from zero.
 //! Printing gives the canonical form: no fraction, the largest suffix that keeps the number whole, in the family (binary,
 //! decimal, exponent) in which it was written.
