@@ -1,0 +1,246 @@
+//! disruption-controller: how many of its pods a PodDisruptionBudget can spare.
+//!
+//! A budget is looked at when it changes and when a pod that it selects does:
+//! 1. the pods that it selects now, and, where it counts by share, how many their owners want (`scale.rs`);
+//! 2. from both the status as it should be (`plan.rs`), pods about to go by an eviction left out;
+//! 3. the status is written if it differs, and looked at again when an eviction should have been carried out.
+//!
+//! What cannot be counted spares nothing: the status says so and why. A pod is looked at for itself two minutes after it was
+//! marked as about to be disrupted: if it is still there, it was not.
+
+mod plan;
+mod scale;
+
+use std::fmt;
+use std::sync::Arc;
+
+use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet, StatefulSet};
+use k8s_openapi::api::core::v1::{Pod, ReplicationController};
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use kube::api::PostParams;
+use kube::core::{Selector, SelectorExt};
+use kube::{Api, Client};
+
+use crate::runtime::cache::{Cache, Change, NamespacedName};
+use crate::runtime::clock::Clock;
+use crate::runtime::events::Recorder;
+use crate::runtime::{Context, Controller, Error, Next, Sources, Turn};
+use plan::Counts;
+
+pub struct Disruptions {
+    client: Client,
+    clock: Clock,
+    recorder: Recorder,
+    budgets: Arc<Cache<PodDisruptionBudget>>,
+    pods: Arc<Cache<Pod>>,
+    replica_sets: Arc<Cache<ReplicaSet>>,
+    deployments: Arc<Cache<Deployment>>,
+    stateful_sets: Arc<Cache<StatefulSet>>,
+    replication_controllers: Arc<Cache<ReplicationController>>,
+}
+
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Key {
+    Budget(NamespacedName),
+    /// One that was to be disrupted.
+    Pod(NamespacedName),
+}
+
+impl fmt::Display for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Key::Budget(name) => write!(f, "{name}"),
+            Key::Pod(name) => write!(f, "pod {name}"),
+        }
+    }
+}
+
+/// Why the pods of a budget cannot be counted.
+type Uncountable = String;
+
+impl Controller for Disruptions {
+    const NAME: &'static str = "disruption-controller";
+    const QUEUE: &'static str = "disruption";
+    type Key = Key;
+
+    fn new(context: &Context) -> Disruptions {
+        Disruptions {
+            client: context.client.clone(),
+            clock: context.clock.clone(),
+            recorder: context.recorder("controllermanager"),
+            budgets: context.cache(),
+            pods: context.cache(),
+            replica_sets: context.cache(),
+            deployments: context.cache(),
+            stateful_sets: context.cache(),
+            replication_controllers: context.cache(),
+        }
+    }
+
+    fn sources(&self, sources: &mut Sources<Key>) {
+        let (budgets, recorder, clock) = (self.budgets.clone(), self.recorder.clone(), self.clock.clone());
+        sources
+            .on(&self.budgets, |change, queue| {
+                change.name().into_iter().for_each(|name| queue.add(Key::Budget(name)));
+            })
+            .on(&self.pods, move |change, queue| {
+                budgets_of(change, &budgets, &recorder).into_iter().for_each(|b| queue.add(Key::Budget(b)));
+                let stale = change.new.as_ref().and_then(|pod| plan::stale_after(pod, clock.now()));
+                if let (Some(name), Some(delay)) = (change.name(), stale) {
+                    queue.add_after(Key::Pod(name), delay);
+                }
+            })
+            .needs(&self.replica_sets)
+            .needs(&self.deployments)
+            .needs(&self.stateful_sets)
+            .needs(&self.replication_controllers);
+    }
+
+    async fn reconcile(&self, key: &Key, turn: &mut Turn) -> Result<Next, Error> {
+        match key {
+            Key::Budget(name) => match self.budgets.get(name) {
+                Some(budget) => self.reconcile_budget(&budget, turn).await,
+                None => Ok(Next::Change),
+            },
+            Key::Pod(name) => match self.pods.get(name) {
+                Some(pod) => self.clear_stale_condition(&pod, turn).await,
+                None => Ok(Next::Change),
+            },
+        }
+    }
+}
+
+impl Disruptions {
+    async fn reconcile_budget(&self, budget: &PodDisruptionBudget, turn: &mut Turn) -> Result<Next, Error> {
+        let now = self.clock.now();
+        let (status, recheck) = match self.count(budget).await {
+            Ok((pods, counts)) => {
+                let plan = plan::plan(budget, &pods, counts, now);
+                let namespace = budget.metadata.namespace.as_deref().unwrap_or_default();
+                for pod in plan.not_deleted {
+                    // That the namespace stands for the name as well is how the real one says it.
+                    let message = format!(
+                        "Pod was expected by PDB {namespace}/{namespace} to be deleted but it wasn't"
+                    );
+                    self.recorder.warning(pod, "NotDeleted", message);
+                }
+                (plan.status, plan.recheck)
+            }
+            Err(why) => (plan::uncountable(budget, &why, now), None),
+        };
+        if budget.status.as_ref() != Some(&status) {
+            let changed = PodDisruptionBudget { status: Some(status), ..budget.clone() };
+            let name = NamespacedName::of(budget);
+            let budgets = Api::<PodDisruptionBudget>::namespaced(self.client.clone(), &name.namespace);
+            let answer = budgets.replace_status(&name.name, &PostParams::default(), &changed).await?;
+            turn.wrote(&self.budgets, &answer);
+        }
+        Ok(recheck.map_or(Next::Change, Next::After))
+    }
+
+    /// The pods of a budget, and how many there should be.
+    async fn count(&self, budget: &PodDisruptionBudget) -> Result<(Vec<Arc<Pod>>, Counts), Uncountable> {
+        let pods = self.pods_of(budget).inspect_err(|error| {
+            self.recorder.warning(budget, "NoPods", format!("Failed to get pods: {error}"));
+        })?;
+        if pods.is_empty() {
+            self.recorder.normal(budget, "NoPods", "No matching pods found");
+        }
+        let counts = self.expected(budget, &pods).await.inspect_err(|error| {
+            let message = format!("Failed to calculate the number of expected pods: {error}");
+            self.recorder.warning(budget, "CalculateExpectedPodCountFailed", message);
+        })?;
+        Ok((pods, counts))
+    }
+
+    fn pods_of(&self, budget: &PodDisruptionBudget) -> Result<Vec<Arc<Pod>>, Uncountable> {
+        let Some(selector) = selector(budget).map_err(|error| error.to_string())? else {
+            return Ok(Vec::new());
+        };
+        let mut pods = self.pods.in_namespace(budget.metadata.namespace.as_deref().unwrap_or_default());
+        pods.retain(|pod| selects(&selector, pod));
+        Ok(pods)
+    }
+
+    async fn expected(&self, budget: &PodDisruptionBudget, pods: &[Arc<Pod>]) -> Result<Counts, Uncountable> {
+        let spec = budget.spec.clone().unwrap_or_default();
+        let scale = if plan::needs_scale(&spec) {
+            let scale = self.scale(pods).await?;
+            if scale.unmanaged {
+                self.recorder.warning(budget, "UnmanagedPods", unmanaged(&spec));
+            }
+            scale.wanted
+        } else {
+            i32::try_from(pods.len()).unwrap_or(i32::MAX)
+        };
+        plan::counts(&spec, scale)
+    }
+
+    /// Takes back from a pod that it is about to be disrupted, if nothing came of it.
+    async fn clear_stale_condition(&self, pod: &Pod, turn: &mut Turn) -> Result<Next, Error> {
+        let now = self.clock.now();
+        match plan::stale_after(pod, now) {
+            None => Ok(Next::Change),
+            Some(delay) if !delay.is_zero() => Ok(Next::After(delay)),
+            Some(_) => {
+                let name = NamespacedName::of(pod);
+                let pods = Api::<Pod>::namespaced(self.client.clone(), &name.namespace);
+                let cleared = plan::without_disruption(pod, now);
+                let answer = pods.replace_status(&name.name, &PostParams::default(), &cleared).await?;
+                turn.wrote(&self.pods, &answer);
+                Ok(Next::Change)
+            }
+        }
+    }
+}
+
+/// What a budget selects; None is nothing.
+fn selector(budget: &PodDisruptionBudget) -> Result<Option<Selector>, kube::core::ParseExpressionError> {
+    let selector = budget.spec.as_ref().and_then(|spec| spec.selector.clone());
+    selector.map(Selector::try_from).transpose()
+}
+
+fn selects(selector: &Selector, pod: &Pod) -> bool {
+    match &pod.metadata.labels {
+        Some(labels) => selector.matches(labels),
+        None => selector.matches(&Default::default()),
+    }
+}
+
+/// The budgets that select a pod now, or did before the change.
+fn budgets_of(
+    change: &Change<Pod>,
+    budgets: &Cache<PodDisruptionBudget>,
+    recorder: &Recorder,
+) -> Vec<NamespacedName> {
+    let Some(pod) = change.object() else { return Vec::new() };
+    let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
+    let (mut matching, mut matched) = (Vec::new(), Vec::new());
+    for budget in budgets.in_namespace(namespace) {
+        let Ok(Some(selector)) = selector(&budget) else { continue };
+        if selects(&selector, pod) {
+            matching.push(NamespacedName::of(budget.as_ref()));
+        } else if change.old.as_ref().is_some_and(|old| selects(&selector, old)) {
+            matched.push(NamespacedName::of(budget.as_ref()));
+        }
+    }
+    if let [first, _, ..] = matching.as_slice() {
+        let pod_name = pod.metadata.name.as_deref().unwrap_or_default();
+        let message = format!(
+            "Pod {namespace:?}/{pod_name:?} matches multiple PodDisruptionBudgets.  Chose {:?} arbitrarily.",
+            first.name
+        );
+        recorder.warning(pod.as_ref(), "MultiplePodDisruptionBudgets", message);
+    }
+    matching.append(&mut matched);
+    matching
+}
+
+fn unmanaged(spec: &k8s_openapi::api::policy::v1::PodDisruptionBudgetSpec) -> String {
+    format!(
+        "Pods selected by this PodDisruptionBudget (selector: {}) were found to be unmanaged. As a result, the status of the PDB \
+         cannot be calculated correctly, which may result in undefined behavior. To account for these pods please set \
+         \".spec.minAvailable\" field of the PDB to an integer value.",
+        plan::printed(spec.selector.as_ref())
+    )
+}

@@ -1,0 +1,137 @@
+//! How many pods their owners want together.
+//!
+//! A Deployment counts for the pods of its ReplicaSets. Owners of any other kind are asked for their `scale`.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use kube::core::{DynamicObject, GroupVersionKind};
+use kube::{Api, Resource, discovery};
+
+use super::{Disruptions, Uncountable};
+use crate::runtime::cache::{Cache, Cached, NamespacedName};
+use crate::runtime::unless;
+
+pub(super) struct Scale {
+    pub wanted: i32,
+    /// Whether there are pods that nobody owns.
+    pub unmanaged: bool,
+}
+
+impl Disruptions {
+    pub(super) async fn scale(&self, pods: &[Arc<Pod>]) -> Result<Scale, Uncountable> {
+        let mut unmanaged = false;
+        // By the owner of the pods, so that each is looked for once, and by what has the scale, so that each counts once.
+        let (mut owners, mut scales) = (HashSet::new(), HashMap::new());
+        for pod in pods {
+            let Some(owner) = controller_of(pod.as_ref()) else {
+                unmanaged = true;
+                continue;
+            };
+            if !owners.insert(&owner.uid) {
+                continue;
+            }
+            let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
+            let (uid, wanted) = self.find(owner, namespace).await?.ok_or_else(|| {
+                format!("found no controllers for pod {:?}", pod.metadata.name.as_deref().unwrap_or_default())
+            })?;
+            scales.insert(uid, wanted);
+        }
+        let wanted = scales.into_values().fold(0i32, i32::saturating_add);
+        Ok(Scale { wanted, unmanaged })
+    }
+
+    /// What has the scale that an owner goes by, and its scale.
+    async fn find(
+        &self,
+        owner: &OwnerReference,
+        namespace: &str,
+    ) -> Result<Option<(String, i32)>, Uncountable> {
+        let group = owner.api_version.split_once('/').map_or("", |(group, _)| group);
+        let known = match (group, owner.kind.as_str()) {
+            ("", "ReplicationController") => {
+                let found = referred(&self.replication_controllers, owner, namespace);
+                found.map(|c| c.spec.as_ref().and_then(|spec| spec.replicas))
+            }
+            ("apps", "StatefulSet") => {
+                let found = referred(&self.stateful_sets, owner, namespace);
+                found.map(|set| set.spec.as_ref().and_then(|spec| spec.replicas))
+            }
+            ("apps" | "extensions", "ReplicaSet") => {
+                let Some(set) = referred(&self.replica_sets, owner, namespace) else {
+                    return self.ask(owner, namespace).await;
+                };
+                let above = controller_of(set.as_ref()).filter(|above| above.kind == "Deployment");
+                if let Some(above) = above
+                    && let Some(deployment) = referred(&self.deployments, above, namespace)
+                {
+                    let wanted = deployment.spec.as_ref().and_then(|spec| spec.replicas);
+                    return Ok(Some((above.uid.clone(), wanted.unwrap_or(1))));
+                }
+                Some(set.spec.as_ref().and_then(|spec| spec.replicas))
+            }
+            _ => None,
+        };
+        match known {
+            Some(wanted) => Ok(Some((owner.uid.clone(), wanted.unwrap_or(1)))),
+            None => self.ask(owner, namespace).await,
+        }
+    }
+
+    /// The scale subresource of an owner; None if it is not there, or is another one by now.
+    async fn ask(
+        &self,
+        owner: &OwnerReference,
+        namespace: &str,
+    ) -> Result<Option<(String, i32)>, Uncountable> {
+        let kind = GroupVersionKind::try_from(owner_type(owner)).map_err(|error| error.to_string())?;
+        let (resource, capabilities) =
+            discovery::pinned_kind(&self.client, &kind).await.map_err(|error| match error {
+                kube::Error::Discovery(_) => no_match(owner),
+                kube::Error::Api(status) if status.code == 404 => no_match(owner),
+                error => message(error),
+            })?;
+        let scales = Api::<DynamicObject>::namespaced_with(self.client.clone(), namespace, &resource);
+        let Some(scale) = unless(404, scales.get_scale(&owner.name).await).map_err(message)? else {
+            if capabilities.subresources.iter().any(|(of, _)| of.plural == "scale" && of.kind == "Scale") {
+                return Ok(None);
+            }
+            let name = match resource.group.is_empty() {
+                true => resource.plural,
+                false => format!("{}.{}", resource.plural, resource.group),
+            };
+            return Err(format!("{name} does not implement the scale subresource"));
+        };
+        let wanted = scale.spec.and_then(|spec| spec.replicas).unwrap_or(0);
+        Ok(scale.metadata.uid.filter(|uid| *uid == owner.uid).map(|uid| (uid, wanted)))
+    }
+}
+
+fn owner_type(owner: &OwnerReference) -> kube::core::TypeMeta {
+    kube::core::TypeMeta { api_version: owner.api_version.clone(), kind: owner.kind.clone() }
+}
+
+fn no_match(owner: &OwnerReference) -> Uncountable {
+    format!("no matches for kind {:?} in version {:?}", owner.kind, owner.api_version)
+}
+
+/// What the server says, or why it does not.
+fn message(error: kube::Error) -> Uncountable {
+    match error {
+        kube::Error::Api(status) => status.message.clone(),
+        error => error.to_string(),
+    }
+}
+
+fn controller_of(object: &impl Resource) -> Option<&OwnerReference> {
+    object.meta().owner_references.iter().flatten().find(|owner| owner.controller == Some(true))
+}
+
+/// The object that a reference means, and not one that came after it by the same name.
+fn referred<K: Cached>(cache: &Cache<K>, owner: &OwnerReference, namespace: &str) -> Option<Arc<K>> {
+    cache
+        .get(&NamespacedName::new(namespace, &owner.name))
+        .filter(|object| object.meta().uid.as_ref() == Some(&owner.uid))
+}
