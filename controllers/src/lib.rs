@@ -3,7 +3,8 @@
 //! One folder a controller, named as kube-controller-manager names it; [`runtime`] is the loop that all of them run in.
 //! Start at [`CONTROLLERS`], then [`run`].
 
-pub mod disruption;
+mod disruption;
+mod garbage_collector;
 pub mod runtime;
 pub mod serviceaccount;
 
@@ -24,8 +25,16 @@ pub struct Entry {
 }
 
 /// All controllers there are.
-pub const CONTROLLERS: &[Entry] =
-    &[entry::<disruption::Disruptions>(), entry::<serviceaccount::ServiceAccounts>()];
+pub const CONTROLLERS: &[Entry] = &[
+    entry::<disruption::Disruptions>(),
+    Entry {
+        name: garbage_collector::NAME,
+        start: |context, readiness| {
+            garbage_collector::run(context, move || readiness.ready(garbage_collector::NAME)).boxed()
+        },
+    },
+    entry::<serviceaccount::ServiceAccounts>(),
+];
 
 const fn entry<C: Controller>() -> Entry {
     let start = |context: Context, readiness: Readiness| {

@@ -26,13 +26,13 @@ pub struct Metrics {
 
 /// The metrics of one queue.
 pub struct QueueMetrics {
-    pub(super) depth: IntGauge,
-    pub(super) adds: Counter,
-    pub(super) retries: Counter,
-    pub(super) queue_duration: Histogram,
-    pub(super) work_duration: Histogram,
-    pub(super) unfinished_work: Gauge,
-    pub(super) longest_running: Gauge,
+    pub depth: IntGauge,
+    pub adds: Counter,
+    pub retries: Counter,
+    pub queue_duration: Histogram,
+    pub work_duration: Histogram,
+    pub unfinished_work: Gauge,
+    pub longest_running: Gauge,
 }
 
 /// Ten buckets a power of ten apart, from ten nanoseconds.

@@ -1,0 +1,131 @@
+//! What becomes of one object: it stays, loses references, or is deleted.
+//!
+//! Pure: the object and its owners were asked of the server, [`plan`] judges.
+
+use super::graph::{Owner, Phase, Uid};
+
+/// What the server says of an owner.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// It is not there, or is another object of the name.
+    Dangling,
+    /// It is deleted in the foreground.
+    Waiting,
+    /// It lives, or is on its way out without caring for its dependents.
+    Solid,
+}
+
+impl Standing {
+    pub fn of(owner: Phase) -> Standing {
+        if owner.is_deleting_dependents() { Standing::Waiting } else { Standing::Solid }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Policy {
+    Background,
+    Foreground,
+    Orphan,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Plan {
+    Keep,
+    /// Some owner lives: the object loses its references to the others.
+    Release(Vec<Uid>),
+    /// `unblocked`: first none of its references may block an owner, for it is part of a circle.
+    Delete {
+        policy: Policy,
+        unblocked: bool,
+    },
+}
+
+/// What the graph knows of the dependents of the object.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Dependents {
+    pub any: bool,
+    /// One of them waits for its own dependents: it may wait for this object.
+    pub any_waits: bool,
+}
+
+/// Decides about an object that is not terminating by itself.
+pub fn plan(phase: Phase, owners: &[(Owner, Standing)], dependents: Dependents) -> Plan {
+    let with = |standing| owners.iter().filter(move |(_, s)| *s == standing);
+    let any = |standing| with(standing).next().is_some();
+    if owners.is_empty() {
+        return Plan::Keep;
+    }
+    if any(Standing::Solid) {
+        let others = with(Standing::Dangling).chain(with(Standing::Waiting));
+        let others: Vec<Uid> = others.map(|(owner, _)| owner.uid.clone()).collect();
+        return if others.is_empty() { Plan::Keep } else { Plan::Release(others) };
+    }
+    if any(Standing::Waiting) && dependents.any {
+        return Plan::Delete { policy: Policy::Foreground, unblocked: dependents.any_waits };
+    }
+    let policy = match phase {
+        Phase { orphans: true, .. } => Policy::Orphan,
+        Phase { is_foreground: true, .. } => Policy::Foreground,
+        _ => Policy::Background,
+    };
+    Plan::Delete { policy, unblocked: false }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use Standing::{Dangling, Solid, Waiting};
+
+    #[test]
+    fn plans() {
+        let none = Dependents::default();
+        let some = Dependents { any: true, any_waits: false };
+        let circle = Dependents { any: true, any_waits: true };
+        let plain = Phase::default();
+        let delete = |policy| Plan::Delete { policy, unblocked: false };
+        let release = |uids: &[&str]| Plan::Release(uids.iter().map(|uid| Uid::from(*uid)).collect());
+        for (case, phase, owners, dependents, want) in [
+            ("no owner", plain, &[][..], none, Plan::Keep),
+            ("a living owner", plain, &[Solid], none, Plan::Keep),
+            ("an owner that is gone", plain, &[Dangling], none, delete(Policy::Background)),
+            ("one of two owners is gone", plain, &[Dangling, Solid], none, release(&["0"])),
+            (
+                "one lives, one waits, one is gone",
+                plain,
+                &[Waiting, Solid, Dangling],
+                none,
+                release(&["2", "0"]),
+            ),
+            ("a waiting owner", plain, &[Waiting], none, delete(Policy::Background)),
+            ("a waiting owner and dependents", plain, &[Waiting], some, delete(Policy::Foreground)),
+            (
+                "a circle",
+                plain,
+                &[Waiting],
+                circle,
+                Plan::Delete { policy: Policy::Foreground, unblocked: true },
+            ),
+            ("owners gone, dependents left", plain, &[Dangling], circle, delete(Policy::Background)),
+            ("shall orphan", Phase { orphans: true, ..plain }, &[Dangling], some, delete(Policy::Orphan)),
+            (
+                "shall wait",
+                Phase { is_foreground: true, ..plain },
+                &[Dangling],
+                none,
+                delete(Policy::Foreground),
+            ),
+        ] {
+            let owners: Vec<(Owner, Standing)> =
+                owners.iter().enumerate().map(|(i, s)| (owner(i), *s)).collect();
+            assert_eq!(plan(phase, &owners, dependents), want, "{case}");
+        }
+    }
+
+    fn owner(uid: usize) -> Owner {
+        let uid = uid.to_string();
+        Owner::of(&k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference {
+            uid,
+            ..Default::default()
+        })
+    }
+}

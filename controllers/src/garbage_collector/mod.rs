@@ -1,0 +1,170 @@
+//! garbage-collector-controller: what nobody owns any more goes away.
+//!
+//! ```text
+//!   monitors ──news──► graph (one task) ──work──► attempt-to-delete ─► workers ─► the API
+//!   (metadata of all                    └──────► attempt-to-orphan ─► workers ─► the API
+//!    deletable kinds)     ▲                                               │
+//!                         └───────────────── absent ◄─────────────────────┘
+//! ```
+//!
+//! 1. [`monitor`] watches the metadata of every resource that can be deleted, following discovery.
+//! 2. [`graph`] knows who owns whom, and names the objects to look at after each change.
+//! 3. A worker asks the server for the object and its owners; [`attempt::plan`] decides; the worker acts.
+//! 4. An owner that shall orphan its dependents is removed from their references, then released.
+//!
+//! The graph may be old or wrong: nothing is deleted on its word. Source: API concepts, "Garbage Collection".
+
+mod attempt;
+mod graph;
+mod monitor;
+#[cfg(test)]
+mod tests;
+mod worker;
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use k8s_openapi::api::core::v1::ObjectReference;
+use kube::Client;
+use prometheus::Counter;
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+
+use crate::runtime::events::{Recorder, Type};
+use crate::runtime::metrics::QueueMetrics;
+use crate::runtime::queue::Queue;
+use crate::runtime::resources::Resources;
+use crate::runtime::{Context, until_one_panics};
+use graph::{Change, Graph, Identity, Owner, Uid, Work};
+use monitor::{Monitors, News};
+
+pub const NAME: &str = "garbage-collector-controller";
+
+/// How many objects are worked on at the same time, in each of the two queues.
+const WORKERS: usize = 20;
+
+/// What the tasks of the collector share.
+struct Collector {
+    client: Client,
+    resources: Arc<Resources>,
+    recorder: Recorder,
+    graph: Mutex<Graph>,
+    to_delete: Queue<Uid>,
+    to_orphan: Queue<Uid>,
+    news: mpsc::UnboundedSender<News>,
+    errors: Counter,
+}
+
+/// Runs until the future is dropped.
+///
+/// # Panics
+/// If one of its tasks does.
+pub async fn run(context: Context, ready: impl FnOnce() + Send + 'static) {
+    let (news, listening) = mpsc::unbounded_channel();
+    let errors = context.metrics.counter(
+        "garbagecollector_controller_resources_sync_error_total",
+        "Objects that could not be worked on, and are tried again",
+        &[],
+    );
+    let collector = Arc::new(Collector {
+        client: context.client.clone(),
+        resources: context.resources(),
+        recorder: context.recorder(NAME),
+        graph: Mutex::default(),
+        to_delete: context.queue("garbage_collector_attempt_to_delete"),
+        to_orphan: context.queue("garbage_collector_attempt_to_orphan"),
+        news: news.clone(),
+        errors: errors.with_label_values::<&str>(&[]),
+    });
+    let metrics = context.metrics.queue("garbage_collector_graph_changes");
+    drop(context);
+    let mut tasks = JoinSet::new();
+    tasks.spawn(collector.clone().keep_graph(listening, metrics));
+    let monitors = Monitors::new(collector.client.clone(), news);
+    let (synced, is_synced) = tokio::sync::oneshot::channel();
+    let resources = collector.resources.clone();
+    tasks.spawn(async move {
+        let ready = move || {
+            ready();
+            // Nobody listens when the collector is gone.
+            let _ = synced.send(());
+        };
+        monitors.run(&resources, ready).await;
+    });
+    // What is not known yet must not be taken for absent.
+    let _ = is_synced.await;
+    for _ in 0..WORKERS {
+        tasks.spawn(collector.clone().delete());
+        tasks.spawn(collector.clone().orphan());
+    }
+    until_one_panics(tasks).await;
+}
+
+impl Collector {
+    /// The only writer of the graph.
+    async fn keep_graph(
+        self: Arc<Self>,
+        mut listening: mpsc::UnboundedReceiver<News>,
+        metrics: QueueMetrics,
+    ) {
+        const AT_ONCE: usize = 256;
+        let mut news = Vec::with_capacity(AT_ONCE);
+        while listening.recv_many(&mut news, AT_ONCE).await > 0 {
+            metrics.adds.inc_by(news.len() as f64);
+            metrics.depth.set(listening.len() as i64);
+            let work: Vec<Work> = {
+                let mut graph = self.graph();
+                news.drain(..).flat_map(|news| learn(&mut graph, news)).collect()
+            };
+            work.into_iter().for_each(|work| self.take(work));
+        }
+    }
+
+    fn take(&self, work: Work) {
+        match work {
+            Work::Delete(uid) => self.to_delete.add(uid),
+            Work::DeleteLater(uid) => self.to_delete.retry(uid),
+            Work::Orphan(uid) => self.to_orphan.add(uid),
+            Work::TellOfNamespace { dependent, owner } => self.tell_of_namespace(&dependent, &owner),
+        }
+    }
+
+    fn tell_of_namespace(&self, dependent: &Identity, owner: &Owner) {
+        let namespace = &dependent.namespace;
+        let message = format!(
+            "ownerRef [{}/{}, namespace: {namespace}, name: {}, uid: {}] does not exist in namespace {namespace:?}",
+            owner.api_version, owner.kind, owner.name, owner.uid
+        );
+        let text = |text: &str| (!text.is_empty()).then(|| text.to_owned());
+        let about = ObjectReference {
+            api_version: text(&dependent.api_version),
+            kind: text(&dependent.kind),
+            namespace: text(namespace),
+            name: text(&dependent.name),
+            uid: text(&dependent.uid),
+            ..ObjectReference::default()
+        };
+        self.recorder.event(about, Type::Warning, "OwnerRefInvalidNamespace", message);
+    }
+
+    /// Tells the graph that an identity was not found.
+    fn report_absent(&self, identity: Identity) {
+        // The graph's task ends with the collector.
+        let _ = self.news.send(News::Change(Change::Absent(identity)));
+    }
+
+    fn graph(&self) -> MutexGuard<'_, Graph> {
+        // No code that can panic runs under the lock.
+        self.graph.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn learn(graph: &mut Graph, news: News) -> Vec<Work> {
+    match news {
+        News::Change(change) => graph.apply(change),
+        News::All { api_version, kind, seen } => {
+            let known = graph.observed(&api_version, &kind).into_iter();
+            let gone: Vec<Identity> = known.filter(|identity| !seen.contains(&identity.uid)).collect();
+            gone.into_iter().flat_map(|identity| graph.apply(Change::Gone(identity))).collect()
+        }
+    }
+}

@@ -1,0 +1,144 @@
+//! Watches the metadata of everything that can be deleted, whatever kinds come and go.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use futures::{StreamExt, pin_mut};
+use kube::api::DynamicObject;
+use kube::core::PartialObjectMeta;
+use kube::runtime::watcher::{Config, Event};
+use kube::runtime::{WatchStreamExt, watcher};
+use kube::{Api, Client};
+use tokio::sync::{mpsc, watch};
+use tokio::task::{AbortHandle, JoinSet};
+
+use super::graph::{Change, Object, Uid};
+use crate::runtime::resources::{Resources, Served, Snapshot};
+
+/// What a monitor tells.
+#[derive(Debug)]
+pub enum News {
+    Change(Change),
+    /// All that there is of a kind was told: what was not, is gone.
+    All {
+        api_version: Arc<str>,
+        kind: Arc<str>,
+        seen: HashSet<Uid>,
+    },
+}
+
+/// The monitors, one a resource.
+pub struct Monitors {
+    client: Client,
+    news: mpsc::UnboundedSender<News>,
+    running: HashMap<(String, String), Monitor>,
+    tasks: JoinSet<()>,
+}
+
+struct Monitor {
+    served: Served,
+    synced: watch::Receiver<bool>,
+    task: AbortHandle,
+}
+
+impl Monitors {
+    pub fn new(client: Client, news: mpsc::UnboundedSender<News>) -> Monitors {
+        Monitors { client, news, running: HashMap::new(), tasks: JoinSet::new() }
+    }
+
+    /// Follows discovery for ever. `ready` is called when everything that was there at first is known.
+    pub async fn run(mut self, resources: &Resources, ready: impl FnOnce()) {
+        let mut snapshots = resources.subscribe();
+        let mut ready = Some(ready);
+        loop {
+            let snapshot = snapshots.borrow_and_update().clone();
+            self.follow(&snapshot);
+            // The first snapshot is empty: nothing was asked yet.
+            if !self.running.is_empty()
+                && let Some(ready) = ready.take()
+            {
+                self.synced().await;
+                ready();
+            }
+            if snapshots.changed().await.is_err() {
+                std::future::pending::<()>().await;
+            }
+        }
+    }
+
+    fn follow(&mut self, snapshot: &Snapshot) {
+        let key = |served: &Served| (served.resource.group.clone(), served.resource.plural.clone());
+        let watched: HashMap<_, _> =
+            snapshot.preferred().filter(|served| is_monitored(served)).map(|s| (key(s), s)).collect();
+        if snapshot.failed.is_empty() {
+            // A group that could not be asked for may still be served.
+            self.running.retain(|key, monitor| {
+                let goes_on = watched.get(key).is_some_and(|served| **served == monitor.served);
+                if !goes_on {
+                    monitor.task.abort();
+                }
+                goes_on
+            });
+        }
+        for (key, served) in watched {
+            if !self.running.contains_key(&key) {
+                let (client, news) = (self.client.clone(), self.news.clone());
+                let (told, synced) = watch::channel(false);
+                let task = self.tasks.spawn(monitor(client, served.clone(), news, told));
+                self.running.insert(key, Monitor { served: served.clone(), synced, task });
+            }
+        }
+    }
+
+    async fn synced(&mut self) {
+        for monitor in self.running.values_mut() {
+            // A monitor that ended has nothing to wait for.
+            let _ = monitor.synced.wait_for(|synced| *synced).await;
+        }
+    }
+}
+
+/// Events own nothing and are owned by nothing, and there are many of them.
+fn is_monitored(served: &Served) -> bool {
+    let is_event =
+        served.resource.plural == "events" && matches!(&*served.resource.group, "" | "events.k8s.io");
+    !is_event && ["delete", "list", "watch"].iter().all(|verb| served.supports(verb))
+}
+
+async fn monitor(
+    client: Client,
+    served: Served,
+    news: mpsc::UnboundedSender<News>,
+    synced: watch::Sender<bool>,
+) {
+    let api = Api::<PartialObjectMeta<DynamicObject>>::all_with(client, &served.resource);
+    let stream = watcher(api, Config::default().streaming_lists()).default_backoff();
+    let api_version: Arc<str> = served.resource.api_version.as_str().into();
+    let kind: Arc<str> = served.resource.kind.as_str().into();
+    let object = |meta: &PartialObjectMeta<DynamicObject>| Object::new(&kind, &api_version, &meta.metadata);
+    // Whoever listened is gone when this fails, and so is the task.
+    let tell = |change| drop(news.send(News::Change(change)));
+    let mut seen = HashSet::new();
+    pin_mut!(stream);
+    while let Some(event) = stream.next().await {
+        match event {
+            Ok(Event::Init) => seen.clear(),
+            Ok(Event::InitApply(meta)) => {
+                if let Some(object) = object(&meta) {
+                    seen.insert(object.identity.uid.clone());
+                    tell(Change::Seen(object));
+                }
+            }
+            Ok(Event::InitDone) => {
+                let (api_version, kind) = (api_version.clone(), kind.clone());
+                drop(news.send(News::All { api_version, kind, seen: std::mem::take(&mut seen) }));
+                synced.send_replace(true);
+            }
+            Ok(Event::Apply(meta)) => object(&meta).map(Change::Seen).into_iter().for_each(tell),
+            Ok(Event::Delete(meta)) => {
+                object(&meta).map(|object| Change::Gone(object.identity)).into_iter().for_each(tell);
+            }
+            Err(error) => tracing::debug!(%kind, %error, "a watch has to be started again"),
+        }
+    }
+}
