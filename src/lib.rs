@@ -36,6 +36,7 @@ use coracle_apiserver::serve::listener::Listener;
 use coracle_apiserver::serve::{Api, Config};
 use coracle_apiserver::telemetry::health::{Endpoint, Health, Hook};
 use coracle_apiserver::telemetry::metrics::Metrics;
+use coracle_controllers::runtime::Settings;
 use coracle_controllers::runtime::supervise::Readiness;
 use coracle_storage::Store;
 use coracle_storage::log::{EphemeralLog, LogError, SledLog};
@@ -189,6 +190,7 @@ impl Builder {
             clock: coracle_controllers::runtime::clock::Clock::system(),
             metrics: coracle_controllers::runtime::metrics::Metrics::new(metrics.registry().clone()),
             readiness,
+            settings: settings(&certificates, signing_key.clone()),
         };
         let api = Api::new(Config {
             registry,
@@ -269,6 +271,17 @@ fn health(store: &Store<ObjectIndex>, controllers: &Readiness) -> (Health, Vec<H
     });
     let hooks = HOOKS.iter().map(|name| health.hook(name)).collect();
     (health, hooks)
+}
+
+/// What only the one who serves the API knows.
+fn settings(certificates: &Certificates, key: Arc<SigningKey>) -> Settings {
+    Settings {
+        // One server, and one store: what was admitted is stored within this time. It must be no shorter, as clients
+        // do see that a namespace is still there after its deletion, and do something with it.
+        namespace_grace: Duration::from_secs(2),
+        root_ca: Some(certificates.ca_pem().to_owned()),
+        sign: Some(Arc::new(move |claims| key.sign(claims))),
+    }
 }
 
 /// A client of the API without a socket, for a user who may do everything.

@@ -5,6 +5,7 @@
 
 mod disruption;
 mod garbage_collector;
+mod namespace;
 pub mod runtime;
 pub mod serviceaccount;
 
@@ -14,7 +15,7 @@ use kube::Client;
 use runtime::clock::Clock;
 use runtime::metrics::Metrics;
 use runtime::supervise::{Readiness, supervise};
-use runtime::{Context, Controller};
+use runtime::{Context, Controller, Settings};
 
 /// A controller as it is listed.
 pub struct Entry {
@@ -22,6 +23,7 @@ pub struct Entry {
     pub name: &'static str,
     /// Runs it until the future is dropped, and tells when it knows all it needs.
     start: fn(Context, Readiness) -> BoxFuture<'static, ()>,
+    is_possible: fn(&Settings) -> bool,
 }
 
 /// All controllers there are.
@@ -32,7 +34,9 @@ pub const CONTROLLERS: &[Entry] = &[
         start: |context, readiness| {
             garbage_collector::run(context, move || readiness.ready(garbage_collector::NAME)).boxed()
         },
+        is_possible: |_| true,
     },
+    entry::<namespace::Namespaces>(),
     entry::<serviceaccount::ServiceAccounts>(),
 ];
 
@@ -41,7 +45,7 @@ const fn entry<C: Controller>() -> Entry {
         let controller = C::new(&context);
         runtime::run(context, controller, move || readiness.ready(C::NAME)).boxed()
     };
-    Entry { name: C::NAME, start }
+    Entry { name: C::NAME, start, is_possible: C::is_possible }
 }
 
 /// Everything the controllers are given.
@@ -50,6 +54,7 @@ pub struct Options {
     pub clock: Clock,
     pub metrics: Metrics,
     pub readiness: Readiness,
+    pub settings: Settings,
 }
 
 /// Runs the selected controllers until the future is dropped. `is_selected` is asked with kube-controller-manager's names.
@@ -58,12 +63,13 @@ pub fn run(
     options: Options,
     is_selected: impl Fn(&str) -> bool,
 ) -> impl Future<Output = ()> + Send {
-    let Options { clock, metrics, readiness } = options;
-    let selected: Vec<&Entry> = CONTROLLERS.iter().filter(|entry| is_selected(entry.name)).collect();
+    let Options { clock, metrics, readiness, settings } = options;
+    let can_run = |entry: &&Entry| is_selected(entry.name) && (entry.is_possible)(&settings);
+    let selected: Vec<&Entry> = CONTROLLERS.iter().filter(can_run).collect();
     // At once, so that nobody who asks later believes them to be ready.
     selected.iter().for_each(|entry| readiness.expect(entry.name));
     async move {
-        let context = Context::new(client, clock, metrics);
+        let context = Context::new(client, clock, metrics, settings);
         join_all(selected.into_iter().map(|entry| {
             supervise(entry.name, &context, || (entry.start)(context.clone(), readiness.clone()))
         }))

@@ -150,6 +150,12 @@ impl<K: Cached> Cache<K> {
             .collect()
     }
 
+    /// Whether a namespace holds any object.
+    pub fn any_in(&self, namespace: &str) -> bool {
+        let first = NamespacedName::new(namespace, "");
+        self.state().objects.range(first..).next().is_some_and(|(name, _)| name.namespace == namespace)
+    }
+
     /// The objects that have the owner with this uid in their references, ordered by name.
     pub fn owned_by(&self, uid: &str) -> Vec<Arc<K>> {
         let state = self.state();
@@ -330,6 +336,7 @@ mod tests {
             object("b", "1", 3, Some("o")),
         ]);
         assert_eq!(names(&cache.in_namespace("a")), ["a/1", "a/2"]);
+        assert_eq!(["", "a", "aa", "b"].map(|namespace| cache.any_in(namespace)), [false, true, false, true]);
         assert_eq!(names(&cache.owned_by("o")), ["a/1", "b/1"]);
         cache.apply(object("a", "1", 4, None));
         assert_eq!(names(&cache.owned_by("o")), ["b/1"]);

@@ -44,9 +44,32 @@ pub struct Context {
     pub client: Client,
     pub clock: Clock,
     pub metrics: Metrics,
+    pub settings: Arc<Settings>,
     broadcaster: Broadcaster,
     caches: Arc<Mutex<Caches>>,
     resources: Arc<OnceLock<Arc<Resources>>>,
+}
+
+/// What the controllers cannot learn from the API.
+#[derive(Clone)]
+pub struct Settings {
+    /// For how long a namespace that begins to go is left as it is. What was admitted to it before may still have to be stored,
+    /// and not every API server may know yet that it is going.
+    pub namespace_grace: Duration,
+    /// The certificates, in PEM, by which clients know the API server; without them they are not published.
+    pub root_ca: Option<String>,
+    /// Signs the claims of a token; without it no tokens are made.
+    pub sign: Option<Sign>,
+}
+
+/// None where it fails.
+pub type Sign = Arc<dyn Fn(&serde_json::Value) -> Option<String> + Send + Sync>;
+
+impl Default for Settings {
+    /// As far as kube-controller-manager has a default.
+    fn default() -> Settings {
+        Settings { namespace_grace: Duration::from_secs(5), root_ca: None, sign: None }
+    }
 }
 
 #[derive(Default)]
@@ -57,9 +80,17 @@ struct Caches {
 }
 
 impl Context {
-    pub fn new(client: Client, clock: Clock, metrics: Metrics) -> Context {
+    pub fn new(client: Client, clock: Clock, metrics: Metrics, settings: Settings) -> Context {
         let broadcaster = Broadcaster::start(client.clone(), clock.clone());
-        Context { client, clock, metrics, broadcaster, caches: Arc::default(), resources: Arc::default() }
+        Context {
+            client,
+            clock,
+            metrics,
+            settings: Arc::new(settings),
+            broadcaster,
+            caches: Arc::default(),
+            resources: Arc::default(),
+        }
     }
 
     /// The cache of a kind, begun when it is first asked for.
@@ -144,7 +175,14 @@ pub trait Controller: Sized + Send + Sync + 'static {
     const QUEUE: &'static str;
     /// How many keys are worked on at the same time.
     const WORKERS: usize = 5;
+    /// How long a key waits at most after a failure.
+    const LONGEST_RETRY: Duration = LONGEST_RETRY;
     type Key: Key;
+
+    /// Whether it can do its work at all; one that cannot is not started.
+    fn is_possible(_: &Settings) -> bool {
+        true
+    }
 
     fn new(context: &Context) -> Self;
 
@@ -245,7 +283,7 @@ impl Turn {
 /// # Panics
 /// If the controller does; [`supervise`] starts it again.
 pub async fn run<C: Controller>(context: Context, controller: C, ready: impl FnOnce()) {
-    let queue = context.queue::<C::Key>(C::QUEUE);
+    let queue = Queue::new(context.clock.clone(), context.metrics.queue(C::QUEUE), C::LONGEST_RETRY);
     let mut sources = Sources { queue: queue.clone(), pumps: JoinSet::new(), synced: Vec::new() };
     controller.sources(&mut sources);
     futures::future::join_all(std::mem::take(&mut sources.synced)).await;

@@ -1,0 +1,144 @@
+//! Deletes what is in a namespace, and looks at what remains.
+
+use futures::{StreamExt, stream};
+use kube::api::{DeleteParams, DynamicObject, ListParams};
+use kube::core::Request;
+use kube::{Api, Client, ResourceExt};
+
+use super::plan::{Findings, Remains};
+use crate::runtime::resources::{Resources, Served};
+use crate::runtime::unless;
+
+/// How many resources are worked on at the same time.
+const AT_ONCE: usize = 8;
+
+pub struct Content<'a> {
+    pub client: &'a Client,
+    pub namespace: &'a str,
+    pub resources: &'a Resources,
+}
+
+/// How far a pass came.
+#[derive(Default)]
+pub struct Emptied {
+    pub findings: Findings,
+    /// In how many seconds the rest should be gone.
+    pub estimate: i64,
+    /// Why this cannot be the end, whatever remains.
+    pub errors: Option<String>,
+}
+
+/// What became of one resource.
+struct Outcome<'a> {
+    served: &'a Served,
+    remains: Remains,
+    estimate: i64,
+    error: Option<String>,
+}
+
+impl Content<'_> {
+    /// Deletes everything, the pods first. `grace` is how many seconds they may still take.
+    ///
+    /// # Errors
+    /// It cannot be told what there is to delete.
+    pub async fn delete(&self, grace: i64) -> kube::Result<Emptied> {
+        let snapshot = self.resources.refresh().await?;
+        let mut emptied = Emptied::default();
+        let mut errors = Vec::new();
+        if let Some(why) = snapshot.failure() {
+            errors.push(why.clone());
+            emptied.findings.discovery = Some((snapshot.failed.len(), why));
+        }
+        let deletable = snapshot.preferred().filter(|served| served.namespaced && served.supports("delete"));
+        let (pods, others): (Vec<&Served>, Vec<&Served>) = deletable.partition(|served| is_pods(served));
+        for (resources, grace) in [(pods, grace), (others, 0)] {
+            let work: Vec<_> = resources.into_iter().map(|served| self.delete_all(served, grace)).collect();
+            let outcomes: Vec<Outcome<'_>> = stream::iter(work).buffer_unordered(AT_ONCE).collect().await;
+            let pods_remain = outcomes.iter().any(|o| is_pods(o.served) && o.remains.count > 0);
+            for outcome in outcomes {
+                emptied.estimate = emptied.estimate.max(outcome.estimate);
+                errors.extend(outcome.error.clone());
+                emptied.findings.failures.extend(outcome.error);
+                if !pods_remain {
+                    let resource = &outcome.served.resource;
+                    let name = format!("{}.{}", resource.plural, resource.group);
+                    emptied.findings.remains.insert(name, outcome.remains);
+                }
+            }
+            if pods_remain {
+                break;
+            }
+        }
+        emptied.errors = (!errors.is_empty()).then(|| errors.join(", "));
+        Ok(emptied)
+    }
+
+    async fn delete_all<'a>(&self, served: &'a Served, grace: i64) -> Outcome<'a> {
+        let outcome = |remains, estimate, error| Outcome { served, remains, estimate, error };
+        let remains = match self.try_delete_all(served).await {
+            Ok(remains) => remains,
+            Err(error) => return outcome(Remains::default(), grace, Some(said(error))),
+        };
+        match remains.estimate(grace) {
+            Some(estimate) => outcome(remains, estimate, None),
+            None => {
+                let resource = &served.resource;
+                let error = format!(
+                    "unexpected items still remain in namespace: {} for gvr: {}/{}, Resource={}",
+                    self.namespace, resource.group, resource.version, resource.plural
+                );
+                outcome(remains, grace, Some(error))
+            }
+        }
+    }
+
+    async fn try_delete_all(&self, served: &Served) -> kube::Result<Remains> {
+        let api =
+            Api::<DynamicObject>::namespaced_with(self.client.clone(), self.namespace, &served.resource);
+        // Whatever a kind's own default is: nothing shall outlive its namespace.
+        let background = DeleteParams::background();
+        if !served.supports("deletecollection") || !self.delete_collection(&api, &background).await? {
+            for name in remaining(served, &api).await?.iter().map(ResourceExt::name_any) {
+                unsupported(api.delete(&name, &background).await)?;
+            }
+        }
+        let left = remaining(served, &api).await?;
+        Ok(Remains::of(left.iter().map(ResourceExt::finalizers)))
+    }
+
+    /// False: the server does not know how.
+    async fn delete_collection(&self, api: &Api<DynamicObject>, how: &DeleteParams) -> kube::Result<bool> {
+        let request = Request::new(api.resource_url()).delete_collection(how, &ListParams::default());
+        // The answer holds all that was deleted; nobody wants to read that.
+        let answer = self.client.request_text(request.map_err(kube::Error::BuildRequest)?).await;
+        Ok(unsupported(answer)?.is_some())
+    }
+}
+
+async fn remaining(
+    served: &Served,
+    api: &Api<DynamicObject>,
+) -> kube::Result<Vec<kube::core::PartialObjectMeta<DynamicObject>>> {
+    if !served.supports("list") {
+        return Ok(Vec::new());
+    }
+    let list = unsupported(api.list_metadata(&ListParams::default()).await)?;
+    Ok(list.map(|list| list.items).unwrap_or_default())
+}
+
+/// None for what the server does not know, or no longer.
+fn unsupported<T>(answer: kube::Result<T>) -> kube::Result<Option<T>> {
+    Ok(unless(405, unless(404, answer))?.flatten())
+}
+
+fn is_pods(served: &Served) -> bool {
+    served.resource.group.is_empty() && served.resource.plural == "pods"
+}
+
+/// An error as clients of the API know it.
+fn said(error: kube::Error) -> String {
+    match error {
+        kube::Error::Api(status) => status.message,
+        error => error.to_string(),
+    }
+}

@@ -1,0 +1,157 @@
+//! namespace-controller: empties a namespace that is being deleted, and lets it go.
+//!
+//! A namespace is looked at some time after it began to go (see [`Settings::namespace_grace`]), after each of its changes, and when
+//! its last pod is gone; then:
+//! 1. one that is not going, or has none of its own finalizers left, is left alone;
+//! 2. its pods are deleted, and while one remains nothing else is: what they use stays as long as they run (KEP-5080);
+//! 3. then everything else that can be deleted, in no order; what remains is counted;
+//! 4. what was found is written into its conditions;
+//! 5. once nothing remains, the finalizer `kubernetes` is dropped.
+//!
+//! [`Settings::namespace_grace`]: crate::runtime::Settings::namespace_grace
+
+mod content;
+mod plan;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::{Namespace, Pod};
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
+use kube::api::PostParams;
+use kube::{Api, Client};
+use serde_json::json;
+
+use crate::runtime::cache::{Cache, NamespacedName};
+use crate::runtime::clock::Clock;
+use crate::runtime::resources::Resources;
+use crate::runtime::{Context, Controller, Error, Next, Sources, Turn, unless};
+use content::Content;
+
+const FINALIZER: &str = "kubernetes";
+
+pub struct Namespaces {
+    client: Client,
+    clock: Clock,
+    grace: Duration,
+    resources: Arc<Resources>,
+    namespaces: Arc<Cache<Namespace>>,
+    pods: Arc<Cache<Pod>>,
+}
+
+impl Controller for Namespaces {
+    const NAME: &'static str = "namespace-controller";
+    const QUEUE: &'static str = "namespace";
+    const WORKERS: usize = 10;
+    const LONGEST_RETRY: Duration = Duration::from_secs(60);
+    /// The name of a namespace.
+    type Key = String;
+
+    fn new(context: &Context) -> Namespaces {
+        Namespaces {
+            client: context.client.clone(),
+            clock: context.clock.clone(),
+            grace: context.settings.namespace_grace,
+            resources: context.resources(),
+            namespaces: context.cache(),
+            pods: context.cache(),
+        }
+    }
+
+    fn sources(&self, sources: &mut Sources<String>) {
+        let grace = self.grace;
+        let (clock, namespaces, pods) = (self.clock.clone(), self.namespaces.clone(), self.pods.clone());
+        sources
+            .on(&self.namespaces, move |change, queue| {
+                if let Some(namespace) = change.new.as_ref().filter(|n| deleted(n).is_some()) {
+                    queue.add_after(NamespacedName::of(namespace.as_ref()).name, grace);
+                }
+            })
+            // kube-controller-manager waits for its next look; nothing is gained by that.
+            .on(&self.pods, move |change, queue| {
+                let Some(name) = change.name().filter(|_| change.new.is_none()) else { return };
+                let namespace = namespaces.get(&NamespacedName::new("", &name.namespace));
+                let deleted = namespace.and_then(|namespace| deleted(&namespace));
+                if deleted.is_some_and(|at| is_over(grace, at, clock.now())) && !pods.any_in(&name.namespace)
+                {
+                    queue.add(name.namespace);
+                }
+            });
+    }
+
+    async fn reconcile(&self, name: &String, turn: &mut Turn) -> Result<Next, Error> {
+        let api = Api::<Namespace>::all(self.client.clone());
+        let Some(mut namespace) = api.get_opt(name).await? else { return Ok(Next::Change) };
+        let Some(deleted) = deleted(&namespace) else { return Ok(Next::Change) };
+        if finalizers(&namespace).is_empty() {
+            return Ok(Next::Change);
+        }
+        let content = Content { client: &self.client, namespace: name, resources: &self.resources };
+        let pods = self.pods.in_namespace(name);
+        let now = self.clock.now();
+        let emptied = content.delete(plan::grace(pods.iter().map(Arc::as_ref), deleted, now)).await?;
+
+        let mut status = namespace.status.clone().unwrap_or_default();
+        let old = status.conditions.take().unwrap_or_default();
+        if let Some(conditions) = emptied.findings.conditions(&old, self.clock.now()) {
+            status.phase = Some("Terminating".to_owned());
+            status.conditions = Some(conditions);
+            namespace.status = Some(status);
+            match api.replace_status(name, &PostParams::default(), &namespace).await {
+                Ok(answer) => {
+                    turn.wrote(&self.namespaces, &answer);
+                    namespace = answer;
+                }
+                // Somebody else wrote meanwhile; its change is looked at in its turn.
+                Err(error) => tracing::debug!(namespace = %name, %error, "the conditions are not written"),
+            }
+        }
+        if let Some(error) = emptied.errors {
+            return Err(Error::Unfinished(error));
+        }
+        if emptied.estimate > 0 {
+            return Ok(Next::After(plan::pause(emptied.estimate)));
+        }
+        self.finalize(&api, namespace).await?;
+        Ok(Next::Change)
+    }
+}
+
+impl Namespaces {
+    async fn finalize(&self, api: &Api<Namespace>, mut namespace: Namespace) -> Result<(), Error> {
+        let name = namespace.metadata.name.clone().unwrap_or_default();
+        loop {
+            let mut others: Vec<&String> =
+                finalizers(&namespace).iter().filter(|finalizer| *finalizer != FINALIZER).collect();
+            others.sort_unstable();
+            let body = json!({
+                "apiVersion": "v1", "kind": "Namespace",
+                "metadata": namespace.metadata, "spec": {"finalizers": others},
+            });
+            let answer = api.replace_subresource("finalize", &name, &PostParams::default(), &body).await;
+            // Without an answer it was written to meanwhile.
+            let answer = unless(409, unless(404, answer))?;
+            if answer.is_some() {
+                return Ok(());
+            }
+            let uid = namespace.metadata.uid.take();
+            match api.get_opt(&name).await? {
+                Some(current) if current.metadata.uid == uid => namespace = current,
+                _ => return Ok(()),
+            }
+        }
+    }
+}
+
+/// Since when it is going.
+fn deleted(namespace: &Namespace) -> Option<Timestamp> {
+    namespace.metadata.deletion_timestamp.as_ref().map(|time| time.0)
+}
+
+fn finalizers(namespace: &Namespace) -> &[String] {
+    namespace.spec.as_ref().and_then(|spec| spec.finalizers.as_deref()).unwrap_or_default()
+}
+
+fn is_over(grace: Duration, deleted: Timestamp, now: Timestamp) -> bool {
+    now.duration_since(deleted) >= SignedDuration::try_from(grace).unwrap_or(SignedDuration::MAX)
+}
