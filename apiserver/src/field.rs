@@ -323,6 +323,11 @@ impl FieldError {
         FieldError { bad_value: None, ..self }
     }
 
+    fn size(&self) -> usize {
+        let texts = self.field.len() + self.bad_value.as_ref().map_or(0, String::len) + self.detail.len();
+        size_of::<FieldError>() + texts
+    }
+
     /// The message without the field's name.
     pub fn body(&self) -> String {
         let mut text = self.error_type.text().to_owned();
@@ -380,9 +385,16 @@ pub fn quote(text: &str) -> String {
     out
 }
 
-/// The mistakes found so far, in the order in which they were found.
+/// What the mistakes of one object may take in bytes: a hostile object can be wrong in a million places, and no answer
+/// needs to tell them all. (The real server tells them all, and gives up after half a minute.)
+const ROOM: usize = 4 << 20;
+
+/// The mistakes found so far, in the order in which they were found; as many as there is room for.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Errors(Vec<FieldError>);
+pub struct Errors {
+    found: Vec<FieldError>,
+    bytes: usize,
+}
 
 impl Errors {
     pub fn new() -> Errors {
@@ -390,39 +402,46 @@ impl Errors {
     }
 
     pub fn push(&mut self, error: FieldError) {
-        self.0.push(error);
+        if !self.is_full() {
+            self.bytes += error.size();
+            self.found.push(error);
+        }
     }
 
     /// Adds the error if the condition holds.
     pub fn push_if(&mut self, wrong: bool, error: impl FnOnce() -> FieldError) {
-        if wrong {
-            self.0.push(error());
+        if wrong && !self.is_full() {
+            self.push(error());
         }
     }
 
     /// Adds an `Invalid value` of the field for each message, as the rules in `validation::content` give them.
     pub fn invalid_each(&mut self, field: &Field<'_>, messages: Vec<String>) {
-        self.0.extend(messages.into_iter().map(|message| field.invalid(message)));
+        self.extend(messages.into_iter().map(|message| field.invalid(message)));
+    }
+
+    /// Whether there is no room for more: then looking for more is of no use.
+    pub fn is_full(&self) -> bool {
+        self.bytes >= ROOM
     }
 
     pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.found.is_empty()
     }
 
     pub fn len(&self) -> usize {
-        self.0.len()
+        self.found.len()
     }
 
     pub fn iter(&self) -> std::slice::Iter<'_, FieldError> {
-        self.0.iter()
+        self.found.iter()
     }
 
     /// The summary in a Status message: one error as it is, several as `[a, b]`, each text once.
     pub fn summary(&self) -> String {
-        // A hostile object can be wrong in a million places.
-        let mut seen = HashSet::with_capacity(self.0.len());
+        let mut seen = HashSet::with_capacity(self.len());
         let texts: Vec<String> =
-            self.0.iter().map(ToString::to_string).filter(|text| seen.insert(text.clone())).collect();
+            self.iter().map(ToString::to_string).filter(|text| seen.insert(text.clone())).collect();
         match texts.as_slice() {
             [one] => one.clone(),
             many => format!("[{}]", many.join(", ")),
@@ -432,7 +451,12 @@ impl Errors {
 
 impl Extend<FieldError> for Errors {
     fn extend<T: IntoIterator<Item = FieldError>>(&mut self, iter: T) {
-        self.0.extend(iter);
+        let mut errors = iter.into_iter();
+        while !self.is_full()
+            && let Some(error) = errors.next()
+        {
+            self.push(error);
+        }
     }
 }
 
@@ -440,7 +464,7 @@ impl IntoIterator for Errors {
     type Item = FieldError;
     type IntoIter = std::vec::IntoIter<FieldError>;
     fn into_iter(self) -> Self::IntoIter {
-        self.0.into_iter()
+        self.found.into_iter()
     }
 }
 
@@ -467,6 +491,25 @@ mod tests {
         assert_eq!(root.get("n").invalid("").body(), "Invalid value: 3");
         assert_eq!(root.get("l").duplicate().body(), r#"Duplicate value: ["x"]"#);
         assert_eq!(root.get("s").not_supported(&["A", "B"]).detail, r#"supported values: "A", "B""#);
+    }
+
+    #[test]
+    fn a_million_mistakes_are_told_in_part() {
+        let object = json!({"a": "x".repeat(ROOM / 4)});
+        let wrong = || Field::root(&object).get("a").invalid("bad");
+        let small = || Field::root(&object).get("b").required("");
+        let add: [(&str, fn(&mut Errors, &dyn Fn() -> FieldError)); 3] = [
+            ("one by one", |errors, one| (0..10).for_each(|_| errors.push(one()))),
+            ("if wrong", |errors, one| (0..10).for_each(|_| errors.push_if(true, one))),
+            ("endlessly", |errors, one| errors.extend(std::iter::repeat_with(one))),
+        ];
+        for (case, add) in add {
+            let mut errors = Errors::new();
+            errors.push(small());
+            add(&mut errors, &wrong);
+            assert_eq!((errors.len(), errors.is_full()), (5, true), "{case}");
+            errors.push_if(true, || panic!("{case}: made for nothing"));
+        }
     }
 
     #[test]

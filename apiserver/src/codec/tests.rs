@@ -150,3 +150,31 @@ fn deep_input_is_refused_without_recursing_through_it() {
         assert_eq!(yaml::to_json(block.as_bytes()).is_ok(), fits, "{depth} block lists");
     }
 }
+
+#[test]
+fn a_body_holds_so_many_objects() {
+    let pod = schema().kind("", "v1", "Pod").expect("Pod");
+    // What stands around the containers: the pod, its spec and, in JSON, the list.
+    let text =
+        |containers: usize| format!(r#"{{"spec":{{"containers":[{}]}}}}"#, vec!["{}"; containers].join(","));
+    let most = json::MAX_COLLECTIONS - 3;
+    for (containers, fits) in [(most, true), (most + 1, false), (900_000, false)] {
+        assert_eq!(json::decode(text(containers).as_bytes(), pod).is_ok(), fits, "{containers} in JSON");
+    }
+    for (containers, fits) in [(json::MAX_COLLECTIONS - 1, true), (json::MAX_COLLECTIONS, false)] {
+        // Field 2, empty, so many times; itself field 2 of the pod, which is field 2 of the envelope.
+        let around = |message: Vec<u8>| {
+            let mut length = message.len();
+            let mut out = vec![0x12];
+            while length > 0x7f {
+                out.push(length as u8 | 0x80);
+                length >>= 7;
+            }
+            out.push(length as u8);
+            [out, message].concat()
+        };
+        let body = [protobuf::MAGIC, &around(around(b"\x12\0".repeat(containers)))].concat();
+        let decoded = protobuf::open(&body).expect("an envelope").decode(pod);
+        assert_eq!(decoded.is_ok(), fits, "{containers} in protobuf");
+    }
+}

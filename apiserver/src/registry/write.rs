@@ -4,6 +4,7 @@
 //! validation, validating admission, commit. A change is made against the newest version and committed against exactly that
 //! version; if another write came in between, it is made again, unless the client named the version it meant.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -600,17 +601,16 @@ pub(super) fn same_uid(target: &Target, new: &Value, current: &Value) -> Result<
 /// Later owner references of a uid that was named already are dropped, with a warning.
 fn dedup_owners(object: &mut Value, warnings: &Warnings) {
     let Some(Value::Array(owners)) = object.pointer_mut("/metadata/ownerReferences") else { return };
-    let mut seen: Vec<String> = Vec::new();
+    let mut times: HashMap<String, usize> = HashMap::new();
     let mut doubled: Vec<String> = Vec::new();
     owners.retain(|owner| {
-        let uid = owner.get("uid").and_then(Value::as_str).unwrap_or("").to_owned();
-        let new = !seen.contains(&uid);
-        if new {
-            seen.push(uid);
-        } else if !doubled.contains(&uid) {
-            doubled.push(uid);
+        let uid = owner.get("uid").and_then(Value::as_str).unwrap_or("");
+        let times = times.entry(uid.to_owned()).or_default();
+        *times += 1;
+        if *times == 2 {
+            doubled.push(uid.to_owned());
         }
-        new
+        *times == 1
     });
     if !doubled.is_empty() {
         warnings.add(format!(

@@ -2,6 +2,8 @@
 //!
 //! Source: API conventions, "Typical status properties".
 
+use std::collections::HashSet;
+
 use super::{content, labels};
 use crate::field::{Errors, Field};
 
@@ -9,13 +11,12 @@ const MAX_REASON: usize = 1024;
 const MAX_MESSAGE: usize = 32 * 1024;
 
 pub fn validate_conditions(conditions: &Field<'_>, errors: &mut Errors) {
-    let mut seen: Vec<&str> = Vec::new();
+    let mut seen = HashSet::new();
     for condition in conditions.items() {
         let kind = condition.get("type");
-        if seen.contains(&kind.str()) {
+        if !seen.insert(kind.str()) {
             errors.push(kind.duplicate());
         }
-        seen.push(kind.str());
         validate_condition(&condition, errors);
     }
 }

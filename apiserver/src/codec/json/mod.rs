@@ -16,8 +16,8 @@ use crate::schema::StructId;
 
 pub use decode::{decode, decode_untyped, decode_value};
 pub(super) use decode::{decode_raw, decode_with_meta, float};
-pub use reader::MAX_DEPTH;
 pub(super) use reader::repair;
+pub use reader::{MAX_COLLECTIONS, MAX_DEPTH};
 pub use write::{indent, write, write_string, write_type, write_untyped};
 
 /// What decoding the JSON text of a value gives, such as of a patch's result.

@@ -8,6 +8,10 @@ use std::borrow::Cow;
 /// Deeper text is refused; Go stops at 10000, which no stack of ours would hold.
 pub const MAX_DEPTH: usize = 500;
 
+/// Text with more objects and arrays is refused: each takes hundreds of bytes in memory, defaults add to it, and the densest
+/// of honest objects hold a fifth of this. Go reads them all, and the real server gives up on them after half a minute.
+pub const MAX_COLLECTIONS: usize = 100_000;
+
 /// The text is not JSON. Holds Go's words.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SyntaxError(pub String);
@@ -43,11 +47,12 @@ pub struct Reader<'a> {
     bytes: &'a [u8],
     at: usize,
     depth: usize,
+    collections: usize,
 }
 
 impl<'a> Reader<'a> {
     pub fn new(bytes: &'a [u8]) -> Reader<'a> {
-        Reader { bytes, at: 0, depth: 0 }
+        Reader { bytes, at: 0, depth: 0, collections: 0 }
     }
 
     /// The kind of the value that comes next; nothing of it is read.
@@ -173,6 +178,10 @@ impl<'a> Reader<'a> {
         if self.depth == MAX_DEPTH {
             return Err(self.refuse("exceeded max depth"));
         }
+        if self.collections == MAX_COLLECTIONS {
+            return Err(self.refuse("exceeded max number of objects and arrays"));
+        }
+        self.collections += 1;
         self.depth += 1;
         self.at += 1;
         Ok(())
@@ -223,9 +232,9 @@ impl<'a> Reader<'a> {
 
     /// What reading would give, without moving.
     pub fn ahead<T>(&mut self, read: impl FnOnce(&mut Reader<'a>) -> Result<T>) -> Result<T> {
-        let at = self.at;
+        let (at, collections) = (self.at, self.collections);
         let found = read(self);
-        self.at = at;
+        (self.at, self.collections) = (at, collections);
         found
     }
 
@@ -464,6 +473,18 @@ mod tests {
         for (depth, fits) in [(MAX_DEPTH, true), (MAX_DEPTH + 1, false), (100_000, false)] {
             let text = "[".repeat(depth) + &"]".repeat(depth);
             assert_eq!(Reader::new(text.as_bytes()).skip().is_ok(), fits, "{depth}");
+        }
+    }
+
+    #[test]
+    fn objects_and_arrays_are_counted() {
+        for (inner, fits) in [(MAX_COLLECTIONS - 1, true), (MAX_COLLECTIONS, false)] {
+            for one in ["{}", "[]"] {
+                let text = format!("[{}]", vec![one; inner].join(","));
+                let mut reader = Reader::new(text.as_bytes());
+                assert_eq!(reader.ahead(|reader| reader.skip().map(|_| ())).is_ok(), fits, "{inner} {one}");
+                assert_eq!(reader.skip().is_ok(), fits, "{inner} {one} after a look ahead");
+            }
         }
     }
 

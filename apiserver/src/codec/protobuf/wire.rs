@@ -1,7 +1,10 @@
 //! The wire of protobuf: tags, varints, delimited bytes. Knows no message.
 
+use std::cell::Cell;
+use std::rc::Rc;
+
 use super::super::DecodeError;
-use super::super::json::MAX_DEPTH;
+use super::super::json::{MAX_COLLECTIONS, MAX_DEPTH};
 
 type Result<T> = std::result::Result<T, DecodeError>;
 
@@ -52,17 +55,18 @@ fn cut_short() -> DecodeError {
 }
 
 /// Reads the fields of one message.
-#[derive(Clone, Copy)]
 pub struct Reader<'a> {
     rest: &'a [u8],
     /// How many messages this one is in.
     depth: usize,
+    /// How many messages were begun, by this reader and those it comes from.
+    begun: Rc<Cell<usize>>,
 }
 
 impl<'a> Reader<'a> {
     /// Reads a message that is so deep inside of others.
     pub fn inside(bytes: &'a [u8], depth: usize) -> Reader<'a> {
-        Reader { rest: bytes, depth }
+        Reader { rest: bytes, depth, begun: Rc::default() }
     }
 
     pub fn depth(&self) -> usize {
@@ -121,8 +125,11 @@ impl<'a> Reader<'a> {
         if self.depth >= MAX_DEPTH {
             return Err(error("proto: exceeded max depth"));
         }
-        let depth = self.depth + 1;
-        Ok(Reader { rest: self.bytes()?, depth })
+        if self.begun.get() == MAX_COLLECTIONS {
+            return Err(error("proto: exceeded max number of messages"));
+        }
+        self.begun.set(self.begun.get() + 1);
+        Ok(Reader { rest: self.bytes()?, depth: self.depth + 1, begun: self.begun.clone() })
     }
 
     /// Passes over the value of an unknown field.

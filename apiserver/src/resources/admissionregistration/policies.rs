@@ -1,5 +1,7 @@
 //! What the admission policies and their bindings share: conditions, variables, parameters.
 
+use std::collections::HashSet;
+
 use crate::field::{Errors, Field};
 use crate::validation::content;
 use crate::validation::labels::{SelectorOptions, validate_label_selector};
@@ -86,7 +88,7 @@ pub fn validate_match_conditions(conditions: &Field<'_>, errors: &mut Errors) {
     errors.push_if(conditions.len() > MAX_MATCH_CONDITIONS, || {
         conditions.too_many(conditions.len(), MAX_MATCH_CONDITIONS)
     });
-    let mut seen: Vec<&str> = Vec::new();
+    let mut seen = HashSet::new();
     for condition in conditions.items() {
         let (name, expression) = (condition.get("name"), condition.get("expression"));
         errors.push_if(is_blank(&expression), || expression.required(""));
@@ -95,8 +97,7 @@ pub fn validate_match_conditions(conditions: &Field<'_>, errors: &mut Errors) {
             continue;
         }
         errors.invalid_each(&name, content::qualified_name(name.str()));
-        errors.push_if(seen.contains(&name.str()), || name.duplicate());
-        seen.push(name.str());
+        errors.push_if(!seen.insert(name.str()), || name.duplicate());
     }
 }
 

@@ -1,5 +1,7 @@
 //! Rules: which requests a webhook or policy is for.
 
+use std::collections::HashSet;
+
 use serde_json::{Value, json};
 
 use crate::field::{Errors, Field};
@@ -70,11 +72,10 @@ pub fn validate_mutating_operations(resources: &Field<'_>, errors: &mut Errors) 
 }
 
 fn validate_resource_names(names: &Field<'_>, errors: &mut Errors) {
-    let mut seen: Vec<&str> = Vec::new();
+    let mut seen = HashSet::new();
     for name in names.items() {
         errors.invalid_each(&name, content::path_segment(name.str()));
-        errors.push_if(seen.contains(&name.str()), || name.duplicate());
-        seen.push(name.str());
+        errors.push_if(!seen.insert(name.str()), || name.duplicate());
     }
 }
 
@@ -112,7 +113,7 @@ fn refuse_more_than_all(list: &Field<'_>, noun: &str, errors: &mut Errors) {
 /// `pods`, `pods/status`, `*`, `*/*`, `pods/*`, `*/scale`: none may say what another says already.
 fn validate_resources(resources: &Field<'_>, errors: &mut Errors) {
     refuse_none(resources, errors);
-    let (mut with_all_parts, mut parts_of_all): (Vec<&str>, Vec<&str>) = (Vec::new(), Vec::new());
+    let (mut with_all_parts, mut parts_of_all) = (HashSet::new(), HashSet::new());
     let mut whole = false;
     for resource in resources.items() {
         let text = resource.str();
@@ -125,18 +126,18 @@ fn validate_resources(resources: &Field<'_>, errors: &mut Errors) {
             continue;
         };
         for (told, said) in [
-            (with_all_parts.contains(&name), format!("{name}/*")),
-            (parts_of_all.contains(&part), format!("*/{part}")),
+            (with_all_parts.contains(name), format!("{name}/*")),
+            (parts_of_all.contains(part), format!("*/{part}")),
         ] {
             errors.push_if(told, || {
                 resource.invalid(format!("if '{said}' is present, must not specify {text}"))
             });
         }
         if part == "*" {
-            with_all_parts.push(name);
+            with_all_parts.insert(name);
         }
         if name == "*" {
-            parts_of_all.push(part);
+            parts_of_all.insert(part);
         }
     }
     let has = |wanted: &str| resources.items().any(|resource| resource.str() == wanted);

@@ -1,5 +1,7 @@
 //! ValidatingAdmissionPolicy.
 
+use std::collections::HashSet;
+
 use serde_json::{Value, json};
 
 use super::policies::{is_blank, validate_policy, validate_variables};
@@ -94,7 +96,7 @@ fn validate_audit_annotations(annotations: &Field<'_>, policy: &str, errors: &mu
         let detail = format!("must not have more than {MAX_AUDIT_ANNOTATIONS} auditAnnotations");
         printed::invalid(annotations, "[admissionregistration.AuditAnnotation", &detail)
     });
-    let mut seen: Vec<&str> = Vec::new();
+    let mut seen = HashSet::new();
     for annotation in annotations.items() {
         let (key, expression) = (annotation.get("key"), annotation.get("valueExpression"));
         let full = format!("{policy}/{}", key.str());
@@ -107,7 +109,6 @@ fn validate_audit_annotations(annotations: &Field<'_>, policy: &str, errors: &mu
             let detail = format!("must not exceed {MAX_VALUE_EXPRESSION} bytes in length");
             errors.push(expression.required(detail));
         }
-        errors.push_if(seen.contains(&key.str()), || key.duplicate());
-        seen.push(key.str());
+        errors.push_if(!seen.insert(key.str()), || key.duplicate());
     }
 }

@@ -1,5 +1,7 @@
 //! ValidatingAdmissionPolicyBinding.
 
+use std::collections::HashSet;
+
 use serde_json::Value;
 
 use super::policies::validate_binding;
@@ -38,11 +40,10 @@ pub fn default_binding(object: &mut Value) {
 }
 
 fn validate_actions(actions: &Field<'_>, errors: &mut Errors) {
-    let mut seen: Vec<&str> = Vec::new();
+    let mut seen = HashSet::new();
     for action in actions.items() {
         validate_enum(&action, &ACTIONS, errors);
-        errors.push_if(seen.contains(&action.str()), || action.duplicate());
-        seen.push(action.str());
+        errors.push_if(!seen.insert(action.str()), || action.duplicate());
     }
     errors.push_if(seen.contains(&"Deny") && seen.contains(&"Warn"), || {
         actions.invalid("must not contain both Deny and Warn (repeating the same validation failure information in the API response and headers serves no purpose)")

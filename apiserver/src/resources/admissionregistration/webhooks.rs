@@ -1,5 +1,7 @@
 //! The webhooks of a configuration, of either kind.
 
+use std::collections::HashSet;
+
 use serde_json::{Value, json};
 
 use super::policies::validate_match_conditions;
@@ -67,7 +69,7 @@ impl Tolerance {
             !errors.is_empty()
         };
         let allow_invalid_values = hooks().any(|hook| wrong_selector(&hook));
-        let names: Vec<&str> = hooks().map(|hook| hook.get("name").str()).collect();
+        let mut names = HashSet::new();
         Tolerance {
             match_conditions: conditions(new) == conditions(old),
             side_effects: hooks().any(|hook| !NO_SIDE_EFFECTS.contains(&hook.get("sideEffects").str())),
@@ -75,7 +77,7 @@ impl Tolerance {
                 let versions = hook.get("admissionReviewVersions");
                 !versions.is_empty() && !speaks_a_known_version(&versions)
             }),
-            same_names: names.iter().enumerate().any(|(i, name)| names[..i].contains(name)),
+            same_names: !hooks().all(|hook| names.insert(hook.get("name").str())),
             selector: SelectorOptions { allow_invalid_values, ..SelectorOptions::default() },
         }
     }
@@ -84,13 +86,12 @@ impl Tolerance {
 /// The rules of a configuration, new or `old` before.
 pub fn validate(configuration: &Field<'_>, old: Option<&Field<'_>>, errors: &mut Errors) {
     let tolerance = old.map_or_else(Tolerance::default, |old| Tolerance::after(old, configuration));
-    let mut names: Vec<&str> = Vec::new();
+    let mut names = HashSet::new();
     for hook in configuration.get("webhooks").items() {
         validate_webhook(&hook, &tolerance, errors);
         let name = hook.get("name");
-        let again = !name.is_empty() && names.contains(&name.str());
+        let again = !names.insert(name.str()) && !name.is_empty();
         errors.push_if(again && !tolerance.same_names, || name.duplicate());
-        names.push(name.str());
     }
 }
 
@@ -143,13 +144,12 @@ fn validate_review_versions(versions: &Field<'_>, tolerance: &Tolerance, errors:
     if versions.is_empty() {
         return errors.push(versions.required(format!("must specify one of {known}")));
     }
-    let mut seen: Vec<&str> = Vec::new();
+    let mut seen = HashSet::new();
     for version in versions.items() {
-        if seen.contains(&version.str()) {
+        if !seen.insert(version.str()) {
             errors.push(version.invalid("duplicate version"));
             continue;
         }
-        seen.push(version.str());
         errors.invalid_each(&version, content::dns1035_label(version.str()));
     }
     errors.push_if(!tolerance.review_versions && !speaks_a_known_version(versions), || {

@@ -1,5 +1,7 @@
 //! CustomResourceDefinition: all but its schemas, which whoever serves custom resources reads and judges.
 
+use std::collections::HashSet;
+
 use serde_json::{Value, json};
 
 use super::internal;
@@ -173,12 +175,11 @@ fn validate_schemas_exist(spec: &Field<'_>, old: Option<&Field<'_>>, errors: &mu
 
 fn validate_versions(spec: &Field<'_>, errors: &mut Errors) {
     let versions = spec.get("versions");
-    let mut seen: Vec<&str> = Vec::new();
+    let mut seen = HashSet::new();
     let mut unique = true;
     for version in versions.items() {
         let name = version.get("name");
-        unique &= !seen.contains(&name.str());
-        seen.push(name.str());
+        unique &= seen.insert(name.str());
         let mistakes = content::dns1035_label(name.str());
         errors.push_if(!mistakes.is_empty(), || name.invalid(mistakes.join(",")));
         validate_deprecation(&version, errors);
@@ -333,13 +334,12 @@ fn validate_review_versions(versions: &Field<'_>, old: Option<&Field<'_>>, error
     if versions.is_empty() {
         return errors.push(versions.required(""));
     }
-    let mut seen: Vec<&str> = Vec::new();
+    let mut seen = HashSet::new();
     for version in versions.items() {
-        if seen.contains(&version.str()) {
+        if !seen.insert(version.str()) {
             errors.push(version.invalid("duplicate version"));
             continue;
         }
-        seen.push(version.str());
         errors.invalid_each(&version, content::dns1035_label(version.str()));
     }
     let known =
@@ -355,15 +355,16 @@ fn validate_stored_versions(stored: &Field<'_>, versions: &Field<'_>, errors: &m
         let shown = stored.value().cloned().unwrap_or_default();
         return errors.push(stored.invalid_value(shown, "must have at least one stored version"));
     }
-    let has = |list: &Field<'_>, name: &str| list.items().any(|item| item.str() == name);
+    let known: HashSet<&str> = stored.items().map(|name| name.str()).collect();
     for version in versions.items().filter(|version| version.get("storage").bool()) {
         let name = version.get("name").str();
-        errors
-            .push_if(!has(stored, name), || stored.invalid(format!("must have the storage version {name}")));
+        errors.push_if(!known.contains(name), || {
+            stored.invalid(format!("must have the storage version {name}"))
+        });
     }
+    let served: HashSet<&str> = versions.items().map(|version| version.get("name").str()).collect();
     for name in stored.items() {
-        let served = versions.items().any(|version| version.get("name").str() == name.str());
-        errors.push_if(!served, || {
+        errors.push_if(!served.contains(name.str()), || {
             name.invalid(format!(
                 "missing from spec.versions; {0} was previously a storage version, and must remain in spec.versions until a storage migration ensures no data remains persisted in {0} and removes {0} from status.storedVersions",
                 name.str()

@@ -3,6 +3,8 @@
 //! Its pods get their host name, subdomain and claims' volumes from the controller, so the template is judged as the
 //! controller will use it. After creation only the fields in [`MUTABLE`] may change.
 
+use std::collections::HashSet;
+
 use serde_json::{Value, json};
 
 use super::workload;
@@ -248,12 +250,13 @@ fn as_the_controller_uses_it(spec: &Field<'_>) -> Value {
     if !claims.is_empty() {
         let given = pod.remove("volumes").unwrap_or_default();
         let mut volumes: Vec<Value> = Vec::new();
-        for (i, name) in claims.iter().enumerate() {
-            if !claims[..i].contains(name) {
+        let mut replaced = HashSet::new();
+        for name in claims {
+            if replaced.insert(name) {
                 volumes.push(json!({"name": name, "persistentVolumeClaim": {"claimName": name}}));
             }
         }
-        let named = |volume: &&Value| volume["name"].as_str().is_some_and(|name| claims.contains(&name));
+        let named = |volume: &&Value| volume["name"].as_str().is_some_and(|name| replaced.contains(name));
         volumes.extend(given.as_array().into_iter().flatten().filter(|v| !named(v)).cloned());
         pod.insert("volumes".into(), volumes.into());
     }

@@ -2,6 +2,8 @@
 //!
 //! Start at [`validate`]; what only a Job has (a selector, fields that do not change) is in [`super::job`].
 
+use std::collections::HashSet;
+
 use serde_json::{Value, json};
 
 use super::indexes;
@@ -234,15 +236,16 @@ fn validate_exit_codes(exit_codes: &Field<'_>, containers: &[&str], errors: &mut
         0 => errors.push(values.invalid_value(shown(), "at least one value is required")),
         len => errors.push_if(len > MAX_EXIT_CODES, || values.too_many(len, MAX_EXIT_CODES)),
     }
-    let mut seen: Vec<Option<i64>> = Vec::new();
+    let mut seen = HashSet::new();
+    let mut last = None;
     let mut ordered = true;
     for value in values.items() {
         errors.push_if(operator.str() == "In" && value.int() == Some(0), || {
             value.invalid("must not be 0 for the In operator")
         });
-        errors.push_if(seen.contains(&value.int()), || value.duplicate());
-        ordered &= seen.last().is_none_or(|last| *last <= value.int());
-        seen.push(value.int());
+        errors.push_if(!seen.insert(value.int()), || value.duplicate());
+        ordered &= last <= value.int();
+        last = value.int();
     }
     errors.push_if(!ordered, || values.invalid("must be ordered"));
 }

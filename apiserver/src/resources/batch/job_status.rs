@@ -3,6 +3,8 @@
 //!
 //! A rule looks at an update only where it touches what the rule is about, so that a status of old times stays writable.
 
+use std::collections::HashSet;
+
 use serde_json::Value;
 
 use super::{indexes, job_spec};
@@ -97,14 +99,12 @@ pub fn validate_change(job: &Field<'_>, old: &Field<'_>, errors: &mut Errors) {
 }
 
 fn validate_uncounted(uncounted: &Field<'_>, errors: &mut Errors) {
-    let mut seen: Vec<&str> = Vec::new();
+    let mut seen = HashSet::new();
     for uid in uncounted.get("succeeded").items().chain(uncounted.get("failed").items()) {
         if uid.is_empty() {
             errors.push(uid.invalid("must not be empty"));
-        } else if seen.contains(&uid.str()) {
-            errors.push(uid.duplicate());
         } else {
-            seen.push(uid.str());
+            errors.push_if(!seen.insert(uid.str()), || uid.duplicate());
         }
     }
 }

@@ -3,6 +3,8 @@
 //! Who asks is written into the spec by the server, and nothing of the spec ever changes. Approval has a path of its own:
 //! only there conditions of approval may be set, and only under `/status` the certificate.
 
+use std::collections::HashSet;
+
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use rustls::pki_types::CertificateSigningRequestDer;
@@ -173,7 +175,10 @@ impl Tolerance {
         let kinds: Vec<&str> =
             old.walk("status.conditions").items().map(|condition| condition.get("type").str()).collect();
         let usages: Vec<&str> = old.walk("spec.usages").items().map(|usage| usage.str()).collect();
-        let repeats = |list: &[&str]| list.iter().enumerate().any(|(i, item)| list[..i].contains(item));
+        let repeats = |list: &[&str]| {
+            let mut seen = HashSet::new();
+            !list.iter().all(|item| seen.insert(*item))
+        };
         let certificate = |object: &Field<'_>| object.walk("status.certificate").str().to_owned();
         Tolerance {
             both_decisions: kinds.contains(&APPROVED) && kinds.contains(&DENIED),
@@ -246,11 +251,10 @@ fn validate_usages(usages: &Field<'_>, tolerance: &Tolerance, errors: &mut Error
         let unknown = !tolerance.unknown_usages && !USAGES.contains(&usage.str());
         errors.push_if(unknown, || usage.not_supported(&USAGES));
     }
-    let mut seen: Vec<&str> = Vec::new();
+    let mut seen = HashSet::new();
     for usage in usages.items() {
-        let again = !tolerance.duplicate_usages && seen.contains(&usage.str());
-        errors.push_if(again, || usage.duplicate());
-        seen.push(usage.str());
+        let again = !seen.insert(usage.str());
+        errors.push_if(again && !tolerance.duplicate_usages, || usage.duplicate());
     }
 }
 
@@ -284,7 +288,7 @@ fn validate_signer(signer: &Field<'_>, errors: &mut Errors) {
 }
 
 fn validate_conditions(conditions: &Field<'_>, tolerance: &Tolerance, errors: &mut Errors) {
-    let mut seen: Vec<&str> = Vec::new();
+    let mut seen = HashSet::new();
     for condition in conditions.items() {
         let (kind, status) = (condition.get("type"), condition.get("status"));
         errors.push_if(kind.is_empty() && !tolerance.unnamed_conditions, || kind.required(""));
@@ -305,9 +309,8 @@ fn validate_conditions(conditions: &Field<'_>, tolerance: &Tolerance, errors: &m
             let detail = "Approved and Denied conditions are mutually exclusive";
             conditions.invalid_value(kind.str(), detail)
         });
-        let again = !tolerance.duplicate_conditions && seen.contains(&kind.str());
-        errors.push_if(again, || kind.duplicate());
-        seen.push(kind.str());
+        let again = !seen.insert(kind.str());
+        errors.push_if(again && !tolerance.duplicate_conditions, || kind.duplicate());
     }
 }
 

@@ -1,6 +1,6 @@
 //! LimitRange.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 
 use serde_json::{Value, json};
 
@@ -40,12 +40,11 @@ impl Strategy for Rules {
     }
 
     fn validate(&self, range: &Field<'_>, errors: &mut Errors) {
-        let mut types = Vec::new();
+        let mut types = HashSet::new();
         for limit in range.walk("spec.limits").items() {
             let kind = limit.get("type");
             validate_type(&kind, errors);
-            errors.push_if(types.contains(&kind.str()), || kind.duplicate());
-            types.push(kind.str());
+            errors.push_if(!types.insert(kind.str()), || kind.duplicate());
             validate_lists(&limit, errors);
             validate_against_each_other(&limit, errors);
         }

@@ -1,5 +1,7 @@
 //! EndpointSlice.
 
+use std::collections::HashSet;
+
 use serde_json::{Value, json};
 
 use crate::field::{Errors, Field};
@@ -99,12 +101,11 @@ fn validate_head(slice: &Field<'_>, errors: &mut Errors) {
         errors.push(ports.too_many(ports.len(), MAX_PORTS));
         return;
     }
-    let mut names = Vec::new();
+    let mut names = HashSet::new();
     for port in ports.items() {
         let (name, protocol) = (port.get("name"), port.get("protocol"));
         member::if_any(&name, content::dns1123_label, errors);
-        errors.push_if(names.contains(&name.str()), || name.duplicate());
-        names.push(name.str());
+        errors.push_if(!names.insert(name.str()), || name.duplicate());
         errors.push_if(!protocol.exists(), || protocol.required(""));
         member::one_of(&protocol, &PROTOCOLS, errors);
         member::if_set(&port.get("appProtocol"), content::qualified_name, errors);
@@ -157,10 +158,9 @@ fn validate_hints(hints: &Field<'_>, rule: member::Rule, errors: &mut Errors) ->
         errors.push(hints.too_many(hints.len(), MAX_HINTS));
         return false;
     }
-    let mut names = Vec::new();
+    let mut names = HashSet::new();
     for name in hints.items().map(|hint| hint.get("name")) {
-        errors.push_if(names.contains(&name.str()), || name.duplicate());
-        names.push(name.str());
+        errors.push_if(!names.insert(name.str()), || name.duplicate());
         errors.invalid_each(&name, rule(name.str()));
     }
     true

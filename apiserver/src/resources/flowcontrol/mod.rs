@@ -6,6 +6,8 @@ pub mod priority_level_configuration;
 #[cfg(test)]
 mod tests;
 
+use std::collections::HashSet;
+
 use serde_json::Value;
 
 use crate::bootstrap;
@@ -23,10 +25,9 @@ fn mandatory_spec(kind: &str, name: &str) -> Option<Value> {
 }
 
 fn validate_conditions(status: &Field<'_>, errors: &mut Errors) {
-    let mut seen: Vec<&str> = Vec::new();
+    let mut seen = HashSet::new();
     for kind in status.get("conditions").items().map(|condition| condition.get("type")) {
-        errors.push_if(seen.contains(&kind.str()), || kind.duplicate());
-        seen.push(kind.str());
+        errors.push_if(!seen.insert(kind.str()), || kind.duplicate());
         errors.push_if(kind.is_empty(), || kind.required(""));
     }
 }

@@ -1,5 +1,7 @@
 //! RuntimeClass.
 
+use std::collections::HashSet;
+
 use crate::field::{Errors, Field};
 use crate::resources::pod::{self, Options};
 use crate::resources::strategy::Strategy;
@@ -44,10 +46,9 @@ fn validate_tolerations(tolerations: &Field<'_>, errors: &mut Errors) {
     let key = |toleration: &Field<'_>| {
         ["key", "operator", "value", "effect"].map(|name| toleration.get(name).str().to_owned())
     };
-    let mut seen: Vec<[String; 4]> = Vec::new();
+    let mut seen = HashSet::new();
     for toleration in tolerations.items() {
-        errors
-            .push_if(seen.contains(&key(&toleration)), || printed::duplicate(&toleration, "core.Toleration"));
-        seen.push(key(&toleration));
+        let again = !seen.insert(key(&toleration));
+        errors.push_if(again, || printed::duplicate(&toleration, "core.Toleration"));
     }
 }

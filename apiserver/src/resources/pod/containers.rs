@@ -220,6 +220,7 @@ fn by_name<'a>(list: &Field<'a>, path: &str) -> BTreeMap<&'a str, &'a str> {
 
 fn validate_mounts(container: &Field<'_>, volumes: &Mountable<'_>, errors: &mut Errors) {
     let devices = by_name(&container.get("volumeDevices"), "devicePath");
+    let device_paths: BTreeSet<&str> = devices.values().copied().collect();
     let mounts = container.get("volumeMounts");
     let mut paths_taken = BTreeSet::new();
     for mount in mounts.items() {
@@ -231,7 +232,7 @@ fn validate_mounts(container: &Field<'_>, volumes: &Mountable<'_>, errors: &mut 
         errors.push_if(devices.contains_key(name.str()), || {
             name.invalid("must not already exist in volumeDevices")
         });
-        errors.push_if(devices.values().any(|device| *device == path.str()), || {
+        errors.push_if(device_paths.contains(path.str()), || {
             path.invalid("must not already exist as a path in volumeDevices")
         });
         let (sub, expression) = (mount.get("subPath"), mount.get("subPathExpr"));
@@ -286,6 +287,7 @@ fn validate_recursive_read_only(mount: &Field<'_>, errors: &mut Errors) {
 
 fn validate_devices(container: &Field<'_>, volumes: &Mountable<'_>, errors: &mut Errors) {
     let mounts = by_name(&container.get("volumeMounts"), "mountPath");
+    let mount_paths: BTreeSet<&str> = mounts.values().copied().collect();
     let (mut names, mut devices) = (BTreeSet::new(), BTreeSet::new());
     for device in container.get("volumeDevices").items() {
         let (name, path) = (device.get("name"), device.get("devicePath"));
@@ -313,7 +315,7 @@ fn validate_devices(container: &Field<'_>, volumes: &Mountable<'_>, errors: &mut
         errors.push_if(mounts.contains_key(name.str()), || {
             name.invalid("must not already exist in volumeMounts")
         });
-        errors.push_if(mounts.values().any(|mount| *mount == path.str()), || {
+        errors.push_if(mount_paths.contains(path.str()), || {
             path.invalid("must not already exist as a path in volumeMounts")
         });
         if !name.is_empty() {

@@ -189,6 +189,8 @@ fn validate_huge_pages(quantity: &Field<'_>, name: &str, options: &Options, erro
 
 fn validate_claims(claims: &Field<'_>, known: &BTreeSet<&str>, errors: &mut Errors) {
     let mut seen: BTreeSet<String> = BTreeSet::new();
+    // How many entries there are for a name, be it for one request or all.
+    let mut entries: BTreeMap<&str, usize> = BTreeMap::new();
     for claim in claims.items() {
         let (name, request) = (claim.get("name").str(), claim.get("request"));
         if name.is_empty() {
@@ -207,10 +209,12 @@ fn validate_claims(claims: &Field<'_>, known: &BTreeSet<&str>, errors: &mut Erro
                 errors.push(claim.duplicate_value(key.as_str()));
             } else if request.is_empty() {
                 // The whole claim overlaps with each request of it that came before.
-                let overlaps = seen.iter().filter(|other| other.split('/').next() == Some(name)).count();
+                let overlaps = entries.get(name).copied().unwrap_or_default();
                 errors.extend(std::iter::repeat_n(claim.duplicate_value(name), overlaps));
             }
-            seen.insert(key);
+            if seen.insert(key) {
+                *entries.entry(name).or_default() += 1;
+            }
         }
         if !known.contains(name) {
             let mut error = claim.not_found().showing(quote(name));

@@ -1,6 +1,6 @@
 //! Where a pod may run: node selectors, affinities, tolerations, spreading, gates.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Value, json};
 
@@ -83,21 +83,25 @@ pub fn validate_label_keys(owner: &Field<'_>, errors: &mut Errors) {
         }
     }
     if selector.exists() {
+        // Of keys that are told twice the last counts.
+        let positions: BTreeMap<&str, usize> =
+            matching.items().enumerate().map(|(i, key)| (key.str(), i)).collect();
         let mut selected: BTreeSet<&str> =
             selector.get("matchLabels").entries().map(|(key, _)| key).collect();
         for requirement in selector.get("matchExpressions").items() {
             let key = requirement.get("key").str();
-            let position = matching.items().enumerate().filter(|(_, other)| other.str() == key).last();
-            if let Some((position, _)) = position.filter(|_| selected.contains(key)) {
-                let key = requirement.get("key").with_path(owner.path().index(position));
+            if let Some(position) = positions.get(key).filter(|_| selected.contains(key)) {
+                let key = requirement.get("key").with_path(owner.path().index(*position));
                 errors.push(key.invalid("exists in both matchLabelKeys and labelSelector"));
             }
             selected.insert(key);
         }
     }
+    let mismatched: BTreeSet<&str> = mismatching.items().map(|key| key.str()).collect();
     for key in matching.items() {
-        let both = mismatching.items().any(|other| other.str() == key.str());
-        errors.push_if(both, || key.invalid("exists in both matchLabelKeys and mismatchLabelKeys"));
+        errors.push_if(mismatched.contains(key.str()), || {
+            key.invalid("exists in both matchLabelKeys and mismatchLabelKeys")
+        });
     }
 }
 
@@ -110,11 +114,14 @@ fn validate_unmerged_label_keys(constraint: &Field<'_>, errors: &mut Errors) {
     errors.push_if(!selector.exists(), || {
         keys.forbidden("must not be specified when labelSelector is not set")
     });
+    let labels = selector.get("matchLabels").entries().map(|(key, _)| key);
+    let requirements = selector.get("matchExpressions").items().map(|r| r.get("key").str());
+    let selected: BTreeSet<&str> = labels.chain(requirements).collect();
     for key in keys.items() {
         labels::validate_label_name(&key, errors);
-        let selected = selector.get("matchLabels").get(key.str()).exists()
-            || selector.get("matchExpressions").items().any(|r| r.get("key").str() == key.str());
-        errors.push_if(selected, || key.invalid("exists in both matchLabelKeys and labelSelector"));
+        errors.push_if(selected.contains(key.str()), || {
+            key.invalid("exists in both matchLabelKeys and labelSelector")
+        });
     }
 }
 
@@ -185,19 +192,25 @@ pub fn validate_taints(taints: &Field<'_>, errors: &mut Errors) {
 }
 
 /// `spec.topologySpreadConstraints`.
-pub fn validate_spread(constraints: &Field<'_>, options: &Options, errors: &mut Errors) {
+pub fn validate_spread<'a>(constraints: &Field<'a>, options: &Options, errors: &mut Errors) {
     const ACTIONS: [&str; 2] = ["DoNotSchedule", "ScheduleAnyway"];
     const POLICIES: [&str; 2] = ["Honor", "Ignore"];
-    for (i, constraint) in constraints.items().enumerate() {
+    let pair = |constraint: &Field<'a>| {
+        (constraint.get("topologyKey").str(), constraint.get("whenUnsatisfiable").str())
+    };
+    let mut left: BTreeMap<_, usize> = BTreeMap::new();
+    for constraint in constraints.items() {
+        *left.entry(pair(&constraint)).or_default() += 1;
+    }
+    for constraint in constraints.items() {
         validate_positive(&constraint.get("maxSkew"), errors);
         let (topology, action) = (constraint.get("topologyKey"), constraint.get("whenUnsatisfiable"));
         errors.push_if(topology.is_empty(), || topology.required("can not be empty"));
         errors.push_if(!ACTIONS.contains(&action.str()), || action.not_supported(&ACTIONS));
-        let same = |other: &Field<'_>| {
-            other.get("topologyKey").str() == topology.str()
-                && other.get("whenUnsatisfiable").str() == action.str()
-        };
-        errors.push_if(constraints.items().skip(i + 1).any(|other| same(&other)), || {
+        let left = left.entry(pair(&constraint)).or_default();
+        *left -= 1;
+        // All but the last of those that are the same are told.
+        errors.push_if(*left > 0, || {
             let pair = constraint.get("{topologyKey, whenUnsatisfiable}");
             pair.duplicate_value(format!("{{{}, {}}}", topology.str(), action.str()))
         });

@@ -1,5 +1,7 @@
 //! Devices as they are asked for: requests, selectors, constraints, configuration, tolerations.
 
+use std::collections::HashSet;
+
 use serde_json::{Value, json};
 
 use crate::field::{Errors, Field};
@@ -62,11 +64,10 @@ pub fn validate_list(
 
 /// Entries that must differ in what `key` tells.
 pub fn refuse_duplicates<'a>(list: &Field<'a>, key: impl Fn(&Field<'a>) -> &'a str, errors: &mut Errors) {
-    let mut seen: Vec<&str> = Vec::new();
+    let mut seen = HashSet::new();
     for entry in list.items() {
         let key = key(&entry);
-        errors.push_if(seen.contains(&key), || entry.duplicate_value(key));
-        seen.push(key);
+        errors.push_if(!seen.insert(key), || entry.duplicate_value(key));
     }
 }
 
@@ -191,14 +192,15 @@ fn validate_constraint(constraint: &Field<'_>, requests: &Field<'_>, errors: &mu
 /// `request` or `request/alternative`, each naming one in the claim.
 fn validate_references(names: &Field<'_>, requests: &Field<'_>, errors: &mut Errors) {
     const UNKNOWN: &str = "must be the name of a request in the claim or the name of a request and a subrequest separated by '/'";
-    let named = |list: &Field<'_>, name: &str| list.items().any(|entry| entry.get("name").str() == name);
-    let known = |name: &str| match name.split('/').collect::<Vec<_>>()[..] {
-        [request] => named(requests, request),
-        [request, alternative] => requests.items().any(|entry| {
-            entry.get("name").str() == request && named(&entry.get("firstAvailable"), alternative)
-        }),
-        _ => false,
-    };
+    let known: HashSet<String> = requests
+        .items()
+        .flat_map(|request| {
+            let name = request.get("name").str();
+            let alternatives = request.get("firstAvailable").items();
+            let alternatives = alternatives.map(move |other| format!("{name}/{}", other.get("name").str()));
+            std::iter::once(name.to_owned()).chain(alternatives)
+        })
+        .collect();
     let fits = validate_list(names, MAX_ENTRIES, errors, |name, errors| {
         let segments: Vec<&str> = name.str().split('/').collect();
         if segments.len() <= 2 {
@@ -208,7 +210,7 @@ fn validate_references(names: &Field<'_>, requests: &Field<'_>, errors: &mut Err
                 }
             }
         }
-        errors.push_if(!known(name.str()), || name.invalid(UNKNOWN));
+        errors.push_if(!known.contains(name.str()), || name.invalid(UNKNOWN));
     });
     if fits {
         refuse_duplicates(names, |name| name.str(), errors);

@@ -1,5 +1,7 @@
 //! CSIDriver. It counts generations from its first change, not from its creation.
 
+use std::collections::HashSet;
+
 use serde_json::{Value, json};
 
 use crate::field::{Errors, Field};
@@ -95,14 +97,13 @@ fn validate_spec(spec: &Field<'_>, errors: &mut Errors) {
 }
 
 fn validate_token_requests(requests: &Field<'_>, errors: &mut Errors) {
-    let mut audiences = Vec::new();
+    let mut audiences = HashSet::new();
     for request in requests.items() {
         let (audience, expiration) = (request.get("audience"), request.get("expirationSeconds"));
-        if audiences.contains(&audience.str()) {
+        if !audiences.insert(audience.str()) {
             errors.push(audience.duplicate());
             continue;
         }
-        audiences.push(audience.str());
         let seconds = expiration.int();
         errors.push_if(seconds.is_some_and(|seconds| seconds < 600), || {
             expiration.invalid("may not specify a duration less than 10 minutes")

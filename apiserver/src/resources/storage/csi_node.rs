@@ -1,5 +1,7 @@
 //! CSINode.
 
+use std::collections::HashSet;
+
 use serde_json::Value;
 
 use crate::field::{Errors, Field};
@@ -14,7 +16,7 @@ pub struct Rules;
 
 impl Strategy for Rules {
     fn validate(&self, node: &Field<'_>, errors: &mut Errors) {
-        let mut names = Vec::new();
+        let mut names = HashSet::new();
         for driver in node.walk("spec.drivers").items() {
             let (name, id) = (driver.get("name"), driver.get("nodeID"));
             validate_csi_driver_name(&name, errors);
@@ -26,8 +28,7 @@ impl Strategy for Rules {
             errors.push_if(count.int().is_some_and(|count| count < 0), || {
                 count.invalid("must be greater than or equal to 0")
             });
-            errors.push_if(names.contains(&name.str()), || name.duplicate());
-            names.push(name.str());
+            errors.push_if(!names.insert(name.str()), || name.duplicate());
             validate_topology_keys(&driver, errors);
         }
     }
@@ -60,11 +61,10 @@ fn without_count(driver: &Field<'_>) -> Value {
 
 /// Mistakes are told for the driver.
 fn validate_topology_keys(driver: &Field<'_>, errors: &mut Errors) {
-    let mut keys = Vec::new();
+    let mut keys = HashSet::new();
     for key in driver.get("topologyKeys").items().map(|key| key.with_path(driver.path().clone())) {
         member::required(&key, errors);
-        errors.push_if(keys.contains(&key.str()), || key.duplicate());
-        keys.push(key.str());
+        errors.push_if(!keys.insert(key.str()), || key.duplicate());
         errors.invalid_each(&key, content::qualified_name(key.str()));
     }
 }

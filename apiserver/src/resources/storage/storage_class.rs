@@ -1,5 +1,7 @@
 //! StorageClass, and what it shares with VolumeAttributesClass: a driver's name and its parameters.
 
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
 use serde_json::{Value, json};
 
 use crate::field::{Errors, Field};
@@ -87,33 +89,24 @@ pub fn validate_parameters(parameters: &Field<'_>, errors: &mut Errors) {
 
 /// Each term of the topologies: its keys once, and no two terms the same.
 fn validate_topologies(topologies: &Field<'_>, errors: &mut Errors) {
-    let mut seen: Vec<Vec<(&str, Vec<&str>)>> = Vec::new();
+    let mut seen: HashMap<BTreeMap<&str, BTreeSet<&str>>, usize> = HashMap::new();
     for term in topologies.items() {
         let expressions = term.get("matchLabelExpressions");
-        let mut requirements: Vec<(&str, Vec<&str>)> = Vec::new();
+        let mut requirements = BTreeMap::new();
         for expression in expressions.items() {
             let (key, values) = (expression.get("key"), expression.get("values"));
             member::required(&values, errors);
-            let mut set: Vec<&str> = Vec::new();
+            let mut set = BTreeSet::new();
             for value in values.items() {
-                errors.push_if(set.contains(&value.str()), || value.duplicate());
-                set.push(value.str());
+                errors.push_if(!set.insert(value.str()), || value.duplicate());
             }
-            set.sort_unstable();
-            set.dedup();
             labels::validate_label_name(&key, errors);
-            let repeated = requirements.iter().any(|(had, _)| *had == key.str());
-            errors.push_if(repeated, || key.duplicate());
-            requirements.retain(|(had, _)| *had != key.str());
-            requirements.push((key.str(), set));
+            errors.push_if(requirements.insert(key.str(), set).is_some(), || key.duplicate());
         }
-        requirements.sort_unstable();
         // The real server compares with as many empty terms as there are terms, before it comes to real ones.
         let imagined = if requirements.is_empty() { topologies.len() } else { 0 };
-        let equal = seen.iter().filter(|had| **had == requirements).count();
-        for _ in 0..imagined + equal {
-            errors.push(expressions.duplicate_value(""));
-        }
-        seen.push(requirements);
+        let equal = seen.entry(requirements).or_default();
+        errors.extend(std::iter::repeat_n(expressions.duplicate_value(""), imagined + *equal));
+        *equal += 1;
     }
 }

@@ -231,10 +231,11 @@ fn restarts(container: &Field<'_>, spec: &Field<'_>, code: i64) -> bool {
 }
 
 fn validate_claim_statuses(statuses: &Field<'_>, claims: &Field<'_>, errors: &mut Errors) {
+    let known: BTreeSet<&str> = claims.items().map(|claim| claim.get("name").str()).collect();
     let mut seen = BTreeSet::new();
     for status in statuses.items() {
         let (name, claim) = (status.get("name"), status.get("resourceClaimName"));
-        errors.push_if(!claims.items().any(|claim| claim.get("name").str() == name.str()), || {
+        errors.push_if(!known.contains(name.str()), || {
             name.invalid("must match the name of an entry in `spec.resourceClaims`")
         });
         errors.push_if(!seen.insert(name.str()), || name.duplicate());
@@ -282,10 +283,10 @@ fn validate_extended_claim(status: &Field<'_>, spec: &Field<'_>, errors: &mut Er
 
 /// One address, or one of each family. Addresses that are there already may be written as they are.
 fn validate_addresses(addresses: &Field<'_>, old: &Field<'_>, errors: &mut Errors) {
+    let known: BTreeSet<&str> = old.items().map(|old| old.get("ip").str()).collect();
     for address in addresses.items() {
         let text = address.get("ip").str();
-        let known = old.items().any(|old| old.get("ip").str() == text);
-        let mistake = ip::legacy_address(text).filter(|_| !known);
+        let mistake = ip::legacy_address(text).filter(|_| !known.contains(text));
         errors.extend(mistake.map(|mistake| address.invalid_value(text, mistake)));
     }
     if addresses.len() < 2 {

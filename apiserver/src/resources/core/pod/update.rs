@@ -2,6 +2,8 @@
 //!
 //! Start at [`validate`]; `resize` and `ephemeralcontainers` have rules of their own.
 
+use std::collections::HashSet;
+
 use serde_json::{Value, json};
 
 use super::set;
@@ -99,14 +101,11 @@ fn validate_deadline(new: &Field<'_>, old: &Field<'_>, errors: &mut Errors) -> b
 
 /// Tolerations may be added, and how long they last may change.
 fn validate_tolerations(new: &Field<'_>, old: &Field<'_>, options: &Options, errors: &mut Errors) {
-    let kept = |before: &Field<'_>| {
-        new.items().any(|now| {
-            ["key", "operator", "value", "effect"]
-                .iter()
-                .all(|member| now.get(member).str() == before.get(member).str())
-        })
+    let what = |toleration: Field<'_>| {
+        ["key", "operator", "value", "effect"].map(|member| toleration.get(member).str().to_owned())
     };
-    if old.items().all(|before| kept(&before)) {
+    let kept: HashSet<_> = new.items().map(what).collect();
+    if old.items().all(|before| kept.contains(&what(before))) {
         scheduling::validate_tolerations(new, options, errors);
     } else {
         errors.push(new.forbidden("existing toleration can not be modified except its tolerationSeconds"));
@@ -115,9 +114,9 @@ fn validate_tolerations(new: &Field<'_>, old: &Field<'_>, options: &Options, err
 
 /// Gates only ever go.
 fn validate_gates(new: &Field<'_>, old: &Field<'_>, errors: &mut Errors) {
+    let known: HashSet<&str> = old.items().map(|gate| gate.get("name").str()).collect();
     for name in new.items().map(|gate| gate.get("name")) {
-        let known = old.items().any(|gate| gate.get("name").str() == name.str());
-        errors.push_if(!known, || {
+        errors.push_if(!known.contains(name.str()), || {
             name.forbidden(format!(
                 "only deletion is allowed, but found new scheduling gate '{}'",
                 name.str()

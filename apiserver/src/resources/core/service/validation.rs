@@ -1,5 +1,7 @@
 //! The rules of a Service, in the order in which the real server tells them.
 
+use std::collections::HashSet;
+
 use serde_json::json;
 
 use super::{NONE, TOPOLOGY_HINTS, TOPOLOGY_MODE, is_reached_from_outside};
@@ -117,13 +119,12 @@ fn validate_union(service: &Field<'_>, errors: &mut Errors) {
 
 fn validate_ports(ports: &Field<'_>, errors: &mut Errors) {
     let several = ports.len() > 1;
-    let mut names: Vec<&str> = Vec::new();
+    let mut names = HashSet::new();
     for port in ports.items() {
         let name = port.get("name");
         if !name.is_empty() {
             errors.invalid_each(&name, content::dns1123_label(name.str()));
-            errors.push_if(names.contains(&name.str()), || name.duplicate());
-            names.push(name.str());
+            errors.push_if(!names.insert(name.str()), || name.duplicate());
         } else {
             errors.push_if(several, || name.required(""));
         }
@@ -201,11 +202,10 @@ pub(super) fn validate_addresses(service: &Field<'_>, old: Option<&Field<'_>>, e
 }
 
 fn validate_families(spec: &Field<'_>, errors: &mut Errors) {
-    let mut seen: Vec<&str> = Vec::new();
+    let mut seen = HashSet::new();
     for family in spec.get("ipFamilies").items() {
         errors.push_if(!FAMILIES.contains(&family.str()), || family.not_supported(&FAMILIES));
-        errors.push_if(seen.contains(&family.str()), || family.duplicate());
-        seen.push(family.str());
+        errors.push_if(!seen.insert(family.str()), || family.duplicate());
     }
     member::one_of(&spec.get("ipFamilyPolicy"), &FAMILY_POLICIES, errors);
 }
@@ -245,23 +245,21 @@ fn validate_external_ips(spec: &Field<'_>, old: Option<&Field<'_>>, errors: &mut
 
 fn validate_ports_differ(ports: &Field<'_>, errors: &mut Errors) {
     let key = |port: &Field<'_>, member| (port.get("protocol").str().to_owned(), port.get(member).int());
-    let mut node_ports = Vec::new();
+    let mut node_ports = HashSet::new();
     for port in ports.items().filter(|port| is_set(&port.get("nodePort"))) {
         let key = key(&port, "nodePort");
-        errors.push_if(node_ports.contains(&key), || port.get("nodePort").duplicate());
-        node_ports.push(key);
+        errors.push_if(!node_ports.insert(key), || port.get("nodePort").duplicate());
     }
-    let mut numbers = Vec::new();
+    let mut numbers = HashSet::new();
     for port in ports.items() {
         let key = key(&port, "port");
-        if numbers.contains(&key) {
+        if !numbers.insert(key.clone()) {
             let compared = json!({"protocol": key.0, "port": key.1.unwrap_or(0)});
             errors.push(printed::duplicate(
                 &Field::at(Some(&compared), port.path().clone()),
                 "core.ServicePort",
             ));
         }
-        numbers.push(key);
     }
 }
 
