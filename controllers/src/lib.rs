@@ -6,8 +6,11 @@
 mod disruption;
 mod garbage_collector;
 mod namespace;
+mod pod_gc;
+mod root_ca;
 pub mod runtime;
-pub mod serviceaccount;
+mod serviceaccount;
+mod serviceaccount_token;
 
 use futures::future::{BoxFuture, FutureExt, join_all};
 use kube::Client;
@@ -37,7 +40,10 @@ pub const CONTROLLERS: &[Entry] = &[
         is_possible: |_| true,
     },
     entry::<namespace::Namespaces>(),
+    entry::<pod_gc::PodGarbageCollector>(),
+    entry::<root_ca::RootCertificates>(),
     entry::<serviceaccount::ServiceAccounts>(),
+    entry::<serviceaccount_token::Tokens>(),
 ];
 
 const fn entry<C: Controller>() -> Entry {

@@ -3,11 +3,16 @@
 //! A token is as good as its account and the object it is bound to: once either is gone, or another of the same name, the
 //! token is refused.
 //!
-//! Source: KEP-1205 (bound tokens), KEP-4193 (node and credential ids).
+//! The tokens that secrets hold are older: they have neither an end nor an audience, and are good as long as their secret holds
+//! them.
+//!
+//! Source: KEP-1205 (bound tokens), KEP-4193 (node and credential ids), KEP-2799 (tokens in secrets).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 
 use super::authenticate::{
@@ -20,6 +25,11 @@ use crate::registry::{Clock, ObjectMeta};
 
 /// Who issues the tokens, and for whom, unless a request names an audience.
 pub const ISSUER: &str = "https://kubernetes.default.svc";
+
+/// Who issues the tokens that secrets hold.
+const SECRETS_ISSUER: &str = "kubernetes/serviceaccount";
+/// A secret with this label holds a token that is no longer good.
+const INVALID_SINCE: &str = "kubernetes.io/legacy-token-invalid-since";
 
 /// An object a token is bound to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -91,7 +101,11 @@ pub struct ServiceAccountTokens {
 impl TokenAuthenticator for ServiceAccountTokens {
     fn authenticate(&self, token: &str, audiences: &[String]) -> Verdict {
         let Some(claims) = self.key.verify(token) else { return Verdict::Unknown };
-        let own: Vec<String> = texts(&claims["aud"]);
+        let is_held = claims["iss"] == SECRETS_ISSUER;
+        let own: Vec<String> = match is_held {
+            true => vec![ISSUER.to_owned()],
+            false => texts(&claims["aud"]),
+        };
         let common: Vec<String> = audiences.iter().filter(|a| own.contains(a)).cloned().collect();
         if common.is_empty() {
             return Verdict::Refused(format!(
@@ -100,7 +114,11 @@ impl TokenAuthenticator for ServiceAccountTokens {
                 quoted(audiences)
             ));
         }
-        match self.user(&claims) {
+        let user = match is_held {
+            true => self.user_of_held(token, &claims),
+            false => self.user(&claims),
+        };
+        match user {
             Ok(user) => Verdict::Known { user: Arc::new(user), audiences: common },
             Err(why) => Verdict::Refused(why),
         }
@@ -158,6 +176,49 @@ impl ServiceAccountTokens {
         Ok(user.authenticated())
     }
 
+    /// The user of a token that a secret holds.
+    fn user_of_held(&self, token: &str, claims: &Value) -> Result<UserInfo, String> {
+        let claim =
+            |name: &str| claims[format!("kubernetes.io/serviceaccount/{name}")].as_str().unwrap_or("");
+        let (namespace, name) = (claim("namespace"), claim("service-account.name"));
+        let (uid, secret_name) = (claim("service-account.uid"), claim("secret.name"));
+        if claims["sub"] != service_account_username(namespace, name).as_str() {
+            return Err("sub claim is invalid".to_owned());
+        }
+        let get =
+            |resource: &str, name: &str| self.cluster.get(&GroupResource::new("", resource), namespace, name);
+        let is_going = |object: &Value| !object.meta_str("deletionTimestamp").is_empty();
+        let secret = get("secrets", secret_name).filter(|secret| !is_going(secret));
+        let Some(secret) = secret else { return Err("Token has been invalidated".to_owned()) };
+        if secret["data"]["token"] != STANDARD.encode(token).as_str() {
+            return Err("Token does not match server's copy".to_owned());
+        }
+        let Some(account) = get("serviceaccounts", name) else {
+            return Err(format!("serviceaccounts {} not found", crate::field::quote(name)));
+        };
+        if is_going(&account) {
+            return Err(format!("ServiceAccount {namespace}/{name} has been deleted"));
+        }
+        if account.uid() != uid {
+            return Err(format!("ServiceAccount UID ({}) does not match claim ({uid})", account.uid()));
+        }
+        let invalid_since = secret["metadata"]["labels"][INVALID_SINCE].as_str();
+        if invalid_since.is_some_and(|since| !since.is_empty()) {
+            return Err(format!(
+                "the token in secret {namespace}/{secret_name} for service account {namespace}/{name} has been marked \
+                 invalid. Use tokens from the TokenRequest API or manually created secret-based tokens, or remove the \
+                 '{INVALID_SINCE}' label from the secret to temporarily allow use of this token"
+            ));
+        }
+        let user = UserInfo {
+            name: service_account_username(namespace, name),
+            uid: uid.to_owned(),
+            groups: service_account_groups(namespace),
+            extra: BTreeMap::new(),
+        };
+        Ok(user.authenticated())
+    }
+
     fn check_bound(&self, kind: Bound, namespace: &str, reference: &Value) -> Result<(), String> {
         let invalidated = || "service account token has been invalidated".to_owned();
         let namespace = if kind == Bound::Node { "" } else { namespace };
@@ -192,4 +253,75 @@ fn texts(list: &Value) -> Vec<String> {
 fn quoted(texts: &[String]) -> String {
     let texts: Vec<String> = texts.iter().map(|t| crate::field::quote(t)).collect();
     format!("[{}]", texts.join(" "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::admission::testing::World;
+
+    /// A secret of an account, a token for it, and what becomes of them.
+    #[test]
+    fn tokens_in_secrets_are_good_while_their_secrets_hold_them() {
+        let key = Arc::new(SigningKey::ephemeral().unwrap());
+        let claims = json!({
+            "iss": SECRETS_ISSUER, "sub": "system:serviceaccount:ns:bot",
+            "kubernetes.io/serviceaccount/namespace": "ns", "kubernetes.io/serviceaccount/secret.name": "s",
+            "kubernetes.io/serviceaccount/service-account.name": "bot",
+            "kubernetes.io/serviceaccount/service-account.uid": "u",
+        });
+        let token = key.sign(&claims).unwrap();
+        let account = |uid: &str| json!({"metadata": {"namespace": "ns", "name": "bot", "uid": uid}});
+        let secret = |token: &str| json!({"metadata": {"namespace": "ns", "name": "s"}, "data": {"token": STANDARD.encode(token)}});
+        let mut going = secret(&token);
+        going["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z".into();
+        let mut invalid = secret(&token);
+        invalid["metadata"]["labels"] = json!({INVALID_SINCE: "2026-01-01"});
+        for (case, secret, account, want) in [
+            ("good", Some(secret(&token)), Some(account("u")), Ok("system:serviceaccount:ns:bot")),
+            ("without its secret", None, Some(account("u")), Err("Token has been invalidated")),
+            ("secret on its way out", Some(going), Some(account("u")), Err("Token has been invalidated")),
+            (
+                "another token",
+                Some(secret("t")),
+                Some(account("u")),
+                Err("Token does not match server's copy"),
+            ),
+            ("without its account", Some(secret(&token)), None, Err("serviceaccounts \"bot\" not found")),
+            (
+                "another account of the name",
+                Some(secret(&token)),
+                Some(account("v")),
+                Err("ServiceAccount UID (v) does not match claim (u)"),
+            ),
+            (
+                "marked",
+                Some(invalid),
+                Some(account("u")),
+                Err(
+                    "the token in secret ns/s for service account ns/bot has been marked invalid. Use tokens from the \
+                     TokenRequest API or manually created secret-based tokens, or remove the \
+                     'kubernetes.io/legacy-token-invalid-since' label from the secret to temporarily allow use of this token",
+                ),
+            ),
+        ] {
+            let mut world = World::default();
+            for (resource, object) in [("secrets", secret), ("serviceaccounts", account)] {
+                if let Some(object) = object {
+                    world = world.with("", resource, object);
+                }
+            }
+            let tokens = ServiceAccountTokens {
+                key: key.clone(),
+                cluster: Arc::new(world),
+                clock: Arc::new(|| jiff::Timestamp::UNIX_EPOCH),
+            };
+            let got = match tokens.authenticate(&token, &[ISSUER.to_owned()]) {
+                Verdict::Known { user, .. } => Ok(user.name.clone()),
+                Verdict::Refused(why) => Err(why),
+                Verdict::Unknown => Err("unknown".to_owned()),
+            };
+            assert_eq!(got, want.map(str::to_owned).map_err(str::to_owned), "{case}");
+        }
+    }
 }

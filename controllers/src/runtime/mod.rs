@@ -160,6 +160,13 @@ pub fn unless<T>(code: u16, answer: kube::Result<T>) -> kube::Result<Option<T>> 
     }
 }
 
+/// Whether a create was refused because the namespace is gone or going, which ends the matter.
+pub fn is_namespace_going(error: &kube::Error) -> bool {
+    let kube::Error::Api(status) = error else { return false };
+    let causes = status.details.iter().flat_map(|details| &details.causes);
+    status.code == 404 || causes.into_iter().any(|cause| cause.reason == "NamespaceTerminating")
+}
+
 /// When to look at a key again, if nothing happens before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {

@@ -12,7 +12,7 @@ use kube::api::PostParams;
 use kube::{Api, Client};
 
 use crate::runtime::cache::{Cache, NamespacedName};
-use crate::runtime::{Context, Controller, Error, Next, Sources, Turn};
+use crate::runtime::{Context, Controller, Error, Next, Sources, Turn, is_namespace_going, unless};
 
 const ACCOUNT: &str = "default";
 
@@ -58,10 +58,10 @@ impl Controller for ServiceAccounts {
         let accounts = Api::<ServiceAccount>::namespaced(self.client.clone(), namespace);
         let mut account = ServiceAccount::default();
         account.metadata.name = Some(ACCOUNT.to_owned());
-        match accounts.create(&PostParams::default(), &account).await {
-            Ok(account) => turn.wrote(&self.accounts, &account),
-            // It is there, or the namespace is gone or going: nothing to do about either.
-            Err(kube::Error::Api(status)) if matches!(status.code, 403 | 404 | 409) => {}
+        match unless(409, accounts.create(&PostParams::default(), &account).await) {
+            Ok(Some(account)) => turn.wrote(&self.accounts, &account),
+            Ok(None) => {}
+            Err(error) if is_namespace_going(&error) => {}
             Err(error) => return Err(error.into()),
         }
         Ok(Next::Change)

@@ -1,0 +1,157 @@
+//! serviceaccount-token-controller: fills the secrets that somebody made to hold a token of a service account, one without an end.
+//!
+//! A secret is looked at when it changes and when its account does; then:
+//! 1. of a secret that is gone, its account keeps no reference;
+//! 2. one whose account is gone is deleted;
+//! 3. one that lacks its token, the certificates or the namespace is given them.
+//!
+//! Only the metadata of secrets is watched, where the name of the account is an annotation; what is decided on is asked of the
+//! server. So no secret is kept in memory.
+
+mod plan;
+
+use std::fmt;
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::{Secret, ServiceAccount};
+use kube::api::{DeleteParams, PostParams};
+use kube::core::PartialObjectMeta;
+use kube::{Api, Client};
+
+use crate::runtime::cache::{Cache, NamespacedName};
+use crate::runtime::{Context, Controller, Error, Next, Settings, Sign, Sources, Turn, unless};
+
+/// The annotation that names a secret's account.
+const ACCOUNT_NAME: &str = "kubernetes.io/service-account.name";
+const ACCOUNT_UID: &str = "kubernetes.io/service-account.uid";
+
+/// A secret, and the account that it says it is of.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Token {
+    secret: NamespacedName,
+    account: String,
+    /// Empty until it was filled.
+    account_uid: String,
+}
+
+impl fmt::Display for Token {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} of {}", self.secret, self.account)
+    }
+}
+
+impl Token {
+    fn of(secret: &PartialObjectMeta<Secret>) -> Option<Token> {
+        let annotations = secret.metadata.annotations.as_ref()?;
+        let account = annotations.get(ACCOUNT_NAME)?.clone();
+        let account_uid = annotations.get(ACCOUNT_UID).cloned().unwrap_or_default();
+        Some(Token { secret: NamespacedName::of(secret), account, account_uid })
+    }
+
+    fn is_of(&self, account: &ServiceAccount) -> bool {
+        self.account_uid.is_empty() || account.metadata.uid.as_deref() == Some(&self.account_uid)
+    }
+}
+
+pub struct Tokens {
+    client: Client,
+    settings: Arc<Settings>,
+    accounts: Arc<Cache<ServiceAccount>>,
+    secrets: Arc<Cache<PartialObjectMeta<Secret>>>,
+}
+
+impl Controller for Tokens {
+    const NAME: &'static str = "serviceaccount-token-controller";
+    const QUEUE: &'static str = "serviceaccount_tokens_service";
+    type Key = Token;
+
+    fn is_possible(settings: &Settings) -> bool {
+        settings.sign.is_some()
+    }
+
+    fn new(context: &Context) -> Tokens {
+        Tokens {
+            client: context.client.clone(),
+            settings: context.settings.clone(),
+            accounts: context.cache(),
+            secrets: context.cache(),
+        }
+    }
+
+    fn sources(&self, sources: &mut Sources<Token>) {
+        let secrets = self.secrets.clone();
+        sources
+            .on(&self.secrets, |change, queue| {
+                change
+                    .object()
+                    .and_then(|secret| Token::of(secret))
+                    .into_iter()
+                    .for_each(|key| queue.add(key));
+            })
+            .on(&self.accounts, move |change, queue| {
+                let Some(account) = change.name().filter(|_| change.new.is_none()) else { return };
+                let tokens = secrets.in_namespace(&account.namespace);
+                let tokens = tokens.iter().filter_map(|secret| Token::of(secret));
+                tokens.filter(|token| token.account == account.name).for_each(|key| queue.add(key));
+            });
+    }
+
+    async fn reconcile(&self, token: &Token, _: &mut Turn) -> Result<Next, Error> {
+        let Some(sign) = &self.settings.sign else { return Ok(Next::Change) };
+        let secrets = Api::<Secret>::namespaced(self.client.clone(), &token.secret.namespace);
+        let secret = secrets.get_opt(&token.secret.name).await?;
+        match (secret, self.account(token).await?) {
+            (None, None) => {}
+            (None, Some(account)) => self.forget(token, &account).await?,
+            (Some(secret), _) if !plan::is_token(&secret, &token.account) => {}
+            (Some(secret), None) => delete(&secrets, &secret).await?,
+            (Some(secret), Some(account)) => self.fill(&secrets, secret, &account, sign).await?,
+        }
+        Ok(Next::Change)
+    }
+}
+
+impl Tokens {
+    /// The account of a token, asked of the server if it is not known here: its secret may have come first.
+    async fn account(&self, token: &Token) -> Result<Option<ServiceAccount>, Error> {
+        let name = NamespacedName::new(&token.secret.namespace, &token.account);
+        if let Some(known) = self.accounts.get(&name).filter(|account| token.is_of(account)) {
+            return Ok(Some(known.as_ref().clone()));
+        }
+        let accounts = Api::<ServiceAccount>::namespaced(self.client.clone(), &name.namespace);
+        Ok(accounts.get_opt(&name.name).await?.filter(|account| token.is_of(account)))
+    }
+
+    async fn fill(
+        &self,
+        secrets: &Api<Secret>,
+        secret: Secret,
+        account: &ServiceAccount,
+        sign: &Sign,
+    ) -> Result<(), Error> {
+        let Some(filled) = plan::fill(&secret, account, self.settings.root_ca.as_deref(), sign.as_ref())
+        else {
+            return Ok(());
+        };
+        let name = secret.metadata.name.unwrap_or_default();
+        // Who wrote or deleted it meanwhile brings it here again.
+        unless(409, unless(404, secrets.replace(&name, &PostParams::default(), &filled).await))?;
+        Ok(())
+    }
+
+    async fn forget(&self, token: &Token, account: &ServiceAccount) -> Result<(), Error> {
+        let Some(without) = plan::without_reference(account, &token.secret.name) else { return Ok(()) };
+        let accounts = Api::<ServiceAccount>::namespaced(self.client.clone(), &token.secret.namespace);
+        unless(404, accounts.replace(&token.account, &PostParams::default(), &without).await)?;
+        Ok(())
+    }
+}
+
+async fn delete(secrets: &Api<Secret>, secret: &Secret) -> Result<(), Error> {
+    let name = secret.metadata.name.as_deref().unwrap_or_default();
+    let mut this = DeleteParams::default();
+    this.preconditions =
+        Some(kube::api::Preconditions { uid: secret.metadata.uid.clone(), resource_version: None });
+    unless(409, unless(404, secrets.delete(name, &this).await))?;
+    Ok(())
+}
