@@ -1,0 +1,169 @@
+//! Controllers: how long things take to go away, and what the controllers cost at rest.
+//!
+//! ```text
+//! cargo bench -p coracle-e2e --bench controllers
+//! PEER_KUBECONFIG=FILE cargo bench -p coracle-e2e --bench controllers      the same on another cluster
+//! ```
+
+use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use bytes::Bytes;
+use coracle_e2e::http::{self, Connection, Endpoint};
+use coracle_e2e::{Cluster, cluster};
+use futures::future::try_join_all;
+use serde_json::{Value, json};
+
+const DEPENDENTS: usize = 5000;
+const IN_NAMESPACE: usize = 10_000;
+const CONNECTIONS: usize = 8;
+const REST: Duration = Duration::from_secs(10);
+
+fn main() -> Result<()> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    runtime.block_on(async {
+        if let Some(file) = std::env::var_os("PEER_KUBECONFIG") {
+            println!("the peer:");
+            return stories(&Endpoint::new(&http::config(Path::new(&file)).await?)?).await;
+        }
+        let cluster = cluster().start().await?;
+        let endpoint = cluster.endpoint().await?;
+        Ask::new(&endpoint).await?.until_ready().await?;
+        println!("{:<46}{:>8.1} MB", "resident, idle, all controllers", resident(&cluster)?);
+        stories(&endpoint).await?;
+        println!("{:<46}{:>8.1} MB", "resident, after that", resident(&cluster)?);
+        let before = cpu(&cluster)?;
+        tokio::time::sleep(REST).await;
+        println!(
+            "{:<46}{:>8.2} %",
+            "processor, at rest",
+            (cpu(&cluster)? - before) / REST.as_secs_f64() * 100.0
+        );
+        Ok(())
+    })
+}
+
+async fn stories(endpoint: &Endpoint) -> Result<()> {
+    for policy in ["Background", "Foreground", "Orphan"] {
+        let took = cascade(endpoint, policy).await?;
+        println!("{:<46}{:>8.2} s", format!("{DEPENDENTS} dependents, {policy}"), took.as_secs_f64());
+    }
+    let took = namespace(endpoint).await?;
+    println!("{:<46}{:>8.2} s", format!("a namespace of {IN_NAMESPACE} objects"), took.as_secs_f64());
+    Ok(())
+}
+
+async fn cascade(endpoint: &Endpoint, policy: &str) -> Result<Duration> {
+    let mut ask = Ask::new(endpoint).await?;
+    let namespace = ask.namespace().await?;
+    let maps = format!("/api/v1/namespaces/{namespace}/configmaps");
+    let owner = ask.call("POST", &maps, Some(json!({"metadata": {"name": "owner"}}))).await?;
+    let reference = json!({
+        "apiVersion": "v1", "kind": "ConfigMap", "name": "owner", "uid": owner["metadata"]["uid"],
+        "blockOwnerDeletion": true,
+    });
+    fill(
+        endpoint,
+        &maps,
+        DEPENDENTS,
+        |i| json!({"metadata": {"name": format!("d{i}"), "ownerReferences": [reference]}}),
+    )
+    .await?;
+    let began = Instant::now();
+    ask.call("DELETE", &format!("{maps}/owner"), Some(json!({"propagationPolicy": policy}))).await?;
+    match policy {
+        "Orphan" => ask.until(&format!("{maps}?fieldSelector=metadata.name%3Downer"), 0).await?,
+        // Only kube-root-ca.crt stays.
+        _ => ask.until(&format!("{maps}?fieldSelector=metadata.name!%3Dkube-root-ca.crt&limit=1"), 0).await?,
+    }
+    Ok(began.elapsed())
+}
+
+async fn namespace(endpoint: &Endpoint) -> Result<Duration> {
+    let mut ask = Ask::new(endpoint).await?;
+    let namespace = ask.namespace().await?;
+    for (resource, each) in [("configmaps", IN_NAMESPACE / 2), ("secrets", IN_NAMESPACE / 2)] {
+        let path = format!("/api/v1/namespaces/{namespace}/{resource}");
+        fill(endpoint, &path, each, |i| json!({"metadata": {"name": format!("o{i}")}})).await?;
+    }
+    let began = Instant::now();
+    ask.call("DELETE", &format!("/api/v1/namespaces/{namespace}"), None).await?;
+    ask.until(&format!("/api/v1/namespaces?fieldSelector=metadata.name%3D{namespace}"), 0).await?;
+    Ok(began.elapsed())
+}
+
+async fn fill(endpoint: &Endpoint, path: &str, count: usize, object: impl Fn(usize) -> Value) -> Result<()> {
+    let next = AtomicUsize::new(0);
+    try_join_all((0..CONNECTIONS).map(async |_| {
+        let mut ask = Ask::new(endpoint).await?;
+        loop {
+            let i = next.fetch_add(1, Ordering::Relaxed);
+            if i >= count {
+                return anyhow::Ok(());
+            }
+            ask.call("POST", path, Some(object(i))).await?;
+        }
+    }))
+    .await?;
+    Ok(())
+}
+
+/// Requests in JSON over one connection.
+struct Ask(Connection);
+
+impl Ask {
+    async fn new(endpoint: &Endpoint) -> Result<Ask> {
+        Ok(Ask(endpoint.connect().await?))
+    }
+
+    async fn call(&mut self, method: &'static str, path: &str, body: Option<Value>) -> Result<Value> {
+        let body = body.map(|body| Bytes::from(body.to_string()));
+        let answer = self.0.call(method, path, &[], body).await?;
+        ensure!(answer.status < 300, "{method} {path}: {}", String::from_utf8_lossy(&answer.body));
+        Ok(serde_json::from_slice(&answer.body)?)
+    }
+
+    async fn namespace(&mut self) -> Result<String> {
+        let body = json!({"metadata": {"generateName": "bench-"}});
+        let namespace = self.call("POST", "/api/v1/namespaces", Some(body)).await?;
+        Ok(namespace["metadata"]["name"].as_str().context("no name")?.to_owned())
+    }
+
+    /// Waits until a list has so many items.
+    async fn until(&mut self, path: &str, count: usize) -> Result<()> {
+        loop {
+            let list = self.call("GET", path, None).await?;
+            if list["items"].as_array().map(Vec::len) == Some(count) {
+                return Ok(());
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+
+    async fn until_ready(&mut self) -> Result<()> {
+        while self.0.call("GET", "/readyz", &[], None).await?.status != 200 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        Ok(())
+    }
+}
+
+/// Megabytes.
+fn resident(cluster: &Cluster) -> Result<f64> {
+    let status = std::fs::read_to_string(format!("/proc/{}/status", cluster.id().context("it has ended")?))?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).context("no VmRSS")?;
+    let kilobytes: f64 = line.trim().trim_end_matches(" kB").parse()?;
+    Ok(kilobytes / 1024.0)
+}
+
+/// Seconds of processor time so far.
+fn cpu(cluster: &Cluster) -> Result<f64> {
+    let stat = std::fs::read_to_string(format!("/proc/{}/stat", cluster.id().context("it has ended")?))?;
+    let (_, fields) = stat.rsplit_once(')').context("no name in stat")?;
+    let fields: Vec<&str> = fields.split_whitespace().collect();
+    let [user, system] = [11, 12].map(|i| fields.get(i).and_then(|field| field.parse::<f64>().ok()));
+    Ok((user.context("no time")? + system.context("no time")?)
+        / rustix::param::clock_ticks_per_second() as f64)
+}
