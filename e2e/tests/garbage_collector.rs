@@ -1,0 +1,299 @@
+//! The garbage collector from outside: random families of objects, and crashes in the middle of cascades.
+//!
+//! `CHURN_SECONDS=600 cargo test -p coracle-e2e --test garbage_collector` churns for ten minutes instead of a few seconds.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use coracle_e2e::{Cluster, cluster};
+use futures::future::try_join_all;
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams, PropagationPolicy};
+use kube::{Client, ResourceExt};
+use serde_json::json;
+use tempfile::TempDir;
+
+const DEADLINE: Duration = Duration::from_secs(60);
+
+fn reference(owner: &ConfigMap, blocks: bool) -> OwnerReference {
+    OwnerReference {
+        api_version: "v1".to_owned(),
+        kind: "ConfigMap".to_owned(),
+        name: owner.name_any(),
+        uid: owner.uid().unwrap_or_default(),
+        block_owner_deletion: Some(blocks),
+        controller: None,
+    }
+}
+
+async fn create(api: &Api<ConfigMap>, name: &str, owners: Vec<OwnerReference>) -> kube::Result<ConfigMap> {
+    let mut object = ConfigMap::default();
+    object.metadata.name = Some(name.to_owned());
+    object.metadata.owner_references = Some(owners);
+    api.create(&PostParams::default(), &object).await
+}
+
+fn deletion(policy: PropagationPolicy) -> DeleteParams {
+    DeleteParams { propagation_policy: Some(policy), ..DeleteParams::default() }
+}
+
+/// Asks until the answer is what it should be.
+async fn until<T>(
+    what: &str,
+    mut ask: impl AsyncFnMut() -> Result<T>,
+    is_so: impl Fn(&T) -> bool,
+) -> Result<T> {
+    let began = Instant::now();
+    loop {
+        let answer = ask().await?;
+        if is_so(&answer) {
+            return Ok(answer);
+        }
+        ensure!(began.elapsed() < DEADLINE, "not in {DEADLINE:?}: {what}");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
+
+/// A chance that a failing run can be repeated with: xorshift from a seed.
+struct Chance(u64);
+
+impl Chance {
+    fn below(&mut self, bound: usize) -> usize {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        usize::try_from(self.0 % bound.max(1) as u64).unwrap_or_default()
+    }
+
+    fn one_in(&mut self, bound: usize) -> bool {
+        self.below(bound) == 0
+    }
+}
+
+/// What was done to an object.
+#[derive(Default)]
+struct History {
+    deleted: bool,
+    /// All sets of owners that it ever had, by uid.
+    owners: Vec<BTreeSet<String>>,
+}
+
+/// A family of objects that grows, changes its ties and shrinks.
+struct Family {
+    api: Api<ConfigMap>,
+    chance: Chance,
+    /// Either owners may be any members, or deletions may be in the foreground: two objects of a circle that are both deleted in
+    /// the foreground wait for each other for ever, as on a real cluster.
+    circles: bool,
+    members: Vec<ConfigMap>,
+    histories: BTreeMap<String, History>,
+}
+
+impl Family {
+    fn any(&mut self) -> Option<ConfigMap> {
+        let index = self.chance.below(self.members.len());
+        self.members.get(index).cloned()
+    }
+
+    /// Owners for a member, or for a new one.
+    fn owners(&mut self, member: Option<&ConfigMap>) -> Vec<OwnerReference> {
+        let older = member
+            .filter(|_| !self.circles)
+            .and_then(|m| self.members.iter().position(|o| o.uid() == m.uid()));
+        let bound = older.unwrap_or(self.members.len());
+        let count = self.chance.below(3);
+        let indices: Vec<usize> = (0..count).map(|_| self.chance.below(bound)).collect();
+        let owners: Vec<ConfigMap> =
+            indices.into_iter().filter_map(|index| self.members[..bound].get(index).cloned()).collect();
+        let mut references: Vec<OwnerReference> = Vec::new();
+        for owner in &owners {
+            let blocks = self.chance.one_in(2);
+            if references.iter().all(|reference| Some(&reference.uid) != owner.metadata.uid.as_ref()) {
+                references.push(reference(owner, blocks));
+            }
+        }
+        references
+    }
+
+    fn note(&mut self, uid: &str, owners: &[OwnerReference]) {
+        let owners = owners.iter().map(|owner| owner.uid.clone()).collect();
+        self.histories.entry(uid.to_owned()).or_default().owners.push(owners);
+    }
+
+    /// One random act. What is refused because the object has just gone is no error.
+    async fn act(&mut self, number: usize) -> Result<()> {
+        match self.chance.below(10) {
+            0..=4 => {
+                let owners = self.owners(None);
+                let object = create(&self.api, &format!("m{number}"), owners.clone()).await?;
+                let uid = object.uid().context("no uid")?;
+                self.note(&uid, &owners);
+                self.members.push(object);
+            }
+            5..=6 => {
+                let Some(member) = self.any() else { return Ok(()) };
+                let owners = self.owners(Some(&member));
+                let uid = member.uid().context("no uid")?;
+                // Before it is done, so that no cascade is quicker than the note.
+                self.note(&uid, &owners);
+                let patch = json!({"metadata": {"uid": uid, "ownerReferences": owners}});
+                let (options, patch) = (PatchParams::default(), Patch::Merge(patch));
+                allow(&[404, 409, 422], self.api.patch(&member.name_any(), &options, &patch).await)?;
+            }
+            _ => {
+                let Some(member) = self.any() else { return Ok(()) };
+                let policy = match self.chance.below(3) {
+                    0 => PropagationPolicy::Orphan,
+                    1 if !self.circles => PropagationPolicy::Foreground,
+                    _ => PropagationPolicy::Background,
+                };
+                let uid = member.uid().context("no uid")?;
+                self.histories.entry(uid.clone()).or_default().deleted = true;
+                allow(&[404, 409], self.api.delete(&member.name_any(), &deletion(policy)).await)?;
+                self.members.retain(|other| other.uid().as_ref() != Some(&uid));
+            }
+        }
+        Ok(())
+    }
+
+    /// Those that nothing could have taken: not deleted, and never only owned by what may be gone.
+    fn must_live(&self) -> BTreeSet<&str> {
+        let mut mortal: BTreeSet<&str> = BTreeSet::new();
+        loop {
+            let more: Vec<&str> = self
+                .histories
+                .iter()
+                .filter(|(uid, history)| !mortal.contains(uid.as_str()) && history.is_mortal(&mortal))
+                .map(|(uid, _)| uid.as_str())
+                .collect();
+            if more.is_empty() {
+                break;
+            }
+            mortal.extend(more);
+        }
+        self.histories.keys().map(String::as_str).filter(|uid| !mortal.contains(uid)).collect()
+    }
+
+    /// Waits until no object is terminating or owned by nobody that lives, and nobody is missing.
+    async fn check(&self) -> Result<()> {
+        let unsettled = |objects: &Vec<ConfigMap>| -> Vec<String> {
+            let uids: BTreeSet<String> = objects.iter().filter_map(ResourceExt::uid).collect();
+            let is_unsettled = |object: &&ConfigMap| {
+                let owners = object.owner_references();
+                let is_orphan = !owners.is_empty() && owners.iter().all(|owner| !uids.contains(&owner.uid));
+                object.metadata.deletion_timestamp.is_some() || is_orphan
+            };
+            objects.iter().filter(is_unsettled).map(ResourceExt::name_any).collect()
+        };
+        let list = async || Ok(self.api.list(&ListParams::default()).await?.items);
+        let objects =
+            until("everything that should die is gone", list, |objects| unsettled(objects).is_empty())
+                .await?;
+        let living: BTreeSet<String> = objects.iter().filter_map(ResourceExt::uid).collect();
+        let lost: Vec<&str> = self.must_live().into_iter().filter(|uid| !living.contains(*uid)).collect();
+        ensure!(lost.is_empty(), "died without a reason: {lost:?}");
+        Ok(())
+    }
+}
+
+impl History {
+    fn is_mortal(&self, mortal: &BTreeSet<&str>) -> bool {
+        let gone = |owners: &BTreeSet<String>| {
+            !owners.is_empty() && owners.iter().all(|owner| mortal.contains(owner.as_str()))
+        };
+        self.deleted || self.owners.iter().any(gone)
+    }
+}
+
+fn allow<T>(codes: &[u16], answer: kube::Result<T>) -> kube::Result<()> {
+    match answer {
+        Err(kube::Error::Api(status)) if codes.contains(&status.code) => Ok(()),
+        answer => answer.map(|_| ()),
+    }
+}
+
+async fn family(client: &Client, name: &str, seed: u64, circles: bool) -> Result<Family> {
+    let mut namespace = Namespace::default();
+    namespace.metadata.name = Some(name.to_owned());
+    Api::all(client.clone()).create(&PostParams::default(), &namespace).await?;
+    Ok(Family {
+        api: Api::namespaced(client.clone(), name),
+        chance: Chance(seed),
+        circles,
+        members: Vec::new(),
+        histories: BTreeMap::new(),
+    })
+}
+
+/// Nothing that should live dies, and nothing that should die lives.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn families_churn() -> Result<()> {
+    const FAMILIES: u64 = 4;
+    const ACTS: usize = 300;
+    let seconds = std::env::var("CHURN_SECONDS").ok().and_then(|text| text.parse().ok()).unwrap_or(5);
+    let cluster = cluster().start().await?;
+    let client = cluster.client().await?;
+    let began = Instant::now();
+    let mut round = 0;
+    while round == 0 || began.elapsed() < Duration::from_secs(seconds) {
+        let families = (0..FAMILIES).map(async |number| {
+            let seed = 0x9E37_79B9_7F4A_7C15_u64.wrapping_mul(round * FAMILIES + number + 1);
+            let mut family =
+                family(&client, &format!("family-{round}-{number}"), seed, number % 2 == 0).await?;
+            for act in 0..ACTS {
+                family.act(act).await?;
+            }
+            family.check().await.with_context(|| format!("round {round}, seed {seed}"))
+        });
+        try_join_all(families).await?;
+        round += 1;
+    }
+    println!("{} acts in {:?}", round * FAMILIES * ACTS as u64, began.elapsed());
+    Ok(())
+}
+
+async fn start(data: &Path) -> Result<(Cluster, Api<ConfigMap>)> {
+    let cluster = cluster().data_dir(data).flag("--durability", "sync").start().await?;
+    let api = Api::namespaced(cluster.client().await?, "default");
+    Ok((cluster, api))
+}
+
+/// However often the control plane dies on the way, a cascade comes to its end.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_cascade_outlives_crashes() -> Result<()> {
+    const ROUNDS: usize = 20;
+    const CHILDREN: usize = 60;
+    let data = TempDir::new()?;
+    for round in 0..ROUNDS {
+        let (cluster, api) = start(data.path()).await?;
+        let owner = create(&api, &format!("owner-{round}"), Vec::new()).await?;
+        // Every third child has a child.
+        try_join_all((0..CHILDREN).map(async |number| {
+            let name = format!("child-{round}-{number}");
+            let child = create(&api, &name, vec![reference(&owner, true)]).await?;
+            if number % 3 == 0 {
+                create(&api, &format!("grand{name}"), vec![reference(&child, true)]).await?;
+            }
+            anyhow::Ok(())
+        }))
+        .await?;
+        let policy =
+            if round % 2 == 0 { PropagationPolicy::Background } else { PropagationPolicy::Foreground };
+        api.delete(&owner.name_any(), &deletion(policy)).await?;
+        let ours = async |api: &Api<ConfigMap>| {
+            let all = api.list(&ListParams::default()).await?.items;
+            anyhow::Ok(all.iter().filter(|object| object.name_any().contains(&format!("-{round}"))).count())
+        };
+        // A different part of the cascade is left in each round.
+        let left = CHILDREN * 4 / 3 * (ROUNDS - round) / ROUNDS;
+        until("the cascade goes on", async || ours(&api).await, |count| *count <= left).await?;
+        cluster.kill().await?;
+        let (cluster, api) = start(data.path()).await?;
+        until("the cascade ends", async || ours(&api).await, |count| *count == 0).await?;
+        cluster.stop().await?;
+    }
+    Ok(())
+}
