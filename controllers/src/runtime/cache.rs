@@ -130,6 +130,12 @@ impl<K: Cached> Cache<K> {
         cache
     }
 
+    /// What a watch would tell.
+    #[cfg(test)]
+    pub fn see(&self, object: K) {
+        self.apply(object);
+    }
+
     pub fn get(&self, name: &NamespacedName) -> Option<Arc<K>> {
         self.state().objects.get(name).cloned()
     }

@@ -19,6 +19,8 @@ pub mod metrics;
 pub mod queue;
 pub mod resources;
 pub mod supervise;
+#[cfg(test)]
+mod tests;
 
 use std::any::{Any, TypeId};
 use std::collections::HashMap;

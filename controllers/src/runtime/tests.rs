@@ -1,0 +1,119 @@
+//! The loop itself, on a clock that is turned by hand and an API that is told what to say.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use http::{Request, Response};
+use k8s_openapi::api::core::v1::ConfigMap;
+use k8s_openapi::jiff::Timestamp;
+use kube::client::Body;
+use tokio::sync::mpsc;
+
+use super::clock::Hand;
+use super::supervise::supervise;
+use super::*;
+
+/// A context over an API that never answers.
+fn context() -> (Context, Hand) {
+    let (clock, hand) = Clock::manual(Timestamp::UNIX_EPOCH);
+    let silent = tower::service_fn(|_: Request<Body>| {
+        std::future::pending::<Result<Response<Body>, std::convert::Infallible>>()
+    });
+    let client = Client::new(silent, "default");
+    let metrics = Metrics::new(prometheus::Registry::new());
+    (Context::new(client, clock, metrics, Settings::default()), hand)
+}
+
+#[tokio::test]
+async fn a_panic_starts_a_controller_again_later_each_time() {
+    let (context, hand) = context();
+    let (begun, mut starts) = mpsc::unbounded_channel();
+    let panics = context.metrics.panics.with_label_values(&["fragile"]);
+    tokio::spawn(async move {
+        supervise("fragile", &context, || {
+            let begun = begun.clone();
+            async move {
+                begun.send(()).unwrap();
+                panic!("as it does");
+            }
+        })
+        .await;
+    });
+    for (panicked, pause) in [(1.0, 1), (2.0, 2), (3.0, 4)] {
+        starts.recv().await.unwrap();
+        while panics.get() < panicked {
+            tokio::task::yield_now().await;
+        }
+        // The pause has begun once the panic is counted; the clock may be turned then.
+        tokio::task::yield_now().await;
+        hand.advance(Duration::from_secs(pause) - Duration::from_millis(1));
+        tokio::task::yield_now().await;
+        assert!(starts.try_recv().is_err(), "{pause}");
+        hand.advance(Duration::from_millis(1));
+    }
+    starts.recv().await.unwrap();
+}
+
+/// Counts its passes; the first one fails, the second writes.
+struct Counting {
+    passes: Arc<AtomicUsize>,
+    objects: Arc<Cache<ConfigMap>>,
+    told: mpsc::UnboundedSender<usize>,
+}
+
+impl Controller for Counting {
+    const NAME: &'static str = "counting-controller";
+    const QUEUE: &'static str = "counting";
+    type Key = String;
+
+    fn new(_: &Context) -> Counting {
+        unreachable!("made by hand")
+    }
+
+    fn sources(&self, sources: &mut Sources<String>) {
+        sources.on(&self.objects, |_, queue| queue.add("all".to_owned()));
+    }
+
+    async fn reconcile(&self, _: &String, turn: &mut Turn) -> Result<Next, Error> {
+        let pass = self.passes.fetch_add(1, Ordering::Relaxed) + 1;
+        self.told.send(pass).unwrap();
+        match pass {
+            1 => Err(Error::Unfinished("not yet".to_owned())),
+            2 => {
+                turn.wrote(&self.objects, &object(7));
+                Ok(Next::After(Duration::ZERO))
+            }
+            _ => Ok(Next::Change),
+        }
+    }
+}
+
+fn object(revision: u64) -> ConfigMap {
+    let mut object = ConfigMap::default();
+    object.metadata.name = Some("a".to_owned());
+    object.metadata.resource_version = Some(revision.to_string());
+    object
+}
+
+#[tokio::test]
+async fn a_key_is_worked_on_again_after_its_writes_are_seen() {
+    let (context, hand) = context();
+    let (told, mut passes) = mpsc::unbounded_channel();
+    let objects = Arc::new(Cache::with([object(1)]));
+    let controller = Counting { passes: Arc::default(), objects: objects.clone(), told };
+    let (ready, is_ready) = tokio::sync::oneshot::channel();
+    tokio::spawn(run(context.clone(), controller, move || ready.send(()).unwrap()));
+    is_ready.await.unwrap();
+    assert_eq!(passes.recv().await, Some(1));
+    let retries = context.metrics.queue(Counting::QUEUE).retries;
+    while retries.get() < 1.0 {
+        tokio::task::yield_now().await;
+    }
+    hand.advance(Duration::from_millis(5));
+    assert_eq!(passes.recv().await, Some(2));
+    for _ in 0..100 {
+        tokio::task::yield_now().await;
+    }
+    assert!(passes.try_recv().is_err(), "revision 7 was not seen yet");
+    objects.see(object(7));
+    assert_eq!(passes.recv().await, Some(3));
+}
