@@ -7,6 +7,7 @@ mod disruption;
 mod garbage_collector;
 mod namespace;
 mod pod_gc;
+mod resource_quota;
 mod root_ca;
 pub mod runtime;
 mod serviceaccount;
@@ -41,6 +42,7 @@ pub const CONTROLLERS: &[Entry] = &[
     },
     entry::<namespace::Namespaces>(),
     entry::<pod_gc::PodGarbageCollector>(),
+    entry::<resource_quota::ResourceQuotas>(),
     entry::<root_ca::RootCertificates>(),
     entry::<serviceaccount::ServiceAccounts>(),
     entry::<serviceaccount_token::Tokens>(),
