@@ -190,7 +190,7 @@ impl Builder {
             clock: coracle_controllers::runtime::clock::Clock::system(),
             metrics: coracle_controllers::runtime::metrics::Metrics::new(metrics.registry().clone()),
             readiness,
-            settings: settings(&certificates, signing_key.clone()),
+            settings: settings(&certificates, signing_key.clone(), self.nodes),
         };
         let api = Api::new(Config {
             registry,
@@ -274,13 +274,14 @@ fn health(store: &Store<ObjectIndex>, controllers: &Readiness) -> (Health, Vec<H
 }
 
 /// What only the one who serves the API knows.
-fn settings(certificates: &Certificates, key: Arc<SigningKey>) -> Settings {
+fn settings(certificates: &Certificates, key: Arc<SigningKey>, nodes: usize) -> Settings {
     Settings {
         // One server, and one store: what was admitted is stored within this time. It must be no shorter, as clients
         // do see that a namespace is still there after its deletion, and do something with it.
         namespace_grace: Duration::from_secs(2),
         root_ca: Some(certificates.ca_pem().to_owned()),
         sign: Some(Arc::new(move |claims| key.sign(claims))),
+        nodes,
     }
 }
 

@@ -6,8 +6,8 @@
 mod disruption;
 mod garbage_collector;
 mod namespace;
+mod node;
 mod pod_gc;
-mod resource_quota;
 mod root_ca;
 pub mod runtime;
 mod serviceaccount;
@@ -42,7 +42,6 @@ pub const CONTROLLERS: &[Entry] = &[
     },
     entry::<namespace::Namespaces>(),
     entry::<pod_gc::PodGarbageCollector>(),
-    entry::<resource_quota::ResourceQuotas>(),
     entry::<root_ca::RootCertificates>(),
     entry::<serviceaccount::ServiceAccounts>(),
     entry::<serviceaccount_token::Tokens>(),
@@ -72,8 +71,8 @@ pub fn run(
     is_selected: impl Fn(&str) -> bool,
 ) -> impl Future<Output = ()> + Send {
     let Options { clock, metrics, readiness, settings } = options;
-    let can_run = |entry: &&Entry| is_selected(entry.name) && (entry.is_possible)(&settings);
-    let selected: Vec<&Entry> = CONTROLLERS.iter().filter(can_run).collect();
+    let selected = CONTROLLERS.iter().filter(|entry| is_selected(entry.name)).chain(node::PARTS);
+    let selected: Vec<&Entry> = selected.filter(|entry| (entry.is_possible)(&settings)).collect();
     // At once, so that nobody who asks later believes them to be ready.
     selected.iter().for_each(|entry| readiness.expect(entry.name));
     async move {

@@ -62,6 +62,8 @@ pub struct Settings {
     pub root_ca: Option<String>,
     /// Signs the claims of a token; without it no tokens are made.
     pub sign: Option<Sign>,
+    /// How many nodes to simulate.
+    pub nodes: usize,
 }
 
 /// None where it fails.
@@ -70,7 +72,7 @@ pub type Sign = Arc<dyn Fn(&serde_json::Value) -> Option<String> + Send + Sync>;
 impl Default for Settings {
     /// As far as kube-controller-manager has a default.
     fn default() -> Settings {
-        Settings { namespace_grace: Duration::from_secs(5), root_ca: None, sign: None }
+        Settings { namespace_grace: Duration::from_secs(5), root_ca: None, sign: None, nodes: 0 }
     }
 }
 
@@ -231,15 +233,6 @@ impl<K: Key> Sources<K> {
     pub fn needs<T: Cached>(&mut self, cache: &Arc<Cache<T>>) -> &mut Sources<K> {
         let cache = cache.clone();
         self.synced.push(async move { cache.synced().await }.boxed());
-        self
-    }
-
-    /// Runs a task beside the workers that adds keys in its own time.
-    pub fn beside<F>(&mut self, task: impl FnOnce(Queue<K>) -> F) -> &mut Sources<K>
-    where
-        F: Future<Output = ()> + Send + 'static,
-    {
-        self.pumps.spawn(task(self.queue.clone()));
         self
     }
 

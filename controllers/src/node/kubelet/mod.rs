@@ -1,0 +1,283 @@
+//! The kubelets of the simulated nodes.
+//!
+//! A pod is looked at when it changes, when one of its claims does, and when something is due in it:
+//! 1. pods of other nodes, ignored ones, and those that have ended are left alone, but for removing the latter;
+//! 2. before anything runs in a pod its claims are asked of the server;
+//! 3. [`plan::plan`] moves the pod's [`life::Life`] on to now;
+//! 4. if anything happened, the status is written, events tell of it, and the pod is removed once nothing runs that was to stop.
+//!
+//! Lives are kept in memory, so that they are exact and no status has to be read back; after a restart of the process they
+//! are restored from the statuses. A pod that starts without delay is written once.
+
+mod addresses;
+pub mod life;
+mod plan;
+mod script;
+mod status;
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
+use kube::api::{DeleteParams, Patch, PatchParams, Preconditions};
+use kube::{Api, Client, Resource};
+
+use super::scheduler::claims::claim_name;
+use super::{SimulatedNode, is_finished, is_ignored, node_of};
+use crate::runtime::cache::{Cache, NamespacedName};
+use crate::runtime::clock::Clock;
+use crate::runtime::events::Recorder;
+use crate::runtime::{Context, Controller, Error, Next, Settings, Sources, Turn, unless};
+use addresses::Leases;
+use life::{Happening, Life};
+use plan::{Plan, Seen, plan, waits_for_removal};
+use script::Script;
+use status::Addresses;
+
+const NAME: &str = "kubelet";
+
+pub struct Kubelet {
+    client: Client,
+    clock: Clock,
+    recorder: Recorder,
+    nodes: usize,
+    pods: Arc<Cache<Pod>>,
+    claims: Arc<Cache<PersistentVolumeClaim>>,
+    records: Mutex<HashMap<NamespacedName, Record>>,
+    /// None: the pods that were there from the start have yet to be asked for their addresses.
+    leases: Mutex<Option<Leases>>,
+}
+
+/// What is known of a pod beside what the API shows.
+#[derive(Clone, Default)]
+struct Record {
+    uid: String,
+    life: Option<Life>,
+    /// Complaints that were made.
+    told: Vec<String>,
+    is_removed: bool,
+}
+
+impl Controller for Kubelet {
+    const NAME: &'static str = NAME;
+    const QUEUE: &'static str = NAME;
+    const WORKERS: usize = 16;
+    type Key = NamespacedName;
+
+    fn is_possible(settings: &Settings) -> bool {
+        settings.nodes > 0
+    }
+
+    fn new(context: &Context) -> Kubelet {
+        Kubelet {
+            client: context.client.clone(),
+            clock: context.clock.clone(),
+            recorder: context.recorder(NAME),
+            nodes: context.settings.nodes,
+            pods: context.cache(),
+            claims: context.cache(),
+            records: Mutex::default(),
+            leases: Mutex::default(),
+        }
+    }
+
+    fn sources(&self, sources: &mut Sources<NamespacedName>) {
+        let nodes = self.nodes;
+        let is_ours =
+            move |pod: &Arc<Pod>| node_of(pod).and_then(|name| SimulatedNode::named(name, nodes)).is_some();
+        sources.on(&self.pods, move |change, queue| {
+            change
+                .name()
+                .filter(|_| change.states().any(is_ours))
+                .into_iter()
+                .for_each(|name| queue.add(name));
+        });
+        let pods = self.pods.clone();
+        sources.on(&self.claims, move |change, queue| {
+            let Some(claim) = change.name() else { return };
+            let pods = pods.in_namespace(&claim.namespace);
+            let using = pods.iter().filter(|pod| is_ours(pod) && uses(pod, &claim.name));
+            using.for_each(|pod| queue.add(NamespacedName::of(pod.as_ref())));
+        });
+    }
+
+    async fn reconcile(&self, key: &NamespacedName, turn: &mut Turn) -> Result<Next, Error> {
+        let pod = self.pods.get(key).filter(|pod| !is_ignored(pod));
+        let record = self.records().get(key).cloned();
+        let Some((pod, node)) = pod.and_then(|pod| self.node(&pod).map(|node| (pod, node))) else {
+            self.forget(key);
+            return Ok(Next::Change);
+        };
+        let uid = pod.metadata.uid.clone().unwrap_or_default();
+        let mut record = record.filter(|record| record.uid == uid).unwrap_or_else(|| {
+            self.forget(key);
+            Record { life: Life::restore(&pod), uid, ..Record::default() }
+        });
+        if is_finished(&pod) {
+            self.leases(|leases| leases.give_back(&record.uid));
+            record.life = None;
+            if waits_for_removal(&pod) && !record.is_removed {
+                self.remove(&pod).await?;
+                record.is_removed = true;
+            }
+            self.records().insert(key.clone(), record);
+            return Ok(Next::Change);
+        }
+        let (script, complaints) = Script::of(&pod);
+        let recorder = self.recorder.on(&node.name());
+        for complaint in complaints {
+            record
+                .tell(&complaint, || recorder.warning(pod.as_ref(), "InvalidSimulation", complaint.clone()));
+        }
+        let may_start =
+            pod.metadata.deletion_timestamp.is_none() && !record.life.as_ref().is_some_and(Life::has_started);
+        let obstacle = if may_start { self.obstacle(&pod).await? } else { None };
+        if let Some(obstacle) = &obstacle {
+            record.tell(obstacle, || recorder.warning(pod.as_ref(), "FailedMount", obstacle.clone()));
+        }
+        let is_mountable = obstacle.is_none();
+        let now = self.clock.now();
+        let addresses = Addresses { host: node.address(), pod: self.address(&pod, node, is_mountable) };
+        let life = record.life.as_ref();
+        let plan = plan(&Seen { pod: &pod, life, script: &script, is_mountable, addresses, now });
+        let Plan { life, status, happenings, is_removed, wake } = plan;
+        if let Some(status) = status {
+            let api = Api::<Pod>::namespaced(self.client.clone(), &key.namespace);
+            let patch = Patch::Strategic(status);
+            let answer = api.patch_status(&key.name, &PatchParams::apply(NAME), &patch).await;
+            // Gone, or another pod of the same name: the watch tells.
+            let Some(pod) = unless(404, unless(409, answer))?.flatten() else { return Ok(Next::Change) };
+            turn.wrote(&self.pods, &pod);
+        }
+        happenings.into_iter().for_each(|happening| tell(&recorder, &pod, happening));
+        record.life = Some(life);
+        self.records().insert(key.clone(), record.clone());
+        if is_removed && !record.is_removed {
+            self.remove(&pod).await?;
+            record.is_removed = true;
+            self.records().insert(key.clone(), record);
+        }
+        let delay = wake.map(|wake| Duration::try_from(wake.duration_since(now)).unwrap_or_default());
+        Ok(delay.map_or(Next::Change, Next::After))
+    }
+}
+
+impl Kubelet {
+    fn node(&self, pod: &Pod) -> Option<SimulatedNode> {
+        SimulatedNode::named(node_of(pod)?, self.nodes)
+    }
+
+    fn address(&self, pod: &Pod, node: SimulatedNode, is_placed: bool) -> Option<std::net::Ipv4Addr> {
+        let uid = pod.metadata.uid.as_deref().unwrap_or_default();
+        let is_of_host = pod.spec.as_ref().is_some_and(|spec| spec.host_network == Some(true));
+        match is_of_host {
+            true => Some(node.address()),
+            false if is_placed => self.leases(|leases| leases.take(node, uid)),
+            false => None,
+        }
+    }
+
+    /// Why a pod's volumes cannot be mounted, in the kubelet's words. A kubelet trusts no cache in this, for a pod must not
+    /// run on a claim that goes away.
+    async fn obstacle(&self, pod: &Pod) -> Result<Option<String>, Error> {
+        let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
+        let api = Api::<PersistentVolumeClaim>::namespaced(self.client.clone(), namespace);
+        let (mut volumes, mut problems) = (Vec::new(), Vec::new());
+        for volume in pod.spec.iter().flat_map(|spec| spec.volumes.iter().flatten()) {
+            let Some(name) = claim_name(pod, volume) else { continue };
+            let problem = match unless(404, api.get(&name).await)? {
+                None => Some(format!(
+                    "failed to fetch PVC from API server: persistentvolumeclaims {name:?} not found"
+                )),
+                Some(claim) => problem(&claim).map(str::to_owned),
+            };
+            if let Some(problem) = problem {
+                volumes.push(volume.name.as_str());
+                problems.push(format!("error processing PVC {namespace}/{name}: {problem}"));
+            }
+        }
+        let volumes = volumes.join(" ");
+        Ok((!problems.is_empty()).then(|| {
+            format!(
+                "Unable to attach or mount volumes: unmounted volumes=[{volumes}], unattached volumes=[], \
+                 failed to process volumes=[{volumes}]: {}",
+                problems.join("; ")
+            )
+        }))
+    }
+
+    async fn remove(&self, pod: &Pod) -> Result<(), Error> {
+        let name = NamespacedName::of(pod);
+        let preconditions = Preconditions { uid: pod.metadata.uid.clone(), resource_version: None };
+        let params = DeleteParams {
+            grace_period_seconds: Some(0),
+            preconditions: Some(preconditions),
+            ..DeleteParams::default()
+        };
+        let api = Api::<Pod>::namespaced(self.client.clone(), &name.namespace);
+        unless(404, unless(409, api.delete(&name.name, &params).await))?;
+        Ok(())
+    }
+
+    fn forget(&self, key: &NamespacedName) {
+        if let Some(record) = self.records().remove(key) {
+            self.leases(|leases| leases.give_back(&record.uid));
+        }
+    }
+
+    fn records(&self) -> MutexGuard<'_, HashMap<NamespacedName, Record>> {
+        // No code that can panic runs under the lock.
+        self.records.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn leases<T>(&self, with: impl FnOnce(&mut Leases) -> T) -> T {
+        let mut leases = self.leases.lock().unwrap_or_else(PoisonError::into_inner);
+        with(leases.get_or_insert_with(|| self.restored_leases()))
+    }
+
+    fn restored_leases(&self) -> Leases {
+        let mut leases = Leases::default();
+        for pod in self.pods.all().into_iter().filter(|pod| !is_finished(pod)) {
+            let address = pod.status.as_ref().and_then(|status| status.pod_ip.as_ref()?.parse().ok());
+            if let (Some(node), Some(uid), Some(address)) = (self.node(&pod), &pod.metadata.uid, address) {
+                leases.restore(node, uid, address);
+            }
+        }
+        leases
+    }
+}
+
+impl Record {
+    /// Complains once.
+    fn tell(&mut self, complaint: &str, tell: impl FnOnce()) {
+        if !self.told.iter().any(|told| told == complaint) {
+            self.told.push(complaint.to_owned());
+            tell();
+        }
+    }
+}
+
+fn tell(recorder: &Recorder, pod: &Pod, happening: Happening) {
+    let mut about = pod.object_ref(&());
+    about.field_path = happening.field;
+    recorder.event(about, happening.r#type, happening.reason, happening.message);
+}
+
+fn problem(claim: &PersistentVolumeClaim) -> Option<&'static str> {
+    let phase = claim.status.as_ref().and_then(|status| status.phase.as_deref());
+    let volume = claim.spec.as_ref().and_then(|spec| spec.volume_name.as_deref());
+    if claim.metadata.deletion_timestamp.is_some() {
+        return Some("PVC is being deleted");
+    }
+    match (phase, volume) {
+        (Some("Bound"), None | Some("")) => Some("PVC has empty pvc.Spec.VolumeName"),
+        (Some("Bound"), Some(_)) => None,
+        _ => Some("PVC is not bound"),
+    }
+}
+
+fn uses(pod: &Pod, claim: &str) -> bool {
+    let volumes = pod.spec.iter().flat_map(|spec| spec.volumes.iter().flatten());
+    volumes.into_iter().any(|volume| claim_name(pod, volume).as_deref() == Some(claim))
+}

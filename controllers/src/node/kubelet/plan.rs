@@ -1,0 +1,54 @@
+//! What to do about a pod now: which status to write, what to tell, whether to remove it, and when to look again.
+//! Pure: from the pod, its life so far, and the time.
+
+use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::jiff::Timestamp;
+use serde_json::Value;
+
+use super::life::{Happening, Life};
+use super::script::Script;
+use super::status::{self, Addresses};
+
+pub struct Seen<'a> {
+    pub pod: &'a Pod,
+    /// None: the pod has just come to its node.
+    pub life: Option<&'a Life>,
+    pub script: &'a Script,
+    pub is_mountable: bool,
+    pub addresses: Addresses,
+    pub now: Timestamp,
+}
+
+#[derive(Debug)]
+pub struct Plan {
+    pub life: Life,
+    /// A patch of the status, if anything happened.
+    pub status: Option<Value>,
+    pub happenings: Vec<Happening>,
+    /// Whether to remove the pod, as nothing of it runs any more.
+    pub is_removed: bool,
+    pub wake: Option<Timestamp>,
+}
+
+pub fn plan(seen: &Seen) -> Plan {
+    let Seen { pod, life: known, script, is_mountable, addresses, now } = *seen;
+    let mut life = known.cloned().unwrap_or_else(|| Life::begin(pod, now));
+    let progress = life.advance(pod, script, is_mountable, now);
+    let has_changed = known != Some(&life);
+    Plan {
+        status: has_changed.then(|| status::patch(pod, &life, addresses, now)),
+        happenings: progress.happenings,
+        is_removed: life.end.is_some() && waits_for_removal(pod),
+        wake: progress.wake,
+        life,
+    }
+}
+
+/// Whether a pod is to be removed by its kubelet. Without a grace period it needs nobody for that, but for its finalizers.
+pub fn waits_for_removal(pod: &Pod) -> bool {
+    let grace = pod.metadata.deletion_grace_period_seconds.unwrap_or(0);
+    pod.metadata.deletion_timestamp.is_some() && grace > 0
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,400 @@
+use super::*;
+use std::net::Ipv4Addr;
+
+use k8s_openapi::api::core::v1::{ContainerStatus, PodStatus};
+use k8s_openapi::jiff::ToSpan;
+use serde_json::json;
+
+use super::super::life::Progress;
+use crate::runtime::events::Type;
+
+/// A pod, the time in seconds, and what its kubelet remembers.
+struct Play {
+    pod: Pod,
+    life: Option<Life>,
+    start: Timestamp,
+    is_mountable: bool,
+    told: Vec<String>,
+    wake: Option<Timestamp>,
+    is_removed: bool,
+}
+
+impl Play {
+    fn of(annotations: &[(&str, &str)], spec: Value) -> Play {
+        let mut pod = json!({
+            "metadata": {"namespace": "n", "name": "p", "uid": "u", "generation": 1, "annotations": {}},
+            "spec": {"containers": [{"name": "c", "image": "img:1"}], "restartPolicy": "Always"},
+            "status": {"phase": "Pending"},
+        });
+        for (name, value) in annotations {
+            pod["metadata"]["annotations"][format!("sim.coracle.dev/{name}")] = json!(value);
+        }
+        for (key, value) in spec.as_object().into_iter().flatten() {
+            pod["spec"][key] = value.clone();
+        }
+        Play {
+            pod: serde_json::from_value(pod).unwrap(),
+            life: None,
+            start: "2026-01-01T00:00:00Z".parse().unwrap(),
+            is_mountable: true,
+            told: Vec::new(),
+            wake: None,
+            is_removed: false,
+        }
+    }
+
+    /// What is written at a time, if anything is.
+    fn at(&mut self, millis: i64) -> Option<String> {
+        let (script, complaints) = Script::of(&self.pod);
+        assert_eq!(complaints, [""; 0]);
+        let now = self.start + millis.milliseconds();
+        let addresses = Addresses {
+            host: Ipv4Addr::new(172, 18, 0, 2),
+            pod: self.is_mountable.then_some(Ipv4Addr::new(10, 244, 0, 2)),
+        };
+        let (pod, life) = (&self.pod, self.life.as_ref());
+        let plan =
+            plan(&Seen { pod, life, script: &script, is_mountable: self.is_mountable, addresses, now });
+        self.life = Some(plan.life);
+        self.wake = plan.wake;
+        self.is_removed = plan.is_removed;
+        self.told = plan.happenings.iter().map(|h| format!("{} {}", h.reason, h.message)).collect();
+        let mut status = plan.status?["status"].take();
+        status.as_object_mut().unwrap().remove("$setElementOrder/conditions");
+        self.pod.status = Some(serde_json::from_value(status).unwrap());
+        Some(self.shown())
+    }
+
+    fn delete(&mut self, grace: i64) {
+        self.pod.metadata.deletion_timestamp =
+            Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(self.start));
+        self.pod.metadata.deletion_grace_period_seconds = Some(grace);
+    }
+
+    fn status(&self) -> &PodStatus {
+        self.pod.status.as_ref().unwrap()
+    }
+
+    /// The phase, the containers and the conditions, as in `Running c:running Ready`.
+    fn shown(&self) -> String {
+        let status = self.status();
+        let lists = [&status.init_container_statuses, &status.container_statuses];
+        let containers = lists.into_iter().flatten().flatten().map(show);
+        let conditions = status.conditions.iter().flatten();
+        let ready = conditions.filter(|c| c.type_ == "Ready").map(|c| match c.status.as_str() {
+            "True" => "Ready".to_owned(),
+            _ => format!("({})", c.reason.as_deref().unwrap_or("?")),
+        });
+        let phase = status.phase.clone().unwrap_or_default();
+        std::iter::once(phase).chain(containers).chain(ready).collect::<Vec<_>>().join(" ")
+    }
+
+    fn wakes_at(&self) -> Option<i64> {
+        self.wake.map(|wake| i64::try_from(wake.duration_since(self.start).as_millis()).unwrap())
+    }
+}
+
+fn show(container: &ContainerStatus) -> String {
+    let state = container.state.clone().unwrap_or_default();
+    let what = match (state.waiting, state.terminated) {
+        (Some(waiting), _) => waiting.reason.unwrap_or_default(),
+        (_, Some(terminated)) => {
+            format!("{}({})", terminated.reason.unwrap_or_default(), terminated.exit_code)
+        }
+        _ => "running".to_owned(),
+    };
+    match container.restart_count {
+        0 => format!("{}:{what}", container.name),
+        restarts => format!("{}:{what}+{restarts}", container.name),
+    }
+}
+
+#[test]
+fn what_is_written_and_when() {
+    let container = |name: &str| json!({"name": name, "image": "img:1"});
+    let sidecar = |name: &str| json!({"name": name, "image": "img:1", "restartPolicy": "Always"});
+    type Steps = Vec<(i64, Option<&'static str>, Option<i64>)>;
+    let cases: Vec<(&str, &[(&str, &str)], Value, Steps)> = vec![
+        (
+            "one write to the start, and then nothing",
+            &[],
+            json!({}),
+            vec![(0, Some("Running c:running Ready"), None), (60_000, None, None)],
+        ),
+        (
+            "init containers and sidecars go first",
+            &[],
+            json!({"initContainers": [container("a"), sidecar("b")]}),
+            vec![(0, Some("Running a:Completed(0) b:running c:running Ready"), None)],
+        ),
+        (
+            "ready later",
+            &[("ready-after", "1500ms")],
+            json!({}),
+            vec![
+                (0, Some("Running c:running (ContainersNotReady)"), Some(1500)),
+                (1499, None, Some(1500)),
+                (1500, Some("Running c:running Ready"), None),
+            ],
+        ),
+        (
+            "never ready",
+            &[("never-ready", "true")],
+            json!({}),
+            vec![(0, Some("Running c:running (ContainersNotReady)"), None), (60_000, None, None)],
+        ),
+        (
+            "does its work",
+            &[("exit-after", "2s")],
+            json!({"restartPolicy": "OnFailure", "initContainers": [sidecar("b")]}),
+            vec![
+                (0, Some("Running b:running c:running Ready"), Some(2000)),
+                (2000, Some("Succeeded b:Completed(0) c:Completed(0) (PodCompleted)"), None),
+                (9000, None, None),
+            ],
+        ),
+        (
+            "fails for good",
+            &[("exit-after", "2s"), ("exit-code", "3")],
+            json!({"restartPolicy": "Never"}),
+            vec![
+                (0, Some("Running c:running Ready"), Some(2000)),
+                (2000, Some("Failed c:Error(3) (PodFailed)"), None),
+            ],
+        ),
+        (
+            "fails again and again",
+            &[("exit-after", "1s"), ("exit-code", "1")],
+            json!({}),
+            vec![
+                (0, Some("Running c:running Ready"), Some(1000)),
+                (1000, Some("Running c:running+1 Ready"), Some(2000)),
+                (2000, Some("Running c:CrashLoopBackOff+1 (ContainersNotReady)"), Some(12_000)),
+                (12_000, Some("Running c:running+2 Ready"), Some(13_000)),
+                (13_000, Some("Running c:CrashLoopBackOff+2 (ContainersNotReady)"), Some(33_000)),
+                (33_000, Some("Running c:running+3 Ready"), Some(34_000)),
+                (34_000, Some("Running c:CrashLoopBackOff+3 (ContainersNotReady)"), Some(74_000)),
+            ],
+        ),
+        (
+            "at once",
+            &[("exit-after", "0s")],
+            json!({}),
+            vec![(0, Some("Running c:CrashLoopBackOff+1 (ContainersNotReady)"), Some(10_000))],
+        ),
+        (
+            "is forgiven after a long time",
+            &[("exit-after", "601s")],
+            json!({}),
+            vec![
+                (0, Some("Running c:running Ready"), Some(601_000)),
+                (601_000, Some("Running c:running+1 Ready"), Some(1_202_000)),
+                (1_202_000, Some("Running c:running+2 Ready"), Some(1_803_000)),
+            ],
+        ),
+        (
+            "runs too long",
+            &[("terminate-after", "1s")],
+            json!({"activeDeadlineSeconds": 5}),
+            vec![
+                (0, Some("Running c:running Ready"), Some(5000)),
+                (5000, Some("Running c:running Ready"), Some(6000)),
+                (6000, Some("Failed c:Completed(0) (PodFailed)"), None),
+            ],
+        ),
+    ];
+    for (case, annotations, spec, steps) in cases {
+        let mut play = Play::of(annotations, spec);
+        for (millis, want, wake) in steps {
+            assert_eq!(play.at(millis).as_deref(), want, "{case} at {millis}");
+            assert_eq!(play.wakes_at(), wake, "{case} at {millis}");
+        }
+    }
+}
+
+#[test]
+fn pods_end_within_their_grace() {
+    for (case, terminate_after, grace, steps) in [
+        ("at once", "0s", 30, vec![(1000, Some("Succeeded c:Completed(0) (PodCompleted)"), true)]),
+        (
+            "after a while",
+            "2s",
+            30,
+            vec![
+                (1000, Some("Running c:running Ready"), false),
+                (2999, None, false),
+                (3000, Some("Succeeded c:Completed(0) (PodCompleted)"), true),
+            ],
+        ),
+        (
+            "too slow",
+            "1m",
+            5,
+            vec![
+                (1000, Some("Running c:running Ready"), false),
+                (6000, Some("Failed c:Error(137) (PodFailed)"), true),
+            ],
+        ),
+        ("held by a finalizer only", "1m", 0, vec![(1000, Some("Failed c:Error(137) (PodFailed)"), false)]),
+    ] {
+        let mut play = Play::of(&[("terminate-after", terminate_after)], json!({}));
+        play.at(0);
+        play.delete(grace);
+        for (millis, want, is_removed) in steps {
+            assert_eq!(play.at(millis).as_deref(), want, "{case} at {millis}");
+            assert_eq!(play.is_removed, is_removed, "{case} at {millis}");
+        }
+    }
+}
+
+#[test]
+fn a_shorter_grace_is_obeyed() {
+    let mut play = Play::of(&[("terminate-after", "1m")], json!({}));
+    play.at(0);
+    play.delete(30);
+    play.at(1000);
+    assert_eq!(play.wakes_at(), Some(31_000));
+    play.delete(2);
+    play.at(1500);
+    assert_eq!(play.wakes_at(), Some(3000));
+    assert_eq!(play.at(3000).as_deref(), Some("Failed c:Error(137) (PodFailed)"));
+}
+
+#[test]
+fn a_pod_that_never_ran_ends_too() {
+    let mut play = Play::of(&[], json!({}));
+    play.delete(30);
+    assert_eq!(play.at(0).as_deref(), Some("Failed c:ContainerStatusUnknown(137) (PodFailed)"));
+    assert!(play.is_removed);
+}
+
+#[test]
+fn nothing_starts_without_its_volumes() {
+    let mut play = Play::of(&[], json!({}));
+    play.is_mountable = false;
+    assert_eq!(play.at(0).as_deref(), Some("Pending c:ContainerCreating (ContainersNotReady)"));
+    assert_eq!(play.status().pod_ip, None);
+    assert_eq!(play.at(1000), None);
+    play.is_mountable = true;
+    assert_eq!(play.at(2000).as_deref(), Some("Running c:running Ready"));
+    play.is_mountable = false;
+    assert_eq!(play.at(3000), None, "what runs goes on");
+}
+
+#[test]
+fn what_a_client_wrote_stays() {
+    let mut play = Play::of(&[("exit-after", "10s"), ("exit-code", "1")], json!({}));
+    play.at(0);
+    let set_ready = |play: &mut Play, value: &str| {
+        let conditions = play.pod.status.as_mut().and_then(|status| status.conditions.as_mut()).unwrap();
+        let ready = conditions.iter_mut().find(|condition| condition.type_ == "Ready").unwrap();
+        ready.status = value.to_owned();
+    };
+    set_ready(&mut play, "False");
+    assert_eq!(play.at(1000), None);
+    // After a restart of the process as well.
+    play.life = Life::restore(&play.pod);
+    assert_eq!(play.at(2000), None);
+    assert_eq!(play.wakes_at(), Some(10_000));
+    assert_eq!(play.at(10_000).as_deref(), Some("Running c:running+1 Ready"), "this is news");
+}
+
+#[test]
+fn a_restarted_process_goes_on() {
+    let mut play = Play::of(&[("exit-after", "1s"), ("exit-code", "1")], json!({}));
+    for millis in [0, 1000, 2000, 12_000, 13_000] {
+        play.at(millis);
+    }
+    assert_eq!(play.shown(), "Running c:CrashLoopBackOff+2 (ContainersNotReady)");
+    play.life = Life::restore(&play.pod);
+    assert_eq!(play.at(20_000), None);
+    assert_eq!(play.wakes_at(), Some(33_000));
+    assert_eq!(play.at(33_000).as_deref(), Some("Running c:running+3 Ready"));
+}
+
+#[test]
+fn readiness_gates_are_obeyed() {
+    let mut play = Play::of(&[], json!({"readinessGates": [{"conditionType": "e.io/up"}]}));
+    assert_eq!(play.at(0).as_deref(), Some("Running c:running (ReadinessGatesNotReady)"));
+    let message = |play: &Play| {
+        let mut conditions = play.status().conditions.iter().flatten();
+        conditions.find(|c| c.type_ == "Ready").and_then(|c| c.message.clone())
+    };
+    let missing = r#"corresponding condition of pod readiness gate "e.io/up" does not exist."#;
+    assert_eq!(message(&play).as_deref(), Some(missing));
+    let open = |play: &mut Play, status: &str| {
+        let conditions = play.pod.status.as_mut().and_then(|status| status.conditions.as_mut()).unwrap();
+        conditions.retain(|condition| condition.type_ != "e.io/up");
+        conditions.push(serde_json::from_value(json!({"type": "e.io/up", "status": status})).unwrap());
+    };
+    open(&mut play, "False");
+    assert_eq!(play.at(1000).as_deref(), Some("Running c:running (ReadinessGatesNotReady)"));
+    let closed = r#"the status of pod readiness gate "e.io/up" is not "True", but False"#;
+    assert_eq!(message(&play).as_deref(), Some(closed));
+    open(&mut play, "True");
+    assert_eq!(play.at(2000).as_deref(), Some("Running c:running Ready"));
+}
+
+#[test]
+fn what_events_tell() {
+    let mut play = Play::of(&[("exit-after", "1s"), ("exit-code", "1")], json!({}));
+    let start = [
+        r#"Pulled Container image "img:1" already present on machine and can be accessed by the pod"#,
+        "Created Container created",
+        "Started Container started",
+    ];
+    play.at(0);
+    assert_eq!(play.told, start);
+    play.at(1000);
+    assert_eq!(play.told, start);
+    play.at(2000);
+    assert_eq!(play.told, ["BackOff Back-off restarting failed container c in pod p_n(u)"]);
+    let waiting = play.status().container_statuses.as_ref().unwrap()[0].state.clone().unwrap().waiting;
+    assert_eq!(
+        waiting.unwrap().message.as_deref(),
+        Some("back-off 10s restarting failed container=c pod=p_n(u)")
+    );
+    play.at(12_000);
+    play.delete(30);
+    play.at(12_500);
+    assert_eq!(play.told, ["Killing Stopping container c"]);
+}
+
+#[test]
+fn events_tell_of_fields() {
+    let play = Play::of(&[], json!({"initContainers": [{"name": "a"}]}));
+    let mut life = Life::begin(&play.pod, play.start);
+    let Progress { happenings, .. } = life.advance(&play.pod, &Script::default(), true, play.start);
+    let fields: Vec<_> = happenings.iter().map(|h| (h.field.as_deref(), h.r#type)).collect();
+    let (init, main) = (Some("spec.initContainers{a}"), Some("spec.containers{c}"));
+    assert_eq!(fields, [init, init, init, main, main, main].map(|field| (field, Type::Normal)));
+}
+
+#[test]
+fn a_status_in_full() {
+    let mut play = Play::of(&[], json!({}));
+    play.at(0);
+    let mut status = json!(play.status());
+    let container = status["containerStatuses"][0].as_object_mut().unwrap();
+    assert!(container["containerID"].as_str().unwrap().starts_with("coracle://"));
+    container.remove("containerID");
+    container.remove("imageID");
+    let time = "2026-01-01T00:00:00Z";
+    let condition = |name: &str| json!({"type": name, "status": "True", "lastTransitionTime": time, "observedGeneration": 1});
+    assert_eq!(
+        status,
+        json!({
+            "phase": "Running", "startTime": time, "observedGeneration": 1,
+            "hostIP": "172.18.0.2", "hostIPs": [{"ip": "172.18.0.2"}],
+            "podIP": "10.244.0.2", "podIPs": [{"ip": "10.244.0.2"}],
+            "conditions": [
+                condition("PodReadyToStartContainers"), condition("Initialized"), condition("Ready"),
+                condition("ContainersReady"), condition("PodScheduled"),
+            ],
+            "containerStatuses": [{
+                "name": "c", "image": "img:1", "ready": true, "started": true, "restartCount": 0,
+                "state": {"running": {"startedAt": time}},
+            }],
+        })
+    );
+}
