@@ -8,6 +8,7 @@ mod garbage_collector;
 mod namespace;
 mod node;
 mod pod_gc;
+mod resource_quota;
 mod root_ca;
 pub mod runtime;
 mod serviceaccount;
@@ -42,6 +43,7 @@ pub const CONTROLLERS: &[Entry] = &[
     },
     entry::<namespace::Namespaces>(),
     entry::<pod_gc::PodGarbageCollector>(),
+    entry::<resource_quota::ResourceQuotas>(),
     entry::<root_ca::RootCertificates>(),
     entry::<serviceaccount::ServiceAccounts>(),
     entry::<serviceaccount_token::Tokens>(),

@@ -79,6 +79,11 @@ impl Quantity {
         Quantity { nanos: div_up(self.nanos, MILLI) * MILLI, format: self.format }
     }
 
+    /// The same, without a part below one.
+    pub fn rounded_up(&self) -> Quantity {
+        Quantity { nanos: div_up(self.nanos, NANO) * NANO, format: self.format }
+    }
+
     /// The sum, in the format of `self` (of `other` if `self` is zero).
     pub fn plus(&self, other: &Quantity) -> Quantity {
         let format = if self.is_zero() { other.format } else { self.format };

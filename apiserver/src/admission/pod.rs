@@ -6,6 +6,7 @@ use serde_json::Value;
 
 use super::{items, text};
 use crate::quantity::Quantity;
+use crate::validation::resource_list::is_huge_pages;
 
 /// A pod's containers, in the order in which policies look at them.
 pub(super) const ALL_CONTAINERS: [&str; 3] = ["initContainers", "containers", "ephemeralContainers"];
@@ -47,17 +48,19 @@ pub(super) fn pod_resources(spec: &Value, which: &str) -> ResourceList {
     }
     raise(&mut total, &at_start);
     let own = resources(&spec["resources"][which]);
-    total.extend(own.into_iter().filter(|(name, _)| ["cpu", "memory"].contains(&name.as_str())));
+    let counts_more = |name: &str| ["cpu", "memory"].contains(&name) || is_huge_pages(name);
+    total.extend(own.into_iter().filter(|(name, _)| counts_more(name)));
     total
 }
 
-fn add(list: &mut ResourceList, more: &ResourceList) {
+pub(super) fn add(list: &mut ResourceList, more: &ResourceList) {
     for (name, quantity) in more {
         list.entry(name.clone()).and_modify(|sum| *sum = sum.plus(quantity)).or_insert(*quantity);
     }
 }
 
-fn raise(list: &mut ResourceList, least: &ResourceList) {
+/// The larger of both, one by one.
+pub(super) fn raise(list: &mut ResourceList, least: &ResourceList) {
     for (name, quantity) in least {
         let entry = list.entry(name.clone()).or_insert(*quantity);
         *entry = (*entry).max(*quantity);

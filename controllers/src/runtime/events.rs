@@ -5,10 +5,11 @@
 use std::collections::HashSet;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
+use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{Event, EventSource, ObjectReference};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use k8s_openapi::jiff::Timestamp;
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use kube::api::{Patch, PatchParams, PostParams};
 use kube::{Api, Client, Resource};
 use lru::LruCache;
@@ -23,10 +24,13 @@ const REMEMBERED: NonZeroUsize = NonZeroUsize::new(4096).unwrap();
 /// From this many different messages on, events of one reason about one object are combined ...
 const SIMILAR: usize = 10;
 /// ... unless the last one is longer ago than this.
-const SIMILAR_SECONDS: i64 = 600;
+const SIMILAR_PERIOD: SignedDuration = SignedDuration::from_secs(600);
 /// So many events about one object are let through at once, and then one in each refill.
 const BURST: f64 = 25.0;
 const REFILL_SECONDS: f64 = 300.0;
+/// While the server cannot be reached everything waits for one event, so often and so long.
+const TRIES: usize = 12;
+const PAUSE: Duration = Duration::from_secs(10);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Type {
@@ -79,7 +83,13 @@ impl Recorder {
 }
 
 fn name_of(about: &ObjectReference, now: Timestamp) -> String {
-    format!("{}.{:x}", about.name.as_deref().unwrap_or_default(), now.as_nanosecond())
+    let name =
+        |of: &Option<String>| format!("{}.{:x}", of.as_deref().unwrap_or_default(), now.as_nanosecond());
+    let like_the_object = name(&about.name);
+    let is_fit = like_the_object.len() <= 253
+        && like_the_object.bytes().all(|b| matches!(b, b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.'));
+    // Not all that can be the name of an object can be the name of an event.
+    if is_fit { like_the_object } else { name(&about.uid) }
 }
 
 /// Where the events of all components go through.
@@ -98,9 +108,19 @@ impl Broadcaster {
             let mut correlator = Correlator::new();
             while let Some(event) = events.recv().await {
                 let Some(writing) = correlator.correlate(event, clock.now()) else { continue };
-                if let Err(error) = write(&client, &writing).await {
-                    // An event is no reason to fail.
-                    tracing::debug!(%error, "an event was not written");
+                for _ in 0..TRIES {
+                    match write(&client, &writing).await {
+                        Ok(()) => break,
+                        // An event is no reason to fail, and what was refused will be refused again.
+                        Err(error @ kube::Error::Api(_)) => {
+                            tracing::debug!(%error, "an event was not written");
+                            break;
+                        }
+                        Err(error) => {
+                            tracing::debug!(%error, "an event was not written yet");
+                            clock.sleep(PAUSE).await;
+                        }
+                    }
                 }
             }
         });
@@ -181,20 +201,22 @@ impl Correlator {
     /// An event or, after many of the kind, what stands for all of them; and what makes it the same as another.
     fn combine(&mut self, mut event: Event, now: Timestamp) -> (Event, String) {
         let group = format!("{} {}", about(&event), event.reason.as_deref().unwrap_or_default());
+        let part = event.involved_object.field_path.clone().unwrap_or_default();
         let message = event.message.clone().unwrap_or_default();
         let similar =
             self.similar.get_or_insert_mut(group.clone(), || Similar { messages: HashSet::new(), last: now });
-        if now.duration_since(similar.last).as_secs() > SIMILAR_SECONDS {
+        if now.duration_since(similar.last) > SIMILAR_PERIOD {
             similar.messages.clear();
         }
         similar.last = now;
         similar.messages.insert(message.clone());
         if similar.messages.len() < SIMILAR {
-            return (event, format!("{group} {message}"));
+            return (event, format!("{group} {part} {message}"));
         }
         similar.messages.remove(&message);
         event.metadata.name = Some(name_of(&event.involved_object, now));
         event.message = Some(format!("(combined from similar events): {message}"));
+        event.reporting_component = None;
         (event, group)
     }
 
@@ -223,7 +245,6 @@ fn about(event: &Event) -> String {
         object.namespace.as_ref(),
         object.name.as_ref(),
         object.uid.as_ref(),
-        object.field_path.as_ref(),
         event.type_.as_ref(),
     ];
     parts.map(|part| part.map(String::as_str).unwrap_or_default()).join(" ")
@@ -260,6 +281,20 @@ mod tests {
         assert_eq!(counts(&mut correlator, "a", 2), Some((2, name.clone())));
         assert_eq!(counts(&mut correlator, "b", 3).map(|e| e.0), Some(1));
         assert_eq!(counts(&mut correlator, "a", 4), Some((3, name)));
+    }
+
+    #[test]
+    fn events_are_named_after_the_object_if_they_can() {
+        for (object, want) in
+            [("web", "web.3b9aca00"), ("system:node", "u.3b9aca00"), (&"x".repeat(250), "u.3b9aca00")]
+        {
+            let about = ObjectReference {
+                name: Some(object.to_owned()),
+                uid: Some("u".to_owned()),
+                ..ObjectReference::default()
+            };
+            assert_eq!(name_of(&about, at(1)), want);
+        }
     }
 
     #[test]

@@ -236,6 +236,15 @@ impl<K: Key> Sources<K> {
         self
     }
 
+    /// Runs a task beside the workers that adds keys in its own time.
+    pub fn beside<F>(&mut self, task: impl FnOnce(Queue<K>) -> F) -> &mut Sources<K>
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        self.pumps.spawn(task(self.queue.clone()));
+        self
+    }
+
     /// Looks at a key now and then, whatever happens.
     pub fn every(&mut self, period: Duration, clock: &Clock, key: K) -> &mut Sources<K> {
         let (queue, clock) = (self.queue.clone(), clock.clone());

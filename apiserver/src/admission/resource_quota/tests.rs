@@ -69,6 +69,26 @@ fn objects_are_counted() {
             r#"secrets "s" is forbidden: status unknown for quota: q, resources: count/secrets,secrets"#,
         ),
         (
+            "the devices of a claim",
+            Request::new(
+                "resource.k8s.io",
+                "resourceclaims",
+                "ns",
+                json!({"metadata": {"name": "c"}, "spec": {"devices": {"requests": [
+                    {"exactly": {"deviceClassName": "a", "allocationMode": "ExactCount", "count": 2}},
+                    {"firstAvailable": [
+                        {"deviceClassName": "a", "allocationMode": "ExactCount", "count": 1},
+                        {"deviceClassName": "b", "allocationMode": "All"},
+                    ]},
+                ]}}}),
+            ),
+            quota(
+                json!({"a.deviceclass.resource.k8s.io/devices": "3", "requests.deviceclass.resource.kubernetes.io/b": "50"}),
+                json!({"a.deviceclass.resource.k8s.io/devices": "0", "requests.deviceclass.resource.kubernetes.io/b": "1"}),
+            ),
+            r#"{"a.deviceclass.resource.k8s.io/devices":"3","requests.deviceclass.resource.kubernetes.io/b":"33"}"#,
+        ),
+        (
             "an update adds none",
             Request::new("", "secrets", "ns", secret()).update(secret()),
             quota(json!({"secrets": "0"}), json!({"secrets": "0"})),

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 
-use crate::admission::pod::{ResourceList, containers, pod_resources, resources};
+use crate::admission::pod::{self, ResourceList, containers, pod_resources, resources};
 use crate::admission::{Attributes, Operation, items, text};
 use crate::names::GroupResource;
 use crate::quantity::Quantity;
@@ -21,6 +21,11 @@ const COMPUTE: [&str; 3] = ["cpu", "memory", "ephemeral-storage"];
 /// Plain counts from before there were any for all resources.
 const COUNTED_BY_NAME: [&str; 4] = ["configmaps", "replicationcontrollers", "resourcequotas", "secrets"];
 const BY_CLASS: &str = ".storageclass.storage.k8s.io/";
+/// A resource of pods that stands for devices of a class.
+const DEVICE_CLASS: &str = "deviceclass.resource.kubernetes.io/";
+const CLAIMED_OF_DEVICE_CLASS: &str = ".deviceclass.resource.k8s.io/devices";
+/// As many devices as one claim can get.
+const ALL_DEVICES: i64 = 32;
 const REQUESTS: &str = "requests.";
 const LIMITS: &str = "limits.";
 
@@ -30,6 +35,7 @@ pub(super) enum Evaluator {
     Pods,
     Services,
     Claims,
+    DeviceClaims,
     /// By number; these are the names of the count.
     Objects(Vec<String>),
 }
@@ -44,6 +50,7 @@ impl Evaluator {
             ("", "pods") => Evaluator::Pods,
             ("", "services") => Evaluator::Services,
             ("", "persistentvolumeclaims") => Evaluator::Claims,
+            ("resource.k8s.io", "resourceclaims") => Evaluator::DeviceClaims,
             ("", name) if COUNTED_BY_NAME.contains(&name) => {
                 Evaluator::Objects(vec![count(resource), name.to_owned()])
             }
@@ -52,7 +59,7 @@ impl Evaluator {
         let ends = |pod: &Value| pod["spec"]["activeDeadlineSeconds"].as_i64().is_some_and(|s| s >= 0);
         let handled = match (&evaluator, attributes.subresource, attributes.operation) {
             (_, "", Create) => true,
-            (Evaluator::Services | Evaluator::Claims, "", Update) => true,
+            (Evaluator::Services | Evaluator::Claims | Evaluator::DeviceClaims, "", Update) => true,
             (Evaluator::Claims, "status", Update) | (Evaluator::Pods, "resize", Update) => true,
             // The one change that moves a pod from a scope to another.
             (Evaluator::Pods, "", Update) => {
@@ -75,6 +82,9 @@ impl Evaluator {
                 name == "count/persistentvolumeclaims"
                     || ["persistentvolumeclaims", "requests.storage"].contains(&of_class.unwrap_or(name))
             }
+            Evaluator::DeviceClaims => {
+                name == "count/resourceclaims.resource.k8s.io" || name.ends_with(CLAIMED_OF_DEVICE_CLASS)
+            }
             Evaluator::Objects(names) => names.iter().any(|counted| counted == name),
         }
     }
@@ -84,6 +94,7 @@ impl Evaluator {
             Evaluator::Pods => pod_usage(object),
             Evaluator::Services => service_usage(&object["spec"]),
             Evaluator::Claims => claim_usage(object),
+            Evaluator::DeviceClaims => device_claim_usage(&object["spec"]["devices"]),
             Evaluator::Objects(names) => names.iter().map(|name| (name.clone(), one())).collect(),
         }
     }
@@ -129,7 +140,7 @@ fn is_of_pods(name: &str) -> bool {
     ["count/pods", "pods"].contains(&name)
         || COMPUTE.contains(&part)
         || is_huge_pages(request.unwrap_or(name))
-        || request.is_some_and(|of| !is_native(name) || of.starts_with("deviceclass.resource.kubernetes.io/"))
+        || request.is_some_and(|of| !is_native(name) || of.starts_with(DEVICE_CLASS))
 }
 
 fn pod_usage(pod: &Value) -> ResourceList {
@@ -140,7 +151,9 @@ fn pod_usage(pod: &Value) -> ResourceList {
         let mut asked = ["requests", "limits"].map(|which| pod_resources(spec, which));
         let [requests, limits] = &mut asked;
         for (name, overhead) in resources(&spec["overhead"]) {
-            limits.entry(name.clone()).and_modify(|limit| *limit = limit.plus(&overhead));
+            limits
+                .entry(name.clone())
+                .and_modify(|limit| *limit = if limit.is_zero() { *limit } else { limit.plus(&overhead) });
             requests.entry(name).and_modify(|sum| *sum = sum.plus(&overhead)).or_insert(overhead);
         }
         usage.extend(compute_usage(requests, limits));
@@ -156,7 +169,7 @@ fn compute_usage(requests: &ResourceList, limits: &ResourceList) -> ResourceList
         if plain {
             usage.insert(name.clone(), *quantity);
         }
-        if plain || is_extended(name) {
+        if plain || is_extended(name) || name.starts_with(DEVICE_CLASS) {
             usage.insert(format!("{REQUESTS}{name}"), *quantity);
         }
     }
@@ -203,4 +216,30 @@ fn claim_usage(claim: &Value) -> ResourceList {
         usage.extend(of_class);
     }
     usage
+}
+
+fn device_claim_usage(devices: &Value) -> ResourceList {
+    let mut usage = ResourceList::from([("count/resourceclaims.resource.k8s.io".to_owned(), one())]);
+    for request in items(&devices["requests"]) {
+        let asked = match items(&request["firstAvailable"]) {
+            [] => std::slice::from_ref(&request["exactly"]),
+            alternatives => alternatives,
+        };
+        let mut most = ResourceList::new();
+        asked.iter().for_each(|asked| pod::raise(&mut most, &devices_asked(asked)));
+        pod::add(&mut usage, &most);
+    }
+    usage
+}
+
+/// The devices that may come of a request, under both names that quotas have for them.
+fn devices_asked(asked: &Value) -> ResourceList {
+    let number = match text(&asked["allocationMode"]) {
+        "ExactCount" => asked["count"].as_i64().unwrap_or(0),
+        "All" => ALL_DEVICES,
+        _ => 0,
+    };
+    let class = text(&asked["deviceClassName"]);
+    let names = [format!("{class}{CLAIMED_OF_DEVICE_CLASS}"), format!("{REQUESTS}{DEVICE_CLASS}{class}")];
+    names.map(|name| (name, Quantity::from_int(number))).into()
 }

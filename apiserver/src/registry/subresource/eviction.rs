@@ -22,6 +22,8 @@ use crate::{Error, Result};
 const ALLOWED: &str = "DisruptionAllowed";
 /// So many evictions may wait for the budget's controller to see them.
 const MAX_UNCONFIRMED: usize = 2000;
+/// How often a pod is looked at again that changed before it could go.
+const TRIES: usize = 20;
 
 impl Registry {
     pub async fn evict(
@@ -34,17 +36,44 @@ impl Registry {
         let expected = Expected { group: "policy", version: "v1", kind: "Eviction" };
         let eviction = body.decode(expected, options.field_validation, caller.warnings)?;
         let delete = eviction::delete_options(&target.name, &eviction, options.dry_run)?;
-        let mut delete = DeleteOptions::from_value(&delete)?;
-        let Some(stored) = self.current(&target.served, &target.namespace, &target.name) else {
-            return Err(Error::not_found(&target.served.group_resource, &target.name));
-        };
-        let pod = parse(&stored);
-        if !ignores_budgets(&pod) {
-            self.spend_budget(target, &pod, delete.dry_run).await?;
+        let asked = DeleteOptions::from_value(&delete)?;
+        let mut tries = 0;
+        loop {
+            tries += 1;
+            let Some(stored) = self.current(&target.served, &target.namespace, &target.name) else {
+                return Err(Error::not_found(&target.served.group_resource, &target.name));
+            };
+            let pod = parse(&stored);
+            let permit = self.permit(target, &pod, asked.dry_run).await?;
+            let mut delete = asked.clone();
+            if permit != Permit::Firm && asked.resource_version.is_none() {
+                delete.resource_version = Some(pod.resource_version().to_owned());
+            }
+            let deleted = match self.mark_evicted(target, &mut delete).await {
+                Ok(()) => self.delete(target, &delete, caller).await,
+                Err(error) => Err(error),
+            };
+            match (deleted, permit) {
+                (Err(Error::Conflict { .. }), Permit::NotBegun)
+                    if asked.resource_version.is_none() && tries < TRIES => {}
+                (Err(Error::Conflict { .. }), Permit::NotReady(budget))
+                    if asked.resource_version.is_none() =>
+                {
+                    return Err(still_processed(&budget));
+                }
+                (deleted, _) => return deleted.map(|_| Outcome::success(201)),
+            }
         }
-        self.mark_evicted(target, &mut delete).await?;
-        self.delete(target, &delete, caller).await?;
-        Ok(Outcome::success(201))
+    }
+
+    /// Why a pod may go.
+    async fn permit(&self, target: &Target, pod: &Value, dry_run: bool) -> Result<Permit> {
+        match phase(pod) {
+            _ if pod.is_terminating() => Ok(Permit::Firm),
+            "Succeeded" | "Failed" => Ok(Permit::Firm),
+            "Pending" => Ok(Permit::NotBegun),
+            _ => self.spend_budget(target, pod, dry_run).await,
+        }
     }
 
     /// Says on the pod why it goes, under the conditions under which it may go.
@@ -68,12 +97,12 @@ impl Registry {
     }
 
     /// Takes one disruption from the pod's budget, if it has one.
-    async fn spend_budget(&self, target: &Target, pod: &Value, dry_run: bool) -> Result<()> {
+    async fn spend_budget(&self, target: &Target, pod: &Value, dry_run: bool) -> Result<Permit> {
         let resource = GroupResource::new("policy", "poddisruptionbudgets");
         let budgets = Cluster::list(self, &resource, &target.namespace);
         let matching: Vec<&Value> = budgets.iter().filter(|budget| selects(budget, pod)).collect();
         let budget = match matching.as_slice() {
-            [] => return Ok(()),
+            [] => return Ok(Permit::Firm),
             [budget] => *budget,
             _ => {
                 return Err(Error::Unclassified(
@@ -84,23 +113,32 @@ impl Registry {
         };
         // A pod that is not ready disrupts nobody, where the budget says so or has enough healthy pods.
         if !is_ready(pod) && unhealthy_may_go(budget) {
-            return Ok(());
+            return Ok(Permit::NotReady(budget.name().to_owned()));
         }
-        let Some(served) = self.table.by_resource(&resource) else { return Ok(()) };
+        let Some(served) = self.table.by_resource(&resource) else { return Ok(Permit::Firm) };
         let budget = Target {
             served: served.clone(),
             namespace: target.namespace.clone(),
             name: budget.name().to_owned(),
         };
         let now = rfc3339(self.now());
-        self.rewrite(&budget, dry_run, |budget| spend(budget, pod.name(), &now)).await.map(drop)
+        self.rewrite(&budget, dry_run, |budget| spend(budget, pod.name(), &now)).await?;
+        Ok(Permit::Firm)
     }
 }
 
-/// Nothing is lost with a pod that has not begun, has ended, or is already going.
-fn ignores_budgets(pod: &Value) -> bool {
-    let phase = pod.pointer("/status/phase").and_then(Value::as_str).unwrap_or("");
-    matches!(phase, "Succeeded" | "Failed" | "Pending") || pod.is_terminating()
+/// Why a pod may go. Nothing is lost with one that has not begun, is not ready, has ended, or is already going; the first
+/// two hold only for the pod as it was seen.
+#[derive(PartialEq)]
+enum Permit {
+    Firm,
+    NotBegun,
+    /// By the grace of this budget.
+    NotReady(String),
+}
+
+fn phase(pod: &Value) -> &str {
+    pod.pointer("/status/phase").and_then(Value::as_str).unwrap_or("")
 }
 
 fn selects(budget: &Value, pod: &Value) -> bool {
@@ -126,16 +164,21 @@ fn unhealthy_may_go(budget: &Value) -> bool {
     desired > 0 && healthy >= desired
 }
 
+fn refusal(retry_after: u32, message: String) -> Error {
+    Error::TooManyRequests {
+        message: "Cannot evict pod as it would violate the pod's disruption budget.".to_owned(),
+        retry_after,
+        causes: vec![Cause { reason: "DisruptionBudget".to_owned(), message, field: String::new() }],
+    }
+}
+
+fn still_processed(budget: &str) -> Error {
+    refusal(10, format!("The disruption budget {budget} is still being processed by the server."))
+}
+
 /// The budget with one disruption less.
 fn spend(budget: &Value, pod: &str, now: &str) -> Result<Value> {
     let name = budget.name();
-    let refuse = |retry_after: u32, message: String| {
-        Err(Error::TooManyRequests {
-            message: "Cannot evict pod as it would violate the pod's disruption budget.".to_owned(),
-            retry_after,
-            causes: vec![Cause { reason: "DisruptionBudget".to_owned(), message, field: String::new() }],
-        })
-    };
     let forbid = |detail: &str| {
         let resource = GroupResource::new("policy", "poddisruptionbudget");
         Err(Error::forbidden(&resource, name, detail))
@@ -143,7 +186,7 @@ fn spend(budget: &Value, pod: &str, now: &str) -> Result<Value> {
     let allowed = number(budget, "/status/disruptionsAllowed");
     let unconfirmed = budget.pointer("/status/disruptedPods").and_then(Value::as_object).map_or(0, Map::len);
     if number(budget, "/status/observedGeneration") < budget.generation() {
-        return refuse(10, format!("The disruption budget {name} is still being processed by the server."));
+        return Err(still_processed(name));
     }
     if allowed < 0 {
         return forbid("pdb disruptions allowed is negative");
@@ -152,7 +195,7 @@ fn spend(budget: &Value, pod: &str, now: &str) -> Result<Value> {
         return forbid("DisruptedPods map too big - too many evictions not confirmed by PDB controller");
     }
     if allowed == 0 {
-        return refuse(0, format!("The disruption budget {name} {}", why_exhausted(budget)));
+        return Err(refusal(0, format!("The disruption budget {name} {}", why_exhausted(budget))));
     }
     let mut spent = budget.clone();
     spent["status"]["disruptionsAllowed"] = (allowed - 1).into();
