@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
 use coracle::{Builder, ControlPlane, Durability, Mode};
 
 /// A Kubernetes control plane in one small binary.
@@ -28,6 +28,8 @@ pub enum Command {
         #[arg(last = true, required = true, num_args = 1..)]
         command: Vec<String>,
     },
+    /// Runs the controllers against any cluster, as kube-controller-manager does, until it is told to stop.
+    Controllers(Controllers),
     /// Prints the kubeconfig of the control plane in a data directory.
     Kubeconfig {
         #[arg(long, value_name = "DIR", default_value = DATA_DIR)]
@@ -77,11 +79,37 @@ pub struct Serve {
     /// When writes are on disk: `sync` (before they are answered), `interval=MS`, `none`.
     #[arg(long, value_name = "WHEN", default_value = "interval=50", value_parser = durability)]
     durability: Durability,
+    #[command(flatten)]
+    pub log: Log,
+}
+
+#[derive(Debug, Args)]
+pub struct Controllers {
+    /// Which cluster, and who to be there.
+    #[arg(long, value_name = "FILE")]
+    pub kubeconfig: PathBuf,
+    /// The controllers to run, as kube-controller-manager has it: `*`, `foo`, `-foo`.
+    #[arg(long, value_name = "LIST", default_value = "*", value_delimiter = ',', allow_hyphen_values = true)]
+    pub controllers: Vec<String>,
+    /// Work only while no other process does.
+    #[arg(long, value_name = "BOOL", default_value_t = true, action = ArgAction::Set, num_args = 0..=1,
+          require_equals = true, default_missing_value = "true")]
+    pub leader_elect: bool,
+    /// The key (ECDSA P-256 in PKCS#8) that signs the tokens in secrets; without it, serviceaccount-token-controller is not
+    /// started.
+    #[arg(long, value_name = "FILE")]
+    pub service_account_private_key_file: Option<PathBuf>,
+    #[command(flatten)]
+    pub log: Log,
+}
+
+#[derive(Clone, Copy, Debug, Args)]
+pub struct Log {
     /// The form of the log on standard error.
     #[arg(long, value_name = "FORMAT", default_value = "text")]
     pub log_format: LogFormat,
     /// Log more; may be repeated.
-    #[arg(short, long, action = clap::ArgAction::Count)]
+    #[arg(short, long, action = ArgAction::Count)]
     pub verbose: u8,
 }
 

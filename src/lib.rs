@@ -49,6 +49,9 @@ pub use coracle_storage::log::Durability;
 /// Who the controllers are.
 const CONTROLLER_MANAGER: &str = "system:kube-controller-manager";
 
+/// How long a start waits for the controllers, which takes as long as reading all that they look at.
+const CONTROLLERS_START: Duration = Duration::from_secs(10);
+
 /// Why a control plane did not start. Each is one line for the operator.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -189,7 +192,7 @@ impl Builder {
         let options = coracle_controllers::Options {
             clock: coracle_controllers::runtime::clock::Clock::system(),
             metrics: coracle_controllers::runtime::metrics::Metrics::new(metrics.registry().clone()),
-            readiness,
+            readiness: readiness.clone(),
             settings: settings(&certificates, signing_key.clone(), self.nodes),
         };
         let api = Api::new(Config {
@@ -213,6 +216,8 @@ impl Builder {
             controllers::is_selected(&selection, name)
         });
         let running = tokio::spawn(running);
+        // Ready is what `/readyz` says. It goes on saying what is missing if this takes too long.
+        let _ = tokio::time::timeout(CONTROLLERS_START, readiness.complete()).await;
         Ok(ControlPlane {
             api,
             store,
@@ -369,7 +374,9 @@ impl ControlPlane {
     /// Stops accepting, lets requests finish, and has everything on disk when it returns.
     pub async fn shutdown(self) {
         let ControlPlane { api, store, stop, serving, running, .. } = self;
+        // The controllers first, as nobody else is left to write when the store closes.
         running.abort();
+        let _ = running.await;
         // The server may have ended before.
         let _ = stop.send(());
         let _ = serving.await;

@@ -1,15 +1,17 @@
 //! The `coracle` command.
 
 mod cli;
+mod manage;
 mod run;
 
 use std::io::IsTerminal;
 use std::process::ExitCode;
 
+use anyhow::Result;
 use clap::Parser;
 use clap::error::ErrorKind;
 
-use cli::{Cli, Command, LogFormat, Serve};
+use cli::{Cli, Command, Controllers, Log, LogFormat, Serve};
 
 /// What the command line does not allow.
 const USAGE: u8 = 2;
@@ -27,6 +29,7 @@ fn main() -> ExitCode {
     match cli.command {
         Command::Serve(serve) => with_control_plane(serve, None),
         Command::Run { serve, command } => with_control_plane(serve, Some(command)),
+        Command::Controllers(flags) => controllers(&flags),
         Command::Kubeconfig { data_dir } => {
             let file = data_dir.join("kubeconfig");
             match std::fs::read_to_string(&file) {
@@ -49,17 +52,28 @@ fn with_control_plane(serve: Serve, command: Option<Vec<String>>) -> ExitCode {
         Ok(builder) => builder,
         Err(line) => return complain(&line, USAGE),
     };
-    log(serve.log_format, serve.verbose);
-    let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
-        Ok(runtime) => runtime,
-        Err(error) => return complain(&format!("cannot start: {error}"), 1),
-    };
-    let outcome = runtime.block_on(async {
+    block_on(serve.log, async {
         match command {
             Some(command) => run::run(builder, &serve, &command).await,
             None => run::serve(builder, &serve).await.map(|()| ExitCode::SUCCESS),
         }
-    });
+    })
+}
+
+fn controllers(flags: &Controllers) -> ExitCode {
+    match coracle::controllers::check_selection(&flags.controllers) {
+        Ok(()) => block_on(flags.log, async { manage::manage(flags).await.map(|()| ExitCode::SUCCESS) }),
+        Err(line) => complain(&line, USAGE),
+    }
+}
+
+fn block_on(log: Log, work: impl Future<Output = Result<ExitCode>>) -> ExitCode {
+    start_log(log);
+    let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => return complain(&format!("cannot start: {error}"), 1),
+    };
+    let outcome = runtime.block_on(work);
     // A blocked thread must not keep a stopped server from ending.
     runtime.shutdown_timeout(std::time::Duration::from_millis(100));
     outcome.unwrap_or_else(|error| complain(&reasons(&error), 1))
@@ -71,13 +85,14 @@ fn complain(line: &str, code: u8) -> ExitCode {
     ExitCode::from(code)
 }
 
-/// An error and its causes on one line; what a cause says that was said already is left out.
+/// An error and its causes on one line, of each its first; what a cause says that was said already is left out.
 fn reasons(error: &anyhow::Error) -> String {
     let mut line = String::new();
     for cause in error.chain().map(ToString::to_string) {
+        let cause = cause.lines().next().unwrap_or_default();
         if line.is_empty() {
-            line = cause;
-        } else if !line.contains(&cause) {
+            line = cause.to_owned();
+        } else if !line.contains(cause) {
             line = format!("{line}: {cause}");
         }
     }
@@ -91,11 +106,12 @@ fn one_line(error: &clap::Error) -> String {
     message.join(" ").trim_start_matches("error: ").to_owned()
 }
 
-fn log(format: LogFormat, verbose: u8) {
+fn start_log(Log { log_format, verbose }: Log) {
     use tracing_subscriber::EnvFilter;
     let level = match verbose {
-        0 => "warn",
-        1 => "info",
+        // What the client has to say of a request comes back from it as an error.
+        0 => "warn,kube_client=off",
+        1 => "info,kube_client=off",
         2 => "debug",
         _ => "trace",
     };
@@ -103,7 +119,7 @@ fn log(format: LogFormat, verbose: u8) {
     let colours = std::io::stderr().is_terminal();
     let subscriber =
         tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(colours);
-    match format {
+    match log_format {
         LogFormat::Text => subscriber.init(),
         LogFormat::Json => subscriber.json().init(),
     }

@@ -14,10 +14,13 @@ pub mod runtime;
 mod serviceaccount;
 mod serviceaccount_token;
 
+use std::time::Duration;
+
 use futures::future::{BoxFuture, FutureExt, join_all};
 use kube::Client;
 
 use runtime::clock::Clock;
+use runtime::leader::Election;
 use runtime::metrics::Metrics;
 use runtime::supervise::{Readiness, supervise};
 use runtime::{Context, Controller, Settings};
@@ -86,4 +89,48 @@ pub fn run(
         // A selection of nothing has nothing to do, for ever.
         std::future::pending().await
     }
+}
+
+/// The lease was lost, so that another process may run the controllers by now.
+#[derive(Debug, thiserror::Error)]
+#[error("leaderelection lost")]
+pub struct LeaseLost;
+
+/// Like [`run`], in one of several processes: only while the lease is held by `identity`, which is nobody else's. It ends
+/// when the lease is lost, or when `stop` does; then the lease is given back.
+///
+/// # Errors
+/// The lease was lost.
+pub async fn run_elected(
+    client: Client,
+    options: Options,
+    is_selected: impl Fn(&str) -> bool,
+    identity: String,
+    stop: impl Future<Output = ()>,
+) -> Result<(), LeaseLost> {
+    /// The lease ends by itself if it cannot be given back; nobody shall have to wait for that here.
+    const RELEASE: Duration = Duration::from_secs(1);
+    let clock = options.clock.clone();
+    let context = Context::new(client.clone(), clock.clone(), options.metrics.clone(), Settings::default());
+    let mut election = Election::new(&context, identity);
+    let leading = async {
+        election.win().await;
+        tokio::select! {
+            () = election.keep() => LeaseLost,
+            // It has no end.
+            () = run(client, options, is_selected) => LeaseLost,
+        }
+    };
+    tokio::select! {
+        lost = leading => return Err(lost),
+        () = stop => {}
+    }
+    // Also where it was only about to be won: the answer may be on its way.
+    tokio::select! {
+        released = election.release() => if let Err(error) = released {
+            tracing::info!(%error, "the lease is not given back");
+        },
+        () = clock.sleep(RELEASE) => {}
+    }
+    Ok(())
 }

@@ -59,6 +59,16 @@ fn files(directory: &Path) -> Result<BTreeMap<PathBuf, Vec<u8>>> {
     Ok(files)
 }
 
+/// A kubeconfig of a server that is not there.
+const SILENT: &str = r#"
+apiVersion: v1
+kind: Config
+current-context: silent
+contexts: [{name: silent, context: {cluster: silent, user: nobody}}]
+clusters: [{name: silent, cluster: {server: "http://127.0.0.1:1"}}]
+users: [{name: nobody, user: {}}]
+"#;
+
 #[tokio::test]
 async fn mistakes_are_one_line_and_leave_nothing() -> Result<()> {
     const ANY: &str = "127.0.0.1:0";
@@ -66,6 +76,10 @@ async fn mistakes_are_one_line_and_leave_nothing() -> Result<()> {
     let malformed = aside.path().join("tokens.csv");
     fs::write(&malformed, "token,user\n")?;
     let malformed = malformed.to_str().context("its name")?;
+    // Nobody listens there.
+    let silent = aside.path().join("silent");
+    fs::write(&silent, SILENT)?;
+    let silent = silent.to_str().context("its name")?;
     let taken = TcpListener::bind(ANY)?;
     let taken = taken.local_addr()?.to_string();
     let directory = TempDir::new()?;
@@ -81,6 +95,15 @@ async fn mistakes_are_one_line_and_leave_nothing() -> Result<()> {
         (&["serve", "--listen", &taken], 1, &taken),
         (&["serve", "--listen", ANY, "--token-auth-file", "missing.csv"], 1, "missing.csv"),
         (&["serve", "--listen", ANY, "--token-auth-file", malformed], 1, "line 1"),
+        (&["controllers"], 2, "--kubeconfig"),
+        (
+            &["controllers", "--kubeconfig", "any", "--controllers", "no-such-controller"],
+            2,
+            "no-such-controller",
+        ),
+        (&["controllers", "--kubeconfig", "missing"], 1, "missing"),
+        (&["controllers", "--kubeconfig", malformed], 1, malformed),
+        (&["controllers", "--kubeconfig", silent], 1, "cannot reach"),
         (&["kubeconfig"], 1, "kubeconfig"),
         (&["run", "--", "no-such-program"], 1, "no-such-program"),
     ] {

@@ -12,6 +12,8 @@ use ring::rand::SystemRandom;
 use ring::signature::{
     ECDSA_P256_SHA256_FIXED, ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, KeyPair, UnparsedPublicKey,
 };
+use rustls::pki_types::PrivatePkcs8KeyDer;
+use rustls::pki_types::pem::PemObject;
 use serde_json::{Value, json};
 
 use super::file::{self, Secrecy};
@@ -58,6 +60,14 @@ impl SigningKey {
             }
             Err(source) => Err(KeyError::Io { path, source }),
         }
+    }
+
+    /// The key in a file, PKCS#8 in PEM or plain.
+    pub fn in_file(path: &Path) -> Result<SigningKey, KeyError> {
+        let bytes = std::fs::read(path).map_err(|source| KeyError::Io { path: path.to_owned(), source })?;
+        let pem = PrivatePkcs8KeyDer::from_pem_slice(&bytes).ok();
+        let pkcs8 = pem.as_ref().map_or(bytes.as_slice(), PrivatePkcs8KeyDer::secret_pkcs8_der);
+        SigningKey::read(pkcs8).ok_or_else(|| KeyError::Damaged { path: path.to_owned() })
     }
 
     fn read(pkcs8: &[u8]) -> Option<SigningKey> {

@@ -124,8 +124,8 @@ impl PodGarbageCollector {
                 return Ok(());
             }
         }
-        let mut now = DeleteParams::default().grace_period(0);
-        now.preconditions = Some(Preconditions { uid: uid.clone(), resource_version: None });
+        let preconditions = Some(Preconditions { uid: uid.clone(), resource_version: None });
+        let now = DeleteParams { grace_period_seconds: Some(0), preconditions, ..DeleteParams::default() };
         unless(404, pods.delete(name, &now).await).map(|_| ())
     }
 }

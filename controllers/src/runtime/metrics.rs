@@ -38,6 +38,13 @@ pub struct QueueMetrics {
 /// Ten buckets a power of ten apart, from ten nanoseconds.
 const SECONDS: [f64; 10] = [1e-8, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 0.1, 1.0, 10.0];
 
+impl Default for Metrics {
+    /// Metrics that nobody is shown.
+    fn default() -> Metrics {
+        Metrics::new(Registry::new())
+    }
+}
+
 impl Metrics {
     /// `registry` is where they are shown.
     pub fn new(registry: Registry) -> Metrics {

@@ -15,6 +15,7 @@
 pub mod cache;
 pub mod clock;
 pub mod events;
+pub mod leader;
 pub mod metrics;
 pub mod queue;
 pub mod resources;

@@ -2,8 +2,9 @@
 
 use std::collections::BTreeMap;
 use std::future::Future;
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
+
+use tokio::sync::watch;
 
 use super::Context;
 
@@ -12,7 +13,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(300);
 
 /// Which of the controllers that were started know all they need.
 #[derive(Clone, Debug, Default)]
-pub struct Readiness(Arc<Mutex<BTreeMap<&'static str, bool>>>);
+pub struct Readiness(watch::Sender<BTreeMap<&'static str, bool>>);
 
 impl Readiness {
     pub fn expect(&self, name: &'static str) {
@@ -25,12 +26,19 @@ impl Readiness {
 
     /// The names of those that are not ready.
     pub fn missing(&self) -> Vec<&'static str> {
-        let states = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        states.iter().filter(|(_, ready)| !**ready).map(|(name, _)| *name).collect()
+        self.0.borrow().iter().filter(|(_, ready)| !**ready).map(|(name, _)| *name).collect()
+    }
+
+    /// Waits until all are ready that are expected.
+    pub async fn complete(&self) {
+        // The sender is ours: it does not go away.
+        let _ = self.0.subscribe().wait_for(|states| states.values().all(|ready| *ready)).await;
     }
 
     fn set(&self, name: &'static str, ready: bool) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(name, ready);
+        self.0.send_modify(|states| {
+            states.insert(name, ready);
+        });
     }
 }
 

@@ -14,7 +14,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{Secret, ServiceAccount};
-use kube::api::{DeleteParams, PostParams};
+use kube::api::{DeleteParams, PostParams, Preconditions};
 use kube::core::PartialObjectMeta;
 use kube::{Api, Client};
 
@@ -149,9 +149,8 @@ impl Tokens {
 
 async fn delete(secrets: &Api<Secret>, secret: &Secret) -> Result<(), Error> {
     let name = secret.metadata.name.as_deref().unwrap_or_default();
-    let mut this = DeleteParams::default();
-    this.preconditions =
-        Some(kube::api::Preconditions { uid: secret.metadata.uid.clone(), resource_version: None });
+    let preconditions = Preconditions { uid: secret.metadata.uid.clone(), resource_version: None };
+    let this = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };
     unless(409, unless(404, secrets.delete(name, &this).await))?;
     Ok(())
 }

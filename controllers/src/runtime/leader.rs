@@ -1,0 +1,263 @@
+//! Leader election: of several processes one runs the controllers, the one whose identity a Lease holds.
+//!
+//! Clocks of machines differ, so nobody believes the times in a Lease: whoever wants it must have seen it unchanged for as long
+//! as it lasts ([`Candidate::bid`]). Its holder renews it in time, or stops before anybody else may start.
+//!
+//! Source: client-go's leaderelection, with kube-controller-manager's times.
+
+use std::time::Duration;
+
+use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
+use kube::api::PostParams;
+use kube::{Api, Client};
+
+use super::clock::Clock;
+use super::{Context, unless};
+use crate::runtime::events::Recorder;
+
+const NAMESPACE: &str = "kube-system";
+const NAME: &str = "kube-controller-manager";
+/// For how long a lease that is not renewed is its holder's.
+const LEASE_SECONDS: i32 = 15;
+/// For how long its holder tries to renew it.
+const RENEW_DEADLINE: Duration = Duration::from_secs(10);
+const RETRY_PERIOD: Duration = Duration::from_secs(2);
+
+/// Takes part in the election.
+pub struct Election {
+    leases: Api<Lease>,
+    clock: Clock,
+    recorder: Recorder,
+    candidate: Candidate,
+}
+
+impl Election {
+    /// `identity` is nobody else's.
+    pub fn new(context: &Context, identity: String) -> Election {
+        let client: Client = context.client.clone();
+        Election {
+            leases: Api::namespaced(client, NAMESPACE),
+            clock: context.clock.clone(),
+            recorder: context.recorder(NAME),
+            candidate: Candidate { identity, observed: None },
+        }
+    }
+
+    /// Waits until the lease is ours.
+    pub async fn win(&mut self) {
+        while !self.is_renewed().await {
+            self.clock.sleep(RETRY_PERIOD).await;
+        }
+        self.tell("became leader");
+    }
+
+    /// Renews the lease until that fails for too long.
+    pub async fn keep(&mut self) {
+        loop {
+            self.clock.sleep(RETRY_PERIOD).await;
+            let deadline = self.clock.sleep(RENEW_DEADLINE);
+            let clock = self.clock.clone();
+            let renewing = async {
+                while !self.is_renewed().await {
+                    clock.sleep(RETRY_PERIOD).await;
+                }
+            };
+            tokio::select! {
+                () = renewing => {}
+                // An answer may never come, so that the deadline is not only looked at between two requests.
+                () = deadline => break,
+            }
+        }
+        self.tell("stopped leading");
+    }
+
+    /// Gives the lease to whoever comes first, if it is ours.
+    ///
+    /// # Errors
+    /// It is not given back; it ends by itself.
+    pub async fn release(self) -> kube::Result<()> {
+        // A renewal may still be on its way.
+        while let Some(mut lease) = self.leases.get_opt(NAME).await? {
+            let now = self.clock.now();
+            let Some(spec) = self.candidate.release(lease.spec.as_ref(), now) else { break };
+            lease.spec = Some(spec);
+            if unless(409, self.leases.replace(NAME, &PostParams::default(), &lease).await)?.is_some() {
+                self.tell("stopped leading");
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes or renews the lease, unless it is another's.
+    async fn is_renewed(&mut self) -> bool {
+        self.renew().await.unwrap_or_else(|error| {
+            tracing::info!(%error, "the lease is not renewed");
+            false
+        })
+    }
+
+    async fn renew(&mut self) -> kube::Result<bool> {
+        let current = self.leases.get_opt(NAME).await?;
+        let observed = current.as_ref().and_then(|lease| lease.spec.as_ref());
+        let Some(spec) = self.candidate.bid(observed, self.clock.now()) else { return Ok(false) };
+        let mut lease = current.clone().unwrap_or_default();
+        lease.metadata.name = Some(NAME.to_owned());
+        lease.spec = Some(spec);
+        let written = match current {
+            Some(_) => self.leases.replace(NAME, &PostParams::default(), &lease).await,
+            None => self.leases.create(&PostParams::default(), &lease).await,
+        };
+        // Somebody else was faster.
+        Ok(unless(409, written)?.is_some())
+    }
+
+    fn tell(&self, what: &str) {
+        let mut lease = Lease::default();
+        lease.metadata.namespace = Some(NAMESPACE.to_owned());
+        lease.metadata.name = Some(NAME.to_owned());
+        let message = format!("{} {what}", self.candidate.identity);
+        self.recorder.normal(&lease, "LeaderElection", message);
+    }
+}
+
+/// Decides from the leases it is shown.
+struct Candidate {
+    identity: String,
+    /// The last lease that differed from the one before, and when it was first seen.
+    observed: Option<(LeaseSpec, Timestamp)>,
+}
+
+impl Candidate {
+    /// The lease to write; None while it is another's.
+    fn bid(&mut self, lease: Option<&LeaseSpec>, now: Timestamp) -> Option<LeaseSpec> {
+        let since = self.observe(lease, now);
+        let bid = LeaseSpec {
+            holder_identity: Some(self.identity.clone()),
+            lease_duration_seconds: Some(LEASE_SECONDS),
+            acquire_time: Some(MicroTime(now)),
+            renew_time: Some(MicroTime(now)),
+            lease_transitions: Some(0),
+            ..LeaseSpec::default()
+        };
+        let Some(lease) = lease else { return Some(bid) };
+        let holder = lease.holder_identity.as_deref().unwrap_or_default();
+        let transitions = lease.lease_transitions.unwrap_or_default();
+        if holder == self.identity {
+            let acquire_time = lease.acquire_time.clone();
+            return Some(LeaseSpec { acquire_time, lease_transitions: Some(transitions), ..bid });
+        }
+        let lasts = SignedDuration::from_secs(lease.lease_duration_seconds.unwrap_or_default().into());
+        if !holder.is_empty() && now.duration_since(since) < lasts {
+            return None;
+        }
+        Some(LeaseSpec { lease_transitions: Some(transitions.saturating_add(1)), ..bid })
+    }
+
+    /// The lease to write for others to take it; None if it is not ours to give.
+    fn release(&self, lease: Option<&LeaseSpec>, now: Timestamp) -> Option<LeaseSpec> {
+        let lease = lease.filter(|lease| lease.holder_identity.as_ref() == Some(&self.identity))?;
+        Some(LeaseSpec {
+            holder_identity: Some(String::new()),
+            lease_duration_seconds: Some(1),
+            acquire_time: Some(MicroTime(now)),
+            renew_time: Some(MicroTime(now)),
+            lease_transitions: lease.lease_transitions,
+            ..LeaseSpec::default()
+        })
+    }
+
+    /// Since when the lease has been as it is.
+    fn observe(&mut self, lease: Option<&LeaseSpec>, now: Timestamp) -> Timestamp {
+        match (&self.observed, lease) {
+            (Some((observed, since)), Some(lease)) if observed == lease => *since,
+            _ => {
+                self.observed = lease.map(|lease| (lease.clone(), now));
+                now
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Clone, Copy, Debug)]
+    enum Does {
+        /// Asks for the lease; whether it is its own then.
+        Bids(bool),
+        Releases,
+    }
+    use Does::{Bids, Releases};
+
+    #[test]
+    fn one_leads_at_a_time() {
+        for (case, story, transitions) in [
+            ("the first one takes it", &[(0, "a", Bids(true))][..], 0),
+            ("it is renewed", &[(0, "a", Bids(true)), (2, "a", Bids(true)), (30, "a", Bids(true))], 0),
+            (
+                "another waits until it was not renewed for its time",
+                &[(0, "a", Bids(true)), (1, "b", Bids(false)), (15, "b", Bids(false)), (16, "b", Bids(true))],
+                1,
+            ),
+            (
+                "each renewal begins that time anew",
+                &[
+                    (0, "a", Bids(true)),
+                    (1, "b", Bids(false)),
+                    (10, "a", Bids(true)),
+                    (16, "b", Bids(false)),
+                    (30, "b", Bids(false)),
+                    (31, "b", Bids(true)),
+                    (32, "a", Bids(false)),
+                ],
+                1,
+            ),
+            (
+                "an old lease is believed for its time by who sees it first",
+                &[(0, "a", Bids(true)), (1000, "b", Bids(false)), (1015, "b", Bids(true))],
+                1,
+            ),
+            (
+                "what is given back is taken at once",
+                &[(0, "a", Bids(true)), (1, "b", Bids(false)), (2, "a", Releases), (2, "b", Bids(true))],
+                1,
+            ),
+            (
+                "nobody gives back what is another's",
+                &[(0, "a", Bids(true)), (1, "b", Releases), (2, "b", Bids(false))],
+                0,
+            ),
+        ] {
+            let mut candidates =
+                ["a", "b"].map(|name| Candidate { identity: name.to_owned(), observed: None });
+            let mut lease: Option<LeaseSpec> = None;
+            for (second, who, does) in story {
+                let now = Timestamp::from_second(*second).unwrap();
+                let candidate = candidates.iter_mut().find(|c| c.identity == *who).unwrap();
+                let written = match does {
+                    Bids(_) => candidate.bid(lease.as_ref(), now),
+                    Releases => candidate.release(lease.as_ref(), now),
+                };
+                if let Bids(want) = does {
+                    assert_eq!(written.is_some(), *want, "{case}: {who} at {second}");
+                }
+                lease = written.or(lease);
+            }
+            assert_eq!(lease.unwrap().lease_transitions, Some(transitions), "{case}");
+        }
+    }
+
+    #[test]
+    fn a_renewal_keeps_the_time_of_the_election() {
+        let mut candidate = Candidate { identity: "a".to_owned(), observed: None };
+        let at = |second| Timestamp::from_second(second).unwrap();
+        let first = candidate.bid(None, at(1)).unwrap();
+        let second = candidate.bid(Some(&first), at(3)).unwrap();
+        assert_eq!(second.acquire_time, Some(MicroTime(at(1))));
+        assert_eq!(second.renew_time, Some(MicroTime(at(3))));
+    }
+}

@@ -1,0 +1,88 @@
+//! `coracle controllers`: the same loops that run in a control plane, out of process and against any cluster.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use coracle_apiserver::access::jwt::SigningKey;
+use coracle_controllers::Options;
+use coracle_controllers::runtime::clock::Clock;
+use coracle_controllers::runtime::metrics::Metrics;
+use coracle_controllers::runtime::supervise::Readiness;
+use coracle_controllers::runtime::{Settings, Sign};
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::{Client, Config};
+
+use crate::cli::Controllers;
+use crate::run::Signals;
+
+/// How long a server may take to answer for the first time, as kube-controller-manager waits for it.
+const FIRST_ANSWER: Duration = Duration::from_secs(10);
+
+/// Runs controllers until SIGTERM or SIGINT.
+pub async fn manage(flags: &Controllers) -> Result<()> {
+    let mut signals = Signals::new()?;
+    let file = flags.kubeconfig.display().to_string();
+    let kubeconfig = Kubeconfig::read_from(&flags.kubeconfig).with_context(|| file.clone())?;
+    let settings = Settings {
+        root_ca: root_ca(&kubeconfig).with_context(|| file.clone())?,
+        sign: flags.service_account_private_key_file.as_deref().map(sign).transpose()?,
+        ..Settings::default()
+    };
+    let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await;
+    let config = config.with_context(|| file.clone())?;
+    let url = config.cluster_url.to_string();
+    let url = url.trim_end_matches('/');
+    let client = Client::try_from(config).context(file)?;
+    match tokio::time::timeout(FIRST_ANSWER, client.apiserver_version()).await {
+        Ok(answer) => drop(answer.with_context(|| format!("cannot reach {url}"))?),
+        Err(_) => bail!("cannot reach {url}: no answer in {FIRST_ANSWER:?}"),
+    }
+    eprintln!("coracle {} runs controllers of {url}", env!("CARGO_PKG_VERSION"));
+    let options = Options {
+        clock: Clock::system(),
+        metrics: Metrics::default(),
+        readiness: Readiness::default(),
+        settings,
+    };
+    let is_selected = |name: &str| coracle::controllers::is_selected(&flags.controllers, name);
+    if flags.leader_elect {
+        let stop = signals.next();
+        coracle_controllers::run_elected(client, options, is_selected, identity(), stop).await?;
+    } else {
+        tokio::select! {
+            () = coracle_controllers::run(client, options, is_selected) => {}
+            () = signals.next() => {}
+        }
+    }
+    Ok(())
+}
+
+/// What nobody else is called, and people recognize.
+fn identity() -> String {
+    let host = rustix::system::uname();
+    format!("{}_{}", host.nodename().to_string_lossy(), uuid::Uuid::new_v4())
+}
+
+/// The certificates by which the kubeconfig knows the server, letter for letter.
+fn root_ca(kubeconfig: &Kubeconfig) -> Result<Option<String>> {
+    let context =
+        kubeconfig.contexts.iter().find(|context| Some(&context.name) == kubeconfig.current_context.as_ref());
+    let Some(context) = context.and_then(|named| named.context.as_ref()) else { return Ok(None) };
+    let cluster = kubeconfig.clusters.iter().find(|cluster| cluster.name == context.cluster);
+    let Some(cluster) = cluster.and_then(|named| named.cluster.as_ref()) else { return Ok(None) };
+    let bytes = match (&cluster.certificate_authority_data, &cluster.certificate_authority) {
+        (Some(data), _) => STANDARD.decode(data)?,
+        (None, Some(path)) => std::fs::read(path).with_context(|| path.clone())?,
+        (None, None) => return Ok(None),
+    };
+    Ok(Some(String::from_utf8(bytes)?))
+}
+
+fn sign(file: &Path) -> Result<Sign> {
+    let key = SigningKey::in_file(file)?;
+    Ok(Arc::new(move |claims| key.sign(claims)))
+}
