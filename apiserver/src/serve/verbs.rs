@@ -212,10 +212,13 @@ impl Call<'_> {
         if !connection.takes(self.method) {
             return Err(Error::MethodNotAllowed);
         }
-        self.shared.registry.connect(&self.target(&route.served)?, connection, self.query)?;
-        let mut response = Response::new(AnswerBody::empty());
-        *response.status_mut() = StatusCode::NO_CONTENT;
-        Ok(response)
+        let text = self.shared.registry.connect(&self.target(&route.served)?, connection, self.query)?;
+        let Some(text) = text else {
+            let mut response = Response::new(AnswerBody::empty());
+            *response.status_mut() = StatusCode::NO_CONTENT;
+            return Ok(response);
+        };
+        Ok(respond::plain(200, "text/plain", text.into()))
     }
 
     fn caller(&self) -> Caller<'_> {

@@ -3,10 +3,11 @@
 //! For each node, when this starts and then every ten seconds:
 //! 1. at the first pass the Node is created, or, if it is there from before, given the labels that it lacks;
 //! 2. its Lease is renewed, and created if it is missing;
-//! 3. every five minutes the conditions' heartbeats are moved on.
+//! 3. every five minutes the conditions' heartbeats are moved on; a node without a status gets all of it.
 //!
 //! A Node that is deleted stays away until the next start: a kubelet registers once, when it starts, and an administrator who
-//! removes a node means it. Its Lease is then no longer renewed either. One that a client creates under the same name lives.
+//! removes a node means it. Its Lease is then no longer renewed either. One that a client creates under the same name comes to
+//! life.
 //! Labels, taints, conditions and capacities that a client changed stay as they are.
 
 use std::collections::{BTreeMap, HashMap};
@@ -91,11 +92,10 @@ impl Controller for Nodes {
                 self.beat(simulated, now);
                 node
             }
-            (Some(node), Some(last)) if now.duration_since(last).as_secs() >= HEARTBEAT_SECONDS => {
-                let api = Api::<Node>::all(self.client.clone());
-                let patch = Patch::Strategic(heartbeat(&node, now));
-                let answer = api.patch_status(name, &PatchParams::apply(MANAGER), &patch).await;
-                let Some(node) = unless(404, answer)? else { return Ok(Next::Change) };
+            (Some(node), Some(last))
+                if is_bare(&node) || now.duration_since(last).as_secs() >= HEARTBEAT_SECONDS =>
+            {
+                let Some(node) = self.report(simulated, &node, now).await? else { return Ok(Next::Change) };
                 turn.wrote(&self.nodes, &node);
                 self.beat(simulated, now);
                 node
@@ -150,6 +150,26 @@ impl Nodes {
         }));
         let name = node.metadata.name.as_deref().unwrap_or_default();
         Ok(api.patch(name, &PatchParams::apply(MANAGER), &patch).await?)
+    }
+
+    /// Writes what there is to tell of a node. None: it has gone.
+    async fn report(
+        &self,
+        simulated: SimulatedNode,
+        node: &Node,
+        now: Timestamp,
+    ) -> Result<Option<Node>, Error> {
+        let api = Api::<Node>::all(self.client.clone());
+        let patch = match is_bare(node) {
+            true => json!({"status": status(simulated, now)}),
+            false => heartbeat(node, now),
+        };
+        let params = PatchParams::apply(MANAGER);
+        let answer = api.patch_status(&simulated.name(), &params, &Patch::Strategic(patch)).await;
+        match unless(404, answer)? {
+            Some(reported) if is_bare(node) => self.make_schedulable(reported).await.map(Some),
+            reported => Ok(reported),
+        }
     }
 
     async fn renew(&self, node: &Node, now: Timestamp) -> Result<(), Error> {
@@ -267,6 +287,11 @@ fn missing_labels<'a>(wanted: &'a Node, known: &Node) -> BTreeMap<&'a str, &'a s
     let has = |label: &str| known.metadata.labels.as_ref().is_some_and(|labels| labels.contains_key(label));
     let wanted = wanted.metadata.labels.iter().flatten();
     wanted.filter(|(key, _)| !has(key)).map(|(key, value)| (key.as_str(), value.as_str())).collect()
+}
+
+/// Whether no kubelet has told of a node: a client has just created it.
+fn is_bare(node: &Node) -> bool {
+    node.status.as_ref().is_none_or(|status| status.capacity.is_none())
 }
 
 /// Moves on the heartbeats of the conditions that are there; one that has none of the kubelet's gets them all.

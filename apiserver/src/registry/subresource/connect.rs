@@ -1,13 +1,14 @@
 //! Subresources that lead to a kubelet: logs, exec, attach, port forwarding, proxies.
 //!
-//! Nodes are simulated, so no such road ends anywhere; but a request is checked on its way as a real one is, and told first
-//! what is wrong with it.
+//! Nodes are simulated, so no such road ends anywhere but at a line of log; but a request is checked on its way as a real one
+//! is, and told first what is wrong with it.
 
 use http::Method;
 use serde_json::Value;
 
 use super::super::object::ObjectMeta;
 use super::super::{Registry, Target, parse};
+use super::log;
 use crate::error::Status;
 use crate::field::{ErrorType, Errors, FieldError, Path};
 use crate::names::{GroupKind, GroupResource};
@@ -48,11 +49,11 @@ impl Connection {
 }
 
 impl Registry {
-    /// Checks a request for a connection; that nothing is wrong with it means that there is nothing to send.
+    /// Checks a request for a connection, and answers the one for a log; none: there is nothing to send.
     ///
     /// # Errors
     /// 501 where a real server would now talk to a kubelet.
-    pub fn connect(&self, target: &Target, connection: Connection, query: &Query) -> Result<()> {
+    pub fn connect(&self, target: &Target, connection: Connection, query: &Query) -> Result<Option<String>> {
         if connection == Connection::Log {
             check_log_options(&target.name, query)?;
         }
@@ -68,8 +69,14 @@ impl Registry {
                 crate::field::quote(name)
             )));
         }
-        if is_pod && !self.is_placed(&object, connection, query.first("container").unwrap_or(""))? {
-            return Ok(());
+        let container = query.first("container").unwrap_or("");
+        if is_pod && !self.is_placed(&object, connection, container)? {
+            return Ok(None);
+        }
+        if connection == Connection::Log
+            && let Some(text) = log::of(&object, container, query)?
+        {
+            return Ok(Some(text));
         }
         Err(Error::Status(Box::new(Status {
             code: 501,

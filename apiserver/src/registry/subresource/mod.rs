@@ -5,5 +5,6 @@ pub mod binding;
 pub mod component_status;
 pub mod connect;
 pub mod eviction;
+mod log;
 pub mod scale;
 pub mod token;
