@@ -11,6 +11,7 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
+use coracle_e2e::cluster::Builder;
 use coracle_e2e::{Cluster, binary, cluster};
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::Command;
@@ -66,9 +67,13 @@ fn command(cluster: &Cluster, kubectl: &Path, line: &str) -> Command {
 }
 
 async fn tell(story: &Story) -> Result<()> {
+    // No controllers but the one without which there are no pods, and no nodes: what they would do is told elsewhere.
+    tell_of(cluster().flag("--controllers", "serviceaccount-controller").flag("--nodes", "0"), story).await
+}
+
+async fn tell_of(cluster: Builder, story: &Story) -> Result<()> {
     let Some(kubectl) = kubectl() else { return Ok(()) };
-    // No controllers but the one without which there are no pods: what they would do is told elsewhere.
-    let cluster = cluster().flag("--controllers", "serviceaccount-controller").start().await?;
+    let cluster = cluster.start().await?;
     for (line, wanted) in story {
         let (line, succeeds) = line.strip_prefix("! ").map_or((*line, true), |line| (line, false));
         let output = command(&cluster, kubectl, line).output();
@@ -279,6 +284,40 @@ async fn the_cluster() -> Result<()> {
         ("delete node edge-0", &["node \"edge-0\" deleted"]),
         ("get storageclass", &["standard (default)", "PROVISIONER", "RECLAIMPOLICY"]),
     ])
+    .await
+}
+
+/// A budget holds up a drain until it is taken away.
+#[tokio::test]
+async fn draining() -> Result<()> {
+    tell_of(
+        cluster(),
+        &[
+            ("wait --for=create serviceaccount/default --timeout=20s", &[]),
+            ("apply -f budget.yaml", &["poddisruptionbudget.policy/web created"]),
+            ("run web-0 --image=web:1 --labels=app=web", &["pod/web-0 created"]),
+            ("run web-1 --image=web:1 --labels=app=web", &["pod/web-1 created"]),
+            ("wait --for=condition=Ready pod -l app=web --timeout=30s", &["pod/web-0 condition met"]),
+            ("wait --for=jsonpath={.status.disruptionsAllowed}=1 pdb/web --timeout=20s", &[]),
+            ("get pdb web", &["MIN AVAILABLE", "ALLOWED DISRUPTIONS", "N/A"]),
+            (
+                "! drain node-0 --force --timeout=4s",
+                &[
+                    "node/node-0 cordoned",
+                    "declare no controller",
+                    "Cannot evict pod as it would violate the pod's disruption budget.",
+                ],
+            ),
+            ("wait --for=jsonpath={.status.expectedPods}=1 pdb/web --timeout=20s", &[]),
+            (
+                "describe pdb web",
+                &["Allowed disruptions:  0", "Current:              1", "No matching pods found"],
+            ),
+            ("delete pdb web", &["deleted"]),
+            ("drain node-0 --force", &["evicting pod default/web-", "node/node-0 drained"]),
+            ("get pods", &["No resources found in default namespace."]),
+        ],
+    )
     .await
 }
 

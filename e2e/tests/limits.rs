@@ -29,6 +29,11 @@ where
     Api::<K>::default_namespaced(client.clone()).create(&PostParams::default(), &new).await
 }
 
+/// The stories play their pods' lives themselves.
+async fn start() -> Result<Cluster> {
+    cluster().flag("--nodes", "0").start().await
+}
+
 /// A client that takes a 429 for an answer.
 async fn client(cluster: &Cluster) -> Result<Client> {
     let mut config = cluster.config().await?;
@@ -88,7 +93,7 @@ fn refusal<T>(result: kube::Result<T>) -> Result<(u16, String)> {
 
 #[tokio::test]
 async fn a_quota_is_used_and_freed() -> Result<()> {
-    let cluster = cluster().start().await?;
+    let cluster = start().await?;
     let client = client(&cluster).await?;
     pods_are_welcome(&client).await?;
     let hard =
@@ -125,7 +130,7 @@ async fn a_quota_is_used_and_freed() -> Result<()> {
 async fn a_quota_counts_right_while_all_is_in_motion() -> Result<()> {
     const WRITERS: usize = 6;
     const ROUNDS: usize = 15;
-    let cluster = cluster().start().await?;
+    let cluster = start().await?;
     let client = client(&cluster).await?;
     let hard = json!({"secrets": "1000"});
     create::<ResourceQuota>(&client, json!({"metadata": {"name": "q"}, "spec": {"hard": hard}})).await?;
@@ -153,7 +158,7 @@ async fn a_quota_counts_right_while_all_is_in_motion() -> Result<()> {
 
 #[tokio::test]
 async fn a_budget_blocks_and_then_allows() -> Result<()> {
-    let cluster = cluster().start().await?;
+    let cluster = start().await?;
     let client = client(&cluster).await?;
     pods_are_welcome(&client).await?;
     for name in ["a", "b"] {

@@ -54,11 +54,11 @@ impl Recorder {
     }
 
     pub fn normal(&self, about: &impl Resource<DynamicType = ()>, reason: &str, message: impl Into<String>) {
-        self.event(about.object_ref(&()), Type::Normal, reason, message);
+        self.event(reference(about), Type::Normal, reason, message);
     }
 
     pub fn warning(&self, about: &impl Resource<DynamicType = ()>, reason: &str, message: impl Into<String>) {
-        self.event(about.object_ref(&()), Type::Warning, reason, message);
+        self.event(reference(about), Type::Warning, reason, message);
     }
 
     /// Tells of an object that is known by its reference.
@@ -80,6 +80,12 @@ impl Recorder {
         // Without the task everything ends; so may the event.
         let _ = self.events.send(event);
     }
+}
+
+/// The object as it was when the event was thought of.
+fn reference(about: &impl Resource<DynamicType = ()>) -> ObjectReference {
+    let resource_version = about.meta().resource_version.clone();
+    ObjectReference { resource_version, ..about.object_ref(&()) }
 }
 
 fn name_of(about: &ObjectReference, now: Timestamp) -> String {
@@ -217,6 +223,7 @@ impl Correlator {
         event.metadata.name = Some(name_of(&event.involved_object, now));
         event.message = Some(format!("(combined from similar events): {message}"));
         event.reporting_component = None;
+        event.reporting_instance = None;
         (event, group)
     }
 
@@ -281,6 +288,17 @@ mod tests {
         assert_eq!(counts(&mut correlator, "a", 2), Some((2, name.clone())));
         assert_eq!(counts(&mut correlator, "b", 3).map(|e| e.0), Some(1));
         assert_eq!(counts(&mut correlator, "a", 4), Some((3, name)));
+    }
+
+    #[test]
+    fn events_are_about_an_object_as_it_was() {
+        let mut pod = k8s_openapi::api::core::v1::Pod::default();
+        pod.metadata.name = Some("web".to_owned());
+        pod.metadata.uid = Some("u".to_owned());
+        pod.metadata.resource_version = Some("7".to_owned());
+        let about =
+            json!({"apiVersion": "v1", "kind": "Pod", "name": "web", "uid": "u", "resourceVersion": "7"});
+        assert_eq!(json!(reference(&pod)), about);
     }
 
     #[test]
