@@ -286,7 +286,7 @@ fn settings(certificates: &Certificates, key: Arc<SigningKey>, nodes: usize) -> 
         namespace_grace: Duration::from_secs(2),
         root_ca: Some(certificates.ca_pem().to_owned()),
         sign: Some(Arc::new(move |claims| key.sign(claims))),
-        nodes,
+        nodes: Some(nodes),
     }
 }
 

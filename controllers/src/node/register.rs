@@ -59,7 +59,7 @@ impl Controller for Nodes {
     type Key = String;
 
     fn is_possible(settings: &Settings) -> bool {
-        settings.nodes > 0
+        settings.nodes > Some(0)
     }
 
     fn new(context: &Context) -> Nodes {
@@ -67,7 +67,7 @@ impl Controller for Nodes {
             client: context.client.clone(),
             clock: context.clock.clone(),
             recorder: context.recorder(MANAGER),
-            count: context.settings.nodes,
+            count: context.settings.nodes.unwrap_or(0),
             nodes: context.cache(),
             heartbeats: Mutex::default(),
         }

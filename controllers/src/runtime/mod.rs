@@ -63,8 +63,8 @@ pub struct Settings {
     pub root_ca: Option<String>,
     /// Signs the claims of a token; without it no tokens are made.
     pub sign: Option<Sign>,
-    /// How many nodes to simulate.
-    pub nodes: usize,
+    /// How many nodes to simulate. None: scheduling is somebody else's, as it is beside another cluster.
+    pub nodes: Option<usize>,
 }
 
 /// None where it fails.
@@ -73,7 +73,7 @@ pub type Sign = Arc<dyn Fn(&serde_json::Value) -> Option<String> + Send + Sync>;
 impl Default for Settings {
     /// As far as kube-controller-manager has a default.
     fn default() -> Settings {
-        Settings { namespace_grace: Duration::from_secs(5), root_ca: None, sign: None, nodes: 0 }
+        Settings { namespace_grace: Duration::from_secs(5), root_ca: None, sign: None, nodes: None }
     }
 }
 

@@ -66,7 +66,7 @@ impl Controller for Kubelet {
     type Key = NamespacedName;
 
     fn is_possible(settings: &Settings) -> bool {
-        settings.nodes > 0
+        settings.nodes > Some(0)
     }
 
     fn new(context: &Context) -> Kubelet {
@@ -74,7 +74,7 @@ impl Controller for Kubelet {
             client: context.client.clone(),
             clock: context.clock.clone(),
             recorder: context.recorder(NAME),
-            nodes: context.settings.nodes,
+            nodes: context.settings.nodes.unwrap_or(0),
             pods: context.cache(),
             claims: context.cache(),
             records: Mutex::default(),

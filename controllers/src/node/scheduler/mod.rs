@@ -32,7 +32,7 @@ use super::{is_finished, is_ignored, node_of};
 use crate::runtime::cache::{Cache, Cached, NamespacedName};
 use crate::runtime::clock::Clock;
 use crate::runtime::events::Recorder;
-use crate::runtime::{Context, Controller, Error, Next, Sources, Turn, unless};
+use crate::runtime::{Context, Controller, Error, Next, Settings, Sources, Turn, unless};
 use claims::{SELECTED_NODE, Storage, selected_node};
 use plan::{Decision, Place};
 
@@ -80,6 +80,10 @@ impl Controller for Scheduler {
     const QUEUE: &'static str = "scheduler";
     const WORKERS: usize = 1;
     type Key = Pass;
+
+    fn is_possible(settings: &Settings) -> bool {
+        settings.nodes.is_some()
+    }
 
     fn new(context: &Context) -> Scheduler {
         Scheduler {

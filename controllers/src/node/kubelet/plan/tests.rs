@@ -114,7 +114,8 @@ fn what_is_written_and_when() {
     let container = |name: &str| json!({"name": name, "image": "img:1"});
     let sidecar = |name: &str| json!({"name": name, "image": "img:1", "restartPolicy": "Always"});
     type Steps = Vec<(i64, Option<&'static str>, Option<i64>)>;
-    let cases: Vec<(&str, &[(&str, &str)], Value, Steps)> = vec![
+    type Case = (&'static str, &'static [(&'static str, &'static str)], Value, Steps);
+    let cases: Vec<Case> = vec![
         (
             "one write to the start, and then nothing",
             &[],

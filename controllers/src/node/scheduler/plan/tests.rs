@@ -80,7 +80,9 @@ fn pods_find_their_node() {
     let web = |spec: Value| pod("web-1", spec);
     let none = || json!({});
     let mixed = "1 node(s) had untolerated taint(s), 1 node(s) were unschedulable";
-    let cases: Vec<(&str, [Arc<Node>; 2], Vec<(&str, Arc<Pod>)>, Arc<Pod>, String)> = vec![
+    type There = Vec<(&'static str, Arc<Pod>)>;
+    type Case = (&'static str, [Arc<Node>; 2], There, Arc<Pod>, String);
+    let cases: Vec<Case> = vec![
         ("any node", plain(), vec![], web(none()), "a1".into()),
         ("the emptiest", plain(), vec![("a1", web(none()))], web(none()), "b1".into()),
         ("by selector", plain(), vec![], web(json!({"nodeSelector": {"zone": "b"}})), "b1".into()),
