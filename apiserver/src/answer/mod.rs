@@ -3,11 +3,14 @@
 //! The plain JSON form of a stored object is kept as bytes and copied. Every other form (another version, protobuf, YAML,
 //! Table, PartialObjectMetadata) is made on demand, per object, by the codec and the renderers.
 
+mod list;
 pub mod watch;
 
 use bytes::Bytes;
 use jiff::Timestamp;
 use serde_json::{Value, json};
+
+pub use list::PlainList;
 
 use crate::codec;
 use crate::registry::read::Page;
@@ -19,6 +22,12 @@ use crate::request::negotiate::{Accept, Format, MetaVersion, Transform};
 use crate::request::options::Query;
 use crate::schema::{StructId, schema};
 use crate::{Error, Result};
+
+/// What a response is to hold.
+pub enum Content {
+    Whole(Bytes),
+    List(PlainList),
+}
 
 /// How one request's objects are to be shown.
 #[derive(Clone, Copy)]
@@ -51,14 +60,15 @@ impl Form {
     }
 
     /// What a write or read answers with.
-    pub fn payload(&self, served: &Served, payload: Payload) -> Result<Bytes> {
-        match payload {
-            Payload::Stored(stored) => self.stored(served, &stored),
-            Payload::Object { value, type_id } => self.object(served, value, type_id),
-            Payload::List(page) => self.page(served, &page),
-            Payload::Objects { items, metadata } => self.list(served, &items, metadata),
-            Payload::Status(status) => Ok(self.status(&status)),
-        }
+    pub fn payload(&self, served: &Served, payload: Payload) -> Result<Content> {
+        let whole = match payload {
+            Payload::Stored(stored) => self.stored(served, &stored)?,
+            Payload::Object { value, type_id } => self.object(served, value, type_id)?,
+            Payload::List(page) => return self.page(served, page),
+            Payload::Objects { items, metadata } => self.list(served, &items, metadata)?,
+            Payload::Status(status) => self.status(&status),
+        };
+        Ok(Content::Whole(whole))
     }
 
     pub fn stored(&self, served: &Served, stored: &Stored) -> Result<Bytes> {
@@ -93,7 +103,7 @@ impl Form {
         }
     }
 
-    pub fn page(&self, served: &Served, page: &Page) -> Result<Bytes> {
+    fn page(&self, served: &Served, page: Page) -> Result<Content> {
         let mut metadata = json!({"resourceVersion": page.revision.to_string()});
         if let Some(token) = &page.continue_token {
             metadata["continue"] = token.as_str().into();
@@ -102,10 +112,10 @@ impl Form {
             metadata["remainingItemCount"] = remaining.into();
         }
         if self.is_plain() && served.is_storage_version() {
-            return Ok(plain_list(served, page, &metadata));
+            return Ok(Content::List(PlainList::new(served, page, &metadata)));
         }
         let stored: Vec<Value> = page.items.iter().map(|o| parse(o)).collect();
-        self.list(served, &stored, metadata)
+        self.list(served, &stored, metadata).map(Content::Whole)
     }
 
     /// A list of objects in the form that is stored.
@@ -202,31 +212,6 @@ fn without_type(mut item: Value) -> Value {
         members.remove("apiVersion");
     }
     item
-}
-
-/// A list by copying: items are the stored bytes less their first members, kind and apiVersion.
-fn plain_list(served: &Served, page: &Page, metadata: &Value) -> Bytes {
-    let size: usize = page.items.iter().map(|o| o.bytes.len() + 1).sum();
-    let mut bytes = Vec::with_capacity(size + 256);
-    let head = format!(
-        "{{\"kind\":\"{}\",\"apiVersion\":\"{}\",\"metadata\":{metadata},\"items\":[",
-        served.resource.list_kind, served.api_version
-    );
-    bytes.extend_from_slice(head.as_bytes());
-    for (i, object) in page.items.iter().enumerate() {
-        if i > 0 {
-            bytes.push(b',');
-        }
-        match object.bytes.strip_prefix(served.type_prefix.as_bytes()) {
-            Some(rest) => {
-                bytes.push(b'{');
-                bytes.extend_from_slice(rest.trim_ascii_end());
-            }
-            None => bytes.extend_from_slice(object.bytes.trim_ascii_end()),
-        }
-    }
-    bytes.extend_from_slice(b"]}\n");
-    bytes.into()
 }
 
 fn not_this_shape(detail: &str, type_name: &str) -> Error {

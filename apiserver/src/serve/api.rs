@@ -259,6 +259,7 @@ impl Api {
     ) {
         let bytes = match response.body() {
             Body::Full(bytes) => bytes.len(),
+            Body::Chunks { size, .. } => *size,
             Body::Stream(_) => 0,
         };
         if let Some(labels) = self.labels(info, parts, query) {

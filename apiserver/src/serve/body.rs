@@ -1,4 +1,4 @@
-//! The body of an answer: all at once, or as it comes.
+//! The body of an answer: all at once, in chunks as the connection takes them, or as it comes.
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -10,6 +10,11 @@ use http_body::{Frame, SizeHint};
 
 pub enum Body {
     Full(Bytes),
+    /// Made chunk by chunk; `size` in all, before any compression.
+    Chunks {
+        size: usize,
+        chunks: Box<dyn Iterator<Item = Bytes> + Send>,
+    },
     Stream(BoxStream<'static, Bytes>),
 }
 
@@ -34,6 +39,7 @@ impl http_body::Body for Body {
         match self.get_mut() {
             Body::Full(bytes) if bytes.is_empty() => Poll::Ready(None),
             Body::Full(bytes) => Poll::Ready(Some(Ok(Frame::data(std::mem::take(bytes))))),
+            Body::Chunks { chunks, .. } => Poll::Ready(chunks.next().map(|chunk| Ok(Frame::data(chunk)))),
             Body::Stream(chunks) => chunks.as_mut().poll_next(context).map(|c| c.map(|c| Ok(Frame::data(c)))),
         }
     }
@@ -45,7 +51,7 @@ impl http_body::Body for Body {
     fn size_hint(&self) -> SizeHint {
         match self {
             Body::Full(bytes) => SizeHint::with_exact(bytes.len() as u64),
-            Body::Stream(_) => SizeHint::default(),
+            Body::Chunks { .. } | Body::Stream(_) => SizeHint::default(),
         }
     }
 }

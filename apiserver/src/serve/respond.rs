@@ -9,16 +9,26 @@ use serde_json::json;
 
 use super::Body;
 use crate::Error;
-use crate::answer::Form;
+use crate::answer::{Content, Form};
 use crate::request::Warnings;
 use crate::request::negotiate::Accept;
 
 /// Smaller answers are not worth compressing.
 const GZIP_FROM: usize = 128 * 1024;
 
+/// Smaller lists are made at once, and tell their length.
+const IN_CHUNKS_FROM: usize = 64 * 1024;
+
 /// An answer with a body in the form that was negotiated.
-pub fn object(code: u16, form: &Form, bytes: Bytes) -> Response<Body> {
-    plain(code, form.accept.format.media_type(), bytes)
+pub fn object(code: u16, form: &Form, content: Content) -> Response<Body> {
+    let body = match content {
+        Content::Whole(bytes) => Body::Full(bytes),
+        Content::List(mut list) if list.size() < IN_CHUNKS_FROM => {
+            Body::Full(list.by_ref().flatten().collect())
+        }
+        Content::List(list) => Body::Chunks { size: list.size(), chunks: Box::new(list) },
+    };
+    plain(code, form.accept.format.media_type(), Bytes::new()).map(|_| body)
 }
 
 /// Adds what the request brought up besides its answer.
@@ -88,15 +98,89 @@ pub fn compress(request: &HeaderMap, response: Response<Body>) -> Response<Body>
     let accepts = request.get_all(header::ACCEPT_ENCODING).iter().any(|value| {
         value.to_str().is_ok_and(|v| v.split(',').any(|e| e.split(';').next().unwrap_or("").trim() == "gzip"))
     });
+    if !accepts {
+        return response;
+    }
     let (mut parts, body) = response.into_parts();
     let body = match body {
-        Body::Full(bytes) if accepts && bytes.len() >= GZIP_FROM => bytes,
+        Body::Full(bytes) if bytes.len() >= GZIP_FROM => {
+            Body::Full(Compressed::new(std::iter::once(bytes)).flatten().collect())
+        }
+        Body::Chunks { size, chunks } if size >= GZIP_FROM => {
+            Body::Chunks { size, chunks: Box::new(Compressed::new(chunks)) }
+        }
         other => return Response::from_parts(parts, other),
     };
-    let mut encoder = GzEncoder::new(Vec::with_capacity(body.len() / 4), Compression::fast());
-    let compressed = encoder.write_all(&body).and_then(|()| encoder.finish());
-    let Ok(compressed) = compressed else { return Response::from_parts(parts, Body::Full(body)) };
     parts.headers.insert(header::CONTENT_ENCODING, HeaderValue::from_static("gzip"));
     parts.headers.append(header::VARY, HeaderValue::from_static("Accept-Encoding"));
-    Response::from_parts(parts, Body::Full(compressed.into()))
+    Response::from_parts(parts, body)
+}
+
+/// Chunks, compressed one after the other.
+struct Compressed<C> {
+    chunks: C,
+    /// None when all is done.
+    encoder: Option<GzEncoder<Vec<u8>>>,
+}
+
+impl<C> Compressed<C> {
+    fn new(chunks: C) -> Compressed<C> {
+        Compressed { chunks, encoder: Some(GzEncoder::new(Vec::new(), Compression::fast())) }
+    }
+}
+
+impl<C: Iterator<Item = Bytes>> Iterator for Compressed<C> {
+    type Item = Bytes;
+
+    /// What the encoder keeps for itself comes with a later chunk, so that none is empty.
+    fn next(&mut self) -> Option<Bytes> {
+        while let (Some(encoder), Some(chunk)) = (&mut self.encoder, self.chunks.next()) {
+            // Writing to memory does not fail.
+            let _ = encoder.write_all(&chunk);
+            let compressed = std::mem::take(encoder.get_mut());
+            if !compressed.is_empty() {
+                return Some(compressed.into());
+            }
+        }
+        self.encoder.take()?.finish().ok().map(Bytes::from)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read;
+
+    use flate2::read::GzDecoder;
+
+    use super::*;
+
+    #[test]
+    fn large_answers_are_compressed_for_those_who_take_it() {
+        let gzip =
+            HeaderMap::from_iter([(header::ACCEPT_ENCODING, HeaderValue::from_static("br, gzip;q=1"))]);
+        let chunk = |i: u8| Bytes::from(vec![i; GZIP_FROM]);
+        let full = |size: usize| Body::Full(chunk(1).slice(..size));
+        let chunks = || Body::Chunks { size: 3 * GZIP_FROM, chunks: Box::new((0..3).map(chunk)) };
+        let three = [chunk(0), chunk(1), chunk(2)].concat();
+        for (case, headers, body, compressed, want) in [
+            ("large", &gzip, full(GZIP_FROM), true, vec![1; GZIP_FROM]),
+            ("small", &gzip, full(GZIP_FROM - 1), false, vec![1; GZIP_FROM - 1]),
+            ("in chunks", &gzip, chunks(), true, three.clone()),
+            ("not asked for", &HeaderMap::new(), chunks(), false, three),
+        ] {
+            let response = compress(headers, Response::new(body));
+            assert_eq!(response.headers().contains_key(header::CONTENT_ENCODING), compressed, "{case}");
+            let sent = match response.into_body() {
+                Body::Full(bytes) => bytes.to_vec(),
+                Body::Chunks { chunks, .. } => chunks.inspect(|c| assert!(!c.is_empty())).flatten().collect(),
+                Body::Stream(_) => panic!("{case}: a stream"),
+            };
+            let mut got = Vec::new();
+            match compressed {
+                true => drop(GzDecoder::new(&sent[..]).read_to_end(&mut got).expect(case)),
+                false => got = sent,
+            }
+            assert!(got == want, "{case}");
+        }
+    }
 }

@@ -127,8 +127,8 @@ impl Call<'_> {
         };
         // What is wrong with the form alone is found only now, when all is done.
         let form = form()?;
-        let bytes = form.payload(&served, outcome.payload)?;
-        Ok(respond::object(outcome.code, &form, bytes))
+        let content = form.payload(&served, outcome.payload)?;
+        Ok(respond::object(outcome.code, &form, content))
     }
 
     /// Finds the resource, and refuses paths whose shape does not fit it.

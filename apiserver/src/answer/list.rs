@@ -1,0 +1,140 @@
+//! The plain form of a list: copies of stored bytes, made in chunks as the connection takes them.
+//!
+//! A list of everything can be large, and several may be read at once, slowly: what is not yet read costs a pointer an object.
+
+use std::sync::Arc;
+use std::vec;
+
+use bytes::Bytes;
+use serde_json::Value;
+
+use crate::registry::Stored;
+use crate::registry::read::Page;
+use crate::registry::served::Served;
+
+/// What one chunk holds at least, but for the last. Small enough that the allocator keeps such chunks at hand.
+const CHUNK: usize = 64 * 1024;
+
+const TAIL: &[u8] = b"]}\n";
+
+/// A list, chunk by chunk.
+pub struct PlainList {
+    size: usize,
+    next: Vec<u8>,
+    items: vec::IntoIter<Arc<Stored>>,
+    /// Kind and apiVersion, with which stored bytes begin, and items of lists do not.
+    type_prefix: String,
+    ended: bool,
+}
+
+impl PlainList {
+    pub fn new(served: &Served, page: Page, metadata: &Value) -> PlainList {
+        let head = format!(
+            "{{\"kind\":\"{}\",\"apiVersion\":\"{}\",\"metadata\":{metadata},\"items\":[",
+            served.resource.list_kind, served.api_version
+        );
+        let type_prefix = served.type_prefix.clone();
+        let items = page.items.iter().map(|item| {
+            let (brace, rest) = shown(item, &type_prefix);
+            brace.len() + rest.len()
+        });
+        let commas = page.items.len().saturating_sub(1);
+        let size = head.len() + items.sum::<usize>() + commas + TAIL.len();
+        PlainList { size, next: head.into(), items: page.items.into_iter(), type_prefix, ended: false }
+    }
+
+    /// The bytes of all chunks together.
+    pub fn size(&self) -> usize {
+        self.size
+    }
+}
+
+impl Iterator for PlainList {
+    type Item = Bytes;
+
+    fn next(&mut self) -> Option<Bytes> {
+        if self.ended {
+            return None;
+        }
+        let mut chunk = std::mem::take(&mut self.next);
+        chunk.reserve(CHUNK.min(self.size));
+        while chunk.len() < CHUNK {
+            let Some(item) = self.items.next() else {
+                chunk.extend_from_slice(TAIL);
+                self.ended = true;
+                break;
+            };
+            let (brace, rest) = shown(&item, &self.type_prefix);
+            chunk.extend_from_slice(brace);
+            chunk.extend_from_slice(rest);
+            if self.items.len() > 0 {
+                chunk.push(b',');
+            }
+        }
+        Some(chunk.into())
+    }
+}
+
+/// A stored object as an item, in two parts.
+fn shown<'a>(item: &'a Stored, type_prefix: &str) -> (&'static [u8], &'a [u8]) {
+    match item.bytes.strip_prefix(type_prefix.as_bytes()) {
+        Some(rest) => (b"{", rest.trim_ascii_end()),
+        None => (b"", item.bytes.trim_ascii_end()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use coracle_storage::{Expect, Key, Options, Revision, Store, log::EphemeralLog};
+    use serde_json::json;
+
+    use super::*;
+    use crate::registry::ObjectIndex;
+    use crate::registry::served::Table;
+
+    #[tokio::test]
+    async fn chunks_add_up_to_the_list() {
+        let table = Table::built_in();
+        let served = table.find("", "v1", "configmaps").expect("configmaps");
+        let store =
+            Store::open(EphemeralLog::new(), ObjectIndex::new(), Options::default()).expect("a store");
+        for (sizes, chunks) in [
+            (vec![], 1),
+            (vec![10], 1),
+            (vec![CHUNK / 2; 2], 2),
+            (vec![10, 3 * CHUNK, 10], 2),
+            (vec![CHUNK / 4; 10], 3),
+        ] {
+            let mut page =
+                Page { revision: Revision(7), items: Vec::new(), continue_token: None, remaining: None };
+            let mut items = Vec::new();
+            for (i, size) in sizes.iter().enumerate() {
+                let item = format!(
+                    r#"{{"metadata":{{"name":"{i}","resourceVersion":"","uid":"{}"}}}}"#,
+                    "u".repeat(*size)
+                );
+                let stored = format!("{}{}\n", served.type_prefix, &item[1..]);
+                let key = Key::new("configmaps", format!("ns/{i}"));
+                store.put(key.clone(), Expect::Any, stored).await.expect("stored");
+                let stored = store.get(&key).expect("there");
+                items.push(
+                    item.replace(
+                        r#"resourceVersion":""#,
+                        &format!(r#"resourceVersion":"{}"#, stored.revision),
+                    ),
+                );
+                page.items.push(stored);
+            }
+            let metadata = json!({"resourceVersion": "7"});
+            let want = format!(
+                r#"{{"kind":"ConfigMapList","apiVersion":"v1","metadata":{metadata},"items":[{}]}}"#,
+                items.join(",")
+            ) + "\n";
+            let list = PlainList::new(served, page, &metadata);
+            assert_eq!(list.size(), want.len(), "{sizes:?}");
+            let made: Vec<Bytes> = list.collect();
+            assert_eq!(made.len(), chunks, "{sizes:?}");
+            assert!(made.concat() == want.as_bytes(), "{sizes:?}");
+        }
+    }
+}
