@@ -5,7 +5,6 @@ use serde_json::Value;
 use super::{Attributes, Cluster, Operation, Plugin, object_at, text};
 use crate::Result;
 use crate::names::GroupResource;
-use crate::resources::scheduling::priority_class::SYSTEM_CLASSES;
 
 pub(super) struct Priority;
 
@@ -24,7 +23,6 @@ impl Plugin for Priority {
                 keep(attributes);
                 Ok(())
             }
-            Operation::Delete if attributes.is(GROUP, RESOURCE) => refuse_system_class(attributes),
             _ => Ok(()),
         }
     }
@@ -43,14 +41,6 @@ impl Plugin for Priority {
         }
         Ok(())
     }
-}
-
-/// kube-apiserver's registry does this, before anything else.
-fn refuse_system_class(attributes: &Attributes<'_>) -> Result<()> {
-    if SYSTEM_CLASSES.iter().any(|(name, _)| *name == attributes.name) {
-        return Err(attributes.forbidden("this is a system priority class and cannot be deleted"));
-    }
-    Ok(())
 }
 
 fn resolve(attributes: &mut Attributes<'_>, cluster: &dyn Cluster) -> Result<()> {
@@ -191,20 +181,5 @@ mod tests {
         );
         assert!(create("new", false).run(&Priority, &world).is_ok());
         assert!(create("std", true).update(class("std", 1, true)).run(&Priority, &world).is_ok());
-    }
-
-    #[test]
-    fn system_classes_stay() {
-        for (name, want) in [
-            (
-                "system-node-critical",
-                r#"403 priorityclasses.scheduling.k8s.io "system-node-critical" is forbidden: this is a system priority class and cannot be deleted"#,
-            ),
-            ("high", ""),
-        ] {
-            let class = json!({"kind": "PriorityClass", "metadata": {"name": name}});
-            let delete = Request::new(GROUP, RESOURCE, "", class).delete();
-            assert_eq!(delete.run(&Priority, &World::default()).err().unwrap_or_default(), want);
-        }
     }
 }

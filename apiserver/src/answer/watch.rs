@@ -28,9 +28,12 @@ impl Frames {
         Frames { form, columns_told: false }
     }
 
-    /// The frames of some changes, one after the other.
-    pub fn encode(&mut self, served: &Served, notices: &[Notice]) -> Vec<Bytes> {
-        notices.iter().map(|notice| self.frame(served, notice)).collect()
+    /// The frames of some changes, one after the other; None if they cannot be told, which ends the watch without a word.
+    pub fn encode(&mut self, served: &Served, notices: &[Notice]) -> Option<Vec<Bytes>> {
+        if matches!(self.form.accept.transform, Transform::PartialObjectList(_)) {
+            return None;
+        }
+        Some(notices.iter().map(|notice| self.frame(served, notice)).collect())
     }
 
     fn frame(&mut self, served: &Served, notice: &Notice) -> Bytes {

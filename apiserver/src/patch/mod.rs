@@ -69,6 +69,10 @@ enum Shown {
 }
 
 impl Patched {
+    fn of(object: Value) -> Patched {
+        Patched { object, shown: Shown::Object }
+    }
+
     /// The answer when the patched object does not decode: `error` is the decoder's text.
     pub fn undecodable(&self, error: &str) -> Error {
         let shown = match &self.shown {

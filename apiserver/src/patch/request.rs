@@ -4,7 +4,7 @@ use http::{HeaderMap, header};
 use serde_json::{Value, json};
 
 use super::identity::{self, Identity, Verdict};
-use super::{PatchType, json as json_patch, merge, strategic};
+use super::{PatchType, Patched, json as json_patch, merge, strategic};
 use crate::codec::{DecodeError, json as codec};
 use crate::error::Status;
 use crate::request::Warnings;
@@ -77,6 +77,14 @@ impl Patch {
             }
         }
         Ok(object)
+    }
+
+    /// The answer when the patched object cannot be brought into the form in which the real server works with it.
+    pub fn inconvertible(&self, object: &Value, error: &str) -> Error {
+        match self.patch_type {
+            PatchType::Strategic => Error::Unclassified(error.to_owned()),
+            PatchType::Json | PatchType::Merge => Patched::of(object.clone()).undecodable(error),
+        }
     }
 
     /// The patched object as its type has it, and the complaints about its members.

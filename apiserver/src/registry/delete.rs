@@ -14,7 +14,7 @@ use super::write::{Part, Writing, store_failed, stored_bytes};
 use super::{Caller, Outcome, Payload, RETRIES, Registry, Stored, Target, parse};
 use crate::admission::Operation;
 use crate::names::GroupResource;
-use crate::request::options::{DeleteOptions, ListOptions};
+use crate::request::options::{DeleteOptions, ListOptions, VersionMatch};
 use crate::{Error, Result};
 
 /// How many objects of a collection are deleted at once: enough to share the store's group commits.
@@ -22,6 +22,19 @@ const AT_ONCE: usize = 64;
 
 impl Registry {
     pub async fn delete(
+        &self,
+        target: &Target,
+        options: &DeleteOptions,
+        caller: Caller<'_>,
+    ) -> Result<Outcome> {
+        let served = &*target.served;
+        if let Some(why) = served.behaviour.strategy.undeletable(&target.name) {
+            return Err(Error::forbidden(&served.group_resource, &target.name, why));
+        }
+        self.delete_any(target, options, caller).await
+    }
+
+    async fn delete_any(
         &self,
         target: &Target,
         options: &DeleteOptions,
@@ -107,7 +120,12 @@ impl Registry {
         options: &DeleteOptions,
         caller: Caller<'_>,
     ) -> Result<Page> {
-        let page = self.list(&target.served, filter, list).await?;
+        // The real server deletes page by page, so that a bare revision means that very one, as with a limit.
+        let version_match = match list.version_match {
+            VersionMatch::Unset => VersionMatch::Exact,
+            named => named,
+        };
+        let page = self.list(&target.served, filter, &ListOptions { version_match, ..list.clone() }).await?;
         let deletions = page.items.iter().map(|item| {
             let (_, name) = super::read::split_name(item);
             self.delete_one_of(Target { name: name.to_owned(), ..target.clone() }, options, caller)
@@ -117,7 +135,7 @@ impl Registry {
     }
 
     async fn delete_one_of(&self, target: Target, options: &DeleteOptions, caller: Caller<'_>) -> Result<()> {
-        match self.delete(&target, options, caller).await {
+        match self.delete_any(&target, options, caller).await {
             // Someone else was faster.
             Err(Error::NotFound { .. }) => Ok(()),
             other => other.map(drop),

@@ -22,7 +22,7 @@ use super::{Caller, Outcome, Payload, RETRIES, Registry, Stored, Target, parse};
 use crate::admission::{Attributes, Awaited, Operation};
 use crate::codec;
 use crate::codec::body::Expected;
-use crate::field::{ErrorType, Errors, Field, FieldError, Path};
+use crate::field::{ErrorType, Errors, Field, FieldError, Path, quote};
 use crate::fields::manage;
 use crate::patch::Patch;
 use crate::request::Warnings;
@@ -289,7 +289,11 @@ impl Registry {
             let shown = served.from_storage(current.clone());
             let mut object =
                 patch.apply(shown, served.type_id(), options.field_validation, caller.warnings)?;
-            served.behaviour.strategy.default(&mut object);
+            let strategy = served.behaviour.strategy;
+            strategy.default(&mut object);
+            if let Some(error) = strategy.inconvertible(&object) {
+                return Err(patch.inconvertible(&object, &error));
+            }
             fit_namespace(target, &mut object)?;
             fit_name(target, &object)?;
             dedup_owners(&mut object, caller.warnings);
@@ -453,8 +457,16 @@ impl Registry {
         let resource = target.served.resource;
         let expected = Expected { group: resource.group, version: resource.version, kind: resource.kind };
         let mut object = body.decode(expected, validation, caller.warnings)?;
-        target.served.behaviour.strategy.default(&mut object);
-        Ok(object)
+        let strategy = target.served.behaviour.strategy;
+        strategy.default(&mut object);
+        match strategy.inconvertible(&object) {
+            None => Ok(object),
+            Some(error) => Err(Error::bad_request(format!(
+                "{0} in version {1} cannot be handled as a {0}: {error}",
+                resource.kind,
+                quote(resource.version)
+            ))),
+        }
     }
 
     pub(super) fn admit(

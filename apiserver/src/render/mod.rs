@@ -15,10 +15,19 @@ mod tests;
 use serde_json::{Value, json};
 
 use crate::request::negotiate::MetaVersion;
+use crate::resources::apps::daemon_set::TEMPLATE_GENERATION;
 
 /// An object's metadata alone.
 pub fn partial_metadata(object: &Value, version: MetaVersion) -> Value {
-    let metadata = object.get("metadata").cloned().unwrap_or_else(|| json!({}));
+    let mut metadata = object.get("metadata").cloned().unwrap_or_else(|| json!({}));
+    if let Some(annotations) = metadata.get_mut("annotations").and_then(Value::as_object_mut)
+        && object["kind"] == "DaemonSet"
+        && annotations.remove(TEMPLATE_GENERATION).is_some()
+        && annotations.is_empty()
+        && let Some(metadata) = metadata.as_object_mut()
+    {
+        metadata.remove("annotations");
+    }
     json!({"kind": "PartialObjectMetadata", "apiVersion": version.api_version(), "metadata": metadata})
 }
 

@@ -84,6 +84,20 @@ fn what_goes_with_a_row() {
 }
 
 #[test]
+fn what_is_a_member_of_the_spec_inside_is_no_metadata() {
+    const GENERATION: &str = "deprecated.daemonset.template.generation";
+    for (kind, annotations, want) in [
+        ("DaemonSet", json!({GENERATION: "1", "a": "b"}), json!({"a": "b"})),
+        ("DaemonSet", json!({GENERATION: "1"}), Value::Null),
+        ("Deployment", json!({GENERATION: "1"}), json!({GENERATION: "1"})),
+    ] {
+        let object = json!({"kind": kind, "metadata": {"annotations": annotations}});
+        let partial = partial_metadata(&object, MetaVersion::V1);
+        assert_eq!(partial["metadata"]["annotations"], want, "{kind} {annotations}");
+    }
+}
+
+#[test]
 fn tables_without_rows_or_headers() {
     let options = options(IncludeObject::None, Timestamp::UNIX_EPOCH);
     for (group, kind, rows) in [("", "ConfigMap", json!([])), ("", "LimitRange", json!(null))] {

@@ -1,20 +1,31 @@
 //! Warnings: what a request's answer tells besides, be it a success or a refusal.
 //!
-//! Source: KEP-1693 (Warning mechanism for use in API machinery).
+//! Source: KEP-1693 (Warning mechanism for use in API machinery); the limits are the real server's.
 
+use std::collections::HashSet;
 use std::sync::{Mutex, PoisonError};
+
+/// As many characters all texts may have together; with more, each is cut short, and once so many are reached no more come.
+const MOST_CHARACTERS: usize = 4096;
+/// What is left of a text that is cut short.
+const CUT_CHARACTERS: usize = 256;
 
 /// The texts for the `Warning` headers of one answer, each once, in the order in which they came up.
 #[derive(Debug, Default)]
-pub struct Warnings(Mutex<Vec<String>>);
+pub struct Warnings(Mutex<Texts>);
+
+#[derive(Debug, Default)]
+struct Texts {
+    seen: HashSet<String>,
+    kept: Vec<String>,
+    /// In those that are kept.
+    characters: usize,
+    cutting: bool,
+}
 
 impl Warnings {
     pub fn add(&self, text: impl Into<String>) {
-        let text = text.into();
-        let mut texts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if !texts.contains(&text) {
-            texts.push(text);
-        }
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).add(text.into());
     }
 
     pub fn extend(&self, texts: impl IntoIterator<Item = String>) {
@@ -22,6 +33,54 @@ impl Warnings {
     }
 
     pub fn into_texts(self) -> Vec<String> {
-        self.0.into_inner().unwrap_or_else(PoisonError::into_inner)
+        self.0.into_inner().unwrap_or_else(PoisonError::into_inner).kept
+    }
+}
+
+impl Texts {
+    fn add(&mut self, text: String) {
+        let full = self.cutting && self.characters >= MOST_CHARACTERS;
+        if text.is_empty() || full || !self.seen.insert(text.clone()) {
+            return;
+        }
+        self.kept.push(text);
+        let total: usize = self.characters + self.kept.last().map_or(0, |text| text.chars().count());
+        if !self.cutting && total <= MOST_CHARACTERS {
+            self.characters = total;
+            return;
+        }
+        let uncut = if self.cutting { self.kept.len() - 1 } else { 0 };
+        self.cutting = true;
+        self.kept[uncut..].iter_mut().for_each(cut);
+        self.characters = self.kept.iter().map(|text| text.chars().count()).sum();
+    }
+}
+
+fn cut(text: &mut String) {
+    if let Some((end, _)) = text.char_indices().nth(CUT_CHARACTERS) {
+        text.truncate(end);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn texts_are_told_once_and_not_without_end() {
+        let long = |i: usize, length: usize| format!("{i:04}{}", "ż".repeat(length - 4));
+        let all = |count, length| (0..count).map(|i| long(i, length)).collect::<Vec<_>>();
+        for (case, texts, want) in [
+            ("each once", vec!["a".into(), "b".into(), String::new(), "a".into()], vec![1, 1]),
+            ("as much as fits", all(4, 1024), vec![1024; 4]),
+            ("a character more", [all(4, 1024), vec!["x".into()]].concat(), vec![256, 256, 256, 256, 1]),
+            ("one alone", all(1, 5000), vec![256]),
+            ("far more", all(100_000, 500), vec![256; 16]),
+        ] {
+            let warnings = Warnings::default();
+            warnings.extend(texts);
+            let got: Vec<usize> = warnings.into_texts().iter().map(|text| text.chars().count()).collect();
+            assert_eq!(got, want, "{case}");
+        }
     }
 }

@@ -56,6 +56,18 @@ pub trait Strategy: Send + Sync {
         desired_state(object).ne(desired_state(old))
     }
 
+    /// Why an object of this name may not be deleted, if so. As part of a collection it may.
+    fn undeletable(&self, name: &str) -> Option<&'static str> {
+        let _ = name;
+        None
+    }
+
+    /// Why the real server cannot bring an object into the form in which it works with it, in the words of Go.
+    fn inconvertible(&self, object: &Value) -> Option<String> {
+        let _ = object;
+        None
+    }
+
     /// Whether a terminating object without finalizers may go: what else holds it?
     fn is_released(&self, object: &Value) -> bool {
         let _ = object;

@@ -45,7 +45,11 @@ impl FieldSelector {
             }
             let (field, equal, value) = split_term(part)
                 .ok_or_else(|| format!("invalid selector: '{text}'; can't understand '{part}'"))?;
-            terms.push(Term { field: field.to_owned(), value: unescape(value)?, equal });
+            let value = unescape(value)?;
+            // An operator alone demands nothing.
+            if !(field.is_empty() && value.is_empty()) {
+                terms.push(Term { field: field.to_owned(), value, equal });
+            }
         }
         Ok(FieldSelector { terms })
     }
@@ -124,6 +128,9 @@ mod tests {
             ("metadata.name!=a", true),
             ("status.phase=Running,metadata.name!=x", true),
             ("spec.nodeName=", true),
+            ("=", true),
+            ("==,!=", true),
+            ("==,metadata.name=a", false),
         ] {
             assert_eq!(FieldSelector::parse(selector).expect(selector).matches(object), want, "{selector}");
         }
@@ -136,5 +143,6 @@ mod tests {
             Err("invalid selector: 'a=1,b'; can't understand 'b'".to_owned())
         );
         assert!(FieldSelector::parse("a=\\x").is_err());
+        assert!(FieldSelector::parse("===").is_err());
     }
 }

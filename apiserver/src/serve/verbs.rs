@@ -371,7 +371,7 @@ impl Call<'_> {
                         notices = watch.next() => notices?,
                         _ = closing.wait_for(|closing| *closing) => return None,
                     };
-                    let frames_now = frames.encode(&served, &notices);
+                    let frames_now = frames.encode(&served, &notices)?;
                     frames_now.iter().for_each(|f| counters.sent(f.len()));
                     let chunk = match <[Bytes; 1]>::try_from(frames_now) {
                         Ok([one]) => one,

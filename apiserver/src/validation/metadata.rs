@@ -29,17 +29,23 @@ pub enum Finalizers {
     Standard,
 }
 
-/// How often a kind's own validation makes each pass.
+/// One look at the metadata of a changed object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Passes {
-    pub whole: u8,
-    pub changes: u8,
+pub enum Pass {
+    /// As if it were new.
+    Whole,
+    /// What must not change.
+    Changes,
 }
 
-const NONE: Passes = Passes { whole: 0, changes: 0 };
-const WHOLE: Passes = Passes { whole: 1, changes: 0 };
-const CHANGES: Passes = Passes { whole: 0, changes: 1 };
-const BOTH: Passes = Passes { whole: 1, changes: 1 };
+/// The passes that a kind's own validation makes, in order.
+pub type Passes = &'static [Pass];
+
+const NONE: Passes = &[];
+const WHOLE: Passes = &[Pass::Whole];
+const CHANGES: Passes = &[Pass::Changes];
+const CHANGES_AND_WHOLE: Passes = &[Pass::Changes, Pass::Whole];
+const WHOLE_AND_CHANGES: Passes = &[Pass::Whole, Pass::Changes];
 
 /// What a kind's own validation does about metadata.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,31 +74,25 @@ impl Rules {
         match (group, kind) {
             (
                 "",
-                "ConfigMap"
-                | "Endpoints"
-                | "Namespace"
-                | "Node"
-                | "PersistentVolumeClaim"
-                | "Pod"
-                | "Secret"
-                | "ServiceAccount",
+                "ConfigMap" | "Endpoints" | "PersistentVolumeClaim" | "Pod" | "Secret" | "ServiceAccount",
             )
             | ("apps", "ControllerRevision")
+            | ("networking.k8s.io", "Ingress" | "IngressClass")
+            | ("storage.k8s.io", "VolumeAttributesClass") => on_update(CHANGES_AND_WHOLE),
+            ("", "Namespace" | "Node")
             | ("batch", "Job")
-            | ("networking.k8s.io", "Ingress" | "IngressClass" | "IPAddress")
             | ("rbac.authorization.k8s.io", _)
             | ("resource.k8s.io", "DeviceClass" | "ResourceClaim")
-            | ("storage.k8s.io", "StorageClass" | "CSIStorageCapacity" | "VolumeAttributesClass") => {
-                on_update(BOTH)
-            }
-            ("", "PersistentVolume") => on_update(Passes { whole: 2, changes: 0 }),
+            | ("networking.k8s.io", "IPAddress")
+            | ("storage.k8s.io", "StorageClass" | "CSIStorageCapacity") => on_update(WHOLE_AND_CHANGES),
+            ("", "PersistentVolume") => on_update(&[Pass::Whole, Pass::Whole]),
             ("", "LimitRange") | ("discovery.k8s.io", "EndpointSlice") | ("storage.k8s.io", "CSINode") => {
                 on_update(WHOLE)
             }
             ("storage.k8s.io", "VolumeAttachment") => Rules { on_status_update: WHOLE, ..on_update(WHOLE) },
             ("flowcontrol.apiserver.k8s.io", _) => Rules { on_status_update: NONE, ..on_update(WHOLE) },
             ("certificates.k8s.io", "CertificateSigningRequest") => {
-                Rules { on_status_update: BOTH, ..on_update(BOTH) }
+                Rules { on_status_update: CHANGES_AND_WHOLE, ..on_update(CHANGES_AND_WHOLE) }
             }
             ("batch", "CronJob") => Rules { on_status_update: NONE, ..Rules::USUAL },
             ("", "Event") | ("policy", "PodDisruptionBudget") => Rules {
@@ -104,9 +104,10 @@ impl Rules {
             ("admissionregistration.k8s.io", _) => {
                 Rules { on_update: WHOLE, on_status_update: NONE, ..Rules::GENERIC }
             }
-            ("apiregistration.k8s.io", "APIService") | ("node.k8s.io", "RuntimeClass") => {
-                Rules { on_update: BOTH, ..Rules::GENERIC }
+            ("apiregistration.k8s.io", "APIService") => {
+                Rules { on_update: CHANGES_AND_WHOLE, ..Rules::GENERIC }
             }
+            ("node.k8s.io", "RuntimeClass") => Rules { on_update: WHOLE_AND_CHANGES, ..Rules::GENERIC },
             ("coordination.k8s.io", "Lease") | ("apiextensions.k8s.io", "CustomResourceDefinition") => {
                 Rules::GENERIC
             }
@@ -149,11 +150,11 @@ pub fn validate_update(
 ) {
     validate_whole(new, generic(identity.namespaced), Finalizers::Qualified, errors);
     validate_changes(new, old, Finalizers::Qualified, errors);
-    for _ in 0..passes.changes {
-        validate_changes(new, old, finalizers, errors);
-    }
-    for _ in 0..passes.whole {
-        validate_whole(new, identity, finalizers, errors);
+    for pass in passes {
+        match pass {
+            Pass::Whole => validate_whole(new, identity, finalizers, errors),
+            Pass::Changes => validate_changes(new, old, finalizers, errors),
+        }
     }
 }
 

@@ -66,6 +66,7 @@ struct Nodes<'a> {
 }
 
 fn compose(text: &str) -> Result<Nodes<'_>> {
+    refuse_leading_tab(text)?;
     let mut nodes = Nodes { all: Vec::new(), root: None };
     let mut anchors: HashMap<usize, usize> = HashMap::new();
     // The lists and maps that are not at their end.
@@ -109,6 +110,17 @@ fn compose(text: &str) -> Result<Nodes<'_>> {
     Ok(nodes)
 }
 
+const NO_TOKEN: &str = "found character that cannot start any token";
+
+/// What Go's parser misses, where other problems are its scanner's.
+const FROM_PARSER: [&str; 5] = [
+    "did not find expected key",
+    "did not find expected '-' indicator",
+    "did not find expected node content",
+    "did not find expected ',' or '}'",
+    "did not find expected ',' or ']'",
+];
+
 /// The line is left out where it is the first, as the real server does.
 fn scan_error(error: &ScanError, text: &str) -> String {
     let marker = error.marker();
@@ -121,9 +133,41 @@ fn scan_error(error: &ScanError, text: &str) -> String {
     }
     let in_context = info.split_once(", ").filter(|(context, _)| context.starts_with("while "));
     let problem = in_context.map_or(info, |(_, problem)| problem);
-    match marker.line() {
+    let mut line = marker.line();
+    let problem = match problem {
+        "tabs disallowed within this context (block indentation)" => NO_TOKEN,
+        "found a tab" => {
+            // Go tells the line of the tab, not of what it comes after.
+            line += 1;
+            "found a tab character that violates indentation"
+        }
+        "expected ',' or ']'" | "illegal placement of ':' indicator" => "did not find expected ',' or ']'",
+        other if other.starts_with("unexpected character: ") => NO_TOKEN,
+        other => other,
+    };
+    if FROM_PARSER.contains(&problem) {
+        // Its lines count from none, the scanner's from one.
+        return match line {
+            0 | 1 => format!("yaml: {problem}"),
+            line => format!("yaml: line {}: {problem}", line - 1),
+        };
+    }
+    match line {
         0 | 1 => format!("yaml: {problem}"),
         line => format!("yaml: line {line}: {problem}"),
+    }
+}
+
+/// The parser lets a document begin with a tab.
+fn refuse_leading_tab(text: &str) -> Result<()> {
+    let blank = |line: &str| {
+        line.trim_start_matches([' ', '\t']).is_empty() || line.starts_with('#') || line.trim_end() == "---"
+    };
+    let first = text.lines().enumerate().find(|(_, line)| !blank(line));
+    match first.filter(|(_, line)| line.trim_start_matches(' ').starts_with('\t')) {
+        None => Ok(()),
+        Some((0, _)) => Err(format!("yaml: {NO_TOKEN}")),
+        Some((before, _)) => Err(format!("yaml: line {}: {NO_TOKEN}", before + 1)),
     }
 }
 

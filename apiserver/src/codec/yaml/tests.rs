@@ -50,6 +50,21 @@ fn refusals_have_the_real_servers_words() {
         ("a: &a [*a]", "yaml: anchor value contains itself"),
         ("a: !!int x", "yaml: cannot decode !!str `x` as a !!int"),
         ("a: !!binary '!'", "yaml: !!binary value contains invalid base64 data"),
+        ("\ta: b", "yaml: found character that cannot start any token"),
+        ("#x\n  \ta: b", "yaml: line 2: found character that cannot start any token"),
+        ("---\n\ta: b", "yaml: line 2: found character that cannot start any token"),
+        ("a:\n\tb: c", "yaml: line 2: found character that cannot start any token"),
+        ("a: @b", "yaml: found character that cannot start any token"),
+        ("a: b\n\tc: d", "yaml: line 2: found a tab character that violates indentation"),
+        ("a:\n- b\n\t- c\n", "yaml: line 3: found a tab character that violates indentation"),
+        ("{", "yaml: line 1: did not find expected node content"),
+        ("{\n\n", "yaml: line 2: did not find expected node content"),
+        ("{a: b", "yaml: line 1: did not find expected ',' or '}'"),
+        ("x: y\nz: {a\n\n\n", "yaml: line 4: did not find expected ',' or '}'"),
+        ("a: [1", "yaml: line 1: did not find expected ',' or ']'"),
+        ("x: [1\n\ny: 2", "yaml: line 2: did not find expected ',' or ']'"),
+        ("a: b\n- c", "yaml: line 1: did not find expected key"),
+        ("- a\nb: c", "yaml: line 1: did not find expected '-' indicator"),
     ] {
         assert_eq!(read(text), Err(want.to_owned()), "{text:?}");
     }

@@ -32,6 +32,9 @@ impl Registry {
         if !errors.is_empty() {
             return Err(Error::Unclassified(errors.summary()));
         }
+        if target.name.is_empty() {
+            return Err(Error::bad_request("Name parameter required."));
+        }
         let now = rfc3339(self.now());
         self.rewrite(&target, options.dry_run, |pod| {
             same_uid(&target, &binding, pod)?;

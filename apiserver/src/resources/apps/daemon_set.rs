@@ -2,10 +2,12 @@
 //!
 //! The generation of its template was a field once; apps/v1 keeps it in an annotation, which only the server writes.
 
+use std::num::IntErrorKind;
+
 use serde_json::{Value, json};
 
 use super::workload;
-use crate::field::{Errors, Field};
+use crate::field::{Errors, Field, quote};
 use crate::resources::defaulting::{Object, fill, member, object_at};
 use crate::resources::pod;
 use crate::resources::strategy::{Context, Strategy};
@@ -13,7 +15,8 @@ use crate::selector::LabelSelector;
 use crate::validation::labels::{SelectorOptions, has_invalid_values, validate_label_selector};
 use crate::validation::{immutable, numbers, printed};
 
-const TEMPLATE_GENERATION: &str = "deprecated.daemonset.template.generation";
+/// The annotation that is a member of the spec to the server itself.
+pub const TEMPLATE_GENERATION: &str = "deprecated.daemonset.template.generation";
 
 /// The rules of DaemonSet.
 pub struct Rules;
@@ -28,6 +31,15 @@ impl Strategy for Rules {
         if object["metadata"]["annotations"][TEMPLATE_GENERATION].is_null() {
             set_template_generation(object, 0);
         }
+    }
+
+    fn inconvertible(&self, object: &Value) -> Option<String> {
+        let text = object["metadata"]["annotations"][TEMPLATE_GENERATION].as_str()?;
+        let mistake = match text.parse::<i64>().err()?.kind() {
+            IntErrorKind::PosOverflow | IntErrorKind::NegOverflow => "value out of range",
+            _ => "invalid syntax",
+        };
+        Some(format!("strconv.ParseInt: parsing {}: {mistake}", quote(text)))
     }
 
     fn prepare_for_create(&self, object: &mut Value, _: &Context<'_>) {
@@ -156,5 +168,26 @@ fn validate_rolling_update(rolling: &Field<'_>, errors: &mut Errors) {
         (true, true) => errors.push(surge.invalid("may not be set when maxUnavailable is non-zero")),
         (false, false) => errors.push(unavailable.required("cannot be 0 when maxSurge is 0")),
         _ => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_template_generation_is_a_number() {
+        let wrong = |text: &str, why: &str| Some(format!("strconv.ParseInt: parsing \"{text}\": {why}"));
+        for (text, want) in [
+            ("7", None),
+            ("+7", None),
+            ("", wrong("", "invalid syntax")),
+            ("1.5", wrong("1.5", "invalid syntax")),
+            ("99999999999999999999", wrong("99999999999999999999", "value out of range")),
+        ] {
+            let object = json!({"metadata": {"annotations": {TEMPLATE_GENERATION: text}}});
+            assert_eq!(Rules.inconvertible(&object), want, "{text:?}");
+        }
+        assert_eq!(Rules.inconvertible(&json!({"metadata": {}})), None);
     }
 }

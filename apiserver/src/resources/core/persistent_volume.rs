@@ -310,12 +310,13 @@ fn source_of(volume: &Field<'_>) -> Value {
 
 fn is_same_affinity(new: &Field<'_>, old: &Field<'_>) -> bool {
     let newer = |key: &str| match key {
-        "failure-domain.beta.kubernetes.io/zone" => Some("topology.kubernetes.io/zone"),
-        "failure-domain.beta.kubernetes.io/region" => Some("topology.kubernetes.io/region"),
-        "beta.kubernetes.io/os" => Some("kubernetes.io/os"),
-        "beta.kubernetes.io/arch" => Some("kubernetes.io/arch"),
-        "beta.kubernetes.io/instance-type" => Some("node.kubernetes.io/instance-type"),
-        _ => None,
+        "failure-domain.beta.kubernetes.io/zone" => "topology.kubernetes.io/zone",
+        "failure-domain.beta.kubernetes.io/region" => "topology.kubernetes.io/region",
+        "beta.kubernetes.io/os" => "kubernetes.io/os",
+        "beta.kubernetes.io/arch" => "kubernetes.io/arch",
+        "beta.kubernetes.io/instance-type" => "node.kubernetes.io/instance-type",
+        // The real server looks it up in a Go map and takes what it gets, so an empty key passes for the newer one.
+        _ => "",
     };
     let (Some(new), Some(old)) = (new.value(), old.value()) else { return false };
     let mut renewed = old.clone();
@@ -328,7 +329,7 @@ fn is_same_affinity(new: &Field<'_>, old: &Field<'_>) -> bool {
         let requirements = term.get_mut("matchExpressions").and_then(Value::as_array_mut);
         for (i, requirement) in requirements.into_iter().flatten().enumerate() {
             let (was, is) = (expressions(old, t, i), expressions(new, t, i));
-            if newer(&was) == Some(is.as_str()) {
+            if newer(&was) == is {
                 requirement["key"] = is.into();
             }
         }

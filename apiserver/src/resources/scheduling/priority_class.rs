@@ -10,7 +10,7 @@ use crate::validation::immutable::immutable;
 const HIGHEST_OF_USERS: i64 = 1_000_000_000;
 const SYSTEM_PREFIX: &str = "system-";
 /// The classes that are always there, and their values.
-pub const SYSTEM_CLASSES: [(&str, i64); 2] =
+const SYSTEM_CLASSES: [(&str, i64); 2] =
     [("system-node-critical", 2_000_001_000), ("system-cluster-critical", 2_000_000_000)];
 
 /// The rules of PriorityClass.
@@ -21,6 +21,11 @@ impl Strategy for Rules {
         if let Some(object) = object.as_object_mut() {
             fill(object, [("preemptionPolicy", json!("PreemptLowerPriority"))]);
         }
+    }
+
+    fn undeletable(&self, name: &str) -> Option<&'static str> {
+        let system = SYSTEM_CLASSES.iter().any(|(known, _)| *known == name);
+        system.then_some("this is a system priority class and cannot be deleted")
     }
 
     /// The generation stays what it was at first: the real server never counts.

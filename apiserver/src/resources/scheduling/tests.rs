@@ -1,6 +1,16 @@
+use super::priority_class;
 use crate::resources::corpus;
+use crate::resources::strategy::Strategy;
 
 #[test]
 fn the_group_answers_as_the_real_server() {
     corpus::check(include_str!("corpus.json"));
+}
+
+#[test]
+fn system_classes_stay() {
+    for (name, stays) in [("system-node-critical", true), ("system-cluster-critical", true), ("mine", false)]
+    {
+        assert_eq!(priority_class::Rules.undeletable(name).is_some(), stays, "{name}");
+    }
 }

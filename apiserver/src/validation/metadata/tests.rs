@@ -132,3 +132,29 @@ fn updates_repeat_themselves() {
         assert_eq!(count("metadata.annotations"), label, "{kind}");
     }
 }
+
+#[test]
+fn passes_come_in_the_order_of_the_kind() {
+    let object = json!({"metadata": {"name": "a", "finalizers": ["bad one"]}});
+    let object = Field::root(&object);
+    for (group, kind, want) in [
+        // Whether it is a qualified name at all only those ask who look at the whole.
+        (
+            "",
+            "ConfigMap",
+            "metadata.finalizers metadata.finalizers[0] metadata.finalizers metadata.finalizers[0]",
+        ),
+        (
+            "",
+            "Namespace",
+            "metadata.finalizers metadata.finalizers metadata.finalizers[0] metadata.finalizers[0]",
+        ),
+        ("batch", "CronJob", "metadata.finalizers metadata.finalizers[0]"),
+    ] {
+        let rules = Rules::of(group, kind);
+        let (identity, mut errors) = (generic(false), Errors::new());
+        validate_update(&object, &object, identity, rules.finalizers, rules.on_update, &mut errors);
+        let fields: Vec<&str> = errors.iter().map(|error| error.field.as_str()).collect();
+        assert_eq!(fields.join(" "), want, "{kind}");
+    }
+}
