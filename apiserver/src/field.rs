@@ -498,7 +498,8 @@ mod tests {
         let object = json!({"a": "x".repeat(ROOM / 4)});
         let wrong = || Field::root(&object).get("a").invalid("bad");
         let small = || Field::root(&object).get("b").required("");
-        let add: [(&str, fn(&mut Errors, &dyn Fn() -> FieldError)); 3] = [
+        type Add = fn(&mut Errors, &dyn Fn() -> FieldError);
+        let add: [(&str, Add); 3] = [
             ("one by one", |errors, one| (0..10).for_each(|_| errors.push(one()))),
             ("if wrong", |errors, one| (0..10).for_each(|_| errors.push_if(true, one))),
             ("endlessly", |errors, one| errors.extend(std::iter::repeat_with(one))),
