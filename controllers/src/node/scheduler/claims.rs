@@ -44,7 +44,9 @@ impl Storage {
         for volume in pod.spec.iter().flat_map(|spec| spec.volumes.iter().flatten()) {
             let Some(claim) = self.claim(pod, volume)? else { continue };
             let volume_name = volume_name(&claim);
-            if volume_name.is_some() && annotation(&claim, BIND_COMPLETED).is_some() {
+            // The binder writes the phase last. Without it no kubelet would start the pod.
+            let is_bound = phase(&claim) == Some("Bound") && annotation(&claim, BIND_COMPLETED).is_some();
+            if volume_name.is_some() && is_bound {
                 let name = NamespacedName::new("", volume_name.unwrap_or_default());
                 claims.volumes.extend(self.volumes.get(&name));
             } else if volume_name.is_none() && self.waits_for_consumer(&claim) {
@@ -71,7 +73,7 @@ impl Storage {
                 false => format!("persistentvolumeclaim {name:?} not found"),
             });
         };
-        if claim.status.as_ref().and_then(|status| status.phase.as_deref()) == Some("Lost") {
+        if phase(&claim) == Some("Lost") {
             let volume = volume_name(&claim).unwrap_or_default();
             return Err(format!(
                 "persistentvolumeclaim {name:?} bound to non-existent persistentvolume {volume:?}"
@@ -112,6 +114,10 @@ fn is_controlled_by(claim: &PersistentVolumeClaim, pod: &Pod) -> bool {
 /// The node that was chosen for a claim.
 pub fn selected_node(claim: &PersistentVolumeClaim) -> Option<&str> {
     annotation(claim, SELECTED_NODE)
+}
+
+fn phase(claim: &PersistentVolumeClaim) -> Option<&str> {
+    claim.status.as_ref()?.phase.as_deref()
 }
 
 fn volume_name(claim: &PersistentVolumeClaim) -> Option<&str> {
