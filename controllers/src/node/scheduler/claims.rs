@@ -152,11 +152,21 @@ mod tests {
             }
             serde_json::from_value::<PersistentVolumeClaim>(claim).unwrap()
         };
-        let bound =
-            json!({"metadata": {"annotations": {BIND_COMPLETED: "yes"}}, "spec": {"volumeName": "pv"}});
+        let bound = json!({
+            "metadata": {"annotations": {BIND_COMPLETED: "yes"}},
+            "spec": {"volumeName": "pv"}, "status": {"phase": "Bound"},
+        });
+        let mut nearly = bound.clone();
+        nearly["status"]["phase"] = json!("Pending");
         for (case, pod, claim, want) in [
             ("missing", &pod, None, r#"persistentvolumeclaim "c" not found"#),
             ("bound", &pod, Some(claim("c", bound.clone())), "1 volumes, 0 waiting"),
+            (
+                "about to be bound",
+                &pod,
+                Some(claim("c", nearly)),
+                "pod has unbound immediate PersistentVolumeClaims",
+            ),
             (
                 "immediate",
                 &pod,
