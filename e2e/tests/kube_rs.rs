@@ -48,8 +48,10 @@ fn deployment(name: &str) -> Result<Deployment> {
     }}))
 }
 
+/// One that only the test has to do with.
 fn pod(name: &str, node: Option<&str>) -> Result<Pod> {
-    object(json!({"metadata": {"name": name}, "spec": {
+    let metadata = json!({"name": name, "annotations": {"sim.coracle.dev/ignore": "true"}});
+    object(json!({"metadata": metadata, "spec": {
         "nodeName": node,
         "containers": [{"name": "web", "image": "web:1"}],
         "terminationGracePeriodSeconds": 0,

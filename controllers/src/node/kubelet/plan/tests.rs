@@ -214,6 +214,18 @@ fn what_is_written_and_when() {
 }
 
 #[test]
+fn a_pod_that_ran_too_long_says_so() {
+    let mut play = Play::of(&[], json!({"activeDeadlineSeconds": 5}));
+    play.at(0);
+    assert_eq!(play.status().reason, None);
+    play.at(5000);
+    let message = "Pod was active on the node longer than the specified deadline";
+    assert_eq!(play.status().reason.as_deref(), Some("DeadlineExceeded"));
+    assert_eq!(play.status().message.as_deref(), Some(message));
+    assert_eq!(play.told, [format!("DeadlineExceeded {message}"), "Killing Stopping container c".to_owned()]);
+}
+
+#[test]
 fn pods_end_within_their_grace() {
     for (case, terminate_after, grace, steps) in [
         ("at once", "0s", 30, vec![(1000, Some("Succeeded c:Completed(0) (PodCompleted)"), true)]),
