@@ -95,7 +95,7 @@ pub struct Controllers {
     #[arg(long, value_name = "BOOL", default_value_t = true, action = ArgAction::Set, num_args = 0..=1,
           require_equals = true, default_missing_value = "true")]
     pub leader_elect: bool,
-    /// The key (ECDSA P-256 in PKCS#8) that signs the tokens in secrets; without it, serviceaccount-token-controller is not
+    /// The key (RSA or ECDSA P-256) that signs the tokens in secrets; without it, serviceaccount-token-controller is not
     /// started.
     #[arg(long, value_name = "FILE")]
     pub service_account_private_key_file: Option<PathBuf>,

@@ -1,4 +1,6 @@
-//! JWT: the signing key of service account tokens, kept beside the certificates, and tokens signed with it (ES256).
+//! JWT: the signing key of service account tokens, kept beside the certificates, and tokens signed with it.
+//!
+//! Our own key is for ES256. Keys of other clusters, which are handed in as files, are mostly for RS256.
 //!
 //! Source: RFC 7519 and 7515; RFC 7517 for the key as clients read it.
 
@@ -9,11 +11,13 @@ use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use ring::digest::{SHA256, digest};
 use ring::rand::SystemRandom;
+use ring::rsa::{KeyPair as RsaKeyPair, PublicKeyComponents};
 use ring::signature::{
-    ECDSA_P256_SHA256_FIXED, ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, KeyPair, UnparsedPublicKey,
+    ECDSA_P256_SHA256_FIXED, ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, KeyPair,
+    RSA_PKCS1_2048_8192_SHA256, RSA_PKCS1_SHA256, UnparsedPublicKey, VerificationAlgorithm,
 };
-use rustls::pki_types::PrivatePkcs8KeyDer;
 use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{PrivateKeyDer, alg_id};
 use serde_json::{Value, json};
 
 use super::file::{self, Secrecy};
@@ -31,7 +35,7 @@ pub enum KeyError {
 
 /// Signs tokens, and knows its own again.
 pub struct SigningKey {
-    pair: EcdsaKeyPair,
+    pair: Pair,
     id: String,
     random: SystemRandom,
 }
@@ -62,27 +66,28 @@ impl SigningKey {
         }
     }
 
-    /// The key in a file, PKCS#8 in PEM or plain.
+    /// The key in a file, in PEM or plain.
     pub fn in_file(path: &Path) -> Result<SigningKey, KeyError> {
         let bytes = std::fs::read(path).map_err(|source| KeyError::Io { path: path.to_owned(), source })?;
-        let pem = PrivatePkcs8KeyDer::from_pem_slice(&bytes).ok();
-        let pkcs8 = pem.as_ref().map_or(bytes.as_slice(), PrivatePkcs8KeyDer::secret_pkcs8_der);
-        SigningKey::read(pkcs8).ok_or_else(|| KeyError::Damaged { path: path.to_owned() })
+        let pem = PrivateKeyDer::from_pem_slice(&bytes).ok();
+        let der = pem.as_ref().map_or(bytes.as_slice(), PrivateKeyDer::secret_der);
+        SigningKey::read(der).ok_or_else(|| KeyError::Damaged { path: path.to_owned() })
     }
 
-    fn read(pkcs8: &[u8]) -> Option<SigningKey> {
+    fn read(der: &[u8]) -> Option<SigningKey> {
         let random = SystemRandom::new();
-        let pair = EcdsaKeyPair::from_pkcs8(&ECDSA_P256_SHA256_FIXED_SIGNING, pkcs8, &random).ok()?;
-        let id = URL_SAFE_NO_PAD.encode(digest(&SHA256, pair.public_key().as_ref()));
+        let pair = Pair::read(der, &random)?;
+        // Other servers know a key by this name only.
+        let id = URL_SAFE_NO_PAD.encode(digest(&SHA256, &pair.subject_public_key_info()));
         Some(SigningKey { pair, id, random })
     }
 
     /// The token that says these claims. None if the system has no randomness.
     pub fn sign(&self, claims: &Value) -> Option<String> {
-        let header = json!({"alg": "ES256", "kid": self.id});
+        let header = json!({"alg": self.pair.algorithm(), "kid": self.id});
         let encode = |part: &Value| URL_SAFE_NO_PAD.encode(part.to_string());
         let text = format!("{}.{}", encode(&header), encode(claims));
-        let signature = self.pair.sign(&self.random, text.as_bytes()).ok()?;
+        let signature = self.pair.sign(&self.random, text.as_bytes())?;
         Some(format!("{text}.{}", URL_SAFE_NO_PAD.encode(signature)))
     }
 
@@ -92,10 +97,10 @@ impl SigningKey {
         let (header, claims) = text.split_once('.')?;
         let decode = |part: &str| URL_SAFE_NO_PAD.decode(part).ok();
         let header: Value = serde_json::from_slice(&decode(header)?).ok()?;
-        if header["alg"] != "ES256" || header["kid"] != self.id.as_str() {
+        if header["alg"] != self.pair.algorithm() || header["kid"] != self.id.as_str() {
             return None;
         }
-        UnparsedPublicKey::new(&ECDSA_P256_SHA256_FIXED, self.pair.public_key().as_ref())
+        UnparsedPublicKey::new(self.pair.verification(), self.pair.public())
             .verify(text.as_bytes(), &decode(signature)?)
             .ok()?;
         serde_json::from_slice(&decode(claims)?).ok()
@@ -103,14 +108,108 @@ impl SigningKey {
 
     /// The public key, as `/openid/v1/jwks` shows it.
     pub fn jwks(&self) -> Value {
-        // An uncompressed point: 4, then x and y.
-        let point = self.pair.public_key().as_ref();
-        let (x, y) = point.get(1..).unwrap_or_default().split_at(point.len() / 2);
-        let encode = |part: &[u8]| URL_SAFE_NO_PAD.encode(part);
-        json!({"keys": [{
-            "use": "sig", "kty": "EC", "kid": self.id, "crv": "P-256", "alg": "ES256", "x": encode(x), "y": encode(y),
-        }]})
+        let mut key = self.pair.jwk();
+        key["use"] = "sig".into();
+        key["kid"] = self.id.as_str().into();
+        key["alg"] = self.pair.algorithm().into();
+        json!({"keys": [key]})
     }
+}
+
+/// A private key and its public one.
+enum Pair {
+    Ecdsa(EcdsaKeyPair),
+    Rsa(RsaKeyPair),
+}
+
+impl Pair {
+    /// From PKCS#8, or PKCS#1 for RSA.
+    fn read(der: &[u8], random: &SystemRandom) -> Option<Pair> {
+        if let Ok(pair) = EcdsaKeyPair::from_pkcs8(&ECDSA_P256_SHA256_FIXED_SIGNING, der, random) {
+            return Some(Pair::Ecdsa(pair));
+        }
+        RsaKeyPair::from_pkcs8(der).or_else(|_| RsaKeyPair::from_der(der)).map(Pair::Rsa).ok()
+    }
+
+    fn algorithm(&self) -> &'static str {
+        match self {
+            Pair::Ecdsa(_) => "ES256",
+            Pair::Rsa(_) => "RS256",
+        }
+    }
+
+    fn verification(&self) -> &'static dyn VerificationAlgorithm {
+        match self {
+            Pair::Ecdsa(_) => &ECDSA_P256_SHA256_FIXED,
+            Pair::Rsa(_) => &RSA_PKCS1_2048_8192_SHA256,
+        }
+    }
+
+    fn public(&self) -> &[u8] {
+        match self {
+            Pair::Ecdsa(pair) => pair.public_key().as_ref(),
+            Pair::Rsa(pair) => pair.public_key().as_ref(),
+        }
+    }
+
+    /// The public key as certificates hold it (RFC 5280).
+    fn subject_public_key_info(&self) -> Vec<u8> {
+        let algorithm = match self {
+            Pair::Ecdsa(_) => alg_id::ECDSA_P256,
+            Pair::Rsa(_) => alg_id::RSA_ENCRYPTION,
+        };
+        // No bit of its last byte is unused.
+        let bits = [&[0], self.public()].concat();
+        der(SEQUENCE, &[der(SEQUENCE, algorithm.as_ref()), der(BIT_STRING, &bits)].concat())
+    }
+
+    fn sign(&self, random: &SystemRandom, text: &[u8]) -> Option<Vec<u8>> {
+        match self {
+            Pair::Ecdsa(pair) => pair.sign(random, text).ok().map(|signature| signature.as_ref().to_vec()),
+            Pair::Rsa(pair) => {
+                let mut signature = vec![0; pair.public().modulus_len()];
+                pair.sign(&RSA_PKCS1_SHA256, random, text, &mut signature).ok().map(|()| signature)
+            }
+        }
+    }
+
+    /// The members of a JWK that tell the public key.
+    fn jwk(&self) -> Value {
+        let encode = |part: &[u8]| URL_SAFE_NO_PAD.encode(part);
+        match self {
+            Pair::Ecdsa(pair) => {
+                // An uncompressed point: 4, then x and y.
+                let point = pair.public_key().as_ref();
+                let (x, y) = point.get(1..).unwrap_or_default().split_at(point.len() / 2);
+                json!({"kty": "EC", "crv": "P-256", "x": encode(x), "y": encode(y)})
+            }
+            Pair::Rsa(pair) => {
+                let key = PublicKeyComponents::<Vec<u8>>::from(pair.public());
+                json!({"kty": "RSA", "n": encode(&key.n), "e": encode(&key.e)})
+            }
+        }
+    }
+}
+
+const SEQUENCE: u8 = 0x30;
+const BIT_STRING: u8 = 0x03;
+
+/// A value in DER: its tag, how long it is, its content.
+fn der(tag: u8, content: &[u8]) -> Vec<u8> {
+    let length = content.len().to_be_bytes();
+    let first = length.iter().position(|byte| *byte != 0).unwrap_or(length.len() - 1);
+    let length = length.get(first..).unwrap_or_default();
+    let mut value = vec![tag];
+    // From 128 on it is told first how many bytes the length has.
+    match length {
+        [short] if *short < 0x80 => value.push(*short),
+        long => {
+            value.push(0x80 | long.len() as u8);
+            value.extend(long);
+        }
+    }
+    value.extend(content);
+    value
 }
 
 #[cfg(test)]
@@ -140,5 +239,28 @@ mod tests {
         assert!(SigningKey::in_folder(folder.path()).expect("the same key").verify(&token).is_some());
         std::fs::write(folder.path().join("service-account.key"), "junk").expect("written");
         assert!(matches!(SigningKey::in_folder(folder.path()), Err(KeyError::Damaged { .. })));
+    }
+
+    #[test]
+    fn keys_of_other_clusters_sign_too() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let file = folder.path().join("sa.key");
+        for (case, content, want) in [
+            ("RSA in PKCS#8", &include_bytes!("testdata/rsa-pkcs8.pem")[..], Some(("RS256", "RSA"))),
+            ("RSA in PKCS#1", &include_bytes!("testdata/rsa-pkcs1.pem")[..], Some(("RS256", "RSA"))),
+            ("another file", b"junk", None),
+        ] {
+            std::fs::write(&file, content).expect("written");
+            let key = SigningKey::in_file(&file).ok();
+            assert_eq!(key.is_some(), want.is_some(), "{case}");
+            let Some((key, (algorithm, kind))) = key.zip(want) else { continue };
+            let claims = json!({"sub": "me"});
+            let token = key.sign(&claims).expect("a token");
+            assert_eq!(key.verify(&token), Some(claims), "{case}");
+            let jwk = &key.jwks()["keys"][0];
+            assert_eq!((&jwk["alg"], &jwk["kty"]), (&json!(algorithm), &json!(kind)), "{case}");
+            // What openssl says: pkey -pubout -outform DER | dgst -sha256 -binary | base64
+            assert_eq!(jwk["kid"], "kFx36kQMb6_zEHx8CkxnDDHXaJi07HB2IBAm4WUImeI", "{case}");
+        }
     }
 }
