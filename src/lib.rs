@@ -40,6 +40,7 @@ use coracle_controllers::runtime::Settings;
 use coracle_controllers::runtime::supervise::Readiness;
 use coracle_storage::Store;
 use coracle_storage::log::{EphemeralLog, LogError, SledLog};
+use http::header::{HeaderValue, USER_AGENT};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
@@ -212,9 +213,11 @@ impl Builder {
         }));
         started.iter().for_each(Hook::finish);
         let selection = self.controllers;
-        let running = coracle_controllers::run(client(&api, CONTROLLER_MANAGER), options, move |name| {
-            controllers::is_selected(&selection, name)
-        });
+        let running = coracle_controllers::run(
+            client(&api, CONTROLLER_MANAGER, coracle_controllers::USER_AGENT),
+            options,
+            move |name| controllers::is_selected(&selection, name),
+        );
         let running = tokio::spawn(running);
         // Ready is what `/readyz` says. It goes on saying what is missing if this takes too long.
         let _ = tokio::time::timeout(CONTROLLERS_START, readiness.complete()).await;
@@ -291,9 +294,14 @@ fn settings(certificates: &Certificates, key: Arc<SigningKey>, nodes: usize) -> 
 }
 
 /// A client of the API without a socket, for a user who may do everything.
-fn client(api: &Api, user: &str) -> kube::Client {
+fn client(api: &Api, user: &str, agent: &'static str) -> kube::Client {
     let user = UserInfo::new(user, &[MASTERS]).authenticated();
-    kube::Client::new(api.for_peer(Peer::Known(Arc::new(user))), "default")
+    let api = api.for_peer(Peer::Known(Arc::new(user)));
+    let api = tower::util::MapRequest::new(api, move |mut request: http::Request<kube::client::Body>| {
+        request.headers_mut().insert(USER_AGENT, HeaderValue::from_static(agent));
+        request
+    });
+    kube::Client::new(api, "default")
 }
 
 /// Tells of a store that takes long to load.
@@ -368,7 +376,7 @@ impl ControlPlane {
 
     /// A client in this process, with the rights of the kubeconfig's user. There is no socket between.
     pub fn client(&self) -> kube::Client {
-        client(&self.api, certificates::ADMIN)
+        client(&self.api, certificates::ADMIN, concat!("coracle/", env!("CARGO_PKG_VERSION")))
     }
 
     /// Stops accepting, lets requests finish, and has everything on disk when it returns.

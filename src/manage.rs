@@ -13,6 +13,7 @@ use coracle_controllers::runtime::clock::Clock;
 use coracle_controllers::runtime::metrics::Metrics;
 use coracle_controllers::runtime::supervise::Readiness;
 use coracle_controllers::runtime::{Settings, Sign};
+use http::header::{HeaderValue, USER_AGENT};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
 
@@ -33,7 +34,8 @@ pub async fn manage(flags: &Controllers) -> Result<()> {
         ..Settings::default()
     };
     let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await;
-    let config = config.with_context(|| file.clone())?;
+    let mut config = config.with_context(|| file.clone())?;
+    config.headers.push((USER_AGENT, HeaderValue::from_static(coracle_controllers::USER_AGENT)));
     let url = config.cluster_url.to_string();
     let url = url.trim_end_matches('/');
     let client = Client::try_from(config).context(file)?;

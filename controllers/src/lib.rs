@@ -60,6 +60,9 @@ const fn entry<C: Controller>() -> Entry {
     Entry { name: C::NAME, start, is_possible: C::is_possible }
 }
 
+/// As whom a client of the controllers should come: what they write is owned by the name before the slash.
+pub const USER_AGENT: &str = concat!("kube-controller-manager/v1.36 coracle/", env!("CARGO_PKG_VERSION"));
+
 /// Everything the controllers are given.
 #[derive(Clone)]
 pub struct Options {
