@@ -194,7 +194,7 @@ impl Builder {
             clock: coracle_controllers::runtime::clock::Clock::system(),
             metrics: coracle_controllers::runtime::metrics::Metrics::new(metrics.registry().clone()),
             readiness: readiness.clone(),
-            settings: settings(&certificates, signing_key.clone(), self.nodes),
+            settings: self.settings(&certificates, signing_key.clone()),
         };
         let api = Api::new(Config {
             registry,
@@ -247,6 +247,29 @@ impl Builder {
         tokio::task::block_in_place(open)
     }
 
+    /// What only the one who serves the API knows.
+    fn settings(&self, certificates: &Certificates, key: Arc<SigningKey>) -> Settings {
+        let gates = self.feature_gates.clone();
+        Settings {
+            // One server, and one store: what was admitted is stored within this time. It must be no shorter, as clients
+            // do see that a namespace is still there after its deletion, and do something with it.
+            namespace_grace: Duration::from_secs(2),
+            root_ca: Some(certificates.ca_pem().to_owned()),
+            sign: Some(Arc::new(move |claims| key.sign(claims))),
+            nodes: Some(self.nodes),
+            is_enabled: Arc::new(move |gate| {
+                gates.get(gate).copied().or(gates::default(gate)).unwrap_or(false)
+            }),
+            host_path_root: match &self.place {
+                Place::Memory => Settings::default().host_path_root,
+                Place::Directory(directory) => {
+                    let root = directory.join("volumes/host-path");
+                    std::path::absolute(&root).unwrap_or(root)
+                }
+            },
+        }
+    }
+
     fn signing_key(&self) -> Result<SigningKey, Error> {
         Ok(match &self.place {
             Place::Memory => SigningKey::ephemeral()?,
@@ -279,18 +302,6 @@ fn health(store: &Store<ObjectIndex>, controllers: &Readiness) -> (Health, Vec<H
     });
     let hooks = HOOKS.iter().map(|name| health.hook(name)).collect();
     (health, hooks)
-}
-
-/// What only the one who serves the API knows.
-fn settings(certificates: &Certificates, key: Arc<SigningKey>, nodes: usize) -> Settings {
-    Settings {
-        // One server, and one store: what was admitted is stored within this time. It must be no shorter, as clients
-        // do see that a namespace is still there after its deletion, and do something with it.
-        namespace_grace: Duration::from_secs(2),
-        root_ca: Some(certificates.ca_pem().to_owned()),
-        sign: Some(Arc::new(move |claims| key.sign(claims))),
-        nodes: Some(nodes),
-    }
 }
 
 /// A client of the API without a socket, for a user who may do everything.

@@ -4,15 +4,20 @@
 //! Start at [`CONTROLLERS`], then [`run`].
 
 mod disruption;
+mod ephemeral_volume;
 mod garbage_collector;
 mod namespace;
 mod node;
+mod persistentvolume_binder;
 mod pod_gc;
+mod pv_protection;
+mod pvc_protection;
 mod resource_quota;
 mod root_ca;
 pub mod runtime;
 mod serviceaccount;
 mod serviceaccount_token;
+mod volume;
 
 use std::time::Duration;
 
@@ -37,6 +42,7 @@ pub struct Entry {
 /// All controllers there are.
 pub const CONTROLLERS: &[Entry] = &[
     entry::<disruption::Disruptions>(),
+    entry::<ephemeral_volume::EphemeralVolumes>(),
     Entry {
         name: garbage_collector::NAME,
         start: |context, readiness| {
@@ -45,6 +51,16 @@ pub const CONTROLLERS: &[Entry] = &[
         is_possible: |_| true,
     },
     entry::<namespace::Namespaces>(),
+    Entry {
+        name: persistentvolume_binder::NAME,
+        start: |context, readiness| {
+            persistentvolume_binder::run(context, move || readiness.ready(persistentvolume_binder::NAME))
+                .boxed()
+        },
+        is_possible: |_| true,
+    },
+    entry::<pv_protection::VolumeProtection>(),
+    entry::<pvc_protection::ClaimProtection>(),
     entry::<pod_gc::PodGarbageCollector>(),
     entry::<resource_quota::ResourceQuotas>(),
     entry::<root_ca::RootCertificates>(),

@@ -26,6 +26,7 @@ mod tests;
 use std::any::{Any, TypeId};
 use std::collections::HashMap;
 use std::future::Future;
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
@@ -65,7 +66,13 @@ pub struct Settings {
     pub sign: Option<Sign>,
     /// How many nodes to simulate. None: scheduling is somebody else's, as it is beside another cluster.
     pub nodes: Option<usize>,
+    /// Whether a feature gate is on, by Kubernetes' name.
+    pub is_enabled: IsEnabled,
+    /// Where the volumes of `kubernetes.io/host-path` are made.
+    pub host_path_root: PathBuf,
 }
+
+pub type IsEnabled = Arc<dyn Fn(&str) -> bool + Send + Sync>;
 
 /// None where it fails.
 pub type Sign = Arc<dyn Fn(&serde_json::Value) -> Option<String> + Send + Sync>;
@@ -73,7 +80,15 @@ pub type Sign = Arc<dyn Fn(&serde_json::Value) -> Option<String> + Send + Sync>;
 impl Default for Settings {
     /// As far as kube-controller-manager has a default.
     fn default() -> Settings {
-        Settings { namespace_grace: Duration::from_secs(5), root_ca: None, sign: None, nodes: None }
+        Settings {
+            namespace_grace: Duration::from_secs(5),
+            root_ca: None,
+            sign: None,
+            nodes: None,
+            // The controllers ask for none that is off by default.
+            is_enabled: Arc::new(|_| true),
+            host_path_root: "/tmp/hostpath_pv".into(),
+        }
     }
 }
 
@@ -257,6 +272,23 @@ impl<K: Key> Sources<K> {
         });
         self
     }
+
+    /// Calls `wake` now and then, whatever happens.
+    pub fn periodically(
+        &mut self,
+        period: Duration,
+        clock: &Clock,
+        wake: impl Fn(&Queue<K>) + Send + 'static,
+    ) -> &mut Sources<K> {
+        let (queue, clock) = (self.queue.clone(), clock.clone());
+        self.pumps.spawn(async move {
+            loop {
+                clock.sleep(period).await;
+                wake(&queue);
+            }
+        });
+        self
+    }
 }
 
 impl Sources<NamespacedName> {
@@ -320,6 +352,11 @@ pub async fn run<C: Controller>(context: Context, controller: C, ready: impl FnO
         });
     }
     until_one_panics(tasks).await;
+}
+
+/// Makes a controller and runs it, as a part of one whose name it bears.
+pub async fn start<C: Controller>(context: &Context, ready: impl FnOnce()) {
+    run(context.clone(), C::new(context), ready).await;
 }
 
 async fn work<C: Controller>(controller: &C, queue: &Queue<C::Key>, clock: &Clock) {

@@ -1,0 +1,144 @@
+//! ephemeral-volume-controller: the claims of a pod's ephemeral volumes are made from their templates.
+//!
+//! A pod is looked at when it changes and when a claim it controls is gone; then, unless it is terminating, each ephemeral volume
+//! has its claim `POD-VOLUME`, made if need be. A claim of the name that is not the pod's is told, and tried again. Deleting is the
+//! garbage collector's business.
+
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::{PersistentVolumeClaim, PersistentVolumeClaimTemplate, Pod};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use kube::api::PostParams;
+use kube::{Api, Client, ResourceExt};
+use prometheus::Counter;
+
+use crate::runtime::cache::{Cache, NamespacedName};
+use crate::runtime::events::Recorder;
+use crate::runtime::{Context, Controller, Error, Next, Sources, Turn};
+use crate::volume::is_controlled_by;
+
+pub struct EphemeralVolumes {
+    client: Client,
+    pods: Arc<Cache<Pod>>,
+    claims: Arc<Cache<PersistentVolumeClaim>>,
+    recorder: Recorder,
+    created: Counter,
+    failed: Counter,
+}
+
+impl Controller for EphemeralVolumes {
+    const NAME: &'static str = "ephemeral-volume-controller";
+    const QUEUE: &'static str = "ephemeral_volume";
+    type Key = NamespacedName;
+
+    fn new(context: &Context) -> EphemeralVolumes {
+        let counter = |name, help| context.metrics.counter(name, help, &[]).with_label_values::<&str>(&[]);
+        EphemeralVolumes {
+            client: context.client.clone(),
+            pods: context.cache(),
+            claims: context.cache(),
+            recorder: context.recorder("ephemeral_volume"),
+            created: counter("ephemeral_volume_controller_create_total", "Claims that were to be made"),
+            failed: counter(
+                "ephemeral_volume_controller_create_failures_total",
+                "Claims that could not be made",
+            ),
+        }
+    }
+
+    fn sources(&self, sources: &mut Sources<NamespacedName>) {
+        sources
+            .on(&self.pods, |change, queue| {
+                let is_concerned = change.new.as_ref().is_some_and(|pod| ephemeral(pod).next().is_some());
+                change.name().filter(|_| is_concerned).into_iter().for_each(|name| queue.add(name));
+            })
+            .on(&self.claims, |change, queue| {
+                let gone = change.old.as_ref().filter(|_| change.new.is_none());
+                let owners = gone
+                    .iter()
+                    .flat_map(|claim| claim.owner_references())
+                    .filter(|owner| owner.kind == "Pod");
+                let namespace = gone.and_then(|claim| claim.namespace()).unwrap_or_default();
+                owners.for_each(|owner| queue.add(NamespacedName::new(&namespace, &owner.name)));
+            });
+    }
+
+    async fn reconcile(&self, name: &NamespacedName, turn: &mut Turn) -> Result<Next, Error> {
+        let Some(pod) = self.pods.get(name) else { return Ok(Next::Change) };
+        if pod.metadata.deletion_timestamp.is_some() {
+            return Ok(Next::Change);
+        }
+        for (volume, template) in ephemeral(&pod) {
+            if let Err(error) = self.provide(&pod, volume, template, turn).await {
+                self.recorder.warning(
+                    pod.as_ref(),
+                    "FailedBinding",
+                    format!("ephemeral volume {volume}: {error}"),
+                );
+                return Err(error);
+            }
+        }
+        Ok(Next::Change)
+    }
+}
+
+impl EphemeralVolumes {
+    async fn provide(
+        &self,
+        pod: &Pod,
+        volume: &str,
+        template: &PersistentVolumeClaimTemplate,
+        turn: &mut Turn,
+    ) -> Result<(), Error> {
+        let namespace = pod.namespace().unwrap_or_default();
+        let name = NamespacedName::new(&namespace, format!("{}-{volume}", pod.name_any()));
+        if let Some(claim) = self.claims.get(&name) {
+            return match is_controlled_by(&claim.metadata, pod) {
+                true => Ok(()),
+                false => Err(Error::Unfinished(format!(
+                    "PVC {name} was not created for pod {} (pod is not owner)",
+                    NamespacedName::of(pod)
+                ))),
+            };
+        }
+        self.created.inc();
+        let claims = Api::<PersistentVolumeClaim>::namespaced(self.client.clone(), &namespace);
+        match claims.create(&PostParams::default(), &claim(pod, &name.name, template)).await {
+            Ok(claim) => {
+                turn.wrote(&self.claims, &claim);
+                Ok(())
+            }
+            Err(error) => {
+                self.failed.inc();
+                Err(Error::Unfinished(format!("create PVC {}: {error}", name.name)))
+            }
+        }
+    }
+}
+
+/// The names and templates of a pod's ephemeral volumes.
+fn ephemeral(pod: &Pod) -> impl Iterator<Item = (&str, &PersistentVolumeClaimTemplate)> {
+    let volumes = pod.spec.iter().flat_map(|spec| spec.volumes.iter().flatten());
+    volumes.filter_map(|volume| {
+        Some((volume.name.as_str(), volume.ephemeral.as_ref()?.volume_claim_template.as_ref()?))
+    })
+}
+
+fn claim(pod: &Pod, name: &str, template: &PersistentVolumeClaimTemplate) -> PersistentVolumeClaim {
+    let mut claim = PersistentVolumeClaim::default();
+    claim.metadata.name = Some(name.to_owned());
+    if let Some(meta) = &template.metadata {
+        claim.metadata.annotations.clone_from(&meta.annotations);
+        claim.metadata.labels.clone_from(&meta.labels);
+    }
+    claim.metadata.owner_references = Some(vec![OwnerReference {
+        api_version: "v1".to_owned(),
+        kind: "Pod".to_owned(),
+        name: pod.name_any(),
+        uid: pod.uid().unwrap_or_default(),
+        controller: Some(true),
+        block_owner_deletion: Some(true),
+    }]);
+    claim.spec = Some(template.spec.clone());
+    claim
+}

@@ -1,0 +1,104 @@
+//! What the two objects of a pair become when they are bound, and when the volume is let go. Pure.
+//!
+//! Binding has no transaction: it is four writes, each skipped when there is nothing to change, in an order in which a crash
+//! after any of them leaves something that the next pass completes.
+
+use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
+
+use crate::volume::{BIND_COMPLETED, BOUND_BY_CONTROLLER, Claim, Volume, annotate, annotation, strip};
+
+/// The volume with a reference to the claim; None if it has it.
+pub fn volume_to_claim(volume: &PersistentVolume, claim: &PersistentVolumeClaim) -> Option<PersistentVolume> {
+    let is_meant = volume.is_bound_to(claim);
+    let refers = is_meant && volume.claim_ref().is_some_and(|reference| reference.uid == claim.metadata.uid);
+    // One that a user meant for this claim is not bound by the controller.
+    let marks = !is_meant && annotation(&volume.metadata, BOUND_BY_CONTROLLER).is_none();
+    if refers && !marks {
+        return None;
+    }
+    let mut volume = volume.clone();
+    if !refers {
+        volume.spec.get_or_insert_default().claim_ref = Some(claim.reference());
+    }
+    if marks {
+        annotate(&mut volume.metadata, BOUND_BY_CONTROLLER, "yes");
+    }
+    Some(volume)
+}
+
+/// The volume in a phase; None if it is in it.
+pub fn volume_phase(volume: &PersistentVolume, phase: &str, message: &str) -> Option<PersistentVolume> {
+    (volume.phase() != phase).then(|| volume.with_phase(phase, message))
+}
+
+/// The claim with the name of the volume; None if it has it, and says that it is bound.
+pub fn claim_to_volume(
+    claim: &PersistentVolumeClaim,
+    volume: &PersistentVolume,
+) -> Option<PersistentVolumeClaim> {
+    let names = volume.metadata.name.as_deref() == Some(claim.volume_name());
+    let is_complete = annotation(&claim.metadata, BIND_COMPLETED).is_some();
+    if names && is_complete {
+        return None;
+    }
+    let mut claim = claim.clone();
+    if !names {
+        claim.spec.get_or_insert_default().volume_name.clone_from(&volume.metadata.name);
+        annotate(&mut claim.metadata, BOUND_BY_CONTROLLER, "yes");
+    }
+    annotate(&mut claim.metadata, BIND_COMPLETED, "yes");
+    Some(claim)
+}
+
+/// What the annotation of a volume that is being expanded says it had before.
+const PRE_RESIZE_CAPACITY: &str = "volume.alpha.kubernetes.io/pre-resize-capacity";
+
+/// The status of a claim in a phase, with what the volume gives it; None if nothing changes.
+pub fn claim_phase(
+    claim: &PersistentVolumeClaim,
+    phase: &str,
+    volume: Option<&PersistentVolume>,
+) -> Option<PersistentVolumeClaim> {
+    let mut changed = claim.clone();
+    let is_new = claim.phase() != phase;
+    let was_pending = claim.phase() == "Pending";
+    let status = changed.status.get_or_insert_default();
+    status.phase = Some(phase.to_owned());
+    match volume {
+        None => {
+            status.access_modes = None;
+            status.capacity = None;
+            status.current_volume_attributes_class_name = None;
+        }
+        Some(volume) => {
+            status.access_modes = Some(volume.access_modes().to_vec()).filter(|modes| !modes.is_empty());
+            let spec = volume.spec.as_ref();
+            if is_new {
+                let before = annotation(&volume.metadata, PRE_RESIZE_CAPACITY);
+                let mut capacity = spec.and_then(|spec| spec.capacity.clone());
+                if let (Some(before), Some(capacity)) = (before, &mut capacity) {
+                    let before = k8s_openapi::apimachinery::pkg::api::resource::Quantity(before.to_owned());
+                    capacity.insert("storage".to_owned(), before);
+                }
+                status.capacity = capacity;
+            }
+            if is_new && was_pending {
+                let class = spec.and_then(|spec| spec.volume_attributes_class_name.clone());
+                status.current_volume_attributes_class_name = class;
+            }
+        }
+    }
+    (changed.status != claim.status).then_some(changed)
+}
+
+/// The volume without its claim: one that the controller bound forgets it, one that a user meant for it only its uid.
+pub fn unbound(volume: &PersistentVolume) -> PersistentVolume {
+    let mut volume = volume.clone();
+    let by_controller = strip(&mut volume.metadata, BOUND_BY_CONTROLLER);
+    let spec = volume.spec.get_or_insert_default();
+    match (&mut spec.claim_ref, by_controller) {
+        (Some(reference), false) => reference.uid = None,
+        (reference, _) => *reference = None,
+    }
+    volume
+}

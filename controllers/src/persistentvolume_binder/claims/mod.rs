@@ -1,0 +1,210 @@
+//! The loop over claims: observe, [`plan`], act.
+
+pub mod plan;
+
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Pod};
+use k8s_openapi::api::storage::v1::StorageClass;
+use kube::{Resource, ResourceExt};
+
+use super::{COMPONENT, NAME, RESYNC, Writer, bind, in_tree};
+use crate::runtime::cache::{Cache, NamespacedName};
+use crate::runtime::clock::Clock;
+use crate::runtime::events::Recorder;
+use crate::runtime::{Context, Controller, Error, Next, Sources, Turn};
+use crate::volume::{
+    BETA_STORAGE_PROVISIONER, BIND_COMPLETED, Claim, STORAGE_PROVISIONER, Volume, annotate, annotation,
+    migrated_to,
+};
+use plan::{Around, Notice, Plan, plan};
+
+pub struct Claims {
+    look: Look,
+    writer: Writer,
+    recorder: Recorder,
+    clock: Clock,
+}
+
+/// What a claim is judged by.
+pub struct Look {
+    pub claims: Arc<Cache<PersistentVolumeClaim>>,
+    volumes: Arc<Cache<PersistentVolume>>,
+    pub classes: Arc<Cache<StorageClass>>,
+    pods: Arc<Cache<Pod>>,
+}
+
+impl Look {
+    pub fn new(context: &Context) -> Look {
+        Look {
+            claims: context.cache(),
+            volumes: context.cache(),
+            classes: context.cache(),
+            pods: context.cache(),
+        }
+    }
+
+    pub fn around(&self, claim: &PersistentVolumeClaim) -> Around {
+        let is_searching =
+            claim.volume_name().is_empty() && annotation(&claim.metadata, BIND_COMPLETED).is_none();
+        let named = (!claim.volume_name().is_empty())
+            .then(|| self.volumes.get(&NamespacedName::new("", claim.volume_name())))
+            .flatten();
+        if !is_searching {
+            return Around { named, ..Around::default() };
+        }
+        Around {
+            named,
+            volumes: self.volumes.all(),
+            classes: self.classes.all(),
+            waiting_pods: self.waiting_pods(claim),
+        }
+    }
+
+    fn waiting_pods(&self, claim: &PersistentVolumeClaim) -> Vec<String> {
+        let pods = self.pods.in_namespace(claim.metadata.namespace.as_deref().unwrap_or_default());
+        let waiting =
+            pods.iter().filter(|pod| is_waiting(pod) && crate::volume::uses(pod, &claim.name_any()));
+        waiting.map(|pod| pod.name_any()).collect()
+    }
+}
+
+/// Whether no node was found for a pod yet.
+fn is_waiting(pod: &Pod) -> bool {
+    let is_scheduled =
+        pod.spec.as_ref().is_some_and(|spec| spec.node_name.as_deref().is_some_and(|n| !n.is_empty()));
+    !is_scheduled && !crate::volume::is_terminated(pod)
+}
+
+impl Controller for Claims {
+    const NAME: &'static str = NAME;
+    const QUEUE: &'static str = "claims";
+    type Key = NamespacedName;
+
+    fn new(context: &Context) -> Claims {
+        Claims {
+            look: Look::new(context),
+            writer: Writer::new(context),
+            recorder: context.recorder(COMPONENT),
+            clock: context.clock.clone(),
+        }
+    }
+
+    fn sources(&self, sources: &mut Sources<NamespacedName>) {
+        let unbound = {
+            let claims = self.look.claims.clone();
+            move || {
+                let all = claims.all().into_iter();
+                let unbound = all.filter(|claim| annotation(&claim.metadata, BIND_COMPLETED).is_none());
+                unbound.map(|claim| NamespacedName::of(claim.as_ref())).collect::<Vec<_>>()
+            }
+        };
+        let unbound_too = unbound.clone();
+        let claims = self.look.claims.clone();
+        sources
+            .on_each(&self.look.claims)
+            .on(&self.look.volumes, move |change, queue| {
+                if let Some(reference) = change.object().and_then(|volume| volume.claim_ref()) {
+                    let text = |text: &Option<String>| text.clone().unwrap_or_default();
+                    queue.add(NamespacedName::new(text(&reference.namespace), text(&reference.name)));
+                }
+                // A volume that anyone may have: whoever waits for one.
+                let is_free = change.new.as_ref().is_some_and(|volume| volume.phase() == "Available");
+                if is_free {
+                    unbound().into_iter().for_each(|claim| queue.add(claim));
+                }
+            })
+            .on(&self.look.classes, move |_, queue| {
+                unbound_too().into_iter().for_each(|claim| queue.add(claim))
+            })
+            .needs(&self.look.pods)
+            .periodically(RESYNC, &self.clock, move |queue| {
+                claims.all().iter().for_each(|claim| queue.add(NamespacedName::of(claim.as_ref())));
+            });
+    }
+
+    async fn reconcile(&self, name: &NamespacedName, turn: &mut Turn) -> Result<Next, Error> {
+        let Some(claim) = self.look.claims.get(name) else { return Ok(Next::Change) };
+        let claim = match plan::marked(&claim) {
+            Some(marked) => Arc::new(self.writer.claim(marked, turn).await?),
+            None => claim,
+        };
+        let around = self.look.around(&claim);
+        match plan(&claim, &around) {
+            Plan::Bind(volume) => self.writer.bind(&claim, &volume, turn).await?,
+            Plan::SetClass(class) => {
+                let mut claim = claim.as_ref().clone();
+                claim.spec.get_or_insert_default().storage_class_name = Some(class);
+                self.writer.claim(claim, turn).await?;
+            }
+            Plan::Provision(class) => self.provision(&claim, &class, turn).await?,
+            Plan::Tell(notice) => self.tell(&claim, &notice),
+            Plan::Wait(notice) => {
+                notice.iter().for_each(|notice| self.tell(&claim, notice));
+                self.phase(&claim, "Pending", turn).await?;
+            }
+            Plan::Refuse(notice) => {
+                self.tell(&claim, &notice);
+                return Err(Error::Unfinished(format!("claim {name}: {}", notice.message)));
+            }
+            Plan::Lose(notice) if claim.phase() != "Lost" => {
+                self.phase(&claim, "Lost", turn).await?;
+                self.tell(&claim, &notice);
+            }
+            Plan::Lose(_) => {}
+        }
+        Ok(Next::Change)
+    }
+}
+
+impl Claims {
+    fn tell(&self, claim: &PersistentVolumeClaim, notice: &Notice) {
+        self.recorder.event(claim.object_ref(&()), notice.r#type, notice.reason, notice.message.clone());
+    }
+
+    async fn phase(&self, claim: &PersistentVolumeClaim, phase: &str, turn: &mut Turn) -> Result<(), Error> {
+        if let Some(changed) = bind::claim_phase(claim, phase, None) {
+            self.writer.claim_status(changed, turn).await?;
+        }
+        Ok(())
+    }
+
+    /// Says on the claim who shall provision it, and tells that one waits where it is somebody else.
+    async fn provision(
+        &self,
+        claim: &PersistentVolumeClaim,
+        class: &StorageClass,
+        turn: &mut Turn,
+    ) -> Result<(), Error> {
+        let is_in_tree = match in_tree::provides(&class.provisioner) {
+            Ok(is_in_tree) => is_in_tree,
+            Err(refusal) => {
+                self.tell(claim, &Notice::warning("ProvisioningFailed", refusal));
+                return Ok(());
+            }
+        };
+        if is_in_tree && claim.spec.as_ref().is_some_and(|spec| spec.data_source.is_some()) {
+            let plugin = &class.provisioner;
+            let refusal = format!(
+                "plugin {plugin:?} is not a CSI plugin. Only CSI plugin can provision a claim with a datasource"
+            );
+            self.tell(claim, &Notice::warning("ProvisioningFailed", refusal));
+            return Ok(());
+        }
+        let provisioner = migrated_to(&class.provisioner).unwrap_or(&class.provisioner);
+        if annotation(&claim.metadata, STORAGE_PROVISIONER) != Some(provisioner) {
+            let mut claim = claim.clone();
+            annotate(&mut claim.metadata, BETA_STORAGE_PROVISIONER, provisioner);
+            annotate(&mut claim.metadata, STORAGE_PROVISIONER, provisioner);
+            let claim = plan::marked(&claim).unwrap_or(claim);
+            self.writer.claim(claim, turn).await?;
+        }
+        if !is_in_tree {
+            let message = format!(
+                "Waiting for a volume to be created either by the external provisioner '{provisioner}' or manually by the system administrator. If volume creation is delayed, please verify that the provisioner is running and correctly registered."
+            );
+            self.tell(claim, &Notice::normal("ExternalProvisioning", message));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,102 @@
+//! The plugin in the controller: `kubernetes.io/host-path`, whose volumes are directories of this machine.
+//!
+//! [`provision`] makes volumes for claims, [`reclaim`] deletes and recycles them; [`host_path`] touches the file system, and
+//! nothing else does.
+
+pub mod host_path;
+pub mod provision;
+pub mod reclaim;
+
+use k8s_openapi::api::core::v1::PersistentVolume;
+
+use crate::volume::{MIGRATED_TO, PROVISIONED_BY, annotation, migrated_to};
+
+pub const HOST_PATH: &str = "kubernetes.io/host-path";
+
+/// What the names of plugins in the controller begin with.
+const IN_TREE: &str = "kubernetes.io/";
+
+/// Whether a provisioner is in here; otherwise somebody outside has to do it.
+///
+/// # Errors
+/// It should be in here, and is not: why, in the words of the event.
+pub fn provides(provisioner: &str) -> Result<bool, String> {
+    match provisioner {
+        HOST_PATH => Ok(true),
+        other if other.starts_with(IN_TREE) && migrated_to(other).is_none() => Err(unknown(other)),
+        _ => Ok(false),
+    }
+}
+
+fn unknown(plugin: &str) -> String {
+    format!("no volume plugin matched name: {plugin}")
+}
+
+/// Whether what is behind a volume can be deleted in here; otherwise it is left to somebody outside.
+///
+/// # Errors
+/// Nobody can: why, in the words of the event.
+fn deletes(volume: &PersistentVolume) -> Result<bool, String> {
+    match annotation(&volume.metadata, PROVISIONED_BY).filter(|plugin| !plugin.is_empty()) {
+        Some(HOST_PATH) => return Ok(true),
+        Some(plugin) if plugin.starts_with(IN_TREE) => return Err(unknown(plugin)),
+        Some(_) => return Ok(false),
+        None => {}
+    }
+    let spec = volume.spec.as_ref();
+    let is_external =
+        annotation(&volume.metadata, MIGRATED_TO).is_some() || spec.is_some_and(|spec| spec.csi.is_some());
+    if is_external {
+        return Ok(false);
+    }
+    if host_path::path(volume).is_some() {
+        return Ok(true);
+    }
+    let name = volume.metadata.name.as_deref().unwrap_or_default();
+    Err(format!(
+        "error getting deleter volume plugin for volume {name:?}: no deletable volume plugin matched"
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    #[test]
+    fn who_deletes() {
+        let no_plugin =
+            "error getting deleter volume plugin for volume \"v\": no deletable volume plugin matched";
+        for (case, annotations, source, want) in [
+            ("host path", json!({}), json!({"hostPath": {"path": "/tmp/a"}}), Ok(true)),
+            ("nfs", json!({}), json!({"nfs": {"path": "/", "server": "s"}}), Err(no_plugin.to_owned())),
+            ("csi", json!({}), json!({"csi": {"driver": "d", "volumeHandle": "h"}}), Ok(false)),
+            (
+                "provisioned",
+                json!({PROVISIONED_BY: HOST_PATH}),
+                json!({"hostPath": {"path": "/tmp/a"}}),
+                Ok(true),
+            ),
+            (
+                "outside",
+                json!({PROVISIONED_BY: "example.com/a"}),
+                json!({"hostPath": {"path": "/tmp/a"}}),
+                Ok(false),
+            ),
+            (
+                "unknown",
+                json!({PROVISIONED_BY: "kubernetes.io/none"}),
+                json!({"hostPath": {"path": "/tmp/a"}}),
+                Err("no volume plugin matched name: kubernetes.io/none".to_owned()),
+            ),
+            ("migrated", json!({MIGRATED_TO: "d"}), json!({"hostPath": {"path": "/tmp/a"}}), Ok(false)),
+        ] {
+            assert_eq!(deletes(&volume(annotations, source)), want, "{case}");
+        }
+    }
+
+    fn volume(annotations: Value, spec: Value) -> PersistentVolume {
+        let object = json!({"metadata": {"name": "v", "annotations": annotations}, "spec": spec});
+        serde_json::from_value(object).unwrap()
+    }
+}

@@ -1,0 +1,176 @@
+//! The loop that deletes or recycles what is behind a released volume, if the plugin in the controller can.
+//!
+//! A volume is looked at when it changes; then, if it is released or failed before, and not migrated:
+//! 1. who can delete it is found; nobody: it fails, and that is told;
+//! 2. the server is asked whether it is still so, and whether its claim is gone;
+//! 3. the directory is removed, then the finalizer that kept the volume for that (KEP-2644), then the volume itself, which may
+//!    be terminating by then.
+
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Pod};
+use kube::api::DeleteParams;
+use kube::{Client, ResourceExt};
+
+use super::super::volumes::referred;
+use super::super::{COMPONENT, NAME, RESYNC, Writer};
+use super::deletes;
+use super::host_path::{self, HostPath};
+use crate::runtime::cache::{Cache, NamespacedName};
+use crate::runtime::clock::Clock;
+use crate::runtime::events::Recorder;
+use crate::runtime::{Context, Controller, Error, Next, Sources, Turn, unless};
+use crate::volume::{
+    Claim, DELETE, IN_TREE_PROTECTION, MIGRATED_TO, RECYCLE, Volume, annotation, is_terminated,
+    set_finalizer, uses,
+};
+
+pub struct Reclaim {
+    client: Client,
+    volumes: Arc<Cache<PersistentVolume>>,
+    claims: Arc<Cache<PersistentVolumeClaim>>,
+    pods: Arc<Cache<Pod>>,
+    writer: Writer,
+    plugin: HostPath,
+    recorder: Recorder,
+    clock: Clock,
+}
+
+impl Controller for Reclaim {
+    const NAME: &'static str = NAME;
+    const QUEUE: &'static str = "host_path_reclaim";
+    type Key = NamespacedName;
+
+    fn new(context: &Context) -> Reclaim {
+        Reclaim {
+            client: context.client.clone(),
+            volumes: context.cache(),
+            claims: context.cache(),
+            pods: context.cache(),
+            writer: Writer::new(context),
+            plugin: HostPath::new(context.settings.host_path_root.clone()),
+            recorder: context.recorder(COMPONENT),
+            clock: context.clock.clone(),
+        }
+    }
+
+    fn sources(&self, sources: &mut Sources<NamespacedName>) {
+        let volumes = self.volumes.clone();
+        sources
+            .on(&self.volumes, |change, queue| {
+                if change.new.as_ref().is_some_and(|volume| is_ours(volume)) {
+                    change.name().into_iter().for_each(|name| queue.add(name));
+                }
+            })
+            .needs(&self.claims)
+            .needs(&self.pods)
+            .periodically(RESYNC, &self.clock, move |queue| {
+                let ours = volumes.all().into_iter().filter(|volume| is_ours(volume));
+                ours.for_each(|volume| queue.add(NamespacedName::of(volume.as_ref())));
+            });
+    }
+
+    async fn reconcile(&self, name: &NamespacedName, turn: &mut Turn) -> Result<Next, Error> {
+        let Some(volume) = self.volumes.get(name).filter(|volume| is_ours(volume)) else {
+            return Ok(Next::Change);
+        };
+        match volume.policy() {
+            DELETE => self.delete(&volume, turn).await?,
+            RECYCLE => self.recycle(&volume, turn).await?,
+            _ => {}
+        }
+        Ok(Next::Change)
+    }
+}
+
+impl Reclaim {
+    async fn delete(&self, volume: &PersistentVolume, turn: &mut Turn) -> Result<(), Error> {
+        match deletes(volume) {
+            Ok(true) => {}
+            Ok(false) => return Ok(()),
+            Err(refusal) => return self.fail(volume, "VolumeFailedDelete", refusal, turn).await,
+        }
+        let Some(live) = self.released(volume).await? else { return Ok(()) };
+        let path = host_path::path(&live).unwrap_or_default();
+        if let Err(refusal) = self.plugin.delete(path).await {
+            self.fail(&live, "VolumeFailedDelete", refusal.clone(), turn).await?;
+            return Err(Error::Unfinished(refusal));
+        }
+        let mut changed = live.clone();
+        if set_finalizer(&mut changed.metadata, IN_TREE_PROTECTION, false) {
+            // With the last finalizer a terminating volume goes.
+            self.writer.volume(changed, turn).await?;
+        }
+        let deleted = self.writer.volume_api().delete(&live.name_any(), &DeleteParams::default()).await;
+        unless(404, deleted)?;
+        turn.deleted(&self.volumes, &live);
+        Ok(())
+    }
+
+    async fn recycle(&self, volume: &PersistentVolume, turn: &mut Turn) -> Result<(), Error> {
+        let Some(live) = self.released(volume).await? else { return Ok(()) };
+        let pods = self.pods_of(&live);
+        if !pods.is_empty() {
+            let message = format!("Volume is used by pods: {}", pods.join(","));
+            self.recorder.normal(&live, "VolumeFailedRecycle", message);
+            return Ok(());
+        }
+        let Some(path) = host_path::path(&live) else {
+            let refusal = "No recycler plugin found for the volume!".to_owned();
+            return self.fail(&live, "VolumeFailedRecycle", refusal, turn).await;
+        };
+        if let Err(refusal) = self.plugin.recycle(path).await {
+            let refusal = format!("Recycle failed: {refusal}");
+            self.fail(&live, "VolumeFailedRecycle", refusal.clone(), turn).await?;
+            return Err(Error::Unfinished(refusal));
+        }
+        self.recorder.normal(&live, "VolumeRecycled", "Volume recycled");
+        self.writer.unbind(&live, turn).await
+    }
+
+    /// The volume as the server has it, if nobody wants it any more.
+    async fn released(&self, volume: &PersistentVolume) -> Result<Option<PersistentVolume>, Error> {
+        let live = unless(404, self.writer.volume_api().get(&volume.name_any()).await)?;
+        let Some(live) = live.filter(|live| live.metadata.uid == volume.metadata.uid && is_ours(live)) else {
+            return Ok(None);
+        };
+        let has_uid = live
+            .claim_ref()
+            .and_then(|reference| reference.uid.as_deref())
+            .is_some_and(|uid| !uid.is_empty());
+        let claim = referred(&self.client, &self.claims, &live).await?;
+        let is_elsewhere = |claim: &PersistentVolumeClaim| {
+            !claim.volume_name().is_empty() && claim.volume_name() != live.name_any()
+        };
+        let is_wanted = !has_uid || claim.is_some_and(|claim| !is_elsewhere(&claim));
+        Ok((!is_wanted).then_some(live))
+    }
+
+    fn pods_of(&self, volume: &PersistentVolume) -> Vec<String> {
+        let Some(reference) = volume.claim_ref() else { return Vec::new() };
+        let claim = reference.name.as_deref().unwrap_or_default();
+        let pods = self.pods.in_namespace(reference.namespace.as_deref().unwrap_or_default());
+        let using = pods.iter().filter(|pod| uses(pod, claim) && !is_terminated(pod));
+        using.map(|pod| NamespacedName::of(pod.as_ref()).to_string()).collect()
+    }
+
+    /// Phase Failed, told when it becomes so.
+    async fn fail(
+        &self,
+        volume: &PersistentVolume,
+        reason: &str,
+        message: String,
+        turn: &mut Turn,
+    ) -> Result<(), Error> {
+        if volume.phase() != "Failed" {
+            let volume = self.writer.volume_status(volume.with_phase("Failed", &message), turn).await?;
+            self.recorder.warning(&volume, reason, message);
+        }
+        Ok(())
+    }
+}
+
+/// Whether a volume waits for the end of what is behind it.
+fn is_ours(volume: &PersistentVolume) -> bool {
+    matches!(volume.phase(), "Released" | "Failed") && annotation(&volume.metadata, MIGRATED_TO).is_none()
+}

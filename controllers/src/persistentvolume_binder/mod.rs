@@ -1,0 +1,157 @@
+//! persistentvolume-binder-controller: claims find volumes, volumes are provisioned for claims and reclaimed after them.
+//!
+//! Two state machines look at each other's objects, and two loops do what the plugins in the controller can do:
+//! - [`claims`]: an unbound claim is bound to a volume, gets one provisioned, or waits; a bound one is kept so, or is lost;
+//! - [`volumes`]: a volume is available, bound or released, and marked with who has to delete what is behind it (KEP-2644);
+//! - [`in_tree`]: `kubernetes.io/host-path` provisions, deletes and recycles. What other provisioners do is left to them.
+//!
+//! [`search`] finds a volume for a claim, [`bind`] tells what the pair becomes. Everything is looked at again every 15 seconds, for
+//! not all that matters makes an event.
+
+mod bind;
+mod claims;
+mod in_tree;
+mod search;
+mod volumes;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::future::join_all;
+use futures::join;
+use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
+use kube::api::PostParams;
+use kube::{Api, Client, ResourceExt};
+
+use tokio::sync::Notify;
+
+use crate::runtime::cache::Cache;
+use crate::runtime::{self, Context, Error, Turn};
+
+pub const NAME: &str = "persistentvolume-binder-controller";
+
+/// Who tells the events.
+const COMPONENT: &str = "persistentvolume-controller";
+
+/// kube-controller-manager's `--pvclaimbinder-sync-period`.
+const RESYNC: Duration = Duration::from_secs(15);
+
+/// Runs until the future is dropped.
+///
+/// # Panics
+/// If one of the loops does.
+pub async fn run(context: Context, ready: impl FnOnce() + Send + 'static) {
+    let synced: [Notify; 4] = Default::default();
+    let [claims, volumes, provision, reclaim] = &synced;
+    join!(
+        runtime::start::<claims::Claims>(&context, || claims.notify_one()),
+        runtime::start::<volumes::Volumes>(&context, || volumes.notify_one()),
+        runtime::start::<in_tree::provision::Provision>(&context, || provision.notify_one()),
+        runtime::start::<in_tree::reclaim::Reclaim>(&context, || reclaim.notify_one()),
+        async {
+            join_all(synced.iter().map(Notify::notified)).await;
+            ready();
+        },
+    );
+}
+
+/// Writes of claims and volumes, each against the revision that was read.
+struct Writer {
+    client: Client,
+    claims: Arc<Cache<PersistentVolumeClaim>>,
+    volumes: Arc<Cache<PersistentVolume>>,
+}
+
+impl Writer {
+    fn new(context: &Context) -> Writer {
+        Writer { client: context.client.clone(), claims: context.cache(), volumes: context.cache() }
+    }
+
+    fn claim_api(&self, claim: &PersistentVolumeClaim) -> Api<PersistentVolumeClaim> {
+        Api::namespaced(self.client.clone(), claim.metadata.namespace.as_deref().unwrap_or_default())
+    }
+
+    fn volume_api(&self) -> Api<PersistentVolume> {
+        Api::all(self.client.clone())
+    }
+
+    async fn claim(
+        &self,
+        claim: PersistentVolumeClaim,
+        turn: &mut Turn,
+    ) -> Result<PersistentVolumeClaim, Error> {
+        let api = self.claim_api(&claim);
+        let answer = api.replace(&claim.name_any(), &PostParams::default(), &claim).await?;
+        turn.wrote(&self.claims, &answer);
+        Ok(answer)
+    }
+
+    async fn claim_status(
+        &self,
+        claim: PersistentVolumeClaim,
+        turn: &mut Turn,
+    ) -> Result<PersistentVolumeClaim, Error> {
+        let api = self.claim_api(&claim);
+        let answer = api.replace_status(&claim.name_any(), &PostParams::default(), &claim).await?;
+        turn.wrote(&self.claims, &answer);
+        Ok(answer)
+    }
+
+    async fn volume(&self, volume: PersistentVolume, turn: &mut Turn) -> Result<PersistentVolume, Error> {
+        let answer = self.volume_api().replace(&volume.name_any(), &PostParams::default(), &volume).await?;
+        turn.wrote(&self.volumes, &answer);
+        Ok(answer)
+    }
+
+    async fn volume_status(
+        &self,
+        volume: PersistentVolume,
+        turn: &mut Turn,
+    ) -> Result<PersistentVolume, Error> {
+        let answer =
+            self.volume_api().replace_status(&volume.name_any(), &PostParams::default(), &volume).await?;
+        turn.wrote(&self.volumes, &answer);
+        Ok(answer)
+    }
+
+    /// The volume in a phase.
+    async fn volume_phase(
+        &self,
+        volume: PersistentVolume,
+        phase: &str,
+        turn: &mut Turn,
+    ) -> Result<PersistentVolume, Error> {
+        match bind::volume_phase(&volume, phase, "") {
+            Some(changed) => self.volume_status(changed, turn).await,
+            None => Ok(volume),
+        }
+    }
+
+    /// Both sides, in the order of [`bind`].
+    async fn bind(
+        &self,
+        claim: &PersistentVolumeClaim,
+        volume: &PersistentVolume,
+        turn: &mut Turn,
+    ) -> Result<(), Error> {
+        let mut volume = volume.clone();
+        if let Some(changed) = bind::volume_to_claim(&volume, claim) {
+            volume = self.volume(changed, turn).await?;
+        }
+        volume = self.volume_phase(volume, "Bound", turn).await?;
+        let mut claim = claim.clone();
+        if let Some(changed) = bind::claim_to_volume(&claim, &volume) {
+            claim = self.claim(changed, turn).await?;
+        }
+        if let Some(changed) = bind::claim_phase(&claim, "Bound", Some(&volume)) {
+            self.claim_status(changed, turn).await?;
+        }
+        Ok(())
+    }
+
+    /// Lets a volume go that its claim does not want.
+    async fn unbind(&self, volume: &PersistentVolume, turn: &mut Turn) -> Result<(), Error> {
+        let volume = self.volume(bind::unbound(volume), turn).await?;
+        self.volume_phase(volume, "Available", turn).await.map(|_| ())
+    }
+}

@@ -1,0 +1,127 @@
+//! The loop over volumes: observe, [`plan`], act.
+
+pub mod plan;
+
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
+use kube::{Api, Client, Resource};
+
+use super::claims::plan::Notice;
+use super::{COMPONENT, NAME, RESYNC, Writer};
+use crate::runtime::cache::{Cache, NamespacedName};
+use crate::runtime::clock::Clock;
+use crate::runtime::events::Recorder;
+use crate::runtime::{Context, Controller, Error, Next, Sources, Turn, unless};
+use crate::volume::{Claim, DELETE, MIGRATED_TO, RECYCLE, RETAIN, Volume, annotation};
+use plan::{Plan, plan};
+
+pub struct Volumes {
+    client: Client,
+    claims: Arc<Cache<PersistentVolumeClaim>>,
+    volumes: Arc<Cache<PersistentVolume>>,
+    writer: Writer,
+    recorder: Recorder,
+    clock: Clock,
+    honors_policy: bool,
+}
+
+impl Controller for Volumes {
+    const NAME: &'static str = NAME;
+    const QUEUE: &'static str = "volumes";
+    type Key = NamespacedName;
+
+    fn new(context: &Context) -> Volumes {
+        Volumes {
+            client: context.client.clone(),
+            claims: context.cache(),
+            volumes: context.cache(),
+            writer: Writer::new(context),
+            recorder: context.recorder(COMPONENT),
+            clock: context.clock.clone(),
+            honors_policy: (context.settings.is_enabled)("HonorPVReclaimPolicy"),
+        }
+    }
+
+    fn sources(&self, sources: &mut Sources<NamespacedName>) {
+        let volumes = self.volumes.clone();
+        sources
+            .on_each(&self.volumes)
+            .on(&self.claims, |change, queue| {
+                let gone = change
+                    .old
+                    .as_ref()
+                    .filter(|claim| change.new.is_none() && !claim.volume_name().is_empty());
+                gone.iter().for_each(|claim| queue.add(NamespacedName::new("", claim.volume_name())));
+            })
+            .periodically(RESYNC, &self.clock, move |queue| {
+                volumes.all().iter().for_each(|volume| queue.add(NamespacedName::of(volume.as_ref())));
+            });
+    }
+
+    async fn reconcile(&self, name: &NamespacedName, turn: &mut Turn) -> Result<Next, Error> {
+        let Some(volume) = self.volumes.get(name) else { return Ok(Next::Change) };
+        let volume = match plan::marked(&volume, self.honors_policy) {
+            Some(marked) => self.writer.volume(marked, turn).await?,
+            None => volume.as_ref().clone(),
+        };
+        let claim = referred(&self.client, &self.claims, &volume).await?;
+        match plan(&volume, claim.as_deref()) {
+            Plan::Phase(phase) => {
+                self.writer.volume_phase(volume, phase, turn).await?;
+            }
+            Plan::Release => self.release(volume, turn).await?,
+            // The claim is looked at whenever its volume changes.
+            Plan::LookAtClaim => {}
+            Plan::Mismatch { volume: about_volume, claim: about_claim } => {
+                self.tell(&volume, &about_volume);
+                claim.iter().for_each(|claim| self.tell(claim.as_ref(), &about_claim));
+            }
+            Plan::Unbind => self.writer.unbind(&volume, turn).await?,
+        }
+        Ok(Next::Change)
+    }
+}
+
+impl Volumes {
+    fn tell(&self, about: &impl Resource<DynamicType = ()>, notice: &Notice) {
+        self.recorder.event(about.object_ref(&()), notice.r#type, notice.reason, notice.message.clone());
+    }
+
+    /// Phase Released; then a policy that is none is told. The others are the business of the plugins.
+    async fn release(&self, mut volume: PersistentVolume, turn: &mut Turn) -> Result<(), Error> {
+        if !matches!(volume.phase(), "Released" | "Failed") {
+            volume = self.writer.volume_phase(volume, "Released", turn).await?;
+        }
+        let is_known = matches!(volume.policy(), RETAIN | RECYCLE | DELETE);
+        if is_known || annotation(&volume.metadata, MIGRATED_TO).is_some() || volume.phase() == "Failed" {
+            return Ok(());
+        }
+        let message = "Volume has unrecognized PersistentVolumeReclaimPolicy";
+        let changed = volume.with_phase("Failed", message);
+        let changed = self.writer.volume_status(changed, turn).await?;
+        self.tell(&changed, &Notice::warning("VolumeUnknownReclaimPolicy", message));
+        Ok(())
+    }
+}
+
+/// The claim that a volume refers to, by name and uid. That there is none is asked of the server: the cache may be behind, and
+/// what follows may be the end of the data.
+pub async fn referred(
+    client: &Client,
+    claims: &Cache<PersistentVolumeClaim>,
+    volume: &PersistentVolume,
+) -> Result<Option<Arc<PersistentVolumeClaim>>, Error> {
+    let Some(reference) = volume.claim_ref() else { return Ok(None) };
+    if reference.uid.as_deref().is_none_or(str::is_empty) {
+        return Ok(None);
+    }
+    let is_meant = |claim: &PersistentVolumeClaim| claim.metadata.uid == reference.uid;
+    let namespace = reference.namespace.as_deref().unwrap_or_default();
+    let name = reference.name.as_deref().unwrap_or_default();
+    if let Some(claim) = claims.get(&NamespacedName::new(namespace, name)).filter(|claim| is_meant(claim)) {
+        return Ok(Some(claim));
+    }
+    let api = Api::<PersistentVolumeClaim>::namespaced(client.clone(), namespace);
+    Ok(unless(404, api.get(name).await)?.filter(is_meant).map(Arc::new))
+}

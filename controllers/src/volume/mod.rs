@@ -1,0 +1,286 @@
+//! Claims, volumes and classes, as every controller that touches them sees them: names, and what two objects mean to each
+//! other. No I/O, no decisions.
+
+use std::collections::BTreeMap;
+
+use coracle_quantity::Quantity;
+use k8s_openapi::api::core::v1::{
+    ObjectReference, PersistentVolume, PersistentVolumeClaim, PersistentVolumeStatus, Pod,
+};
+use k8s_openapi::api::storage::v1::StorageClass;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::ResourceExt;
+
+pub const BIND_COMPLETED: &str = "pv.kubernetes.io/bind-completed";
+pub const BOUND_BY_CONTROLLER: &str = "pv.kubernetes.io/bound-by-controller";
+pub const PROVISIONED_BY: &str = "pv.kubernetes.io/provisioned-by";
+pub const MIGRATED_TO: &str = "pv.kubernetes.io/migrated-to";
+pub const STORAGE_PROVISIONER: &str = "volume.kubernetes.io/storage-provisioner";
+pub const BETA_STORAGE_PROVISIONER: &str = "volume.beta.kubernetes.io/storage-provisioner";
+pub const SELECTED_NODE: &str = "volume.kubernetes.io/selected-node";
+pub const BETA_STORAGE_CLASS: &str = "volume.beta.kubernetes.io/storage-class";
+const DEFAULT_CLASS: &str = "storageclass.kubernetes.io/is-default-class";
+const BETA_DEFAULT_CLASS: &str = "storageclass.beta.kubernetes.io/is-default-class";
+
+/// KEP-2644: the plugin in the controller has still to delete what is behind the volume.
+pub const IN_TREE_PROTECTION: &str = "kubernetes.io/pv-controller";
+/// KEP-2644: the CSI driver has still to do so.
+pub const EXTERNAL_PROTECTION: &str = "external-provisioner.volume.kubernetes.io/finalizer";
+
+pub const DELETE: &str = "Delete";
+pub const RETAIN: &str = "Retain";
+pub const RECYCLE: &str = "Recycle";
+
+/// Plugins that only their CSI drivers know any more, and these drivers.
+const MIGRATED: [(&str, &str); 7] = [
+    ("kubernetes.io/aws-ebs", "ebs.csi.aws.com"),
+    ("kubernetes.io/gce-pd", "pd.csi.storage.gke.io"),
+    ("kubernetes.io/azure-disk", "disk.csi.azure.com"),
+    ("kubernetes.io/azure-file", "file.csi.azure.com"),
+    ("kubernetes.io/cinder", "cinder.csi.openstack.org"),
+    ("kubernetes.io/vsphere-volume", "csi.vsphere.vmware.com"),
+    ("kubernetes.io/portworx-volume", "pxd.portworx.com"),
+];
+
+/// The CSI driver that a plugin was migrated to.
+pub fn migrated_to(plugin: &str) -> Option<&'static str> {
+    MIGRATED.iter().find(|(name, _)| *name == plugin).map(|(_, driver)| *driver)
+}
+
+pub fn annotation<'a>(meta: &'a ObjectMeta, name: &str) -> Option<&'a str> {
+    meta.annotations.as_ref()?.get(name).map(String::as_str)
+}
+
+pub fn annotate(meta: &mut ObjectMeta, name: &str, value: &str) {
+    meta.annotations.get_or_insert_default().insert(name.to_owned(), value.to_owned());
+}
+
+/// Takes an annotation away, and the map with the last one. Tells whether it was there.
+pub fn strip(meta: &mut ObjectMeta, name: &str) -> bool {
+    let Some(annotations) = &mut meta.annotations else { return false };
+    let was_there = annotations.remove(name).is_some();
+    if annotations.is_empty() {
+        meta.annotations = None;
+    }
+    was_there
+}
+
+/// Has a finalizer there, or not; tells whether that changed anything.
+pub fn set_finalizer(meta: &mut ObjectMeta, finalizer: &str, wanted: bool) -> bool {
+    let finalizers = meta.finalizers.get_or_insert_default();
+    let has = finalizers.iter().any(|f| f == finalizer);
+    match (has, wanted) {
+        (false, true) => finalizers.push(finalizer.to_owned()),
+        (true, false) => finalizers.retain(|f| f != finalizer),
+        _ => {}
+    }
+    if finalizers.is_empty() {
+        meta.finalizers = None;
+    }
+    has != wanted
+}
+
+pub fn has_finalizer(meta: &ObjectMeta, finalizer: &str) -> bool {
+    meta.finalizers.iter().flatten().any(|f| f == finalizer)
+}
+
+/// The class that a claim or a volume is of; "" is none.
+fn class<'a>(meta: &'a ObjectMeta, spec: Option<&'a String>) -> &'a str {
+    annotation(meta, BETA_STORAGE_CLASS).or(spec.map(String::as_str)).unwrap_or_default()
+}
+
+/// The storage that is asked for or offered.
+fn storage(
+    resources: Option<&BTreeMap<String, k8s_openapi::apimachinery::pkg::api::resource::Quantity>>,
+) -> Option<Quantity> {
+    resources?.get("storage")?.0.parse().ok()
+}
+
+/// A claim, asked for what it means.
+pub trait Claim {
+    fn class(&self) -> &str;
+    /// Whether it says of which class it is; "" is an answer too.
+    fn has_class(&self) -> bool;
+    fn volume_name(&self) -> &str;
+    fn phase(&self) -> &str;
+    fn requested(&self) -> Quantity;
+    fn access_modes(&self) -> &[String];
+    fn volume_mode(&self) -> &str;
+    fn attributes_class(&self) -> &str;
+    fn reference(&self) -> ObjectReference;
+}
+
+impl Claim for PersistentVolumeClaim {
+    fn class(&self) -> &str {
+        class(&self.metadata, self.spec.as_ref().and_then(|spec| spec.storage_class_name.as_ref()))
+    }
+
+    fn has_class(&self) -> bool {
+        annotation(&self.metadata, BETA_STORAGE_CLASS).is_some()
+            || self.spec.as_ref().is_some_and(|spec| spec.storage_class_name.is_some())
+    }
+
+    fn volume_name(&self) -> &str {
+        self.spec.as_ref().and_then(|spec| spec.volume_name.as_deref()).unwrap_or_default()
+    }
+
+    fn phase(&self) -> &str {
+        self.status.as_ref().and_then(|status| status.phase.as_deref()).unwrap_or_default()
+    }
+
+    fn requested(&self) -> Quantity {
+        let resources = self.spec.as_ref().and_then(|spec| spec.resources.as_ref());
+        storage(resources.and_then(|resources| resources.requests.as_ref())).unwrap_or(Quantity::from_int(0))
+    }
+
+    fn access_modes(&self) -> &[String] {
+        self.spec.as_ref().and_then(|spec| spec.access_modes.as_deref()).unwrap_or_default()
+    }
+
+    fn volume_mode(&self) -> &str {
+        mode(self.spec.as_ref().and_then(|spec| spec.volume_mode.as_deref()))
+    }
+
+    fn attributes_class(&self) -> &str {
+        self.spec.as_ref().and_then(|spec| spec.volume_attributes_class_name.as_deref()).unwrap_or_default()
+    }
+
+    fn reference(&self) -> ObjectReference {
+        ObjectReference {
+            api_version: Some("v1".to_owned()),
+            kind: Some("PersistentVolumeClaim".to_owned()),
+            namespace: self.namespace(),
+            name: Some(self.name_any()),
+            uid: self.uid(),
+            resource_version: self.resource_version(),
+            ..ObjectReference::default()
+        }
+    }
+}
+
+/// A volume, asked for what it means.
+pub trait Volume {
+    fn class(&self) -> &str;
+    fn claim_ref(&self) -> Option<&ObjectReference>;
+    fn phase(&self) -> &str;
+    fn policy(&self) -> &str;
+    fn capacity(&self) -> Option<Quantity>;
+    fn access_modes(&self) -> &[String];
+    fn volume_mode(&self) -> &str;
+    fn attributes_class(&self) -> &str;
+    fn is_terminating(&self) -> bool;
+    /// Whether it is meant for a claim: by name, and by uid where it says one.
+    fn is_bound_to(&self, claim: &PersistentVolumeClaim) -> bool;
+    fn with_phase(&self, phase: &str, message: &str) -> PersistentVolume;
+}
+
+impl Volume for PersistentVolume {
+    fn class(&self) -> &str {
+        class(&self.metadata, self.spec.as_ref().and_then(|spec| spec.storage_class_name.as_ref()))
+    }
+
+    fn claim_ref(&self) -> Option<&ObjectReference> {
+        self.spec.as_ref()?.claim_ref.as_ref()
+    }
+
+    fn phase(&self) -> &str {
+        self.status.as_ref().and_then(|status| status.phase.as_deref()).unwrap_or_default()
+    }
+
+    fn policy(&self) -> &str {
+        let policy = self.spec.as_ref().and_then(|spec| spec.persistent_volume_reclaim_policy.as_deref());
+        policy.unwrap_or_default()
+    }
+
+    fn capacity(&self) -> Option<Quantity> {
+        storage(self.spec.as_ref()?.capacity.as_ref())
+    }
+
+    fn access_modes(&self) -> &[String] {
+        self.spec.as_ref().and_then(|spec| spec.access_modes.as_deref()).unwrap_or_default()
+    }
+
+    fn volume_mode(&self) -> &str {
+        mode(self.spec.as_ref().and_then(|spec| spec.volume_mode.as_deref()))
+    }
+
+    fn attributes_class(&self) -> &str {
+        self.spec.as_ref().and_then(|spec| spec.volume_attributes_class_name.as_deref()).unwrap_or_default()
+    }
+
+    fn is_terminating(&self) -> bool {
+        self.metadata.deletion_timestamp.is_some()
+    }
+
+    fn is_bound_to(&self, claim: &PersistentVolumeClaim) -> bool {
+        self.claim_ref().is_some_and(|reference| {
+            let uid = reference.uid.as_deref().filter(|uid| !uid.is_empty());
+            reference.name == claim.metadata.name
+                && reference.namespace == claim.metadata.namespace
+                && uid.is_none_or(|uid| claim.metadata.uid.as_deref() == Some(uid))
+        })
+    }
+
+    fn with_phase(&self, phase: &str, message: &str) -> PersistentVolume {
+        let mut volume = self.clone();
+        let status = volume.status.get_or_insert_with(PersistentVolumeStatus::default);
+        status.phase = Some(phase.to_owned());
+        status.message = (!message.is_empty()).then(|| message.to_owned());
+        volume
+    }
+}
+
+fn mode(mode: Option<&str>) -> &str {
+    mode.unwrap_or("Filesystem")
+}
+
+pub fn waits_for_consumer(class: &StorageClass) -> bool {
+    class.volume_binding_mode.as_deref() == Some("WaitForFirstConsumer")
+}
+
+/// The class of claims that name none: the newest of those that say so, of two the first by name.
+pub fn default_class<'a>(classes: impl IntoIterator<Item = &'a StorageClass>) -> Option<&'a StorageClass> {
+    let says_so = |class: &&StorageClass| {
+        [DEFAULT_CLASS, BETA_DEFAULT_CLASS]
+            .iter()
+            .any(|name| annotation(&class.metadata, name) == Some("true"))
+    };
+    let newest_then_name = |class: &&StorageClass| {
+        let created = class.metadata.creation_timestamp.as_ref().map(|time| time.0.as_second());
+        (std::cmp::Reverse(created), class.metadata.name.clone())
+    };
+    classes.into_iter().filter(says_so).min_by_key(newest_then_name)
+}
+
+/// The names of a pod's claims, and whether each is for an ephemeral volume.
+pub fn claims_of(pod: &Pod) -> impl Iterator<Item = (String, bool)> {
+    let volumes = pod.spec.iter().flat_map(|spec| spec.volumes.iter().flatten());
+    volumes.filter_map(|volume| match (&volume.persistent_volume_claim, &volume.ephemeral) {
+        (Some(source), _) => Some((source.claim_name.clone(), false)),
+        (None, Some(_)) => Some((format!("{}-{}", pod.name_any(), volume.name), true)),
+        _ => None,
+    })
+}
+
+/// Whether a pod has a volume of this claim, by name or as an ephemeral one of its own.
+pub fn uses(pod: &Pod, claim: &str) -> bool {
+    claims_of(pod).any(|(name, _)| name == claim)
+}
+
+/// Whether the controller of an object is this pod.
+pub fn is_controlled_by(meta: &ObjectMeta, pod: &Pod) -> bool {
+    let mut owners = meta.owner_references.iter().flatten();
+    owners.any(|owner| owner.controller == Some(true) && Some(&owner.uid) == pod.metadata.uid.as_ref())
+}
+
+/// Whether nothing of a pod runs any more: it ended, or it terminates and no container is running.
+pub fn is_terminated(pod: &Pod) -> bool {
+    let Some(status) = &pod.status else { return pod.metadata.deletion_timestamp.is_some() };
+    let all =
+        [&status.init_container_statuses, &status.container_statuses, &status.ephemeral_container_statuses];
+    let none_runs = all.into_iter().flatten().flatten().all(|container| {
+        container.state.as_ref().is_some_and(|state| state.terminated.is_some() || state.waiting.is_some())
+    });
+    let is_over = matches!(status.phase.as_deref(), Some("Succeeded" | "Failed"));
+    is_over || (pod.metadata.deletion_timestamp.is_some() && none_runs)
+}
