@@ -17,9 +17,8 @@ async fn area(name: &str) -> Result<()> {
     let gaps = Gaps::read()?;
     let cluster = recordings::server(cluster()).start().await?;
     let endpoint = Endpoint::with_token(&cluster.config().await?, recordings::ADMIN_TOKEN)?;
-    let jobs = if chosen.iter().any(Recording::runs_alone) { 1 } else { JOBS };
     let server = Server::new(endpoint);
-    let played = play(&server, &chosen, jobs, |recording, steps| gaps.end(recording, steps)).await?;
+    let played = play(&server, &chosen, JOBS, |recording, steps| gaps.end(recording, steps)).await?;
     let score = Score::of(&played, &gaps);
     let floor = floor(name)?;
     println!(

@@ -72,8 +72,7 @@ async fn replay(arguments: &Arguments, chosen: &[Recording]) -> Result<Vec<Playe
         }
     };
     let server = Server::new(Endpoint::with_token(&config, &arguments.token)?);
-    let jobs = if chosen.iter().any(Recording::runs_alone) { 1 } else { arguments.jobs };
-    play(&server, chosen, jobs, |_, steps| steps.len()).await
+    play(&server, chosen, arguments.jobs, |_, steps| steps.len()).await
 }
 
 fn print(played: &Played) {

@@ -130,9 +130,9 @@ impl Recording {
         format!("{}/{}", area.to_string_lossy(), name.to_string_lossy())
     }
 
-    /// Whether its area changes what is one for the whole cluster, so that nothing else may be played at the same time.
+    /// Whether it changes what is one for the whole cluster, so that nothing else may be played at the same time.
     pub fn runs_alone(&self) -> bool {
-        self.name().starts_with("volumes/")
+        self.name().starts_with("volumes/default-class-")
     }
 
     pub fn steps(&self) -> Result<Vec<Step>> {

@@ -69,21 +69,25 @@ impl Server {
     }
 }
 
-/// Plays recordings, some at the same time; the answers are in the order of the recordings. `end` tells for each at which
-/// step to stop.
+/// Plays recordings, some at the same time; the answers are in the order of their names. `end` tells for each at which step to
+/// stop.
 pub async fn play(
     server: &Server,
     recordings: &[Recording],
     jobs: usize,
     end: impl Fn(&Recording, &[Step]) -> usize,
 ) -> Result<Vec<Played>> {
-    let mut plays = Vec::new();
+    let (mut alone, mut together) = (Vec::new(), Vec::new());
     for recording in recordings {
         let steps = recording.steps()?;
         let end = end(recording, &steps);
+        let plays = if recording.runs_alone() { &mut alone } else { &mut together };
         plays.push(play_one(server, recording, steps, end));
     }
-    Ok(stream::iter(plays).buffered(jobs).collect().await)
+    let mut played: Vec<Played> = stream::iter(alone).buffered(1).collect().await;
+    played.extend(stream::iter(together).buffered(jobs).collect::<Vec<_>>().await);
+    played.sort_by(|a, b| a.name.cmp(&b.name));
+    Ok(played)
 }
 
 async fn play_one(server: &Server, recording: &Recording, steps: Vec<Step>, end: usize) -> Played {

@@ -3,6 +3,7 @@
 pub mod plan;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Pod};
 use k8s_openapi::api::storage::v1::StorageClass;
@@ -18,6 +19,10 @@ use crate::volume::{
     migrated_to,
 };
 use plan::{Around, Notice, Plan, plan};
+
+/// For how long a volume is available at least, though a claim waits for it: clients wait for that phase, and kube-controller-manager
+/// takes up to its whole period.
+const FREE: Duration = Duration::from_secs(1);
 
 pub struct Claims {
     look: Look,
@@ -108,10 +113,10 @@ impl Controller for Claims {
                     let text = |text: &Option<String>| text.clone().unwrap_or_default();
                     queue.add(NamespacedName::new(text(&reference.namespace), text(&reference.name)));
                 }
-                // A volume that anyone may have: whoever waits for one.
+                // A volume that anyone may have: whoever waits for one looks at it, though not at once.
                 let is_free = change.new.as_ref().is_some_and(|volume| volume.phase() == "Available");
                 if is_free {
-                    unbound().into_iter().for_each(|claim| queue.add(claim));
+                    unbound().into_iter().for_each(|claim| queue.add_after(claim, FREE));
                 }
             })
             .on(&self.look.classes, move |_, queue| {
