@@ -6,7 +6,7 @@ use std::process::{ExitStatus, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use tempfile::TempDir;
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::{Child, ChildStderr, Command};
@@ -69,6 +69,24 @@ impl Builder {
             Ok(Err(_)) => bail!("coracle ended before it served:\n{}", cluster.log()),
             Err(_) => bail!("coracle does not serve after {START:?}:\n{}", cluster.log()),
         }
+    }
+}
+
+/// How a control plane ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    Stop,
+    Crash,
+}
+
+impl End {
+    /// Ends it, and waits until it has.
+    pub async fn of(self, cluster: Cluster) -> Result<()> {
+        match self {
+            End::Stop => ensure!(cluster.stop().await?.success(), "no clean stop"),
+            End::Crash => cluster.kill().await?,
+        }
+        Ok(())
     }
 }
 

@@ -14,8 +14,11 @@
 //! Nothing here knows how Coracle works inside: it is started as its users start it, and seen over its API only.
 
 pub mod binary;
+pub mod chance;
 pub mod cluster;
 pub mod http;
 pub mod recordings;
+pub mod volumes;
+pub mod wait;
 
 pub use cluster::{Cluster, cluster};

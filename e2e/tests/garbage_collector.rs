@@ -7,6 +7,8 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
+use coracle_e2e::chance::Chance;
+use coracle_e2e::wait::until;
 use coracle_e2e::{Cluster, cluster};
 use futures::future::try_join_all;
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
@@ -15,8 +17,6 @@ use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams, P
 use kube::{Client, ResourceExt};
 use serde_json::json;
 use tempfile::TempDir;
-
-const DEADLINE: Duration = Duration::from_secs(60);
 
 fn reference(owner: &ConfigMap, blocks: bool) -> OwnerReference {
     OwnerReference {
@@ -38,39 +38,6 @@ async fn create(api: &Api<ConfigMap>, name: &str, owners: Vec<OwnerReference>) -
 
 fn deletion(policy: PropagationPolicy) -> DeleteParams {
     DeleteParams { propagation_policy: Some(policy), ..DeleteParams::default() }
-}
-
-/// Asks until the answer is what it should be.
-async fn until<T>(
-    what: &str,
-    mut ask: impl AsyncFnMut() -> Result<T>,
-    is_so: impl Fn(&T) -> bool,
-) -> Result<T> {
-    let began = Instant::now();
-    loop {
-        let answer = ask().await?;
-        if is_so(&answer) {
-            return Ok(answer);
-        }
-        ensure!(began.elapsed() < DEADLINE, "not in {DEADLINE:?}: {what}");
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
-}
-
-/// A chance that a failing run can be repeated with: xorshift from a seed.
-struct Chance(u64);
-
-impl Chance {
-    fn below(&mut self, bound: usize) -> usize {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        usize::try_from(self.0 % bound.max(1) as u64).unwrap_or_default()
-    }
-
-    fn one_in(&mut self, bound: usize) -> bool {
-        self.below(bound) == 0
-    }
 }
 
 /// What was done to an object.

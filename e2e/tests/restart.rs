@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use bytes::Bytes;
+use coracle_e2e::cluster::End;
 use coracle_e2e::http::{Connection, Endpoint};
 use coracle_e2e::{Cluster, cluster};
 use http_body_util::BodyExt;
@@ -15,22 +16,6 @@ use tokio::time::timeout;
 
 const DEADLINE: Duration = Duration::from_secs(30);
 const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
-
-#[derive(Clone, Copy, Debug)]
-enum End {
-    Stop,
-    Crash,
-}
-
-impl End {
-    async fn of(self, cluster: Cluster) -> Result<()> {
-        match self {
-            End::Stop => ensure!(cluster.stop().await?.success(), "no clean stop"),
-            End::Crash => cluster.kill().await?,
-        }
-        Ok(())
-    }
-}
 
 async fn start(data: &Path) -> Result<Cluster> {
     // Without controllers, whose writes would come in between.

@@ -1,0 +1,510 @@
+//! Stories about volumes: a control plane whose volumes are directories, claims and pods that use them, what is on the disk,
+//! and an end of the process after each step.
+//!
+//! A story is told by a function of [`Story`]; [`told`](crate::told) makes a test of it for each driver, calm, and with the
+//! server stopped or killed after everything that the story does. When it has been told, nothing is stuck, and the
+//! directories are those of living volumes and those that the story names.
+
+use std::collections::BTreeSet;
+use std::fmt::Debug;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, ensure};
+use k8s_openapi::api::core::v1::{Event, PersistentVolume, PersistentVolumeClaim, Pod};
+use k8s_openapi::api::storage::v1::StorageClass;
+use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};
+use kube::{Client, Resource, ResourceExt};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use crate::cluster::{Cluster, End, cluster};
+use crate::wait::{until, until_object};
+
+pub const CLAIM_PROTECTION: &str = "kubernetes.io/pvc-protection";
+pub const VOLUME_PROTECTION: &str = "kubernetes.io/pv-protection";
+pub const IN_TREE_PROTECTION: &str = "kubernetes.io/pv-controller";
+pub const EXTERNAL_PROTECTION: &str = "external-provisioner.volume.kubernetes.io/finalizer";
+
+/// The node that pods are put on.
+pub const NODE: &str = "node-0";
+
+/// What a file on a volume holds.
+const DATA: &str = "not to be lost";
+
+/// Who makes and deletes what is behind a volume.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Driver {
+    HostPath,
+}
+
+impl Driver {
+    pub const ALL: [Driver; 1] = [Driver::HostPath];
+
+    pub fn provisioner(self) -> &'static str {
+        match self {
+            Driver::HostPath => "kubernetes.io/host-path",
+        }
+    }
+
+    /// The finalizer by which it keeps a volume until what is behind it is deleted (KEP-2644).
+    pub fn finalizer(self) -> &'static str {
+        match self {
+            Driver::HostPath => IN_TREE_PROTECTION,
+        }
+    }
+
+    /// Where its directories are, in the data directory.
+    fn root(self) -> &'static str {
+        match self {
+            Driver::HostPath => "volumes/host-path",
+        }
+    }
+
+    /// The part of a volume that says where a directory of this name is.
+    fn source(self, root: &Path, name: &str) -> Value {
+        match self {
+            Driver::HostPath => json!({"hostPath": {"path": root.join(name)}}),
+        }
+    }
+
+    /// The name of a volume's directory.
+    fn directory(volume: &PersistentVolume) -> Option<(Driver, String)> {
+        let spec = volume.spec.as_ref()?;
+        if let Some(source) = &spec.host_path {
+            let name = Path::new(&source.path).file_name()?.to_string_lossy().into_owned();
+            return Some((Driver::HostPath, name));
+        }
+        None
+    }
+}
+
+/// Kinds that stories are about.
+pub trait Kind:
+    Resource<DynamicType = ()> + Clone + Debug + Serialize + DeserializeOwned + Send + 'static
+{
+    fn api(client: Client) -> Api<Self>;
+}
+
+impl Kind for PersistentVolume {
+    fn api(client: Client) -> Api<Self> {
+        Api::all(client)
+    }
+}
+
+impl Kind for StorageClass {
+    fn api(client: Client) -> Api<Self> {
+        Api::all(client)
+    }
+}
+
+impl Kind for PersistentVolumeClaim {
+    fn api(client: Client) -> Api<Self> {
+        Api::default_namespaced(client)
+    }
+}
+
+impl Kind for Pod {
+    fn api(client: Client) -> Api<Self> {
+        Api::default_namespaced(client)
+    }
+}
+
+impl Kind for Event {
+    fn api(client: Client) -> Api<Self> {
+        Api::default_namespaced(client)
+    }
+}
+
+/// A claim that was bound, its volume, and the directory behind it.
+#[derive(Clone, Debug)]
+pub struct Asset {
+    pub claim: String,
+    pub volume: String,
+    pub directory: PathBuf,
+}
+
+impl Asset {
+    /// What a pod would write.
+    pub fn write(&self) -> Result<()> {
+        fs::create_dir_all(self.directory.join("deep"))?;
+        Ok(fs::write(self.directory.join("deep/file"), DATA)?)
+    }
+
+    pub fn has_data(&self) -> bool {
+        fs::read_to_string(self.directory.join("deep/file")).is_ok_and(|text| text == DATA)
+    }
+
+    /// The name of the directory, as the end of a story names those that stay.
+    pub fn name(&self) -> String {
+        self.directory.file_name().unwrap_or_default().to_string_lossy().into_owned()
+    }
+}
+
+pub struct Story {
+    pub driver: Driver,
+    /// How the server ends after each step, if it does.
+    interruption: Option<End>,
+    flags: Vec<(String, String)>,
+    data: TempDir,
+    cluster: Option<Cluster>,
+    client: Client,
+}
+
+/// Tells a story, and looks at the end whether anything is stuck or leaked.
+///
+/// # Errors
+/// The story's, and what is not as it should be at the end.
+pub async fn tell(
+    driver: Driver,
+    interruption: Option<End>,
+    story: impl AsyncFnOnce(&mut Story) -> Result<()>,
+) -> Result<()> {
+    let mut told = Story::begin(driver).await?;
+    told.interruption = interruption;
+    let result = story(&mut told).await;
+    if let (Err(_), Some(cluster)) = (&result, &told.cluster) {
+        eprintln!("--- what coracle said:\n{}---", cluster.log());
+    }
+    result
+}
+
+impl Story {
+    pub async fn begin(driver: Driver) -> Result<Story> {
+        let data = TempDir::with_prefix("coracle-volumes-")?;
+        let flags = vec![("--durability".to_owned(), "sync".to_owned())];
+        let (cluster, client) = start(data.path(), &flags).await?;
+        let mut story = Story { driver, interruption: None, flags, data, cluster: Some(cluster), client };
+        for (name, policy) in [("delete", "Delete"), ("retain", "Retain")] {
+            let class = json!({
+                "metadata": {"name": name}, "provisioner": driver.provisioner(), "reclaimPolicy": policy,
+            });
+            story.create::<StorageClass>(class).await?;
+        }
+        Ok(story)
+    }
+
+    pub fn api<K: Kind>(&self) -> Api<K> {
+        K::api(self.client.clone())
+    }
+
+    pub fn client(&self) -> Client {
+        self.client.clone()
+    }
+
+    pub fn cluster(&self) -> Result<&Cluster> {
+        self.cluster.as_ref().context("it has ended")
+    }
+
+    /// Where the driver's directories are.
+    pub fn root(&self) -> PathBuf {
+        self.data.path().join(self.driver.root())
+    }
+
+    /// Ends the server, and starts it again on the same data.
+    pub async fn restart(&mut self, end: End) -> Result<()> {
+        end.of(self.cluster.take().context("it has ended")?).await?;
+        let (cluster, client) = start(self.data.path(), &self.flags).await?;
+        (self.cluster, self.client) = (Some(cluster), client);
+        Ok(())
+    }
+
+    /// Stops the server, and starts it with another value of a flag.
+    pub async fn restart_with(&mut self, flag: &str, value: &str) -> Result<()> {
+        self.flags.retain(|(name, _)| name != flag);
+        self.flags.push((flag.to_owned(), value.to_owned()));
+        self.restart(End::Stop).await
+    }
+
+    async fn interrupt(&mut self) -> Result<()> {
+        match self.interruption {
+            Some(end) => self.restart(end).await,
+            None => Ok(()),
+        }
+    }
+
+    pub async fn create<K: Kind>(&mut self, object: Value) -> Result<K> {
+        let object = serde_json::from_value(object)?;
+        let object = self.api::<K>().create(&PostParams::default(), &object).await?;
+        self.interrupt().await?;
+        Ok(object)
+    }
+
+    pub async fn get<K: Kind>(&self, name: &str) -> Result<K> {
+        Ok(self.api::<K>().get(name).await?)
+    }
+
+    pub async fn patch<K: Kind>(&mut self, name: &str, patch: Value) -> Result<()> {
+        self.api::<K>().patch(name, &PatchParams::default(), &Patch::Merge(patch)).await?;
+        self.interrupt().await
+    }
+
+    pub async fn delete<K: Kind>(&mut self, name: &str) -> Result<()> {
+        self.api::<K>().delete(name, &DeleteParams::default()).await?;
+        self.interrupt().await
+    }
+
+    pub async fn until<K: Kind>(&self, name: &str, is_so: impl Fn(&K) -> bool) -> Result<K> {
+        let object = until_object(self.api::<K>(), name, |object| object.is_some_and(&is_so)).await?;
+        object.with_context(|| format!("{name} is gone"))
+    }
+
+    pub async fn until_gone<K: Kind>(&self, name: &str) -> Result<()> {
+        until_object(self.api::<K>(), name, |object: Option<&K>| object.is_none()).await.map(drop)
+    }
+
+    /// Until an event tells of an object, for a reason, words that contain these.
+    pub async fn until_told(&self, name: &str, reason: &str, words: &str) -> Result<()> {
+        let ask = async || Ok(self.api::<Event>().list(&ListParams::default()).await?.items);
+        let tells = |events: &Vec<Event>| {
+            events.iter().any(|event| {
+                event.involved_object.name.as_deref() == Some(name)
+                    && event.reason.as_deref() == Some(reason)
+                    && event.message.as_deref().is_some_and(|message| message.contains(words))
+            })
+        };
+        until(&format!("{reason} of {name}: {words}"), ask, tells).await.map(drop)
+    }
+
+    /// A claim of a class, bound, with data on its volume.
+    pub async fn bound(&mut self, name: &str, class: &str) -> Result<Asset> {
+        self.create::<PersistentVolumeClaim>(claim(name, class)).await?;
+        self.asset(name).await
+    }
+
+    /// A volume made by hand with a policy, bound to a claim, with data on it.
+    pub async fn bound_static(&mut self, name: &str, policy: &str) -> Result<Asset> {
+        self.volume_by_hand(name, policy).await?;
+        let mut claim = claim(name, "");
+        claim["spec"]["volumeName"] = json!(name);
+        self.create::<PersistentVolumeClaim>(claim).await?;
+        self.asset(name).await
+    }
+
+    /// A volume made by hand, and its directory.
+    pub async fn volume_by_hand(&mut self, name: &str, policy: &str) -> Result<PathBuf> {
+        let directory = self.root().join(name);
+        fs::create_dir_all(&directory)?;
+        let mut spec = self.driver.source(&self.root(), name);
+        spec["accessModes"] = json!(["ReadWriteOnce"]);
+        spec["capacity"] = json!({"storage": "1Gi"});
+        spec["persistentVolumeReclaimPolicy"] = json!(policy);
+        self.create::<PersistentVolume>(json!({"metadata": {"name": name}, "spec": spec})).await?;
+        Ok(directory)
+    }
+
+    /// What a claim is bound to, with data on it.
+    pub async fn asset(&self, claim: &str) -> Result<Asset> {
+        let bound = self.until(claim, |claim: &PersistentVolumeClaim| claim_phase(claim) == "Bound").await?;
+        let volume = bound.spec.and_then(|spec| spec.volume_name).context("no volume")?;
+        let is_bound = |volume: &PersistentVolume| volume_phase(volume) == "Bound";
+        let (driver, name) =
+            Driver::directory(&self.until(&volume, is_bound).await?).context("no directory")?;
+        let directory = self.data.path().join(driver.root()).join(name);
+        ensure!(directory.is_dir(), "{} is not there", directory.display());
+        let asset = Asset { claim: claim.to_owned(), volume, directory };
+        asset.write()?;
+        Ok(asset)
+    }
+
+    /// A pod that runs.
+    pub async fn runs(&mut self, name: &str, claims: &[&str]) -> Result<()> {
+        self.create::<Pod>(pod(name, claims)).await?;
+        self.until(name, |pod: &Pod| pod_phase(pod) == "Running").await.map(drop)
+    }
+
+    /// Until the controllers have come to the end of what they know: a claim that nobody uses has come and gone, with its
+    /// volume, after all that happened before.
+    pub async fn settle(&self) -> Result<()> {
+        let canary = self.canary().await?;
+        self.until_canary_gone(&canary).await
+    }
+
+    /// The same, where nobody takes the finalizer from claims but this.
+    pub async fn settle_without_protection(&self) -> Result<()> {
+        let canary = self.canary().await?;
+        let free = Patch::Merge(json!({"metadata": {"finalizers": null}}));
+        self.api::<PersistentVolumeClaim>().patch("canary", &PatchParams::default(), &free).await?;
+        self.until_canary_gone(&canary).await
+    }
+
+    /// A claim that was bound and is deleted; returns the name of its volume.
+    async fn canary(&self) -> Result<String> {
+        let claims = self.api::<PersistentVolumeClaim>();
+        let canary = serde_json::from_value(claim("canary", "delete"))?;
+        claims.create(&PostParams::default(), &canary).await?;
+        let bound =
+            self.until("canary", |claim: &PersistentVolumeClaim| claim_phase(claim) == "Bound").await?;
+        claims.delete("canary", &DeleteParams::default()).await?;
+        bound.spec.and_then(|spec| spec.volume_name).context("no volume")
+    }
+
+    async fn until_canary_gone(&self, volume: &str) -> Result<()> {
+        self.until_gone::<PersistentVolumeClaim>("canary").await?;
+        self.until_gone::<PersistentVolume>(volume).await
+    }
+
+    /// The claim is being deleted, and nothing has come of it: its volume is bound to it, and its data are there.
+    pub async fn is_postponed(&self, asset: &Asset) -> Result<()> {
+        self.settle().await?;
+        let claim: PersistentVolumeClaim = self.get(&asset.claim).await?;
+        ensure!(is_terminating(&claim), "{claim:?}");
+        ensure!(claim.finalizers().iter().any(|f| f == CLAIM_PROTECTION), "{:?}", claim.finalizers());
+        self.is_kept(asset).await
+    }
+
+    /// Claim and volume are bound to each other, and the data are there.
+    pub async fn is_kept(&self, asset: &Asset) -> Result<()> {
+        let claim: PersistentVolumeClaim = self.get(&asset.claim).await?;
+        let volume: PersistentVolume = self.get(&asset.volume).await?;
+        ensure!(claim_phase(&claim) == "Bound", "{claim:?}");
+        ensure!(volume_phase(&volume) == "Bound", "{volume:?}");
+        ensure!(asset.has_data(), "{} has lost its data", asset.directory.display());
+        Ok(())
+    }
+
+    /// Claim, volume and directory go.
+    pub async fn is_deleted(&self, asset: &Asset) -> Result<()> {
+        self.until_gone::<PersistentVolumeClaim>(&asset.claim).await?;
+        self.until_gone::<PersistentVolume>(&asset.volume).await?;
+        ensure!(!asset.directory.exists(), "{} has leaked", asset.directory.display());
+        Ok(())
+    }
+
+    /// The claim is gone; the volume waits for somebody to look at it, with its data.
+    pub async fn is_retained(&self, asset: &Asset) -> Result<()> {
+        self.until_gone::<PersistentVolumeClaim>(&asset.claim).await?;
+        self.until(&asset.volume, |volume: &PersistentVolume| volume_phase(volume) == "Released").await?;
+        self.settle().await?;
+        let volume: PersistentVolume = self.get(&asset.volume).await?;
+        ensure!(volume_phase(&volume) == "Released" && asset.has_data(), "{volume:?}");
+        Ok(())
+    }
+
+    /// The finalizers of a volume come to be these, in any order.
+    pub async fn finalizers(&self, volume: &str, want: &[&str]) -> Result<()> {
+        let want: BTreeSet<&str> = want.iter().copied().collect();
+        let has = |volume: &PersistentVolume| {
+            volume.finalizers().iter().map(String::as_str).collect::<BTreeSet<_>>() == want
+        };
+        let found = self.until(volume, has).await;
+        found.with_context(|| format!("finalizers {want:?} of {volume}")).map(drop)
+    }
+
+    /// Nothing is stuck, and the directories are those of living volumes and these.
+    pub async fn ends_with(&self, left: &[&Asset]) -> Result<()> {
+        self.settle().await?;
+        ensure!(self.stuck().await?.is_empty(), "stuck: {:?}", self.stuck().await?);
+        let mut want = self.owned().await?;
+        want.extend(left.iter().map(|asset| asset.name()));
+        let found = self.directories()?;
+        ensure!(found == want, "directories {found:?}, not {want:?}");
+        ensure!(left.iter().all(|asset| asset.has_data()), "no data in {left:?}");
+        Ok(())
+    }
+
+    /// The names of what is being deleted.
+    pub async fn stuck(&self) -> Result<Vec<String>> {
+        async fn terminating<K: Kind>(api: Api<K>) -> Result<impl Iterator<Item = String>> {
+            let all = api.list(&ListParams::default()).await?.items;
+            Ok(all.into_iter().filter(is_terminating).map(|object| object.name_any()))
+        }
+        let mut all: Vec<String> = terminating(self.api::<PersistentVolume>()).await?.collect();
+        all.extend(terminating(self.api::<PersistentVolumeClaim>()).await?);
+        all.extend(terminating(self.api::<Pod>()).await?);
+        Ok(all)
+    }
+
+    /// The names of the directories of volumes that are there.
+    pub async fn owned(&self) -> Result<BTreeSet<String>> {
+        let volumes = self.api::<PersistentVolume>().list(&ListParams::default()).await?.items;
+        Ok(volumes.iter().filter_map(Driver::directory).map(|(_, name)| name).collect())
+    }
+
+    /// The names of the directories of all drivers.
+    pub fn directories(&self) -> Result<BTreeSet<String>> {
+        let mut names = BTreeSet::new();
+        for driver in Driver::ALL {
+            let Ok(entries) = fs::read_dir(self.data.path().join(driver.root())) else { continue };
+            for entry in entries {
+                names.insert(entry?.file_name().to_string_lossy().into_owned());
+            }
+        }
+        Ok(names)
+    }
+}
+
+async fn start(data: &Path, flags: &[(String, String)]) -> Result<(Cluster, Client)> {
+    let with = |builder: crate::cluster::Builder, (name, value): &(String, String)| builder.flag(name, value);
+    let cluster = flags.iter().fold(cluster().data_dir(data), with).start().await?;
+    let client = cluster.client().await?;
+    Ok((cluster, client))
+}
+
+pub fn claim(name: &str, class: &str) -> Value {
+    json!({"metadata": {"name": name}, "spec": {
+        "storageClassName": class,
+        "accessModes": ["ReadWriteOnce"],
+        "resources": {"requests": {"storage": "1Gi"}},
+    }})
+}
+
+pub fn pod(name: &str, claims: &[&str]) -> Value {
+    let volume = |claim: &&str| json!({"name": claim, "persistentVolumeClaim": {"claimName": claim}});
+    json!({"metadata": {"name": name}, "spec": {
+        "automountServiceAccountToken": false,
+        "containers": [{"name": "c", "image": "img:1"}],
+        "restartPolicy": "Never",
+        "volumes": claims.iter().map(volume).collect::<Vec<_>>(),
+    }})
+}
+
+/// A pod that simulated nodes play, or leave alone, as its annotation `sim.coracle.dev/KEY` says.
+pub fn scripted(name: &str, claims: &[&str], script: &[(&str, &str)]) -> Value {
+    let mut pod = pod(name, claims);
+    for (key, value) in script {
+        pod["metadata"]["annotations"][format!("sim.coracle.dev/{key}")] = json!(value);
+    }
+    pod
+}
+
+pub fn is_terminating(object: &impl Resource) -> bool {
+    object.meta().deletion_timestamp.is_some()
+}
+
+pub fn claim_phase(claim: &PersistentVolumeClaim) -> &str {
+    claim.status.as_ref().and_then(|status| status.phase.as_deref()).unwrap_or_default()
+}
+
+pub fn volume_phase(volume: &PersistentVolume) -> &str {
+    volume.status.as_ref().and_then(|status| status.phase.as_deref()).unwrap_or_default()
+}
+
+pub fn pod_phase(pod: &Pod) -> &str {
+    pod.status.as_ref().and_then(|status| status.phase.as_deref()).unwrap_or_default()
+}
+
+/// Tests of stories: for each a module of its name, and in it one for each driver and way to be interrupted.
+#[macro_export]
+macro_rules! told {
+    ($($story:ident),* $(,)?) => { $(
+        mod $story {
+            use $crate::cluster::End::{Crash, Stop};
+            use $crate::volumes::{Driver::HostPath, tell};
+
+            $crate::told!(@ $story
+                host_path: HostPath, None;
+                host_path_stopped: HostPath, Some(Stop);
+                host_path_killed: HostPath, Some(Crash);
+            );
+        }
+    )* };
+    (@ $story:ident $($name:ident: $driver:expr, $interruption:expr;)*) => { $(
+        #[tokio::test]
+        async fn $name() -> anyhow::Result<()> {
+            tell($driver, $interruption, super::$story).await
+        }
+    )* };
+}

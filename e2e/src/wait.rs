@@ -1,0 +1,46 @@
+//! Waiting until something is so, and giving up with a word about what was not.
+
+use std::fmt::Debug;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use kube::Resource;
+use kube::api::Api;
+use kube::runtime::wait::await_condition;
+use serde::de::DeserializeOwned;
+use tokio::time::timeout;
+
+/// Far above what anything should take.
+pub const DEADLINE: Duration = Duration::from_secs(60);
+
+/// Asks until the answer is what it should be.
+pub async fn until<T>(
+    what: &str,
+    mut ask: impl AsyncFnMut() -> Result<T>,
+    is_so: impl Fn(&T) -> bool,
+) -> Result<T> {
+    let began = Instant::now();
+    loop {
+        let answer = ask().await?;
+        if is_so(&answer) {
+            return Ok(answer);
+        }
+        ensure!(began.elapsed() < DEADLINE, "not in {DEADLINE:?}: {what}");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
+
+/// Waits until an object is there, or is no longer, as it should be.
+pub async fn until_object<K>(api: Api<K>, name: &str, is_so: impl Fn(Option<&K>) -> bool) -> Result<Option<K>>
+where
+    K: Resource + Clone + Debug + Send + DeserializeOwned + 'static,
+{
+    let so = await_condition(api.clone(), name, |object: Option<&K>| is_so(object));
+    match timeout(DEADLINE, so).await {
+        Ok(object) => Ok(object?),
+        Err(late) => {
+            let object = api.get_opt(name).await?;
+            Err(late).with_context(|| format!("{name} does not come to be so: {object:?}"))
+        }
+    }
+}
