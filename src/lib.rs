@@ -185,6 +185,7 @@ impl Builder {
             .bootstrap(listener.address().port(), self.default_storage_class.as_deref())
             .await
             .map_err(|e| Error::Bootstrap(e.to_string()))?;
+        let (data, scratch) = self.data()?;
         let readiness = Readiness::default();
         let (health, started) = health(&store, &readiness);
         let elsewhere = health.paths().chain(["/metrics".to_owned()]);
@@ -194,7 +195,7 @@ impl Builder {
             clock: coracle_controllers::runtime::clock::Clock::system(),
             metrics: coracle_controllers::runtime::metrics::Metrics::new(metrics.registry().clone()),
             readiness: readiness.clone(),
-            settings: self.settings(&certificates, signing_key.clone()),
+            settings: self.settings(&certificates, signing_key.clone(), &data),
         };
         let api = Api::new(Config {
             registry,
@@ -229,6 +230,7 @@ impl Builder {
             stop,
             serving,
             running,
+            scratch,
             own_kubeconfig: None.into(),
         })
     }
@@ -248,7 +250,7 @@ impl Builder {
     }
 
     /// What only the one who serves the API knows.
-    fn settings(&self, certificates: &Certificates, key: Arc<SigningKey>) -> Settings {
+    fn settings(&self, certificates: &Certificates, key: Arc<SigningKey>, data: &Path) -> Settings {
         let gates = self.feature_gates.clone();
         Settings {
             // One server, and one store: what was admitted is stored within this time. It must be no shorter, as clients
@@ -260,13 +262,19 @@ impl Builder {
             is_enabled: Arc::new(move |gate| {
                 gates.get(gate).copied().or(gates::default(gate)).unwrap_or(false)
             }),
-            host_path_root: match &self.place {
-                Place::Memory => Settings::default().host_path_root,
-                Place::Directory(directory) => {
-                    let root = directory.join("volumes/host-path");
-                    std::path::absolute(&root).unwrap_or(root)
-                }
-            },
+            data: data.to_owned(),
+        }
+    }
+
+    /// Where the directories are that are volumes. What is ephemeral has one of its own, which goes with the second.
+    fn data(&self) -> Result<(PathBuf, Option<tempfile::TempDir>), Error> {
+        match &self.place {
+            Place::Memory => {
+                let failed = |cause| Error::File { path: std::env::temp_dir(), cause };
+                let scratch = scratch().map_err(failed)?;
+                Ok((scratch.path().to_owned(), Some(scratch)))
+            }
+            Place::Directory(path) => Ok((std::path::absolute(path).unwrap_or(path.clone()), None)),
         }
     }
 
@@ -286,6 +294,11 @@ impl Builder {
             }
         })
     }
+}
+
+/// A directory in the system's temporary one, which goes when this is dropped.
+fn scratch() -> io::Result<tempfile::TempDir> {
+    tempfile::Builder::new().prefix("coracle-").tempdir()
 }
 
 /// The checks of the server's health, and the steps of its start.
@@ -340,6 +353,7 @@ pub struct ControlPlane {
     stop: oneshot::Sender<()>,
     serving: JoinHandle<()>,
     running: JoinHandle<()>,
+    scratch: Option<tempfile::TempDir>,
     own_kubeconfig: std::sync::Mutex<Option<tempfile::TempDir>>,
 }
 
@@ -378,7 +392,7 @@ impl ControlPlane {
     pub fn own_kubeconfig(&self) -> io::Result<PathBuf> {
         let mut own = self.own_kubeconfig.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         if own.is_none() {
-            *own = Some(tempfile::Builder::new().prefix("coracle-").tempdir()?);
+            *own = Some(scratch()?);
         }
         let file = own.as_ref().map(|dir| dir.path().join("kubeconfig")).unwrap_or_default();
         self.write_kubeconfig(&file)?;
@@ -392,7 +406,7 @@ impl ControlPlane {
 
     /// Stops accepting, lets requests finish, and has everything on disk when it returns.
     pub async fn shutdown(self) {
-        let ControlPlane { api, store, stop, serving, running, .. } = self;
+        let ControlPlane { api, store, stop, serving, running, scratch, .. } = self;
         // The controllers first, as nobody else is left to write when the store closes.
         running.abort();
         let _ = running.await;
@@ -402,6 +416,9 @@ impl ControlPlane {
         drop(api);
         if let Err(error) = store.close().await {
             tracing::error!(%error, "the store did not close");
+        }
+        if let Some(Err(error)) = scratch.map(tempfile::TempDir::close) {
+            tracing::error!(%error, "the directory of the volumes is not removed");
         }
     }
 }

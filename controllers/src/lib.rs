@@ -3,6 +3,7 @@
 //! One folder a controller, named as kube-controller-manager names it; [`runtime`] is the loop that all of them run in.
 //! Start at [`CONTROLLERS`], then [`run`].
 
+mod csi;
 mod disruption;
 mod ephemeral_volume;
 mod garbage_collector;
@@ -10,6 +11,7 @@ mod namespace;
 mod node;
 mod persistentvolume_binder;
 mod pod_gc;
+mod provisioner;
 mod pv_protection;
 mod pvc_protection;
 mod resource_quota;
@@ -17,6 +19,7 @@ mod root_ca;
 pub mod runtime;
 mod serviceaccount;
 mod serviceaccount_token;
+mod simulation;
 mod volume;
 
 use std::time::Duration;
@@ -95,7 +98,8 @@ pub fn run(
     is_selected: impl Fn(&str) -> bool,
 ) -> impl Future<Output = ()> + Send {
     let Options { clock, metrics, readiness, settings } = options;
-    let selected = CONTROLLERS.iter().filter(|entry| is_selected(entry.name)).chain(node::PARTS);
+    let selected =
+        CONTROLLERS.iter().filter(|entry| is_selected(entry.name)).chain(node::PARTS).chain(csi::PARTS);
     let selected: Vec<&Entry> = selected.filter(|entry| (entry.is_possible)(&settings)).collect();
     // At once, so that nobody who asks later believes them to be ready.
     selected.iter().for_each(|entry| readiness.expect(entry.name));

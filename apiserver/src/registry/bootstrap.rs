@@ -18,7 +18,7 @@ impl Registry {
     pub async fn bootstrap(&self, secure_port: u16, default_storage_class: Option<&str>) -> Result<()> {
         let now = rfc3339(self.now());
         let mut objects = bootstrap::objects(&Facts { now: &now, secure_port });
-        objects.extend(default_storage_class.map(storage_class));
+        objects.extend(default_storage_class.into_iter().flat_map(storage_classes));
         let mut writes = Vec::new();
         for object in objects {
             writes.extend(self.reconciled(object, &now)?);
@@ -86,11 +86,19 @@ fn writer<'a>(served: &'a Served, now: &'a str) -> Writer<'a> {
     Writer { manager, api_version: &served.api_version, subresource: "", now }
 }
 
-/// A class whose volumes the simulated host-path provisioner makes.
-fn storage_class(name: &str) -> Value {
-    json!({
-        "kind": "StorageClass", "apiVersion": "storage.k8s.io/v1",
-        "metadata": {"name": name, "annotations": {"storageclass.kubernetes.io/is-default-class": "true"}},
-        "provisioner": "kubernetes.io/host-path", "reclaimPolicy": "Delete", "volumeBindingMode": "Immediate",
-    })
+/// The classes of the simulated CSI driver: the default one, and one that waits for a pod.
+fn storage_classes(name: &str) -> [Value; 2] {
+    let class = |metadata: Value, mode: &str| {
+        json!({
+            "kind": "StorageClass", "apiVersion": "storage.k8s.io/v1", "metadata": metadata,
+            "provisioner": "coracle.csi", "reclaimPolicy": "Delete", "volumeBindingMode": mode,
+            "allowVolumeExpansion": true,
+        })
+    };
+    let is_default = json!({"storageclass.kubernetes.io/is-default-class": "true"});
+    let waiting = json!({"name": format!("{name}-wait")});
+    [
+        class(json!({"name": name, "annotations": is_default}), "Immediate"),
+        class(waiting, "WaitForFirstConsumer"),
+    ]
 }

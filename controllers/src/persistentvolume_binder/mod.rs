@@ -10,7 +10,7 @@
 
 mod bind;
 mod claims;
-mod in_tree;
+pub mod in_tree;
 mod search;
 mod volumes;
 
@@ -25,6 +25,7 @@ use kube::{Api, Client, ResourceExt};
 
 use tokio::sync::Notify;
 
+use crate::provisioner::provision;
 use crate::runtime::cache::Cache;
 use crate::runtime::{self, Context, Error, Turn};
 
@@ -46,7 +47,7 @@ pub async fn run(context: Context, ready: impl FnOnce() + Send + 'static) {
     join!(
         runtime::start::<claims::Claims>(&context, || claims.notify_one()),
         runtime::start::<volumes::Volumes>(&context, || volumes.notify_one()),
-        runtime::start::<in_tree::provision::Provision>(&context, || provision.notify_one()),
+        runtime::start::<provision::Provision<in_tree::HostPath>>(&context, || provision.notify_one()),
         runtime::start::<in_tree::reclaim::Reclaim>(&context, || reclaim.notify_one()),
         async {
             join_all(synced.iter().map(Notify::notified)).await;

@@ -41,7 +41,7 @@ pub enum Type {
 /// Makes events in the name of one component.
 #[derive(Clone)]
 pub struct Recorder {
-    component: &'static str,
+    component: Arc<str>,
     host: Option<Arc<str>>,
     clock: Clock,
     events: mpsc::UnboundedSender<Event>,
@@ -71,9 +71,10 @@ impl Recorder {
         event.reason = Some(reason.to_owned());
         event.message = Some(message.into());
         let host = self.host.as_deref().map(str::to_owned);
-        event.source = Some(EventSource { component: Some(self.component.to_owned()), host: host.clone() });
+        event.source =
+            Some(EventSource { component: Some(self.component.as_ref().to_owned()), host: host.clone() });
         event.reporting_instance = host;
-        event.reporting_component = Some(self.component.to_owned());
+        event.reporting_component = Some(self.component.as_ref().to_owned());
         event.count = Some(1);
         event.first_timestamp = Some(Time(now));
         event.last_timestamp = Some(Time(now));
@@ -133,8 +134,13 @@ impl Broadcaster {
         broadcaster
     }
 
-    pub(super) fn recorder(&self, component: &'static str) -> Recorder {
-        Recorder { component, host: None, clock: self.clock.clone(), events: self.events.clone() }
+    pub(super) fn recorder(&self, component: &str) -> Recorder {
+        Recorder {
+            component: component.into(),
+            host: None,
+            clock: self.clock.clone(),
+            events: self.events.clone(),
+        }
     }
 }
 

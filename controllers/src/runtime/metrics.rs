@@ -21,7 +21,8 @@ pub struct Metrics {
     unfinished_work: GaugeVec,
     longest_running: GaugeVec,
     pub(super) panics: CounterVec,
-    own: Arc<Mutex<HashMap<&'static str, CounterVec>>>,
+    counters: Arc<Mutex<HashMap<&'static str, CounterVec>>>,
+    histograms: Arc<Mutex<HashMap<&'static str, HistogramVec>>>,
 }
 
 /// The metrics of one queue.
@@ -77,7 +78,8 @@ impl Metrics {
                 "coracle_controller_panics_total",
                 "Panics after which a controller was started again",
             ),
-            own: Arc::default(),
+            counters: Arc::default(),
+            histograms: Arc::default(),
             registry,
         }
     }
@@ -102,9 +104,16 @@ impl Metrics {
 
     /// A metric of one controller. One that was started again goes on counting.
     pub fn counter(&self, name: &'static str, help: &str, labels: &[&str]) -> CounterVec {
-        let mut own = self.own.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut counters = self.counters.lock().unwrap_or_else(PoisonError::into_inner);
         let make = || register(&self.registry, CounterVec::new(Opts::new(name, help), labels));
-        own.entry(name).or_insert_with(make).clone()
+        counters.entry(name).or_insert_with(make).clone()
+    }
+
+    /// How long something takes, with the Prometheus libraries' buckets.
+    pub fn histogram(&self, name: &'static str, help: &str, labels: &[&str]) -> HistogramVec {
+        let mut histograms = self.histograms.lock().unwrap_or_else(PoisonError::into_inner);
+        let make = || register(&self.registry, HistogramVec::new(HistogramOpts::new(name, help), labels));
+        histograms.entry(name).or_insert_with(make).clone()
     }
 }
 

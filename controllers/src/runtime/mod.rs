@@ -52,6 +52,7 @@ pub struct Context {
     broadcaster: Broadcaster,
     caches: Arc<Mutex<Caches>>,
     resources: Arc<OnceLock<Arc<Resources>>>,
+    identity: Arc<str>,
 }
 
 /// What the controllers cannot learn from the API.
@@ -68,9 +69,12 @@ pub struct Settings {
     pub nodes: Option<usize>,
     /// Whether a feature gate is on, by Kubernetes' name.
     pub is_enabled: IsEnabled,
-    /// Where the volumes of `kubernetes.io/host-path` are made.
-    pub host_path_root: PathBuf,
+    /// Where the directories are that stand for volumes (`volumes/`), and what pods see of them (`pods/`).
+    pub data: PathBuf,
 }
+
+/// The gate that lets the CSI driver `coracle.csi` do what `kubernetes.io/host-path` does; Kubernetes has none of that name.
+pub const HOST_PATH_MIGRATION: &str = "CSIMigrationHostPath";
 
 pub type IsEnabled = Arc<dyn Fn(&str) -> bool + Send + Sync>;
 
@@ -85,9 +89,9 @@ impl Default for Settings {
             root_ca: None,
             sign: None,
             nodes: None,
-            // The controllers ask for none that is off by default.
-            is_enabled: Arc::new(|_| true),
-            host_path_root: "/tmp/hostpath_pv".into(),
+            // Of those that the controllers ask for no other is off by default.
+            is_enabled: Arc::new(|gate| gate != HOST_PATH_MIGRATION),
+            data: "/tmp/hostpath_pv".into(),
         }
     }
 }
@@ -110,6 +114,7 @@ impl Context {
             broadcaster,
             caches: Arc::default(),
             resources: Arc::default(),
+            identity: uuid::Uuid::new_v4().to_string().into(),
         }
     }
 
@@ -139,8 +144,13 @@ impl Context {
     }
 
     /// Makes events in the name of a component.
-    pub fn recorder(&self, component: &'static str) -> Recorder {
+    pub fn recorder(&self, component: &str) -> Recorder {
         self.broadcaster.recorder(component)
+    }
+
+    /// Which process this is, among all that ever were.
+    pub fn identity(&self) -> &str {
+        &self.identity
     }
 
     pub fn queue<K: Key>(&self, name: &str) -> Queue<K> {

@@ -11,6 +11,8 @@ use k8s_openapi::api::storage::v1::StorageClass;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::ResourceExt;
 
+use crate::runtime::{HOST_PATH_MIGRATION, Settings};
+
 pub const BIND_COMPLETED: &str = "pv.kubernetes.io/bind-completed";
 pub const BOUND_BY_CONTROLLER: &str = "pv.kubernetes.io/bound-by-controller";
 pub const PROVISIONED_BY: &str = "pv.kubernetes.io/provisioned-by";
@@ -31,6 +33,11 @@ pub const DELETE: &str = "Delete";
 pub const RETAIN: &str = "Retain";
 pub const RECYCLE: &str = "Recycle";
 
+/// The plugin in the controller whose volumes are directories.
+pub const HOST_PATH: &str = "kubernetes.io/host-path";
+/// The simulated CSI driver, whose volumes are directories as well.
+pub const CSI_DRIVER: &str = "coracle.csi";
+
 /// Plugins that only their CSI drivers know any more, and these drivers.
 const MIGRATED: [(&str, &str); 7] = [
     ("kubernetes.io/aws-ebs", "ebs.csi.aws.com"),
@@ -42,9 +49,25 @@ const MIGRATED: [(&str, &str); 7] = [
     ("kubernetes.io/portworx-volume", "pxd.portworx.com"),
 ];
 
-/// The CSI driver that a plugin was migrated to.
-pub fn migrated_to(plugin: &str) -> Option<&'static str> {
-    MIGRATED.iter().find(|(name, _)| *name == plugin).map(|(_, driver)| *driver)
+/// Which CSI drivers took over from plugins in the controller.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Migration {
+    /// Whether `kubernetes.io/host-path` is done by our driver: a gate of ours, to be turned on and off over the same data.
+    pub host_path: bool,
+}
+
+impl Migration {
+    pub fn of(settings: &Settings) -> Migration {
+        Migration { host_path: (settings.is_enabled)(HOST_PATH_MIGRATION) }
+    }
+
+    /// The driver that a plugin was migrated to.
+    pub fn driver(self, plugin: &str) -> Option<&'static str> {
+        if self.host_path && plugin == HOST_PATH {
+            return Some(CSI_DRIVER);
+        }
+        MIGRATED.iter().find(|(name, _)| *name == plugin).map(|(_, driver)| *driver)
+    }
 }
 
 pub fn annotation<'a>(meta: &'a ObjectMeta, name: &str) -> Option<&'a str> {
@@ -250,6 +273,12 @@ pub fn default_class<'a>(classes: impl IntoIterator<Item = &'a StorageClass>) ->
         (std::cmp::Reverse(created), class.metadata.name.clone())
     };
     classes.into_iter().filter(says_so).min_by_key(newest_then_name)
+}
+
+/// Whether a bound claim asks for more than it has.
+pub fn asks_for_more(claim: &PersistentVolumeClaim) -> bool {
+    let has = storage(claim.status.as_ref().and_then(|status| status.capacity.as_ref()));
+    claim.phase() == "Bound" && has.is_some_and(|has| has < claim.requested())
 }
 
 /// The names of a pod's claims, and whether each is for an ephemeral volume.

@@ -15,8 +15,8 @@ use crate::runtime::clock::Clock;
 use crate::runtime::events::Recorder;
 use crate::runtime::{Context, Controller, Error, Next, Sources, Turn};
 use crate::volume::{
-    BETA_STORAGE_PROVISIONER, BIND_COMPLETED, Claim, STORAGE_PROVISIONER, Volume, annotate, annotation,
-    migrated_to,
+    BETA_STORAGE_PROVISIONER, BIND_COMPLETED, Claim, Migration, STORAGE_PROVISIONER, Volume, annotate,
+    annotation,
 };
 use plan::{Around, Notice, Plan, plan};
 
@@ -29,6 +29,7 @@ pub struct Claims {
     writer: Writer,
     recorder: Recorder,
     clock: Clock,
+    migration: Migration,
 }
 
 /// What a claim is judged by.
@@ -92,6 +93,7 @@ impl Controller for Claims {
             writer: Writer::new(context),
             recorder: context.recorder(COMPONENT),
             clock: context.clock.clone(),
+            migration: Migration::of(&context.settings),
         }
     }
 
@@ -130,7 +132,7 @@ impl Controller for Claims {
 
     async fn reconcile(&self, name: &NamespacedName, turn: &mut Turn) -> Result<Next, Error> {
         let Some(claim) = self.look.claims.get(name) else { return Ok(Next::Change) };
-        let claim = match plan::marked(&claim) {
+        let claim = match plan::marked(&claim, self.migration) {
             Some(marked) => Arc::new(self.writer.claim(marked, turn).await?),
             None => claim,
         };
@@ -181,7 +183,7 @@ impl Claims {
         class: &StorageClass,
         turn: &mut Turn,
     ) -> Result<(), Error> {
-        let is_in_tree = match in_tree::provides(&class.provisioner) {
+        let is_in_tree = match in_tree::provides(&class.provisioner, self.migration) {
             Ok(is_in_tree) => is_in_tree,
             Err(refusal) => {
                 self.tell(claim, &Notice::warning("ProvisioningFailed", refusal));
@@ -196,12 +198,12 @@ impl Claims {
             self.tell(claim, &Notice::warning("ProvisioningFailed", refusal));
             return Ok(());
         }
-        let provisioner = migrated_to(&class.provisioner).unwrap_or(&class.provisioner);
+        let provisioner = self.migration.driver(&class.provisioner).unwrap_or(&class.provisioner);
         if annotation(&claim.metadata, STORAGE_PROVISIONER) != Some(provisioner) {
             let mut claim = claim.clone();
             annotate(&mut claim.metadata, BETA_STORAGE_PROVISIONER, provisioner);
             annotate(&mut claim.metadata, STORAGE_PROVISIONER, provisioner);
-            let claim = plan::marked(&claim).unwrap_or(claim);
+            let claim = plan::marked(&claim, self.migration).unwrap_or(claim);
             self.writer.claim(claim, turn).await?;
         }
         if !is_in_tree {

@@ -11,8 +11,9 @@ use k8s_openapi::api::storage::v1::StorageClass;
 use super::super::search;
 use crate::runtime::events::Type;
 use crate::volume::{
-    BETA_STORAGE_PROVISIONER, BIND_COMPLETED, BOUND_BY_CONTROLLER, Claim, MIGRATED_TO, SELECTED_NODE,
-    STORAGE_PROVISIONER, Volume, annotate, annotation, default_class, migrated_to, strip, waits_for_consumer,
+    BETA_STORAGE_PROVISIONER, BIND_COMPLETED, BOUND_BY_CONTROLLER, Claim, MIGRATED_TO, Migration,
+    SELECTED_NODE, STORAGE_PROVISIONER, Volume, annotate, annotation, default_class, strip,
+    waits_for_consumer,
 };
 
 /// An event to tell.
@@ -154,11 +155,11 @@ fn bound(claim: &PersistentVolumeClaim, around: &Around) -> Plan {
 }
 
 /// The claim with the mark that its provisioner was migrated; None if it has it.
-pub fn marked(claim: &PersistentVolumeClaim) -> Option<PersistentVolumeClaim> {
+pub fn marked(claim: &PersistentVolumeClaim, migration: Migration) -> Option<PersistentVolumeClaim> {
     let plugin = annotation(&claim.metadata, STORAGE_PROVISIONER)
         .or(annotation(&claim.metadata, BETA_STORAGE_PROVISIONER))?;
     let mut marked = claim.clone();
-    let is_new = match migrated_to(plugin) {
+    let is_new = match migration.driver(plugin) {
         Some(driver) if annotation(&claim.metadata, MIGRATED_TO) == Some(driver) => false,
         Some(driver) => {
             annotate(&mut marked.metadata, MIGRATED_TO, driver);

@@ -1,109 +1,105 @@
-//! Directories as volumes.
+//! `kubernetes.io/host-path` as a provisioner. Claims are judged as the binder judges them.
 
-use std::io;
-use std::path::{Component, Path, PathBuf};
+use std::sync::Arc;
 
-use k8s_openapi::api::core::v1::PersistentVolume;
-use tokio::fs;
+use k8s_openapi::api::core::v1::{HostPathVolumeSource, PersistentVolume, PersistentVolumeClaim};
+use k8s_openapi::api::storage::v1::StorageClass;
+use kube::ResourceExt;
 
-/// Where the plugin makes its directories, and which others it may remove.
-#[derive(Clone, Debug)]
+use super::super::claims::Look;
+use super::super::claims::plan::{Plan, plan};
+use super::super::{COMPONENT, NAME};
+use crate::provisioner::directories::Directories;
+use crate::provisioner::{Asked, Plugin, Refusal};
+use crate::runtime::cache::NamespacedName;
+use crate::runtime::events::Recorder;
+use crate::runtime::{Context, Sources};
+use crate::volume::{
+    BOUND_BY_CONTROLLER, Claim, HOST_PATH, IN_TREE_PROTECTION, Migration, PROVISIONED_BY, Volume, annotate,
+    set_finalizer,
+};
+
+/// Says that the plugin made the directory.
+const CREATED_BY: (&str, &str) = ("kubernetes.io/createdby", "hostpath-dynamic-provisioner");
+
 pub struct HostPath {
-    root: PathBuf,
+    look: Look,
+    directories: Directories,
+    migration: Migration,
+    recorder: Recorder,
 }
 
-/// The directory that a volume is.
-pub fn path(volume: &PersistentVolume) -> Option<&str> {
-    volume.spec.as_ref()?.host_path.as_ref().map(|source| source.path.as_str())
-}
+impl Plugin for HostPath {
+    const CONTROLLER: &'static str = NAME;
+    const QUEUE: &'static str = "host_path_provision";
+    const PROVISIONER: &'static str = HOST_PATH;
 
-impl HostPath {
-    pub fn new(root: PathBuf) -> HostPath {
-        HostPath { root }
-    }
-
-    /// Makes a directory, which may be there: a volume that was begun and not finished is the same volume.
-    ///
-    /// # Errors
-    /// The system's.
-    pub async fn provision(&self, name: &str) -> io::Result<PathBuf> {
-        let path = self.root.join(name);
-        let mut builder = fs::DirBuilder::new();
-        builder.recursive(true).mode(0o750);
-        builder.create(&path).await?;
-        Ok(path)
-    }
-
-    /// Removes a directory and what is in it. That it is gone is no error.
-    ///
-    /// # Errors
-    /// Why not, in the words of the event.
-    pub async fn delete(&self, path: &str) -> Result<(), String> {
-        self.check(path)?;
-        match fs::remove_dir_all(path).await {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-            Err(error) if error.kind() == io::ErrorKind::NotADirectory => {
-                fs::remove_file(path).await.map_err(|error| format!("remove {path}: {error}"))
-            }
-            done => done.map_err(|error| format!("remove {path}: {error}")),
+    fn new(context: &Context) -> HostPath {
+        HostPath {
+            look: Look::new(context),
+            directories: Directories::new(&context.settings),
+            migration: Migration::of(&context.settings),
+            recorder: context.recorder(COMPONENT),
         }
     }
 
-    /// Removes what is in a directory.
-    ///
-    /// # Errors
-    /// Why not, in the words of the event.
-    pub async fn recycle(&self, path: &str) -> Result<(), String> {
-        self.check(path)?;
-        let failed = |error: io::Error| format!("scrub {path}: {error}");
-        let mut entries = match fs::read_dir(path).await {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-            entries => entries.map_err(failed)?,
+    fn needs(&self, sources: &mut Sources<NamespacedName>) {
+        sources.needs(&self.look.classes);
+    }
+
+    fn recorder(&self) -> &Recorder {
+        &self.recorder
+    }
+
+    fn class(&self, claim: &PersistentVolumeClaim) -> Option<Arc<StorageClass>> {
+        let is_ours = |class: &StorageClass| {
+            class.provisioner == HOST_PATH && self.migration.driver(HOST_PATH).is_none()
         };
-        while let Some(entry) = entries.next_entry().await.map_err(failed)? {
-            let is_directory = entry.file_type().await.map_err(failed)?.is_dir();
-            match is_directory {
-                true => fs::remove_dir_all(entry.path()).await,
-                false => fs::remove_file(entry.path()).await,
-            }
-            .map_err(failed)?;
+        match plan(claim, &self.look.around(claim)) {
+            Plan::Provision(class) if is_ours(&class) => Some(class),
+            _ => None,
         }
-        Ok(())
     }
 
-    /// Nothing of the machine's own is removed: only what the plugin made, or somebody put below /tmp.
-    fn check(&self, text: &str) -> Result<(), String> {
-        let path = Path::new(text);
-        let is_plain = path.components().all(|part| part != Component::ParentDir);
-        let is_below =
-            |root: &Path| path.strip_prefix(root).is_ok_and(|rest| rest.components().next().is_some());
-        match is_plain && (is_below(Path::new("/tmp")) || is_below(&self.root)) {
-            true => Ok(()),
-            false => Err(format!("host_path deleter only supports /tmp/.+ but received provided {text}")),
+    fn refusal(&self, asked: &Asked) -> Option<Refusal> {
+        let name = asked.class.name_any();
+        let options = asked.class.mount_options.as_deref().unwrap_or_default();
+        if !options.is_empty() {
+            let options = options.join(" ");
+            return Some(Refusal::because(format!(
+                "Mount options are not supported by the provisioner but StorageClass {name:?} has mount options [{options}]"
+            )));
         }
+        if let Some(missing) = asked.missing_node() {
+            return Some(Refusal::because(format!("Failed to get target node: {missing}")));
+        }
+        (asked.claim.volume_mode() == "Block").then(|| {
+            let error = format!("{HOST_PATH} does not support block volume provisioning");
+            Refusal::because(self.failure(asked.class, &error))
+        })
+    }
+
+    fn complete(&self, volume: &mut PersistentVolume, _: &Asked) {
+        annotate(&mut volume.metadata, BOUND_BY_CONTROLLER, "yes");
+        source(volume, &self.directories);
+        let is_deleted = volume.policy() == crate::volume::DELETE;
+        set_finalizer(&mut volume.metadata, IN_TREE_PROTECTION, is_deleted);
+    }
+
+    fn success(&self, volume: &str) -> String {
+        format!("Successfully provisioned volume {volume} using {HOST_PATH}")
+    }
+
+    fn failure(&self, class: &StorageClass, error: &str) -> String {
+        format!("Failed to provision volume with StorageClass {:?}: {error}", class.name_any())
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_own_directories_and_those_below_tmp_are_removed() {
-        let plugin = HostPath::new("/data/volumes".into());
-        for (path, want) in [
-            ("/tmp/a", true),
-            ("/tmp/a/b", true),
-            ("/tmp", false),
-            ("/tmp/", false),
-            ("/tmp/../etc", false),
-            ("/tmpfoo/a", false),
-            ("/mnt/a", false),
-            ("/data/volumes/a", true),
-            ("/data/volumes", false),
-            ("/data", false),
-        ] {
-            assert_eq!(plugin.check(path).is_ok(), want, "{path}");
-        }
-    }
+/// Makes a volume one of this plugin's, whoever makes it.
+pub fn source(volume: &mut PersistentVolume, directories: &Directories) {
+    annotate(&mut volume.metadata, CREATED_BY.0, CREATED_BY.1);
+    annotate(&mut volume.metadata, PROVISIONED_BY, HOST_PATH);
+    let path = directories.host_path(&volume.name_any()).to_string_lossy().into_owned();
+    let source = HostPathVolumeSource { path, type_: Some(String::new()) };
+    volume.spec.get_or_insert_default().host_path = Some(source);
 }

@@ -1,17 +1,14 @@
 //! The plugin in the controller: `kubernetes.io/host-path`, whose volumes are directories of this machine.
 //!
-//! [`provision`] makes volumes for claims, [`reclaim`] deletes and recycles them; [`host_path`] touches the file system, and
-//! nothing else does.
+//! [`HostPath`] makes volumes for claims in the loop of all [`crate::provisioner`]s, [`reclaim`] deletes and recycles them.
 
-pub mod host_path;
-pub mod provision;
+mod host_path;
 pub mod reclaim;
 
 use k8s_openapi::api::core::v1::PersistentVolume;
 
-use crate::volume::{MIGRATED_TO, PROVISIONED_BY, annotation, migrated_to};
-
-pub const HOST_PATH: &str = "kubernetes.io/host-path";
+pub use self::host_path::{HostPath, source};
+use crate::volume::{HOST_PATH, MIGRATED_TO, Migration, PROVISIONED_BY, annotation};
 
 /// What the names of plugins in the controller begin with.
 const IN_TREE: &str = "kubernetes.io/";
@@ -20,10 +17,11 @@ const IN_TREE: &str = "kubernetes.io/";
 ///
 /// # Errors
 /// It should be in here, and is not: why, in the words of the event.
-pub fn provides(provisioner: &str) -> Result<bool, String> {
+pub fn provides(provisioner: &str, migration: Migration) -> Result<bool, String> {
     match provisioner {
+        migrated if migration.driver(migrated).is_some() => Ok(false),
         HOST_PATH => Ok(true),
-        other if other.starts_with(IN_TREE) && migrated_to(other).is_none() => Err(unknown(other)),
+        other if other.starts_with(IN_TREE) => Err(unknown(other)),
         _ => Ok(false),
     }
 }
@@ -49,7 +47,7 @@ fn deletes(volume: &PersistentVolume) -> Result<bool, String> {
     if is_external {
         return Ok(false);
     }
-    if host_path::path(volume).is_some() {
+    if spec.is_some_and(|spec| spec.host_path.is_some()) {
         return Ok(true);
     }
     let name = volume.metadata.name.as_deref().unwrap_or_default();

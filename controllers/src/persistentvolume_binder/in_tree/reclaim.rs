@@ -15,7 +15,8 @@ use kube::{Client, ResourceExt};
 use super::super::volumes::referred;
 use super::super::{COMPONENT, NAME, RESYNC, Writer};
 use super::deletes;
-use super::host_path::{self, HostPath};
+use crate::provisioner::directories::Directories;
+use crate::provisioner::operations::{Operations, Script, Step};
 use crate::runtime::cache::{Cache, NamespacedName};
 use crate::runtime::clock::Clock;
 use crate::runtime::events::Recorder;
@@ -31,7 +32,8 @@ pub struct Reclaim {
     claims: Arc<Cache<PersistentVolumeClaim>>,
     pods: Arc<Cache<Pod>>,
     writer: Writer,
-    plugin: HostPath,
+    directories: Directories,
+    operations: Operations,
     recorder: Recorder,
     clock: Clock,
 }
@@ -48,7 +50,8 @@ impl Controller for Reclaim {
             claims: context.cache(),
             pods: context.cache(),
             writer: Writer::new(context),
-            plugin: HostPath::new(context.settings.host_path_root.clone()),
+            directories: Directories::new(&context.settings),
+            operations: Operations::new(context.clock.clone()),
             recorder: context.recorder(COMPONENT),
             clock: context.clock.clone(),
         }
@@ -72,10 +75,11 @@ impl Controller for Reclaim {
 
     async fn reconcile(&self, name: &NamespacedName, turn: &mut Turn) -> Result<Next, Error> {
         let Some(volume) = self.volumes.get(name).filter(|volume| is_ours(volume)) else {
+            self.operations.forget(name);
             return Ok(Next::Change);
         };
         match volume.policy() {
-            DELETE => self.delete(&volume, turn).await?,
+            DELETE => return self.delete(&volume, turn).await,
             RECYCLE => self.recycle(&volume, turn).await?,
             _ => {}
         }
@@ -84,15 +88,29 @@ impl Controller for Reclaim {
 }
 
 impl Reclaim {
-    async fn delete(&self, volume: &PersistentVolume, turn: &mut Turn) -> Result<(), Error> {
+    async fn delete(&self, volume: &PersistentVolume, turn: &mut Turn) -> Result<Next, Error> {
         match deletes(volume) {
             Ok(true) => {}
-            Ok(false) => return Ok(()),
-            Err(refusal) => return self.fail(volume, "VolumeFailedDelete", refusal, turn).await,
+            Ok(false) => return Ok(Next::Change),
+            Err(refusal) => {
+                self.fail(volume, "VolumeFailedDelete", refusal, turn).await?;
+                return Ok(Next::Change);
+            }
         }
-        let Some(live) = self.released(volume).await? else { return Ok(()) };
-        let path = host_path::path(&live).unwrap_or_default();
-        if let Err(refusal) = self.plugin.delete(path).await {
+        let Some(live) = self.released(volume).await? else { return Ok(Next::Change) };
+        let name = NamespacedName::of(volume);
+        let (script, complaints) = Script::of_volume(&live);
+        let attempt = self.operations.attempt(&name, live.metadata.uid.as_deref(), script.delete);
+        if attempt.is_new {
+            complaints.iter().for_each(|c| self.recorder.warning(&live, "InvalidSimulation", c));
+        }
+        let deleted = match attempt.step {
+            Step::Wait(left) => return Ok(Next::After(left)),
+            Step::Fail(why) => Err(why),
+            Step::Do => self.directories.delete(&live).await,
+        };
+        if let Err(refusal) = deleted {
+            self.operations.fail(&name);
             self.fail(&live, "VolumeFailedDelete", refusal.clone(), turn).await?;
             return Err(Error::Unfinished(refusal));
         }
@@ -104,7 +122,7 @@ impl Reclaim {
         let deleted = self.writer.volume_api().delete(&live.name_any(), &DeleteParams::default()).await;
         unless(404, deleted)?;
         turn.deleted(&self.volumes, &live);
-        Ok(())
+        Ok(Next::Change)
     }
 
     async fn recycle(&self, volume: &PersistentVolume, turn: &mut Turn) -> Result<(), Error> {
@@ -115,11 +133,11 @@ impl Reclaim {
             self.recorder.normal(&live, "VolumeFailedRecycle", message);
             return Ok(());
         }
-        let Some(path) = host_path::path(&live) else {
+        if live.spec.as_ref().is_none_or(|spec| spec.host_path.is_none()) {
             let refusal = "No recycler plugin found for the volume!".to_owned();
             return self.fail(&live, "VolumeFailedRecycle", refusal, turn).await;
-        };
-        if let Err(refusal) = self.plugin.recycle(path).await {
+        }
+        if let Err(refusal) = self.directories.recycle(&live).await {
             let refusal = format!("Recycle failed: {refusal}");
             self.fail(&live, "VolumeFailedRecycle", refusal.clone(), turn).await?;
             return Err(Error::Unfinished(refusal));

@@ -13,7 +13,7 @@ use crate::runtime::cache::{Cache, NamespacedName};
 use crate::runtime::clock::Clock;
 use crate::runtime::events::Recorder;
 use crate::runtime::{Context, Controller, Error, Next, Sources, Turn, unless};
-use crate::volume::{Claim, DELETE, MIGRATED_TO, RECYCLE, RETAIN, Volume, annotation};
+use crate::volume::{Claim, DELETE, MIGRATED_TO, Migration, RECYCLE, RETAIN, Volume, annotation};
 use plan::{Plan, plan};
 
 pub struct Volumes {
@@ -24,6 +24,7 @@ pub struct Volumes {
     recorder: Recorder,
     clock: Clock,
     honors_policy: bool,
+    migration: Migration,
 }
 
 impl Controller for Volumes {
@@ -40,6 +41,7 @@ impl Controller for Volumes {
             recorder: context.recorder(COMPONENT),
             clock: context.clock.clone(),
             honors_policy: (context.settings.is_enabled)("HonorPVReclaimPolicy"),
+            migration: Migration::of(&context.settings),
         }
     }
 
@@ -61,7 +63,7 @@ impl Controller for Volumes {
 
     async fn reconcile(&self, name: &NamespacedName, turn: &mut Turn) -> Result<Next, Error> {
         let Some(volume) = self.volumes.get(name) else { return Ok(Next::Change) };
-        let volume = match plan::marked(&volume, self.honors_policy) {
+        let volume = match plan::marked(&volume, self.honors_policy, self.migration) {
             Some(marked) => self.writer.volume(marked, turn).await?,
             None => volume.as_ref().clone(),
         };

@@ -4,8 +4,8 @@ use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
 
 use super::super::claims::plan::Notice;
 use crate::volume::{
-    Claim, DELETE, EXTERNAL_PROTECTION, IN_TREE_PROTECTION, MIGRATED_TO, PROVISIONED_BY, RECYCLE, RETAIN,
-    Volume, annotate, annotation, migrated_to, set_finalizer, strip,
+    Claim, DELETE, EXTERNAL_PROTECTION, IN_TREE_PROTECTION, MIGRATED_TO, Migration, PROVISIONED_BY, RECYCLE,
+    RETAIN, Volume, annotate, annotation, set_finalizer, strip,
 };
 
 #[derive(Clone, Debug, PartialEq)]
@@ -65,12 +65,16 @@ pub fn plan(volume: &PersistentVolume, claim: Option<&PersistentVolumeClaim>) ->
 /// The volume with the marks that say who has to delete what is behind it (KEP-2644); None if it has them.
 ///
 /// - `honors_policy`: the gate HonorPVReclaimPolicy.
-pub fn marked(volume: &PersistentVolume, honors_policy: bool) -> Option<PersistentVolume> {
+pub fn marked(
+    volume: &PersistentVolume,
+    honors_policy: bool,
+    migration: Migration,
+) -> Option<PersistentVolume> {
     let mut marked = volume.clone();
     let meta = &mut marked.metadata;
     let plugin = annotation(&volume.metadata, PROVISIONED_BY)?;
     let mut is_new = false;
-    match migrated_to(plugin) {
+    match migration.driver(plugin) {
         Some(driver) => {
             if annotation(meta, MIGRATED_TO) != Some(driver) {
                 annotate(meta, MIGRATED_TO, driver);

@@ -1,0 +1,170 @@
+//! external-provisioner's loop over volumes: keeps them by a finalizer until their directories are gone (KEP-2644).
+//!
+//! A volume is looked at when it changes, or is attached no longer:
+//! 1. it gets the finalizer, or loses it, as its policy says;
+//! 2. if it is released, to be deleted, and nowhere attached, the server is asked whether that is still so;
+//! 3. the directory is removed, then the volume, then the finalizer.
+
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::PersistentVolume;
+use k8s_openapi::api::storage::v1::VolumeAttachment;
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
+use kube::{Api, Client, ResourceExt};
+use prometheus::{CounterVec, HistogramVec};
+use serde_json::json;
+
+use super::plan::{is_ours, is_to_delete, protected};
+use crate::provisioner::directories::Directories;
+use crate::provisioner::operations::{Operations, Script, Step};
+use crate::runtime::cache::{Cache, NamespacedName};
+use crate::runtime::events::Recorder;
+use crate::runtime::{Context, Controller, Error, Next, Sources, Turn, unless};
+use crate::volume::{CSI_DRIVER, EXTERNAL_PROTECTION, Migration, Volume, has_finalizer};
+
+pub struct Reclaim {
+    client: Client,
+    volumes: Arc<Cache<PersistentVolume>>,
+    attachments: Arc<Cache<VolumeAttachment>>,
+    directories: Directories,
+    operations: Operations,
+    recorder: Recorder,
+    migration: Migration,
+    honors_policy: bool,
+    deleted: CounterVec,
+    failed: CounterVec,
+    duration: HistogramVec,
+}
+
+impl Controller for Reclaim {
+    const NAME: &'static str = CSI_DRIVER;
+    const QUEUE: &'static str = "csi_reclaim";
+    type Key = NamespacedName;
+
+    fn new(context: &Context) -> Reclaim {
+        let counter = |name, help| context.metrics.counter(name, help, &["class"]);
+        Reclaim {
+            client: context.client.clone(),
+            volumes: context.cache(),
+            attachments: context.cache(),
+            directories: Directories::new(&context.settings),
+            operations: Operations::new(context.clock.clone()),
+            recorder: super::recorder(context),
+            migration: Migration::of(&context.settings),
+            honors_policy: (context.settings.is_enabled)("HonorPVReclaimPolicy"),
+            deleted: counter("controller_persistentvolume_delete_total", "Volumes that were deleted"),
+            failed: counter(
+                "controller_persistentvolume_delete_failed_total",
+                "Attempts to delete a volume that failed",
+            ),
+            duration: context.metrics.histogram(
+                "controller_persistentvolume_delete_duration_seconds",
+                "How long the deletion of a volume takes",
+                &["class"],
+            ),
+        }
+    }
+
+    fn sources(&self, sources: &mut Sources<NamespacedName>) {
+        let migration = self.migration;
+        sources
+            .on(&self.volumes, move |change, queue| {
+                // Also one that was: an operation may be under way for it.
+                if change.states().any(|volume| is_ours(volume, migration)) {
+                    change.name().into_iter().for_each(|name| queue.add(name));
+                }
+            })
+            .on(&self.attachments, |change, queue| {
+                let volume = change.object().and_then(|attachment| volume_of(attachment));
+                volume.into_iter().for_each(|volume| queue.add(NamespacedName::new("", volume)));
+            });
+    }
+
+    async fn reconcile(&self, name: &NamespacedName, turn: &mut Turn) -> Result<Next, Error> {
+        let Some(volume) = self.volumes.get(name).filter(|volume| is_ours(volume, self.migration)) else {
+            self.operations.forget(name);
+            return Ok(Next::Change);
+        };
+        if let Some(changed) = protected(&volume, self.honors_policy) {
+            let answer = self.api().replace(&name.name, &PostParams::default(), &changed).await?;
+            turn.wrote(&self.volumes, &answer);
+            return Ok(Next::Change);
+        }
+        if !is_to_delete(&volume) {
+            self.operations.forget(name);
+            return Ok(Next::Change);
+        }
+        let (script, complaints) = Script::of_volume(&volume);
+        let attempt = self.operations.attempt(name, volume.metadata.uid.as_deref(), script.delete);
+        if attempt.is_new {
+            complaints.iter().for_each(|c| self.recorder.warning(volume.as_ref(), "InvalidSimulation", c));
+        }
+        let deleted = match attempt.step {
+            Step::Wait(left) => return Ok(Next::After(left)),
+            Step::Fail(why) => Err(why),
+            Step::Do => match self.attached_to(&volume) {
+                Some(node) => Err(format!("persistentvolume {name} is still attached to node {node}")),
+                None => self.delete(&volume, turn).await?,
+            },
+        };
+        let class = volume.class();
+        match deleted {
+            Ok(()) => {
+                self.operations.forget(name);
+                self.deleted.with_label_values(&[class]).inc();
+                self.duration.with_label_values(&[class]).observe(attempt.seconds);
+                Ok(Next::Change)
+            }
+            Err(why) => {
+                self.operations.fail(name);
+                self.failed.with_label_values(&[class]).inc();
+                self.recorder.warning(volume.as_ref(), "VolumeFailedDelete", &why);
+                Err(Error::Unfinished(why))
+            }
+        }
+    }
+}
+
+impl Reclaim {
+    fn api(&self) -> Api<PersistentVolume> {
+        Api::all(self.client.clone())
+    }
+
+    /// The node that a volume is attached to.
+    fn attached_to(&self, volume: &PersistentVolume) -> Option<String> {
+        let name = volume.name_any();
+        let attachments = self.attachments.all();
+        let attachment = attachments.iter().find(|attachment| volume_of(attachment) == Some(&name));
+        attachment.map(|attachment| attachment.spec.node_name.clone())
+    }
+
+    /// Deletes the directory and then the volume, or says why that cannot be. One that is wanted again is left alone.
+    async fn delete(&self, volume: &PersistentVolume, turn: &mut Turn) -> Result<Result<(), String>, Error> {
+        let name = volume.name_any();
+        let live = unless(404, self.api().get(&name).await)?;
+        let is_still =
+            |live: &PersistentVolume| live.metadata.uid == volume.metadata.uid && is_to_delete(live);
+        let Some(live) = live.filter(is_still) else { return Ok(Ok(())) };
+        if let Err(refusal) = self.directories.delete(&live).await {
+            return Ok(Err(refusal));
+        }
+        let uid = live.metadata.uid.clone();
+        let preconditions = Preconditions { uid: uid.clone(), resource_version: None };
+        let params = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };
+        unless(404, unless(409, self.api().delete(&name, &params).await))?;
+        if has_finalizer(&live.metadata, EXTERNAL_PROTECTION) {
+            // Others take theirs away at the same time.
+            let patch = json!({
+                "metadata": {"uid": uid, "$deleteFromPrimitiveList/finalizers": [EXTERNAL_PROTECTION]}
+            });
+            let patched = self.api().patch(&name, &PatchParams::default(), &Patch::Strategic(patch)).await;
+            unless(404, unless(409, patched))?;
+        }
+        turn.deleted(&self.volumes, &live);
+        Ok(Ok(()))
+    }
+}
+
+fn volume_of(attachment: &VolumeAttachment) -> Option<&str> {
+    attachment.spec.source.persistent_volume_name.as_deref()
+}
