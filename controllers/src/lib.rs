@@ -10,6 +10,7 @@ mod garbage_collector;
 mod namespace;
 mod node;
 mod persistentvolume_binder;
+mod persistentvolume_expander;
 mod pod_gc;
 mod provisioner;
 mod pv_protection;
@@ -62,6 +63,7 @@ pub const CONTROLLERS: &[Entry] = &[
         },
         is_possible: |_| true,
     },
+    entry::<persistentvolume_expander::Expander>(),
     entry::<pv_protection::VolumeProtection>(),
     entry::<pvc_protection::ClaimProtection>(),
     entry::<pod_gc::PodGarbageCollector>(),

@@ -15,11 +15,12 @@ use kube::api::{Patch, PatchParams};
 use kube::{Api, Client, ResourceExt};
 use serde_json::{Value, json};
 
+use super::plan::is_ours;
 use crate::runtime::cache::{Cache, NamespacedName};
 use crate::runtime::clock::Clock;
 use crate::runtime::events::Recorder;
 use crate::runtime::{Context, Controller, Error, Next, Sources, Turn, unless};
-use crate::volume::{CSI_DRIVER, Claim, Volume, asks_for_more};
+use crate::volume::{CSI_DRIVER, Claim, Migration, Volume, asks_for_more};
 
 const RESIZING: &str = "Resizing";
 /// Conditions that tell of a resize, and go when it is done.
@@ -32,6 +33,7 @@ pub struct Resize {
     volumes: Arc<Cache<PersistentVolume>>,
     recorder: Recorder,
     clock: Clock,
+    migration: Migration,
 }
 
 impl Controller for Resize {
@@ -46,6 +48,7 @@ impl Controller for Resize {
             volumes: context.cache(),
             recorder: context.recorder(&format!("external-resizer {CSI_DRIVER}")),
             clock: context.clock.clone(),
+            migration: Migration::of(&context.settings),
         }
     }
 
@@ -64,10 +67,8 @@ impl Controller for Resize {
             return Ok(Next::Change);
         };
         let volume = self.volumes.get(&NamespacedName::new("", claim.volume_name()));
-        let is_ours = |volume: &Arc<PersistentVolume>| {
-            let source = volume.spec.as_ref().and_then(|spec| spec.csi.as_ref());
-            volume.is_bound_to(&claim) && source.is_some_and(|source| source.driver == CSI_DRIVER)
-        };
+        let is_ours =
+            |volume: &Arc<PersistentVolume>| volume.is_bound_to(&claim) && is_ours(volume, self.migration);
         let Some(volume) = volume.filter(is_ours) else { return Ok(Next::Change) };
         let message = format!("External resizer is resizing volume {}", volume.name_any());
         self.recorder.normal(claim.as_ref(), RESIZING, message);

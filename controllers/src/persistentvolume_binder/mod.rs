@@ -8,10 +8,10 @@
 //! [`search`] finds a volume for a claim, [`bind`] tells what the pair becomes. Everything is looked at again every 15 seconds, for
 //! not all that matters makes an event.
 
-mod bind;
+pub mod bind;
 mod claims;
 pub mod in_tree;
-mod search;
+pub mod search;
 mod volumes;
 
 use std::sync::Arc;

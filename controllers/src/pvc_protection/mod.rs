@@ -50,7 +50,7 @@ impl Controller for ClaimProtection {
         sources.on_each(&self.claims).on(&self.pods, |change, queue| {
             for pod in freeing(change) {
                 let namespace = pod.namespace().unwrap_or_default();
-                claims_of(pod).for_each(|(claim, _)| queue.add(NamespacedName::new(&namespace, claim)));
+                claims_of(pod).for_each(|claim| queue.add(NamespacedName::new(&namespace, claim.name)));
             }
         });
     }
@@ -108,9 +108,9 @@ fn holds(pod: &Pod, claim: &PersistentVolumeClaim) -> bool {
     let is_shut_down =
         pod.metadata.deletion_timestamp.is_some() && pod.metadata.deletion_grace_period_seconds == Some(0);
     is_placed(pod)
-        && claims_of(pod).any(|(name, is_ephemeral)| {
-            let is_meant = claim.metadata.name.as_deref() == Some(&name);
-            is_meant && (!is_ephemeral || (!is_shut_down && is_controlled_by(&claim.metadata, pod)))
+        && claims_of(pod).any(|named| {
+            let is_meant = claim.metadata.name.as_ref() == Some(&named.name);
+            is_meant && (!named.is_ephemeral || (!is_shut_down && is_controlled_by(&claim.metadata, pod)))
         })
 }
 

@@ -281,19 +281,30 @@ pub fn asks_for_more(claim: &PersistentVolumeClaim) -> bool {
     claim.phase() == "Bound" && has.is_some_and(|has| has < claim.requested())
 }
 
-/// The names of a pod's claims, and whether each is for an ephemeral volume.
-pub fn claims_of(pod: &Pod) -> impl Iterator<Item = (String, bool)> {
+/// A claim as a pod names it.
+pub struct ClaimOfPod<'a> {
+    /// The pod's name for what it gets by the claim.
+    pub volume: &'a str,
+    pub name: String,
+    pub is_ephemeral: bool,
+}
+
+/// The claims of a pod.
+pub fn claims_of(pod: &Pod) -> impl Iterator<Item = ClaimOfPod<'_>> {
     let volumes = pod.spec.iter().flat_map(|spec| spec.volumes.iter().flatten());
-    volumes.filter_map(|volume| match (&volume.persistent_volume_claim, &volume.ephemeral) {
-        (Some(source), _) => Some((source.claim_name.clone(), false)),
-        (None, Some(_)) => Some((format!("{}-{}", pod.name_any(), volume.name), true)),
-        _ => None,
+    volumes.filter_map(|volume| {
+        let (name, is_ephemeral) = match (&volume.persistent_volume_claim, &volume.ephemeral) {
+            (Some(source), _) => (source.claim_name.clone(), false),
+            (None, Some(_)) => (format!("{}-{}", pod.name_any(), volume.name), true),
+            _ => return None,
+        };
+        Some(ClaimOfPod { volume: &volume.name, name, is_ephemeral })
     })
 }
 
 /// Whether a pod has a volume of this claim, by name or as an ephemeral one of its own.
 pub fn uses(pod: &Pod, claim: &str) -> bool {
-    claims_of(pod).any(|(name, _)| name == claim)
+    claims_of(pod).any(|named| named.name == claim)
 }
 
 /// Whether the controller of an object is this pod.

@@ -2,7 +2,7 @@
 //!
 //! A pod is looked at when it changes, when one of its claims does, and when something is due in it:
 //! 1. pods of other nodes, ignored ones, and those that have ended are left alone, but for removing the latter;
-//! 2. before anything runs in a pod its claims are asked of the server;
+//! 2. before anything runs in a pod its claims are asked of the server, and their volumes mounted ([`mounts`]);
 //! 3. [`plan::plan`] moves the pod's [`life::Life`] on to now;
 //! 4. if anything happened, the status is written, events tell of it, and the pod is removed once nothing runs that was to stop.
 //!
@@ -11,6 +11,7 @@
 
 mod addresses;
 pub mod life;
+mod mounts;
 mod plan;
 mod script;
 mod status;
@@ -23,14 +24,15 @@ use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 use kube::api::{DeleteParams, Patch, PatchParams, Preconditions};
 use kube::{Api, Client, Resource};
 
-use super::scheduler::claims::claim_name;
 use super::{SimulatedNode, is_finished, is_ignored, node_of};
 use crate::runtime::cache::{Cache, NamespacedName};
 use crate::runtime::clock::Clock;
 use crate::runtime::events::Recorder;
 use crate::runtime::{Context, Controller, Error, Next, Settings, Sources, Turn, unless};
+use crate::volume::{claims_of, uses};
 use addresses::Leases;
 use life::{Happening, Life};
+use mounts::Mounts;
 use plan::{Plan, Seen, plan, waits_for_removal};
 use script::Script;
 use status::Addresses;
@@ -44,6 +46,7 @@ pub struct Kubelet {
     nodes: usize,
     pods: Arc<Cache<Pod>>,
     claims: Arc<Cache<PersistentVolumeClaim>>,
+    mounts: Arc<Mounts>,
     records: Mutex<HashMap<NamespacedName, Record>>,
     /// None: the pods that were there from the start have yet to be asked for their addresses.
     leases: Mutex<Option<Leases>>,
@@ -54,6 +57,7 @@ pub struct Kubelet {
 struct Record {
     uid: String,
     life: Option<Life>,
+    has_claims: bool,
     /// Complaints that were made.
     told: Vec<String>,
     is_removed: bool,
@@ -77,6 +81,7 @@ impl Controller for Kubelet {
             nodes: context.settings.nodes.unwrap_or(0),
             pods: context.cache(),
             claims: context.cache(),
+            mounts: Arc::new(Mounts::new(context)),
             records: Mutex::default(),
             leases: Mutex::default(),
         }
@@ -93,6 +98,12 @@ impl Controller for Kubelet {
                 .into_iter()
                 .for_each(|name| queue.add(name));
         });
+        let (pods, mounts) = (self.pods.clone(), self.mounts.clone());
+        sources.beside(|_| async move {
+            pods.synced().await;
+            mounts.sweep(&pods).await;
+            std::future::pending().await
+        });
         let pods = self.pods.clone();
         sources.on(&self.claims, move |change, queue| {
             let Some(claim) = change.name() else { return };
@@ -106,14 +117,18 @@ impl Controller for Kubelet {
         let pod = self.pods.get(key).filter(|pod| !is_ignored(pod));
         let record = self.records().get(key).cloned();
         let Some((pod, node)) = pod.and_then(|pod| self.node(&pod).map(|node| (pod, node))) else {
-            self.forget(key);
+            self.forget(key).await;
             return Ok(Next::Change);
         };
         let uid = pod.metadata.uid.clone().unwrap_or_default();
-        let mut record = record.filter(|record| record.uid == uid).unwrap_or_else(|| {
-            self.forget(key);
-            Record { life: Life::restore(&pod), uid, ..Record::default() }
-        });
+        let mut record = match record.filter(|record| record.uid == uid) {
+            Some(record) => record,
+            None => {
+                self.forget(key).await;
+                let has_claims = claims_of(&pod).next().is_some();
+                Record { life: Life::restore(&pod), uid, has_claims, ..Record::default() }
+            }
+        };
         if is_finished(&pod) {
             self.leases(|leases| leases.give_back(&record.uid));
             record.life = None;
@@ -132,7 +147,7 @@ impl Controller for Kubelet {
         }
         let may_start =
             pod.metadata.deletion_timestamp.is_none() && !record.life.as_ref().is_some_and(Life::has_started);
-        let obstacle = if may_start { self.obstacle(&pod).await? } else { None };
+        let obstacle = if may_start { self.mounts.mount(&pod).await? } else { None };
         if let Some(obstacle) = &obstacle {
             record.tell(obstacle, || recorder.warning(pod.as_ref(), "FailedMount", obstacle.clone()));
         }
@@ -178,35 +193,6 @@ impl Kubelet {
         }
     }
 
-    /// Why a pod's volumes cannot be mounted, in the kubelet's words. A kubelet trusts no cache in this, for a pod must not
-    /// run on a claim that goes away.
-    async fn obstacle(&self, pod: &Pod) -> Result<Option<String>, Error> {
-        let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
-        let api = Api::<PersistentVolumeClaim>::namespaced(self.client.clone(), namespace);
-        let (mut volumes, mut problems) = (Vec::new(), Vec::new());
-        for volume in pod.spec.iter().flat_map(|spec| spec.volumes.iter().flatten()) {
-            let Some(name) = claim_name(pod, volume) else { continue };
-            let problem = match unless(404, api.get(&name).await)? {
-                None => Some(format!(
-                    "failed to fetch PVC from API server: persistentvolumeclaims {name:?} not found"
-                )),
-                Some(claim) => problem(&claim).map(str::to_owned),
-            };
-            if let Some(problem) = problem {
-                volumes.push(volume.name.as_str());
-                problems.push(format!("error processing PVC {namespace}/{name}: {problem}"));
-            }
-        }
-        let volumes = volumes.join(" ");
-        Ok((!problems.is_empty()).then(|| {
-            format!(
-                "Unable to attach or mount volumes: unmounted volumes=[{volumes}], unattached volumes=[], \
-                 failed to process volumes=[{volumes}]: {}",
-                problems.join("; ")
-            )
-        }))
-    }
-
     async fn remove(&self, pod: &Pod) -> Result<(), Error> {
         let name = NamespacedName::of(pod);
         let preconditions = Preconditions { uid: pod.metadata.uid.clone(), resource_version: None };
@@ -220,9 +206,13 @@ impl Kubelet {
         Ok(())
     }
 
-    fn forget(&self, key: &NamespacedName) {
-        if let Some(record) = self.records().remove(key) {
+    async fn forget(&self, key: &NamespacedName) {
+        let record = self.records().remove(key);
+        if let Some(record) = record {
             self.leases(|leases| leases.give_back(&record.uid));
+            if record.has_claims {
+                self.mounts.unmount(&record.uid).await;
+            }
         }
     }
 
@@ -262,22 +252,4 @@ fn tell(recorder: &Recorder, pod: &Pod, happening: Happening) {
     let mut about = pod.object_ref(&());
     about.field_path = happening.field;
     recorder.event(about, happening.r#type, happening.reason, happening.message);
-}
-
-fn problem(claim: &PersistentVolumeClaim) -> Option<&'static str> {
-    let phase = claim.status.as_ref().and_then(|status| status.phase.as_deref());
-    let volume = claim.spec.as_ref().and_then(|spec| spec.volume_name.as_deref());
-    if claim.metadata.deletion_timestamp.is_some() {
-        return Some("PVC is being deleted");
-    }
-    match (phase, volume) {
-        (Some("Bound"), None | Some("")) => Some("PVC has empty pvc.Spec.VolumeName"),
-        (Some("Bound"), Some(_)) => None,
-        _ => Some("PVC is not bound"),
-    }
-}
-
-fn uses(pod: &Pod, claim: &str) -> bool {
-    let volumes = pod.spec.iter().flat_map(|spec| spec.volumes.iter().flatten());
-    volumes.into_iter().any(|volume| claim_name(pod, volume).as_deref() == Some(claim))
 }

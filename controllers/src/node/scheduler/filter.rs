@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::{
     Toleration,
 };
 
-use super::claims::{Claims, selected_node};
+use super::claims::{Claims, reaches};
 use super::neighbours::Neighbours;
 use super::plan::Place;
 use super::resources::Amounts;
@@ -113,7 +113,7 @@ pub fn label<'a>(node: &'a Node, key: &str) -> Option<&'a str> {
     node.metadata.labels.as_ref()?.get(key).map(String::as_str)
 }
 
-fn selects(selector: &NodeSelector, node: &Node) -> bool {
+pub fn selects(selector: &NodeSelector, node: &Node) -> bool {
     selector.node_selector_terms.iter().any(|term| term_selects(term, node))
 }
 
@@ -190,19 +190,13 @@ fn too_little(candidate: &Candidate, place: &Place) -> Option<Refusal> {
 
 /// Volumes that are elsewhere, now or once they are made.
 fn out_of_reach(candidate: &Candidate, place: &Place) -> Option<Refusal> {
-    let is_elsewhere = candidate.claims.volumes.iter().any(|volume| {
-        let affinity = volume.spec.as_ref().and_then(|spec| spec.node_affinity.as_ref());
-        let required = affinity.and_then(|affinity| affinity.required.as_ref());
-        required.is_some_and(|selector| !selects(selector, &place.node))
-    });
-    if is_elsewhere {
+    let Candidate { claims, .. } = candidate;
+    if !claims.volumes.iter().all(|volume| reaches(volume, &place.node)) {
         return Refusal::lasting("node(s) didn't match PersistentVolume's node affinity");
     }
-    let name = place.node.metadata.name.as_deref();
-    let mut chosen = candidate.claims.waiting.iter().filter_map(|claim| selected_node(claim));
-    match chosen.any(|node| Some(node) != name) {
-        true => Refusal::lasting("node(s) didn't find available persistent volumes to bind"),
-        false => None,
+    match claims.can_be_served_on(&place.node) {
+        true => None,
+        false => Refusal::lasting("node(s) didn't find available persistent volumes to bind"),
     }
 }
 

@@ -10,7 +10,7 @@
 //!
 //! Nothing is preempted, and preferences choose nothing: of the nodes that take a pod it gets the emptiest.
 
-pub mod claims;
+mod claims;
 mod filter;
 mod neighbours;
 mod plan;
@@ -22,18 +22,22 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use futures::{StreamExt, stream};
-use k8s_openapi::api::core::v1::{Namespace, Node, PersistentVolumeClaim, Pod, PodCondition};
+use k8s_openapi::api::core::v1::{
+    Namespace, Node, PersistentVolume, PersistentVolumeClaim, Pod, PodCondition,
+};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::api::{Patch, PatchParams, PostParams};
-use kube::{Api, Client};
+use kube::{Api, Client, ResourceExt};
 use serde_json::{Value, json};
 
 use super::{is_finished, is_ignored, node_of};
+use crate::persistentvolume_binder::bind;
 use crate::runtime::cache::{Cache, Cached, NamespacedName};
 use crate::runtime::clock::Clock;
 use crate::runtime::events::Recorder;
 use crate::runtime::{Context, Controller, Error, Next, Settings, Sources, Turn, unless};
-use claims::{SELECTED_NODE, Storage, selected_node};
+use crate::volume::SELECTED_NODE;
+use claims::{Serving, Storage, selected_node};
 use plan::{Decision, Place};
 
 pub use resources::is_sidecar;
@@ -149,12 +153,9 @@ impl Controller for Scheduler {
         for (pod, decision) in decisions {
             match decision {
                 Decision::Bind(node) => bindings.push(self.bind(pod, node)),
-                Decision::Provision(node, claims) => {
-                    for claim in claims.iter().filter(|claim| selected_node(claim) != Some(&node)) {
-                        match self.select(claim, &node).await {
-                            Ok(claim) => turn.wrote(&self.storage.claims, &claim),
-                            Err(error) => failures.push(error),
-                        }
+                Decision::Serve(node, served) => {
+                    for serving in &served {
+                        failures.extend(self.serve(serving, &node, turn).await.err());
                     }
                 }
                 Decision::Refuse(message) => match self.refuse(&pod, &message).await {
@@ -214,10 +215,9 @@ impl Scheduler {
     /// A provisioner that cannot serve a node takes its name away, and the pod has to be placed anew.
     fn still_holds(&self, pod: &Pod, known: &Known) -> bool {
         match known {
-            Known::Placed { node, waits_for_claims: true } => self
-                .storage
-                .of(pod)
-                .is_ok_and(|claims| claims.waiting.iter().all(|claim| selected_node(claim) == Some(node))),
+            Known::Placed { node, waits_for_claims: true } => {
+                self.storage.of(pod).is_ok_and(|claims| claims.are_to_be_served_on(node))
+            }
             _ => true,
         }
     }
@@ -225,7 +225,7 @@ impl Scheduler {
     fn remember(&self, pod: &Pod, decision: &Decision, chances: u64) {
         let known = match decision {
             Decision::Bind(node) => Known::Placed { node: node.clone(), waits_for_claims: false },
-            Decision::Provision(node, _) => Known::Placed { node: node.clone(), waits_for_claims: true },
+            Decision::Serve(node, _) => Known::Placed { node: node.clone(), waits_for_claims: true },
             Decision::Refuse(_) => Known::Refused(chances),
         };
         self.known().insert(uid(pod).to_owned(), known);
@@ -258,17 +258,28 @@ impl Scheduler {
         }
     }
 
-    async fn select(
-        &self,
-        claim: &PersistentVolumeClaim,
-        node: &str,
-    ) -> Result<PersistentVolumeClaim, Error> {
-        let name = NamespacedName::of(claim);
-        let api = Api::namespaced(self.client.clone(), &name.namespace);
+    /// Binds a volume to a claim from its side, or tells the provisioner of the node; the binder does the rest.
+    async fn serve(&self, serving: &Serving, node: &str, turn: &mut Turn) -> Result<(), Error> {
+        let Serving { claim, volume } = serving;
+        if let Some(volume) = volume {
+            if let Some(changed) = bind::volume_to_claim(volume, claim) {
+                let api = Api::<PersistentVolume>::all(self.client.clone());
+                let post = PostParams { field_manager: Some(MANAGER.to_owned()), ..PostParams::default() };
+                turn.wrote(&self.storage.volumes, &api.replace(&volume.name_any(), &post, &changed).await?);
+            }
+            return Ok(());
+        }
+        if selected_node(claim) == Some(node) {
+            return Ok(());
+        }
+        let name = NamespacedName::of(claim.as_ref());
+        let api = Api::<PersistentVolumeClaim>::namespaced(self.client.clone(), &name.namespace);
         let patch = Patch::Merge(json!({
             "metadata": {"uid": claim.metadata.uid, "annotations": {SELECTED_NODE: node}}
         }));
-        Ok(api.patch(&name.name, &PatchParams::apply(MANAGER), &patch).await?)
+        let claim = api.patch(&name.name, &PatchParams::apply(MANAGER), &patch).await?;
+        turn.wrote(&self.storage.claims, &claim);
+        Ok(())
     }
 
     /// Tells that a pod has no place, unless that was told.

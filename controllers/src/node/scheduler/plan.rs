@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use k8s_openapi::api::core::v1::{Node, PersistentVolumeClaim, Pod, PodSpec};
+use k8s_openapi::api::core::v1::{Node, Pod, PodSpec};
 
-use super::claims::Claims;
+use super::claims::{Claims, Serving};
 use super::filter::{Candidate, Refusal, refusal};
 use super::neighbours::{Namespaces, Neighbours, anti_terms};
 use super::resources::{Amounts, requests};
@@ -47,8 +47,8 @@ impl Place {
 pub enum Decision {
     /// To be bound to this node.
     Bind(String),
-    /// To be bound to this node once these claims are, which are to be told of it.
-    Provision(String, Vec<Arc<PersistentVolumeClaim>>),
+    /// To be bound to this node once these claims are, which are to be served there.
+    Serve(String, Vec<Serving>),
     /// No node takes it, for this reason.
     Refuse(String),
 }
@@ -83,9 +83,9 @@ pub fn decide(
         return Decision::Refuse(message(&refusals, spec));
     };
     place.take(pod.clone());
-    match candidate.claims.waiting {
-        waiting if waiting.is_empty() => Decision::Bind(place.name().to_owned()),
-        waiting => Decision::Provision(place.name().to_owned(), waiting),
+    match candidate.claims.on(&place.node) {
+        Some(served) if !served.is_empty() => Decision::Serve(place.name().to_owned(), served),
+        _ => Decision::Bind(place.name().to_owned()),
     }
 }
 

@@ -46,7 +46,7 @@ fn decided(nodes: &[Arc<Node>], there: &[(&str, Arc<Pod>)], pod: &Arc<Pod>) -> S
     }
     match decide(&mut places, pod, Ok(Claims::default()), &Namespaces::new()) {
         Decision::Bind(node) => node,
-        Decision::Provision(..) => "provision".to_owned(),
+        Decision::Serve(..) => "provision".to_owned(),
         Decision::Refuse(message) => message,
     }
 }

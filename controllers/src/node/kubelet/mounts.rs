@@ -1,0 +1,135 @@
+//! What pods see of their volumes: links `pods/UID/volumes/NAME` to the directories, there before anything of a pod runs, and
+//! until it is removed.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Pod};
+use kube::{Api, Client};
+use tokio::fs;
+
+use crate::provisioner::directories::Directories;
+use crate::runtime::cache::Cache;
+use crate::runtime::{Context, Error, unless};
+use crate::volume::{CSI_DRIVER, Claim, claims_of};
+
+pub struct Mounts {
+    client: Client,
+    directories: Directories,
+    pods: PathBuf,
+}
+
+impl Mounts {
+    pub fn new(context: &Context) -> Mounts {
+        Mounts {
+            client: context.client.clone(),
+            directories: Directories::new(&context.settings),
+            pods: context.settings.data.join("pods"),
+        }
+    }
+
+    /// Mounts the volumes of a pod's claims. None: it is done. Otherwise why it cannot be, in the kubelet's words. A kubelet
+    /// trusts no cache in this, for a pod must not run on a claim that goes away.
+    pub async fn mount(&self, pod: &Pod) -> Result<Option<String>, Error> {
+        let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
+        let claims = Api::<PersistentVolumeClaim>::namespaced(self.client.clone(), namespace);
+        let (mut bound, mut failed, mut problems) = (Vec::new(), Vec::new(), Vec::new());
+        for claim in claims_of(pod) {
+            let name = &claim.name;
+            let problem = match unless(404, claims.get(name).await)? {
+                None => Some(format!(
+                    "failed to fetch PVC from API server: persistentvolumeclaims {name:?} not found"
+                )),
+                Some(object) => {
+                    let problem = problem(&object).map(str::to_owned);
+                    bound.push((claim.volume, object));
+                    problem
+                }
+            };
+            if let Some(problem) = problem {
+                failed.push(claim.volume);
+                problems.push(format!("error processing PVC {namespace}/{name}: {problem}"));
+            }
+        }
+        if !problems.is_empty() {
+            let volumes = failed.join(" ");
+            return Ok(Some(format!(
+                "Unable to attach or mount volumes: unmounted volumes=[{volumes}], unattached volumes=[], \
+                 failed to process volumes=[{volumes}]: {}",
+                problems.join("; ")
+            )));
+        }
+        let uid = pod.metadata.uid.as_deref().unwrap_or_default();
+        for (name, claim) in bound {
+            let volumes = Api::<PersistentVolume>::all(self.client.clone());
+            let Some(volume) = unless(404, volumes.get(claim.volume_name()).await)? else { continue };
+            if let Err(error) = self.publish(uid, name, &volume).await {
+                let volume = claim.volume_name();
+                return Ok(Some(format!("MountVolume.SetUp failed for volume {volume:?} : {error}")));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Makes the link to a volume, if it is a directory of this machine's.
+    async fn publish(&self, uid: &str, name: &str, volume: &PersistentVolume) -> Result<(), String> {
+        let Some(target) = self.directories.of(volume) else { return Ok(()) };
+        let source = volume.spec.as_ref().and_then(|spec| spec.csi.as_ref());
+        if source.is_some_and(|source| source.driver == CSI_DRIVER) {
+            // Somebody may have made the volume by hand, and nobody its directory.
+            self.directories.make(volume).await?;
+        }
+        let folder = self.pods.join(uid).join("volumes");
+        link(&folder, name, &target).await.map_err(|error| error.to_string())
+    }
+
+    /// Removes what a pod saw of its volumes.
+    pub async fn unmount(&self, uid: &str) {
+        remove(&self.pods.join(uid)).await;
+    }
+
+    /// Removes what was left of pods that are gone, by a process that was killed.
+    pub async fn sweep(&self, pods: &Cache<Pod>) {
+        let Ok(mut entries) = fs::read_dir(&self.pods).await else { return };
+        let known: Vec<Arc<Pod>> = pods.all();
+        while let Ok(Some(entry)) = entries.next_entry().await {
+            let is_known = |pod: &Arc<Pod>| {
+                pod.metadata.uid.as_deref().map(AsRef::as_ref) == Some(entry.file_name().as_os_str())
+            };
+            if !known.iter().any(is_known) {
+                remove(&entry.path()).await;
+            }
+        }
+    }
+}
+
+async fn link(folder: &Path, name: &str, target: &Path) -> io::Result<()> {
+    fs::create_dir_all(folder).await?;
+    let link = folder.join(name);
+    match fs::read_link(&link).await {
+        Ok(known) if known == target => return Ok(()),
+        Ok(_) => fs::remove_file(&link).await?,
+        Err(_) => {}
+    }
+    fs::symlink(target, link).await
+}
+
+/// Links are removed, and not what they lead to.
+async fn remove(folder: &Path) {
+    match fs::remove_dir_all(folder).await {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            tracing::info!(%error, folder = %folder.display(), "the volumes of a pod are not removed");
+        }
+        _ => {}
+    }
+}
+
+fn problem(claim: &PersistentVolumeClaim) -> Option<&'static str> {
+    match (claim.phase(), claim.volume_name()) {
+        _ if claim.metadata.deletion_timestamp.is_some() => Some("PVC is being deleted"),
+        ("Bound", "") => Some("PVC has empty pvc.Spec.VolumeName"),
+        ("Bound", _) => None,
+        _ => Some("PVC is not bound"),
+    }
+}

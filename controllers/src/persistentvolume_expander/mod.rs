@@ -1,0 +1,86 @@
+//! persistentvolume-expander-controller: claims that ask for more than they have.
+//!
+//! No plugin in the controller can expand, so that all it does is to tell that somebody else has to, each time a claim asks for
+//! more; and to name him on the claim if that is the CSI driver that took over from a plugin.
+
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
+use kube::api::{Patch, PatchParams};
+use kube::{Api, Client};
+use serde_json::json;
+
+use crate::runtime::cache::{Cache, NamespacedName};
+use crate::runtime::events::Recorder;
+use crate::runtime::{Context, Controller, Error, Next, Sources, Turn, unless};
+use crate::volume::{Claim, HOST_PATH, Migration, Volume, annotation, asks_for_more};
+
+const COMPONENT: &str = "volume_expand";
+/// Who expands what a claim is bound to.
+const RESIZER: &str = "volume.kubernetes.io/storage-resizer";
+
+pub struct Expander {
+    client: Client,
+    claims: Arc<Cache<PersistentVolumeClaim>>,
+    volumes: Arc<Cache<PersistentVolume>>,
+    recorder: Recorder,
+    migration: Migration,
+}
+
+impl Controller for Expander {
+    const NAME: &'static str = "persistentvolume-expander-controller";
+    const QUEUE: &'static str = "volume_expand";
+    type Key = NamespacedName;
+
+    fn new(context: &Context) -> Expander {
+        Expander {
+            client: context.client.clone(),
+            claims: context.cache(),
+            volumes: context.cache(),
+            recorder: context.recorder(COMPONENT),
+            migration: Migration::of(&context.settings),
+        }
+    }
+
+    fn sources(&self, sources: &mut Sources<NamespacedName>) {
+        sources
+            .on(&self.claims, |change, queue| {
+                let asks_anew = |claim: &Arc<PersistentVolumeClaim>| {
+                    let before = change.old.as_ref().map(|old| old.requested());
+                    before.is_none_or(|before| before < claim.requested())
+                };
+                if change.new.as_ref().is_some_and(asks_anew) {
+                    change.name().into_iter().for_each(|name| queue.add(name));
+                }
+            })
+            .needs(&self.volumes);
+    }
+
+    async fn reconcile(&self, name: &NamespacedName, turn: &mut Turn) -> Result<Next, Error> {
+        let Some(claim) = self.claims.get(name).filter(|claim| asks_for_more(claim)) else {
+            return Ok(Next::Change);
+        };
+        let volume = self.volumes.get(&NamespacedName::new("", claim.volume_name()));
+        let Some(volume) = volume.filter(|volume| volume.is_bound_to(&claim)) else {
+            return Ok(Next::Change);
+        };
+        let is_of_host = volume.spec.as_ref().is_some_and(|spec| spec.host_path.is_some());
+        let driver = self.migration.driver(HOST_PATH).filter(|_| is_of_host);
+        let message = match driver {
+            Some(_) => {
+                format!(
+                    "CSI migration enabled for {HOST_PATH}; waiting for external resizer to expand the pvc"
+                )
+            }
+            None => "waiting for an external controller to expand this PVC".to_owned(),
+        };
+        self.recorder.normal(claim.as_ref(), "ExternalExpanding", message);
+        if let Some(driver) = driver.filter(|driver| annotation(&claim.metadata, RESIZER) != Some(driver)) {
+            let api = Api::<PersistentVolumeClaim>::namespaced(self.client.clone(), &name.namespace);
+            let patch = json!({"metadata": {"uid": claim.metadata.uid, "annotations": {RESIZER: driver}}});
+            let patched = api.patch(&name.name, &PatchParams::default(), &Patch::Merge(patch)).await;
+            unless(404, patched)?.iter().for_each(|claim| turn.wrote(&self.claims, claim));
+        }
+        Ok(Next::Change)
+    }
+}
