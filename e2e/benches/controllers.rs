@@ -18,6 +18,8 @@ use serde_json::{Value, json};
 
 const DEPENDENTS: usize = 5000;
 const IN_NAMESPACE: usize = 10_000;
+const PODS: usize = 1000;
+const CLAIMS: usize = 1000;
 const CONNECTIONS: usize = 8;
 const REST: Duration = Duration::from_secs(10);
 
@@ -52,7 +54,72 @@ async fn stories(endpoint: &Endpoint) -> Result<()> {
     }
     let took = namespace(endpoint).await?;
     println!("{:<46}{:>8.2} s", format!("a namespace of {IN_NAMESPACE} objects"), took.as_secs_f64());
+    let (up, down) = pods(endpoint).await?;
+    println!(
+        "{:<46}{:>8.2} s, gone {:.2} s",
+        format!("{PODS} pods to Running"),
+        up.as_secs_f64(),
+        down.as_secs_f64()
+    );
+    let (up, down) = claims(endpoint).await?;
+    println!(
+        "{:<46}{:>8.2} s, gone {:.2} s",
+        format!("{CLAIMS} claims provisioned and bound"),
+        up.as_secs_f64(),
+        down.as_secs_f64()
+    );
     Ok(())
+}
+
+/// From the first create until all run, and from the delete until none is left.
+async fn pods(endpoint: &Endpoint) -> Result<(Duration, Duration)> {
+    let mut ask = Ask::new(endpoint).await?;
+    let namespace = ask.namespace().await?;
+    let path = format!("/api/v1/namespaces/{namespace}/pods");
+    // The default account comes a moment after its namespace.
+    ask.until(&format!("/api/v1/namespaces/{namespace}/serviceaccounts"), 1).await?;
+    let began = Instant::now();
+    fill(endpoint, &path, PODS, |i| {
+        json!({"metadata": {"name": format!("p{i}")}, "spec": {"containers": [{"name": "c", "image": "c"}]}})
+    })
+    .await?;
+    ask.until(&format!("{path}?fieldSelector=status.phase%21%3DRunning"), 0).await?;
+    let up = began.elapsed();
+    let began = Instant::now();
+    ask.call("DELETE", &path, None).await?;
+    ask.until(&path, 0).await?;
+    Ok((up, began.elapsed()))
+}
+
+/// From the first create until all are bound, and from the delete until no volume of theirs is left.
+async fn claims(endpoint: &Endpoint) -> Result<(Duration, Duration)> {
+    let mut ask = Ask::new(endpoint).await?;
+    let namespace = ask.namespace().await?;
+    let class = json!({"metadata": {"name": namespace}, "provisioner": "kubernetes.io/host-path"});
+    ask.call("POST", "/apis/storage.k8s.io/v1/storageclasses", Some(class)).await?;
+    let path = format!("/api/v1/namespaces/{namespace}/persistentvolumeclaims");
+    let began = Instant::now();
+    fill(endpoint, &path, CLAIMS, |i| {
+        json!({"metadata": {"name": format!("c{i}")}, "spec": {
+            "storageClassName": namespace, "accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}},
+        }})
+    })
+    .await?;
+    let all_bound = |list: &Value| {
+        list["items"]
+            .as_array()
+            .is_some_and(|items| items.iter().all(|item| item["status"]["phase"] == "Bound"))
+    };
+    ask.until_list(&path, all_bound).await?;
+    let up = began.elapsed();
+    let began = Instant::now();
+    ask.call("DELETE", &path, None).await?;
+    let of_class = |list: &Value| {
+        let items = list["items"].as_array();
+        items.is_some_and(|items| items.iter().all(|item| item["spec"]["storageClassName"] != namespace))
+    };
+    ask.until_list("/api/v1/persistentvolumes", of_class).await?;
+    Ok((up, began.elapsed()))
 }
 
 async fn cascade(endpoint: &Endpoint, policy: &str) -> Result<Duration> {
@@ -133,13 +200,14 @@ impl Ask {
 
     /// Waits until a list has so many items.
     async fn until(&mut self, path: &str, count: usize) -> Result<()> {
-        loop {
-            let list = self.call("GET", path, None).await?;
-            if list["items"].as_array().map(Vec::len) == Some(count) {
-                return Ok(());
-            }
+        self.until_list(path, |list| list["items"].as_array().map(Vec::len) == Some(count)).await
+    }
+
+    async fn until_list(&mut self, path: &str, is_so: impl Fn(&Value) -> bool) -> Result<()> {
+        while !is_so(&self.call("GET", path, None).await?) {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
+        Ok(())
     }
 
     async fn until_ready(&mut self) -> Result<()> {

@@ -86,3 +86,121 @@ fn smallest<'a, V: AsRef<PersistentVolume>>(volumes: impl Iterator<Item = &'a V>
     let smaller = |a: (Quantity, &'a V), b: (Quantity, &'a V)| if b.0 < a.0 { b } else { a };
     sized.reduce(smaller).map(|(_, volume)| volume)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+    use std::sync::Arc;
+
+    /// A volume: name, size, modes by their initials (`wxr`: ReadWriteOnce, ReadWriteMany, ReadOnlyMany), and what else its spec says.
+    fn volume(name: &str, size: &str, modes: &str, more: Value) -> Arc<PersistentVolume> {
+        let mut object = json!({
+            "metadata": {"name": name, "labels": {"disk": name}},
+            "spec": {"capacity": {"storage": size}, "accessModes": long(modes)},
+            "status": {"phase": "Available"},
+        });
+        for (member, value) in more.as_object().unwrap() {
+            match member.as_str() {
+                "phase" => object["status"]["phase"] = value.clone(),
+                "deletionTimestamp" => object["metadata"][member] = value.clone(),
+                _ => object["spec"][member] = value.clone(),
+            }
+        }
+        Arc::new(serde_json::from_value(object).unwrap())
+    }
+
+    fn claim(size: &str, modes: &str, more: Value) -> PersistentVolumeClaim {
+        let mut spec = json!({"accessModes": long(modes), "resources": {"requests": {"storage": size}}});
+        for (member, value) in more.as_object().unwrap() {
+            spec[member] = value.clone();
+        }
+        let object = json!({"metadata": {"name": "c", "namespace": "n", "uid": "1"}, "spec": spec});
+        serde_json::from_value(object).unwrap()
+    }
+
+    fn long(modes: &str) -> Vec<&'static str> {
+        let long = |mode| match mode {
+            'w' => "ReadWriteOnce",
+            'x' => "ReadWriteMany",
+            _ => "ReadOnlyMany",
+        };
+        modes.chars().map(long).collect()
+    }
+
+    #[test]
+    fn the_best_volume() {
+        let plain = || json!({});
+        let mine = || json!({"claimRef": {"name": "c", "namespace": "n"}, "storageClassName": "k"});
+        let taken = || json!({"claimRef": {"name": "d", "namespace": "n"}});
+        let a = |more| volume("a", "5Gi", "w", more);
+        for (case, claim, volumes, delayed, want) in [
+            ("none", claim("1Gi", "w", plain()), vec![], false, None),
+            (
+                "the smallest that is large enough",
+                claim("2Gi", "w", plain()),
+                vec![a(plain()), volume("b", "3Gi", "w", plain()), volume("c", "1Gi", "w", plain())],
+                false,
+                Some("b"),
+            ),
+            (
+                "fewer modes before a smaller size",
+                claim("1Gi", "w", plain()),
+                vec![volume("b", "1Gi", "wx", plain()), a(plain())],
+                false,
+                Some("a"),
+            ),
+            ("all modes", claim("1Gi", "wx", plain()), vec![a(plain())], false, None),
+            ("taken", claim("1Gi", "w", plain()), vec![a(taken())], false, None),
+            (
+                "terminating",
+                claim("1Gi", "w", plain()),
+                vec![a(json!({"deletionTimestamp": "2026-01-01T00:00:00Z"}))],
+                false,
+                None,
+            ),
+            ("released", claim("1Gi", "w", plain()), vec![a(json!({"phase": "Released"}))], false, None),
+            (
+                "another class",
+                claim("1Gi", "w", plain()),
+                vec![a(json!({"storageClassName": "k"}))],
+                false,
+                None,
+            ),
+            (
+                "another mode",
+                claim("1Gi", "w", json!({"volumeMode": "Block"})),
+                vec![a(plain())],
+                false,
+                None,
+            ),
+            (
+                "another attributes class",
+                claim("1Gi", "w", json!({"volumeAttributesClassName": "gold"})),
+                vec![a(plain())],
+                false,
+                None,
+            ),
+            (
+                "by labels",
+                claim("1Gi", "w", json!({"selector": {"matchLabels": {"disk": "b"}}})),
+                vec![a(plain()), volume("b", "9Gi", "w", plain())],
+                false,
+                Some("b"),
+            ),
+            (
+                "meant for it, whatever its class",
+                claim("1Gi", "w", plain()),
+                vec![volume("b", "1Gi", "w", plain()), a(mine())],
+                false,
+                Some("a"),
+            ),
+            ("meant for it, and too small", claim("9Gi", "w", plain()), vec![a(mine())], false, None),
+            ("the scheduler chooses", claim("1Gi", "w", plain()), vec![a(plain())], true, None),
+            ("the scheduler chose", claim("1Gi", "w", plain()), vec![a(mine())], true, Some("a")),
+        ] {
+            let found = best(&claim, &volumes, delayed).and_then(|volume| volume.metadata.name.as_deref());
+            assert_eq!(found, want, "{case}");
+        }
+    }
+}

@@ -169,3 +169,167 @@ pub fn marked(claim: &PersistentVolumeClaim, migration: Migration) -> Option<Per
     };
     is_new.then_some(marked)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    fn object<K: k8s_openapi::serde::de::DeserializeOwned>(value: Value) -> K {
+        serde_json::from_value(value).unwrap()
+    }
+
+    fn claim(annotations: Value, spec: Value) -> PersistentVolumeClaim {
+        let mut whole =
+            json!({"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}});
+        for (name, value) in spec.as_object().unwrap() {
+            whole[name] = value.clone();
+        }
+        object(json!({
+            "metadata": {"name": "c", "namespace": "n", "uid": "1", "annotations": annotations}, "spec": whole,
+        }))
+    }
+
+    fn volume(claim: Option<Value>, class: &str) -> Arc<PersistentVolume> {
+        Arc::new(object(json!({
+            "metadata": {"name": "v"},
+            "spec": {
+                "capacity": {"storage": "1Gi"}, "accessModes": ["ReadWriteOnce"], "claimRef": claim,
+                "storageClassName": class,
+            },
+            "status": {"phase": "Available"},
+        })))
+    }
+
+    fn class(name: &str, mode: &str, is_default: bool) -> Arc<StorageClass> {
+        let annotations = json!({"storageclass.kubernetes.io/is-default-class": is_default.to_string()});
+        Arc::new(object(json!({
+            "metadata": {"name": name, "annotations": annotations}, "provisioner": "p", "volumeBindingMode": mode,
+        })))
+    }
+
+    /// A plan in a few words.
+    fn told(plan: &Plan) -> String {
+        let of = |word: &str, notice: &Notice| format!("{word} {}", notice.reason);
+        match plan {
+            Plan::Bind(_) => "bind".to_owned(),
+            Plan::SetClass(class) => format!("class {class}"),
+            Plan::Provision(_) => "provision".to_owned(),
+            Plan::Tell(notice) => of("tell", notice),
+            Plan::Wait(None) => "wait".to_owned(),
+            Plan::Wait(Some(notice)) => of("wait", notice),
+            Plan::Refuse(notice) => of("refuse", notice),
+            Plan::Lose(notice) => of("lose", notice),
+        }
+    }
+
+    #[test]
+    fn unbound_claims() {
+        let now = || vec![class("now", "Immediate", false), class("later", "WaitForFirstConsumer", false)];
+        let default = || vec![class("now", "Immediate", true)];
+        let none = || json!({});
+        let selected = || json!({SELECTED_NODE: "node-0"});
+        let meant = || Some(json!({"name": "c", "namespace": "n"}));
+        for (case, annotations, spec, volumes, classes, want) in [
+            ("a volume fits", none(), json!({}), vec![volume(None, "")], now(), "bind"),
+            ("nothing fits", none(), json!({}), vec![], now(), "wait FailedBinding"),
+            ("a class comes late", none(), json!({}), vec![], default(), "class now"),
+            (
+                "none is wanted",
+                none(),
+                json!({"storageClassName": ""}),
+                vec![],
+                default(),
+                "wait FailedBinding",
+            ),
+            ("provisioned", none(), json!({"storageClassName": "now"}), vec![], now(), "provision"),
+            (
+                "no such class",
+                none(),
+                json!({"storageClassName": "no"}),
+                vec![],
+                now(),
+                "tell ProvisioningFailed",
+            ),
+            (
+                "no consumer",
+                none(),
+                json!({"storageClassName": "later"}),
+                vec![volume(None, "later")],
+                now(),
+                "wait WaitForFirstConsumer",
+            ),
+            (
+                "a node was chosen",
+                selected(),
+                json!({"storageClassName": "later"}),
+                vec![],
+                now(),
+                "provision",
+            ),
+            (
+                "the scheduler chose the volume",
+                none(),
+                json!({"storageClassName": "later"}),
+                vec![volume(meant(), "later")],
+                now(),
+                "bind",
+            ),
+            (
+                "by the old annotation",
+                json!({"volume.beta.kubernetes.io/storage-class": "now"}),
+                json!({}),
+                vec![],
+                now(),
+                "provision",
+            ),
+        ] {
+            let around = Around { volumes, classes, ..Around::default() };
+            assert_eq!(told(&plan(&claim(annotations, spec), &around)), want, "{case}");
+        }
+    }
+
+    #[test]
+    fn claims_that_name_a_volume() {
+        let naming = || json!({"volumeName": "v"});
+        let done = || json!({BIND_COMPLETED: "yes"});
+        let ours = |uid: Option<&str>| Some(json!({"name": "c", "namespace": "n", "uid": uid}));
+        let other = || Some(json!({"name": "d", "namespace": "n", "uid": "2"}));
+        for (case, annotations, named, want) in [
+            ("not there", json!({}), None, "wait"),
+            ("free", json!({}), Some(volume(None, "")), "bind"),
+            ("free, but of a class", json!({}), Some(volume(None, "k")), "wait VolumeMismatch"),
+            ("meant for it, whatever its class", json!({}), Some(volume(ours(None), "k")), "bind"),
+            ("meant for it by uid", json!({}), Some(volume(ours(Some("1")), "")), "bind"),
+            ("meant for one that was", json!({}), Some(volume(ours(Some("0")), "")), "wait FailedBinding"),
+            ("another's", json!({}), Some(volume(other(), "")), "wait FailedBinding"),
+            (
+                "another's, though we bound it",
+                json!({BOUND_BY_CONTROLLER: "yes"}),
+                Some(volume(other(), "")),
+                "refuse FailedBinding",
+            ),
+            ("bound", done(), Some(volume(ours(Some("1")), "")), "bind"),
+            ("bound, and forgotten", done(), Some(volume(None, "")), "bind"),
+            ("bound, and gone", done(), None, "lose ClaimLost"),
+            ("bound to another's", done(), Some(volume(other(), "")), "lose ClaimMisbound"),
+        ] {
+            let around = Around { named, ..Around::default() };
+            assert_eq!(told(&plan(&claim(annotations, naming()), &around)), want, "{case}");
+        }
+        let lost = plan(&claim(done(), json!({})), &Around::default());
+        assert_eq!(told(&lost), "lose ClaimLost");
+    }
+
+    #[test]
+    fn pods_that_wait_are_named() {
+        for (pods, want) in [
+            (vec![], "waiting for first consumer to be created before binding"),
+            (vec!["a"], "waiting for pod a to be scheduled"),
+            (vec!["a", "b"], "waiting for pods a,b to be scheduled"),
+        ] {
+            let pods: Vec<String> = pods.into_iter().map(str::to_owned).collect();
+            assert_eq!(waiting(&pods).message, want);
+        }
+    }
+}

@@ -96,3 +96,82 @@ pub fn marked(
     }
     is_new.then_some(marked)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    fn volume(meta: Value, spec: Value) -> PersistentVolume {
+        let mut meta = meta;
+        meta["name"] = json!("v");
+        serde_json::from_value(json!({"metadata": meta, "spec": spec})).unwrap()
+    }
+
+    #[test]
+    fn phases() {
+        let ours = |policy: &str| json!({"claimRef": {"name": "c", "uid": "1"}, "persistentVolumeReclaimPolicy": policy});
+        let dynamic = || json!({"annotations": {PROVISIONED_BY: "p"}});
+        for (case, meta, spec, claim, want) in [
+            ("free", json!({}), json!({}), None, Plan::Phase("Available")),
+            (
+                "meant for a name",
+                json!({}),
+                json!({"claimRef": {"name": "c"}}),
+                None,
+                Plan::Phase("Available"),
+            ),
+            ("its claim is gone", json!({}), ours("Delete"), None, Plan::Release),
+            ("half bound", json!({}), ours("Delete"), Some(json!({})), Plan::LookAtClaim),
+            ("bound", json!({}), ours("Delete"), Some(json!({"volumeName": "v"})), Plan::Phase("Bound")),
+            ("not wanted", json!({}), ours("Delete"), Some(json!({"volumeName": "w"})), Plan::Unbind),
+            ("made in vain", dynamic(), ours("Delete"), Some(json!({"volumeName": "w"})), Plan::Release),
+            ("made in vain, kept", dynamic(), ours("Retain"), Some(json!({"volumeName": "w"})), Plan::Unbind),
+        ] {
+            let claim = claim.map(|spec| {
+                let object = json!({"metadata": {"name": "c", "uid": "1"}, "spec": spec});
+                serde_json::from_value::<PersistentVolumeClaim>(object).unwrap()
+            });
+            assert_eq!(plan(&volume(meta, spec), claim.as_ref()), want, "{case}");
+        }
+    }
+
+    /// KEP-2644: who has to delete what is behind a volume.
+    #[test]
+    fn marks() {
+        const PLUGIN: &str = "kubernetes.io/host-path";
+        let by = |provisioner: &str| json!({PROVISIONED_BY: provisioner});
+        for (case, annotations, finalizers, policy, honors, want) in [
+            ("static", json!({}), vec![], "Delete", true, None),
+            ("to be deleted", by(PLUGIN), vec![], "Delete", true, Some(vec![IN_TREE_PROTECTION])),
+            ("marked", by(PLUGIN), vec![IN_TREE_PROTECTION], "Delete", true, None),
+            (
+                "kept from now on",
+                by(PLUGIN),
+                vec![IN_TREE_PROTECTION, "a/b"],
+                "Retain",
+                true,
+                Some(vec!["a/b"]),
+            ),
+            ("of a driver", by("d"), vec![EXTERNAL_PROTECTION], "Delete", true, None),
+            (
+                "no driver's any more",
+                by(PLUGIN),
+                vec![EXTERNAL_PROTECTION],
+                "Delete",
+                true,
+                Some(vec![IN_TREE_PROTECTION]),
+            ),
+            ("before the KEP", by(PLUGIN), vec![], "Delete", false, None),
+            ("before the KEP again", by(PLUGIN), vec![IN_TREE_PROTECTION], "Delete", false, None),
+            ("migrated", by("kubernetes.io/gce-pd"), vec![IN_TREE_PROTECTION], "Delete", true, Some(vec![])),
+        ] {
+            let meta = json!({"annotations": annotations, "finalizers": finalizers});
+            let volume = volume(meta, json!({"persistentVolumeReclaimPolicy": policy}));
+            let marked = marked(&volume, honors, Migration::default())
+                .map(|volume| volume.metadata.finalizers.unwrap_or_default());
+            let want = want.map(|names| names.into_iter().map(str::to_owned).collect::<Vec<_>>());
+            assert_eq!(marked, want, "{case}");
+        }
+    }
+}
