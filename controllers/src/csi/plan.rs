@@ -3,8 +3,8 @@
 use k8s_openapi::api::core::v1::PersistentVolume;
 
 use crate::volume::{
-    CSI_DRIVER, DELETE, EXTERNAL_PROTECTION, MIGRATED_TO, Migration, PROVISIONED_BY, RECYCLE, RETAIN, Volume,
-    annotation, has_finalizer, set_finalizer,
+    CSI_DRIVER, DELETE, DELETION_PROTECTIONS, EXTERNAL_PROTECTION, MIGRATED_TO, Migration, PROVISIONED_BY,
+    RECYCLE, RETAIN, Volume, annotation, has_finalizer, set_finalizer,
 };
 
 /// Whether the driver is responsible for a volume: one that it made, or took over; or that somebody made for it.
@@ -40,15 +40,16 @@ pub fn protected(volume: &PersistentVolume, honors_policy: bool) -> Option<Persi
     set_finalizer(&mut changed.metadata, EXTERNAL_PROTECTION, wanted).then_some(changed)
 }
 
-/// Whether what is behind a volume is to be deleted. One that terminates without the finalizer is no longer ours to delete.
+/// Whether what is behind a volume is to be deleted. One that terminates without a finalizer for it is no longer ours to delete.
 pub fn is_to_delete(volume: &PersistentVolume) -> bool {
-    let is_too_late = volume.is_terminating() && !has_finalizer(&volume.metadata, EXTERNAL_PROTECTION);
-    !is_too_late && volume.phase() == "Released" && volume.policy() == DELETE
+    let is_kept = DELETION_PROTECTIONS.iter().any(|finalizer| has_finalizer(&volume.metadata, finalizer));
+    (is_kept || !volume.is_terminating()) && volume.phase() == "Released" && volume.policy() == DELETE
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::volume::IN_TREE_PROTECTION;
     use serde_json::{Value, json};
 
     fn volume(policy: &str, phase: &str, meta: Value) -> PersistentVolume {
@@ -112,6 +113,7 @@ mod tests {
             ("released", volume(DELETE, "Released", kept), true),
             ("released, never kept", volume(DELETE, "Released", json!({})), true),
             ("deleted first", volume(DELETE, "Released", going(EXTERNAL_PROTECTION)), true),
+            ("deleted first, then taken over", volume(DELETE, "Released", going(IN_TREE_PROTECTION)), true),
             ("deleted before it was kept", volume(DELETE, "Released", going("other")), false),
             ("failed", volume(DELETE, "Failed", json!({})), false),
             ("bound", volume(DELETE, "Bound", json!({})), false),

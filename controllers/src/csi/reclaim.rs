@@ -20,7 +20,7 @@ use crate::provisioner::operations::{Operations, Script, Step};
 use crate::runtime::cache::{Cache, NamespacedName};
 use crate::runtime::events::Recorder;
 use crate::runtime::{Context, Controller, Error, Next, Sources, Turn, unless};
-use crate::volume::{CSI_DRIVER, EXTERNAL_PROTECTION, Migration, Volume, has_finalizer};
+use crate::volume::{CSI_DRIVER, DELETION_PROTECTIONS, Migration, Volume, has_finalizer};
 
 pub struct Reclaim {
     client: Client,
@@ -152,10 +152,10 @@ impl Reclaim {
         let preconditions = Preconditions { uid: uid.clone(), resource_version: None };
         let params = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };
         unless(404, unless(409, self.api().delete(&name, &params).await))?;
-        if has_finalizer(&live.metadata, EXTERNAL_PROTECTION) {
+        if DELETION_PROTECTIONS.iter().any(|finalizer| has_finalizer(&live.metadata, finalizer)) {
             // Others take theirs away at the same time.
             let patch = json!({
-                "metadata": {"uid": uid, "$deleteFromPrimitiveList/finalizers": [EXTERNAL_PROTECTION]}
+                "metadata": {"uid": uid, "$deleteFromPrimitiveList/finalizers": DELETION_PROTECTIONS}
             });
             let patched = self.api().patch(&name, &PatchParams::default(), &Patch::Strategic(patch)).await;
             unless(404, unless(409, patched))?;

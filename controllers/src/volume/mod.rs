@@ -29,6 +29,9 @@ pub const IN_TREE_PROTECTION: &str = "kubernetes.io/pv-controller";
 /// KEP-2644: the CSI driver has still to do so.
 pub const EXTERNAL_PROTECTION: &str = "external-provisioner.volume.kubernetes.io/finalizer";
 
+/// Either of them keeps a volume until what is behind it is gone. The plugin and the driver that takes over from it exchange them.
+pub const DELETION_PROTECTIONS: [&str; 2] = [EXTERNAL_PROTECTION, IN_TREE_PROTECTION];
+
 pub const DELETE: &str = "Delete";
 pub const RETAIN: &str = "Retain";
 pub const RECYCLE: &str = "Recycle";

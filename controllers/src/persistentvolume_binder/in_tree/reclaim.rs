@@ -22,7 +22,7 @@ use crate::runtime::clock::Clock;
 use crate::runtime::events::Recorder;
 use crate::runtime::{Context, Controller, Error, Next, Sources, Turn, unless};
 use crate::volume::{
-    Claim, DELETE, IN_TREE_PROTECTION, MIGRATED_TO, RECYCLE, Volume, annotation, is_terminated,
+    Claim, DELETE, DELETION_PROTECTIONS, MIGRATED_TO, RECYCLE, Volume, annotation, is_terminated,
     set_finalizer, uses,
 };
 
@@ -115,7 +115,11 @@ impl Reclaim {
             return Err(Error::Unfinished(refusal));
         }
         let mut changed = live.clone();
-        if set_finalizer(&mut changed.metadata, IN_TREE_PROTECTION, false) {
+        let mut is_kept = false;
+        for finalizer in DELETION_PROTECTIONS {
+            is_kept |= set_finalizer(&mut changed.metadata, finalizer, false);
+        }
+        if is_kept {
             // With the last finalizer a terminating volume goes.
             self.writer.volume(changed, turn).await?;
         }

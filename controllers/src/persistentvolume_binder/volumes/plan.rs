@@ -4,8 +4,8 @@ use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
 
 use super::super::claims::plan::Notice;
 use crate::volume::{
-    Claim, DELETE, EXTERNAL_PROTECTION, IN_TREE_PROTECTION, MIGRATED_TO, Migration, PROVISIONED_BY, RECYCLE,
-    RETAIN, Volume, annotate, annotation, set_finalizer, strip,
+    CSI_DRIVER, Claim, DELETE, EXTERNAL_PROTECTION, IN_TREE_PROTECTION, MIGRATED_TO, Migration,
+    PROVISIONED_BY, RECYCLE, RETAIN, Volume, annotate, annotation, has_finalizer, set_finalizer, strip,
 };
 
 #[derive(Clone, Debug, PartialEq)]
@@ -64,6 +64,9 @@ pub fn plan(volume: &PersistentVolume, claim: Option<&PersistentVolumeClaim>) ->
 
 /// The volume with the marks that say who has to delete what is behind it (KEP-2644); None if it has them.
 ///
+/// A terminating volume gets no finalizer any more, so that one which our driver and the plugin would exchange stays as it is:
+/// each of the two deletes by the other's as well.
+///
 /// - `honors_policy`: the gate HonorPVReclaimPolicy.
 pub fn marked(
     volume: &PersistentVolume,
@@ -73,6 +76,7 @@ pub fn marked(
     let mut marked = volume.clone();
     let meta = &mut marked.metadata;
     let plugin = annotation(&volume.metadata, PROVISIONED_BY)?;
+    let is_too_late = |finalizer| volume.is_terminating() && has_finalizer(&volume.metadata, finalizer);
     let mut is_new = false;
     match migration.driver(plugin) {
         Some(driver) => {
@@ -80,11 +84,13 @@ pub fn marked(
                 annotate(meta, MIGRATED_TO, driver);
                 is_new = true;
             }
-            is_new |= honors_policy && set_finalizer(meta, IN_TREE_PROTECTION, false);
+            let stays = driver == CSI_DRIVER && is_too_late(IN_TREE_PROTECTION);
+            is_new |= honors_policy && !stays && set_finalizer(meta, IN_TREE_PROTECTION, false);
         }
         None => {
             is_new |= strip(meta, MIGRATED_TO);
-            if honors_policy && plugin.starts_with("kubernetes.io/") {
+            let stays = volume.policy() == DELETE && is_too_late(EXTERNAL_PROTECTION);
+            if honors_policy && !stays && plugin.starts_with("kubernetes.io/") {
                 is_new |= match volume.policy() {
                     DELETE => set_finalizer(meta, IN_TREE_PROTECTION, true),
                     RETAIN | RECYCLE => set_finalizer(meta, IN_TREE_PROTECTION, false),
@@ -100,6 +106,7 @@ pub fn marked(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::volume::HOST_PATH;
     use serde_json::{Value, json};
 
     fn volume(meta: Value, spec: Value) -> PersistentVolume {
@@ -139,15 +146,14 @@ mod tests {
     /// KEP-2644: who has to delete what is behind a volume.
     #[test]
     fn marks() {
-        const PLUGIN: &str = "kubernetes.io/host-path";
         let by = |provisioner: &str| json!({PROVISIONED_BY: provisioner});
         for (case, annotations, finalizers, policy, honors, want) in [
             ("static", json!({}), vec![], "Delete", true, None),
-            ("to be deleted", by(PLUGIN), vec![], "Delete", true, Some(vec![IN_TREE_PROTECTION])),
-            ("marked", by(PLUGIN), vec![IN_TREE_PROTECTION], "Delete", true, None),
+            ("to be deleted", by(HOST_PATH), vec![], "Delete", true, Some(vec![IN_TREE_PROTECTION])),
+            ("marked", by(HOST_PATH), vec![IN_TREE_PROTECTION], "Delete", true, None),
             (
                 "kept from now on",
-                by(PLUGIN),
+                by(HOST_PATH),
                 vec![IN_TREE_PROTECTION, "a/b"],
                 "Retain",
                 true,
@@ -156,14 +162,14 @@ mod tests {
             ("of a driver", by("d"), vec![EXTERNAL_PROTECTION], "Delete", true, None),
             (
                 "no driver's any more",
-                by(PLUGIN),
+                by(HOST_PATH),
                 vec![EXTERNAL_PROTECTION],
                 "Delete",
                 true,
                 Some(vec![IN_TREE_PROTECTION]),
             ),
-            ("before the KEP", by(PLUGIN), vec![], "Delete", false, None),
-            ("before the KEP again", by(PLUGIN), vec![IN_TREE_PROTECTION], "Delete", false, None),
+            ("before the KEP", by(HOST_PATH), vec![], "Delete", false, None),
+            ("before the KEP again", by(HOST_PATH), vec![IN_TREE_PROTECTION], "Delete", false, None),
             ("migrated", by("kubernetes.io/gce-pd"), vec![IN_TREE_PROTECTION], "Delete", true, Some(vec![])),
         ] {
             let meta = json!({"annotations": annotations, "finalizers": finalizers});
@@ -172,6 +178,44 @@ mod tests {
                 .map(|volume| volume.metadata.finalizers.unwrap_or_default());
             let want = want.map(|names| names.into_iter().map(str::to_owned).collect::<Vec<_>>());
             assert_eq!(marked, want, "{case}");
+        }
+    }
+
+    /// With the driver that takes over from the plugin, and gives back to it.
+    #[test]
+    fn finalizers_are_exchanged() {
+        let (plugin, driver) = (IN_TREE_PROTECTION, EXTERNAL_PROTECTION);
+        let (off, on) = (Migration::default(), Migration { host_path: true });
+        for (case, by, policy, has, is_going, migration, want) in [
+            ("taken over", HOST_PATH, DELETE, vec![plugin], false, on, Some((Some(CSI_DRIVER), vec![]))),
+            ("given back", HOST_PATH, DELETE, vec![driver], false, off, Some((None, vec![plugin]))),
+            (
+                "going, taken over",
+                HOST_PATH,
+                DELETE,
+                vec![plugin],
+                true,
+                on,
+                Some((Some(CSI_DRIVER), vec![plugin])),
+            ),
+            ("going, given back", HOST_PATH, DELETE, vec![driver], true, off, None),
+            ("going, kept", HOST_PATH, RETAIN, vec![driver], true, off, Some((None, vec![]))),
+            ("a driver's", CSI_DRIVER, DELETE, vec![driver], false, on, None),
+        ] {
+            let deleted = is_going.then_some("2026-01-01T00:00:00Z");
+            let volume = serde_json::from_value(json!({
+                "metadata": {"annotations": {PROVISIONED_BY: by}, "finalizers": has, "deletionTimestamp": deleted},
+                "spec": {"persistentVolumeReclaimPolicy": policy},
+            }))
+            .unwrap();
+            let got = marked(&volume, true, migration).map(|volume| {
+                let driver = annotation(&volume.metadata, MIGRATED_TO).map(str::to_owned);
+                (driver, volume.metadata.finalizers.unwrap_or_default())
+            });
+            let want = want.map(|(driver, finalizers)| {
+                (driver.map(str::to_owned), finalizers.into_iter().map(str::to_owned).collect::<Vec<_>>())
+            });
+            assert_eq!(got, want, "{case}");
         }
     }
 }
