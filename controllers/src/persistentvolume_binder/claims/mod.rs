@@ -22,7 +22,7 @@ use plan::{Around, Notice, Plan, plan};
 
 /// For how long a volume is available at least, though a claim waits for it: clients wait for that phase, and kube-controller-manager
 /// takes up to its whole period.
-const FREE: Duration = Duration::from_secs(1);
+const FREE: Duration = Duration::from_secs(2);
 
 pub struct Claims {
     look: Look,
