@@ -1,0 +1,165 @@
+//! Volumes as those see them who make claims and pods: where they come from, what pods see of them, how they grow.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use coracle_e2e::cluster;
+use coracle_e2e::cluster::End;
+use coracle_e2e::volumes::{Driver, Story, claim, claim_phase, pod, pod_phase};
+use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Pod};
+use k8s_openapi::api::storage::v1::StorageClass;
+use kube::ResourceExt;
+use kube::api::{Api, PostParams};
+use serde_json::{Value, json};
+
+/// Where a story's server has its data.
+fn data(story: &Story) -> Result<PathBuf> {
+    story.root().ancestors().nth(2).map(Path::to_owned).context("no data directory")
+}
+
+fn is_bound(claim: &PersistentVolumeClaim) -> bool {
+    claim_phase(claim) == "Bound"
+}
+
+fn is_running(pod: &Pod) -> bool {
+    pod_phase(pod) == "Running"
+}
+
+#[tokio::test]
+async fn pods_see_their_volumes() -> Result<()> {
+    let mut story = Story::begin(Driver::HostPath).await?;
+    for (name, class) in [("fast", "standard"), ("late", "standard-wait"), ("host", "delete")] {
+        story.create::<PersistentVolumeClaim>(claim(name, class)).await?;
+    }
+    let user: Pod = story.create(pod("user", &["fast", "late", "host"])).await?;
+    story.until("user", is_running).await?;
+    let own = data(&story)?.join("pods").join(user.uid().unwrap_or_default());
+    for (name, plugin) in [("fast", "coracle.csi"), ("late", "coracle.csi"), ("host", "host-path")] {
+        let seen = own.join("volumes").join(name);
+        fs::write(seen.join("file"), name)?;
+        let claim: PersistentVolumeClaim = story.get(name).await?;
+        let volume = claim.spec.and_then(|spec| spec.volume_name).unwrap_or_default();
+        let file = data(&story)?.join("volumes").join(plugin).join(volume).join("file");
+        ensure!(fs::read_to_string(&file)? == name, "{}", file.display());
+    }
+    // What is left by a process that is killed is cleared up by the next.
+    story.delete::<Pod>("user").await?;
+    story.restart(End::Crash).await?;
+    story.until_gone::<Pod>("user").await?;
+    story.settle().await?;
+    ensure!(!own.exists(), "{} is still there", own.display());
+    Ok(())
+}
+
+#[tokio::test]
+async fn nodes_decide_about_volumes() -> Result<()> {
+    let mut story = Story::begin(Driver::HostPath).await?;
+    let by_hand = json!({
+        "metadata": {"name": "by-hand"}, "provisioner": "kubernetes.io/no-provisioner",
+        "volumeBindingMode": "WaitForFirstConsumer",
+    });
+    story.create::<StorageClass>(by_hand).await?;
+    let on = |name: &str, node: &str, size: &str| -> Value {
+        let requirement = json!({"key": "kubernetes.io/hostname", "operator": "In", "values": [node]});
+        json!({"metadata": {"name": name}, "spec": {
+            "capacity": {"storage": size}, "accessModes": ["ReadWriteOnce"], "storageClassName": "by-hand",
+            "hostPath": {"path": format!("/tmp/none/{name}")},
+            "nodeAffinity": {"required": {"nodeSelectorTerms": [{"matchExpressions": [requirement]}]}},
+        }})
+    };
+    story.create::<PersistentVolume>(on("elsewhere", "node-9", "1Gi")).await?;
+    story.create::<PersistentVolumeClaim>(claim("data", "by-hand")).await?;
+    story.create::<Pod>(pod("user", &["data"])).await?;
+    let why = "didn't find available persistent volumes to bind";
+    story.until_told("user", "FailedScheduling", why).await?;
+    story.create::<PersistentVolume>(on("here", "node-0", "5Gi")).await?;
+    story.until("user", is_running).await?;
+    let claim: PersistentVolumeClaim = story.get("data").await?;
+    ensure!(claim.spec.and_then(|spec| spec.volume_name).as_deref() == Some("here"));
+    Ok(())
+}
+
+#[tokio::test]
+async fn claims_grow() -> Result<()> {
+    let mut story = Story::begin(Driver::HostPath).await?;
+    story.create::<PersistentVolumeClaim>(claim("data", "standard")).await?;
+    story.until("data", is_bound).await?;
+    let more = json!({"spec": {"resources": {"requests": {"storage": "3Gi"}}}});
+    story.patch::<PersistentVolumeClaim>("data", more).await?;
+    let has = |claim: &PersistentVolumeClaim| {
+        let capacity = claim.status.as_ref().and_then(|status| status.capacity.as_ref());
+        capacity.is_some_and(|capacity| capacity["storage"].0 == "3Gi")
+    };
+    let grown = story.until("data", has).await?;
+    ensure!(grown.status.is_some_and(|status| status.conditions.is_none()), "it is resized no longer");
+    let volume: PersistentVolume =
+        story.get(&grown.spec.and_then(|spec| spec.volume_name).context("no volume")?).await?;
+    ensure!(
+        volume.spec.and_then(|spec| spec.capacity).is_some_and(|capacity| capacity["storage"].0 == "3Gi")
+    );
+    story.until_told("data", "ExternalExpanding", "waiting for an external controller").await?;
+    story.until_told("data", "VolumeResizeSuccessful", "Resize volume succeeded").await
+}
+
+#[tokio::test]
+async fn slow_volumes_hold_up_no_others() -> Result<()> {
+    const SLOW: Duration = Duration::from_secs(2);
+    for driver in Driver::ALL {
+        let mut story = Story::begin(driver).await?;
+        let slow = json!({
+            "metadata": {"name": "slow"}, "provisioner": driver.provisioner(), "reclaimPolicy": "Delete",
+            "parameters": {
+                "sim.coracle.dev/provision-after": "2s", "sim.coracle.dev/provision-failures": "1",
+                "sim.coracle.dev/delete-failures": "1", "sim.coracle.dev/delete-after": "soon",
+            },
+        });
+        story.create::<StorageClass>(slow).await?;
+        let began = Instant::now();
+        // More than there are workers.
+        let names: Vec<String> = (0..20).map(|number| format!("slow-{number}")).collect();
+        for name in &names {
+            story.create::<PersistentVolumeClaim>(claim(name, "slow")).await?;
+        }
+        story.create::<PersistentVolumeClaim>(claim("fast", "delete")).await?;
+        story.until("fast", is_bound).await?;
+        let still: PersistentVolumeClaim = story.get("slow-19").await?;
+        ensure!(!is_bound(&still), "{driver:?}: it was not slow");
+        for name in &names {
+            story.until(name, is_bound).await?;
+        }
+        ensure!(began.elapsed() >= 2 * SLOW, "{driver:?}: one attempt in vain, and one more");
+        story.until_told("slow-0", "ProvisioningFailed", "simulated failure 1 of 1").await?;
+        story.until_told("slow-0", "InvalidSimulation", "sim.coracle.dev/delete-after").await?;
+        let asset = story.asset("slow-0").await?;
+        story.delete::<PersistentVolumeClaim>("slow-0").await?;
+        story.until_told(&asset.volume, "VolumeFailedDelete", "simulated failure 1 of 1").await?;
+        story.is_deleted(&asset).await?;
+    }
+    Ok(())
+}
+
+/// What is kept nowhere leaves nothing behind.
+#[tokio::test]
+async fn ephemeral_volumes_go_at_the_end() -> Result<()> {
+    let cluster = cluster().start().await?;
+    let client = cluster.client().await?;
+    let volumes: Api<PersistentVolume> = Api::all(client.clone());
+    let claims: Api<PersistentVolumeClaim> = Api::default_namespaced(client);
+    let host = json!({
+        "metadata": {"name": "host"}, "provisioner": "kubernetes.io/host-path",
+    });
+    let classes: Api<StorageClass> = Api::all(claims.clone().into_client());
+    classes.create(&PostParams::default(), &serde_json::from_value(host)?).await?;
+    claims.create(&PostParams::default(), &serde_json::from_value(claim("data", "host"))?).await?;
+    let bound = coracle_e2e::wait::until_object(claims, "data", |claim| claim.is_some_and(is_bound)).await?;
+    let volume = bound.and_then(|claim| claim.spec?.volume_name).context("no volume")?;
+    let volume = volumes.get(&volume).await?;
+    let path = volume.spec.and_then(|spec| spec.host_path).context("no directory")?.path;
+    ensure!(Path::new(&path).is_dir(), "{path}");
+    let own = Path::new(&path).ancestors().nth(3).context("no directory of its own")?;
+    ensure!(cluster.stop().await?.success());
+    ensure!(!own.exists(), "{} is left behind", own.display());
+    Ok(())
+}
