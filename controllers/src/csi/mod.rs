@@ -1,8 +1,8 @@
 //! `coracle.csi`: a simulated CSI driver, with the sidecars that would stand beside one.
 //!
-//! - [`register`]: the CSIDriver object, and the CSINodes of the simulated nodes, as a node-driver-registrar has them written;
+//! - [`register`] makes the CSIDriver object, and the CSINodes of the simulated nodes, as a node-driver-registrar has them written;
 //! - [`Driver`] as external-provisioner, in the loop of all [`crate::provisioner`]s, and [`reclaim`] for its volumes;
-//! - [`resize`]: external-resizer.
+//! - [`resize`] is external-resizer.
 //!
 //! A volume is a directory, and `volumeHandle` is its name. What belongs to other drivers is left alone. Volumes need not be attached
 //! (`attachRequired: false`), but one that somebody attached is not deleted.
