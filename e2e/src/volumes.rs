@@ -1,11 +1,11 @@
 //! Stories about volumes: a control plane whose volumes are directories, claims and pods that use them, what is on the disk,
 //! and an end of the process after each step.
 //!
-//! A story is told by a function of [`Story`]; [`told`](crate::told) makes a test of it for each driver, calm, and with the
+//! A story is told by a function of [`Story`]; [`told`](crate::told) makes tests of it for the drivers: calm, and with the
 //! server stopped or killed after everything that the story does. When it has been told, nothing is stuck, and the
 //! directories are those of living volumes and those that the story names.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -28,24 +28,37 @@ pub const VOLUME_PROTECTION: &str = "kubernetes.io/pv-protection";
 pub const IN_TREE_PROTECTION: &str = "kubernetes.io/pv-controller";
 pub const EXTERNAL_PROTECTION: &str = "external-provisioner.volume.kubernetes.io/finalizer";
 
+/// The gate that lets the CSI driver do what the plugin in the controller does.
+pub const MIGRATION: &str = "CSIMigrationHostPath";
+
 /// The node that pods are put on.
 pub const NODE: &str = "node-0";
 
 /// What a file on a volume holds.
 const DATA: &str = "not to be lost";
 
+/// Where directories of volumes are, in the data directory.
+const HOST_PATH_ROOT: &str = "volumes/host-path";
+const CSI_ROOT: &str = "volumes/coracle.csi";
+
 /// Who makes and deletes what is behind a volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Driver {
+    /// The plugin in the controller.
     HostPath,
+    /// The simulated CSI driver.
+    Csi,
+    /// The CSI driver for the volumes of the plugin: CSI migration.
+    Migrated,
 }
 
 impl Driver {
-    pub const ALL: [Driver; 1] = [Driver::HostPath];
+    pub const ALL: [Driver; 3] = [Driver::HostPath, Driver::Csi, Driver::Migrated];
 
     pub fn provisioner(self) -> &'static str {
         match self {
-            Driver::HostPath => "kubernetes.io/host-path",
+            Driver::HostPath | Driver::Migrated => "kubernetes.io/host-path",
+            Driver::Csi => "coracle.csi",
         }
     }
 
@@ -53,31 +66,57 @@ impl Driver {
     pub fn finalizer(self) -> &'static str {
         match self {
             Driver::HostPath => IN_TREE_PROTECTION,
+            Driver::Csi | Driver::Migrated => EXTERNAL_PROTECTION,
         }
     }
 
-    /// Where its directories are, in the data directory.
+    /// Whether it takes its finalizers from volumes when the feature is turned off.
+    pub fn lets_go_on_rollback(self) -> bool {
+        self != Driver::HostPath
+    }
+
+    /// Whether it keeps volumes that were made by hand, too, once they are bound.
+    pub fn protects_static_volumes(self) -> bool {
+        self == Driver::Csi
+    }
+
+    /// The phase of a volume when what is behind it could not be deleted.
+    pub fn phase_after_failure(self) -> &'static str {
+        match self {
+            Driver::HostPath => "Failed",
+            Driver::Csi | Driver::Migrated => "Released",
+        }
+    }
+
+    fn gates(self) -> BTreeMap<&'static str, bool> {
+        BTreeMap::from([(MIGRATION, self == Driver::Migrated)])
+    }
+
     fn root(self) -> &'static str {
         match self {
-            Driver::HostPath => "volumes/host-path",
+            Driver::HostPath | Driver::Migrated => HOST_PATH_ROOT,
+            Driver::Csi => CSI_ROOT,
         }
     }
 
     /// The part of a volume that says where a directory of this name is.
     fn source(self, root: &Path, name: &str) -> Value {
         match self {
-            Driver::HostPath => json!({"hostPath": {"path": root.join(name)}}),
+            Driver::HostPath | Driver::Migrated => json!({"hostPath": {"path": root.join(name)}}),
+            Driver::Csi => json!({"csi": {"driver": "coracle.csi", "volumeHandle": name}}),
         }
     }
+}
 
-    /// The name of a volume's directory.
-    fn directory(volume: &PersistentVolume) -> Option<(Driver, String)> {
-        let spec = volume.spec.as_ref()?;
-        if let Some(source) = &spec.host_path {
-            let name = Path::new(&source.path).file_name()?.to_string_lossy().into_owned();
-            return Some((Driver::HostPath, name));
+/// Where a volume's directory is: its root, and its name there.
+fn directory(volume: &PersistentVolume) -> Option<(&'static str, String)> {
+    let spec = volume.spec.as_ref()?;
+    match (&spec.host_path, &spec.csi) {
+        (Some(source), _) => {
+            Some((HOST_PATH_ROOT, Path::new(&source.path).file_name()?.to_string_lossy().into_owned()))
         }
-        None
+        (None, Some(source)) => Some((CSI_ROOT, source.volume_handle.clone())),
+        (None, None) => None,
     }
 }
 
@@ -147,7 +186,9 @@ pub struct Story {
     pub driver: Driver,
     /// How the server ends after each step, if it does.
     interruption: Option<End>,
-    flags: Vec<(String, String)>,
+    /// What `--controllers` says.
+    controllers: String,
+    gates: BTreeMap<&'static str, bool>,
     data: TempDir,
     cluster: Option<Cluster>,
     client: Client,
@@ -174,9 +215,10 @@ pub async fn tell(
 impl Story {
     pub async fn begin(driver: Driver) -> Result<Story> {
         let data = TempDir::with_prefix("coracle-volumes-")?;
-        let flags = vec![("--durability".to_owned(), "sync".to_owned())];
-        let (cluster, client) = start(data.path(), &flags).await?;
-        let mut story = Story { driver, interruption: None, flags, data, cluster: Some(cluster), client };
+        let (controllers, gates) = ("*".to_owned(), driver.gates());
+        let (cluster, client) = start(data.path(), &controllers, &gates).await?;
+        let cluster = Some(cluster);
+        let mut story = Story { driver, interruption: None, controllers, gates, data, cluster, client };
         for (name, policy) in [("delete", "Delete"), ("retain", "Retain")] {
             let class = json!({
                 "metadata": {"name": name}, "provisioner": driver.provisioner(), "reclaimPolicy": policy,
@@ -205,24 +247,45 @@ impl Story {
 
     /// Ends the server, and starts it again on the same data.
     pub async fn restart(&mut self, end: End) -> Result<()> {
+        self.restart_after(end, || Ok(())).await
+    }
+
+    /// Ends the server, and starts it again after something was done that it does not see.
+    pub async fn restart_after(&mut self, end: End, between: impl FnOnce() -> Result<()>) -> Result<()> {
         end.of(self.cluster.take().context("it has ended")?).await?;
-        let (cluster, client) = start(self.data.path(), &self.flags).await?;
+        between()?;
+        let (cluster, client) = start(self.data.path(), &self.controllers, &self.gates).await?;
         (self.cluster, self.client) = (Some(cluster), client);
         Ok(())
     }
 
-    /// Stops the server, and starts it with another value of a flag.
-    pub async fn restart_with(&mut self, flag: &str, value: &str) -> Result<()> {
-        self.flags.retain(|(name, _)| name != flag);
-        self.flags.push((flag.to_owned(), value.to_owned()));
+    /// Stops the server, and starts it with these controllers.
+    pub async fn run_controllers(&mut self, selection: &str) -> Result<()> {
+        selection.clone_into(&mut self.controllers);
         self.restart(End::Stop).await
     }
 
-    async fn interrupt(&mut self) -> Result<()> {
+    /// Stops the server, and starts it with a feature gate set so.
+    pub async fn set_gate(&mut self, gate: &'static str, is_on: bool) -> Result<()> {
+        self.gates.insert(gate, is_on);
+        self.restart(End::Stop).await
+    }
+
+    /// Ends the server, if this is told so. Whatever changes something here does that by itself.
+    pub async fn interrupt(&mut self) -> Result<()> {
         match self.interruption {
             Some(end) => self.restart(end).await,
             None => Ok(()),
         }
+    }
+
+    /// Makes everything fail that the driver does with its directories, until it is mended.
+    pub fn break_root(&self) -> Result<Broken> {
+        let root = self.root();
+        let aside = root.with_extension("aside");
+        fs::rename(&root, &aside)?;
+        fs::write(&root, "not a directory")?;
+        Ok(Broken { root, aside })
     }
 
     pub async fn create<K: Kind>(&mut self, object: Value) -> Result<K> {
@@ -300,9 +363,9 @@ impl Story {
         let bound = self.until(claim, |claim: &PersistentVolumeClaim| claim_phase(claim) == "Bound").await?;
         let volume = bound.spec.and_then(|spec| spec.volume_name).context("no volume")?;
         let is_bound = |volume: &PersistentVolume| volume_phase(volume) == "Bound";
-        let (driver, name) =
-            Driver::directory(&self.until(&volume, is_bound).await?).context("no directory")?;
-        let directory = self.data.path().join(driver.root()).join(name);
+        let bound = self.until(&volume, is_bound).await?;
+        let (root, name) = directory(&bound).context("no directory")?;
+        let directory = self.data.path().join(root).join(name);
         ensure!(directory.is_dir(), "{} is not there", directory.display());
         let asset = Asset { claim: claim.to_owned(), volume, directory };
         asset.write()?;
@@ -420,14 +483,14 @@ impl Story {
     /// The names of the directories of volumes that are there.
     pub async fn owned(&self) -> Result<BTreeSet<String>> {
         let volumes = self.api::<PersistentVolume>().list(&ListParams::default()).await?.items;
-        Ok(volumes.iter().filter_map(Driver::directory).map(|(_, name)| name).collect())
+        Ok(volumes.iter().filter_map(directory).map(|(_, name)| name).collect())
     }
 
     /// The names of the directories of all drivers.
     pub fn directories(&self) -> Result<BTreeSet<String>> {
         let mut names = BTreeSet::new();
-        for driver in Driver::ALL {
-            let Ok(entries) = fs::read_dir(self.data.path().join(driver.root())) else { continue };
+        for root in [HOST_PATH_ROOT, CSI_ROOT] {
+            let Ok(entries) = fs::read_dir(self.data.path().join(root)) else { continue };
             for entry in entries {
                 names.insert(entry?.file_name().to_string_lossy().into_owned());
             }
@@ -436,9 +499,30 @@ impl Story {
     }
 }
 
-async fn start(data: &Path, flags: &[(String, String)]) -> Result<(Cluster, Client)> {
-    let with = |builder: crate::cluster::Builder, (name, value): &(String, String)| builder.flag(name, value);
-    let cluster = flags.iter().fold(cluster().data_dir(data), with).start().await?;
+/// A directory that is a file, for now.
+pub struct Broken {
+    root: PathBuf,
+    aside: PathBuf,
+}
+
+impl Broken {
+    pub fn mend(self) -> Result<()> {
+        fs::remove_file(&self.root)?;
+        Ok(fs::rename(&self.aside, &self.root)?)
+    }
+}
+
+async fn start(
+    data: &Path,
+    controllers: &str,
+    gates: &BTreeMap<&'static str, bool>,
+) -> Result<(Cluster, Client)> {
+    let mut builder =
+        cluster().data_dir(data).flag("--durability", "sync").flag("--controllers", controllers);
+    for (gate, is_on) in gates {
+        builder = builder.flag("--feature-gates", format!("{gate}={is_on}"));
+    }
+    let cluster = builder.start().await?;
     let client = cluster.client().await?;
     Ok((cluster, client))
 }
@@ -492,12 +576,15 @@ macro_rules! told {
     ($($story:ident),* $(,)?) => { $(
         mod $story {
             use $crate::cluster::End::{Crash, Stop};
-            use $crate::volumes::{Driver::HostPath, tell};
+            use $crate::volumes::{Driver::*, tell};
 
             $crate::told!(@ $story
                 host_path: HostPath, None;
                 host_path_stopped: HostPath, Some(Stop);
                 host_path_killed: HostPath, Some(Crash);
+                csi: Csi, None;
+                csi_killed: Csi, Some(Crash);
+                migrated_killed: Migrated, Some(Crash);
             );
         }
     )* };

@@ -269,7 +269,7 @@ async fn a_pod_beside_the_owner_holds_an_ephemeral_claim(story: &mut Story) -> R
 #[tokio::test]
 async fn admission_adds_the_finalizer_to_new_claims() -> Result<()> {
     tell(Driver::HostPath, None, async |story| {
-        story.restart_with("--controllers", "").await?;
+        story.run_controllers("").await?;
         let created: PersistentVolumeClaim = story.create(claim("plain", "delete")).await?;
         ensure!(created.finalizers() == [CLAIM_PROTECTION], "{:?}", created.finalizers());
         for (name, own, want) in [
@@ -300,11 +300,11 @@ async fn a_living_claim_gets_the_finalizer_back() -> Result<()> {
         story.patch::<PersistentVolumeClaim>("data", take.clone()).await?;
         story.until("data", protected).await?;
         // Also one that lost it, or never had it, while nobody looked.
-        story.restart_with("--controllers", "*,-persistentvolumeclaim-protection-controller").await?;
+        story.run_controllers("*,-persistentvolumeclaim-protection-controller").await?;
         story.patch::<PersistentVolumeClaim>("data", take).await?;
         story.settle_without_protection().await?;
         ensure!(story.get::<PersistentVolumeClaim>("data").await?.finalizers().is_empty());
-        story.restart_with("--controllers", "*").await?;
+        story.run_controllers("*").await?;
         story.until("data", protected).await?;
         story.ends_with(&[]).await
     })
@@ -319,20 +319,20 @@ async fn what_was_deleted_while_nobody_looked_is_judged_at_the_start() -> Result
             let free = story.bound("free", "delete").await?;
             let used = story.bound("used", "delete").await?;
             story.runs("user", &["used"]).await?;
-            story.restart_with("--controllers", "*,-persistentvolumeclaim-protection-controller").await?;
+            story.run_controllers("*,-persistentvolumeclaim-protection-controller").await?;
             story.delete::<PersistentVolumeClaim>("free").await?;
             story.delete::<PersistentVolumeClaim>("used").await?;
             story.settle_without_protection().await?;
             story.is_kept(&free).await?;
-            story.restart_with("--controllers", "*").await?;
+            story.run_controllers("*").await?;
             story.is_deleted(&free).await?;
             story.is_postponed(&used).await?;
             // Nobody looks while the pod goes.
-            story.restart_with("--controllers", "*,-persistentvolumeclaim-protection-controller").await?;
+            story.run_controllers("*,-persistentvolumeclaim-protection-controller").await?;
             story.delete::<Pod>("user").await?;
             story.until_gone::<Pod>("user").await?;
             story.is_kept(&used).await?;
-            story.restart_with("--controllers", "*").await?;
+            story.run_controllers("*").await?;
             story.is_deleted(&used).await?;
             story.ends_with(&[]).await
         })

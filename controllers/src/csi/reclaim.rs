@@ -20,7 +20,7 @@ use crate::provisioner::operations::{Operations, Script, Step};
 use crate::runtime::cache::{Cache, NamespacedName};
 use crate::runtime::events::Recorder;
 use crate::runtime::{Context, Controller, Error, Next, Sources, Turn, unless};
-use crate::volume::{CSI_DRIVER, DELETION_PROTECTIONS, Migration, Volume, has_finalizer};
+use crate::volume::{CSI_DRIVER, DELETION_PROTECTIONS, Migration, Volume, has_finalizer, honors_policy};
 
 pub struct Reclaim {
     client: Client,
@@ -51,7 +51,7 @@ impl Controller for Reclaim {
             operations: Operations::new(context.clock.clone()),
             recorder: super::recorder(context),
             migration: Migration::of(&context.settings),
-            honors_policy: (context.settings.is_enabled)("HonorPVReclaimPolicy"),
+            honors_policy: honors_policy(&context.settings),
             deleted: counter("controller_persistentvolume_delete_total", "Volumes that were deleted"),
             failed: counter(
                 "controller_persistentvolume_delete_failed_total",

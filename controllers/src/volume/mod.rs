@@ -73,6 +73,11 @@ impl Migration {
     }
 }
 
+/// KEP-2644's gate: volumes are kept by a finalizer until what is behind them is deleted.
+pub fn honors_policy(settings: &Settings) -> bool {
+    (settings.is_enabled)("HonorPVReclaimPolicy")
+}
+
 pub fn annotation<'a>(meta: &'a ObjectMeta, name: &str) -> Option<&'a str> {
     meta.annotations.as_ref()?.get(name).map(String::as_str)
 }

@@ -15,8 +15,8 @@ use crate::runtime::cache::NamespacedName;
 use crate::runtime::events::Recorder;
 use crate::runtime::{Context, Sources};
 use crate::volume::{
-    BOUND_BY_CONTROLLER, Claim, HOST_PATH, IN_TREE_PROTECTION, Migration, PROVISIONED_BY, Volume, annotate,
-    set_finalizer,
+    BOUND_BY_CONTROLLER, Claim, DELETE, HOST_PATH, IN_TREE_PROTECTION, Migration, PROVISIONED_BY, Volume,
+    annotate, honors_policy, set_finalizer,
 };
 
 /// Says that the plugin made the directory.
@@ -26,6 +26,7 @@ pub struct HostPath {
     look: Look,
     directories: Directories,
     migration: Migration,
+    honors_policy: bool,
     recorder: Recorder,
 }
 
@@ -39,6 +40,7 @@ impl Plugin for HostPath {
             look: Look::new(context),
             directories: Directories::new(&context.settings),
             migration: Migration::of(&context.settings),
+            honors_policy: honors_policy(&context.settings),
             recorder: context.recorder(COMPONENT),
         }
     }
@@ -82,8 +84,8 @@ impl Plugin for HostPath {
     fn complete(&self, volume: &mut PersistentVolume, _: &Asked) {
         annotate(&mut volume.metadata, BOUND_BY_CONTROLLER, "yes");
         source(volume, &self.directories);
-        let is_deleted = volume.policy() == crate::volume::DELETE;
-        set_finalizer(&mut volume.metadata, IN_TREE_PROTECTION, is_deleted);
+        let is_kept = self.honors_policy && volume.policy() == DELETE;
+        set_finalizer(&mut volume.metadata, IN_TREE_PROTECTION, is_kept);
     }
 
     fn success(&self, volume: &str) -> String {

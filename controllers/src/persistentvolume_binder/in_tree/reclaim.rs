@@ -4,7 +4,8 @@
 //! 1. who can delete it is found; nobody: it fails, and that is told;
 //! 2. the server is asked whether it is still so, and whether its claim is gone;
 //! 3. the directory is removed, then the finalizer that kept the volume for that (KEP-2644), then the volume itself, which may
-//!    be terminating by then.
+//!    be terminating by then; without the gate HonorPVReclaimPolicy one that is terminating is left alone, and no finalizer
+//!    known.
 
 use std::sync::Arc;
 
@@ -22,8 +23,8 @@ use crate::runtime::clock::Clock;
 use crate::runtime::events::Recorder;
 use crate::runtime::{Context, Controller, Error, Next, Sources, Turn, unless};
 use crate::volume::{
-    Claim, DELETE, DELETION_PROTECTIONS, MIGRATED_TO, RECYCLE, Volume, annotation, is_terminated,
-    set_finalizer, uses,
+    Claim, DELETE, DELETION_PROTECTIONS, MIGRATED_TO, RECYCLE, Volume, annotation, honors_policy,
+    is_terminated, set_finalizer, uses,
 };
 
 pub struct Reclaim {
@@ -34,6 +35,7 @@ pub struct Reclaim {
     writer: Writer,
     directories: Directories,
     operations: Operations,
+    honors_policy: bool,
     recorder: Recorder,
     clock: Clock,
 }
@@ -52,6 +54,7 @@ impl Controller for Reclaim {
             writer: Writer::new(context),
             directories: Directories::new(&context.settings),
             operations: Operations::new(context.clock.clone()),
+            honors_policy: honors_policy(&context.settings),
             recorder: context.recorder(COMPONENT),
             clock: context.clock.clone(),
         }
@@ -97,7 +100,11 @@ impl Reclaim {
                 return Ok(Next::Change);
             }
         }
-        let Some(live) = self.released(volume).await? else { return Ok(Next::Change) };
+        let live = self.released(volume).await?;
+        // Without the gate a volume that is deleted is believed to be somebody's business already.
+        let Some(live) = live.filter(|live| self.honors_policy || !live.is_terminating()) else {
+            return Ok(Next::Change);
+        };
         let name = NamespacedName::of(volume);
         let (script, complaints) = Script::of_volume(&live);
         let attempt = self.operations.attempt(&name, live.metadata.uid.as_deref(), script.delete);
@@ -119,7 +126,7 @@ impl Reclaim {
         for finalizer in DELETION_PROTECTIONS {
             is_kept |= set_finalizer(&mut changed.metadata, finalizer, false);
         }
-        if is_kept {
+        if self.honors_policy && is_kept {
             // With the last finalizer a terminating volume goes.
             self.writer.volume(changed, turn).await?;
         }

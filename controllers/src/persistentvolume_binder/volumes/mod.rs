@@ -13,7 +13,9 @@ use crate::runtime::cache::{Cache, NamespacedName};
 use crate::runtime::clock::Clock;
 use crate::runtime::events::Recorder;
 use crate::runtime::{Context, Controller, Error, Next, Sources, Turn, unless};
-use crate::volume::{Claim, DELETE, MIGRATED_TO, Migration, RECYCLE, RETAIN, Volume, annotation};
+use crate::volume::{
+    Claim, DELETE, MIGRATED_TO, Migration, RECYCLE, RETAIN, Volume, annotation, honors_policy,
+};
 use plan::{Plan, plan};
 
 pub struct Volumes {
@@ -40,7 +42,7 @@ impl Controller for Volumes {
             writer: Writer::new(context),
             recorder: context.recorder(COMPONENT),
             clock: context.clock.clone(),
-            honors_policy: (context.settings.is_enabled)("HonorPVReclaimPolicy"),
+            honors_policy: honors_policy(&context.settings),
             migration: Migration::of(&context.settings),
         }
     }

@@ -1,0 +1,421 @@
+//! KEP-2644, honor the reclaim policy of volumes: whichever of claim and volume is deleted first, what is behind the volume
+//! goes with policy Delete and stays with Retain. Its orders of deletion, finalizers, upgrades and rollbacks, each told calm
+//! and with the server ending in the middle.
+
+use std::fs;
+
+use anyhow::{Result, ensure};
+use coracle_e2e::cluster::End;
+use coracle_e2e::told;
+use coracle_e2e::volumes::{
+    Asset, Driver, EXTERNAL_PROTECTION, IN_TREE_PROTECTION, MIGRATION, Story, VOLUME_PROTECTION,
+    is_terminating, pod_phase, tell, volume_phase,
+};
+use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Pod};
+use kube::ResourceExt;
+use kube::api::DeleteParams;
+use serde_json::{Value, json};
+
+const GATE: &str = "HonorPVReclaimPolicy";
+
+told! {
+    // "The ordering of deletion determines whether the policy is honored": no longer.
+    claim_first_with_delete,
+    volume_first_with_delete,
+    both_at_once_with_delete,
+    volume_first_while_a_pod_runs,
+    claim_first_with_retain,
+    volume_first_with_retain,
+    // "Either statically or dynamically provisioned."
+    static_volume_claim_first,
+    static_volume_volume_first,
+    static_volume_that_nobody_bound,
+    // The policy at the time of the deletion counts.
+    policy_becomes_retain_while_bound,
+    policy_becomes_delete_while_bound,
+    policy_becomes_retain_while_terminating,
+    policy_becomes_delete_when_released,
+    // "Failed operations will be added back to a queue"; "a delete call is idempotent".
+    a_delete_that_fails_is_tried_again,
+    what_is_gone_already_is_deleted,
+    a_crash_after_the_storage_was_deleted,
+    // Enablement, upgrade, downgrade.
+    gate_off_leaks_if_the_volume_is_deleted_first,
+    gate_off_claim_first_deletes,
+    upgrade_adds_the_finalizer_to_existing_volumes,
+    downgrade_lets_volumes_leak_again,
+    downgrade_and_upgrade_again,
+}
+
+async fn claim_first_with_delete(story: &mut Story) -> Result<()> {
+    let asset = story.bound("data", "delete").await?;
+    story.finalizers(&asset.volume, &[VOLUME_PROTECTION, story.driver.finalizer()]).await?;
+    story.delete::<PersistentVolumeClaim>("data").await?;
+    story.is_deleted(&asset).await?;
+    story.ends_with(&[]).await
+}
+
+/// The leak that the KEP is about.
+async fn volume_first_with_delete(story: &mut Story) -> Result<()> {
+    let asset = story.bound("data", "delete").await?;
+    deleted_but_bound(story, &asset).await?;
+    story.delete::<PersistentVolumeClaim>("data").await?;
+    story.is_deleted(&asset).await?;
+    story.ends_with(&[]).await
+}
+
+/// The volume is deleted, and nothing comes of that while there is its claim.
+async fn deleted_but_bound(story: &mut Story, asset: &Asset) -> Result<()> {
+    story.delete::<PersistentVolume>(&asset.volume).await?;
+    story.settle().await?;
+    story.is_kept(asset).await?;
+    ensure!(is_terminating(&story.get::<PersistentVolume>(&asset.volume).await?));
+    Ok(())
+}
+
+async fn both_at_once_with_delete(story: &mut Story) -> Result<()> {
+    const PAIRS: usize = 6;
+    let mut assets = Vec::new();
+    for number in 0..PAIRS {
+        assets.push(story.bound(&format!("data-{number}"), "delete").await?);
+    }
+    let (volumes, claims) = (story.api::<PersistentVolume>(), story.api::<PersistentVolumeClaim>());
+    let options = DeleteParams::default();
+    for (number, asset) in assets.iter().enumerate() {
+        let volume = volumes.delete(&asset.volume, &options);
+        let claim = claims.delete(&asset.claim, &options);
+        match number % 2 {
+            0 => drop(tokio::try_join!(volume, claim)?),
+            _ => drop(tokio::try_join!(claim, volume)?),
+        }
+    }
+    story.interrupt().await?;
+    for asset in &assets {
+        story.is_deleted(asset).await?;
+    }
+    story.ends_with(&[]).await
+}
+
+async fn volume_first_while_a_pod_runs(story: &mut Story) -> Result<()> {
+    let asset = story.bound("data", "delete").await?;
+    story.runs("user", &["data"]).await?;
+    deleted_but_bound(story, &asset).await?;
+    story.delete::<PersistentVolumeClaim>("data").await?;
+    story.is_postponed(&asset).await?;
+    ensure!(pod_phase(&story.get::<Pod>("user").await?) == "Running");
+    story.delete::<Pod>("user").await?;
+    story.is_deleted(&asset).await?;
+    story.ends_with(&[]).await
+}
+
+async fn claim_first_with_retain(story: &mut Story) -> Result<()> {
+    let asset = story.bound("data", "retain").await?;
+    story.finalizers(&asset.volume, &[VOLUME_PROTECTION]).await?;
+    story.delete::<PersistentVolumeClaim>("data").await?;
+    story.is_retained(&asset).await?;
+    story.delete::<PersistentVolume>(&asset.volume).await?;
+    story.until_gone::<PersistentVolume>(&asset.volume).await?;
+    story.ends_with(&[&asset]).await
+}
+
+async fn volume_first_with_retain(story: &mut Story) -> Result<()> {
+    let asset = story.bound("data", "retain").await?;
+    deleted_but_bound(story, &asset).await?;
+    story.delete::<PersistentVolumeClaim>("data").await?;
+    story.until_gone::<PersistentVolume>(&asset.volume).await?;
+    story.ends_with(&[&asset]).await
+}
+
+async fn static_volume_claim_first(story: &mut Story) -> Result<()> {
+    let asset = story.bound_static("by-hand", "Delete").await?;
+    story.delete::<PersistentVolumeClaim>("by-hand").await?;
+    story.is_deleted(&asset).await?;
+    story.ends_with(&[]).await
+}
+
+/// "The finalizer kubernetes.io/pv-controller will not be added on statically provisioned in-tree volumes", so that what is
+/// behind them may stay; a CSI driver adds its own when the volume is bound.
+async fn static_volume_volume_first(story: &mut Story) -> Result<()> {
+    let asset = story.bound_static("by-hand", "Delete").await?;
+    match story.driver.protects_static_volumes() {
+        true => story.finalizers(&asset.volume, &[VOLUME_PROTECTION, story.driver.finalizer()]).await?,
+        false => story.finalizers(&asset.volume, &[VOLUME_PROTECTION]).await?,
+    }
+    deleted_but_bound(story, &asset).await?;
+    story.delete::<PersistentVolumeClaim>("by-hand").await?;
+    story.until_gone::<PersistentVolumeClaim>("by-hand").await?;
+    story.until_gone::<PersistentVolume>("by-hand").await?;
+    story.settle().await?;
+    if !story.driver.protects_static_volumes() && asset.directory.exists() {
+        fs::remove_dir_all(&asset.directory)?;
+    }
+    story.ends_with(&[]).await
+}
+
+/// "In cases where the volume is not associated with a claim, the finalizer is not added."
+async fn static_volume_that_nobody_bound(story: &mut Story) -> Result<()> {
+    let directory = story.volume_by_hand("by-hand", "Delete").await?;
+    story.settle().await?;
+    story.finalizers("by-hand", &[VOLUME_PROTECTION]).await?;
+    story.delete::<PersistentVolume>("by-hand").await?;
+    story.until_gone::<PersistentVolume>("by-hand").await?;
+    story.settle().await?;
+    ensure!(directory.is_dir(), "nobody had it, and nobody deletes it");
+    fs::remove_dir(directory)?;
+    story.ends_with(&[]).await
+}
+
+fn policy(policy: &str) -> Value {
+    json!({"spec": {"persistentVolumeReclaimPolicy": policy}})
+}
+
+async fn policy_becomes_retain_while_bound(story: &mut Story) -> Result<()> {
+    let asset = story.bound("data", "delete").await?;
+    story.patch::<PersistentVolume>(&asset.volume, policy("Retain")).await?;
+    story.finalizers(&asset.volume, &[VOLUME_PROTECTION]).await?;
+    story.delete::<PersistentVolumeClaim>("data").await?;
+    story.is_retained(&asset).await?;
+    story.ends_with(&[&asset]).await
+}
+
+async fn policy_becomes_delete_while_bound(story: &mut Story) -> Result<()> {
+    let asset = story.bound("data", "retain").await?;
+    story.patch::<PersistentVolume>(&asset.volume, policy("Delete")).await?;
+    // "Please make sure the finalizer is added to the volume before deleting the volume."
+    story.finalizers(&asset.volume, &[VOLUME_PROTECTION, story.driver.finalizer()]).await?;
+    deleted_but_bound(story, &asset).await?;
+    story.delete::<PersistentVolumeClaim>("data").await?;
+    story.is_deleted(&asset).await?;
+    story.ends_with(&[]).await
+}
+
+async fn policy_becomes_retain_while_terminating(story: &mut Story) -> Result<()> {
+    let asset = story.bound("data", "delete").await?;
+    deleted_but_bound(story, &asset).await?;
+    story.patch::<PersistentVolume>(&asset.volume, policy("Retain")).await?;
+    story.finalizers(&asset.volume, &[VOLUME_PROTECTION]).await?;
+    story.delete::<PersistentVolumeClaim>("data").await?;
+    story.until_gone::<PersistentVolume>(&asset.volume).await?;
+    story.ends_with(&[&asset]).await
+}
+
+async fn policy_becomes_delete_when_released(story: &mut Story) -> Result<()> {
+    let asset = story.bound("data", "retain").await?;
+    story.delete::<PersistentVolumeClaim>("data").await?;
+    story.is_retained(&asset).await?;
+    story.patch::<PersistentVolume>(&asset.volume, policy("Delete")).await?;
+    story.is_deleted(&asset).await?;
+    story.ends_with(&[]).await
+}
+
+async fn a_delete_that_fails_is_tried_again(story: &mut Story) -> Result<()> {
+    let asset = story.bound("data", "delete").await?;
+    deleted_but_bound(story, &asset).await?;
+    let broken = story.break_root()?;
+    story.delete::<PersistentVolumeClaim>("data").await?;
+    story.until_told(&asset.volume, "VolumeFailedDelete", "Not a directory").await?;
+    let volume: PersistentVolume = story.get(&asset.volume).await?;
+    ensure!(volume_phase(&volume) == story.driver.phase_after_failure(), "{volume:?}");
+    ensure!(volume.finalizers().iter().any(|f| f == story.driver.finalizer()), "{:?}", volume.finalizers());
+    broken.mend()?;
+    story.is_deleted(&asset).await?;
+    story.ends_with(&[]).await
+}
+
+async fn what_is_gone_already_is_deleted(story: &mut Story) -> Result<()> {
+    let asset = story.bound("data", "delete").await?;
+    deleted_but_bound(story, &asset).await?;
+    fs::remove_dir_all(&asset.directory)?;
+    story.delete::<PersistentVolumeClaim>("data").await?;
+    story.is_deleted(&asset).await?;
+    story.ends_with(&[]).await
+}
+
+/// The storage was deleted, and the server died before it could say so.
+async fn a_crash_after_the_storage_was_deleted(story: &mut Story) -> Result<()> {
+    let asset = story.bound("data", "delete").await?;
+    deleted_but_bound(story, &asset).await?;
+    let broken = story.break_root()?;
+    story.delete::<PersistentVolumeClaim>("data").await?;
+    story.until_told(&asset.volume, "VolumeFailedDelete", "Not a directory").await?;
+    story
+        .restart_after(End::Crash, || {
+            broken.mend()?;
+            Ok(fs::remove_dir_all(&asset.directory)?)
+        })
+        .await?;
+    story.is_deleted(&asset).await?;
+    story.ends_with(&[]).await
+}
+
+async fn gate_off_leaks_if_the_volume_is_deleted_first(story: &mut Story) -> Result<()> {
+    story.set_gate(GATE, false).await?;
+    let asset = story.bound("data", "delete").await?;
+    story.settle().await?;
+    story.finalizers(&asset.volume, &[VOLUME_PROTECTION]).await?;
+    deleted_but_bound(story, &asset).await?;
+    story.delete::<PersistentVolumeClaim>("data").await?;
+    story.until_gone::<PersistentVolume>(&asset.volume).await?;
+    story.ends_with(&[&asset]).await
+}
+
+async fn gate_off_claim_first_deletes(story: &mut Story) -> Result<()> {
+    story.set_gate(GATE, false).await?;
+    let asset = story.bound("data", "delete").await?;
+    story.delete::<PersistentVolumeClaim>("data").await?;
+    story.is_deleted(&asset).await?;
+    story.ends_with(&[]).await
+}
+
+/// "The new finalizer will be added to all existing volumes when the feature is enabled."
+async fn upgrade_adds_the_finalizer_to_existing_volumes(story: &mut Story) -> Result<()> {
+    story.set_gate(GATE, false).await?;
+    let asset = story.bound("data", "delete").await?;
+    story.settle().await?;
+    story.finalizers(&asset.volume, &[VOLUME_PROTECTION]).await?;
+    story.set_gate(GATE, true).await?;
+    story.finalizers(&asset.volume, &[VOLUME_PROTECTION, story.driver.finalizer()]).await?;
+    deleted_but_bound(story, &asset).await?;
+    story.delete::<PersistentVolumeClaim>("data").await?;
+    story.is_deleted(&asset).await?;
+    story.ends_with(&[]).await
+}
+
+/// "There may be volumes with the finalizer that the older Kubernetes does not remove": those of the plugin in the controller
+/// stay until somebody does, those of a CSI driver go. What is behind them leaks as it used to.
+async fn downgrade_lets_volumes_leak_again(story: &mut Story) -> Result<()> {
+    let asset = story.bound("data", "delete").await?;
+    story.set_gate(GATE, false).await?;
+    if story.driver.lets_go_on_rollback() {
+        story.finalizers(&asset.volume, &[VOLUME_PROTECTION]).await?;
+    }
+    deleted_but_bound(story, &asset).await?;
+    story.delete::<PersistentVolumeClaim>("data").await?;
+    story.until_gone::<PersistentVolumeClaim>("data").await?;
+    if !story.driver.lets_go_on_rollback() {
+        story.finalizers(&asset.volume, &[story.driver.finalizer()]).await?;
+        story.settle().await?;
+        ensure!(asset.has_data());
+        story.patch::<PersistentVolume>(&asset.volume, json!({"metadata": {"finalizers": null}})).await?;
+    }
+    story.until_gone::<PersistentVolume>(&asset.volume).await?;
+    story.ends_with(&[&asset]).await
+}
+
+/// "What happens if we reenable the feature? Will pick the new behavior as described."
+async fn downgrade_and_upgrade_again(story: &mut Story) -> Result<()> {
+    let asset = story.bound("data", "delete").await?;
+    let kept = [VOLUME_PROTECTION, story.driver.finalizer()];
+    for _ in 0..2 {
+        story.finalizers(&asset.volume, &kept).await?;
+        story.set_gate(GATE, false).await?;
+        story.settle().await?;
+        story.is_kept(&asset).await?;
+        story.set_gate(GATE, true).await?;
+    }
+    story.finalizers(&asset.volume, &kept).await?;
+    deleted_but_bound(story, &asset).await?;
+    story.delete::<PersistentVolumeClaim>("data").await?;
+    story.is_deleted(&asset).await?;
+    story.ends_with(&[]).await
+}
+
+/// What was deleted while the feature was off, and kept by its finalizer, is deleted once it is on again.
+#[tokio::test]
+async fn upgrade_again_deletes_what_the_finalizer_kept() -> Result<()> {
+    tell(Driver::HostPath, None, async |story| {
+        let assets = [story.bound("data", "delete").await?, story.bound("logs", "delete").await?];
+        story.set_gate(GATE, false).await?;
+        for asset in &assets {
+            deleted_but_bound(story, asset).await?;
+        }
+        story.delete::<PersistentVolumeClaim>("data").await?;
+        story.until_gone::<PersistentVolumeClaim>("data").await?;
+        story.finalizers(&assets[0].volume, &[IN_TREE_PROTECTION]).await?;
+        story.set_gate(GATE, true).await?;
+        story.is_deleted(&assets[0]).await?;
+        story.is_kept(&assets[1]).await?;
+        story.delete::<PersistentVolumeClaim>("logs").await?;
+        story.is_deleted(&assets[1]).await?;
+        story.ends_with(&[]).await
+    })
+    .await
+}
+
+/// With the gate off the controller deletes what is behind a volume, but no finalizer that it does not know.
+#[tokio::test]
+async fn downgrade_claim_first_deletes_the_storage_and_leaves_the_finalizer() -> Result<()> {
+    tell(Driver::HostPath, None, async |story| {
+        let asset = story.bound("data", "delete").await?;
+        story.set_gate(GATE, false).await?;
+        story.delete::<PersistentVolumeClaim>("data").await?;
+        story.until(&asset.volume, |volume: &PersistentVolume| is_terminating(volume)).await?;
+        story.finalizers(&asset.volume, &[IN_TREE_PROTECTION]).await?;
+        ensure!(!asset.directory.exists());
+        story.set_gate(GATE, true).await?;
+        story.is_deleted(&asset).await?;
+        story.ends_with(&[]).await
+    })
+    .await
+}
+
+/// "If there are volumes that have a valid associated claim and a deletion timestamp set, then a finalizer is added": the API
+/// allows no finalizer to be added then, to nobody. What becomes of such a volume is seen with Kubernetes 1.36: it is not let
+/// go with its claim, so that nothing is leaked unseen, and somebody decides what to do with the data.
+#[tokio::test]
+async fn upgrade_keeps_volumes_that_were_deleted_before() -> Result<()> {
+    tell(Driver::HostPath, None, async |story| {
+        story.set_gate(GATE, false).await?;
+        let asset = story.bound("data", "delete").await?;
+        deleted_but_bound(story, &asset).await?;
+        story.set_gate(GATE, true).await?;
+        story.delete::<PersistentVolumeClaim>("data").await?;
+        story.until_gone::<PersistentVolumeClaim>("data").await?;
+        story.settle().await?;
+        let volume: PersistentVolume = story.get(&asset.volume).await?;
+        ensure!(
+            is_terminating(&volume) && volume_phase(&volume) == "Bound" && asset.has_data(),
+            "{volume:?}"
+        );
+        story.finalizers(&asset.volume, &[VOLUME_PROTECTION]).await?;
+        story.patch::<PersistentVolume>(&asset.volume, policy("Retain")).await?;
+        story.until_gone::<PersistentVolume>(&asset.volume).await?;
+        story.ends_with(&[&asset]).await
+    })
+    .await
+}
+
+/// "When CSI migration is enabled, the finalizer kubernetes.io/pv-controller will be removed, and the external-provisioner adds
+/// its own; when it is disabled, the finalizer is added back." With data on the volumes, and deletions before and after.
+#[tokio::test]
+async fn migration_on_and_off_exchanges_the_finalizers() -> Result<()> {
+    for end in [None, Some(End::Stop), Some(End::Crash)] {
+        tell(Driver::HostPath, end, async |story| {
+            let mut assets = Vec::new();
+            for (name, class) in
+                [("on", "delete"), ("off", "delete"), ("kept", "retain"), ("going", "delete")]
+            {
+                assets.push(story.bound(name, class).await?);
+            }
+            let [on, off, kept, going] = assets.as_slice() else { unreachable!() };
+            deleted_but_bound(story, going).await?;
+            for (is_on, finalizer) in [(true, EXTERNAL_PROTECTION), (false, IN_TREE_PROTECTION)] {
+                story.set_gate(MIGRATION, is_on).await?;
+                for asset in [on, off] {
+                    if story.api::<PersistentVolume>().get_opt(&asset.volume).await?.is_some() {
+                        story.finalizers(&asset.volume, &[VOLUME_PROTECTION, finalizer]).await?;
+                    }
+                }
+                story.finalizers(&kept.volume, &[VOLUME_PROTECTION]).await?;
+                let asset = if is_on { on } else { off };
+                deleted_but_bound(story, asset).await?;
+                story.delete::<PersistentVolumeClaim>(&asset.claim).await?;
+                story.is_deleted(asset).await?;
+                story.is_kept(kept).await?;
+            }
+            Ok(())
+        })
+        .await?;
+    }
+    Ok(())
+}
