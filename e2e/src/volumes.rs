@@ -2,7 +2,7 @@
 //! and an end of the process after each step.
 //!
 //! A story is told by a function of [`Story`]; [`told`](crate::told) makes tests of it for the drivers: calm, and with the
-//! server stopped or killed after everything that the story does. When it has been told, nothing is stuck, and the
+//! server stopped or killed, in turn, after everything that the story does. When it has been told, nothing is stuck, and the
 //! directories are those of living volumes and those that the story names.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -184,7 +184,7 @@ impl Asset {
 
 pub struct Story {
     pub driver: Driver,
-    /// How the server ends after each step, if it does.
+    /// How the server ends after the next step, if it does.
     interruption: Option<End>,
     /// What `--controllers` says.
     controllers: String,
@@ -271,12 +271,15 @@ impl Story {
         self.restart(End::Stop).await
     }
 
-    /// Ends the server, if this is told so. Whatever changes something here does that by itself.
+    /// Ends the server, if this is told so, in turn by stopping and by killing it. Whatever changes something here does that by
+    /// itself.
     pub async fn interrupt(&mut self) -> Result<()> {
-        match self.interruption {
-            Some(end) => self.restart(end).await,
-            None => Ok(()),
-        }
+        let Some(end) = self.interruption else { return Ok(()) };
+        self.interruption = Some(match end {
+            End::Stop => End::Crash,
+            End::Crash => End::Stop,
+        });
+        self.restart(end).await
     }
 
     /// Makes everything fail that the driver does with its directories, until it is mended.
@@ -362,14 +365,21 @@ impl Story {
     pub async fn asset(&self, claim: &str) -> Result<Asset> {
         let bound = self.until(claim, |claim: &PersistentVolumeClaim| claim_phase(claim) == "Bound").await?;
         let volume = bound.spec.and_then(|spec| spec.volume_name).context("no volume")?;
-        let is_bound = |volume: &PersistentVolume| volume_phase(volume) == "Bound";
-        let bound = self.until(&volume, is_bound).await?;
-        let (root, name) = directory(&bound).context("no directory")?;
-        let directory = self.data.path().join(root).join(name);
-        ensure!(directory.is_dir(), "{} is not there", directory.display());
-        let asset = Asset { claim: claim.to_owned(), volume, directory };
+        self.until(&volume, |volume: &PersistentVolume| volume_phase(volume) == "Bound").await?;
+        let asset = self.look(claim).await?;
+        ensure!(asset.directory.is_dir(), "{} is not there", asset.directory.display());
         asset.write()?;
         Ok(asset)
+    }
+
+    /// What a claim is bound to, as it is.
+    pub async fn look(&self, claim: &str) -> Result<Asset> {
+        let bound: PersistentVolumeClaim = self.get(claim).await?;
+        let volume = bound.spec.and_then(|spec| spec.volume_name).context("no volume")?;
+        let (root, name) =
+            directory(&self.get::<PersistentVolume>(&volume).await?).context("no directory")?;
+        let directory = self.data.path().join(root).join(name);
+        Ok(Asset { claim: claim.to_owned(), volume, directory })
     }
 
     /// A pod that runs.
@@ -580,11 +590,10 @@ macro_rules! told {
 
             $crate::told!(@ $story
                 host_path: HostPath, None;
-                host_path_stopped: HostPath, Some(Stop);
-                host_path_killed: HostPath, Some(Crash);
+                host_path_interrupted: HostPath, Some(Crash);
                 csi: Csi, None;
-                csi_killed: Csi, Some(Crash);
-                migrated_killed: Migrated, Some(Crash);
+                csi_interrupted: Csi, Some(Stop);
+                migrated_interrupted: Migrated, Some(Crash);
             );
         }
     )* };
