@@ -21,7 +21,9 @@ pub mod runtime;
 mod serviceaccount;
 mod serviceaccount_token;
 mod simulation;
+mod statefulset;
 mod volume;
+mod workload;
 
 use std::time::Duration;
 
@@ -71,6 +73,7 @@ pub const CONTROLLERS: &[Entry] = &[
     entry::<root_ca::RootCertificates>(),
     entry::<serviceaccount::ServiceAccounts>(),
     entry::<serviceaccount_token::Tokens>(),
+    entry::<statefulset::StatefulSets>(),
 ];
 
 const fn entry<C: Controller>() -> Entry {

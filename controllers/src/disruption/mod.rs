@@ -18,13 +18,14 @@ use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet, StatefulSet};
 use k8s_openapi::api::core::v1::{Pod, ReplicationController};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::api::PostParams;
-use kube::core::{Selector, SelectorExt};
+use kube::core::Selector;
 use kube::{Api, Client};
 
 use crate::runtime::cache::{Cache, Change, NamespacedName};
 use crate::runtime::clock::Clock;
 use crate::runtime::events::Recorder;
 use crate::runtime::{Context, Controller, Error, Next, Sources, Turn};
+use crate::workload::selects;
 use plan::Counts;
 
 pub struct Disruptions {
@@ -158,7 +159,7 @@ impl Disruptions {
             return Ok(Vec::new());
         };
         let mut pods = self.pods.in_namespace(budget.metadata.namespace.as_deref().unwrap_or_default());
-        pods.retain(|pod| selects(&selector, pod));
+        pods.retain(|pod| selects(&selector, &pod.metadata));
         Ok(pods)
     }
 
@@ -200,13 +201,6 @@ fn selector(budget: &PodDisruptionBudget) -> Result<Option<Selector>, kube::core
     selector.map(Selector::try_from).transpose()
 }
 
-fn selects(selector: &Selector, pod: &Pod) -> bool {
-    match &pod.metadata.labels {
-        Some(labels) => selector.matches(labels),
-        None => selector.matches(&Default::default()),
-    }
-}
-
 /// The budgets that select a pod now, or did before the change.
 fn budgets_of(
     change: &Change<Pod>,
@@ -218,9 +212,9 @@ fn budgets_of(
     let (mut matching, mut matched) = (Vec::new(), Vec::new());
     for budget in budgets.in_namespace(namespace) {
         let Ok(Some(selector)) = selector(&budget) else { continue };
-        if selects(&selector, pod) {
+        if selects(&selector, &pod.metadata) {
             matching.push(NamespacedName::of(budget.as_ref()));
-        } else if change.old.as_ref().is_some_and(|old| selects(&selector, old)) {
+        } else if change.old.as_ref().is_some_and(|old| selects(&selector, &old.metadata)) {
             matched.push(NamespacedName::of(budget.as_ref()));
         }
     }

@@ -10,6 +10,7 @@ use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
 use super::Uncountable;
+use crate::workload::pods::{conditions, is_ready};
 
 /// So long an evicted pod may take until it is being deleted, and a pod that is to be disrupted until it is.
 const DELETION: SignedDuration = SignedDuration::from_mins(2);
@@ -150,14 +151,6 @@ fn gone_by(evicted: &Time) -> Timestamp {
 
 fn duration(signed: SignedDuration) -> Duration {
     Duration::try_from(signed).unwrap_or_default()
-}
-
-fn is_ready(pod: &Pod) -> bool {
-    conditions(pod).any(|condition| condition.type_ == "Ready" && condition.status == "True")
-}
-
-fn conditions(pod: &Pod) -> impl Iterator<Item = &PodCondition> {
-    pod.status.iter().flat_map(|status| &status.conditions).flatten()
 }
 
 /// How long a pod may still be marked as about to be disrupted; None if it is not, or rightly so.

@@ -22,6 +22,7 @@ pub struct Metrics {
     longest_running: GaugeVec,
     pub(super) panics: CounterVec,
     counters: Arc<Mutex<HashMap<&'static str, CounterVec>>>,
+    gauges: Arc<Mutex<HashMap<&'static str, GaugeVec>>>,
     histograms: Arc<Mutex<HashMap<&'static str, HistogramVec>>>,
 }
 
@@ -79,6 +80,7 @@ impl Metrics {
                 "Panics after which a controller was started again",
             ),
             counters: Arc::default(),
+            gauges: Arc::default(),
             histograms: Arc::default(),
             registry,
         }
@@ -107,6 +109,13 @@ impl Metrics {
         let mut counters = self.counters.lock().unwrap_or_else(PoisonError::into_inner);
         let make = || register(&self.registry, CounterVec::new(Opts::new(name, help), labels));
         counters.entry(name).or_insert_with(make).clone()
+    }
+
+    /// A metric of one controller that goes up and down.
+    pub fn gauge(&self, name: &'static str, help: &str, labels: &[&str]) -> GaugeVec {
+        let mut gauges = self.gauges.lock().unwrap_or_else(PoisonError::into_inner);
+        let make = || register(&self.registry, GaugeVec::new(Opts::new(name, help), labels));
+        gauges.entry(name).or_insert_with(make).clone()
     }
 
     /// How long something takes, with the Prometheus libraries' buckets.

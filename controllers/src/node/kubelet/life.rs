@@ -8,6 +8,7 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::{Container as Spec, ContainerStatus, Pod, PodSpec};
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
+use super::plan::waits_for_removal;
 use super::script::Script;
 use crate::node::scheduler::is_sidecar;
 use crate::runtime::cache::NamespacedName;
@@ -176,7 +177,7 @@ impl Life {
         if self.stop.is_some() {
             return;
         }
-        if !is_overdue && pod.metadata.deletion_timestamp.is_none() {
+        if !is_overdue && !waits_for_removal(pod) {
             deadline.into_iter().for_each(|deadline| progress.wake_at(deadline));
             return;
         }

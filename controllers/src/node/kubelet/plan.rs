@@ -44,7 +44,8 @@ pub fn plan(seen: &Seen) -> Plan {
     }
 }
 
-/// Whether a pod is to be removed by its kubelet. Without a grace period it needs nobody for that, but for its finalizers.
+/// Whether a pod is to be stopped and removed by its kubelet. Without a grace period it needs nobody for that: it is gone, or kept as it
+/// was by finalizers.
 pub fn waits_for_removal(pod: &Pod) -> bool {
     let grace = pod.metadata.deletion_grace_period_seconds.unwrap_or(0);
     pod.metadata.deletion_timestamp.is_some() && grace > 0

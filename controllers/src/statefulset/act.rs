@@ -1,0 +1,209 @@
+//! Carries out a plan, and tells of it.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use futures::future::join_all;
+use k8s_openapi::api::apps::v1::{StatefulSet, StatefulSetStatus};
+use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
+use kube::api::{DeleteParams, PostParams, Preconditions};
+use kube::{Api, ResourceExt};
+
+use super::StatefulSets;
+use super::plan::{Act, Claims, Owners, Plan};
+use crate::runtime::{Error, Turn, unless};
+
+/// So many acts are tried at once at most; it begins with one, so that what must fail fails once.
+const AT_ONCE: usize = 500;
+
+#[derive(Clone, Copy, Debug)]
+enum Verb {
+    Create,
+    Update,
+    Delete,
+}
+
+/// One pass over one set.
+pub(super) struct Hands<'a> {
+    pub controller: &'a StatefulSets,
+    pub set: &'a StatefulSet,
+    pub turn: Mutex<&'a mut Turn>,
+}
+
+impl<'a> Hands<'a> {
+    /// Does what the plan says until something fails. The status is what the plan wants, as far as it came.
+    pub async fn carry_out(&self, plan: &Plan) -> (StatefulSetStatus, Result<(), Error>) {
+        let mut status = plan.status.clone();
+        for stage in &plan.stages {
+            if let Err(error) = self.stage(stage, plan.at_once).await {
+                return (status, Err(error));
+            }
+        }
+        for pod in &plan.outdated {
+            if let Err(error) = self.delete(pod).await {
+                return (status, Err(error));
+            }
+            status.current_replicas = status.current_replicas.map(|count| count - 1);
+        }
+        (status, Ok(()))
+    }
+
+    async fn stage(&self, acts: &[Act], at_once: bool) -> Result<(), Error> {
+        let (mut rest, mut size) = (acts, 1);
+        while !rest.is_empty() {
+            let (batch, later) = rest.split_at(size.min(rest.len()));
+            let outcomes = join_all(batch.iter().map(|act| self.act(act))).await;
+            outcomes.into_iter().collect::<Result<(), Error>>()?;
+            rest = later;
+            size = if at_once { (2 * size).min(AT_ONCE) } else { 1 };
+        }
+        Ok(())
+    }
+
+    async fn act(&self, act: &Act) -> Result<(), Error> {
+        match act {
+            Act::Create { pod, claims, owners } => self.create(pod, claims, owners).await,
+            Act::Complete { pod, claims, owners } => {
+                self.make(pod, claims).await?;
+                let owned = self.own(owners).await;
+                owned.inspect_err(|error| self.failed(Verb::Update, pod, error))
+            }
+            Act::Repair { pod, claims, owners } => {
+                let repaired = self.repair(pod, claims, owners).await;
+                self.tell(Verb::Update, pod, &repaired);
+                repaired
+            }
+            Act::Own(owners) => self.own(owners).await,
+            Act::Delete(pod) => self.delete(pod).await,
+        }
+    }
+
+    /// The claims, then the pod, and then whose the claims are.
+    async fn create(&self, pod: &Pod, claims: &Claims, owners: &Owners) -> Result<(), Error> {
+        self.make(pod, claims).await.inspect_err(|error| self.failed(Verb::Create, pod, error))?;
+        let created = self.pods().create(&PostParams::default(), pod).await;
+        if let Err(kube::Error::Api(status)) = &created
+            && status.reason == "AlreadyExists"
+        {
+            // Somebody else's, or not seen yet.
+            return created.map(|_| ()).map_err(Error::from);
+        }
+        self.own(owners).await.inspect_err(|error| self.failed(Verb::Update, pod, error))?;
+        let created = created.map(|pod| self.turn().wrote(&self.controller.pods, &pod)).map_err(Error::from);
+        self.tell(Verb::Create, pod, &created);
+        created
+    }
+
+    async fn repair(&self, pod: &Pod, claims: &Claims, owners: &Owners) -> Result<(), Error> {
+        self.make(pod, claims).await?;
+        self.own(owners).await?;
+        let repaired = self.pods().replace(&pod.name_any(), &PostParams::default(), pod).await?;
+        self.turn().wrote(&self.controller.pods, &repaired);
+        Ok(())
+    }
+
+    async fn delete(&self, pod: &Arc<Pod>) -> Result<(), Error> {
+        let preconditions = Some(Preconditions { uid: pod.uid(), resource_version: None });
+        let params = DeleteParams { preconditions, ..DeleteParams::default() };
+        let deleted = unless(404, self.pods().delete(&pod.name_any(), &params).await);
+        let deleted =
+            deleted.map(|_| self.turn().deleted(&self.controller.pods, pod.as_ref())).map_err(Error::from);
+        self.tell(Verb::Delete, pod, &deleted);
+        deleted
+    }
+
+    /// Makes the claims that are missing, all that can be made.
+    async fn make(&self, pod: &Pod, claims: &Claims) -> Result<(), Error> {
+        let mut failures = Vec::new();
+        for claim in &claims.missing {
+            let name = claim.name_any();
+            let (pod, set) = (pod.name_any(), self.set.name_any());
+            match self.claims().create(&PostParams::default(), claim).await {
+                Ok(made) => {
+                    self.turn().wrote(&self.controller.claims, &made);
+                    let message = format!("Create Claim {name} Pod {pod} in StatefulSet {set} success");
+                    self.controller.recorder.normal(self.set, "SuccessfulCreate", message);
+                }
+                Err(error) => {
+                    let is_there =
+                        matches!(&error, kube::Error::Api(status) if status.reason == "AlreadyExists");
+                    let error = text(&error.into());
+                    failures.push(format!("failed to create PVC {name}: {error}"));
+                    if !is_there {
+                        let message = format!(
+                            "Create Claim {name} for Pod {pod} in StatefulSet {set} failed error: {error}"
+                        );
+                        self.controller.recorder.warning(self.set, "FailedCreate", message);
+                    }
+                }
+            }
+        }
+        failures.extend(claims.going.iter().map(|name| format!("pvc {name} is being deleted")));
+        match failures.as_slice() {
+            [] => Ok(()),
+            [one] => Err(Error::Unfinished(one.clone())),
+            several => Err(Error::Unfinished(format!("[{}]", several.join(", ")))),
+        }
+    }
+
+    async fn own(&self, owners: &Owners) -> Result<(), Error> {
+        for (name, verdict) in owners {
+            if verdict.is_contested {
+                let message = format!(
+                    "PersistentVolumeClaim {name} has a conflicting OwnerReference that acts as a manging controller, \
+                     the retention policy is ignored for this claim"
+                );
+                self.controller.recorder.warning(self.set, "ConflictingController", message);
+            }
+            if let Some(claim) = &verdict.change {
+                let changed = self.claims().replace(name, &PostParams::default(), claim).await?;
+                self.turn().wrote(&self.controller.claims, &changed);
+            }
+        }
+        Ok(())
+    }
+
+    fn tell(&self, verb: Verb, pod: &Pod, outcome: &Result<(), Error>) {
+        match outcome {
+            Err(error) => self.failed(verb, pod, error),
+            Ok(()) => {
+                let message = format!(
+                    "{verb:?} Pod {} in StatefulSet {} successful",
+                    pod.name_any(),
+                    self.set.name_any()
+                );
+                self.controller.recorder.normal(self.set, &format!("Successful{verb:?}"), message);
+            }
+        }
+    }
+
+    fn failed(&self, verb: Verb, pod: &Pod, error: &Error) {
+        if error.is(409) {
+            // The next pass sees what this one did not.
+            return;
+        }
+        let (pod, set) = (pod.name_any(), self.set.name_any());
+        let message = format!("{verb:?} Pod {pod} in StatefulSet {set} failed error: {}", text(error));
+        self.controller.recorder.warning(self.set, &format!("Failed{verb:?}"), message);
+    }
+
+    fn turn(&self) -> MutexGuard<'_, &'a mut Turn> {
+        // No code that can panic runs under the lock.
+        self.turn.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn pods(&self) -> Api<Pod> {
+        Api::namespaced(self.controller.client.clone(), &self.set.namespace().unwrap_or_default())
+    }
+
+    fn claims(&self) -> Api<PersistentVolumeClaim> {
+        Api::namespaced(self.controller.client.clone(), &self.set.namespace().unwrap_or_default())
+    }
+}
+
+/// An error as events tell it: in the server's words, if it has any.
+fn text(error: &Error) -> String {
+    match error {
+        Error::Api(kube::Error::Api(status)) => status.message.clone(),
+        error => error.to_string(),
+    }
+}

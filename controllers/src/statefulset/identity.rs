@@ -1,0 +1,227 @@
+//! Who a pod of a set is: its ordinal, its name and labels, the claims it has and the volumes they are.
+
+use std::ops::Range;
+
+use k8s_openapi::api::apps::v1::StatefulSet;
+use k8s_openapi::api::core::v1::{
+    PersistentVolumeClaim, PersistentVolumeClaimVolumeSource, Pod, PodTemplateSpec, Volume,
+};
+use kube::ResourceExt;
+
+use crate::workload::pods;
+
+const POD_NAME_LABEL: &str = "statefulset.kubernetes.io/pod-name";
+const POD_INDEX_LABEL: &str = "apps.kubernetes.io/pod-index";
+const REVISION_LABEL: &str = "controller-revision-hash";
+
+/// The name of the set that a pod looks to be of, and its ordinal there; the ordinal is None if it is beyond all ordinals.
+pub(super) fn parent_and_ordinal(pod: &str) -> Option<(&str, Option<i32>)> {
+    let (parent, ordinal) = pod.rsplit_once('-')?;
+    let is_number = !ordinal.is_empty() && ordinal.bytes().all(|byte| byte.is_ascii_digit());
+    is_number.then(|| (parent, ordinal.parse().ok()))
+}
+
+pub(super) fn is_member(set: &StatefulSet, pod: &Pod) -> bool {
+    let parent =
+        parent_and_ordinal(pod.metadata.name.as_deref().unwrap_or_default()).map(|(parent, _)| parent);
+    parent.is_some() && parent == set.metadata.name.as_deref()
+}
+
+pub(super) fn ordinal(pod: &Pod) -> Option<i32> {
+    parent_and_ordinal(pod.metadata.name.as_deref()?)?.1
+}
+
+/// The ordinals that a set wants (KEP-3335).
+pub(super) fn ordinals(set: &StatefulSet, can_start_anywhere: bool) -> Range<i32> {
+    let spec = set.spec.as_ref();
+    let start = spec.and_then(|spec| spec.ordinals.as_ref()).and_then(|ordinals| ordinals.start);
+    let start = start.filter(|_| can_start_anywhere).unwrap_or(0);
+    start..start.saturating_add(replicas(set))
+}
+
+pub(super) fn replicas(set: &StatefulSet) -> i32 {
+    set.spec.as_ref().and_then(|spec| spec.replicas).unwrap_or(1)
+}
+
+/// The name of the revision that a pod is of.
+pub(super) fn revision(pod: &Pod) -> &str {
+    pod.metadata.labels.as_ref().and_then(|labels| labels.get(REVISION_LABEL)).map_or("", String::as_str)
+}
+
+fn templates(set: &StatefulSet) -> &[PersistentVolumeClaim] {
+    set.spec.as_ref().and_then(|spec| spec.volume_claim_templates.as_deref()).unwrap_or_default()
+}
+
+/// The names of a pod's claims.
+pub(super) fn claim_names(set: &StatefulSet, ordinal: i32) -> impl Iterator<Item = String> {
+    templates(set).iter().map(move |template| claim_name(set, template, ordinal))
+}
+
+fn claim_name(set: &StatefulSet, template: &PersistentVolumeClaim, ordinal: i32) -> String {
+    format!("{}-{}-{ordinal}", template.name_any(), set.name_any())
+}
+
+/// A pod's claims, as they are made.
+pub(super) fn claims(set: &StatefulSet, ordinal: i32) -> impl Iterator<Item = PersistentVolumeClaim> {
+    let selected = set.spec.as_ref().and_then(|spec| spec.selector.match_labels.as_ref());
+    templates(set).iter().map(move |template| {
+        let mut claim = template.clone();
+        claim.metadata.name = Some(claim_name(set, template, ordinal));
+        claim.metadata.namespace = set.namespace();
+        if let Some(selected) = selected {
+            claim.metadata.labels.get_or_insert_default().extend(selected.clone());
+        }
+        claim
+    })
+}
+
+/// A pod that does not exist yet.
+pub(super) fn pod(set: &StatefulSet, ordinal: i32, template: &PodTemplateSpec, revision: &str) -> Pod {
+    let mut pod = pods::from_template(template, set);
+    let name = format!("{}-{ordinal}", set.name_any());
+    pod.metadata.name = Some(name.clone());
+    let spec = pod.spec.get_or_insert_default();
+    spec.hostname = Some(name);
+    spec.subdomain =
+        set.spec.as_ref().and_then(|spec| spec.service_name.clone()).filter(|name| !name.is_empty());
+    identify(set, &mut pod, ordinal);
+    pod.metadata.labels.get_or_insert_default().insert(REVISION_LABEL.to_owned(), revision.to_owned());
+    pod
+}
+
+/// The pod as it should be, if it is not. What cannot be changed of a pod is left for the API to say.
+pub(super) fn repaired(set: &StatefulSet, pod: &Pod) -> Option<Pod> {
+    let ordinal = ordinal(pod)?;
+    let name = format!("{}-{ordinal}", set.name_any());
+    let label = pod.metadata.labels.as_ref().and_then(|labels| labels.get(POD_NAME_LABEL));
+    if pod.metadata.name.as_ref() == Some(&name) && label == Some(&name) && has_volumes(set, pod, ordinal) {
+        return None;
+    }
+    let mut pod = pod.clone();
+    pod.metadata.name = Some(name);
+    identify(set, &mut pod, ordinal);
+    Some(pod)
+}
+
+/// Gives a pod with a name its labels and the volumes of its claims, which come first.
+fn identify(set: &StatefulSet, pod: &mut Pod, ordinal: i32) {
+    let labels = pod.metadata.labels.get_or_insert_default();
+    labels.insert(POD_NAME_LABEL.to_owned(), pod.metadata.name.clone().unwrap_or_default());
+    labels.insert(POD_INDEX_LABEL.to_owned(), ordinal.to_string());
+    let mut volumes: Vec<Volume> = volumes(set, ordinal).collect();
+    let Some(spec) = &mut pod.spec else { return };
+    let others = spec.volumes.take().unwrap_or_default();
+    let is_other =
+        |volume: &Volume| !templates(set).iter().any(|template| template.name_any() == volume.name);
+    volumes.extend(others.into_iter().filter(is_other));
+    spec.volumes = Some(volumes).filter(|volumes| !volumes.is_empty());
+}
+
+fn volumes(set: &StatefulSet, ordinal: i32) -> impl Iterator<Item = Volume> {
+    templates(set).iter().map(move |template| {
+        let claim_name = claim_name(set, template, ordinal);
+        let claim = PersistentVolumeClaimVolumeSource { claim_name, read_only: None };
+        Volume { name: template.name_any(), persistent_volume_claim: Some(claim), ..Volume::default() }
+    })
+}
+
+fn has_volumes(set: &StatefulSet, pod: &Pod, ordinal: i32) -> bool {
+    let there = pod.spec.as_ref().and_then(|spec| spec.volumes.as_deref()).unwrap_or_default();
+    volumes(set, ordinal).all(|wanted| {
+        let claim_of =
+            |volume: &Volume| volume.persistent_volume_claim.as_ref().map(|claim| claim.claim_name.clone());
+        there.iter().any(|volume| volume.name == wanted.name && claim_of(volume) == claim_of(&wanted))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    fn set() -> StatefulSet {
+        let data = json!({"metadata": {"name": "data", "labels": {"app": "old", "tier": "db"}}, "spec": {}});
+        serde_json::from_value(json!({
+            "metadata": {"name": "web", "namespace": "n", "uid": "u"},
+            "spec": {
+                "replicas": 3, "ordinals": {"start": 5}, "serviceName": "svc",
+                "selector": {"matchLabels": {"app": "web"}},
+                "template": {},
+                "volumeClaimTemplates": [data],
+            },
+        }))
+        .unwrap()
+    }
+
+    fn template() -> PodTemplateSpec {
+        serde_json::from_value(json!({
+            "metadata": {"labels": {"app": "web"}},
+            "spec": {"containers": [], "volumes": [{"name": "data", "emptyDir": {}}, {"name": "tmp", "emptyDir": {}}]},
+        }))
+        .unwrap()
+    }
+
+    #[test]
+    fn names_tell_the_set_and_the_ordinal() {
+        for (name, want) in [
+            ("web-0", Some(("web", Some(0)))),
+            ("my-web-12", Some(("my-web", Some(12)))),
+            ("web-01", Some(("web", Some(1)))),
+            ("web-99999999999", Some(("web", None))),
+            ("web-a", None),
+            ("web-", None),
+            ("web", None),
+        ] {
+            assert_eq!(parent_and_ordinal(name), want, "{name}");
+        }
+    }
+
+    #[test]
+    fn ordinals_start_where_the_set_says() {
+        assert_eq!(ordinals(&set(), true), 5..8);
+        assert_eq!(ordinals(&set(), false), 0..3, "the gate is off");
+    }
+
+    #[test]
+    fn a_pod_has_an_identity() {
+        let pod = pod(&set(), 5, &template(), "web-r1");
+        let labels = json!({
+            "app": "web", "apps.kubernetes.io/pod-index": "5", "controller-revision-hash": "web-r1",
+            "statefulset.kubernetes.io/pod-name": "web-5",
+        });
+        assert_eq!(json!(pod.metadata.labels), labels);
+        let want = json!({
+            "containers": [], "hostname": "web-5", "subdomain": "svc",
+            "volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "data-web-5"}}, {"name": "tmp", "emptyDir": {}}],
+        });
+        assert_eq!(json!(pod.spec), want);
+        assert!(repaired(&set(), &pod).is_none());
+        assert_eq!(revision(&pod), "web-r1");
+    }
+
+    #[test]
+    fn what_drifted_is_repaired() {
+        let drifted = |change: fn(&mut Value)| {
+            let mut pod = json!(pod(&set(), 5, &template(), "web-r1"));
+            change(&mut pod);
+            repaired(&set(), &serde_json::from_value(pod).unwrap())
+        };
+        let index = "apps.kubernetes.io/pod-index";
+        assert!(
+            drifted(|pod| pod["metadata"]["labels"]["apps.kubernetes.io/pod-index"] = json!("9")).is_none()
+        );
+        let renamed = drifted(|pod| pod["metadata"]["labels"] = json!({})).unwrap();
+        assert_eq!(renamed.metadata.labels.as_ref().map(|labels| labels[index].as_str()), Some("5"));
+        let elsewhere =
+            drifted(|pod| pod["spec"]["volumes"] = json!([{"name": "tmp", "emptyDir": {}}])).unwrap();
+        assert_eq!(elsewhere.spec.unwrap().volumes.map(|volumes| volumes.len()), Some(2));
+    }
+
+    #[test]
+    fn claims_are_labelled_by_template_and_selector() {
+        let claims: Vec<_> = claims(&set(), 7).map(|claim| json!(claim.metadata)).collect();
+        let want = json!([{"name": "data-web-7", "namespace": "n", "labels": {"app": "web", "tier": "db"}}]);
+        assert_eq!(json!(claims), want);
+        assert_eq!(claim_names(&set(), 7).collect::<Vec<_>>(), ["data-web-7"]);
+    }
+}

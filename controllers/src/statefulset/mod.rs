@@ -1,0 +1,295 @@
+//! statefulset-controller: pods that keep their names and claims.
+//!
+//! A set is looked at when it or one of its pods changes, when a pod appears that nobody controls and that it selects, when
+//! a claim is gone that had to go first, and when a pod has been ready for long enough:
+//! 1. revisions and pods that match are adopted, pods that do not match any more are released (`workload::ownership`);
+//! 2. the template finds its place in the history (`workload::history`);
+//! 3. from all that, what to do and what to tell (`plan.rs`, with `identity.rs`, `retention.rs`, `rollout.rs` and `status.rs`);
+//! 4. that is done (`act.rs`), and the status written, also after a failure;
+//! 5. the oldest revisions go.
+//!
+//! Claims are not watched, but for those that go: one that was changed is seen to at the next occasion.
+
+mod act;
+mod identity;
+mod metrics;
+mod plan;
+mod retention;
+mod rollout;
+mod status;
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use k8s_openapi::api::apps::v1::{ControllerRevision, StatefulSet, StatefulSetStatus};
+use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::api::{DeleteParams, PostParams, Preconditions};
+use kube::core::Selector;
+use kube::{Api, Client, ResourceExt};
+
+use crate::runtime::cache::{Cache, Change, NamespacedName};
+use crate::runtime::clock::Clock;
+use crate::runtime::events::Recorder;
+use crate::runtime::{Context, Controller, Error, Next, Sources, Turn, unless};
+use crate::workload::history::{self, Place};
+use crate::workload::ownership::{self, controller};
+use crate::workload::selects;
+use act::Hands;
+use metrics::Gauges;
+use plan::{Gates, Observed, Revision, plan};
+
+/// When a set is looked at after a claim that it may have waited for. kube-controller-manager waits for another occasion, and who
+/// looks right after the claim has gone sees none there.
+const AFTER_A_CLAIM: Duration = Duration::from_secs(2);
+
+pub struct StatefulSets {
+    client: Client,
+    clock: Clock,
+    recorder: Recorder,
+    gates: Gates,
+    gauges: Gauges,
+    sets: Arc<Cache<StatefulSet>>,
+    revisions: Arc<Cache<ControllerRevision>>,
+    pods: Arc<Cache<Pod>>,
+    claims: Arc<Cache<PersistentVolumeClaim>>,
+}
+
+impl Controller for StatefulSets {
+    const NAME: &'static str = "statefulset-controller";
+    const QUEUE: &'static str = "statefulset";
+    type Key = NamespacedName;
+
+    fn new(context: &Context) -> StatefulSets {
+        let is_enabled = &context.settings.is_enabled;
+        StatefulSets {
+            client: context.client.clone(),
+            clock: context.clock.clone(),
+            recorder: context.recorder("statefulset-controller"),
+            gates: Gates {
+                retention: is_enabled("StatefulSetAutoDeletePVC"),
+                start: is_enabled("StatefulSetStartOrdinal"),
+                max_unavailable: is_enabled("MaxUnavailableStatefulSet"),
+            },
+            gauges: Gauges::new(&context.metrics),
+            sets: context.cache(),
+            revisions: context.cache(),
+            pods: context.cache(),
+            claims: context.cache(),
+        }
+    }
+
+    fn sources(&self, sources: &mut Sources<NamespacedName>) {
+        let sets = self.sets.clone();
+        sources
+            .on_each(&self.sets)
+            .on(&self.pods, move |change, queue| {
+                sets_of(change, &sets).into_iter().for_each(|set| queue.add(set));
+            })
+            .on(&self.claims, |change, queue| {
+                let gone = change.old.as_ref().filter(|_| change.new.is_none());
+                let namespace = gone.and_then(|claim| claim.namespace()).unwrap_or_default();
+                let pods = gone.iter().flat_map(|claim| retention::pods(claim));
+                let sets = pods.filter_map(identity::parent_and_ordinal).map(|(set, _)| set);
+                sets.for_each(|set| queue.add_after(NamespacedName::new(&namespace, set), AFTER_A_CLAIM));
+            })
+            .needs(&self.revisions);
+    }
+
+    async fn reconcile(&self, name: &NamespacedName, turn: &mut Turn) -> Result<Next, Error> {
+        let Some(set) = self.sets.get(name) else {
+            self.gauges.forget(name);
+            return Ok(Next::Change);
+        };
+        let selector = set.spec.as_ref().map(|spec| Selector::try_from(spec.selector.clone()));
+        // What cannot be read will not be readable the next time.
+        let Some(Ok(selector)) = selector else { return Ok(Next::Change) };
+        let revisions = self.revisions_of(&set, &selector, turn).await?;
+        let pods = self.pods_of(&set, &selector, turn).await?;
+        self.sync(&set, &revisions, &pods, turn).await
+    }
+}
+
+impl StatefulSets {
+    /// From the oldest to the newest.
+    async fn revisions_of(
+        &self,
+        set: &StatefulSet,
+        selector: &Selector,
+        turn: &mut Turn,
+    ) -> Result<Vec<Arc<ControllerRevision>>, Error> {
+        let mut revisions = self.revisions.in_namespace(&set.namespace().unwrap_or_default());
+        revisions.retain(|revision| {
+            let meta = &revision.metadata;
+            ownership::is_candidate(&set.metadata, meta) && selects(selector, meta)
+        });
+        let objects = (&self.api::<ControllerRevision>(set), &self.revisions);
+        // Those that are nobody's stay a part of the history of a set that goes.
+        ownership::claim((&self.api(set), set), objects, revisions.clone(), |_| true, turn).await?;
+        history::sort(&mut revisions);
+        Ok(revisions)
+    }
+
+    async fn pods_of(
+        &self,
+        set: &StatefulSet,
+        selector: &Selector,
+        turn: &mut Turn,
+    ) -> Result<Vec<Arc<Pod>>, Error> {
+        let mut pods = self.pods.in_namespace(&set.namespace().unwrap_or_default());
+        pods.retain(|pod| ownership::is_candidate(&set.metadata, &pod.metadata));
+        let matches = |pod: &Pod| selects(selector, &pod.metadata) && identity::is_member(set, pod);
+        let objects = (&self.api::<Pod>(set), &self.pods);
+        ownership::claim((&self.api(set), set), objects, pods, matches, turn).await
+    }
+
+    async fn sync(
+        &self,
+        set: &StatefulSet,
+        revisions: &[Arc<ControllerRevision>],
+        pods: &[Arc<Pod>],
+        turn: &mut Turn,
+    ) -> Result<Next, Error> {
+        let old = set.status.clone().unwrap_or_default();
+        let mut collisions = old.collision_count.unwrap_or(0);
+        let Some(update) = self.update_revision(set, revisions, &mut collisions, turn).await? else {
+            return Ok(Next::Change);
+        };
+        let current = revisions.iter().find(|revision| revision.metadata.name == old.current_revision);
+        let current = current.map_or(&update, AsRef::as_ref);
+        let live = [current.name_any(), update.name_any()];
+        let outcome = self.bring(set, [current, &update], collisions, pods, turn).await;
+        let trimmed = self.trim(set, revisions, pods, &live, turn).await;
+        let next = outcome?;
+        trimmed.map(|()| next)
+    }
+
+    /// The revision of the template as it is; None if there is none and the set goes.
+    async fn update_revision(
+        &self,
+        set: &StatefulSet,
+        revisions: &[Arc<ControllerRevision>],
+        collisions: &mut i32,
+        turn: &mut Turn,
+    ) -> Result<Option<ControllerRevision>, Error> {
+        let Some(spec) = &set.spec else { return Ok(None) };
+        let api = self.api::<ControllerRevision>(set);
+        let revision = match history::place(set, &spec.template, revisions, *collisions) {
+            Place::Last(last) => return Ok(Some(Arc::unwrap_or_clone(last))),
+            Place::Again(earlier, number) => {
+                let last = ControllerRevision { revision: number, ..Arc::unwrap_or_clone(earlier) };
+                api.replace(&last.name_any(), &PostParams::default(), &last).await?
+            }
+            Place::New(_) if set.metadata.deletion_timestamp.is_some() => return Ok(None),
+            Place::New(new) => history::create(&api, &set.name_any(), *new, collisions).await?,
+        };
+        turn.wrote(&self.revisions, &revision);
+        Ok(Some(revision))
+    }
+
+    /// Observe, plan, act, and tell.
+    async fn bring(
+        &self,
+        set: &StatefulSet,
+        revisions: [&ControllerRevision; 2],
+        collisions: i32,
+        pods: &[Arc<Pod>],
+        turn: &mut Turn,
+    ) -> Result<Next, Error> {
+        let known = |revision: &ControllerRevision| {
+            let name = revision.name_any();
+            let template = history::template(revision);
+            let template =
+                template.map_err(|error| Error::Unfinished(format!("ControllerRevision {name}: {error}")));
+            Ok::<_, Error>(Revision { name, template: template? })
+        };
+        let [current, update] = revisions;
+        let (current, update) = (known(current)?, known(update)?);
+        let (gates, now, claims) = (self.gates, self.clock.now(), self.claims_by_name(set));
+        let plan = plan(&Observed { set, current, update, collisions, pods, claims, now, gates });
+        let hands = Hands { controller: self, set, turn: Mutex::new(turn) };
+        let (status, outcome) = hands.carry_out(&plan).await;
+        let told = self.tell(set, status, turn).await;
+        outcome?;
+        told.map(|()| plan.wake.map_or(Next::Change, Next::After))
+    }
+
+    fn claims_by_name(&self, set: &StatefulSet) -> BTreeMap<String, Arc<PersistentVolumeClaim>> {
+        let has_claims = set.spec.as_ref().is_some_and(|spec| spec.volume_claim_templates.is_some());
+        let claims = has_claims.then(|| self.claims.in_namespace(&set.namespace().unwrap_or_default()));
+        claims.into_iter().flatten().map(|claim| (claim.name_any(), claim)).collect()
+    }
+
+    async fn tell(&self, set: &StatefulSet, status: StatefulSetStatus, turn: &mut Turn) -> Result<(), Error> {
+        let status = status::complete(set, status);
+        self.gauges.tell(set, &status, self.gates.max_unavailable);
+        if status::is_news(set, &status) {
+            let changed = StatefulSet { status: Some(status), ..set.clone() };
+            let api = self.api::<StatefulSet>(set);
+            let answer = api.replace_status(&set.name_any(), &PostParams::default(), &changed).await?;
+            turn.wrote(&self.sets, &answer);
+        }
+        Ok(())
+    }
+
+    /// Deletes the oldest revisions that are of no use.
+    async fn trim(
+        &self,
+        set: &StatefulSet,
+        revisions: &[Arc<ControllerRevision>],
+        pods: &[Arc<Pod>],
+        live: &[String],
+        turn: &mut Turn,
+    ) -> Result<(), Error> {
+        let is_live = |name: &str| {
+            live.iter().any(|l| l == name) || pods.iter().any(|pod| identity::revision(pod) == name)
+        };
+        let limit = set.spec.as_ref().and_then(|spec| spec.revision_history_limit).unwrap_or(10);
+        for revision in history::surplus(revisions, is_live, limit) {
+            let preconditions = Some(Preconditions { uid: revision.uid(), resource_version: None });
+            let params = DeleteParams { preconditions, ..DeleteParams::default() };
+            unless(404, self.api::<ControllerRevision>(set).delete(&revision.name_any(), &params).await)?;
+            turn.deleted(&self.revisions, revision.as_ref());
+        }
+        Ok(())
+    }
+
+    fn api<K>(&self, set: &StatefulSet) -> Api<K>
+    where
+        K: kube::Resource<DynamicType = (), Scope = kube::core::NamespaceResourceScope>,
+    {
+        Api::namespaced(self.client.clone(), &set.namespace().unwrap_or_default())
+    }
+}
+
+/// The sets that a change of a pod concerns: those that control it, or did; and those that could, if nobody does.
+fn sets_of(change: &Change<Pod>, sets: &Cache<StatefulSet>) -> Vec<NamespacedName> {
+    let Some(pod) = change.object() else { return Vec::new() };
+    let namespace = pod.namespace().unwrap_or_default();
+    let controllers = change.states().filter_map(|pod| controller(&pod.metadata));
+    let mut concerned: Vec<NamespacedName> = controllers
+        .filter(|controller| controller.kind == "StatefulSet")
+        .map(|controller| NamespacedName::new(&namespace, &controller.name))
+        .collect();
+    concerned.dedup();
+    let matters = |pod: &Pod| (pod.metadata.labels.clone(), controller(&pod.metadata).cloned());
+    let is_new = change
+        .old
+        .as_ref()
+        .is_none_or(|old| change.new.as_ref().is_some_and(|new| matters(old) != matters(new)));
+    if is_new && change.new.is_some() && controller(&pod.metadata).is_none() {
+        let sets = sets.in_namespace(&namespace);
+        concerned.extend(
+            sets.iter()
+                .filter(|set| could_adopt(set, &pod.metadata))
+                .map(|set| NamespacedName::of(set.as_ref())),
+        );
+    }
+    concerned
+}
+
+fn could_adopt(set: &StatefulSet, pod: &ObjectMeta) -> bool {
+    let selector = set.spec.as_ref().map(|spec| Selector::try_from(spec.selector.clone()));
+    selector.is_some_and(|selector| selector.is_ok_and(|selector| selects(&selector, pod)))
+}

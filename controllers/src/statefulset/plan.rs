@@ -1,0 +1,270 @@
+//! The decision: from a set, its revisions, pods and claims, what to do now, in which order, and what to tell.
+//!
+//! In order: the pods that are wanted, from the lowest ordinal up; the claims of the others, and then these, from the highest down; the
+//! pods of older revisions. Ordered sets stop at the first pod that is not as it has to be, parallel ones only leave it aside.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use k8s_openapi::api::apps::v1::{StatefulSet, StatefulSetStatus};
+use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod, PodTemplateSpec};
+use k8s_openapi::jiff::Timestamp;
+
+use super::retention::{self, Verdict};
+use super::{identity, rollout, status};
+use crate::workload::pods;
+
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Gates {
+    /// StatefulSetAutoDeletePVC.
+    pub retention: bool,
+    /// StatefulSetStartOrdinal.
+    pub start: bool,
+    /// MaxUnavailableStatefulSet.
+    pub max_unavailable: bool,
+}
+
+pub(super) struct Revision {
+    pub name: String,
+    pub template: PodTemplateSpec,
+}
+
+/// All that a decision depends on.
+pub(super) struct Observed<'a> {
+    pub set: &'a StatefulSet,
+    pub current: Revision,
+    pub update: Revision,
+    pub collisions: i32,
+    /// The set's own.
+    pub pods: &'a [Arc<Pod>],
+    /// Those of the namespace, by name.
+    pub claims: BTreeMap<String, Arc<PersistentVolumeClaim>>,
+    pub now: Timestamp,
+    pub gates: Gates,
+}
+
+#[derive(Debug)]
+pub(super) struct Plan {
+    /// What an error ends: each stage needs those before it.
+    pub stages: Vec<Vec<Act>>,
+    /// Whether the acts of a stage need not wait for each other.
+    pub at_once: bool,
+    /// Pods to delete at last, for the sake of the update. Each is one less of the current ones.
+    pub outdated: Vec<Arc<Pod>>,
+    pub status: StatefulSetStatus,
+    /// When a pod becomes available by the mere passing of time.
+    pub wake: Option<Duration>,
+}
+
+#[derive(Debug)]
+pub(super) enum Act {
+    Create {
+        pod: Arc<Pod>,
+        claims: Claims,
+        owners: Owners,
+    },
+    /// A pod that waits for what it lacks.
+    Complete {
+        pod: Arc<Pod>,
+        claims: Claims,
+        owners: Owners,
+    },
+    /// The pod, as it should be.
+    Repair {
+        pod: Arc<Pod>,
+        claims: Claims,
+        owners: Owners,
+    },
+    Own(Owners),
+    Delete(Arc<Pod>),
+}
+
+/// The claims of a pod that cannot be used.
+#[derive(Debug, Default)]
+pub(super) struct Claims {
+    pub missing: Vec<PersistentVolumeClaim>,
+    /// The names of those that are being deleted.
+    pub going: Vec<String>,
+}
+
+/// The names of claims, and what is to be done about their owners.
+pub(super) type Owners = Vec<(String, Verdict)>;
+
+/// What a pod means for those after it.
+#[derive(PartialEq, Eq)]
+enum Then {
+    GoOn,
+    Stop,
+}
+
+pub(super) fn plan(seen: &Observed) -> Plan {
+    let set = seen.set;
+    let names = (seen.current.name.as_str(), seen.update.name.as_str());
+    let status = status::count(set, names, seen.collisions, seen.pods, seen.now);
+    let wake = seen.wake(&status);
+    let is_parallel =
+        set.spec.as_ref().and_then(|spec| spec.pod_management_policy.as_deref()) == Some("Parallel");
+    let mut plan = Plan { stages: Vec::new(), at_once: is_parallel, outdated: Vec::new(), status, wake };
+    if set.metadata.deletion_timestamp.is_none() {
+        seen.decide(&mut plan, !is_parallel);
+    }
+    plan
+}
+
+impl Observed<'_> {
+    /// Adds stages until one has to be waited for.
+    fn decide(&self, plan: &mut Plan, ordered: bool) {
+        let (replicas, condemned) = self.split();
+        let mut stage = Vec::new();
+        for pod in &replicas {
+            let (act, then) = self.tend(pod, ordered);
+            stage.extend(act);
+            if ordered && then == Then::Stop {
+                plan.stages.push(stage);
+                return;
+            }
+        }
+        plan.stages.push(stage);
+        plan.stages.push(condemned.iter().filter_map(|pod| self.disown(pod)).collect());
+        let first_unhealthy =
+            replicas.iter().chain(condemned.iter().rev()).find(|pod| self.is_unavailable(pod));
+        let mut stage = Vec::new();
+        for pod in &condemned {
+            let is_first = first_unhealthy.is_some_and(|first| Arc::ptr_eq(first, pod));
+            let may_go = status::is_running_and_ready(pod) && !self.is_unavailable(pod) || is_first;
+            if !pods::is_terminating(pod) && (may_go || !ordered) {
+                stage.push(Act::Delete(pod.clone()));
+            }
+            if ordered {
+                plan.stages.push(stage);
+                return;
+            }
+        }
+        plan.stages.push(stage);
+        let at_most = self.gates.max_unavailable.then(|| rollout::max_unavailable(self.set));
+        let is_unavailable = |pod: &Pod| self.is_unavailable(pod);
+        plan.outdated = rollout::outdated(self.set, &replicas, &self.update.name, is_unavailable, at_most);
+    }
+
+    /// The pods that are wanted, by ordinal, those included that have to be made; and the others, from the highest ordinal down.
+    fn split(&self) -> (Vec<Arc<Pod>>, Vec<Arc<Pod>>) {
+        let mut there = BTreeMap::new();
+        let mut condemned = Vec::new();
+        let range = identity::ordinals(self.set, self.gates.start);
+        for pod in self.pods {
+            match identity::ordinal(pod) {
+                Some(ordinal) if range.contains(&ordinal) => drop(there.insert(ordinal, pod.clone())),
+                Some(ordinal) => condemned.push((ordinal, pod.clone())),
+                None => {}
+            }
+        }
+        condemned.sort_by_key(|(ordinal, _)| std::cmp::Reverse(*ordinal));
+        let replicas = range.enumerate().map(|(index, ordinal)| {
+            there.remove(&ordinal).unwrap_or_else(|| {
+                let held_back = rollout::is_held_back(self.set, index);
+                let revision = if held_back { &self.current } else { &self.update };
+                Arc::new(identity::pod(self.set, ordinal, &revision.template, &revision.name))
+            })
+        });
+        (replicas.collect(), condemned.into_iter().map(|(_, pod)| pod).collect())
+    }
+
+    /// What a pod that is wanted needs, and whether those after it have to wait.
+    fn tend(&self, pod: &Arc<Pod>, ordered: bool) -> (Option<Act>, Then) {
+        match pods::phase(pod) {
+            // However it ended, it is started again.
+            "Failed" | "Succeeded" => {
+                return ((!pods::is_terminating(pod)).then(|| Act::Delete(pod.clone())), Then::Stop);
+            }
+            "" if self.has_blocking_claim(pod) => return (None, Then::Stop),
+            "" => {
+                let (claims, owners) = (self.claims(pod), self.owners(pod, false));
+                return (Some(Act::Create { pod: pod.clone(), claims, owners }), Then::Stop);
+            }
+            _ => {}
+        }
+        let is_pending = pods::phase(pod) == "Pending";
+        let stop = self.is_unavailable(pod) || !status::is_running_and_ready(pod);
+        let repaired = identity::repaired(self.set, pod).filter(|_| !(ordered && stop));
+        let owners = self.owners(pod, false);
+        let has_wrong_owner = owners.iter().any(|(_, verdict)| verdict.change.is_some());
+        let act = match repaired {
+            Some(repaired) => Some(Act::Repair { pod: Arc::new(repaired), claims: self.claims(pod), owners }),
+            None if is_pending => {
+                let claims = self.claims(pod);
+                let lacks = !claims.missing.is_empty() || !claims.going.is_empty() || !owners.is_empty();
+                lacks.then(|| Act::Complete { pod: pod.clone(), claims, owners })
+            }
+            None if has_wrong_owner && !(ordered && stop) => {
+                Some(Act::Repair { pod: pod.clone(), claims: Claims::default(), owners })
+            }
+            None => None,
+        };
+        (act, if stop { Then::Stop } else { Then::GoOn })
+    }
+
+    /// The claims of a pod that is not wanted any more.
+    fn disown(&self, pod: &Pod) -> Option<Act> {
+        let owners = self.owners(pod, true);
+        owners.iter().any(|(_, verdict)| verdict.change.is_some()).then_some(Act::Own(owners))
+    }
+
+    fn is_unavailable(&self, pod: &Pod) -> bool {
+        pods::is_terminating(pod) || !pods::is_available(pod, self.min_ready_seconds(), self.now)
+    }
+
+    fn min_ready_seconds(&self) -> i32 {
+        self.set.spec.as_ref().and_then(|spec| spec.min_ready_seconds).unwrap_or(0)
+    }
+
+    fn wake(&self, status: &StatefulSetStatus) -> Option<Duration> {
+        let seconds = self.min_ready_seconds();
+        if seconds == 0 || status.ready_replicas == status.available_replicas {
+            return None;
+        }
+        let waiting = self.pods.iter().filter_map(|pod| pods::available_in(pod, seconds, self.now));
+        let first = waiting.filter(|left| !left.is_zero()).min();
+        Some(first.unwrap_or(Duration::from_secs(seconds.unsigned_abs().into())))
+    }
+
+    fn claims(&self, pod: &Pod) -> Claims {
+        let mut claims = Claims::default();
+        for wanted in
+            identity::ordinal(pod).into_iter().flat_map(|ordinal| identity::claims(self.set, ordinal))
+        {
+            let name = wanted.metadata.name.clone().unwrap_or_default();
+            match self.claims.get(&name) {
+                None => claims.missing.push(wanted),
+                Some(claim) if claim.metadata.deletion_timestamp.is_some() => claims.going.push(name),
+                Some(_) => {}
+            }
+        }
+        claims
+    }
+
+    /// The claims of a pod that are there.
+    fn claims_there(&self, pod: &Pod) -> impl Iterator<Item = (String, &PersistentVolumeClaim)> {
+        let names =
+            identity::ordinal(pod).into_iter().flat_map(|ordinal| identity::claim_names(self.set, ordinal));
+        names.filter_map(|name| self.claims.get(&name).map(|claim| (name, claim.as_ref())))
+    }
+
+    fn owners(&self, pod: &Pod, is_condemned: bool) -> Owners {
+        if !self.gates.retention {
+            return Vec::new();
+        }
+        let judged = self
+            .claims_there(pod)
+            .map(|(name, claim)| (name, retention::judge(claim, self.set, pod, is_condemned)));
+        judged.filter(|(_, verdict)| *verdict != Verdict::default()).collect()
+    }
+
+    fn has_blocking_claim(&self, pod: &Pod) -> bool {
+        self.gates.retention
+            && self.claims_there(pod).any(|(_, claim)| retention::blocks(claim, self.set, pod))
+    }
+}
+
+#[cfg(test)]
+mod tests;

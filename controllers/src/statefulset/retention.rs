@@ -1,0 +1,214 @@
+//! Whose a claim is (KEP-1847): the set's, its pod's or nobody's, by the set's retention policy. The garbage collector does
+//! the rest.
+//!
+//! References of others stay as they are. A claim that an earlier set or pod of the name owns is not touched at all, and where
+//! somebody else controls a claim nobody here does.
+
+use k8s_openapi::api::apps::v1::StatefulSet;
+use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use kube::Resource;
+
+use crate::workload::ownership::reference;
+
+/// What happens to claims whose pod is not wanted any more, for either reason.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Policy {
+    deletes_when_deleted: bool,
+    deletes_when_scaled: bool,
+}
+
+impl Policy {
+    pub fn of(set: &StatefulSet) -> Policy {
+        let policy = set.spec.as_ref().and_then(|spec| spec.persistent_volume_claim_retention_policy.clone());
+        let policy = policy.unwrap_or_default();
+        let deletes = |what: Option<String>| what.as_deref() == Some("Delete");
+        Policy {
+            deletes_when_deleted: deletes(policy.when_deleted),
+            deletes_when_scaled: deletes(policy.when_scaled),
+        }
+    }
+
+    fn retains(self) -> bool {
+        !self.deletes_when_deleted && !self.deletes_when_scaled
+    }
+
+    fn owner(self, is_condemned: bool) -> Owner {
+        match (self.deletes_when_deleted, self.deletes_when_scaled) {
+            (_, true) if is_condemned => Owner::Pod,
+            (true, _) => Owner::Set,
+            (false, _) => Owner::Nobody,
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Owner {
+    Nobody,
+    Set,
+    Pod,
+}
+
+/// What is to be done about a claim's owners.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Verdict {
+    /// Somebody else controls the claim, against the policy.
+    pub is_contested: bool,
+    /// The claim as it should be, if it is not.
+    pub change: Option<Box<PersistentVolumeClaim>>,
+}
+
+/// `pod` is the claim's, and may have still to be made.
+pub(super) fn judge(
+    claim: &PersistentVolumeClaim,
+    set: &StatefulSet,
+    pod: &Pod,
+    is_condemned: bool,
+) -> Verdict {
+    let policy = Policy::of(set);
+    let (set, pod) = (reference(set), reference(pod));
+    let refs = claim.metadata.owner_references.as_deref().unwrap_or_default();
+    let is_contested = !policy.retains() && refs.iter().any(|owner| contests(owner, &set, &pod));
+    if is_stale(refs, &set) || is_stale(refs, &pod) {
+        return Verdict { is_contested, change: None };
+    }
+    let owner = if is_contested { Owner::Nobody } else { policy.owner(is_condemned) };
+    let owned_by = |whom: &OwnerReference| refs.iter().any(|owner| owner.uid == whom.uid);
+    let half_hearted = |owner: &OwnerReference| {
+        [&set, &pod].iter().any(|o| o.uid == owner.uid) && owner.controller != Some(true)
+    };
+    let is_fine = owned_by(&set) == (owner == Owner::Set)
+        && owned_by(&pod) == (owner == Owner::Pod)
+        && !refs.iter().any(half_hearted);
+    if is_fine {
+        return Verdict { is_contested, change: None };
+    }
+    let mut owners: Vec<OwnerReference> =
+        refs.iter().filter(|owner| !names(owner, &set) && !names(owner, &pod)).cloned().collect();
+    match owner {
+        Owner::Nobody => {}
+        Owner::Set => owners.push(set),
+        Owner::Pod => owners.push(pod),
+    }
+    let mut changed = Box::new(claim.clone());
+    changed.metadata.owner_references = Some(owners).filter(|owners| !owners.is_empty());
+    Verdict { is_contested, change: Some(changed) }
+}
+
+/// Whether a claim goes with an earlier pod of the name, so that a new one has to wait for a new claim.
+pub(super) fn blocks(claim: &PersistentVolumeClaim, set: &StatefulSet, pod: &Pod) -> bool {
+    let refs = claim.metadata.owner_references.as_deref().unwrap_or_default();
+    Policy::of(set).deletes_when_scaled && is_stale(refs, &reference(pod))
+}
+
+/// The pods that a claim goes with.
+pub(super) fn pods(claim: &PersistentVolumeClaim) -> impl Iterator<Item = &str> {
+    let owners = claim.meta().owner_references.iter().flatten();
+    owners.filter(|owner| owner.api_version == "v1" && owner.kind == "Pod").map(|owner| owner.name.as_str())
+}
+
+/// Whether a reference is to an object of that name, whichever.
+fn names(owner: &OwnerReference, whom: &OwnerReference) -> bool {
+    (&owner.api_version, &owner.kind, &owner.name) == (&whom.api_version, &whom.kind, &whom.name)
+}
+
+/// Whether a reference is to another object of the name.
+fn is_stale(refs: &[OwnerReference], whom: &OwnerReference) -> bool {
+    refs.iter().find(|owner| names(owner, whom)).is_some_and(|owner| owner.uid != whom.uid)
+}
+
+fn contests(owner: &OwnerReference, set: &OwnerReference, pod: &OwnerReference) -> bool {
+    match [set, pod].iter().find(|whom| names(owner, whom)) {
+        Some(whom) => owner.uid != whom.uid,
+        None => owner.controller == Some(true),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    /// `S` the set, `P` the pod, `s` and `p` without being controllers, `2` an earlier pod of the name, `X` another controller, `x`
+    /// another owner.
+    fn owner(letter: char) -> Value {
+        let (api_version, kind, name, uid) = match letter {
+            'S' | 's' => ("apps/v1", "StatefulSet", "web", "S"),
+            'P' | 'p' => ("v1", "Pod", "web-0", "P"),
+            '2' => ("v1", "Pod", "web-0", "2"),
+            _ => ("v1", "ConfigMap", "x", "x"),
+        };
+        let mut owner = json!({"apiVersion": api_version, "kind": kind, "name": name, "uid": uid});
+        if !letter.is_ascii_lowercase() {
+            owner["controller"] = json!(true);
+            owner["blockOwnerDeletion"] = json!(true);
+        }
+        owner
+    }
+
+    fn letters(claim: &PersistentVolumeClaim) -> String {
+        let owners = claim.metadata.owner_references.iter().flatten();
+        owners
+            .map(|o| if o.controller == Some(true) { o.uid.to_uppercase() } else { o.uid.to_lowercase() })
+            .collect()
+    }
+
+    fn set(policy: &str) -> StatefulSet {
+        let word = |at| if policy.as_bytes()[at] == b'D' { "Delete" } else { "Retain" };
+        let policy = json!({"whenDeleted": word(0), "whenScaled": word(1)});
+        let spec = json!({"selector": {}, "template": {}, "persistentVolumeClaimRetentionPolicy": policy});
+        serde_json::from_value(json!({"metadata": {"name": "web", "uid": "S"}, "spec": spec})).unwrap()
+    }
+
+    fn claim(owners: &str) -> PersistentVolumeClaim {
+        let owners: Vec<Value> = owners.chars().map(owner).collect();
+        serde_json::from_value(json!({"metadata": {"ownerReferences": owners}})).unwrap()
+    }
+
+    fn pod() -> Pod {
+        serde_json::from_value(json!({"metadata": {"name": "web-0", "uid": "P"}})).unwrap()
+    }
+
+    #[test]
+    fn claims_have_the_owner_that_the_policy_wants() {
+        for (policy, is_condemned, owners, want) in [
+            ("RR", false, "", "="),
+            ("RR", false, "S", ""),
+            ("RR", true, "xP", "x"),
+            ("RR", false, "X", "="),
+            ("DR", false, "", "S"),
+            ("DR", true, "", "S"),
+            ("DR", true, "P", "S"),
+            ("DR", false, "s", "S"),
+            ("RD", false, "", "="),
+            ("RD", false, "SP", ""),
+            ("RD", true, "x", "xP"),
+            ("RD", true, "P", "="),
+            ("RD", true, "p", "P"),
+            ("DD", false, "P", "S"),
+            ("DD", true, "Sx", "xP"),
+            ("DD", true, "P", "="),
+            ("DD", true, "2", "! ="),
+            ("DD", false, "S2", "! ="),
+            ("DD", false, "X", "! ="),
+            ("DD", false, "XS", "! X"),
+            ("DD", false, "Xs", "! X"),
+        ] {
+            let verdict = judge(&claim(owners), &set(policy), &pod(), is_condemned);
+            let change = verdict.change.as_ref().map_or("=".to_owned(), |change| letters(change));
+            let told = if verdict.is_contested { format!("! {change}") } else { change };
+            assert_eq!(told, want, "{policy} {is_condemned} {owners}");
+        }
+    }
+
+    #[test]
+    fn a_new_pod_waits_for_a_new_claim() {
+        let unborn: Pod = serde_json::from_value(json!({"metadata": {"name": "web-0"}})).unwrap();
+        for (policy, owners, want) in
+            [("RD", "P", true), ("DD", "x2", true), ("DR", "P", false), ("RD", "S", false), ("RD", "", false)]
+        {
+            assert_eq!(blocks(&claim(owners), &set(policy), &unborn), want, "{policy} {owners}");
+        }
+        assert_eq!(pods(&claim("xP")).collect::<Vec<_>>(), ["web-0"]);
+    }
+}

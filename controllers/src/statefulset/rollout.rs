@@ -1,0 +1,158 @@
+//! Which pods a rolling update takes next. Their successors are made as those of any pod that is gone.
+
+use std::sync::Arc;
+
+use k8s_openapi::api::apps::v1::{RollingUpdateStatefulSetStrategy, StatefulSet};
+use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+
+use super::identity::{replicas, revision};
+use crate::workload::pods;
+
+pub(super) fn is_rolling(set: &StatefulSet) -> bool {
+    strategy(set) == Some("RollingUpdate")
+}
+
+fn strategy(set: &StatefulSet) -> Option<&str> {
+    set.spec.as_ref()?.update_strategy.as_ref()?.type_.as_deref()
+}
+
+fn rolling(set: &StatefulSet) -> Option<&RollingUpdateStatefulSetStrategy> {
+    set.spec.as_ref()?.update_strategy.as_ref()?.rolling_update.as_ref()
+}
+
+/// So many of the lowest ordinals are left at the revision that they have.
+fn partition(set: &StatefulSet) -> usize {
+    usize::try_from(rolling(set).and_then(|rolling| rolling.partition).unwrap_or(0)).unwrap_or(0)
+}
+
+/// Whether a pod that is missing comes back as it was, `index` ordinals above the first.
+pub(super) fn is_held_back(set: &StatefulSet, index: usize) -> bool {
+    let current = set.status.as_ref().and_then(|status| status.current_replicas).unwrap_or(0);
+    match rolling(set) {
+        Some(_) => index < partition(set),
+        None => is_rolling(set) && index < usize::try_from(current).unwrap_or(0),
+    }
+}
+
+/// How many pods an update may keep unavailable, with the gate MaxUnavailableStatefulSet.
+pub(super) fn max_unavailable(set: &StatefulSet) -> i32 {
+    let most = rolling(set).and_then(|rolling| rolling.max_unavailable.as_ref());
+    let share = |text: &String| {
+        let percent: i64 = text.strip_suffix('%')?.parse().ok()?;
+        i32::try_from(percent * i64::from(replicas(set)) / 100).ok()
+    };
+    let number = match most {
+        None => Some(1),
+        Some(IntOrString::Int(number)) => Some(*number),
+        Some(IntOrString::String(text)) => share(text),
+    };
+    number.unwrap_or(1).max(1)
+}
+
+/// The pods to take, from the highest ordinal down. `replicas` are all that there should be, in order; with `at_most` so many may be
+/// unavailable, and otherwise one that is stops the update where it stands.
+pub(super) fn outdated(
+    set: &StatefulSet,
+    replicas: &[Arc<Pod>],
+    update: &str,
+    is_unavailable: impl Fn(&Pod) -> bool,
+    at_most: Option<i32>,
+) -> Vec<Arc<Pod>> {
+    if strategy(set) == Some("OnDelete") {
+        return Vec::new();
+    }
+    let is_outdated = |pod: &Pod| revision(pod) != update && !pods::is_terminating(pod);
+    let targets = replicas.iter().skip(partition(set)).rev();
+    match at_most {
+        None => {
+            let first = targets.into_iter().find(|pod| is_outdated(pod) || is_unavailable(pod));
+            first.filter(|pod| is_outdated(pod)).into_iter().cloned().collect()
+        }
+        Some(most) => {
+            let unavailable = replicas.iter().filter(|pod| is_unavailable(pod)).count();
+            let free = usize::try_from(most).unwrap_or(0).saturating_sub(unavailable);
+            targets.filter(|pod| is_outdated(pod)).take(free).cloned().collect()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    fn set(strategy: Value) -> StatefulSet {
+        let spec = json!({"replicas": 5, "selector": {}, "template": {}, "updateStrategy": strategy});
+        serde_json::from_value(json!({"spec": spec, "status": {"replicas": 5, "currentReplicas": 2}}))
+            .unwrap()
+    }
+
+    /// `o` old, `n` new, `O` and `N` not available, `t` old and terminating.
+    fn pods(letters: &str) -> Vec<Arc<Pod>> {
+        let pod = |(ordinal, letter): (usize, char)| {
+            let revision = if letter.eq_ignore_ascii_case(&'n') { "new" } else { "old" };
+            let labels = json!({"controller-revision-hash": revision, "letter": letter.to_string()});
+            let mut pod = json!({"metadata": {"name": ordinal.to_string(), "labels": labels}});
+            if letter == 't' {
+                pod["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+            }
+            Arc::new(serde_json::from_value(pod).unwrap())
+        };
+        letters.chars().enumerate().map(pod).collect()
+    }
+
+    fn is_unavailable(pod: &Pod) -> bool {
+        ["O", "N", "t"].contains(&pod.metadata.labels.as_ref().unwrap()["letter"].as_str())
+    }
+
+    #[test]
+    fn an_update_goes_from_the_top_down() {
+        let rolling = |rest: Value| json!({"type": "RollingUpdate", "rollingUpdate": rest});
+        for (case, strategy, replicas, at_most, want) in [
+            ("the highest first", rolling(json!({})), "ooo", None, "2"),
+            ("one after the other", rolling(json!({})), "oon", None, "1"),
+            ("waits for the new one", rolling(json!({})), "ooN", None, ""),
+            ("does not wait for an old one", rolling(json!({})), "ooO", None, "2"),
+            ("waits for one that goes", rolling(json!({})), "oot", None, ""),
+            ("down to the partition", rolling(json!({"partition": 2})), "oon", None, ""),
+            ("a partition beyond all", rolling(json!({"partition": 9})), "ooo", None, ""),
+            ("without a partition", json!({"type": "RollingUpdate"}), "onn", None, "0"),
+            ("never by itself", json!({"type": "OnDelete"}), "ooo", None, ""),
+            ("several at once", rolling(json!({})), "ooooo", Some(2), "4 3"),
+            ("as many as are free", rolling(json!({})), "oOooo", Some(2), "4"),
+            ("none is free", rolling(json!({})), "ooNNo", Some(2), ""),
+        ] {
+            let taken = outdated(&set(strategy), &pods(replicas), "new", is_unavailable, at_most);
+            let taken: Vec<_> = taken.iter().map(|pod| pod.metadata.name.as_deref().unwrap()).collect();
+            assert_eq!(taken.join(" "), want, "{case}");
+        }
+    }
+
+    #[test]
+    fn what_is_below_the_partition_comes_back_as_it_was() {
+        for (strategy, want) in [
+            (json!({"type": "RollingUpdate", "rollingUpdate": {"partition": 3}}), 3),
+            (json!({"type": "RollingUpdate"}), 2),
+            (json!({"type": "OnDelete"}), 0),
+        ] {
+            let set = set(strategy);
+            assert_eq!((0..5).take_while(|index| is_held_back(&set, *index)).count(), want);
+        }
+    }
+
+    #[test]
+    fn shares_are_rounded_down_to_one_at_least() {
+        for (most, want) in [
+            (json!(null), 1),
+            (json!(3), 3),
+            (json!(0), 1),
+            (json!("50%"), 2),
+            (json!("10%"), 1),
+            (json!("x"), 1),
+        ] {
+            let set = set(json!({"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": most}}));
+            assert_eq!(max_unavailable(&set), want, "{most}");
+        }
+    }
+}

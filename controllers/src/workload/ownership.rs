@@ -1,0 +1,172 @@
+//! Which objects a controller manages: those that its object controls and that match. It adopts what matches and nobody
+//! controls, and releases what does not match any more. Nothing changes hands while the owner is being deleted.
+
+use std::fmt::Debug;
+use std::sync::Arc;
+
+use futures::future::join_all;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
+use k8s_openapi::serde::de::DeserializeOwned;
+use kube::api::{Patch, PatchParams};
+use kube::{Api, Resource, ResourceExt};
+use serde_json::{Value, json};
+
+use crate::runtime::cache::{Cache, Cached};
+use crate::runtime::{Error, Turn, unless};
+
+/// The reference that makes a controller of `owner`; without a uid if it does not exist yet.
+pub fn reference<O: Resource<DynamicType = ()>>(owner: &O) -> OwnerReference {
+    OwnerReference {
+        api_version: O::api_version(&()).into_owned(),
+        kind: O::kind(&()).into_owned(),
+        name: owner.name_any(),
+        uid: owner.uid().unwrap_or_default(),
+        controller: Some(true),
+        block_owner_deletion: Some(true),
+    }
+}
+
+pub fn controller(meta: &ObjectMeta) -> Option<&OwnerReference> {
+    meta.owner_references.iter().flatten().find(|owner| owner.controller == Some(true))
+}
+
+/// Whether it is the owner's, or could become so.
+pub fn is_candidate(owner: &ObjectMeta, object: &ObjectMeta) -> bool {
+    controller(object).is_none_or(|controller| Some(&controller.uid) == owner.uid.as_ref())
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Relation {
+    Owned,
+    /// Nobody's, and it should be the owner's.
+    Orphan,
+    /// The owner's, and it should not be.
+    Misplaced,
+    Foreign,
+}
+
+fn relation(owner: &ObjectMeta, object: &ObjectMeta, matches: bool) -> Relation {
+    let is_going = |meta: &ObjectMeta| meta.deletion_timestamp.is_some();
+    match controller(object) {
+        Some(controller) if Some(&controller.uid) != owner.uid.as_ref() => Relation::Foreign,
+        Some(_) if matches => Relation::Owned,
+        Some(_) if is_going(owner) => Relation::Foreign,
+        Some(_) => Relation::Misplaced,
+        None if matches && !is_going(owner) && !is_going(object) => Relation::Orphan,
+        None => Relation::Foreign,
+    }
+}
+
+/// The owner's objects among the candidates, after those have changed hands that have to.
+///
+/// # Errors
+/// Something could not be adopted or released, or the owner is not what the cache says any more.
+pub async fn claim<O, K>(
+    (owners, owner): (&Api<O>, &O),
+    (objects, cache): (&Api<K>, &Arc<Cache<K>>),
+    candidates: Vec<Arc<K>>,
+    matches: impl Fn(&K) -> bool,
+    turn: &mut Turn,
+) -> Result<Vec<Arc<K>>, Error>
+where
+    O: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned,
+    K: Cached,
+{
+    let relations: Vec<Relation> =
+        candidates.iter().map(|object| relation(owner.meta(), object.meta(), matches(object))).collect();
+    if relations.contains(&Relation::Orphan) {
+        is_still_there(owners, owner).await?;
+    }
+    let patch_of = |object: &Arc<K>, relation: &Relation| match relation {
+        Relation::Orphan => Some(adoption(object.meta(), owner)),
+        Relation::Misplaced => Some(release(object.meta(), owner.meta())),
+        Relation::Owned | Relation::Foreign => None,
+    };
+    let patches = candidates.iter().zip(&relations).map(|(object, relation)| async move {
+        let Some(patch) = patch_of(object, relation) else { return Ok(None) };
+        let name = object.name_any();
+        let answer = objects.patch(&name, &PatchParams::default(), &Patch::Strategic(patch)).await;
+        // Gone, or another of the name: then there is nothing to change hands.
+        match unless(404, answer) {
+            Err(kube::Error::Api(status)) if status.code == 422 && *relation == Relation::Misplaced => {
+                Ok(None)
+            }
+            answer => answer,
+        }
+    });
+    let answers = join_all(patches).await;
+    let mut owned = Vec::new();
+    let mut failure = None;
+    for ((object, relation), answer) in candidates.into_iter().zip(relations).zip(answers) {
+        match answer {
+            Err(error) => failure = Some(error),
+            Ok(None) if relation == Relation::Owned => owned.push(object),
+            Ok(None) => {}
+            Ok(Some(changed)) => {
+                turn.wrote(cache, &changed);
+                if relation == Relation::Orphan {
+                    owned.push(Arc::new(changed));
+                }
+            }
+        }
+    }
+    failure.map_or(Ok(owned), |error| Err(error.into()))
+}
+
+/// Asks the server: what is adopted by an owner that is gone has to be cleaned up by hand.
+async fn is_still_there<O>(owners: &Api<O>, owner: &O) -> Result<(), Error>
+where
+    O: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned,
+{
+    let live = owners.get(&owner.name_any()).await?;
+    let gone =
+        |why| Err(Error::Unfinished(format!("can't adopt for {} {}: {why}", O::kind(&()), owner.name_any())));
+    match live.meta() {
+        meta if meta.uid != owner.meta().uid => gone("the original is gone"),
+        meta if meta.deletion_timestamp.is_some() => gone("it has just been deleted"),
+        _ => Ok(()),
+    }
+}
+
+fn adoption(object: &ObjectMeta, owner: &impl Resource<DynamicType = ()>) -> Value {
+    json!({"metadata": {"uid": object.uid, "ownerReferences": [reference(owner)]}})
+}
+
+fn release(object: &ObjectMeta, owner: &ObjectMeta) -> Value {
+    json!({"metadata": {"uid": object.uid, "ownerReferences": [{"$patch": "delete", "uid": owner.uid}]}})
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn objects_change_hands() {
+        let meta = |uid: &str, controller: Option<&str>, going: bool| {
+            let mut meta = json!({"uid": uid});
+            if let Some(uid) = controller {
+                meta["ownerReferences"] =
+                    json!([{"apiVersion": "v1", "kind": "K", "name": "n", "uid": uid, "controller": true}]);
+            }
+            if going {
+                meta["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+            }
+            serde_json::from_value::<ObjectMeta>(meta).unwrap()
+        };
+        use Relation::*;
+        for (case, owner_going, controller, going, matches, want) in [
+            ("owned", false, Some("o"), false, true, Owned),
+            ("owned while both go", true, Some("o"), true, true, Owned),
+            ("another's", false, Some("x"), false, true, Foreign),
+            ("no longer selected", false, Some("o"), false, false, Misplaced),
+            ("kept by an owner that goes", true, Some("o"), false, false, Foreign),
+            ("nobody's", false, None, false, true, Orphan),
+            ("nobody's and going", false, None, true, true, Foreign),
+            ("not for an owner that goes", true, None, false, true, Foreign),
+            ("nobody's, not selected", false, None, false, false, Foreign),
+        ] {
+            let owner = meta("o", None, owner_going);
+            assert_eq!(relation(&owner, &meta("p", controller, going), matches), want, "{case}");
+        }
+    }
+}
