@@ -22,7 +22,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use k8s_openapi::api::apps::v1::{ControllerRevision, StatefulSet, StatefulSetStatus};
+use k8s_openapi::api::apps::v1::{ControllerRevision, StatefulSet, StatefulSetSpec, StatefulSetStatus};
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::{DeleteParams, PostParams, Preconditions};
@@ -49,6 +49,8 @@ pub struct StatefulSets {
     clock: Clock,
     recorder: Recorder,
     gates: Gates,
+    /// The gate StatefulSetSemanticRevisionComparison.
+    compares_semantically: bool,
     gauges: Gauges,
     sets: Arc<Cache<StatefulSet>>,
     revisions: Arc<Cache<ControllerRevision>>,
@@ -72,6 +74,7 @@ impl Controller for StatefulSets {
                 start: is_enabled("StatefulSetStartOrdinal"),
                 max_unavailable: is_enabled("MaxUnavailableStatefulSet"),
             },
+            compares_semantically: is_enabled("StatefulSetSemanticRevisionComparison"),
             gauges: Gauges::new(&context.metrics),
             sets: context.cache(),
             revisions: context.cache(),
@@ -182,10 +185,33 @@ impl StatefulSets {
                 api.replace(&last.name_any(), &PostParams::default(), &last).await?
             }
             Place::New(_) if set.metadata.deletion_timestamp.is_some() => return Ok(None),
-            Place::New(new) => history::create(&api, &set.name_any(), *new, collisions).await?,
+            Place::New(new) => match revisions.last() {
+                Some(last) if self.means_the_same(set, last).await? => {
+                    return Ok(Some(last.as_ref().clone()));
+                }
+                _ => history::create(&api, &set.name_any(), *new, collisions).await?,
+            },
         };
         turn.wrote(&self.revisions, &revision);
         Ok(Some(revision))
+    }
+
+    /// Whether a revision that looks different is the template as it was before the API server learned more defaults: the server is
+    /// asked what it would make of it.
+    async fn means_the_same(&self, set: &StatefulSet, revision: &ControllerRevision) -> Result<bool, Error> {
+        let (Some(spec), Ok(template)) = (&set.spec, history::template(revision)) else { return Ok(false) };
+        if !self.compares_semantically {
+            return Ok(false);
+        }
+        let restored =
+            StatefulSet { spec: Some(StatefulSetSpec { template, ..spec.clone() }), ..set.clone() };
+        let dry_run = PostParams { dry_run: true, ..PostParams::default() };
+        match self.api::<StatefulSet>(set).replace(&set.name_any(), &dry_run, &restored).await {
+            Ok(answer) => Ok(answer.spec.is_some_and(|answer| answer.template == spec.template)),
+            // What is refused is none of its templates. A conflict says nothing.
+            Err(kube::Error::Api(status)) if status.code != 409 => Ok(false),
+            Err(error) => Err(error.into()),
+        }
     }
 
     /// Observe, plan, act, and tell.
