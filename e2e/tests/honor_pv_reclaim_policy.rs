@@ -3,12 +3,13 @@
 //! and with the server ending in the middle.
 
 use std::fs;
+use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
 use coracle_e2e::cluster::End;
 use coracle_e2e::told;
 use coracle_e2e::volumes::{
-    Asset, Driver, EXTERNAL_PROTECTION, IN_TREE_PROTECTION, MIGRATION, Story, VOLUME_PROTECTION,
+    Asset, Driver, EXTERNAL_PROTECTION, IN_TREE_PROTECTION, MIGRATION, Story, VOLUME_PROTECTION, claim,
     is_terminating, pod_phase, tell, volume_phase,
 };
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Pod};
@@ -385,37 +386,69 @@ async fn upgrade_keeps_volumes_that_were_deleted_before() -> Result<()> {
     .await
 }
 
+#[tokio::test]
+async fn migration_on_and_off() -> Result<()> {
+    tell(Driver::HostPath, None, migrations).await
+}
+
+#[tokio::test]
+async fn migration_on_and_off_interrupted() -> Result<()> {
+    tell(Driver::HostPath, Some(End::Crash), migrations).await
+}
+
 /// "When CSI migration is enabled, the finalizer kubernetes.io/pv-controller will be removed, and the external-provisioner adds
 /// its own; when it is disabled, the finalizer is added back." With data on the volumes, and deletions before and after.
-#[tokio::test]
-async fn migration_on_and_off_exchanges_the_finalizers() -> Result<()> {
-    for end in [None, Some(End::Stop), Some(End::Crash)] {
-        tell(Driver::HostPath, end, async |story| {
-            let mut assets = Vec::new();
-            for (name, class) in
-                [("on", "delete"), ("off", "delete"), ("kept", "retain"), ("going", "delete")]
-            {
-                assets.push(story.bound(name, class).await?);
-            }
-            let [on, off, kept, going] = assets.as_slice() else { unreachable!() };
-            deleted_but_bound(story, going).await?;
-            for (is_on, finalizer) in [(true, EXTERNAL_PROTECTION), (false, IN_TREE_PROTECTION)] {
-                story.set_gate(MIGRATION, is_on).await?;
-                for asset in [on, off] {
-                    if story.api::<PersistentVolume>().get_opt(&asset.volume).await?.is_some() {
-                        story.finalizers(&asset.volume, &[VOLUME_PROTECTION, finalizer]).await?;
-                    }
-                }
-                story.finalizers(&kept.volume, &[VOLUME_PROTECTION]).await?;
-                let asset = if is_on { on } else { off };
-                deleted_but_bound(story, asset).await?;
-                story.delete::<PersistentVolumeClaim>(&asset.claim).await?;
-                story.is_deleted(asset).await?;
-                story.is_kept(kept).await?;
-            }
-            Ok(())
-        })
-        .await?;
+async fn migrations(story: &mut Story) -> Result<()> {
+    let mut assets = Vec::new();
+    for (name, class) in [("on", "delete"), ("off", "delete"), ("kept", "retain"), ("going", "delete")] {
+        assets.push(story.bound(name, class).await?);
     }
-    Ok(())
+    let [on, off, kept, going] = assets.as_slice() else { unreachable!() };
+    deleted_but_bound(story, going).await?;
+    for (is_on, finalizer, asset, others) in
+        [(true, EXTERNAL_PROTECTION, on, vec![on, off]), (false, IN_TREE_PROTECTION, off, vec![off])]
+    {
+        story.set_gate(MIGRATION, is_on).await?;
+        for other in others {
+            story.finalizers(&other.volume, &[VOLUME_PROTECTION, finalizer]).await?;
+        }
+        story.finalizers(&kept.volume, &[VOLUME_PROTECTION]).await?;
+        deleted_but_bound(story, asset).await?;
+        story.delete::<PersistentVolumeClaim>(&asset.claim).await?;
+        story.is_deleted(asset).await?;
+        story.is_kept(kept).await?;
+        story.is_kept(going).await?;
+    }
+    story.set_gate(MIGRATION, true).await?;
+    story.delete::<PersistentVolumeClaim>("going").await?;
+    story.is_deleted(going).await?;
+    story.ends_with(&[]).await
+}
+
+/// The claim goes before its volume was written into it, so that only the volume tells whose it was. It is released at once, not
+/// when the controller looks at everything again.
+#[tokio::test]
+async fn a_volume_that_its_claim_never_knew_of_is_released() -> Result<()> {
+    const NEXT_LOOK: Duration = Duration::from_secs(15);
+    tell(Driver::HostPath, None, async |story| {
+        // Nobody binds the two: their modes differ.
+        let made: PersistentVolumeClaim = story.create(claim("data", "none")).await?;
+        let reference =
+            json!({"kind": "PersistentVolumeClaim", "namespace": "default", "name": "data", "uid": made.uid()});
+        let meant = json!({"metadata": {"name": "meant"}, "spec": {
+            "accessModes": ["ReadWriteOnce"], "capacity": {"storage": "1Gi"}, "volumeMode": "Block",
+            "claimRef": reference, "storageClassName": "none", "local": {"path": "/dev/none"},
+            "nodeAffinity": {"required": {"nodeSelectorTerms": [
+                {"matchExpressions": [{"key": "a", "operator": "Exists"}]}
+            ]}},
+        }});
+        story.create::<PersistentVolume>(meant).await?;
+        story.until_told("meant", "VolumeMismatch", "incompatible volumeMode").await?;
+        let began = Instant::now();
+        story.delete::<PersistentVolumeClaim>("data").await?;
+        story.until("meant", |volume: &PersistentVolume| volume_phase(volume) == "Released").await?;
+        ensure!(began.elapsed() < NEXT_LOOK / 2, "it took {:?}", began.elapsed());
+        Ok(())
+    })
+    .await
 }

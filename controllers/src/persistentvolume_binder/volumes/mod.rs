@@ -48,18 +48,19 @@ impl Controller for Volumes {
     }
 
     fn sources(&self, sources: &mut Sources<NamespacedName>) {
-        let volumes = self.volumes.clone();
+        let (volumes, all) = (self.volumes.clone(), self.volumes.clone());
         sources
             .on_each(&self.volumes)
-            .on(&self.claims, |change, queue| {
-                let gone = change
-                    .old
-                    .as_ref()
-                    .filter(|claim| change.new.is_none() && !claim.volume_name().is_empty());
-                gone.iter().for_each(|claim| queue.add(NamespacedName::new("", claim.volume_name())));
+            .on(&self.claims, move |change, queue| {
+                let stays = |claim: &&PersistentVolumeClaim| {
+                    change.new.as_ref().is_some_and(|new| new.metadata.uid == claim.metadata.uid)
+                };
+                let gone = change.old.as_deref().filter(|claim| !stays(claim));
+                let freed = gone.into_iter().flat_map(|claim| volumes_of(claim, &volumes));
+                freed.for_each(|volume| queue.add(volume));
             })
             .periodically(RESYNC, &self.clock, move |queue| {
-                volumes.all().iter().for_each(|volume| queue.add(NamespacedName::of(volume.as_ref())));
+                all.all().iter().for_each(|volume| queue.add(NamespacedName::of(volume.as_ref())));
             });
     }
 
@@ -106,6 +107,17 @@ impl Volumes {
         let changed = self.writer.volume_status(changed, turn).await?;
         self.tell(&changed, &Notice::warning("VolumeUnknownReclaimPolicy", message));
         Ok(())
+    }
+}
+
+/// The volumes of a claim that is gone, which may have gone before it knew of one that was made for it.
+fn volumes_of(claim: &PersistentVolumeClaim, volumes: &Cache<PersistentVolume>) -> Vec<NamespacedName> {
+    match claim.volume_name() {
+        "" => {
+            let all = volumes.all().into_iter();
+            all.filter(|volume| volume.is_bound_to(claim)).map(|v| NamespacedName::of(v.as_ref())).collect()
+        }
+        name => vec![NamespacedName::new("", name)],
     }
 }
 
