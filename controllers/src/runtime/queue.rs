@@ -72,6 +72,14 @@ impl<K: Key> Queue<K> {
         self.enter(&mut self.state(), key);
     }
 
+    /// Adds the key, unless it comes later anyway.
+    pub fn offer(&self, key: K) {
+        let mut state = self.state();
+        if !state.due.contains_key(&key) {
+            self.enter(&mut state, key);
+        }
+    }
+
     /// Adds the key later; of several times the earliest counts.
     pub fn add_after(&self, key: K, delay: Duration) {
         if delay.is_zero() {
@@ -260,6 +268,7 @@ mod tests {
         queue.add_after("a", Duration::from_secs(5));
         queue.add_after("a", Duration::from_secs(3));
         queue.add_after("a", Duration::from_secs(4));
+        queue.offer("a");
         hand.advance(Duration::from_secs(2));
         assert_eq!(next(&queue), None);
         hand.advance(Duration::from_secs(1));

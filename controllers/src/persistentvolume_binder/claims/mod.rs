@@ -75,6 +75,16 @@ impl Look {
     }
 }
 
+/// The claims without a volume of which something is true.
+fn unbound(
+    claims: &Cache<PersistentVolumeClaim>,
+    is_so: impl Fn(&PersistentVolumeClaim) -> bool,
+) -> Vec<NamespacedName> {
+    let all = claims.all().into_iter();
+    let unbound = all.filter(|claim| annotation(&claim.metadata, BIND_COMPLETED).is_none() && is_so(claim));
+    unbound.map(|claim| NamespacedName::of(claim.as_ref())).collect()
+}
+
 /// Whether no node was found for a pod yet.
 fn is_waiting(pod: &Pod) -> bool {
     let is_scheduled =
@@ -98,15 +108,7 @@ impl Controller for Claims {
     }
 
     fn sources(&self, sources: &mut Sources<NamespacedName>) {
-        let unbound = {
-            let claims = self.look.claims.clone();
-            move || {
-                let all = claims.all().into_iter();
-                let unbound = all.filter(|claim| annotation(&claim.metadata, BIND_COMPLETED).is_none());
-                unbound.map(|claim| NamespacedName::of(claim.as_ref())).collect::<Vec<_>>()
-            }
-        };
-        let unbound_too = unbound.clone();
+        let (waiting, waiting_too) = (self.look.claims.clone(), self.look.claims.clone());
         let claims = self.look.claims.clone();
         sources
             .on_each(&self.look.claims)
@@ -116,17 +118,20 @@ impl Controller for Claims {
                     queue.add(NamespacedName::new(text(&reference.namespace), text(&reference.name)));
                 }
                 // A volume that anyone may have: whoever waits for one looks at it, though not at once.
-                let is_free = change.new.as_ref().is_some_and(|volume| volume.phase() == "Available");
-                if is_free {
-                    unbound().into_iter().for_each(|claim| queue.add_after(claim, FREE));
+                if let Some(volume) = change.new.as_ref().filter(|volume| volume.phase() == "Available") {
+                    let suited = unbound(&waiting, |claim| claim.class() == volume.class());
+                    suited.into_iter().for_each(|claim| queue.add_after(claim, FREE));
                 }
             })
-            .on(&self.look.classes, move |_, queue| {
-                unbound_too().into_iter().for_each(|claim| queue.add(claim))
+            .on(&self.look.classes, move |change, queue| {
+                let name = change.name().map(|name| name.name).unwrap_or_default();
+                // It may be the default of those that have none.
+                let concerned = unbound(&waiting_too, |claim| !claim.has_class() || claim.class() == name);
+                concerned.into_iter().for_each(|claim| queue.add(claim));
             })
             .needs(&self.look.pods)
             .periodically(RESYNC, &self.clock, move |queue| {
-                claims.all().iter().for_each(|claim| queue.add(NamespacedName::of(claim.as_ref())));
+                claims.all().iter().for_each(|claim| queue.offer(NamespacedName::of(claim.as_ref())));
             });
     }
 
