@@ -31,6 +31,7 @@ pub async fn manage(flags: &Controllers) -> Result<()> {
     let settings = Settings {
         root_ca: root_ca(&kubeconfig).with_context(|| file.clone())?,
         sign: flags.service_account_private_key_file.as_deref().map(sign).transpose()?,
+        is_enabled: Arc::new(|gate| coracle::gates::default(gate).unwrap_or(false)),
         ..Settings::default()
     };
     let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await;
