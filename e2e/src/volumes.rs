@@ -286,8 +286,8 @@ impl Story {
     pub fn break_root(&self) -> Result<Broken> {
         let root = self.root();
         let aside = root.with_extension("aside");
-        fs::rename(&root, &aside)?;
-        fs::write(&root, "not a directory")?;
+        fs::write(&aside, "not a directory")?;
+        exchange(&root, &aside)?;
         Ok(Broken { root, aside })
     }
 
@@ -517,9 +517,15 @@ pub struct Broken {
 
 impl Broken {
     pub fn mend(self) -> Result<()> {
-        fs::remove_file(&self.root)?;
-        Ok(fs::rename(&self.aside, &self.root)?)
+        exchange(&self.root, &self.aside)?;
+        Ok(fs::remove_file(&self.aside)?)
     }
+}
+
+/// In one step, so that no server makes a directory in between.
+fn exchange(a: &Path, b: &Path) -> Result<()> {
+    use rustix::fs::{CWD, RenameFlags, renameat_with};
+    Ok(renameat_with(CWD, a, CWD, b, RenameFlags::EXCHANGE)?)
 }
 
 async fn start(
