@@ -36,7 +36,11 @@ impl Registry {
         let expected = Expected { group: scale.group, version: scale.version, kind: scale.kind };
         let object = body.decode(expected, options.field_validation, caller.warnings)?;
         fit_name(target, &object)?;
-        self.rescale(target, scale, options, caller, |_| Ok(object.clone())).await
+        self.rescale(target, scale, options, caller, |present| {
+            same_uid(target, &object, &present)?;
+            Ok(object.clone())
+        })
+        .await
     }
 
     pub async fn patch_scale(
@@ -48,7 +52,10 @@ impl Registry {
         caller: Caller<'_>,
     ) -> Result<Outcome> {
         self.rescale(target, scale, options, caller, |present| {
-            patch.apply(present, scale.type_id, options.field_validation, caller.warnings)
+            let uid = present.uid().to_owned();
+            let new = patch.apply(present, scale.type_id, options.field_validation, caller.warnings)?;
+            keep_uid(target, &uid, &new)?;
+            Ok(new)
         })
         .await
     }
@@ -75,7 +82,6 @@ impl Registry {
             .modify(writing, None, |current| {
                 let new = make(scale_of(current))?;
                 fit_name(target, &new)?;
-                same_uid(target, &new, current)?;
                 validate(scale, &new)?;
                 let mut object = current.clone();
                 object.set_meta("resourceVersion", new.resource_version());
@@ -98,6 +104,16 @@ impl Registry {
         };
         Ok(Outcome { payload: Payload::Object { value, type_id: scale.type_id }, ..outcome })
     }
+}
+
+/// A patch that names another uid means the scale of another object. Unlike for a PUT it is not the store that says so.
+fn keep_uid(target: &Target, uid: &str, new: &Value) -> Result<()> {
+    if new.uid().is_empty() || new.uid() == uid {
+        return Ok(());
+    }
+    let detail =
+        format!("Precondition failed: UID in precondition: {}, UID in object meta: {uid}", new.uid());
+    Err(Error::conflict(&target.served.group_resource.sub("scale"), &target.name, detail))
 }
 
 fn validate(scale: &Subresource, object: &Value) -> Result<()> {
