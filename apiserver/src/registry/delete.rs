@@ -43,8 +43,10 @@ impl Registry {
         let served = &*target.served;
         let writing =
             Writing { target, part: Part::Main, caller, dry_run: options.dry_run, field_manager: None };
-        if (&*served.bucket, options.propagation) == ("jobs.batch", None) {
-            caller.warnings.add("child pods are preserved by default when jobs are deleted; set propagationPolicy=Background to remove them or set propagationPolicy=Orphan to suppress this warning");
+        if options.propagation.is_none()
+            && let Some(warning) = served.behaviour.strategy.orphaning_warning()
+        {
+            caller.warnings.add(warning);
         }
         for _ in 0..=RETRIES {
             let Some(current) = self.current(served, &target.namespace, &target.name) else {

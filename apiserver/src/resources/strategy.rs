@@ -62,6 +62,11 @@ pub trait Strategy: Send + Sync {
         None
     }
 
+    /// What a client is told that deletes an object and does not say what becomes of its dependents.
+    fn orphaning_warning(&self) -> Option<&'static str> {
+        None
+    }
+
     /// Why the real server cannot bring an object into the form in which it works with it, in the words of Go.
     fn inconvertible(&self, object: &Value) -> Option<String> {
         let _ = object;

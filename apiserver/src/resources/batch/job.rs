@@ -47,6 +47,12 @@ impl Strategy for Rules {
         validate_whole(object, None, errors);
     }
 
+    fn orphaning_warning(&self) -> Option<&'static str> {
+        Some(
+            "child pods are preserved by default when jobs are deleted; set propagationPolicy=Background to remove them or set propagationPolicy=Orphan to suppress this warning",
+        )
+    }
+
     fn validate_update(&self, object: &Field<'_>, old: &Field<'_>, errors: &mut Errors) {
         // The real server validates a changed Job as a new one first, so it tells what is wrong twice.
         validate_whole(object, Some(old), errors);
