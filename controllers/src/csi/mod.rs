@@ -18,12 +18,10 @@ mod resize;
 use std::sync::Arc;
 
 use futures::FutureExt;
-use futures::future::join_all;
 use k8s_openapi::api::core::v1::{CSIPersistentVolumeSource, PersistentVolume, PersistentVolumeClaim};
 use k8s_openapi::api::storage::v1::StorageClass;
 use kube::ResourceExt;
 use prometheus::{CounterVec, HistogramVec};
-use tokio::sync::Notify;
 
 use crate::Entry;
 use crate::persistentvolume_binder::in_tree;
@@ -50,18 +48,13 @@ fn is_possible(settings: &Settings) -> bool {
 }
 
 async fn run(context: Context, ready: impl FnOnce() + Send + 'static) {
-    let synced: [Notify; 4] = Default::default();
-    let [provision, reclaim, resize, register] = &synced;
-    futures::join!(
-        runtime::start::<provision::Provision<Driver>>(&context, || provision.notify_one()),
-        runtime::start::<reclaim::Reclaim>(&context, || reclaim.notify_one()),
-        runtime::start::<resize::Resize>(&context, || resize.notify_one()),
-        runtime::start::<register::Register>(&context, || register.notify_one()),
-        async {
-            join_all(synced.iter().map(Notify::notified)).await;
-            ready();
-        },
-    );
+    let parts: [runtime::Part; 4] = [
+        runtime::part::<provision::Provision<Driver>>,
+        runtime::part::<reclaim::Reclaim>,
+        runtime::part::<resize::Resize>,
+        runtime::part::<register::Register>,
+    ];
+    runtime::together(context, &parts, ready).await;
 }
 
 /// Secrets for the deletion of a volume; ours needs none.

@@ -68,12 +68,8 @@ impl Controller for Reclaim {
     fn sources(&self, sources: &mut Sources<NamespacedName>) {
         let migration = self.migration;
         sources
-            .on(&self.volumes, move |change, queue| {
-                // Also one that was: an operation may be under way for it.
-                if change.states().any(|volume| is_ours(volume, migration)) {
-                    change.name().into_iter().for_each(|name| queue.add(name));
-                }
-            })
+            // Also one that was: an operation may be under way for it.
+            .on_each_if(&self.volumes, move |change| change.states().any(|volume| is_ours(volume, migration)))
             .on(&self.attachments, |change, queue| {
                 let volume = change.object().and_then(|attachment| volume_of(attachment));
                 volume.into_iter().for_each(|volume| queue.add(NamespacedName::new("", volume)));

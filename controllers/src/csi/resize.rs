@@ -54,11 +54,7 @@ impl Controller for Resize {
 
     fn sources(&self, sources: &mut Sources<NamespacedName>) {
         sources
-            .on(&self.claims, |change, queue| {
-                if change.new.as_ref().is_some_and(|claim| asks_for_more(claim)) {
-                    change.name().into_iter().for_each(|name| queue.add(name));
-                }
-            })
+            .on_each_if(&self.claims, |change| change.new.as_ref().is_some_and(|claim| asks_for_more(claim)))
             .needs(&self.volumes);
     }
 

@@ -48,9 +48,8 @@ impl Controller for EphemeralVolumes {
 
     fn sources(&self, sources: &mut Sources<NamespacedName>) {
         sources
-            .on(&self.pods, |change, queue| {
-                let is_concerned = change.new.as_ref().is_some_and(|pod| ephemeral(pod).next().is_some());
-                change.name().filter(|_| is_concerned).into_iter().for_each(|name| queue.add(name));
+            .on_each_if(&self.pods, |change| {
+                change.new.as_ref().is_some_and(|pod| ephemeral(pod).next().is_some())
             })
             .on(&self.claims, |change, queue| {
                 let gone = change.old.as_ref().filter(|_| change.new.is_none());

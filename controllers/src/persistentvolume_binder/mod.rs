@@ -17,13 +17,9 @@ mod volumes;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures::future::join_all;
-use futures::join;
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
 use kube::api::PostParams;
 use kube::{Api, Client, ResourceExt};
-
-use tokio::sync::Notify;
 
 use crate::provisioner::provision;
 use crate::runtime::cache::Cache;
@@ -42,18 +38,13 @@ const RESYNC: Duration = Duration::from_secs(15);
 /// # Panics
 /// If one of the loops does.
 pub async fn run(context: Context, ready: impl FnOnce() + Send + 'static) {
-    let synced: [Notify; 4] = Default::default();
-    let [claims, volumes, provision, reclaim] = &synced;
-    join!(
-        runtime::start::<claims::Claims>(&context, || claims.notify_one()),
-        runtime::start::<volumes::Volumes>(&context, || volumes.notify_one()),
-        runtime::start::<provision::Provision<in_tree::HostPath>>(&context, || provision.notify_one()),
-        runtime::start::<in_tree::reclaim::Reclaim>(&context, || reclaim.notify_one()),
-        async {
-            join_all(synced.iter().map(Notify::notified)).await;
-            ready();
-        },
-    );
+    let parts: [runtime::Part; 4] = [
+        runtime::part::<claims::Claims>,
+        runtime::part::<volumes::Volumes>,
+        runtime::part::<provision::Provision<in_tree::HostPath>>,
+        runtime::part::<in_tree::reclaim::Reclaim>,
+    ];
+    runtime::together(context, &parts, ready).await;
 }
 
 /// Writes of claims and volumes, each against the revision that was read.

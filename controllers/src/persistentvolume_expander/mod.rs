@@ -44,14 +44,12 @@ impl Controller for Expander {
 
     fn sources(&self, sources: &mut Sources<NamespacedName>) {
         sources
-            .on(&self.claims, |change, queue| {
+            .on_each_if(&self.claims, |change| {
                 let asks_anew = |claim: &Arc<PersistentVolumeClaim>| {
                     let before = change.old.as_ref().map(|old| old.requested());
                     before.is_none_or(|before| before < claim.requested())
                 };
-                if change.new.as_ref().is_some_and(asks_anew) {
-                    change.name().into_iter().for_each(|name| queue.add(name));
-                }
+                change.new.as_ref().is_some_and(asks_anew)
             })
             .needs(&self.volumes);
     }

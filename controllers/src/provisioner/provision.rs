@@ -49,12 +49,8 @@ impl<P: Plugin> Controller for Provision<P> {
 
     fn sources(&self, sources: &mut Sources<NamespacedName>) {
         sources
-            .on(&self.claims, |change, queue| {
-                // Also one that was: an operation may be under way for it.
-                if change.states().any(|claim| is_given::<P>(claim)) {
-                    change.name().into_iter().for_each(|name| queue.add(name));
-                }
-            })
+            // Also one that was: an operation may be under way for it.
+            .on_each_if(&self.claims, |change| change.states().any(|claim| is_given::<P>(claim)))
             .needs(&self.volumes)
             .needs(&self.nodes);
         self.plugin.needs(sources);

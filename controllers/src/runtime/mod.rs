@@ -31,8 +31,9 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use futures::FutureExt;
-use futures::future::BoxFuture;
+use futures::future::{BoxFuture, join_all};
 use kube::Client;
+use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 
 use cache::{Cache, Cached, Change, NamespacedName, Write};
@@ -304,7 +305,18 @@ impl<K: Key> Sources<K> {
 impl Sources<NamespacedName> {
     /// Looks at each object of a kind that changes.
     pub fn on_each<T: Cached>(&mut self, cache: &Arc<Cache<T>>) -> &mut Sources<NamespacedName> {
-        self.on(cache, |change, queue| change.name().into_iter().for_each(|name| queue.add(name)))
+        self.on_each_if(cache, |_| true)
+    }
+
+    /// Looks at each object of a kind that changes in a way that concerns the controller.
+    pub fn on_each_if<T: Cached>(
+        &mut self,
+        cache: &Arc<Cache<T>>,
+        concerns: impl Fn(&Change<T>) -> bool + Send + 'static,
+    ) -> &mut Sources<NamespacedName> {
+        self.on(cache, move |change, queue| {
+            change.name().filter(|_| concerns(change)).into_iter().for_each(|name| queue.add(name));
+        })
     }
 }
 
@@ -335,7 +347,7 @@ impl Turn {
     async fn settle(self, clock: &Clock) {
         const LONGEST: Duration = Duration::from_secs(10);
         tokio::select! {
-            _ = futures::future::join_all(self.writes) => {}
+            _ = join_all(self.writes) => {}
             () = clock.sleep(LONGEST) => tracing::debug!("own writes were not seen in time"),
         }
     }
@@ -349,7 +361,7 @@ pub async fn run<C: Controller>(context: Context, controller: C, ready: impl FnO
     let queue = Queue::new(context.clock.clone(), context.metrics.queue(C::QUEUE), C::LONGEST_RETRY);
     let mut sources = Sources { queue: queue.clone(), pumps: JoinSet::new(), synced: Vec::new() };
     controller.sources(&mut sources);
-    futures::future::join_all(std::mem::take(&mut sources.synced)).await;
+    join_all(std::mem::take(&mut sources.synced)).await;
     ready();
     let controller = Arc::new(controller);
     let mut tasks = sources.pumps;
@@ -364,9 +376,34 @@ pub async fn run<C: Controller>(context: Context, controller: C, ready: impl FnO
     until_one_panics(tasks).await;
 }
 
-/// Makes a controller and runs it, as a part of one whose name it bears.
-pub async fn start<C: Controller>(context: &Context, ready: impl FnOnce()) {
-    run(context.clone(), C::new(context), ready).await;
+/// Makes a controller and runs it, and tells when it knows all it needs.
+pub type Part = fn(Context, oneshot::Sender<()>) -> BoxFuture<'static, ()>;
+
+/// A controller as a part of what bears one name.
+pub fn part<C: Controller>(context: Context, synced: oneshot::Sender<()>) -> BoxFuture<'static, ()> {
+    let controller = C::new(&context);
+    let ready = move || {
+        // Who does not wait for it need not be told.
+        let _ = synced.send(());
+    };
+    run(context, controller, ready).boxed()
+}
+
+/// Runs parts until the future is dropped. `ready` is called once all of them know all they need.
+///
+/// # Panics
+/// If one of them does.
+pub async fn together(context: Context, parts: &[Part], ready: impl FnOnce()) {
+    let start = |part: &Part| {
+        let (told, synced) = oneshot::channel();
+        (part(context.clone(), told), synced)
+    };
+    let (running, synced): (Vec<_>, Vec<_>) = parts.iter().map(start).unzip();
+    let all_synced = async {
+        join_all(synced).await;
+        ready();
+    };
+    futures::join!(join_all(running), all_synced);
 }
 
 async fn work<C: Controller>(controller: &C, queue: &Queue<C::Key>, clock: &Clock) {

@@ -4,7 +4,7 @@
 //! worker is done. A key can come later ([`Queue::add_after`]) or after a failure ([`Queue::retry`]), which takes longer
 //! each time until [`Queue::forget`]. The rules and the names of the metrics are client-go's workqueue.
 
-use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::fmt::{Debug, Display};
 use std::hash::Hash;
 use std::pin::pin;
@@ -158,15 +158,6 @@ impl<K: Key> Queue<K> {
         self.report(&state);
     }
 
-    /// How many keys wait now, those for later not counted.
-    pub fn len(&self) -> usize {
-        self.state().waiting.len()
-    }
-
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-
     fn enter(&self, state: &mut State<K>, key: K) {
         if state.dirty.contains_key(&key) {
             return;
@@ -213,12 +204,6 @@ impl<K: Key> Queue<K> {
     fn state(&self) -> MutexGuard<'_, State<K>> {
         // No code that can panic runs under the lock.
         self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// The keys that wait, now or for later, in no order.
-    pub fn pending(&self) -> HashSet<K> {
-        let state = self.state();
-        state.dirty.keys().chain(state.due.keys()).cloned().collect()
     }
 }
 

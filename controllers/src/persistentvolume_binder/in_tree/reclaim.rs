@@ -63,11 +63,7 @@ impl Controller for Reclaim {
     fn sources(&self, sources: &mut Sources<NamespacedName>) {
         let volumes = self.volumes.clone();
         sources
-            .on(&self.volumes, |change, queue| {
-                if change.new.as_ref().is_some_and(|volume| is_ours(volume)) {
-                    change.name().into_iter().for_each(|name| queue.add(name));
-                }
-            })
+            .on_each_if(&self.volumes, |change| change.new.as_ref().is_some_and(|volume| is_ours(volume)))
             .needs(&self.claims)
             .needs(&self.pods)
             .periodically(RESYNC, &self.clock, move |queue| {

@@ -13,9 +13,7 @@ use crate::runtime::cache::{Cache, NamespacedName};
 use crate::runtime::clock::Clock;
 use crate::runtime::events::Recorder;
 use crate::runtime::{Context, Controller, Error, Next, Sources, Turn, unless};
-use crate::volume::{
-    Claim, DELETE, MIGRATED_TO, Migration, RECYCLE, RETAIN, Volume, annotation, honors_policy,
-};
+use crate::volume::{Claim, Migration, Volume, honors_policy};
 use plan::{Plan, plan};
 
 pub struct Volumes {
@@ -98,14 +96,11 @@ impl Volumes {
         if !matches!(volume.phase(), "Released" | "Failed") {
             volume = self.writer.volume_phase(volume, "Released", turn).await?;
         }
-        let is_known = matches!(volume.policy(), RETAIN | RECYCLE | DELETE);
-        if is_known || annotation(&volume.metadata, MIGRATED_TO).is_some() || volume.phase() == "Failed" {
-            return Ok(());
+        if let Some(notice) = plan::unreclaimable(&volume).filter(|_| volume.phase() != "Failed") {
+            let changed = volume.with_phase("Failed", &notice.message);
+            let changed = self.writer.volume_status(changed, turn).await?;
+            self.tell(&changed, &notice);
         }
-        let message = "Volume has unrecognized PersistentVolumeReclaimPolicy";
-        let changed = volume.with_phase("Failed", message);
-        let changed = self.writer.volume_status(changed, turn).await?;
-        self.tell(&changed, &Notice::warning("VolumeUnknownReclaimPolicy", message));
         Ok(())
     }
 }

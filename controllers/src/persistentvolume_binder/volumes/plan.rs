@@ -62,6 +62,14 @@ pub fn plan(volume: &PersistentVolume, claim: Option<&PersistentVolumeClaim>) ->
     }
 }
 
+/// What is told of a released volume whose policy is none. One that was migrated is the driver's business.
+pub fn unreclaimable(volume: &PersistentVolume) -> Option<Notice> {
+    let is_known = matches!(volume.policy(), RETAIN | RECYCLE | DELETE);
+    (!is_known && annotation(&volume.metadata, MIGRATED_TO).is_none()).then(|| {
+        Notice::warning("VolumeUnknownReclaimPolicy", "Volume has unrecognized PersistentVolumeReclaimPolicy")
+    })
+}
+
 /// The volume with the marks that say who has to delete what is behind it (KEP-2644); None if it has them.
 ///
 /// A terminating volume gets no finalizer any more, so that one which our driver and the plugin would exchange stays as it is:
@@ -140,6 +148,22 @@ mod tests {
                 serde_json::from_value::<PersistentVolumeClaim>(object).unwrap()
             });
             assert_eq!(plan(&volume(meta, spec), claim.as_ref()), want, "{case}");
+        }
+    }
+
+    #[test]
+    fn policies() {
+        for (policy, annotations, want) in [
+            ("Delete", json!({}), false),
+            ("Retain", json!({}), false),
+            ("Recycle", json!({}), false),
+            ("", json!({}), true),
+            ("Burn", json!({}), true),
+            ("Burn", json!({MIGRATED_TO: "d"}), false),
+        ] {
+            let spec = json!({"persistentVolumeReclaimPolicy": policy});
+            let volume = volume(json!({"annotations": annotations}), spec);
+            assert_eq!(unreclaimable(&volume).is_some(), want, "{policy} {annotations}");
         }
     }
 
