@@ -18,6 +18,7 @@ pub mod chance;
 pub mod cluster;
 pub mod http;
 pub mod recordings;
+pub mod statefulsets;
 pub mod volumes;
 pub mod wait;
 

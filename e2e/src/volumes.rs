@@ -11,7 +11,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
-use k8s_openapi::api::core::v1::{Event, PersistentVolume, PersistentVolumeClaim, Pod};
+use k8s_openapi::api::apps::v1::StatefulSet;
+use k8s_openapi::api::core::v1::{
+    ConfigMap, Event, Namespace, Node, PersistentVolume, PersistentVolumeClaim, Pod,
+};
 use k8s_openapi::api::storage::v1::StorageClass;
 use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::{Client, Resource, ResourceExt};
@@ -124,37 +127,27 @@ fn directory(volume: &PersistentVolume) -> Option<(&'static str, String)> {
 pub trait Kind:
     Resource<DynamicType = ()> + Clone + Debug + Serialize + DeserializeOwned + Send + 'static
 {
-    fn api(client: Client) -> Api<Self>;
+    fn api(client: Client, namespace: &str) -> Api<Self>;
 }
 
-impl Kind for PersistentVolume {
-    fn api(client: Client) -> Api<Self> {
-        Api::all(client)
-    }
+macro_rules! kinds {
+    (of a cluster: $($clustered:ty),*; of a namespace: $($namespaced:ty),* $(,)?) => {
+        $(impl Kind for $clustered {
+            fn api(client: Client, _: &str) -> Api<Self> {
+                Api::all(client)
+            }
+        })*
+        $(impl Kind for $namespaced {
+            fn api(client: Client, namespace: &str) -> Api<Self> {
+                Api::namespaced(client, namespace)
+            }
+        })*
+    };
 }
 
-impl Kind for StorageClass {
-    fn api(client: Client) -> Api<Self> {
-        Api::all(client)
-    }
-}
-
-impl Kind for PersistentVolumeClaim {
-    fn api(client: Client) -> Api<Self> {
-        Api::default_namespaced(client)
-    }
-}
-
-impl Kind for Pod {
-    fn api(client: Client) -> Api<Self> {
-        Api::default_namespaced(client)
-    }
-}
-
-impl Kind for Event {
-    fn api(client: Client) -> Api<Self> {
-        Api::default_namespaced(client)
-    }
+kinds! {
+    of a cluster: Namespace, Node, PersistentVolume, StorageClass;
+    of a namespace: ConfigMap, Event, PersistentVolumeClaim, Pod, StatefulSet,
 }
 
 /// A claim that was bound, its volume, and the directory behind it.
@@ -184,6 +177,8 @@ impl Asset {
 
 pub struct Story {
     pub driver: Driver,
+    /// Where claims and pods are.
+    pub namespace: &'static str,
     /// How the server ends after the next step, if it does.
     interruption: Option<End>,
     /// What `--controllers` says.
@@ -218,7 +213,8 @@ impl Story {
         let (controllers, gates) = ("*".to_owned(), driver.gates());
         let (cluster, client) = start(data.path(), &controllers, &gates).await?;
         let cluster = Some(cluster);
-        let mut story = Story { driver, interruption: None, controllers, gates, data, cluster, client };
+        let (namespace, interruption) = ("default", None);
+        let mut story = Story { driver, namespace, interruption, controllers, gates, data, cluster, client };
         for (name, policy) in [("delete", "Delete"), ("retain", "Retain")] {
             let class = json!({
                 "metadata": {"name": name}, "provisioner": driver.provisioner(), "reclaimPolicy": policy,
@@ -229,7 +225,7 @@ impl Story {
     }
 
     pub fn api<K: Kind>(&self) -> Api<K> {
-        K::api(self.client.clone())
+        K::api(self.client.clone(), self.namespace)
     }
 
     pub fn client(&self) -> Client {
@@ -280,6 +276,15 @@ impl Story {
             End::Crash => End::Stop,
         });
         self.restart(end).await
+    }
+
+    /// Does several things as one: the server ends after the last of them, if it does.
+    pub async fn at_once<T>(&mut self, step: impl AsyncFnOnce(&mut Story) -> Result<T>) -> Result<T> {
+        let interruption = self.interruption.take();
+        let outcome = step(self).await?;
+        self.interruption = interruption;
+        self.interrupt().await?;
+        Ok(outcome)
     }
 
     /// Makes everything fail that the driver does with its directories, until it is mended.
@@ -589,21 +594,25 @@ pub fn pod_phase(pod: &Pod) -> &str {
 /// Tests of stories: for each a module of its name, and in it one for each driver and way to be interrupted.
 #[macro_export]
 macro_rules! told {
-    ($($story:ident),* $(,)?) => { $(
+    (by $ways:tt $($story:ident),* $(,)?) => { $(
         mod $story {
             use $crate::cluster::End::{Crash, Stop};
             use $crate::volumes::{Driver::*, tell};
 
-            $crate::told!(@ $story
-                host_path: HostPath, None;
-                host_path_interrupted: HostPath, Some(Crash);
-                csi: Csi, None;
-                csi_interrupted: Csi, Some(Stop);
-                migrated_interrupted: Migrated, Some(Crash);
-            );
+            $crate::told!(@ $story $ways);
         }
     )* };
-    (@ $story:ident $($name:ident: $driver:expr, $interruption:expr;)*) => { $(
+    ($($story:ident),* $(,)?) => { $crate::told! {
+        by {
+            host_path: HostPath, None;
+            host_path_interrupted: HostPath, Some(Crash);
+            csi: Csi, None;
+            csi_interrupted: Csi, Some(Stop);
+            migrated_interrupted: Migrated, Some(Crash);
+        }
+        $($story),*
+    } };
+    (@ $story:ident { $($name:ident: $driver:expr, $interruption:expr;)* }) => { $(
         #[tokio::test]
         async fn $name() -> anyhow::Result<()> {
             tell($driver, $interruption, super::$story).await

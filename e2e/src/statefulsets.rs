@@ -1,0 +1,408 @@
+//! Stories about StatefulSets, told as those about [volumes](crate::volumes): sets of each retention policy side by side, with
+//! data on the volumes of their pods. A step is done to all of them before the server ends, if it does.
+
+use std::collections::BTreeSet;
+use std::ops::Range;
+
+use anyhow::{Context, Result, ensure};
+use k8s_openapi::api::apps::v1::StatefulSet;
+use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Pod};
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
+use kube::{Resource, ResourceExt};
+use serde_json::{Value, json};
+
+use crate::volumes::{Asset, Kind, Story, claim, is_terminating};
+use crate::wait::until;
+
+/// A finalizer by which a story keeps what is being deleted for as long as it wants to.
+pub const HOLD: &str = "story.example/hold";
+
+/// When the claims of a set go, by the names that KEP-1847 had for it first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Policy {
+    Retain,
+    DeleteOnStatefulSetDeletionOnly,
+    DeleteOnScaledownOnly,
+    DeleteOnScaledownAndStatefulSetDeletion,
+}
+
+impl Policy {
+    pub const ALL: [Policy; 4] = [
+        Policy::Retain,
+        Policy::DeleteOnStatefulSetDeletionOnly,
+        Policy::DeleteOnScaledownOnly,
+        Policy::DeleteOnScaledownAndStatefulSetDeletion,
+    ];
+
+    /// The set of that policy, in stories about all of them.
+    pub fn set(self) -> &'static str {
+        match self {
+            Policy::Retain => "retain",
+            Policy::DeleteOnStatefulSetDeletionOnly => "on-deletion",
+            Policy::DeleteOnScaledownOnly => "on-scaledown",
+            Policy::DeleteOnScaledownAndStatefulSetDeletion => "on-both",
+        }
+    }
+
+    pub fn deletes_when_deleted(self) -> bool {
+        matches!(
+            self,
+            Policy::DeleteOnStatefulSetDeletionOnly | Policy::DeleteOnScaledownAndStatefulSetDeletion
+        )
+    }
+
+    pub fn deletes_when_scaled(self) -> bool {
+        matches!(self, Policy::DeleteOnScaledownOnly | Policy::DeleteOnScaledownAndStatefulSetDeletion)
+    }
+
+    /// As the API has it.
+    pub fn field(self) -> Value {
+        let word = |deletes| if deletes { "Delete" } else { "Retain" };
+        json!({"whenDeleted": word(self.deletes_when_deleted()), "whenScaled": word(self.deletes_when_scaled())})
+    }
+}
+
+/// What differs by policy: a claim goes, a volume is empty, ...
+pub type Which = fn(Policy) -> bool;
+
+pub const ALL: Which = |_| true;
+pub const NONE: Which = |_| false;
+pub const DELETED: Which = Policy::deletes_when_deleted;
+pub const SCALED: Which = Policy::deletes_when_scaled;
+pub const EITHER: Which = |policy| policy != Policy::Retain;
+
+/// A set whose pods have a claim each, `data`, of the class `delete`.
+pub fn stateful_set(name: &str, replicas: u32) -> Value {
+    json!({"metadata": {"name": name}, "spec": {
+        "replicas": replicas,
+        "selector": {"matchLabels": {"app": name}},
+        "serviceName": name,
+        "template": {
+            "metadata": {"labels": {"app": name}},
+            "spec": {"automountServiceAccountToken": false, "containers": [{"name": "c", "image": "img:1"}]},
+        },
+        "volumeClaimTemplates": [{"metadata": {"name": "data"}, "spec": claim("", "delete")["spec"]}],
+    }})
+}
+
+/// A change of the template.
+pub fn image(image: &str) -> Value {
+    json!({"spec": {"template": {"spec": {"containers": [{"name": "c", "image": image}]}}}})
+}
+
+pub fn pod_of(set: &str, ordinal: u32) -> String {
+    format!("{set}-{ordinal}")
+}
+
+pub fn claim_of(set: &str, ordinal: u32) -> String {
+    format!("data-{set}-{ordinal}")
+}
+
+/// What tells one set of pods from the next: none is in both.
+pub type Uids = BTreeSet<String>;
+
+pub fn uids(pods: &[Pod]) -> Uids {
+    pods.iter().filter_map(ResourceExt::uid).collect()
+}
+
+pub async fn pods_of(story: &Story, set: &str) -> Result<Vec<Pod>> {
+    let selected = ListParams::default().labels(&format!("app={set}"));
+    Ok(story.api::<Pod>().list(&selected).await?.items)
+}
+
+pub fn is_ready(pod: &Pod) -> bool {
+    let conditions = pod.status.as_ref().and_then(|status| status.conditions.as_ref());
+    let is_ready = conditions.into_iter().flatten().any(|c| c.type_ == "Ready" && c.status == "True");
+    is_ready && !is_terminating(pod)
+}
+
+/// Until a set's pods are those of these ordinals, and ready.
+pub async fn until_run(story: &Story, set: &str, ordinals: Range<u32>) -> Result<Vec<Pod>> {
+    until_others_run(story, set, ordinals, &Uids::new()).await
+}
+
+/// The same, and none of them is one of the old ones.
+pub async fn until_others_run(
+    story: &Story,
+    set: &str,
+    ordinals: Range<u32>,
+    old: &Uids,
+) -> Result<Vec<Pod>> {
+    let names: BTreeSet<String> = ordinals.map(|ordinal| pod_of(set, ordinal)).collect();
+    let are_they = |pods: &Vec<Pod>| {
+        pods.iter().map(ResourceExt::name_any).collect::<BTreeSet<_>>() == names
+            && pods.iter().all(is_ready)
+            && uids(pods).is_disjoint(old)
+    };
+    until(&format!("{names:?} run"), async || pods_of(story, set).await, are_they).await
+}
+
+/// Until a set's status tells of its last change, and so all has been begun that follows from it.
+pub async fn until_observed(story: &Story, set: &str) -> Result<()> {
+    let is_observed = |set: &StatefulSet| {
+        set.status.as_ref().is_some_and(|status| status.observed_generation == set.metadata.generation)
+    };
+    story.until(set, is_observed).await.map(drop)
+}
+
+/// Whose an object is: `KIND/NAME`, in order.
+pub fn owners(object: &impl Resource) -> Vec<String> {
+    let owners = object.meta().owner_references.iter().flatten();
+    owners.map(|owner| format!("{}/{}", owner.kind, owner.name)).collect()
+}
+
+pub async fn until_owned(story: &Story, claim: &str, want: &[String]) -> Result<PersistentVolumeClaim> {
+    let found = story.until(claim, |claim: &PersistentVolumeClaim| owners(claim) == want).await;
+    found.with_context(|| format!("{claim} is to be owned by {want:?}"))
+}
+
+/// Keeps an object when it is deleted, until it is let go.
+pub async fn hold<K: Kind>(story: &Story, name: &str) -> Result<()> {
+    let object: K = story.get(name).await?;
+    let mut finalizers = object.finalizers().to_vec();
+    finalizers.push(HOLD.to_owned());
+    let held = json!({"metadata": {"finalizers": finalizers, "resourceVersion": object.resource_version()}});
+    story.api::<K>().patch(name, &PatchParams::default(), &Patch::Merge(held)).await?;
+    Ok(())
+}
+
+/// Until nobody else keeps it, and then this does not, either.
+pub async fn let_go<K: Kind>(story: &Story, name: &str) -> Result<()> {
+    story.until(name, |object: &K| object.finalizers() == [HOLD]).await?;
+    let free = json!({"metadata": {"finalizers": null}});
+    story.api::<K>().patch(name, &PatchParams::default(), &Patch::Merge(free)).await?;
+    Ok(())
+}
+
+/// Until the controllers have come to the end of what they know: a set has come and gone with all that was its, after all that
+/// happened before.
+pub async fn rest(story: &Story) -> Result<()> {
+    const CANARY: &str = "canary";
+    let sets = story.api::<StatefulSet>();
+    sets.create(&PostParams::default(), &serde_json::from_value(stateful_set(CANARY, 1))?).await?;
+    until_run(story, CANARY, 0..1).await?;
+    let claim = claim_of(CANARY, 0);
+    let volume = story.look(&claim).await?.volume;
+    sets.delete(CANARY, &DeleteParams::default()).await?;
+    story.until_gone::<Pod>(&pod_of(CANARY, 0)).await?;
+    story.api::<PersistentVolumeClaim>().delete(&claim, &DeleteParams::default()).await?;
+    story.until_gone::<PersistentVolumeClaim>(&claim).await?;
+    story.until_gone::<PersistentVolume>(&volume).await
+}
+
+/// A set, and what its claims are bound to, by ordinal.
+#[derive(Debug)]
+pub struct Set {
+    pub name: &'static str,
+    pub policy: Policy,
+    pub assets: Vec<Asset>,
+}
+
+impl Set {
+    pub fn pod(&self, ordinal: u32) -> String {
+        pod_of(self.name, ordinal)
+    }
+
+    pub fn claim(&self, ordinal: u32) -> String {
+        claim_of(self.name, ordinal)
+    }
+
+    /// Whose the claim of a pod should be, by the table of the spec.
+    pub fn owner(&self, ordinal: u32, is_condemned: bool) -> Vec<String> {
+        let owner = match self.policy {
+            policy if is_condemned && policy.deletes_when_scaled() => {
+                Some(format!("Pod/{}", self.pod(ordinal)))
+            }
+            policy if policy.deletes_when_deleted() => Some(format!("StatefulSet/{}", self.name)),
+            _ => None,
+        };
+        owner.into_iter().collect()
+    }
+}
+
+/// A set of each policy.
+#[derive(Debug)]
+pub struct Sets(pub Vec<Set>);
+
+impl Sets {
+    /// Makes them, changed as this says.
+    pub async fn make(story: &mut Story, replicas: u32, change: impl Fn(&mut Value)) -> Result<Sets> {
+        let sets =
+            Sets(Policy::ALL.map(|policy| Set { name: policy.set(), policy, assets: Vec::new() }).into());
+        sets.make_again(story, replicas, change).await?;
+        Ok(sets)
+    }
+
+    pub async fn make_again(
+        &self,
+        story: &mut Story,
+        replicas: u32,
+        change: impl Fn(&mut Value),
+    ) -> Result<()> {
+        let make = async |story: &mut Story| {
+            for set in &self.0 {
+                let mut made = stateful_set(set.name, replicas);
+                made["spec"]["persistentVolumeClaimRetentionPolicy"] = set.policy.field();
+                change(&mut made);
+                story.create::<StatefulSet>(made).await?;
+            }
+            Ok(())
+        };
+        story.at_once(make).await
+    }
+
+    /// Sets whose pods run, with data on their volumes.
+    pub async fn running(story: &mut Story, replicas: u32) -> Result<Sets> {
+        let mut sets = Sets::make(story, replicas, |_| {}).await?;
+        sets.until_filled(story, replicas).await?;
+        Ok(sets)
+    }
+
+    /// Until the pods run; then data are written to their volumes.
+    pub async fn until_filled(&mut self, story: &Story, replicas: u32) -> Result<()> {
+        self.until_run(story, 0..replicas).await?;
+        for set in &mut self.0 {
+            set.assets.clear();
+            for ordinal in 0..replicas {
+                set.assets.push(story.asset(&set.claim(ordinal)).await?);
+            }
+        }
+        Ok(())
+    }
+
+    pub async fn until_run(&self, story: &Story, ordinals: Range<u32>) -> Result<()> {
+        self.until_others_run(story, ordinals, &Uids::new()).await
+    }
+
+    pub async fn until_others_run(&self, story: &Story, ordinals: Range<u32>, old: &Uids) -> Result<()> {
+        for set in &self.0 {
+            until_others_run(story, set.name, ordinals.clone(), old).await?;
+        }
+        Ok(())
+    }
+
+    /// The uids of the pods of these ordinals.
+    pub async fn uids(&self, story: &Story, ordinals: Range<u32>) -> Result<Uids> {
+        let mut all = Uids::new();
+        for set in &self.0 {
+            for ordinal in ordinals.clone() {
+                all.extend(story.get::<Pod>(&set.pod(ordinal)).await?.uid());
+            }
+        }
+        Ok(all)
+    }
+
+    pub async fn until_observed(&self, story: &Story) -> Result<()> {
+        for set in &self.0 {
+            until_observed(story, set.name).await?;
+        }
+        Ok(())
+    }
+
+    pub async fn patch(&self, story: &mut Story, patch: impl Fn(&Set) -> Value) -> Result<()> {
+        let change = async |story: &mut Story| {
+            for set in &self.0 {
+                story.patch::<StatefulSet>(set.name, patch(set)).await?;
+            }
+            Ok(())
+        };
+        story.at_once(change).await
+    }
+
+    pub async fn scale(&self, story: &mut Story, replicas: u32) -> Result<()> {
+        self.patch(story, |_| json!({"spec": {"replicas": replicas}})).await
+    }
+
+    pub async fn delete(&self, story: &mut Story, options: &DeleteParams) -> Result<()> {
+        for set in &self.0 {
+            story.api::<StatefulSet>().delete(set.name, options).await?;
+        }
+        story.interrupt().await
+    }
+
+    /// Until the sets are gone; their pods need not be.
+    pub async fn until_gone(&self, story: &Story) -> Result<()> {
+        for set in &self.0 {
+            story.until_gone::<StatefulSet>(set.name).await?;
+        }
+        Ok(())
+    }
+
+    pub async fn delete_pods(&self, story: &mut Story, ordinals: Range<u32>) -> Result<()> {
+        let delete = async |story: &mut Story| {
+            for set in &self.0 {
+                for ordinal in ordinals.clone() {
+                    story.delete::<Pod>(&set.pod(ordinal)).await?;
+                }
+            }
+            Ok(())
+        };
+        story.at_once(delete).await
+    }
+
+    /// Keeps the pods of an ordinal when they are deleted, until they are let go.
+    pub async fn hold(&self, story: &Story, ordinal: u32) -> Result<()> {
+        for set in &self.0 {
+            hold::<Pod>(story, &set.pod(ordinal)).await?;
+        }
+        Ok(())
+    }
+
+    /// Until the pods of an ordinal are being deleted; then they are gone.
+    pub async fn let_go(&self, story: &mut Story, ordinal: u32) -> Result<()> {
+        for set in &self.0 {
+            story.until(&set.pod(ordinal), |pod: &Pod| is_terminating(pod)).await?;
+            let_go::<Pod>(story, &set.pod(ordinal)).await?;
+        }
+        story.interrupt().await
+    }
+
+    /// Until the claims of an ordinal are whose they should be.
+    pub async fn until_owned(&self, story: &Story, ordinal: u32, is_condemned: bool) -> Result<()> {
+        for set in &self.0 {
+            until_owned(story, &set.claim(ordinal), &set.owner(ordinal, is_condemned)).await?;
+        }
+        Ok(())
+    }
+
+    /// Claims go with what is behind them, or stay with their data, as these say, one for each ordinal from 0 on.
+    pub async fn go(&self, story: &Story, goes: &[Which]) -> Result<()> {
+        for set in &self.0 {
+            for (goes, asset) in goes.iter().zip(&set.assets) {
+                if goes(set.policy) {
+                    story.is_deleted(asset).await.with_context(|| format!("{:?}", set.policy))?;
+                }
+            }
+        }
+        rest(story).await?;
+        for set in &self.0 {
+            ensure!(goes.len() == set.assets.len(), "{:?}", set.assets);
+            for (goes, asset) in goes.iter().zip(&set.assets) {
+                if !goes(set.policy) {
+                    story.is_kept(asset).await.with_context(|| format!("{:?}", set.policy))?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The claims of pods that run again are new and their volumes empty, or they are the same with the same data, as these say.
+    pub async fn are_new(&mut self, story: &Story, are_new: &[Which]) -> Result<()> {
+        for set in &mut self.0 {
+            for (ordinal, is_new) in (0..).zip(are_new) {
+                let now = story.look(&set.claim(ordinal)).await?;
+                let asset = &mut set.assets[ordinal as usize];
+                if is_new(set.policy) {
+                    ensure!(now.volume != asset.volume, "{:?}: the same {asset:?}", set.policy);
+                    ensure!(now.directory.is_dir() && !now.has_data(), "{:?}: not empty", set.policy);
+                    now.write()?;
+                    *asset = now;
+                } else {
+                    ensure!(now.volume == asset.volume, "{:?}: {now:?}, no longer {asset:?}", set.policy);
+                    story.is_kept(asset).await?;
+                }
+            }
+        }
+        Ok(())
+    }
+}
