@@ -1,18 +1,21 @@
 //! Stories about StatefulSets, told as those about [volumes](crate::volumes): sets of each retention policy side by side, with
 //! data on the volumes of their pods. A step is done to all of them before the server ends, if it does.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
+use std::pin::pin;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
+use futures::TryStreamExt;
 use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Pod};
-use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
+use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams, WatchEvent, WatchParams};
 use kube::{Resource, ResourceExt};
 use serde_json::{Value, json};
+use tokio::time::timeout;
 
-use crate::volumes::{Asset, Kind, Story, claim, is_terminating};
-use crate::wait::until;
+use crate::volumes::{Asset, Kind, Story, claim, is_terminating, scripted};
+use crate::wait::{DEADLINE, until};
 
 /// A finalizer by which a story keeps what is being deleted for as long as it wants to.
 pub const HOLD: &str = "story.example/hold";
@@ -190,7 +193,100 @@ pub async fn rest(story: &Story) -> Result<()> {
     story.until_gone::<PersistentVolume>(&volume).await
 }
 
-/// A set, and what its claims are bound to, by ordinal.
+/// What became of all pods: each state of each, in order.
+pub struct History(Vec<Moment>);
+
+struct Moment {
+    pod: Pod,
+    is_gone: bool,
+}
+
+impl Moment {
+    /// Where it is, of which set, and its ordinal there.
+    fn place(&self) -> Option<(String, String, u32)> {
+        let name = self.pod.name_any();
+        let (set, ordinal) = name.rsplit_once('-')?;
+        Some((self.pod.namespace()?, set.to_owned(), ordinal.parse().ok()?))
+    }
+}
+
+impl History {
+    /// Where one begins.
+    pub async fn begin(story: &Story) -> Result<String> {
+        let pods = Api::<Pod>::all(story.client()).list(&ListParams::default().limit(1)).await?;
+        pods.metadata.resource_version.context("no revision")
+    }
+
+    /// From there until now, whether or not the server ended in between.
+    pub async fn since(story: &Story, begin: &str) -> Result<History> {
+        const END: &str = "the-end";
+        let pods = story.api::<Pod>();
+        let end = serde_json::from_value(scripted(END, &[], &[("ignore", "true")]))?;
+        pods.create(&PostParams::default(), &end).await?;
+        let mut events = pin!(Api::<Pod>::all(story.client()).watch(&WatchParams::default(), begin).await?);
+        let mut moments = Vec::new();
+        let tell = async {
+            while let Some(event) = events.try_next().await? {
+                match event {
+                    WatchEvent::Added(pod) if pod.name_any() == END => return Ok(()),
+                    WatchEvent::Added(pod) | WatchEvent::Modified(pod) => {
+                        moments.push(Moment { pod, is_gone: false });
+                    }
+                    WatchEvent::Deleted(pod) => moments.push(Moment { pod, is_gone: true }),
+                    WatchEvent::Bookmark(_) => {}
+                    WatchEvent::Error(status) => bail!("{status:?}"),
+                }
+            }
+            bail!("the watch ended")
+        };
+        timeout(DEADLINE, tell).await.context("no end of the history")??;
+        pods.delete(END, &DeleteParams::default()).await?;
+        Ok(History(moments))
+    }
+
+    /// In which order the pods of a set became ready, `+ORDINAL`, and began to go, `-ORDINAL`.
+    pub fn order(&self, set: &str) -> String {
+        let mut seen = BTreeSet::new();
+        let mut order = Vec::new();
+        for moment in &self.0 {
+            let Some((_, _, ordinal)) = moment.place().filter(|(_, name, _)| name == set) else { continue };
+            let sign = match (is_ready(&moment.pod), moment.is_gone || is_terminating(&moment.pod)) {
+                (_, true) => '-',
+                (true, false) => '+',
+                (false, false) => continue,
+            };
+            if seen.insert((moment.pod.uid(), sign)) {
+                order.push(format!("{sign}{ordinal}"));
+            }
+        }
+        order.join(" ")
+    }
+
+    /// No ordinal of the sets of a name is ever in two namespaces, and from the time when so many pods were ready there are
+    /// never fewer than that less one.
+    pub fn moves_one_at_a_time(&self, set: &str, replicas: usize) -> Result<()> {
+        let mut there = BTreeMap::new();
+        let mut were_all = false;
+        for moment in &self.0 {
+            let Some((namespace, _, ordinal)) = moment.place().filter(|(_, name, _)| name == set) else {
+                continue;
+            };
+            if moment.is_gone {
+                there.remove(&ordinal);
+                continue;
+            }
+            let before = there.insert(ordinal, (namespace.clone(), is_ready(&moment.pod)));
+            ensure!(before.is_none_or(|(where_, _)| where_ == namespace), "{set}-{ordinal} is in two places");
+            let ready = there.values().filter(|(_, is_ready)| *is_ready).count();
+            were_all |= ready == replicas;
+            ensure!(!were_all || ready + 1 >= replicas, "only {ready} are ready: {there:?}");
+        }
+        ensure!(were_all, "there were never {replicas}");
+        Ok(())
+    }
+}
+
+/// A set, and what its claims are bound to, from its first ordinal on.
 #[derive(Debug)]
 pub struct Set {
     pub name: &'static str,
@@ -254,16 +350,16 @@ impl Sets {
     /// Sets whose pods run, with data on their volumes.
     pub async fn running(story: &mut Story, replicas: u32) -> Result<Sets> {
         let mut sets = Sets::make(story, replicas, |_| {}).await?;
-        sets.until_filled(story, replicas).await?;
+        sets.until_filled(story, 0..replicas).await?;
         Ok(sets)
     }
 
     /// Until the pods run; then data are written to their volumes.
-    pub async fn until_filled(&mut self, story: &Story, replicas: u32) -> Result<()> {
-        self.until_run(story, 0..replicas).await?;
+    pub async fn until_filled(&mut self, story: &Story, ordinals: Range<u32>) -> Result<()> {
+        self.until_run(story, ordinals.clone()).await?;
         for set in &mut self.0 {
             set.assets.clear();
-            for ordinal in 0..replicas {
+            for ordinal in ordinals.clone() {
                 set.assets.push(story.asset(&set.claim(ordinal)).await?);
             }
         }
@@ -365,7 +461,7 @@ impl Sets {
         Ok(())
     }
 
-    /// Claims go with what is behind them, or stay with their data, as these say, one for each ordinal from 0 on.
+    /// Claims go with what is behind them, or stay with their data, as these say, one for each of a set's.
     pub async fn go(&self, story: &Story, goes: &[Which]) -> Result<()> {
         for set in &self.0 {
             for (goes, asset) in goes.iter().zip(&set.assets) {
@@ -389,9 +485,8 @@ impl Sets {
     /// The claims of pods that run again are new and their volumes empty, or they are the same with the same data, as these say.
     pub async fn are_new(&mut self, story: &Story, are_new: &[Which]) -> Result<()> {
         for set in &mut self.0 {
-            for (ordinal, is_new) in (0..).zip(are_new) {
-                let now = story.look(&set.claim(ordinal)).await?;
-                let asset = &mut set.assets[ordinal as usize];
+            for (asset, is_new) in set.assets.iter_mut().zip(are_new) {
+                let now = story.look(&asset.claim).await?;
                 if is_new(set.policy) {
                     ensure!(now.volume != asset.volume, "{:?}: the same {asset:?}", set.policy);
                     ensure!(now.directory.is_dir() && !now.has_data(), "{:?}: not empty", set.policy);

@@ -224,6 +224,13 @@ impl Story {
         Ok(story)
     }
 
+    /// Another control plane, with data of its own, that ends as this one does.
+    pub async fn another(&self) -> Result<Story> {
+        let mut other = Story::begin(self.driver).await?;
+        other.interruption = self.interruption;
+        Ok(other)
+    }
+
     pub fn api<K: Kind>(&self) -> Api<K> {
         K::api(self.client.clone(), self.namespace)
     }

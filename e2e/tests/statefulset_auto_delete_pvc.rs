@@ -256,7 +256,7 @@ async fn policies_changed(story: &mut Story) -> Result<()> {
         set["spec"]["persistentVolumeClaimRetentionPolicy"] = Policy::Retain.field();
     };
     let mut sets = Sets::make(story, 3, retain).await?;
-    sets.until_filled(story, 3).await?;
+    sets.until_filled(story, 0..3).await?;
     sets.scale(story, 2).await?;
     sets.until_run(story, 0..2).await?;
     sets.hold(story, 1).await?;
@@ -369,7 +369,7 @@ async fn pods_that_come_back_while_they_go(story: &mut Story) -> Result<()> {
         set["spec"]["template"]["spec"]["terminationGracePeriodSeconds"] = json!(600);
     };
     let mut sets = Sets::make(story, 2, slow).await?;
-    sets.until_filled(story, 2).await?;
+    sets.until_filled(story, 0..2).await?;
     let old = sets.uids(story, 1..2).await?;
     sets.scale(story, 1).await?;
     sets.until_owned(story, 1, true).await?;
@@ -431,7 +431,7 @@ async fn with_claims_of(story: &mut Story, is_controller: bool) -> Result<Sets> 
     };
     story.at_once(provision).await?;
     let mut sets = Sets::make(story, 2, |_| {}).await?;
-    sets.until_filled(story, 2).await?;
+    sets.until_filled(story, 0..2).await?;
     Ok(sets)
 }
 
