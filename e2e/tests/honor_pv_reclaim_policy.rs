@@ -3,6 +3,7 @@
 //! and with the server ending in the middle.
 
 use std::fs;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
@@ -12,7 +13,9 @@ use coracle_e2e::volumes::{
     Asset, Driver, EXTERNAL_PROTECTION, IN_TREE_PROTECTION, MIGRATION, Story, VOLUME_PROTECTION, claim,
     is_terminating, pod_phase, tell, volume_phase,
 };
+use coracle_e2e::wait::until;
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Pod};
+use k8s_openapi::api::storage::v1::StorageClass;
 use kube::ResourceExt;
 use kube::api::DeleteParams;
 use serde_json::{Value, json};
@@ -40,6 +43,9 @@ told! {
     a_delete_that_fails_is_tried_again,
     what_is_gone_already_is_deleted,
     a_crash_after_the_storage_was_deleted,
+    // Nor does a volume leak that was never finished.
+    what_was_begun_goes_with_its_claim,
+    what_was_begun_goes_with_a_claim_that_nobody_watched,
     // Enablement, upgrade, downgrade.
     gate_off_leaks_if_the_volume_is_deleted_first,
     gate_off_claim_first_deletes,
@@ -247,6 +253,42 @@ async fn a_crash_after_the_storage_was_deleted(story: &mut Story) -> Result<()> 
         .await?;
     story.is_deleted(&asset).await?;
     story.ends_with(&[]).await
+}
+
+async fn what_was_begun_goes_with_its_claim(story: &mut Story) -> Result<()> {
+    let directory = begun(story).await?;
+    story.delete::<PersistentVolumeClaim>("half").await?;
+    until_removed(&directory).await?;
+    story.ends_with(&[]).await
+}
+
+async fn what_was_begun_goes_with_a_claim_that_nobody_watched(story: &mut Story) -> Result<()> {
+    let directory = begun(story).await?;
+    story.run_controllers("persistentvolumeclaim-protection-controller").await?;
+    story.delete::<PersistentVolumeClaim>("half").await?;
+    story.until_gone::<PersistentVolumeClaim>("half").await?;
+    story.run_controllers("*").await?;
+    until_removed(&directory).await?;
+    story.ends_with(&[]).await
+}
+
+/// The directory of a volume that is not finished, whatever its claim waits for.
+async fn begun(story: &mut Story) -> Result<PathBuf> {
+    let half = json!({
+        "metadata": {"name": "half"}, "provisioner": story.driver.provisioner(), "reclaimPolicy": "Delete",
+        "parameters": {"sim.coracle.dev/provision-failures": "1000"},
+    });
+    story.create::<StorageClass>(half).await?;
+    let claim: PersistentVolumeClaim = story.create(claim("half", "half")).await?;
+    story.until_told("half", "ProvisioningFailed", "simulated failure").await?;
+    let directory = story.root().join(format!("pvc-{}", claim.uid().unwrap_or_default()));
+    ensure!(directory.is_dir(), "{} was not begun", directory.display());
+    Ok(directory)
+}
+
+async fn until_removed(directory: &Path) -> Result<()> {
+    let what = format!("{} is removed", directory.display());
+    until(&what, async || Ok(directory.exists()), |exists| !exists).await.map(drop)
 }
 
 async fn gate_off_leaks_if_the_volume_is_deleted_first(story: &mut Story) -> Result<()> {

@@ -32,7 +32,7 @@ use crate::runtime::events::Recorder;
 use crate::runtime::{self, Context, Settings, Sources};
 use crate::volume::{
     CSI_DRIVER, Claim, EXTERNAL_PROTECTION, HOST_PATH, Migration, PROVISIONED_BY, SELECTED_NODE, annotate,
-    annotation, set_finalizer, waits_for_consumer,
+    annotation, honors_policy, set_finalizer, waits_for_consumer,
 };
 
 /// What runs beside kube-controller-manager's controllers: none of its flags selects it.
@@ -72,6 +72,7 @@ pub struct Driver {
     classes: Arc<Cache<StorageClass>>,
     directories: Directories,
     migration: Migration,
+    honors_policy: bool,
     recorder: Recorder,
     /// Which of several processes made a volume.
     identity: String,
@@ -91,6 +92,7 @@ impl Plugin for Driver {
             classes: context.cache(),
             directories: Directories::new(&context.settings),
             migration: Migration::of(&context.settings),
+            honors_policy: honors_policy(&context.settings),
             recorder: recorder(context),
             identity: format!("{}-{CSI_DRIVER}", context.clock.now().as_millisecond()),
             provisioned: counter(
@@ -104,6 +106,7 @@ impl Plugin for Driver {
             duration: context.metrics.histogram(
                 "controller_persistentvolumeclaim_provision_duration_seconds",
                 "How long the provisioning of a volume takes",
+                prometheus::DEFAULT_BUCKETS,
                 &["class", "source"],
             ),
         }
@@ -143,7 +146,7 @@ impl Plugin for Driver {
         for secret in DELETION_SECRETS {
             annotate(&mut volume.metadata, secret, "");
         }
-        set_finalizer(&mut volume.metadata, EXTERNAL_PROTECTION, true);
+        set_finalizer(&mut volume.metadata, EXTERNAL_PROTECTION, self.honors_policy);
         let migrated = self.migration.driver(&asked.class.provisioner) == Some(CSI_DRIVER);
         if migrated && asked.class.provisioner == HOST_PATH {
             in_tree::source(volume, &self.directories);

@@ -60,6 +60,7 @@ impl Controller for Reclaim {
             duration: context.metrics.histogram(
                 "controller_persistentvolume_delete_duration_seconds",
                 "How long the deletion of a volume takes",
+                prometheus::DEFAULT_BUCKETS,
                 &["class"],
             ),
         }

@@ -46,10 +46,7 @@ impl Controller for Register {
                     .filter(|name| is_new && SimulatedNode::named(name, count).is_some());
                 name.into_iter().for_each(|name| queue.add(name));
             })
-            .beside(|queue| async move {
-                queue.add(CSI_DRIVER.to_owned());
-                std::future::pending().await
-            });
+            .at_first([CSI_DRIVER.to_owned()]);
     }
 
     async fn reconcile(&self, key: &String, _: &mut Turn) -> Result<Next, Error> {

@@ -11,6 +11,7 @@
 pub mod bind;
 mod claims;
 pub mod in_tree;
+mod metrics;
 pub mod search;
 mod volumes;
 
@@ -38,6 +39,7 @@ const RESYNC: Duration = Duration::from_secs(15);
 /// # Panics
 /// If one of the loops does.
 pub async fn run(context: Context, ready: impl FnOnce() + Send + 'static) {
+    metrics::show_inventory(&context);
     let parts: [runtime::Part; 4] = [
         runtime::part::<claims::Claims>,
         runtime::part::<volumes::Volumes>,

@@ -1,4 +1,4 @@
-//! Directories as volumes, whoever made them. Nothing else touches the file system.
+//! Directories as volumes, whoever made them. Nothing else touches those.
 
 use std::io;
 use std::path::{Component, Path, PathBuf};
@@ -59,9 +59,16 @@ impl Directories {
     /// # Errors
     /// Why not, in the words of the event.
     pub async fn delete(&self, volume: &PersistentVolume) -> Result<(), String> {
-        let path = self.own(volume)?;
-        let removed = match fs::remove_dir_all(&path).await {
-            Err(error) if error.kind() == io::ErrorKind::NotADirectory => fs::remove_file(&path).await,
+        self.remove(&self.own(volume)?).await
+    }
+
+    /// Removes a directory that was made here.
+    ///
+    /// # Errors
+    /// Why not, in the words of the event.
+    pub async fn remove(&self, path: &Path) -> Result<(), String> {
+        let removed = match fs::remove_dir_all(path).await {
+            Err(error) if error.kind() == io::ErrorKind::NotADirectory => fs::remove_file(path).await,
             removed => removed,
         };
         match removed {
@@ -110,7 +117,7 @@ impl Directories {
 }
 
 /// What is said of a volume whose source names no directory.
-const NO_DIRECTORY: &str = "the volume's source names no directory";
+pub const NO_DIRECTORY: &str = "the volume's source names no directory";
 
 #[cfg(test)]
 mod tests {

@@ -2,12 +2,13 @@
 //! simulated CSI driver ([`crate::csi`]).
 //!
 //! - [`provision`] is the loop over claims; a [`Plugin`] says what is its own way in it.
-//! - [`directories`] is all that touches the file system.
+//! - [`directories`] is all that touches the directories; [`journal`] knows those that are no volumes yet.
 //! - [`operations`] lets an operation take long or fail, as `sim.coracle.dev/` parameters and annotations ask for.
 //!
 //! Reclaiming differs in more than it shares, so that each has a loop of its own for it.
 
 pub mod directories;
+pub mod journal;
 pub mod operations;
 pub mod provision;
 

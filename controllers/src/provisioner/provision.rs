@@ -4,7 +4,8 @@
 //! 1. one that is not the plugin's to provision (any more) is left alone;
 //! 2. so is one whose volume `pvc-UID` is there: the binder goes on from it;
 //! 3. what the plugin cannot do is told, and tried again;
-//! 4. the directory is made, then the volume, which is meant for the claim from the start.
+//! 4. the directory is made, then the volume, which is meant for the claim from the start;
+//! 5. a directory whose volume never came about goes when nobody claims it any more, also after a crash ([`Journal`]).
 
 use std::sync::Arc;
 
@@ -13,10 +14,11 @@ use kube::api::{Patch, PatchParams, PostParams};
 use kube::{Api, Client, ResourceExt};
 use serde_json::json;
 
-use super::directories::Directories;
+use super::directories::{Directories, NO_DIRECTORY};
+use super::journal::{Begun, Journal};
 use super::operations::{Operations, Script, Step};
 use super::{Asked, Plugin};
-use crate::runtime::cache::{Cache, NamespacedName};
+use crate::runtime::cache::{Cache, Change, NamespacedName};
 use crate::runtime::{Context, Controller, Error, Next, Sources, Turn, unless};
 use crate::volume::{BETA_STORAGE_PROVISIONER, Claim, SELECTED_NODE, STORAGE_PROVISIONER, annotation};
 
@@ -27,6 +29,7 @@ pub struct Provision<P> {
     nodes: Arc<Cache<Node>>,
     directories: Directories,
     operations: Operations,
+    journal: Arc<Journal>,
     plugin: P,
 }
 
@@ -43,22 +46,30 @@ impl<P: Plugin> Controller for Provision<P> {
             nodes: context.cache(),
             directories: Directories::new(&context.settings),
             operations: Operations::new(context.clock.clone()),
+            journal: Arc::new(Journal::open(&context.settings, P::PROVISIONER)),
             plugin: P::new(context),
         }
     }
 
     fn sources(&self, sources: &mut Sources<NamespacedName>) {
+        let journal = self.journal.clone();
+        let has_begun = move |change: &Change<_>| change.name().is_some_and(|name| journal.knows(&name));
         sources
             // Also one that was: an operation may be under way for it.
-            .on_each_if(&self.claims, |change| change.states().any(|claim| is_given::<P>(claim)))
+            .on_each_if(&self.claims, move |change| {
+                change.states().any(|claim| is_given::<P>(claim)) || has_begun(change)
+            })
+            .at_first(self.journal.claims())
             .needs(&self.volumes)
             .needs(&self.nodes);
         self.plugin.needs(sources);
     }
 
     async fn reconcile(&self, name: &NamespacedName, turn: &mut Turn) -> Result<Next, Error> {
-        let claim = self.claims.get(name).filter(|claim| is_given::<P>(claim));
-        let volume_name = claim.as_ref().map(|claim| format!("pvc-{}", claim.uid().unwrap_or_default()));
+        let claim = self.claims.get(name);
+        self.abandon(name, claim.as_deref()).await?;
+        let claim = claim.filter(|claim| is_given::<P>(claim));
+        let volume_name = claim.as_deref().map(volume_name);
         let is_there =
             volume_name.iter().any(|name| self.volumes.get(&NamespacedName::new("", name)).is_some());
         let class = claim.as_ref().filter(|_| !is_there).and_then(|claim| self.plugin.class(claim));
@@ -79,10 +90,7 @@ impl<P: Plugin> Controller for Provision<P> {
         let node = annotation(&claim.metadata, SELECTED_NODE);
         let node = node.map(|node| (node, self.nodes.get(&NamespacedName::new("", node))));
         let asked = Asked { claim: &claim, class: &class, node };
-        let made = match attempt.step {
-            Step::Fail(why) => Err(self.plugin.failure(&class, &why)),
-            _ => self.make(&volume_name, &asked, turn).await?,
-        };
+        let made = self.make(&volume_name, &asked, attempt.step, turn).await?;
         self.plugin.observe(&class, attempt.seconds, made.is_ok());
         match made {
             Ok(()) => {
@@ -106,6 +114,7 @@ impl<P: Plugin> Provision<P> {
         &self,
         name: &str,
         asked: &Asked<'_>,
+        step: Step,
         turn: &mut Turn,
     ) -> Result<Result<(), String>, Error> {
         if let Some(refusal) = self.plugin.refusal(asked) {
@@ -116,7 +125,17 @@ impl<P: Plugin> Provision<P> {
         }
         let mut volume = asked.volume(name);
         self.plugin.complete(&mut volume, asked);
-        if let Err(error) = self.directories.make(&volume).await {
+        let claim = NamespacedName::of(asked.claim);
+        let made = match self.begin(&claim, &volume) {
+            Ok(()) => self.directories.make(&volume).await,
+            Err(refusal) => Err(refusal),
+        };
+        // As it fails in the worst case: something was made, and nobody heard of it.
+        let made = match step {
+            Step::Fail(why) => made.and(Err(why)),
+            _ => made,
+        };
+        if let Err(error) = made {
             return Ok(Err(self.plugin.failure(asked.class, &error)));
         }
         let api = Api::<PersistentVolume>::all(self.client.clone());
@@ -124,7 +143,39 @@ impl<P: Plugin> Provision<P> {
         if let Some(answer) = unless(409, api.create(&PostParams::default(), &volume).await)? {
             turn.wrote(&self.volumes, &answer);
         }
+        self.end(&claim, name);
         Ok(Ok(()))
+    }
+
+    /// Writes down that a directory is to be made, or says why it must not be.
+    fn begin(&self, claim: &NamespacedName, volume: &PersistentVolume) -> Result<(), String> {
+        let directory = self.directories.of(volume).ok_or(NO_DIRECTORY)?;
+        let begun = Begun::new(claim, &volume.name_any(), directory);
+        self.journal.begin(begun).map_err(|error| format!("cannot note that it begins: {error}"))
+    }
+
+    fn end(&self, claim: &NamespacedName, volume: &str) {
+        if let Err(error) = self.journal.end(claim, volume) {
+            tracing::warn!(%claim, volume, %error, "cannot note that it was made");
+        }
+    }
+
+    /// Removes the directories that were begun for a claim which will not get their volumes any more.
+    async fn abandon(
+        &self,
+        name: &NamespacedName,
+        claim: Option<&PersistentVolumeClaim>,
+    ) -> Result<(), Error> {
+        let waits_for = claim.filter(|claim| claim.volume_name().is_empty()).map(volume_name);
+        let begun = self.journal.of(name).into_iter();
+        for begun in begun.filter(|begun| waits_for.as_ref() != Some(&begun.volume)) {
+            let api = Api::<PersistentVolume>::all(self.client.clone());
+            if api.get_opt(&begun.volume).await?.is_none() {
+                self.directories.remove(&begun.directory).await.map_err(Error::Unfinished)?;
+            }
+            self.end(name, &begun.volume);
+        }
+        Ok(())
     }
 
     /// Asks the scheduler for another node.
@@ -138,6 +189,11 @@ impl<P: Plugin> Provision<P> {
         }
         Ok(())
     }
+}
+
+/// The name of the volume that is made for a claim.
+fn volume_name(claim: &PersistentVolumeClaim) -> String {
+    format!("pvc-{}", claim.uid().unwrap_or_default())
 }
 
 /// Whether a claim waits for this plugin.

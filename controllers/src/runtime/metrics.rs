@@ -118,10 +118,19 @@ impl Metrics {
         gauges.entry(name).or_insert_with(make).clone()
     }
 
-    /// How long something takes, with the Prometheus libraries' buckets.
-    pub fn histogram(&self, name: &'static str, help: &str, labels: &[&str]) -> HistogramVec {
+    /// How long something takes.
+    pub fn histogram(
+        &self,
+        name: &'static str,
+        help: &str,
+        buckets: &[f64],
+        labels: &[&str],
+    ) -> HistogramVec {
         let mut histograms = self.histograms.lock().unwrap_or_else(PoisonError::into_inner);
-        let make = || register(&self.registry, HistogramVec::new(HistogramOpts::new(name, help), labels));
+        let make = || {
+            let options = HistogramOpts::new(name, help).buckets(buckets.to_vec());
+            register(&self.registry, HistogramVec::new(options, labels))
+        };
         histograms.entry(name).or_insert_with(make).clone()
     }
 }

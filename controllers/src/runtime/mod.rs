@@ -256,6 +256,12 @@ impl<K: Key> Sources<K> {
         self.needs(&cache)
     }
 
+    /// Looks at these keys at first, whatever happens.
+    pub fn at_first(&mut self, keys: impl IntoIterator<Item = K>) -> &mut Sources<K> {
+        keys.into_iter().for_each(|key| self.queue.add(key));
+        self
+    }
+
     /// Waits for a cache before the first key is looked at, without being woken by it.
     pub fn needs<T: Cached>(&mut self, cache: &Arc<Cache<T>>) -> &mut Sources<K> {
         let cache = cache.clone();

@@ -9,6 +9,7 @@ use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Pod};
 use k8s_openapi::api::storage::v1::StorageClass;
 use kube::{Resource, ResourceExt};
 
+use super::metrics::{EndToEnd, Operation, Retroactive};
 use super::{COMPONENT, NAME, RESYNC, Writer, bind, in_tree};
 use crate::runtime::cache::{Cache, NamespacedName};
 use crate::runtime::clock::Clock;
@@ -30,6 +31,8 @@ pub struct Claims {
     recorder: Recorder,
     clock: Clock,
     migration: Migration,
+    provisioning: EndToEnd,
+    retroactive: Retroactive,
 }
 
 /// What a claim is judged by.
@@ -104,6 +107,8 @@ impl Controller for Claims {
             recorder: context.recorder(COMPONENT),
             clock: context.clock.clone(),
             migration: Migration::of(&context.settings),
+            provisioning: EndToEnd::new(context, Operation::Provision),
+            retroactive: Retroactive::new(context),
         }
     }
 
@@ -136,18 +141,26 @@ impl Controller for Claims {
     }
 
     async fn reconcile(&self, name: &NamespacedName, turn: &mut Turn) -> Result<Next, Error> {
-        let Some(claim) = self.look.claims.get(name) else { return Ok(Next::Change) };
+        let Some(claim) = self.look.claims.get(name) else {
+            self.provisioning.forget(name);
+            return Ok(Next::Change);
+        };
         let claim = match plan::marked(&claim, self.migration) {
             Some(marked) => Arc::new(self.writer.claim(marked, turn).await?),
             None => claim,
         };
         let around = self.look.around(&claim);
         match plan(&claim, &around) {
-            Plan::Bind(volume) => self.writer.bind(&claim, &volume, turn).await?,
+            Plan::Bind(volume) => {
+                self.writer.bind(&claim, &volume, turn).await?;
+                self.provisioning.end(name);
+            }
             Plan::SetClass(class) => {
                 let mut claim = claim.as_ref().clone();
                 claim.spec.get_or_insert_default().storage_class_name = Some(class);
-                self.writer.claim(claim, turn).await?;
+                let written = self.writer.claim(claim, turn).await;
+                self.retroactive.observe(written.is_ok());
+                written?;
             }
             Plan::Provision(class) => self.provision(&claim, &class, turn).await?,
             Plan::Tell(notice) => self.tell(&claim, &notice),
@@ -204,6 +217,7 @@ impl Claims {
             return Ok(());
         }
         let provisioner = self.migration.driver(&class.provisioner).unwrap_or(&class.provisioner);
+        self.provisioning.begin(&NamespacedName::of(claim), provisioner);
         if annotation(&claim.metadata, STORAGE_PROVISIONER) != Some(provisioner) {
             let mut claim = claim.clone();
             annotate(&mut claim.metadata, BETA_STORAGE_PROVISIONER, provisioner);

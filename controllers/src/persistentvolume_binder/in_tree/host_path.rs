@@ -8,6 +8,7 @@ use kube::ResourceExt;
 
 use super::super::claims::Look;
 use super::super::claims::plan::{Plan, plan};
+use super::super::metrics::{Attempts, Operation};
 use super::super::{COMPONENT, NAME};
 use crate::provisioner::directories::Directories;
 use crate::provisioner::{Asked, Plugin, Refusal};
@@ -28,6 +29,7 @@ pub struct HostPath {
     migration: Migration,
     honors_policy: bool,
     recorder: Recorder,
+    attempts: Attempts,
 }
 
 impl Plugin for HostPath {
@@ -42,6 +44,7 @@ impl Plugin for HostPath {
             migration: Migration::of(&context.settings),
             honors_policy: honors_policy(&context.settings),
             recorder: context.recorder(COMPONENT),
+            attempts: Attempts::new(context, Operation::Provision, HOST_PATH),
         }
     }
 
@@ -94,6 +97,10 @@ impl Plugin for HostPath {
 
     fn failure(&self, class: &StorageClass, error: &str) -> String {
         format!("Failed to provision volume with StorageClass {:?}: {error}", class.name_any())
+    }
+
+    fn observe(&self, _: &StorageClass, seconds: f64, is_success: bool) {
+        self.attempts.observe(seconds, is_success);
     }
 }
 

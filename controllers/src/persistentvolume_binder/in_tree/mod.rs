@@ -34,7 +34,7 @@ fn unknown(plugin: &str) -> String {
 ///
 /// # Errors
 /// Nobody can: why, in the words of the event.
-fn deletes(volume: &PersistentVolume) -> Result<bool, String> {
+pub fn deletes(volume: &PersistentVolume) -> Result<bool, String> {
     match annotation(&volume.metadata, PROVISIONED_BY).filter(|plugin| !plugin.is_empty()) {
         Some(HOST_PATH) => return Ok(true),
         Some(plugin) if plugin.starts_with(IN_TREE) => return Err(unknown(plugin)),

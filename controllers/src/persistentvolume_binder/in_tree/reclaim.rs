@@ -13,6 +13,7 @@ use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Pod};
 use kube::api::DeleteParams;
 use kube::{Client, ResourceExt};
 
+use super::super::metrics::{Attempts, Operation};
 use super::super::volumes::referred;
 use super::super::{COMPONENT, NAME, RESYNC, Writer};
 use super::deletes;
@@ -23,7 +24,7 @@ use crate::runtime::clock::Clock;
 use crate::runtime::events::Recorder;
 use crate::runtime::{Context, Controller, Error, Next, Sources, Turn, unless};
 use crate::volume::{
-    Claim, DELETE, DELETION_PROTECTIONS, MIGRATED_TO, RECYCLE, Volume, annotation, honors_policy,
+    Claim, DELETE, DELETION_PROTECTIONS, HOST_PATH, MIGRATED_TO, RECYCLE, Volume, annotation, honors_policy,
     is_terminated, set_finalizer, uses,
 };
 
@@ -38,6 +39,7 @@ pub struct Reclaim {
     honors_policy: bool,
     recorder: Recorder,
     clock: Clock,
+    attempts: Attempts,
 }
 
 impl Controller for Reclaim {
@@ -57,6 +59,7 @@ impl Controller for Reclaim {
             honors_policy: honors_policy(&context.settings),
             recorder: context.recorder(COMPONENT),
             clock: context.clock.clone(),
+            attempts: Attempts::new(context, Operation::Delete, HOST_PATH),
         }
     }
 
@@ -112,6 +115,7 @@ impl Reclaim {
             Step::Fail(why) => Err(why),
             Step::Do => self.directories.delete(&live).await,
         };
+        self.attempts.observe(attempt.seconds, deleted.is_ok());
         if let Err(refusal) = deleted {
             self.operations.fail(&name);
             self.fail(&live, "VolumeFailedDelete", refusal.clone(), turn).await?;

@@ -5,26 +5,30 @@ pub mod plan;
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
+use k8s_openapi::api::storage::v1::StorageClass;
 use kube::{Api, Client, Resource};
 
 use super::claims::plan::Notice;
-use super::{COMPONENT, NAME, RESYNC, Writer};
+use super::metrics::{EndToEnd, Operation, UNKNOWN};
+use super::{COMPONENT, NAME, RESYNC, Writer, in_tree};
 use crate::runtime::cache::{Cache, NamespacedName};
 use crate::runtime::clock::Clock;
 use crate::runtime::events::Recorder;
 use crate::runtime::{Context, Controller, Error, Next, Sources, Turn, unless};
-use crate::volume::{Claim, Migration, Volume, honors_policy};
+use crate::volume::{Claim, DELETE, HOST_PATH, MIGRATED_TO, Migration, Volume, annotation, honors_policy};
 use plan::{Plan, plan};
 
 pub struct Volumes {
     client: Client,
     claims: Arc<Cache<PersistentVolumeClaim>>,
     volumes: Arc<Cache<PersistentVolume>>,
+    classes: Arc<Cache<StorageClass>>,
     writer: Writer,
     recorder: Recorder,
     clock: Clock,
     honors_policy: bool,
     migration: Migration,
+    deleting: EndToEnd,
 }
 
 impl Controller for Volumes {
@@ -42,12 +46,15 @@ impl Controller for Volumes {
             clock: context.clock.clone(),
             honors_policy: honors_policy(&context.settings),
             migration: Migration::of(&context.settings),
+            classes: context.cache(),
+            deleting: EndToEnd::new(context, Operation::Delete),
         }
     }
 
     fn sources(&self, sources: &mut Sources<NamespacedName>) {
         let (volumes, all) = (self.volumes.clone(), self.volumes.clone());
         sources
+            .needs(&self.classes)
             .on_each(&self.volumes)
             .on(&self.claims, move |change, queue| {
                 let stays = |claim: &&PersistentVolumeClaim| {
@@ -63,7 +70,10 @@ impl Controller for Volumes {
     }
 
     async fn reconcile(&self, name: &NamespacedName, turn: &mut Turn) -> Result<Next, Error> {
-        let Some(volume) = self.volumes.get(name) else { return Ok(Next::Change) };
+        let Some(volume) = self.volumes.get(name) else {
+            self.deleting.end(name);
+            return Ok(Next::Change);
+        };
         let volume = match plan::marked(&volume, self.honors_policy, self.migration) {
             Some(marked) => self.writer.volume(marked, turn).await?,
             None => volume.as_ref().clone(),
@@ -87,6 +97,19 @@ impl Controller for Volumes {
 }
 
 impl Volumes {
+    /// Who deletes what is behind a volume. The class is believed rather than the volume, on which anything may stand.
+    fn deleter(&self, volume: &PersistentVolume) -> String {
+        match in_tree::deletes(volume) {
+            Ok(true) => HOST_PATH.to_owned(),
+            Ok(false) => {
+                let class = self.classes.get(&NamespacedName::new("", volume.class()));
+                let driver = |plugin: &str| self.migration.driver(plugin).unwrap_or(plugin).to_owned();
+                class.map_or(UNKNOWN.to_owned(), |class| driver(&class.provisioner))
+            }
+            Err(_) => UNKNOWN.to_owned(),
+        }
+    }
+
     fn tell(&self, about: &impl Resource<DynamicType = ()>, notice: &Notice) {
         self.recorder.event(about.object_ref(&()), notice.r#type, notice.reason, notice.message.clone());
     }
@@ -95,6 +118,9 @@ impl Volumes {
     async fn release(&self, mut volume: PersistentVolume, turn: &mut Turn) -> Result<(), Error> {
         if !matches!(volume.phase(), "Released" | "Failed") {
             volume = self.writer.volume_phase(volume, "Released", turn).await?;
+        }
+        if volume.policy() == DELETE && annotation(&volume.metadata, MIGRATED_TO).is_none() {
+            self.deleting.begin(&NamespacedName::of(&volume), &self.deleter(&volume));
         }
         if let Some(notice) = plan::unreclaimable(&volume).filter(|_| volume.phase() != "Failed") {
             let changed = volume.with_phase("Failed", &notice.message);

@@ -1,0 +1,257 @@
+//! What kube-controller-manager tells of volumes: how long operations take, how many fail, and what there is.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
+use k8s_openapi::jiff::Timestamp;
+use prometheus::core::{Collector, Desc};
+use prometheus::proto::MetricFamily;
+use prometheus::{Counter, CounterVec, GaugeVec, HistogramVec, Opts};
+
+use crate::runtime::Context;
+use crate::runtime::cache::{Cache, NamespacedName};
+use crate::runtime::clock::Clock;
+use crate::volume::{Claim, HOST_PATH, Volume};
+
+/// What cannot be told.
+pub const UNKNOWN: &str = "N/A";
+
+/// Kubernetes' buckets for what is done to storage.
+const SECONDS: [f64; 13] = [0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 15.0, 25.0, 50.0, 120.0, 300.0, 600.0];
+
+/// What is done to volumes, by Kubernetes' names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Operation {
+    /// From when a claim is given to a provisioner until it is bound.
+    Provision,
+    /// From when a volume is to be deleted until it is gone.
+    Delete,
+}
+
+impl Operation {
+    fn name(self) -> &'static str {
+        match self {
+            Operation::Provision => "provision",
+            Operation::Delete => "delete",
+        }
+    }
+}
+
+/// The operations of one kind that are under way, from end to end.
+pub struct EndToEnd {
+    operation: Operation,
+    clock: Clock,
+    seconds: HistogramVec,
+    began: Mutex<HashMap<NamespacedName, (String, Timestamp)>>,
+}
+
+impl EndToEnd {
+    pub fn new(context: &Context, operation: Operation) -> EndToEnd {
+        let help = "Storage operation end to end duration in seconds";
+        let labels = ["plugin_name", "operation_name"];
+        let seconds = context.metrics.histogram("volume_operation_total_seconds", help, &SECONDS, &labels);
+        EndToEnd { operation, clock: context.clock.clone(), seconds, began: Mutex::default() }
+    }
+
+    /// Begins one, if it has not begun.
+    pub fn begin(&self, name: &NamespacedName, plugin: &str) {
+        let mut began = self.began.lock().unwrap_or_else(PoisonError::into_inner);
+        began.entry(name.clone()).or_insert_with(|| (plugin.to_owned(), self.clock.now()));
+    }
+
+    /// Ends one that was begun.
+    pub fn end(&self, name: &NamespacedName) {
+        if let Some((plugin, began)) = self.take(name) {
+            let seconds = self.clock.now().duration_since(began).as_secs_f64();
+            self.seconds.with_label_values(&[plugin.as_str(), self.operation.name()]).observe(seconds);
+        }
+    }
+
+    /// Forgets one that will not come to its end.
+    pub fn forget(&self, name: &NamespacedName) {
+        self.take(name);
+    }
+
+    fn take(&self, name: &NamespacedName) -> Option<(String, Timestamp)> {
+        self.began.lock().unwrap_or_else(PoisonError::into_inner).remove(name)
+    }
+}
+
+/// What a plugin was asked to do, each time.
+pub struct Attempts {
+    operation: Operation,
+    plugin: &'static str,
+    seconds: HistogramVec,
+    errors: [CounterVec; 2],
+}
+
+impl Attempts {
+    pub fn new(context: &Context, operation: Operation, plugin: &'static str) -> Attempts {
+        let errors = |name| {
+            let labels = ["plugin_name", "operation_name"];
+            context.metrics.counter(name, "Total volume operation errors", &labels)
+        };
+        Attempts {
+            operation,
+            plugin,
+            seconds: context.metrics.histogram(
+                "storage_operation_duration_seconds",
+                "Storage operation duration",
+                &SECONDS,
+                &["volume_plugin", "operation_name", "status", "migrated"],
+            ),
+            errors: [errors("volume_operation_errors_total"), errors("volume_operation_total_errors")],
+        }
+    }
+
+    /// One attempt ended.
+    pub fn observe(&self, seconds: f64, is_success: bool) {
+        let (name, status) = (self.operation.name(), if is_success { "success" } else { "fail-unknown" });
+        let labels = [self.plugin, &format!("volume_{name}"), status, "false"];
+        self.seconds.with_label_values(&labels).observe(seconds);
+        if !is_success {
+            self.errors.iter().for_each(|errors| errors.with_label_values(&[self.plugin, name]).inc());
+        }
+    }
+}
+
+/// Claims that were given a default class after they were made.
+pub struct Retroactive {
+    total: Counter,
+    errors: Counter,
+}
+
+impl Retroactive {
+    pub fn new(context: &Context) -> Retroactive {
+        let counter = |name, help| context.metrics.counter(name, help, &[]).with_label_values::<&str>(&[]);
+        Retroactive {
+            total: counter(
+                "retroactive_storageclass_total",
+                "Total number of retroactive StorageClass assignments to persistent volume claim",
+            ),
+            errors: counter(
+                "retroactive_storageclass_errors_total",
+                "Total number of failed retroactive StorageClass assignments to persistent volume claim",
+            ),
+        }
+    }
+
+    pub fn observe(&self, is_success: bool) {
+        self.total.inc();
+        if !is_success {
+            self.errors.inc();
+        }
+    }
+}
+
+/// Counts what there is, when it is asked for.
+struct Inventory {
+    volumes: Arc<Cache<PersistentVolume>>,
+    claims: Arc<Cache<PersistentVolumeClaim>>,
+    /// What it is registered as.
+    shape: [GaugeVec; 5],
+}
+
+/// Shows how many volumes and claims there are.
+pub fn show_inventory(context: &Context) {
+    let inventory = Inventory { volumes: context.cache(), claims: context.cache(), shape: gauges() };
+    // One that is shown already, of a controller that was started again, counts the same.
+    let _ = context.metrics.registry().register(Box::new(inventory));
+}
+
+/// The gauges, empty.
+fn gauges() -> [GaugeVec; 5] {
+    let of_claims = ["namespace", "storage_class", "volume_attributes_class"];
+    [
+        ("total_pv_count", "total number of persistent volumes", &["plugin_name", "volume_mode"] as &[_]),
+        ("bound_pv_count", "number of persistent volume currently bound", &["storage_class"]),
+        ("unbound_pv_count", "number of persistent volume currently unbound", &["storage_class"]),
+        ("bound_pvc_count", "number of persistent volume claim currently bound", &of_claims),
+        ("unbound_pvc_count", "number of persistent volume claim currently unbound", &of_claims),
+    ]
+    .map(|(name, help, labels)| {
+        let options = Opts::new(format!("pv_collector_{name}"), format!("Gauge measuring {help}"));
+        // Names and labels are the constants above.
+        #[allow(clippy::unwrap_used)]
+        GaugeVec::new(options, labels).unwrap()
+    })
+}
+
+impl Collector for Inventory {
+    fn desc(&self) -> Vec<&Desc> {
+        self.shape.iter().flat_map(Collector::desc).collect()
+    }
+
+    fn collect(&self) -> Vec<MetricFamily> {
+        count(&self.volumes.all(), &self.claims.all())
+    }
+}
+
+fn count(volumes: &[Arc<PersistentVolume>], claims: &[Arc<PersistentVolumeClaim>]) -> Vec<MetricFamily> {
+    let gauges = gauges();
+    let [total, bound_volumes, unbound_volumes, bound_claims, unbound_claims] = &gauges;
+    for volume in volumes {
+        total.with_label_values(&[plugin(volume), volume.volume_mode()]).inc();
+        let by_phase = if volume.phase() == "Bound" { bound_volumes } else { unbound_volumes };
+        let class = volume.spec.as_ref().and_then(|spec| spec.storage_class_name.as_deref());
+        by_phase.with_label_values(&[class.unwrap_or_default()]).inc();
+    }
+    for claim in claims {
+        let by_phase = if claim.phase() == "Bound" { bound_claims } else { unbound_claims };
+        let namespace = claim.metadata.namespace.as_deref().unwrap_or_default();
+        by_phase.with_label_values(&[namespace, claim.class(), claim.attributes_class()]).inc();
+    }
+    gauges.iter().flat_map(Collector::collect).collect()
+}
+
+/// The plugin of a volume, as far as kube-controller-manager has one that could provision, delete or recycle it.
+fn plugin(volume: &PersistentVolume) -> &'static str {
+    match &volume.spec {
+        Some(spec) if spec.host_path.is_some() => HOST_PATH,
+        Some(spec) if spec.nfs.is_some() => "kubernetes.io/nfs",
+        _ => UNKNOWN,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use prometheus::TextEncoder;
+    use serde_json::json;
+
+    #[test]
+    fn what_there_is() {
+        let volume = |source: &str, class: &str, phase: &str| {
+            let spec = json!({source: {"path": "/", "server": "s", "driver": "d", "volumeHandle": "h"},
+                "storageClassName": class, "volumeMode": "Filesystem"});
+            Arc::new(serde_json::from_value(json!({"spec": spec, "status": {"phase": phase}})).unwrap())
+        };
+        let claim = |class: &str, phase: &str| {
+            let claim = json!({"metadata": {"namespace": "ns"}, "spec": {"storageClassName": class},
+                "status": {"phase": phase}});
+            Arc::new(serde_json::from_value(claim).unwrap())
+        };
+        let volumes = [
+            volume("hostPath", "fast", "Bound"),
+            volume("csi", "fast", "Bound"),
+            volume("nfs", "", "Available"),
+        ];
+        let claims = [claim("fast", "Bound"), claim("fast", "Pending"), claim("fast", "Lost")];
+        let text = TextEncoder::new().encode_to_string(&count(&volumes, &claims)).unwrap();
+        let mut shown: Vec<&str> = text.lines().filter(|line| !line.starts_with('#')).collect();
+        shown.sort_unstable();
+        assert_eq!(
+            shown,
+            [
+                r#"pv_collector_bound_pv_count{storage_class="fast"} 2"#,
+                r#"pv_collector_bound_pvc_count{namespace="ns",storage_class="fast",volume_attributes_class=""} 1"#,
+                r#"pv_collector_total_pv_count{plugin_name="N/A",volume_mode="Filesystem"} 1"#,
+                r#"pv_collector_total_pv_count{plugin_name="kubernetes.io/host-path",volume_mode="Filesystem"} 1"#,
+                r#"pv_collector_total_pv_count{plugin_name="kubernetes.io/nfs",volume_mode="Filesystem"} 1"#,
+                r#"pv_collector_unbound_pv_count{storage_class=""} 1"#,
+                r#"pv_collector_unbound_pvc_count{namespace="ns",storage_class="fast",volume_attributes_class=""} 2"#,
+            ]
+        );
+    }
+}
