@@ -3,6 +3,7 @@
 //! One folder a controller, named as kube-controller-manager names it; [`runtime`] is the loop that all of them run in.
 //! Start at [`CONTROLLERS`], then [`run`].
 
+mod attach_detach;
 mod csi;
 mod disruption;
 mod ephemeral_volume;
@@ -47,6 +48,7 @@ pub struct Entry {
 
 /// All controllers there are.
 pub const CONTROLLERS: &[Entry] = &[
+    entry::<attach_detach::AttachDetach>(),
     entry::<disruption::Disruptions>(),
     entry::<ephemeral_volume::EphemeralVolumes>(),
     Entry {

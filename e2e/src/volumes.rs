@@ -15,7 +15,7 @@ use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::core::v1::{
     ConfigMap, Event, Namespace, Node, PersistentVolume, PersistentVolumeClaim, Pod,
 };
-use k8s_openapi::api::storage::v1::StorageClass;
+use k8s_openapi::api::storage::v1::{StorageClass, VolumeAttachment};
 use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::{Client, Resource, ResourceExt};
 use serde::Serialize;
@@ -146,7 +146,7 @@ macro_rules! kinds {
 }
 
 kinds! {
-    of a cluster: Namespace, Node, PersistentVolume, StorageClass;
+    of a cluster: Namespace, Node, PersistentVolume, StorageClass, VolumeAttachment;
     of a namespace: ConfigMap, Event, PersistentVolumeClaim, Pod, StatefulSet,
 }
 
@@ -159,9 +159,12 @@ pub struct Asset {
 }
 
 impl Asset {
-    /// What a pod would write.
+    /// What a pod would write, which cannot make the volume's own directory.
     pub fn write(&self) -> Result<()> {
-        fs::create_dir_all(self.directory.join("deep"))?;
+        let deep = self.directory.join("deep");
+        if !deep.is_dir() {
+            fs::create_dir(deep)?;
+        }
         Ok(fs::write(self.directory.join("deep/file"), DATA)?)
     }
 
@@ -184,6 +187,7 @@ pub struct Story {
     /// What `--controllers` says.
     controllers: String,
     gates: BTreeMap<&'static str, bool>,
+    nodes: usize,
     data: TempDir,
     cluster: Option<Cluster>,
     client: Client,
@@ -209,12 +213,18 @@ pub async fn tell(
 
 impl Story {
     pub async fn begin(driver: Driver) -> Result<Story> {
+        Story::with_nodes(driver, 1).await
+    }
+
+    /// Begins one with so many nodes.
+    pub async fn with_nodes(driver: Driver, nodes: usize) -> Result<Story> {
         let data = TempDir::with_prefix("coracle-volumes-")?;
         let (controllers, gates) = ("*".to_owned(), driver.gates());
-        let (cluster, client) = start(data.path(), &controllers, &gates).await?;
+        let (cluster, client) = start(data.path(), nodes, &controllers, &gates).await?;
         let cluster = Some(cluster);
         let (namespace, interruption) = ("default", None);
-        let mut story = Story { driver, namespace, interruption, controllers, gates, data, cluster, client };
+        let mut story =
+            Story { driver, namespace, interruption, controllers, gates, nodes, data, cluster, client };
         for (name, policy) in [("delete", "Delete"), ("retain", "Retain")] {
             let class = json!({
                 "metadata": {"name": name}, "provisioner": driver.provisioner(), "reclaimPolicy": policy,
@@ -257,7 +267,7 @@ impl Story {
     pub async fn restart_after(&mut self, end: End, between: impl FnOnce() -> Result<()>) -> Result<()> {
         end.of(self.cluster.take().context("it has ended")?).await?;
         between()?;
-        let (cluster, client) = start(self.data.path(), &self.controllers, &self.gates).await?;
+        let (cluster, client) = start(self.data.path(), self.nodes, &self.controllers, &self.gates).await?;
         (self.cluster, self.client) = (Some(cluster), client);
         Ok(())
     }
@@ -542,11 +552,12 @@ fn exchange(a: &Path, b: &Path) -> Result<()> {
 
 async fn start(
     data: &Path,
+    nodes: usize,
     controllers: &str,
     gates: &BTreeMap<&'static str, bool>,
 ) -> Result<(Cluster, Client)> {
-    let mut builder =
-        cluster().data_dir(data).flag("--durability", "sync").flag("--controllers", controllers);
+    let mut builder = cluster().data_dir(data).flag("--durability", "sync");
+    builder = builder.flag("--controllers", controllers).flag("--nodes", nodes.to_string());
     for (gate, is_on) in gates {
         builder = builder.flag("--feature-gates", format!("{gate}={is_on}"));
     }

@@ -39,6 +39,7 @@ told! {
     policy_becomes_delete_while_bound,
     policy_becomes_retain_while_terminating,
     policy_becomes_delete_when_released,
+    policy_recycle,
     // "Failed operations will be added back to a queue"; "a delete call is idempotent".
     a_delete_that_fails_is_tried_again,
     what_is_gone_already_is_deleted,
@@ -213,6 +214,23 @@ async fn policy_becomes_delete_when_released(story: &mut Story) -> Result<()> {
     story.patch::<PersistentVolume>(&asset.volume, policy("Delete")).await?;
     story.is_deleted(&asset).await?;
     story.ends_with(&[]).await
+}
+
+/// The oldest policy, which no CSI driver knows: the volume stays, and what is on it goes.
+async fn policy_recycle(story: &mut Story) -> Result<()> {
+    let asset = story.bound_static("by-hand", "Recycle").await?;
+    story.delete::<PersistentVolumeClaim>("by-hand").await?;
+    if story.driver == Driver::Csi {
+        story.until("by-hand", |volume: &PersistentVolume| volume_phase(volume) == "Failed").await?;
+        story.until_told("by-hand", "VolumeFailedRecycle", "No recycler plugin found").await?;
+        return story.ends_with(&[&asset]).await;
+    }
+    story.until("by-hand", |volume: &PersistentVolume| volume_phase(volume) == "Available").await?;
+    story.until_told("by-hand", "VolumeRecycled", "Volume recycled").await?;
+    ensure!(asset.directory.is_dir() && !asset.has_data(), "{} was not scrubbed", asset.directory.display());
+    story.create::<PersistentVolumeClaim>(claim("next", "")).await?;
+    ensure!(story.asset("next").await?.volume == "by-hand");
+    Ok(())
 }
 
 async fn a_delete_that_fails_is_tried_again(story: &mut Story) -> Result<()> {

@@ -287,6 +287,55 @@ async fn the_cluster() -> Result<()> {
     .await
 }
 
+/// What the design promises to who looks at a claim that is kept for a pod: its state, who holds it, and the way out.
+#[tokio::test]
+async fn claims_in_use() -> Result<()> {
+    tell_of(
+        cluster(),
+        &[
+            ("wait --for=create serviceaccount/default --timeout=20s", &[]),
+            (
+                "apply -f claim.yaml",
+                &[
+                    "persistentvolumeclaim/data created",
+                    "persistentvolumeclaim/spare created",
+                    "pod/user created",
+                ],
+            ),
+            ("wait --for=condition=Ready pod/user --timeout=30s", &[]),
+            ("wait --for=jsonpath={.status.phase}=Bound pvc/spare --timeout=20s", &[]),
+            (
+                "get pvc data",
+                &["STATUS", "VOLUME", "CAPACITY", "STORAGECLASS", "Bound", "1Gi", "RWO", "standard"],
+            ),
+            (
+                "describe pvc data",
+                &["Status:        Bound", "kubernetes.io/pvc-protection", "Used By:       user"],
+            ),
+            ("describe pod user", &["ClaimName:  data", "SuccessfulAttachVolume"]),
+            ("get volumeattachments", &["ATTACHER", "ATTACHED", "coracle.csi", "node-0", "true"]),
+            ("delete pvc data spare --wait=false", &["\"data\" deleted", "\"spare\" deleted"]),
+            ("wait --for=delete pvc/spare --timeout=20s", &[]),
+            ("get pvc", &["Terminating"]),
+            ("describe pvc data", &["Status:        Terminating (lasts ", "Used By:       user"]),
+            ("get pods", &["user   1/1     Running"]),
+            (
+                "describe pv",
+                &[
+                    "Status:          Bound",
+                    "Claim:           default/data",
+                    "Driver:            coracle.csi",
+                ],
+            ),
+            ("delete pod user --grace-period=1", &["\"user\" deleted"]),
+            ("wait --for=delete pvc/data --timeout=20s", &[]),
+            ("wait --for=delete pv --all --timeout=20s", &[]),
+            ("get pvc,pv", &["No resources found"]),
+        ],
+    )
+    .await
+}
+
 /// A budget holds up a drain until it is taken away.
 #[tokio::test]
 async fn draining() -> Result<()> {

@@ -4,14 +4,15 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use coracle_e2e::cluster;
 use coracle_e2e::cluster::End;
-use coracle_e2e::volumes::{Driver, Story, claim, claim_phase, pod, pod_phase};
+use coracle_e2e::volumes::{Driver, NODE, Story, claim, claim_phase, pod, pod_phase};
+use coracle_e2e::wait::until;
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Pod};
-use k8s_openapi::api::storage::v1::StorageClass;
+use k8s_openapi::api::storage::v1::{StorageClass, VolumeAttachment};
 use kube::ResourceExt;
-use kube::api::{Api, PostParams};
+use kube::api::{Api, ListParams, PostParams};
 use serde_json::{Value, json};
 
 /// Where a story's server has its data.
@@ -138,6 +139,79 @@ async fn slow_volumes_hold_up_no_others() -> Result<()> {
         story.is_deleted(&asset).await?;
     }
     Ok(())
+}
+
+#[tokio::test]
+async fn csi_volumes_are_attached_where_pods_use_them() -> Result<()> {
+    let mut story = Story::begin(Driver::Csi).await?;
+    let asset = story.bound("data", "delete").await?;
+    story.runs("user", &["data"]).await?;
+    let told = format!("AttachVolume.Attach succeeded for volume {:?}", asset.volume);
+    story.until_told("user", "SuccessfulAttachVolume", &told).await?;
+    let attachments: Vec<VolumeAttachment> = story.api().list(&ListParams::default()).await?.items;
+    let [attachment] = attachments.as_slice() else { bail!("{attachments:?}") };
+    ensure!(attachment.spec.attacher == "coracle.csi" && attachment.spec.node_name == NODE, "{attachment:?}");
+    ensure!(attachment.spec.source.persistent_volume_name.as_ref() == Some(&asset.volume), "{attachment:?}");
+    ensure!(attachment.status.as_ref().is_some_and(|status| status.attached), "{attachment:?}");
+    story.restart(End::Crash).await?;
+    story.delete::<Pod>("user").await?;
+    story.until_gone::<VolumeAttachment>(&attachment.name_any()).await?;
+    story.delete::<PersistentVolumeClaim>("data").await?;
+    story.is_deleted(&asset).await
+}
+
+#[tokio::test]
+async fn a_volume_for_one_node_goes_to_no_other_before_it_is_free() -> Result<()> {
+    let mut story = Story::with_nodes(Driver::Csi, 2).await?;
+    story.bound("data", "delete").await?;
+    for (name, node) in [("first", "node-0"), ("second", "node-1")] {
+        let mut pod = pod(name, &["data"]);
+        pod["spec"]["nodeName"] = json!(node);
+        story.create::<Pod>(pod).await?;
+        if name == "first" {
+            story.until(name, is_running).await?;
+        }
+    }
+    story.until_told("second", "FailedAttachVolume", "Volume is already used by pod(s) first").await?;
+    ensure!(pod_phase(&story.get::<Pod>("second").await?) == "Pending");
+    story.delete::<Pod>("first").await?;
+    story.until("second", is_running).await.map(drop)
+}
+
+#[tokio::test]
+async fn what_is_done_to_volumes_is_counted() -> Result<()> {
+    let mut story = Story::begin(Driver::HostPath).await?;
+    let fails = json!({
+        "metadata": {"name": "fails"}, "provisioner": "kubernetes.io/host-path", "reclaimPolicy": "Delete",
+        "parameters": {"sim.coracle.dev/provision-failures": "2", "sim.coracle.dev/delete-failures": "1"},
+    });
+    story.create::<StorageClass>(fails).await?;
+    let asset = story.bound("data", "fails").await?;
+    story.bound("stays", "delete").await?;
+    story.delete::<PersistentVolumeClaim>("data").await?;
+    story.is_deleted(&asset).await?;
+    let plugin = r#"plugin_name="kubernetes.io/host-path""#;
+    let storage = r#"volume_plugin="kubernetes.io/host-path""#;
+    let wanted = [
+        format!(r#"volume_operation_total_seconds_count{{operation_name="provision",{plugin}}} 2"#),
+        format!(r#"volume_operation_total_seconds_count{{operation_name="delete",{plugin}}} 1"#),
+        format!(r#"volume_operation_errors_total{{operation_name="provision",{plugin}}} 2"#),
+        format!(r#"volume_operation_errors_total{{operation_name="delete",{plugin}}} 1"#),
+        format!(
+            r#"storage_operation_duration_seconds_count{{migrated="false",operation_name="volume_provision",status="fail-unknown",{storage}}} 2"#
+        ),
+        format!(r#"pv_collector_total_pv_count{{{plugin},volume_mode="Filesystem"}} 1"#),
+        r#"pv_collector_bound_pvc_count{namespace="default",storage_class="delete",volume_attributes_class=""} 1"#
+            .to_owned(),
+    ];
+    let mut connection = story.cluster()?.endpoint().await?.connect().await?;
+    let metrics = async || {
+        let answer = connection.call("GET", "/metrics", &[], None).await?;
+        Ok(String::from_utf8_lossy(&answer.body).into_owned())
+    };
+    // The end of a deletion is counted when it is seen.
+    let all = |text: &String| wanted.iter().all(|line| text.lines().any(|shown| shown == line));
+    until(&format!("all of {wanted:#?}"), metrics, all).await.map(drop)
 }
 
 /// What is kept nowhere leaves nothing behind.

@@ -2,14 +2,14 @@
 //!
 //! - [`register`] makes the CSIDriver object, and the CSINodes of the simulated nodes, as a node-driver-registrar has them written;
 //! - [`Driver`] as external-provisioner, in the loop of all [`crate::provisioner`]s, and [`reclaim`] for its volumes;
-//! - [`resize`] is external-resizer.
+//! - [`attach`] is external-attacher, and [`resize`] external-resizer.
 //!
-//! A volume is a directory, and `volumeHandle` is its name. What belongs to other drivers is left alone. Volumes need not be attached
-//! (`attachRequired: false`), but one that somebody attached is not deleted.
+//! A volume is a directory, and `volumeHandle` is its name. What belongs to other drivers is left alone.
 //!
 //! The gate `CSIMigrationHostPath` gives it the volumes of `kubernetes.io/host-path` too. These stay volumes of the host, so
 //! that the gate can be turned off again.
 
+mod attach;
 mod plan;
 mod reclaim;
 mod register;
@@ -48,9 +48,10 @@ fn is_possible(settings: &Settings) -> bool {
 }
 
 async fn run(context: Context, ready: impl FnOnce() + Send + 'static) {
-    let parts: [runtime::Part; 4] = [
+    let parts: [runtime::Part; 5] = [
         runtime::part::<provision::Provision<Driver>>,
         runtime::part::<reclaim::Reclaim>,
+        runtime::part::<attach::Attach>,
         runtime::part::<resize::Resize>,
         runtime::part::<register::Register>,
     ];

@@ -20,6 +20,7 @@ use crate::provisioner::operations::{Operations, Script, Step};
 use crate::runtime::cache::{Cache, NamespacedName};
 use crate::runtime::events::Recorder;
 use crate::runtime::{Context, Controller, Error, Next, Sources, Turn, unless};
+use crate::volume::attachment::volume_of;
 use crate::volume::{CSI_DRIVER, DELETION_PROTECTIONS, Migration, Volume, has_finalizer, honors_policy};
 
 pub struct Reclaim {
@@ -160,8 +161,4 @@ impl Reclaim {
         turn.deleted(&self.volumes, &live);
         Ok(Ok(()))
     }
-}
-
-fn volume_of(attachment: &VolumeAttachment) -> Option<&str> {
-    attachment.spec.source.persistent_volume_name.as_deref()
 }

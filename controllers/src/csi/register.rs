@@ -9,17 +9,22 @@ use k8s_openapi::api::storage::v1::{CSIDriver, CSIDriverSpec, CSINode, CSINodeDr
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::api::{Patch, PatchParams, PostParams};
 use kube::{Api, Client, ResourceExt};
+use serde_json::json;
 
 use crate::node::SimulatedNode;
 use crate::runtime::cache::{Cache, NamespacedName};
 use crate::runtime::{Context, Controller, Error, Next, Sources, Turn, unless};
-use crate::volume::CSI_DRIVER;
+use crate::volume::{CSI_DRIVER, Migration, annotate};
 
 pub struct Register {
     client: Client,
     nodes: Arc<Cache<Node>>,
     count: usize,
+    migration: Migration,
 }
+
+/// What a kubelet says of the plugins whose volumes it takes for those of CSI drivers.
+const MIGRATED_PLUGINS: &str = "storage.alpha.kubernetes.io/migrated-plugins";
 
 impl Controller for Register {
     const NAME: &'static str = CSI_DRIVER;
@@ -32,6 +37,7 @@ impl Controller for Register {
             client: context.client.clone(),
             nodes: context.cache(),
             count: context.settings.nodes.unwrap_or(0),
+            migration: Migration::of(&context.settings),
         }
     }
 
@@ -65,10 +71,12 @@ impl Controller for Register {
 impl Register {
     async fn node(&self, node: &Node) -> Result<(), Error> {
         let api = Api::<CSINode>::all(self.client.clone());
-        let wanted = csi_node(node);
+        let wanted = csi_node(node, self.migration);
         if unless(409, api.create(&PostParams::default(), &wanted).await)?.is_none() {
             // Drivers are merged by their names.
-            let patch = Patch::Strategic(serde_json::json!({"spec": wanted.spec}));
+            let annotations = &wanted.metadata.annotations;
+            let patch = json!({"metadata": {"annotations": annotations}, "spec": wanted.spec});
+            let patch = Patch::Strategic(patch);
             unless(404, api.patch(&node.name_any(), &PatchParams::default(), &patch).await)?;
         }
         Ok(())
@@ -79,7 +87,7 @@ fn driver() -> CSIDriver {
     let mut driver = CSIDriver::default();
     driver.metadata.name = Some(CSI_DRIVER.to_owned());
     driver.spec = CSIDriverSpec {
-        attach_required: Some(false),
+        attach_required: Some(true),
         fs_group_policy: Some("File".to_owned()),
         pod_info_on_mount: Some(false),
         volume_lifecycle_modes: Some(vec!["Persistent".to_owned()]),
@@ -88,7 +96,7 @@ fn driver() -> CSIDriver {
     driver
 }
 
-fn csi_node(node: &Node) -> CSINode {
+fn csi_node(node: &Node, migration: Migration) -> CSINode {
     let name = node.name_any();
     let mut csi_node = CSINode::default();
     csi_node.metadata.name = Some(name.clone());
@@ -100,6 +108,7 @@ fn csi_node(node: &Node) -> CSINode {
         ..OwnerReference::default()
     }]);
     let driver = CSINodeDriver { name: CSI_DRIVER.to_owned(), node_id: name, ..CSINodeDriver::default() };
+    annotate(&mut csi_node.metadata, MIGRATED_PLUGINS, &migration.plugins().join(","));
     csi_node.spec = CSINodeSpec { drivers: vec![driver] };
     csi_node
 }

@@ -128,7 +128,7 @@ mod tests {
         journal.end(&claim, "pvc-1").unwrap();
 
         let journal = open();
-        assert_eq!(journal.claims(), [claim.clone()]);
+        assert_eq!(journal.claims(), std::slice::from_ref(&claim));
         assert_eq!(journal.of(&claim), [begun("pvc-2")]);
         std::fs::write(data.path().join("volumes/begun/kubernetes.io/host-path/pvc-3"), "{").unwrap();
         assert_eq!(open().of(&claim), [begun("pvc-2")]);

@@ -1,6 +1,8 @@
 //! Claims, volumes and classes, as every controller that touches them sees them: names, and what two objects mean to each
 //! other. No I/O, no decisions.
 
+pub mod attachment;
+
 use std::collections::BTreeMap;
 
 use coracle_quantity::Quantity;
@@ -62,6 +64,14 @@ pub struct Migration {
 impl Migration {
     pub fn of(settings: &Settings) -> Migration {
         Migration { host_path: (settings.is_enabled)(HOST_PATH_MIGRATION) }
+    }
+
+    /// The plugins that were migrated, in the order of their names.
+    pub fn plugins(self) -> Vec<&'static str> {
+        let ours = self.host_path.then_some(HOST_PATH);
+        let mut plugins: Vec<_> = MIGRATED.iter().map(|(name, _)| *name).chain(ours).collect();
+        plugins.sort_unstable();
+        plugins
     }
 
     /// The driver that a plugin was migrated to.

@@ -20,7 +20,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
+use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Pod};
 use kube::api::{DeleteParams, Patch, PatchParams, Preconditions};
 use kube::{Api, Client, Resource};
 
@@ -29,10 +29,11 @@ use crate::runtime::cache::{Cache, NamespacedName};
 use crate::runtime::clock::Clock;
 use crate::runtime::events::Recorder;
 use crate::runtime::{Context, Controller, Error, Next, Settings, Sources, Turn, unless};
-use crate::volume::{claims_of, uses};
+use crate::volume::attachment::{is_attached, volume_of};
+use crate::volume::{Volume, claims_of, uses};
 use addresses::Leases;
 use life::{Happening, Life};
-use mounts::Mounts;
+use mounts::{Mounted, Mounts};
 use plan::{Plan, Seen, plan, waits_for_removal};
 use script::Script;
 use status::Addresses;
@@ -46,6 +47,7 @@ pub struct Kubelet {
     nodes: usize,
     pods: Arc<Cache<Pod>>,
     claims: Arc<Cache<PersistentVolumeClaim>>,
+    volumes: Arc<Cache<PersistentVolume>>,
     mounts: Arc<Mounts>,
     records: Mutex<HashMap<NamespacedName, Record>>,
     /// None: the pods that were there from the start have yet to be asked for their addresses.
@@ -81,6 +83,7 @@ impl Controller for Kubelet {
             nodes: context.settings.nodes.unwrap_or(0),
             pods: context.cache(),
             claims: context.cache(),
+            volumes: context.cache(),
             mounts: Arc::new(Mounts::new(context)),
             records: Mutex::default(),
             leases: Mutex::default(),
@@ -109,6 +112,17 @@ impl Controller for Kubelet {
             let Some(claim) = change.name() else { return };
             let pods = pods.in_namespace(&claim.namespace);
             let using = pods.iter().filter(|pod| is_ours(pod) && uses(pod, &claim.name));
+            using.for_each(|pod| queue.add(NamespacedName::of(pod.as_ref())));
+        });
+        let (pods, volumes) = (self.pods.clone(), self.volumes.clone());
+        sources.needs(&self.volumes).on(&self.mounts.attachments, move |change, queue| {
+            let attached = change.new.as_deref().filter(|attachment| is_attached(attachment));
+            let volume =
+                attached.and_then(volume_of).and_then(|name| volumes.get(&NamespacedName::new("", name)));
+            let Some(claim) = volume.as_ref().and_then(|volume| volume.claim_ref()) else { return };
+            let pods = pods.in_namespace(claim.namespace.as_deref().unwrap_or_default());
+            let name = claim.name.as_deref().unwrap_or_default();
+            let using = pods.iter().filter(|pod| is_ours(pod) && uses(pod, name));
             using.for_each(|pod| queue.add(NamespacedName::of(pod.as_ref())));
         });
     }
@@ -147,11 +161,11 @@ impl Controller for Kubelet {
         }
         let may_start =
             pod.metadata.deletion_timestamp.is_none() && !record.life.as_ref().is_some_and(Life::has_started);
-        let obstacle = if may_start { self.mounts.mount(&pod).await? } else { None };
-        if let Some(obstacle) = &obstacle {
-            record.tell(obstacle, || recorder.warning(pod.as_ref(), "FailedMount", obstacle.clone()));
+        let mounted = if may_start { self.mounts.mount(&pod).await? } else { Mounted::Yes };
+        if let Mounted::No(why) = &mounted {
+            record.tell(why, || recorder.warning(pod.as_ref(), "FailedMount", why.clone()));
         }
-        let is_mountable = obstacle.is_none();
+        let is_mountable = matches!(mounted, Mounted::Yes);
         let now = self.clock.now();
         let addresses = Addresses { host: node.address(), pod: self.address(&pod, node, is_mountable) };
         let life = record.life.as_ref();

@@ -6,18 +6,31 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Pod};
-use kube::{Api, Client};
+use k8s_openapi::api::storage::v1::{CSIDriver, VolumeAttachment};
+use kube::{Api, Client, ResourceExt};
 use tokio::fs;
 
 use crate::provisioner::directories::Directories;
-use crate::runtime::cache::Cache;
+use crate::runtime::cache::{Cache, NamespacedName};
 use crate::runtime::{Context, Error, unless};
+use crate::volume::attachment::{attachment, is_attached, needs_attachment};
 use crate::volume::{CSI_DRIVER, Claim, claims_of};
 
 pub struct Mounts {
     client: Client,
     directories: Directories,
     pods: PathBuf,
+    drivers: Arc<Cache<CSIDriver>>,
+    pub attachments: Arc<Cache<VolumeAttachment>>,
+}
+
+/// Whether a pod may start.
+pub enum Mounted {
+    Yes,
+    /// Its volumes are still to be attached, of which the kubelet hears.
+    NotYet,
+    /// Why not, in the kubelet's words.
+    No(String),
 }
 
 impl Mounts {
@@ -26,12 +39,14 @@ impl Mounts {
             client: context.client.clone(),
             directories: Directories::new(&context.settings),
             pods: context.settings.data.join("pods"),
+            drivers: context.cache(),
+            attachments: context.cache(),
         }
     }
 
-    /// Mounts the volumes of a pod's claims. None: it is done. Otherwise why it cannot be, in the kubelet's words. A kubelet
-    /// trusts no cache in this, for a pod must not run on a claim that goes away.
-    pub async fn mount(&self, pod: &Pod) -> Result<Option<String>, Error> {
+    /// Mounts the volumes of a pod's claims. A kubelet trusts no cache in this, for a pod must not run on a claim that goes
+    /// away.
+    pub async fn mount(&self, pod: &Pod) -> Result<Mounted, Error> {
         let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
         let claims = Api::<PersistentVolumeClaim>::namespaced(self.client.clone(), namespace);
         let (mut bound, mut failed, mut problems) = (Vec::new(), Vec::new(), Vec::new());
@@ -54,7 +69,7 @@ impl Mounts {
         }
         if !problems.is_empty() {
             let volumes = failed.join(" ");
-            return Ok(Some(format!(
+            return Ok(Mounted::No(format!(
                 "Unable to attach or mount volumes: unmounted volumes=[{volumes}], unattached volumes=[], \
                  failed to process volumes=[{volumes}]: {}",
                 problems.join("; ")
@@ -64,12 +79,28 @@ impl Mounts {
         for (name, claim) in bound {
             let volumes = Api::<PersistentVolume>::all(self.client.clone());
             let Some(volume) = unless(404, volumes.get(claim.volume_name()).await)? else { continue };
+            if !self.is_attached(&volume, pod) {
+                return Ok(Mounted::NotYet);
+            }
             if let Err(error) = self.publish(uid, name, &volume).await {
                 let volume = claim.volume_name();
-                return Ok(Some(format!("MountVolume.SetUp failed for volume {volume:?} : {error}")));
+                return Ok(Mounted::No(format!("MountVolume.SetUp failed for volume {volume:?} : {error}")));
             }
         }
-        Ok(None)
+        Ok(Mounted::Yes)
+    }
+
+    /// Whether the driver wants to attach a volume and has not. Nobody attaches those of other drivers.
+    fn is_attached(&self, volume: &PersistentVolume, pod: &Pod) -> bool {
+        let source = volume.spec.as_ref().and_then(|spec| spec.csi.as_ref());
+        if source.is_none_or(|source| source.driver != CSI_DRIVER) || !needs_attachment(volume, &self.drivers)
+        {
+            return true;
+        }
+        let node = pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref()).unwrap_or_default();
+        let known = attachment(volume, node)
+            .and_then(|wanted| self.attachments.get(&NamespacedName::new("", wanted.name_any())));
+        known.is_some_and(|known| known.metadata.deletion_timestamp.is_none() && is_attached(&known))
     }
 
     /// Makes the link to a volume, if it is a directory of this machine's.

@@ -1,0 +1,195 @@
+//! persistentvolume-attach-detach-controller: asks for CSI volumes to be attached to the nodes whose pods use them.
+//!
+//! A volume is looked at when it changes, or its claim, its attachments, or a pod that uses it:
+//! 1. its attachments and the nodes of its pods are compared ([`plan`]);
+//! 2. VolumeAttachments are made and deleted; the driver's external-attacher does what they say;
+//! 3. pods are told when their volume is attached, or why it cannot be.
+//!
+//! Only nodes are served that say they want it, and only drivers whose CSIDriver does.
+
+mod plan;
+
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use k8s_openapi::api::core::v1::{Node, PersistentVolume, PersistentVolumeClaim, Pod};
+use k8s_openapi::api::storage::v1::{CSIDriver, VolumeAttachment};
+use kube::api::{DeleteParams, PostParams, Preconditions};
+use kube::{Api, Client, ResourceExt};
+
+use crate::runtime::cache::{Cache, NamespacedName};
+use crate::runtime::events::Recorder;
+use crate::runtime::{Context, Controller, Error, Next, Sources, Turn, unless};
+use crate::volume::attachment::{self, attachment, is_attached, needs_attachment, volume_of};
+use crate::volume::{Claim, Volume, annotation, claims_of, is_terminated, uses};
+use plan::{Observed, plan};
+
+/// What a node says that leaves its attachments to this controller.
+const MANAGED: &str = "volumes.kubernetes.io/controller-managed-attach-detach";
+
+pub struct AttachDetach {
+    client: Client,
+    recorder: Recorder,
+    volumes: Arc<Cache<PersistentVolume>>,
+    claims: Arc<Cache<PersistentVolumeClaim>>,
+    pods: Arc<Cache<Pod>>,
+    nodes: Arc<Cache<Node>>,
+    drivers: Arc<Cache<CSIDriver>>,
+    attachments: Arc<Cache<VolumeAttachment>>,
+    told: Mutex<Told>,
+}
+
+/// What pods were told, or are to be.
+#[derive(Default)]
+struct Told {
+    /// The attachments that were asked for.
+    attaching: HashSet<String>,
+    /// The nodes that have to wait for a volume.
+    refused: HashMap<NamespacedName, BTreeSet<String>>,
+}
+
+impl Controller for AttachDetach {
+    const NAME: &'static str = "persistentvolume-attach-detach-controller";
+    const QUEUE: &'static str = "attach_detach";
+    /// A volume.
+    type Key = NamespacedName;
+
+    fn new(context: &Context) -> AttachDetach {
+        AttachDetach {
+            client: context.client.clone(),
+            recorder: context.recorder("attachdetach-controller"),
+            volumes: context.cache(),
+            claims: context.cache(),
+            pods: context.cache(),
+            nodes: context.cache(),
+            drivers: context.cache(),
+            attachments: context.cache(),
+            told: Mutex::default(),
+        }
+    }
+
+    fn sources(&self, sources: &mut Sources<NamespacedName>) {
+        let claims = self.claims.clone();
+        sources
+            .on_each_if(&self.volumes, |change| change.states().any(|volume| attachment::is_csi(volume)))
+            .on(&self.claims, |change, queue| {
+                let volumes =
+                    change.states().map(|claim| claim.volume_name()).filter(|name| !name.is_empty());
+                volumes.for_each(|volume| queue.add(NamespacedName::new("", volume)));
+            })
+            .on(&self.pods, move |change, queue| {
+                let Some(pod) = change.object() else { return };
+                let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
+                for claim in claims_of(pod) {
+                    let claim = claims.get(&NamespacedName::new(namespace, claim.name));
+                    let volume =
+                        claim.as_ref().map(|claim| claim.volume_name()).filter(|name| !name.is_empty());
+                    volume.into_iter().for_each(|volume| queue.add(NamespacedName::new("", volume)));
+                }
+            })
+            .on(&self.attachments, |change, queue| {
+                let volume = change.object().and_then(|attachment| volume_of(attachment));
+                volume.into_iter().for_each(|volume| queue.add(NamespacedName::new("", volume)));
+            })
+            .needs(&self.nodes)
+            .needs(&self.drivers);
+    }
+
+    async fn reconcile(&self, name: &NamespacedName, turn: &mut Turn) -> Result<Next, Error> {
+        let attachments = self.attachments_of(&name.name);
+        let volume = self.volumes.get(name).filter(|volume| needs_attachment(volume, &self.drivers));
+        let pods = volume.as_ref().map(|volume| self.pods_of(volume)).unwrap_or_default();
+        self.tell_attached(name, &attachments, &pods);
+        let nodes = pods.iter().map(|pod| node(pod)).filter(|node| self.is_managed(node)).collect();
+        let plan = plan(&Observed { volume: volume.as_deref(), nodes, attachments: &attachments });
+        let api = Api::<VolumeAttachment>::all(self.client.clone());
+        for gone in plan.detach {
+            let preconditions = Preconditions { uid: gone.uid(), resource_version: None };
+            let params = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };
+            unless(404, unless(409, api.delete(&gone.name_any(), &params).await))?;
+        }
+        for node in plan.attach {
+            let Some(wanted) = volume.as_deref().and_then(|volume| attachment(volume, node)) else {
+                continue;
+            };
+            if let Some(answer) = unless(409, api.create(&PostParams::default(), &wanted).await)? {
+                turn.wrote(&self.attachments, &answer);
+            }
+            self.told().attaching.insert(wanted.name_any());
+        }
+        self.tell_refused(name, plan.refuse, &pods);
+        Ok(Next::Change)
+    }
+}
+
+impl AttachDetach {
+    fn told(&self) -> MutexGuard<'_, Told> {
+        self.told.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Tells pods that their volume was attached, once.
+    fn tell_attached(
+        &self,
+        volume: &NamespacedName,
+        attachments: &[Arc<VolumeAttachment>],
+        pods: &[Arc<Pod>],
+    ) {
+        for attachment in attachments.iter().filter(|attachment| is_attached(attachment)) {
+            if self.told().attaching.remove(&attachment.name_any()) {
+                let there = pods.iter().filter(|pod| node(pod) == attachment.spec.node_name);
+                // With the space at the end that kube-controller-manager leaves.
+                let message = format!("AttachVolume.Attach succeeded for volume {:?} ", volume.name);
+                there.for_each(|pod| {
+                    self.recorder.normal(pod.as_ref(), "SuccessfulAttachVolume", message.clone());
+                });
+            }
+        }
+    }
+
+    /// Tells pods that another node has their volume, once.
+    fn tell_refused(&self, volume: &NamespacedName, nodes: Vec<&str>, pods: &[Arc<Pod>]) {
+        let refused: BTreeSet<String> = nodes.into_iter().map(str::to_owned).collect();
+        let known = match refused.is_empty() {
+            true => self.told().refused.remove(volume),
+            false => self.told().refused.insert(volume.clone(), refused.clone()),
+        };
+        for new in refused.difference(&known.unwrap_or_default()) {
+            let (here, elsewhere): (Vec<_>, Vec<_>) = pods.iter().partition(|pod| node(pod) == new);
+            for pod in here {
+                let message = plan::refusal(&volume.name, pod, &elsewhere);
+                self.recorder.warning(pod.as_ref(), "FailedAttachVolume", message);
+            }
+        }
+    }
+
+    fn attachments_of(&self, volume: &str) -> Vec<Arc<VolumeAttachment>> {
+        let mut attachments = self.attachments.all();
+        attachments.retain(|attachment| volume_of(attachment) == Some(volume));
+        attachments
+    }
+
+    /// The pods on nodes that use a volume.
+    fn pods_of(&self, volume: &PersistentVolume) -> Vec<Arc<Pod>> {
+        let Some(reference) = volume.claim_ref() else { return Vec::new() };
+        let namespace = reference.namespace.as_deref().unwrap_or_default();
+        let claim = NamespacedName::new(namespace, reference.name.as_deref().unwrap_or_default());
+        let is_bound = |claim: &PersistentVolumeClaim| {
+            claim.phase() == "Bound" && claim.volume_name() == volume.name_any() && volume.is_bound_to(claim)
+        };
+        if !self.claims.get(&claim).is_some_and(|claim| is_bound(&claim)) {
+            return Vec::new();
+        }
+        let mut pods = self.pods.in_namespace(namespace);
+        pods.retain(|pod| !node(pod).is_empty() && !is_terminated(pod) && uses(pod, &claim.name));
+        pods
+    }
+
+    fn is_managed(&self, node: &str) -> bool {
+        let node = self.nodes.get(&NamespacedName::new("", node));
+        node.is_some_and(|node| annotation(&node.metadata, MANAGED) == Some("true"))
+    }
+}
+
+fn node(pod: &Pod) -> &str {
+    pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref()).unwrap_or_default()
+}
