@@ -130,7 +130,9 @@ impl Hunt {
             15 | 16 => self.delete_any::<Pod>(story).await?,
             17 => {
                 let volume = self.any::<PersistentVolume>(story).await?;
-                if let Some(volume) = volume.filter(|volume| !is_terminating(volume)) {
+                if let Some(volume) = volume.filter(|volume| !is_terminating(volume))
+                    && is_claimed(story, &volume).await?
+                {
                     self.may_stay.insert(volume.name_any());
                     let retain = json!({"spec": {"persistentVolumeReclaimPolicy": "Retain"}});
                     allow_gone(story.patch::<PersistentVolume>(&volume.name_any(), retain).await)?;
@@ -238,6 +240,14 @@ impl Hunt {
         ensure!(leaked.is_empty(), "directories have leaked: {leaked:?}");
         Ok(())
     }
+}
+
+/// Whether the claim of a volume is there to stay: otherwise what is behind the volume may be deleted at this moment.
+async fn is_claimed(story: &Story, volume: &PersistentVolume) -> Result<bool> {
+    let reference = volume.spec.as_ref().and_then(|spec| spec.claim_ref.as_ref());
+    let Some(name) = reference.and_then(|reference| reference.name.as_deref()) else { return Ok(false) };
+    let claim = story.api::<PersistentVolumeClaim>().get_opt(name).await?;
+    Ok(claim.is_some_and(|claim| !is_terminating(&claim)))
 }
 
 /// Whether a volume waits for its end.
