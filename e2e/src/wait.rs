@@ -18,14 +18,17 @@ pub async fn until<T>(
     what: &str,
     mut ask: impl AsyncFnMut() -> Result<T>,
     is_so: impl Fn(&T) -> bool,
-) -> Result<T> {
+) -> Result<T>
+where
+    T: Debug,
+{
     let began = Instant::now();
     loop {
         let answer = ask().await?;
         if is_so(&answer) {
             return Ok(answer);
         }
-        ensure!(began.elapsed() < DEADLINE, "not in {DEADLINE:?}: {what}");
+        ensure!(began.elapsed() < DEADLINE, "not in {DEADLINE:?}: {what}, but {answer:?}");
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
 }

@@ -20,8 +20,8 @@ use kube::{Api, Client, ResourceExt};
 use crate::runtime::cache::{Cache, NamespacedName};
 use crate::runtime::events::Recorder;
 use crate::runtime::{Context, Controller, Error, Next, Sources, Turn, unless};
-use crate::volume::attachment::{self, attachment, is_attached, needs_attachment, volume_of};
-use crate::volume::{Claim, Volume, annotation, claims_of, is_terminated, uses};
+use crate::volume::attachment::{self, ByVolume, attachment, is_attached, needs_attachment, volume_of};
+use crate::volume::{ByClaim, Claim, Volume, annotation, claims_of, is_terminated};
 use plan::{Observed, plan};
 
 /// What a node says that leaves its attachments to this controller.
@@ -96,7 +96,7 @@ impl Controller for AttachDetach {
     }
 
     async fn reconcile(&self, name: &NamespacedName, turn: &mut Turn) -> Result<Next, Error> {
-        let attachments = self.attachments_of(&name.name);
+        let attachments = self.attachments.by::<ByVolume>(name);
         let volume = self.volumes.get(name).filter(|volume| needs_attachment(volume, &self.drivers));
         let pods = volume.as_ref().map(|volume| self.pods_of(volume)).unwrap_or_default();
         self.tell_attached(name, &attachments, &pods);
@@ -162,25 +162,17 @@ impl AttachDetach {
         }
     }
 
-    fn attachments_of(&self, volume: &str) -> Vec<Arc<VolumeAttachment>> {
-        let mut attachments = self.attachments.all();
-        attachments.retain(|attachment| volume_of(attachment) == Some(volume));
-        attachments
-    }
-
     /// The pods on nodes that use a volume.
     fn pods_of(&self, volume: &PersistentVolume) -> Vec<Arc<Pod>> {
-        let Some(reference) = volume.claim_ref() else { return Vec::new() };
-        let namespace = reference.namespace.as_deref().unwrap_or_default();
-        let claim = NamespacedName::new(namespace, reference.name.as_deref().unwrap_or_default());
+        let Some(name) = volume.claim_name() else { return Vec::new() };
         let is_bound = |claim: &PersistentVolumeClaim| {
             claim.phase() == "Bound" && claim.volume_name() == volume.name_any() && volume.is_bound_to(claim)
         };
-        if !self.claims.get(&claim).is_some_and(|claim| is_bound(&claim)) {
+        if !self.claims.get(&name).is_some_and(|claim| is_bound(&claim)) {
             return Vec::new();
         }
-        let mut pods = self.pods.in_namespace(namespace);
-        pods.retain(|pod| !node(pod).is_empty() && !is_terminated(pod) && uses(pod, &claim.name));
+        let mut pods = self.pods.by::<ByClaim>(&name);
+        pods.retain(|pod| !node(pod).is_empty() && !is_terminated(pod));
         pods
     }
 

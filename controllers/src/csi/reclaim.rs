@@ -20,7 +20,7 @@ use crate::provisioner::operations::{Operations, Script, Step};
 use crate::runtime::cache::{Cache, NamespacedName};
 use crate::runtime::events::Recorder;
 use crate::runtime::{Context, Controller, Error, Next, Sources, Turn, unless};
-use crate::volume::attachment::volume_of;
+use crate::volume::attachment::{ByVolume, volume_of};
 use crate::volume::{CSI_DRIVER, DELETION_PROTECTIONS, Migration, Volume, has_finalizer, honors_policy};
 
 pub struct Reclaim {
@@ -130,10 +130,8 @@ impl Reclaim {
 
     /// The node that a volume is attached to.
     fn attached_to(&self, volume: &PersistentVolume) -> Option<String> {
-        let name = volume.name_any();
-        let attachments = self.attachments.all();
-        let attachment = attachments.iter().find(|attachment| volume_of(attachment) == Some(&name));
-        attachment.map(|attachment| attachment.spec.node_name.clone())
+        let attachments = self.attachments.by::<ByVolume>(&NamespacedName::of(volume));
+        attachments.first().map(|attachment| attachment.spec.node_name.clone())
     }
 
     /// Deletes the directory and then the volume, or says why that cannot be. One that is wanted again is left alone.

@@ -18,7 +18,7 @@ use kube::{Api, Client, ResourceExt};
 
 use crate::runtime::cache::{Cache, Change, NamespacedName};
 use crate::runtime::{Context, Controller, Error, Next, Sources, Turn, unless};
-use crate::volume::{claims_of, has_finalizer, is_controlled_by, is_terminated, set_finalizer};
+use crate::volume::{ByClaim, claims_of, has_finalizer, is_controlled_by, is_terminated, set_finalizer};
 use live::LivePods;
 
 const PROTECTION: &str = "kubernetes.io/pvc-protection";
@@ -80,7 +80,7 @@ impl Controller for ClaimProtection {
 impl ClaimProtection {
     async fn is_used(&self, claim: &PersistentVolumeClaim) -> Result<bool, Error> {
         let namespace = claim.namespace().unwrap_or_default();
-        let known = self.pods.in_namespace(&namespace);
+        let known = self.pods.by::<ByClaim>(&NamespacedName::of(claim));
         if known.iter().any(|pod| holds(pod, claim)) {
             return Ok(true);
         }

@@ -8,6 +8,8 @@
 //! A cache lags behind the server. A controller waits for its own writes by [`Cache::saw`]; what must not be decided on an old
 //! state (dropping a finalizer, reclaiming a volume) has to be asked of the server.
 
+use std::any::TypeId;
+use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt::{self, Debug};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -111,13 +113,42 @@ struct Progress {
 
 struct State<K> {
     objects: BTreeMap<NamespacedName, Arc<K>>,
-    by_owner: HashMap<String, BTreeSet<NamespacedName>>,
+    indexes: HashMap<TypeId, Indexed<K>>,
     subscribers: Vec<mpsc::UnboundedSender<Change<K>>>,
+}
+
+/// A way to find objects by what they say: each is found under all its keys.
+pub trait Index<K>: 'static {
+    fn keys(object: &K) -> Vec<NamespacedName>;
+}
+
+struct Indexed<K> {
+    keys: fn(&K) -> Vec<NamespacedName>,
+    names: HashMap<NamespacedName, BTreeSet<NamespacedName>>,
+}
+
+impl<K> Indexed<K> {
+    fn add(&mut self, name: &NamespacedName, object: &K) {
+        for key in (self.keys)(object) {
+            self.names.entry(key).or_default().insert(name.clone());
+        }
+    }
+
+    fn remove(&mut self, name: &NamespacedName, object: &K) {
+        for key in (self.keys)(object) {
+            if let Entry::Occupied(mut names) = self.names.entry(key) {
+                names.get_mut().remove(name);
+                if names.get().is_empty() {
+                    names.remove();
+                }
+            }
+        }
+    }
 }
 
 impl<K: Cached> Cache<K> {
     pub(super) fn empty() -> Cache<K> {
-        let state = State { objects: BTreeMap::new(), by_owner: HashMap::new(), subscribers: Vec::new() };
+        let state = State { objects: BTreeMap::new(), indexes: HashMap::new(), subscribers: Vec::new() };
         Cache { state: Mutex::new(state), progress: signal::Sender::default() }
     }
 
@@ -162,11 +193,17 @@ impl<K: Cached> Cache<K> {
         self.state().objects.range(first..).next().is_some_and(|(name, _)| name.namespace == namespace)
     }
 
-    /// The objects that have the owner with this uid in their references, ordered by name.
-    pub fn owned_by(&self, uid: &str) -> Vec<Arc<K>> {
-        let state = self.state();
-        let names = state.by_owner.get(uid).into_iter().flatten();
-        names.filter_map(|name| state.objects.get(name).cloned()).collect()
+    /// The objects that an index has under a key, ordered by namespace and name. An index is kept once it was asked.
+    pub fn by<I: Index<K>>(&self, key: &NamespacedName) -> Vec<Arc<K>> {
+        let mut state = self.state();
+        let State { objects, indexes, .. } = &mut *state;
+        let index = indexes.entry(TypeId::of::<I>()).or_insert_with(|| {
+            let mut index = Indexed { keys: I::keys, names: HashMap::new() };
+            objects.iter().for_each(|(name, object)| index.add(name, object));
+            index
+        });
+        let names = index.names.get(key).into_iter().flatten();
+        names.filter_map(|name| objects.get(name).cloned()).collect()
     }
 
     /// Waits until everything that existed at the start was seen.
@@ -239,11 +276,9 @@ impl<K: Cached> Cache<K> {
         let new = Arc::new(object);
         let mut state = self.state();
         let old = state.objects.insert(name.clone(), new.clone());
-        if let Some(old) = &old {
-            state.disown(&name, old.as_ref());
-        }
-        for owner in new.meta().owner_references.iter().flatten() {
-            state.by_owner.entry(owner.uid.clone()).or_default().insert(name.clone());
+        for index in state.indexes.values_mut() {
+            old.iter().for_each(|old| index.remove(&name, old));
+            index.add(&name, &new);
         }
         // A watch that was started again tells what is known.
         let known =
@@ -286,19 +321,8 @@ impl<K: Cached> Cache<K> {
 impl<K: Cached> State<K> {
     fn remove(&mut self, name: &NamespacedName) {
         if let Some(old) = self.objects.remove(name) {
-            self.disown(name, old.as_ref());
+            self.indexes.values_mut().for_each(|index| index.remove(name, &old));
             self.tell(Change { old: Some(old), new: None });
-        }
-    }
-
-    fn disown(&mut self, name: &NamespacedName, object: &K) {
-        for owner in object.meta().owner_references.iter().flatten() {
-            if let Some(names) = self.by_owner.get_mut(&owner.uid) {
-                names.remove(name);
-                if names.is_empty() {
-                    self.by_owner.remove(&owner.uid);
-                }
-            }
         }
     }
 
@@ -334,8 +358,18 @@ mod tests {
         objects.iter().map(|object| NamespacedName::of(object.as_ref()).to_string()).collect()
     }
 
+    struct ByOwner;
+
+    impl Index<ConfigMap> for ByOwner {
+        fn keys(object: &ConfigMap) -> Vec<NamespacedName> {
+            let owners = object.metadata.owner_references.iter().flatten();
+            owners.map(|owner| NamespacedName::new("", &owner.uid)).collect()
+        }
+    }
+
     #[test]
-    fn objects_are_found_by_namespace_and_owner() {
+    fn objects_are_found_by_namespace_and_index() {
+        let owned = |cache: &Cache<ConfigMap>| names(&cache.by::<ByOwner>(&NamespacedName::new("", "o")));
         let cache = Cache::with([
             object("a", "1", 1, Some("o")),
             object("a", "2", 2, None),
@@ -343,11 +377,11 @@ mod tests {
         ]);
         assert_eq!(names(&cache.in_namespace("a")), ["a/1", "a/2"]);
         assert_eq!(["", "a", "aa", "b"].map(|namespace| cache.any_in(namespace)), [false, true, false, true]);
-        assert_eq!(names(&cache.owned_by("o")), ["a/1", "b/1"]);
+        assert_eq!(owned(&cache), ["a/1", "b/1"]);
         cache.apply(object("a", "1", 4, None));
-        assert_eq!(names(&cache.owned_by("o")), ["b/1"]);
+        assert_eq!(owned(&cache), ["b/1"]);
         cache.remove(&object("b", "1", 5, None));
-        assert_eq!(names(&cache.owned_by("o")), [""; 0]);
+        assert_eq!(owned(&cache), [""; 0]);
         assert_eq!(names(&cache.all()), ["a/1", "a/2"]);
     }
 

@@ -7,7 +7,16 @@ use k8s_openapi::api::storage::v1::{
 use kube::ResourceExt;
 use ring::digest::{SHA256, digest};
 
-use crate::runtime::cache::{Cache, NamespacedName};
+use crate::runtime::cache::{Cache, Index, NamespacedName};
+
+/// Finds the attachments of a volume.
+pub struct ByVolume;
+
+impl Index<VolumeAttachment> for ByVolume {
+    fn keys(attachment: &VolumeAttachment) -> Vec<NamespacedName> {
+        volume_of(attachment).into_iter().map(|volume| NamespacedName::new("", volume)).collect()
+    }
+}
 
 pub fn is_csi(volume: &PersistentVolume) -> bool {
     volume.spec.as_ref().is_some_and(|spec| spec.csi.is_some())

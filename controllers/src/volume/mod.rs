@@ -13,6 +13,7 @@ use k8s_openapi::api::storage::v1::StorageClass;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::ResourceExt;
 
+use crate::runtime::cache::{Index, NamespacedName};
 use crate::runtime::{HOST_PATH_MIGRATION, Settings};
 
 pub const BIND_COMPLETED: &str = "pv.kubernetes.io/bind-completed";
@@ -203,6 +204,8 @@ impl Claim for PersistentVolumeClaim {
 pub trait Volume {
     fn class(&self) -> &str;
     fn claim_ref(&self) -> Option<&ObjectReference>;
+    /// The name of the claim that it is meant for.
+    fn claim_name(&self) -> Option<NamespacedName>;
     fn phase(&self) -> &str;
     fn policy(&self) -> &str;
     fn capacity(&self) -> Option<Quantity>;
@@ -222,6 +225,11 @@ impl Volume for PersistentVolume {
 
     fn claim_ref(&self) -> Option<&ObjectReference> {
         self.spec.as_ref()?.claim_ref.as_ref()
+    }
+
+    fn claim_name(&self) -> Option<NamespacedName> {
+        let text = |text: &Option<String>| text.clone().unwrap_or_default();
+        self.claim_ref().map(|claim| NamespacedName::new(text(&claim.namespace), text(&claim.name)))
     }
 
     fn phase(&self) -> &str {
@@ -320,9 +328,27 @@ pub fn claims_of(pod: &Pod) -> impl Iterator<Item = ClaimOfPod<'_>> {
     })
 }
 
-/// Whether a pod has a volume of this claim, by name or as an ephemeral one of its own.
-pub fn uses(pod: &Pod, claim: &str) -> bool {
-    claims_of(pod).any(|named| named.name == claim)
+/// Finds the pods that have a volume of a claim, by its name or as an ephemeral one of their own.
+pub struct ByClaim;
+
+impl Index<Pod> for ByClaim {
+    fn keys(pod: &Pod) -> Vec<NamespacedName> {
+        let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
+        claims_of(pod).map(|claim| NamespacedName::new(namespace, claim.name)).collect()
+    }
+}
+
+/// Finds the volumes that are meant for a claim, or for nobody yet.
+pub struct ByMeaning;
+
+impl ByMeaning {
+    pub const NOBODY: NamespacedName = NamespacedName { namespace: String::new(), name: String::new() };
+}
+
+impl Index<PersistentVolume> for ByMeaning {
+    fn keys(volume: &PersistentVolume) -> Vec<NamespacedName> {
+        vec![volume.claim_name().unwrap_or(ByMeaning::NOBODY)]
+    }
 }
 
 /// Whether the controller of an object is this pod.

@@ -30,7 +30,7 @@ use crate::runtime::clock::Clock;
 use crate::runtime::events::Recorder;
 use crate::runtime::{Context, Controller, Error, Next, Settings, Sources, Turn, unless};
 use crate::volume::attachment::{is_attached, volume_of};
-use crate::volume::{Volume, claims_of, uses};
+use crate::volume::{ByClaim, Volume, claims_of};
 use addresses::Leases;
 use life::{Happening, Life};
 use mounts::{Mounted, Mounts};
@@ -110,8 +110,7 @@ impl Controller for Kubelet {
         let pods = self.pods.clone();
         sources.on(&self.claims, move |change, queue| {
             let Some(claim) = change.name() else { return };
-            let pods = pods.in_namespace(&claim.namespace);
-            let using = pods.iter().filter(|pod| is_ours(pod) && uses(pod, &claim.name));
+            let using = pods.by::<ByClaim>(&claim).into_iter().filter(is_ours);
             using.for_each(|pod| queue.add(NamespacedName::of(pod.as_ref())));
         });
         let (pods, volumes) = (self.pods.clone(), self.volumes.clone());
@@ -119,10 +118,8 @@ impl Controller for Kubelet {
             let attached = change.new.as_deref().filter(|attachment| is_attached(attachment));
             let volume =
                 attached.and_then(volume_of).and_then(|name| volumes.get(&NamespacedName::new("", name)));
-            let Some(claim) = volume.as_ref().and_then(|volume| volume.claim_ref()) else { return };
-            let pods = pods.in_namespace(claim.namespace.as_deref().unwrap_or_default());
-            let name = claim.name.as_deref().unwrap_or_default();
-            let using = pods.iter().filter(|pod| is_ours(pod) && uses(pod, name));
+            let Some(claim) = volume.and_then(|volume| volume.claim_name()) else { return };
+            let using = pods.by::<ByClaim>(&claim).into_iter().filter(is_ours);
             using.for_each(|pod| queue.add(NamespacedName::of(pod.as_ref())));
         });
     }

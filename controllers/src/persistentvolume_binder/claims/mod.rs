@@ -16,8 +16,8 @@ use crate::runtime::clock::Clock;
 use crate::runtime::events::Recorder;
 use crate::runtime::{Context, Controller, Error, Next, Sources, Turn};
 use crate::volume::{
-    BETA_STORAGE_PROVISIONER, BIND_COMPLETED, Claim, Migration, STORAGE_PROVISIONER, Volume, annotate,
-    annotation,
+    BETA_STORAGE_PROVISIONER, BIND_COMPLETED, ByClaim, ByMeaning, Claim, Migration, STORAGE_PROVISIONER,
+    Volume, annotate, annotation,
 };
 use plan::{Around, Notice, Plan, plan};
 
@@ -64,16 +64,22 @@ impl Look {
         }
         Around {
             named,
-            volumes: self.volumes.all(),
+            volumes: self.free_volumes(claim),
             classes: self.classes.all(),
             waiting_pods: self.waiting_pods(claim),
         }
     }
 
+    /// The volumes that are meant for nobody else.
+    fn free_volumes(&self, claim: &PersistentVolumeClaim) -> Vec<Arc<PersistentVolume>> {
+        let mut volumes = self.volumes.by::<ByMeaning>(&NamespacedName::of(claim));
+        volumes.extend(self.volumes.by::<ByMeaning>(&ByMeaning::NOBODY));
+        volumes
+    }
+
     fn waiting_pods(&self, claim: &PersistentVolumeClaim) -> Vec<String> {
-        let pods = self.pods.in_namespace(claim.metadata.namespace.as_deref().unwrap_or_default());
-        let waiting =
-            pods.iter().filter(|pod| is_waiting(pod) && crate::volume::uses(pod, &claim.name_any()));
+        let pods = self.pods.by::<ByClaim>(&NamespacedName::of(claim));
+        let waiting = pods.iter().filter(|pod| is_waiting(pod));
         waiting.map(|pod| pod.name_any()).collect()
     }
 }
@@ -118,9 +124,8 @@ impl Controller for Claims {
         sources
             .on_each(&self.look.claims)
             .on(&self.look.volumes, move |change, queue| {
-                if let Some(reference) = change.object().and_then(|volume| volume.claim_ref()) {
-                    let text = |text: &Option<String>| text.clone().unwrap_or_default();
-                    queue.add(NamespacedName::new(text(&reference.namespace), text(&reference.name)));
+                if let Some(claim) = change.object().and_then(|volume| volume.claim_name()) {
+                    queue.add(claim);
                 }
                 // A volume that anyone may have: whoever waits for one looks at it, though not at once.
                 if let Some(volume) = change.new.as_ref().filter(|volume| volume.phase() == "Available") {

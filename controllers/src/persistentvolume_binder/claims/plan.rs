@@ -39,7 +39,7 @@ impl Notice {
 pub struct Around {
     /// The volume that the claim names.
     pub named: Option<Arc<PersistentVolume>>,
-    /// All volumes, where the claim names none and is not bound.
+    /// All volumes that are meant for nobody else, where the claim names none and is not bound.
     pub volumes: Vec<Arc<PersistentVolume>>,
     pub classes: Vec<Arc<StorageClass>>,
     /// Pods of the claim that no node was found for yet, by name.

@@ -24,8 +24,8 @@ use crate::runtime::clock::Clock;
 use crate::runtime::events::Recorder;
 use crate::runtime::{Context, Controller, Error, Next, Sources, Turn, unless};
 use crate::volume::{
-    Claim, DELETE, DELETION_PROTECTIONS, HOST_PATH, MIGRATED_TO, RECYCLE, Volume, annotation, honors_policy,
-    is_terminated, set_finalizer, uses,
+    ByClaim, Claim, DELETE, DELETION_PROTECTIONS, HOST_PATH, MIGRATED_TO, RECYCLE, Volume, annotation,
+    honors_policy, is_terminated, set_finalizer,
 };
 
 pub struct Reclaim {
@@ -176,10 +176,8 @@ impl Reclaim {
     }
 
     fn pods_of(&self, volume: &PersistentVolume) -> Vec<String> {
-        let Some(reference) = volume.claim_ref() else { return Vec::new() };
-        let claim = reference.name.as_deref().unwrap_or_default();
-        let pods = self.pods.in_namespace(reference.namespace.as_deref().unwrap_or_default());
-        let using = pods.iter().filter(|pod| uses(pod, claim) && !is_terminated(pod));
+        let pods = volume.claim_name().map(|claim| self.pods.by::<ByClaim>(&claim)).unwrap_or_default();
+        let using = pods.iter().filter(|pod| !is_terminated(pod));
         using.map(|pod| NamespacedName::of(pod.as_ref()).to_string()).collect()
     }
 

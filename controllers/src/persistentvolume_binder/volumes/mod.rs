@@ -15,7 +15,9 @@ use crate::runtime::cache::{Cache, NamespacedName};
 use crate::runtime::clock::Clock;
 use crate::runtime::events::Recorder;
 use crate::runtime::{Context, Controller, Error, Next, Sources, Turn, unless};
-use crate::volume::{Claim, DELETE, HOST_PATH, MIGRATED_TO, Migration, Volume, annotation, honors_policy};
+use crate::volume::{
+    ByMeaning, Claim, DELETE, HOST_PATH, MIGRATED_TO, Migration, Volume, annotation, honors_policy,
+};
 use plan::{Plan, plan};
 
 pub struct Volumes {
@@ -135,8 +137,8 @@ impl Volumes {
 fn volumes_of(claim: &PersistentVolumeClaim, volumes: &Cache<PersistentVolume>) -> Vec<NamespacedName> {
     match claim.volume_name() {
         "" => {
-            let all = volumes.all().into_iter();
-            all.filter(|volume| volume.is_bound_to(claim)).map(|v| NamespacedName::of(v.as_ref())).collect()
+            let meant = volumes.by::<ByMeaning>(&NamespacedName::of(claim)).into_iter();
+            meant.filter(|volume| volume.is_bound_to(claim)).map(|v| NamespacedName::of(v.as_ref())).collect()
         }
         name => vec![NamespacedName::new("", name)],
     }
@@ -149,16 +151,14 @@ pub async fn referred(
     claims: &Cache<PersistentVolumeClaim>,
     volume: &PersistentVolume,
 ) -> Result<Option<Arc<PersistentVolumeClaim>>, Error> {
-    let Some(reference) = volume.claim_ref() else { return Ok(None) };
-    if reference.uid.as_deref().is_none_or(str::is_empty) {
+    let uid = volume.claim_ref().and_then(|reference| reference.uid.as_ref());
+    let Some((name, uid)) = volume.claim_name().zip(uid).filter(|(_, uid)| !uid.is_empty()) else {
         return Ok(None);
-    }
-    let is_meant = |claim: &PersistentVolumeClaim| claim.metadata.uid == reference.uid;
-    let namespace = reference.namespace.as_deref().unwrap_or_default();
-    let name = reference.name.as_deref().unwrap_or_default();
-    if let Some(claim) = claims.get(&NamespacedName::new(namespace, name)).filter(|claim| is_meant(claim)) {
+    };
+    let is_meant = |claim: &PersistentVolumeClaim| claim.metadata.uid.as_ref() == Some(uid);
+    if let Some(claim) = claims.get(&name).filter(|claim| is_meant(claim)) {
         return Ok(Some(claim));
     }
-    let api = Api::<PersistentVolumeClaim>::namespaced(client.clone(), namespace);
-    Ok(unless(404, api.get(name).await)?.filter(is_meant).map(Arc::new))
+    let api = Api::<PersistentVolumeClaim>::namespaced(client.clone(), &name.namespace);
+    Ok(unless(404, api.get(&name.name).await)?.filter(is_meant).map(Arc::new))
 }
