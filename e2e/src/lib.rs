@@ -17,6 +17,7 @@ pub mod binary;
 pub mod chance;
 pub mod cluster;
 pub mod http;
+pub mod kubectl;
 pub mod recordings;
 pub mod statefulsets;
 pub mod volumes;

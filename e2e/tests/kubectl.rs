@@ -1,91 +1,17 @@
-//! kubectl against Coracle, as people type it. A story is a table: a command line, and what must be in its output; one that
-//! begins with `!` must fail.
-//!
-//! kubectl is `$KUBECTL`, or what Go builds of `e2e/kubectl`, or the one on the path.
+//! kubectl against Coracle, as people type it.
 
-use std::env;
-use std::io::{self, Write};
-use std::path::{Path, PathBuf};
 use std::process::Stdio;
-use std::sync::OnceLock;
-use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use coracle_e2e::cluster::Builder;
-use coracle_e2e::{Cluster, binary, cluster};
+use coracle_e2e::cluster;
+use coracle_e2e::kubectl::{Story, command, kubectl, tell as tell_of};
+use coracle_e2e::wait::DEADLINE;
 use tokio::io::{AsyncBufReadExt, BufReader};
-use tokio::process::Command;
 use tokio::time::timeout;
-
-const DEADLINE: Duration = Duration::from_secs(60);
-
-type Story = [(&'static str, &'static [&'static str])];
-
-/// Where kubectl is, if it can be had.
-fn kubectl() -> Option<&'static Path> {
-    static KUBECTL: OnceLock<Option<PathBuf>> = OnceLock::new();
-    let found = KUBECTL.get_or_init(|| match env::var_os("KUBECTL") {
-        Some(path) => Some(std::path::absolute(path).expect("KUBECTL")),
-        None => build().or_else(on_the_path),
-    });
-    if found.is_none() {
-        assert!(env::var_os("CI").is_none(), "there is no kubectl, and no Go to build it");
-        // Not by `eprintln`, which nobody sees of a test that passes.
-        let _ = writeln!(io::stderr(), "SKIPPED: there is no kubectl, and no Go to build it");
-    }
-    found.as_deref()
-}
-
-fn build() -> Option<PathBuf> {
-    // Else it takes itself for a development version, whose name `kubectl version` cannot read.
-    const VERSION: &str = "-X k8s.io/component-base/version.gitVersion=v1.36.2";
-    let program = binary::target().join("kubectl");
-    let mut go = std::process::Command::new("go");
-    go.args(["build", "-buildvcs=false", "-ldflags", VERSION, "-o"]).arg(&program).arg(".");
-    go.current_dir(binary::workspace().join("e2e/kubectl"));
-    go.status().is_ok_and(|status| status.success()).then_some(program)
-}
-
-fn on_the_path() -> Option<PathBuf> {
-    let directories = env::var_os("PATH")?;
-    env::split_paths(&directories)
-        .map(|directory| directory.join("kubectl"))
-        .find(|program| program.is_file())
-}
-
-/// A command line for a control plane, in the directory of the manifests.
-fn command(cluster: &Cluster, kubectl: &Path, line: &str) -> Command {
-    let mut command = Command::new(kubectl);
-    command.args(line.split_whitespace());
-    command.current_dir(binary::workspace().join("e2e/tests/manifests"));
-    command.env("KUBECONFIG", cluster.kubeconfig());
-    // Its caches, and no preferences of whoever runs the tests.
-    command.env("HOME", cluster.directory());
-    command.env("KUBE_EDITOR", "sed -i s/web:1/web:edited/");
-    command.stdin(Stdio::null()).kill_on_drop(true);
-    command
-}
 
 async fn tell(story: &Story) -> Result<()> {
     // No controllers but the one without which there are no pods, and no nodes: what they would do is told elsewhere.
     tell_of(cluster().flag("--controllers", "serviceaccount-controller").flag("--nodes", "0"), story).await
-}
-
-async fn tell_of(cluster: Builder, story: &Story) -> Result<()> {
-    let Some(kubectl) = kubectl() else { return Ok(()) };
-    let cluster = cluster.start().await?;
-    for (line, wanted) in story {
-        let (line, succeeds) = line.strip_prefix("! ").map_or((*line, true), |line| (line, false));
-        let output = command(&cluster, kubectl, line).output();
-        let output =
-            timeout(DEADLINE, output).await.with_context(|| format!("kubectl {line} does not end"))??;
-        let said = String::from_utf8(output.stdout)? + &String::from_utf8(output.stderr)?;
-        ensure!(output.status.success() == succeeds, "kubectl {line}: {}\n{said}", output.status);
-        for want in *wanted {
-            ensure!(said.contains(want), "kubectl {line}: no {want:?} in\n{said}");
-        }
-    }
-    Ok(())
 }
 
 #[tokio::test]
@@ -331,6 +257,81 @@ async fn claims_in_use() -> Result<()> {
             ("wait --for=delete pvc/data --timeout=20s", &[]),
             ("wait --for=delete pv --all --timeout=20s", &[]),
             ("get pvc,pv", &["No resources found"]),
+        ],
+    )
+    .await
+}
+
+#[tokio::test]
+async fn stateful_sets() -> Result<()> {
+    const IMAGES: &str = "get pods -l app=db -o jsonpath={.items[*].spec.containers[0].image}";
+    const STATUS: &str = "rollout status statefulset/db --timeout=30s";
+    const SCALE: &str = "get statefulset db --subresource=scale -o jsonpath={.spec.replicas}/{.status.replicas}/{.status.selector}";
+    tell_of(
+        cluster(),
+        &[
+            ("apply -f statefulset.yaml", &["statefulset.apps/db created"]),
+            ("scale statefulset db --replicas=3", &["statefulset.apps/db scaled"]),
+            (STATUS, &["partitioned roll out complete: 3 new pods have been updated..."]),
+            ("get statefulset db", &["NAME   READY   AGE\ndb     3/3"]),
+            (
+                "describe statefulset db",
+                &["3 desired | 3 total", "3 Running / 0 Waiting / 0 Succeeded", "SuccessfulCreate"],
+            ),
+            // Updates, and their history.
+            ("set image statefulset/db db=registry.example/db:2", &["statefulset.apps/db image updated"]),
+            (STATUS, &["partitioned roll out complete: 3 new pods"]),
+            (IMAGES, &["registry.example/db:2 registry.example/db:2 registry.example/db:2"]),
+            ("rollout history statefulset/db", &["REVISION  CHANGE-CAUSE\n1         <none>\n2         <none>\n"]),
+            ("rollout history statefulset/db --revision=1", &["with revision #1", "registry.example/db:1"]),
+            ("rollout undo statefulset/db", &["statefulset.apps/db rolled back"]),
+            (STATUS, &["partitioned roll out complete: 3 new pods"]),
+            (IMAGES, &["registry.example/db:1 registry.example/db:1 registry.example/db:1"]),
+            ("rollout history statefulset/db", &["\n2         <none>\n3         <none>\n"]),
+            ("rollout undo statefulset/db --to-revision=2", &["statefulset.apps/db rolled back"]),
+            (STATUS, &["partitioned roll out complete: 3 new pods"]),
+            (IMAGES, &["registry.example/db:2 registry.example/db:2 registry.example/db:2"]),
+            ("rollout undo statefulset/db --to-revision=4", &["skipped rollback", "already matches revision 4"]),
+            ("! rollout undo statefulset/db --to-revision=9", &["unable to find specified revision 9"]),
+            ("rollout restart statefulset/db", &["statefulset.apps/db restarted"]),
+            (STATUS, &["partitioned roll out complete: 3 new pods"]),
+            ("get pods -l app=db -o yaml", &["kubectl.kubernetes.io/restartedAt"]),
+            ("rollout history statefulset/db", &["\n3         <none>\n4         <none>\n5         <none>\n"]),
+            ("! rollout pause statefulset/db", &["pausing is not supported"]),
+            // A part of the pods, and nobody's business.
+            (
+                r#"patch statefulset db -p {"spec":{"updateStrategy":{"rollingUpdate":{"partition":2}}}}"#,
+                &["statefulset.apps/db patched"],
+            ),
+            ("set image statefulset/db db=registry.example/db:3", &["image updated"]),
+            (STATUS, &["partitioned roll out complete: 1 new pods have been updated..."]),
+            (IMAGES, &["registry.example/db:2 registry.example/db:2 registry.example/db:3"]),
+            (
+                r#"patch statefulset db -p {"spec":{"updateStrategy":{"type":"OnDelete","rollingUpdate":null}}}"#,
+                &["statefulset.apps/db patched"],
+            ),
+            (
+                "! rollout status statefulset/db",
+                &["rollout status is only available for RollingUpdate strategy type"],
+            ),
+            // By hand, and as autoscalers do it.
+            (SCALE, &["3/3/app=db"]),
+            ("! scale statefulset db --replicas=5 --current-replicas=4", &["Expected replicas to be 4, was 3"]),
+            (
+                r#"patch statefulset db --subresource=scale --type=merge -p {"spec":{"replicas":1}}"#,
+                &["scale.autoscaling/db patched"],
+            ),
+            ("wait --for=delete pod/db-1 pod/db-2 --timeout=30s", &[]),
+            ("wait --for=jsonpath={.status.replicas}=1 statefulset/db --timeout=30s", &[]),
+            (SCALE, &["1/1/app=db"]),
+            ("autoscale statefulset db --min=1 --max=3", &["horizontalpodautoscaler.autoscaling/db autoscaled"]),
+            ("get hpa db", &["StatefulSet/db"]),
+            // Without its pods, and with them.
+            ("delete statefulset db --cascade=orphan", &["statefulset.apps \"db\" deleted"]),
+            ("get pods -l app=db -o name", &["pod/db-0\n"]),
+            ("apply -f statefulset.yaml", &["statefulset.apps/db created"]),
+            ("delete statefulset db", &["statefulset.apps \"db\" deleted"]),
+            ("wait --for=delete pod/db-0 --timeout=30s", &[]),
         ],
     )
     .await

@@ -1,0 +1,66 @@
+//! The walk-throughs in `e2e/examples` do what they say. All `sh` blocks of a page are run in one shell, in order; what the shell says
+//! in a block is the `text` block after it, where there is one. A `*` there stands for the rest of a line.
+
+use std::path::Path;
+use std::{env, fs};
+
+use anyhow::{Context, Result, ensure};
+use coracle_e2e::kubectl::{kubectl, output, program};
+use coracle_e2e::{binary, cluster};
+
+/// Between what two blocks say.
+const NEXT: &str = "--- next block ---";
+
+/// A block of commands, and what they say.
+struct Step {
+    commands: String,
+    said: Option<String>,
+}
+
+fn steps(page: &str) -> Vec<Step> {
+    let mut steps: Vec<Step> = Vec::new();
+    let mut lines = page.lines();
+    while let Some(line) = lines.next() {
+        let Some(language) = line.strip_prefix("```") else { continue };
+        let block: String =
+            lines.by_ref().take_while(|line| *line != "```").map(|line| line.to_owned() + "\n").collect();
+        match (language, steps.last_mut()) {
+            ("sh", _) => steps.push(Step { commands: block, said: None }),
+            ("text", Some(step)) => step.said = Some(block),
+            _ => {}
+        }
+    }
+    steps
+}
+
+fn is_as_told(said: &str, told: &str) -> bool {
+    let is_alike = |(said, told): (&str, &str)| match told.split_once('*') {
+        Some((begin, _)) => said.starts_with(begin),
+        None => said == told,
+    };
+    said.lines().count() == told.lines().count() && said.lines().zip(told.lines()).all(is_alike)
+}
+
+#[tokio::test]
+async fn statefulset_slice_migration() -> Result<()> {
+    let Some(kubectl) = kubectl() else { return Ok(()) };
+    let page = fs::read_to_string(binary::workspace().join("e2e/examples/statefulset-slice-migration.md"))?;
+    let steps = steps(&page);
+    let home = tempfile::tempdir()?;
+    let cluster = cluster().data_dir(&home.path().join("coracle-data")).start().await?;
+    let script: String = steps.iter().map(|step| format!("{}echo '{NEXT}'\n", step.commands)).collect();
+    let mut shell = program(&cluster, "bash");
+    shell.args(["-euo", "pipefail", "-c", &format!("exec 2>&1\n{script}")]).current_dir(home.path());
+    let others = env::var_os("PATH").unwrap_or_default();
+    let places = [kubectl.parent().unwrap_or(Path::new(".")).to_owned()];
+    shell.env("PATH", env::join_paths(places.into_iter().chain(env::split_paths(&others)))?);
+    let output = output(shell).await?;
+    let said = String::from_utf8(output.stdout).context("no text")?;
+    ensure!(output.status.success(), "{}\n{said}", output.status);
+    for (step, said) in steps.iter().zip(said.split(&format!("{NEXT}\n"))) {
+        if let Some(told) = &step.said {
+            ensure!(is_as_told(said, told), "{}\nsays\n{said}\nand not\n{told}", step.commands);
+        }
+    }
+    Ok(())
+}
