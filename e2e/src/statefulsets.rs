@@ -140,6 +140,16 @@ pub async fn until_others_run(
     until(&format!("{names:?} run"), async || pods_of(story, set).await, are_they).await
 }
 
+/// Until a set's pods run; then data are written to the volumes of their claims.
+pub async fn filled(story: &Story, set: &str, ordinals: Range<u32>) -> Result<Vec<Asset>> {
+    until_run(story, set, ordinals.clone()).await?;
+    let mut assets = Vec::new();
+    for ordinal in ordinals {
+        assets.push(story.asset(&claim_of(set, ordinal)).await?);
+    }
+    Ok(assets)
+}
+
 /// Until a set's status tells of its last change, and so all has been begun that follows from it.
 pub async fn until_observed(story: &Story, set: &str) -> Result<()> {
     let is_observed = |set: &StatefulSet| {
@@ -356,12 +366,8 @@ impl Sets {
 
     /// Until the pods run; then data are written to their volumes.
     pub async fn until_filled(&mut self, story: &Story, ordinals: Range<u32>) -> Result<()> {
-        self.until_run(story, ordinals.clone()).await?;
         for set in &mut self.0 {
-            set.assets.clear();
-            for ordinal in ordinals.clone() {
-                set.assets.push(story.asset(&set.claim(ordinal)).await?);
-            }
+            set.assets = filled(story, set.name, ordinals.clone()).await?;
         }
         Ok(())
     }

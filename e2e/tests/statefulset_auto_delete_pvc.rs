@@ -48,7 +48,6 @@ told! {
     // Condemned pods.
     condemned_pods_that_wait,
     condemned_pods_that_are_pending,
-    pods_gone_before_the_set_is_scaled,
     pods_that_come_back_while_they_go,
     // Claims.
     claims_made_by_hand,
@@ -56,6 +55,12 @@ told! {
     claims_that_others_control,
     claims_that_go_when_their_pods_come_back,
     claims_that_go_when_their_sets_come_back,
+}
+
+told! {
+    // The server ends in the middle of these anyway.
+    by { csi: Csi, None; }
+    pods_gone_before_the_set_is_scaled,
     // Upgrade, downgrade.
     gate_turned_on_and_off,
     gate_turned_off_while_a_pod_is_condemned,
