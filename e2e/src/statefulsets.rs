@@ -171,12 +171,17 @@ pub async fn until_owned(story: &Story, claim: &str, want: &[String]) -> Result<
 
 /// Keeps an object when it is deleted, until it is let go.
 pub async fn hold<K: Kind>(story: &Story, name: &str) -> Result<()> {
-    let object: K = story.get(name).await?;
-    let mut finalizers = object.finalizers().to_vec();
-    finalizers.push(HOLD.to_owned());
-    let held = json!({"metadata": {"finalizers": finalizers, "resourceVersion": object.resource_version()}});
-    story.api::<K>().patch(name, &PatchParams::default(), &Patch::Merge(held)).await?;
-    Ok(())
+    let add = async || {
+        let object: K = story.get(name).await?;
+        let finalizers = [object.finalizers(), &[HOLD.to_owned()]].concat();
+        let held =
+            json!({"metadata": {"finalizers": finalizers, "resourceVersion": object.resource_version()}});
+        match story.api::<K>().patch(name, &PatchParams::default(), &Patch::Merge(held)).await {
+            Err(kube::Error::Api(status)) if status.code == 409 => Ok(false),
+            answer => Ok(answer.map(|_| true)?),
+        }
+    };
+    until(&format!("{name} is held"), add, |is_held| *is_held).await.map(drop)
 }
 
 /// Until nobody else keeps it, and then this does not, either.

@@ -317,6 +317,7 @@ async fn stateful_sets() -> Result<()> {
             // By hand, and as autoscalers do it.
             (SCALE, &["3/3/app=db"]),
             ("! scale statefulset db --replicas=5 --current-replicas=4", &["Expected replicas to be 4, was 3"]),
+            ("scale statefulset db --replicas=2 --current-replicas=3", &["statefulset.apps/db scaled"]),
             (
                 r#"patch statefulset db --subresource=scale --type=merge -p {"spec":{"replicas":1}}"#,
                 &["scale.autoscaling/db patched"],

@@ -6,7 +6,8 @@
 //! - `DeleteOnScaledownOnly` keeps claims when the set is deleted, as its description says; line 3 of its test plan does not.
 //! - References to sets and pods have `blockOwnerDeletion: true`, so that a foreground deletion waits for the claims, too.
 //! - A claim whose pod is gone already when its set is scaled down is collected by nobody.
-//! - The gate turned off leaves the references that there are, and so what they bring about.
+//! - The gate turned off leaves the references that there are, and so what they bring about. It is the controller's: the API has
+//!   the field anyway, as with a controller of an earlier version.
 
 use anyhow::{Result, ensure};
 use coracle_e2e::statefulsets::{
@@ -37,6 +38,7 @@ told! {
     a_pod_deleted_and_the_set_scaled_down_at_once,
     a_pod_deleted_and_the_set_scaled_down_and_up_at_once,
     updated,
+    parallel_sets_scaled_and_deleted,
     // "--cascade=false tests", and the other ways to delete.
     orphaned,
     orphaned_while_a_pod_is_condemned,
@@ -58,8 +60,10 @@ told! {
 }
 
 told! {
-    // The server ends in the middle of these anyway.
     by { csi: Csi, None; }
+    // What was to be told is lost with a server that is killed.
+    others_that_control_claims_are_told_of,
+    // The server ends in the middle of these anyway.
     pods_gone_before_the_set_is_scaled,
     // Upgrade, downgrade.
     gate_turned_on_and_off,
@@ -158,6 +162,21 @@ async fn updated(story: &mut Story) -> Result<()> {
         }
     }
     sets.are_new(story, &[NONE, NONE]).await?;
+    story.ends_with(&[]).await
+}
+
+async fn parallel_sets_scaled_and_deleted(story: &mut Story) -> Result<()> {
+    let mut sets = Sets::make(story, 3, |set| set["spec"]["podManagementPolicy"] = json!("Parallel")).await?;
+    sets.until_filled(story, 0..3).await?;
+    sets.scale(story, 1).await?;
+    sets.until_run(story, 0..1).await?;
+    sets.go(story, &[NONE, SCALED, SCALED]).await?;
+    sets.scale(story, 3).await?;
+    sets.until_run(story, 0..3).await?;
+    sets.are_new(story, &[NONE, SCALED, SCALED]).await?;
+    sets.delete(story, &DeleteParams::default()).await?;
+    sets.until_gone(story).await?;
+    sets.go(story, &[DELETED, DELETED, DELETED]).await?;
     story.ends_with(&[]).await
 }
 
@@ -475,12 +494,6 @@ async fn claims_that_users_own(story: &mut Story) -> Result<()> {
 async fn claims_that_others_control(story: &mut Story) -> Result<()> {
     let mut sets = with_claims_of(story, true).await?;
     let user = ["ConfigMap/user".to_owned()];
-    for set in &sets.0 {
-        if EITHER(set.policy) {
-            let why = format!("{} has a conflicting OwnerReference", set.claim(0));
-            story.until_told(set.name, "ConflictingController", &why).await?;
-        }
-    }
     sets.scale(story, 1).await?;
     sets.until_run(story, 0..1).await?;
     sets.go(story, &[NONE, NONE]).await?;
@@ -505,6 +518,18 @@ async fn claims_that_others_control(story: &mut Story) -> Result<()> {
     sets.delete(story, &DeleteParams::default()).await?;
     sets.go(story, &[DELETED, DELETED]).await?;
     story.ends_with(&[]).await
+}
+
+/// Once, when the pod is made.
+async fn others_that_control_claims_are_told_of(story: &mut Story) -> Result<()> {
+    let sets = with_claims_of(story, true).await?;
+    for set in &sets.0 {
+        if EITHER(set.policy) {
+            let why = format!("{} has a conflicting OwnerReference", set.claim(0));
+            story.until_told(set.name, "ConflictingController", &why).await?;
+        }
+    }
+    Ok(())
 }
 
 /// The pod is not made with a claim that goes, nor is the claim kept for it.

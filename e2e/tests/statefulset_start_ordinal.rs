@@ -320,6 +320,10 @@ async fn gate_turned_off_and_on(story: &mut Story) -> Result<()> {
     sets.until_filled(story, 2..4).await?;
     story.set_gate(GATE, false).await?;
     sets.until_run(story, 0..2).await?;
+    for set in &sets.0 {
+        let spec = story.get::<StatefulSet>(set.name).await?.spec.unwrap_or_default();
+        ensure!(spec.ordinals.and_then(|ordinals| ordinals.start) == Some(2), "the spec is preserved");
+    }
     sets.go(story, &[SCALED, SCALED]).await?;
     story.set_gate(GATE, true).await?;
     sets.until_run(story, 2..4).await?;
