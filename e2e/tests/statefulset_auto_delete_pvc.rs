@@ -323,7 +323,7 @@ async fn policies_changed_while_the_set_goes(story: &mut Story) -> Result<()> {
         json!({"spec": {"persistentVolumeClaimRetentionPolicy": other.map(Policy::field)}})
     })
     .await?;
-    rest(story).await?;
+    sets.until_observed(story).await?;
     sets.until_owned(story, 1, false).await?;
     sets.let_go(story, 1).await?;
     sets.until_gone(story).await?;

@@ -168,7 +168,7 @@ impl StatefulSets {
         trimmed.map(|()| next)
     }
 
-    /// The revision of the template as it is; None if there is none and the set goes.
+    /// The revision of the template as it is. A set that goes makes no history: all that its status needs is the name.
     async fn update_revision(
         &self,
         set: &StatefulSet,
@@ -184,7 +184,7 @@ impl StatefulSets {
                 let last = ControllerRevision { revision: number, ..Arc::unwrap_or_clone(earlier) };
                 api.replace(&last.name_any(), &PostParams::default(), &last).await?
             }
-            Place::New(_) if set.metadata.deletion_timestamp.is_some() => return Ok(None),
+            Place::New(new) if set.metadata.deletion_timestamp.is_some() => return Ok(Some(*new)),
             Place::New(new) => match revisions.last() {
                 Some(last) if self.means_the_same(set, last).await? => {
                     return Ok(Some(last.as_ref().clone()));
