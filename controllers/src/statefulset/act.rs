@@ -8,8 +8,8 @@ use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 use kube::api::{DeleteParams, PostParams, Preconditions};
 use kube::{Api, ResourceExt};
 
-use super::StatefulSets;
 use super::plan::{Act, Claims, Owners, Plan};
+use super::{StatefulSets, status};
 use crate::runtime::{Error, Turn, unless};
 
 /// So many acts are tried at once at most; it begins with one, so that what must fail fails once.
@@ -42,7 +42,7 @@ impl<'a> Hands<'a> {
             if let Err(error) = self.delete(pod).await {
                 return (status, Err(error));
             }
-            status.current_replicas = status.current_replicas.map(|count| count - 1);
+            status::deleted(&mut status, pod);
         }
         (status, Ok(()))
     }

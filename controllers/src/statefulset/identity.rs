@@ -10,7 +10,7 @@ use kube::ResourceExt;
 
 use crate::workload::pods;
 
-const POD_NAME_LABEL: &str = "statefulset.kubernetes.io/pod-name";
+pub(super) const POD_NAME_LABEL: &str = "statefulset.kubernetes.io/pod-name";
 const POD_INDEX_LABEL: &str = "apps.kubernetes.io/pod-index";
 const REVISION_LABEL: &str = "controller-revision-hash";
 
@@ -61,12 +61,17 @@ fn claim_name(set: &StatefulSet, template: &PersistentVolumeClaim, ordinal: i32)
     format!("{}-{}-{ordinal}", template.name_any(), set.name_any())
 }
 
-/// A pod's claims, as they are made.
-pub(super) fn claims(set: &StatefulSet, ordinal: i32) -> impl Iterator<Item = PersistentVolumeClaim> {
+/// Those of a pod's claims that are not there, as they are made.
+pub(super) fn claims(
+    set: &StatefulSet,
+    ordinal: i32,
+    is_there: impl Fn(&str) -> bool,
+) -> impl Iterator<Item = PersistentVolumeClaim> {
     let selected = set.spec.as_ref().and_then(|spec| spec.selector.match_labels.as_ref());
-    templates(set).iter().map(move |template| {
+    let named = templates(set).iter().map(move |template| (template, claim_name(set, template, ordinal)));
+    named.filter(move |(_, name)| !is_there(name)).map(move |(template, name)| {
         let mut claim = template.clone();
-        claim.metadata.name = Some(claim_name(set, template, ordinal));
+        claim.metadata.name = Some(name);
         claim.metadata.namespace = set.namespace();
         if let Some(selected) = selected {
             claim.metadata.labels.get_or_insert_default().extend(selected.clone());
@@ -94,7 +99,7 @@ pub(super) fn repaired(set: &StatefulSet, pod: &Pod) -> Option<Pod> {
     let ordinal = ordinal(pod)?;
     let name = format!("{}-{ordinal}", set.name_any());
     let label = pod.metadata.labels.as_ref().and_then(|labels| labels.get(POD_NAME_LABEL));
-    if pod.metadata.name.as_ref() == Some(&name) && label == Some(&name) && has_volumes(set, pod, ordinal) {
+    if pod.metadata.name.as_ref() == Some(&name) && label == Some(&name) && has_volumes(set, pod) {
         return None;
     }
     let mut pod = pod.clone();
@@ -125,12 +130,17 @@ fn volumes(set: &StatefulSet, ordinal: i32) -> impl Iterator<Item = Volume> {
     })
 }
 
-fn has_volumes(set: &StatefulSet, pod: &Pod, ordinal: i32) -> bool {
+/// Whether its volumes are its claims.
+pub(super) fn has_volumes(set: &StatefulSet, pod: &Pod) -> bool {
     let there = pod.spec.as_ref().and_then(|spec| spec.volumes.as_deref()).unwrap_or_default();
-    volumes(set, ordinal).all(|wanted| {
-        let claim_of =
-            |volume: &Volume| volume.persistent_volume_claim.as_ref().map(|claim| claim.claim_name.clone());
-        there.iter().any(|volume| volume.name == wanted.name && claim_of(volume) == claim_of(&wanted))
+    let claim_of =
+        |volume: &Volume| volume.persistent_volume_claim.as_ref().map(|claim| claim.claim_name.clone());
+    ordinal(pod).is_some_and(|ordinal| {
+        templates(set).iter().all(|template| {
+            let mut named =
+                there.iter().filter(|volume| Some(&volume.name) == template.metadata.name.as_ref());
+            named.any(|volume| claim_of(volume) == Some(claim_name(set, template, ordinal)))
+        })
     })
 }
 
@@ -219,9 +229,10 @@ mod tests {
 
     #[test]
     fn claims_are_labelled_by_template_and_selector() {
-        let claims: Vec<_> = claims(&set(), 7).map(|claim| json!(claim.metadata)).collect();
+        let all: Vec<_> = claims(&set(), 7, |_| false).map(|claim| json!(claim.metadata)).collect();
         let want = json!([{"name": "data-web-7", "namespace": "n", "labels": {"app": "web", "tier": "db"}}]);
-        assert_eq!(json!(claims), want);
+        assert_eq!(json!(all), want);
+        assert_eq!(claims(&set(), 7, |name| name == "data-web-7").count(), 0);
         assert_eq!(claim_names(&set(), 7).collect::<Vec<_>>(), ["data-web-7"]);
     }
 }

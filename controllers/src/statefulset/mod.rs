@@ -13,6 +13,8 @@
 mod act;
 mod identity;
 mod metrics;
+#[cfg(test)]
+mod model;
 mod plan;
 mod retention;
 mod rollout;

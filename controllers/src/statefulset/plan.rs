@@ -50,7 +50,7 @@ pub(super) struct Plan {
     pub stages: Vec<Vec<Act>>,
     /// Whether the acts of a stage need not wait for each other.
     pub at_once: bool,
-    /// Pods to delete at last, for the sake of the update. Each is one less of the current ones.
+    /// Pods to delete at last, for the sake of the update. The status does not count them any more.
     pub outdated: Vec<Arc<Pod>>,
     pub status: StatefulSetStatus,
     /// When a pod becomes available by the mere passing of time.
@@ -189,15 +189,17 @@ impl Observed<'_> {
         let repaired = identity::repaired(self.set, pod).filter(|_| !(ordered && stop));
         let owners = self.owners(pod, false);
         let has_wrong_owner = owners.iter().any(|(_, verdict)| verdict.change.is_some());
+        // A pod that has what it needs runs on with a claim that is being deleted.
+        let needs_claims = is_pending || !identity::has_volumes(self.set, pod);
+        let claims = if needs_claims { self.claims(pod) } else { Claims::default() };
         let act = match repaired {
-            Some(repaired) => Some(Act::Repair { pod: Arc::new(repaired), claims: self.claims(pod), owners }),
+            Some(repaired) => Some(Act::Repair { pod: Arc::new(repaired), claims, owners }),
             None if is_pending => {
-                let claims = self.claims(pod);
                 let lacks = !claims.missing.is_empty() || !claims.going.is_empty() || !owners.is_empty();
                 lacks.then(|| Act::Complete { pod: pod.clone(), claims, owners })
             }
             None if has_wrong_owner && !(ordered && stop) => {
-                Some(Act::Repair { pod: pod.clone(), claims: Claims::default(), owners })
+                Some(Act::Repair { pod: pod.clone(), claims, owners })
             }
             None => None,
         };
@@ -229,18 +231,10 @@ impl Observed<'_> {
     }
 
     fn claims(&self, pod: &Pod) -> Claims {
-        let mut claims = Claims::default();
-        for wanted in
-            identity::ordinal(pod).into_iter().flat_map(|ordinal| identity::claims(self.set, ordinal))
-        {
-            let name = wanted.metadata.name.clone().unwrap_or_default();
-            match self.claims.get(&name) {
-                None => claims.missing.push(wanted),
-                Some(claim) if claim.metadata.deletion_timestamp.is_some() => claims.going.push(name),
-                Some(_) => {}
-            }
-        }
-        claims
+        let Some(ordinal) = identity::ordinal(pod) else { return Claims::default() };
+        let missing = identity::claims(self.set, ordinal, |name| self.claims.contains_key(name));
+        let going = self.claims_there(pod).filter(|(_, claim)| claim.metadata.deletion_timestamp.is_some());
+        Claims { missing: missing.collect(), going: going.map(|(name, _)| name).collect() }
     }
 
     /// The claims of a pod that are there.

@@ -62,7 +62,9 @@ pub(super) fn outdated(
     if strategy(set) == Some("OnDelete") {
         return Vec::new();
     }
-    let is_outdated = |pod: &Pod| revision(pod) != update && !pods::is_terminating(pod);
+    // One that is only about to be made comes back as it was, without a partition, and is taken once it is there.
+    let is_there = |pod: &Pod| !pods::phase(pod).is_empty() && !pods::is_terminating(pod);
+    let is_outdated = |pod: &Pod| revision(pod) != update && is_there(pod);
     let targets = replicas.iter().skip(partition(set)).rev();
     match at_most {
         None => {
@@ -88,12 +90,15 @@ mod tests {
             .unwrap()
     }
 
-    /// `o` old, `n` new, `O` and `N` not available, `t` old and terminating.
+    /// `o` old, `n` new, `O` and `N` not available, `t` old and terminating, `-` old and not there yet.
     fn pods(letters: &str) -> Vec<Arc<Pod>> {
         let pod = |(ordinal, letter): (usize, char)| {
             let revision = if letter.eq_ignore_ascii_case(&'n') { "new" } else { "old" };
             let labels = json!({"controller-revision-hash": revision, "letter": letter.to_string()});
             let mut pod = json!({"metadata": {"name": ordinal.to_string(), "labels": labels}});
+            if letter != '-' {
+                pod["status"] = json!({"phase": "Running"});
+            }
             if letter == 't' {
                 pod["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
             }
@@ -103,7 +108,7 @@ mod tests {
     }
 
     fn is_unavailable(pod: &Pod) -> bool {
-        ["O", "N", "t"].contains(&pod.metadata.labels.as_ref().unwrap()["letter"].as_str())
+        ["O", "N", "t", "-"].contains(&pod.metadata.labels.as_ref().unwrap()["letter"].as_str())
     }
 
     #[test]
@@ -115,6 +120,7 @@ mod tests {
             ("waits for the new one", rolling(json!({})), "ooN", None, ""),
             ("does not wait for an old one", rolling(json!({})), "ooO", None, "2"),
             ("waits for one that goes", rolling(json!({})), "oot", None, ""),
+            ("waits for one that is still to come", json!({"type": "RollingUpdate"}), "oo-", None, ""),
             ("down to the partition", rolling(json!({"partition": 2})), "oon", None, ""),
             ("a partition beyond all", rolling(json!({"partition": 9})), "ooo", None, ""),
             ("without a partition", json!({"type": "RollingUpdate"}), "onn", None, "0"),
@@ -122,6 +128,7 @@ mod tests {
             ("several at once", rolling(json!({})), "ooooo", Some(2), "4 3"),
             ("as many as are free", rolling(json!({})), "oOooo", Some(2), "4"),
             ("none is free", rolling(json!({})), "ooNNo", Some(2), ""),
+            ("not what is still to come", rolling(json!({})), "on-", Some(2), "0"),
         ] {
             let taken = outdated(&set(strategy), &pods(replicas), "new", is_unavailable, at_most);
             let taken: Vec<_> = taken.iter().map(|pod| pod.metadata.name.as_deref().unwrap()).collect();

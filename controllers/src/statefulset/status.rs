@@ -41,6 +41,13 @@ pub(super) fn count(
     }
 }
 
+/// One of the pods that were counted has been deleted since. Not every one that an update takes is of the revision that is current.
+pub(super) fn deleted(status: &mut StatefulSetStatus, pod: &Pod) {
+    if status.current_revision.as_deref() == Some(revision(pod)) {
+        status.current_replicas = status.current_replicas.map(|count| count - 1);
+    }
+}
+
 pub(super) fn is_running_and_ready(pod: &Pod) -> bool {
     pods::phase(pod) == "Running" && pods::is_ready(pod)
 }
@@ -116,6 +123,19 @@ mod tests {
                 "updatedReplicas": 1, "currentRevision": "old", "updateRevision": "new", "collisionCount": 0,
             });
             assert_eq!(json!(status), want, "{min_ready}");
+        }
+    }
+
+    #[test]
+    fn only_current_pods_are_current_no_more() {
+        for (of, want) in [("old", 1), ("new", 2), ("third", 2)] {
+            let mut status = StatefulSetStatus {
+                current_revision: Some("old".to_owned()),
+                current_replicas: Some(2),
+                ..StatefulSetStatus::default()
+            };
+            deleted(&mut status, &pod("Running", true, of, false));
+            assert_eq!(status.current_replicas, Some(want), "{of}");
         }
     }
 

@@ -242,6 +242,8 @@ fn claims_come_and_go_with_their_pods() {
         ("unless it is kept", spec(retain, retain, 1), "", "data-web-0@x", "+web-0"),
         ("what is missing is made", spec(retain, retain, 1), "web-0:Pending", "", "+data-web-0,=web-0"),
         ("but not of a running pod", spec(retain, retain, 1), "web-0:Ready", "", ""),
+        ("nor when that is repaired", spec(retain, retain, 1), "web-0:Ready?", "data-web-0~", "*web-0"),
+        ("but when it waits", spec(retain, retain, 1), "web-0:Pending?", "", "+data-web-0,*web-0"),
         ("given to the set", spec(delete, delete, 1), "web-0:Ready", "data-web-0", "*web-0,data-web-0>web"),
         ("taken from it", spec(retain, delete, 1), "web-0:Ready", "data-web-0@S", "*web-0,data-web-0>"),
         (
