@@ -24,7 +24,8 @@ pub mod supervise;
 mod tests;
 
 use std::any::{Any, TypeId};
-use std::collections::HashMap;
+use std::borrow::Cow;
+use std::collections::{BTreeSet, HashMap};
 use std::future::Future;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -230,6 +231,9 @@ pub trait Controller: Sized + Send + Sync + 'static {
     /// Brings what belongs to a key closer to what it should be. It is called for keys that have gone as well.
     fn reconcile(&self, key: &Self::Key, turn: &mut Turn)
     -> impl Future<Output = Result<Next, Error>> + Send;
+
+    /// A key that came up again had to wait for a cache to see what was written to objects of this group and resource.
+    fn held_back(&self, _group: &str, _resource: &str) {}
 }
 
 /// What wakes a controller.
@@ -329,8 +333,10 @@ impl Sources<NamespacedName> {
 /// One pass over a key: remembers what was written, to be seen before the next pass.
 #[derive(Default)]
 pub struct Turn {
-    writes: Vec<BoxFuture<'static, ()>>,
+    writes: Vec<(GroupResource, BoxFuture<'static, ()>)>,
 }
+
+type GroupResource = (Cow<'static, str>, Cow<'static, str>);
 
 impl Turn {
     /// Remembers an answer to a create, an update or a patch.
@@ -346,16 +352,23 @@ impl Turn {
 
     fn remember<T: Cached>(&mut self, cache: &Arc<Cache<T>>, write: Write) {
         let cache = cache.clone();
-        self.writes.push(async move { cache.saw(&write).await }.boxed());
+        self.writes.push(((T::group(&()), T::plural(&())), async move { cache.saw(&write).await }.boxed()));
     }
 
-    /// Waits until all was seen. A watch that broke at the wrong time must not hold the key for ever.
-    async fn settle(self, clock: &Clock) {
+    /// Waits until all was seen, and returns what that took a while for. A watch that broke at the wrong time must not hold the key
+    /// for ever.
+    async fn settle(self, clock: &Clock) -> BTreeSet<GroupResource> {
         const LONGEST: Duration = Duration::from_secs(10);
+        let writes = self.writes.into_iter();
+        let unseen = writes.filter_map(|(resource, mut write)| {
+            (&mut write).now_or_never().is_none().then_some((resource, write))
+        });
+        let (late, unseen): (_, Vec<_>) = unseen.unzip();
         tokio::select! {
-            _ = join_all(self.writes) => {}
+            _ = join_all(unseen) => {}
             () = clock.sleep(LONGEST) => tracing::debug!("own writes were not seen in time"),
         }
+        late
     }
 }
 
@@ -416,7 +429,10 @@ async fn work<C: Controller>(controller: &C, queue: &Queue<C::Key>, clock: &Cloc
     let key = queue.next().await;
     let mut turn = Turn::default();
     let outcome = controller.reconcile(&key, &mut turn).await;
-    turn.settle(clock).await;
+    let late = turn.settle(clock).await;
+    if queue.is_wanted(&key) {
+        late.iter().for_each(|(group, resource)| controller.held_back(group, resource));
+    }
     match outcome {
         Ok(next) => {
             queue.forget(&key);

@@ -114,6 +114,11 @@ impl<K: Key> Queue<K> {
         self.add_after(key, delay.min(self.0.longest_retry));
     }
 
+    /// Whether a key waits, or came up again while it is worked on.
+    pub fn is_wanted(&self, key: &K) -> bool {
+        self.state().dirty.contains_key(key)
+    }
+
     /// Ends a row of failures.
     pub fn forget(&self, key: &K) {
         self.state().failures.remove(key);
@@ -237,7 +242,9 @@ mod tests {
         queue.add("a");
         queue.add("b");
         assert_eq!(next(&queue), Some("a"));
+        assert!(!queue.is_wanted(&"a"));
         queue.add("a");
+        assert!(queue.is_wanted(&"a"));
         assert_eq!(next(&queue), Some("b"), "a is being worked on");
         assert_eq!(next(&queue), None);
         queue.done(&"a");

@@ -53,7 +53,7 @@ async fn a_panic_starts_a_controller_again_later_each_time() {
     starts.recv().await.unwrap();
 }
 
-/// Counts its passes; the first one fails, the second writes.
+/// Counts its passes; the first one fails, the second writes. Tells 0 when it is held back.
 struct Counting {
     passes: Arc<AtomicUsize>,
     objects: Arc<Cache<ConfigMap>>,
@@ -85,6 +85,11 @@ impl Controller for Counting {
             _ => Ok(Next::Change),
         }
     }
+
+    fn held_back(&self, group: &str, resource: &str) {
+        assert_eq!((group, resource), ("", "configmaps"));
+        self.told.send(0).unwrap();
+    }
 }
 
 fn object(revision: u64) -> ConfigMap {
@@ -110,10 +115,12 @@ async fn a_key_is_worked_on_again_after_its_writes_are_seen() {
     }
     hand.advance(Duration::from_millis(5));
     assert_eq!(passes.recv().await, Some(2));
+    objects.see(object(2));
     for _ in 0..100 {
         tokio::task::yield_now().await;
     }
     assert!(passes.try_recv().is_err(), "revision 7 was not seen yet");
     objects.see(object(7));
+    assert_eq!(passes.recv().await, Some(0));
     assert_eq!(passes.recv().await, Some(3));
 }

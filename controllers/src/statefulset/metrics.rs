@@ -1,11 +1,16 @@
-//! What is told of sets: kube-controller-manager's gauges, and those by which KEP-3335 has a start ordinal observed.
+//! What is told of sets: kube-controller-manager's metrics, and those by which KEP-3335 has a start ordinal observed.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, PoisonError};
 
 use k8s_openapi::api::apps::v1::{StatefulSet, StatefulSetStatus};
+use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt;
-use prometheus::GaugeVec;
+use prometheus::{CounterVec, DEFAULT_BUCKETS, GaugeVec, Histogram};
 
 use super::{identity, rollout};
-use crate::runtime::cache::NamespacedName;
+use crate::runtime::cache::{Change, NamespacedName};
+use crate::runtime::clock::Clock;
 use crate::runtime::metrics::Metrics;
 
 pub(super) struct Gauges {
@@ -68,6 +73,80 @@ impl Gauges {
             for policy in ["OrderedReady", "Parallel"] {
                 let _ = gauge.remove_label_values(&[&set.namespace, &set.name, policy]);
             }
+        }
+    }
+}
+
+/// How often a set had to wait for the caches. kube-controller-manager counts here how often it looks at one in vain.
+pub(super) fn stale_skips(metrics: &Metrics) -> CounterVec {
+    let help = "Total number of StatefulSet syncs skipped due to a stale watch cache.";
+    metrics.counter("statefulset_controller_stale_sync_skips_total", help, &["group", "resource"])
+}
+
+/// How long it takes from a change of what is wanted of a set until its status tells that this is seen to.
+pub(super) struct Delays {
+    clock: Clock,
+    seconds: Histogram,
+    /// Since when sets wait.
+    since: Mutex<HashMap<NamespacedName, Timestamp>>,
+}
+
+impl Delays {
+    pub fn new(metrics: &Metrics, clock: Clock) -> Delays {
+        let help = "Seconds from a change of a StatefulSet until its status observes that generation.";
+        let seconds = metrics.histogram("statefulset_reconcile_delay", help, DEFAULT_BUCKETS, &[]);
+        Delays { clock, seconds: seconds.with_label_values::<&str>(&[]), since: Mutex::default() }
+    }
+
+    pub fn see(&self, change: &Change<StatefulSet>) {
+        let Some(name) = change.name() else { return };
+        let mut since = self.since.lock().unwrap_or_else(PoisonError::into_inner);
+        let observed = |set: &StatefulSet| set.status.as_ref().and_then(|status| status.observed_generation);
+        match &change.new {
+            None => drop(since.remove(&name)),
+            Some(set) if observed(set) < set.metadata.generation => {
+                since.entry(name).or_insert_with(|| self.clock.now());
+            }
+            Some(_) => {
+                if let Some(since) = since.remove(&name) {
+                    self.seconds.observe(self.clock.now().duration_since(since).as_secs_f64());
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn a_delay_ends_when_the_last_generation_is_observed() {
+        let (clock, hand) = Clock::manual(Timestamp::UNIX_EPOCH);
+        let delays = Delays::new(&Metrics::default(), clock);
+        let state = |generation: i64, observed: i64| -> StatefulSet {
+            let set = json!({
+                "metadata": {"name": "web", "namespace": "n", "generation": generation},
+                "spec": {"selector": {}, "template": {}},
+                "status": {"replicas": 0, "observedGeneration": observed},
+            });
+            serde_json::from_value(set).unwrap()
+        };
+        for (case, set, want) in [
+            ("at rest", state(1, 1), (0, 0.0)),
+            ("changed", state(2, 1), (0, 0.0)),
+            ("changed again", state(3, 1), (0, 0.0)),
+            ("not all was seen", state(3, 2), (0, 0.0)),
+            ("all was", state(3, 3), (1, 3.0)),
+            ("nothing new", state(3, 3), (1, 3.0)),
+        ] {
+            delays.see(&Change { old: None, new: Some(Arc::new(set)) });
+            assert_eq!((delays.seconds.get_sample_count(), delays.seconds.get_sample_sum()), want, "{case}");
+            hand.advance(Duration::from_secs(1));
         }
     }
 }

@@ -30,6 +30,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::{DeleteParams, PostParams, Preconditions};
 use kube::core::Selector;
 use kube::{Api, Client, ResourceExt};
+use prometheus::CounterVec;
 
 use crate::runtime::cache::{Cache, Change, NamespacedName};
 use crate::runtime::clock::Clock;
@@ -39,7 +40,7 @@ use crate::workload::history::{self, Place};
 use crate::workload::ownership::{self, controller};
 use crate::workload::selects;
 use act::Hands;
-use metrics::Gauges;
+use metrics::{Delays, Gauges};
 use plan::{Gates, Observed, Revision, plan};
 
 /// When a set is looked at after a claim that it may have waited for. kube-controller-manager waits for another occasion, and who
@@ -54,6 +55,8 @@ pub struct StatefulSets {
     /// The gate StatefulSetSemanticRevisionComparison.
     compares_semantically: bool,
     gauges: Gauges,
+    delays: Arc<Delays>,
+    stale_skips: CounterVec,
     sets: Arc<Cache<StatefulSet>>,
     revisions: Arc<Cache<ControllerRevision>>,
     pods: Arc<Cache<Pod>>,
@@ -78,6 +81,8 @@ impl Controller for StatefulSets {
             },
             compares_semantically: is_enabled("StatefulSetSemanticRevisionComparison"),
             gauges: Gauges::new(&context.metrics),
+            delays: Arc::new(Delays::new(&context.metrics, context.clock.clone())),
+            stale_skips: metrics::stale_skips(&context.metrics),
             sets: context.cache(),
             revisions: context.cache(),
             pods: context.cache(),
@@ -86,9 +91,12 @@ impl Controller for StatefulSets {
     }
 
     fn sources(&self, sources: &mut Sources<NamespacedName>) {
-        let sets = self.sets.clone();
+        let (sets, delays) = (self.sets.clone(), self.delays.clone());
         sources
-            .on_each(&self.sets)
+            .on(&self.sets, move |change, queue| {
+                delays.see(change);
+                change.name().into_iter().for_each(|set| queue.add(set));
+            })
             .on(&self.pods, move |change, queue| {
                 sets_of(change, &sets).into_iter().for_each(|set| queue.add(set));
             })
@@ -113,6 +121,10 @@ impl Controller for StatefulSets {
         let revisions = self.revisions_of(&set, &selector, turn).await?;
         let pods = self.pods_of(&set, &selector, turn).await?;
         self.sync(&set, &revisions, &pods, turn).await
+    }
+
+    fn held_back(&self, group: &str, resource: &str) {
+        self.stale_skips.with_label_values(&[group, resource]).inc();
     }
 }
 
