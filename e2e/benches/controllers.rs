@@ -20,6 +20,8 @@ const DEPENDENTS: usize = 5000;
 const IN_NAMESPACE: usize = 10_000;
 const PODS: usize = 1000;
 const CLAIMS: usize = 1000;
+/// StatefulSets, each with a claim a pod: how they manage their pods, and how many they have.
+const SETS: [(&str, usize); 3] = [("Parallel", 100), ("OrderedReady", 100), ("Parallel", 1000)];
 const CONNECTIONS: usize = 8;
 const REST: Duration = Duration::from_secs(10);
 
@@ -54,21 +56,20 @@ async fn stories(endpoint: &Endpoint) -> Result<()> {
     }
     let took = namespace(endpoint).await?;
     println!("{:<46}{:>8.2} s", format!("a namespace of {IN_NAMESPACE} objects"), took.as_secs_f64());
-    let (up, down) = pods(endpoint).await?;
-    println!(
-        "{:<46}{:>8.2} s, gone {:.2} s",
-        format!("{PODS} pods to Running"),
-        up.as_secs_f64(),
-        down.as_secs_f64()
-    );
-    let (up, down) = claims(endpoint).await?;
-    println!(
-        "{:<46}{:>8.2} s, gone {:.2} s",
-        format!("{CLAIMS} claims provisioned and bound"),
-        up.as_secs_f64(),
-        down.as_secs_f64()
-    );
+    tell(&format!("{PODS} pods to Running"), pods(endpoint).await?);
+    for provisioner in ["kubernetes.io/host-path", "coracle.csi"] {
+        let took = claims(endpoint, provisioner).await?;
+        tell(&format!("{CLAIMS} claims bound, {provisioner}"), took);
+    }
+    for (management, replicas) in SETS {
+        let took = stateful_set(endpoint, management, replicas).await?;
+        tell(&format!("a StatefulSet of {replicas}, {management}"), took);
+    }
     Ok(())
+}
+
+fn tell(what: &str, (up, down): (Duration, Duration)) {
+    println!("{what:<46}{:>8.2} s, gone {:.2} s", up.as_secs_f64(), down.as_secs_f64());
 }
 
 /// From the first create until all run, and from the delete until none is left.
@@ -92,34 +93,65 @@ async fn pods(endpoint: &Endpoint) -> Result<(Duration, Duration)> {
 }
 
 /// From the first create until all are bound, and from the delete until no volume of theirs is left.
-async fn claims(endpoint: &Endpoint) -> Result<(Duration, Duration)> {
+async fn claims(endpoint: &Endpoint, provisioner: &str) -> Result<(Duration, Duration)> {
     let mut ask = Ask::new(endpoint).await?;
     let namespace = ask.namespace().await?;
-    let class = json!({"metadata": {"name": namespace}, "provisioner": "kubernetes.io/host-path"});
-    ask.call("POST", "/apis/storage.k8s.io/v1/storageclasses", Some(class)).await?;
+    ask.class(&namespace, provisioner).await?;
     let path = format!("/api/v1/namespaces/{namespace}/persistentvolumeclaims");
     let began = Instant::now();
-    fill(endpoint, &path, CLAIMS, |i| {
-        json!({"metadata": {"name": format!("c{i}")}, "spec": {
-            "storageClassName": namespace, "accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}},
-        }})
-    })
-    .await?;
+    let claim = |i| json!({"metadata": {"name": format!("c{i}")}, "spec": claim_of(&namespace)});
+    fill(endpoint, &path, CLAIMS, claim).await?;
     let all_bound = |list: &Value| {
         list["items"]
             .as_array()
             .is_some_and(|items| items.iter().all(|item| item["status"]["phase"] == "Bound"))
     };
-    ask.until_list(&path, all_bound).await?;
+    ask.until_so(&path, all_bound).await?;
     let up = began.elapsed();
     let began = Instant::now();
     ask.call("DELETE", &path, None).await?;
-    let of_class = |list: &Value| {
-        let items = list["items"].as_array();
-        items.is_some_and(|items| items.iter().all(|item| item["spec"]["storageClassName"] != namespace))
-    };
-    ask.until_list("/api/v1/persistentvolumes", of_class).await?;
+    ask.until_no_volume_of(&namespace).await?;
     Ok((up, began.elapsed()))
+}
+
+/// From the create until all pods are ready, each with a claim, and from the delete until none of their volumes is left.
+async fn stateful_set(
+    endpoint: &Endpoint,
+    management: &str,
+    replicas: usize,
+) -> Result<(Duration, Duration)> {
+    let mut ask = Ask::new(endpoint).await?;
+    let namespace = ask.namespace().await?;
+    ask.class(&namespace, "coracle.csi").await?;
+    ask.until(&format!("/api/v1/namespaces/{namespace}/serviceaccounts"), 1).await?;
+    let path = format!("/apis/apps/v1/namespaces/{namespace}/statefulsets");
+    let labels = json!({"app": "web"});
+    let mounts = json!([{"name": "data", "mountPath": "/data"}]);
+    let set = json!({"metadata": {"name": "web"}, "spec": {
+        "replicas": replicas, "serviceName": "web", "podManagementPolicy": management, "selector": {"matchLabels": labels},
+        "template": {
+            "metadata": {"labels": labels},
+            "spec": {"containers": [{"name": "c", "image": "c", "volumeMounts": mounts}]},
+        },
+        "volumeClaimTemplates": [{"metadata": {"name": "data"}, "spec": claim_of(&namespace)}],
+        "persistentVolumeClaimRetentionPolicy": {"whenDeleted": "Delete", "whenScaled": "Delete"},
+    }});
+    let began = Instant::now();
+    ask.call("POST", &path, Some(set)).await?;
+    let path = format!("{path}/web");
+    ask.until_so(&path, |set| set["status"]["readyReplicas"] == replicas).await?;
+    let up = began.elapsed();
+    let began = Instant::now();
+    ask.call("DELETE", &path, None).await?;
+    ask.until_no_volume_of(&namespace).await?;
+    Ok((up, began.elapsed()))
+}
+
+/// What a claim of a class asks for.
+fn claim_of(class: &str) -> Value {
+    json!({
+        "storageClassName": class, "accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}},
+    })
 }
 
 async fn cascade(endpoint: &Endpoint, policy: &str) -> Result<Duration> {
@@ -198,12 +230,26 @@ impl Ask {
         Ok(namespace["metadata"]["name"].as_str().context("no name")?.to_owned())
     }
 
-    /// Waits until a list has so many items.
-    async fn until(&mut self, path: &str, count: usize) -> Result<()> {
-        self.until_list(path, |list| list["items"].as_array().map(Vec::len) == Some(count)).await
+    async fn class(&mut self, name: &str, provisioner: &str) -> Result<()> {
+        let class = json!({"metadata": {"name": name}, "provisioner": provisioner});
+        self.call("POST", "/apis/storage.k8s.io/v1/storageclasses", Some(class)).await.map(drop)
     }
 
-    async fn until_list(&mut self, path: &str, is_so: impl Fn(&Value) -> bool) -> Result<()> {
+    /// Waits until there is no volume of a class: a volume goes after its directory.
+    async fn until_no_volume_of(&mut self, class: &str) -> Result<()> {
+        let is_gone = |list: &Value| {
+            let items = list["items"].as_array();
+            items.is_some_and(|items| items.iter().all(|item| item["spec"]["storageClassName"] != class))
+        };
+        self.until_so("/api/v1/persistentvolumes", is_gone).await
+    }
+
+    /// Waits until a list has so many items.
+    async fn until(&mut self, path: &str, count: usize) -> Result<()> {
+        self.until_so(path, |list| list["items"].as_array().map(Vec::len) == Some(count)).await
+    }
+
+    async fn until_so(&mut self, path: &str, is_so: impl Fn(&Value) -> bool) -> Result<()> {
         while !is_so(&self.call("GET", path, None).await?) {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
