@@ -1,5 +1,11 @@
 //! Chance, for tests that do random things.
 
+use std::env;
+use std::fmt::Debug;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+
 /// A chance that a failing run can be repeated with: xorshift from a seed.
 pub struct Chance(pub u64);
 
@@ -14,4 +20,25 @@ impl Chance {
     pub fn one_in(&mut self, bound: usize) -> bool {
         self.below(bound) == 0
     }
+}
+
+/// One hunt after the other, each with chances of its own, for a few seconds, or for as many as `HUNT_SECONDS` says; a hunt is told when
+/// that is over. One that finds something tells its seed; `HUNT_SEED` begins with it.
+///
+/// # Errors
+/// What a hunt found.
+pub async fn hunts(what: impl Debug, hunt: impl AsyncFn(Chance, Instant) -> Result<()>) -> Result<()> {
+    let number = |name: &str| env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
+    let seconds = Duration::from_secs(number("HUNT_SECONDS").unwrap_or(5));
+    let first = number("HUNT_SEED").unwrap_or(1);
+    let began = Instant::now();
+    let mut hunted = 0;
+    while hunted == 0 || began.elapsed() < seconds {
+        let seed = first + hunted;
+        let chance = Chance(0x9E37_79B9_7F4A_7C15_u64.wrapping_mul(seed));
+        hunt(chance, began + seconds).await.with_context(|| format!("HUNT_SEED={seed}, {what:?}"))?;
+        hunted += 1;
+    }
+    println!("{what:?}: {hunted} hunts in {:?}", began.elapsed());
+    Ok(())
 }

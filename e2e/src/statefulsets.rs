@@ -277,6 +277,31 @@ impl History {
         order.join(" ")
     }
 
+    /// Each pod that was not there before is made when those below it, from the first ordinal on, have been ready since the last one
+    /// was made: the controller had seen that.
+    pub fn is_made_in_order(&self, set: &str, first: u32, before: &[Pod]) -> Result<()> {
+        let ordinal = |pod: &Pod| pod.name_any().rsplit_once('-')?.1.parse::<u32>().ok();
+        let mut known = uids(before);
+        let mut ready: BTreeSet<u32> =
+            before.iter().filter(|pod| is_ready(pod)).filter_map(ordinal).collect();
+        let mut were_ready = ready.clone();
+        for moment in &self.0 {
+            let Some((_, _, ordinal)) = moment.place().filter(|(_, name, _)| name == set) else { continue };
+            if known.insert(moment.pod.uid().unwrap_or_default()) {
+                let late = (first..ordinal).find(|lower| !were_ready.contains(lower));
+                ensure!(late.is_none(), "{set}-{ordinal} is made before {set}-{late:?} was ready");
+                were_ready.clone_from(&ready);
+            }
+            if is_ready(&moment.pod) && !moment.is_gone {
+                ready.insert(ordinal);
+                were_ready.insert(ordinal);
+            } else {
+                ready.remove(&ordinal);
+            }
+        }
+        Ok(())
+    }
+
     /// No ordinal of the sets of a name is ever in two namespaces, and from the time when so many pods were ready there are
     /// never fewer than that less one.
     pub fn moves_one_at_a_time(&self, set: &str, replicas: usize) -> Result<()> {

@@ -5,12 +5,11 @@
 //! found something tells its seed; `HUNT_SEED=N` begins with it.
 
 use std::collections::BTreeSet;
-use std::env;
 use std::fmt::Display;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
-use coracle_e2e::chance::Chance;
+use coracle_e2e::chance::{self, Chance};
 use coracle_e2e::cluster::End;
 use coracle_e2e::volumes::{
     Broken, Driver, Kind, NODE, Story, claim, is_terminating, pod_phase, scripted, tell, volume_phase,
@@ -38,21 +37,11 @@ async fn migrated() -> Result<()> {
     hunts(Driver::Migrated).await
 }
 
-/// One hunt after the other, each on data of its own, until the time is over.
 async fn hunts(driver: Driver) -> Result<()> {
-    let number = |name: &str| env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
-    let seconds = Duration::from_secs(number("HUNT_SECONDS").unwrap_or(5));
-    let first = number("HUNT_SEED").unwrap_or(1);
-    let began = Instant::now();
-    let mut hunted = 0;
-    while hunted == 0 || began.elapsed() < seconds {
-        let seed = first + hunted;
-        let hunt = async |story: &mut Story| Hunt::new(seed).run(story, began + seconds).await;
-        tell(driver, None, hunt).await.with_context(|| format!("HUNT_SEED={seed}, {driver:?}"))?;
-        hunted += 1;
-    }
-    println!("{driver:?}: {hunted} hunts in {:?}", began.elapsed());
-    Ok(())
+    let hunt = async |chance, end| {
+        tell(driver, None, async |story: &mut Story| Hunt::new(chance).run(story, end).await).await
+    };
+    chance::hunts(driver, hunt).await
 }
 
 struct Hunt {
@@ -67,14 +56,8 @@ struct Hunt {
 }
 
 impl Hunt {
-    fn new(seed: u64) -> Hunt {
-        Hunt {
-            chance: Chance(0x9E37_79B9_7F4A_7C15_u64.wrapping_mul(seed)),
-            acts: Vec::new(),
-            may_stay: BTreeSet::new(),
-            written: BTreeSet::new(),
-            broken: None,
-        }
+    fn new(chance: Chance) -> Hunt {
+        Hunt { chance, acts: Vec::new(), may_stay: BTreeSet::new(), written: BTreeSet::new(), broken: None }
     }
 
     async fn run(mut self, story: &mut Story, end: Instant) -> Result<()> {

@@ -1,0 +1,452 @@
+//! A hunt for whatever a StatefulSet may do wrong: users scale it, move its range, update it, change its policies and disturb its pods
+//! and claims at random, in bursts, and the server ends at random in between. After each burst the set comes to rest, and then
+//! - its pods are those of the range, ready, and of the revisions that the partition wants;
+//! - they were made in order, and went in order, if they are to;
+//! - no claim is gone that the policy keeps, none is left that it deletes, and the data on the volumes are as old as their claims.
+//!
+//! In the end the set is deleted, and the directories are those of the claims that stay. `HUNT_SECONDS=600 cargo test -p coracle-e2e
+//! --test statefulset_model` hunts for ten minutes; a hunt that found something tells its seed, and `HUNT_SEED=N` begins with it.
+
+use std::cell::Cell;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
+use std::time::Instant;
+
+use anyhow::{Context, Result, ensure};
+use coracle_e2e::chance::{self, Chance};
+use coracle_e2e::cluster::End;
+use coracle_e2e::statefulsets::{
+    History, claim_of, image, is_ready, owners, pod_of, pods_of, rest, stateful_set,
+};
+use coracle_e2e::volumes::{Asset, Driver, Kind, Story, is_terminating, tell};
+use coracle_e2e::wait::until;
+use k8s_openapi::api::apps::v1::StatefulSet;
+use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
+use kube::ResourceExt;
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
+use serde_json::{Value, json};
+
+const SET: &str = "web";
+const ROUNDS: usize = 12;
+
+#[tokio::test]
+async fn ordered() -> Result<()> {
+    hunts("OrderedReady").await
+}
+
+#[tokio::test]
+async fn parallel() -> Result<()> {
+    hunts("Parallel").await
+}
+
+async fn hunts(management: &'static str) -> Result<()> {
+    let hunt = async |chance, end| {
+        let hunt = async |story: &mut Story| Hunt::new(management, chance).run(story, end).await;
+        tell(Driver::Csi, None, hunt).await
+    };
+    chance::hunts(management, hunt).await
+}
+
+/// What users want of the set.
+#[derive(Clone, Debug)]
+struct Wanted {
+    start: u32,
+    replicas: u32,
+    image: usize,
+    /// None: pods are updated when somebody deletes them.
+    partition: Option<u32>,
+    deletes_when_deleted: bool,
+    deletes_when_scaled: bool,
+}
+
+impl Wanted {
+    fn range(&self) -> Range<u32> {
+        self.start..self.start + self.replicas
+    }
+
+    fn spec(&self) -> Value {
+        let word = |deletes: bool| if deletes { "Delete" } else { "Retain" };
+        let strategy = match self.partition {
+            Some(partition) => json!({"type": "RollingUpdate", "rollingUpdate": {"partition": partition}}),
+            None => json!({"type": "OnDelete", "rollingUpdate": null}),
+        };
+        let mut spec = image(&self.image.to_string())["spec"].take();
+        spec["replicas"] = json!(self.replicas);
+        spec["ordinals"] = json!({"start": self.start});
+        spec["updateStrategy"] = strategy;
+        spec["persistentVolumeClaimRetentionPolicy"] = json!({
+            "whenDeleted": word(self.deletes_when_deleted), "whenScaled": word(self.deletes_when_scaled),
+        });
+        spec
+    }
+}
+
+struct Hunt {
+    management: &'static str,
+    chance: Chance,
+    wanted: Wanted,
+    /// All that was done, for who has to understand what went wrong.
+    log: Vec<String>,
+    /// What the claims are bound to that were there at the last rest, by their uids.
+    assets: BTreeMap<String, Asset>,
+    /// Claims that users deleted, by their uids.
+    deleted: BTreeSet<String>,
+    /// The revisions of the pods that were below the partition then, by ordinal.
+    held: BTreeMap<u32, String>,
+}
+
+/// What happened in one burst, as far as the laws have to know.
+struct Burst {
+    /// What the set was like before each change, and at last.
+    wanted: Vec<Wanted>,
+    /// Whether pods were disturbed.
+    is_rough: bool,
+}
+
+impl Hunt {
+    fn new(management: &'static str, mut chance: Chance) -> Hunt {
+        let wanted = Wanted {
+            start: 0,
+            replicas: 1 + u32::try_from(chance.below(3)).unwrap_or_default(),
+            image: 0,
+            partition: Some(0),
+            deletes_when_deleted: chance.one_in(2),
+            deletes_when_scaled: chance.one_in(2),
+        };
+        Hunt {
+            management,
+            chance,
+            wanted,
+            log: Vec::new(),
+            assets: BTreeMap::new(),
+            deleted: BTreeSet::new(),
+            held: BTreeMap::new(),
+        }
+    }
+
+    async fn run(mut self, story: &mut Story, end: Instant) -> Result<()> {
+        let outcome = self.hunt(story, end).await;
+        outcome.with_context(|| format!("after\n  {}", self.log.join("\n  ")))
+    }
+
+    async fn hunt(&mut self, story: &mut Story, end: Instant) -> Result<()> {
+        let mut set = stateful_set(SET, self.wanted.replicas);
+        set["spec"]["podManagementPolicy"] = json!(self.management);
+        story.create::<StatefulSet>(set).await?;
+        story.patch::<StatefulSet>(SET, json!({"spec": self.wanted.spec()})).await?;
+        self.come_to_rest(story).await?;
+        self.look(story).await?;
+        for round in 0..ROUNDS {
+            if round > 1 && Instant::now() > end {
+                break;
+            }
+            self.round(story).await?;
+        }
+        self.finish(story).await
+    }
+
+    /// A burst of acts, and what must be so after it.
+    async fn round(&mut self, story: &mut Story) -> Result<()> {
+        let (begin, before) = (History::begin(story).await?, pods_of(story, SET).await?);
+        let mut burst = Burst { wanted: vec![self.wanted.clone()], is_rough: false };
+        for _ in 0..1 + self.chance.below(5) {
+            self.act(story, &mut burst).await?;
+        }
+        burst.is_rough |= self.come_to_rest(story).await?;
+        self.log.push("rest".to_owned());
+        let history = History::since(story, &begin).await?;
+        let are_starts_equal = burst.wanted.iter().all(|wanted| wanted.start == self.wanted.start);
+        if self.management == "OrderedReady" && are_starts_equal {
+            history.is_made_in_order(SET, self.wanted.start, &before)?;
+        }
+        self.goes_in_order(&history, &burst)?;
+        self.keeps_and_deletes(story, &burst).await?;
+        self.look(story).await?;
+        self.holds(story, &burst).await
+    }
+
+    async fn act(&mut self, story: &mut Story, burst: &mut Burst) -> Result<()> {
+        let act = match self.chance.below(20) {
+            act @ 0..=10 => {
+                let number =
+                    |chance: &mut Chance, below| u32::try_from(chance.below(below)).unwrap_or_default();
+                let chance = &mut self.chance;
+                match act {
+                    0..=3 => self.wanted.replicas = number(chance, 5),
+                    4 => self.wanted.start = number(chance, 4),
+                    5 | 6 => self.wanted.image = chance.below(3),
+                    7 => self.wanted.partition = (!chance.one_in(4)).then(|| number(chance, 4)),
+                    8 | 9 => self.wanted.deletes_when_scaled ^= true,
+                    _ => self.wanted.deletes_when_deleted ^= true,
+                }
+                story.patch::<StatefulSet>(SET, json!({"spec": self.wanted.spec()})).await?;
+                burst.wanted.push(self.wanted.clone());
+                format!("{:?}", self.wanted)
+            }
+            11 | 12 => {
+                let Some(pod) = self.any::<Pod>(story).await? else { return Ok(()) };
+                let now = if self.chance.one_in(3) { Some(0) } else { None };
+                let params = DeleteParams { grace_period_seconds: now, ..DeleteParams::default() };
+                gone(story.api::<Pod>().delete(&pod, &params).await.map(drop))?;
+                burst.is_rough = true;
+                format!("deleted {pod}, {now:?}")
+            }
+            13 => {
+                let Some(pod) = self.any::<Pod>(story).await? else { return Ok(()) };
+                let mut status = ready("False");
+                if self.chance.one_in(2) {
+                    status["phase"] = json!("Failed");
+                }
+                set_status(story, &pod, &status).await?;
+                burst.is_rough = true;
+                format!("{pod}: {status}")
+            }
+            14 => {
+                let Some(claim) = self.any::<PersistentVolumeClaim>(story).await? else { return Ok(()) };
+                let there = story.api::<PersistentVolumeClaim>().get_opt(&claim).await?;
+                self.deleted.extend(there.and_then(|claim| claim.uid()));
+                let params = DeleteParams::default();
+                gone(story.api::<PersistentVolumeClaim>().delete(&claim, &params).await.map(drop))?;
+                format!("deleted {claim}")
+            }
+            15 | 16 => {
+                let end = if self.chance.one_in(3) { End::Stop } else { End::Crash };
+                story.restart(end).await?;
+                format!("{end:?}")
+            }
+            _ => {
+                // Something happens meanwhile, or not.
+                let number = self.chance.below(4);
+                for _ in 0..number {
+                    pods_of(story, SET).await?;
+                }
+                return Ok(());
+            }
+        };
+        self.log.push(act);
+        Ok(())
+    }
+
+    async fn any<K: Kind>(&mut self, story: &Story) -> Result<Option<String>> {
+        let all = story.api::<K>().list(&ListParams::default()).await?.items;
+        let index = self.chance.below(all.len());
+        Ok(all.get(index).map(ResourceExt::name_any))
+    }
+
+    /// Until all is as the set wants it, and told. What nobody but a user would make right is made so; tells whether anything was.
+    async fn come_to_rest(&self, story: &Story) -> Result<bool> {
+        let names: BTreeSet<String> = self.wanted.range().map(|ordinal| pod_of(SET, ordinal)).collect();
+        let is_helped = Cell::new(false);
+        let ask = async || {
+            let set: StatefulSet = story.get(SET).await?;
+            let pods = pods_of(story, SET).await?;
+            let going = story.api::<PersistentVolumeClaim>().list(&ListParams::default()).await?.items;
+            let going: Vec<String> =
+                going.iter().filter(|claim| is_terminating(*claim)).map(ResourceExt::name_any).collect();
+            for pod in pods.iter().filter(|pod| !is_ready(pod) && !is_terminating(*pod)) {
+                let name = pod.name_any();
+                // Where users are needed with Kubernetes, too: its node does not start a pod whose claim goes, and the claim stays for
+                // the sake of the pod; and ordered sets leave several that will never be ready.
+                let is_stuck = is_placed(pod) && going.contains(&format!("data-{name}"));
+                if is_unready(pod) {
+                    set_status(story, &name, &ready("True")).await?;
+                } else if is_stuck || !names.contains(&name) {
+                    gone(story.api::<Pod>().delete(&name, &DeleteParams::default()).await.map(drop))?;
+                    is_helped.set(true);
+                }
+            }
+            Ok((set, pods))
+        };
+        let is_at_rest = |(set, pods): &(StatefulSet, Vec<Pod>)| {
+            let status = set.status.clone().unwrap_or_default();
+            let count = i32::try_from(pods.len()).unwrap_or(-1);
+            let counts = [Some(status.replicas), status.ready_replicas, status.available_replicas];
+            let revision = |pod: &Pod| pod.labels().get("controller-revision-hash").cloned();
+            let is_updated = |pod: &&Pod| revision(pod) == status.update_revision;
+            let updated = i32::try_from(pods.iter().filter(is_updated).count()).unwrap_or(-1);
+            pods.iter().map(ResourceExt::name_any).collect::<BTreeSet<_>>() == names
+                && pods.iter().all(is_ready)
+                && pods.iter().filter(|pod| self.is_to_be_updated(pod)).all(|pod| is_updated(&pod))
+                && counts.map(Option::unwrap_or_default) == [count; 3]
+                && status.updated_replicas.unwrap_or(0) == updated
+                && status.observed_generation == set.metadata.generation
+        };
+        if let Err(late) = until("the set comes to rest", ask, is_at_rest).await {
+            let set: StatefulSet = story.get(SET).await?;
+            let all = ListParams::default();
+            let claims = story.api::<PersistentVolumeClaim>().list(&all).await?.items;
+            let claims: Vec<_> = claims.iter().map(|claim| (&claim.metadata, &claim.status)).collect();
+            let pods = pods_of(story, SET).await?;
+            let pods: Vec<_> = pods.iter().map(|pod| (&pod.metadata, &pod.status)).collect();
+            return Err(late).with_context(|| json!([set.status, pods, claims]).to_string());
+        }
+        Ok(is_helped.get())
+    }
+
+    fn is_to_be_updated(&self, pod: &Pod) -> bool {
+        let first = self.wanted.partition.map(|partition| self.wanted.start + partition);
+        first.is_some_and(|first| ordinal(pod).is_some_and(|ordinal| ordinal >= first))
+    }
+
+    /// Where a burst did nothing but scale an ordered set down, the highest went first.
+    fn goes_in_order(&self, history: &History, burst: &Burst) -> Result<()> {
+        let [before, after] = burst.wanted.as_slice() else { return Ok(()) };
+        let is_scaled = before.start == after.start && before.replicas > after.replicas;
+        if self.management == "OrderedReady" && is_scaled && !burst.is_rough {
+            let order = history.order(SET);
+            let went: Vec<&str> = order.split(' ').filter(|part| part.starts_with('-')).collect();
+            let want: Vec<String> =
+                (after.range().end..before.range().end).rev().map(|o| format!("-{o}")).collect();
+            ensure!(went == want, "went {order}, not {want:?}");
+        }
+        Ok(())
+    }
+
+    /// Claims that the policy kept all the time are there, and those that it deleted all the time are not.
+    async fn keeps_and_deletes(&mut self, story: &Story, burst: &Burst) -> Result<()> {
+        let is_kept = burst.wanted.iter().all(|wanted| !wanted.deletes_when_scaled);
+        // Where pods come and go for other reasons, too, a claim may be left without a pod that it could go with.
+        let scaled = match burst.wanted.as_slice() {
+            [before, after] if !burst.is_rough && before.image == after.image => Some((before, after)),
+            _ => None,
+        };
+        let has =
+            |wanted: &Wanted, claim: &str| wanted.range().any(|ordinal| claim_of(SET, ordinal) == claim);
+        let is_left = |claim: &str| {
+            scaled.is_some_and(|(before, after)| {
+                before.deletes_when_scaled
+                    && after.deletes_when_scaled
+                    && has(before, claim)
+                    && !has(after, claim)
+            })
+        };
+        for (uid, asset) in &self.assets {
+            let is_there = async || {
+                let claim = story.api::<PersistentVolumeClaim>().get_opt(&asset.claim).await?;
+                Ok(claim.is_some_and(|claim| claim.uid().as_ref() == Some(uid)))
+            };
+            if is_left(&asset.claim) {
+                until(&format!("{} goes", asset.claim), is_there, |is_there| !is_there).await?;
+            } else if is_kept && !self.deleted.contains(uid) {
+                story.is_kept(asset).await?;
+                ensure!(is_there().await?, "{} is another", asset.claim);
+            }
+        }
+        Ok(())
+    }
+
+    /// Every pod has its claim, whose it should be, and every volume the data that were written to it.
+    async fn look(&mut self, story: &Story) -> Result<()> {
+        let mut assets = BTreeMap::new();
+        for ordinal in self.wanted.range() {
+            let claim: PersistentVolumeClaim = story.get(&claim_of(SET, ordinal)).await?;
+            let uid = claim.uid().context("no uid")?;
+            let asset = match self.assets.remove(&uid) {
+                Some(asset) => asset,
+                None => story.asset(&claim.name_any()).await?,
+            };
+            ensure!(asset.has_data(), "{} has lost its data", asset.claim);
+            if !is_terminating(&claim) {
+                let want: &[String] =
+                    if self.wanted.deletes_when_deleted { &[format!("StatefulSet/{SET}")] } else { &[] };
+                ensure!(owners(&claim) == want, "{} is of {:?}", claim.name_any(), owners(&claim));
+            }
+            assets.insert(uid, asset);
+        }
+        // Others are left over, and may go later.
+        for (uid, asset) in std::mem::take(&mut self.assets) {
+            let claim = story.api::<PersistentVolumeClaim>().get_opt(&asset.claim).await?;
+            if claim.is_some_and(|claim| claim.uid().as_ref() == Some(&uid) && !is_terminating(&claim)) {
+                assets.insert(uid, asset);
+            }
+        }
+        self.assets = assets;
+        Ok(())
+    }
+
+    /// The pods below the partition are of the revision that they were of.
+    async fn holds(&mut self, story: &Story, burst: &Burst) -> Result<()> {
+        let places: BTreeSet<_> =
+            burst.wanted.iter().map(|wanted| (wanted.start, wanted.partition)).collect();
+        let pods = pods_of(story, SET).await?;
+        let held = pods.iter().filter(|pod| self.wanted.partition.is_some() && !self.is_to_be_updated(pod));
+        let revision = |pod: &Pod| pod.labels().get("controller-revision-hash").cloned().unwrap_or_default();
+        let held: BTreeMap<u32, String> =
+            held.filter_map(|pod| Some((ordinal(pod)?, revision(pod)))).collect();
+        let set: StatefulSet = story.get(SET).await?;
+        let current = set.status.and_then(|status| status.current_revision).unwrap_or_default();
+        for (ordinal, revision) in held.iter().filter(|_| places.len() == 1) {
+            // One that was not of the current revision comes back as of that.
+            let was = self.held.get(ordinal);
+            ensure!(
+                was.is_none_or(|was| was == revision) || *revision == current,
+                "{SET}-{ordinal} was of {was:?} and is of {revision}, not {current}"
+            );
+        }
+        self.held = held;
+        Ok(())
+    }
+
+    /// The set is deleted; then its pods are gone, and of their claims those that the policy does not keep.
+    async fn finish(&mut self, story: &mut Story) -> Result<()> {
+        let params =
+            if self.chance.one_in(2) { DeleteParams::foreground() } else { DeleteParams::background() };
+        self.log.push(format!("deleted, {:?}", params.propagation_policy));
+        story.api::<StatefulSet>().delete(SET, &params).await?;
+        if self.chance.one_in(2) {
+            story.restart(End::Crash).await?;
+        }
+        story.until_gone::<StatefulSet>(SET).await?;
+        until("the pods go", async || pods_of(story, SET).await, Vec::is_empty).await?;
+        let of_pods: BTreeSet<String> = self.wanted.range().map(|ordinal| claim_of(SET, ordinal)).collect();
+        let mut kept = Vec::new();
+        for asset in self.assets.values() {
+            match (self.wanted.deletes_when_deleted, of_pods.contains(&asset.claim)) {
+                (true, true) => story.is_deleted(asset).await?,
+                (false, true) => kept.push(asset),
+                // It was left over under another policy, maybe.
+                (_, false) => {}
+            }
+        }
+        rest(story).await?;
+        for asset in kept {
+            let claim = story.api::<PersistentVolumeClaim>().get_opt(&asset.claim).await?;
+            // Unless a user deleted it while a pod used it.
+            if let Some(claim) = claim {
+                ensure!(!is_terminating(&claim), "{} goes", asset.claim);
+                story.is_kept(asset).await?;
+            }
+        }
+        story.ends_with(&[]).await
+    }
+}
+
+fn ordinal(pod: &Pod) -> Option<u32> {
+    pod.name_any().rsplit_once('-')?.1.parse().ok()
+}
+
+fn ready(status: &str) -> Value {
+    json!({"conditions": [{"type": "Ready", "status": status}]})
+}
+
+fn is_placed(pod: &Pod) -> bool {
+    pod.spec.as_ref().is_some_and(|spec| spec.node_name.is_some())
+}
+
+/// Whether it runs, and somebody says that it is not ready.
+fn is_unready(pod: &Pod) -> bool {
+    pod.status.as_ref().is_some_and(|status| status.phase.as_deref() == Some("Running"))
+}
+
+async fn set_status(story: &Story, pod: &str, status: &Value) -> Result<()> {
+    let patch = Patch::Strategic(json!({"status": status}));
+    gone(story.api::<Pod>().patch_status(pod, &PatchParams::default(), &patch).await.map(drop))
+}
+
+/// What was to be changed may have gone.
+fn gone(outcome: kube::Result<()>) -> Result<()> {
+    match outcome {
+        Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
+        outcome => Ok(outcome?),
+    }
+}
