@@ -238,7 +238,8 @@ async fn is_claimed(story: &Story, volume: &PersistentVolume) -> Result<bool> {
 /// Whether a volume waits for its end.
 fn is_to_delete(volume: &PersistentVolume) -> bool {
     let policy = volume.spec.as_ref().and_then(|spec| spec.persistent_volume_reclaim_policy.as_deref());
-    policy == Some("Delete") && matches!(volume_phase(volume), "Released" | "Failed" | "Bound")
+    // One that is pending was made for a claim just now.
+    policy == Some("Delete") && volume_phase(volume) != "Available"
 }
 
 /// What was to be changed may have gone.

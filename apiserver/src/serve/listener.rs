@@ -5,14 +5,18 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use http::{Request, Response};
+use hyper::body::Incoming;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use hyper_util::server::graceful::GracefulShutdown;
 use hyper_util::service::TowerToHyperService;
 use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::TlsAcceptor;
+use tower::ServiceExt;
 
 use super::Api;
+use super::body::Body;
 use crate::access::tls::Tls;
 
 /// A client that has not shaken hands by then is not coming.
@@ -90,7 +94,10 @@ impl Connection {
         };
         let certificates = stream.get_ref().1.peer_certificates();
         let peer = self.tls.peer(certificates, SystemTime::now());
-        let service = TowerToHyperService::new(self.api.for_peer(peer));
+        let api = self.api.for_peer(peer);
+        let gathered = |response: Response<Body>| response.map(Body::gathered);
+        let service = ServiceExt::<Request<Incoming>>::map_response(api, gathered);
+        let service = TowerToHyperService::new(service);
         let mut builder = auto::Builder::new(TokioExecutor::new());
         builder.http1().timer(TokioTimer::new()).header_read_timeout(Duration::from_secs(60));
         builder.http2().max_concurrent_streams(250).timer(TokioTimer::new());

@@ -8,6 +8,8 @@
 //! A cache lags behind the server. A controller waits for its own writes by [`Cache::saw`]; what must not be decided on an old
 //! state (dropping a finalizer, reclaiming a volume) has to be asked of the server.
 
+mod read;
+
 use std::any::TypeId;
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -20,6 +22,8 @@ use kube::runtime::watcher::{self, Event};
 use kube::runtime::{WatchStreamExt, watcher as watch};
 use kube::{Api, Client, Resource};
 use tokio::sync::{mpsc, watch as signal};
+
+use read::Read;
 
 /// An object's place: `namespace/name`, or `name` where there are no namespaces.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -242,13 +246,13 @@ impl<K: Cached> Cache<K> {
     /// Watches until dropped.
     pub(super) async fn run(&self, client: Client) {
         let config = watcher::Config::default().streaming_lists();
-        let stream = watch(Api::<K>::all_with(client, &()), config).default_backoff();
+        let stream = watch(Api::<Read<K>>::all_with(client, &()), config).default_backoff();
         pin_mut!(stream);
         let mut initial = None;
         while let Some(event) = stream.next().await {
             match event {
                 Ok(Event::Init) => initial = Some(BTreeSet::new()),
-                Ok(Event::InitApply(object)) => {
+                Ok(Event::InitApply(Read(object))) => {
                     if let Some(names) = &mut initial {
                         names.insert(NamespacedName::of(&object));
                     }
@@ -260,8 +264,8 @@ impl<K: Cached> Cache<K> {
                     }
                     self.progress.send_modify(|progress| progress.synced = true);
                 }
-                Ok(Event::Apply(object)) => self.apply(object),
-                Ok(Event::Delete(object)) => self.remove(&object),
+                Ok(Event::Apply(Read(object))) => self.apply(object),
+                Ok(Event::Delete(Read(object))) => self.remove(&object),
                 Err(error) => {
                     tracing::debug!(kind = %K::kind(&()), %error, "a watch has to be started again")
                 }

@@ -32,7 +32,7 @@ pub fn data(template: &PodTemplateSpec) -> Value {
 /// It holds none.
 pub fn template(revision: &ControllerRevision) -> serde_json::Result<PodTemplateSpec> {
     let template = revision.data.as_ref().and_then(|data| data.0.pointer("/spec/template"));
-    serde_json::from_value(template.cloned().unwrap_or_default())
+    serde_json::from_str(&template.unwrap_or(&Value::Null).to_string())
 }
 
 /// The hash of what a revision holds, in letters that make no words: FNV-1 over the JSON text as Go writes it and the number of
