@@ -609,7 +609,8 @@ pub fn pod_phase(pod: &Pod) -> &str {
     pod.status.as_ref().and_then(|status| status.phase.as_deref()).unwrap_or_default()
 }
 
-/// Tests of stories: for each a module of its name, and in it one for each driver and way to be interrupted.
+/// Tests of stories: for each a module of its name, and in it one for each driver and way to be interrupted: these five, or those
+/// that are named first, `by { NAME: DRIVER, INTERRUPTION; }`.
 #[macro_export]
 macro_rules! told {
     (by $ways:tt $($story:ident),* $(,)?) => { $(
