@@ -92,6 +92,7 @@ impl Laws {
     /// The controller deletes a pod.
     pub fn deletes(&mut self, seen: &Observed, pod: &Pod, world: &World) -> Lawful {
         let (view, name, ordinal) = (View(seen), pod.name_any(), ordinal(pod));
+        law!(pod.uid().is_some(), "{name} is deleted before it is there");
         law!(!pods::is_terminating(pod), "{name} is deleted a second time");
         let has_ended = ["Failed", "Succeeded"].contains(&pods::phase(pod));
         match view.range().contains(&ordinal) {
