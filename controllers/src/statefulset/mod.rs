@@ -136,11 +136,8 @@ impl StatefulSets {
         selector: &Selector,
         turn: &mut Turn,
     ) -> Result<Vec<Arc<ControllerRevision>>, Error> {
-        let mut revisions = self.revisions.in_namespace(&set.namespace().unwrap_or_default());
-        revisions.retain(|revision| {
-            let meta = &revision.metadata;
-            ownership::is_candidate(&set.metadata, meta) && selects(selector, meta)
-        });
+        let mut revisions = ownership::candidates(&set.metadata, &self.revisions);
+        revisions.retain(|revision| selects(selector, &revision.metadata));
         let objects = (&self.api::<ControllerRevision>(set), &self.revisions);
         // Those that are nobody's stay a part of the history of a set that goes.
         ownership::claim((&self.api(set), set), objects, revisions.clone(), |_| true, turn).await?;
@@ -154,8 +151,7 @@ impl StatefulSets {
         selector: &Selector,
         turn: &mut Turn,
     ) -> Result<Vec<Arc<Pod>>, Error> {
-        let mut pods = self.pods.in_namespace(&set.namespace().unwrap_or_default());
-        pods.retain(|pod| ownership::is_candidate(&set.metadata, &pod.metadata));
+        let pods = ownership::candidates(&set.metadata, &self.pods);
         let matches = |pod: &Pod| selects(selector, &pod.metadata) && identity::is_member(set, pod);
         let objects = (&self.api::<Pod>(set), &self.pods);
         ownership::claim((&self.api(set), set), objects, pods, matches, turn).await
@@ -246,7 +242,7 @@ impl StatefulSets {
         };
         let [current, update] = revisions;
         let (current, update) = (known(current)?, known(update)?);
-        let (gates, now, claims) = (self.gates, self.clock.now(), self.claims_by_name(set));
+        let (gates, now, claims) = (self.gates, self.clock.now(), self.claims_of(set, pods));
         let plan = plan(&Observed { set, current, update, collisions, pods, claims, now, gates });
         let hands = Hands { controller: self, set, turn: Mutex::new(turn) };
         let (status, outcome) = hands.carry_out(&plan).await;
@@ -255,10 +251,21 @@ impl StatefulSets {
         told.map(|()| plan.wake.map_or(Next::Change, Next::After))
     }
 
-    fn claims_by_name(&self, set: &StatefulSet) -> BTreeMap<String, Arc<PersistentVolumeClaim>> {
-        let has_claims = set.spec.as_ref().is_some_and(|spec| spec.volume_claim_templates.is_some());
-        let claims = has_claims.then(|| self.claims.in_namespace(&set.namespace().unwrap_or_default()));
-        claims.into_iter().flatten().map(|claim| (claim.name_any(), claim)).collect()
+    /// The claims of the pods that there are and of those that there should be.
+    fn claims_of(
+        &self,
+        set: &StatefulSet,
+        pods: &[Arc<Pod>],
+    ) -> BTreeMap<String, Arc<PersistentVolumeClaim>> {
+        let range = identity::ordinals(set, self.gates.start);
+        let others = pods.iter().filter_map(|pod| identity::ordinal(pod)).filter(|o| !range.contains(o));
+        let names = others.chain(range.clone()).flat_map(|ordinal| identity::claim_names(set, ordinal));
+        let namespace = set.namespace().unwrap_or_default();
+        let claim = |name: String| {
+            let claim = self.claims.get(&NamespacedName::new(&namespace, &name))?;
+            Some((name, claim))
+        };
+        names.filter_map(claim).collect()
     }
 
     async fn tell(&self, set: &StatefulSet, status: StatefulSetStatus, turn: &mut Turn) -> Result<(), Error> {

@@ -38,7 +38,7 @@ pub(super) struct Observed<'a> {
     pub collisions: i32,
     /// The set's own.
     pub pods: &'a [Arc<Pod>],
-    /// Those of the namespace, by name.
+    /// Those of the set's pods, by name.
     pub claims: BTreeMap<String, Arc<PersistentVolumeClaim>>,
     pub now: Timestamp,
     pub gates: Gates,

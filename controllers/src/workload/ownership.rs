@@ -11,7 +11,7 @@ use kube::api::{Patch, PatchParams};
 use kube::{Api, Resource, ResourceExt};
 use serde_json::{Value, json};
 
-use crate::runtime::cache::{Cache, Cached};
+use crate::runtime::cache::{Cache, Cached, Index, NamespacedName};
 use crate::runtime::{Error, Turn, unless};
 
 /// The reference that makes a controller of `owner`; without a uid if it does not exist yet.
@@ -30,9 +30,23 @@ pub fn controller(meta: &ObjectMeta) -> Option<&OwnerReference> {
     meta.owner_references.iter().flatten().find(|owner| owner.controller == Some(true))
 }
 
-/// Whether it is the owner's, or could become so.
-pub fn is_candidate(owner: &ObjectMeta, object: &ObjectMeta) -> bool {
-    controller(object).is_none_or(|controller| Some(&controller.uid) == owner.uid.as_ref())
+/// Finds the objects that an owner controls, by their namespace and its uid; without one, those that nobody does.
+struct ByController;
+
+impl<K: Resource> Index<K> for ByController {
+    fn keys(object: &K) -> Vec<NamespacedName> {
+        let uid = controller(object.meta()).map_or("", |controller| &controller.uid);
+        vec![NamespacedName::new(object.meta().namespace.clone().unwrap_or_default(), uid)]
+    }
+}
+
+/// What is the owner's, and what could become so.
+pub fn candidates<K: Cached>(owner: &ObjectMeta, objects: &Cache<K>) -> Vec<Arc<K>> {
+    let namespace = owner.namespace.as_deref().unwrap_or_default();
+    let of = |uid: &str| objects.by::<ByController>(&NamespacedName::new(namespace, uid));
+    let mut candidates = of(owner.uid.as_deref().unwrap_or_default());
+    candidates.extend(of(""));
+    candidates
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -139,6 +153,22 @@ fn release(object: &ObjectMeta, owner: &ObjectMeta) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use k8s_openapi::api::core::v1::Pod;
+
+    #[test]
+    fn candidates_are_the_owners_and_nobodys() {
+        let pod = |namespace: &str, name: &str, controller: &str| -> Pod {
+            let owner =
+                json!({"apiVersion": "v1", "kind": "K", "name": "n", "uid": controller, "controller": true});
+            let owners: Vec<Value> = (!controller.is_empty()).then_some(owner).into_iter().collect();
+            let meta = json!({"namespace": namespace, "name": name, "uid": name, "ownerReferences": owners});
+            serde_json::from_value(json!({"metadata": meta})).unwrap()
+        };
+        let pods = [("a", "1", "o"), ("a", "2", "x"), ("a", "3", ""), ("b", "4", "o"), ("b", "5", "")];
+        let cache = Cache::with(pods.map(|(namespace, name, controller)| pod(namespace, name, controller)));
+        let found = candidates(&pod("a", "o", "").metadata, &cache);
+        assert_eq!(found.iter().map(|pod| pod.name_any()).collect::<Vec<_>>(), ["1", "3"]);
+    }
 
     #[test]
     fn objects_change_hands() {

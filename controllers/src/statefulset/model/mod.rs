@@ -143,7 +143,7 @@ fn setting() -> impl Strategy<Value = Setting> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { max_shrink_iters: 20_000, ..ProptestConfig::with_cases(cases(2500)) })]
+    #![proptest_config(ProptestConfig { max_shrink_iters: 20_000, ..ProptestConfig::with_cases(cases(2000)) })]
 
     #[test]
     fn histories_are_lawful_and_end_well(setting in setting(), events in events()) {
