@@ -128,22 +128,22 @@ pub trait Index<K>: 'static {
 
 struct Indexed<K> {
     keys: fn(&K) -> Vec<NamespacedName>,
-    names: HashMap<NamespacedName, BTreeSet<NamespacedName>>,
+    objects: HashMap<NamespacedName, BTreeMap<NamespacedName, Arc<K>>>,
 }
 
 impl<K> Indexed<K> {
-    fn add(&mut self, name: &NamespacedName, object: &K) {
+    fn add(&mut self, name: &NamespacedName, object: &Arc<K>) {
         for key in (self.keys)(object) {
-            self.names.entry(key).or_default().insert(name.clone());
+            self.objects.entry(key).or_default().insert(name.clone(), object.clone());
         }
     }
 
     fn remove(&mut self, name: &NamespacedName, object: &K) {
         for key in (self.keys)(object) {
-            if let Entry::Occupied(mut names) = self.names.entry(key) {
-                names.get_mut().remove(name);
-                if names.get().is_empty() {
-                    names.remove();
+            if let Entry::Occupied(mut objects) = self.objects.entry(key) {
+                objects.get_mut().remove(name);
+                if objects.get().is_empty() {
+                    objects.remove();
                 }
             }
         }
@@ -202,12 +202,11 @@ impl<K: Cached> Cache<K> {
         let mut state = self.state();
         let State { objects, indexes, .. } = &mut *state;
         let index = indexes.entry(TypeId::of::<I>()).or_insert_with(|| {
-            let mut index = Indexed { keys: I::keys, names: HashMap::new() };
+            let mut index = Indexed { keys: I::keys, objects: HashMap::new() };
             objects.iter().for_each(|(name, object)| index.add(name, object));
             index
         });
-        let names = index.names.get(key).into_iter().flatten();
-        names.filter_map(|name| objects.get(name).cloned()).collect()
+        index.objects.get(key).into_iter().flat_map(BTreeMap::values).cloned().collect()
     }
 
     /// Waits until everything that existed at the start was seen.

@@ -364,8 +364,14 @@ impl Turn {
             (&mut write).now_or_never().is_none().then_some((resource, write))
         });
         let (late, unseen): (_, Vec<_>) = unseen.unzip();
+        // One after the other, so that what is seen wakes one of them, not all.
+        let all = async {
+            for write in unseen {
+                write.await;
+            }
+        };
         tokio::select! {
-            _ = join_all(unseen) => {}
+            () = all => {}
             () = clock.sleep(LONGEST) => tracing::debug!("own writes were not seen in time"),
         }
         late

@@ -86,35 +86,36 @@ where
     O: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned,
     K: Cached,
 {
-    let relations: Vec<Relation> =
-        candidates.iter().map(|object| relation(owner.meta(), object.meta(), matches(object))).collect();
-    if relations.contains(&Relation::Orphan) {
+    let (mut owned, mut changing) = (Vec::new(), Vec::new());
+    for object in candidates {
+        match relation(owner.meta(), object.meta(), matches(&object)) {
+            Relation::Owned => owned.push(object),
+            Relation::Orphan => changing.push((adoption(object.meta(), owner), object, Relation::Orphan)),
+            Relation::Misplaced => {
+                changing.push((release(object.meta(), owner.meta()), object, Relation::Misplaced));
+            }
+            Relation::Foreign => {}
+        }
+    }
+    if changing.iter().any(|(_, _, relation)| *relation == Relation::Orphan) {
         is_still_there(owners, owner).await?;
     }
-    let patch_of = |object: &Arc<K>, relation: &Relation| match relation {
-        Relation::Orphan => Some(adoption(object.meta(), owner)),
-        Relation::Misplaced => Some(release(object.meta(), owner.meta())),
-        Relation::Owned | Relation::Foreign => None,
-    };
-    let patches = candidates.iter().zip(&relations).map(|(object, relation)| async move {
-        let Some(patch) = patch_of(object, relation) else { return Ok(None) };
-        let name = object.name_any();
-        let answer = objects.patch(&name, &PatchParams::default(), &Patch::Strategic(patch)).await;
+    let changes = changing.into_iter().map(|(patch, object, relation)| async move {
+        let patch = Patch::Strategic(patch);
+        let answer = objects.patch(&object.name_any(), &PatchParams::default(), &patch).await;
         // Gone, or another of the name: then there is nothing to change hands.
-        match unless(404, answer) {
-            Err(kube::Error::Api(status)) if status.code == 422 && *relation == Relation::Misplaced => {
+        let answer = match unless(404, answer) {
+            Err(kube::Error::Api(status)) if status.code == 422 && relation == Relation::Misplaced => {
                 Ok(None)
             }
             answer => answer,
-        }
+        };
+        (relation, answer)
     });
-    let answers = join_all(patches).await;
-    let mut owned = Vec::new();
     let mut failure = None;
-    for ((object, relation), answer) in candidates.into_iter().zip(relations).zip(answers) {
+    for (relation, answer) in join_all(changes).await {
         match answer {
             Err(error) => failure = Some(error),
-            Ok(None) if relation == Relation::Owned => owned.push(object),
             Ok(None) => {}
             Ok(Some(changed)) => {
                 turn.wrote(cache, &changed);
