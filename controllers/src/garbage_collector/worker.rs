@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use futures::future::try_join_all;
+use futures::{StreamExt, TryStreamExt, stream};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use kube::Api;
 use kube::api::{DeleteParams, DynamicObject, Patch, PatchParams, Preconditions, PropagationPolicy};
@@ -14,6 +14,9 @@ use super::attempt::{Dependents, Plan, Policy, Standing, plan};
 use super::graph::{FOREGROUND, Identity, Node, ORPHAN, Owner, Phase, Uid};
 use crate::runtime::queue::Queue;
 use crate::runtime::{Error, unless};
+
+/// How many dependents of an owner are released at a time: a server turns away what is too much at once, whoever asks.
+const AT_ONCE: usize = 32;
 
 /// Whether an object has to be looked at again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -180,12 +183,14 @@ impl Collector {
             let dependents: Vec<Identity> = graph.dependents(node).map(|d| d.identity.clone()).collect();
             (node.identity.clone(), dependents)
         };
-        let owners = [uid.clone()];
-        try_join_all(dependents.iter().map(async |dependent| match self.place(dependent)?.api() {
-            Some(api) => release(&api, dependent, &owners).await,
-            None => Ok(()),
-        }))
-        .await?;
+        let owners = std::slice::from_ref(uid);
+        let work = dependents.into_iter().map(|dependent| async move {
+            match self.place(&dependent)?.api() {
+                Some(api) => release(&api, &dependent, owners).await,
+                None => Ok(()),
+            }
+        });
+        stream::iter(work).buffer_unordered(AT_ONCE).try_collect::<()>().await?;
         if let Some(api) = self.place(&owner)?.api()
             && let Some(live) = unless(404, api.get_metadata(&owner.name).await)?
         {
