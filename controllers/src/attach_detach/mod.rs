@@ -19,6 +19,7 @@ use kube::{Api, Client, ResourceExt};
 
 use crate::runtime::cache::{Cache, NamespacedName};
 use crate::runtime::events::Recorder;
+use crate::runtime::queue::Queue;
 use crate::runtime::{Context, Controller, Error, Next, Sources, Turn, unless};
 use crate::volume::attachment::{self, ByVolume, attachment, is_attached, needs_attachment, volume_of};
 use crate::volume::{ByClaim, Claim, Volume, annotation, claims_of, is_terminated};
@@ -71,25 +72,30 @@ impl Controller for AttachDetach {
     fn sources(&self, sources: &mut Sources<NamespacedName>) {
         let claims = self.claims.clone();
         sources
-            .on_each_if(&self.volumes, |change| change.states().any(|volume| attachment::is_csi(volume)))
+            .on_each_if(&self.volumes, |change| {
+                let is_csi = change.states().any(|volume| attachment::is_csi(volume));
+                is_csi && change.is_news(|volume| volume.claim_ref().cloned())
+            })
             .on(&self.claims, |change, queue| {
-                let volumes =
-                    change.states().map(|claim| claim.volume_name()).filter(|name| !name.is_empty());
-                volumes.for_each(|volume| queue.add(NamespacedName::new("", volume)));
+                if change.is_news(|claim| (claim.volume_name().to_owned(), claim.phase().to_owned())) {
+                    change.states().for_each(|claim| wake(claim, queue));
+                }
             })
             .on(&self.pods, move |change, queue| {
                 let Some(pod) = change.object() else { return };
-                let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
-                for claim in claims_of(pod) {
-                    let claim = claims.get(&NamespacedName::new(namespace, claim.name));
-                    let volume =
-                        claim.as_ref().map(|claim| claim.volume_name()).filter(|name| !name.is_empty());
-                    volume.into_iter().for_each(|volume| queue.add(NamespacedName::new("", volume)));
+                if change.is_news(|pod| (node(pod).to_owned(), is_terminated(pod))) {
+                    let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
+                    let names = claims_of(pod).map(|claim| NamespacedName::new(namespace, claim.name));
+                    names.filter_map(|name| claims.get(&name)).for_each(|claim| wake(&claim, queue));
                 }
             })
             .on(&self.attachments, |change, queue| {
-                let volume = change.object().and_then(|attachment| volume_of(attachment));
-                volume.into_iter().for_each(|volume| queue.add(NamespacedName::new("", volume)));
+                let is_going =
+                    |attachment: &VolumeAttachment| attachment.metadata.deletion_timestamp.is_some();
+                if change.is_news(|attachment| (is_going(attachment), is_attached(attachment))) {
+                    let volume = change.object().and_then(|attachment| volume_of(attachment));
+                    volume.into_iter().for_each(|volume| queue.add(NamespacedName::new("", volume)));
+                }
             })
             .needs(&self.nodes)
             .needs(&self.drivers);
@@ -179,6 +185,13 @@ impl AttachDetach {
     fn is_managed(&self, node: &str) -> bool {
         let node = self.nodes.get(&NamespacedName::new("", node));
         node.is_some_and(|node| annotation(&node.metadata, MANAGED) == Some("true"))
+    }
+}
+
+/// Has the volume of a claim looked at.
+fn wake(claim: &PersistentVolumeClaim, queue: &Queue<NamespacedName>) {
+    if !claim.volume_name().is_empty() {
+        queue.add(NamespacedName::new("", claim.volume_name()));
     }
 }
 

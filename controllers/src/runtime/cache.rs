@@ -82,6 +82,11 @@ impl<K> Change<K> {
         self.new.as_ref().or(self.old.as_ref())
     }
 
+    /// Whether something about the object is other than before; also whether it came or went.
+    pub fn is_news<T: PartialEq>(&self, what: impl Fn(&K) -> T) -> bool {
+        self.old.as_deref().map(&what) != self.new.as_deref().map(&what)
+    }
+
     /// The states before and after.
     pub fn states(&self) -> impl Iterator<Item = &Arc<K>> {
         self.old.iter().chain(&self.new)
