@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use futures::future::join_all;
+use futures::{StreamExt, stream};
 use k8s_openapi::api::apps::v1::{StatefulSet, StatefulSetStatus};
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 use kube::api::{DeleteParams, PostParams, Preconditions};
@@ -12,8 +12,10 @@ use super::plan::{Act, Claims, Owners, Plan};
 use super::{StatefulSets, status};
 use crate::runtime::{Error, Turn, unless};
 
-/// So many acts are tried at once at most; it begins with one, so that what must fail fails once.
-const AT_ONCE: usize = 500;
+/// So many acts are tried before it is asked how they went; it begins with one, so that what must fail fails once.
+const BATCH: usize = 500;
+/// How many of them are under way at a time: a server turns away what is too much at once, whoever asks.
+const AT_ONCE: usize = 64;
 
 #[derive(Clone, Copy, Debug)]
 enum Verb {
@@ -51,10 +53,11 @@ impl<'a> Hands<'a> {
         let (mut rest, mut size) = (acts, 1);
         while !rest.is_empty() {
             let (batch, later) = rest.split_at(size.min(rest.len()));
-            let outcomes = join_all(batch.iter().map(|act| self.act(act))).await;
+            let acts: Vec<_> = batch.iter().map(|act| self.act(act)).collect();
+            let outcomes: Vec<_> = stream::iter(acts).buffer_unordered(AT_ONCE).collect().await;
             outcomes.into_iter().collect::<Result<(), Error>>()?;
             rest = later;
-            size = if at_once { (2 * size).min(AT_ONCE) } else { 1 };
+            size = if at_once { (2 * size).min(BATCH) } else { 1 };
         }
         Ok(())
     }
