@@ -14,15 +14,16 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use k8s_openapi::api::core::v1::{Node, PersistentVolume, PersistentVolumeClaim, Pod};
 use k8s_openapi::api::storage::v1::{CSIDriver, VolumeAttachment};
-use kube::api::{DeleteParams, PostParams, Preconditions};
+use kube::api::PostParams;
 use kube::{Api, Client, ResourceExt};
 
 use crate::runtime::cache::{Cache, NamespacedName};
 use crate::runtime::events::Recorder;
 use crate::runtime::queue::Queue;
-use crate::runtime::{Context, Controller, Error, Next, Sources, Turn, unless};
+use crate::runtime::{Context, Controller, Error, Next, Sources, Turn, only_this, unless};
 use crate::volume::attachment::{self, ByVolume, attachment, is_attached, needs_attachment, volume_of};
 use crate::volume::{ByClaim, Claim, Volume, annotation, claims_of, is_terminated};
+use crate::workload::pods;
 use plan::{Observed, plan};
 
 /// What a node says that leaves its attachments to this controller.
@@ -83,7 +84,7 @@ impl Controller for AttachDetach {
             })
             .on(&self.pods, move |change, queue| {
                 let Some(pod) = change.object() else { return };
-                if change.is_news(|pod| (node(pod).to_owned(), is_terminated(pod))) {
+                if change.is_news(|pod| (pods::node(pod).map(str::to_owned), is_terminated(pod))) {
                     let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
                     let names = claims_of(pod).map(|claim| NamespacedName::new(namespace, claim.name));
                     names.filter_map(|name| claims.get(&name)).for_each(|claim| wake(&claim, queue));
@@ -106,13 +107,14 @@ impl Controller for AttachDetach {
         let volume = self.volumes.get(name).filter(|volume| needs_attachment(volume, &self.drivers));
         let pods = volume.as_ref().map(|volume| self.pods_of(volume)).unwrap_or_default();
         self.tell_attached(name, &attachments, &pods);
-        let nodes = pods.iter().map(|pod| node(pod)).filter(|node| self.is_managed(node)).collect();
+        let nodes =
+            pods.iter().filter_map(|pod| pods::node(pod)).filter(|node| self.is_managed(node)).collect();
         let plan = plan(&Observed { volume: volume.as_deref(), nodes, attachments: &attachments });
         let api = Api::<VolumeAttachment>::all(self.client.clone());
         for gone in plan.detach {
-            let preconditions = Preconditions { uid: gone.uid(), resource_version: None };
-            let params = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };
-            unless(404, unless(409, api.delete(&gone.name_any(), &params).await))?;
+            let name = gone.name_any();
+            unless(404, unless(409, api.delete(&name, &only_this(gone)).await))?;
+            self.told().attaching.remove(&name);
         }
         for node in plan.attach {
             let Some(wanted) = volume.as_deref().and_then(|volume| attachment(volume, node)) else {
@@ -142,7 +144,8 @@ impl AttachDetach {
     ) {
         for attachment in attachments.iter().filter(|attachment| is_attached(attachment)) {
             if self.told().attaching.remove(&attachment.name_any()) {
-                let there = pods.iter().filter(|pod| node(pod) == attachment.spec.node_name);
+                let node = attachment.spec.node_name.as_str();
+                let there = pods.iter().filter(|pod| pods::node(pod) == Some(node));
                 // With the space at the end that kube-controller-manager leaves.
                 let message = format!("AttachVolume.Attach succeeded for volume {:?} ", volume.name);
                 there.for_each(|pod| {
@@ -160,7 +163,8 @@ impl AttachDetach {
             false => self.told().refused.insert(volume.clone(), refused.clone()),
         };
         for new in refused.difference(&known.unwrap_or_default()) {
-            let (here, elsewhere): (Vec<_>, Vec<_>) = pods.iter().partition(|pod| node(pod) == new);
+            let (here, elsewhere): (Vec<_>, Vec<_>) =
+                pods.iter().partition(|pod| pods::node(pod) == Some(new));
             for pod in here {
                 let message = plan::refusal(&volume.name, pod, &elsewhere);
                 self.recorder.warning(pod.as_ref(), "FailedAttachVolume", message);
@@ -178,7 +182,7 @@ impl AttachDetach {
             return Vec::new();
         }
         let mut pods = self.pods.by::<ByClaim>(&name);
-        pods.retain(|pod| !node(pod).is_empty() && !is_terminated(pod));
+        pods.retain(|pod| pods::node(pod).is_some() && !is_terminated(pod));
         pods
     }
 
@@ -193,8 +197,4 @@ fn wake(claim: &PersistentVolumeClaim, queue: &Queue<NamespacedName>) {
     if !claim.volume_name().is_empty() {
         queue.add(NamespacedName::new("", claim.volume_name()));
     }
-}
-
-fn node(pod: &Pod) -> &str {
-    pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref()).unwrap_or_default()
 }

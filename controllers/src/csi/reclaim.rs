@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::PersistentVolume;
 use k8s_openapi::api::storage::v1::VolumeAttachment;
-use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
+use kube::api::{Patch, PatchParams, PostParams};
 use kube::{Api, Client, ResourceExt};
 use prometheus::{CounterVec, HistogramVec};
 use serde_json::json;
@@ -19,7 +19,7 @@ use crate::provisioner::directories::Directories;
 use crate::provisioner::operations::{Operations, Script, Step};
 use crate::runtime::cache::{Cache, NamespacedName};
 use crate::runtime::events::Recorder;
-use crate::runtime::{Context, Controller, Error, Next, Sources, Turn, unless};
+use crate::runtime::{Context, Controller, Error, Next, Sources, Turn, only_this, unless};
 use crate::volume::attachment::{ByVolume, volume_of};
 use crate::volume::{CSI_DRIVER, DELETION_PROTECTIONS, Migration, Volume, has_finalizer, honors_policy};
 
@@ -144,14 +144,11 @@ impl Reclaim {
         if let Err(refusal) = self.directories.delete(&live).await {
             return Ok(Err(refusal));
         }
-        let uid = live.metadata.uid.clone();
-        let preconditions = Preconditions { uid: uid.clone(), resource_version: None };
-        let params = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };
-        unless(404, unless(409, self.api().delete(&name, &params).await))?;
+        unless(404, unless(409, self.api().delete(&name, &only_this(&live)).await))?;
         if DELETION_PROTECTIONS.iter().any(|finalizer| has_finalizer(&live.metadata, finalizer)) {
             // Others take theirs away at the same time.
             let patch = json!({
-                "metadata": {"uid": uid, "$deleteFromPrimitiveList/finalizers": DELETION_PROTECTIONS}
+                "metadata": {"uid": live.metadata.uid, "$deleteFromPrimitiveList/finalizers": DELETION_PROTECTIONS}
             });
             let patched = self.api().patch(&name, &PatchParams::default(), &Patch::Strategic(patch)).await;
             unless(404, unless(409, patched))?;

@@ -15,14 +15,14 @@ use std::time::Duration;
 
 use futures::{StreamExt, stream};
 use k8s_openapi::api::core::v1::{Node, Pod};
-use kube::api::{DeleteParams, Patch, PatchParams, Preconditions};
+use kube::api::{Patch, PatchParams};
 use kube::{Api, Client};
 use prometheus::CounterVec;
 use serde_json::json;
 
 use crate::runtime::cache::Cache;
 use crate::runtime::clock::Clock;
-use crate::runtime::{Context, Controller, Error, Next, Sources, Turn, unless};
+use crate::runtime::{Context, Controller, Error, Next, Sources, Turn, only_this, unless};
 use plan::{Quarantine, Reason};
 
 /// kube-controller-manager's defaults.
@@ -116,16 +116,13 @@ impl PodGarbageCollector {
     async fn delete(&self, namespace: &str, pod: &Pod, reason: Reason) -> kube::Result<()> {
         let pods = Api::<Pod>::namespaced(self.client.clone(), namespace);
         let name = pod.metadata.name.as_deref().unwrap_or_default();
-        let uid = &pod.metadata.uid;
         if let Some(status) = plan::failed(pod, reason, self.clock.now()) {
-            let patch = json!({"metadata": {"uid": uid}, "status": status});
+            let patch = json!({"metadata": {"uid": pod.metadata.uid}, "status": status});
             let patched = pods.patch_status(name, &PatchParams::default(), &Patch::Strategic(patch)).await;
             if unless(404, patched)?.is_none() {
                 return Ok(());
             }
         }
-        let preconditions = Some(Preconditions { uid: uid.clone(), resource_version: None });
-        let now = DeleteParams { grace_period_seconds: Some(0), preconditions, ..DeleteParams::default() };
-        unless(404, pods.delete(name, &now).await).map(|_| ())
+        unless(404, pods.delete(name, &only_this(pod).grace_period(0)).await).map(|_| ())
     }
 }

@@ -8,6 +8,8 @@ use k8s_openapi::api::core::v1::{Node, Pod, PodCondition, PodStatus};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
+use crate::workload::pods;
+
 const OUT_OF_SERVICE: &str = "node.kubernetes.io/out-of-service";
 const DISRUPTION_TARGET: &str = "DisruptionTarget";
 
@@ -35,18 +37,6 @@ impl Reason {
     }
 }
 
-fn node_of(pod: &Pod) -> &str {
-    pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref()).unwrap_or_default()
-}
-
-fn phase_of(pod: &Pod) -> &str {
-    pod.status.as_ref().and_then(|status| status.phase.as_deref()).unwrap_or_default()
-}
-
-fn is_going(pod: &Pod) -> bool {
-    pod.metadata.deletion_timestamp.is_some()
-}
-
 /// The pods that have to go whatever became of their nodes. Of those that have ended only what is over the threshold: evicted
 /// ones first, then the oldest.
 pub fn due<'a>(
@@ -54,7 +44,7 @@ pub fn due<'a>(
     nodes: &BTreeMap<&str, &Node>,
     threshold: usize,
 ) -> Vec<(&'a Pod, Reason)> {
-    let has_ended = |pod: &&Pod| !matches!(phase_of(pod), "Pending" | "Running" | "Unknown");
+    let has_ended = |pod: &&Pod| !matches!(pods::phase(pod), "Pending" | "Running" | "Unknown");
     let mut ended: Vec<&Pod> = pods.clone().filter(has_ended).collect();
     let too_many = ended.len().saturating_sub(threshold);
     if too_many > 0 {
@@ -62,16 +52,16 @@ pub fn due<'a>(
             let evicted = pod.status.as_ref().and_then(|s| s.reason.as_deref()) == Some("Evicted");
             let meta = &pod.metadata;
             let created = meta.creation_timestamp.as_ref().map(|time| time.0);
-            (Reverse(phase_of(pod) == "Failed" && evicted), created, meta.name.clone())
+            (Reverse(pods::phase(pod) == "Failed" && evicted), created, meta.name.clone())
         });
     }
     let ended = ended.into_iter().take(too_many).map(|pod| (pod, Reason::Terminated));
     let out_of_service = |pod: &&Pod| {
-        let node = nodes.get(node_of(pod));
-        is_going(pod) && node.is_some_and(|node| !is_ready(node) && is_out_of_service(node))
+        let node = pods::node(pod).and_then(|node| nodes.get(node));
+        pods::is_terminating(pod) && node.is_some_and(|node| !is_ready(node) && is_out_of_service(node))
     };
     let stuck = pods.clone().filter(out_of_service).map(|pod| (pod, Reason::OutOfService));
-    let unscheduled = pods.filter(|pod| is_going(pod) && node_of(pod).is_empty());
+    let unscheduled = pods.filter(|pod| pods::is_terminating(pod) && pods::node(pod).is_none());
     ended.chain(stuck).chain(unscheduled.map(|pod| (pod, Reason::Unscheduled))).collect()
 }
 
@@ -102,7 +92,7 @@ impl Quarantine {
     ) -> Vec<String> {
         let long_enough = SignedDuration::try_from(long_enough).unwrap_or(SignedDuration::MAX);
         self.0.retain(|node, _| !nodes.contains_key(node.as_str()));
-        for node in pods.map(node_of).filter(|node| !node.is_empty() && !nodes.contains_key(node)) {
+        for node in pods.filter_map(pods::node).filter(|node| !nodes.contains_key(node)) {
             if !self.0.contains_key(node) {
                 self.0.insert(node.to_owned(), now);
             }
@@ -122,13 +112,13 @@ impl Quarantine {
 
 /// The pods on a node.
 pub fn on<'a>(node: &str, pods: impl Iterator<Item = &'a Pod>) -> Vec<(&'a Pod, Reason)> {
-    pods.filter(|pod| node_of(pod) == node).map(|pod| (pod, Reason::Orphaned)).collect()
+    pods.filter(|pod| pods::node(pod) == Some(node)).map(|pod| (pod, Reason::Orphaned)).collect()
 }
 
 /// What to change in the status of a pod before it is deleted, so that nobody takes it for running on; None if it has ended
 /// already.
 pub fn failed(pod: &Pod, reason: Reason, now: Timestamp) -> Option<PodStatus> {
-    if matches!(phase_of(pod), "Succeeded" | "Failed") {
+    if matches!(pods::phase(pod), "Succeeded" | "Failed") {
         return None;
     }
     let is_target =

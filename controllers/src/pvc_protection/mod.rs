@@ -19,6 +19,7 @@ use kube::{Api, Client, ResourceExt};
 use crate::runtime::cache::{Cache, Change, NamespacedName};
 use crate::runtime::{Context, Controller, Error, Next, Sources, Turn, unless};
 use crate::volume::{ByClaim, claims_of, has_finalizer, is_controlled_by, is_terminated, set_finalizer};
+use crate::workload::pods;
 use live::LivePods;
 
 const PROTECTION: &str = "kubernetes.io/pvc-protection";
@@ -95,19 +96,15 @@ fn freeing(change: &Change<Pod>) -> impl Iterator<Item = &Pod> {
         .old
         .as_deref()
         .filter(|old| change.new.as_deref().is_none_or(|new| new.metadata.uid != old.metadata.uid));
-    let changed = change.new.as_deref().filter(|new| is_terminated(new) || !is_placed(new));
+    let changed = change.new.as_deref().filter(|new| is_terminated(new) || pods::node(new).is_none());
     gone.into_iter().chain(changed)
-}
-
-fn is_placed(pod: &Pod) -> bool {
-    pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref()).is_some_and(|node| !node.is_empty())
 }
 
 /// Whether a claim must not go because of a pod.
 fn holds(pod: &Pod, claim: &PersistentVolumeClaim) -> bool {
     let is_shut_down =
         pod.metadata.deletion_timestamp.is_some() && pod.metadata.deletion_grace_period_seconds == Some(0);
-    is_placed(pod)
+    pods::node(pod).is_some()
         && claims_of(pod).any(|named| {
             let is_meant = claim.metadata.name.as_ref() == Some(&named.name);
             is_meant && (!named.is_ephemeral || (!is_shut_down && is_controlled_by(&claim.metadata, pod)))

@@ -33,7 +33,8 @@ use std::time::Duration;
 
 use futures::FutureExt;
 use futures::future::{BoxFuture, join_all};
-use kube::Client;
+use kube::api::{DeleteParams, Preconditions};
+use kube::{Client, Resource};
 use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 
@@ -190,6 +191,12 @@ pub fn unless<T>(code: u16, answer: kube::Result<T>) -> kube::Result<Option<T>> 
         Err(kube::Error::Api(status)) if status.code == code => Ok(None),
         answer => answer.map(Some),
     }
+}
+
+/// Deletes this object, and no other of its name.
+pub fn only_this(object: &impl Resource) -> DeleteParams {
+    let preconditions = Preconditions { uid: object.meta().uid.clone(), resource_version: None };
+    DeleteParams::default().preconditions(preconditions)
 }
 
 /// Whether a create was refused because the namespace is gone or going, which ends the matter.

@@ -14,12 +14,12 @@ use std::fmt;
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{Secret, ServiceAccount};
-use kube::api::{DeleteParams, PostParams, Preconditions};
+use kube::api::PostParams;
 use kube::core::PartialObjectMeta;
 use kube::{Api, Client};
 
 use crate::runtime::cache::{Cache, NamespacedName};
-use crate::runtime::{Context, Controller, Error, Next, Settings, Sign, Sources, Turn, unless};
+use crate::runtime::{Context, Controller, Error, Next, Settings, Sign, Sources, Turn, only_this, unless};
 
 /// The annotation that names a secret's account.
 const ACCOUNT_NAME: &str = "kubernetes.io/service-account.name";
@@ -149,8 +149,6 @@ impl Tokens {
 
 async fn delete(secrets: &Api<Secret>, secret: &Secret) -> Result<(), Error> {
     let name = secret.metadata.name.as_deref().unwrap_or_default();
-    let preconditions = Preconditions { uid: secret.metadata.uid.clone(), resource_version: None };
-    let this = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };
-    unless(409, unless(404, secrets.delete(name, &this).await))?;
+    unless(409, unless(404, secrets.delete(name, &only_this(secret)).await))?;
     Ok(())
 }

@@ -5,12 +5,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use futures::{StreamExt, stream};
 use k8s_openapi::api::apps::v1::{StatefulSet, StatefulSetStatus};
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
-use kube::api::{DeleteParams, PostParams, Preconditions};
+use kube::api::PostParams;
 use kube::{Api, ResourceExt};
 
 use super::plan::{Act, Claims, Owners, Plan};
 use super::{StatefulSets, status};
-use crate::runtime::{Error, Turn, unless};
+use crate::runtime::{Error, Turn, only_this, unless};
 
 /// So many acts are tried before it is asked how they went; it begins with one, so that what must fail fails once.
 const BATCH: usize = 500;
@@ -105,9 +105,7 @@ impl<'a> Hands<'a> {
     }
 
     async fn delete(&self, pod: &Arc<Pod>) -> Result<(), Error> {
-        let preconditions = Some(Preconditions { uid: pod.uid(), resource_version: None });
-        let params = DeleteParams { preconditions, ..DeleteParams::default() };
-        let deleted = unless(404, self.pods().delete(&pod.name_any(), &params).await);
+        let deleted = unless(404, self.pods().delete(&pod.name_any(), &only_this(pod.as_ref())).await);
         let deleted =
             deleted.map(|_| self.turn().deleted(&self.controller.pods, pod.as_ref())).map_err(Error::from);
         self.tell(Verb::Delete, pod, &deleted);

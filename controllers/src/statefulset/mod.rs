@@ -27,7 +27,7 @@ use std::time::Duration;
 use k8s_openapi::api::apps::v1::{ControllerRevision, StatefulSet, StatefulSetSpec, StatefulSetStatus};
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use kube::api::{DeleteParams, PostParams, Preconditions};
+use kube::api::PostParams;
 use kube::core::Selector;
 use kube::{Api, Client, ResourceExt};
 use prometheus::CounterVec;
@@ -35,7 +35,7 @@ use prometheus::CounterVec;
 use crate::runtime::cache::{Cache, Change, NamespacedName};
 use crate::runtime::clock::Clock;
 use crate::runtime::events::Recorder;
-use crate::runtime::{Context, Controller, Error, Next, Sources, Turn, unless};
+use crate::runtime::{Context, Controller, Error, Next, Sources, Turn, only_this, unless};
 use crate::workload::history::{self, Place};
 use crate::workload::ownership::{self, controller};
 use crate::workload::selects;
@@ -294,9 +294,8 @@ impl StatefulSets {
         };
         let limit = set.spec.as_ref().and_then(|spec| spec.revision_history_limit).unwrap_or(10);
         for revision in history::surplus(revisions, is_live, limit) {
-            let preconditions = Some(Preconditions { uid: revision.uid(), resource_version: None });
-            let params = DeleteParams { preconditions, ..DeleteParams::default() };
-            unless(404, self.api::<ControllerRevision>(set).delete(&revision.name_any(), &params).await)?;
+            let this = only_this(revision.as_ref());
+            unless(404, self.api::<ControllerRevision>(set).delete(&revision.name_any(), &this).await)?;
             turn.deleted(&self.revisions, revision.as_ref());
         }
         Ok(())

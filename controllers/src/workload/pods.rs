@@ -1,4 +1,4 @@
-//! Pods as their controllers see them: made from templates, and more or less ready.
+//! Pods as controllers see them: made from templates, somewhere, and more or less ready.
 
 use std::time::Duration;
 
@@ -22,6 +22,11 @@ pub fn from_template(template: &PodTemplateSpec, owner: &impl Resource<DynamicTy
         ..ObjectMeta::default()
     };
     Pod { metadata, spec: template.spec.clone(), status: None }
+}
+
+/// The node that a pod is bound to.
+pub fn node(pod: &Pod) -> Option<&str> {
+    pod.spec.as_ref()?.node_name.as_deref().filter(|name| !name.is_empty())
 }
 
 /// Empty for a pod that was not created yet.

@@ -21,16 +21,17 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Pod};
-use kube::api::{DeleteParams, Patch, PatchParams, Preconditions};
+use kube::api::{Patch, PatchParams};
 use kube::{Api, Client, Resource};
 
-use super::{SimulatedNode, is_finished, is_ignored, node_of};
+use super::{SimulatedNode, is_finished, is_ignored};
 use crate::runtime::cache::{Cache, NamespacedName};
 use crate::runtime::clock::Clock;
 use crate::runtime::events::Recorder;
-use crate::runtime::{Context, Controller, Error, Next, Settings, Sources, Turn, unless};
+use crate::runtime::{Context, Controller, Error, Next, Settings, Sources, Turn, only_this, unless};
 use crate::volume::attachment::{is_attached, volume_of};
 use crate::volume::{ByClaim, Volume, claims_of};
+use crate::workload::pods;
 use addresses::Leases;
 use life::{Happening, Life};
 use mounts::{Mounted, Mounts};
@@ -92,8 +93,9 @@ impl Controller for Kubelet {
 
     fn sources(&self, sources: &mut Sources<NamespacedName>) {
         let nodes = self.nodes;
-        let is_ours =
-            move |pod: &Arc<Pod>| node_of(pod).and_then(|name| SimulatedNode::named(name, nodes)).is_some();
+        let is_ours = move |pod: &Arc<Pod>| {
+            pods::node(pod).and_then(|name| SimulatedNode::named(name, nodes)).is_some()
+        };
         sources.on(&self.pods, move |change, queue| {
             change
                 .name()
@@ -191,7 +193,7 @@ impl Controller for Kubelet {
 
 impl Kubelet {
     fn node(&self, pod: &Pod) -> Option<SimulatedNode> {
-        SimulatedNode::named(node_of(pod)?, self.nodes)
+        SimulatedNode::named(pods::node(pod)?, self.nodes)
     }
 
     fn address(&self, pod: &Pod, node: SimulatedNode, is_placed: bool) -> Option<std::net::Ipv4Addr> {
@@ -206,14 +208,8 @@ impl Kubelet {
 
     async fn remove(&self, pod: &Pod) -> Result<(), Error> {
         let name = NamespacedName::of(pod);
-        let preconditions = Preconditions { uid: pod.metadata.uid.clone(), resource_version: None };
-        let params = DeleteParams {
-            grace_period_seconds: Some(0),
-            preconditions: Some(preconditions),
-            ..DeleteParams::default()
-        };
         let api = Api::<Pod>::namespaced(self.client.clone(), &name.namespace);
-        unless(404, unless(409, api.delete(&name.name, &params).await))?;
+        unless(404, unless(409, api.delete(&name.name, &only_this(pod).grace_period(0)).await))?;
         Ok(())
     }
 

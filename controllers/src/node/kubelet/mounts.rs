@@ -15,6 +15,7 @@ use crate::runtime::cache::{Cache, NamespacedName};
 use crate::runtime::{Context, Error, unless};
 use crate::volume::attachment::{attachment, is_attached, needs_attachment};
 use crate::volume::{CSI_DRIVER, Claim, claims_of};
+use crate::workload::pods;
 
 pub struct Mounts {
     client: Client,
@@ -97,8 +98,8 @@ impl Mounts {
         {
             return true;
         }
-        let node = pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref()).unwrap_or_default();
-        let known = attachment(volume, node)
+        let known = pods::node(pod)
+            .and_then(|node| attachment(volume, node))
             .and_then(|wanted| self.attachments.get(&NamespacedName::new("", wanted.name_any())));
         known.is_some_and(|known| known.metadata.deletion_timestamp.is_none() && is_attached(&known))
     }

@@ -30,13 +30,14 @@ use kube::api::{Patch, PatchParams, PostParams};
 use kube::{Api, Client, ResourceExt};
 use serde_json::{Value, json};
 
-use super::{is_finished, is_ignored, node_of};
+use super::{is_finished, is_ignored};
 use crate::persistentvolume_binder::bind;
 use crate::runtime::cache::{Cache, Cached, NamespacedName};
 use crate::runtime::clock::Clock;
 use crate::runtime::events::Recorder;
 use crate::runtime::{Context, Controller, Error, Next, Settings, Sources, Turn, unless};
 use crate::volume::SELECTED_NODE;
+use crate::workload::pods;
 use claims::{Serving, Storage, selected_node};
 use plan::{Decision, Place};
 
@@ -106,7 +107,7 @@ impl Controller for Scheduler {
     fn sources(&self, sources: &mut Sources<Pass>) {
         let chances = self.chances.clone();
         sources.on(&self.pods, move |change, queue| {
-            let waits = |pod: &Option<Arc<Pod>>| pod.as_ref().is_some_and(|pod| node_of(pod).is_none());
+            let waits = |pod: &Option<Arc<Pod>>| pod.as_ref().is_some_and(|pod| pods::node(pod).is_none());
             let wait = waits(&change.new);
             let states = change.old.as_ref().zip(change.new.as_ref());
             let holds = |pod: &Option<Arc<Pod>>| pod.as_ref().is_some_and(|pod| holds_room(pod));
@@ -189,7 +190,7 @@ impl Scheduler {
         let mut known = self.known();
         let mut still_known = HashMap::new();
         for pod in self.pods.all() {
-            let node = match (node_of(&pod), known.remove_entry(uid(&pod))) {
+            let node = match (pods::node(&pod), known.remove_entry(uid(&pod))) {
                 (Some(node), _) => Some(node.to_owned()).filter(|_| holds_room(&pod)),
                 (None, entry) if is_waiting(&pod) => {
                     let entry = entry.filter(|(_, known)| self.still_holds(&pod, known));
@@ -327,7 +328,7 @@ fn uid(pod: &Pod) -> &str {
 
 /// Whether a pod takes room on its node.
 fn holds_room(pod: &Pod) -> bool {
-    node_of(pod).is_some() && !is_finished(pod)
+    pods::node(pod).is_some() && !is_finished(pod)
 }
 
 /// Whether a pod without a node is ours to place.

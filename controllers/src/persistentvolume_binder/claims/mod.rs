@@ -19,6 +19,7 @@ use crate::volume::{
     BETA_STORAGE_PROVISIONER, BIND_COMPLETED, ByClaim, ByMeaning, Claim, Migration, STORAGE_PROVISIONER,
     Volume, annotate, annotation,
 };
+use crate::workload::pods;
 use plan::{Around, Notice, Plan, plan};
 
 /// For how long a volume is available at least, though a claim waits for it: clients wait for that phase, and kube-controller-manager
@@ -96,9 +97,7 @@ fn unbound(
 
 /// Whether no node was found for a pod yet.
 fn is_waiting(pod: &Pod) -> bool {
-    let is_scheduled =
-        pod.spec.as_ref().is_some_and(|spec| spec.node_name.as_deref().is_some_and(|n| !n.is_empty()));
-    !is_scheduled && !crate::volume::is_terminated(pod)
+    pods::node(pod).is_none() && !crate::volume::is_terminated(pod)
 }
 
 impl Controller for Claims {
