@@ -11,7 +11,7 @@ use coracle_e2e::cluster::End;
 use coracle_e2e::told;
 use coracle_e2e::volumes::{
     Asset, Driver, EXTERNAL_PROTECTION, IN_TREE_PROTECTION, MIGRATION, Story, VOLUME_PROTECTION, claim,
-    is_terminating, pod_phase, tell, volume_phase,
+    is_terminating, pod_phase, volume_phase,
 };
 use coracle_e2e::wait::until;
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Pod};
@@ -53,6 +53,24 @@ told! {
     upgrade_adds_the_finalizer_to_existing_volumes,
     downgrade_lets_volumes_leak_again,
     downgrade_and_upgrade_again,
+}
+
+told! {
+    // Both drivers are in it.
+    by {
+        host_path: HostPath, None;
+        host_path_interrupted: HostPath, Some(Crash);
+    }
+    migration_on_and_off,
+}
+
+told! {
+    // What no driver does its own way, or what ends the server by itself.
+    by { host_path: HostPath, None; }
+    upgrade_again_deletes_what_the_finalizer_kept,
+    downgrade_claim_first_deletes_the_storage_and_leaves_the_finalizer,
+    upgrade_keeps_volumes_that_were_deleted_before,
+    a_volume_that_its_claim_never_knew_of_is_released,
 }
 
 async fn claim_first_with_delete(story: &mut Story) -> Result<()> {
@@ -382,83 +400,58 @@ async fn downgrade_and_upgrade_again(story: &mut Story) -> Result<()> {
 }
 
 /// What was deleted while the feature was off, and kept by its finalizer, is deleted once it is on again.
-#[tokio::test]
-async fn upgrade_again_deletes_what_the_finalizer_kept() -> Result<()> {
-    tell(Driver::HostPath, None, async |story| {
-        let assets = [story.bound("data", "delete").await?, story.bound("logs", "delete").await?];
-        story.set_gate(GATE, false).await?;
-        for asset in &assets {
-            deleted_but_bound(story, asset).await?;
-        }
-        story.delete::<PersistentVolumeClaim>("data").await?;
-        story.until_gone::<PersistentVolumeClaim>("data").await?;
-        story.finalizers(&assets[0].volume, &[IN_TREE_PROTECTION]).await?;
-        story.set_gate(GATE, true).await?;
-        story.is_deleted(&assets[0]).await?;
-        story.is_kept(&assets[1]).await?;
-        story.delete::<PersistentVolumeClaim>("logs").await?;
-        story.is_deleted(&assets[1]).await?;
-        story.ends_with(&[]).await
-    })
-    .await
+async fn upgrade_again_deletes_what_the_finalizer_kept(story: &mut Story) -> Result<()> {
+    let assets = [story.bound("data", "delete").await?, story.bound("logs", "delete").await?];
+    story.set_gate(GATE, false).await?;
+    for asset in &assets {
+        deleted_but_bound(story, asset).await?;
+    }
+    story.delete::<PersistentVolumeClaim>("data").await?;
+    story.until_gone::<PersistentVolumeClaim>("data").await?;
+    story.finalizers(&assets[0].volume, &[IN_TREE_PROTECTION]).await?;
+    story.set_gate(GATE, true).await?;
+    story.is_deleted(&assets[0]).await?;
+    story.is_kept(&assets[1]).await?;
+    story.delete::<PersistentVolumeClaim>("logs").await?;
+    story.is_deleted(&assets[1]).await?;
+    story.ends_with(&[]).await
 }
 
 /// With the gate off the controller deletes what is behind a volume, but no finalizer that it does not know.
-#[tokio::test]
-async fn downgrade_claim_first_deletes_the_storage_and_leaves_the_finalizer() -> Result<()> {
-    tell(Driver::HostPath, None, async |story| {
-        let asset = story.bound("data", "delete").await?;
-        story.set_gate(GATE, false).await?;
-        story.delete::<PersistentVolumeClaim>("data").await?;
-        story.until(&asset.volume, |volume: &PersistentVolume| is_terminating(volume)).await?;
-        story.finalizers(&asset.volume, &[IN_TREE_PROTECTION]).await?;
-        ensure!(!asset.directory.exists());
-        story.set_gate(GATE, true).await?;
-        story.is_deleted(&asset).await?;
-        story.ends_with(&[]).await
-    })
-    .await
+async fn downgrade_claim_first_deletes_the_storage_and_leaves_the_finalizer(story: &mut Story) -> Result<()> {
+    let asset = story.bound("data", "delete").await?;
+    story.set_gate(GATE, false).await?;
+    story.delete::<PersistentVolumeClaim>("data").await?;
+    story.until(&asset.volume, |volume: &PersistentVolume| is_terminating(volume)).await?;
+    story.finalizers(&asset.volume, &[IN_TREE_PROTECTION]).await?;
+    ensure!(!asset.directory.exists());
+    story.set_gate(GATE, true).await?;
+    story.is_deleted(&asset).await?;
+    story.ends_with(&[]).await
 }
 
 /// "If there are volumes that have a valid associated claim and a deletion timestamp set, then a finalizer is added": the API
 /// allows no finalizer to be added then, to nobody. What becomes of such a volume is seen with Kubernetes 1.36: it is not let
 /// go with its claim, so that nothing is leaked unseen, and somebody decides what to do with the data.
-#[tokio::test]
-async fn upgrade_keeps_volumes_that_were_deleted_before() -> Result<()> {
-    tell(Driver::HostPath, None, async |story| {
-        story.set_gate(GATE, false).await?;
-        let asset = story.bound("data", "delete").await?;
-        deleted_but_bound(story, &asset).await?;
-        story.set_gate(GATE, true).await?;
-        story.delete::<PersistentVolumeClaim>("data").await?;
-        story.until_gone::<PersistentVolumeClaim>("data").await?;
-        story.settle().await?;
-        let volume: PersistentVolume = story.get(&asset.volume).await?;
-        ensure!(
-            is_terminating(&volume) && volume_phase(&volume) == "Bound" && asset.has_data(),
-            "{volume:?}"
-        );
-        story.finalizers(&asset.volume, &[VOLUME_PROTECTION]).await?;
-        story.patch::<PersistentVolume>(&asset.volume, policy("Retain")).await?;
-        story.until_gone::<PersistentVolume>(&asset.volume).await?;
-        story.ends_with(&[&asset]).await
-    })
-    .await
-}
-
-#[tokio::test]
-async fn migration_on_and_off() -> Result<()> {
-    tell(Driver::HostPath, None, migrations).await
-}
-
-#[tokio::test]
-async fn migration_on_and_off_interrupted() -> Result<()> {
-    tell(Driver::HostPath, Some(End::Crash), migrations).await
+async fn upgrade_keeps_volumes_that_were_deleted_before(story: &mut Story) -> Result<()> {
+    story.set_gate(GATE, false).await?;
+    let asset = story.bound("data", "delete").await?;
+    deleted_but_bound(story, &asset).await?;
+    story.set_gate(GATE, true).await?;
+    story.delete::<PersistentVolumeClaim>("data").await?;
+    story.until_gone::<PersistentVolumeClaim>("data").await?;
+    story.settle().await?;
+    let volume: PersistentVolume = story.get(&asset.volume).await?;
+    ensure!(is_terminating(&volume) && volume_phase(&volume) == "Bound" && asset.has_data(), "{volume:?}");
+    story.finalizers(&asset.volume, &[VOLUME_PROTECTION]).await?;
+    story.patch::<PersistentVolume>(&asset.volume, policy("Retain")).await?;
+    story.until_gone::<PersistentVolume>(&asset.volume).await?;
+    story.ends_with(&[&asset]).await
 }
 
 /// "When CSI migration is enabled, the finalizer kubernetes.io/pv-controller will be removed, and the external-provisioner adds
 /// its own; when it is disabled, the finalizer is added back." With data on the volumes, and deletions before and after.
-async fn migrations(story: &mut Story) -> Result<()> {
+async fn migration_on_and_off(story: &mut Story) -> Result<()> {
     let mut assets = Vec::new();
     for (name, class) in [("on", "delete"), ("off", "delete"), ("kept", "retain"), ("going", "delete")] {
         assets.push(story.bound(name, class).await?);
@@ -487,28 +480,24 @@ async fn migrations(story: &mut Story) -> Result<()> {
 
 /// The claim goes before its volume was written into it, so that only the volume tells whose it was. It is released at once, not
 /// when the controller looks at everything again.
-#[tokio::test]
-async fn a_volume_that_its_claim_never_knew_of_is_released() -> Result<()> {
+async fn a_volume_that_its_claim_never_knew_of_is_released(story: &mut Story) -> Result<()> {
     const NEXT_LOOK: Duration = Duration::from_secs(15);
-    tell(Driver::HostPath, None, async |story| {
-        // Nobody binds the two: their modes differ.
-        let made: PersistentVolumeClaim = story.create(claim("data", "none")).await?;
-        let reference =
-            json!({"kind": "PersistentVolumeClaim", "namespace": "default", "name": "data", "uid": made.uid()});
-        let meant = json!({"metadata": {"name": "meant"}, "spec": {
-            "accessModes": ["ReadWriteOnce"], "capacity": {"storage": "1Gi"}, "volumeMode": "Block",
-            "claimRef": reference, "storageClassName": "none", "local": {"path": "/dev/none"},
-            "nodeAffinity": {"required": {"nodeSelectorTerms": [
-                {"matchExpressions": [{"key": "a", "operator": "Exists"}]}
-            ]}},
-        }});
-        story.create::<PersistentVolume>(meant).await?;
-        story.until_told("meant", "VolumeMismatch", "incompatible volumeMode").await?;
-        let began = Instant::now();
-        story.delete::<PersistentVolumeClaim>("data").await?;
-        story.until("meant", |volume: &PersistentVolume| volume_phase(volume) == "Released").await?;
-        ensure!(began.elapsed() < NEXT_LOOK / 2, "it took {:?}", began.elapsed());
-        Ok(())
-    })
-    .await
+    // Nobody binds the two: their modes differ.
+    let made: PersistentVolumeClaim = story.create(claim("data", "none")).await?;
+    let reference =
+        json!({"kind": "PersistentVolumeClaim", "namespace": "default", "name": "data", "uid": made.uid()});
+    let meant = json!({"metadata": {"name": "meant"}, "spec": {
+        "accessModes": ["ReadWriteOnce"], "capacity": {"storage": "1Gi"}, "volumeMode": "Block",
+        "claimRef": reference, "storageClassName": "none", "local": {"path": "/dev/none"},
+        "nodeAffinity": {"required": {"nodeSelectorTerms": [
+            {"matchExpressions": [{"key": "a", "operator": "Exists"}]}
+        ]}},
+    }});
+    story.create::<PersistentVolume>(meant).await?;
+    story.until_told("meant", "VolumeMismatch", "incompatible volumeMode").await?;
+    let began = Instant::now();
+    story.delete::<PersistentVolumeClaim>("data").await?;
+    story.until("meant", |volume: &PersistentVolume| volume_phase(volume) == "Released").await?;
+    ensure!(began.elapsed() < NEXT_LOOK / 2, "it took {:?}", began.elapsed());
+    Ok(())
 }

@@ -41,6 +41,26 @@ told! {
     a_pod_beside_the_owner_holds_an_ephemeral_claim,
 }
 
+told! {
+    // The server ends in the middle of it anyway.
+    by {
+        host_path: HostPath, None;
+        csi: Csi, None;
+        migrated: Migrated, None;
+    }
+    what_was_deleted_while_nobody_looked_is_judged_at_the_start,
+}
+
+told! {
+    // What no driver does its own way.
+    by { host_path: HostPath, None; }
+    admission_adds_the_finalizer_to_new_claims,
+    a_living_claim_gets_the_finalizer_back,
+    no_way_to_delete_goes_round_the_protection,
+    claims_are_of_their_namespace_and_go_with_it,
+    tables_show_that_a_claim_is_terminating,
+}
+
 async fn a_running_pod_keeps_its_claim_and_data(story: &mut Story) -> Result<()> {
     let asset = story.bound("data", "delete").await?;
     story.runs("user", &["data"]).await?;
@@ -266,79 +286,60 @@ async fn a_pod_beside_the_owner_holds_an_ephemeral_claim(story: &mut Story) -> R
 }
 
 /// The admission plugin adds the finalizer: no controller is there to do it.
-#[tokio::test]
-async fn admission_adds_the_finalizer_to_new_claims() -> Result<()> {
-    tell(Driver::HostPath, None, async |story| {
-        story.run_controllers("").await?;
-        let created: PersistentVolumeClaim = story.create(claim("plain", "delete")).await?;
-        ensure!(created.finalizers() == [CLAIM_PROTECTION], "{:?}", created.finalizers());
-        for (name, own, want) in [
-            ("own", vec!["story.example/own"], vec!["story.example/own", CLAIM_PROTECTION]),
-            (
-                "there",
-                vec![CLAIM_PROTECTION, "story.example/own"],
-                vec![CLAIM_PROTECTION, "story.example/own"],
-            ),
-        ] {
-            let mut claim = claim(name, "delete");
-            claim["metadata"]["finalizers"] = json!(own);
-            let created: PersistentVolumeClaim = story.create(claim).await?;
-            ensure!(created.finalizers() == want, "{name}: {:?}", created.finalizers());
-        }
-        Ok(())
-    })
-    .await
+async fn admission_adds_the_finalizer_to_new_claims(story: &mut Story) -> Result<()> {
+    story.run_controllers("").await?;
+    let created: PersistentVolumeClaim = story.create(claim("plain", "delete")).await?;
+    ensure!(created.finalizers() == [CLAIM_PROTECTION], "{:?}", created.finalizers());
+    for (name, own, want) in [
+        ("own", vec!["story.example/own"], vec!["story.example/own", CLAIM_PROTECTION]),
+        ("there", vec![CLAIM_PROTECTION, "story.example/own"], vec![CLAIM_PROTECTION, "story.example/own"]),
+    ] {
+        let mut claim = claim(name, "delete");
+        claim["metadata"]["finalizers"] = json!(own);
+        let created: PersistentVolumeClaim = story.create(claim).await?;
+        ensure!(created.finalizers() == want, "{name}: {:?}", created.finalizers());
+    }
+    Ok(())
 }
 
 /// Claim events: `deletionTimestamp` is nil and the finalizer is missing.
-#[tokio::test]
-async fn a_living_claim_gets_the_finalizer_back() -> Result<()> {
-    tell(Driver::HostPath, None, async |story| {
-        story.bound("data", "delete").await?;
-        let protected = |claim: &PersistentVolumeClaim| claim.finalizers() == [CLAIM_PROTECTION];
-        let take = json!({"metadata": {"finalizers": null}});
-        story.patch::<PersistentVolumeClaim>("data", take.clone()).await?;
-        story.until("data", protected).await?;
-        // Also one that lost it, or never had it, while nobody looked.
-        story.run_controllers("*,-persistentvolumeclaim-protection-controller").await?;
-        story.patch::<PersistentVolumeClaim>("data", take).await?;
-        story.settle_without_protection().await?;
-        ensure!(story.get::<PersistentVolumeClaim>("data").await?.finalizers().is_empty());
-        story.run_controllers("*").await?;
-        story.until("data", protected).await?;
-        story.ends_with(&[]).await
-    })
-    .await
+async fn a_living_claim_gets_the_finalizer_back(story: &mut Story) -> Result<()> {
+    story.bound("data", "delete").await?;
+    let protected = |claim: &PersistentVolumeClaim| claim.finalizers() == [CLAIM_PROTECTION];
+    let take = json!({"metadata": {"finalizers": null}});
+    story.patch::<PersistentVolumeClaim>("data", take.clone()).await?;
+    story.until("data", protected).await?;
+    // Also one that lost it, or never had it, while nobody looked.
+    story.run_controllers("*,-persistentvolumeclaim-protection-controller").await?;
+    story.patch::<PersistentVolumeClaim>("data", take).await?;
+    story.settle_without_protection().await?;
+    ensure!(story.get::<PersistentVolumeClaim>("data").await?.finalizers().is_empty());
+    story.run_controllers("*").await?;
+    story.until("data", protected).await?;
+    story.ends_with(&[]).await
 }
 
 /// Claim events: `deletionTimestamp` is set and the finalizer is there, from before the controller was started.
-#[tokio::test]
-async fn what_was_deleted_while_nobody_looked_is_judged_at_the_start() -> Result<()> {
-    for driver in Driver::ALL {
-        tell(driver, None, async |story| {
-            let free = story.bound("free", "delete").await?;
-            let used = story.bound("used", "delete").await?;
-            story.runs("user", &["used"]).await?;
-            story.run_controllers("*,-persistentvolumeclaim-protection-controller").await?;
-            story.delete::<PersistentVolumeClaim>("free").await?;
-            story.delete::<PersistentVolumeClaim>("used").await?;
-            story.settle_without_protection().await?;
-            story.is_kept(&free).await?;
-            story.run_controllers("*").await?;
-            story.is_deleted(&free).await?;
-            story.is_postponed(&used).await?;
-            // Nobody looks while the pod goes.
-            story.run_controllers("*,-persistentvolumeclaim-protection-controller").await?;
-            story.delete::<Pod>("user").await?;
-            story.until_gone::<Pod>("user").await?;
-            story.is_kept(&used).await?;
-            story.run_controllers("*").await?;
-            story.is_deleted(&used).await?;
-            story.ends_with(&[]).await
-        })
-        .await?;
-    }
-    Ok(())
+async fn what_was_deleted_while_nobody_looked_is_judged_at_the_start(story: &mut Story) -> Result<()> {
+    let free = story.bound("free", "delete").await?;
+    let used = story.bound("used", "delete").await?;
+    story.runs("user", &["used"]).await?;
+    story.run_controllers("*,-persistentvolumeclaim-protection-controller").await?;
+    story.delete::<PersistentVolumeClaim>("free").await?;
+    story.delete::<PersistentVolumeClaim>("used").await?;
+    story.settle_without_protection().await?;
+    story.is_kept(&free).await?;
+    story.run_controllers("*").await?;
+    story.is_deleted(&free).await?;
+    story.is_postponed(&used).await?;
+    // Nobody looks while the pod goes.
+    story.run_controllers("*,-persistentvolumeclaim-protection-controller").await?;
+    story.delete::<Pod>("user").await?;
+    story.until_gone::<Pod>("user").await?;
+    story.is_kept(&used).await?;
+    story.run_controllers("*").await?;
+    story.is_deleted(&used).await?;
+    story.ends_with(&[]).await
 }
 
 /// "In case the removal of the finalizer fails the claim is queued again": others write all the time, so that writes against
@@ -412,103 +413,89 @@ async fn no_pod_wins_a_race_and_loses_its_data() -> Result<()> {
 }
 
 /// Whatever the options of a deletion are, it is postponed; and it is not refused, as the rejected alternative would.
-#[tokio::test]
-async fn no_way_to_delete_goes_round_the_protection() -> Result<()> {
-    tell(Driver::HostPath, None, async |story| {
-        let asset = story.bound("data", "delete").await?;
-        story.runs("user", &["data"]).await?;
-        let api = story.api::<PersistentVolumeClaim>();
-        let with = |policy| DeleteParams { propagation_policy: Some(policy), ..DeleteParams::default() };
-        for options in [
-            DeleteParams::default(),
-            DeleteParams::default().grace_period(0),
-            with(PropagationPolicy::Background),
-            with(PropagationPolicy::Foreground),
-            with(PropagationPolicy::Orphan),
-        ] {
-            let answer = api.delete("data", &options).await?;
-            ensure!(answer.left().is_some_and(|claim| is_terminating(&claim)), "{options:?}");
-            story.is_kept(&asset).await?;
-        }
-        api.delete_collection(&DeleteParams::default(), &ListParams::default()).await?;
-        story.is_postponed(&asset).await?;
-        // The name is taken until then.
-        let again =
-            api.create(&PostParams::default(), &serde_json::from_value(claim("data", "delete"))?).await;
-        let refused = again.err().map(|error| error.to_string()).unwrap_or_default();
-        ensure!(refused.contains("object is being deleted"), "{refused}");
-        story.delete::<Pod>("user").await?;
-        story.is_deleted(&asset).await?;
-        story.ends_with(&[]).await
-    })
-    .await
+async fn no_way_to_delete_goes_round_the_protection(story: &mut Story) -> Result<()> {
+    let asset = story.bound("data", "delete").await?;
+    story.runs("user", &["data"]).await?;
+    let api = story.api::<PersistentVolumeClaim>();
+    let with = |policy| DeleteParams { propagation_policy: Some(policy), ..DeleteParams::default() };
+    for options in [
+        DeleteParams::default(),
+        DeleteParams::default().grace_period(0),
+        with(PropagationPolicy::Background),
+        with(PropagationPolicy::Foreground),
+        with(PropagationPolicy::Orphan),
+    ] {
+        let answer = api.delete("data", &options).await?;
+        ensure!(answer.left().is_some_and(|claim| is_terminating(&claim)), "{options:?}");
+        story.is_kept(&asset).await?;
+    }
+    api.delete_collection(&DeleteParams::default(), &ListParams::default()).await?;
+    story.is_postponed(&asset).await?;
+    // The name is taken until then.
+    let again = api.create(&PostParams::default(), &serde_json::from_value(claim("data", "delete"))?).await;
+    let refused = again.err().map(|error| error.to_string()).unwrap_or_default();
+    ensure!(refused.contains("object is being deleted"), "{refused}");
+    story.delete::<Pod>("user").await?;
+    story.is_deleted(&asset).await?;
+    story.ends_with(&[]).await
 }
 
 /// Pods of other namespaces are other pods; a namespace goes with its pods, then its claims, then what was behind them.
-#[tokio::test]
-async fn claims_are_of_their_namespace_and_go_with_it() -> Result<()> {
-    tell(Driver::HostPath, None, async |story| {
-        let metadata = json!({"metadata": {"name": "elsewhere"}});
-        let namespaces = Api::<Namespace>::all(story.client());
-        namespaces.create(&PostParams::default(), &serde_json::from_value(metadata)?).await?;
-        let claims = Api::<PersistentVolumeClaim>::namespaced(story.client(), "elsewhere");
-        let pods = Api::<Pod>::namespaced(story.client(), "elsewhere");
-        let ours = story.bound("data", "delete").await?;
-        claims.create(&PostParams::default(), &serde_json::from_value(claim("data", "delete"))?).await?;
-        let user = serde_json::from_value(pod("user", &["data"]))?;
-        let create = async || Ok(pods.create(&PostParams::default(), &user).await);
-        // Its default account is to be made first.
-        until("a pod elsewhere", create, Result::is_ok).await?.map(drop)?;
-        let run = async || Ok(pods.get("user").await?);
-        until("it runs", run, |pod| pod_phase(pod) == "Running").await?;
-        let theirs = claims.get("data").await?.spec.and_then(|spec| spec.volume_name).unwrap_or_default();
+async fn claims_are_of_their_namespace_and_go_with_it(story: &mut Story) -> Result<()> {
+    let metadata = json!({"metadata": {"name": "elsewhere"}});
+    let namespaces = Api::<Namespace>::all(story.client());
+    namespaces.create(&PostParams::default(), &serde_json::from_value(metadata)?).await?;
+    let claims = Api::<PersistentVolumeClaim>::namespaced(story.client(), "elsewhere");
+    let pods = Api::<Pod>::namespaced(story.client(), "elsewhere");
+    let ours = story.bound("data", "delete").await?;
+    claims.create(&PostParams::default(), &serde_json::from_value(claim("data", "delete"))?).await?;
+    let user = serde_json::from_value(pod("user", &["data"]))?;
+    let create = async || Ok(pods.create(&PostParams::default(), &user).await);
+    // Its default account is to be made first.
+    until("a pod elsewhere", create, Result::is_ok).await?.map(drop)?;
+    let run = async || Ok(pods.get("user").await?);
+    until("it runs", run, |pod| pod_phase(pod) == "Running").await?;
+    let theirs = claims.get("data").await?.spec.and_then(|spec| spec.volume_name).unwrap_or_default();
 
-        story.delete::<PersistentVolumeClaim>("data").await?;
-        story.is_deleted(&ours).await?;
-        claims.delete("data", &DeleteParams::default()).await?;
-        story.settle().await?;
-        ensure!(claim_phase(&claims.get("data").await?) == "Bound");
-        ensure!(volume_phase(&story.get::<PersistentVolume>(&theirs).await?) == "Bound");
-        namespaces.delete("elsewhere", &DeleteParams::default()).await?;
-        let there = async || Ok(namespaces.get_opt("elsewhere").await?);
-        until("the namespace goes", there, Option::is_none).await?;
-        story.until_gone::<PersistentVolume>(&theirs).await?;
-        story.ends_with(&[]).await
-    })
-    .await
+    story.delete::<PersistentVolumeClaim>("data").await?;
+    story.is_deleted(&ours).await?;
+    claims.delete("data", &DeleteParams::default()).await?;
+    story.settle().await?;
+    ensure!(claim_phase(&claims.get("data").await?) == "Bound");
+    ensure!(volume_phase(&story.get::<PersistentVolume>(&theirs).await?) == "Bound");
+    namespaces.delete("elsewhere", &DeleteParams::default()).await?;
+    let there = async || Ok(namespaces.get_opt("elsewhere").await?);
+    until("the namespace goes", there, Option::is_none).await?;
+    story.until_gone::<PersistentVolume>(&theirs).await?;
+    story.ends_with(&[]).await
 }
 
 /// "kubectl get pvc will display that the claim is in terminating state": the server makes that table.
-#[tokio::test]
-async fn tables_show_that_a_claim_is_terminating() -> Result<()> {
+async fn tables_show_that_a_claim_is_terminating(story: &mut Story) -> Result<()> {
     const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io";
-    tell(Driver::HostPath, None, async |story| {
-        let asset = story.bound("data", "delete").await?;
-        story.runs("user", &["data"]).await?;
-        for want in ["Bound", "Terminating"] {
-            for (path, name) in [
-                ("/api/v1/namespaces/default/persistentvolumeclaims", &asset.claim),
-                ("/api/v1/persistentvolumes", &asset.volume),
-            ] {
-                let mut connection = story.cluster()?.endpoint().await?.connect().await?;
-                let answer = connection.call("GET", path, &[("accept", Some(TABLE))], None).await?;
-                let table: serde_json::Value = serde_json::from_slice(&answer.body)?;
-                let columns = table["columnDefinitions"].as_array().into_iter().flatten();
-                let status = columns.into_iter().position(|column| column["name"] == "Status").unwrap_or(0);
-                let row =
-                    table["rows"].as_array().into_iter().flatten().find(|row| row["cells"][0] == **name);
-                ensure!(row.is_some_and(|row| row["cells"][status] == want), "{want}: {table}");
-            }
-            if want == "Bound" {
-                story.delete::<PersistentVolumeClaim>(&asset.claim).await?;
-                story.delete::<PersistentVolume>(&asset.volume).await?;
-            }
+    let asset = story.bound("data", "delete").await?;
+    story.runs("user", &["data"]).await?;
+    for want in ["Bound", "Terminating"] {
+        for (path, name) in [
+            ("/api/v1/namespaces/default/persistentvolumeclaims", &asset.claim),
+            ("/api/v1/persistentvolumes", &asset.volume),
+        ] {
+            let mut connection = story.cluster()?.endpoint().await?.connect().await?;
+            let answer = connection.call("GET", path, &[("accept", Some(TABLE))], None).await?;
+            let table: serde_json::Value = serde_json::from_slice(&answer.body)?;
+            let columns = table["columnDefinitions"].as_array().into_iter().flatten();
+            let status = columns.into_iter().position(|column| column["name"] == "Status").unwrap_or(0);
+            let row = table["rows"].as_array().into_iter().flatten().find(|row| row["cells"][0] == **name);
+            ensure!(row.is_some_and(|row| row["cells"][status] == want), "{want}: {table}");
         }
-        story.restart(End::Crash).await?;
-        story.is_postponed(&asset).await?;
-        story.delete::<Pod>("user").await?;
-        story.is_deleted(&asset).await?;
-        story.ends_with(&[]).await
-    })
-    .await
+        if want == "Bound" {
+            story.delete::<PersistentVolumeClaim>(&asset.claim).await?;
+            story.delete::<PersistentVolume>(&asset.volume).await?;
+        }
+    }
+    story.restart(End::Crash).await?;
+    story.is_postponed(&asset).await?;
+    story.delete::<Pod>("user").await?;
+    story.is_deleted(&asset).await?;
+    story.ends_with(&[]).await
 }
