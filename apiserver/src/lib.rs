@@ -9,6 +9,7 @@ pub mod discovery;
 pub mod error;
 pub mod field;
 pub mod fields;
+pub mod flow_control;
 mod go_value;
 pub mod names;
 pub mod patch;

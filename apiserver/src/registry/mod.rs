@@ -49,8 +49,10 @@ use crate::access::authenticate::UserInfo;
 use crate::access::authorize::Authorizer;
 use crate::admission::{self, Chain, NamespacePhase};
 use crate::codec::zero;
+use crate::flow_control;
 use crate::names::GroupResource;
 use crate::request::Warnings;
+use crate::request::info::ResourceRequest;
 use crate::schema::{StructId, Type, schema};
 use crate::telemetry::metrics::StoredObjects;
 use served::{Served, Table};
@@ -159,6 +161,13 @@ impl Registry {
         self.feed.pull(&self.store);
     }
 
+    /// The bytes of the object that a request names; 0 if there is none.
+    pub fn size_of(&self, request: &ResourceRequest) -> usize {
+        let served = self.table.find(&request.group, &request.version, &request.resource);
+        let stored = served.and_then(|served| self.current(served, &request.namespace, &request.name));
+        stored.map_or(0, |stored| stored.bytes.len())
+    }
+
     /// How many objects there are of each resource.
     pub fn stored_objects(&self) -> Vec<StoredObjects> {
         let snapshot = self.store.snapshot();
@@ -224,5 +233,15 @@ impl admission::Cluster for Registry {
         let served = self.table.find("", "v1", "namespaces")?;
         let stored = self.current(served, "", name)?;
         Some(if stored.meta.terminating { NamespacePhase::Terminating } else { NamespacePhase::Active })
+    }
+}
+
+impl flow_control::Source for Registry {
+    fn flow_configuration(&self) -> (Vec<Value>, Vec<Value>) {
+        let list = |resource: &str| {
+            let resource = GroupResource::new("flowcontrol.apiserver.k8s.io", resource);
+            admission::Cluster::list(self, &resource, "")
+        };
+        (list("flowschemas"), list("prioritylevelconfigurations"))
     }
 }

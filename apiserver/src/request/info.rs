@@ -32,6 +32,11 @@ pub enum Verb {
 }
 
 impl Verb {
+    /// Whether a request's body means something.
+    pub fn has_body(self) -> bool {
+        matches!(self, Verb::Create | Verb::Update | Verb::Patch | Verb::Delete | Verb::DeleteCollection)
+    }
+
     pub fn as_str(self) -> &'static str {
         match self {
             Verb::Get => "get",

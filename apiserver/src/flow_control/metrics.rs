@@ -1,0 +1,156 @@
+//! `apiserver_flowcontrol_*`: what runs, waits and is refused, by FlowSchema and priority level.
+
+use std::time::Instant;
+
+use prometheus::{Histogram, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Registry};
+
+use super::flow_schema::FlowSchema;
+use super::priority_level::PriorityLevel;
+use super::queue_set::Rejection;
+use crate::telemetry::metrics::{counters, gauges, histograms};
+
+const FLOW: &[&str] = &["priority_level", "flow_schema"];
+const LEVEL: &[&str] = &["priority_level"];
+const WAIT_SECONDS: &[f64] = &[0.0, 0.005, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 15.0, 30.0];
+
+/// The metrics of flow control.
+pub struct FlowControlMetrics {
+    executing: IntGaugeVec,
+    seats: IntGaugeVec,
+    inqueue: IntGaugeVec,
+    dispatched: IntCounterVec,
+    rejected: IntCounterVec,
+    wait: HistogramVec,
+    nominal_limit: IntGaugeVec,
+    current_limit: IntGaugeVec,
+}
+
+/// The metrics of one FlowSchema.
+pub(super) struct RouteMetrics {
+    executing: IntGauge,
+    seats: IntGauge,
+    inqueue: IntGauge,
+    dispatched: IntCounter,
+    wait: Histogram,
+    /// In the order of [`Rejection::ALL`].
+    rejected: Vec<IntCounter>,
+}
+
+/// Counts a request as executing until it is dropped.
+pub(super) struct Executing([IntGauge; 2]);
+
+impl Drop for Executing {
+    fn drop(&mut self) {
+        self.0.iter().for_each(IntGauge::dec);
+    }
+}
+
+/// Counts a request as waiting until it is dropped, and then how long it waited.
+pub(super) struct Waiting<'a>(&'a RouteMetrics, Instant);
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.0.inqueue.dec();
+        self.0.wait.observe(self.1.elapsed().as_secs_f64());
+    }
+}
+
+impl RouteMetrics {
+    pub fn executing(&self) -> Executing {
+        self.dispatched.inc();
+        let gauges = [self.executing.clone(), self.seats.clone()];
+        gauges.iter().for_each(IntGauge::inc);
+        Executing(gauges)
+    }
+
+    pub fn inqueue(&self) -> Waiting<'_> {
+        self.inqueue.inc();
+        Waiting(self, Instant::now())
+    }
+
+    pub fn rejected(&self, rejection: Rejection) {
+        let position = Rejection::ALL.iter().position(|known| *known == rejection);
+        if let Some(counter) = position.and_then(|position| self.rejected.get(position)) {
+            counter.inc();
+        }
+    }
+}
+
+impl FlowControlMetrics {
+    /// Registers the metrics.
+    pub fn new(registry: &Registry) -> FlowControlMetrics {
+        FlowControlMetrics {
+            executing: gauges(
+                registry,
+                "apiserver_flowcontrol_current_executing_requests",
+                "Requests that are executed now.",
+                FLOW,
+            ),
+            seats: gauges(
+                registry,
+                "apiserver_flowcontrol_current_executing_seats",
+                "Seats that executing requests take.",
+                FLOW,
+            ),
+            inqueue: gauges(
+                registry,
+                "apiserver_flowcontrol_current_inqueue_requests",
+                "Requests that wait for a seat.",
+                FLOW,
+            ),
+            dispatched: counters(
+                registry,
+                "apiserver_flowcontrol_dispatched_requests_total",
+                "Requests that were executed.",
+                FLOW,
+            ),
+            rejected: counters(
+                registry,
+                "apiserver_flowcontrol_rejected_requests_total",
+                "Requests that were refused with 429.",
+                &["priority_level", "flow_schema", "reason"],
+            ),
+            wait: histograms(
+                registry,
+                "apiserver_flowcontrol_request_wait_duration_seconds",
+                "How long requests waited for a seat.",
+                &["priority_level", "flow_schema", "execute"],
+                WAIT_SECONDS,
+            ),
+            nominal_limit: gauges(
+                registry,
+                "apiserver_flowcontrol_nominal_limit_seats",
+                "Seats of a priority level.",
+                LEVEL,
+            ),
+            current_limit: gauges(
+                registry,
+                "apiserver_flowcontrol_current_limit_seats",
+                "Seats of a priority level, borrowed ones included.",
+                LEVEL,
+            ),
+        }
+    }
+
+    pub(super) fn limit(&self, level: &PriorityLevel) {
+        let seats = level.queue_set.as_ref().map_or(0, |queue_set| queue_set.limits().seats);
+        let seats = i64::try_from(seats).unwrap_or(i64::MAX);
+        self.nominal_limit.with_label_values(&[&level.name]).set(seats);
+        self.current_limit.with_label_values(&[&level.name]).set(seats);
+    }
+
+    pub(super) fn route(&self, schema: &FlowSchema, level: &PriorityLevel) -> RouteMetrics {
+        let labels = [level.name.as_str(), schema.name.as_str()];
+        let rejected = |rejection: &Rejection| {
+            self.rejected.with_label_values(&[labels[0], labels[1], rejection.reason()])
+        };
+        RouteMetrics {
+            executing: self.executing.with_label_values(&labels),
+            seats: self.seats.with_label_values(&labels),
+            inqueue: self.inqueue.with_label_values(&labels),
+            dispatched: self.dispatched.with_label_values(&labels),
+            wait: self.wait.with_label_values(&[labels[0], labels[1], "true"]),
+            rejected: Rejection::ALL.iter().map(rejected).collect(),
+        }
+    }
+}

@@ -1,0 +1,181 @@
+//! API Priority and Fairness: which requests run now, which wait, and which are refused with 429.
+//!
+//! A request belongs to a *flow*: the first FlowSchema that matches it (by precedence) names its priority level, and the
+//! schema's distinguisher tells the flows of a level apart, by user or by namespace. A priority level has so many *seats*; a
+//! request takes one while it is executed. When all are taken, requests wait in the queue of their flow, and the next seat goes
+//! to the flow that holds the fewest, so whoever asks much only waits for himself. Exempt levels have no limit.
+//!
+//! The FlowSchemas and PriorityLevelConfigurations are those that are stored; a change takes effect within a second.
+//!
+//! What upstream has and this has not: borrowing of seats between levels, shuffle sharding (every flow has a queue of its own),
+//! and seats in proportion to the estimated work.
+//!
+//! Source: KEP-1040, `k8s.io/apiserver/pkg/util/flowcontrol`. Start at [`FlowController::classify`].
+
+mod flow_schema;
+mod metrics;
+mod priority_level;
+mod queue_set;
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, TryLockError};
+use std::time::{Duration, Instant};
+
+use arc_swap::ArcSwap;
+use http::{HeaderName, HeaderValue};
+use serde_json::Value;
+
+use crate::access::UserInfo;
+use crate::access::authorize::RequestAttributes;
+
+use flow_schema::FlowSchema;
+pub use metrics::FlowControlMetrics;
+use metrics::{Executing, RouteMetrics};
+use priority_level::PriorityLevel;
+pub use queue_set::{Limits, QueueSet, Rejection, Seat};
+
+/// The seats of all limited priority levels together: upstream's `--max-requests-inflight` (400) and
+/// `--max-mutating-requests-inflight` (200).
+pub const SERVER_CONCURRENCY_LIMIT: usize = 600;
+
+/// How old the configuration may be that a request is classified by.
+const REFRESH: Duration = Duration::from_secs(1);
+
+const FLOW_SCHEMA_UID: HeaderName = HeaderName::from_static("x-kubernetes-pf-flowschema-uid");
+const PRIORITY_LEVEL_UID: HeaderName = HeaderName::from_static("x-kubernetes-pf-prioritylevel-uid");
+
+/// Reads the stored FlowSchemas and PriorityLevelConfigurations.
+pub trait Source: Send + Sync {
+    /// The stored objects, FlowSchemas first.
+    fn flow_configuration(&self) -> (Vec<Value>, Vec<Value>);
+}
+
+/// Classifies requests. One for each server.
+pub struct FlowController {
+    source: Arc<dyn Source>,
+    metrics: FlowControlMetrics,
+    configuration: ArcSwap<Configuration>,
+    /// Held by the one request that reads the configuration anew.
+    refreshing: Mutex<()>,
+}
+
+struct Configuration {
+    /// In the order of their precedence.
+    routes: Vec<Arc<Route>>,
+    levels: HashMap<String, Arc<PriorityLevel>>,
+    read_at: Instant,
+}
+
+/// A FlowSchema and the priority level it leads to.
+struct Route {
+    schema: FlowSchema,
+    level: Arc<PriorityLevel>,
+    metrics: RouteMetrics,
+}
+
+/// Where a request belongs.
+pub struct Flow {
+    route: Arc<Route>,
+    /// Tells this flow from the others of its level; empty where the level is exempt.
+    key: String,
+}
+
+/// Holds a seat of a priority level, or counts a request of an exempt one, until it is dropped.
+pub struct Admitted {
+    _executing: Executing,
+    _seat: Option<Seat>,
+}
+
+impl FlowController {
+    /// A controller of the configuration that `source` holds.
+    pub fn new(source: Arc<dyn Source>, metrics: FlowControlMetrics) -> FlowController {
+        let configuration = Configuration::read(&*source, &HashMap::new(), &metrics);
+        FlowController {
+            source,
+            metrics,
+            configuration: ArcSwap::from_pointee(configuration),
+            refreshing: Mutex::new(()),
+        }
+    }
+
+    /// The flow of a request; None where no FlowSchema matches, which the mandatory ones rule out as long as they are there.
+    pub fn classify(&self, user: &UserInfo, request: &RequestAttributes<'_>) -> Option<Flow> {
+        self.refresh();
+        let configuration = self.configuration.load();
+        let route = configuration.routes.iter().find(|route| route.schema.matches(user, request))?;
+        let exempt = route.level.queue_set.is_none();
+        let key = if exempt { String::new() } else { route.schema.flow_of(user, request) };
+        Some(Flow { route: route.clone(), key })
+    }
+
+    fn refresh(&self) {
+        if self.configuration.load().read_at.elapsed() < REFRESH {
+            return;
+        }
+        // Whoever comes second goes on with what is there.
+        let _refreshing = match self.refreshing.try_lock() {
+            Ok(guard) => guard,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => return,
+        };
+        let known = self.configuration.load();
+        self.configuration.store(Arc::new(Configuration::read(&*self.source, &known.levels, &self.metrics)));
+    }
+}
+
+impl Configuration {
+    fn read(
+        source: &dyn Source,
+        known: &HashMap<String, Arc<PriorityLevel>>,
+        metrics: &FlowControlMetrics,
+    ) -> Configuration {
+        let (schemas, levels) = source.flow_configuration();
+        let mut schemas: Vec<FlowSchema> = schemas.iter().filter_map(FlowSchema::read).collect();
+        schemas.sort_by(|a, b| (a.precedence, &a.name).cmp(&(b.precedence, &b.name)));
+        let levels = priority_level::read_all(&levels, SERVER_CONCURRENCY_LIMIT, known);
+        for level in levels.values() {
+            metrics.limit(level);
+        }
+        let route = |schema: FlowSchema| {
+            let level = levels.get(&schema.priority_level)?.clone();
+            let metrics = metrics.route(&schema, &level);
+            Some(Arc::new(Route { schema, level, metrics }))
+        };
+        Configuration {
+            routes: schemas.into_iter().filter_map(route).collect(),
+            levels,
+            read_at: Instant::now(),
+        }
+    }
+}
+
+impl Flow {
+    /// The uids of FlowSchema and PriorityLevelConfiguration, as the response's headers show them.
+    pub fn headers(&self) -> [(HeaderName, HeaderValue); 2] {
+        [(FLOW_SCHEMA_UID, self.route.schema.uid.clone()), (PRIORITY_LEVEL_UID, self.route.level.uid.clone())]
+    }
+
+    /// Whether requests of this flow are never limited.
+    pub fn is_exempt(&self) -> bool {
+        self.route.level.queue_set.is_none()
+    }
+
+    /// Waits for a seat, until `deadline` at the latest.
+    ///
+    /// # Errors
+    /// Why there is none: the level rejects, the flow's queue is full, or it took too long.
+    pub async fn admit(&self, deadline: tokio::time::Instant) -> Result<Admitted, Rejection> {
+        let Route { level, metrics, .. } = &*self.route;
+        let seat = match &level.queue_set {
+            None => None,
+            Some(queue_set) => {
+                let _waiting = metrics.inqueue();
+                Some(queue_set.acquire(&self.key, deadline).await.inspect_err(|e| metrics.rejected(*e))?)
+            }
+        };
+        Ok(Admitted { _executing: metrics.executing(), _seat: seat })
+    }
+}
+
+#[cfg(test)]
+mod tests;
