@@ -142,6 +142,15 @@ impl Error {
         Error::BadRequest(message.into())
     }
 
+    /// The client, or everybody, asks for more than there is now.
+    pub fn too_many_requests() -> Error {
+        Error::TooManyRequests {
+            message: "Too many requests, please try again later.".to_owned(),
+            retry_after: 1,
+            causes: Vec::new(),
+        }
+    }
+
     pub fn not_found(resource: &GroupResource, name: &str) -> Error {
         Error::NotFound { resource: resource.clone(), name: name.to_owned() }
     }

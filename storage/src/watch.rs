@@ -17,6 +17,9 @@ use crate::{Compacted, Event, Index, Revision, store::Shared};
 /// No batch is longer, so that a watcher far behind leaves others their turn.
 const BATCH: usize = 256;
 
+/// Nor does a batch hold on to more bytes, but for its last event: so much a watcher costs that does not go on.
+const BATCH_BYTES: usize = 128 << 10;
+
 /// One reader of a bucket's changes.
 pub struct Watcher<I: Index> {
     shared: Arc<Shared<I>>,
@@ -63,7 +66,15 @@ impl<I: Index> Watcher<I> {
     /// As [`next`](Self::next).
     pub fn try_next(&mut self) -> Result<Vec<Arc<Event<I>>>, Compacted> {
         let state = self.shared.state();
-        let events: Vec<_> = state.events_after(&self.bucket, self.seen)?.take(BATCH).cloned().collect();
+        let mut bytes = 0;
+        let fits = |event: &&Arc<Event<I>>| {
+            let fits = bytes < BATCH_BYTES;
+            let versions = event.before.iter().chain(&event.after);
+            bytes += versions.map(|object| object.bytes.len()).sum::<usize>();
+            fits
+        };
+        let after = state.events_after(&self.bucket, self.seen)?;
+        let events: Vec<_> = after.take(BATCH).take_while(fits).cloned().collect();
         self.seen = match events.last() {
             Some(last) => last.revision,
             // Nothing in the bucket up to this state: so much is certain, even if only other buckets moved.

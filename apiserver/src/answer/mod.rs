@@ -4,13 +4,17 @@
 //! Table, PartialObjectMetadata) is made on demand, per object, by the codec and the renderers.
 
 mod list;
+mod rendered;
 pub mod watch;
+
+use std::sync::Arc;
 
 use bytes::Bytes;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
 pub use list::PlainList;
+pub use rendered::RenderedList;
 
 use crate::codec;
 use crate::registry::read::Page;
@@ -25,9 +29,16 @@ use crate::{Error, Result};
 
 /// What a response is to hold.
 pub enum Content {
+    /// All of it at once.
     Whole(Bytes),
+    /// Copies of stored bytes.
     List(PlainList),
+    /// Rendered item by item.
+    Rendered(RenderedList),
 }
+
+/// Lists of less bytes are made at once, and tell their length.
+pub const IN_CHUNKS_FROM: usize = 64 * 1024;
 
 /// How one request's objects are to be shown.
 #[derive(Clone, Copy)]
@@ -60,7 +71,7 @@ impl Form {
     }
 
     /// What a write or read answers with.
-    pub fn payload(&self, served: &Served, payload: Payload) -> Result<Content> {
+    pub fn payload(&self, served: &Arc<Served>, payload: Payload) -> Result<Content> {
         let whole = match payload {
             Payload::Stored(stored) => self.stored(served, &stored)?,
             Payload::Object { value, type_id } => self.object(served, value, type_id)?,
@@ -103,7 +114,7 @@ impl Form {
         }
     }
 
-    fn page(&self, served: &Served, page: Page) -> Result<Content> {
+    fn page(&self, served: &Arc<Served>, page: Page) -> Result<Content> {
         let mut metadata = json!({"resourceVersion": page.revision.to_string()});
         if let Some(token) = &page.continue_token {
             metadata["continue"] = token.as_str().into();
@@ -113,6 +124,12 @@ impl Form {
         }
         if self.is_plain() && served.is_storage_version() {
             return Ok(Content::List(PlainList::new(served, page, &metadata)));
+        }
+        let size: usize = page.items.iter().map(|item| item.bytes.len()).sum();
+        if size >= IN_CHUNKS_FROM
+            && let Some(renderer) = rendered::renderer(*self, served, metadata.clone())
+        {
+            return Ok(Content::Rendered(RenderedList::new(renderer, page.items)));
         }
         let stored: Vec<Value> = page.items.iter().map(|o| parse(o)).collect();
         self.list(served, &stored, metadata).map(Content::Whole)

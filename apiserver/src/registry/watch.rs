@@ -21,8 +21,12 @@ use crate::{Error, Result};
 
 /// How often a quiet watch that allows bookmarks is told how far it has come.
 const BOOKMARK_EVERY: Duration = Duration::from_secs(60);
-/// How many present objects are handed out at once.
-const CHUNK: usize = 256;
+/// No watch lasts longer: clocks cannot count as far as clients can write.
+const LONGEST: Duration = Duration::from_secs(365 * 24 * 3600);
+/// How many changes are handed out at once, and how many bytes of objects they may hold, but for the last one: a client that does not
+/// read holds on to that.
+const BATCH: usize = 256;
+const BATCH_BYTES: usize = 128 << 10;
 
 /// What happened, as the client sees it.
 pub enum Change {
@@ -71,6 +75,7 @@ impl Registry {
         let asked =
             parse_revision(&options.resource_version).map_err(|e| Error::Unclassified(e.in_query()))?;
         let timeout = options.timeout_seconds.filter(|t| *t > 0).map(Duration::from_secs);
+        let timeout = timeout.unwrap_or_else(|| self.default_watch_timeout()).min(LONGEST);
         let now = Instant::now();
         let mut watch = Watch {
             filter,
@@ -80,7 +85,7 @@ impl Registry {
             bookmarks: options.bookmarks,
             next_bookmark: now + BOOKMARK_EVERY,
             last_told: Revision(asked),
-            deadline: now + timeout.unwrap_or_else(|| self.default_watch_timeout()),
+            deadline: now + timeout,
         };
         let initial = options.send_initial_events;
         let from_now = asked == 0 || initial == Some(true);
@@ -116,10 +121,20 @@ impl Registry {
 }
 
 impl Watch {
+    /// The bytes of the present objects that are yet to be handed out.
+    pub fn held_bytes(&self) -> usize {
+        self.initial.iter().map(|object| object.bytes.len()).sum()
+    }
+
     /// The next changes, at least one; None when the stream is over. Safe to drop while waiting.
     pub async fn next(&mut self) -> Option<Vec<Notice>> {
         if !self.initial.is_empty() {
-            let count = self.initial.len().min(CHUNK);
+            let mut bytes = 0;
+            let fits = |object: &&Arc<Stored>| {
+                bytes += object.bytes.len();
+                bytes - object.bytes.len() < BATCH_BYTES
+            };
+            let count = self.initial.iter().take(BATCH).take_while(fits).count();
             return Some(self.initial.drain(..count).map(|o| Change::Added(o).into()).collect());
         }
         if let Some(change) = self.then.take() {

@@ -8,7 +8,8 @@ use serde_json::{Map, Value, json};
 
 use super::columns::{Column, PLAIN, Row};
 use super::custom::CustomColumn;
-use super::{kinds, partial_metadata};
+use super::kinds::{self, SortKey};
+use super::partial_metadata;
 use crate::error::{Error, Result};
 use crate::field::{Field, quote};
 use crate::request::negotiate::MetaVersion;
@@ -89,6 +90,11 @@ impl<'a> Printer<'a> {
         Printer { group: "", kind: "", columns: Columns::Custom(CustomColumn::read(columns)) }
     }
 
+    /// What rows are sorted by, where that is not the order of the list.
+    pub fn sort_key(&self) -> Option<SortKey> {
+        kinds::sort_key(self.group, self.kind)
+    }
+
     /// The `TableColumnDefinition`s.
     pub fn definitions(&self) -> Vec<Value> {
         match &self.columns {
@@ -108,7 +114,8 @@ impl<'a> Printer<'a> {
         }
     }
 
-    fn row(&self, item: Item<'_>, options: &Options) -> Value {
+    /// The row of an object.
+    pub fn row(&self, item: Item<'_>, options: &Options) -> Value {
         let mut row = Map::new();
         row.insert("cells".into(), self.cells(item.stored, options.now).into());
         if let Some(conditions) = kinds::row_conditions(self.group, self.kind, item.stored) {
@@ -126,7 +133,7 @@ impl<'a> Printer<'a> {
 
 /// A table of these objects; `metadata` is that of the list, see [`table_of_one`].
 pub fn table(printer: &Printer<'_>, mut items: Vec<Item<'_>>, metadata: Value, options: &Options) -> Value {
-    if let Some(key) = kinds::sort_key(printer.group, printer.kind) {
+    if let Some(key) = printer.sort_key() {
         items.sort_by_cached_key(|item| key(item.stored));
     }
     let rows: Vec<Value> = items.into_iter().map(|item| printer.row(item, options)).collect();

@@ -3,6 +3,8 @@
 //! Two kinds of mistakes: a value that does not parse is a bad request, a value that parses and means nothing is an
 //! invalid `ListOptions`, `CreateOptions`, ... of group `meta.k8s.io`.
 
+use std::time::Duration;
+
 use serde_json::{Value, json};
 
 use crate::field::{ErrorType, Errors, FieldError, Path};
@@ -40,11 +42,14 @@ impl Query {
         self.first(key).map(|value| !matches!(value.to_ascii_lowercase().as_str(), "false" | "0"))
     }
 
-    /// Refuses a `timeout` that is no duration. Nothing takes so long here that it had to be cut short.
-    pub fn check_timeout(&self) -> Result<()> {
+    /// How long the client wants to wait, if it says so.
+    ///
+    /// # Errors
+    /// 400 for a `timeout` that is no duration.
+    pub fn timeout(&self) -> Result<Option<Duration>> {
         match self.first("timeout") {
-            None | Some("") => Ok(()),
-            Some(text) => check_duration(text).map_err(|why| {
+            None | Some("") => Ok(None),
+            Some(text) => parse_duration(text).map(Some).map_err(|why| {
                 Error::bad_request(format!("invalid timeout specified in the request URL - time: {why}"))
             }),
         }
@@ -65,14 +70,24 @@ fn parse_int(text: &str) -> Result<i64> {
     })
 }
 
-/// Whether Go reads a text as a duration: numbers with units, one after the other.
-fn check_duration(text: &str) -> Result<(), String> {
-    const UNITS: [&str; 8] = ["ns", "us", "\u{b5}s", "\u{3bc}s", "ms", "s", "m", "h"];
+/// Reads a duration as Go does: numbers with units, one after the other. One below zero is zero.
+fn parse_duration(text: &str) -> Result<Duration, String> {
+    const UNITS: [(&str, f64); 8] = [
+        ("ns", 1e-9),
+        ("us", 1e-6),
+        ("\u{b5}s", 1e-6),
+        ("\u{3bc}s", 1e-6),
+        ("ms", 1e-3),
+        ("s", 1.0),
+        ("m", 60.0),
+        ("h", 3600.0),
+    ];
     let quoted = crate::field::quote(text);
     let mut rest = text.strip_prefix(['+', '-']).unwrap_or(text);
     if rest == "0" {
-        return Ok(());
+        return Ok(Duration::ZERO);
     }
+    let mut seconds = 0.0;
     loop {
         let unit_at = rest.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(rest.len());
         let (number, tail) = rest.split_at(unit_at);
@@ -81,15 +96,20 @@ fn check_duration(text: &str) -> Result<(), String> {
         }
         let end = tail.find(|c: char| c == '.' || c.is_ascii_digit()).unwrap_or(tail.len());
         let (unit, after) = tail.split_at(end);
-        match unit {
-            "" => return Err(format!("missing unit in duration {quoted}")),
-            known if UNITS.contains(&known) && after.is_empty() => return Ok(()),
-            known if UNITS.contains(&known) => rest = after,
-            unknown => {
-                let unknown = crate::field::quote(unknown);
-                return Err(format!("unknown unit {unknown} in duration {quoted}"));
-            }
+        if unit.is_empty() {
+            return Err(format!("missing unit in duration {quoted}"));
         }
+        let Some((_, factor)) = UNITS.iter().find(|(name, _)| *name == unit) else {
+            let unknown = crate::field::quote(unit);
+            return Err(format!("unknown unit {unknown} in duration {quoted}"));
+        };
+        seconds += number.parse::<f64>().unwrap_or(f64::INFINITY) * factor;
+        if after.is_empty() {
+            let seconds = if text.starts_with('-') { 0.0 } else { seconds };
+            // What is longer than Go's longest duration is as good as that.
+            return Ok(Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX));
+        }
+        rest = after;
     }
 }
 
@@ -436,7 +456,7 @@ mod tests {
             ("1.2.3s", "invalid duration \"1.2.3s\""),
             ("+", "invalid duration \"+\""),
         ] {
-            assert_eq!(check_duration(text).err().unwrap_or_default(), want, "{text}");
+            assert_eq!(parse_duration(text).err().unwrap_or_default(), want, "{text}");
         }
     }
 

@@ -15,15 +15,21 @@ use http::{HeaderValue, Method, Request, Response, header, request::Parts};
 use tokio::sync::{Semaphore, watch};
 use tracing::{Instrument, field, info_span};
 
-use super::verbs::{Call, Incoming};
+use super::connections::Connection;
+use super::deadline::Deadline;
+use super::incoming::{self, Incoming};
+use super::off_worker::off_worker;
+use super::shares::Shares;
+use super::verbs::Call;
 use super::{Body, respond};
 use crate::access::UserInfo;
-use crate::access::authenticate::Authenticator;
+use crate::access::authenticate::{Authenticator, UNAUTHENTICATED};
 use crate::access::authorize::{Authorizer, RequestAttributes};
 use crate::access::impersonate::Impersonator;
 use crate::access::jwt::SigningKey;
 use crate::access::tls::Peer;
 use crate::discovery::{Discovery, version};
+use crate::flow_control::{Flow, FlowControlMetrics, FlowController, Limits, QueueSet, Rejection};
 use crate::registry::Registry;
 use crate::request::info::{RequestInfo, ResourceRequest};
 use crate::request::negotiate::Accept;
@@ -33,13 +39,15 @@ use crate::telemetry::health::Health;
 use crate::telemetry::metrics::{Metrics, RequestLabels};
 use crate::{Error, Result};
 
-/// Requests under way at once; more get 429. kube-apiserver's defaults, reading and changing together.
-const MAX_IN_FLIGHT: usize = 600;
-
-/// Bodies of this many bytes and more take turns, [`LARGE_AT_ONCE`] at a time: decoded, a hostile one can be hundreds of
-/// times its size.
-pub(super) const LARGE_BODY: usize = 256 * 1024;
-const LARGE_AT_ONCE: usize = 1;
+/// Work on bodies and objects of this many bytes and more is done off the threads that serve everybody, and takes turns: decoded, a
+/// hostile body can be hundreds of times its size.
+const LARGE: usize = 64 << 10;
+/// Copies in a JSON patch and aliases in YAML make more of a body than it is: such bodies count so many times.
+const GROWTH: usize = 16;
+/// How many large requests are worked on at once, and how many may wait: of one flow, and of all.
+const LARGE_LIMITS: Limits = Limits { seats: 2, waiting_a_flow: 300, waiting: 4000 };
+/// How many responses are rendered at once, chunk by chunk, whose rendering takes more than copying.
+const RENDERED_AT_ONCE: usize = 2;
 
 /// What an [`Api`] is made of.
 pub struct Config {
@@ -59,6 +67,8 @@ pub struct Api {
     shared: Arc<Shared>,
     /// Who is at the other end of this connection.
     peer: Peer,
+    /// The connection, where there is a socket.
+    connection: Option<Arc<Connection>>,
 }
 
 pub(super) struct Shared {
@@ -70,8 +80,11 @@ pub(super) struct Shared {
     discovery: Discovery,
     health: Health,
     pub metrics: Metrics,
-    in_flight: Semaphore,
-    pub large_bodies: Arc<Semaphore>,
+    flow_controller: FlowController,
+    shares: Arc<Shares>,
+    /// Where large requests take turns.
+    large: Arc<QueueSet>,
+    renderers: Arc<Semaphore>,
     /// Turns true when the server is about to go: watches end.
     pub closing: watch::Receiver<bool>,
     close: watch::Sender<bool>,
@@ -82,7 +95,9 @@ impl Api {
         let Config { registry, authenticator, authorizer, signing_key, discovery, health, metrics } = config;
         let (close, closing) = watch::channel(false);
         metrics.build_info(&version::build_info());
+        let flow_metrics = FlowControlMetrics::new(metrics.registry());
         let shared = Shared {
+            flow_controller: FlowController::new(registry.clone(), flow_metrics),
             registry,
             authenticator,
             authorizer,
@@ -91,17 +106,23 @@ impl Api {
             discovery,
             health,
             metrics,
-            in_flight: Semaphore::new(MAX_IN_FLIGHT),
-            large_bodies: Arc::new(Semaphore::new(LARGE_AT_ONCE)),
+            shares: Arc::default(),
+            large: QueueSet::with(LARGE_LIMITS),
+            renderers: Arc::new(Semaphore::new(RENDERED_AT_ONCE)),
             closing,
             close,
         };
-        Api { shared: Arc::new(shared), peer: Peer::default() }
+        Api { shared: Arc::new(shared), peer: Peer::default(), connection: None }
+    }
+
+    /// The same API for someone in this process.
+    pub fn for_peer(&self, peer: Peer) -> Api {
+        Api { shared: self.shared.clone(), peer, connection: None }
     }
 
     /// The same API for another connection.
-    pub fn for_peer(&self, peer: Peer) -> Api {
-        Api { shared: self.shared.clone(), peer }
+    pub(super) fn for_connection(&self, peer: Peer, connection: Arc<Connection>) -> Api {
+        Api { shared: self.shared.clone(), peer, connection: Some(connection) }
     }
 
     pub fn registry(&self) -> &Arc<Registry> {
@@ -118,6 +139,7 @@ impl Api {
     }
 
     async fn respond<B: Incoming>(self, request: Request<B>) -> Response<Body> {
+        let active = self.connection.as_ref().map(Connection::begin);
         let started = Instant::now();
         let (parts, body) = request.into_parts();
         let query = Query::parse(parts.uri.query().unwrap_or(""));
@@ -143,7 +165,11 @@ impl Api {
         let response = respond::compress(&parts.headers, response);
         self.record(&info, &parts, &query, &response, started.elapsed());
         tracing::debug!(parent: &span, took = ?started.elapsed(), "answered");
-        if parts.method == Method::HEAD { respond::head_only(response) } else { response }
+        let response = if parts.method == Method::HEAD { respond::head_only(response) } else { response };
+        match active {
+            Some(active) => response.map(|body| body.off_worker(&self.shared.renderers).keep(active)),
+            None => response,
+        }
     }
 
     async fn answer<B: Incoming>(
@@ -155,74 +181,138 @@ impl Api {
     ) -> Response<Body> {
         let warnings = Warnings::default();
         let refuse = |error: Error| respond::error(&error, Accept::of_errors(&parts.headers, query));
-        let mut response = match self.admit(parts, query, info) {
+        let user = match self.authenticate(parts) {
+            Ok(user) => user,
+            Err(error) => return refuse(error),
+        };
+        let flow = self.shared.flow_controller.classify(&user, &RequestAttributes::from(info));
+        let mut response = match self.authorize(parts, info, &user) {
             Err(error) => respond::unsniffed(refuse(error)),
             Ok(user) => {
-                self.try_answer(parts, query, info, body, &user, &warnings).await.unwrap_or_else(refuse)
+                let exchange =
+                    Exchange { parts, query, info, user: &user, flow: flow.as_ref(), warnings: &warnings };
+                match self.try_answer(exchange, body).await {
+                    Ok(response) => response,
+                    Err(Refusal::Error(error)) => refuse(error),
+                    Err(Refusal::Rejected) => respond::too_many_requests(),
+                }
             }
         };
+        if let Some(flow) = &flow {
+            response.headers_mut().extend(flow.headers().map(|(name, value)| (Some(name), value)));
+        }
         respond::warn(&mut response, warnings);
         response
     }
 
-    /// Who asks, if they may.
-    fn admit(&self, parts: &Parts, query: &Query, info: &RequestInfo) -> Result<Arc<UserInfo>> {
+    /// Who asks.
+    fn authenticate(&self, parts: &Parts) -> Result<Arc<UserInfo>> {
+        let user = self.shared.authenticator.authenticate(&parts.headers, &self.peer)?;
+        let fits = self
+            .connection
+            .as_ref()
+            .is_none_or(|connection| connection.authenticated(&user, user.is_in(UNAUTHENTICATED)));
+        if fits { Ok(user) } else { Err(Error::too_many_requests()) }
+    }
+
+    /// Whom the request is made for, if he may.
+    fn authorize(&self, parts: &Parts, info: &RequestInfo, user: &Arc<UserInfo>) -> Result<Arc<UserInfo>> {
         let shared = &self.shared;
-        if !matches!(info, RequestInfo::Resource(ResourceRequest { verb: Verb::Watch, .. })) {
-            query.check_timeout()?;
-        }
-        let user = shared.authenticator.authenticate(&parts.headers, &self.peer)?;
         shared.registry.feed_authorizer();
         let request = RequestAttributes::from(info);
         let impersonated =
-            shared.impersonator.impersonate(&parts.headers, &user, &request, &shared.authorizer)?;
-        let user = impersonated.map_or(user, Arc::new);
+            shared.impersonator.impersonate(&parts.headers, user, &request, &shared.authorizer)?;
+        let user = impersonated.map_or_else(|| user.clone(), Arc::new);
         shared.authorizer.check(&user, &request)?;
         Ok(user)
     }
 
-    async fn try_answer<B: Incoming>(
+    async fn try_answer(
         &self,
-        parts: &Parts,
-        query: &Query,
-        info: &RequestInfo,
-        body: B,
-        user: &UserInfo,
-        warnings: &Warnings,
-    ) -> Result<Response<Body>> {
+        exchange: Exchange<'_>,
+        body: impl Incoming,
+    ) -> std::result::Result<Response<Body>, Refusal> {
+        let Exchange { parts, query, info, user, flow, warnings } = exchange;
         let shared = &self.shared;
-        match info {
-            RequestInfo::Path { path, .. } => self.tell(parts, query, path),
-            RequestInfo::Resource(request) => {
-                let watch = request.verb == Verb::Watch;
-                // Watches do not count as in flight: they cost little, and would shut the others out.
-                let _permit = match watch {
-                    true => None,
-                    false => Some(shared.in_flight.try_acquire().map_err(|_| too_many())?),
-                };
-                let _in_flight = (!watch)
-                    .then(|| shared.metrics.inflight(!matches!(request.verb, Verb::Get | Verb::List)));
-                let labels = if watch { self.labels(info, parts, query) } else { None };
-                let call = Call {
-                    shared,
-                    user,
-                    request,
-                    method: &parts.method,
-                    headers: &parts.headers,
-                    query,
-                    warnings,
-                    lasting: labels.map(|labels| shared.metrics.longrunning(&labels)),
-                };
-                call.answer(body).await
+        let watch = matches!(info, RequestInfo::Resource(ResourceRequest { verb: Verb::Watch, .. }));
+        let deadline = if watch { Deadline::default() } else { Deadline::of(query)? };
+        let limited = flow.filter(|flow| !flow.is_exempt());
+        let mut share = match limited {
+            Some(_) => Some(shared.shares.begin(&user.name, watch).map_err(|_| Refusal::Rejected)?),
+            None => None,
+        };
+        // It is read before anything is held that others wait for.
+        let body = match info {
+            RequestInfo::Resource(request) if request.verb.has_body() => {
+                Some(deadline.run(incoming::read(body, share.as_mut())).await)
             }
+            _ => None,
+        };
+        let request = match info {
+            RequestInfo::Path { .. } => None,
+            RequestInfo::Resource(request) => Some(request),
+        };
+        let large = request.is_some_and(|request| self.is_large(request, parts, &body));
+        // Large requests wait for their turn before they take a seat: they would keep small ones from it.
+        let _turn = match large {
+            true => Some(shared.large.acquire(&user.name, deadline.of_queue()).await?),
+            false => None,
+        };
+        let seat = match flow {
+            Some(flow) => Some(flow.admit(deadline.of_queue()).await?),
+            None => None,
+        };
+        let answered = async {
+            match (info, request) {
+                (RequestInfo::Resource(request), _) => {
+                    let _in_flight = (!watch)
+                        .then(|| shared.metrics.inflight(!matches!(request.verb, Verb::Get | Verb::List)));
+                    let labels = if watch { self.labels(info, parts, query) } else { None };
+                    let call = Call {
+                        shared,
+                        user,
+                        request,
+                        method: &parts.method,
+                        headers: &parts.headers,
+                        query,
+                        warnings,
+                        lasting: labels.map(|labels| shared.metrics.longrunning(&labels)),
+                        body: body.unwrap_or_else(|| Ok(Bytes::new())),
+                    };
+                    call.answer().await
+                }
+                (RequestInfo::Path { path, .. }, _) => self.tell(parts, query, path),
+            }
+        };
+        let answered = deadline.run(answered);
+        let on_socket = self.connection.is_some();
+        let response = if large && on_socket { off_worker(answered).await } else { answered.await };
+        drop(seat);
+        if let Some(share) = &mut share {
+            share.release_body_bytes();
         }
+        Ok(response?.map(|body| match share {
+            Some(share) => body.keep(share),
+            None => body,
+        }))
+    }
+
+    /// Whether a request is work for long: by its body, and by the object it changes.
+    fn is_large(&self, request: &ResourceRequest, parts: &Parts, body: &Option<Result<Bytes>>) -> bool {
+        let Some(body) = body else { return false };
+        let body_size = body.as_ref().map_or(0, Bytes::len);
+        let yaml =
+            parts.headers.get(header::CONTENT_TYPE).is_some_and(|value| value.as_bytes().ends_with(b"yaml"));
+        let factor = if yaml || request.verb == Verb::Patch { GROWTH } else { 1 };
+        let changed = if request.named { self.shared.registry.size_of(request) } else { 0 };
+        body_size * factor + changed >= LARGE
     }
 
     /// What the server tells of itself.
     fn tell(&self, parts: &Parts, query: &Query, path: &str) -> Result<Response<Body>> {
         let shared = &self.shared;
         if let Some(response) = shared.health.respond(path, query) {
-            return Ok(response.map(Body::Full));
+            return Ok(response.map(Body::from));
         }
         if path == "/metrics" {
             let text = shared.metrics.render(shared.registry.stored_objects());
@@ -233,7 +323,7 @@ impl Api {
             return Ok(respond::plain(200, "application/jwk-set+json", keys.into()));
         }
         match shared.discovery.respond(parts, shared.registry.now()) {
-            Some(response) => Ok(response?.map(Body::Full)),
+            Some(response) => Ok(response?.map(Body::from)),
             None => Err(self.leads_nowhere(path)),
         }
     }
@@ -257,11 +347,7 @@ impl Api {
         response: &Response<Body>,
         took: Duration,
     ) {
-        let bytes = match response.body() {
-            Body::Full(bytes) => bytes.len(),
-            Body::Chunks { size, .. } => *size,
-            Body::Stream(_) => 0,
-        };
+        let bytes = response.body().size();
         if let Some(labels) = self.labels(info, parts, query) {
             self.shared.metrics.request(&labels, response.status().as_u16(), took, Duration::ZERO, bytes);
         }
@@ -281,11 +367,32 @@ impl Api {
     }
 }
 
-fn too_many() -> Error {
-    Error::TooManyRequests {
-        message: "Too many requests, please try again later.".to_owned(),
-        retry_after: 1,
-        causes: Vec::new(),
+/// A request whose user is known and may make it.
+struct Exchange<'a> {
+    parts: &'a Parts,
+    query: &'a Query,
+    info: &'a RequestInfo,
+    user: &'a UserInfo,
+    flow: Option<&'a Flow>,
+    warnings: &'a Warnings,
+}
+
+/// Why there is no answer.
+enum Refusal {
+    Error(Error),
+    /// Flow control has no place for it.
+    Rejected,
+}
+
+impl From<Error> for Refusal {
+    fn from(error: Error) -> Refusal {
+        Refusal::Error(error)
+    }
+}
+
+impl From<Rejection> for Refusal {
+    fn from(_: Rejection) -> Refusal {
+        Refusal::Rejected
     }
 }
 

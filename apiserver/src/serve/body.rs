@@ -1,7 +1,9 @@
 //! The body of an answer: all at once, in chunks as the connection takes them, or as it comes.
 
-use std::convert::Infallible;
+use std::any::Any;
+use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -9,35 +11,180 @@ use bytes::Bytes;
 use futures::stream::{self, BoxStream};
 use futures::{Stream, StreamExt};
 use http_body::{Frame, SizeHint};
+use tokio::sync::Semaphore;
 use tokio::time::{Instant, sleep_until};
 
-pub enum Body {
+use super::off_worker::off_worker;
+use super::transfers::{Transfer, Transfers};
+
+/// A body on a socket is handed out in pieces of this size at most, so that a client who reads nothing has little of it in buffers.
+const PIECE: usize = 64 << 10;
+
+/// The body of a response.
+pub struct Body {
+    content: Content,
+    /// On a socket.
+    transfer: Option<Transfer>,
+    /// What is to be given back when the client has all of it.
+    held: Vec<Box<dyn Any + Send>>,
+}
+
+enum Content {
     Full(Bytes),
     /// Made chunk by chunk; `size` in all, before any compression.
     Chunks {
         size: usize,
         chunks: Box<dyn Iterator<Item = Bytes> + Send>,
+        /// Whether a chunk takes more than copying.
+        costly: bool,
     },
-    Stream(BoxStream<'static, Bytes>),
+    Stream {
+        chunks: BoxStream<'static, Bytes>,
+        /// What it holds on to at its beginning, in bytes.
+        size: usize,
+    },
+    /// A panic ended it.
+    Failed,
+}
+
+/// The body ended before its end: making it failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the response could not be completed")]
+pub struct Incomplete;
+
+impl From<Bytes> for Body {
+    fn from(bytes: Bytes) -> Body {
+        Body::of(Content::Full(bytes))
+    }
 }
 
 impl Body {
+    /// No body.
     pub fn empty() -> Body {
-        Body::Full(Bytes::new())
+        Bytes::new().into()
     }
 
+    /// A body that is made chunk by chunk, of `size` bytes in all.
+    ///
+    /// - `costly`: making a chunk takes more than copying, so that it must not be done on the threads that serve everybody.
+    pub fn chunks(size: usize, chunks: impl Iterator<Item = Bytes> + Send + 'static, costly: bool) -> Body {
+        Body::of(Content::Chunks { size, chunks: Box::new(chunks), costly })
+    }
+
+    /// A body that comes as it comes.
     pub fn stream(chunks: impl Stream<Item = Bytes> + Send + 'static) -> Body {
-        Body::Stream(Box::pin(chunks))
+        Body::of(Content::Stream { chunks: chunks.boxed(), size: 0 })
     }
 
-    /// For a socket: small chunks that come close on one another go together. Each costs a system call and a record of TLS, here
-    /// and at the client, which is most of what a watch of small changes costs.
-    pub fn gathered(self) -> Body {
-        match self {
-            Body::Stream(chunks) => Body::stream(gathered(chunks)),
-            whole => whole,
+    /// A stream that holds on to so many bytes at its beginning.
+    pub fn holding(mut self, bytes: usize) -> Body {
+        if let Content::Stream { size, .. } = &mut self.content {
+            *size = bytes;
+        }
+        self
+    }
+
+    /// Keeps something until the client has all of the body.
+    pub fn keep(mut self, held: impl Any + Send) -> Body {
+        self.held.push(Box::new(held));
+        self
+    }
+
+    fn of(content: Content) -> Body {
+        Body { content, transfer: None, held: Vec::new() }
+    }
+
+    /// Its bytes, if they are all there.
+    pub fn whole(&self) -> Option<&Bytes> {
+        match &self.content {
+            Content::Full(bytes) => Some(bytes),
+            _ => None,
         }
     }
+
+    /// How many bytes it has, before any compression; 0 for a stream.
+    pub fn size(&self) -> usize {
+        match &self.content {
+            Content::Full(bytes) => bytes.len(),
+            Content::Chunks { size, .. } => *size,
+            Content::Stream { .. } | Content::Failed => 0,
+        }
+    }
+
+    /// Changes what the body is made of, if it is not a stream and has `least` bytes or more. `change` gets the size and the chunks
+    /// that there are to come, and gives those that shall come, each of which is costly.
+    pub fn map_chunks<I>(
+        self,
+        least: usize,
+        change: impl FnOnce(Box<dyn Iterator<Item = Bytes> + Send>) -> I,
+    ) -> (Body, bool)
+    where
+        I: Iterator<Item = Bytes> + Send + 'static,
+    {
+        if self.size() < least {
+            return (self, false);
+        }
+        let (size, chunks) = match self.content {
+            Content::Full(bytes) => {
+                let size = bytes.len();
+                (size, Box::new(pieces(bytes)) as Box<dyn Iterator<Item = Bytes> + Send>)
+            }
+            Content::Chunks { size, chunks, .. } => (size, chunks),
+            content @ (Content::Stream { .. } | Content::Failed) => return (Body { content, ..self }, false),
+        };
+        let content = Content::Chunks { size, chunks: Box::new(change(chunks)), costly: true };
+        (Body { content, ..self }, true)
+    }
+
+    /// Makes costly chunks elsewhere than on the threads that serve everybody, one for each permit of `renderers` at a time.
+    pub fn off_worker(mut self, renderers: &Arc<Semaphore>) -> Body {
+        if let Content::Chunks { size, chunks, costly: true } = self.content {
+            let chunks = stream::unfold((chunks, renderers.clone()), async |(mut chunks, renderers)| {
+                // The semaphore is never closed.
+                let _permit = renderers.acquire().await.ok();
+                let chunk = off_worker(async { chunks.next() }).await;
+                drop(_permit);
+                chunk.map(|chunk| (chunk, (chunks, renderers)))
+            });
+            self.content = Content::Stream { chunks: chunks.boxed(), size };
+        }
+        self
+    }
+
+    /// For a socket: what the client does not take is cut off, and small chunks that come close on one another go together. Each costs a
+    /// system call and a record of TLS, here and at the client, which is most of what a watch of small changes costs.
+    ///
+    /// - `lasts`: how long the transfer of what is no watch may take.
+    pub fn on_socket(mut self, transfers: &Arc<Transfers>, lasts: Duration) -> Body {
+        let (unsent, deadline) = match &self.content {
+            Content::Stream { size, .. } => (*size, None),
+            _ => (self.size(), std::time::Instant::now().checked_add(lasts)),
+        };
+        self.transfer = transfers.begin(unsent, deadline);
+        if let Content::Stream { chunks, size } = self.content {
+            self.content = Content::Stream { chunks: gathered(chunks).boxed(), size };
+        }
+        self
+    }
+
+    fn poll_content(&mut self, context: &mut Context<'_>) -> Poll<Option<Bytes>> {
+        let most = if self.transfer.is_some() { PIECE } else { usize::MAX };
+        match &mut self.content {
+            Content::Full(bytes) if bytes.is_empty() => Poll::Ready(None),
+            Content::Full(bytes) => Poll::Ready(Some(bytes.split_to(bytes.len().min(most)))),
+            Content::Chunks { chunks, .. } => Poll::Ready(chunks.next()),
+            Content::Stream { chunks, .. } => chunks.as_mut().poll_next(context),
+            Content::Failed => Poll::Ready(None),
+        }
+    }
+}
+
+/// Bytes in pieces of a size that can be worked on one after the other.
+fn pieces(mut bytes: Bytes) -> impl Iterator<Item = Bytes> + Send {
+    std::iter::from_fn(move || {
+        let length = bytes.len().min(PIECE);
+        (length > 0).then(|| bytes.split_to(length))
+    })
 }
 
 /// How long the next chunk waits for others after a small one. The first after a rest does not wait.
@@ -59,28 +206,41 @@ fn gathered(chunks: BoxStream<'static, Bytes>) -> impl Stream<Item = Bytes> + Se
 
 impl http_body::Body for Body {
     type Data = Bytes;
-    type Error = Infallible;
+    type Error = Incomplete;
 
     fn poll_frame(
         self: Pin<&mut Self>,
         context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
-        match self.get_mut() {
-            Body::Full(bytes) if bytes.is_empty() => Poll::Ready(None),
-            Body::Full(bytes) => Poll::Ready(Some(Ok(Frame::data(std::mem::take(bytes))))),
-            Body::Chunks { chunks, .. } => Poll::Ready(chunks.next().map(|chunk| Ok(Frame::data(chunk)))),
-            Body::Stream(chunks) => chunks.as_mut().poll_next(context).map(|c| c.map(|c| Ok(Frame::data(c)))),
+    ) -> Poll<Option<Result<Frame<Bytes>, Incomplete>>> {
+        let body = self.get_mut();
+        // A panic here would take down a connection with all that is on it.
+        let polled = std::panic::catch_unwind(AssertUnwindSafe(|| body.poll_content(context)));
+        let polled = polled.unwrap_or_else(|_| {
+            tracing::error!("writing a response panicked");
+            body.content = Content::Failed;
+            body.held.clear();
+            Poll::Ready(None)
+        });
+        if let Some(transfer) = &body.transfer {
+            match &polled {
+                Poll::Ready(Some(chunk)) => transfer.handed_out(chunk.len()),
+                Poll::Ready(None) | Poll::Pending => transfer.waits(),
+            }
+        }
+        match (polled, &body.content) {
+            (Poll::Ready(None), Content::Failed) => Poll::Ready(Some(Err(Incomplete))),
+            (polled, _) => polled.map(|chunk| chunk.map(|chunk| Ok(Frame::data(chunk)))),
         }
     }
 
     fn is_end_stream(&self) -> bool {
-        matches!(self, Body::Full(bytes) if bytes.is_empty())
+        matches!(&self.content, Content::Full(bytes) if bytes.is_empty())
     }
 
     fn size_hint(&self) -> SizeHint {
-        match self {
-            Body::Full(bytes) => SizeHint::with_exact(bytes.len() as u64),
-            Body::Chunks { .. } | Body::Stream(_) => SizeHint::default(),
+        match &self.content {
+            Content::Full(bytes) => SizeHint::with_exact(bytes.len() as u64),
+            Content::Chunks { .. } | Content::Stream { .. } | Content::Failed => SizeHint::default(),
         }
     }
 }
@@ -119,5 +279,52 @@ mod tests {
         );
         tell(b"y");
         assert_eq!(chunks.next().now_or_never(), Some(Some("y".into())), "after a large one");
+    }
+
+    async fn frames(mut body: Body) -> Vec<Result<Vec<u8>, Incomplete>> {
+        use http_body_util::BodyExt;
+        let mut frames = Vec::new();
+        while let Some(frame) = body.frame().await {
+            let failed = frame.is_err();
+            frames.push(frame.map(|frame| frame.into_data().unwrap_or_default().to_vec()));
+            if failed {
+                break;
+            }
+        }
+        frames
+    }
+
+    #[tokio::test]
+    async fn a_panic_ends_the_body_and_nothing_else() {
+        let kept = Arc::new(());
+        let mut left = 2;
+        let chunks = std::iter::from_fn(move || {
+            left -= 1;
+            if left == 0 { panic!("on purpose") } else { Some(Bytes::from_static(b"x")) }
+        });
+        let body = Body::chunks(3, chunks, false).keep(kept.clone());
+        assert_eq!(frames(body).await, [Ok(b"x".to_vec()), Err(Incomplete)]);
+        assert_eq!(Arc::strong_count(&kept), 1);
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+    async fn costly_chunks_are_made_one_at_a_time() {
+        let renderers = Arc::new(Semaphore::new(1));
+        let at_once = Arc::new(std::sync::atomic::AtomicUsize::new(0));
+        let bodies = (0..4).map(|_| {
+            let at_once = at_once.clone();
+            let chunks = (0..10u8).map(move |i| {
+                use std::sync::atomic::Ordering;
+                assert_eq!(at_once.fetch_add(1, Ordering::SeqCst), 0);
+                std::thread::yield_now();
+                at_once.fetch_sub(1, Ordering::SeqCst);
+                Bytes::from(vec![i])
+            });
+            tokio::spawn(frames(Body::chunks(10, chunks, true).off_worker(&renderers)))
+        });
+        for body in bodies.collect::<Vec<_>>() {
+            let got = body.await.expect("no panic");
+            assert_eq!(got, (0..10u8).map(|i| Ok(vec![i])).collect::<Vec<_>>());
+        }
     }
 }

@@ -2,25 +2,50 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::pin::pin;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use http::{Request, Response};
 use hyper::body::Incoming;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
-use hyper_util::server::graceful::GracefulShutdown;
+use hyper_util::server::graceful::{GracefulShutdown, Watcher};
 use hyper_util::service::TowerToHyperService;
 use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinSet;
+use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
+use tokio_io_timeout::TimeoutStream;
 use tokio_rustls::TlsAcceptor;
 use tower::ServiceExt;
 
 use super::Api;
 use super::body::Body;
+use super::connections::{Connection, Connections, Limits};
+use super::transfers::{STALL_TIMEOUT, Transfers, cuttable};
 use crate::access::tls::Tls;
 
 /// A client that has not shaken hands by then is not coming.
 const HANDSHAKE: Duration = Duration::from_secs(10);
+/// How long the first request may take to come, with preface and headers; and the headers of each later one over HTTP/1.1.
+/// Upstream's ReadHeaderTimeout.
+const HEADERS: Duration = Duration::from_secs(32);
+/// How long a connection may be without a request. Upstream's IdleTimeout.
+const IDLE: Duration = Duration::from_secs(90);
+/// Whether a quiet client of HTTP/2 is still there is asked so often, and it has so long to answer.
+const KEEP_ALIVE: [Duration; 2] = [Duration::from_secs(30), Duration::from_secs(20)];
+/// Requests under way on one connection of HTTP/2.
+const MAX_CONCURRENT_STREAMS: u32 = 250;
+/// What a client of HTTP/2 may send before it is read: on one stream, and on all.
+const WINDOWS: [u32; 2] = [128 << 10, 512 << 10];
+/// What is kept for a client of HTTP/2 that does not read, on one stream.
+const MAX_SEND_BUFFER: usize = 64 << 10;
+/// How often connections and transfers are looked at.
+const SWEEP: Duration = Duration::from_secs(1);
+/// How long no connection is accepted after that failed: files must be closed first.
+const ACCEPT_BACK_OFF: Duration = Duration::from_millis(100);
+/// Failures to accept are logged once in so much time.
+const ACCEPT_LOG: Duration = Duration::from_secs(60);
 /// How long connections may take to finish once the server is going.
 const DRAIN: Duration = Duration::from_millis(1500);
 
@@ -39,51 +64,114 @@ impl Listener {
         Ok(Listener { socket, address })
     }
 
+    /// Where it listens.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
     /// Serves until `stop` is done; then lets what is under way finish, for a while.
     pub async fn serve(self, api: Api, tls: Arc<Tls>, stop: impl Future<Output = ()>) {
-        let acceptor = TlsAcceptor::from(tls.config.clone());
+        let server = Arc::new(Server {
+            acceptor: TlsAcceptor::from(tls.config.clone()),
+            connections: Connections::new(Limits::for_open_files(max_open_files())),
+            transfers: Arc::default(),
+            api,
+            tls,
+        });
         let graceful = Arc::new(GracefulShutdown::new());
-        let mut stop = std::pin::pin!(stop);
+        // Dropped at the end, which ends the connections that are left.
+        let mut connections = JoinSet::new();
+        let mut stop = pin!(stop);
+        let mut sweep = interval(SWEEP);
+        sweep.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut failures = AcceptFailures::default();
         loop {
-            let stream = tokio::select! {
+            while connections.try_join_next().is_some() {}
+            tokio::select! {
+                biased;
+                () = &mut stop => break,
+                now = sweep.tick() => {
+                    server.transfers.sweep(now.into_std());
+                }
                 accepted = self.socket.accept() => match accepted {
-                    Ok((stream, _)) => stream,
+                    // Where no connection can go for it, the new one is closed at once.
+                    Ok((stream, _)) => if let Some(connection) = server.connections.admit() {
+                        connections.spawn(server.clone().run(stream, connection, graceful.watcher()));
+                    },
                     Err(error) => {
-                        // Out of file descriptors, most likely: others will be closed.
-                        tracing::warn!(%error, "cannot accept a connection");
-                        tokio::task::yield_now().await;
-                        continue;
+                        failures.record(&error, Instant::now());
+                        sleep(ACCEPT_BACK_OFF).await;
                     }
                 },
-                () = &mut stop => break,
-            };
-            let connection = Connection { api: api.clone(), tls: tls.clone(), acceptor: acceptor.clone() };
-            tokio::spawn(connection.run(stream, graceful.watcher()));
+            }
         }
         drop(self.socket);
-        api.close();
+        server.api.close();
         let Some(graceful) = Arc::into_inner(graceful) else { return };
-        if tokio::time::timeout(DRAIN, graceful.shutdown()).await.is_err() {
+        if timeout(DRAIN, graceful.shutdown()).await.is_err() {
             tracing::info!("some connections were still open");
         }
     }
 }
 
-struct Connection {
+/// Logs that connections cannot be accepted, but not each time.
+#[derive(Default)]
+struct AcceptFailures {
+    last_logged: Option<Instant>,
+    unlogged: usize,
+}
+
+impl AcceptFailures {
+    fn record(&mut self, error: &io::Error, now: Instant) -> bool {
+        let due = self.last_logged.is_none_or(|last| now.duration_since(last) >= ACCEPT_LOG);
+        if due {
+            // Out of file descriptors, most likely: others will be closed.
+            tracing::warn!(%error, not_logged = self.unlogged, "cannot accept a connection");
+            self.last_logged = Some(now);
+            self.unlogged = 0;
+        } else {
+            self.unlogged += 1;
+        }
+        due
+    }
+}
+
+/// How many files this process may have open, after raising that to the most that the system allows.
+fn max_open_files() -> usize {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
+    let raised = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum });
+    let files = if raised.is_ok() { maximum } else { current };
+    files.map_or(usize::MAX, |files| usize::try_from(files).unwrap_or(usize::MAX))
+}
+
+/// What all connections share.
+struct Server {
     api: Api,
     tls: Arc<Tls>,
     acceptor: TlsAcceptor,
+    connections: Arc<Connections>,
+    transfers: Arc<Transfers>,
 }
 
-impl Connection {
-    async fn run(self, stream: TcpStream, watcher: hyper_util::server::graceful::Watcher) {
+impl Server {
+    async fn run(self: Arc<Self>, stream: TcpStream, connection: Arc<Connection>, watcher: Watcher) {
+        let served = cuttable(self.serve(stream, connection.clone(), watcher));
+        tokio::select! {
+            biased;
+            () = connection.closed() => tracing::debug!("connection closed for a new one"),
+            served = served => if served.is_none() {
+                tracing::debug!("connection closed: the client does not read");
+            },
+        }
+    }
+
+    async fn serve(&self, stream: TcpStream, connection: Arc<Connection>, watcher: Watcher) {
         // Answers are written whole; waiting to fill packets only delays them.
         let _ = stream.set_nodelay(true);
-        let stream = match tokio::time::timeout(HANDSHAKE, self.acceptor.accept(stream)).await {
+        let mut stream = TimeoutStream::new(stream);
+        stream.set_write_timeout(Some(STALL_TIMEOUT));
+        let stream = match timeout(HANDSHAKE, self.acceptor.accept(Box::pin(stream))).await {
             Ok(Ok(stream)) => stream,
             Ok(Err(error)) => {
                 self.api.metrics().tls_handshake_error();
@@ -94,16 +182,71 @@ impl Connection {
         };
         let certificates = stream.get_ref().1.peer_certificates();
         let peer = self.tls.peer(certificates, SystemTime::now());
-        let api = self.api.for_peer(peer);
-        let gathered = |response: Response<Body>| response.map(Body::gathered);
-        let service = ServiceExt::<Request<Incoming>>::map_response(api, gathered);
+        let api = self.api.for_connection(peer, connection.clone());
+        let transfers = self.transfers.clone();
+        let on_socket = move |response: Response<Body>| {
+            response.map(|body| body.on_socket(&transfers, super::deadline::REQUEST_TIMEOUT))
+        };
+        let service = ServiceExt::<Request<Incoming>>::map_response(api, on_socket);
         let service = TowerToHyperService::new(service);
-        let mut builder = auto::Builder::new(TokioExecutor::new());
-        builder.http1().timer(TokioTimer::new()).header_read_timeout(Duration::from_secs(60));
-        builder.http2().max_concurrent_streams(250).timer(TokioTimer::new());
-        let connection = builder.serve_connection(TokioIo::new(stream), service);
-        if let Err(error) = watcher.watch(connection.into_owned()).await {
-            tracing::debug!(%error, "connection ended");
+        let mut builder = auto::Builder::new(Streams);
+        builder.http1().timer(TokioTimer::new()).header_read_timeout(IDLE);
+        builder
+            .http2()
+            .timer(TokioTimer::new())
+            .max_concurrent_streams(MAX_CONCURRENT_STREAMS)
+            .initial_stream_window_size(WINDOWS[0])
+            .initial_connection_window_size(WINDOWS[1])
+            .max_send_buf_size(MAX_SEND_BUFFER)
+            .keep_alive_interval(KEEP_ALIVE[0])
+            .keep_alive_timeout(KEEP_ALIVE[1]);
+        let served = builder.serve_connection_with_upgrades(TokioIo::new(stream), service);
+        let mut served = pin!(watcher.watch(served.into_owned()));
+        let mut look = interval(HEADERS);
+        look.tick().await;
+        loop {
+            tokio::select! {
+                biased;
+                ended = &mut served => {
+                    if let Err(error) = ended {
+                        tracing::debug!(%error, "connection ended");
+                    }
+                    return;
+                }
+                _ = look.tick() => {
+                    if connection.is_silent() || connection.idle().is_some_and(|time| time >= IDLE) {
+                        tracing::debug!("connection closed: no request");
+                        return;
+                    }
+                }
+            }
         }
+    }
+}
+
+/// Spawns the streams of HTTP/2, each so that it can be cut off without its connection.
+#[derive(Clone, Copy)]
+struct Streams;
+
+impl<F> hyper::rt::Executor<F> for Streams
+where
+    F: Future<Output: Send> + Send + 'static,
+{
+    fn execute(&self, stream: F) {
+        TokioExecutor::new().execute(async { drop(cuttable(stream).await) });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn failures_to_accept_are_logged_once_a_minute() {
+        let mut failures = AcceptFailures::default();
+        let (began, error) = (Instant::now(), io::Error::from_raw_os_error(24));
+        let logged =
+            [0, 1, 30, 59, 60, 61, 130].map(|s| failures.record(&error, began + Duration::from_secs(s)));
+        assert_eq!(logged, [true, false, false, false, true, false, true]);
     }
 }

@@ -1,17 +1,34 @@
 //! Serving: from an HTTP request to its answer.
 //!
 //! ```text
-//! connection ─► limits ─► authenticate ─► impersonate ─► authorize ─► route ─► verb ─► answer
-//!  listener.rs   api.rs ─────────────────────────────────────────►  verbs.rs          respond.rs
+//! connection ─► authenticate ─► impersonate ─► authorize ─► body ─► seat ─► route ─► verb ─► answer ─► transfer
+//! listener.rs    api.rs ──────────────────────────────► incoming.rs  api.rs  verbs.rs       respond.rs  body.rs
 //! ```
 //!
 //! [`Api`] is a `tower::Service` that cannot fail: every path through it ends in a response. It serves connections of the
 //! [`listener`], and embedders and controllers in the same process without any socket.
+//!
+//! What a client may use up is bounded in each of these steps:
+//!
+//! | file | bounds |
+//! | --- | --- |
+//! | `connections.rs` | how many connections there are, and how long they may be silent or idle (`listener.rs`) |
+//! | `shares.rs` | requests, watches and bytes of bodies of a user |
+//! | `deadline.rs` | how long a request may take |
+//! | `crate::flow_control` | how many requests are executed at once, and whose |
+//! | `off_worker.rs` | what takes long keeps no other request waiting |
+//! | `transfers.rs` | what a response holds on to that its client does not read |
 
 mod api;
 mod body;
+mod connections;
+mod deadline;
+mod incoming;
 pub mod listener;
+mod off_worker;
 mod respond;
+mod shares;
+mod transfers;
 mod verbs;
 
 pub use api::{Api, Config};

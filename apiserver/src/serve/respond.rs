@@ -9,24 +9,20 @@ use serde_json::json;
 
 use super::Body;
 use crate::Error;
-use crate::answer::{Content, Form};
+use crate::answer::{Content, Form, IN_CHUNKS_FROM};
 use crate::request::Warnings;
 use crate::request::negotiate::Accept;
 
 /// Smaller answers are not worth compressing.
 const GZIP_FROM: usize = 128 * 1024;
 
-/// Smaller lists are made at once, and tell their length.
-const IN_CHUNKS_FROM: usize = 64 * 1024;
-
 /// An answer with a body in the form that was negotiated.
 pub fn object(code: u16, form: &Form, content: Content) -> Response<Body> {
     let body = match content {
-        Content::Whole(bytes) => Body::Full(bytes),
-        Content::List(mut list) if list.size() < IN_CHUNKS_FROM => {
-            Body::Full(list.by_ref().flatten().collect())
-        }
-        Content::List(list) => Body::Chunks { size: list.size(), chunks: Box::new(list) },
+        Content::Whole(bytes) => Body::from(bytes),
+        Content::List(list) if list.size() < IN_CHUNKS_FROM => Body::from(list.flatten().collect::<Bytes>()),
+        Content::List(list) => Body::chunks(list.size(), list, false),
+        Content::Rendered(list) => Body::chunks(list.size(), list, true),
     };
     plain(code, form.accept.format.media_type(), Bytes::new()).map(|_| body)
 }
@@ -42,7 +38,7 @@ pub fn warn(response: &mut Response<Body>, warnings: Warnings) {
 }
 
 pub fn plain(code: u16, content_type: &'static str, bytes: Bytes) -> Response<Body> {
-    let mut response = Response::new(Body::Full(bytes));
+    let mut response = Response::new(Body::from(bytes));
     *response.status_mut() = StatusCode::from_u16(code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(content_type));
     response
@@ -63,6 +59,15 @@ pub fn error(error: &Error, accept: Accept) -> Response<Body> {
     if let Some(seconds) = retry {
         response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(seconds));
     }
+    response
+}
+
+/// The answer to a request for which flow control has no place: plain text, as the real server gives it.
+pub fn too_many_requests() -> Response<Body> {
+    const TEXT: &[u8] = b"Too many requests, please try again later.\n";
+    let mut response = plain(429, "text/plain; charset=utf-8", Bytes::from_static(TEXT));
+    response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
+    response.headers_mut().insert("x-content-type-options", HeaderValue::from_static("nosniff"));
     response
 }
 
@@ -87,10 +92,10 @@ pub fn panicked() -> Response<Body> {
 /// The answer to a HEAD: HTTP/2 resets a stream that sends a body anyway.
 pub fn head_only(response: Response<Body>) -> Response<Body> {
     let (mut parts, body) = response.into_parts();
-    if let Body::Full(bytes) = body {
+    if let Some(bytes) = body.whole() {
         parts.headers.insert(header::CONTENT_LENGTH, HeaderValue::from(bytes.len()));
     }
-    Response::from_parts(parts, Body::Full(Bytes::new()))
+    Response::from_parts(parts, Body::empty())
 }
 
 /// Compresses a large answer for a client that takes gzip.
@@ -102,17 +107,11 @@ pub fn compress(request: &HeaderMap, response: Response<Body>) -> Response<Body>
         return response;
     }
     let (mut parts, body) = response.into_parts();
-    let body = match body {
-        Body::Full(bytes) if bytes.len() >= GZIP_FROM => {
-            Body::Full(Compressed::new(std::iter::once(bytes)).flatten().collect())
-        }
-        Body::Chunks { size, chunks } if size >= GZIP_FROM => {
-            Body::Chunks { size, chunks: Box::new(Compressed::new(chunks)) }
-        }
-        other => return Response::from_parts(parts, other),
-    };
-    parts.headers.insert(header::CONTENT_ENCODING, HeaderValue::from_static("gzip"));
-    parts.headers.append(header::VARY, HeaderValue::from_static("Accept-Encoding"));
+    let (body, compressed) = body.map_chunks(GZIP_FROM, Compressed::new);
+    if compressed {
+        parts.headers.insert(header::CONTENT_ENCODING, HeaderValue::from_static("gzip"));
+        parts.headers.append(header::VARY, HeaderValue::from_static("Accept-Encoding"));
+    }
     Response::from_parts(parts, body)
 }
 
@@ -151,16 +150,17 @@ mod tests {
     use std::io::Read;
 
     use flate2::read::GzDecoder;
+    use http_body_util::BodyExt;
 
     use super::*;
 
-    #[test]
-    fn large_answers_are_compressed_for_those_who_take_it() {
+    #[tokio::test]
+    async fn large_answers_are_compressed_for_those_who_take_it() {
         let gzip =
             HeaderMap::from_iter([(header::ACCEPT_ENCODING, HeaderValue::from_static("br, gzip;q=1"))]);
         let chunk = |i: u8| Bytes::from(vec![i; GZIP_FROM]);
-        let full = |size: usize| Body::Full(chunk(1).slice(..size));
-        let chunks = || Body::Chunks { size: 3 * GZIP_FROM, chunks: Box::new((0..3).map(chunk)) };
+        let full = |size: usize| Body::from(chunk(1).slice(..size));
+        let chunks = || Body::chunks(3 * GZIP_FROM, (0..3).map(chunk), false);
         let three = [chunk(0), chunk(1), chunk(2)].concat();
         for (case, headers, body, compressed, want) in [
             ("large", &gzip, full(GZIP_FROM), true, vec![1; GZIP_FROM]),
@@ -170,15 +170,11 @@ mod tests {
         ] {
             let response = compress(headers, Response::new(body));
             assert_eq!(response.headers().contains_key(header::CONTENT_ENCODING), compressed, "{case}");
-            let sent = match response.into_body() {
-                Body::Full(bytes) => bytes.to_vec(),
-                Body::Chunks { chunks, .. } => chunks.inspect(|c| assert!(!c.is_empty())).flatten().collect(),
-                Body::Stream(_) => panic!("{case}: a stream"),
-            };
+            let sent = response.into_body().collect().await.expect("no panic").to_bytes();
             let mut got = Vec::new();
             match compressed {
                 true => drop(GzDecoder::new(&sent[..]).read_to_end(&mut got).expect(case)),
-                false => got = sent,
+                false => got = sent.to_vec(),
             }
             assert!(got == want, "{case}");
         }

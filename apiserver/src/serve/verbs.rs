@@ -1,16 +1,13 @@
 //! The verbs on resources: which one a request means, and the call of the registry that carries it out.
 
-use std::pin::pin;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use futures::{StreamExt, stream};
+use futures::stream;
 use http::{HeaderMap, Method, Response, StatusCode, header};
-use http_body_util::{BodyExt, LengthLimitError, Limited};
-use tokio::sync::OwnedSemaphorePermit;
 
-use super::api::{LARGE_BODY, Shared};
-use super::{Body as AnswerBody, MAX_BODY, respond};
+use super::api::Shared;
+use super::{Body as AnswerBody, respond};
 use crate::access::UserInfo;
 use crate::access::reviews;
 use crate::answer::Form;
@@ -43,14 +40,9 @@ pub(super) struct Call<'a> {
     pub warnings: &'a Warnings,
     /// Counts a watch for as long as it lasts.
     pub lasting: Option<Ongoing>,
+    /// The request's body, or why it could not be read: that matters where the body does.
+    pub body: Result<Bytes>,
 }
-
-/// The body of a request, whatever sends it.
-pub(super) trait Incoming: http_body::Body<Data = Bytes, Error: Into<BoxError>> + Send {}
-
-impl<B: http_body::Body<Data = Bytes, Error: Into<BoxError>> + Send> Incoming for B {}
-
-type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
 /// What a path leads to.
 struct Route {
@@ -65,7 +57,7 @@ impl Route {
 }
 
 impl Call<'_> {
-    pub async fn answer(self, body: impl Incoming) -> Result<Response<AnswerBody>> {
+    pub async fn answer(self) -> Result<Response<AnswerBody>> {
         let route = self.route()?;
         if let Some(connection) = route.connection() {
             return self.connect(&route, connection);
@@ -104,17 +96,17 @@ impl Call<'_> {
                 let page = self.shared.registry.list(&served, &filter, &options).await?;
                 Outcome { code: 200, payload: Payload::List(page) }
             }
-            Verb::Create => self.create(&route, body).await?,
-            Verb::Update => self.update(&route, body).await?,
-            Verb::Patch => self.patch(&route, body).await?,
+            Verb::Create => self.create(&route).await?,
+            Verb::Update => self.update(&route).await?,
+            Verb::Patch => self.patch(&route).await?,
             Verb::Delete => {
-                let options = self.delete_options(body).await?;
+                let options = self.delete_options()?;
                 self.shared.registry.delete(&self.target(&served)?, &options, self.caller()).await?
             }
             Verb::DeleteCollection => {
                 let list = ListOptions::parse(self.query, false)?;
                 let filter = Filter::new(&served, &self.request.namespace, &list)?;
-                let options = self.delete_options(body).await?;
+                let options = self.delete_options()?;
                 let target = Target { name: String::new(), ..self.target(&served)? };
                 let page = self
                     .shared
@@ -226,9 +218,9 @@ impl Call<'_> {
         Caller { user: self.user, user_agent: agent, warnings: self.warnings }
     }
 
-    async fn create(&self, route: &Route, body: impl Incoming) -> Result<Outcome> {
+    async fn create(&self, route: &Route) -> Result<Outcome> {
         let options = WriteOptions::parse(self.query, WriteKind::Create)?;
-        let body = self.read_object(body).await?;
+        let body = self.object()?;
         let target = self.target(&route.served)?;
         let registry = &self.shared.registry;
         let resource = &route.served.group_resource;
@@ -276,9 +268,9 @@ impl Call<'_> {
         Ok(Outcome { code: 201, payload })
     }
 
-    async fn update(&self, route: &Route, body: impl Incoming) -> Result<Outcome> {
+    async fn update(&self, route: &Route) -> Result<Outcome> {
         let options = WriteOptions::parse(self.query, WriteKind::Update)?;
-        let body = self.read_object(body).await?;
+        let body = self.object()?;
         let target = self.target(&route.served)?;
         let registry = &self.shared.registry;
         match route.subresource {
@@ -292,14 +284,14 @@ impl Call<'_> {
         }
     }
 
-    async fn patch(&self, route: &Route, body: impl Incoming) -> Result<Outcome> {
+    async fn patch(&self, route: &Route) -> Result<Outcome> {
         let patch_type = Patch::type_of(self.headers)?;
         let options = WriteOptions::parse(self.query, WriteKind::Patch)?;
         let target = self.target(&route.served)?;
         let registry = &self.shared.registry;
         // What is not there is not there, whatever the body says.
         registry.get(&target.served, &target.namespace, &target.name, "").await?;
-        let bytes = self.read_body(body).await?;
+        let bytes = self.body.clone()?;
         let patch = Patch::parse(patch_type, &bytes)?;
         match route.subresource {
             Some(scale) if scale.name == "scale" => {
@@ -313,8 +305,8 @@ impl Call<'_> {
     }
 
     /// From the body if there is one, and then the query does not count.
-    async fn delete_options(&self, body: impl Incoming) -> Result<DeleteOptions> {
-        let bytes = self.read_body(body).await?;
+    fn delete_options(&self) -> Result<DeleteOptions> {
+        let bytes = self.body.clone()?;
         if bytes.is_empty() {
             return DeleteOptions::from_query(self.query);
         }
@@ -323,32 +315,8 @@ impl Call<'_> {
         DeleteOptions::from_value(&body.decode_options("DeleteOptions")?)
     }
 
-    /// A large body waits for its turn when it is here, so that one which is slow to come holds up no other.
-    async fn read_body(&self, body: impl Incoming) -> Result<Bytes> {
-        let mut body = pin!(body);
-        let bytes = match Limited::new(body.as_mut(), MAX_BODY).collect().await {
-            Ok(collected) => collected.to_bytes(),
-            Err(error) if error.is::<LengthLimitError>() => {
-                // Over HTTP/2, an answer to a body that nobody reads to its end does not arrive.
-                let mut rest = Limited::new(body, 16 * MAX_BODY);
-                while let Some(Ok(_)) = rest.frame().await {}
-                return Err(Error::TooLarge(format!("limit is {MAX_BODY}")));
-            }
-            Err(error) => return Err(Error::bad_request(format!("the body could not be read: {error}"))),
-        };
-        if bytes.len() < LARGE_BODY {
-            return Ok(bytes);
-        }
-        match self.shared.large_bodies.clone().acquire_owned().await {
-            Ok(turn) => Ok(Bytes::from_owner(Large { bytes, _turn: turn })),
-            // The semaphore is never closed.
-            Err(_) => Ok(bytes),
-        }
-    }
-
-    async fn read_object(&self, body: impl Incoming) -> Result<Body> {
-        let bytes = self.read_body(body).await?;
-        Ok(Body { bytes, format: Format::of_body(self.headers)? })
+    fn object(&self) -> Result<Body> {
+        Ok(Body { bytes: self.body.clone()?, format: Format::of_body(self.headers)? })
     }
 
     async fn watch(self, served: &Arc<Served>, form: Form) -> Result<Response<AnswerBody>> {
@@ -358,6 +326,7 @@ impl Call<'_> {
             filter.fields.require_name(&self.request.name);
         }
         let watch = self.shared.registry.watch(served, filter, &options).await?;
+        let held = watch.held_bytes();
         let resource = served.resource;
         let counters = Arc::new(self.shared.metrics.watch(resource.group, resource.version, resource.plural));
         let (served, frames, lasting) = (served.clone(), Frames::new(form), self.lasting);
@@ -380,26 +349,13 @@ impl Call<'_> {
                     Some((chunk, (watch, frames, closing)))
                 }
             },
-        )
-        .boxed();
+        );
         let media_type = match form.accept.format {
             Format::Protobuf => "application/vnd.kubernetes.protobuf;stream=watch",
             Format::Json | Format::Yaml => "application/json",
         };
         let mut response = respond::plain(200, media_type, Bytes::new());
-        *response.body_mut() = AnswerBody::Stream(chunks);
+        *response.body_mut() = AnswerBody::stream(chunks).holding(held);
         Ok(response)
-    }
-}
-
-/// The bytes of a large body, and its turn until they are gone.
-struct Large {
-    bytes: Bytes,
-    _turn: OwnedSemaphorePermit,
-}
-
-impl AsRef<[u8]> for Large {
-    fn as_ref(&self) -> &[u8] {
-        &self.bytes
     }
 }

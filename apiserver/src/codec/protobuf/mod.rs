@@ -109,6 +109,37 @@ pub fn encode(value: &Value, id: StructId) -> Vec<u8> {
     out
 }
 
+/// What stands before and after the items of a list that are encoded one by one with [`write_item`].
+///
+/// - `list`: the list with no items in it, and its type, whose items are the last of its fields.
+/// - `items`: the bytes of all encoded items together.
+pub fn encode_around(list: &Value, id: StructId, items: usize) -> (Vec<u8>, Vec<u8>) {
+    let own = |name: &str| list.get(name).and_then(Value::as_str).unwrap_or_default().as_bytes();
+    let mut message = Vec::new();
+    write_message(list, id, &mut message);
+    let mut head = MAGIC.to_vec();
+    head.message_field(1, |out| {
+        out.bytes_field(1, own("apiVersion"));
+        out.bytes_field(2, own("kind"));
+    });
+    head.tag(2, Wire::Bytes);
+    head.varint((message.len() + items) as u64);
+    head.append(&mut message);
+    let mut tail = Vec::new();
+    tail.bytes_field(3, b"");
+    tail.bytes_field(4, b"");
+    (head, tail)
+}
+
+/// Encodes one item of a list as a field of the list's message.
+///
+/// - `list`: the type of the list; `member`: the name of its items.
+pub fn write_item(item: &Value, list: StructId, member: &str, id: StructId, out: &mut Vec<u8>) {
+    let fields = schema().get(list).fields_by_number();
+    let number = fields.iter().find(|(_, field)| field.name == member).map_or(2, |(number, _)| *number);
+    out.message_field(number, |out| write_message(item, id, out));
+}
+
 /// Encodes an object's message alone.
 pub fn write_message(value: &Value, id: StructId, out: &mut Vec<u8>) {
     encode::write_struct(value.as_object(), id, out);

@@ -1,0 +1,275 @@
+//! A large list in any form but the plain one: rendered in chunks, as the connection takes them.
+//!
+//! The document is made once with an empty list in it, and cut in two there; between the halves come the items, each rendered when its
+//! turn has come. What is not yet read costs a pointer an object.
+
+use std::sync::Arc;
+use std::vec;
+
+use bytes::Bytes;
+use serde_json::{Value, json};
+
+use super::{Form, completed, printer, without_type};
+use crate::codec;
+use crate::registry::served::Served;
+use crate::registry::{Stored, parse};
+use crate::render;
+use crate::render::table::{self, Item};
+use crate::request::negotiate::{Format, Transform};
+use crate::schema::{StructId, schema};
+
+/// What one chunk holds at least, but for the last.
+const CHUNK: usize = 64 * 1024;
+
+/// A list, chunk by chunk. Making a chunk takes more than copying.
+pub struct RenderedList {
+    size: usize,
+    state: State,
+}
+
+enum State {
+    /// Nothing is rendered yet.
+    New(Renderer, Vec<Arc<Stored>>),
+    Items {
+        renderer: Renderer,
+        items: vec::IntoIter<Arc<Stored>>,
+        next: Vec<u8>,
+        tail: Vec<u8>,
+    },
+    Done,
+}
+
+/// Renders the parts of one list.
+pub struct Renderer {
+    pub form: Form,
+    pub served: Arc<Served>,
+    /// The document with an empty list in it, and its type.
+    pub document: Value,
+    pub document_type: StructId,
+    /// The member that is the list, and the type of its items.
+    pub member: &'static str,
+    pub item_type: StructId,
+}
+
+impl RenderedList {
+    /// A list of these objects, one at least.
+    pub fn new(renderer: Renderer, items: Vec<Arc<Stored>>) -> RenderedList {
+        let size = items.iter().map(|item| item.bytes.len()).sum();
+        RenderedList { size, state: State::New(renderer, items) }
+    }
+
+    /// The bytes of the stored objects: about what is sent.
+    pub fn size(&self) -> usize {
+        self.size
+    }
+}
+
+impl Iterator for RenderedList {
+    type Item = Bytes;
+
+    fn next(&mut self) -> Option<Bytes> {
+        if let State::New(..) = self.state
+            && let State::New(renderer, items) = std::mem::replace(&mut self.state, State::Done)
+        {
+            self.state = renderer.begin(items);
+        }
+        let State::Items { renderer, items, next, tail } = &mut self.state else { return None };
+        let mut chunk = std::mem::take(next);
+        while chunk.len() < CHUNK {
+            let Some(item) = items.next() else {
+                chunk.append(tail);
+                self.state = State::Done;
+                break;
+            };
+            renderer.item(&item, items.len() == 0, &mut chunk);
+        }
+        Some(chunk.into())
+    }
+}
+
+impl Renderer {
+    fn begin(self, mut items: Vec<Arc<Stored>>) -> State {
+        if let Transform::Table(_) = self.form.accept.transform
+            && let Some(key) = printer(&self.served).sort_key()
+        {
+            items.sort_by_cached_key(|item| key(&parse(item)));
+        }
+        let (next, tail) = self.halves(&items);
+        State::Items { renderer: self, items: items.into_iter(), next, tail }
+    }
+
+    /// What comes before the items, and what comes after.
+    fn halves(&self, items: &[Arc<Stored>]) -> (Vec<u8>, Vec<u8>) {
+        let member = self.member;
+        let (format, pretty) = (self.form.accept.format, self.form.accept.pretty);
+        let (empty, begin, end) = match format {
+            Format::Json if pretty => (format!("\"{member}\": []"), format!("\"{member}\": ["), "\n  ]"),
+            Format::Json => (format!("\"{member}\":[]"), format!("\"{member}\":["), "]"),
+            Format::Yaml => (format!("\n{member}: []\n"), format!("\n{member}:\n"), ""),
+            Format::Protobuf => {
+                // A message begins with its length, so all of it must be known before any of it is sent.
+                let mut scratch = Vec::new();
+                let length = |item: &Arc<Stored>| {
+                    scratch.clear();
+                    self.item(item, true, &mut scratch);
+                    scratch.len()
+                };
+                let items = items.iter().map(length).sum();
+                return codec::protobuf::encode_around(&self.document, self.document_type, items);
+            }
+        };
+        let document = super::encode(&self.document, self.document_type, format, pretty);
+        let at = find(&document, empty.as_bytes()).unwrap_or(document.len());
+        let rest = document.get(at + empty.len()..).unwrap_or_default();
+        ([&document[..at], begin.as_bytes()].concat(), [end.as_bytes(), rest].concat())
+    }
+
+    /// Appends an item, with what divides it from the next.
+    fn item(&self, stored: &Stored, last: bool, out: &mut Vec<u8>) {
+        let item = self.value(stored);
+        let (format, pretty) = (self.form.accept.format, self.form.accept.pretty);
+        match format {
+            Format::Json if pretty => {
+                let mut compact = Vec::with_capacity(stored.bytes.len());
+                codec::json::write(&item, self.item_type, &mut compact);
+                out.extend_from_slice(b"\n    ");
+                for byte in codec::json::indent(&compact) {
+                    out.push(byte);
+                    // Line feeds within strings are escaped.
+                    if byte == b'\n' {
+                        out.extend_from_slice(b"    ");
+                    }
+                }
+            }
+            Format::Json => codec::json::write(&item, self.item_type, out),
+            Format::Yaml => {
+                let item = completed(&item, self.item_type);
+                out.extend_from_slice(&codec::yaml::from_json(&Value::Array(vec![item])));
+            }
+            Format::Protobuf => {
+                codec::protobuf::write_item(&item, self.document_type, self.member, self.item_type, out);
+            }
+        }
+        if format == Format::Json && !last {
+            out.push(b',');
+        }
+    }
+
+    /// An object as the list shows it.
+    fn value(&self, stored: &Stored) -> Value {
+        let stored = parse(stored);
+        let asked = self.served.from_storage(stored.clone());
+        match self.form.accept.transform {
+            Transform::Table(version) => {
+                let options = self.form.table_options(version, false);
+                printer(&self.served).row(Item { stored: &stored, asked: &asked }, &options)
+            }
+            Transform::PartialObjectList(version) => render::partial_metadata(&asked, version),
+            Transform::None | Transform::PartialObject(_) => without_type(asked),
+        }
+    }
+}
+
+/// The renderer of a list in a form, if the list has such a form at all.
+pub fn renderer(form: Form, served: &Arc<Served>, metadata: Value) -> Option<Renderer> {
+    let meta_type = |name: &str| schema().named(&format!("io.k8s.apimachinery.pkg.apis.meta.v1.{name}"));
+    let resource = served.resource;
+    let (document, document_type, member, item_type) = match form.accept.transform {
+        Transform::None => {
+            let document = json!({
+                "kind": resource.list_kind, "apiVersion": served.api_version, "metadata": metadata, "items": [],
+            });
+            let list_type = schema().kind(resource.group, resource.version, &resource.list_kind)?;
+            (document, list_type, "items", served.type_id())
+        }
+        Transform::Table(version) => {
+            let options = form.table_options(version, false);
+            let mut document = table::table(&printer(served), Vec::new(), metadata, &options);
+            document["rows"] = json!([]);
+            (document, meta_type("Table")?, "rows", meta_type("TableRow")?)
+        }
+        Transform::PartialObjectList(version) => {
+            let mut document = render::partial_metadata_list([], metadata, version);
+            document["items"] = json!([]);
+            (document, meta_type("PartialObjectMetadataList")?, "items", meta_type("PartialObjectMetadata")?)
+        }
+        Transform::PartialObject(_) => return None,
+    };
+    Some(Renderer { form, served: served.clone(), document, document_type, member, item_type })
+}
+
+fn find(text: &[u8], wanted: &[u8]) -> Option<usize> {
+    text.windows(wanted.len()).position(|window| window == wanted)
+}
+
+#[cfg(test)]
+mod tests {
+    use coracle_storage::{Expect, Key, Options, Revision, Store, log::EphemeralLog};
+    use http::{HeaderMap, HeaderValue, header};
+    use jiff::Timestamp;
+
+    use super::*;
+    use crate::answer::Content;
+    use crate::registry::read::Page;
+    use crate::registry::served::Table;
+    use crate::registry::{ObjectIndex, Payload};
+    use crate::request::Accept;
+    use crate::request::options::Query;
+
+    /// Whatever the form, the chunks of a large list are the bytes of the list that is made at once.
+    #[tokio::test]
+    async fn chunks_add_up_to_the_list_in_every_form() {
+        let table = Table::built_in();
+        let served = table.find("", "v1", "configmaps").expect("configmaps");
+        let store =
+            Store::open(EphemeralLog::new(), ObjectIndex::new(), Options::default()).expect("a store");
+        let mut items = Vec::new();
+        for i in 0..40 {
+            let text = "some text: with \\\"quotes\\\"\\n and lines \u{17c}".repeat(100);
+            let stored = format!(
+                "{}\"metadata\":{{\"name\":\"c{i}\",\"namespace\":\"ns\",\"uid\":\"u\",\"resourceVersion\":\"\"}},\"data\":{{\"k\":\"{text}\"}}}}\n",
+                served.type_prefix
+            );
+            let key = Key::new("configmaps", format!("ns/c{i}"));
+            store.put(key.clone(), Expect::Any, stored).await.expect("stored");
+            items.push(store.get(&key).expect("there"));
+        }
+        let table_type = "as=Table;v=v1;g=meta.k8s.io";
+        let partial_type = "as=PartialObjectMetadataList;v=v1;g=meta.k8s.io";
+        let protobuf = "application/vnd.kubernetes.protobuf";
+        for (accept, query) in [
+            ("application/json".to_owned(), "pretty=1"),
+            ("application/yaml".to_owned(), ""),
+            (protobuf.to_owned(), ""),
+            (format!("application/json;{table_type}"), ""),
+            (format!("application/json;{table_type}"), "pretty=1&includeObject=Object"),
+            (format!("application/yaml;{table_type}"), "includeObject=None"),
+            (format!("application/json;{partial_type}"), ""),
+            (format!("application/yaml;{partial_type}"), ""),
+            (format!("{protobuf};{partial_type}"), ""),
+        ] {
+            let case = format!("{accept} {query}");
+            let headers = HeaderMap::from_iter([(header::ACCEPT, HeaderValue::from_str(&accept).unwrap())]);
+            let query = Query::parse(query);
+            let accept = Accept::negotiate(&headers, &query, true).expect(&case);
+            let form = Form::new(accept, &query, Timestamp::UNIX_EPOCH).expect(&case);
+            let page = Page {
+                revision: Revision(7),
+                items: items.clone(),
+                continue_token: Some("token".to_owned()),
+                remaining: Some(3),
+            };
+            let metadata = json!({"resourceVersion": "7", "continue": "token", "remainingItemCount": 3});
+            let stored: Vec<Value> = items.iter().map(|item| parse(item)).collect();
+            let want = form.list(served, &stored, metadata).expect(&case);
+            let Ok(Content::Rendered(list)) = form.payload(served, Payload::List(page)) else {
+                panic!("{case}: not rendered in chunks")
+            };
+            let chunks: Vec<Bytes> = list.collect();
+            assert!(chunks.iter().all(|chunk| !chunk.is_empty()));
+            assert!(chunks.len() > 1 || want.len() < 2 * CHUNK, "{case}: {} chunks", chunks.len());
+            let got = chunks.concat();
+            assert_eq!(String::from_utf8_lossy(&got), String::from_utf8_lossy(&want), "{case}");
+        }
+    }
+}

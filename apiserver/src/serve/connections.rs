@@ -1,0 +1,265 @@
+//! Connections: how many there may be, and which must go when there are too many.
+//!
+//! A connection is *pending* until a request on it was authenticated, be it by a client certificate in the handshake or by a token.
+//! Pending ones are kept few: the oldest is closed for a new one, so a flood of silent connections passes by those who come with
+//! credentials. Connections of users who are not in `system:masters` leave a reserve for those who are.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use tokio::sync::Notify;
+
+use crate::access::UserInfo;
+use crate::access::authenticate::MASTERS;
+
+/// How many connections there may be, however many files may be open.
+const MAX_CONNECTIONS: usize = 12_000;
+/// Files that are left for all else: the store, standard streams, directories.
+const OTHER_FILES: usize = 256;
+
+/// The limits of a server's connections.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// All of them.
+    pub total: usize,
+    /// Those on which nobody has shown yet who he is.
+    pub pending: usize,
+    /// Those of one user who is not in system:masters.
+    pub per_user: usize,
+    /// Kept free for members of system:masters.
+    pub reserve: usize,
+}
+
+impl Limits {
+    /// The limits for a process that may have so many files open.
+    pub fn for_open_files(files: usize) -> Limits {
+        let total = files.saturating_sub(OTHER_FILES).clamp(16, MAX_CONNECTIONS);
+        Limits { total, pending: (total / 4).min(1000), per_user: total / 2, reserve: total / 8 }
+    }
+}
+
+/// The connections of a server.
+pub struct Connections {
+    limits: Limits,
+    /// What times of activity are relative to.
+    base: Instant,
+    known: Mutex<Known>,
+}
+
+#[derive(Default)]
+struct Known {
+    next_id: u64,
+    total: usize,
+    /// By age.
+    pending: BTreeMap<u64, Arc<Notify>>,
+    /// Of users who are not in system:masters.
+    users: HashMap<Arc<str>, usize>,
+    of_users: usize,
+}
+
+/// One connection, counted until it is dropped.
+pub struct Connection {
+    connections: Arc<Connections>,
+    id: u64,
+    close: Arc<Notify>,
+    /// Whether there was a request.
+    spoken: AtomicBool,
+    authenticated: AtomicBool,
+    /// Whether it is one too many, and must go when the request is answered that showed whose it is.
+    excess: AtomicBool,
+    /// Whose it is, where that is counted.
+    user: Mutex<Option<Arc<str>>>,
+    /// Requests whose response is not over.
+    active: AtomicUsize,
+    /// Milliseconds from the base to when the last response was over.
+    idle_since: AtomicU64,
+}
+
+/// Counts a request on a connection as active until it is dropped.
+pub struct Active(Arc<Connection>);
+
+impl Connections {
+    /// Connections with these limits.
+    pub fn new(limits: Limits) -> Arc<Connections> {
+        Arc::new(Connections { limits, base: Instant::now(), known: Mutex::default() })
+    }
+
+    /// Admits a new connection; None if there are too many and none of them can go.
+    pub fn admit(self: &Arc<Connections>) -> Option<Arc<Connection>> {
+        let close = Arc::new(Notify::new());
+        let mut known = self.lock();
+        if known.pending.len() >= self.limits.pending || known.total >= self.limits.total {
+            let (_, oldest) = known.pending.pop_first()?;
+            oldest.notify_one();
+        }
+        known.total += 1;
+        known.next_id += 1;
+        let id = known.next_id;
+        known.pending.insert(id, close.clone());
+        drop(known);
+        Some(Arc::new(Connection {
+            connections: self.clone(),
+            id,
+            close,
+            spoken: AtomicBool::new(false),
+            authenticated: AtomicBool::new(false),
+            excess: AtomicBool::new(false),
+            user: Mutex::default(),
+            active: AtomicUsize::new(0),
+            idle_since: AtomicU64::new(self.now()),
+        }))
+    }
+
+    fn now(&self) -> u64 {
+        u64::try_from(self.base.elapsed().as_millis()).unwrap_or(u64::MAX)
+    }
+
+    // Nothing panics while this is held.
+    fn lock(&self) -> MutexGuard<'_, Known> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Connection {
+    /// Waits until the connection must be closed.
+    pub async fn closed(&self) {
+        self.close.notified().await;
+    }
+
+    /// A request was authenticated. The first decides whose the connection is.
+    ///
+    /// Returns false if the user has too many already: then it is closed after the answer to this request.
+    pub fn authenticated(&self, user: &UserInfo, anonymous: bool) -> bool {
+        if anonymous || self.authenticated.swap(true, Ordering::Relaxed) {
+            return true;
+        }
+        let limits = self.connections.limits;
+        let mut known = self.connections.lock();
+        known.pending.remove(&self.id);
+        if user.is_in(MASTERS) {
+            return true;
+        }
+        let name: Arc<str> = user.name.as_str().into();
+        let of_user = known.users.get(&name).copied().unwrap_or(0);
+        let most = limits.total.saturating_sub(limits.reserve + limits.pending);
+        let fits = of_user < limits.per_user && known.of_users < most;
+        known.users.insert(name.clone(), of_user + 1);
+        known.of_users += 1;
+        *self.user.lock().unwrap_or_else(PoisonError::into_inner) = Some(name);
+        self.excess.store(!fits, Ordering::Relaxed);
+        fits
+    }
+
+    /// A request begins.
+    pub fn begin(self: &Arc<Connection>) -> Active {
+        self.spoken.store(true, Ordering::Relaxed);
+        self.active.fetch_add(1, Ordering::Relaxed);
+        Active(self.clone())
+    }
+
+    /// How long there has been no request; None while there is one.
+    pub fn idle(&self) -> Option<Duration> {
+        let since = self.idle_since.load(Ordering::Relaxed);
+        let idle = Duration::from_millis(self.connections.now().saturating_sub(since));
+        (self.active.load(Ordering::Relaxed) == 0).then_some(idle)
+    }
+
+    /// Whether there has been no request yet.
+    pub fn is_silent(&self) -> bool {
+        !self.spoken.load(Ordering::Relaxed)
+    }
+}
+
+impl Drop for Active {
+    fn drop(&mut self) {
+        self.0.idle_since.store(self.0.connections.now(), Ordering::Relaxed);
+        self.0.active.fetch_sub(1, Ordering::Relaxed);
+        if self.0.excess.load(Ordering::Relaxed) {
+            self.0.close.notify_one();
+        }
+    }
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        let user = self.user.get_mut().unwrap_or_else(PoisonError::into_inner).take();
+        let mut known = self.connections.lock();
+        known.total -= 1;
+        known.pending.remove(&self.id);
+        if let Some(user) = user {
+            known.of_users -= 1;
+            if let Some(count) = known.users.get_mut(&user) {
+                *count -= 1;
+                if *count == 0 {
+                    known.users.remove(&user);
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::FutureExt;
+
+    use super::*;
+
+    const LIMITS: Limits = Limits { total: 20, pending: 4, per_user: 6, reserve: 6 };
+
+    fn user(name: &str) -> UserInfo {
+        UserInfo::new(name, &[]).authenticated()
+    }
+
+    fn root() -> UserInfo {
+        UserInfo::new("root", &[MASTERS])
+    }
+
+    #[test]
+    fn silent_connections_give_way_to_new_ones() {
+        let connections = Connections::new(LIMITS);
+        let silent: Vec<_> = (0..4).filter_map(|_| connections.admit()).collect();
+        assert!(silent.iter().all(|connection| connection.closed().now_or_never().is_none()));
+        let new = connections.admit().expect("room is made");
+        let closed: Vec<bool> = silent.iter().map(|c| c.closed().now_or_never().is_some()).collect();
+        assert_eq!(closed, [true, false, false, false], "the oldest goes");
+        assert!(new.authenticated(&user("a"), false));
+        let _another = connections.admit().expect("room");
+        assert!(silent[1].closed().now_or_never().is_none(), "who was authenticated counts no more");
+    }
+
+    #[test]
+    fn a_reserve_is_left_for_masters() {
+        let connections = Connections::new(LIMITS);
+        let mut open = Vec::new();
+        let mut connect = |who: &UserInfo| {
+            let connection = connections.admit()?;
+            let fits = connection.authenticated(who, false);
+            if fits {
+                open.push(connection);
+            }
+            Some(fits)
+        };
+        let count = |connect: &mut dyn FnMut(&UserInfo) -> Option<bool>, who: &UserInfo| {
+            (0..30).take_while(|_| connect(who) == Some(true)).count()
+        };
+        assert_eq!(count(&mut connect, &user("a")), 6, "as many as one user may have");
+        assert_eq!(count(&mut connect, &user("b")), 4, "what is left but for the reserve");
+        assert_eq!(count(&mut connect, &root()), 10, "all the rest");
+        open.clear();
+        assert_eq!(connections.lock().total, 0);
+        assert!(connections.lock().users.is_empty() && connections.lock().pending.is_empty());
+    }
+
+    #[test]
+    fn limits_follow_from_how_many_files_may_be_open() {
+        for (files, want) in [
+            (1_048_576, Limits { total: 12_000, pending: 1000, per_user: 6000, reserve: 1500 }),
+            (1024, Limits { total: 768, pending: 192, per_user: 384, reserve: 96 }),
+            (10, Limits { total: 16, pending: 4, per_user: 8, reserve: 2 }),
+        ] {
+            assert_eq!(Limits::for_open_files(files), want, "{files}");
+        }
+    }
+}

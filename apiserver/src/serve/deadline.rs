@@ -1,0 +1,74 @@
+//! Deadline: by when a request must be answered.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use crate::request::options::Query;
+use crate::{Error, Result};
+
+/// How long a request may take that is no watch, from its first byte to its answer: upstream's `--request-timeout`.
+pub const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// When a request must be answered.
+#[derive(Clone, Copy, Debug)]
+pub struct Deadline {
+    began: Instant,
+    at: Instant,
+}
+
+impl Default for Deadline {
+    /// The deadline of a request that names none.
+    fn default() -> Deadline {
+        let began = Instant::now();
+        Deadline { began, at: began + REQUEST_TIMEOUT }
+    }
+}
+
+impl Deadline {
+    /// The deadline of a request that comes now: that which its `timeout` names, but no later than any other's.
+    ///
+    /// # Errors
+    /// 400 for a `timeout` that is no duration.
+    pub fn of(query: &Query) -> Result<Deadline> {
+        let asked = query.timeout()?.filter(|timeout| !timeout.is_zero()).unwrap_or(REQUEST_TIMEOUT);
+        let began = Instant::now();
+        Ok(Deadline { began, at: began + asked.min(REQUEST_TIMEOUT) })
+    }
+
+    /// When a request must be executed that waits for a seat: after a quarter of its time, as upstream has it.
+    pub fn of_queue(&self) -> Instant {
+        self.began + (self.at - self.began) / 4
+    }
+
+    /// Does some work by the deadline.
+    ///
+    /// # Errors
+    /// 504 if it is not done by then, or the work's own.
+    pub async fn run<T>(&self, work: impl Future<Output = Result<T>>) -> Result<T> {
+        tokio::time::timeout_at(self.at, work).await.unwrap_or_else(|_| {
+            let text = "request did not complete within requested timeout - context deadline exceeded";
+            Err(Error::Timeout(text.to_owned()))
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn requests_end_in_time() {
+        for (query, seconds) in
+            [("", 60), ("timeout=10s", 10), ("timeout=0", 60), ("timeout=1h", 60), ("timeout=-5s", 60)]
+        {
+            let began = Instant::now();
+            let deadline = Deadline::of(&Query::parse(query)).expect(query);
+            assert_eq!(deadline.of_queue() - began, Duration::from_secs(seconds) / 4, "{query}");
+            let error = deadline.run(std::future::pending::<Result<()>>()).await.err();
+            assert_eq!(error.map(|e| e.code()), Some(504), "{query}");
+            assert_eq!(began.elapsed().as_secs(), seconds, "{query}");
+        }
+        assert_eq!(Deadline::of(&Query::parse("timeout=soon")).err().map(|e| e.code()), Some(400));
+    }
+}

@@ -1,0 +1,184 @@
+//! Shares: what one user may hold of the server at once, besides the seats of flow control.
+//!
+//! A request costs memory from its first byte on: its body while that comes, its answer until the client has taken it, a watch for
+//! as long as it lasts. None of that holds a seat, so it is bounded here, by user and for all users together. Members of exempt
+//! priority levels (system:masters, the controllers in this process) have no share to use up.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::{Error, Result};
+
+/// What all users together, and what one user may hold.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    pub requests: usize,
+    pub watches: usize,
+    pub body_bytes: usize,
+}
+
+/// For all users together.
+pub const TOTAL: Limits = Limits { requests: 4000, watches: 20_000, body_bytes: 128 << 20 };
+/// For one user.
+pub const PER_USER: Limits = Limits { requests: 1000, watches: 5000, body_bytes: 32 << 20 };
+
+/// Counts what users hold.
+pub struct Shares {
+    limits: [Limits; 2],
+    held: Mutex<Held>,
+}
+
+#[derive(Default)]
+struct Held {
+    total: Usage,
+    users: HashMap<Arc<str>, Usage>,
+}
+
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+struct Usage {
+    requests: usize,
+    watches: usize,
+    body_bytes: usize,
+}
+
+/// What one request holds, given back when it is dropped.
+pub struct Share {
+    shares: Arc<Shares>,
+    user: Arc<str>,
+    held: Usage,
+}
+
+impl Default for Shares {
+    fn default() -> Shares {
+        Shares::new(TOTAL, PER_USER)
+    }
+}
+
+impl Shares {
+    fn new(total: Limits, per_user: Limits) -> Shares {
+        Shares { limits: [total, per_user], held: Mutex::default() }
+    }
+
+    /// Begins a request, or a watch.
+    ///
+    /// # Errors
+    /// 429 if the user, or all users together, have as many as they may.
+    pub fn begin(self: &Arc<Shares>, user: &str, watch: bool) -> Result<Share> {
+        let mut share = Share { shares: self.clone(), user: user.into(), held: Usage::default() };
+        let more = match watch {
+            true => Usage { watches: 1, ..Usage::default() },
+            false => Usage { requests: 1, ..Usage::default() },
+        };
+        share.add(more)?;
+        Ok(share)
+    }
+
+    // Each change is made whole under the lock, and nothing there panics.
+    fn held(&self) -> MutexGuard<'_, Held> {
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Share {
+    /// Takes more memory for the body that is being read.
+    ///
+    /// # Errors
+    /// 429 as in [`Shares::begin`].
+    pub fn add_body_bytes(&mut self, bytes: usize) -> Result<()> {
+        self.add(Usage { body_bytes: bytes, ..Usage::default() })
+    }
+
+    /// Gives back the memory of the body.
+    pub fn release_body_bytes(&mut self) {
+        let bytes = std::mem::take(&mut self.held.body_bytes);
+        self.shares.held().remove(&self.user, Usage { body_bytes: bytes, ..Usage::default() });
+    }
+
+    fn add(&mut self, more: Usage) -> Result<()> {
+        let [total_limits, user_limits] = self.shares.limits;
+        let mut held = self.shares.held();
+        let of_user = held.users.get(&self.user).copied().unwrap_or_default() + more;
+        let total = held.total + more;
+        if !of_user.fits(user_limits) || !total.fits(total_limits) {
+            return Err(Error::too_many_requests());
+        }
+        held.total = total;
+        held.users.insert(self.user.clone(), of_user);
+        drop(held);
+        self.held = self.held + more;
+        Ok(())
+    }
+}
+
+impl Drop for Share {
+    fn drop(&mut self) {
+        self.shares.held().remove(&self.user, self.held);
+    }
+}
+
+impl Held {
+    fn remove(&mut self, user: &Arc<str>, less: Usage) {
+        self.total = self.total - less;
+        if let Some(usage) = self.users.get_mut(user) {
+            *usage = *usage - less;
+            if *usage == Usage::default() {
+                self.users.remove(user);
+            }
+        }
+    }
+}
+
+impl Usage {
+    fn fits(&self, limits: Limits) -> bool {
+        self.requests <= limits.requests
+            && self.watches <= limits.watches
+            && self.body_bytes <= limits.body_bytes
+    }
+}
+
+impl std::ops::Add for Usage {
+    type Output = Usage;
+
+    fn add(self, more: Usage) -> Usage {
+        Usage {
+            requests: self.requests + more.requests,
+            watches: self.watches + more.watches,
+            body_bytes: self.body_bytes + more.body_bytes,
+        }
+    }
+}
+
+impl std::ops::Sub for Usage {
+    type Output = Usage;
+
+    fn sub(self, less: Usage) -> Usage {
+        Usage {
+            requests: self.requests - less.requests,
+            watches: self.watches - less.watches,
+            body_bytes: self.body_bytes - less.body_bytes,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nobody_uses_up_more_than_his_share() {
+        let limits = |n| Limits { requests: n, watches: n, body_bytes: 100 * n };
+        let shares = Arc::new(Shares::new(limits(3), limits(2)));
+        let begin = |user: &str| shares.begin(user, false);
+        let (mut first, second) = (begin("a").unwrap(), begin("a").unwrap());
+        assert_eq!(begin("a").err().map(|e| e.code()), Some(429), "more than one user may have");
+        let other = begin("b").unwrap();
+        assert!(begin("c").is_err(), "more than all may have");
+        assert!(shares.begin("c", true).is_ok(), "watches are counted apart");
+        first.add_body_bytes(200).unwrap();
+        assert!(first.add_body_bytes(1).is_err());
+        first.release_body_bytes();
+        first.add_body_bytes(1).unwrap();
+        drop((first, second, other));
+        assert!(shares.held().users.is_empty() && shares.held().total == Usage::default());
+    }
+}

@@ -1,0 +1,202 @@
+//! Transfers: responses on their way to clients, and which of them are cut off because the client does not take them.
+//!
+//! A response that nobody reads holds on to what it shows: a list to a version of each of its objects, a stream to a chunk. The body of
+//! each response on a socket has a [`Transfer`] that knows when the last chunk was handed to the connection; the connection asks for the
+//! next one when it has got rid of that. So a body whose chunk is not followed by another question is one whose client does not read.
+//! [`Transfers::sweep`], called by the listener from time to time, cuts off those that stand still for too long, those that outlived
+//! their deadline, and, when what all that stand still hold on to is too much, those that stand still the longest.
+
+use std::collections::HashMap;
+use std::future::Future;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use tokio::sync::Notify;
+
+/// A client may take so long for one chunk.
+pub const STALL_TIMEOUT: Duration = Duration::from_secs(30);
+/// A client that took so long for a chunk counts as standing still.
+const STALLED: Duration = Duration::from_secs(1);
+/// What the responses of all clients that stand still may hold on to.
+pub const STALLED_BYTES: usize = 64 << 20;
+
+tokio::task_local! {
+    /// What ends the task that writes the response: a stream of HTTP/2, or a whole connection of HTTP/1.1.
+    static CUT: Arc<Notify>;
+}
+
+/// Runs what writes responses, until it is done or a transfer in it is cut off.
+///
+/// Returns None if it was cut off.
+pub async fn cuttable<F: Future>(work: F) -> Option<F::Output> {
+    let cut = Arc::new(Notify::new());
+    tokio::select! {
+        biased;
+        () = cut.notified() => None,
+        output = CUT.scope(cut.clone(), work) => Some(output),
+    }
+}
+
+/// All transfers of a server.
+#[derive(Default)]
+pub struct Transfers {
+    states: Mutex<States>,
+}
+
+#[derive(Default)]
+struct States {
+    next_id: u64,
+    by_id: HashMap<u64, Arc<State>>,
+}
+
+/// One response on its way.
+pub struct Transfer {
+    transfers: Arc<Transfers>,
+    id: u64,
+    state: Arc<State>,
+}
+
+struct State {
+    began: Instant,
+    /// When it must be over, if it must.
+    deadline: Option<Instant>,
+    /// What the response may hold on to besides the chunk that was handed out, in bytes.
+    unsent: AtomicUsize,
+    /// Milliseconds from the beginning to when the last chunk was handed out, plus one; 0 while the connection waits for the next chunk.
+    handed_out: AtomicU64,
+    cut: Arc<Notify>,
+}
+
+impl Transfers {
+    /// Begins the transfer of a response, if the task it is written by can be cut off: see [`cuttable`].
+    ///
+    /// - `unsent`: the bytes that the response may hold on to.
+    /// - `deadline`: when it must be over.
+    pub fn begin(self: &Arc<Transfers>, unsent: usize, deadline: Option<Instant>) -> Option<Transfer> {
+        let cut = CUT.try_with(Arc::clone).ok()?;
+        let state = Arc::new(State {
+            began: Instant::now(),
+            deadline,
+            unsent: AtomicUsize::new(unsent),
+            handed_out: AtomicU64::new(0),
+            cut,
+        });
+        let mut states = self.lock();
+        let id = states.next_id;
+        states.next_id += 1;
+        states.by_id.insert(id, state.clone());
+        drop(states);
+        Some(Transfer { transfers: self.clone(), id, state })
+    }
+
+    /// Cuts off what must be over. Returns how many transfers that were.
+    pub fn sweep(&self, now: Instant) -> usize {
+        let mut stalled: Vec<(Duration, Arc<State>)> = Vec::new();
+        let mut cut = 0;
+        for state in self.lock().by_id.values() {
+            let stood_still = state.stood_still(now);
+            let overdue = state.deadline.is_some_and(|deadline| deadline < now);
+            if overdue || stood_still.is_some_and(|time| time >= STALL_TIMEOUT) {
+                state.cut.notify_one();
+                cut += 1;
+            } else if let Some(time) = stood_still.filter(|time| *time >= STALLED) {
+                stalled.push((time, state.clone()));
+            }
+        }
+        let held = |state: &State| state.unsent.load(Ordering::Relaxed);
+        let mut bytes = stalled.iter().fold(0, |sum: usize, (_, state)| sum.saturating_add(held(state)));
+        stalled.sort_by_key(|(time, _)| std::cmp::Reverse(*time));
+        for (_, state) in stalled {
+            if bytes <= STALLED_BYTES {
+                break;
+            }
+            bytes = bytes.saturating_sub(held(&state));
+            state.cut.notify_one();
+            cut += 1;
+        }
+        cut
+    }
+
+    fn lock(&self) -> MutexGuard<'_, States> {
+        self.states.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    /// How long the client has left a chunk lying.
+    fn stood_still(&self, now: Instant) -> Option<Duration> {
+        match self.handed_out.load(Ordering::Relaxed) {
+            0 => None,
+            millis => {
+                let handed_out = self.began + Duration::from_millis(millis - 1);
+                Some(now.saturating_duration_since(handed_out))
+            }
+        }
+    }
+}
+
+impl Transfer {
+    /// A chunk was handed to the connection.
+    pub fn handed_out(&self, bytes: usize) {
+        let millis = u64::try_from(self.state.began.elapsed().as_millis()).unwrap_or(u64::MAX - 1);
+        self.state.handed_out.store(millis + 1, Ordering::Relaxed);
+        let less = |unsent: usize| Some(unsent.saturating_sub(bytes));
+        // It always has a new value, so this does not fail.
+        let _ = self.state.unsent.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
+    }
+
+    /// The connection waits for the next chunk.
+    pub fn waits(&self) {
+        self.state.handed_out.store(0, Ordering::Relaxed);
+    }
+}
+
+impl Drop for Transfer {
+    fn drop(&mut self) {
+        self.transfers.lock().by_id.remove(&self.id);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A transfer that stands still, and whether its task ends in a sweep after some time.
+    async fn is_cut(
+        transfers: &Arc<Transfers>,
+        transfer: impl FnOnce() -> Option<Transfer>,
+        after: Duration,
+    ) -> bool {
+        let transfers = transfers.clone();
+        let ended = cuttable(async move {
+            let _transfer = transfer().expect("a task that can be cut off");
+            transfers.sweep(Instant::now() + after);
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        });
+        ended.await.is_none()
+    }
+
+    #[tokio::test]
+    async fn transfers_that_stand_still_are_cut_off() {
+        let transfers = Arc::new(Transfers::default());
+        let begin = |unsent, deadline: Option<Duration>| {
+            transfers.begin(unsent, deadline.map(|time| Instant::now() + time))
+        };
+        let handed = |unsent, deadline| {
+            let transfer = begin(unsent, deadline)?;
+            transfer.handed_out(1);
+            Some(transfer)
+        };
+        let seconds = Duration::from_secs;
+        assert!(!is_cut(&transfers, || handed(10, None), seconds(29)).await, "the client takes its time");
+        assert!(is_cut(&transfers, || handed(10, None), seconds(31)).await, "the client does not read");
+        assert!(!is_cut(&transfers, || begin(10, None), seconds(3600)).await, "nothing to read");
+        assert!(is_cut(&transfers, || begin(10, Some(seconds(60))), seconds(61)).await, "overdue");
+        assert!(!is_cut(&transfers, || begin(10, Some(seconds(60))), seconds(59)).await, "in time");
+        assert!(!is_cut(&transfers, || handed(STALLED_BYTES, None), seconds(2)).await, "not too much");
+        assert!(is_cut(&transfers, || handed(STALLED_BYTES + 2, None), seconds(2)).await, "holds too much");
+        assert!(transfers.lock().by_id.is_empty());
+        assert!(transfers.begin(1, None).is_none(), "in process");
+    }
+}
