@@ -35,9 +35,9 @@ fn main() -> Result<()> {
         let cluster = cluster().start().await?;
         let endpoint = cluster.endpoint().await?;
         Ask::new(&endpoint).await?.until_ready().await?;
-        println!("{:<46}{:>8.1} MB", "resident, idle, all controllers", resident(&cluster)?);
+        println!("{:<46}{:>8.1} MB", "resident, idle, all controllers", cluster.resident()?);
         stories(&endpoint).await?;
-        println!("{:<46}{:>8.1} MB", "resident, after that", resident(&cluster)?);
+        println!("{:<46}{:>8.1} MB", "resident, after that", cluster.resident()?);
         // Events are still told of all that happened.
         while busy(&cluster, Duration::from_secs(1)).await? > 0.01 {}
         println!("{:<46}{:>8.2} %", "processor, at rest", busy(&cluster, REST).await? * 100.0);
@@ -258,14 +258,6 @@ impl Ask {
         }
         Ok(())
     }
-}
-
-/// Megabytes.
-fn resident(cluster: &Cluster) -> Result<f64> {
-    let status = std::fs::read_to_string(format!("/proc/{}/status", cluster.id().context("it has ended")?))?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).context("no VmRSS")?;
-    let kilobytes: f64 = line.trim().trim_end_matches(" kB").parse()?;
-    Ok(kilobytes / 1024.0)
 }
 
 /// The share of a processor that is used for a while from now.

@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use bytes::Bytes;
 use coracle_e2e::http::{self, Connection, Endpoint};
-use coracle_e2e::{Cluster, cluster};
+use coracle_e2e::cluster;
 use futures::future::try_join_all;
 use http_body_util::BodyExt;
 use serde_json::{Value, json};
@@ -47,7 +47,7 @@ fn main() -> Result<()> {
         println!("resident, idle                 {idle:>9.1} MB");
         let own = cluster().start().await?;
         let figures = load(&own.endpoint().await?).await?;
-        println!("resident, after the load       {:>9.1} MB", resident(&own)?);
+        println!("resident, after the load       {:>9.1} MB", own.resident()?);
         let peer = match std::env::var_os("PEER_KUBECONFIG") {
             Some(file) => Some(load(&Endpoint::new(&http::config(Path::new(&file)).await?)?).await?),
             None => None,
@@ -79,18 +79,10 @@ async fn starting() -> Result<(f64, f64)> {
         let began = Instant::now();
         let cluster = cluster().start().await?;
         times.push(began.elapsed().as_secs_f64() * 1e3);
-        idle = resident(&cluster)?;
+        idle = cluster.resident()?;
     }
     times.sort_by(f64::total_cmp);
     Ok((times[STARTS / 2], idle))
-}
-
-/// Megabytes.
-fn resident(cluster: &Cluster) -> Result<f64> {
-    let status = std::fs::read_to_string(format!("/proc/{}/status", cluster.id().context("it has ended")?))?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).context("no VmRSS")?;
-    let kilobytes: f64 = line.trim().trim_end_matches(" kB").parse()?;
-    Ok(kilobytes / 1024.0)
 }
 
 fn config_map(name: &str, value: char) -> Bytes {

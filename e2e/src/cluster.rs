@@ -139,6 +139,14 @@ impl Cluster {
         self.child.kill().await.context("kill -9")
     }
 
+    /// The memory that is resident, in megabytes.
+    pub fn resident(&self) -> Result<f64> {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.id().context("it has ended")?))?;
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).context("no VmRSS")?;
+        let kilobytes: f64 = line.trim().trim_end_matches(" kB").parse()?;
+        Ok(kilobytes / 1024.0)
+    }
+
     /// Asks it to stop (SIGTERM), and waits until it has.
     pub async fn stop(mut self) -> Result<ExitStatus> {
         let id = self.child.id().and_then(|id| rustix::process::Pid::from_raw(id.cast_signed()));

@@ -16,11 +16,13 @@ use hyper::{Method, Request, Response};
 use hyper_util::rt::TokioIo;
 use kube::client::ConfigExt;
 use kube::config::{AuthInfo, Kubeconfig};
+use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
 use secrecy::ExposeSecret;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
 
 /// How long an answer may take to begin, and then to end.
 const ANSWER: Duration = Duration::from_secs(30);
@@ -77,9 +79,31 @@ impl Endpoint {
         Endpoint::new(&config)
     }
 
-    pub async fn connect(&self) -> Result<Connection> {
+    /// A connection that does nothing yet, not even TLS.
+    pub async fn socket(&self) -> Result<TcpStream> {
         let socket = TcpStream::connect((self.host.as_str(), self.port)).await?;
         socket.set_nodelay(true)?;
+        Ok(socket)
+    }
+
+    /// A connection after its TLS handshake, for bytes as they are.
+    ///
+    /// - `alpn`: the protocol to agree on, such as `h2`.
+    pub async fn tls(&self, alpn: &[u8]) -> Result<TlsStream<TcpStream>> {
+        let connector = self.tls.as_ref().context("no TLS")?;
+        let mut config = ClientConfig::clone(connector.config());
+        config.alpn_protocols = vec![alpn.to_vec()];
+        let name = ServerName::try_from(self.host.clone())?;
+        Ok(TlsConnector::from(Arc::new(config)).connect(name, self.socket().await?).await?)
+    }
+
+    /// The value of the Authorization header, if there is one.
+    pub fn authorization(&self) -> Option<&HeaderValue> {
+        self.token.as_ref()
+    }
+
+    pub async fn connect(&self) -> Result<Connection> {
+        let socket = self.socket().await?;
         let sender = match &self.tls {
             Some(connector) => {
                 let name = ServerName::try_from(self.host.clone())?;

@@ -13,6 +13,7 @@
 //!
 //! Nothing here knows how Coracle works inside: it is started as its users start it, and seen over its API only.
 
+pub mod attacks;
 pub mod binary;
 pub mod chance;
 pub mod cluster;

