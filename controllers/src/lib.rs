@@ -4,6 +4,7 @@
 //! Start at [`CONTROLLERS`], then [`run`].
 
 mod attach_detach;
+mod beneath;
 mod csi;
 mod disruption;
 mod ephemeral_volume;

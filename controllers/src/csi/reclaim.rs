@@ -3,7 +3,7 @@
 //! A volume is looked at when it changes, or is attached no longer:
 //! 1. it gets the finalizer, or loses it, as its policy says;
 //! 2. if it is released, to be deleted, and nowhere attached, the server is asked whether that is still so;
-//! 3. the directory is removed, then the volume, then the finalizer.
+//! 3. the directory is removed, unless it is another volume's too, then the volume, then the finalizer.
 
 use std::sync::Arc;
 
@@ -141,6 +141,9 @@ impl Reclaim {
         let is_still =
             |live: &PersistentVolume| live.metadata.uid == volume.metadata.uid && is_to_delete(live);
         let Some(live) = live.filter(is_still) else { return Ok(Ok(())) };
+        if let Some(other) = self.directories.other_user(&live, &self.volumes, &self.client).await? {
+            return Ok(Err(format!("its directory is also that of persistentvolume {other}")));
+        }
         if let Err(refusal) = self.directories.delete(&live).await {
             return Ok(Err(refusal));
         }

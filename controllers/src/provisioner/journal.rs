@@ -6,16 +6,21 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use serde::{Deserialize, Serialize};
 
+use crate::beneath::{Name, Root, blocking};
 use crate::runtime::Settings;
 use crate::runtime::cache::NamespacedName;
 
+/// More than any entry has.
+const LONGEST_ENTRY: u64 = 64 * 1024;
+
+/// One key of claims is worked on once at a time, so that no two change the entries of one claim.
 pub struct Journal {
-    root: PathBuf,
+    root: Root,
     begun: Mutex<BTreeMap<NamespacedName, Vec<Begun>>>,
 }
 
@@ -42,7 +47,7 @@ impl Begun {
 impl Journal {
     /// The journal of a provisioner, with what an earlier process has left in it.
     pub fn open(settings: &Settings, provisioner: &str) -> Journal {
-        let root = settings.data.join("volumes/begun").join(provisioner);
+        let root = Root::new(&settings.data, ["volumes", "begun"].into_iter().chain(provisioner.split('/')));
         let mut begun = BTreeMap::<_, Vec<_>>::new();
         for entry in read(&root) {
             begun.entry(entry.claim()).or_default().push(entry);
@@ -68,14 +73,13 @@ impl Journal {
     ///
     /// # Errors
     /// It cannot be written down, and must not be made.
-    pub fn begin(&self, begun: Begun) -> io::Result<()> {
-        let mut known = self.begun();
-        let entries = known.entry(begun.claim()).or_default();
-        if !entries.contains(&begun) {
-            std::fs::create_dir_all(&self.root)?;
-            std::fs::write(self.root.join(&begun.volume), serde_json::to_vec(&begun)?)?;
-            entries.push(begun);
+    pub async fn begin(&self, begun: Begun) -> io::Result<()> {
+        if self.of(&begun.claim()).contains(&begun) {
+            return Ok(());
         }
+        let (root, name, bytes) = (self.root.clone(), name(&begun.volume)?, serde_json::to_vec(&begun)?);
+        blocking(move || root.write(&name, &bytes)).await?;
+        self.begun().entry(begun.claim()).or_default().push(begun);
         Ok(())
     }
 
@@ -83,15 +87,18 @@ impl Journal {
     ///
     /// # Errors
     /// It cannot be struck out.
-    pub fn end(&self, claim: &NamespacedName, volume: &str) -> io::Result<()> {
-        let mut known = self.begun();
-        let Some(entries) = known.get_mut(claim) else { return Ok(()) };
-        match std::fs::remove_file(self.root.join(volume)) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-            _ => entries.retain(|begun| begun.volume != volume),
+    pub async fn end(&self, claim: &NamespacedName, volume: &str) -> io::Result<()> {
+        if !self.of(claim).iter().any(|begun| begun.volume == volume) {
+            return Ok(());
         }
-        if entries.is_empty() {
-            known.remove(claim);
+        let (root, name) = (self.root.clone(), name(volume)?);
+        blocking(move || root.remove(&name)).await?;
+        let mut known = self.begun();
+        if let Some(entries) = known.get_mut(claim) {
+            entries.retain(|begun| begun.volume != volume);
+            if entries.is_empty() {
+                known.remove(claim);
+            }
         }
         Ok(())
     }
@@ -101,19 +108,27 @@ impl Journal {
     }
 }
 
-/// An entry that cannot be read is of a process that ended while it wrote it: its directory was not made.
-fn read(root: &Path) -> Vec<Begun> {
-    let Ok(entries) = std::fs::read_dir(root) else { return Vec::new() };
-    let read = |path: PathBuf| serde_json::from_slice(&std::fs::read(path).ok()?).ok();
-    entries.flatten().filter_map(|entry| read(entry.path())).collect()
+fn name(volume: &str) -> io::Result<Name> {
+    Name::new(volume).ok_or_else(|| io::Error::other("not the name of a file"))
+}
+
+/// An entry that cannot be read is of a process that ended while it wrote it: its directory was not made. One that has not the
+/// name of its volume was not written here.
+fn read(root: &Root) -> Vec<Begun> {
+    let Ok(entries) = root.entries() else { return Vec::new() };
+    let read = |entry: &Name| serde_json::from_slice(&root.read(entry, LONGEST_ENTRY).ok()??).ok();
+    let named = entries.into_iter().filter_map(|entry| Some((read(&entry)?, entry)));
+    let written =
+        named.filter(|(begun, entry): &(Begun, Name)| name(&begun.volume).is_ok_and(|name| name == *entry));
+    written.map(|(begun, _)| begun).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    #[test]
-    fn outlives_the_process() {
+    #[tokio::test]
+    async fn outlives_the_process() {
         let data = tempfile::tempdir().unwrap();
         let settings = Settings { data: data.path().to_owned(), ..Settings::default() };
         let open = || Journal::open(&settings, "kubernetes.io/host-path");
@@ -123,29 +138,34 @@ mod tests {
         let journal = open();
         assert!(journal.claims().is_empty());
         for volume in ["pvc-1", "pvc-2", "pvc-2"] {
-            journal.begin(begun(volume)).unwrap();
+            journal.begin(begun(volume)).await.unwrap();
         }
-        journal.end(&claim, "pvc-1").unwrap();
+        journal.end(&claim, "pvc-1").await.unwrap();
 
         let journal = open();
         assert_eq!(journal.claims(), std::slice::from_ref(&claim));
         assert_eq!(journal.of(&claim), [begun("pvc-2")]);
         std::fs::write(data.path().join("volumes/begun/kubernetes.io/host-path/pvc-3"), "{").unwrap();
+        // Neither has the name of its volume.
+        let foreign = serde_json::to_vec(&begun("../../../pods")).unwrap();
+        std::fs::write(data.path().join("volumes/begun/kubernetes.io/host-path/pvc-4"), foreign).unwrap();
+        let foreign = serde_json::to_vec(&begun("pvc-6")).unwrap();
+        std::fs::write(data.path().join("volumes/begun/kubernetes.io/host-path/pvc-5"), foreign).unwrap();
         assert_eq!(open().of(&claim), [begun("pvc-2")]);
-        journal.end(&claim, "pvc-2").unwrap();
-        journal.end(&claim, "pvc-2").unwrap();
+        journal.end(&claim, "pvc-2").await.unwrap();
+        journal.end(&claim, "pvc-2").await.unwrap();
         assert!(!journal.knows(&claim));
         assert!(open().claims().is_empty());
     }
 
-    #[test]
-    fn what_cannot_be_written_down_is_not_begun() {
+    #[tokio::test]
+    async fn what_cannot_be_written_down_is_not_begun() {
         let data = tempfile::tempdir().unwrap();
         std::fs::write(data.path().join("volumes"), "not a directory").unwrap();
         let settings = Settings { data: data.path().to_owned(), ..Settings::default() };
         let journal = Journal::open(&settings, "coracle.csi");
         let claim = NamespacedName::new("default", "data");
-        journal.begin(Begun::new(&claim, "pvc-1", data.path().into())).unwrap_err();
+        journal.begin(Begun::new(&claim, "pvc-1", data.path().into())).await.unwrap_err();
         assert_eq!(journal.of(&claim), []);
     }
 }

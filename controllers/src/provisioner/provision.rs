@@ -126,7 +126,7 @@ impl<P: Plugin> Provision<P> {
         let mut volume = asked.volume(name);
         self.plugin.complete(&mut volume, asked);
         let claim = NamespacedName::of(asked.claim);
-        let made = match self.begin(&claim, &volume) {
+        let made = match self.begin(&claim, &volume).await {
             Ok(()) => self.directories.make(&volume).await,
             Err(refusal) => Err(refusal),
         };
@@ -143,19 +143,19 @@ impl<P: Plugin> Provision<P> {
         if let Some(answer) = unless(409, api.create(&PostParams::default(), &volume).await)? {
             turn.wrote(&self.volumes, &answer);
         }
-        self.end(&claim, name);
+        self.end(&claim, name).await;
         Ok(Ok(()))
     }
 
     /// Writes down that a directory is to be made, or says why it must not be.
-    fn begin(&self, claim: &NamespacedName, volume: &PersistentVolume) -> Result<(), String> {
+    async fn begin(&self, claim: &NamespacedName, volume: &PersistentVolume) -> Result<(), String> {
         let directory = self.directories.of(volume).ok_or(NO_DIRECTORY)?;
         let begun = Begun::new(claim, &volume.name_any(), directory);
-        self.journal.begin(begun).map_err(|error| format!("cannot note that it begins: {error}"))
+        self.journal.begin(begun).await.map_err(|error| format!("cannot note that it begins: {error}"))
     }
 
-    fn end(&self, claim: &NamespacedName, volume: &str) {
-        if let Err(error) = self.journal.end(claim, volume) {
+    async fn end(&self, claim: &NamespacedName, volume: &str) {
+        if let Err(error) = self.journal.end(claim, volume).await {
             tracing::warn!(%claim, volume, %error, "cannot note that it was made");
         }
     }
@@ -170,10 +170,14 @@ impl<P: Plugin> Provision<P> {
         let begun = self.journal.of(name).into_iter();
         for begun in begun.filter(|begun| waits_for.as_ref() != Some(&begun.volume)) {
             let api = Api::<PersistentVolume>::all(self.client.clone());
-            if api.get_opt(&begun.volume).await?.is_none() {
+            if !self.directories.is_own(&begun.directory) {
+                // The data directory was another, or had another name.
+                let directory = begun.directory.display();
+                tracing::warn!(claim = %name, %directory, "an unfinished volume is left behind");
+            } else if api.get_opt(&begun.volume).await?.is_none() {
                 self.directories.remove(&begun.directory).await.map_err(Error::Unfinished)?;
             }
-            self.end(name, &begun.volume);
+            self.end(name, &begun.volume).await;
         }
         Ok(())
     }

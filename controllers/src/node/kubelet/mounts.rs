@@ -1,15 +1,14 @@
 //! What pods see of their volumes: links `pods/UID/volumes/NAME` to the directories, there before anything of a pod runs, and
 //! until it is removed.
 
-use std::io;
-use std::path::{Path, PathBuf};
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Pod};
 use k8s_openapi::api::storage::v1::{CSIDriver, VolumeAttachment};
 use kube::{Api, Client, ResourceExt};
-use tokio::fs;
 
+use crate::beneath::{Name, Root, blocking};
 use crate::provisioner::directories::Directories;
 use crate::runtime::cache::{Cache, NamespacedName};
 use crate::runtime::{Context, Error, unless};
@@ -20,7 +19,8 @@ use crate::workload::pods;
 pub struct Mounts {
     client: Client,
     directories: Directories,
-    pods: PathBuf,
+    /// Nothing but links is in here, and what they lead to is never touched through them.
+    pods: Root,
     drivers: Arc<Cache<CSIDriver>>,
     pub attachments: Arc<Cache<VolumeAttachment>>,
 }
@@ -39,7 +39,7 @@ impl Mounts {
         Mounts {
             client: context.client.clone(),
             directories: Directories::new(&context.settings),
-            pods: context.settings.data.join("pods"),
+            pods: Root::new(&context.settings.data, ["pods"]),
             drivers: context.cache(),
             attachments: context.cache(),
         }
@@ -112,48 +112,40 @@ impl Mounts {
             // Somebody may have made the volume by hand, and nobody its directory.
             self.directories.make(volume).await?;
         }
-        let folder = self.pods.join(uid).join("volumes");
-        link(&folder, name, &target).await.map_err(|error| error.to_string())
+        let names = (Name::new(uid), Name::new("volumes"), Name::new(name));
+        let (Some(uid), Some(volumes), Some(name)) = names else {
+            return Err(format!("pod {uid:?} or its volume {name:?} cannot be a file's name"));
+        };
+        let pods = self.pods.clone();
+        let linked = blocking(move || pods.link(&[&uid, &volumes], &name, &target)).await;
+        linked.map_err(|error| error.to_string())
     }
 
     /// Removes what a pod saw of its volumes.
     pub async fn unmount(&self, uid: &str) {
-        remove(&self.pods.join(uid)).await;
+        if let Some(uid) = Name::new(uid) {
+            self.remove(uid).await;
+        }
     }
 
     /// Removes what was left of pods that are gone, by a process that was killed.
     pub async fn sweep(&self, pods: &Cache<Pod>) {
-        let Ok(mut entries) = fs::read_dir(&self.pods).await else { return };
-        let known: Vec<Arc<Pod>> = pods.all();
-        while let Ok(Some(entry)) = entries.next_entry().await {
-            let is_known = |pod: &Arc<Pod>| {
-                pod.metadata.uid.as_deref().map(AsRef::as_ref) == Some(entry.file_name().as_os_str())
-            };
-            if !known.iter().any(is_known) {
-                remove(&entry.path()).await;
-            }
+        let root = self.pods.clone();
+        let Ok(left) = blocking(move || root.entries()).await else { return };
+        // Afterwards, as a pod is known before it gets a directory.
+        let known: HashSet<Name> =
+            pods.all().iter().filter_map(|pod| Name::new(pod.metadata.uid.as_deref()?)).collect();
+        for uid in left.into_iter().filter(|uid| !known.contains(uid)) {
+            self.remove(uid).await;
         }
     }
-}
 
-async fn link(folder: &Path, name: &str, target: &Path) -> io::Result<()> {
-    fs::create_dir_all(folder).await?;
-    let link = folder.join(name);
-    match fs::read_link(&link).await {
-        Ok(known) if known == target => return Ok(()),
-        Ok(_) => fs::remove_file(&link).await?,
-        Err(_) => {}
-    }
-    fs::symlink(target, link).await
-}
-
-/// Links are removed, and not what they lead to.
-async fn remove(folder: &Path) {
-    match fs::remove_dir_all(folder).await {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => {
-            tracing::info!(%error, folder = %folder.display(), "the volumes of a pod are not removed");
+    /// Links are removed, and not what they lead to.
+    async fn remove(&self, uid: Name) {
+        let pods = self.pods.clone();
+        if let Err(error) = blocking(move || pods.remove(&uid)).await {
+            tracing::info!(%error, "the volumes of a pod are not removed");
         }
-        _ => {}
     }
 }
 

@@ -3,7 +3,7 @@
 //! A volume is looked at when it changes; then, if it is released or failed before, and not migrated:
 //! 1. who can delete it is found; nobody: it fails, and that is told;
 //! 2. the server is asked whether it is still so, and whether its claim is gone;
-//! 3. the directory is removed, then the finalizer that kept the volume for that (KEP-2644), then the volume itself, which may
+//! 3. the directory is removed, unless it is another volume's too, then the finalizer that kept the volume for that (KEP-2644), then the volume itself, which may
 //!    be terminating by then; without the gate HonorPVReclaimPolicy one that is terminating is left alone, and no finalizer
 //!    known.
 
@@ -113,7 +113,10 @@ impl Reclaim {
         let deleted = match attempt.step {
             Step::Wait(left) => return Ok(Next::After(left)),
             Step::Fail(why) => Err(why),
-            Step::Do => self.directories.delete(&live).await,
+            Step::Do => match self.refusal(&live).await? {
+                Some(refusal) => Err(refusal),
+                None => self.directories.delete(&live).await,
+            },
         };
         self.attempts.observe(attempt.seconds, deleted.is_ok());
         if let Err(refusal) = deleted {
@@ -148,13 +151,23 @@ impl Reclaim {
             let refusal = "No recycler plugin found for the volume!".to_owned();
             return self.fail(&live, "VolumeFailedRecycle", refusal, turn).await;
         }
-        if let Err(refusal) = self.directories.recycle(&live).await {
+        let recycled = match self.refusal(&live).await? {
+            Some(refusal) => Err(refusal),
+            None => self.directories.recycle(&live).await,
+        };
+        if let Err(refusal) = recycled {
             let refusal = format!("Recycle failed: {refusal}");
             self.fail(&live, "VolumeFailedRecycle", refusal.clone(), turn).await?;
             return Err(Error::Unfinished(refusal));
         }
         self.recorder.normal(&live, "VolumeRecycled", "Volume recycled");
         self.writer.unbind(&live, turn).await
+    }
+
+    /// Why a directory has to stay though its volume is released: it is another volume's, too.
+    async fn refusal(&self, volume: &PersistentVolume) -> Result<Option<String>, Error> {
+        let other = self.directories.other_user(volume, &self.volumes, &self.client).await?;
+        Ok(other.map(|other| format!("its directory is also that of persistentvolume {other}")))
     }
 
     /// The volume as the server has it, if nobody wants it any more.

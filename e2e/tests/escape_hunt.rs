@@ -1,0 +1,350 @@
+//! A hunt for volumes whose deletion or recycling touches what is not theirs: volumes with paths that lead anywhere, through
+//! links that pods have, to links and links to links, with `..`, `.` and slashes where none are needed, swapped for links while
+//! they are deleted; static ones and such that claim to be provisioned. No file outside may change, nor any of another volume.
+//!
+//! `HUNT_SECONDS=600 cargo test -p coracle-e2e --test escape_hunt` hunts for ten minutes instead of a few seconds. A hunt that
+//! found something tells its seed; `HUNT_SEED=N` begins with it.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::Instant;
+
+use anyhow::{Context, Result, ensure};
+use coracle_e2e::chance::{self, Chance};
+use coracle_e2e::volumes::{Asset, Driver, Story, claim, pod_phase, scripted, tell, volume_phase};
+use coracle_e2e::wait::until;
+use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Pod};
+use kube::api::{ListParams, PostParams};
+use kube::{Api, ResourceExt};
+use rustix::fs::{CWD, RenameFlags, renameat_with};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+/// So many volumes are condemned in each round, and so many rounds are in a hunt.
+const VOLUMES: usize = 12;
+const ROUNDS: usize = 6;
+
+#[tokio::test]
+async fn host_path() -> Result<()> {
+    hunts(Driver::HostPath).await
+}
+
+#[tokio::test]
+async fn csi() -> Result<()> {
+    hunts(Driver::Csi).await
+}
+
+async fn hunts(driver: Driver) -> Result<()> {
+    let hunt = async |chance, end| {
+        tell(driver, None, async |story: &mut Story| Hunt::begin(chance, story).await?.run(story, end).await)
+            .await
+    };
+    chance::hunts(driver, hunt).await
+}
+
+struct Hunt {
+    chance: Chance,
+    data: PathBuf,
+    outside: TempDir,
+    /// Volumes in use.
+    others: Vec<Asset>,
+    /// The links that a pod has to directories that are not volumes.
+    links: Vec<PathBuf>,
+    number: usize,
+    /// What was tried.
+    acts: Vec<String>,
+}
+
+impl Hunt {
+    /// Two volumes in use, and a pod with links out of the data directory.
+    async fn begin(chance: Chance, story: &mut Story) -> Result<Hunt> {
+        let data = story.root().ancestors().nth(2).context("no data directory")?.to_owned();
+        let outside = TempDir::with_prefix("coracle-outside-")?;
+        for directory in ["deep/deeper", "empty"] {
+            fs::create_dir_all(outside.path().join(directory))?;
+        }
+        for file in ["file", "deep/file", "deep/deeper/file"] {
+            fs::write(outside.path().join(file), file)?;
+        }
+        let mut others = Vec::new();
+        for (name, class) in [("of-driver", "delete"), ("of-default", "standard")] {
+            others.push(story.bound(name, class).await?);
+        }
+        story.runs("user", &["of-driver", "of-default"]).await?;
+        let targets =
+            [outside.path().to_owned(), outside.path().join("deep"), data.clone(), data.join("pods")];
+        let mut names = Vec::new();
+        for (number, target) in targets.iter().enumerate() {
+            let name = format!("out-{number}");
+            let volume = json!({"metadata": {"name": name}, "spec": {
+                "accessModes": ["ReadWriteOnce"], "capacity": {"storage": "1Gi"}, "hostPath": {"path": target},
+            }});
+            story.create::<PersistentVolume>(volume).await?;
+            let mut claim = claim(&name, "");
+            claim["spec"]["volumeName"] = json!(name);
+            story.create::<PersistentVolumeClaim>(claim).await?;
+            names.push(name);
+        }
+        let claims: Vec<&str> = names.iter().map(String::as_str).collect();
+        let pod: Pod = story.create(scripted("linked", &claims, &[])).await?;
+        story.until("linked", |pod: &Pod| pod_phase(pod) == "Running").await?;
+        let own = data.join("pods").join(pod.uid().context("no uid")?).join("volumes");
+        let links: Vec<PathBuf> = names.iter().map(|name| own.join(name)).collect();
+        ensure!(links.iter().all(|link| link.is_symlink()), "{links:?}");
+        for root in ["volumes/host-path", "volumes/coracle.csi"] {
+            let root = data.join(root);
+            fs::create_dir_all(&root)?;
+            symlink(outside.path(), root.join("a-link"))?;
+            symlink(root.join("a-link"), root.join("a-link-to-a-link"))?;
+            symlink("../../pods", root.join("a-relative-link"))?;
+        }
+        Ok(Hunt { chance, data, outside, others, links, number: 0, acts: Vec::new() })
+    }
+
+    async fn run(mut self, story: &mut Story, end: Instant) -> Result<()> {
+        for round in 0..ROUNDS {
+            let before = self.picture()?;
+            self.round(story).await.with_context(|| format!("{:#?}", self.acts))?;
+            let after = self.picture()?;
+            let changed: Vec<_> =
+                before.iter().filter(|(path, file)| after.get(*path) != Some(file)).collect();
+            ensure!(changed.is_empty(), "{changed:#?}\nchanged after {:#?}", self.acts);
+            ensure!(self.others.iter().all(Asset::has_data));
+            if round > 0 && Instant::now() > end {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Condemns volumes, and waits until it is decided about each of them.
+    async fn round(&mut self, story: &mut Story) -> Result<()> {
+        self.acts.clear();
+        let (mut condemned, mut swapping) = (Vec::new(), Vec::new());
+        for _ in 0..VOLUMES {
+            self.number += 1;
+            let name = format!("condemned-{}", self.number);
+            let source = self.source(&name, &mut swapping)?;
+            let volume = self.volume(&name, &source);
+            let by = volume.pointer("/metadata/annotations/pv.kubernetes.io~1provisioned-by");
+            // What the driver refuses stays as it is.
+            let is_csi = source.get("csi").is_some() || by.is_some_and(|by| by == "coracle.csi");
+            self.acts.push(volume.to_string());
+            let volumes: Api<PersistentVolume> = story.api();
+            match volumes.create(&PostParams::default(), &serde_json::from_value(volume)?).await {
+                Ok(_) if is_csi => {}
+                Ok(_) => condemned.push(name),
+                // There are paths that are refused.
+                Err(kube::Error::Api(status)) if status.code == 422 => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        let undecided = async || {
+            let volumes = story.api::<PersistentVolume>().list(&ListParams::default()).await?.items;
+            let is_undecided = |volume: &&PersistentVolume| {
+                condemned.contains(&volume.name_any())
+                    && !matches!(volume_phase(volume), "Failed" | "Available")
+            };
+            Ok(volumes.iter().filter(is_undecided).map(ResourceExt::name_any).collect::<Vec<_>>())
+        };
+        let decided = until("everything is decided", undecided, Vec::is_empty).await;
+        // Volumes of the driver are looked at in order, and this is the last.
+        let settled = story.settle().await;
+        for swap in swapping {
+            swap.end();
+        }
+        decided?;
+        settled?;
+        let volumes: Api<PersistentVolume> = story.api();
+        let all = volumes.list(&ListParams::default()).await?.items;
+        for volume in all.iter().filter(|volume| volume.name_any().starts_with("condemned-")) {
+            // Only the objects: what they stand for is no longer looked at.
+            let free = kube::api::Patch::Merge(json!({"metadata": {"finalizers": null}}));
+            let name = volume.name_any();
+            volumes.delete(&name, &Default::default()).await.map(drop).or_else(allow_gone)?;
+            volumes.patch(&name, &Default::default(), &free).await.map(drop).or_else(allow_gone)?;
+        }
+        Ok(())
+    }
+
+    fn volume(&mut self, name: &str, source: &Value) -> Value {
+        let policy = if self.chance.one_in(3) { "Recycle" } else { "Delete" };
+        let mut spec = json!({
+            "accessModes": ["ReadWriteOnce"], "capacity": {"storage": "1Gi"},
+            "persistentVolumeReclaimPolicy": policy,
+            // Of a claim that is gone, so that the volume is released at once.
+            "claimRef": {"kind": "PersistentVolumeClaim", "namespace": "default", "name": "gone", "uid": "gone"},
+        });
+        if let (Some(spec), Some(source)) = (spec.as_object_mut(), source.as_object()) {
+            spec.extend(source.clone());
+        }
+        let mut volume = json!({"metadata": {"name": name}, "spec": spec});
+        if self.chance.one_in(2) {
+            let by = ["kubernetes.io/host-path", "coracle.csi"][self.chance.below(2)];
+            volume["metadata"]["annotations"] = json!({"pv.kubernetes.io/provisioned-by": by});
+        }
+        volume
+    }
+
+    fn source(&mut self, name: &str, swapping: &mut Vec<Swap>) -> Result<Value> {
+        if self.chance.one_in(4) {
+            let other = self.others[self.chance.below(self.others.len())].name();
+            let handles = [
+                "..",
+                ".",
+                "../host-path",
+                "../../pods",
+                "a-link",
+                "a-link/deep",
+                "a-link-to-a-link",
+                "/tmp",
+                name,
+                &other,
+                &format!("{other}/"),
+                &format!("{other}/deep"),
+                &format!("./{other}"),
+                "a-relative-link",
+                "",
+            ]
+            .map(str::to_owned);
+            let handle = &handles[self.chance.below(handles.len())];
+            return Ok(json!({"csi": {"driver": "coracle.csi", "volumeHandle": handle}}));
+        }
+        let root = self.data.join("volumes/host-path");
+        let path = match self.chance.below(5) {
+            0 => self.own(&root, name, swapping)?,
+            1 => self.links[self.chance.below(self.links.len())]
+                .join(["", "deep", "deep/deeper", "store"][self.chance.below(4)]),
+            2 => self.others[self.chance.below(self.others.len())].directory.clone(),
+            3 => root.join(
+                ["a-link", "a-link/deep", "a-link-to-a-link", "a-relative-link", "..", ".", "", "../../pods"]
+                    [self.chance.below(8)],
+            ),
+            _ => {
+                let places = [
+                    self.outside.path().to_owned(),
+                    self.outside.path().join("deep"),
+                    self.data.clone(),
+                    self.data.join("pods"),
+                    self.data.join("store"),
+                    self.data.join("volumes"),
+                    self.data.join("volumes/coracle.csi"),
+                    self.data.join("volumes/begun"),
+                    self.links[0].ancestors().nth(2).context("no pod")?.to_owned(),
+                    PathBuf::from("outside"),
+                ];
+                places[self.chance.below(places.len())].clone()
+            }
+        };
+        let path = path.to_string_lossy();
+        let path = match self.chance.below(6) {
+            0 => format!("{path}/"),
+            1 => format!("{path}//."),
+            2 => path.replacen('/', "//", 2),
+            3 => path.replacen("/volumes", "/./volumes", 1),
+            4 if self.chance.one_in(3) => format!("{path}/../{}", name),
+            _ => path.into_owned(),
+        };
+        Ok(json!({"hostPath": {"path": path}}))
+    }
+
+    /// A directory that may be removed, with links in it; at times parts of it change places with a link while that is done.
+    fn own(&mut self, root: &Path, name: &str, swapping: &mut Vec<Swap>) -> Result<PathBuf> {
+        let own = root.join(name);
+        for number in 0..30 {
+            let directory = own.join(format!("{number}/deep"));
+            fs::create_dir_all(&directory)?;
+            fs::write(directory.join("file"), "x")?;
+            symlink(self.outside.path(), directory.join("link"))?;
+        }
+        symlink(self.data.join("pods"), own.join("link"))?;
+        if self.chance.one_in(2) {
+            let link = root.join(format!("{name}-swapped"));
+            symlink(self.outside.path(), &link)?;
+            let part =
+                if self.chance.one_in(2) { own.clone() } else { own.join(self.chance.below(30).to_string()) };
+            swapping.push(Swap::begin(part, link));
+        }
+        Ok(own)
+    }
+
+    /// Everything that must stay: each file with what it says, each link with where it leads.
+    fn picture(&self) -> Result<BTreeMap<PathBuf, String>> {
+        let mut picture = BTreeMap::new();
+        look(self.outside.path(), &mut picture)?;
+        look(&self.data, &mut picture)?;
+        let is_fleeting = |path: &Path| {
+            let inner = path.strip_prefix(&self.data).unwrap_or(Path::new(""));
+            let is_condemned = inner.starts_with("volumes")
+                && inner
+                    .components()
+                    .any(|part| part.as_os_str().to_string_lossy().starts_with("condemned-"));
+            inner.starts_with("store") || inner.starts_with("volumes/begun") || is_condemned
+        };
+        picture.retain(|path, _| !is_fleeting(path));
+        Ok(picture)
+    }
+}
+
+fn look(directory: &Path, picture: &mut BTreeMap<PathBuf, String>) -> Result<()> {
+    for entry in fs::read_dir(directory)? {
+        let entry = entry?;
+        let (path, kind) = (entry.path(), entry.file_type()?);
+        let is_store = path.ends_with("store");
+        let says = match () {
+            () if kind.is_symlink() => fs::read_link(&path)?.display().to_string(),
+            () if kind.is_dir() => "a directory".to_owned(),
+            () => fs::read_to_string(&path).unwrap_or_default(),
+        };
+        picture.insert(path.clone(), says);
+        // What is being removed may be gone, and the store changes all the time.
+        if kind.is_dir()
+            && !is_store
+            && let Err(error) = look(&path, picture)
+        {
+            ensure!(!path.exists(), error);
+        }
+    }
+    Ok(())
+}
+
+/// A directory and a link that change places all the time.
+struct Swap {
+    is_over: Arc<AtomicBool>,
+    thread: JoinHandle<()>,
+    link: PathBuf,
+}
+
+impl Swap {
+    fn begin(part: PathBuf, link: PathBuf) -> Swap {
+        let is_over = Arc::new(AtomicBool::new(false));
+        let (until, place) = (is_over.clone(), link.clone());
+        let thread = std::thread::spawn(move || {
+            while !until.load(Ordering::Relaxed) {
+                // It may be gone.
+                let _ = renameat_with(CWD, &part, CWD, &place, RenameFlags::EXCHANGE);
+                std::thread::yield_now();
+            }
+        });
+        Swap { is_over, thread, link }
+    }
+
+    fn end(self) {
+        self.is_over.store(true, Ordering::Relaxed);
+        let _ = self.thread.join();
+        let is_link = self.link.is_symlink();
+        let _ = if is_link { fs::remove_file(&self.link) } else { fs::remove_dir_all(&self.link) };
+    }
+}
+
+fn allow_gone(error: kube::Error) -> Result<()> {
+    match error {
+        kube::Error::Api(status) if matches!(status.code, 404 | 409) => Ok(()),
+        error => Err(error.into()),
+    }
+}
