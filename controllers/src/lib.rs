@@ -25,6 +25,7 @@ mod serviceaccount_token;
 mod simulation;
 mod statefulset;
 mod volume;
+mod volumeattributesclass_protection;
 mod workload;
 
 use std::time::Duration;
@@ -77,6 +78,7 @@ pub const CONTROLLERS: &[Entry] = &[
     entry::<serviceaccount::ServiceAccounts>(),
     entry::<serviceaccount_token::Tokens>(),
     entry::<statefulset::StatefulSets>(),
+    entry::<volumeattributesclass_protection::AttributesClassProtection>(),
 ];
 
 const fn entry<C: Controller>() -> Entry {

@@ -5,7 +5,9 @@
 //! 2. VolumeAttachments are made and deleted; the driver's external-attacher does what they say;
 //! 3. pods are told when their volume is attached, or why it cannot be.
 //!
-//! Only nodes are served that say they want it, and only drivers whose CSIDriver does.
+//! Only nodes are served that say they want it, and only drivers whose CSIDriver does. An attachment of a client's is not
+//! touched: only those are deleted that have the name which this controller gives to the attachment of a volume to a node. That of a
+//! volume that is deleted is remembered; a process that did not see the volume leaves its attachments alone.
 
 mod plan;
 
@@ -39,6 +41,8 @@ pub struct AttachDetach {
     drivers: Arc<Cache<CSIDriver>>,
     attachments: Arc<Cache<VolumeAttachment>>,
     told: Mutex<Told>,
+    /// The attachments that this controller is responsible for, by the volumes that they were made for.
+    managed: Mutex<HashMap<NamespacedName, HashSet<String>>>,
 }
 
 /// What pods were told, or are to be.
@@ -67,6 +71,7 @@ impl Controller for AttachDetach {
             drivers: context.cache(),
             attachments: context.cache(),
             told: Mutex::default(),
+            managed: Mutex::default(),
         }
     }
 
@@ -103,8 +108,9 @@ impl Controller for AttachDetach {
     }
 
     async fn reconcile(&self, name: &NamespacedName, turn: &mut Turn) -> Result<Next, Error> {
-        let attachments = self.attachments.by::<ByVolume>(name);
-        let volume = self.volumes.get(name).filter(|volume| needs_attachment(volume, &self.drivers));
+        let known = self.volumes.get(name);
+        let attachments = self.managed(name, known.as_deref());
+        let volume = known.filter(|volume| needs_attachment(volume, &self.drivers));
         let pods = volume.as_ref().map(|volume| self.pods_of(volume)).unwrap_or_default();
         self.tell_attached(name, &attachments, &pods);
         let nodes =
@@ -133,6 +139,26 @@ impl Controller for AttachDetach {
 impl AttachDetach {
     fn told(&self) -> MutexGuard<'_, Told> {
         self.told.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The attachments of a volume that this controller made, or would have made.
+    fn managed(
+        &self,
+        name: &NamespacedName,
+        volume: Option<&PersistentVolume>,
+    ) -> Vec<Arc<VolumeAttachment>> {
+        let mut attachments = self.attachments.by::<ByVolume>(name);
+        let mut managed = self.managed.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = managed.remove(name).unwrap_or_default();
+        attachments.retain(|known| {
+            let made = volume.and_then(|volume| attachment(volume, &known.spec.node_name));
+            before.contains(&known.name_any()) || made.is_some_and(|made| made.name_any() == known.name_any())
+        });
+        if !attachments.is_empty() {
+            let names = attachments.iter().map(|attachment| attachment.name_any()).collect();
+            managed.insert(name.clone(), names);
+        }
+        attachments
     }
 
     /// Tells pods that their volume was attached, once.
