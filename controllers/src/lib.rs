@@ -28,6 +28,7 @@ mod volume;
 mod volumeattributesclass_protection;
 mod workload;
 
+use std::panic::AssertUnwindSafe;
 use std::time::Duration;
 
 use futures::future::{BoxFuture, FutureExt, join_all};
@@ -149,13 +150,20 @@ pub async fn run_elected(
     let leading = async {
         election.win().await;
         tokio::select! {
-            () = election.keep() => LeaseLost,
+            () = election.keep() => {}
             // It has no end.
-            () = run(client, options, is_selected) => LeaseLost,
+            () = run(client, options, is_selected) => {}
         }
     };
+    // Who cannot tell whether the lease is still there must not lead.
+    let leading = AssertUnwindSafe(leading).catch_unwind();
     tokio::select! {
-        lost = leading => return Err(lost),
+        ended = leading => {
+            if ended.is_err() {
+                tracing::error!("the leader election panicked");
+            }
+            return Err(LeaseLost);
+        }
         () = stop => {}
     }
     // Also where it was only about to be won: the answer may be on its way.

@@ -33,6 +33,7 @@ use crate::runtime::events::{Recorder, Type};
 use crate::runtime::metrics::QueueMetrics;
 use crate::runtime::queue::Queue;
 use crate::runtime::resources::Resources;
+use crate::runtime::supervise::Supervisor;
 use crate::runtime::{Context, until_one_panics};
 use graph::{Change, Graph, Identity, Owner, Uid, Work};
 use monitor::{Monitors, News};
@@ -76,10 +77,11 @@ pub async fn run(context: Context, ready: impl FnOnce() + Send + 'static) {
         errors: errors.with_label_values::<&str>(&[]),
     });
     let metrics = context.metrics.queue("garbage_collector_graph_changes");
+    let supervisor = Supervisor::of(&context);
     drop(context);
     let mut tasks = JoinSet::new();
     tasks.spawn(collector.clone().keep_graph(listening, metrics));
-    let monitors = Monitors::new(collector.client.clone(), news);
+    let monitors = Monitors::new(collector.client.clone(), news, supervisor);
     let (synced, is_synced) = tokio::sync::oneshot::channel();
     let resources = collector.resources.clone();
     tasks.spawn(async move {

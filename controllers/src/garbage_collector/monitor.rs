@@ -14,6 +14,7 @@ use tokio::task::{AbortHandle, JoinSet};
 
 use super::graph::{Change, Object, Uid};
 use crate::runtime::resources::{Resources, Served, Snapshot};
+use crate::runtime::supervise::Supervisor;
 
 /// What a monitor tells.
 #[derive(Debug)]
@@ -33,6 +34,7 @@ pub struct Monitors {
     news: mpsc::UnboundedSender<News>,
     running: HashMap<(String, String), Monitor>,
     tasks: JoinSet<()>,
+    supervisor: Supervisor,
 }
 
 struct Monitor {
@@ -42,8 +44,8 @@ struct Monitor {
 }
 
 impl Monitors {
-    pub fn new(client: Client, news: mpsc::UnboundedSender<News>) -> Monitors {
-        Monitors { client, news, running: HashMap::new(), tasks: JoinSet::new() }
+    pub fn new(client: Client, news: mpsc::UnboundedSender<News>, supervisor: Supervisor) -> Monitors {
+        Monitors { client, news, running: HashMap::new(), tasks: JoinSet::new(), supervisor }
     }
 
     /// Follows discovery for ever. `ready` is called when everything that was there at first is known.
@@ -82,9 +84,13 @@ impl Monitors {
         }
         for (key, served) in watched {
             if !self.running.contains_key(&key) {
-                let (client, news) = (self.client.clone(), self.news.clone());
+                let (client, news, supervisor) =
+                    (self.client.clone(), self.news.clone(), self.supervisor.clone());
                 let (told, synced) = watch::channel(false);
-                let task = self.tasks.spawn(monitor(client, served.clone(), news, told));
+                let (told, watched) = (Arc::new(told), served.clone());
+                let start = move || monitor(client.clone(), watched.clone(), news.clone(), told.clone());
+                let name = format!("monitor of {}", served.resource.plural);
+                let task = self.tasks.spawn(async move { supervisor.run(&name, start).await });
                 self.running.insert(key, Monitor { served: served.clone(), synced, task });
             }
         }
@@ -109,7 +115,7 @@ async fn monitor(
     client: Client,
     served: Served,
     news: mpsc::UnboundedSender<News>,
-    synced: watch::Sender<bool>,
+    synced: Arc<watch::Sender<bool>>,
 ) {
     let api = Api::<PartialObjectMeta<DynamicObject>>::all_with(client, &served.resource);
     let stream = watcher(api, Config::default().streaming_lists()).default_backoff();

@@ -23,6 +23,7 @@ use super::{limited, wake};
 use crate::runtime::cache::{Cache, Change, NamespacedName};
 use crate::runtime::queue::Queue;
 use crate::runtime::resources::{Resources, Served, Snapshot};
+use crate::runtime::supervise::Supervisor;
 
 /// Plain names from before there were any for all resources.
 const BY_NAME: [&str; 4] = ["configmaps", "replicationcontrollers", "resourcequotas", "secrets"];
@@ -74,6 +75,7 @@ pub(super) async fn watch_deletions(
     quotas: Arc<Cache<ResourceQuota>>,
     resources: Arc<Resources>,
     queue: Queue<NamespacedName>,
+    supervisor: Supervisor,
 ) {
     let (mut changes, mut snapshots) = (quotas.subscribe(), resources.subscribe());
     let mut running: HashMap<Counted, (Served, AbortHandle)> = HashMap::new();
@@ -90,9 +92,13 @@ pub(super) async fn watch_deletions(
         });
         for (counted, served) in wanted {
             running.entry(counted).or_insert_with_key(|counted| {
-                let watch =
-                    watch(client.clone(), served.clone(), counted.clone(), quotas.clone(), queue.clone());
-                (served, tasks.spawn(watch))
+                let (client, watched, counted) = (client.clone(), served.clone(), counted.clone());
+                let (quotas, queue, supervisor) = (quotas.clone(), queue.clone(), supervisor.clone());
+                let name = format!("watch of {} for quotas", served.resource.plural);
+                let start = move || {
+                    watch(client.clone(), watched.clone(), counted.clone(), quotas.clone(), queue.clone())
+                };
+                (served, tasks.spawn(async move { supervisor.run(&name, start).await }))
             });
         }
         while tasks.try_join_next().is_some() {}

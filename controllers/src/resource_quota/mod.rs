@@ -29,6 +29,7 @@ use crate::runtime::cache::{Cache, Cached, Change, NamespacedName};
 use crate::runtime::clock::Clock;
 use crate::runtime::queue::Queue;
 use crate::runtime::resources::Resources;
+use crate::runtime::supervise::Supervisor;
 use crate::runtime::{Context, Controller, Error, Next, Sources, Turn};
 use counts::Counted;
 use measured::{Measured, Usage, add, none, taken};
@@ -43,6 +44,7 @@ pub struct ResourceQuotas {
     client: Client,
     clock: Clock,
     resources: Arc<Resources>,
+    supervisor: Supervisor,
     quotas: Arc<Cache<ResourceQuota>>,
     pods: Arc<Cache<Pod>>,
     services: Arc<Cache<Service>>,
@@ -60,6 +62,7 @@ impl Controller for ResourceQuotas {
             client: context.client.clone(),
             clock: context.clock.clone(),
             resources: context.resources(),
+            supervisor: Supervisor::of(context),
             quotas: context.cache(),
             pods: context.cache(),
             services: context.cache(),
@@ -79,7 +82,8 @@ impl Controller for ResourceQuotas {
         self.replenish(sources, &self.volume_claims);
         self.replenish(sources, &self.device_claims);
         let (client, quotas, resources) = (self.client.clone(), self.quotas.clone(), self.resources.clone());
-        sources.beside(|queue| counts::watch_deletions(client, quotas, resources, queue));
+        let supervisor = self.supervisor.clone();
+        sources.beside(|queue| counts::watch_deletions(client, quotas, resources, queue, supervisor));
     }
 
     async fn reconcile(&self, name: &NamespacedName, turn: &mut Turn) -> Result<Next, Error> {

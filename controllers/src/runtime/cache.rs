@@ -3,6 +3,7 @@
 //! Always true here:
 //! - What a subscriber was told and what [`Cache::get`] answers are never older than what it was told before.
 //! - Every change reaches every subscriber, in order; what existed before the subscription comes first, as additions.
+//! - A panic costs nothing but time: the watch is started again ([`super::supervise`]), and tells what was missed.
 //! - Field managers are dropped before an object is kept: no controller reasons about them, and they are half the bytes.
 //!
 //! A cache lags behind the server. A controller waits for its own writes by [`Cache::saw`]; what must not be decided on an old
@@ -137,14 +138,14 @@ struct Indexed<K> {
 }
 
 impl<K> Indexed<K> {
-    fn add(&mut self, name: &NamespacedName, object: &Arc<K>) {
-        for key in (self.keys)(object) {
+    fn add(&mut self, name: &NamespacedName, object: &Arc<K>, keys: Vec<NamespacedName>) {
+        for key in keys {
             self.objects.entry(key).or_default().insert(name.clone(), object.clone());
         }
     }
 
-    fn remove(&mut self, name: &NamespacedName, object: &K) {
-        for key in (self.keys)(object) {
+    fn remove(&mut self, name: &NamespacedName, keys: Vec<NamespacedName>) {
+        for key in keys {
             if let Entry::Occupied(mut objects) = self.objects.entry(key) {
                 objects.get_mut().remove(name);
                 if objects.get().is_empty() {
@@ -208,7 +209,7 @@ impl<K: Cached> Cache<K> {
         let State { objects, indexes, .. } = &mut *state;
         let index = indexes.entry(TypeId::of::<I>()).or_insert_with(|| {
             let mut index = Indexed { keys: I::keys, objects: HashMap::new() };
-            objects.iter().for_each(|(name, object)| index.add(name, object));
+            objects.iter().for_each(|(name, object)| index.add(name, object, (I::keys)(object)));
             index
         });
         index.objects.get(key).into_iter().flat_map(BTreeMap::values).cloned().collect()
@@ -283,10 +284,19 @@ impl<K: Cached> Cache<K> {
         let name = NamespacedName::of(&object);
         let new = Arc::new(object);
         let mut state = self.state();
-        let old = state.objects.insert(name.clone(), new.clone());
-        for index in state.indexes.values_mut() {
-            old.iter().for_each(|old| index.remove(&name, old));
-            index.add(&name, &new);
+        // Before anything is changed: these are functions of the indexes' owners, which may panic.
+        let old = state.objects.get(&name).cloned();
+        let moves: Vec<_> = state
+            .indexes
+            .iter()
+            .map(|(id, index)| (*id, old.as_deref().map(index.keys).unwrap_or_default(), (index.keys)(&new)))
+            .collect();
+        state.objects.insert(name.clone(), new.clone());
+        for (id, before, after) in moves {
+            if let Some(index) = state.indexes.get_mut(&id) {
+                index.remove(&name, before);
+                index.add(&name, &new, after);
+            }
         }
         // A watch that was started again tells what is known.
         let known =
@@ -321,15 +331,21 @@ impl<K: Cached> Cache<K> {
     }
 
     fn state(&self) -> MutexGuard<'_, State<K>> {
-        // No code that can panic runs under the lock.
+        // What can panic under the lock, an index's function, does so before anything is changed.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl<K: Cached> State<K> {
     fn remove(&mut self, name: &NamespacedName) {
-        if let Some(old) = self.objects.remove(name) {
-            self.indexes.values_mut().for_each(|index| index.remove(name, &old));
+        if let Some(old) = self.objects.get(name).cloned() {
+            let keys: Vec<_> = self.indexes.iter().map(|(id, index)| (*id, (index.keys)(&old))).collect();
+            self.objects.remove(name);
+            for (id, keys) in keys {
+                if let Some(index) = self.indexes.get_mut(&id) {
+                    index.remove(name, keys);
+                }
+            }
             self.tell(Change { old: Some(old), new: None });
         }
     }

@@ -17,6 +17,7 @@ use serde_json::json;
 use tokio::sync::mpsc;
 
 use super::clock::Clock;
+use super::supervise::Supervisor;
 use super::unless;
 
 /// client-go's limits.
@@ -108,29 +109,15 @@ pub(super) struct Broadcaster {
 
 impl Broadcaster {
     /// Starts the task, which ends with the last recorder.
-    pub(super) fn start(client: Client, clock: Clock) -> Broadcaster {
-        let (sender, mut events) = mpsc::unbounded_channel::<Event>();
+    pub(super) fn start(client: Client, clock: Clock, supervisor: Supervisor) -> Broadcaster {
+        let (sender, events) = mpsc::unbounded_channel::<Event>();
         let broadcaster = Broadcaster { clock: clock.clone(), events: sender };
-        tokio::spawn(async move {
+        let handler = move || {
+            let (client, clock) = (client.clone(), clock.clone());
             let mut correlator = Correlator::new();
-            while let Some(event) = events.recv().await {
-                let Some(writing) = correlator.correlate(event, clock.now()) else { continue };
-                for _ in 0..TRIES {
-                    match write(&client, &writing).await {
-                        Ok(()) => break,
-                        // An event is no reason to fail, and what was refused will be refused again.
-                        Err(error @ kube::Error::Api(_)) => {
-                            tracing::debug!(%error, "an event was not written");
-                            break;
-                        }
-                        Err(error) => {
-                            tracing::debug!(%error, "an event was not written yet");
-                            clock.sleep(PAUSE).await;
-                        }
-                    }
-                }
-            }
-        });
+            move |event| deliver(client.clone(), clock.clone(), correlator.correlate(event, clock.now()))
+        };
+        tokio::spawn(async move { supervisor.consume("events", events, handler).await });
         broadcaster
     }
 
@@ -140,6 +127,25 @@ impl Broadcaster {
             host: None,
             clock: self.clock.clone(),
             events: self.events.clone(),
+        }
+    }
+}
+
+/// Writes an event, if there is one to write. None of it is a reason to fail.
+async fn deliver(client: Client, clock: Clock, event: Option<Event>) {
+    let Some(event) = event else { return };
+    for _ in 0..TRIES {
+        match write(&client, &event).await {
+            Ok(()) => return,
+            // What was refused will be refused again.
+            Err(error @ kube::Error::Api(_)) => {
+                tracing::debug!(%error, "an event was not written");
+                return;
+            }
+            Err(error) => {
+                tracing::debug!(%error, "an event was not written yet");
+                clock.sleep(PAUSE).await;
+            }
         }
     }
 }

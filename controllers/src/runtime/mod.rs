@@ -44,6 +44,7 @@ use events::{Broadcaster, Recorder};
 use metrics::Metrics;
 use queue::{Key, Queue};
 use resources::Resources;
+use supervise::Supervisor;
 
 /// What every controller works with. Cloning is cheap; the caches end with the last clone.
 #[derive(Clone)]
@@ -108,7 +109,8 @@ struct Caches {
 
 impl Context {
     pub fn new(client: Client, clock: Clock, metrics: Metrics, settings: Settings) -> Context {
-        let broadcaster = Broadcaster::start(client.clone(), clock.clone());
+        let supervisor = Supervisor::new(clock.clone(), metrics.clone());
+        let broadcaster = Broadcaster::start(client.clone(), clock.clone(), supervisor);
         Context {
             client,
             clock,
@@ -127,8 +129,13 @@ impl Context {
         let caches = &mut *caches;
         let known = caches.by_kind.entry(TypeId::of::<K>()).or_insert_with(|| {
             let cache = Arc::new(Cache::<K>::empty());
-            let (watching, client) = (cache.clone(), self.client.clone());
-            caches.tasks.spawn(async move { watching.run(client).await });
+            let (watching, client, supervisor) = (cache.clone(), self.client.clone(), Supervisor::of(self));
+            let start = move || {
+                let (cache, client) = (watching.clone(), client.clone());
+                async move { cache.run(client).await }
+            };
+            let name = format!("cache of {}", K::plural(&()));
+            caches.tasks.spawn(async move { supervisor.run(&name, start).await });
             cache
         });
         // The map is keyed by the type.
@@ -139,7 +146,12 @@ impl Context {
     pub fn resources(&self) -> Arc<Resources> {
         let start = || {
             let resources = Arc::new(Resources::new(self.client.clone()));
-            let keeping_fresh = resources.clone().run(self.clone());
+            // Not the context: the caches end with the last one.
+            let (definitions, services) = (self.cache(), self.cache());
+            let (fresh, clock, supervisor) = (resources.clone(), self.clock.clone(), Supervisor::of(self));
+            let start =
+                move || fresh.clone().run(clock.clone(), Arc::clone(&definitions), Arc::clone(&services));
+            let keeping_fresh = async move { supervisor.run("discovery", start).await };
             self.caches.lock().unwrap_or_else(PoisonError::into_inner).tasks.spawn(keeping_fresh);
             resources
         };

@@ -16,8 +16,8 @@ use kube::core::discovery::v2::{APIGroupDiscovery, APIResourceDiscovery};
 use kube::discovery::ApiResource;
 use tokio::sync::{Mutex, mpsc, watch};
 
-use super::Context;
-use super::cache::Change;
+use super::cache::{Cache, Change};
+use super::clock::Clock;
 
 /// As kube-controller-manager's garbage collector.
 const PERIOD: Duration = Duration::from_secs(30);
@@ -156,12 +156,13 @@ impl Resources {
     }
 
     /// Keeps it fresh until dropped.
-    pub(super) async fn run(self: Arc<Resources>, context: Context) {
-        let clock = context.clock.clone();
-        let mut definitions = context.cache::<PartialObjectMeta<CustomResourceDefinition>>().subscribe();
-        let mut services = context.cache::<PartialObjectMeta<APIService>>().subscribe();
-        // The caches end with the last context.
-        drop(context);
+    pub(super) async fn run(
+        self: Arc<Resources>,
+        clock: Clock,
+        definitions: Arc<Cache<PartialObjectMeta<CustomResourceDefinition>>>,
+        services: Arc<Cache<PartialObjectMeta<APIService>>>,
+    ) {
+        let (mut definitions, mut services) = (definitions.subscribe(), services.subscribe());
         let mut pause = Duration::ZERO;
         loop {
             pause = tokio::select! {

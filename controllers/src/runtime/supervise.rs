@@ -1,12 +1,16 @@
-//! Controllers fail alone: one that panics is counted and started again, later each time.
+//! Controllers fail alone: one that panics is counted and started again, later each time. The same goes for the tasks that all
+//! controllers rely on: caches, events, discovery.
 
 use std::collections::BTreeMap;
 use std::future::Future;
+use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::watch;
+use tokio::sync::{Mutex, mpsc, watch};
 
 use super::Context;
+use super::clock::Clock;
+use super::metrics::Metrics;
 
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(300);
@@ -42,28 +46,82 @@ impl Readiness {
     }
 }
 
+/// What it takes to start tasks again: nothing that keeps the tasks themselves alive.
+#[derive(Clone)]
+pub struct Supervisor {
+    clock: Clock,
+    metrics: Metrics,
+}
+
 /// Runs what `start` makes, again after each panic, until the future is dropped or the work ends by itself.
-pub async fn supervise<F>(name: &'static str, context: &Context, start: impl Fn() -> F)
+pub async fn supervise<F>(name: &str, context: &Context, start: impl Fn() -> F)
 where
     F: Future<Output = ()> + Send + 'static,
 {
-    let mut pause = FIRST_PAUSE;
-    loop {
-        let begun = context.clock.now();
-        // A task of its own, so that a panic ends here; dropping the set ends the task.
-        let mut task = tokio::task::JoinSet::new();
-        task.spawn(start());
-        match task.join_next().await {
-            Some(Err(error)) if error.is_panic() => {}
-            _ => return,
+    Supervisor::of(context).run(name, start).await;
+}
+
+impl Supervisor {
+    /// With the clock and the metrics of a context.
+    pub fn of(context: &Context) -> Supervisor {
+        Supervisor::new(context.clock.clone(), context.metrics.clone())
+    }
+
+    /// - `metrics`: counts the panics
+    pub fn new(clock: Clock, metrics: Metrics) -> Supervisor {
+        Supervisor { clock, metrics }
+    }
+
+    /// Runs what `start` makes, again after each panic, until the future is dropped or the work ends by itself.
+    pub async fn run<F>(&self, name: &str, start: impl Fn() -> F)
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        let mut pause = FIRST_PAUSE;
+        loop {
+            let begun = self.clock.now();
+            // A task of its own, so that a panic ends here; dropping the set ends the task.
+            let mut task = tokio::task::JoinSet::new();
+            task.spawn(start());
+            match task.join_next().await {
+                Some(Err(error)) if error.is_panic() => {}
+                _ => return,
+            }
+            self.metrics.panics.with_label_values(&[name]).inc();
+            let lived = self.clock.now().duration_since(begun);
+            if Duration::try_from(lived).unwrap_or_default() > LONGEST_PAUSE {
+                pause = FIRST_PAUSE;
+            }
+            tracing::error!(task = name, ?pause, "panicked, and will be started again");
+            self.clock.sleep(pause).await;
+            pause = (pause * 2).min(LONGEST_PAUSE);
         }
-        context.metrics.panics.with_label_values(&[name]).inc();
-        let lived = context.clock.now().duration_since(begun);
-        if Duration::try_from(lived).unwrap_or_default() > LONGEST_PAUSE {
-            pause = FIRST_PAUSE;
-        }
-        tracing::error!(controller = name, ?pause, "panicked, and will be started again");
-        context.clock.sleep(pause).await;
-        pause = (pause * 2).min(LONGEST_PAUSE);
+    }
+
+    /// Hands what a channel brings to a handler, one after the other, until the channel is closed. A panic costs what was just
+    /// handed over, and the handler, which is made anew.
+    pub async fn consume<T, H, F>(
+        &self,
+        name: &str,
+        channel: mpsc::UnboundedReceiver<T>,
+        make: impl Fn() -> H + Clone + Send + 'static,
+    ) where
+        T: Send + 'static,
+        H: FnMut(T) -> F + Send + 'static,
+        F: Future<Output = ()> + Send + 'static,
+    {
+        let channel = Arc::new(Mutex::new(channel));
+        self.run(name, || {
+            let (channel, make) = (channel.clone(), make.clone());
+            async move {
+                // Nobody else takes it but the one that is started after this.
+                let mut channel = channel.lock().await;
+                let mut handle = make();
+                while let Some(item) = channel.recv().await {
+                    handle(item).await;
+                }
+            }
+        })
+        .await;
     }
 }

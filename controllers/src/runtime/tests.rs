@@ -9,7 +9,7 @@ use kube::client::Body;
 use tokio::sync::mpsc;
 
 use super::clock::Hand;
-use super::supervise::supervise;
+use super::supervise::{Supervisor, supervise};
 use super::*;
 
 /// A context over an API that never answers.
@@ -123,4 +123,92 @@ async fn a_key_is_worked_on_again_after_its_writes_are_seen() {
     objects.see(object(7));
     assert_eq!(passes.recv().await, Some(0));
     assert_eq!(passes.recv().await, Some(3));
+}
+
+/// Finds everything, but panics when it sees its first object.
+struct Fragile;
+
+static PANICS_LEFT: AtomicUsize = AtomicUsize::new(1);
+
+impl cache::Index<ConfigMap> for Fragile {
+    fn keys(object: &ConfigMap) -> Vec<NamespacedName> {
+        let left = PANICS_LEFT.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1));
+        assert!(left.is_err(), "as it does");
+        vec![NamespacedName::of(object)]
+    }
+}
+
+/// A context over an API whose every streaming list tells of one object, and then nothing more.
+fn context_of_one() -> (Context, Hand) {
+    let (clock, hand) = Clock::manual(Timestamp::UNIX_EPOCH);
+    let api = tower::service_fn(|request: Request<Body>| async move {
+        let query = request.uri().query().unwrap_or_default();
+        if !query.contains("sendInitialEvents=true") {
+            std::future::pending::<()>().await;
+        }
+        let mut end = object(7);
+        let initial_end = ("k8s.io/initial-events-end".to_owned(), "true".to_owned());
+        end.metadata.annotations = Some([initial_end].into());
+        let frames = [("ADDED", object(7)), ("BOOKMARK", end)].map(|(kind, object)| {
+            let object = serde_json::to_string(&object).unwrap();
+            // In the order in which servers write it.
+            format!("{{\"type\":\"{kind}\",\"object\":{object}}}\n")
+        });
+        Ok::<_, std::convert::Infallible>(Response::new(Body::from(frames.concat().into_bytes())))
+    });
+    let metrics = Metrics::new(prometheus::Registry::new());
+    (Context::new(Client::new(api, "default"), clock, metrics, Settings::default()), hand)
+}
+
+#[tokio::test]
+async fn a_panic_in_a_cache_starts_its_watch_again() {
+    let (context, hand) = context_of_one();
+    let objects = context.cache::<ConfigMap>();
+    let mut changes = objects.subscribe();
+    assert!(objects.by::<Fragile>(&NamespacedName::new("", "a")).is_empty(), "the index is kept from now on");
+    let panics = context.metrics.panics.with_label_values(&["cache of configmaps"]);
+    while panics.get() < 1.0 {
+        tokio::task::yield_now().await;
+    }
+    assert!(objects.all().is_empty() && !objects.is_synced(), "nothing was half done");
+    tokio::task::yield_now().await;
+    hand.advance(Duration::from_secs(1));
+    objects.synced().await;
+    assert_eq!(objects.by::<Fragile>(&NamespacedName::new("", "a")).len(), 1);
+    let change = changes.recv().await.unwrap();
+    assert_eq!(change.new.map(|object| cache::revision(object.as_ref())), Some(7));
+    drop(context);
+}
+
+#[tokio::test]
+async fn a_panic_costs_a_channel_no_more_than_what_was_handed_over() {
+    let (clock, hand) = Clock::manual(Timestamp::UNIX_EPOCH);
+    let metrics = Metrics::new(prometheus::Registry::new());
+    let panics = metrics.panics.with_label_values(&["numbers"]);
+    let (sender, receiver) = mpsc::unbounded_channel();
+    let (handled, mut seen) = mpsc::unbounded_channel();
+    let handler = move || {
+        let handled = handled.clone();
+        move |number: u32| {
+            let handled = handled.clone();
+            async move {
+                assert_ne!(number, 2, "as it does");
+                handled.send(number).unwrap();
+            }
+        }
+    };
+    let consuming =
+        tokio::spawn(
+            async move { Supervisor::new(clock, metrics).consume("numbers", receiver, handler).await },
+        );
+    (1..=3).for_each(|number| sender.send(number).unwrap());
+    assert_eq!(seen.recv().await, Some(1));
+    while panics.get() < 1.0 {
+        tokio::task::yield_now().await;
+    }
+    tokio::task::yield_now().await;
+    hand.advance(Duration::from_secs(1));
+    assert_eq!(seen.recv().await, Some(3));
+    drop(sender);
+    consuming.await.unwrap();
 }
