@@ -1,12 +1,12 @@
 //! The command line: the flags that scripts rely on, and what they mean.
 
-use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::Duration;
 
 use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
-use coracle::{Builder, ControlPlane, Durability, Mode};
+use coracle::{Builder, ControlPlane, Durability, FeatureGates, Mode, PluginSelection};
 
 /// A Kubernetes control plane in one small binary.
 #[derive(Debug, Parser)]
@@ -41,18 +41,24 @@ pub enum Command {
 
 pub const DATA_DIR: &str = "./coracle-data";
 
+/// Where `serve` listens unless it is told.
+const LISTEN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 6443);
+/// Any free port.
+const ANY_PORT: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
+
 #[derive(Debug, Args)]
 pub struct Serve {
-    /// Where the data is kept.
-    #[arg(long, value_name = "DIR", default_value = DATA_DIR, conflicts_with = "ephemeral")]
-    data_dir: PathBuf,
+    /// Where the data is kept [default: ./coracle-data; of `run`: nowhere].
+    #[arg(long, value_name = "DIR", conflicts_with = "ephemeral")]
+    data_dir: Option<PathBuf>,
     /// Keep nothing: all is in memory, and gone at the end.
     #[arg(long)]
-    pub ephemeral: bool,
-    /// The address to serve on; port 0 is any free one.
-    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:6443")]
-    pub listen: SocketAddr,
-    /// Where to write the kubeconfig, once ready to serve [default: DATA_DIR/kubeconfig].
+    ephemeral: bool,
+    /// The address to serve on; port 0 is any free one [default: 127.0.0.1:6443; of `run`: 127.0.0.1:0].
+    #[arg(long, value_name = "ADDRESS")]
+    listen: Option<SocketAddr>,
+    /// Where to write the kubeconfig, once ready to serve [default: DATA_DIR/kubeconfig; without data, and of `run`: a place of
+    /// its own].
     #[arg(long, value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
     /// Another name or address that the server's certificate shall hold; may be repeated.
@@ -64,9 +70,15 @@ pub struct Serve {
     /// How requests are authorized.
     #[arg(long, value_name = "MODE", default_value = "RBAC")]
     authorization_mode: AuthorizationMode,
-    /// The controllers to run, as kube-controller-manager has it: `*`, `foo`, `-foo`.
+    /// The controllers to run, as kube-controller-manager has it: `*`, `foo`, `-foo`; also kube-scheduler and kubelet.
     #[arg(long, value_name = "LIST", default_value = "*", value_delimiter = ',', allow_hyphen_values = true)]
     controllers: Vec<String>,
+    /// Admission plugins to run besides the default ones, by kube-apiserver's names.
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    enable_admission_plugins: Vec<String>,
+    /// Default admission plugins not to run.
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    disable_admission_plugins: Vec<String>,
     /// Kubernetes feature gates: A=true,B=false.
     #[arg(long, value_name = "GATES", value_delimiter = ',')]
     feature_gates: Vec<FeatureGate>,
@@ -99,8 +111,21 @@ pub struct Controllers {
     /// started.
     #[arg(long, value_name = "FILE")]
     pub service_account_private_key_file: Option<PathBuf>,
+    /// Kubernetes feature gates: A=true,B=false.
+    #[arg(long, value_name = "GATES", value_delimiter = ',')]
+    feature_gates: Vec<FeatureGate>,
     #[command(flatten)]
     pub log: Log,
+}
+
+impl Controllers {
+    /// Which features are on.
+    ///
+    /// # Errors
+    /// A gate is unknown or locked.
+    pub fn features(&self) -> Result<FeatureGates, coracle::GateError> {
+        FeatureGates::new(self.feature_gates.iter().map(|FeatureGate(name, on)| (name, *on)))
+    }
 }
 
 #[derive(Clone, Copy, Debug, Args)]
@@ -137,9 +162,7 @@ impl FromStr for FeatureGate {
         let (name, value) = text.split_once('=').ok_or_else(|| format!("missing bool value for {text}"))?;
         let value =
             value.parse().map_err(|_| format!("invalid value of {name}={value}: neither true nor false"))?;
-        if !coracle::gates::is_known(name) {
-            return Err(format!("unrecognized feature gate: {name}"));
-        }
+        coracle::features::check(name, value).map_err(|error| error.to_string())?;
         Ok(FeatureGate(name.to_owned(), value))
     }
 }
@@ -163,8 +186,10 @@ impl Serve {
     /// A line that says which flag is wrong.
     pub fn builder(&self) -> Result<Builder, String> {
         coracle::controllers::check_selection(&self.controllers)?;
+        let plugins = PluginSelection::new(&self.enable_admission_plugins, &self.disable_admission_plugins);
         let mut builder = ControlPlane::builder()
-            .listen(self.listen)
+            .listen(self.listen.unwrap_or(LISTEN))
+            .admission_plugins(plugins.map_err(|error| error.to_string())?)
             .authorization(match self.authorization_mode {
                 AuthorizationMode::Rbac => Mode::Rbac,
                 AuthorizationMode::AlwaysAllow => Mode::AlwaysAllow,
@@ -177,11 +202,21 @@ impl Serve {
             .default_storage_class(
                 (self.default_storage_class != "none").then(|| self.default_storage_class.clone()),
             );
-        builder = if self.ephemeral { builder.ephemeral() } else { builder.data_dir(&self.data_dir) };
+        builder = match self.data_dir() {
+            None => builder.ephemeral(),
+            Some(directory) => builder.data_dir(directory),
+        };
         if let Some(file) = &self.token_auth_file {
             builder = builder.token_auth_file(file);
         }
         Ok(builder)
+    }
+
+    /// The same flags with the defaults of `run`: nothing is kept, on any free port, unless they say otherwise.
+    pub fn for_run(mut self) -> Serve {
+        self.ephemeral = self.data_dir.is_none();
+        self.listen = self.listen.or(Some(ANY_PORT));
+        self
     }
 
     /// Where the kubeconfig goes, if anywhere.
@@ -193,7 +228,11 @@ impl Serve {
     }
 
     /// Where the data is, if it is kept.
-    pub fn data_dir(&self) -> Option<&PathBuf> {
-        (!self.ephemeral).then_some(&self.data_dir)
+    pub fn data_dir(&self) -> Option<&Path> {
+        match &self.data_dir {
+            _ if self.ephemeral => None,
+            Some(directory) => Some(directory),
+            None => Some(Path::new(DATA_DIR)),
+        }
     }
 }

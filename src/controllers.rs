@@ -1,5 +1,8 @@
 //! Which controllers run: kube-controller-manager's names and the syntax of its `--controllers`.
 
+/// What fills the simulated nodes, by the names of the programs that do it in a cluster.
+const NODES: [&str; 2] = ["kube-scheduler", "kubelet"];
+
 /// Every controller that kube-controller-manager knows. A name that is not here is a mistake in the flag, one that is here
 /// may be selected whether or not it has anything to do in Coracle.
 const NAMES: &[&str] = &[
@@ -59,7 +62,7 @@ const NAMES: &[&str] = &[
 /// # Errors
 /// A line naming what is unknown.
 pub fn check_selection(selection: &[String]) -> Result<(), String> {
-    let known = |name: &str| name.is_empty() || name == "*" || NAMES.contains(&name);
+    let known = |name: &str| name.is_empty() || name == "*" || NAMES.contains(&name) || NODES.contains(&name);
     match selection.iter().find(|item| !known(item.strip_prefix('-').unwrap_or(item))) {
         Some(unknown) => Err(format!("{unknown:?} is not in the list of known controllers")),
         None => Ok(()),
@@ -87,6 +90,10 @@ mod tests {
             ("job-controller", "job-controller", true),
             ("namespace-controller", "job-controller", false),
             ("", "job-controller", false),
+            ("-*", "job-controller", false),
+            ("*,-kube-scheduler", "kube-scheduler", false),
+            ("*,-kube-scheduler", "kubelet", true),
+            ("-*,kubelet", "kubelet", true),
         ] {
             let list: Vec<String> = selection.split(',').map(str::to_owned).collect();
             assert_eq!(check_selection(&list), Ok(()), "{selection}");

@@ -13,7 +13,6 @@
 //! This crate puts the parts together and decides nothing: the API is `apiserver/`, the log is `storage/`.
 
 pub mod controllers;
-pub mod gates;
 
 use std::collections::BTreeMap;
 use std::io;
@@ -45,6 +44,8 @@ use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
 pub use coracle_apiserver::access::authorize::Mode;
+pub use coracle_apiserver::admission::{PluginError, PluginSelection};
+pub use coracle_apiserver::features::{self, FeatureGates, GateError};
 pub use coracle_storage::log::Durability;
 
 /// Who the controllers are.
@@ -66,6 +67,8 @@ pub enum Error {
     SigningKey(#[from] KeyError),
     #[error(transparent)]
     TokenFile(#[from] TokenFileError),
+    #[error(transparent)]
+    FeatureGate(#[from] GateError),
     #[error("cannot make the first objects: {0}")]
     Bootstrap(String),
     #[error("{path}: {cause}", path = .path.display())]
@@ -89,6 +92,7 @@ pub struct Builder {
     token_auth_file: Option<PathBuf>,
     controllers: Vec<String>,
     feature_gates: BTreeMap<String, bool>,
+    admission_plugins: PluginSelection,
     nodes: usize,
     durability: Durability,
     default_storage_class: Option<String>,
@@ -136,8 +140,15 @@ impl Builder {
         self
     }
 
+    /// Feature gates that are other than Kubernetes has them by default.
     pub fn feature_gates(mut self, gates: impl IntoIterator<Item = (String, bool)>) -> Builder {
         self.feature_gates.extend(gates);
+        self
+    }
+
+    /// The admission plugins that are on.
+    pub fn admission_plugins(mut self, selection: PluginSelection) -> Builder {
+        self.admission_plugins = selection;
         self
     }
 
@@ -162,6 +173,8 @@ impl Builder {
     /// Starts it; it is ready to serve when this returns.
     pub async fn start(self) -> Result<ControlPlane, Error> {
         // The cheap things that can fail come first, so that a mistake leaves nothing behind.
+        let said = self.feature_gates.iter().map(|(name, value)| (name, *value));
+        let features = Arc::new(FeatureGates::new(said)?);
         let mut tokens: Vec<Box<dyn TokenAuthenticator>> = Vec::new();
         if let Some(file) = &self.token_auth_file {
             tokens.push(Box::new(TokenFile::read(file)?));
@@ -175,7 +188,9 @@ impl Builder {
         let authorizer = Arc::new(Authorizer::new(self.mode));
         let signing_key = Arc::new(self.signing_key()?);
         let clock: Clock = Arc::new(jiff::Timestamp::now);
-        let registry = Arc::new(Registry::new(store.clone(), Table::built_in(), clock.clone(), &authorizer));
+        let registry = Registry::new(store.clone(), Table::built_in(), clock.clone(), &authorizer);
+        let registry = registry.with_options(features.clone(), &self.admission_plugins, &authorizer);
+        let registry = Arc::new(registry);
         tokens.push(Box::new(ServiceAccountTokens {
             key: signing_key.clone(),
             cluster: registry.clone(),
@@ -195,7 +210,7 @@ impl Builder {
             clock: coracle_controllers::runtime::clock::Clock::system(),
             metrics: coracle_controllers::runtime::metrics::Metrics::new(metrics.registry().clone()),
             readiness: readiness.clone(),
-            settings: self.settings(&certificates, signing_key.clone(), &data),
+            settings: self.settings(&certificates, signing_key.clone(), &data, features),
         };
         let api = Api::new(Config {
             registry,
@@ -250,8 +265,13 @@ impl Builder {
     }
 
     /// What only the one who serves the API knows.
-    fn settings(&self, certificates: &Certificates, key: Arc<SigningKey>, data: &Path) -> Settings {
-        let gates = self.feature_gates.clone();
+    fn settings(
+        &self,
+        certificates: &Certificates,
+        key: Arc<SigningKey>,
+        data: &Path,
+        features: Arc<FeatureGates>,
+    ) -> Settings {
         Settings {
             // One server, and one store: what was admitted is stored within this time. It must be no shorter, as clients
             // do see that a namespace is still there after its deletion, and do something with it.
@@ -259,9 +279,7 @@ impl Builder {
             root_ca: Some(certificates.ca_pem().to_owned()),
             sign: Some(Arc::new(move |claims| key.sign(claims))),
             nodes: Some(self.nodes),
-            is_enabled: Arc::new(move |gate| {
-                gates.get(gate).copied().or(gates::default(gate)).unwrap_or(false)
-            }),
+            is_enabled: Arc::new(move |gate| features.is_enabled(gate)),
             data: data.to_owned(),
         }
     }
@@ -368,6 +386,7 @@ impl ControlPlane {
             token_auth_file: None,
             controllers: vec!["*".to_owned()],
             feature_gates: BTreeMap::new(),
+            admission_plugins: PluginSelection::default(),
             nodes: 1,
             durability: Durability::Interval(Duration::from_millis(50)),
             default_storage_class: Some("standard".to_owned()),

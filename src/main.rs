@@ -32,7 +32,7 @@ fn main() -> ExitCode {
     };
     match cli.command {
         Command::Serve(serve) => with_control_plane(serve, None),
-        Command::Run { serve, command } => with_control_plane(serve, Some(command)),
+        Command::Run { serve, command } => with_control_plane(serve.for_run(), Some(command)),
         Command::Controllers(flags) => controllers(&flags),
         Command::Kubeconfig { data_dir } => {
             let file = data_dir.join("kubeconfig");

@@ -28,10 +28,11 @@ pub async fn manage(flags: &Controllers) -> Result<()> {
     let mut signals = Signals::new()?;
     let file = flags.kubeconfig.display().to_string();
     let kubeconfig = Kubeconfig::read_from(&flags.kubeconfig).with_context(|| file.clone())?;
+    let features = flags.features()?;
     let settings = Settings {
         root_ca: root_ca(&kubeconfig).with_context(|| file.clone())?,
         sign: flags.service_account_private_key_file.as_deref().map(sign).transpose()?,
-        is_enabled: Arc::new(|gate| coracle::gates::default(gate).unwrap_or(false)),
+        is_enabled: Arc::new(move |gate| features.is_enabled(gate)),
         ..Settings::default()
     };
     let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await;

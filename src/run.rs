@@ -39,8 +39,8 @@ fn announce(control_plane: &ControlPlane, flags: &Serve, kubeconfig: &Path) {
 /// Runs a command for whose life the control plane lives; exits with its code.
 pub async fn run(builder: Builder, flags: &Serve, command: &[String]) -> Result<ExitCode> {
     let mut signals = Signals::new()?;
-    let control_plane = builder.ephemeral().listen(([127, 0, 0, 1], 0).into()).start().await?;
-    let kubeconfig = match flags.kubeconfig().filter(|_| flags.ephemeral) {
+    let control_plane = builder.start().await?;
+    let kubeconfig = match flags.kubeconfig() {
         Some(file) => {
             control_plane.write_kubeconfig(&file).with_context(|| file.display().to_string())?;
             file
@@ -50,7 +50,8 @@ pub async fn run(builder: Builder, flags: &Serve, command: &[String]) -> Result<
     let (program, arguments) = command.split_first().context("no command")?;
     let child = Command::new(program)
         .args(arguments)
-        .env("KUBECONFIG", &kubeconfig)
+        // The command may change its directory.
+        .env("KUBECONFIG", std::path::absolute(&kubeconfig).unwrap_or(kubeconfig))
         .stdin(Stdio::inherit())
         .kill_on_drop(true)
         .spawn();

@@ -7,6 +7,7 @@ pub mod bootstrap;
 pub mod codec;
 pub mod discovery;
 pub mod error;
+pub mod features;
 pub mod field;
 pub mod fields;
 pub mod flow_control;

@@ -109,8 +109,8 @@ pub fn run(
     is_selected: impl Fn(&str) -> bool,
 ) -> impl Future<Output = ()> + Send {
     let Options { clock, metrics, readiness, settings } = options;
-    let selected =
-        CONTROLLERS.iter().filter(|entry| is_selected(entry.name)).chain(node::PARTS).chain(csi::PARTS);
+    let selected = CONTROLLERS.iter().chain(node::CONTROLLERS).filter(|entry| is_selected(entry.name));
+    let selected = selected.chain(node::PARTS).chain(csi::PARTS);
     let selected: Vec<&Entry> = selected.filter(|entry| (entry.is_possible)(&settings)).collect();
     // At once, so that nobody who asks later believes them to be ready.
     selected.iter().for_each(|entry| readiness.expect(entry.name));

@@ -89,6 +89,39 @@ async fn mistakes_are_one_line_and_leave_nothing() -> Result<()> {
         (&["serve", "--controllers", "*,no-such-controller"], 2, "no-such-controller"),
         (&["serve", "--feature-gates", "NoSuchGate=true"], 2, "NoSuchGate"),
         (&["serve", "--feature-gates", "AllBeta=maybe"], 2, "maybe"),
+        (
+            &["serve", "--feature-gates", "APIServerTracing=false"],
+            2,
+            "cannot set feature gate APIServerTracing to false, feature is locked to true",
+        ),
+        (
+            &["controllers", "--kubeconfig", "any", "--feature-gates", "NoSuchGate=true"],
+            2,
+            "unrecognized feature gate: NoSuchGate",
+        ),
+        (
+            &["serve", "--enable-admission-plugins", "NoSuchPlugin"],
+            2,
+            "enable-admission-plugins plugin \"NoSuchPlugin\" is unknown",
+        ),
+        (
+            &["serve", "--disable-admission-plugins", "Nope"],
+            2,
+            "disable-admission-plugins plugin \"Nope\" is unknown",
+        ),
+        (
+            &[
+                "run",
+                "--enable-admission-plugins=Priority",
+                "--disable-admission-plugins=Priority",
+                "--",
+                "true",
+            ],
+            2,
+            "[Priority] in enable-admission-plugins and disable-admission-plugins overlapped",
+        ),
+        (&["run", "--ephemeral", "--data-dir", "here", "--", "true"], 2, "--data-dir"),
+        (&["run", "--listen", &taken, "--", "true"], 1, &taken),
         (&["serve", "--durability", "sometimes"], 2, "sometimes"),
         (&["serve", "--ephemeral", "--data-dir", "here"], 2, "--data-dir"),
         (&["run", "--ephemeral"], 2, "COMMAND"),
@@ -170,6 +203,37 @@ async fn run_lives_as_long_as_its_command() -> Result<()> {
 
     let killed = run(directory.path(), &["run", "--", "sh", "-c", "kill -9 $$"]).await?;
     assert_eq!(killed.status.code(), Some(128 + 9), "as a shell says it");
+    Ok(())
+}
+
+#[tokio::test]
+async fn run_obeys_the_flags_of_serve() -> Result<()> {
+    let directory = TempDir::new()?;
+    // Taken and given back, so that it is free as far as anybody can tell.
+    let address = TcpListener::bind("127.0.0.1:0")?.local_addr()?.to_string();
+    let script = r#"cd / && grep server: "$KUBECONFIG" && echo "in $KUBECONFIG""#;
+    let flags = [
+        "run",
+        "--listen",
+        &address,
+        "--data-dir",
+        "data",
+        "--kubeconfig",
+        "config",
+        "--",
+        "sh",
+        "-c",
+        script,
+    ];
+    for _ in 0..2 {
+        let output = run(directory.path(), &flags).await?;
+        let said = String::from_utf8(output.stdout)?;
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        assert!(said.contains(&format!("https://{address}")), "{said}");
+        assert!(said.contains(&format!("in {}/config", directory.path().display())), "{said}");
+        assert!(directory.path().join("data/store").is_dir(), "the data stay");
+    }
+    assert!(fs::read_to_string(directory.path().join("config"))?.contains(&address));
     Ok(())
 }
 

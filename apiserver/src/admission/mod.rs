@@ -5,7 +5,7 @@
 //! plugins' names and texts; each is a small module here. Plugins look the cluster up through [`Cluster`] and know neither store nor HTTP. They run on every write:
 //! each looks at the resource first, and none lists anything for a resource that is not its own.
 //!
-//! Start at [`Chain::standard`].
+//! Start at [`Chain::new`].
 
 mod certificates;
 mod default_ingress_class;
@@ -21,6 +21,7 @@ mod pod_topology_labels;
 mod priority;
 pub mod resource_quota;
 mod runtime_class;
+mod selection;
 mod service_account;
 mod storage_object_in_use_protection;
 mod taint_nodes_by_condition;
@@ -31,9 +32,12 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value};
 
+pub use selection::{PluginError, PluginSelection};
+
 use crate::access::UserInfo;
 use crate::access::authorize::Authorizer;
 use crate::access::escalation::EscalationCheck;
+use crate::features::FeatureGates;
 use crate::names::{GroupKind, GroupResource};
 use crate::request::Warnings;
 use crate::{Error, Result};
@@ -148,43 +152,72 @@ pub struct Awaited {
     pub name: String,
 }
 
+const SERVICE_ACCOUNT: &str = "ServiceAccount";
+const RESOURCE_QUOTA: &str = "ResourceQuota";
+
+/// Whether the gate of a plugin is on, for those that have one.
+fn is_featured(plugin: &str, features: &FeatureGates) -> bool {
+    plugin != "PodTopologyLabels" || features.is_enabled("PodTopologyLabelsAdmission")
+}
+
 /// The plugins, in order.
 pub struct Chain {
     plugins: Vec<Box<dyn Plugin>>,
+    waits_for_accounts: bool,
+    charges_quotas: bool,
 }
 
 impl Chain {
-    /// kube-apiserver's default plugins, and what its RBAC storage checks between the two passes.
+    /// kube-apiserver's default plugins, with its default features.
     pub fn standard(authorizer: &Arc<Authorizer>) -> Chain {
+        Chain::new(&PluginSelection::default(), &FeatureGates::DEFAULT, authorizer)
+    }
+
+    /// The plugins that are on, and what kube-apiserver's RBAC storage checks between the two passes.
+    pub fn new(selection: &PluginSelection, features: &FeatureGates, authorizer: &Arc<Authorizer>) -> Chain {
         let authorizer = || Arc::clone(authorizer);
+        let mut plugins: Vec<Box<dyn Plugin>> = vec![
+            Box::new(namespace_lifecycle::NamespaceLifecycle),
+            Box::new(limit_ranger::LimitRanger),
+            Box::new(service_account::ServiceAccount::default()),
+            Box::new(taint_nodes_by_condition::TaintNodesByCondition),
+            Box::new(pod_security::PodSecurity),
+            Box::new(priority::Priority),
+            Box::new(default_toleration_seconds::DefaultTolerationSeconds),
+            Box::new(default_storage_class::DefaultStorageClass),
+            Box::new(storage_object_in_use_protection::StorageObjectInUseProtection),
+            Box::new(persistent_volume_claim_resize::PersistentVolumeClaimResize),
+            Box::new(runtime_class::RuntimeClass),
+            Box::new(certificates::CertificateApproval { authorizer: authorizer() }),
+            Box::new(certificates::CertificateSigning { authorizer: authorizer() }),
+            Box::new(certificates::CertificateSubjectRestriction),
+            Box::new(default_ingress_class::DefaultIngressClass),
+            Box::new(pod_topology_labels::PodTopologyLabels),
+            Box::new(pod_resize_validator::PodResizeValidator),
+        ];
+        let implemented: Vec<&str> =
+            plugins.iter().map(|plugin| plugin.name()).chain([RESOURCE_QUOTA]).collect();
+        for missing in selection.missing(&implemented) {
+            tracing::warn!(plugin = missing, "this admission plugin is not implemented and does nothing");
+        }
+        plugins.retain(|plugin| selection.is_enabled(plugin.name()) && is_featured(plugin.name(), features));
+        plugins.push(Box::new(EscalationCheck { authorizer: authorizer() }));
         Chain {
-            plugins: vec![
-                Box::new(namespace_lifecycle::NamespaceLifecycle),
-                Box::new(limit_ranger::LimitRanger),
-                Box::new(service_account::ServiceAccount::default()),
-                Box::new(taint_nodes_by_condition::TaintNodesByCondition),
-                Box::new(pod_security::PodSecurity),
-                Box::new(priority::Priority),
-                Box::new(default_toleration_seconds::DefaultTolerationSeconds),
-                Box::new(default_storage_class::DefaultStorageClass),
-                Box::new(storage_object_in_use_protection::StorageObjectInUseProtection),
-                Box::new(persistent_volume_claim_resize::PersistentVolumeClaimResize),
-                Box::new(runtime_class::RuntimeClass),
-                Box::new(certificates::CertificateApproval { authorizer: authorizer() }),
-                Box::new(certificates::CertificateSigning { authorizer: authorizer() }),
-                Box::new(certificates::CertificateSubjectRestriction),
-                Box::new(default_ingress_class::DefaultIngressClass),
-                Box::new(pod_topology_labels::PodTopologyLabels),
-                Box::new(pod_resize_validator::PodResizeValidator),
-                Box::new(EscalationCheck { authorizer: authorizer() }),
-            ],
+            plugins,
+            waits_for_accounts: selection.is_enabled(SERVICE_ACCOUNT),
+            charges_quotas: selection.is_enabled(RESOURCE_QUOTA),
         }
     }
 
     /// What should be waited for, shortly, before [`Chain::admit`]: kube-apiserver gives the service account controller
     /// up to two seconds to make the `default` account of a new namespace.
     pub fn awaits(&self, attributes: &Attributes<'_>, cluster: &dyn Cluster) -> Option<Awaited> {
-        service_account::awaits(attributes, cluster)
+        self.waits_for_accounts.then(|| service_account::awaits(attributes, cluster)).flatten()
+    }
+
+    /// Whether what is stored is charged to quotas, which the registry does in the same commit.
+    pub fn charges_quotas(&self) -> bool {
+        self.charges_quotas
     }
 
     pub fn admit(&self, attributes: &mut Attributes<'_>, cluster: &dyn Cluster) -> Result<()> {

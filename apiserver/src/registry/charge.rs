@@ -25,7 +25,10 @@ impl Registry {
     ) -> Result<Allocation<'_>> {
         let prefix = format!("{}/", writing.target.namespace);
         let bucket = || self.store.snapshot().bucket(QUOTAS);
-        if writing.target.namespace.is_empty() || bucket().prefix(&prefix).next().is_none() {
+        if !self.chain.charges_quotas()
+            || writing.target.namespace.is_empty()
+            || bucket().prefix(&prefix).next().is_none()
+        {
             return Ok(Allocation::default());
         }
         let exclusive = self.charging.lock().await;

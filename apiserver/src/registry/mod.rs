@@ -47,8 +47,9 @@ pub use write::{Part, fit_namespace};
 
 use crate::access::authenticate::UserInfo;
 use crate::access::authorize::Authorizer;
-use crate::admission::{self, Chain, NamespacePhase};
+use crate::admission::{self, Chain, NamespacePhase, PluginSelection};
 use crate::codec::zero;
+use crate::features::FeatureGates;
 use crate::flow_control;
 use crate::names::GroupResource;
 use crate::request::Warnings;
@@ -72,6 +73,7 @@ pub struct Registry {
     pub store: Store<ObjectIndex>,
     pub table: Table,
     chain: Chain,
+    features: Arc<FeatureGates>,
     feed: feed::Feed,
     clock: Clock,
     /// Held while a Service gets its addresses: what is free must stay free until it is stored.
@@ -148,12 +150,25 @@ impl Registry {
         Registry {
             feed: feed::Feed::new(&table, authorizer),
             chain: Chain::standard(authorizer),
+            features: Arc::default(),
             store,
             table,
             clock,
             allocating: tokio::sync::Mutex::default(),
             charging: tokio::sync::Mutex::default(),
         }
+    }
+
+    /// With features and admission plugins other than by default.
+    pub fn with_options(
+        mut self,
+        features: Arc<FeatureGates>,
+        plugins: &PluginSelection,
+        authorizer: &Arc<Authorizer>,
+    ) -> Registry {
+        self.chain = Chain::new(plugins, &features, authorizer);
+        self.features = features;
+        self
     }
 
     /// Lets the authorizer know all that has been written so far.

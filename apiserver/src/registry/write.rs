@@ -22,6 +22,7 @@ use super::{Caller, Outcome, Payload, RETRIES, Registry, Stored, Target, parse};
 use crate::admission::{Attributes, Awaited, Operation};
 use crate::codec;
 use crate::codec::body::Expected;
+use crate::features::FeatureGates;
 use crate::field::{ErrorType, Errors, Field, FieldError, Path, quote};
 use crate::fields::manage;
 use crate::patch::Patch;
@@ -197,7 +198,7 @@ impl Registry {
         // A Job selects its pods by its uid, so that must be known to the strategy.
         object.set_meta("creationTimestamp", now.as_str());
         object.set_meta("uid", uuid::Uuid::new_v4().to_string());
-        behaviour.strategy.prepare_for_create(object, &context(&now, writing));
+        behaviour.strategy.prepare_for_create(object, &context(&now, writing, &self.features));
         self.refuse_invalid(served, object, validation::create(object, &behaviour, served.namespaced()))?;
         writing.caller.warnings.extend(behaviour.strategy.warnings(&Field::root(object), None));
         self.validate_admission(writing, Operation::Create, object, None)?;
@@ -368,7 +369,7 @@ impl Registry {
         keep_system_fields(&mut new, old);
         keep_other_parts(served, part, &mut new, old);
         let now = rfc3339(self.now());
-        let context = context(&now, writing);
+        let context = context(&now, writing, &self.features);
         match part {
             Part::Main => behaviour.strategy.prepare_for_update(&mut new, old, &context),
             Part::Status => behaviour.strategy.prepare_for_status_update(&mut new, old, &context),
@@ -560,8 +561,8 @@ impl Writing<'_> {
     }
 }
 
-fn context<'a>(now: &'a str, writing: &Writing<'a>) -> Context<'a> {
-    Context { now, user: writing.caller.user }
+fn context<'a>(now: &'a str, writing: &Writing<'a>, features: &'a FeatureGates) -> Context<'a> {
+    Context { now, user: writing.caller.user, features }
 }
 
 /// The namespace of the body must be that of the path; where it says none, it is.

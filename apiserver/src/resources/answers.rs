@@ -14,6 +14,7 @@ use super::strategy::Context;
 use super::{Behaviour, behaviour};
 use crate::access::UserInfo;
 use crate::error::Error;
+use crate::features::FeatureGates;
 use crate::field::{Errors, Field};
 use crate::validation;
 use crate::validation::ip::Cidr;
@@ -35,7 +36,11 @@ impl Case<'_> {
 
     /// Runs the pipeline; what is wrong, or the object as it would be stored and the warnings.
     fn run(&self) -> Result<(Value, Vec<String>), Vec<String>> {
-        let context = Context { now: "2026-01-01T00:00:00Z", user: &UserInfo::default() };
+        let context = Context {
+            now: "2026-01-01T00:00:00Z",
+            user: &UserInfo::default(),
+            features: &FeatureGates::DEFAULT,
+        };
         let strategy = self.behaviour.strategy;
         let status = self.line["part"] == "status";
         let mut object = self.object.clone();

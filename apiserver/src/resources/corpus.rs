@@ -12,6 +12,7 @@ use super::defaulting::object_at;
 use super::strategy::Context;
 use super::{Behaviour, behaviour};
 use crate::access::UserInfo;
+use crate::features::FeatureGates;
 use crate::field::{Errors, Field};
 use crate::schema::{StructId, schema};
 use crate::{codec, validation};
@@ -74,6 +75,7 @@ impl<'a> Kind<'a> {
 const CONTEXT: Context<'_> = Context {
     now: "2026-01-02T03:04:05Z",
     user: &UserInfo { name: String::new(), uid: String::new(), groups: Vec::new(), extra: BTreeMap::new() },
+    features: &FeatureGates::DEFAULT,
 };
 
 fn create(case: &Value, base: &Value, kind: &Kind<'_>) -> Value {

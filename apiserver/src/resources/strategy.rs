@@ -7,6 +7,7 @@
 use serde_json::Value;
 
 use crate::access::UserInfo;
+use crate::features::FeatureGates;
 use crate::field::{Errors, Field};
 
 /// What a hook may know besides the objects.
@@ -14,6 +15,8 @@ pub struct Context<'a> {
     /// The current time in RFC 3339, whole seconds (`2026-01-02T03:04:05Z`).
     pub now: &'a str,
     pub user: &'a UserInfo,
+    /// Which features are on.
+    pub features: &'a FeatureGates,
 }
 
 /// The hooks of a kind, in the order in which the pipeline calls them:

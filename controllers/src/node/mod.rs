@@ -20,9 +20,11 @@ use k8s_openapi::api::core::v1::Pod;
 
 use crate::{Entry, entry};
 
-/// What makes nodes and fills them. None of it is a part of kube-controller-manager, so no flag of that selects it.
-pub const PARTS: &[Entry] =
-    &[entry::<register::Nodes>(), entry::<scheduler::Scheduler>(), entry::<kubelet::Kubelet>()];
+/// What makes nodes, which no flag selects: how many there are is what counts.
+pub const PARTS: &[Entry] = &[entry::<register::Nodes>()];
+
+/// What fills nodes: selected like controllers, by the names of the programs that do it in a cluster.
+pub const CONTROLLERS: &[Entry] = &[entry::<scheduler::Scheduler>(), entry::<kubelet::Kubelet>()];
 
 /// A pod with this annotation is not simulated.
 pub const IGNORE: &str = "sim.coracle.dev/ignore";

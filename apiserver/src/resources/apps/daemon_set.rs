@@ -42,13 +42,13 @@ impl Strategy for Rules {
         Some(format!("strconv.ParseInt: parsing {}: {mistake}", quote(text)))
     }
 
-    fn prepare_for_create(&self, object: &mut Value, _: &Context<'_>) {
+    fn prepare_for_create(&self, object: &mut Value, context: &Context<'_>) {
         set_template_generation(object, template_generation(object).max(1));
-        workload::prepare_template(object, None, "/spec/template");
+        workload::prepare_template(object, None, "/spec/template", context.features);
     }
 
-    fn prepare_for_update(&self, object: &mut Value, old: &Value, _: &Context<'_>) {
-        workload::prepare_template(object, Some(old), "/spec/template");
+    fn prepare_for_update(&self, object: &mut Value, old: &Value, context: &Context<'_>) {
+        workload::prepare_template(object, Some(old), "/spec/template", context.features);
         let changed = object["spec"]["template"] != old["spec"]["template"];
         set_template_generation(object, template_generation(old) + i64::from(changed));
     }

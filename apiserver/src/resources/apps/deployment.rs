@@ -27,12 +27,12 @@ impl Strategy for Rules {
         default_strategy(spec);
     }
 
-    fn prepare_for_create(&self, object: &mut Value, _: &Context<'_>) {
-        workload::prepare_template(object, None, "/spec/template");
+    fn prepare_for_create(&self, object: &mut Value, context: &Context<'_>) {
+        workload::prepare_template(object, None, "/spec/template", context.features);
     }
 
-    fn prepare_for_update(&self, object: &mut Value, old: &Value, _: &Context<'_>) {
-        workload::prepare_template(object, Some(old), "/spec/template");
+    fn prepare_for_update(&self, object: &mut Value, old: &Value, context: &Context<'_>) {
+        workload::prepare_template(object, Some(old), "/spec/template", context.features);
     }
 
     /// Alone of the workloads, a Deployment's labels cannot be written with its status.

@@ -19,12 +19,12 @@ impl Strategy for Rules {
         fill(spec, [("replicas", json!(1))]);
     }
 
-    fn prepare_for_create(&self, object: &mut Value, _: &Context<'_>) {
-        workload::prepare_template(object, None, "/spec/template");
+    fn prepare_for_create(&self, object: &mut Value, context: &Context<'_>) {
+        workload::prepare_template(object, None, "/spec/template", context.features);
     }
 
-    fn prepare_for_update(&self, object: &mut Value, old: &Value, _: &Context<'_>) {
-        workload::prepare_template(object, Some(old), "/spec/template");
+    fn prepare_for_update(&self, object: &mut Value, old: &Value, context: &Context<'_>) {
+        workload::prepare_template(object, Some(old), "/spec/template", context.features);
     }
 
     fn validate(&self, object: &Field<'_>, errors: &mut Errors) {

@@ -8,6 +8,7 @@ use std::collections::HashSet;
 use serde_json::{Value, json};
 
 use super::workload;
+use crate::features::FeatureGates;
 use crate::field::{Errors, Field};
 use crate::resources::core::persistent_volume_claim::{self as claims, ClaimOptions};
 use crate::resources::defaulting::{Object, fill, member, object_at};
@@ -54,14 +55,14 @@ impl Strategy for Rules {
         }
     }
 
-    fn prepare_for_create(&self, object: &mut Value, _: &Context<'_>) {
-        drop_max_unavailable(object, None);
-        workload::prepare_template(object, None, "/spec/template");
+    fn prepare_for_create(&self, object: &mut Value, context: &Context<'_>) {
+        gate_max_unavailable(object, None, context.features);
+        workload::prepare_template(object, None, "/spec/template", context.features);
     }
 
-    fn prepare_for_update(&self, object: &mut Value, old: &Value, _: &Context<'_>) {
-        drop_max_unavailable(object, Some(old));
-        workload::prepare_template(object, Some(old), "/spec/template");
+    fn prepare_for_update(&self, object: &mut Value, old: &Value, context: &Context<'_>) {
+        gate_max_unavailable(object, Some(old), context.features);
+        workload::prepare_template(object, Some(old), "/spec/template", context.features);
     }
 
     fn validate(&self, object: &Field<'_>, errors: &mut Errors) {
@@ -139,11 +140,16 @@ fn default_update_strategy(spec: &mut Object) {
     }
 }
 
-/// The feature gate MaxUnavailableStatefulSet is off; a set that has the field from elsewhere keeps it.
-fn drop_max_unavailable(object: &mut Value, old: Option<&Value>) {
+/// With the gate MaxUnavailableStatefulSet the field has a default; without it the field is dropped, unless the old set has it.
+fn gate_max_unavailable(object: &mut Value, old: Option<&Value>, features: &FeatureGates) {
     const ROLLING_UPDATE: &str = "/spec/updateStrategy/rollingUpdate";
     let in_use = old.and_then(|old| old.pointer(ROLLING_UPDATE)?.get("maxUnavailable")).is_some();
-    if !in_use && let Some(rolling) = object.pointer_mut(ROLLING_UPDATE).and_then(Value::as_object_mut) {
+    let is_enabled = features.is_enabled("MaxUnavailableStatefulSet");
+    let is_rolling = object.pointer("/spec/updateStrategy/type").is_some_and(|kind| kind == "RollingUpdate");
+    let Some(rolling) = object.pointer_mut(ROLLING_UPDATE).and_then(Value::as_object_mut) else { return };
+    if is_enabled && is_rolling {
+        fill(rolling, [("maxUnavailable", json!(1))]);
+    } else if !is_enabled && !in_use {
         rolling.remove("maxUnavailable");
     }
 }

@@ -2,6 +2,7 @@
 
 use serde_json::Value;
 
+use crate::features::FeatureGates;
 use crate::field::{Errors, Field};
 use crate::resources::pod;
 use crate::selector::LabelSelector;
@@ -102,8 +103,8 @@ pub fn template_warnings(object: &Field<'_>, old: Option<&Field<'_>>, path: &str
 }
 
 /// Lets the pods' room drop from a template what is not switched on.
-pub fn prepare_template(object: &mut Value, old: Option<&Value>, pointer: &str) {
+pub fn prepare_template(object: &mut Value, old: Option<&Value>, pointer: &str, features: &FeatureGates) {
     if let Some(template) = object.pointer_mut(pointer) {
-        pod::prepare_pod_template(template, old.and_then(|old| old.pointer(pointer)));
+        pod::prepare_pod_template(template, old.and_then(|old| old.pointer(pointer)), features);
     }
 }

@@ -30,17 +30,17 @@ impl Strategy for Rules {
         }
     }
 
-    fn prepare_for_create(&self, object: &mut Value, _: &Context<'_>) {
+    fn prepare_for_create(&self, object: &mut Value, context: &Context<'_>) {
         if object["spec"]["manualSelector"] != json!(true) {
             generate_selector(object);
         }
         default_labels(object);
-        workload::prepare_template(object, None, "/spec/template");
+        workload::prepare_template(object, None, "/spec/template", context.features);
     }
 
-    fn prepare_for_update(&self, object: &mut Value, old: &Value, _: &Context<'_>) {
+    fn prepare_for_update(&self, object: &mut Value, old: &Value, context: &Context<'_>) {
         default_labels(object);
-        workload::prepare_template(object, Some(old), "/spec/template");
+        workload::prepare_template(object, Some(old), "/spec/template", context.features);
     }
 
     fn validate(&self, object: &Field<'_>, errors: &mut Errors) {

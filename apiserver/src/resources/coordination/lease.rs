@@ -2,22 +2,23 @@
 
 use serde_json::Value;
 
+use crate::features::FeatureGates;
 use crate::field::{Errors, Field};
 use crate::resources::strategy::{Context, Strategy};
 
 /// The rules of Lease.
 pub struct Rules;
 
-/// Members of coordinated leader election, whose feature gate is off.
+/// Members of coordinated leader election (CoordinatedLeaderElection).
 const COORDINATED: [&str; 2] = ["strategy", "preferredHolder"];
 
 impl Strategy for Rules {
-    fn prepare_for_create(&self, object: &mut Value, _: &Context<'_>) {
-        drop_coordination(object, None);
+    fn prepare_for_create(&self, object: &mut Value, context: &Context<'_>) {
+        drop_coordination(object, None, context.features);
     }
 
-    fn prepare_for_update(&self, object: &mut Value, old: &Value, _: &Context<'_>) {
-        drop_coordination(object, Some(old));
+    fn prepare_for_update(&self, object: &mut Value, old: &Value, context: &Context<'_>) {
+        drop_coordination(object, Some(old), context.features);
     }
 
     fn validate(&self, object: &Field<'_>, errors: &mut Errors) {
@@ -33,7 +34,10 @@ impl Strategy for Rules {
     }
 }
 
-fn drop_coordination(object: &mut Value, old: Option<&Value>) {
+fn drop_coordination(object: &mut Value, old: Option<&Value>, features: &FeatureGates) {
+    if features.is_enabled("CoordinatedLeaderElection") {
+        return;
+    }
     let Some(spec) = object.get_mut("spec").and_then(Value::as_object_mut) else { return };
     for name in COORDINATED {
         if old.and_then(|old| old.get("spec")?.get(name)).is_none() {

@@ -28,21 +28,21 @@ impl Strategy for Rules {
             // Admission may have chosen the account.
             pod::mirror_service_account(spec);
         }
-        pod::drop_disabled(&mut pod["spec"], None);
+        pod::drop_disabled(&mut pod["spec"], None, context.features);
         hold_back(pod, context.now);
         scheduling::merge_label_keys(pod);
         copy_app_armor_annotations(pod);
     }
 
-    fn prepare_for_update(&self, pod: &mut Value, old: &Value, _: &Context<'_>) {
-        pod::drop_disabled(&mut pod["spec"], old.get("spec"));
+    fn prepare_for_update(&self, pod: &mut Value, old: &Value, context: &Context<'_>) {
+        pod::drop_disabled(&mut pod["spec"], old.get("spec"), context.features);
     }
 
-    fn prepare_for_status_update(&self, pod: &mut Value, old: &Value, _: &Context<'_>) {
-        status::prepare(pod, old);
+    fn prepare_for_status_update(&self, pod: &mut Value, old: &Value, context: &Context<'_>) {
+        status::prepare(pod, old, context.features);
     }
 
-    fn prepare_for_part_update(&self, part: &str, pod: &mut Value, old: &Value, _: &Context<'_>) {
+    fn prepare_for_part_update(&self, part: &str, pod: &mut Value, old: &Value, context: &Context<'_>) {
         match part {
             "ephemeralcontainers" => {
                 let containers = pod.pointer("/spec/ephemeralContainers").cloned();
@@ -53,7 +53,7 @@ impl Strategy for Rules {
             "resize" => resize::prepare(pod, old),
             _ => return,
         }
-        pod::drop_disabled(&mut pod["spec"], old.get("spec"));
+        pod::drop_disabled(&mut pod["spec"], old.get("spec"), context.features);
     }
 
     fn is_new_generation(&self, pod: &Value, old: &Value) -> bool {

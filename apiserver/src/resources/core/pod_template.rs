@@ -14,12 +14,12 @@ impl Strategy for Rules {
         pod::default_pod_template(&mut object["template"]);
     }
 
-    fn prepare_for_create(&self, object: &mut Value, _: &Context<'_>) {
-        pod::prepare_pod_template(&mut object["template"], None);
+    fn prepare_for_create(&self, object: &mut Value, context: &Context<'_>) {
+        pod::prepare_pod_template(&mut object["template"], None, context.features);
     }
 
-    fn prepare_for_update(&self, object: &mut Value, old: &Value, _: &Context<'_>) {
-        pod::prepare_pod_template(&mut object["template"], old.get("template"));
+    fn prepare_for_update(&self, object: &mut Value, old: &Value, context: &Context<'_>) {
+        pod::prepare_pod_template(&mut object["template"], old.get("template"), context.features);
     }
 
     fn validate(&self, object: &Field<'_>, errors: &mut Errors) {

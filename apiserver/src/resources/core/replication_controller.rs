@@ -20,15 +20,15 @@ impl Strategy for Rules {
         }
     }
 
-    fn prepare_for_create(&self, object: &mut Value, _: &Context<'_>) {
+    fn prepare_for_create(&self, object: &mut Value, context: &Context<'_>) {
         if let Some(template) = object.pointer_mut("/spec/template") {
-            pod::prepare_pod_template(template, None);
+            pod::prepare_pod_template(template, None, context.features);
         }
     }
 
-    fn prepare_for_update(&self, object: &mut Value, old: &Value, _: &Context<'_>) {
+    fn prepare_for_update(&self, object: &mut Value, old: &Value, context: &Context<'_>) {
         if let Some(template) = object.pointer_mut("/spec/template") {
-            pod::prepare_pod_template(template, old.pointer("/spec/template"));
+            pod::prepare_pod_template(template, old.pointer("/spec/template"), context.features);
         }
     }
 

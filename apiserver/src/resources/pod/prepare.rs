@@ -3,30 +3,35 @@
 use serde_json::{Map, Value};
 
 use super::{CONTAINER_LISTS, containers};
+use crate::features::FeatureGates;
 use crate::field::{Field, Path};
 
 /// Drops from a template what is switched off; `old` is what it was before an update.
-pub fn prepare_pod_template(template: &mut Value, old: Option<&Value>) {
+pub fn prepare_pod_template(template: &mut Value, old: Option<&Value>, features: &FeatureGates) {
     if let Some(spec) = template.get_mut("spec") {
-        drop_disabled(spec, old.and_then(|old| old.get("spec")));
+        drop_disabled(spec, old.and_then(|old| old.get("spec")), features);
     }
 }
 
-/// Drops from a pod's spec the members whose feature gates are off by default, unless the old spec has them already:
-/// trust bundles and pod certificates (ClusterTrustBundleProjection, PodCertificateRequest), stop signals
-/// (ContainerStopSignals) and scheduling groups (GenericWorkload).
-pub fn drop_disabled(spec: &mut Value, old: Option<&Value>) {
+/// Drops from a pod's spec the members whose feature gates are off, unless the old spec has them already: trust bundles and pod
+/// certificates (ClusterTrustBundleProjection, PodCertificateRequest), stop signals (ContainerStopSignals) and scheduling
+/// groups (GenericWorkload).
+pub fn drop_disabled(spec: &mut Value, old: Option<&Value>, features: &FeatureGates) {
     let old = Field::at(old, Path::root());
     let Some(spec) = spec.as_object_mut() else { return };
-    for source in ["clusterTrustBundle", "podCertificate"] {
-        if !has_projection(&old, source) {
+    let projections =
+        [("clusterTrustBundle", "ClusterTrustBundleProjection"), ("podCertificate", "PodCertificateRequest")];
+    for (source, gate) in projections {
+        if !features.is_enabled(gate) && !has_projection(&old, source) {
             drop_projection(spec, source);
         }
     }
-    if !containers(&old).any(|container| container.walk("lifecycle.stopSignal").exists()) {
+    if !features.is_enabled("ContainerStopSignals")
+        && !containers(&old).any(|container| container.walk("lifecycle.stopSignal").exists())
+    {
         drop_stop_signals(spec);
     }
-    if !old.get("schedulingGroup").exists() {
+    if !features.is_enabled("GenericWorkload") && !old.get("schedulingGroup").exists() {
         spec.remove("schedulingGroup");
     }
 }

@@ -12,6 +12,7 @@ use std::collections::BTreeMap;
 use serde_json::{Value, json};
 
 use crate::access::UserInfo;
+use crate::features::FeatureGates;
 use crate::field::{Errors, Field};
 use crate::resources::core::{pod, pod_template};
 use crate::resources::strategy::{Context, Strategy};
@@ -19,6 +20,7 @@ use crate::resources::strategy::{Context, Strategy};
 const CONTEXT: Context<'static> = Context {
     now: "2026-01-02T03:04:05Z",
     user: &UserInfo { name: String::new(), uid: String::new(), groups: Vec::new(), extra: BTreeMap::new() },
+    features: &FeatureGates::DEFAULT,
 };
 
 fn lines(text: &str) -> Vec<Value> {

@@ -4,6 +4,7 @@ use std::collections::HashSet;
 
 use serde_json::{Value, json};
 
+use crate::features::FeatureGates;
 use crate::field::{Errors, Field};
 use crate::resources::strategy::{Context, Strategy};
 use crate::validation::immutable::immutable;
@@ -37,12 +38,12 @@ impl Strategy for Rules {
         }
     }
 
-    fn prepare_for_create(&self, driver: &mut Value, _: &Context<'_>) {
-        drop_disabled(driver);
+    fn prepare_for_create(&self, driver: &mut Value, context: &Context<'_>) {
+        drop_disabled(driver, None, context.features);
     }
 
-    fn prepare_for_update(&self, driver: &mut Value, old: &Value, _: &Context<'_>) {
-        drop_disabled(driver);
+    fn prepare_for_update(&self, driver: &mut Value, old: &Value, context: &Context<'_>) {
+        drop_disabled(driver, Some(old), context.features);
         if driver["spec"] != old["spec"] {
             let generation = old.pointer("/metadata/generation").and_then(Value::as_i64).unwrap_or(0);
             driver["metadata"]["generation"] = (generation + 1).into();
@@ -71,9 +72,13 @@ impl Strategy for Rules {
     }
 }
 
-/// Its feature gate is off.
-fn drop_disabled(driver: &mut Value) {
-    if let Some(spec) = driver.get_mut("spec").and_then(Value::as_object_mut) {
+/// Drops what the gate VolumeLimitScaling lets in, unless the old driver has it.
+fn drop_disabled(driver: &mut Value, old: Option<&Value>, features: &FeatureGates) {
+    let in_use = old.and_then(|old| old.pointer("/spec/preventPodSchedulingIfMissing")).is_some();
+    if !in_use
+        && !features.is_enabled("VolumeLimitScaling")
+        && let Some(spec) = driver.get_mut("spec").and_then(Value::as_object_mut)
+    {
         spec.remove("preventPodSchedulingIfMissing");
     }
 }

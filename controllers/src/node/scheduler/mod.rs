@@ -81,7 +81,7 @@ impl fmt::Display for Pass {
 }
 
 impl Controller for Scheduler {
-    const NAME: &'static str = "scheduler";
+    const NAME: &'static str = "kube-scheduler";
     const QUEUE: &'static str = "scheduler";
     const WORKERS: usize = 1;
     type Key = Pass;

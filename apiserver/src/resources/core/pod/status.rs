@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use serde_json::Value;
 
 use super::set;
+use crate::features::FeatureGates;
 use crate::field::{Errors, Field, quote};
 use crate::resources::pod;
 use crate::validation::immutable::IMMUTABLE;
@@ -25,7 +26,7 @@ pub fn qos_class<'a>(pod: &Field<'a>) -> &'a str {
 }
 
 /// Keeps what a writer of the status may not drop: the class, and how far the pod was observed.
-pub fn prepare(pod: &mut Value, old: &Value) {
+pub fn prepare(pod: &mut Value, old: &Value, features: &FeatureGates) {
     set_from(pod, old, "/metadata", "ownerReferences");
     let unset = |value: Option<&Value>| value.is_none_or(|value| value == 0 || value == "");
     for member in ["qosClass", "observedGeneration"] {
@@ -46,7 +47,7 @@ pub fn prepare(pod: &mut Value, old: &Value) {
             set(condition, "observedGeneration", generation);
         }
     }
-    drop_disabled(pod, &old_status);
+    drop_disabled(pod, &old_status, features);
 }
 
 fn conditions(status: &Value) -> impl Iterator<Item = &Value> {
@@ -60,10 +61,12 @@ fn set_from(object: &mut Value, old: &Value, owner: &str, member: &str) {
     }
 }
 
-/// Drops what is switched off by default and was not there before (ImageVolumeWithDigest, DRANodeAllocatableResources).
-fn drop_disabled(pod: &mut Value, old: &Value) {
+/// Drops what is switched off and was not there before (ImageVolumeWithDigest, DRANodeAllocatableResources).
+fn drop_disabled(pod: &mut Value, old: &Value, features: &FeatureGates) {
     let Some(status) = pod.get_mut("status") else { return };
-    if old.get("nodeAllocatableResourceClaimStatuses").is_none() {
+    if !features.is_enabled("DRANodeAllocatableResources")
+        && old.get("nodeAllocatableResourceClaimStatuses").is_none()
+    {
         set(status, "nodeAllocatableResourceClaimStatuses", None);
     }
     let old = Field::root(old);
@@ -71,7 +74,8 @@ fn drop_disabled(pod: &mut Value, old: &Value) {
         .iter()
         .flat_map(|(list, _)| old.get(list).items())
         .flat_map(|container| container.get("volumeMounts").items());
-    if mounts.any(|mount| mount.get("volumeStatus").exists()) {
+    if features.is_enabled("ImageVolumeWithDigest") || mounts.any(|mount| mount.get("volumeStatus").exists())
+    {
         return;
     }
     for (list, _) in STATUS_LISTS {
