@@ -2,13 +2,14 @@
 //! something has no effect.
 
 use anyhow::{Context, Result, ensure};
+use bytes::Bytes;
 use coracle_e2e::cluster;
 use coracle_e2e::volumes::{pod, pod_phase};
 use coracle_e2e::wait::{until, until_object};
 use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::core::v1::{Namespace, Pod};
 use kube::api::{Api, PostParams};
-use serde_json::json;
+use serde_json::{Value, json};
 
 async fn create_pod(pods: &Api<Pod>, name: &str) -> kube::Result<Pod> {
     let pod = serde_json::from_value(pod(name, &[])).map_err(kube::Error::SerdeError)?;
@@ -96,6 +97,44 @@ async fn gates_reach_what_is_stored() -> Result<()> {
         let made = serde_json::to_value(sets.create(&PostParams::default(), &set("web")?).await?)?;
         let got = made.pointer("/spec/updateStrategy/rollingUpdate/maxUnavailable").cloned();
         ensure!(got == want, "{gates}: {got:?}");
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn what_has_no_effect_yet_is_said() -> Result<()> {
+    let cluster = cluster().start().await?;
+    let mut connection = cluster.endpoint().await?.connect().await?;
+    let path = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations";
+    let webhook = json!({"name": "deny.example.com", "admissionReviewVersions": ["v1"], "sideEffects": "None",
+        "clientConfig": {"url": "https://example.com/"},
+        "rules": [{"operations": ["*"], "apiGroups": ["*"], "apiVersions": ["*"], "resources": ["*"]}]});
+    let configuration = |name: &str| {
+        json!({
+            "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingWebhookConfiguration",
+            "metadata": {"name": name}, "webhooks": [webhook],
+        })
+    };
+    let body = |value: &Value| Bytes::from(value.to_string());
+    let said = "299 - \"coracle does not call admission webhooks yet: \
+                this ValidatingWebhookConfiguration is stored and has no effect\"";
+    for (agent, want) in
+        [(Some("kubectl/v1.36.0"), Some(said)), (None, Some(said)), (Some("replay/1.0"), None)]
+    {
+        let name = format!("deny-{}", agent.map_or(0, str::len));
+        let created = connection
+            .call("POST", path, &[("user-agent", agent)], Some(body(&configuration(&name))))
+            .await?;
+        ensure!(created.status == 201, "{created:?}");
+        let warning = created.headers.get("warning").map(|value| value.to_str()).transpose()?;
+        ensure!(warning == want, "{agent:?}: {warning:?}");
+        let mut stored: Value = serde_json::from_slice(&created.body)?;
+        stored["webhooks"][0]["timeoutSeconds"] = json!(5);
+        let one = format!("{path}/{name}");
+        let updated = connection.call("PUT", &one, &[("user-agent", agent)], Some(body(&stored))).await?;
+        ensure!(updated.status == 200, "{updated:?}");
+        let warning = updated.headers.get("warning").map(|value| value.to_str()).transpose()?;
+        ensure!(warning == want, "{agent:?}: {warning:?}");
     }
     Ok(())
 }

@@ -28,6 +28,7 @@ use crate::fields::manage;
 use crate::patch::Patch;
 use crate::request::Warnings;
 use crate::request::options::{FieldValidation, WriteOptions};
+use crate::resources::idle;
 use crate::resources::strategy::Context;
 use crate::schema::Subresource;
 use crate::validation;
@@ -201,6 +202,7 @@ impl Registry {
         behaviour.strategy.prepare_for_create(object, &context(&now, writing, &self.features));
         self.refuse_invalid(served, object, validation::create(object, &behaviour, served.namespaced()))?;
         writing.caller.warnings.extend(behaviour.strategy.warnings(&Field::root(object), None));
+        warn_of_idle(writing, object);
         self.validate_admission(writing, Operation::Create, object, None)?;
         match object.resource_version() {
             "" | "0" => Ok(()),
@@ -391,6 +393,9 @@ impl Registry {
             Part::Status => behaviour.strategy.status_warnings(&root),
             _ => Vec::new(),
         });
+        if part == Part::Main {
+            warn_of_idle(writing, &new);
+        }
         self.validate_admission(writing, Operation::Update, &mut new, Some(old))?;
         new.set_meta("resourceVersion", old.resource_version());
         if deletion::is_released(&new) && behaviour.strategy.is_released(&new) {
@@ -559,6 +564,13 @@ impl Writing<'_> {
             warnings: self.caller.warnings,
         })
     }
+}
+
+/// Says so where what is written has no effect yet.
+fn warn_of_idle(writing: &Writing<'_>, object: &Value) {
+    let kind = &writing.target.served.group_kind;
+    let warning = idle::warning(&kind.group, &kind.kind, object, writing.caller.user_agent);
+    writing.caller.warnings.extend(warning);
 }
 
 fn context<'a>(now: &'a str, writing: &Writing<'a>, features: &'a FeatureGates) -> Context<'a> {

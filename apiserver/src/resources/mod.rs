@@ -19,6 +19,7 @@ mod corpus;
 pub mod defaulting;
 pub mod discovery;
 pub mod flowcontrol;
+pub mod idle;
 pub mod networking;
 pub mod node;
 pub mod pod;
