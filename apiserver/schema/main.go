@@ -36,6 +36,9 @@ func main() {
 		}
 		fmt.Fprintln(out, "kind", group, root.kind.Version, root.kind.Kind, facts.qualified(root.goType))
 	}
+	for _, root := range unservedKinds() {
+		fmt.Fprintln(out, "unserved", root.kind.Group, root.kind.Version, root.kind.Kind)
+	}
 	facts.print(out)
 }
 

@@ -7,12 +7,16 @@ import (
 	"strings"
 
 	admission "k8s.io/api/admission/v1"
+	admissionbeta "k8s.io/api/admission/v1beta1"
 	discoveryv2 "k8s.io/api/apidiscovery/v2"
+	imagepolicy "k8s.io/api/imagepolicy/v1alpha1"
 	apiextensions "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	apiextensionsbeta "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1beta1"
 	meta "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/kubernetes/scheme"
 	apiregistration "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
+	apiregistrationbeta "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1beta1"
 )
 
 // served lists the group versions of kube-apiserver 1.36 with default flags, and what its webhooks and discovery speak.
@@ -79,6 +83,30 @@ func servedKinds() []root {
 	for kind, goType := range all.AllKnownTypes() {
 		isServed := slices.Contains(served, kind.GroupVersion()) || kind == alsoRead
 		if isServed && !strings.HasSuffix(goType.PkgPath(), "/meta/v1") {
+			roots = append(roots, root{kind, goType})
+		}
+	}
+	sort.Slice(roots, func(i, j int) bool { return roots[i].kind.String() < roots[j].kind.String() })
+	return roots
+}
+
+// unservedKinds are the kinds that kube-apiserver 1.36 registers in its schemes, and so decodes, in versions that it does not serve.
+func unservedKinds() []root {
+	all := scheme.Scheme
+	for _, add := range []func() error{
+		func() error { return admissionbeta.AddToScheme(all) },
+		func() error { return imagepolicy.AddToScheme(all) },
+		func() error { return apiextensionsbeta.AddToScheme(all) },
+		func() error { return apiregistrationbeta.AddToScheme(all) },
+	} {
+		if err := add(); err != nil {
+			panic(err)
+		}
+	}
+	var roots []root
+	for kind, goType := range all.AllKnownTypes() {
+		isServed := slices.Contains(served, kind.GroupVersion()) || kind == alsoRead
+		if !isServed && kind.Version != "__internal" && !strings.HasSuffix(goType.PkgPath(), "/meta/v1") {
 			roots = append(roots, root{kind, goType})
 		}
 	}

@@ -8,6 +8,7 @@ use serde_json::Value;
 
 use super::{DecodeError, Decoded, TypeMeta, json, protobuf, yaml};
 use crate::error::Error;
+use crate::names::GroupVersion;
 use crate::schema::{StructId, schema};
 
 /// The format of a body.
@@ -25,6 +26,35 @@ pub struct Expected<'a> {
     pub version: &'a str,
     pub kind: &'a str,
 }
+
+impl Expected<'_> {
+    /// Whether the endpoint accepts bodies of this group and version. `pods/eviction` accepts policy/v1beta1 too, although no
+    /// endpoint serves it (`EvictionREST.AcceptsGroupVersion`).
+    pub fn accepts(&self, group: &str, version: &str) -> bool {
+        let eviction = (self.group, self.kind, group, version) == ("policy", "Eviction", "policy", "v1beta1");
+        eviction || (self.group, self.version) == (group, version)
+    }
+}
+
+/// Kinds that moved to another group and have one internal type with the kind there: (old group, kind, new group).
+const MOVED_KINDS: [(&str, &str, &str); 7] = [
+    ("apps", "Scale", "autoscaling"),
+    ("extensions", "DaemonSet", "apps"),
+    ("extensions", "Deployment", "apps"),
+    ("extensions", "Ingress", "networking.k8s.io"),
+    ("extensions", "NetworkPolicy", "networking.k8s.io"),
+    ("extensions", "ReplicaSet", "apps"),
+    ("extensions", "Scale", "autoscaling"),
+];
+
+/// Whether a kind of `group` has the same internal type as the kind of that name in group `other`, so that one converts to
+/// the other.
+pub fn is_same_internal_kind(group: &str, kind: &str, other: &str) -> bool {
+    group == other || kind == "Event" || MOVED_KINDS.contains(&(group, kind, other))
+}
+
+/// Groups that are served with a scheme of their own, in which no kind of another group is registered.
+const OWN_SCHEMES: [&str; 2] = ["apiextensions.k8s.io", "apiregistration.k8s.io"];
 
 /// A body that was read.
 #[derive(Debug)]
@@ -72,8 +102,15 @@ pub fn decode(format: Format, body: &[u8], expected: Expected<'_>) -> Result<Bod
         let text = String::from_utf8_lossy(body);
         return Err(refuse(&format!("Object 'apiVersion' is missing in '{text}'")));
     }
-    let Some(type_id) = schema().kind(&body_is.group, &body_is.version, &body_is.kind) else {
-        return Err(refuse(&not_registered(&body_is.kind, &body_is.api_version())));
+    let Some(type_id) = body_is.type_id(expected) else {
+        return Err(if !body_is.is_unserved(expected) {
+            refuse(&not_registered(&body_is.kind, &body_is.api_version()))
+        } else if body_is.fits(expected) {
+            version_mismatch(&body_is.group, &body_is.version, expected)
+        } else {
+            // The Go package of such a version has its name.
+            refuse(&no_conversion(&body_is.version, &body_is.kind, expected, endpoint))
+        });
     };
     let decoded = if endpoint == Some(type_id) {
         decoded
@@ -83,13 +120,8 @@ pub fn decode(format: Format, body: &[u8], expected: Expected<'_>) -> Result<Bod
     let Decoded { mut value, strict } = decoded.map_err(|error| refuse(&error))?;
     if !body_is.fits(expected) {
         let known = schema().get(type_id);
-        return Err(refuse(&format!(
-            "converting ({}.{}) to ({}.{}): unknown conversion",
-            known.package.rsplit('.').next().unwrap_or_default(),
-            known.name,
-            internal_package(expected, endpoint),
-            expected.kind
-        )));
+        let package = known.package.rsplit('.').next().unwrap_or_default();
+        return Err(refuse(&no_conversion(package, known.name, expected, endpoint)));
     }
     value["apiVersion"] = body_is.api_version().into();
     value["kind"] = body_is.kind.as_str().into();
@@ -111,6 +143,20 @@ pub fn decode_options(format: Format, body: &[u8], kind: &str) -> Result<Value, 
         return Err(Error::BadRequest(not_registered(&meta.kind, version)));
     }
     decoded.map(|decoded| decoded.value).map_err(bare)
+}
+
+/// The error for a body that was decoded, but whose version the endpoint does not accept.
+pub fn version_mismatch(group: &str, version: &str, expected: Expected<'_>) -> Error {
+    let is = GroupVersion::new(group, version);
+    let wanted = GroupVersion::new(expected.group, expected.version);
+    Error::BadRequest(format!(
+        "the API version in the data ({is}) does not match the expected API version ({wanted})"
+    ))
+}
+
+fn no_conversion(package: &str, kind: &str, expected: Expected<'_>, endpoint: Option<StructId>) -> String {
+    let internal = internal_package(expected, endpoint);
+    format!("converting ({package}.{kind}) to ({internal}.{}): unknown conversion", expected.kind)
 }
 
 fn not_registered(kind: &str, version: &str) -> String {
@@ -179,9 +225,23 @@ impl Actual {
         if self.group.is_empty() { self.version.clone() } else { format!("{}/{}", self.group, self.version) }
     }
 
-    /// Versions of one kind fit one another; events are one kind in two groups.
+    /// Whether the body converts to the endpoint's kind.
     fn fits(&self, expected: Expected<'_>) -> bool {
-        self.kind == expected.kind && (self.group == expected.group || self.kind == "Event")
+        self.kind == expected.kind && is_same_internal_kind(&self.group, &self.kind, expected.group)
+    }
+
+    fn type_id(&self, expected: Expected<'_>) -> Option<StructId> {
+        schema().kind(&self.group, &self.version, &self.kind).filter(|_| self.is_in_scheme_of(expected))
+    }
+
+    fn is_unserved(&self, expected: Expected<'_>) -> bool {
+        schema().is_unserved(&self.group, &self.version, &self.kind) && self.is_in_scheme_of(expected)
+    }
+
+    /// Whether the body's kind is registered in the scheme that the endpoint decodes with.
+    fn is_in_scheme_of(&self, expected: Expected<'_>) -> bool {
+        let scheme = |group: &str| OWN_SCHEMES.iter().position(|own| *own == group);
+        scheme(&self.group) == scheme(expected.group) || schema().is_known_everywhere(&self.kind)
     }
 }
 
@@ -240,6 +300,117 @@ mod tests {
             (Format::Protobuf, b"k8s\0\x12\x01\xff", r#"ConfigMap in version "v1" cannot be handled as a ConfigMap: unexpected EOF"#.to_owned()),
         ] {
             assert_eq!(message(format, body, CONFIG_MAP), want);
+        }
+    }
+
+    #[test]
+    fn bodies_of_unserved_versions_get_the_version_mismatch_error() {
+        let expected = |group, version, kind| Expected { group, version, kind };
+        let budget = expected("policy", "v1", "PodDisruptionBudget");
+        let deployment = expected("apps", "v1", "Deployment");
+        let definition = expected("apiextensions.k8s.io", "v1", "CustomResourceDefinition");
+        let mismatch = |is: &str, wanted: &str| {
+            format!("the API version in the data ({is}) does not match the expected API version ({wanted})")
+        };
+        let refused = |kind: &str, version: &str, as_kind: &str, why: &str| {
+            format!("{kind} in version {version:?} cannot be handled as a {as_kind}: {why}")
+        };
+        let unknown = |kind: &str, version: &str| {
+            format!(
+                "no kind {kind:?} is registered for version {version:?} in scheme \"pkg/runtime/scheme.go:111\""
+            )
+        };
+        for (expected, api_version, kind, want) in [
+            (budget, "policy/v1beta1", "PodDisruptionBudget", mismatch("policy/v1beta1", "policy/v1")),
+            (deployment, "extensions/v1beta1", "Deployment", mismatch("extensions/v1beta1", "apps/v1")),
+            (deployment, "apps/v1beta1", "Deployment", mismatch("apps/v1beta1", "apps/v1")),
+            (deployment, "apps/v1beta2", "", mismatch("apps/v1beta2", "apps/v1")),
+            (
+                expected("networking.k8s.io", "v1", "Ingress"),
+                "extensions/v1beta1",
+                "Ingress",
+                mismatch("extensions/v1beta1", "networking.k8s.io/v1"),
+            ),
+            (
+                expected("autoscaling", "v1", "Scale"),
+                "apps/v1beta2",
+                "Scale",
+                mismatch("apps/v1beta2", "autoscaling/v1"),
+            ),
+            (
+                definition,
+                "apiextensions.k8s.io/v1beta1",
+                "CustomResourceDefinition",
+                mismatch("apiextensions.k8s.io/v1beta1", "apiextensions.k8s.io/v1"),
+            ),
+            (
+                budget,
+                "extensions/v1beta1",
+                "Deployment",
+                refused(
+                    "Deployment",
+                    "v1beta1",
+                    "PodDisruptionBudget",
+                    "converting (v1beta1.Deployment) to (policy.PodDisruptionBudget): unknown conversion",
+                ),
+            ),
+            (
+                expected("autoscaling", "v2", "HorizontalPodAutoscaler"),
+                "autoscaling/v2beta2",
+                "HorizontalPodAutoscaler",
+                refused(
+                    "HorizontalPodAutoscaler",
+                    "v2beta2",
+                    "HorizontalPodAutoscaler",
+                    &unknown("HorizontalPodAutoscaler", "autoscaling/v2beta2"),
+                ),
+            ),
+            (
+                budget,
+                "policy/v1beta1",
+                "PodSecurityPolicy",
+                refused(
+                    "PodSecurityPolicy",
+                    "v1beta1",
+                    "PodDisruptionBudget",
+                    &unknown("PodSecurityPolicy", "policy/v1beta1"),
+                ),
+            ),
+            (
+                definition,
+                "v1",
+                "Secret",
+                refused("Secret", "v1", "CustomResourceDefinition", &unknown("Secret", "v1")),
+            ),
+            (
+                CONFIG_MAP,
+                "apiextensions.k8s.io/v1beta1",
+                "CustomResourceDefinition",
+                refused(
+                    "CustomResourceDefinition",
+                    "v1beta1",
+                    "ConfigMap",
+                    &unknown("CustomResourceDefinition", "apiextensions.k8s.io/v1beta1"),
+                ),
+            ),
+        ] {
+            let body = serde_json::json!({"apiVersion": api_version, "kind": kind}).to_string();
+            assert_eq!(message(Format::Json, body.as_bytes(), expected), want);
+        }
+    }
+
+    #[test]
+    fn an_eviction_may_be_of_version_v1beta1() {
+        let eviction = Expected { group: "policy", version: "v1", kind: "Eviction" };
+        let body = br#"{"apiVersion":"policy/v1beta1","kind":"Eviction"}"#;
+        let body = decode(Format::Json, body, eviction).expect("a known version");
+        for (expected, group, version, want) in [
+            (eviction, body.group.as_str(), body.version.as_str(), true),
+            (eviction, "policy", "v1", true),
+            (eviction, "apps", "v1beta1", false),
+            (Expected { kind: "PodDisruptionBudget", ..eviction }, "policy", "v1beta1", false),
+        ] {
+            assert_eq!(expected.accepts(group, version), want, "{} {group}/{version}", expected.kind);
         }
     }
 

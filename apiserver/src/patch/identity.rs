@@ -2,6 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
+use crate::codec::body::is_same_internal_kind;
 use crate::codec::json as codec;
 use crate::field::quote;
 use crate::names::GroupVersion;
@@ -59,6 +60,12 @@ impl Identity {
             return Ok(Verdict::Same);
         }
         match schema().kind(&version.group, &version.version, &now.kind) {
+            None if schema().is_unserved(&version.group, &version.version, &now.kind) => {
+                match now.kind == self.kind && is_same_internal_kind(&version.group, &now.kind, &was.group) {
+                    true => Ok(Verdict::Same),
+                    false => Err(self.no_conversion(&version.version, &now.kind, internal)),
+                }
+            }
             None => Err(format!(
                 "no kind {} is registered for version {} in scheme \"pkg/runtime/scheme.go:111\"",
                 quote(&now.kind),
@@ -119,6 +126,11 @@ mod tests {
                 Err("converting (v1.Deployment) to (core.ConfigMap): unknown conversion"),
             ),
             (
+                json!("extensions/v1beta1"),
+                json!("Deployment"),
+                Err("converting (v1beta1.Deployment) to (core.ConfigMap): unknown conversion"),
+            ),
+            (
                 json!(""),
                 json!("Secret"),
                 Err("converting (core.Secret) to (core.ConfigMap): unknown conversion"),
@@ -130,6 +142,15 @@ mod tests {
                 Verdict::Versionless => "versionless",
             });
             assert_eq!(verdict, want.map_err(str::to_owned), "{patched}");
+        }
+    }
+
+    #[test]
+    fn an_unserved_version_of_the_kind_is_accepted() {
+        let was = Identity::of(&json!({"apiVersion": "apps/v1", "kind": "Deployment"}));
+        for api_version in ["apps/v1beta1", "extensions/v1beta1"] {
+            let patched = json!({"apiVersion": api_version, "kind": "Deployment"});
+            assert!(matches!(was.judge(&patched), Ok(Verdict::Same)), "{api_version}");
         }
     }
 }

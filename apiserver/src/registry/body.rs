@@ -4,7 +4,6 @@ use bytes::Bytes;
 use serde_json::Value;
 
 use crate::codec::body::{self, Expected};
-use crate::names::GroupVersion;
 use crate::request::options::FieldValidation;
 use crate::request::{Format, Warnings};
 use crate::{Error, Result};
@@ -25,12 +24,8 @@ impl Body {
         warnings: &Warnings,
     ) -> Result<Value> {
         let body = body::decode(self.format, &self.bytes, expected)?;
-        let version = GroupVersion { group: body.group, version: body.version };
-        if version.group != expected.group || version.version != expected.version {
-            let wanted = GroupVersion::new(expected.group, expected.version);
-            return Err(Error::bad_request(format!(
-                "the API version in the data ({version}) does not match the expected API version ({wanted})"
-            )));
+        if !expected.accepts(&body.group, &body.version) {
+            return Err(body::version_mismatch(&body.group, &body.version, expected));
         }
         match validation {
             FieldValidation::Ignore => {}
@@ -41,7 +36,7 @@ impl Body {
                     "{kind} in version {version} cannot be handled as a {kind}: strict decoding error: {}",
                     body.strict.join(", "),
                     kind = expected.kind,
-                    version = crate::field::quote(expected.version),
+                    version = crate::field::quote(&body.version),
                 )));
             }
         }

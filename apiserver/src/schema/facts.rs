@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! kind GROUP VERSION KIND TYPE           `core` is the group without a name, `*` is any
+//! unserved GROUP VERSION KIND            registered in the real server's scheme, but not served
 //! package SHORT OPENAPI                  the home of what follows; elsewhere its types are SHORT.NAME
 //! type NAME UNDERLYING [message] [enum=A|B]
 //! struct NAME [atomic]
@@ -14,7 +15,7 @@
 //!
 //! The text is part of the program, so what does not read is a bug of the build, not an error of anyone's input.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::OnceLock;
 
 use super::Schema;
@@ -37,6 +38,7 @@ pub(super) fn read(text: &'static str) -> Schema {
         structs: Vec::new(),
         named: HashMap::with_capacity(1024),
         kinds: HashMap::new(),
+        unserved: HashSet::new(),
         groups: Vec::new(),
         resources: Vec::new(),
     };
@@ -49,6 +51,11 @@ pub(super) fn read(text: &'static str) -> Schema {
         let Some(Named::Struct(id)) = schema.lookup("", type_name) else { panic!("{BROKEN}: {type_name}") };
         let group = if group == "core" { "" } else { group };
         schema.kinds.insert((group, version, kind), *id);
+    }
+    for line in text.lines().filter_map(|line| line.strip_prefix("unserved ")) {
+        let mut words = line.split(' ');
+        let mut word = || words.next().expect(BROKEN);
+        schema.unserved.insert((word(), word(), word()));
     }
     schema
 }

@@ -11,7 +11,7 @@ mod facts;
 mod resources;
 mod types;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::OnceLock;
 
 pub use resources::{Group, Resource, Subresource};
@@ -22,6 +22,7 @@ pub struct Schema {
     structs: Vec<Struct>,
     named: HashMap<(&'static str, &'static str), types::Named>,
     kinds: HashMap<(&'static str, &'static str, &'static str), StructId>,
+    unserved: HashSet<(&'static str, &'static str, &'static str)>,
     groups: Vec<Group>,
     resources: Vec<Resource>,
 }
@@ -39,6 +40,17 @@ impl Schema {
     /// The type of a kind; the core group is "". Every group version knows the kinds of options and `WatchEvent`.
     pub fn kind(&self, group: &str, version: &str, kind: &str) -> Option<StructId> {
         self.kinds.get(&(group, version, kind)).or_else(|| self.kinds.get(&("*", "*", kind))).copied()
+    }
+
+    /// Whether the kind is registered in every group version, as `DeleteOptions` is.
+    pub fn is_known_everywhere(&self, kind: &str) -> bool {
+        self.kinds.contains_key(&("*", "*", kind))
+    }
+
+    /// Whether the kind is registered in a version that is not served. The real server decodes such a body before it
+    /// rejects its version. Its fields are not in the table.
+    pub fn is_unserved(&self, group: &str, version: &str, kind: &str) -> bool {
+        self.unserved.contains(&(group, version, kind))
     }
 
     /// As [`Schema::kind`], by an `apiVersion`.
