@@ -59,7 +59,7 @@ impl Registry {
         let taken = has.iter().filter(|address| !had.contains(address));
         let returned = had.iter().filter(|address| !has.contains(address));
         let mut writes: Vec<Write> = taken.filter_map(|address| self.take(*address, object)).collect();
-        writes.extend(returned.filter_map(|address| self.give_back(*address)));
+        writes.extend(returned.filter_map(|address| self.give_back(*address, object)));
         Ok(Allocation::new(writes, exclusive))
     }
 
@@ -68,7 +68,7 @@ impl Registry {
         if &*served.bucket != SERVICES {
             return Vec::new();
         }
-        allocation::addresses(object).filter_map(|address| self.give_back(address)).collect()
+        allocation::addresses(object).filter_map(|address| self.give_back(address, object)).collect()
     }
 
     fn stock(&self, service: &Value, dry_run: bool) -> Stock {
@@ -100,8 +100,14 @@ impl Registry {
         Some(Write::put(key, Expect::Absent, stored_bytes(served, object)))
     }
 
-    fn give_back(&self, address: IpAddr) -> Option<Write> {
+    /// None for an address allocated to another Service: one created through its status names an address without
+    /// allocating it.
+    fn give_back(&self, address: IpAddr, service: &Value) -> Option<Write> {
         let stored = self.current(self.ip_addresses()?, "", &address.to_string())?;
+        let holder = allocation::ip_address(address, service.namespace(), service.name());
+        if parse(&stored).pointer("/spec/parentRef") != holder.pointer("/spec/parentRef") {
+            return None;
+        }
         Some(Write::delete(stored.key.clone(), Expect::Revision(stored.revision)))
     }
 }

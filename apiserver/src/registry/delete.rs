@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use coracle_storage::{Commit, Expect, Write};
+use coracle_storage::{Commit, Expect, Revision, Write};
 use futures::{StreamExt, TryStreamExt, stream};
 use serde_json::{Value, json};
 
@@ -79,38 +79,85 @@ impl Registry {
             Deletion::AlreadyTerminating => Ok(Some((held, Payload::Stored(current)))),
             Deletion::Mark(object) if options.dry_run => Ok(Some((held, self.dry(served, object)))),
             Deletion::Mark(object) => {
-                let stored = stored_bytes(served, object);
-                let write = Write::put(current.key.clone(), Expect::Revision(current.revision), stored);
-                match self.store.commit(vec![write]).await.map_err(store_failed)? {
-                    Commit::Done(events) => {
-                        let stored = events.into_iter().next().and_then(|e| e.after.clone());
-                        Ok(stored.map(|object| (held, Payload::Stored(object))))
-                    }
-                    Commit::Lost { .. } => Ok(None),
-                }
+                let marked = self.mark(served, &current, object).await?;
+                Ok(marked.map(|object| (held, Payload::Stored(object))))
             }
-            Deletion::Remove(object) => {
-                if !options.dry_run && !self.remove(served, &current, old).await? {
-                    return Ok(None);
-                }
-                let payload = if served.behaviour.delete_answers_object {
-                    self.dry(served, object)
-                } else {
-                    Payload::Status(success(&served.group_resource, old))
-                };
-                Ok(Some((200, payload)))
+            Deletion::Remove if options.dry_run => {
+                Ok(Some((200, self.deletion_payload(served, old.clone()))))
+            }
+            Deletion::Remove => {
+                let Some(revision) = self.remove(served, &current, old).await? else { return Ok(None) };
+                Ok(Some((200, self.deletion_payload(served, with_resource_version(old, revision)))))
+            }
+            Deletion::MarkAndRemove(object) if options.dry_run => {
+                Ok(Some((200, self.deletion_payload(served, object))))
+            }
+            Deletion::MarkAndRemove(object) => {
+                let Some(marked) = self.mark(served, &current, object).await? else { return Ok(None) };
+                let last = self.remove_marked(served, marked, options).await?;
+                Ok(Some((200, self.deletion_payload(served, last))))
             }
         }
     }
 
-    /// Takes an object out of the store, and what it had allocated with it; false if another write came first.
-    pub(super) async fn remove(&self, served: &Served, current: &Arc<Stored>, old: &Value) -> Result<bool> {
+    /// Stores an object with its deletionTimestamp; None if another write came first.
+    async fn mark(&self, served: &Served, current: &Stored, object: Value) -> Result<Option<Arc<Stored>>> {
+        let stored = stored_bytes(served, object);
+        let write = Write::put(current.key.clone(), Expect::Revision(current.revision), stored);
+        Ok(match self.store.commit(vec![write]).await.map_err(store_failed)? {
+            Commit::Done(events) => events.into_iter().next().and_then(|e| e.after.clone()),
+            Commit::Lost { .. } => None,
+        })
+    }
+
+    /// Deletes an object whose deletionTimestamp was just stored, and returns its last known state. Another request may
+    /// delete it first: any update of an object that is released removes it.
+    async fn remove_marked(
+        &self,
+        served: &Served,
+        marked: Arc<Stored>,
+        options: &DeleteOptions,
+    ) -> Result<Value> {
+        let mut last = parse(&marked);
+        for _ in 0..=RETRIES {
+            let Some(current) = self.store.get(&marked.key) else { return Ok(last) };
+            let object = parse(&current);
+            if object.uid() != last.uid() {
+                return Ok(last);
+            }
+            if options.resource_version.is_some() && current.revision != marked.revision {
+                return Err(Error::modified(&served.group_resource, object.name()));
+            }
+            if let Some(revision) = self.remove(served, &current, &object).await? {
+                return Ok(with_resource_version(&object, revision));
+            }
+            last = object;
+        }
+        Err(Error::modified(&served.group_resource, last.name()))
+    }
+
+    /// The response to a completed deletion.
+    fn deletion_payload(&self, served: &Served, last: Value) -> Payload {
+        if served.behaviour.delete_answers_object {
+            return self.loose(served, served.from_storage(last));
+        }
+        Payload::Status(success(&served.group_resource, &last))
+    }
+
+    /// Deletes an object from the store, and releases what it had allocated. Returns the revision of the deletion, or None
+    /// if another write came first.
+    pub(super) async fn remove(
+        &self,
+        served: &Served,
+        current: &Stored,
+        old: &Value,
+    ) -> Result<Option<Revision>> {
         let mut writes = vec![Write::delete(current.key.clone(), Expect::Revision(current.revision))];
         writes.extend(self.release(served, old));
-        match self.store.commit(writes).await.map_err(store_failed)? {
-            Commit::Done(_) => Ok(true),
-            Commit::Lost { .. } => Ok(false),
-        }
+        Ok(match self.store.commit(writes).await.map_err(store_failed)? {
+            Commit::Done(events) => events.first().map(|event| event.revision),
+            Commit::Lost { .. } => None,
+        })
     }
 
     /// Deletes what a list selects, and answers with the list as it was.
@@ -176,6 +223,13 @@ pub(super) fn check_preconditions(served: &Served, object: &Value, options: &Del
         });
     }
     Ok(())
+}
+
+/// The last state of a deleted object, with the revision of its deletion.
+fn with_resource_version(object: &Value, revision: Revision) -> Value {
+    let mut object = object.clone();
+    object.set_meta("resourceVersion", revision.to_string());
+    object
 }
 
 /// The Status of a deletion that is done.

@@ -1,9 +1,11 @@
 //! What a DELETE means for an object: one decision, without effects.
 //!
 //! The order is the real server's: preconditions, then the grace of kinds that end gracefully (Pods), then the finalizers
-//! that the propagation policy asks for. The object goes at once only if neither grace nor finalizers hold it.
+//! that the propagation policy asks for. The object goes at once only if neither grace nor finalizers hold it. An object of
+//! a kind with graceful deletion gets its deletionTimestamp in a write of its own first, so that watchers see MODIFIED and
+//! DELETED.
 //!
-//! Source: "Garbage Collection", "Finalizers"; spec of DeleteOptions.
+//! Source: "Garbage Collection", "Finalizers"; spec of DeleteOptions; `rest.BeforeDelete`.
 
 use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
@@ -30,8 +32,10 @@ pub struct Style {
 /// The outcome.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Deletion {
-    /// Gone with this request. The object is as its last answer shows it.
-    Remove(Value),
+    /// Deleted with this request, as it is stored.
+    Remove,
+    /// Stored like this, then deleted with this request.
+    MarkAndRemove(Value),
     /// It stays, marked; store this.
     Mark(Value),
     /// It is already on its way as the client wants it: nothing to store.
@@ -60,7 +64,8 @@ pub fn decide(object: &Value, options: &DeleteOptions, style: Style, now: Timest
     match grace {
         _ if held => keep(object, after),
         Some(seconds) if seconds > 0 => keep(object, after),
-        _ => Deletion::Remove(after),
+        Some(_) => Deletion::MarkAndRemove(after),
+        None => Deletion::Remove,
     }
 }
 
@@ -85,13 +90,19 @@ fn keep(before: &Value, after: Value) -> Deletion {
     if *before == after { Deletion::AlreadyTerminating } else { Deletion::Mark(after) }
 }
 
-/// Marks an object of a kind without grace as terminating.
+/// Sets the deletionTimestamp (no later than `now`) of an object without grace.
 pub fn mark(object: &mut Value, now: Timestamp) {
     if !object.is_terminating() {
-        object.set_meta("deletionTimestamp", rfc3339(now));
         object.bump_generation();
     }
+    if deadline(object).is_none_or(|deadline| deadline > now) {
+        object.set_meta("deletionTimestamp", rfc3339(now));
+    }
     object.set_meta("deletionGracePeriodSeconds", 0);
+}
+
+fn deadline(object: &Value) -> Option<Timestamp> {
+    object.meta_str("deletionTimestamp").parse().ok()
 }
 
 enum Grace {
@@ -107,13 +118,19 @@ fn grace(object: &mut Value, options: &DeleteOptions, style: Style, now: Timesta
         return Grace::Unsupported;
     }
     if object.is_terminating() {
-        let Some(present) = object.grace_period() else { return Grace::Unsupported };
-        return match options.grace_period_seconds.map(|asked| asked.max(0)) {
+        let present = match object.grace_period() {
+            // It waits for its finalizers only, or the second write of its deletion was lost.
+            None | Some(0) => return Grace::Unsupported,
+            Some(present) => grace_or_one_second(present),
+        };
+        return match options.grace_period_seconds.map(grace_or_one_second) {
             Some(asked) if asked < present => {
-                let deadline = object.meta_str("deletionTimestamp").parse().unwrap_or(now);
-                object.set_meta("deletionTimestamp", rfc3339(later(deadline, asked - present)));
-                object.set_meta("deletionGracePeriodSeconds", asked);
-                Grace::Ends(asked)
+                let ends = later(deadline(object).unwrap_or(now), asked - present);
+                // The deadline never moves into the past. A graceful deletion keeps one second for its kubelet.
+                let (ends, left) = if ends < now { (now, asked.min(1)) } else { (ends, asked) };
+                object.set_meta("deletionTimestamp", rfc3339(ends));
+                object.set_meta("deletionGracePeriodSeconds", left);
+                Grace::Ends(left)
             }
             _ => Grace::Pending,
         };
@@ -132,7 +149,11 @@ fn grace_period(pod: &Value, options: &DeleteOptions) -> i64 {
         return 0;
     }
     let default = || pod.pointer("/spec/terminationGracePeriodSeconds").and_then(Value::as_i64).unwrap_or(30);
-    let seconds = options.grace_period_seconds.unwrap_or_else(default);
+    grace_or_one_second(options.grace_period_seconds.unwrap_or_else(default))
+}
+
+/// A negative grace period means one second.
+fn grace_or_one_second(seconds: i64) -> i64 {
     if seconds < 0 { 1 } else { seconds }
 }
 
@@ -215,7 +236,8 @@ mod tests {
             )
         };
         match deletion {
-            Deletion::Remove(object) => format!("remove {}", show(object)),
+            Deletion::Remove => "remove".to_owned(),
+            Deletion::MarkAndRemove(object) => format!("mark and remove {}", show(object)),
             Deletion::Mark(object) => format!("mark {}", show(object)),
             Deletion::AlreadyTerminating => "already".to_owned(),
         }
@@ -228,7 +250,7 @@ mod tests {
     #[test]
     fn finalizers_follow_the_policy() {
         for (case, style, finalizers, query, want) in [
-            ("nothing holds it", PLAIN, json!([]), "", "remove [] g0  None"),
+            ("nothing holds it", PLAIN, json!([]), "", "remove"),
             (
                 "a finalizer holds it",
                 PLAIN,
@@ -262,10 +284,10 @@ mod tests {
                 PLAIN,
                 json!(["foregroundDeletion"]),
                 "propagationPolicy=Background",
-                "remove [] g0  None",
+                "remove",
             ),
             ("a job orphans by default", JOB, json!([]), "", "mark [orphan] g0 2026-01-01T00:00:00Z Some(0)"),
-            ("unless told otherwise", JOB, json!([]), "orphanDependents=false", "remove [] g0  None"),
+            ("unless told otherwise", JOB, json!([]), "orphanDependents=false", "remove"),
         ] {
             let object = json!({"metadata": {"finalizers": finalizers}});
             assert_eq!(render(decide(&object, &options(query), style, now())), want, "{case}");
@@ -281,21 +303,38 @@ mod tests {
             "metadata": {"generation": 2, "deletionTimestamp": "2026-01-01T00:00:30Z", "deletionGracePeriodSeconds": 30},
             "spec": {"nodeName": "n"},
         });
+        let begun = json!({
+            "metadata": {"generation": 2, "deletionTimestamp": "2025-12-31T23:59:59Z", "deletionGracePeriodSeconds": 0},
+            "spec": {"nodeName": "n"},
+        });
+        let overdue = json!({
+            "metadata": {"generation": 2, "deletionTimestamp": "2026-01-01T00:00:02Z", "deletionGracePeriodSeconds": 30},
+            "spec": {"nodeName": "n"},
+        });
         for (case, pod, query, want) in [
             ("its own", &running, "", "mark [] g2 2026-01-01T00:00:30Z Some(30)"),
             ("as asked", &running, "gracePeriodSeconds=5", "mark [] g2 2026-01-01T00:00:05Z Some(5)"),
-            ("none", &running, "gracePeriodSeconds=0", "remove [] g2 2026-01-01T00:00:00Z Some(0)"),
+            ("none", &running, "gracePeriodSeconds=0", "mark and remove [] g2 2026-01-01T00:00:00Z Some(0)"),
             (
                 "negative is one second",
                 &running,
                 "gracePeriodSeconds=-7",
                 "mark [] g2 2026-01-01T00:00:01Z Some(1)",
             ),
-            ("unscheduled", &unscheduled, "", "remove [] g2 2026-01-01T00:00:00Z Some(0)"),
+            ("unscheduled", &unscheduled, "", "mark and remove [] g2 2026-01-01T00:00:00Z Some(0)"),
             ("again", &ending, "", "already"),
             ("longer is ignored", &ending, "gracePeriodSeconds=60", "already"),
             ("shorter counts", &ending, "gracePeriodSeconds=10", "mark [] g2 2026-01-01T00:00:10Z Some(10)"),
-            ("now", &ending, "gracePeriodSeconds=0", "remove [] g2 2026-01-01T00:00:00Z Some(0)"),
+            ("negative again", &ending, "gracePeriodSeconds=-7", "mark [] g2 2026-01-01T00:00:01Z Some(1)"),
+            ("begun, not ended", &begun, "", "remove"),
+            ("overdue", &overdue, "gracePeriodSeconds=10", "mark [] g2 2026-01-01T00:00:00Z Some(1)"),
+            (
+                "overdue, now",
+                &overdue,
+                "gracePeriodSeconds=0",
+                "mark and remove [] g2 2026-01-01T00:00:00Z Some(0)",
+            ),
+            ("now", &ending, "gracePeriodSeconds=0", "mark and remove [] g2 2026-01-01T00:00:00Z Some(0)"),
         ] {
             assert_eq!(render(decide(pod, &options(query), POD, now())), want, "{case}");
         }

@@ -30,6 +30,8 @@ pub mod read;
 pub mod selectable;
 pub mod served;
 pub mod subresource;
+#[cfg(test)]
+mod tests;
 pub mod watch;
 mod write;
 

@@ -27,7 +27,7 @@ use crate::field::{ErrorType, Errors, Field, FieldError, Path, quote};
 use crate::fields::manage;
 use crate::patch::Patch;
 use crate::request::Warnings;
-use crate::request::options::{FieldValidation, WriteOptions};
+use crate::request::options::{FieldValidation, WriteOptions, parse_revision};
 use crate::resources::idle;
 use crate::resources::strategy::Context;
 use crate::schema::Subresource;
@@ -92,6 +92,14 @@ pub(super) struct Writing<'a> {
     pub field_manager: Option<&'a str>,
 }
 
+/// The request that creates an object.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum CreatedBy {
+    Post,
+    /// A PUT of a kind with `AllowCreateOnUpdate`. The resourceVersion of its body is ignored.
+    Put,
+}
+
 /// What to do with a changed object.
 enum Changed {
     Nothing,
@@ -125,11 +133,11 @@ impl Registry {
             dry_run: options.dry_run,
             field_manager: Some(&options.field_manager),
         };
-        self.create_object(writing, object).await
+        self.create_object(writing, object, CreatedBy::Post).await
     }
 
     /// Creates from an object in the form of its version.
-    pub(super) async fn create_object(&self, writing: Writing<'_>, mut object: Value) -> Result<Outcome> {
+    async fn create_object(&self, writing: Writing<'_>, mut object: Value, by: CreatedBy) -> Result<Outcome> {
         let served = &*writing.target.served;
         fit_namespace(writing.target, &mut object)?;
         dedup_owners(&mut object, writing.caller.warnings);
@@ -144,6 +152,9 @@ impl Registry {
             self.wait_for_object(&awaited).await;
         }
         self.admit(&writing, Operation::Create, &mut object, None)?;
+        if by == CreatedBy::Put {
+            resource_version_of(&object)?;
+        }
         let mut last = None;
         for _ in 0..NAME_TRIES {
             let mut attempt = object.clone();
@@ -155,6 +166,9 @@ impl Registry {
             }
             let mut allocation = self.allocate(&writing, &mut attempt, None).await?;
             self.prepare_new(&writing, &mut attempt)?;
+            if by == CreatedBy::Post && !writing.dry_run {
+                reject_resource_version(&attempt)?;
+            }
             allocation.add(self.charge(&writing, Operation::Create, &mut attempt, None).await?);
             let name = attempt.name().to_owned();
             let resource = served.group_resource.clone();
@@ -203,17 +217,7 @@ impl Registry {
         self.refuse_invalid(served, object, validation::create(object, &behaviour, served.namespaced()))?;
         writing.caller.warnings.extend(behaviour.strategy.warnings(&Field::root(object), None));
         warn_of_idle(writing, object);
-        self.validate_admission(writing, Operation::Create, object, None)?;
-        match object.resource_version() {
-            "" | "0" => Ok(()),
-            version => {
-                crate::request::options::parse_revision(version)
-                    .map_err(|e| Error::Unclassified(e.in_body()))?;
-                Err(Error::Unclassified(
-                    "resourceVersion should not be set on objects to be created".to_owned(),
-                ))
-            }
-        }
+        self.validate_admission(writing, Operation::Create, object, None)
     }
 
     async fn commit_new(
@@ -262,7 +266,9 @@ impl Registry {
         fit_namespace(target, &mut object)?;
         fit_name(target, &object)?;
         dedup_owners(&mut object, writing.caller.warnings);
-        let create = (part == Part::Main && target.served.behaviour.create_on_update).then(|| object.clone());
+        // The strategy of a Service's status inherits AllowCreateOnUpdate; no other kind has both.
+        let creates = matches!(part, Part::Main | Part::Status) && target.served.behaviour.create_on_update;
+        let create = creates.then(|| object.clone());
         let object = target.served.to_storage(object);
         self.modify(writing, create, |current| {
             same_uid(target, &object, current)?;
@@ -318,7 +324,10 @@ impl Registry {
         for _ in 0..=RETRIES {
             let Some(current) = self.current(served, &target.namespace, &target.name) else {
                 return match create {
-                    Some(object) => self.create_object(writing, object).await,
+                    Some(object) => {
+                        same_uid(target, &object, &Value::Null)?;
+                        self.create_object(writing, object, CreatedBy::Put).await
+                    }
                     None => Err(Error::not_found(&served.group_resource, &target.name)),
                 };
             };
@@ -337,10 +346,10 @@ impl Registry {
                     self.commit_changed(&writing, &current, object, allocation).await?
                 }
                 Changed::Remove(object) if writing.dry_run => Some(self.dry(served, object)),
-                Changed::Remove(object) => self
-                    .remove(served, &current, &old)
-                    .await?
-                    .then(|| self.loose(served, served.from_storage(object))),
+                Changed::Remove(object) => {
+                    let removed = self.remove(served, &current, &old).await?;
+                    removed.map(|_| self.loose(served, served.from_storage(object)))
+                }
             };
             if let Some(payload) = payload {
                 return Ok(Outcome { code: 200, payload });
@@ -528,9 +537,8 @@ impl Writing<'_> {
                 Err(Error::invalid(&kind, &self.target.name, errors))
             }
             version if version == old.resource_version() => Ok(()),
-            version => {
-                crate::request::options::parse_revision(version)
-                    .map_err(|e| Error::Unclassified(e.in_body()))?;
+            _ => {
+                resource_version_of(new)?;
                 Err(Error::modified(resource, &self.target.name))
             }
         }
@@ -571,6 +579,21 @@ fn warn_of_idle(writing: &Writing<'_>, object: &Value) {
     let kind = &writing.target.served.group_kind;
     let warning = idle::warning(&kind.group, &kind.kind, object, writing.caller.user_agent);
     writing.caller.warnings.extend(warning);
+}
+
+/// The object's resourceVersion, 0 if it has none.
+fn resource_version_of(object: &Value) -> Result<u64> {
+    parse_revision(object.resource_version()).map_err(|e| Error::Unclassified(e.in_body()))
+}
+
+/// Rejects a resourceVersion on create. One that is not a number is ignored, as etcd3's `store.Create` does.
+fn reject_resource_version(object: &Value) -> Result<()> {
+    match resource_version_of(object) {
+        Ok(0) | Err(_) => Ok(()),
+        Ok(_) => {
+            Err(Error::Unclassified("resourceVersion should not be set on objects to be created".to_owned()))
+        }
+    }
 }
 
 fn context<'a>(now: &'a str, writing: &Writing<'a>, features: &'a FeatureGates) -> Context<'a> {
