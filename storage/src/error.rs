@@ -35,6 +35,9 @@ pub enum StoreError {
     /// The index cannot read what was to be written.
     #[error("{key}: unreadable value: {reason}")]
     Unreadable { key: Key, reason: Unreadable },
+    /// The write stores more than [`Limits::request_bytes`](crate::Limits).
+    #[error("{key}: a request of {bytes} bytes is too large: the limit is {limit}")]
+    TooLarge { key: Key, bytes: usize, limit: usize },
     /// One atomic write names the same key twice.
     #[error("{key} is named twice in one write")]
     Twice { key: Key },

@@ -106,7 +106,12 @@ impl<I: Index> Timeline<I> {
     fn has_excess(&self) -> bool {
         self.events.front().is_some_and(|oldest| oldest.revision <= self.aged)
             || self.events.len() > self.limits.events
-            || self.bytes > self.limits.bytes
+            || self.has_excess_bytes()
+    }
+
+    /// Is more held for history than it may hold?
+    pub fn has_excess_bytes(&self) -> bool {
+        self.bytes > self.limits.bytes
     }
 
     /// Makes everything up to a revision due to be forgotten.

@@ -14,6 +14,12 @@ pub trait Index: Send + Sync + 'static {
     /// # Errors
     /// A value that cannot be read is refused when written, and means a damaged store when loaded.
     fn index(&self, key: &Key, stored: &[u8]) -> Result<Indexed<Self::Meta>, Unreadable>;
+
+    /// How many bytes a request to store the value counts, which [`Limits::request_bytes`](crate::Limits) bounds: those
+    /// of the value and of its key, unless the owner knows better.
+    fn request_bytes(&self, key: &Key, stored: &[u8]) -> usize {
+        key.bucket().len() + key.name().len() + stored.len()
+    }
 }
 
 /// What an [`Index`] found in a stored value.

@@ -16,6 +16,8 @@
 //! | `view.rs` | [`Snapshot`], [`BucketSnapshot`]: what readers see, and how a change is applied to or undone from it |
 //! | `watch.rs` | [`Watcher`]: a cursor that pulls events |
 //! | `history.rs` | [`History`]: how much of the past is kept, and what may be forgotten next |
+//! | `garbage.rs` | what the log may forget, in batches |
+//! | `limits.rs` | [`Limits`]: how large a write, and how large the store may be |
 //! | `object.rs`, `event.rs`, `key.rs`, `revision.rs` | the nouns |
 //! | `index.rs` | [`Index`]: what the owner of a store reads out of the bytes, once per version |
 //! | `log/` | [`Log`](log::Log): where changes last; sled, memory, ephemeral |
@@ -42,13 +44,18 @@
 //! - Only the log decides what happened: the view applies its tail, be it ours or another writer's.
 //! - When the disk fails the store stops taking writes, says so in [`Store::health`], and goes on serving reads.
 
+// A number that does not fit is an error, never another number.
+#![cfg_attr(not(test), deny(clippy::cast_possible_truncation, clippy::cast_sign_loss))]
+
 #[cfg(test)]
 mod contract;
 mod error;
 mod event;
+mod garbage;
 mod history;
 mod index;
 mod key;
+mod limits;
 pub mod log;
 mod object;
 mod revision;
@@ -64,6 +71,7 @@ pub use event::Event;
 pub use history::History;
 pub use index::{Index, Indexed, Unreadable};
 pub use key::Key;
+pub use limits::Limits;
 pub use object::Object;
 pub use revision::{Floor, Revision};
 pub use store::{Commit, Delete, Expect, Options, Put, Store, Write};

@@ -17,6 +17,9 @@ pub struct Object<I: Index> {
     stamp: usize,
 }
 
+/// What an object takes besides its bytes and its name.
+const OVERHEAD: u64 = 256;
+
 impl<I: Index> Object<I> {
     /// `indexed.stamp` is within `stored`: see [`crate::index::read`].
     pub(crate) fn new(
@@ -33,6 +36,12 @@ impl<I: Index> Object<I> {
     /// The bytes to serve where this version is shown at another revision, such as that of its deletion.
     pub fn restamped(&self, revision: Revision) -> Bytes {
         stamped(self.stored(), revision)
+    }
+
+    /// The bytes that the object takes in the store: its own, its name's, and those of its places in the lists.
+    pub fn cost(&self) -> u64 {
+        let bytes = self.bytes.len() + self.key.name().len();
+        u64::try_from(bytes).unwrap_or(u64::MAX).saturating_add(OVERHEAD)
     }
 
     /// Are these the bytes this version is stored as? (Writing them again would change nothing.)
@@ -57,7 +66,7 @@ fn stamped((head, tail): (&[u8], &[u8]), revision: Revision) -> Bytes {
 }
 
 fn digits(revision: Revision) -> usize {
-    revision.0.checked_ilog10().unwrap_or(0) as usize + 1
+    usize::try_from(revision.0.checked_ilog10().unwrap_or(0)).map_or(usize::MAX, |log| log + 1)
 }
 
 #[cfg(test)]

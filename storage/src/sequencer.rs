@@ -18,14 +18,15 @@ use std::{
         Arc,
         mpsc::{Receiver, RecvTimeoutError},
     },
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 use bytes::Bytes;
-use tokio::sync::oneshot;
+use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
 use crate::{
     Commit, Event, Expect, Floor, Index, Indexed, Key, Object, Options, Revision, StoreError,
+    garbage::Garbage,
     history::Timeline,
     index::read,
     log::{Appended, Change, Entry, Log, LogError, Proposal, Signal, Tap},
@@ -47,6 +48,8 @@ type Reply<T> = oneshot::Sender<Result<T, StoreError>>;
 pub(crate) struct Job<I: Index> {
     pub tasks: Vec<Task<I>>,
     pub reply: Reply<Commit<I>>,
+    /// The job's share of what may wait; given back when the job is dropped.
+    pub permit: OwnedSemaphorePermit,
 }
 
 /// One write.
@@ -66,8 +69,10 @@ pub(crate) struct Sequencer<I: Index> {
     changed: Vec<Arc<str>>,
     timeline: Timeline<I>,
     /// What the log may forget, and up to where.
-    garbage: VecDeque<Revision>,
+    garbage: Garbage,
     floor: Floor,
+    /// Who waits for the log to forget all garbage.
+    compactions: Vec<Reply<()>>,
     mailbox: Receiver<Message<I>>,
     /// A message taken from the mailbox before its time.
     held: Option<Message<I>>,
@@ -76,11 +81,14 @@ pub(crate) struct Sequencer<I: Index> {
 /// Changes in a group, give or take one job's: bounds how long the first writer waits for the last.
 const GROUP: usize = 512;
 
+/// Bytes in a group, give or take one job's: bounds the same, and how much garbage a group can leave.
+const GROUP_BYTES: usize = 4 << 20;
+
 /// Events that one publication forgets, besides as many as it adds: history shrinks steadily, and no writer waits long.
 const TRIM: usize = 64;
 
-/// Entries that the log is asked to forget at once.
-const SWEEP: usize = 256;
+/// Batches of garbage that are deleted between two messages: more bytes than a group can leave.
+const SWEEPS: usize = 4;
 
 /// How many versions are loaded between two reports of progress.
 const PROGRESS: u64 = 1000;
@@ -98,7 +106,7 @@ impl<I: Index> Sequencer<I> {
         let place = log.place();
         let mut state = State::new(extent.floor);
         let mut timeline = Timeline::new(options.history);
-        let mut garbage = VecDeque::new();
+        let mut garbage = Garbage::default();
         let mut progress = options.progress.unwrap_or_else(|| Box::new(|_| ()));
         let mut loaded = 0;
         log.load(&mut |entry| {
@@ -127,6 +135,7 @@ impl<I: Index> Sequencer<I> {
             timeline,
             garbage,
             floor,
+            compactions: Vec::new(),
             mailbox,
             held: None,
         })
@@ -171,14 +180,11 @@ impl<I: Index> Sequencer<I> {
                     self.publish();
                 }
                 Some(Message::Signal(Signal::Failed(error))) => drop(self.shared.fail(error)),
-                Some(Message::Compact { up_to, reply }) => drop(reply.send(self.compact(up_to))),
+                Some(Message::Compact { up_to, reply }) => self.compact(up_to, reply),
                 Some(Message::Close(reply)) => return reply,
                 None => self.publish(),
             }
-            if self.garbage.len() >= SWEEP {
-                // Again a failure that shows in the store's health.
-                drop(self.sweep());
-            }
+            self.sweep();
         }
     }
 
@@ -187,7 +193,8 @@ impl<I: Index> Sequencer<I> {
         if self.held.is_some() {
             return self.held.take();
         }
-        let received = match self.timeline.wait() {
+        let wait = if self.has_sweep() { Some(Duration::ZERO) } else { self.timeline.wait() };
+        let received = match wait {
             Some(wait) => self.mailbox.recv_timeout(wait),
             None => self.mailbox.recv().map_err(RecvTimeoutError::from),
         };
@@ -201,11 +208,13 @@ impl<I: Index> Sequencer<I> {
     /// The jobs that wait, as far as they can be checked and appended together.
     fn gather(&mut self, first: Job<I>) -> Vec<Job<I>> {
         let mut keys: HashSet<Key> = first.keys().cloned().collect();
+        let mut bytes = first.bytes();
         let mut group = vec![first];
-        while keys.len() < GROUP {
+        while keys.len() < GROUP && bytes < GROUP_BYTES {
             match self.mailbox.try_recv() {
                 Ok(Message::Commit(job)) if !job.keys().any(|key| keys.contains(key)) => {
                     keys.extend(job.keys().cloned());
+                    bytes += job.bytes();
                     group.push(job);
                 }
                 Ok(other) => {
@@ -311,15 +320,17 @@ impl<I: Index> Sequencer<I> {
     fn publish(&mut self) {
         self.timeline.mark(Instant::now());
         let added = self.state.revision().0 - self.shared.state().revision().0;
-        let forgotten = self.forget_excess(TRIM + added as usize);
+        let forgotten = self.forget_excess(TRIM.saturating_add(usize::try_from(added).unwrap_or(usize::MAX)));
         if forgotten || !self.changed.is_empty() {
             self.shared.publish(self.state.clone(), self.changed.drain(..));
         }
     }
 
+    /// Forgets so many events, and more where they have too many bytes: few large events can take the place of many small
+    /// ones.
     fn forget_excess(&mut self, limit: usize) -> bool {
         let mut forgotten = 0;
-        while forgotten < limit
+        while (forgotten < limit || self.timeline.has_excess_bytes())
             && let Some(event) = self.timeline.pop_excess()
         {
             forget(&mut self.state, &mut self.garbage, &event);
@@ -332,32 +343,48 @@ impl<I: Index> Sequencer<I> {
         forgotten > 0
     }
 
-    /// Has the log forget some of what the view has forgotten.
-    fn sweep(&mut self) -> Result<(), StoreError> {
-        self.shared.health()?;
-        let sweep: Vec<_> = self.garbage.drain(..self.garbage.len().min(SWEEP)).collect();
-        self.log.compact(self.floor, &sweep).map_err(|error| self.shared.fail(error))
+    /// Is there garbage that must not wait?
+    fn has_sweep(&self) -> bool {
+        (self.garbage.is_due() && self.shared.health().is_ok()) || !self.compactions.is_empty()
     }
 
-    fn compact(&mut self, up_to: Revision) -> Result<(), StoreError> {
+    /// Has the log forget some of what the view has forgotten: a little at a time, so that writers need not wait for it.
+    fn sweep(&mut self) {
+        for _ in 0..SWEEPS {
+            if !self.has_sweep() {
+                return;
+            }
+            let swept = self.shared.health().and_then(|()| {
+                let batch = self.garbage.take_batch();
+                self.log.compact(self.floor, &batch).map_err(|error| self.shared.fail(error))
+            });
+            // For those who wait; otherwise a failure shows in the store's health.
+            if swept.is_err() || self.garbage.is_empty() {
+                self.compactions.drain(..).for_each(|reply| drop(reply.send(swept.clone())));
+            }
+        }
+    }
+
+    /// Forgets history up to a revision. The reply is sent when the log has forgotten it, too.
+    fn compact(&mut self, up_to: Revision, reply: Reply<()>) {
         let up_to = up_to.min(self.state.revision());
         self.timeline.expire(up_to);
         self.forget_excess(usize::MAX);
         self.floor.raise(up_to);
         self.state.raise_floor(up_to);
         self.shared.publish(self.state.clone(), self.changed.drain(..));
-        // Once at least: the floor itself must last, too.
-        self.sweep()?;
-        while !self.garbage.is_empty() {
-            self.sweep()?;
-        }
-        Ok(())
+        // The log is swept once at least: the floor itself must last, too.
+        self.compactions.push(reply);
     }
 }
 
 impl<I: Index> Job<I> {
     fn keys(&self) -> impl Iterator<Item = &Key> {
         self.tasks.iter().map(|task| &task.key)
+    }
+
+    fn bytes(&self) -> usize {
+        self.tasks.iter().filter_map(|task| task.value.as_ref()).map(|(stored, _)| stored.len()).sum()
     }
 }
 
@@ -387,7 +414,7 @@ impl<I: Index> Task<I> {
 /// Hands each job of a group its part of the group's events.
 fn answer<I: Index>(group: Vec<Job<I>>, events: Vec<Arc<Event<I>>>) {
     let mut events = events.into_iter();
-    for Job { tasks, reply } in group {
+    for Job { tasks, reply, permit: _permit } in group {
         // A writer that no longer waits has its write all the same.
         drop(reply.send(Ok(Commit::Done(events.by_ref().take(tasks.len()).collect()))));
     }
@@ -419,11 +446,13 @@ fn apply<I: Index>(
 /// Forgets the oldest event. What the log no longer needs for it: the version it superseded, and a deletion itself.
 ///
 /// In this order: a log that has lost a deletion but not the version before it would bring the object back.
-fn forget<I: Index>(state: &mut State<I>, garbage: &mut VecDeque<Revision>, event: &Event<I>) {
+fn forget<I: Index>(state: &mut State<I>, garbage: &mut Garbage, event: &Event<I>) {
     state.forget(event);
-    garbage.extend(event.before.as_ref().map(|before| before.revision));
+    if let Some(before) = &event.before {
+        garbage.push(before.revision, before.bytes.len());
+    }
     if event.after.is_none() {
-        garbage.push_back(event.revision);
+        garbage.push(event.revision, 0);
     }
 }
 

@@ -1,21 +1,22 @@
 //! The store: reads from the published view, writes through the sequencer.
 
 use std::{
-    collections::{HashMap, VecDeque},
+    collections::{HashMap, HashSet, VecDeque},
     sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, mpsc},
 };
 
 use arc_swap::ArcSwap;
 use bytes::Bytes;
 use tokio::{
-    sync::{oneshot, watch},
+    sync::{OwnedSemaphorePermit, Semaphore, oneshot, watch},
     time::Instant,
 };
 
 use crate::{
-    BucketSnapshot, Compacted, Event, Future, History, Index, Key, Object, Revision, RevisionError, Snapshot,
-    StoreError, Watcher,
+    BucketSnapshot, Compacted, Event, Future, History, Index, Key, Limits, Object, Revision, RevisionError,
+    Snapshot, StoreError, Watcher,
     index::read,
+    limits::MAX_STORED_BYTES,
     log::{Log, LogError, Tap},
     sequencer::{Job, Message, Sequencer, Task},
     view::State,
@@ -28,6 +29,7 @@ pub struct Store<I: Index>(Arc<Handle<I>>);
 #[derive(Default)]
 pub struct Options {
     pub history: History,
+    pub limits: Limits,
     /// Told how many versions were loaded so far, now and then and at the end.
     pub progress: Option<Box<dyn FnMut(u64) + Send>>,
 }
@@ -99,7 +101,16 @@ pub(crate) struct Shared<I: Index> {
 struct Handle<I: Index> {
     shared: Arc<Shared<I>>,
     mailbox: mpsc::Sender<Message<I>>,
+    limits: Limits,
+    /// What may still be added to the writes that wait, in units of [`QUEUE_UNIT`].
+    queue: Arc<Semaphore>,
 }
+
+/// The bytes of values that may wait in the mailbox, some of whose writers wait no longer.
+const QUEUE_BYTES: usize = 32 << 20;
+
+/// What a write counts at least.
+const QUEUE_UNIT: usize = 1 << 10;
 
 /// Rebuilding from fewer events than this costs less than remembering the result.
 const CHEAP_REBUILD: usize = 64;
@@ -127,6 +138,7 @@ impl<I: Index> Store<I> {
         let signals = mailbox.clone();
         // Nobody listens any more only when the store is closed.
         let tap = Tap::new(move |signal| drop(signals.send(Message::Signal(signal))));
+        let limits = options.limits;
         let sequencer = Sequencer::open(Box::new(log), tap, index, options, receiver)?;
         let shared = sequencer.shared().clone();
         std::thread::Builder::new().name("coracle-store".into()).spawn(move || sequencer.run()).map_err(
@@ -136,7 +148,8 @@ impl<I: Index> Store<I> {
                 cause: e.into(),
             },
         )?;
-        Ok(Store(Arc::new(Handle { shared, mailbox })))
+        let queue = Arc::new(Semaphore::new(QUEUE_BYTES / QUEUE_UNIT));
+        Ok(Store(Arc::new(Handle { shared, mailbox, limits, queue })))
     }
 
     pub fn index(&self) -> &I {
@@ -199,17 +212,19 @@ impl<I: Index> Store<I> {
 
     /// Writes several keys, all or none, each under its own expectation. Readers see all of it or nothing.
     ///
-    /// Once the call was polled, dropping it does not stop the write.
+    /// Dropping the call does not stop the write, unless it still waits because too many bytes wait to be written already.
     ///
     /// # Errors
     /// See [`StoreError`]. An expectation that does not hold is not an error but [`Commit::Lost`].
     pub async fn commit(&self, writes: Vec<Write>) -> Result<Commit<I>, StoreError> {
         let (reply, answer) = oneshot::channel();
         let tasks = writes.into_iter().map(|write| self.prepare(write)).collect::<Result<Vec<_>, _>>()?;
-        if let Some(twice) = (1..tasks.len()).find(|&i| tasks[..i].iter().any(|t| t.key == tasks[i].key)) {
-            return Err(StoreError::Twice { key: tasks[twice].key.clone() });
+        let mut keys = HashSet::with_capacity(tasks.len());
+        if let Some(twice) = tasks.iter().find(|task| !keys.insert(&task.key)) {
+            return Err(StoreError::Twice { key: twice.key.clone() });
         }
-        self.0.send(Message::Commit(Job { tasks, reply }))?;
+        let permit = self.0.wait_in_queue(&tasks).await?;
+        self.0.send(Message::Commit(Job { tasks, reply, permit }))?;
         answer.await.map_err(|_| self.0.gone())?
     }
 
@@ -291,10 +306,13 @@ impl<I: Index> Store<I> {
     fn prepare(&self, Write { key, expect, value }: Write) -> Result<Task<I>, StoreError> {
         let value = match value {
             None => None,
-            Some(stored) => match read(self.index(), &key, &stored) {
-                Ok(indexed) => Some((stored, indexed)),
-                Err(reason) => return Err(StoreError::Unreadable { key, reason }),
-            },
+            Some(stored) => {
+                self.0.check_size(self.index().request_bytes(&key, &stored), &key, &stored)?;
+                match read(self.index(), &key, &stored) {
+                    Ok(indexed) => Some((stored, indexed)),
+                    Err(reason) => return Err(StoreError::Unreadable { key, reason }),
+                }
+            }
         };
         Ok(Task { key, expect, value })
     }
@@ -309,6 +327,25 @@ impl<I: Index> Clone for Store<I> {
 impl<I: Index> Handle<I> {
     fn send(&self, message: Message<I>) -> Result<(), StoreError> {
         self.mailbox.send(message).map_err(|_| self.gone())
+    }
+
+    /// Refuses what is too large to be stored.
+    fn check_size(&self, bytes: usize, key: &Key, stored: &Bytes) -> Result<(), StoreError> {
+        let counted = [(bytes, self.limits.request_bytes), (stored.len(), MAX_STORED_BYTES)];
+        match counted.into_iter().find(|(bytes, limit)| bytes > limit) {
+            Some((bytes, limit)) => Err(StoreError::TooLarge { key: key.clone(), bytes, limit }),
+            None => Ok(()),
+        }
+    }
+
+    /// Waits until there is room for a write among those that wait.
+    async fn wait_in_queue(&self, tasks: &[Task<I>]) -> Result<OwnedSemaphorePermit, StoreError> {
+        let bytes: usize =
+            tasks.iter().filter_map(|t| t.value.as_ref()).map(|(stored, _)| stored.len()).sum();
+        let units = (bytes / QUEUE_UNIT).clamp(1, QUEUE_BYTES / QUEUE_UNIT);
+        let units = u32::try_from(units).unwrap_or(u32::MAX);
+        // The semaphore is never closed.
+        self.queue.clone().acquire_many_owned(units).await.map_err(|_| StoreError::Closed)
     }
 
     /// Why the sequencer does not answer.

@@ -4,11 +4,12 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 
 use bytes::Bytes;
-use coracle_storage::{Index, Indexed, Key, Unreadable};
+use coracle_storage::{Index, Indexed, Key, Limits, Unreadable};
 use serde::Deserialize;
 use serde_json::Value;
 
 use super::selectable::{self, FieldSet};
+use crate::codec::protobuf;
 
 /// Stands in stored bytes where the revision goes, between the quotes.
 pub const STAMP_SITE: &str = "\"resourceVersion\":\"";
@@ -90,5 +91,46 @@ impl Index for ObjectIndex {
         };
         let terminating = head.metadata.deletion_timestamp.is_some();
         Ok(Indexed { meta: Meta { labels: labels.into(), fields, terminating }, stamp })
+    }
+
+    /// kube-apiserver stores built-in kinds as protobuf, so that is what the limit applies to. JSON is never shorter: only
+    /// values whose JSON exceeds the limit are encoded to find out.
+    fn request_bytes(&self, key: &Key, stored: &[u8]) -> usize {
+        let name = key.bucket().len() + key.name().len();
+        if name + stored.len() <= Limits::default().request_bytes {
+            return name + stored.len();
+        }
+        let object: Option<Value> = serde_json::from_slice(stored).ok();
+        let encoded =
+            object.and_then(|object| Some(protobuf::encode(&object, super::built_in_type(&object)?)));
+        name + encoded.map_or(stored.len(), |encoded| encoded.len())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn requests_are_measured_as_protobuf() {
+        let mib = 1 << 20;
+        for (case, api_version, text, unit, count, within) in [
+            ("1 MiB of text", "v1", "x", 1, mib, true),
+            ("1 MiB of line breaks, two bytes each in JSON", "v1", "\n", 1, mib, true),
+            ("1 MiB of control characters, six bytes each in JSON", "v1", "\u{1}", 1, mib, true),
+            ("1.6 million bytes of text", "v1", "x", 1, 1_600_000, false),
+            ("0.8 million characters of two bytes", "v1", "ü", 2, 800_000, false),
+            ("a kind that is not built in is stored as JSON", "example.com/v1", "\n", 2, mib, false),
+        ] {
+            let object = serde_json::json!({
+                "kind": "ConfigMap", "apiVersion": api_version, "metadata": {"name": "n", "resourceVersion": ""},
+                "data": {"k": text.repeat(count)},
+            });
+            let stored = serde_json::to_vec(&object).expect(case);
+            let bytes = ObjectIndex::new().request_bytes(&Key::new("configmaps", "ns/n"), &stored);
+            let least = unit * count;
+            assert!((least..least + 200).contains(&bytes), "{case}: {bytes} bytes");
+            assert_eq!(bytes <= Limits::default().request_bytes, within, "{case}: {bytes} bytes");
+        }
     }
 }

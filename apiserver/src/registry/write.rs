@@ -757,8 +757,19 @@ pub(super) fn stored_bytes(served: &Served, mut object: Value) -> Bytes {
     bytes.into()
 }
 
-/// The disk's failures are the operator's to read.
+/// What kube-apiserver's etcd client sends at most; etcd itself accepts less.
+const MAX_MESSAGE_BYTES: usize = 2 << 20;
+
+/// The limits are etcd's, and answered as kube-apiserver passes them on. The disk's failures are the operator's to read.
 pub(super) fn store_failed(error: StoreError) -> Error {
-    tracing::error!(%error, "the store refused a write");
-    Error::Internal("the store cannot take writes".to_owned())
+    match error {
+        StoreError::TooLarge { bytes, .. } if bytes > MAX_MESSAGE_BYTES => Error::Unclassified(format!(
+            "rpc error: code = ResourceExhausted desc = trying to send message larger than max ({bytes} vs. {MAX_MESSAGE_BYTES})"
+        )),
+        StoreError::TooLarge { .. } => Error::Unclassified("etcdserver: request is too large".to_owned()),
+        error => {
+            tracing::error!(%error, "the store refused a write");
+            Error::Internal("the store cannot take writes".to_owned())
+        }
+    }
 }

@@ -30,7 +30,7 @@ impl Log for EphemeralLog {
     fn append(&mut self, batch: &[Vec<Proposal>]) -> Result<Appended, LogError> {
         let entries = super::number(batch, self.newest);
         let revisions = entries.iter().map(|entry| entry.revision).collect();
-        self.newest = Revision(self.newest.0 + entries.len() as u64);
+        self.newest = entries.last().map_or(self.newest, |entry| entry.revision);
         self.unread.extend(entries);
         Ok(Appended::Done(revisions))
     }

@@ -9,14 +9,25 @@ use bytes::Bytes;
 
 use crate::{
     Key, Revision,
-    log::{Change, Entry, Proposal},
+    log::{Change, Entry},
 };
 
 const CREATED: u8 = 1;
 const UPDATED: u8 = 2;
 const DELETED: u8 = 3;
 
-pub(super) fn encode(Proposal { key, change, .. }: &Proposal) -> Vec<u8> {
+/// An entry that the format on disk has no numbers for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("an entry of {bytes} bytes is larger than the format allows")]
+pub(super) struct Oversized {
+    pub bytes: usize,
+}
+
+/// The entry's bytes, without its revision.
+///
+/// # Errors
+/// [`Oversized`] for a bucket or name of 4 GiB or more.
+pub(super) fn encode(Entry { key, change, .. }: &Entry) -> Result<Vec<u8>, Oversized> {
     let (form, created, stored): (_, _, &[u8]) = match change {
         Change::Put { created: None, stored } => (CREATED, None, stored),
         Change::Put { created: Some(created), stored } => (UPDATED, Some(created.to_bytes()), stored),
@@ -25,12 +36,13 @@ pub(super) fn encode(Proposal { key, change, .. }: &Proposal) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(17 + key.bucket().len() + key.name().len() + stored.len());
     bytes.push(form);
     for part in [key.bucket(), key.name()] {
-        bytes.extend((part.len() as u32).to_be_bytes());
+        let length = u32::try_from(part.len()).map_err(|_| Oversized { bytes: part.len() })?;
+        bytes.extend(length.to_be_bytes());
         bytes.extend(part.as_bytes());
     }
     bytes.extend(created.iter().flatten());
     bytes.extend(stored);
-    bytes
+    Ok(bytes)
 }
 
 /// None if these bytes were not encoded here.
@@ -53,7 +65,7 @@ pub(super) fn decode(revision: Revision, bytes: &[u8]) -> Option<Entry> {
 
 fn part(bytes: &[u8]) -> Option<(&str, &[u8])> {
     let (length, rest) = bytes.split_first_chunk()?;
-    let (part, rest) = rest.split_at_checked(u32::from_be_bytes(*length) as usize)?;
+    let (part, rest) = rest.split_at_checked(usize::try_from(u32::from_be_bytes(*length)).ok()?)?;
     Some((std::str::from_utf8(part).ok()?, rest))
 }
 
@@ -74,8 +86,8 @@ mod tests {
         .into()
     }
 
-    fn encoded(Entry { key, change, .. }: &Entry) -> Vec<u8> {
-        encode(&Proposal { key: key.clone(), previous: None, change: change.clone() })
+    fn encoded(entry: &Entry) -> Vec<u8> {
+        encode(entry).unwrap()
     }
 
     #[test]

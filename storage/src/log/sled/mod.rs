@@ -195,9 +195,16 @@ impl Log for SledLog {
         let revisions: Vec<_> = entries.iter().map(|entry| entry.revision).collect();
         let newest = revisions.last().copied().unwrap_or(self.newest);
         self.reserve(newest)?;
-        let mut next = revisions.iter().copied();
+        let mut rest = &entries[..];
         for transaction in batch {
-            for (key, value) in rows::rows(transaction, next.by_ref().take(transaction.len())) {
+            let (transaction, others) = rest.split_at(transaction.len());
+            rest = others;
+            let rows = rows::rows(transaction).map_err(|oversized| LogError::Failed {
+                action: "cannot write",
+                path: self.place(),
+                cause: oversized.into(),
+            })?;
+            for (key, value) in rows {
                 self.tree.insert(&key, value)?;
             }
         }

@@ -9,11 +9,8 @@
 //! Entries are cut into parts because sled rewrites a page of up to twenty rows at every tenth change to it, and puts pages
 //! beyond a quarter of a segment into files of their own, which it never syncs.
 
-use super::entry::{decode, encode};
-use crate::{
-    Revision,
-    log::{Entry, Proposal},
-};
+use super::entry::{Oversized, decode, encode};
+use crate::{Revision, log::Entry};
 
 pub(super) const PREFIX: &[u8] = b"log/";
 
@@ -25,25 +22,29 @@ const _: () = assert!(ROWS_PER_PAGE * (PART + 64) < super::SEGMENT / 4);
 type Row = (Vec<u8>, Vec<u8>);
 
 /// The rows of one transaction, in the order in which they must be written.
-pub(super) fn rows(transaction: &[Proposal], revisions: impl Iterator<Item = Revision>) -> Vec<Row> {
+///
+/// # Errors
+/// [`Oversized`] for an entry of more than 65,535 parts (98 MB).
+pub(super) fn rows(transaction: &[Entry]) -> Result<Vec<Row>, Oversized> {
     let mut rows = Vec::with_capacity(transaction.len());
-    for (proposal, revision) in transaction.iter().zip(revisions) {
-        let entry = encode(proposal);
-        let parts = entry.len().div_ceil(PART) as u16;
-        for (part, piece) in entry.chunks(PART).enumerate() {
+    for entry in transaction {
+        let bytes = encode(entry)?;
+        let pieces = bytes.chunks(PART);
+        let parts = u16::try_from(pieces.len()).map_err(|_| Oversized { bytes: bytes.len() })?;
+        for (part, piece) in (0..parts).zip(pieces) {
             let mut value = Vec::with_capacity(3 + piece.len());
             value.push(1);
             if part == 0 {
                 value.extend(parts.to_be_bytes());
             }
             value.extend(piece);
-            rows.push((key(revision, part as u16), value));
+            rows.push((key(entry.revision, part), value));
         }
     }
     if let Some((_, last)) = rows.last_mut() {
         last[0] = 0;
     }
-    rows
+    Ok(rows)
 }
 
 pub(super) fn key(revision: Revision, part: u16) -> Vec<u8> {
@@ -117,14 +118,14 @@ mod tests {
     use super::*;
     use crate::{Key, log::Change};
 
-    fn proposal(name: &str, size: usize) -> Proposal {
-        let stored: Vec<u8> = (0..size).map(|n| n as u8).collect();
-        let change = Change::Put { created: None, stored: stored.into() };
-        Proposal { key: Key::new("b", name), previous: None, change }
-    }
-
-    fn revisions() -> impl Iterator<Item = Revision> {
-        (7..).map(Revision)
+    /// Entries of given sizes, with revisions from 7 on.
+    fn entries(sizes: &[usize]) -> Vec<Entry> {
+        let entry = |(revision, size): (u64, &usize)| {
+            let stored: Vec<u8> = (0..=u8::MAX).cycle().take(*size).collect();
+            let change = Change::Put { created: None, stored: stored.into() };
+            Entry { revision: Revision(revision), key: Key::new("b", "n"), change }
+        };
+        (7..).zip(sizes).map(entry).collect()
     }
 
     /// Entries assembled, by revision and size; a cross for a row that was refused, dots for an entry not complete.
@@ -146,7 +147,7 @@ mod tests {
 
     #[test]
     fn entries_are_cut_and_put_together() {
-        let overhead = encode(&proposal("n", 0)).len();
+        let overhead = encode(&entries(&[0])[0]).unwrap().len();
         for (case, sizes, parts, want) in [
             ("a small one", vec![10], 1, "7:10"),
             ("an empty one", vec![0], 1, "7:0"),
@@ -154,8 +155,7 @@ mod tests {
             ("a byte more", vec![1500 - overhead + 1], 2, "7:1490"),
             ("large ones and small ones", vec![5_000, 5, 1_000_000], 4 + 1 + 667, "7:5000 8:5 9:1000000"),
         ] {
-            let transaction: Vec<_> = sizes.iter().map(|size| proposal("n", *size)).collect();
-            let rows = rows(&transaction, revisions());
+            let rows = rows(&entries(&sizes)).unwrap();
             assert_eq!(rows.len(), parts, "{case}");
             assert_eq!(assembled(&rows), want, "{case}");
             assert!(rows.is_sorted(), "{case}");
@@ -169,8 +169,17 @@ mod tests {
     }
 
     #[test]
+    fn entries_with_more_parts_than_have_numbers_are_refused() {
+        let overhead = encode(&entries(&[0])[0]).unwrap().len();
+        let most = PART * usize::from(u16::MAX) - overhead;
+        let fits = rows(&entries(&[most])).unwrap();
+        assert_eq!((fits.len(), assembled(&fits)), (65_535, format!("7:{most}")));
+        assert_eq!(rows(&entries(&[1, most + 1])), Err(Oversized { bytes: most + 1 + overhead }));
+    }
+
+    #[test]
     fn missing_parts_are_noticed() {
-        let rows = rows(&[proposal("n", 5_000), proposal("n", 5)], revisions());
+        let rows = rows(&entries(&[5_000, 5])).unwrap();
         assert_eq!(assembled(&rows), "7:5000 8:5");
         assert_eq!(assembled(&rows[1..]), "x x x 8:5");
         assert_eq!(assembled(&[&rows[..1], &rows[2..]].concat()), "x x 8:5");

@@ -194,7 +194,7 @@ async fn half_a_transaction_below_the_floor_is_whole() {
 async fn large_values_come_and_go() {
     let disk = Disk::new();
     let store = open(&disk, Durability::Sync);
-    let sizes = [0, 1_000, 1_480, 1_500, 70_000, 3_000_000];
+    let sizes = [0, 1_000, 1_480, 1_500, 70_000, 1_500_000];
     for size in sizes {
         put(&store, &key("large"), &"x".repeat(size)).await;
     }
@@ -251,8 +251,7 @@ async fn damage_is_told_with_the_path() {
 
 fn unreadable(tree: &Tree, revision: Revision) {
     let change = Change::Put { created: None, stored: "unmarked".into() };
-    let proposal = Proposal { key: Key::new("things", "c"), previous: None, change };
-    for (key, value) in rows::rows(&[proposal], std::iter::once(revision)) {
+    for (key, value) in rows::rows(&[Entry { revision, key: Key::new("things", "c"), change }]).unwrap() {
         tree.insert(&key, value).unwrap();
     }
 }

@@ -1,0 +1,85 @@
+//! What the log may forget: superseded versions, and deletions, whose events history no longer keeps.
+
+use std::collections::VecDeque;
+
+use crate::Revision;
+
+/// Entries that the log is asked to forget at once.
+const BATCH: usize = 256;
+
+/// A batch ends as soon as its entries have so many bytes, so that no writer waits long for the deletion of large entries.
+const BATCH_BYTES: usize = 2 << 20;
+
+/// Garbage is deleted before it takes more bytes than this.
+const DUE_BYTES: usize = 1 << 20;
+
+/// Garbage in the order in which it must be deleted.
+#[derive(Default)]
+pub(crate) struct Garbage {
+    entries: VecDeque<(Revision, usize)>,
+    bytes: usize,
+}
+
+impl Garbage {
+    pub fn push(&mut self, revision: Revision, bytes: usize) {
+        self.entries.push_back((revision, bytes));
+        self.bytes += bytes;
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// Is there enough to be worth a batch?
+    pub fn is_due(&self) -> bool {
+        self.entries.len() >= BATCH || self.bytes >= DUE_BYTES
+    }
+
+    /// Takes what is to be deleted next.
+    pub fn take_batch(&mut self) -> Vec<Revision> {
+        let mut batch = Vec::new();
+        let mut bytes = 0;
+        while batch.len() < BATCH
+            && bytes < BATCH_BYTES
+            && let Some((revision, size)) = self.entries.pop_front()
+        {
+            batch.push(revision);
+            bytes += size;
+        }
+        self.bytes -= bytes;
+        batch
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn batches_are_bounded_by_entries_and_bytes() {
+        for (case, sizes, due, batches) in [
+            ("nothing", vec![], false, vec![]),
+            ("a few small entries wait for more", vec![10; 255], false, vec![255]),
+            ("many small entries", vec![10; 600], true, vec![256, 256, 88]),
+            ("one entry of more than the bytes that may wait", vec![DUE_BYTES], true, vec![1]),
+            ("large entries", vec![BATCH_BYTES / 2; 5], true, vec![2, 2, 1]),
+            ("an entry larger than a batch", vec![5 * BATCH_BYTES, 1], true, vec![1, 1]),
+        ] {
+            let mut garbage = Garbage::default();
+            for (revision, size) in (1..).zip(&sizes) {
+                garbage.push(Revision(revision), *size);
+            }
+            assert_eq!(garbage.is_due(), due, "{case}");
+            let mut taken = Vec::new();
+            let mut lengths = Vec::new();
+            while !garbage.is_empty() {
+                let batch = garbage.take_batch();
+                lengths.push(batch.len());
+                taken.extend(batch);
+            }
+            assert_eq!(lengths, batches, "{case}");
+            assert!(taken.is_sorted() && taken.len() == sizes.len(), "{case}");
+            assert_eq!(garbage.bytes, 0, "{case}");
+        }
+    }
+}

@@ -1,0 +1,21 @@
+//! How much a store takes.
+
+/// The limits on what is stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// The most bytes that one write may store under its key, as [`Index::request_bytes`](crate::Index::request_bytes)
+    /// counts them. The default is that of etcd's `--max-request-bytes`: 1.5 MiB.
+    pub request_bytes: usize,
+    /// The most bytes that all live objects may take together, as [`Object::cost`](crate::Object::cost) counts them.
+    /// The default is that of etcd's `--quota-backend-bytes`: 2 GiB.
+    pub store_bytes: u64,
+}
+
+impl Default for Limits {
+    fn default() -> Limits {
+        Limits { request_bytes: 3 << 19, store_bytes: 2 << 30 }
+    }
+}
+
+/// No stored value is larger, however its owner counts the bytes of a request. Every log can hold this much.
+pub(crate) const MAX_STORED_BYTES: usize = 32 << 20;
