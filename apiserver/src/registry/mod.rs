@@ -11,6 +11,7 @@
 //! | `write.rs` | create, update and patch: the pipeline above, and the retry when another write came first |
 //! | `deletion.rs`, `delete.rs` | the decision what a DELETE means; carrying it out |
 //! | `read.rs`, `watch.rs` | get, list, watch |
+//! | `event_ttl.rs` | the deletion of Events that were not written for a while |
 //! | `index.rs`, `selectable.rs` | what the store keeps beside the bytes, for selectors |
 //! | `subresource/` | scale, binding, eviction and what else is no object of its own |
 //!
@@ -23,6 +24,7 @@ mod bootstrap;
 mod charge;
 mod delete;
 pub mod deletion;
+mod event_ttl;
 mod feed;
 mod index;
 pub mod object;

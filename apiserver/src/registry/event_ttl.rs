@@ -1,0 +1,266 @@
+//! Events expire, as kube-apiserver's `--event-ttl` has it: an Event is deleted when it was not written for that long.
+//!
+//! etcd attaches a lease to each write of an Event. Here a task looks over all Events from time to time: the store's revisions
+//! tell which of them were last written before a given time. Events written by an earlier process are dated by what the
+//! server stamped into them.
+//!
+//! Start at [`Registry::expire_events`].
+
+use std::collections::{HashMap, VecDeque};
+use std::ops::Bound;
+use std::sync::Arc;
+use std::time::Duration;
+
+use coracle_storage::{BucketSnapshot, Delete, Expect, Key, Revision};
+use futures::{StreamExt, stream};
+use jiff::Timestamp;
+use serde_json::Value;
+use tokio::time::Instant;
+
+use super::object::ObjectMeta;
+use super::{ObjectIndex, Registry, Stored, parse};
+
+/// Where core and `events.k8s.io` Events are stored.
+const EVENTS: &str = "events";
+
+/// How many times Events are looked over within their time to live: an Event may live so much longer than it must.
+const LOOKS: u32 = 32;
+
+/// At least so often, whatever the time to live.
+const LONGEST_INTERVAL: Duration = Duration::from_secs(60);
+
+/// At most so often.
+const SHORTEST_INTERVAL: Duration = Duration::from_millis(100);
+
+/// How many Events are looked at before others get their turn.
+const PAGE: usize = 1000;
+
+/// How many Events are deleted at once: enough to share the store's group commits.
+const AT_ONCE: usize = 64;
+
+impl Registry {
+    /// Deletes each Event that was not written for the duration `ttl`, until the future is dropped. Zero keeps Events for
+    /// ever.
+    pub async fn expire_events(self: Arc<Self>, ttl: Duration) {
+        if ttl.is_zero() {
+            return;
+        }
+        let interval = (ttl / LOOKS).clamp(SHORTEST_INTERVAL, LONGEST_INTERVAL);
+        let mut ages = Ages::new(ttl, &self.store.snapshot().bucket(EVENTS), self.now(), Instant::now());
+        loop {
+            let events = self.store.snapshot().bucket(EVENTS);
+            ages.mark(Instant::now(), events.revision());
+            let mut next = None;
+            while let Some(page) = ages.expired(&events, &mut next, Instant::now()) {
+                stream::iter(page).for_each_concurrent(AT_ONCE, |key| self.expire(key)).await;
+                tokio::task::yield_now().await;
+            }
+            tokio::time::sleep(interval).await;
+        }
+    }
+
+    /// Deletes an Event, unless it was written again. What fails is tried again with the next look.
+    async fn expire(&self, (key, revision): (Key, Revision)) {
+        match self.store.delete(key, Expect::Revision(revision)).await {
+            Ok(Delete::Deleted { .. } | Delete::Lost { .. }) => {}
+            Err(error) => tracing::warn!(%error, "an expired event is not deleted"),
+        }
+    }
+}
+
+/// When Events were last written.
+struct Ages {
+    ttl: Duration,
+    /// Everything up to the revision was written by the time; the first mark is the newest that is older than the time to
+    /// live, if any is.
+    marks: VecDeque<(Instant, Revision)>,
+    /// Up to here, Events were written by an earlier process.
+    loaded_revision: Revision,
+    /// When those expire, by name. Empty as soon as all of them have.
+    loaded: HashMap<Arc<str>, Instant>,
+}
+
+impl Ages {
+    /// `wall` and `now` are the same moment on two clocks: Events are dated by one, and age by the other, which cannot be set.
+    fn new(ttl: Duration, events: &BucketSnapshot<ObjectIndex>, wall: Timestamp, now: Instant) -> Ages {
+        let deadline = |event: &Arc<Stored>| {
+            // An Event that claims to be written in the future was written now, at the latest.
+            let age = last_write(&parse(event)).map_or(Duration::ZERO, |written| {
+                Duration::try_from(wall.duration_since(written)).unwrap_or_default()
+            });
+            (event.key.name().clone(), now + ttl.saturating_sub(age))
+        };
+        Ages {
+            ttl,
+            marks: VecDeque::new(),
+            loaded_revision: events.revision(),
+            loaded: events.iter().map(deadline).collect(),
+        }
+    }
+
+    /// Remembers that a revision is as old as this.
+    fn mark(&mut self, now: Instant, revision: Revision) {
+        if self.marks.back().is_none_or(|(_, last)| *last < revision) {
+            self.marks.push_back((now, revision));
+        }
+        while self.marks.get(1).is_some_and(|(at, _)| now.duration_since(*at) >= self.ttl) {
+            self.marks.pop_front();
+        }
+        if self.loaded.values().all(|deadline| *deadline <= now) {
+            self.loaded = HashMap::new();
+        }
+    }
+
+    /// Those of the next few Events that have expired, and at which revision; none after the last Event.
+    fn expired(
+        &self,
+        events: &BucketSnapshot<ObjectIndex>,
+        next: &mut Option<Arc<str>>,
+        now: Instant,
+    ) -> Option<Vec<(Key, Revision)>> {
+        let from = next.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
+        let page: Vec<_> = events.range(from).take(PAGE).collect();
+        *next = Some(page.last()?.key.name().clone());
+        let horizon = match self.marks.front() {
+            Some((at, revision)) if now.duration_since(*at) >= self.ttl => *revision,
+            _ => Revision::ZERO,
+        };
+        let is_expired = |event: &Stored| {
+            if event.revision <= self.loaded_revision {
+                self.loaded.get(event.key.name()).is_none_or(|deadline| *deadline <= now)
+            } else {
+                event.revision <= horizon
+            }
+        };
+        let expired = page.into_iter().filter(|event| is_expired(event));
+        Some(expired.map(|event| (event.key.clone(), event.revision)).collect())
+    }
+}
+
+/// The newest of the times that the server stamps into an object when it is written.
+fn last_write(event: &Value) -> Option<Timestamp> {
+    let created = event.meta("creationTimestamp");
+    let managed = event.meta("managedFields").and_then(Value::as_array);
+    let updated = managed.into_iter().flatten().map(|entry| entry.get("time"));
+    let times = std::iter::once(created).chain(updated).flatten();
+    times.filter_map(|time| time.as_str()?.parse().ok()).max()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Mutex;
+
+    use coracle_storage::Store;
+    use coracle_storage::log::{EphemeralLog, MemoryLog};
+    use serde_json::json;
+
+    use crate::access::authorize::{Authorizer, Mode};
+    use crate::registry::Clock;
+    use crate::registry::served::Table;
+
+    const HOUR: Duration = Duration::from_secs(3600);
+
+    fn registry(store: &Store<ObjectIndex>, wall: &Arc<Mutex<Timestamp>>) -> Arc<Registry> {
+        let wall = wall.clone();
+        let clock: Clock = Arc::new(move || *wall.lock().expect("a time"));
+        Arc::new(Registry::new(
+            store.clone(),
+            Table::built_in(),
+            clock,
+            &Arc::new(Authorizer::new(Mode::AlwaysAllow)),
+        ))
+    }
+
+    async fn write(store: &Store<ObjectIndex>, name: &str, created: &str, updated: Option<&str>) -> Revision {
+        let managed: Vec<_> = updated.iter().map(|time| json!({"manager": "m", "time": time})).collect();
+        let event = json!({
+            "kind": "Event", "apiVersion": "v1",
+            "metadata": {"name": name, "resourceVersion": "", "creationTimestamp": created, "managedFields": managed},
+        });
+        let key = Key::new(EVENTS, format!("default/{name}"));
+        drop(store.put(key, Expect::Any, event.to_string()).await.expect("stored"));
+        store.revision()
+    }
+
+    fn names(store: &Store<ObjectIndex>) -> Vec<String> {
+        let events = store.snapshot().bucket(EVENTS);
+        events.iter().map(|event| event.key.name().trim_start_matches("default/").to_owned()).collect()
+    }
+
+    fn wall(time: &str) -> Arc<Mutex<Timestamp>> {
+        Arc::new(Mutex::new(time.parse().expect("a time")))
+    }
+
+    async fn pass(time: Duration) {
+        // In steps, since the tasks in between must have their turn; real ones, for the store has a thread of its own.
+        for _ in 0..60 {
+            tokio::time::advance(time / 60).await;
+            for _ in 0..20 {
+                tokio::task::yield_now().await;
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn events_expire_an_hour_after_their_last_write() {
+        let store =
+            Store::open(EphemeralLog::new(), ObjectIndex::new(), Default::default()).expect("a store");
+        let registry = registry(&store, &wall("2024-01-01T00:00:00Z"));
+        let expiring = tokio::spawn(registry.expire_events(HOUR));
+        pass(HOUR / 2).await;
+        write(&store, "once", "2024-01-01T00:30:00Z", None).await;
+        write(&store, "again", "2024-01-01T00:30:00Z", None).await;
+        let mut watcher = store.watch(&EVENTS.into(), store.revision()).expect("a watch");
+        pass(HOUR / 2).await;
+        write(&store, "again", "2024-01-01T00:30:00Z", None).await;
+        assert_eq!(names(&store), ["again", "once"], "both are younger than an hour");
+        pass(HOUR / 2 + HOUR / 16).await;
+        assert_eq!(names(&store), ["again"], "a write renews");
+        pass(HOUR / 2).await;
+        assert_eq!(names(&store), [""; 0]);
+        let told = watcher.try_next().expect("history");
+        let gone: Vec<_> = told.iter().filter(|event| event.after.is_none()).collect();
+        assert_eq!(gone.len(), 2, "watchers see both deletions");
+        expiring.abort();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn events_of_an_earlier_process_are_dated_by_the_servers_stamps() {
+        let log = MemoryLog::new();
+        let store = Store::open(log.share(), ObjectIndex::new(), Default::default()).expect("a store");
+        for (name, created, updated) in [
+            ("old", "2024-01-01T10:00:00Z", None),
+            ("old-but-updated", "2024-01-01T10:00:00Z", Some("2024-01-01T11:50:00Z")),
+            ("recent", "2024-01-01T11:30:00Z", None),
+            ("in-the-future", "2034-01-01T10:00:00Z", None),
+            ("undated", "", None),
+        ] {
+            write(&store, name, created, updated).await;
+        }
+        store.close().await.expect("closed");
+        let store = Store::open(log.share(), ObjectIndex::new(), Default::default()).expect("a store");
+        let registry = registry(&store, &wall("2024-01-01T12:00:00Z"));
+        let expiring = tokio::spawn(registry.expire_events(HOUR));
+        for (minutes, left) in [
+            (1, vec!["in-the-future", "old-but-updated", "recent", "undated"]),
+            (33, vec!["in-the-future", "old-but-updated", "undated"]),
+            (20, vec!["in-the-future", "undated"]),
+            (10, vec![]),
+        ] {
+            pass(Duration::from_secs(60 * minutes)).await;
+            assert_eq!(names(&store), left, "after {minutes} minutes more");
+        }
+        expiring.abort();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn zero_keeps_events() {
+        let store =
+            Store::open(EphemeralLog::new(), ObjectIndex::new(), Default::default()).expect("a store");
+        write(&store, "kept", "2024-01-01T00:00:00Z", None).await;
+        registry(&store, &wall("2034-01-01T00:00:00Z")).expire_events(Duration::ZERO).await;
+        assert_eq!(names(&store), ["kept"]);
+    }
+}
