@@ -5,12 +5,13 @@
 //!
 //! Start at [`Authorizer::check`]; [`Authorizer::decide`] is for those who want the reason too.
 
+use std::collections::HashSet;
 use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use serde_json::Value;
 
 use super::authenticate::{MASTERS, UserInfo};
-use super::rbac::{Kind, RbacIndex, RoleRef};
+use super::rbac::{Entry, Kind, RbacIndex, RoleRef, Rules};
 use super::rules::Rule;
 use crate::error::Error;
 use crate::field::quote;
@@ -104,7 +105,9 @@ impl Authorizer {
     /// An RBAC object was written; other objects are ignored.
     pub fn upsert(&self, resource: &GroupResource, object: &Value) {
         if let Some(kind) = Kind::of(resource) {
-            self.change().upsert(kind, object);
+            // Read before anyone has to wait.
+            let entry = Entry::of(kind, object);
+            self.change().upsert(entry);
         }
     }
 
@@ -113,6 +116,19 @@ impl Authorizer {
         if let Some(kind) = Kind::of(resource) {
             self.change().remove(kind, namespace, name);
         }
+    }
+
+    /// These are all RBAC objects there are; other objects are ignored. What was known before and is not among them is
+    /// forgotten, all at once.
+    pub fn replace<'a>(&self, objects: impl IntoIterator<Item = (&'a GroupResource, Value)>) {
+        let mut index = RbacIndex::default();
+        for (resource, object) in objects {
+            if let Some(kind) = Kind::of(resource) {
+                index.upsert(Entry::of(kind, &object));
+            }
+        }
+        let old = std::mem::replace(&mut *self.change(), index);
+        drop(old);
     }
 
     fn free(&self, user: &UserInfo) -> bool {
@@ -142,17 +158,17 @@ impl Authorizer {
         }
     }
 
-    /// All rules that apply to the user in a namespace, and the roles that are bound but do not exist.
-    pub fn rules_for(&self, user: &UserInfo, namespace: &str) -> (Vec<Rule>, Vec<RoleRef>) {
+    /// The rules of each binding that concerns the user in a namespace, and the roles that are bound but do not exist.
+    pub fn rules_for(&self, user: &UserInfo, namespace: &str) -> (Vec<Rules>, Vec<RoleRef>) {
         match self.mode {
-            Mode::AlwaysAllow => (vec![Rule::all_resources(), Rule::all_paths()], Vec::new()),
+            Mode::AlwaysAllow => (vec![Rules::from([Rule::all_resources(), Rule::all_paths()])], Vec::new()),
             Mode::Rbac => self.rules().rules_for(user, namespace),
         }
     }
 
     /// The rules of a role; for a `Role`, of the one in `namespace`.
-    pub fn rules_of(&self, kind: Kind, namespace: &str, name: &str) -> Option<Vec<Rule>> {
-        self.rules().rules_of(kind, namespace, name).map(<[Rule]>::to_vec)
+    pub fn rules_of(&self, kind: Kind, namespace: &str, name: &str) -> Option<Rules> {
+        self.rules().rules_of(kind, namespace, name).cloned()
     }
 
     // A panic elsewhere while the lock was held leaves whole entries behind: each change is one map operation at a time.
@@ -177,12 +193,9 @@ pub fn not_found(unresolved: &[RoleRef]) -> String {
 
 /// Several errors as one text: one as it is, several as `[a, b]`, each once.
 pub fn aggregate<T: ToString>(errors: &[T]) -> String {
-    let mut texts: Vec<String> = Vec::with_capacity(errors.len());
-    for text in errors.iter().map(T::to_string) {
-        if !texts.contains(&text) {
-            texts.push(text);
-        }
-    }
+    let mut seen = HashSet::new();
+    let texts = errors.iter().map(T::to_string).filter(|text| seen.insert(text.clone()));
+    let texts: Vec<String> = texts.collect();
     match texts.as_slice() {
         [one] => one.clone(),
         many => format!("[{}]", many.join(", ")),

@@ -4,14 +4,16 @@
 //! rules of the role, or the verb `bind` on it. kube-apiserver asks this in the storage of the RBAC kinds, after the
 //! mutating admission plugins and before validation; so here it is the last plugin of the chain's first half.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use serde_json::Value;
 
 use super::authenticate::MASTERS;
 use super::authorize::{Authorizer, RequestAttributes, ResourceTarget, Target, aggregate};
+use super::coverage::{Limits, TooMany, missing};
 use super::rbac::{GROUP, Kind};
-use super::rules::{Rule, describe, missing, quoted};
+use super::rules::{Rule, quoted};
 use crate::admission::{Attributes, Cluster, Operation, Plugin};
 use crate::field::quote;
 use crate::{Error, Result};
@@ -86,16 +88,20 @@ impl EscalationCheck {
     fn holds(&self, attributes: &Attributes<'_>, rules: &[Rule]) -> Result<()> {
         let user = attributes.user;
         let (owned, unresolved) = self.authorizer.rules_for(user, attributes.namespace);
-        let missing = missing(&owned, rules);
-        if missing.is_empty() {
-            return Ok(());
-        }
-        let mut detail = format!(
-            "user {} (groups={}) is attempting to grant RBAC permissions not currently held:\n{}",
-            quote(&user.name),
-            quoted(&user.groups),
-            describe(missing)
-        );
+        // A role that is bound many times counts once.
+        let mut seen = HashSet::new();
+        let owned = owned.iter().filter(|rules| seen.insert(Arc::as_ptr(rules).cast::<Rule>()));
+        let who = format!("user {} (groups={})", quote(&user.name), quoted(&user.groups));
+        let mut detail = match missing(owned.flat_map(|rules| rules.iter()), rules, Limits::STANDARD) {
+            Ok(none) if none.is_empty() => return Ok(()),
+            Ok(missing) => format!(
+                "{who} is attempting to grant RBAC permissions not currently held:\n{}",
+                missing.describe()
+            ),
+            Err(TooMany) => format!(
+                "{who} is attempting to grant RBAC permissions that are too many to be compared with those currently held"
+            ),
+        };
         if !unresolved.is_empty() {
             let not_found: Vec<Error> =
                 unresolved.iter().map(|role| Error::not_found(attributes.resource, &role.name)).collect();

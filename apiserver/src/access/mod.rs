@@ -10,6 +10,7 @@
 pub mod authenticate;
 pub mod authorize;
 pub mod certificates;
+pub mod coverage;
 pub mod escalation;
 pub mod file;
 pub mod impersonate;

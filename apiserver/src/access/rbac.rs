@@ -3,8 +3,9 @@
 //! The index holds rules parsed once. A decision looks only at the bindings that name the user or one of the user's
 //! groups, first the cluster's, then the namespace's, each in name order.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt;
+use std::sync::Arc;
 
 use serde_json::Value;
 
@@ -16,7 +17,7 @@ use crate::names::GroupResource;
 
 pub const GROUP: &str = "rbac.authorization.k8s.io";
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Kind {
     Role,
     ClusterRole,
@@ -68,7 +69,7 @@ impl Kind {
 }
 
 /// A role, as a binding refers to it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct RoleRef {
     pub kind: Kind,
     pub name: String,
@@ -80,6 +81,12 @@ impl RoleRef {
     }
 }
 
+/// Bytes of names of missing roles that are reported for one decision. A user may be bound to any number of them.
+const UNRESOLVED: usize = 64 * 1024;
+
+/// The rules of one role, shared by those who look at them without holding a lock.
+pub type Rules = Arc<[Rule]>;
+
 /// Every role and binding there is. The cluster's are kept as those of the namespace `""`.
 #[derive(Debug, Default)]
 pub struct RbacIndex {
@@ -88,12 +95,14 @@ pub struct RbacIndex {
 
 #[derive(Debug, Default)]
 struct Scope {
-    roles: HashMap<String, Vec<Rule>>,
+    roles: HashMap<String, Rules>,
     bindings: BTreeMap<String, Binding>,
-    /// The names of the bindings that concern a user, or a group.
-    by_user: HashMap<String, BTreeSet<String>>,
-    by_group: HashMap<String, BTreeSet<String>>,
+    by_user: HashMap<String, Concerned>,
+    by_group: HashMap<String, Concerned>,
 }
+
+/// The names of the bindings that concern a user, or a group, each with the index of the first subject that does.
+type Concerned = BTreeMap<String, usize>;
 
 #[derive(Debug)]
 struct Binding {
@@ -135,25 +144,52 @@ impl fmt::Display for Grant<'_> {
     }
 }
 
+/// An object of RBAC, as the index keeps it.
+#[derive(Debug)]
+pub struct Entry {
+    kind: Kind,
+    namespace: String,
+    name: String,
+    content: Content,
+}
+
+#[derive(Debug)]
+enum Content {
+    Rules(Rules),
+    /// None if it refers to no kind of role.
+    Binding(Option<Binding>),
+}
+
+impl Entry {
+    /// Reads an object of a kind.
+    pub fn of(kind: Kind, object: &Value) -> Entry {
+        let text = |name: &str| object["metadata"][name].as_str().unwrap_or("").to_owned();
+        let namespace = text("namespace");
+        let content = match kind {
+            Kind::Role | Kind::ClusterRole => Content::Rules(Rule::of_role(object).into()),
+            Kind::RoleBinding | Kind::ClusterRoleBinding => Content::Binding(Binding::of(object, &namespace)),
+        };
+        Entry { kind, name: text("name"), namespace, content }
+    }
+}
+
 impl RbacIndex {
-    pub fn upsert(&mut self, kind: Kind, object: &Value) {
-        let metadata = &object["metadata"];
-        let namespace = metadata["namespace"].as_str().unwrap_or("");
-        let name = metadata["name"].as_str().unwrap_or("");
-        match kind {
-            Kind::Role | Kind::ClusterRole => {
-                let scope = self.scopes.entry(namespace.to_owned()).or_default();
-                scope.roles.insert(name.to_owned(), Rule::of_role(object));
+    /// Adds an object, or replaces the one of its kind and name.
+    pub fn upsert(&mut self, Entry { kind, namespace, name, content }: Entry) {
+        match content {
+            Content::Rules(rules) => {
+                self.scopes.entry(namespace).or_default().roles.insert(name, rules);
             }
-            Kind::RoleBinding | Kind::ClusterRoleBinding => {
-                self.remove(kind, namespace, name);
-                if let Some(binding) = Binding::of(object, namespace) {
-                    self.scopes.entry(namespace.to_owned()).or_default().bind(name, binding);
+            Content::Binding(binding) => {
+                self.remove(kind, &namespace, &name);
+                if let Some(binding) = binding {
+                    self.scopes.entry(namespace).or_default().bind(&name, binding);
                 }
             }
         }
     }
 
+    /// Removes an object.
     pub fn remove(&mut self, kind: Kind, namespace: &str, name: &str) {
         let Some(scope) = self.scopes.get_mut(namespace) else { return };
         match kind {
@@ -173,34 +209,38 @@ impl RbacIndex {
         user: &UserInfo,
         request: &RequestAttributes<'_>,
     ) -> Result<Grant<'a>, Vec<RoleRef>> {
-        let mut unresolved = Vec::new();
+        let mut unresolved = Unresolved::default();
+        // A role that is bound many times is looked at once.
+        let mut seen = HashSet::new();
         for grant in self.grants(user, request.namespace()) {
             let role = &grant.binding.role;
             match self.rules_of(role.kind, grant.namespace, &role.name) {
+                Some(rules) if !seen.insert(Arc::as_ptr(rules).cast::<Rule>()) => {}
                 Some(rules) if rules.iter().any(|rule| rule.allows(request)) => return Ok(grant),
                 Some(_) => {}
-                None => unresolved.push(role.clone()),
+                None => unresolved.add(role),
             }
         }
-        Err(unresolved)
+        Err(unresolved.roles)
     }
 
-    /// All rules that apply to the user in a namespace, and the roles that are bound but do not exist.
-    pub fn rules_for(&self, user: &UserInfo, namespace: &str) -> (Vec<Rule>, Vec<RoleRef>) {
-        let (mut rules, mut unresolved) = (Vec::new(), Vec::new());
+    /// The rules of each binding that concerns the user in a namespace, and the roles that are bound but do not exist.
+    pub fn rules_for(&self, user: &UserInfo, namespace: &str) -> (Vec<Rules>, Vec<RoleRef>) {
+        let (mut rules, mut unresolved) = (Vec::new(), Unresolved::default());
         for grant in self.grants(user, namespace) {
             let role = &grant.binding.role;
             match self.rules_of(role.kind, grant.namespace, &role.name) {
-                Some(found) => rules.extend_from_slice(found),
-                None => unresolved.push(role.clone()),
+                Some(found) => rules.push(found.clone()),
+                None => unresolved.add(role),
             }
         }
-        (rules, unresolved)
+        (rules, unresolved.roles)
     }
 
-    pub fn rules_of(&self, kind: Kind, namespace: &str, name: &str) -> Option<&[Rule]> {
+    /// The rules of a role; for a `Role`, of the one in `namespace`.
+    pub fn rules_of(&self, kind: Kind, namespace: &str, name: &str) -> Option<&Rules> {
         let namespace = if kind == Kind::Role { namespace } else { "" };
-        self.scopes.get(namespace)?.roles.get(name).map(Vec::as_slice)
+        self.scopes.get(namespace)?.roles.get(name)
     }
 
     /// The bindings that concern the user.
@@ -211,14 +251,32 @@ impl RbacIndex {
     }
 }
 
+/// Roles that are bound and do not exist: each once, as far as there is room for their names.
+#[derive(Default)]
+struct Unresolved<'a> {
+    seen: HashSet<&'a RoleRef>,
+    roles: Vec<RoleRef>,
+    bytes: usize,
+}
+
+impl<'a> Unresolved<'a> {
+    fn add(&mut self, role: &'a RoleRef) {
+        let bytes = self.bytes + role.name.len();
+        if bytes <= UNRESOLVED && self.seen.insert(role) {
+            self.bytes = bytes;
+            self.roles.push(role.clone());
+        }
+    }
+}
+
 impl Scope {
     fn bind(&mut self, name: &str, binding: Binding) {
-        for subject in &binding.subjects {
-            let names = match &subject.principal {
+        for (index, subject) in binding.subjects.iter().enumerate() {
+            let concerned = match &subject.principal {
                 Principal::User(user) => self.by_user.entry(user.clone()).or_default(),
                 Principal::Group(group) => self.by_group.entry(group.clone()).or_default(),
             };
-            names.insert(name.to_owned());
+            concerned.entry(name.to_owned()).or_insert(index);
         }
         self.bindings.insert(name.to_owned(), binding);
     }
@@ -230,9 +288,9 @@ impl Scope {
                 Principal::User(user) => (&mut self.by_user, user),
                 Principal::Group(group) => (&mut self.by_group, group),
             };
-            if let Some(names) = index.get_mut(&key) {
-                names.remove(name);
-                if names.is_empty() {
+            if let Some(concerned) = index.get_mut(&key) {
+                concerned.remove(name);
+                if concerned.is_empty() {
                     index.remove(&key);
                 }
             }
@@ -240,24 +298,18 @@ impl Scope {
     }
 
     fn grants<'a>(&'a self, namespace: &'a str, user: &UserInfo) -> Vec<Grant<'a>> {
-        let of_groups = user.groups.iter().filter_map(|g| self.by_group.get(g));
-        let names: BTreeSet<&str> =
-            self.by_user.get(&user.name).into_iter().chain(of_groups).flatten().map(String::as_str).collect();
-        let grant = |name| {
-            let (name, binding) = self.bindings.get_key_value(name)?;
-            let subject = binding.subjects.iter().find(|s| s.principal.is(user))?;
-            Some(Grant { namespace, name, binding, subject })
-        };
-        names.into_iter().filter_map(grant).collect()
-    }
-}
-
-impl Principal {
-    fn is(&self, user: &UserInfo) -> bool {
-        match self {
-            Principal::User(name) => user.name == *name,
-            Principal::Group(group) => user.is_in(group),
+        // Each group once: a review may name one again and again.
+        let groups: HashSet<&str> = user.groups.iter().map(String::as_str).collect();
+        let of_groups = groups.into_iter().filter_map(|group| self.by_group.get(group));
+        let mut first: BTreeMap<&str, usize> = BTreeMap::new();
+        for (name, index) in self.by_user.get(&user.name).into_iter().chain(of_groups).flatten() {
+            first.entry(name).and_modify(|known| *known = (*known).min(*index)).or_insert(*index);
         }
+        let grant = |(name, index): (&str, usize)| {
+            let (name, binding) = self.bindings.get_key_value(name)?;
+            Some(Grant { namespace, name, binding, subject: binding.subjects.get(index)? })
+        };
+        first.into_iter().filter_map(grant).collect()
     }
 }
 
@@ -426,5 +478,64 @@ mod tests {
         assert_eq!(authorizer.decide(&UserInfo::new("bob", &[]), &get("ns", "pods")).reason, "");
         authorizer.upsert(&GroupResource::new("", "pods"), &bound("bob"));
         assert_eq!(authorizer.rules_for(&UserInfo::new("bob", &[]), "ns"), (vec![], vec![]));
+    }
+
+    /// Each of these was a product of two lists that clients fill.
+    #[test]
+    fn many_bindings_subjects_and_groups_are_looked_at_once() {
+        let names =
+            |prefix: &str, count: usize| (0..count).map(|i| format!("{prefix}{i}")).collect::<Vec<_>>();
+        let subjects = |names: Vec<String>| {
+            names.into_iter().map(|name| json!({"kind": "Group", "name": name})).collect::<Value>()
+        };
+        let rules: Value = names("n", 10_000)
+            .into_iter()
+            .map(
+                |n| json!({"verbs": ["get"], "apiGroups": [""], "resources": ["pods"], "resourceNames": [n]}),
+            )
+            .collect();
+        let mut objects = vec![role("Role", "ns", "r", rules)];
+        for name in names("b", 2_000) {
+            objects.push(binding(
+                "RoleBinding",
+                "ns",
+                &name,
+                ("Role", "r"),
+                subjects(vec!["same".to_owned()]),
+            ));
+        }
+        objects.push(binding("RoleBinding", "ns", "wide", ("Role", "r"), subjects(names("g", 20_000))));
+        for name in names("m", 2_000) {
+            objects.push(binding(
+                "RoleBinding",
+                "ns",
+                &name,
+                ("Role", &"x".repeat(1000)),
+                subjects(vec!["same".to_owned()]),
+            ));
+            objects.push(binding(
+                "RoleBinding",
+                "ns",
+                &format!("{name}-"),
+                ("Role", &format!("{name}{}", "x".repeat(1000))),
+                subjects(vec!["same".to_owned()]),
+            ));
+        }
+        let authorizer = authorizer(&objects);
+        let groups =
+            |names: Vec<String>| UserInfo { name: "u".to_owned(), groups: names, ..UserInfo::default() };
+        let started = std::time::Instant::now();
+        for (case, user) in [
+            ("bound to one role by many bindings", groups(vec!["same".to_owned()])),
+            ("in many groups", groups(names("h", 100_000))),
+            ("in one group many times", groups(vec!["same".to_owned(); 100_000])),
+            ("many groups, many subjects", groups(names("g", 20_000))),
+        ] {
+            let decision = authorizer.decide(&user, &get("ns", "pods"));
+            assert!(!decision.allowed, "{case}");
+            assert!(decision.reason.len() < 2 * UNRESOLVED, "{case}: {} bytes", decision.reason.len());
+        }
+        let took = started.elapsed();
+        assert!(took < std::time::Duration::from_secs(10), "{took:?}");
     }
 }

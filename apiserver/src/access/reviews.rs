@@ -15,6 +15,9 @@ use crate::{Error, Result};
 
 const GROUP: &str = "authorization.k8s.io";
 
+/// Bytes of rules that a `SelfSubjectRulesReview` lists; whoever is bound to more is told that they are not all.
+const MAX_RULES: usize = 4 << 20;
+
 /// `SubjectAccessReview`: may the user named in the spec?
 pub fn subject_access_review(authorizer: &Authorizer, review: Value) -> Result<Value> {
     let mut errors = Errors::new();
@@ -63,7 +66,13 @@ pub fn self_subject_rules_review(authorizer: &Authorizer, user: &UserInfo, revie
     }
     let (rules, unresolved) = authorizer.rules_for(user, namespace);
     let (mut resources, mut paths) = (Vec::new(), Vec::new());
-    for rule in &rules {
+    let (mut size, mut problems) = (0, Vec::new());
+    for rule in rules.iter().flat_map(|rules| rules.iter()) {
+        size += rule.size();
+        if size > MAX_RULES {
+            problems.push("there are too many rules to list them all".to_owned());
+            break;
+        }
         let whole = rule.to_value();
         let pick = |names: &[&str]| {
             let members = names.iter().filter_map(|n| Some(((*n).to_owned(), whole.get(*n)?.clone())));
@@ -76,9 +85,13 @@ pub fn self_subject_rules_review(authorizer: &Authorizer, user: &UserInfo, revie
             paths.push(pick(&["verbs", "nonResourceURLs"]));
         }
     }
-    let mut status = json!({"resourceRules": resources, "nonResourceRules": paths, "incomplete": false});
+    let incomplete = !problems.is_empty();
+    let mut status = json!({"resourceRules": resources, "nonResourceRules": paths, "incomplete": incomplete});
     if !unresolved.is_empty() {
-        status["evaluationError"] = not_found(&unresolved).into();
+        problems.push(not_found(&unresolved));
+    }
+    if !problems.is_empty() {
+        status["evaluationError"] = problems.join(", ").into();
     }
     Ok(json!({
         "kind": "SelfSubjectRulesReview",
@@ -441,5 +454,31 @@ mod tests {
             answer["status"]["userInfo"],
             json!({"username": "alice", "uid": "u", "groups": ["devs"]})
         );
+    }
+
+    #[test]
+    fn too_many_rules_are_not_all_listed() {
+        let authorizer = Authorizer::new(Mode::Rbac);
+        let feed = |resource: &str, object: Value| {
+            authorizer.upsert(&GroupResource::new(rbac::GROUP, resource), &object);
+        };
+        let names: Vec<String> = (0..100_000).map(|i| format!("name-{i}")).collect();
+        let rules =
+            json!([{"verbs": ["get"], "apiGroups": [""], "resources": ["pods"], "resourceNames": names}]);
+        feed("clusterroles", json!({"metadata": {"name": "wide"}, "rules": rules}));
+        // Each binding lists the rules again.
+        for i in 0..100 {
+            feed(
+                "clusterrolebindings",
+                json!({"metadata": {"name": format!("b{i}")},
+                       "roleRef": {"kind": "ClusterRole", "name": "wide"}, "subjects": [{"kind": "User", "name": "carol"}]}),
+            );
+        }
+        let carol = UserInfo::new("carol", &[]);
+        let review = json!({"spec": {"namespace": "ns"}});
+        let answer = self_subject_rules_review(&authorizer, &carol, &review).expect("an answer");
+        assert_eq!(answer["status"]["resourceRules"].as_array().map(Vec::len), Some(3));
+        assert_eq!(answer["status"]["incomplete"], true);
+        assert_eq!(answer["status"]["evaluationError"], "there are too many rules to list them all");
     }
 }

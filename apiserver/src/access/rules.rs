@@ -1,4 +1,4 @@
-//! Rules: what one RBAC rule allows, and whether rules together cover others.
+//! Rules: what one RBAC rule allows.
 
 use serde_json::{Map, Value};
 
@@ -8,16 +8,18 @@ use crate::field::quote;
 /// A `PolicyRule`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Rule {
-    pub verbs: Vec<String>,
-    pub api_groups: Vec<String>,
-    pub resources: Vec<String>,
-    pub resource_names: Vec<String>,
-    pub non_resource_urls: Vec<String>,
+    pub verbs: Values,
+    pub api_groups: Values,
+    pub resources: Values,
+    pub resource_names: Values,
+    pub non_resource_urls: Values,
 }
 
-const ALL: &str = "*";
+/// Matches every value of a member.
+pub const ALL: &str = "*";
 
 impl Rule {
+    /// Reads a rule; members that are missing or no lists are empty.
     pub fn from_value(rule: &Value) -> Rule {
         let list = |name| strings(&rule[name]).map(str::to_owned).collect();
         Rule {
@@ -36,13 +38,13 @@ impl Rule {
 
     /// Everything, in every group, by resources.
     pub fn all_resources() -> Rule {
-        let all = || vec![ALL.to_owned()];
+        let all = || Values::from_iter([ALL.to_owned()]);
         Rule { verbs: all(), api_groups: all(), resources: all(), ..Rule::default() }
     }
 
     /// Everything that is no resource.
     pub fn all_paths() -> Rule {
-        let all = || vec![ALL.to_owned()];
+        let all = || Values::from_iter([ALL.to_owned()]);
         Rule { verbs: all(), non_resource_urls: all(), ..Rule::default() }
     }
 
@@ -51,13 +53,20 @@ impl Rule {
         let mut value = Map::new();
         for (name, list) in self.members() {
             if !list.is_empty() {
-                value.insert(name.into(), list.to_vec().into());
+                value.insert(name.into(), list.as_slice().to_vec().into());
             }
         }
         Value::Object(value)
     }
 
-    fn members(&self) -> [(&'static str, &[String]); 5] {
+    /// How many bytes of text the rule holds, with a little for what stands around each value.
+    pub fn size(&self) -> usize {
+        const AROUND: usize = 4;
+        let size = |list: &Values| list.as_slice().iter().map(|text| text.len() + AROUND).sum::<usize>();
+        self.members().into_iter().map(|(_, list)| size(list)).sum()
+    }
+
+    fn members(&self) -> [(&'static str, &Values); 5] {
         [
             ("apiGroups", &self.api_groups),
             ("resources", &self.resources),
@@ -67,113 +76,82 @@ impl Rule {
         ]
     }
 
+    /// Whether the rule allows a request.
     pub fn allows(&self, request: &RequestAttributes<'_>) -> bool {
-        if !any_or(&self.verbs, |v| v == request.verb) {
+        let any_or = |list: &Values, value: &str| list.contains(ALL) || list.contains(value);
+        if !any_or(&self.verbs, request.verb) {
             return false;
         }
         match request.target {
-            Target::Path(path) => self.non_resource_urls.iter().any(|url| url_covers(url, path)),
+            Target::Path(path) => self.non_resource_urls.as_slice().iter().any(|url| url_covers(url, path)),
             Target::Resource(r) => {
-                any_or(&self.api_groups, |g| g == r.group)
-                    && any_or(&self.resources, |rule| resource_matches(rule, r.resource, r.subresource))
-                    && (self.resource_names.is_empty() || has(&self.resource_names, r.name))
+                any_or(&self.api_groups, r.group)
+                    && self.names_resource(r.resource, r.subresource)
+                    && (self.resource_names.is_empty() || self.resource_names.contains(r.name))
             }
         }
     }
 
-    /// The smallest rules that say the same: one verb on one resource or URL each.
-    fn atoms(&self) -> Vec<Rule> {
-        let one = |s: &String| vec![s.clone()];
-        let names: Vec<Vec<String>> = match self.resource_names.as_slice() {
-            [] => vec![vec![]],
-            names => names.iter().map(one).collect(),
-        };
-        let mut atoms = Vec::new();
-        for group in &self.api_groups {
-            for resource in &self.resources {
-                for verb in &self.verbs {
-                    atoms.extend(names.iter().map(|name| Rule {
-                        verbs: one(verb),
-                        api_groups: one(group),
-                        resources: one(resource),
-                        resource_names: name.clone(),
-                        non_resource_urls: vec![],
-                    }));
-                }
-            }
+    /// Whether `*`, `pods`, `pods/log` or `*/log` is among the rule's resources.
+    fn names_resource(&self, resource: &str, subresource: &str) -> bool {
+        let list = &self.resources;
+        if list.contains(ALL) {
+            return true;
         }
-        for url in &self.non_resource_urls {
-            atoms.extend(self.verbs.iter().map(|verb| Rule {
-                verbs: one(verb),
-                non_resource_urls: one(url),
-                ..Rule::default()
-            }));
+        match subresource {
+            "" => list.contains(resource),
+            sub => list.contains(&format!("{resource}/{sub}")) || list.contains(&format!("{ALL}/{sub}")),
         }
-        atoms
-    }
-
-    /// Whether this rule allows all that an atom allows.
-    fn covers(&self, atom: &Rule) -> bool {
-        let all_in = |own: &[String], its: &[String]| has(own, ALL) || its.iter().all(|i| has(own, i));
-        let names = self.resource_names.is_empty()
-            || (!atom.resource_names.is_empty()
-                && atom.resource_names.iter().all(|n| has(&self.resource_names, n)));
-        all_in(&self.verbs, &atom.verbs)
-            && all_in(&self.api_groups, &atom.api_groups)
-            && atom.resources.iter().all(|r| {
-                let (resource, subresource) = r.split_once('/').unwrap_or((r, ""));
-                any_or(&self.resources, |rule| resource_matches(rule, resource, subresource))
-            })
-            && names
-            && atom
-                .non_resource_urls
-                .iter()
-                .all(|url| self.non_resource_urls.iter().any(|own| url_covers(own, url)))
-    }
-
-    /// As escalation errors print it: `{APIGroups:[""], Resources:["pods"], Verbs:["get" "list"]}`.
-    fn compact(&self) -> String {
-        let titles = ["APIGroups", "Resources", "NonResourceURLs", "ResourceNames", "Verbs"];
-        let parts: Vec<String> = titles
-            .iter()
-            .zip(self.members())
-            .filter(|(_, (_, list))| !list.is_empty())
-            .map(|(title, (_, list))| format!("{title}:{}", quoted(list)))
-            .collect();
-        format!("{{{}}}", parts.join(", "))
     }
 }
 
-/// What of `wanted` no rule of `owned` covers, in small rules.
-pub fn missing(owned: &[Rule], wanted: &[Rule]) -> Vec<Rule> {
-    let covered = |atom: &Rule| owned.iter().any(|rule| rule.covers(atom));
-    wanted.iter().flat_map(Rule::atoms).filter(|atom| !covered(atom)).collect()
+/// The values of one member of a rule, in their order. To look one up takes no longer than logarithmic time, so that
+/// a list of thousands of names costs a request next to nothing.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Values {
+    items: Vec<String>,
+    /// The indexes of a long list's items, in order of the items.
+    sorted: Vec<u32>,
 }
 
-/// Small rules as lines: verbs on the same thing joined, sorted, each once.
-pub fn describe(atoms: Vec<Rule>) -> String {
-    let mut joined: Vec<Rule> = Vec::new();
-    for atom in atoms {
-        let same = |rule: &&mut Rule| {
-            atom.non_resource_urls.is_empty()
-                && rule.api_groups == atom.api_groups
-                && rule.resources == atom.resources
-                && rule.resource_names == atom.resource_names
-        };
-        match joined.iter_mut().find(same) {
-            Some(rule) => rule.verbs.extend(atom.verbs),
-            None => joined.push(atom),
-        }
+impl Values {
+    /// Longer lists are looked up by their order.
+    const SHORT: usize = 16;
+
+    /// The values in their order.
+    pub fn as_slice(&self) -> &[String] {
+        &self.items
     }
-    let mut lines: Vec<String> = joined.iter().map(Rule::compact).collect();
-    lines.sort();
-    lines.dedup();
-    lines.join("\n")
+
+    /// Whether there is no value.
+    pub fn is_empty(&self) -> bool {
+        self.items.is_empty()
+    }
+
+    /// Whether a value is among these.
+    pub fn contains(&self, value: &str) -> bool {
+        if self.sorted.is_empty() {
+            return self.items.iter().any(|item| item == value);
+        }
+        self.sorted.binary_search_by(|&index| self.items[index as usize].as_str().cmp(value)).is_ok()
+    }
+}
+
+impl FromIterator<String> for Values {
+    fn from_iter<T: IntoIterator<Item = String>>(items: T) -> Values {
+        let items: Vec<String> = items.into_iter().collect();
+        let mut sorted: Vec<u32> = Vec::new();
+        if items.len() > Values::SHORT {
+            sorted.extend((0..).take(items.len()));
+            sorted.sort_unstable_by_key(|&index| &items[index as usize]);
+        }
+        Values { items, sorted }
+    }
 }
 
 /// A list as Go's `%q` prints it: `["a" "b"]`.
-pub fn quoted(list: &[String]) -> String {
-    format!("[{}]", list.iter().map(|s| quote(s)).collect::<Vec<_>>().join(" "))
+pub fn quoted<S: AsRef<str>>(list: &[S]) -> String {
+    format!("[{}]", list.iter().map(|s| quote(s.as_ref())).collect::<Vec<_>>().join(" "))
 }
 
 /// The strings of a JSON list.
@@ -181,25 +159,14 @@ pub fn strings(list: &Value) -> impl Iterator<Item = &str> {
     list.as_array().map_or(&[][..], Vec::as_slice).iter().filter_map(Value::as_str)
 }
 
-fn has(list: &[String], item: &str) -> bool {
-    list.iter().any(|i| i == item)
-}
-
-fn any_or(list: &[String], matches: impl Fn(&str) -> bool) -> bool {
-    list.iter().any(|item| item == ALL || matches(item))
-}
-
-/// `pods`, `pods/log` or `*/log` against a resource and a subresource.
-fn resource_matches(rule: &str, resource: &str, subresource: &str) -> bool {
-    match rule.split_once('/') {
-        None => subresource.is_empty() && rule == resource,
-        Some((r, s)) => !subresource.is_empty() && s == subresource && (r == ALL || r == resource),
-    }
-}
-
-/// A URL, or a prefix that ends in `*`.
+/// Whether a URL of a rule, which may be a prefix that ends in `*`, covers a path.
 fn url_covers(rule: &str, path: &str) -> bool {
-    rule == path || (rule.ends_with('*') && path.starts_with(rule.trim_end_matches('*')))
+    rule == path || url_prefix(rule).is_some_and(|prefix| path.starts_with(prefix))
+}
+
+/// What stands before the `*` at the end of a rule's URL, if it ends so.
+pub fn url_prefix(rule: &str) -> Option<&str> {
+    rule.ends_with('*').then(|| rule.trim_end_matches('*'))
 }
 
 #[cfg(test)]
@@ -241,39 +208,6 @@ mod tests {
             (&urls, resource("get", "", "x", ""), false),
         ] {
             assert_eq!(Rule::from_value(rule).allows(&request), want, "{rule} {request:?}");
-        }
-    }
-
-    #[test]
-    fn what_is_missing() {
-        let pods =
-            json!({"verbs": ["get", "list"], "apiGroups": ["", "x"], "resources": ["pods", "pods/log"]});
-        for (owned, wanted, want) in [
-            (json!([pods]), json!([pods]), ""),
-            (
-                json!([{"verbs": ["get"], "apiGroups": ["*"], "resources": ["*"]}]),
-                json!([pods]),
-                "{APIGroups:[\"\"], Resources:[\"pods\"], Verbs:[\"list\"]}\n{APIGroups:[\"\"], Resources:[\"pods/log\"], Verbs:[\"list\"]}\n{APIGroups:[\"x\"], Resources:[\"pods\"], Verbs:[\"list\"]}\n{APIGroups:[\"x\"], Resources:[\"pods/log\"], Verbs:[\"list\"]}",
-            ),
-            (
-                json!([]),
-                json!([{"verbs": ["get", "list"], "apiGroups": [""], "resources": ["secrets"]}]),
-                "{APIGroups:[\"\"], Resources:[\"secrets\"], Verbs:[\"get\" \"list\"]}",
-            ),
-            (
-                json!([{"verbs": ["*"], "apiGroups": [""], "resources": ["a"], "resourceNames": ["n"]}]),
-                json!([{"verbs": ["get"], "apiGroups": [""], "resources": ["a"], "resourceNames": ["n", "m"]},
-                       {"verbs": ["get"], "apiGroups": [""], "resources": ["a"]}]),
-                "{APIGroups:[\"\"], Resources:[\"a\"], ResourceNames:[\"m\"], Verbs:[\"get\"]}\n{APIGroups:[\"\"], Resources:[\"a\"], Verbs:[\"get\"]}",
-            ),
-            (
-                json!([{"verbs": ["get"], "nonResourceURLs": ["/a/*"]}]),
-                json!([{"verbs": ["get"], "nonResourceURLs": ["/a/b", "/a"]}]),
-                "{NonResourceURLs:[\"/a\"], Verbs:[\"get\"]}",
-            ),
-        ] {
-            let rules = |list: &Value| Rule::of_role(&json!({"rules": list}));
-            assert_eq!(describe(missing(&rules(&owned), &rules(&wanted))), want, "{owned} {wanted}");
         }
     }
 

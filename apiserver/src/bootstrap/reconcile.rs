@@ -6,7 +6,8 @@
 
 use serde_json::{Map, Value};
 
-use crate::access::rules::{Rule, missing};
+use crate::access::coverage::{Limits, missing};
+use crate::access::rules::Rule;
 
 const RBAC_AUTOUPDATE: &str = "rbac.authorization.kubernetes.io/autoupdate";
 const FLOW_AUTOUPDATE: &str = "apf.kubernetes.io/autoupdate-spec";
@@ -59,7 +60,10 @@ fn role(wanted: &Value, stored: &Value) -> Value {
         if let Some(role) = restored.as_object_mut() {
             role.remove("aggregationRule");
         }
-        let lost = missing(&Rule::of_role(stored), &Rule::of_role(wanted));
+        let (stored, wanted) = (Rule::of_role(stored), Rule::of_role(wanted));
+        // Of a role that is too large to be compared all comes back.
+        let lost =
+            missing(&stored, &wanted, Limits::STANDARD).map_or(wanted.clone(), |missing| missing.rules());
         restored = added(&restored, "rules", &lost.iter().map(Rule::to_value).collect::<Vec<_>>());
     }
     with_metadata(wanted, restored)

@@ -1,0 +1,797 @@
+//! Coverage: which of the rights that some rules grant other rules do not hold.
+//!
+//! A rule is a box: all its verbs on all its groups, resources and names. It is never multiplied out, since sixty values
+//! in each of four lists are thirteen million rights. Instead each rule that is held is subtracted from the box, which
+//! leaves up to four smaller ones; what remains at the end is missing. A box is four sets of bits over the distinct values
+//! of the rule that is wanted.
+//!
+//! Deciding whether boxes cover a box can take exponential time in theory, so the work is counted: beyond
+//! [`Limits::steps`] the comparison is given up, and nothing is granted.
+//!
+//! Start at [`missing`].
+
+use std::cmp::Reverse;
+use std::collections::{BTreeSet, HashMap, HashSet};
+
+use super::rules::{ALL, Rule, Values, quoted, url_prefix};
+
+/// How far a comparison goes.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// Steps, each of which handles a value, or 64 of them at once.
+    pub steps: usize,
+    /// Bytes of the description of what is missing, about.
+    pub description: usize,
+}
+
+impl Limits {
+    /// About a tenth of a second, and what the largest role of a new cluster needs fifty times over.
+    pub const STANDARD: Limits = Limits { steps: 20_000_000, description: 256 * 1024 };
+}
+
+/// Bytes of a described line besides its values, and of a verb's quotes.
+const AROUND_LINE: usize = 64;
+const AROUND_VERB: usize = 3;
+
+/// The comparison took more than its limit of steps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TooMany;
+
+/// What of `wanted` no rule of `owned` covers.
+///
+/// # Errors
+/// [`TooMany`] if the rules cannot be compared within `limits`.
+pub fn missing<'a>(
+    owned: impl IntoIterator<Item = &'a Rule>,
+    wanted: &'a [Rule],
+    limits: Limits,
+) -> Result<Missing<'a>, TooMany> {
+    let mut comparison = Comparison {
+        budget: Budget(limits.steps),
+        ids: HashMap::new(),
+        missing: Missing { room: limits.description, ..Missing::default() },
+    };
+    let owned = comparison.compile(owned)?;
+    for rule in wanted {
+        comparison.compare_resources(&owned, rule)?;
+        comparison.compare_urls(&owned, rule)?;
+        if comparison.missing.is_truncated {
+            break;
+        }
+    }
+    Ok(comparison.missing)
+}
+
+/// The steps that are left.
+struct Budget(usize);
+
+impl Budget {
+    fn spend(&mut self, steps: usize) -> Result<(), TooMany> {
+        self.0 = self.0.checked_sub(steps).ok_or(TooMany)?;
+        Ok(())
+    }
+}
+
+/// A rule that is held, its values replaced by numbers.
+#[derive(PartialEq, Eq, Hash)]
+struct Owned<'a> {
+    /// Of verbs, groups, resources and names.
+    selections: [Selection; 4],
+    urls: &'a [String],
+}
+
+/// Positions in [`Owned::selections`].
+const VERBS: usize = 0;
+const NAMES: usize = 3;
+
+/// The rules that are held, the widest first.
+struct Holdings<'a> {
+    rules: Vec<Owned<'a>>,
+    /// Which rules select a value of an axis, so that a wanted rule meets few of them.
+    postings: [Postings; 4],
+}
+
+/// The indexes of rules, by the values that they select.
+#[derive(Default)]
+struct Postings {
+    all: Vec<u32>,
+    by_value: HashMap<u32, Vec<u32>>,
+}
+
+impl Postings {
+    fn add(&mut self, index: u32, selection: &Selection) {
+        match selection {
+            Selection::All => self.all.push(index),
+            Selection::Only(ids) => {
+                ids.iter().for_each(|id| self.by_value.entry(*id).or_default().push(index));
+            }
+        }
+    }
+
+    /// The lists of rules that select something on an axis. A rule may be in several.
+    fn lists<'p>(&'p self, axis: &'p Axis<'_>) -> impl Iterator<Item = &'p Vec<u32>> {
+        let mut last = None;
+        let ids = axis.keys.iter().map(|(id, _)| *id).filter(move |id| last.replace(*id) != Some(*id));
+        std::iter::once(&self.all).chain(ids.filter_map(|id| self.by_value.get(&id)))
+    }
+}
+
+/// Values of one member of a rule that is held.
+#[derive(PartialEq, Eq, Hash)]
+enum Selection {
+    All,
+    /// Sorted, each once.
+    Only(Vec<u32>),
+}
+
+/// One member of a wanted rule: its distinct values.
+struct Axis<'a> {
+    values: Vec<&'a str>,
+    /// What selects a value, and the value's index; sorted.
+    keys: Vec<(u32, u32)>,
+}
+
+struct Comparison<'a> {
+    budget: Budget,
+    /// A number for each text.
+    ids: HashMap<String, u32>,
+    missing: Missing<'a>,
+}
+
+impl<'a> Comparison<'a> {
+    fn compile(&mut self, owned: impl IntoIterator<Item = &'a Rule>) -> Result<Holdings<'a>, TooMany> {
+        let mut seen = HashSet::new();
+        for rule in owned {
+            self.budget.spend(rule.size() / 8)?;
+            let names = match rule.resource_names.is_empty() {
+                true => Selection::All,
+                false => Selection::Only(self.numbered(&rule.resource_names)),
+            };
+            seen.insert(Owned {
+                selections: [
+                    self.select(&rule.verbs),
+                    self.select(&rule.api_groups),
+                    self.select(&rule.resources),
+                    names,
+                ],
+                urls: rule.non_resource_urls.as_slice(),
+            });
+        }
+        let mut rules: Vec<Owned<'a>> = seen.into_iter().collect();
+        // The widest first: most often one of them covers all.
+        rules.sort_by_cached_key(|rule| {
+            rule.selections.each_ref().map(|selection| match selection {
+                Selection::All => Reverse(usize::MAX),
+                Selection::Only(ids) => Reverse(ids.len()),
+            })
+        });
+        let mut postings: [Postings; 4] = Default::default();
+        for (index, rule) in (0..).zip(&rules) {
+            for (postings, selection) in postings.iter_mut().zip(&rule.selections) {
+                postings.add(index, selection);
+            }
+        }
+        Ok(Holdings { rules, postings })
+    }
+
+    fn select(&mut self, list: &Values) -> Selection {
+        match list.contains(ALL) {
+            true => Selection::All,
+            false => Selection::Only(self.numbered(list)),
+        }
+    }
+
+    fn numbered(&mut self, list: &Values) -> Vec<u32> {
+        let mut ids: Vec<u32> = list.as_slice().iter().map(|text| self.id(text)).collect();
+        ids.sort_unstable();
+        ids.dedup();
+        ids
+    }
+
+    fn id(&mut self, text: &str) -> u32 {
+        if let Some(id) = self.ids.get(text) {
+            return *id;
+        }
+        let id = self.ids.len() as u32;
+        self.ids.insert(text.to_owned(), id);
+        id
+    }
+
+    fn axis(&mut self, list: &'a Values) -> Result<Axis<'a>, TooMany> {
+        let values = distinct(list);
+        self.budget.spend(list.as_slice().len())?;
+        let keys = (0..).zip(&values).map(|(index, value)| (self.id(value), index));
+        let mut keys: Vec<_> = keys.collect();
+        keys.sort_unstable();
+        Ok(Axis { values, keys })
+    }
+
+    /// A subresource is also selected by `*/subresource`.
+    fn resource_axis(&mut self, list: &'a Values) -> Result<Axis<'a>, TooMany> {
+        let mut axis = self.axis(list)?;
+        for (index, value) in (0..).zip(&axis.values) {
+            if let Some((_, subresource)) = value.split_once('/') {
+                axis.keys.push((self.id(&format!("{ALL}/{subresource}")), index));
+            }
+        }
+        axis.keys.sort_unstable();
+        axis.keys.dedup();
+        Ok(axis)
+    }
+
+    fn compare_resources(&mut self, owned: &Holdings<'_>, rule: &'a Rule) -> Result<(), TooMany> {
+        if rule.verbs.is_empty() || rule.api_groups.is_empty() || rule.resources.is_empty() {
+            return Ok(());
+        }
+        let mut names = self.axis(&rule.resource_names)?;
+        let unnamed = names.values.is_empty();
+        if unnamed {
+            // All names, which only a rule without names covers.
+            names.values.push("");
+        }
+        let axes = [
+            self.axis(&rule.verbs)?,
+            self.axis(&rule.api_groups)?,
+            self.resource_axis(&rule.resources)?,
+            names,
+        ];
+        let mut rest = vec![axes.each_ref().map(|axis| Bits::full(axis.values.len()))];
+        for index in self.candidates(owned, &axes)? {
+            if rest.is_empty() {
+                return Ok(());
+            }
+            if let Some(mask) = self.mask(&axes, owned.rules[index as usize].selections.each_ref())? {
+                rest = self.subtract(rest, &mask)?;
+            }
+        }
+        let [verbs, groups, resources, names] = axes;
+        // Each right once and in the order of the rule, whatever boxes it is in.
+        let mut rights: BTreeSet<[u32; 4]> = BTreeSet::new();
+        'boxes: for [verb_bits, group_bits, resource_bits, name_bits] in &rest {
+            for group in group_bits.iter() {
+                for resource in resource_bits.iter() {
+                    for name in name_bits.iter() {
+                        let line = [(&groups, group), (&resources, resource), (&names, name)];
+                        let texts: usize = line.map(|(axis, index)| axis.text(index).len()).iter().sum();
+                        self.missing.reserve(AROUND_LINE + texts);
+                        for verb in verb_bits.iter() {
+                            self.missing.reserve(AROUND_VERB + verbs.text(verb).len());
+                            if self.missing.is_truncated {
+                                break 'boxes;
+                            }
+                            rights.insert([group, resource, verb, name]);
+                        }
+                    }
+                }
+            }
+        }
+        self.missing.rights.extend(rights.into_iter().map(|[group, resource, verb, name]| {
+            let name = (!unnamed).then(|| names.text(name));
+            let thing =
+                Thing::Resource { group: groups.text(group), resource: resources.text(resource), name };
+            (thing, verbs.text(verb))
+        }));
+        Ok(())
+    }
+
+    fn compare_urls(&mut self, owned: &Holdings<'_>, rule: &'a Rule) -> Result<(), TooMany> {
+        if rule.verbs.is_empty() || rule.non_resource_urls.is_empty() {
+            return Ok(());
+        }
+        let verbs = self.axis(&rule.verbs)?;
+        let mut urls = distinct(&rule.non_resource_urls);
+        self.budget.spend(rule.non_resource_urls.as_slice().len())?;
+        // Sorted, so that a prefix is a range.
+        urls.sort_unstable();
+        let mut rest = vec![[Bits::full(verbs.values.len()), Bits::full(urls.len())]];
+        for own in &owned.rules {
+            if rest.is_empty() {
+                return Ok(());
+            }
+            self.budget.spend(1 + own.urls.len())?;
+            if own.urls.is_empty() || own.selections[NAMES] != Selection::All {
+                continue;
+            }
+            let Some([verb_mask]) = self.mask(&[&verbs], [&own.selections[VERBS]])? else { continue };
+            let mut mask = Bits::empty(urls.len());
+            for url in own.urls {
+                if let Ok(index) = urls.binary_search(&url.as_str()) {
+                    mask.insert(index);
+                }
+                if let Some(prefix) = url_prefix(url) {
+                    let first = urls.partition_point(|own| *own < prefix);
+                    let count = urls[first..].partition_point(|own| own.starts_with(prefix));
+                    self.budget.spend(count)?;
+                    (first..first + count).for_each(|index| mask.insert(index));
+                }
+            }
+            rest = self.subtract(rest, &[verb_mask, mask])?;
+        }
+        for [verb_bits, url_bits] in &rest {
+            for url in url_bits.iter() {
+                for verb in verb_bits.iter() {
+                    let (url, verb) = (urls[url as usize], verbs.text(verb));
+                    self.missing.reserve(AROUND_LINE + url.len() + verb.len());
+                    if self.missing.is_truncated {
+                        return Ok(());
+                    }
+                    self.missing.rights.push((Thing::Url(url), verb));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The rules that may cover something: those that select anything on the axis on which the fewest do.
+    fn candidates(&mut self, owned: &Holdings<'_>, axes: &[Axis<'a>; 4]) -> Result<Vec<u32>, TooMany> {
+        let count =
+            |(postings, axis): (&Postings, &Axis<'_>)| postings.lists(axis).map(Vec::len).sum::<usize>();
+        let fewest = owned.postings.iter().zip(axes).min_by_key(|pair| count(*pair));
+        let Some((postings, axis)) = fewest else { return Ok(Vec::new()) };
+        self.budget.spend(count((postings, axis)))?;
+        let mut candidates: Vec<u32> = postings.lists(axis).flatten().copied().collect();
+        candidates.sort_unstable();
+        candidates.dedup();
+        Ok(candidates)
+    }
+
+    /// What a rule that is held covers on each axis; none if there is an axis on which it covers nothing.
+    fn mask<const N: usize>(
+        &mut self,
+        axes: &[impl std::borrow::Borrow<Axis<'a>>; N],
+        selections: [&Selection; N],
+    ) -> Result<Option<[Bits; N]>, TooMany> {
+        // Most rules have nothing in common on some axis, and are done with here.
+        for (axis, selection) in axes.iter().zip(selections) {
+            if let Selection::Only(ids) = selection {
+                let axis = axis.borrow();
+                self.budget.spend(1 + ids.len().min(axis.keys.len()))?;
+                if !axis.has_any(ids) {
+                    return Ok(None);
+                }
+            }
+        }
+        let mut masks = std::array::from_fn(|_| Bits::empty(0));
+        for ((mask, axis), selection) in masks.iter_mut().zip(axes).zip(selections) {
+            let axis = axis.borrow();
+            self.budget.spend(1 + axis.values.len() / 64)?;
+            *mask = match selection {
+                Selection::All => Bits::full(axis.values.len()),
+                Selection::Only(ids) => {
+                    let mut mask = Bits::empty(axis.values.len());
+                    let selected = axis.selected(ids);
+                    self.budget.spend(selected.len())?;
+                    selected.into_iter().for_each(|index| mask.insert(index as usize));
+                    mask
+                }
+            };
+        }
+        Ok(Some(masks))
+    }
+
+    /// What boxes are without another.
+    fn subtract<const N: usize>(
+        &mut self,
+        boxes: Vec<[Bits; N]>,
+        mask: &[Bits; N],
+    ) -> Result<Vec<[Bits; N]>, TooMany> {
+        let mut rest = Vec::with_capacity(boxes.len());
+        for mut left in boxes {
+            let words: usize = left.iter().map(|bits| bits.words.len()).sum();
+            self.budget.spend(words)?;
+            if left.iter().zip(mask).any(|(bits, mask)| !bits.meets(mask)) {
+                rest.push(left);
+                continue;
+            }
+            for axis in 0..N {
+                let outside = left[axis].without(&mask[axis]);
+                if !outside.is_empty() {
+                    self.budget.spend(words)?;
+                    let mut piece = left.clone();
+                    piece[axis] = outside;
+                    rest.push(piece);
+                    left[axis] = left[axis].within(&mask[axis]);
+                }
+            }
+        }
+        Ok(rest)
+    }
+}
+
+impl<'a> Axis<'a> {
+    fn text(&self, index: u32) -> &'a str {
+        self.values[index as usize]
+    }
+
+    /// Whether a rule selects any value.
+    fn has_any(&self, ids: &[u32]) -> bool {
+        match ids.len() > self.keys.len() {
+            true => self.keys.iter().any(|(id, _)| ids.binary_search(id).is_ok()),
+            false => ids.iter().any(|id| self.keys.binary_search_by_key(id, |(key, _)| *key).is_ok()),
+        }
+    }
+
+    /// The indexes of the values that a rule selects: looks up what is fewer in what is more.
+    fn selected(&self, ids: &[u32]) -> Vec<u32> {
+        if ids.len() > self.keys.len() {
+            let selected = self.keys.iter().filter(|(id, _)| ids.binary_search(id).is_ok());
+            return selected.map(|(_, index)| *index).collect();
+        }
+        let of = |id| {
+            let first = self.keys.partition_point(|(key, _)| *key < id);
+            let end = first + self.keys[first..].partition_point(|(key, _)| *key == id);
+            self.keys[first..end].iter().map(|(_, index)| *index)
+        };
+        ids.iter().copied().flat_map(of).collect()
+    }
+}
+
+/// The values of a list, each once, in the order of their first occurrence.
+fn distinct(list: &Values) -> Vec<&str> {
+    let mut seen = HashSet::new();
+    list.as_slice().iter().map(String::as_str).filter(|value| seen.insert(*value)).collect()
+}
+
+/// A set of small numbers.
+#[derive(Clone)]
+struct Bits {
+    words: Vec<u64>,
+}
+
+impl Bits {
+    fn empty(len: usize) -> Bits {
+        Bits { words: vec![0; len.div_ceil(64)] }
+    }
+
+    fn full(len: usize) -> Bits {
+        let mut bits = Bits { words: vec![u64::MAX; len.div_ceil(64)] };
+        if let Some(last) = bits.words.last_mut()
+            && !len.is_multiple_of(64)
+        {
+            *last = (1 << (len % 64)) - 1;
+        }
+        bits
+    }
+
+    fn insert(&mut self, index: usize) {
+        self.words[index / 64] |= 1 << (index % 64);
+    }
+
+    fn is_empty(&self) -> bool {
+        self.words.iter().all(|word| *word == 0)
+    }
+
+    fn meets(&self, other: &Bits) -> bool {
+        self.words.iter().zip(&other.words).any(|(a, b)| a & b != 0)
+    }
+
+    fn without(&self, other: &Bits) -> Bits {
+        Bits { words: self.words.iter().zip(&other.words).map(|(a, b)| a & !b).collect() }
+    }
+
+    fn within(&self, other: &Bits) -> Bits {
+        Bits { words: self.words.iter().zip(&other.words).map(|(a, b)| a & b).collect() }
+    }
+
+    fn iter(&self) -> impl Iterator<Item = u32> {
+        (0..).zip(&self.words).flat_map(|(index, word): (u32, &u64)| {
+            let mut word = *word;
+            std::iter::from_fn(move || {
+                let bit = (word != 0).then(|| word.trailing_zeros())?;
+                word &= word - 1;
+                Some(index * 64 + bit)
+            })
+        })
+    }
+}
+
+/// What a verb is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Thing<'a> {
+    Resource {
+        group: &'a str,
+        resource: &'a str,
+        /// None: whatever its name.
+        name: Option<&'a str>,
+    },
+    Url(&'a str),
+}
+
+/// The rights that are missing, as far as there is room for them.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Missing<'a> {
+    rights: Vec<(Thing<'a>, &'a str)>,
+    /// Bytes of description that there is room for.
+    room: usize,
+    is_truncated: bool,
+}
+
+impl Missing<'_> {
+    /// Whether all is covered.
+    pub fn is_empty(&self) -> bool {
+        self.rights.is_empty() && !self.is_truncated
+    }
+
+    /// A rule for each right.
+    pub fn rules(&self) -> Vec<Rule> {
+        let one = |text: &str| Values::from_iter([text.to_owned()]);
+        let rule = |(thing, verb): &(Thing<'_>, &str)| match thing {
+            Thing::Resource { group, resource, name } => Rule {
+                verbs: one(verb),
+                api_groups: one(group),
+                resources: one(resource),
+                resource_names: name.iter().map(|name| (*name).to_owned()).collect(),
+                ..Rule::default()
+            },
+            Thing::Url(url) => Rule { verbs: one(verb), non_resource_urls: one(url), ..Rule::default() },
+        };
+        self.rights.iter().map(rule).collect()
+    }
+
+    /// The rights as escalation errors describe them: a line for each resource, name and URL, verbs on the same resource joined,
+    /// sorted, each line once.
+    pub fn describe(&self) -> String {
+        let mut lines = BTreeSet::new();
+        let mut resources: HashMap<Thing<'_>, Vec<&str>> = HashMap::new();
+        for (thing, verb) in &self.rights {
+            match thing {
+                Thing::Resource { .. } => resources.entry(*thing).or_default().push(verb),
+                Thing::Url(_) => drop(lines.insert(thing.describe(&[verb]))),
+            }
+        }
+        lines.extend(resources.into_iter().map(|(thing, verbs)| thing.describe(&verbs)));
+        let mut text = lines.into_iter().collect::<Vec<_>>().join("\n");
+        if self.is_truncated {
+            text.push_str("\n...and more");
+        }
+        text
+    }
+
+    /// Takes up room for some text.
+    fn reserve(&mut self, text: usize) {
+        match self.room.checked_sub(text) {
+            Some(left) => self.room = left,
+            None => self.is_truncated = true,
+        }
+    }
+}
+
+impl Thing<'_> {
+    /// For example `{APIGroups:[""], Resources:["pods"], Verbs:["get" "list"]}`.
+    fn describe(&self, verbs: &[&str]) -> String {
+        let verbs = quoted(verbs);
+        match self {
+            Thing::Resource { group, resource, name } => {
+                let name = name.map_or(String::new(), |name| format!("ResourceNames:{}, ", quoted(&[name])));
+                let (group, resource) = (quoted(&[group]), quoted(&[resource]));
+                format!("{{APIGroups:{group}, Resources:{resource}, {name}Verbs:{verbs}}}")
+            }
+            Thing::Url(url) => format!("{{NonResourceURLs:{}, Verbs:{verbs}}}", quoted(&[url])),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use serde_json::{Value, json};
+    use std::time::{Duration, Instant};
+
+    fn rules(list: &Value) -> Vec<Rule> {
+        Rule::of_role(&json!({"rules": list}))
+    }
+
+    fn described(owned: &Value, wanted: &Value) -> String {
+        missing(&rules(owned), &rules(wanted), Limits::STANDARD).expect("few rules").describe()
+    }
+
+    #[test]
+    fn what_is_missing() {
+        let pods =
+            json!({"verbs": ["get", "list"], "apiGroups": ["", "x"], "resources": ["pods", "pods/log"]});
+        for (owned, wanted, want) in [
+            (json!([pods]), json!([pods]), ""),
+            (
+                json!([{"verbs": ["get"], "apiGroups": ["*"], "resources": ["*"]}]),
+                json!([pods]),
+                "{APIGroups:[\"\"], Resources:[\"pods\"], Verbs:[\"list\"]}\n{APIGroups:[\"\"], Resources:[\"pods/log\"], Verbs:[\"list\"]}\n{APIGroups:[\"x\"], Resources:[\"pods\"], Verbs:[\"list\"]}\n{APIGroups:[\"x\"], Resources:[\"pods/log\"], Verbs:[\"list\"]}",
+            ),
+            (
+                json!([]),
+                json!([{"verbs": ["get", "list"], "apiGroups": [""], "resources": ["secrets"]}]),
+                "{APIGroups:[\"\"], Resources:[\"secrets\"], Verbs:[\"get\" \"list\"]}",
+            ),
+            (
+                json!([{"verbs": ["*"], "apiGroups": [""], "resources": ["a"], "resourceNames": ["n"]}]),
+                json!([{"verbs": ["get"], "apiGroups": [""], "resources": ["a"], "resourceNames": ["n", "m"]},
+                       {"verbs": ["get"], "apiGroups": [""], "resources": ["a"]}]),
+                "{APIGroups:[\"\"], Resources:[\"a\"], ResourceNames:[\"m\"], Verbs:[\"get\"]}\n{APIGroups:[\"\"], Resources:[\"a\"], Verbs:[\"get\"]}",
+            ),
+            (
+                json!([{"verbs": ["get"], "nonResourceURLs": ["/a/*"]}]),
+                json!([{"verbs": ["get"], "nonResourceURLs": ["/a/b", "/a"]}]),
+                "{NonResourceURLs:[\"/a\"], Verbs:[\"get\"]}",
+            ),
+        ] {
+            assert_eq!(described(&owned, &wanted), want, "{owned} {wanted}");
+        }
+    }
+
+    fn texts(prefix: &str, count: usize) -> Vec<String> {
+        (0..count).map(|i| format!("{prefix}{i}")).collect()
+    }
+
+    /// What took minutes or all memory, or would if each pair of rules, names or groups were looked at.
+    #[test]
+    fn hostile_rules_are_compared_in_bounded_steps() {
+        let wide = |n: usize| {
+            json!([{"verbs": texts("v", n), "apiGroups": texts("g", n), "resources": texts("r", n),
+                    "resourceNames": texts("n", n)}])
+        };
+        let names = |n: usize| json!([{"verbs": ["get"], "apiGroups": [""], "resources": ["pods"], "resourceNames": texts("n", n)}]);
+        let single = |n: usize| {
+            texts("n", n).into_iter().map(|name| {
+                json!({"verbs": ["get"], "apiGroups": [""], "resources": ["pods"], "resourceNames": [name]})
+            }).collect::<Value>()
+        };
+        let same = |n: usize| {
+            (0..n)
+                .map(|_| json!({"verbs": ["get"], "apiGroups": [""], "resources": ["pods"]}))
+                .collect::<Value>()
+        };
+        // Any two have something in common on each axis but one.
+        let same_but = |n: usize| {
+            (0..n)
+                .map(|i| {
+                    json!({"verbs": ["get"], "apiGroups": ["a", "b"],
+            "resources": ["pods", "x"], "resourceNames": [format!("n{}", i / 60), format!("n{}", i % 60)]})
+                })
+                .collect::<Value>()
+        };
+        // Each leaves out another value of each list, so that boxes split again and again.
+        let sieves = |n: usize| {
+            let but = |prefix: &str, without: usize| {
+                texts(prefix, n)
+                    .into_iter()
+                    .enumerate()
+                    .filter(|(i, _)| *i != without)
+                    .map(|(_, t)| t)
+                    .collect::<Vec<_>>()
+            };
+            (0..n)
+                .map(|i| {
+                    json!({"verbs": but("v", i), "apiGroups": but("g", (i * 7) % n),
+                "resources": but("r", (i * 11) % n), "resourceNames": but("n", (i * 13) % n)})
+                })
+                .collect::<Value>()
+        };
+        let urls = |n: usize| json!([{"verbs": ["get"], "nonResourceURLs": texts("/a/", n)}]);
+        let prefixes = |n: usize| {
+            json!([{"verbs": ["get"], "nonResourceURLs":
+            (0..n).map(|i| format!("/a/{i}*")).collect::<Vec<_>>()}])
+        };
+        let none = json!([]);
+        for (case, owned, wanted) in [
+            ("thirteen million rights", &none, wide(60)),
+            ("all of them held", &wide(60), wide(60)),
+            ("all but one of each", &wide(59), wide(60)),
+            ("many names", &none, names(16_000)),
+            ("many names, held in one rule", &names(16_000), names(16_000)),
+            ("many names, each held in a rule", &single(4_000), names(16_000)),
+            ("many rules", &single(4_000), single(4_000)),
+            ("many rules of many values", &same_but(4_000), same_but(4_000)),
+            ("the same rule again and again", &same(20_000), same(20_000)),
+            ("sieves", &sieves(60), wide(60)),
+            ("urls", &urls(16_000), urls(16_000)),
+            ("prefixes", &prefixes(16_000), urls(16_000)),
+        ] {
+            let (owned, wanted) = (rules(owned), rules(&wanted));
+            let started = Instant::now();
+            let outcome = missing(&owned, &wanted, Limits::STANDARD);
+            let took = started.elapsed();
+            assert!(took < Duration::from_secs(20), "{case}: {took:?}");
+            let length = outcome.map_or(0, |missing| missing.describe().len());
+            assert!(length <= Limits::STANDARD.description + 100, "{case}: {length}");
+            eprintln!("{case}: {took:?}, {length} bytes");
+        }
+    }
+
+    #[test]
+    fn what_takes_too_long_is_not_granted() {
+        let rule = json!([{"verbs": ["get"], "apiGroups": [""], "resources": texts("r", 100)}]);
+        let limits = Limits { steps: 50, ..Limits::STANDARD };
+        let rules = rules(&rule);
+        assert_eq!(missing(&rules, &rules, limits), Err(TooMany));
+    }
+
+    #[test]
+    fn a_long_description_is_cut() {
+        let rule = json!([{"verbs": ["get"], "apiGroups": [""], "resources": texts("r", 100)}]);
+        let limits = Limits { description: 160, ..Limits::STANDARD };
+        let rules = rules(&rule);
+        let text = missing([], &rules, limits).expect("few rules").describe();
+        assert_eq!(
+            text,
+            "{APIGroups:[\"\"], Resources:[\"r0\"], Verbs:[\"get\"]}\n{APIGroups:[\"\"], Resources:[\"r1\"], Verbs:[\"get\"]}\n...and more"
+        );
+    }
+
+    /// The definition: every right on its own, each held by one rule or missing.
+    fn multiplied_out(owned: &[Rule], wanted: &[Rule]) -> BTreeSet<String> {
+        let mut lines = BTreeSet::new();
+        let has = |list: &Values, value: &str| list.contains(ALL) || list.contains(value);
+        for rule in wanted {
+            let names: Vec<Option<&String>> = match rule.resource_names.as_slice() {
+                [] => vec![None],
+                names => names.iter().map(Some).collect(),
+            };
+            for group in rule.api_groups.as_slice() {
+                for resource in rule.resources.as_slice() {
+                    for name in &names {
+                        for verb in rule.verbs.as_slice() {
+                            let covered = owned.iter().any(|own| {
+                                let star = resource.split_once('/').map(|(_, sub)| format!("*/{sub}"));
+                                has(&own.verbs, verb)
+                                    && has(&own.api_groups, group)
+                                    && (has(&own.resources, resource)
+                                        || star.is_some_and(|star| own.resources.contains(&star)))
+                                    && (own.resource_names.is_empty()
+                                        || name.is_some_and(|name| own.resource_names.contains(name)))
+                            });
+                            if !covered {
+                                lines.insert(format!("{group} {resource} {name:?} {verb}"));
+                            }
+                        }
+                    }
+                }
+            }
+        }
+        lines
+    }
+
+    fn some_rule() -> impl Strategy<Value = Rule> {
+        let some = |values: &'static [&'static str], least: usize| {
+            proptest::sample::subsequence(values, least..=values.len().min(3))
+                .prop_map(|list| list.into_iter().map(str::to_owned).collect::<Values>())
+        };
+        (
+            some(&["get", "list", "watch", "*"], 1),
+            some(&["", "apps", "*"], 1),
+            some(&["pods", "pods/log", "nodes/log", "*/log", "*"], 1),
+            some(&["a", "b", "c"], 0),
+        )
+            .prop_map(|(verbs, api_groups, resources, resource_names)| Rule {
+                verbs,
+                api_groups,
+                resources,
+                resource_names,
+                ..Rule::default()
+            })
+    }
+
+    proptest! {
+        #[test]
+        fn boxes_say_what_rights_say(
+            owned in proptest::collection::vec(some_rule(), 0..5),
+            wanted in proptest::collection::vec(some_rule(), 1..3),
+        ) {
+            let text = missing(&owned, &wanted, Limits::STANDARD).expect("few rules").describe();
+            // Each line is `{APIGroups:["g"], Resources:["r"], ResourceNames:["n"], Verbs:["v" "w"]}`.
+            let mut lines = BTreeSet::new();
+            for line in text.lines() {
+                let inside = |title: &str| {
+                    let (_, rest) = line.split_once(&format!("{title}:["))?;
+                    rest.split_once(']').map(|(list, _)| list.trim_matches('"').to_owned())
+                };
+                let name = inside("ResourceNames");
+                let verbs = inside("Verbs").expect("verbs");
+                for verb in verbs.split("\" \"") {
+                    lines.insert(format!("{} {} {:?} {verb}",
+                        inside("APIGroups").expect("a group"), inside("Resources").expect("a resource"), name));
+                }
+            }
+            prop_assert_eq!(lines, multiplied_out(&owned, &wanted));
+        }
+    }
+}
