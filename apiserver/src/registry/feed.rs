@@ -1,18 +1,21 @@
-//! Feeding the authorizer: what it decides by is stored like anything else, and it must know it before the next request.
+//! The informer of the authorizer: what it decides by is stored like anything else, and it must know it before the next
+//! request.
 //!
-//! Nobody is told when an RBAC object changes; whoever is about to ask the authorizer first lets it catch up. That costs a
-//! comparison of revisions when nothing was written since.
+//! Nobody is notified when an RBAC object changes; whoever is about to ask the authorizer first brings it up to date. That
+//! costs a comparison of revisions when nothing was written since. Where history no longer reaches back to what was seen
+//! last, deletions may be among what is missing, so everything is read anew and replaces all that was known.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use coracle_storage::{Revision, Store, Watcher};
+use coracle_storage::{Revision, Snapshot, Store, Watcher};
 
 use super::served::Table;
 use super::{ObjectIndex, parse, read::split_name};
 use crate::access::authorize::Authorizer;
 use crate::names::GroupResource;
 
-pub(super) struct Feed {
+/// Keeps an [`Authorizer`] up to date.
+pub(super) struct RbacInformer {
     authorizer: Arc<Authorizer>,
     state: Mutex<State>,
 }
@@ -22,15 +25,19 @@ struct State {
     sources: Vec<Source>,
 }
 
+/// One resource that the authorizer decides by.
 struct Source {
     resource: GroupResource,
     bucket: Arc<str>,
-    /// None until the first pull, and after history was lost: then all is read anew.
+    /// None until the first pull, and after history was lost.
     watcher: Option<Watcher<ObjectIndex>>,
 }
 
-impl Feed {
-    pub fn new(table: &Table, authorizer: &Arc<Authorizer>) -> Feed {
+/// All has to be read anew.
+struct HistoryLost;
+
+impl RbacInformer {
+    pub fn new(table: &Table, authorizer: &Arc<Authorizer>) -> RbacInformer {
         let watched = table.iter().filter(|served| Authorizer::watches(&served.group_resource));
         let sources = watched.map(|served| Source {
             resource: served.group_resource.clone(),
@@ -38,38 +45,59 @@ impl Feed {
             watcher: None,
         });
         let state = State { seen: Revision::ZERO, sources: sources.collect() };
-        Feed { authorizer: authorizer.clone(), state: Mutex::new(state) }
+        RbacInformer { authorizer: authorizer.clone(), state: Mutex::new(state) }
     }
 
+    /// Lets the authorizer know all that was written before the call.
     pub fn pull(&self, store: &Store<ObjectIndex>) {
         let newest = store.revision();
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         if state.seen >= newest && newest > Revision::ZERO {
             return;
         }
-        for source in &mut state.sources {
-            source.pull(store, &self.authorizer);
+        if state.sources.iter_mut().any(|source| source.pull(&self.authorizer).is_err()) {
+            state.read_all(store, &self.authorizer);
         }
         state.seen = newest;
     }
 }
 
+impl State {
+    /// Replaces all that the authorizer knows, by one snapshot of all resources.
+    fn read_all(&mut self, store: &Store<ObjectIndex>, authorizer: &Authorizer) {
+        let snapshot = store.snapshot();
+        authorizer.replace(self.sources.iter().flat_map(|source| source.objects(&snapshot)));
+        for source in &mut self.sources {
+            // Where this fails, history was lost again already, and the next pull begins anew.
+            source.watcher = store.watch(&source.bucket, snapshot.revision()).ok();
+        }
+    }
+}
+
 impl Source {
-    fn pull(&mut self, store: &Store<ObjectIndex>, authorizer: &Authorizer) {
+    fn objects<'a>(
+        &'a self,
+        snapshot: &Snapshot<ObjectIndex>,
+    ) -> impl Iterator<Item = (&'a GroupResource, serde_json::Value)> {
+        let bucket = snapshot.bucket(&self.bucket);
+        let objects: Vec<_> = bucket.iter().cloned().collect();
+        objects.into_iter().map(|object| (&self.resource, parse(&object)))
+    }
+
+    /// # Errors
+    /// [`HistoryLost`] if not all changes since the last pull are known any more, or there was none.
+    fn pull(&mut self, authorizer: &Authorizer) -> Result<(), HistoryLost> {
+        let watcher = self.watcher.as_mut().ok_or(HistoryLost)?;
         loop {
-            let Some(watcher) = &mut self.watcher else { return self.read_all(store, authorizer) };
-            let Ok(events) = watcher.try_next() else {
-                self.watcher = None;
-                continue;
-            };
+            let events = watcher.try_next().map_err(|_| HistoryLost)?;
             if events.is_empty() {
-                return;
+                return Ok(());
             }
             for event in events {
                 match (&event.after, &event.before) {
                     (Some(object), _) => authorizer.upsert(&self.resource, &parse(object)),
-                    (None, Some(gone)) => {
-                        let (namespace, name) = split_name(gone);
+                    (None, Some(deleted)) => {
+                        let (namespace, name) = split_name(deleted);
                         authorizer.remove(&self.resource, namespace, name);
                     }
                     (None, None) => {}
@@ -77,12 +105,99 @@ impl Source {
             }
         }
     }
+}
 
-    fn read_all(&mut self, store: &Store<ObjectIndex>, authorizer: &Authorizer) {
-        let snapshot = store.snapshot();
-        for object in snapshot.bucket(&self.bucket).iter() {
-            authorizer.upsert(&self.resource, &parse(object));
+#[cfg(test)]
+mod tests {
+    use coracle_storage::log::EphemeralLog;
+    use coracle_storage::{Expect, History, Key, Options};
+    use serde_json::{Value, json};
+
+    use super::super::write::stored_bytes;
+    use super::*;
+    use crate::access::UserInfo;
+    use crate::access::authorize::{Mode, RequestAttributes, ResourceTarget, Target};
+    use crate::access::rbac::GROUP;
+
+    /// A store that remembers next to nothing, and who may get pods in it.
+    struct World {
+        table: Table,
+        store: Store<ObjectIndex>,
+        authorizer: Arc<Authorizer>,
+        informer: RbacInformer,
+    }
+
+    impl World {
+        fn new(history: History) -> World {
+            let table = Table::built_in();
+            let options = Options { history, ..Options::default() };
+            let store =
+                Store::open(EphemeralLog::new(), ObjectIndex::new(), options).expect("an empty store");
+            let authorizer = Arc::new(Authorizer::new(Mode::Rbac));
+            let informer = RbacInformer::new(&table, &authorizer);
+            World { table, store, authorizer, informer }
         }
-        self.watcher = store.watch(&self.bucket, snapshot.revision()).ok();
+
+        /// Writes or deletes an object of the namespace `ns`.
+        async fn write(&self, resource: &str, name: &str, content: Option<Value>) {
+            let served = self.table.find(GROUP, "v1", resource).expect(resource);
+            let key = Key::new(served.bucket.clone(), served.storage_name("ns", name));
+            match content {
+                Some(mut object) => {
+                    object["metadata"] = json!({"namespace": "ns", "name": name});
+                    let bytes = stored_bytes(served, object);
+                    self.store.put(key, Expect::Any, bytes).await.map(drop).expect(name);
+                }
+                None => self.store.delete(key, Expect::Any).await.map(drop).expect(name),
+            }
+        }
+
+        fn who_may(&self) -> Vec<&'static str> {
+            self.informer.pull(&self.store);
+            let target = ResourceTarget { resource: "pods", namespace: "ns", ..ResourceTarget::default() };
+            let request = RequestAttributes { verb: "get", target: Target::Resource(target) };
+            let may = |name: &&str| self.authorizer.check(&UserInfo::new(name, &[]), &request).is_ok();
+            ["alice", "bob", "carol"].into_iter().filter(may).collect()
+        }
+    }
+
+    fn role() -> Value {
+        json!({"rules": [{"verbs": ["get"], "apiGroups": [""], "resources": ["pods"]}]})
+    }
+
+    fn binding(name: &str, padding: usize) -> Value {
+        json!({"subjects": [{"kind": "User", "name": name}, {"kind": "User", "name": "x".repeat(padding)}],
+               "roleRef": {"apiGroup": GROUP, "kind": "Role", "name": "r"}})
+    }
+
+    #[tokio::test]
+    async fn revoked_rights_end_whatever_history_still_knows() {
+        let default = History::default();
+        for (case, history) in [
+            ("all of it", default),
+            ("few bytes", History { bytes: 10_000, ..default }),
+            ("few events", History { events: 3, ..default }),
+            ("nothing", History { events: 0, ..default }),
+        ] {
+            let world = World::new(history);
+            world.write("roles", "r", Some(role())).await;
+            world.write("rolebindings", "a", Some(binding("alice", 0))).await;
+            world.write("rolebindings", "b", Some(binding("bob", 0))).await;
+            assert_eq!(world.who_may(), ["alice", "bob"], "{case}");
+            // More than is remembered happens before the next pull.
+            world.write("rolebindings", "a", None).await;
+            world.write("rolebindings", "c", Some(binding("carol", 0))).await;
+            for _ in 0..20 {
+                world.write("rolebindings", "d", Some(binding("dan", 2000))).await;
+            }
+            assert_eq!(world.who_may(), ["bob", "carol"], "{case}");
+            world.write("roles", "r", None).await;
+            for _ in 0..20 {
+                world.write("roles", "other", Some(role())).await;
+            }
+            assert_eq!(world.who_may(), [""; 0], "{case}");
+            world.write("roles", "r", Some(role())).await;
+            assert_eq!(world.who_may(), ["bob", "carol"], "{case}");
+        }
     }
 }

@@ -78,7 +78,7 @@ pub struct Registry {
     pub table: Table,
     chain: Chain,
     features: Arc<FeatureGates>,
-    feed: feed::Feed,
+    rbac_informer: feed::RbacInformer,
     clock: Clock,
     /// Held while a Service gets its addresses: what is free must stay free until it is stored.
     allocating: tokio::sync::Mutex<()>,
@@ -152,7 +152,7 @@ impl Registry {
         authorizer: &Arc<Authorizer>,
     ) -> Registry {
         Registry {
-            feed: feed::Feed::new(&table, authorizer),
+            rbac_informer: feed::RbacInformer::new(&table, authorizer),
             chain: Chain::standard(authorizer),
             features: Arc::default(),
             store,
@@ -177,7 +177,7 @@ impl Registry {
 
     /// Lets the authorizer know all that has been written so far.
     pub fn feed_authorizer(&self) {
-        self.feed.pull(&self.store);
+        self.rbac_informer.pull(&self.store);
     }
 
     /// The bytes of the object that a request names; 0 if there is none.

@@ -189,9 +189,19 @@ impl Registry {
     async fn wait_for_object(&self, awaited: &Awaited) {
         let Some(served) = self.table.by_resource(&awaited.resource) else { return };
         let there = || self.current(served, &awaited.namespace, &awaited.name).is_some();
-        // The watch is opened before the look, so that nothing falls between them.
-        let Ok(mut watcher) = self.store.watch(&served.bucket, self.store.revision()) else { return };
-        let comes = async { while !there() && watcher.next().await.is_ok() {} };
+        let comes = async {
+            loop {
+                // The watch is opened before the look, so that nothing falls between them; where history was lost, anew.
+                let watcher = self.store.watch(&served.bucket, self.store.revision());
+                if there() {
+                    return;
+                }
+                match watcher {
+                    Ok(mut watcher) => while watcher.next().await.is_ok() && !there() {},
+                    Err(_) => tokio::task::yield_now().await,
+                }
+            }
+        };
         // Too late is as good as never.
         let _ = tokio::time::timeout(AWAITED, comes).await;
     }

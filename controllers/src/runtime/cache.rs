@@ -121,6 +121,14 @@ struct Progress {
     revision: u64,
 }
 
+/// All that there is, as a watch that was started again reports it. It comes in the order of names, so that a revision in it
+/// says nothing of lower ones before all of it was seen.
+#[derive(Default)]
+struct Relist {
+    names: BTreeSet<NamespacedName>,
+    revision: u64,
+}
+
 struct State<K> {
     objects: BTreeMap<NamespacedName, Arc<K>>,
     indexes: HashMap<TypeId, Indexed<K>>,
@@ -253,24 +261,10 @@ impl<K: Cached> Cache<K> {
         let config = watcher::Config::default().streaming_lists();
         let stream = watch(Api::<Read<K>>::all_with(client, &()), config).default_backoff();
         pin_mut!(stream);
-        let mut initial = None;
+        let mut relist = None;
         while let Some(event) = stream.next().await {
             match event {
-                Ok(Event::Init) => initial = Some(BTreeSet::new()),
-                Ok(Event::InitApply(Read(object))) => {
-                    if let Some(names) = &mut initial {
-                        names.insert(NamespacedName::of(&object));
-                    }
-                    self.apply(object);
-                }
-                Ok(Event::InitDone) => {
-                    if let Some(names) = initial.take() {
-                        self.keep(&names);
-                    }
-                    self.progress.send_modify(|progress| progress.synced = true);
-                }
-                Ok(Event::Apply(Read(object))) => self.apply(object),
-                Ok(Event::Delete(Read(object))) => self.remove(&object),
+                Ok(event) => self.handle(event, &mut relist),
                 Err(error) => {
                     tracing::debug!(kind = %K::kind(&()), %error, "a watch has to be started again")
                 }
@@ -278,12 +272,45 @@ impl<K: Cached> Cache<K> {
         }
     }
 
-    fn apply(&self, mut object: K) {
-        object.meta_mut().managed_fields = None;
+    fn handle(&self, event: Event<Read<K>>, relist: &mut Option<Relist>) {
+        match event {
+            // One that was cut short says nothing of what it did not come to.
+            Event::Init => *relist = Some(Relist::default()),
+            Event::InitApply(Read(object)) => {
+                if let Some(relist) = relist {
+                    relist.names.insert(NamespacedName::of(&object));
+                    relist.revision = relist.revision.max(revision(&object));
+                }
+                self.insert(object);
+            }
+            Event::InitDone => {
+                let Some(Relist { names, revision }) = relist.take() else { return };
+                self.keep(&names);
+                self.progress.send_modify(|progress| {
+                    progress.synced = true;
+                    progress.revision = progress.revision.max(revision);
+                });
+            }
+            Event::Apply(Read(object)) => self.apply(object),
+            Event::Delete(Read(object)) => self.remove(&object),
+        }
+    }
+
+    fn apply(&self, object: K) {
         let revision = revision(&object);
+        self.insert(object);
+        self.advance(revision);
+    }
+
+    fn insert(&self, mut object: K) {
+        object.meta_mut().managed_fields = None;
         let name = NamespacedName::of(&object);
         let new = Arc::new(object);
         let mut state = self.state();
+        // The deletion of another object of the name may have been lost with history.
+        if state.objects.get(&name).is_some_and(|old| old.meta().uid != new.meta().uid) {
+            state.remove(&name);
+        }
         // Before anything is changed: these are functions of the indexes' owners, which may panic.
         let old = state.objects.get(&name).cloned();
         let moves: Vec<_> = state
@@ -304,8 +331,6 @@ impl<K: Cached> Cache<K> {
         if !known {
             state.tell(Change { old, new: Some(new) });
         }
-        drop(state);
-        self.advance(revision);
     }
 
     fn remove(&self, object: &K) {
@@ -424,6 +449,51 @@ mod tests {
         assert_eq!(next(), Some((Some(1), Some(2))));
         cache.keep(&BTreeSet::new());
         assert_eq!(next(), Some((Some(2), None)));
+    }
+
+    #[test]
+    fn a_relist_replaces_what_was_known() {
+        let cache = Cache::empty();
+        let mut relist = None;
+        let mut see = |events: Vec<Event<Read<ConfigMap>>>| {
+            events.into_iter().for_each(|event| cache.handle(event, &mut relist));
+        };
+        let init = |object| Event::InitApply(Read(object));
+        let changes = |receiver: &mut mpsc::UnboundedReceiver<Change<ConfigMap>>| {
+            let uid = |object: &Arc<ConfigMap>| object.metadata.uid.clone().unwrap_or_default();
+            std::iter::from_fn(|| receiver.recv().now_or_never().flatten())
+                .map(|change| (change.old.as_ref().map(uid), change.new.as_ref().map(uid)))
+                .collect::<Vec<_>>()
+        };
+        let some = |text: &str| Some(text.to_owned());
+        see(vec![Event::Init, init(object("a", "1", 3, None)), init(object("a", "2", 4, None))]);
+        assert!(!cache.is_synced());
+        see(vec![Event::InitDone]);
+        assert!(cache.is_synced());
+        let mut told = cache.subscribe();
+        assert_eq!(changes(&mut told).len(), 2);
+        // A relist that is cut short removes nothing, though history was lost.
+        see(vec![Event::Init, init(object("a", "2", 9, None))]);
+        assert_eq!(names(&cache.all()), ["a/1", "a/2"]);
+        let seen = |revision| cache.saw(&Write::Revision(revision)).now_or_never().is_some();
+        assert!(!seen(9), "what else has a revision up to 9 is yet to come");
+        let mut again = object("a", "2", 9, None);
+        again.metadata.uid = some("another");
+        see(vec![Event::Init, init(again), init(object("b", "1", 8, None))]);
+        assert!(!seen(8));
+        see(vec![Event::InitDone]);
+        assert!(seen(9));
+        assert_eq!(names(&cache.all()), ["a/2", "b/1"]);
+        assert_eq!(
+            changes(&mut told),
+            [
+                (some("a-2"), some("a-2")),
+                (some("a-2"), None),
+                (None, some("another")),
+                (None, some("b-1")),
+                (some("a-1"), None),
+            ]
+        );
     }
 
     #[test]
