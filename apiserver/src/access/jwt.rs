@@ -191,11 +191,12 @@ impl Pair {
     }
 }
 
-const SEQUENCE: u8 = 0x30;
+/// The tag of a sequence in DER.
+pub(super) const SEQUENCE: u8 = 0x30;
 const BIT_STRING: u8 = 0x03;
 
 /// A value in DER: its tag, how long it is, its content.
-fn der(tag: u8, content: &[u8]) -> Vec<u8> {
+pub(super) fn der(tag: u8, content: &[u8]) -> Vec<u8> {
     let length = content.len().to_be_bytes();
     let first = length.iter().position(|byte| *byte != 0).unwrap_or(length.len() - 1);
     let length = length.get(first..).unwrap_or_default();

@@ -8,6 +8,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 
 use super::certificates::Certificates;
+use super::ec_key::sec1_pem;
 use super::file::{self, Secrecy};
 
 /// The URL under which clients on this machine reach a listener.
@@ -22,9 +23,11 @@ pub fn server_url(listen: SocketAddr) -> String {
 
 /// The document, everything inline, so that it works wherever it is copied on this machine.
 pub fn document(server: &str, certificates: &Certificates) -> String {
+    let admin = certificates.admin();
+    // Some clients read EC keys in this form only, and all of them do.
+    let key = sec1_pem(&admin.key_pem).unwrap_or_else(|| admin.key_pem.clone());
     let [ca, certificate, key] =
-        [certificates.ca_pem(), &certificates.admin().certificate_pem, &certificates.admin().key_pem]
-            .map(|pem| STANDARD.encode(pem));
+        [certificates.ca_pem(), &admin.certificate_pem, &key].map(|pem| STANDARD.encode(pem));
     format!(
         "apiVersion: v1
 kind: Config
@@ -82,6 +85,7 @@ mod tests {
         assert_eq!(value("current-context:"), "coracle");
         let decoded = |key| STANDARD.decode(value(key)).expect(key);
         assert_eq!(decoded("certificate-authority-data:"), certificates.ca_pem().as_bytes());
-        assert_eq!(decoded("client-key-data:"), certificates.admin().key_pem.as_bytes());
+        let key = sec1_pem(&certificates.admin().key_pem).expect("a P-256 key");
+        assert_eq!(decoded("client-key-data:"), key.as_bytes());
     }
 }

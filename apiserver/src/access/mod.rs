@@ -11,6 +11,7 @@ pub mod authenticate;
 pub mod authorize;
 pub mod certificates;
 pub mod coverage;
+mod ec_key;
 pub mod escalation;
 pub mod file;
 pub mod impersonate;
