@@ -29,6 +29,7 @@ use coracle_apiserver::access::kubeconfig;
 use coracle_apiserver::access::service_account_token::ServiceAccountTokens;
 use coracle_apiserver::access::tls::Peer;
 use coracle_apiserver::access::token_file::{TokenFile, TokenFileError};
+use coracle_apiserver::access::validity::WallClock;
 use coracle_apiserver::discovery::Discovery;
 use coracle_apiserver::registry::{Clock, ObjectIndex, Registry, served::Table};
 use coracle_apiserver::serve::listener::Listener;
@@ -194,7 +195,7 @@ impl Builder {
         tokens.push(Box::new(ServiceAccountTokens {
             key: signing_key.clone(),
             cluster: registry.clone(),
-            clock,
+            clock: clock.clone(),
         }));
         registry
             .bootstrap(listener.address().port(), self.default_storage_class.as_deref())
@@ -214,7 +215,7 @@ impl Builder {
         };
         let api = Api::new(Config {
             registry,
-            authenticator: Authenticator::new(tokens),
+            authenticator: Authenticator::new(tokens, clock.clone()),
             authorizer,
             signing_key,
             discovery,
@@ -304,11 +305,11 @@ impl Builder {
     }
 
     fn certificates(&self) -> Result<Certificates, Error> {
-        let now = SystemTime::now();
+        let clock: WallClock = Arc::new(SystemTime::now);
         Ok(match &self.place {
-            Place::Memory => Certificates::ephemeral(&self.tls_san, now)?,
+            Place::Memory => Certificates::ephemeral(&self.tls_san, &clock)?,
             Place::Directory(directory) => {
-                Certificates::in_folder(&directory.join("pki"), &self.tls_san, now)?
+                Certificates::in_folder(&directory.join("pki"), &self.tls_san, &clock)?
             }
         })
     }

@@ -13,6 +13,7 @@ use http::header::AUTHORIZATION;
 use serde_json::{Map, Value};
 
 use super::tls::Peer;
+use crate::registry::Clock;
 use crate::validation::content::{dns1123_label, dns1123_subdomain};
 use crate::{Error, Result};
 
@@ -117,15 +118,16 @@ pub enum Verdict {
 }
 
 /// All the ways in.
-#[derive(Default)]
 pub struct Authenticator {
     tokens: Vec<Box<dyn TokenAuthenticator>>,
+    clock: Clock,
 }
 
 impl Authenticator {
-    /// The authenticators of bearer tokens, in the order in which they are asked.
-    pub fn new(tokens: Vec<Box<dyn TokenAuthenticator>>) -> Authenticator {
-        Authenticator { tokens }
+    /// `tokens` are the authenticators of bearer tokens, in the order in which they are asked; `clock` says whether a client
+    /// certificate is good.
+    pub fn new(tokens: Vec<Box<dyn TokenAuthenticator>>, clock: Clock) -> Authenticator {
+        Authenticator { tokens, clock }
     }
 
     /// Who sends a request with these headers over a connection from this peer.
@@ -133,7 +135,13 @@ impl Authenticator {
     /// # Errors
     /// [`Error::Unauthorized`] if credentials were presented and none is good.
     pub fn authenticate(&self, headers: &HeaderMap, peer: &Peer) -> Result<Arc<UserInfo>> {
-        if let Peer::Known(user) = peer {
+        // A connection outlives the certificate that it began with, so the time is looked at for each request.
+        let known = match peer {
+            Peer::Known(user) => Some(user),
+            Peer::Certified(certificate) => certificate.user_at((self.clock)().as_second()),
+            Peer::Unidentified | Peer::Rejected => None,
+        };
+        if let Some(user) = known {
             return Ok(Arc::clone(user));
         }
         match (bearer_token(headers), peer) {
@@ -141,7 +149,7 @@ impl Authenticator {
                 Ok((user, _)) => Ok(user),
                 Err(_) => Err(Error::Unauthorized),
             },
-            (None, Peer::Rejected) => Err(Error::Unauthorized),
+            (None, Peer::Rejected | Peer::Certified(_)) => Err(Error::Unauthorized),
             (None, _) => Ok(Arc::clone(&ANONYMOUS_USER)),
         }
     }
@@ -191,7 +199,7 @@ mod tests {
     fn authenticator() -> Authenticator {
         let file =
             TokenFile::parse("tokens.csv", "t1,alice,u1,\"devs,ops\"\nt2,bob,u2\n").expect("two tokens");
-        Authenticator::new(vec![Box::new(file)])
+        Authenticator::new(vec![Box::new(file)], Arc::new(|| jiff::Timestamp::UNIX_EPOCH))
     }
 
     #[test]

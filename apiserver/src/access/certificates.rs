@@ -1,8 +1,9 @@
 //! Certificates: our own small authority, the server's certificate and the administrator's.
 //!
 //! Kept under `pki/` in the data folder, named as kubeadm names them, or made anew for an ephemeral server. The server's
-//! and the administrator's are issued again whenever they are missing, unreadable, about to expire, or do not fit; the
-//! authority is never replaced, since every kubeconfig handed out trusts it: what is wrong with it is reported instead.
+//! and the administrator's are issued again at start whenever they are missing, unreadable, about to expire, not valid yet,
+//! or do not fit, and the server's also while it runs ([`super::serving`]). The authority is never replaced, since every
+//! kubeconfig handed out trusts it: what is wrong with it is reported instead.
 //!
 //! Start at [`Certificates::in_folder`].
 
@@ -11,20 +12,23 @@ use std::fs;
 use std::io;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use rcgen::{
     BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer,
     KeyPair, KeyUsagePurpose, PKCS_ECDSA_P256_SHA256,
 };
+use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use x509_parser::extensions::GeneralName;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
 use super::authenticate::MASTERS;
 use super::file::{self, Secrecy};
+use super::serving::ServingCertificate;
 use super::tls::Tls;
+use super::validity::{Validity, WallClock, unix_seconds};
 
 /// The user of the kubeconfig.
 pub const ADMIN: &str = "coracle-admin";
@@ -44,10 +48,10 @@ const SERVER_NAMES: [&str; 8] = [
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 const CA_LIFETIME: Duration = Duration::from_secs(3650 * DAY.as_secs());
 const LEAF_LIFETIME: Duration = Duration::from_secs(365 * DAY.as_secs());
-/// A certificate with less than this left is issued again at start.
-const RENEWAL: Duration = Duration::from_secs(30 * DAY.as_secs());
-/// Certificates are valid from a little before they are made: clocks differ.
-const BACKDATE: Duration = Duration::from_secs(60 * 60);
+/// Certificates are valid from long before they are made, but not from before their authority: clocks differ, and some go back.
+const BACKDATE: Duration = Duration::from_secs(365 * DAY.as_secs());
+/// Certificates that are made before even their authority began are valid from a little before.
+const LEAF_BACKDATE: Duration = Duration::from_secs(60 * 60);
 
 /// A certificate and its private key.
 #[derive(Clone)]
@@ -59,7 +63,7 @@ pub struct Pair {
 /// Everything the server needs for TLS.
 pub struct Certificates {
     ca_pem: String,
-    server: Pair,
+    server: Arc<ServingCertificate>,
     admin: Pair,
 }
 
@@ -83,21 +87,22 @@ pub enum CertificateError {
 
 impl Certificates {
     /// A new authority and its certificates, in memory only. `names` are more names and addresses of the server.
-    pub fn ephemeral(names: &[String], now: SystemTime) -> Result<Certificates, CertificateError> {
+    pub fn ephemeral(names: &[String], clock: &WallClock) -> Result<Certificates, CertificateError> {
+        let now = clock();
         let authority = Authority::new(now)?;
-        Ok(Certificates {
-            server: authority.issue(&Leaf::server(names), now)?,
-            admin: authority.issue(&Leaf::admin(), now)?,
-            ca_pem: authority.certificate_pem,
-        })
+        let leaf = Leaf::server(names);
+        let server = authority.issue(&leaf, now)?;
+        let admin = authority.issue(&Leaf::admin(), now)?;
+        Certificates::with(authority, &server, leaf, admin, None, clock)
     }
 
     /// The certificates in `folder`, made where they are missing or no longer good.
     pub fn in_folder(
         folder: &Path,
         names: &[String],
-        now: SystemTime,
+        clock: &WallClock,
     ) -> Result<Certificates, CertificateError> {
+        let now = clock();
         let authority = Authority::in_folder(folder, now)?;
         let kept = |leaf: &Leaf| match leaf.read(folder) {
             Some(pair) if authority.vouches_for(&pair, leaf, now) => Ok(pair),
@@ -107,11 +112,23 @@ impl Certificates {
                 Ok::<Pair, CertificateError>(pair)
             }
         };
-        Ok(Certificates {
-            server: kept(&Leaf::server(names))?,
-            admin: kept(&Leaf::admin())?,
-            ca_pem: authority.certificate_pem,
-        })
+        let leaf = Leaf::server(names);
+        let server = kept(&leaf)?;
+        let admin = kept(&Leaf::admin())?;
+        Certificates::with(authority, &server, leaf, admin, Some(folder.to_owned()), clock)
+    }
+
+    fn with(
+        authority: Authority,
+        server: &Pair,
+        leaf: Leaf,
+        admin: Pair,
+        folder: Option<PathBuf>,
+        clock: &WallClock,
+    ) -> Result<Certificates, CertificateError> {
+        let ca_pem = authority.certificate_pem.clone();
+        let server = ServingCertificate::new(server, leaf, Arc::new(authority), folder, clock.clone())?;
+        Ok(Certificates { ca_pem, server: Arc::new(server), admin })
     }
 
     /// The authority's certificate, which clients must trust.
@@ -124,17 +141,19 @@ impl Certificates {
         &self.admin
     }
 
+    /// The listener's side of TLS with these certificates.
+    ///
+    /// # Errors
+    /// [`CertificateError::Pem`] and [`CertificateError::Tls`] for an authority that cannot be read.
     pub fn tls(&self) -> Result<Tls, CertificateError> {
         let ca = CertificateDer::from_pem_slice(self.ca_pem.as_bytes())?;
-        let certificate = CertificateDer::from_pem_slice(self.server.certificate_pem.as_bytes())?;
-        let key = PrivateKeyDer::from_pem_slice(self.server.key_pem.as_bytes())?;
-        Ok(Tls::new(ca, vec![certificate], key)?)
+        Ok(Tls::new(ca, self.server.clone())?)
     }
 }
 
 impl Pair {
     /// The key first: a certificate on disk always has its key.
-    fn write(&self, folder: &Path, name: &str) -> Result<(), CertificateError> {
+    pub(super) fn write(&self, folder: &Path, name: &str) -> Result<(), CertificateError> {
         for (extension, content, secrecy) in
             [("key", &self.key_pem, Secrecy::Private), ("crt", &self.certificate_pem, Secrecy::Public)]
         {
@@ -147,9 +166,9 @@ impl Pair {
 }
 
 /// A certificate to be issued.
-struct Leaf {
+pub(super) struct Leaf {
     /// The files' name in the folder, without extension.
-    file: &'static str,
+    pub(super) file: &'static str,
     common_name: &'static str,
     organization: Option<&'static str>,
     usage: ExtendedKeyUsagePurpose,
@@ -191,8 +210,9 @@ fn canonical(name: &str) -> String {
 }
 
 /// The certificate authority, able to sign.
-struct Authority {
+pub(super) struct Authority {
     certificate_pem: String,
+    validity: Validity,
     issuer: Issuer<'static, KeyPair>,
 }
 
@@ -211,10 +231,12 @@ impl Authority {
         params.distinguished_name.push(DnType::CommonName, "coracle-ca");
         params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
         params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::DigitalSignature];
-        (params.not_before, params.not_after) = ((now - BACKDATE).into(), (now + CA_LIFETIME).into());
+        let (not_before, not_after) = (backdated(now, BACKDATE), now + CA_LIFETIME);
+        (params.not_before, params.not_after) = (not_before.into(), not_after.into());
+        let validity = Validity { not_before: unix_seconds(not_before), not_after: unix_seconds(not_after) };
         let certificate_pem = params.self_signed(&key).map_err(failed)?.pem();
         let pair = Pair { certificate_pem: certificate_pem.clone(), key_pem: key.serialize_pem() };
-        Ok((Authority { certificate_pem, issuer: Issuer::new(params, key) }, pair))
+        Ok((Authority { certificate_pem, validity, issuer: Issuer::new(params, key) }, pair))
     }
 
     /// The authority in `folder`; a new one if there never was any.
@@ -251,15 +273,21 @@ impl Authority {
         if !parsed.is_ca() {
             return Err("ca.crt is not an authority's certificate".to_owned());
         }
-        if expires_within(&parsed, now, Duration::ZERO) {
+        let validity = Validity::of(&parsed);
+        if unix_seconds(now) >= validity.not_after {
             return Err("ca.crt has expired".to_owned());
+        }
+        if !validity.includes(unix_seconds(now)) {
+            tracing::warn!(
+                "ca.crt is not valid yet: some clients will not trust it until the clock is right"
+            );
         }
         let issuer = Issuer::from_ca_cert_der(&der.clone().into_owned(), key)
             .map_err(|error| format!("ca.crt: {error}"))?;
-        Ok(Authority { certificate_pem, issuer })
+        Ok(Authority { certificate_pem, validity, issuer })
     }
 
-    fn issue(&self, leaf: &Leaf, now: SystemTime) -> Result<Pair, CertificateError> {
+    pub(super) fn issue(&self, leaf: &Leaf, now: SystemTime) -> Result<Pair, CertificateError> {
         let failed = |source| {
             let name =
                 leaf.names.iter().map(String::as_str).chain([leaf.common_name]).collect::<Vec<_>>().join(",");
@@ -276,7 +304,13 @@ impl Authority {
         params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
         params.extended_key_usages = vec![leaf.usage.clone()];
         params.use_authority_key_identifier_extension = true;
-        (params.not_before, params.not_after) = ((now - BACKDATE).into(), (now + LEAF_LIFETIME).into());
+        // No longer than the authority, on either side, unless the clock is out of its time.
+        let authority = |seconds: i64| UNIX_EPOCH + Duration::from_secs(u64::try_from(seconds).unwrap_or(0));
+        let not_before = authority(self.validity.not_before)
+            .max(backdated(now, BACKDATE))
+            .min(backdated(now, LEAF_BACKDATE));
+        let not_after = authority(self.validity.not_after).min(now + LEAF_LIFETIME);
+        (params.not_before, params.not_after) = (not_before.into(), not_after.into());
         let certificate = params.signed_by(&key, &self.issuer).map_err(failed)?;
         Ok(Pair { certificate_pem: certificate.pem(), key_pem: key.serialize_pem() })
     }
@@ -292,18 +326,18 @@ impl Authority {
         let Ok(key) = KeyPair::from_pem(&pair.key_pem) else { return false };
         holds_key(&parsed, &key)
             && parsed.verify_signature(Some(ca.public_key())).is_ok()
-            && !expires_within(&parsed, now, RENEWAL)
+            && !Validity::of(&parsed).is_due(unix_seconds(now))
             && names_of(&parsed) == leaf.names
     }
 }
 
-fn holds_key(certificate: &X509Certificate<'_>, key: &KeyPair) -> bool {
-    certificate.public_key().subject_public_key.data == key.public_key_raw()
+/// A time before another, but none that some clients cannot read.
+fn backdated(time: SystemTime, by: Duration) -> SystemTime {
+    time.checked_sub(by).map_or(UNIX_EPOCH, |earlier| earlier.max(UNIX_EPOCH))
 }
 
-fn expires_within(certificate: &X509Certificate<'_>, now: SystemTime, span: Duration) -> bool {
-    let limit = (now + span).duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
-    u64::try_from(certificate.validity().not_after.timestamp()).is_ok_and(|end| end <= limit)
+fn holds_key(certificate: &X509Certificate<'_>, key: &KeyPair) -> bool {
+    certificate.public_key().subject_public_key.data == key.public_key_raw()
 }
 
 fn names_of(certificate: &X509Certificate<'_>) -> BTreeSet<String> {
@@ -323,32 +357,36 @@ fn names_of(certificate: &X509Certificate<'_>) -> BTreeSet<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::access::validity::RENEWAL;
 
     fn now() -> SystemTime {
         SystemTime::now()
     }
 
+    fn at(time: SystemTime) -> WallClock {
+        Arc::new(move || time)
+    }
+
     fn open(folder: &Path, names: &[&str], now: SystemTime) -> Result<Certificates, CertificateError> {
         let names: Vec<String> = names.iter().map(|n| (*n).to_owned()).collect();
-        Certificates::in_folder(folder, &names, now)
+        Certificates::in_folder(folder, &names, &at(now))
     }
 
     /// Which of authority, server and administrator are the same in both.
     fn same(a: &Certificates, b: &Certificates) -> (bool, bool, bool) {
-        let pem = |pair: &Pair| pair.certificate_pem.clone();
-        (a.ca_pem == b.ca_pem, pem(&a.server) == pem(&b.server), pem(&a.admin) == pem(&b.admin))
+        let admin = a.admin.certificate_pem == b.admin.certificate_pem;
+        (a.ca_pem == b.ca_pem, a.server.certificate() == b.server.certificate(), admin)
     }
 
     #[test]
     fn the_server_answers_to_all_its_names() {
         let extra = ["example.com".to_owned(), "0:0:0:0:0:0:0:2".to_owned()];
-        let certificates = Certificates::ephemeral(&extra, now()).expect("certificates");
-        let der =
-            CertificateDer::from_pem_slice(certificates.server.certificate_pem.as_bytes()).expect("PEM");
+        let certificates = Certificates::ephemeral(&extra, &at(now())).expect("certificates");
+        let der = certificates.server.certificate();
         let (_, parsed) = X509Certificate::from_der(&der).expect("a certificate");
         let wanted = SERVER_NAMES.iter().copied().chain(["example.com", "::2"]).map(str::to_owned).collect();
         assert_eq!(names_of(&parsed), wanted);
-        let refused = Certificates::ephemeral(&["bücher".to_owned()], now()).err().expect("no ASCII");
+        let refused = Certificates::ephemeral(&["bücher".to_owned()], &at(now())).err().expect("no ASCII");
         assert!(
             refused.to_string().starts_with("cannot issue a certificate for \"")
                 && !refused.to_string().contains('\n')
@@ -364,6 +402,11 @@ mod tests {
             ("a restart", None, &[][..], now(), (true, true, true)),
             ("another name", None, &["example.com"], now(), (true, false, true)),
             ("near the end", None, &[], now() + LEAF_LIFETIME - RENEWAL, (true, false, false)),
+            ("long before the end", None, &[], now() + LEAF_LIFETIME - RENEWAL - DAY, (true, true, true)),
+            ("long after the end", None, &[], now() + 3 * LEAF_LIFETIME, (true, false, false)),
+            ("the clock went back", None, &[], now() - BACKDATE + DAY, (true, true, true)),
+            ("the clock went back far", None, &[], now() - BACKDATE - DAY, (true, false, false)),
+            ("the clock stands at its beginning", None, &[], UNIX_EPOCH, (true, false, false)),
             ("a broken certificate", Some("apiserver.crt"), &[], now(), (true, false, true)),
             ("a broken key", Some("admin.key"), &[], now(), (true, true, false)),
         ] {
@@ -410,5 +453,25 @@ mod tests {
         fs::write(folder.path().join("ca.key"), "half").expect("a file");
         let first = open(folder.path(), &[], now()).expect("certificates");
         assert_eq!(same(&first, &open(folder.path(), &[], now()).expect("certificates")), (true, true, true));
+    }
+
+    #[test]
+    fn what_is_issued_fits_into_the_time_of_its_authority() {
+        let start = now();
+        let authority = Authority::new(start).expect("an authority");
+        for (case, when) in [
+            ("at once", start),
+            ("later", start + LEAF_LIFETIME),
+            ("near the authority's end", start + CA_LIFETIME - DAY),
+            ("before the authority", start - BACKDATE - DAY),
+            ("at the beginning of time", UNIX_EPOCH),
+        ] {
+            let pair = authority.issue(&Leaf::admin(), when).expect(case);
+            let der = CertificateDer::from_pem_slice(pair.certificate_pem.as_bytes()).expect(case);
+            let (_, parsed) = X509Certificate::from_der(&der).expect(case);
+            let validity = Validity::of(&parsed);
+            assert!(validity.includes(unix_seconds(when)), "{case}: {validity:?}");
+            assert!(validity.not_after <= authority.validity.not_after, "{case}: {validity:?}");
+        }
     }
 }

@@ -59,6 +59,8 @@ pub fn write(path: &Path, document: &str) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::access::validity::WallClock;
+    use std::sync::Arc;
     use std::time::SystemTime;
 
     #[test]
@@ -75,7 +77,8 @@ mod tests {
 
     #[test]
     fn holds_what_a_client_needs() {
-        let certificates = Certificates::ephemeral(&[], SystemTime::now()).expect("certificates");
+        let clock: WallClock = Arc::new(SystemTime::now);
+        let certificates = Certificates::ephemeral(&[], &clock).expect("certificates");
         let document = document("https://127.0.0.1:6443", &certificates);
         let value = |key: &str| {
             let line = document.lines().find(|l| l.trim_start().starts_with(key)).expect(key);

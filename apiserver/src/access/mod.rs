@@ -21,7 +21,9 @@ pub mod rbac;
 pub mod reviews;
 pub mod rules;
 pub mod service_account_token;
+pub mod serving;
 pub mod tls;
 pub mod token_file;
+pub mod validity;
 
 pub use authenticate::UserInfo;

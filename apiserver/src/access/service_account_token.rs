@@ -1,14 +1,14 @@
 //! Service account tokens: what they claim, and whether the claims still hold.
 //!
-//! A token is as good as its account and the object it is bound to: once either is gone, or another of the same name, the
-//! token is refused.
+//! A token is as good as its account and the object it is bound to: once either is deleted, or another of the same name, the
+//! token is refused. One that is terminating counts as deleted a minute after its time.
 //!
 //! The tokens that secrets hold are older: they have neither an end nor an audience, and are good as long as their secret holds
 //! them.
 //!
 //! Source: KEP-1205 (bound tokens), KEP-4193 (node and credential ids), KEP-2799 (tokens in secrets).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
 use base64::Engine;
@@ -28,6 +28,8 @@ pub const ISSUER: &str = "https://kubernetes.default.svc";
 
 /// Who issues the tokens that secrets hold.
 const SECRETS_ISSUER: &str = "kubernetes/serviceaccount";
+/// Times in tokens and objects are taken this exactly, in seconds: as long as clocks may differ.
+const LEEWAY: i64 = 60;
 /// A secret with this label holds a token that is no longer good.
 const INVALID_SINCE: &str = "kubernetes.io/legacy-token-invalid-since";
 
@@ -106,7 +108,9 @@ impl TokenAuthenticator for ServiceAccountTokens {
             true => vec![ISSUER.to_owned()],
             false => texts(&claims["aud"]),
         };
-        let common: Vec<String> = audiences.iter().filter(|a| own.contains(a)).cloned().collect();
+        // Both lists are as long as clients make them.
+        let known: HashSet<&String> = own.iter().collect();
+        let common: Vec<String> = audiences.iter().filter(|a| known.contains(a)).cloned().collect();
         if common.is_empty() {
             return Verdict::Refused(format!(
                 "token audiences {} is invalid for the target audiences {}",
@@ -130,11 +134,14 @@ impl ServiceAccountTokens {
     fn user(&self, claims: &Value) -> Result<UserInfo, String> {
         let now = (self.clock)().as_second();
         let time = |name: &str| claims[name].as_i64().unwrap_or(0);
-        if time("exp") <= now {
+        if now.saturating_add(LEEWAY) < time("nbf") {
+            return Err("service account token is not valid yet".to_owned());
+        }
+        if now.saturating_sub(LEEWAY) > time("exp") {
             return Err("service account token has expired".to_owned());
         }
-        if time("nbf") > now {
-            return Err("service account token is not valid yet".to_owned());
+        if now.saturating_add(LEEWAY) < time("iat") {
+            return Err("service account token is issued in the future".to_owned());
         }
         let own = &claims["kubernetes.io"];
         let text = |value: &Value| value.as_str().unwrap_or("").to_owned();
@@ -146,6 +153,9 @@ impl ServiceAccountTokens {
         };
         if account.uid() != uid {
             return Err(format!("service account UID ({}) does not match claim ({uid})", account.uid()));
+        }
+        if is_deleted(&account, now) {
+            return Err(format!("service account {namespace}/{name} has been deleted"));
         }
         let mut user = UserInfo {
             name: service_account_username(&namespace, &name),
@@ -226,22 +236,20 @@ impl ServiceAccountTokens {
         let object = self.cluster.get(&kind.resource(), namespace, name).ok_or_else(invalidated)?;
         let claimed = reference["uid"].as_str().unwrap_or("");
         if object.uid() != claimed {
-            let mut kind = kind.member().to_owned();
-            if let Some(first) = kind.get_mut(..1) {
-                first.make_ascii_uppercase();
-            }
+            let kind = kind.member();
+            let uid = object.uid();
             return Err(format!(
-                "{kind} UID ({}) does not match service account {} ref claim ({claimed})",
-                object.uid(),
-                kind.to_lowercase()
+                "{kind} UID ({uid}) does not match service account {kind} ref claim ({claimed})"
             ));
         }
-        let deleted: Option<jiff::Timestamp> = object.meta_str("deletionTimestamp").parse().ok();
-        match deleted {
-            Some(deleted) if deleted < (self.clock)() => Err(invalidated()),
-            _ => Ok(()),
-        }
+        if is_deleted(&object, (self.clock)().as_second()) { Err(invalidated()) } else { Ok(()) }
     }
+}
+
+/// Whether an object was to be deleted by now, though it may still be there.
+fn is_deleted(object: &Value, now: i64) -> bool {
+    let deleted: Option<jiff::Timestamp> = object.meta_str("deletionTimestamp").parse().ok();
+    deleted.is_some_and(|deleted| deleted.as_second() < now.saturating_sub(LEEWAY))
 }
 
 fn texts(list: &Value) -> Vec<String> {
@@ -322,6 +330,87 @@ mod tests {
                 Verdict::Unknown => Err("unknown".to_owned()),
             };
             assert_eq!(got, want.map(str::to_owned).map_err(str::to_owned), "{case}");
+        }
+    }
+
+    #[test]
+    fn tokens_end_with_their_account_and_bound_object() {
+        let key = Arc::new(SigningKey::ephemeral().unwrap());
+        let at = |seconds: i64| jiff::Timestamp::from_second(1_800_000_000 + seconds).unwrap();
+        let object = |namespace: &str, name: &str, uid: &str, deleted: Option<i64>| {
+            let mut object = json!({"metadata": {"namespace": namespace, "name": name, "uid": uid}});
+            if let Some(seconds) = deleted {
+                object["metadata"]["deletionTimestamp"] = at(seconds).to_string().into();
+            }
+            object
+        };
+        let account = |deleted| object("ns", "bot", "a", deleted);
+        let pod = |deleted| object("ns", "p", "b", deleted);
+        let invalidated = Err("service account token has been invalidated");
+        for (case, account, bound, now, want) in [
+            ("good", account(None), None, 0, Ok(())),
+            ("bound to a pod", account(None), Some((Bound::Pod, pod(None))), 0, Ok(())),
+            ("the account is just terminating", account(Some(-60)), None, 0, Ok(())),
+            (
+                "the account is terminating",
+                account(Some(-61)),
+                None,
+                0,
+                Err("service account ns/bot has been deleted"),
+            ),
+            ("the pod ends in its time", account(None), Some((Bound::Pod, pod(Some(30)))), 89, Ok(())),
+            ("the pod is past its time", account(None), Some((Bound::Pod, pod(Some(30)))), 91, invalidated),
+            (
+                "the secret is terminating",
+                account(None),
+                Some((Bound::Secret, object("ns", "s", "c", Some(-61)))),
+                0,
+                invalidated,
+            ),
+            (
+                "the node is terminating",
+                account(None),
+                Some((Bound::Node, object("", "n", "d", Some(-61)))),
+                0,
+                invalidated,
+            ),
+            ("in the last minute", account(None), None, 3660, Ok(())),
+            ("expired", account(None), None, 3661, Err("service account token has expired")),
+            ("the clock is a minute behind", account(None), None, -60, Ok(())),
+            (
+                "the clock is further behind",
+                account(None),
+                None,
+                -61,
+                Err("service account token is not valid yet"),
+            ),
+        ] {
+            let audiences = [ISSUER.to_owned()];
+            let token = key
+                .sign(&claims(&Request {
+                    account: &account,
+                    bound: bound.as_ref().map(|(kind, object)| (*kind, object)),
+                    node: None,
+                    audiences: &audiences,
+                    issued: at(0).as_second(),
+                    lifetime: 3600,
+                }))
+                .unwrap();
+            let mut world = World::default().with("", "serviceaccounts", account);
+            if let Some((kind, object)) = bound {
+                world = world.with("", &kind.resource().resource, object);
+            }
+            let tokens = ServiceAccountTokens {
+                key: key.clone(),
+                cluster: Arc::new(world),
+                clock: Arc::new(move || at(now)),
+            };
+            let got = match tokens.authenticate(&token, &audiences) {
+                Verdict::Known { .. } => Ok(()),
+                Verdict::Refused(why) => Err(why),
+                Verdict::Unknown => Err("unknown".to_owned()),
+            };
+            assert_eq!(got, want.map_err(str::to_owned), "{case}");
         }
     }
 }

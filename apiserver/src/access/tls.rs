@@ -5,32 +5,49 @@
 //! [`Tls::peer`], and a bad one counts as bad credentials.
 
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime};
 
 use rustls::client::danger::HandshakeSignatureValid;
 use rustls::crypto::CryptoProvider;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, UnixTime};
-use rustls::server::WebPkiClientVerifier;
+use rustls::pki_types::{CertificateDer, UnixTime};
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
+use rustls::server::{ResolvesServerCert, WebPkiClientVerifier};
 use rustls::{DigitallySignedStruct, DistinguishedName, RootCertStore, ServerConfig, SignatureScheme};
 use x509_parser::oid_registry::Oid;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
 use super::authenticate::{CREDENTIAL_ID, UserInfo};
+use super::validity::{Validity, unix_seconds};
 
 /// The user id's attribute in a certificate's subject: 1.3.6.1.4.1.57683.2 (KEP-5018).
 const UID_OID: &[u64] = &[1, 3, 6, 1, 4, 1, 57683, 2];
 
-/// What a client's certificate says of it.
+/// What is known of a client before it sends a request.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub enum Peer {
     /// No certificate, or one that names nobody.
     #[default]
     Unidentified,
-    /// A certificate of ours.
+    /// A client in this process.
     Known(Arc<UserInfo>),
+    /// A certificate of ours, good for as long as it says: a connection may live longer.
+    Certified(Arc<ClientCertificate>),
     /// A certificate that we do not trust.
     Rejected,
+}
+
+/// A certificate of ours that a client has shown.
+#[derive(Debug, PartialEq)]
+pub struct ClientCertificate {
+    user: Arc<UserInfo>,
+    validity: Validity,
+}
+
+impl ClientCertificate {
+    /// The user, if the certificate is good at this time, in seconds since 1970.
+    pub fn user_at(&self, now: i64) -> Option<&Arc<UserInfo>> {
+        self.validity.includes(now).then_some(&self.user)
+    }
 }
 
 /// The listener's side of TLS.
@@ -42,11 +59,13 @@ pub struct Tls {
 }
 
 impl Tls {
-    /// Serves with `chain` and `key`; knows clients by certificates that `ca` signed.
+    /// Serves with what `serving` has at the time; knows clients by certificates that `ca` signed.
+    ///
+    /// # Errors
+    /// For an authority's certificate that is none.
     pub fn new(
         ca: CertificateDer<'static>,
-        chain: Vec<CertificateDer<'static>>,
-        key: PrivateKeyDer<'static>,
+        serving: Arc<dyn ResolvesServerCert>,
     ) -> Result<Tls, rustls::Error> {
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let mut roots = RootCertStore::empty();
@@ -58,17 +77,21 @@ impl Tls {
         let mut config = ServerConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()?
             .with_client_cert_verifier(Arc::new(asking))
-            .with_single_cert(chain, key)?;
+            .with_cert_resolver(serving);
         config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
         Ok(Tls { config: Arc::new(config), clients })
     }
 
-    /// Who a connection's client is, by the certificates of its handshake (the first is its own).
+    /// Who a connection's client is, by the certificates of its handshake (the first is its own). Whether its own is good
+    /// at the time is asked with each request.
     pub fn peer(&self, certificates: Option<&[CertificateDer<'_>]>, now: SystemTime) -> Peer {
         let Some([own, intermediates @ ..]) = certificates else { return Peer::Unidentified };
-        let now = UnixTime::since_unix_epoch(now.duration_since(UNIX_EPOCH).unwrap_or_default());
+        let Ok((_, parsed)) = X509Certificate::from_der(own) else { return Peer::Rejected };
+        let validity = Validity::of(&parsed);
+        let nearest = u64::try_from(validity.nearest(unix_seconds(now))).unwrap_or(0);
+        let now = UnixTime::since_unix_epoch(Duration::from_secs(nearest));
         match self.clients.verify_client_cert(own, intermediates, now) {
-            Ok(_) => identify(own),
+            Ok(_) => identify(own, &parsed, validity),
             Err(error) => {
                 tracing::debug!(%error, "client certificate rejected");
                 Peer::Rejected
@@ -78,8 +101,7 @@ impl Tls {
 }
 
 /// The user that a trusted certificate names: common name, organizations as groups.
-fn identify(certificate: &CertificateDer<'_>) -> Peer {
-    let Ok((_, parsed)) = X509Certificate::from_der(certificate) else { return Peer::Rejected };
+fn identify(certificate: &CertificateDer<'_>, parsed: &X509Certificate<'_>, validity: Validity) -> Peer {
     let subject = parsed.subject();
     let Some(name) =
         subject.iter_common_name().filter_map(|a| a.as_str().ok()).last().filter(|n| !n.is_empty())
@@ -101,7 +123,8 @@ fn identify(certificate: &CertificateDer<'_>) -> Peer {
         groups: subject.iter_organization().filter_map(|a| a.as_str().ok()).map(str::to_owned).collect(),
         extra: [(CREDENTIAL_ID.to_owned(), vec![format!("X509SHA256={hex}")])].into(),
     };
-    Peer::Known(Arc::new(user.authenticated()))
+    let user = Arc::new(user.authenticated());
+    Peer::Certified(Arc::new(ClientCertificate { user, validity }))
 }
 
 /// Asks for a certificate and takes any, if its key signed the handshake.
@@ -159,21 +182,80 @@ impl ClientCertVerifier for Asking {
 mod tests {
     use super::*;
     use crate::access::certificates::{Certificates, Pair};
+    use crate::access::ec_key::sec1_pem;
+    use crate::access::validity::WallClock;
+    use rustls::pki_types::PrivateKeyDer;
     use rustls::pki_types::ServerName;
     use rustls::pki_types::pem::PemObject;
     use rustls::{ClientConfig, ClientConnection, ServerConnection};
     use std::time::Duration;
 
-    /// A whole handshake in memory: who the server thinks the client is.
+    /// Who the server thinks the client is, after a handshake.
     fn meet(server: &Certificates, client: Option<&Pair>, now: SystemTime) -> Peer {
         let tls = server.tls().expect("TLS");
+        let (_, shown) = handshake(&tls, server.ca_pem(), client);
+        tls.peer(shown.as_deref(), now)
+    }
+
+    type Chain = Vec<CertificateDer<'static>>;
+
+    /// Takes any certificate of the server that its authority signed, whenever it is good.
+    #[derive(Debug)]
+    struct AnyTime(Arc<rustls::client::WebPkiServerVerifier>);
+
+    impl rustls::client::danger::ServerCertVerifier for AnyTime {
+        fn verify_server_cert(
+            &self,
+            own: &CertificateDer<'_>,
+            intermediates: &[CertificateDer<'_>],
+            name: &ServerName<'_>,
+            ocsp: &[u8],
+            _now: UnixTime,
+        ) -> Result<rustls::client::danger::ServerCertVerified, rustls::Error> {
+            let (_, parsed) = X509Certificate::from_der(own).expect("a certificate");
+            let start = u64::try_from(Validity::of(&parsed).not_before).expect("after 1970");
+            let then = UnixTime::since_unix_epoch(Duration::from_secs(start));
+            self.0.verify_server_cert(own, intermediates, name, ocsp, then)
+        }
+
+        fn verify_tls12_signature(
+            &self,
+            message: &[u8],
+            certificate: &CertificateDer<'_>,
+            signature: &DigitallySignedStruct,
+        ) -> Result<HandshakeSignatureValid, rustls::Error> {
+            self.0.verify_tls12_signature(message, certificate, signature)
+        }
+
+        fn verify_tls13_signature(
+            &self,
+            message: &[u8],
+            certificate: &CertificateDer<'_>,
+            signature: &DigitallySignedStruct,
+        ) -> Result<HandshakeSignatureValid, rustls::Error> {
+            self.0.verify_tls13_signature(message, certificate, signature)
+        }
+
+        fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+            self.0.supported_verify_schemes()
+        }
+    }
+
+    /// A whole handshake in memory: the server's certificates, and what it saw of the client.
+    fn handshake(tls: &Tls, ca_pem: &str, client: Option<&Pair>) -> (Chain, Option<Chain>) {
         let mut roots = RootCertStore::empty();
-        roots.add(CertificateDer::from_pem_slice(server.ca_pem().as_bytes()).expect("PEM")).expect("a CA");
+        roots.add(CertificateDer::from_pem_slice(ca_pem.as_bytes()).expect("PEM")).expect("a CA");
         let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let verifier = rustls::client::WebPkiServerVerifier::builder_with_provider(
+            Arc::new(roots),
+            Arc::clone(&provider),
+        );
+        let verifier = AnyTime(verifier.build().expect("a verifier"));
         let builder = ClientConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()
             .expect("versions")
-            .with_root_certificates(roots);
+            .dangerous()
+            .with_custom_certificate_verifier(Arc::new(verifier));
         let mut config = match client {
             None => builder.with_no_client_auth(),
             Some(pair) => {
@@ -198,35 +280,84 @@ mod tests {
             client.process_new_packets().expect("the client goes on");
         }
         assert_eq!(server.alpn_protocol(), Some(&b"h2"[..]));
-        tls.peer(server.peer_certificates(), now)
+        let owned =
+            |chain: &[CertificateDer<'_>]| chain.iter().map(|c| c.clone().into_owned()).collect::<Chain>();
+        (client.peer_certificates().map(owned).expect("a chain"), server.peer_certificates().map(owned))
+    }
+
+    /// A clock that can be set.
+    fn manual(start: SystemTime) -> (WallClock, Arc<std::sync::Mutex<SystemTime>>) {
+        let time = Arc::new(std::sync::Mutex::new(start));
+        let read = Arc::clone(&time);
+        (Arc::new(move || *read.lock().expect("a time")), time)
     }
 
     #[test]
     fn certificates_tell_who_the_client_is() {
         let now = SystemTime::now();
-        let ours = Certificates::ephemeral(&[], now).expect("certificates");
-        let foreign = Certificates::ephemeral(&[], now).expect("certificates");
-        let shown = |peer: Peer| match peer {
-            Peer::Known(user) => format!("{} [{}]", user.name, user.groups.join(",")),
+        let ours = Certificates::ephemeral(&[], &manual(now).0).expect("certificates");
+        let foreign = Certificates::ephemeral(&[], &manual(now).0).expect("certificates");
+        let shown = |peer: Peer, now| match peer {
+            Peer::Certified(certificate) => match certificate.user_at(unix_seconds(now)) {
+                Some(user) => format!("{} [{}]", user.name, user.groups.join(",")),
+                None => "not at this time".to_owned(),
+            },
             other => format!("{other:?}"),
         };
         let year = Duration::from_secs(366 * 24 * 3600);
-        for (case, client, now, want) in [
-            ("none", None, now, "Unidentified"),
-            ("ours", Some(ours.admin()), now, "coracle-admin [system:masters,system:authenticated]"),
-            ("another's", Some(foreign.admin()), now, "Rejected"),
-            ("too old", Some(ours.admin()), now + year, "Rejected"),
+        let admin = "coracle-admin [system:masters,system:authenticated]";
+        let sec1 =
+            Pair { key_pem: sec1_pem(&ours.admin().key_pem).expect("a P-256 key"), ..ours.admin().clone() };
+        for (case, client, met, asked, want) in [
+            ("none", None, now, now, "Unidentified"),
+            ("ours", Some(ours.admin()), now, now, admin),
+            ("ours, the key as kubeconfigs have it", Some(&sec1), now, now, admin),
+            ("another's", Some(foreign.admin()), now, now, "Rejected"),
+            ("another's, too old", Some(foreign.admin()), now + year, now, "Rejected"),
+            ("too old", Some(ours.admin()), now + year, now + year, "not at this time"),
+            ("too old by now", Some(ours.admin()), now, now + year, "not at this time"),
+            ("too young", Some(ours.admin()), now - 2 * year, now - 2 * year, "not at this time"),
+            ("the clock was wrong", Some(ours.admin()), now + year, now, admin),
         ] {
-            assert_eq!(shown(meet(&ours, client, now)), want, "{case}");
+            assert_eq!(shown(meet(&ours, client, met), asked), want, "{case}");
         }
+    }
+
+    #[test]
+    fn a_running_server_renews_its_certificate() {
+        let start = SystemTime::now();
+        let days = |n: u32| Duration::from_secs(24 * 3600) * n;
+        let (clock, time) = manual(start);
+        let folder = tempfile::tempdir().expect("a folder");
+        let certificates = Certificates::in_folder(folder.path(), &[], &clock).expect("certificates");
+        let tls = certificates.tls().expect("TLS");
+        let file = || std::fs::read_to_string(folder.path().join("apiserver.crt")).expect("a file");
+        let shown = |now: SystemTime| {
+            *time.lock().expect("a time") = now;
+            handshake(&tls, certificates.ca_pem(), None).0
+        };
+        let first = shown(start);
+        assert_eq!(shown(start + days(330)), first, "five weeks are left");
+        let on_disk = file();
+        let second = shown(start + days(340));
+        assert_ne!(second, first, "less than thirty days were left");
+        assert_ne!(file(), on_disk);
+        assert_eq!(shown(start + days(600)), second);
+        assert_ne!(shown(start + days(10 * 365 - 1)), second);
+        let third = shown(start - days(1000));
+        assert_ne!(third, second, "the clock went back to before the authority began");
+        // What is on disk is what is shown, so a restart changes nothing.
+        let restarted = Certificates::in_folder(folder.path(), &[], &clock).expect("certificates");
+        let tls = restarted.tls().expect("TLS");
+        assert_eq!(handshake(&tls, restarted.ca_pem(), None).0, third);
     }
 
     #[test]
     fn the_credential_is_named() {
         let now = SystemTime::now();
-        let ours = Certificates::ephemeral(&[], now).expect("certificates");
-        let Peer::Known(user) = meet(&ours, Some(ours.admin()), now) else { panic!("not known") };
-        let id = &user.extra[CREDENTIAL_ID][0];
+        let ours = Certificates::ephemeral(&[], &manual(now).0).expect("certificates");
+        let Peer::Certified(certificate) = meet(&ours, Some(ours.admin()), now) else { panic!("not known") };
+        let id = &certificate.user.extra[CREDENTIAL_ID][0];
         assert!(id.starts_with("X509SHA256=") && id.len() == 11 + 64, "{id}");
     }
 }

@@ -1,0 +1,116 @@
+//! The server's certificate, replaced in place: a server may run for longer than its certificate is good.
+//!
+//! There is no timer. Each handshake looks at the clock; the first one that finds the certificate about to expire, or not
+//! yet valid since the clock went back, has another issued, which takes a fraction of a millisecond.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, TryLockError};
+
+use arc_swap::ArcSwap;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::server::{ClientHello, ResolvesServerCert};
+use rustls::sign::CertifiedKey;
+use x509_parser::prelude::{FromDer, X509Certificate};
+
+use super::certificates::{Authority, CertificateError, Leaf, Pair};
+use super::validity::{Validity, WallClock, unix_seconds};
+
+/// The certificate that the listener shows.
+pub struct ServingCertificate {
+    current: ArcSwap<Current>,
+    renewing: Mutex<()>,
+    authority: Arc<Authority>,
+    leaf: Leaf,
+    /// Where it is kept; None for a server that keeps nothing.
+    folder: Option<PathBuf>,
+    clock: WallClock,
+}
+
+struct Current {
+    key: Arc<CertifiedKey>,
+    validity: Validity,
+}
+
+impl ServingCertificate {
+    /// Serves with `pair` for as long as that is good, and then with what `authority` issues for `leaf`.
+    ///
+    /// # Errors
+    /// [`CertificateError::Pem`] and [`CertificateError::Tls`] for a pair that cannot be read.
+    pub(super) fn new(
+        pair: &Pair,
+        leaf: Leaf,
+        authority: Arc<Authority>,
+        folder: Option<PathBuf>,
+        clock: WallClock,
+    ) -> Result<ServingCertificate, CertificateError> {
+        let current = ArcSwap::from_pointee(Current::read(pair)?);
+        Ok(ServingCertificate { current, renewing: Mutex::new(()), authority, leaf, folder, clock })
+    }
+
+    /// The certificate that is shown now.
+    #[cfg(test)]
+    pub(super) fn certificate(&self) -> CertificateDer<'static> {
+        self.renew_if_due();
+        self.current.load().key.cert[0].clone()
+    }
+
+    fn renew_if_due(&self) {
+        let now = (self.clock)();
+        let is_due = || self.current.load().validity.is_due(unix_seconds(now));
+        if !is_due() {
+            return;
+        }
+        // Others go on with the old one meanwhile.
+        let _renewing = match self.renewing.try_lock() {
+            Ok(guard) => guard,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => return,
+        };
+        if !is_due() {
+            return;
+        }
+        let issued = self.authority.issue(&self.leaf, now);
+        match issued.and_then(|pair| Ok((Current::read(&pair)?, pair))) {
+            Ok((current, pair)) => {
+                self.current.store(Arc::new(current));
+                tracing::info!("the server's certificate was renewed");
+                let written = self.folder.iter().try_for_each(|folder| pair.write(folder, self.leaf.file));
+                if let Err(error) = written {
+                    tracing::warn!(%error, "the server's new certificate is not on disk");
+                }
+            }
+            Err(error) => tracing::error!(%error, "the server's certificate cannot be renewed"),
+        }
+    }
+}
+
+impl Current {
+    fn read(pair: &Pair) -> Result<Current, CertificateError> {
+        let certificate = CertificateDer::from_pem_slice(pair.certificate_pem.as_bytes())?;
+        let key = PrivateKeyDer::from_pem_slice(pair.key_pem.as_bytes())?;
+        let validity = match X509Certificate::from_der(&certificate) {
+            Ok((_, parsed)) => Validity::of(&parsed),
+            Err(_) => {
+                return Err(rustls::Error::InvalidCertificate(rustls::CertificateError::BadEncoding).into());
+            }
+        };
+        let provider = rustls::crypto::ring::default_provider();
+        let key = CertifiedKey::from_der(vec![certificate], key, &provider)?;
+        Ok(Current { key: Arc::new(key), validity })
+    }
+}
+
+impl ResolvesServerCert for ServingCertificate {
+    fn resolve(&self, _: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        self.renew_if_due();
+        Some(self.current.load().key.clone())
+    }
+}
+
+impl fmt::Debug for ServingCertificate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ServingCertificate").field("validity", &self.current.load().validity).finish()
+    }
+}
