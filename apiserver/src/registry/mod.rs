@@ -78,6 +78,7 @@ pub struct Registry {
     pub table: Table,
     chain: Chain,
     features: Arc<FeatureGates>,
+    authorizer: Arc<Authorizer>,
     rbac_informer: feed::RbacInformer,
     clock: Clock,
     /// Held while a Service gets its addresses: what is free must stay free until it is stored.
@@ -155,6 +156,7 @@ impl Registry {
             rbac_informer: feed::RbacInformer::new(&table, authorizer),
             chain: Chain::standard(authorizer),
             features: Arc::default(),
+            authorizer: authorizer.clone(),
             store,
             table,
             clock,

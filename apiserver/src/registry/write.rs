@@ -19,6 +19,7 @@ use super::index::STAMP_SITE;
 use super::object::ObjectMeta;
 use super::served::Served;
 use super::{Caller, Outcome, Payload, RETRIES, Registry, Stored, Target, parse};
+use crate::access::authorize::{self, RequestAttributes, ResourceTarget};
 use crate::admission::{Attributes, Awaited, Operation};
 use crate::codec;
 use crate::codec::body::Expected;
@@ -165,7 +166,7 @@ impl Registry {
                 attempt.set_meta("name", name);
             }
             let mut allocation = self.allocate(&writing, &mut attempt, None).await?;
-            self.prepare_new(&writing, &mut attempt)?;
+            self.prepare_new(&writing, &mut attempt, by)?;
             if by == CreatedBy::Post && !writing.dry_run {
                 reject_resource_version(&attempt)?;
             }
@@ -207,7 +208,7 @@ impl Registry {
     }
 
     /// What the server decides of a new object, and whether the result is valid.
-    fn prepare_new(&self, writing: &Writing<'_>, object: &mut Value) -> Result<()> {
+    fn prepare_new(&self, writing: &Writing<'_>, object: &mut Value, by: CreatedBy) -> Result<()> {
         let served = &*writing.target.served;
         let behaviour = served.behaviour;
         let now = rfc3339(self.now());
@@ -227,7 +228,25 @@ impl Registry {
         self.refuse_invalid(served, object, validation::create(object, &behaviour, served.namespaced()))?;
         writing.caller.warnings.extend(behaviour.strategy.warnings(&Field::root(object), None));
         warn_of_idle(writing, object);
+        if by == CreatedBy::Put {
+            self.authorize_create(writing)?;
+        }
         self.validate_admission(writing, Operation::Create, object, None)
+    }
+
+    /// Whoever may update need not be allowed to create. As in kube-apiserver this is asked when the object is valid.
+    fn authorize_create(&self, writing: &Writing<'_>) -> Result<()> {
+        let target = writing.target;
+        let resource = &target.served.group_resource;
+        let target = ResourceTarget {
+            group: &resource.group,
+            resource: &resource.resource,
+            subresource: writing.part.name(),
+            namespace: &target.namespace,
+            name: &target.name,
+        };
+        let request = RequestAttributes { verb: "create", target: authorize::Target::Resource(target) };
+        self.authorizer.check(writing.caller.user, &request)
     }
 
     async fn commit_new(
