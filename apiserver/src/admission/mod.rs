@@ -220,6 +220,14 @@ impl Chain {
         self.charges_quotas
     }
 
+    /// The part of the first pass that concerns a create whose object is not stored: an eviction, a binding, a token request.
+    ///
+    /// # Errors
+    /// 404 if there is no such namespace, 403 if it is terminating.
+    pub fn admit_to_namespace(&self, attributes: &mut Attributes<'_>, cluster: &dyn Cluster) -> Result<()> {
+        namespace_lifecycle::NamespaceLifecycle.admit(attributes, cluster)
+    }
+
     pub fn admit(&self, attributes: &mut Attributes<'_>, cluster: &dyn Cluster) -> Result<()> {
         self.plugins.iter().try_for_each(|plugin| plugin.admit(attributes, cluster))
     }

@@ -513,6 +513,31 @@ impl Registry {
         }
     }
 
+    /// Whether something that is not stored may be created in the namespace of the object that it concerns.
+    pub(super) fn admit_to_namespace(
+        &self,
+        target: &Target,
+        subresource: &str,
+        object: &mut Value,
+        caller: Caller<'_>,
+        dry_run: bool,
+    ) -> Result<()> {
+        let mut attributes = Attributes {
+            operation: Operation::Create,
+            resource: &target.served.group_resource,
+            kind: &target.served.group_kind,
+            subresource,
+            namespace: &target.namespace,
+            name: &target.name,
+            object,
+            old: None,
+            user: caller.user,
+            dry_run,
+            warnings: caller.warnings,
+        };
+        self.chain.admit_to_namespace(&mut attributes, self)
+    }
+
     pub(super) fn admit(
         &self,
         writing: &Writing<'_>,

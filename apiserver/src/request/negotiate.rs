@@ -93,17 +93,21 @@ pub struct Accept {
 impl Accept {
     pub const JSON: Accept = Accept { format: Format::Json, transform: Transform::None, pretty: false };
 
-    /// Chooses the form of an answer. `watchable` only widens the text of the refusal: lists and watches share a route.
+    /// Chooses the representation of a response. `watchable` only widens the text of the refusal: lists and watches share a
+    /// route. `tables` says whether the endpoint can show its objects as a Table; what only answers questions cannot.
     ///
     /// # Errors
     /// [`Error::Status`] 406 where no known media type is accepted, [`Error::NotAcceptable`] where only its parameters fail.
-    pub fn negotiate(headers: &HeaderMap, query: &Query, watchable: bool) -> Result<Accept> {
+    pub fn negotiate(headers: &HeaderMap, query: &Query, watchable: bool, tables: bool) -> Result<Accept> {
         let clauses = clauses(headers);
         let streams: &[&str] = if watchable { &STREAMS } else { &[] };
         route(&clauses, &FORMATS, streams)?;
         let pretty = is_human(headers, query);
-        let chosen =
-            choose(&clauses, |clause, format| Some((clause.transform(format)?, clause.is_pretty())))?;
+        let chosen = choose(&clauses, |clause, format| {
+            let transform = clause.transform(format)?;
+            let is_possible = tables || !matches!(transform, Transform::Table(_));
+            is_possible.then(|| (transform, clause.is_pretty()))
+        })?;
         Ok(match chosen {
             None => Accept { pretty, ..Accept::JSON },
             Some((format, (transform, asked))) => Accept { format, transform, pretty: pretty || asked },
@@ -275,7 +279,7 @@ mod tests {
     fn accept(value: &str) -> Result<Accept> {
         let mut headers = HeaderMap::new();
         headers.insert(header::ACCEPT, value.parse().expect("a header value"));
-        Accept::negotiate(&headers, &Query::parse(""), false)
+        Accept::negotiate(&headers, &Query::parse(""), false, true)
     }
 
     #[test]
@@ -291,6 +295,26 @@ mod tests {
         ] {
             let got = accept(header).expect(header);
             assert_eq!((got.format, got.transform), (format, transform), "{header}");
+        }
+    }
+
+    #[test]
+    fn endpoints_without_tables_refuse_them() {
+        for (header, want) in [
+            ("application/json;as=Table;v=v1;g=meta.k8s.io", None),
+            ("application/json;as=Table;v=v1;g=meta.k8s.io,application/yaml", Some(Format::Yaml)),
+            ("application/json", Some(Format::Json)),
+        ] {
+            let mut headers = HeaderMap::new();
+            headers.insert(header::ACCEPT, header.parse().expect("a header value"));
+            let got = Accept::negotiate(&headers, &Query::parse(""), false, false);
+            match (got, want) {
+                (Ok(accept), Some(format)) => {
+                    assert_eq!((accept.format, accept.transform), (format, Transform::None), "{header}")
+                }
+                (Err(Error::NotAcceptable(_)), None) => {}
+                (got, _) => panic!("{header}: {got:?}"),
+            }
         }
     }
 

@@ -54,6 +54,13 @@ impl Route {
     fn connection(&self) -> Option<Connection> {
         Connection::of(self.subresource?.name)
     }
+
+    /// Whether the response can be a Table. What is created only to be answered (reviews, evictions, bindings, tokens)
+    /// has no columns.
+    fn has_tables(&self, verb: Verb) -> bool {
+        let is_stored = self.subresource.is_none() && self.served.has_verb("get");
+        verb != Verb::Create || is_stored
+    }
 }
 
 impl Call<'_> {
@@ -65,7 +72,8 @@ impl Call<'_> {
         let verb = self.verb(&route)?;
         let served = route.served.clone();
         self.warnings.extend(served.deprecation().map(str::to_owned));
-        let accept = Accept::negotiate(self.headers, self.query, matches!(verb, Verb::List | Verb::Watch))?;
+        let is_list = matches!(verb, Verb::List | Verb::Watch);
+        let accept = Accept::negotiate(self.headers, self.query, is_list, route.has_tables(verb))?;
         let form = || Form::new(accept, self.query, self.shared.registry.now());
         let outcome = match verb {
             Verb::Watch => {

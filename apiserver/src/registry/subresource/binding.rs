@@ -21,7 +21,8 @@ impl Registry {
         caller: Caller<'_>,
     ) -> Result<Outcome> {
         let expected = Expected { group: "", version: "v1", kind: "Binding" };
-        let binding = body.decode(expected, options.field_validation, caller.warnings)?;
+        let mut binding = body.decode(expected, options.field_validation, caller.warnings)?;
+        self.admit_to_namespace(target, "binding", &mut binding, caller, options.dry_run)?;
         let name = binding.name().to_owned();
         if !target.name.is_empty() && name != target.name {
             return Err(Error::bad_request("name in URL does not match name in Binding object"));

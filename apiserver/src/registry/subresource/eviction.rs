@@ -34,7 +34,8 @@ impl Registry {
         caller: Caller<'_>,
     ) -> Result<Outcome> {
         let expected = Expected { group: "policy", version: "v1", kind: "Eviction" };
-        let eviction = body.decode(expected, options.field_validation, caller.warnings)?;
+        let mut eviction = body.decode(expected, options.field_validation, caller.warnings)?;
+        self.admit_to_namespace(target, "eviction", &mut eviction, caller, options.dry_run)?;
         let delete = eviction::delete_options(&target.name, &eviction, options.dry_run)?;
         let asked = DeleteOptions::from_value(&delete)?;
         let mut tries = 0;
