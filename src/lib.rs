@@ -230,25 +230,24 @@ impl Builder {
         }));
         started.iter().for_each(Hook::finish);
         let selection = self.controllers;
-        let running = coracle_controllers::run(
+        let controllers = coracle_controllers::run(
             client(&api, CONTROLLER_MANAGER, coracle_controllers::USER_AGENT),
             options,
             move |name| controllers::is_selected(&selection, name),
         );
-        let running = tokio::spawn(running);
-        // Ready is what `/readyz` says. It goes on saying what is missing if this takes too long.
-        let _ = tokio::time::timeout(CONTROLLERS_START, readiness.complete()).await;
-        Ok(ControlPlane {
+        let controllers = tokio::spawn(controllers);
+        // From here on, dropping this future stops all that was started.
+        let control_plane = ControlPlane {
             api,
-            store,
             certificates,
             address,
-            stop,
-            serving,
-            running,
-            scratch,
+            running: Some(Running { store, stop, serving, controllers, scratch }),
+            runtime: tokio::runtime::Handle::current(),
             own_kubeconfig: None.into(),
-        })
+        };
+        // Ready is what `/readyz` says. It goes on saying what is missing if this takes too long.
+        let _ = tokio::time::timeout(CONTROLLERS_START, readiness.complete()).await;
+        Ok(control_plane)
     }
 
     async fn open_store(&self) -> Result<Store<ObjectIndex>, Error> {
@@ -262,7 +261,14 @@ impl Builder {
                 Ok(Store::open(log, ObjectIndex::new(), loading())?)
             }
         };
-        tokio::task::block_in_place(open)
+        match tokio::task::spawn_blocking(open).await {
+            Ok(opened) => opened,
+            Err(error) => match error.try_into_panic() {
+                Ok(panic) => std::panic::resume_unwind(panic),
+                // The runtime is shutting down, and whoever waits for this with it.
+                Err(_) => std::future::pending().await,
+            },
+        }
     }
 
     /// What only the one who serves the API knows.
@@ -364,16 +370,54 @@ fn loading() -> coracle_storage::Options {
 }
 
 /// A running control plane.
+///
+/// [`shutdown`](Self::shutdown) stops it in order. Dropping it stops the same things in the background, for as long as the
+/// runtime lives that it was started on: nothing is left of it soon after, and its data directory can be opened again.
 pub struct ControlPlane {
     api: Api,
-    store: Store<ObjectIndex>,
     certificates: Certificates,
     address: SocketAddr,
+    /// None once it is being stopped.
+    running: Option<Running>,
+    runtime: tokio::runtime::Handle,
+    own_kubeconfig: std::sync::Mutex<Option<tempfile::TempDir>>,
+}
+
+/// What has to be stopped.
+struct Running {
+    store: Store<ObjectIndex>,
     stop: oneshot::Sender<()>,
     serving: JoinHandle<()>,
-    running: JoinHandle<()>,
+    controllers: JoinHandle<()>,
     scratch: Option<tempfile::TempDir>,
-    own_kubeconfig: std::sync::Mutex<Option<tempfile::TempDir>>,
+}
+
+impl Running {
+    async fn stop(self) {
+        let Running { store, stop, serving, controllers, scratch } = self;
+        // The controllers first, as nobody else is left to write when the store closes.
+        controllers.abort();
+        let _ = controllers.await;
+        // The server may have ended before.
+        let _ = stop.send(());
+        let _ = serving.await;
+        if let Err(error) = store.close().await {
+            tracing::error!(%error, "the store did not close");
+        }
+        if let Some(Err(error)) = scratch.map(tempfile::TempDir::close) {
+            tracing::error!(%error, "the directory of the volumes is not removed");
+        }
+    }
+}
+
+impl Drop for ControlPlane {
+    fn drop(&mut self) {
+        if let Some(running) = self.running.take() {
+            // At once, also where the runtime is about to end and runs no more tasks.
+            running.controllers.abort();
+            self.runtime.spawn(running.stop());
+        }
+    }
 }
 
 impl ControlPlane {
@@ -425,20 +469,9 @@ impl ControlPlane {
     }
 
     /// Stops accepting, lets requests finish, and has everything on disk when it returns.
-    pub async fn shutdown(self) {
-        let ControlPlane { api, store, stop, serving, running, scratch, .. } = self;
-        // The controllers first, as nobody else is left to write when the store closes.
-        running.abort();
-        let _ = running.await;
-        // The server may have ended before.
-        let _ = stop.send(());
-        let _ = serving.await;
-        drop(api);
-        if let Err(error) = store.close().await {
-            tracing::error!(%error, "the store did not close");
-        }
-        if let Some(Err(error)) = scratch.map(tempfile::TempDir::close) {
-            tracing::error!(%error, "the directory of the volumes is not removed");
+    pub async fn shutdown(mut self) {
+        if let Some(running) = self.running.take() {
+            running.stop().await;
         }
     }
 }
