@@ -16,8 +16,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use bytes::Bytes;
-use coracle_e2e::http::{self, Connection, Endpoint};
 use coracle_e2e::cluster;
+use coracle_e2e::http::{self, Connection, Endpoint};
 use futures::future::try_join_all;
 use http_body_util::BodyExt;
 use serde_json::{Value, json};

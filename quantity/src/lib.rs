@@ -76,12 +76,12 @@ impl Quantity {
     /// The same, without a part below a thousandth.
     pub fn rounded_up_to_milli(&self) -> Quantity {
         const MILLI: i128 = NANO / 1000;
-        Quantity { nanos: div_up(self.nanos, MILLI) * MILLI, format: self.format }
+        Quantity { nanos: div_up(self.nanos, MILLI).saturating_mul(MILLI), format: self.format }
     }
 
     /// The same, without a part below one.
     pub fn rounded_up(&self) -> Quantity {
-        Quantity { nanos: div_up(self.nanos, NANO) * NANO, format: self.format }
+        Quantity { nanos: div_up(self.nanos, NANO).saturating_mul(NANO), format: self.format }
     }
 
     /// The sum, in the format of `self` (of `other` if `self` is zero).
@@ -364,6 +364,10 @@ mod tests {
     fn rounding_is_up() {
         let quantity: Quantity = "1500m".parse().expect("a quantity");
         assert_eq!((quantity.value(), quantity.milli_value()), (2, 1500));
+        let largest: Quantity = "1e999999999".parse().expect("a quantity");
+        for rounded in [largest.rounded_up(), largest.rounded_up_to_milli(), largest.plus(&largest)] {
+            assert_eq!((rounded.value(), rounded.milli_value()), (i64::MAX, i64::MAX));
+        }
         let quantity: Quantity = "100u".parse().expect("a quantity");
         assert_eq!(quantity.milli_value(), 1);
     }

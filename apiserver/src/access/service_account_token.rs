@@ -148,7 +148,7 @@ impl ServiceAccountTokens {
         let namespace = text(&own["namespace"]);
         let (name, uid) = (text(&own["serviceaccount"]["name"]), text(&own["serviceaccount"]["uid"]));
         let resource = GroupResource::new("", "serviceaccounts");
-        let Some(account) = self.cluster.get(&resource, &namespace, &name) else {
+        let Some(account) = self.stored(&resource, &namespace, &name)? else {
             return Err(format!("serviceaccounts {} not found", crate::field::quote(&name)));
         };
         if account.uid() != uid {
@@ -196,14 +196,14 @@ impl ServiceAccountTokens {
             return Err("sub claim is invalid".to_owned());
         }
         let get =
-            |resource: &str, name: &str| self.cluster.get(&GroupResource::new("", resource), namespace, name);
+            |resource: &str, name: &str| self.stored(&GroupResource::new("", resource), namespace, name);
         let is_going = |object: &Value| !object.meta_str("deletionTimestamp").is_empty();
-        let secret = get("secrets", secret_name).filter(|secret| !is_going(secret));
+        let secret = get("secrets", secret_name)?.filter(|secret| !is_going(secret));
         let Some(secret) = secret else { return Err("Token has been invalidated".to_owned()) };
         if secret["data"]["token"] != STANDARD.encode(token).as_str() {
             return Err("Token does not match server's copy".to_owned());
         }
-        let Some(account) = get("serviceaccounts", name) else {
+        let Some(account) = get("serviceaccounts", name)? else {
             return Err(format!("serviceaccounts {} not found", crate::field::quote(name)));
         };
         if is_going(&account) {
@@ -229,11 +229,15 @@ impl ServiceAccountTokens {
         Ok(user.authenticated())
     }
 
+    fn stored(&self, resource: &GroupResource, namespace: &str, name: &str) -> Result<Option<Value>, String> {
+        self.cluster.get(resource, namespace, name).map_err(|error| error.to_string())
+    }
+
     fn check_bound(&self, kind: Bound, namespace: &str, reference: &Value) -> Result<(), String> {
         let invalidated = || "service account token has been invalidated".to_owned();
         let namespace = if kind == Bound::Node { "" } else { namespace };
         let name = reference["name"].as_str().unwrap_or("");
-        let object = self.cluster.get(&kind.resource(), namespace, name).ok_or_else(invalidated)?;
+        let object = self.stored(&kind.resource(), namespace, name)?.ok_or_else(invalidated)?;
         let claimed = reference["uid"].as_str().unwrap_or("");
         if object.uid() != claimed {
             let kind = kind.member();

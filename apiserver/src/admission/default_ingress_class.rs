@@ -25,7 +25,7 @@ impl Plugin for DefaultIngressClass {
         if chosen {
             return Ok(());
         }
-        let classes = cluster.list(&GroupResource::new(GROUP, "ingressclasses"), "");
+        let classes = cluster.list(&GroupResource::new(GROUP, "ingressclasses"), "")?;
         if let Some(class) = newest_default(classes, &[ANNOTATION])
             && let Some(spec) = object_at(attributes.object, "spec")
         {

@@ -26,7 +26,7 @@ impl Plugin for DefaultStorageClass {
         if chosen {
             return Ok(());
         }
-        let classes = cluster.list(&GroupResource::new("storage.k8s.io", "storageclasses"), "");
+        let classes = cluster.list(&GroupResource::new("storage.k8s.io", "storageclasses"), "")?;
         if let Some(class) = newest_default(classes, &ANNOTATIONS)
             && let Some(spec) = object_at(attributes.object, "spec")
         {

@@ -22,7 +22,7 @@ impl Plugin for LimitRanger {
 
     fn admit(&self, attributes: &mut Attributes<'_>, cluster: &dyn Cluster) -> Result<()> {
         if subject(attributes) == Some(Subject::Pod) {
-            for range in ranges(attributes, cluster) {
+            for range in ranges(attributes, cluster)? {
                 fill_in(attributes.object, &range);
             }
         }
@@ -32,7 +32,7 @@ impl Plugin for LimitRanger {
     fn validate(&self, attributes: &Attributes<'_>, cluster: &dyn Cluster) -> Result<()> {
         let Some(subject) = subject(attributes) else { return Ok(()) };
         let spec = &attributes.object["spec"];
-        for range in ranges(attributes, cluster) {
+        for range in ranges(attributes, cluster)? {
             let errors: Vec<String> = items(&range["spec"]["limits"])
                 .iter()
                 .flat_map(|limit| match (subject, text(&limit["type"])) {
@@ -72,7 +72,7 @@ fn subject(attributes: &Attributes<'_>) -> Option<Subject> {
     (!going).then_some(subject)
 }
 
-fn ranges(attributes: &Attributes<'_>, cluster: &dyn Cluster) -> Vec<Value> {
+fn ranges(attributes: &Attributes<'_>, cluster: &dyn Cluster) -> Result<Vec<Value>> {
     cluster.list(&GroupResource::new("", "limitranges"), attributes.namespace)
 }
 

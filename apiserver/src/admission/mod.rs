@@ -117,15 +117,26 @@ impl NamespacePhase {
 
 /// What plugins may look up: the objects as they are now, in their storage version's form.
 pub trait Cluster: Sync {
-    fn get(&self, resource: &GroupResource, namespace: &str, name: &str) -> Option<Value>;
+    /// The object, if there is one.
+    ///
+    /// # Errors
+    /// [`Error::Internal`] if it is there but cannot be read.
+    fn get(&self, resource: &GroupResource, namespace: &str, name: &str) -> Result<Option<Value>>;
 
     /// All of a kind, in one namespace or (`""`) everywhere.
-    fn list(&self, resource: &GroupResource, namespace: &str) -> Vec<Value>;
+    ///
+    /// # Errors
+    /// [`Error::Internal`] if any cannot be read.
+    fn list(&self, resource: &GroupResource, namespace: &str) -> Result<Vec<Value>>;
 
     /// Whether a namespace exists, and how it is. Asked on every write of a namespaced object: implementations that can
     /// tell without parsing the object should.
-    fn namespace(&self, name: &str) -> Option<NamespacePhase> {
-        self.get(&GroupResource::new("", "namespaces"), "", name).as_ref().map(NamespacePhase::of)
+    ///
+    /// # Errors
+    /// As [`Cluster::get`].
+    fn namespace(&self, name: &str) -> Result<Option<NamespacePhase>> {
+        let namespace = self.get(&GroupResource::new("", "namespaces"), "", name)?;
+        Ok(namespace.as_ref().map(NamespacePhase::of))
     }
 }
 

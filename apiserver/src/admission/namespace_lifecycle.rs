@@ -32,7 +32,7 @@ impl Plugin for NamespaceLifecycle {
         if free {
             return Ok(());
         }
-        match (cluster.namespace(attributes.namespace), attributes.operation) {
+        match (cluster.namespace(attributes.namespace)?, attributes.operation) {
             (None, _) => Err(Error::not_found(&GroupResource::new("", "namespaces"), attributes.namespace)),
             (Some(NamespacePhase::Terminating), Operation::Create) => Err(terminating(attributes)),
             (Some(_), _) => Ok(()),

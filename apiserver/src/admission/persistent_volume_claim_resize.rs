@@ -29,7 +29,7 @@ impl Plugin for PersistentVolumeClaimResize {
         let growable = !class.is_empty()
             && class == class_of(attributes.object)
             && cluster
-                .get(&GroupResource::new("storage.k8s.io", "storageclasses"), "", class)
+                .get(&GroupResource::new("storage.k8s.io", "storageclasses"), "", class)?
                 .is_some_and(|class| class["allowVolumeExpansion"] == true);
         if growable {
             return Ok(());

@@ -26,7 +26,7 @@ impl Plugin for PodResizeValidator {
         if name.is_empty() || old["metadata"]["generation"] == pod["metadata"]["generation"] {
             return Ok(());
         }
-        let Some(node) = cluster.get(&GroupResource::new("", "nodes"), "", name) else {
+        let Some(node) = cluster.get(&GroupResource::new("", "nodes"), "", name)? else {
             return Err(attributes.forbidden(format!("node {} not found", quote(name))));
         };
         let system = node["metadata"]["labels"]["kubernetes.io/os"].as_str().unwrap_or("linux");

@@ -26,7 +26,7 @@ impl Plugin for PodTopologyLabels {
             "binding" if object["target"]["kind"] == "Node" => text(&object["target"]["name"]),
             _ => "",
         };
-        let labels = if node.is_empty() { Map::new() } else { topology(cluster, node) };
+        let labels = if node.is_empty() { Map::new() } else { topology(cluster, node)? };
         if !labels.is_empty()
             && let Some(own) = object_at(attributes.object, "metadata").and_then(|m| object_at(m, "labels"))
             && let Some(own) = own.as_object_mut()
@@ -38,11 +38,11 @@ impl Plugin for PodTopologyLabels {
 }
 
 /// The labels of a node that pods get; none if there is no such node.
-fn topology(cluster: &dyn Cluster, node: &str) -> Map<String, Value> {
-    let Some(node) = cluster.get(&GroupResource::new("", "nodes"), "", node) else { return Map::new() };
+fn topology(cluster: &dyn Cluster, node: &str) -> Result<Map<String, Value>> {
+    let Some(node) = cluster.get(&GroupResource::new("", "nodes"), "", node)? else { return Ok(Map::new()) };
     let labels = &node["metadata"]["labels"];
     let present = LABELS.iter().filter(|label| labels[label].is_string());
-    present.map(|label| ((*label).to_owned(), labels[label].clone())).collect()
+    Ok(present.map(|label| ((*label).to_owned(), labels[label].clone())).collect())
 }
 
 #[cfg(test)]

@@ -32,7 +32,7 @@ impl Plugin for Priority {
         if !writes || !attributes.is(GROUP, RESOURCE) || attributes.object["globalDefault"] != true {
             return Ok(());
         }
-        let Some(other) = default_class(cluster) else { return Ok(()) };
+        let Some(other) = default_class(cluster)? else { return Ok(()) };
         let name = text(&other["metadata"]["name"]);
         if attributes.operation == Operation::Create || name != text(&attributes.object["metadata"]["name"]) {
             let detail =
@@ -46,8 +46,8 @@ impl Plugin for Priority {
 fn resolve(attributes: &mut Attributes<'_>, cluster: &dyn Cluster) -> Result<()> {
     let spec = &attributes.object["spec"];
     let class = match text(&spec["priorityClassName"]) {
-        "" => default_class(cluster),
-        name => match cluster.get(&GroupResource::new(GROUP, RESOURCE), "", name) {
+        "" => default_class(cluster)?,
+        name => match cluster.get(&GroupResource::new(GROUP, RESOURCE), "", name)? {
             None => {
                 return Err(attributes.forbidden(format!("no PriorityClass with name {name} was found")));
             }
@@ -93,12 +93,10 @@ fn keep(attributes: &mut Attributes<'_>) {
 }
 
 /// The global default; of several, which a race can make, the lowest.
-fn default_class(cluster: &dyn Cluster) -> Option<Value> {
-    let classes = cluster.list(&GroupResource::new(GROUP, RESOURCE), "");
-    classes
-        .into_iter()
-        .filter(|class| class["globalDefault"] == true)
-        .min_by_key(|class| class["value"].as_i64())
+fn default_class(cluster: &dyn Cluster) -> Result<Option<Value>> {
+    let classes = cluster.list(&GroupResource::new(GROUP, RESOURCE), "")?;
+    let default = classes.into_iter().filter(|class| class["globalDefault"] == true);
+    Ok(default.min_by_key(|class| class["value"].as_i64()))
 }
 
 #[cfg(test)]

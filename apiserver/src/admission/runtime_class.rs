@@ -1,5 +1,7 @@
 //! RuntimeClass: a pod that names a runtime class pays its overhead and goes where it runs.
 
+use std::collections::HashSet;
+
 use serde_json::Value;
 
 use super::pod::resources;
@@ -70,7 +72,7 @@ fn class_of(attributes: &Attributes<'_>, cluster: &dyn Cluster) -> Result<Option
         return Ok(None);
     }
     let Some(name) = attributes.object["spec"]["runtimeClassName"].as_str() else { return Ok(Some(None)) };
-    match cluster.get(&GroupResource::new("node.k8s.io", "runtimeclasses"), "", name) {
+    match cluster.get(&GroupResource::new("node.k8s.io", "runtimeclasses"), "", name)? {
         None => Err(attributes.forbidden(format!("pod rejected: RuntimeClass {} not found", quote(name)))),
         found => Ok(Some(found)),
     }
@@ -84,9 +86,16 @@ fn differs(a: &Value, b: &Value) -> bool {
     resources(a) != resources(b)
 }
 
+/// How many tolerations are compared each with all others; more are only freed of those that are there twice.
+const MOST_COMPARED: usize = 500;
+
 /// Both lists, without what another entry covers.
 fn merge(first: &[Value], second: &[Value]) -> Vec<Value> {
     let all: Vec<&Value> = first.iter().chain(second).collect();
+    if all.len() > MOST_COMPARED {
+        let mut seen = HashSet::new();
+        return all.into_iter().filter(|one| seen.insert(*one)).cloned().collect();
+    }
     let mut merged: Vec<&Value> = Vec::new();
     for (i, one) in all.iter().enumerate() {
         let before = merged.iter().any(|other| covers(other, one));

@@ -109,7 +109,7 @@ fn accounts() -> GroupResource {
 }
 
 fn account(attributes: &Attributes<'_>, cluster: &dyn Cluster, name: &str) -> Result<Value> {
-    cluster.get(&accounts(), attributes.namespace, name).ok_or_else(|| {
+    cluster.get(&accounts(), attributes.namespace, name)?.ok_or_else(|| {
         let missing = Error::not_found(&GroupResource::new("", "serviceaccount"), name);
         attributes
             .forbidden(format!("error looking up service account {}/{name}: {missing}", attributes.namespace))
@@ -122,8 +122,8 @@ pub(super) fn awaits(attributes: &Attributes<'_>, cluster: &dyn Cluster) -> Opti
         && attributes.operation == Operation::Create
         && !is_mirror(attributes.object);
     let name = if pod { text(&attributes.object["spec"]["serviceAccountName"]) } else { return None };
-    let missing =
-        matches!(name, "" | DEFAULT) && cluster.get(&accounts(), attributes.namespace, DEFAULT).is_none();
+    let missing = matches!(name, "" | DEFAULT)
+        && matches!(cluster.get(&accounts(), attributes.namespace, DEFAULT), Ok(None));
     missing.then(|| Awaited {
         resource: accounts(),
         namespace: attributes.namespace.to_owned(),

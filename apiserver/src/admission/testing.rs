@@ -24,15 +24,15 @@ impl World {
 }
 
 impl Cluster for World {
-    fn get(&self, resource: &GroupResource, namespace: &str, name: &str) -> Option<Value> {
-        self.0.get(&(resource.clone(), namespace.to_owned(), name.to_owned())).cloned()
+    fn get(&self, resource: &GroupResource, namespace: &str, name: &str) -> Result<Option<Value>> {
+        Ok(self.0.get(&(resource.clone(), namespace.to_owned(), name.to_owned())).cloned())
     }
 
-    fn list(&self, resource: &GroupResource, namespace: &str) -> Vec<Value> {
+    fn list(&self, resource: &GroupResource, namespace: &str) -> Result<Vec<Value>> {
         let listed = |((r, n, _), _): &(&(GroupResource, String, String), &Value)| {
             r == resource && (namespace.is_empty() || n == namespace)
         };
-        self.0.iter().filter(listed).map(|(_, object)| object.clone()).collect()
+        Ok(self.0.iter().filter(listed).map(|(_, object)| object.clone()).collect())
     }
 }
 

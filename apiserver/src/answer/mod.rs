@@ -86,7 +86,7 @@ impl Form {
         if self.is_plain() && served.is_storage_version() {
             return Ok(stored.bytes.clone());
         }
-        let stored = parse(stored);
+        let stored = parse(stored)?;
         let asked = served.from_storage(stored.clone());
         self.shaped(served, Item { stored: &stored, asked: &asked }, served.type_id())
     }
@@ -131,7 +131,7 @@ impl Form {
         {
             return Ok(Content::Rendered(RenderedList::new(renderer, page.items)));
         }
-        let stored: Vec<Value> = page.items.iter().map(|o| parse(o)).collect();
+        let stored = page.items.iter().map(|o| parse(o)).collect::<Result<Vec<Value>>>()?;
         self.list(served, &stored, metadata).map(Content::Whole)
     }
 
@@ -210,7 +210,7 @@ pub fn encode(object: &Value, type_id: StructId, format: Format, indented: bool)
 fn completed(object: &Value, type_id: StructId) -> Value {
     let mut bytes = Vec::with_capacity(1024);
     codec::json::write(object, type_id, &mut bytes);
-    serde_json::from_slice(&bytes).unwrap_or_default()
+    codec::json::parse_own(&bytes).unwrap_or_default()
 }
 
 fn pretty(object: &Value, type_id: StructId) -> Bytes {

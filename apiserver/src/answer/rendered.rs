@@ -10,6 +10,7 @@ use bytes::Bytes;
 use serde_json::{Value, json};
 
 use super::{Form, completed, printer, without_type};
+use crate::Result;
 use crate::codec;
 use crate::registry::served::Served;
 use crate::registry::{Stored, parse};
@@ -81,7 +82,11 @@ impl Iterator for RenderedList {
                 self.state = State::Done;
                 break;
             };
-            renderer.item(&item, items.len() == 0, &mut chunk);
+            if renderer.item(&item, items.len() == 0, &mut chunk).is_err() {
+                // The list ends without its end, which no client takes for a whole one.
+                self.state = State::Done;
+                break;
+            }
         }
         Some(chunk.into())
     }
@@ -92,7 +97,7 @@ impl Renderer {
         if let Transform::Table(_) = self.form.accept.transform
             && let Some(key) = printer(&self.served).sort_key()
         {
-            items.sort_by_cached_key(|item| key(&parse(item)));
+            items.sort_by_cached_key(|item| parse(item).ok().map(|item| key(&item)));
         }
         let (next, tail) = self.halves(&items);
         State::Items { renderer: self, items: items.into_iter(), next, tail }
@@ -111,7 +116,8 @@ impl Renderer {
                 let mut scratch = Vec::new();
                 let length = |item: &Arc<Stored>| {
                     scratch.clear();
-                    self.item(item, true, &mut scratch);
+                    // What cannot be read ends the list when it is sent.
+                    let _ = self.item(item, true, &mut scratch);
                     scratch.len()
                 };
                 let items = items.iter().map(length).sum();
@@ -125,8 +131,8 @@ impl Renderer {
     }
 
     /// Appends an item, with what divides it from the next.
-    fn item(&self, stored: &Stored, last: bool, out: &mut Vec<u8>) {
-        let item = self.value(stored);
+    fn item(&self, stored: &Stored, last: bool, out: &mut Vec<u8>) -> Result<()> {
+        let item = self.value(stored)?;
         let (format, pretty) = (self.form.accept.format, self.form.accept.pretty);
         match format {
             Format::Json if pretty => {
@@ -153,20 +159,21 @@ impl Renderer {
         if format == Format::Json && !last {
             out.push(b',');
         }
+        Ok(())
     }
 
     /// An object as the list shows it.
-    fn value(&self, stored: &Stored) -> Value {
-        let stored = parse(stored);
+    fn value(&self, stored: &Stored) -> Result<Value> {
+        let stored = parse(stored)?;
         let asked = self.served.from_storage(stored.clone());
-        match self.form.accept.transform {
+        Ok(match self.form.accept.transform {
             Transform::Table(version) => {
                 let options = self.form.table_options(version, false);
                 printer(&self.served).row(Item { stored: &stored, asked: &asked }, &options)
             }
             Transform::PartialObjectList(version) => render::partial_metadata(&asked, version),
             Transform::None | Transform::PartialObject(_) => without_type(asked),
-        }
+        })
     }
 }
 
@@ -260,7 +267,7 @@ mod tests {
                 remaining: Some(3),
             };
             let metadata = json!({"resourceVersion": "7", "continue": "token", "remainingItemCount": 3});
-            let stored: Vec<Value> = items.iter().map(|item| parse(item)).collect();
+            let stored: Vec<Value> = items.iter().map(|item| parse(item).expect("readable")).collect();
             let want = form.list(served, &stored, metadata).expect(&case);
             let Ok(Content::Rendered(list)) = form.payload(served, Payload::List(page)) else {
                 panic!("{case}: not rendered in chunks")

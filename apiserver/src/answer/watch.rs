@@ -5,6 +5,7 @@ use coracle_storage::Revision;
 use serde_json::{Value, json};
 
 use super::{Form, printer};
+use crate::Result;
 use crate::codec;
 use crate::registry::served::Served;
 use crate::registry::watch::{Change, Notice};
@@ -48,18 +49,9 @@ impl Frames {
 
     /// A frame in any form.
     fn made(&mut self, served: &Served, change: &Change) -> Bytes {
-        let (kind, stored) = match change {
-            Change::Added(stored) => ("ADDED", parse(stored)),
-            Change::Modified(stored) => ("MODIFIED", parse(stored)),
-            Change::Deleted(stored, revision) => {
-                let mut last = parse(stored);
-                last.set_meta("resourceVersion", revision.to_string());
-                ("DELETED", last)
-            }
-            Change::Bookmark { revision, initial_end } => {
-                ("BOOKMARK", bookmark(served, *revision, *initial_end))
-            }
-            Change::Error(error) => {
+        let (kind, stored) = match changed(served, change) {
+            Ok(changed) => changed,
+            Err(error) => {
                 return self.delimit("ERROR", &self.form.unindented().status(&error.status().to_value()));
             }
         };
@@ -92,6 +84,21 @@ impl Form {
     fn unindented(&self) -> Form {
         Form { accept: Accept { pretty: false, ..self.accept }, ..*self }
     }
+}
+
+/// The type of a change's event, and its object in the stored form.
+fn changed(served: &Served, change: &Change) -> Result<(&'static str, Value)> {
+    Ok(match change {
+        Change::Added(stored) => ("ADDED", parse(stored)?),
+        Change::Modified(stored) => ("MODIFIED", parse(stored)?),
+        Change::Deleted(stored, revision) => {
+            let mut last = parse(stored)?;
+            last.set_meta("resourceVersion", revision.to_string());
+            ("DELETED", last)
+        }
+        Change::Bookmark { revision, initial_end } => ("BOOKMARK", bookmark(served, *revision, *initial_end)),
+        Change::Error(error) => return Err(error.clone()),
+    })
 }
 
 /// An object of the kind that holds nothing but a revision.

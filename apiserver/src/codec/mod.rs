@@ -10,6 +10,7 @@
 pub mod base64;
 pub mod body;
 pub mod json;
+pub mod limits;
 pub mod protobuf;
 pub mod time;
 pub mod yaml;

@@ -5,6 +5,7 @@ use serde_json::Value;
 
 use super::arbitrary::{Random, object};
 use super::body::{Expected, Format};
+use super::limits::{MAX_COLLECTIONS, MAX_DEPTH};
 use super::{body, json, protobuf, yaml};
 use crate::schema::{StructId, schema};
 
@@ -130,8 +131,8 @@ proptest! {
 fn deep_input_is_refused_without_recursing_through_it() {
     let crd = schema().kind("apiextensions.k8s.io", "v1", "CustomResourceDefinition").expect("the kind");
     let revision = schema().kind("apps", "v1", "ControllerRevision").expect("the kind");
-    for depth in [100, 490, 5000, 200_000] {
-        let fits = depth < json::MAX_DEPTH;
+    for depth in [100, 130, 5000, 200_000] {
+        let fits = depth < MAX_DEPTH;
         let schemas = r#"{"not":"#.repeat(depth) + "{}" + &"}".repeat(depth);
         let text = format!(r#"{{"spec":{{"versions":[{{"schema":{{"openAPIV3Schema":{schemas}}}}}]}}}}"#);
         let decoded = json::decode(text.as_bytes(), crd);
@@ -144,10 +145,26 @@ fn deep_input_is_refused_without_recursing_through_it() {
         let text = format!(r#"{{"data":{}1{}}}"#, "[".repeat(depth), "]".repeat(depth));
         assert_eq!(json::decode(text.as_bytes(), revision).is_ok(), fits, "{depth} lists");
         let flow = "[".repeat(depth) + &"]".repeat(depth);
-        // The parser has a bound of its own for these.
-        assert_eq!(yaml::to_json(flow.as_bytes()).is_ok(), depth < 255, "{depth} flow lists");
+        assert_eq!(yaml::to_json(flow.as_bytes()).is_ok(), fits, "{depth} flow lists");
         let block = "- ".repeat(depth) + "x";
         assert_eq!(yaml::to_json(block.as_bytes()).is_ok(), fits, "{depth} block lists");
+    }
+}
+
+/// Parts that are decoded apart (raw JSON inside of protobuf) count where they stand.
+#[test]
+fn raw_json_inside_of_protobuf_is_as_deep_as_it_stands() {
+    let revision = schema().kind("apps", "v1", "ControllerRevision").expect("the kind");
+    let nested = |levels: usize| {
+        let data = (0..levels).fold(Value::Null, |inner, _| serde_json::json!({ "a": inner }));
+        protobuf::encode(
+            &serde_json::json!({"apiVersion": "apps/v1", "kind": "ControllerRevision", "data": data}),
+            revision,
+        )
+    };
+    for (levels, fits) in [(MAX_DEPTH - 2, true), (MAX_DEPTH, false), (400, false)] {
+        let body = nested(levels);
+        assert_eq!(protobuf::open(&body).expect("an envelope").decode(revision).is_ok(), fits, "{levels}");
     }
 }
 
@@ -157,11 +174,11 @@ fn a_body_holds_so_many_objects() {
     // What stands around the containers: the pod, its spec and, in JSON, the list.
     let text =
         |containers: usize| format!(r#"{{"spec":{{"containers":[{}]}}}}"#, vec!["{}"; containers].join(","));
-    let most = json::MAX_COLLECTIONS - 3;
+    let most = MAX_COLLECTIONS - 3;
     for (containers, fits) in [(most, true), (most + 1, false), (900_000, false)] {
         assert_eq!(json::decode(text(containers).as_bytes(), pod).is_ok(), fits, "{containers} in JSON");
     }
-    for (containers, fits) in [(json::MAX_COLLECTIONS - 1, true), (json::MAX_COLLECTIONS, false)] {
+    for (containers, fits) in [(MAX_COLLECTIONS - 1, true), (MAX_COLLECTIONS, false)] {
         // Field 2, empty, so many times; itself field 2 of the pod, which is field 2 of the envelope.
         let around = |message: Vec<u8>| {
             let mut length = message.len();

@@ -1,13 +1,15 @@
 //! The entries of `metadata.managedFields`: read, ordered, written.
 
 use std::cmp::Ordering;
+use std::collections::HashMap;
+use std::collections::hash_map::Entry::{Occupied, Vacant};
 
 use serde_json::{Value, json};
 
 use super::Set;
 
 /// How a manager came by its fields. An apply sorts before an update.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Operation {
     Apply,
     Update,
@@ -32,6 +34,12 @@ impl Entry {
             && self.operation == other.operation
             && self.subresource == other.subresource
             && (self.operation == Operation::Apply || self.api_version == other.api_version)
+    }
+
+    /// Equal for two entries if they are of the same manager.
+    fn identity(&self) -> (Operation, String, String, Option<String>) {
+        let version = (self.operation == Operation::Update).then(|| self.api_version.clone());
+        (self.operation, self.manager.clone(), self.subresource.clone(), version)
     }
 
     /// None if it is malformed.
@@ -85,11 +93,15 @@ impl Entry {
 /// Reads the list; None if any entry is malformed. Of two entries of one manager the later counts.
 pub fn read(list: &Value) -> Option<Vec<Entry>> {
     let mut entries: Vec<Entry> = Vec::new();
+    let mut places = HashMap::new();
     for entry in list.as_array().into_iter().flatten() {
         let entry = Entry::read(entry)?;
-        match entries.iter_mut().find(|other| other.is_same_manager(&entry)) {
-            Some(same) => *same = entry,
-            None => entries.push(entry),
+        match places.entry(entry.identity()) {
+            Occupied(place) => entries[*place.get()] = entry,
+            Vacant(place) => {
+                place.insert(entries.len());
+                entries.push(entry);
+            }
         }
     }
     Some(entries)

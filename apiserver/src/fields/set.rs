@@ -75,6 +75,16 @@ impl Set {
     /// Takes away the members of another set; what lies below them stays.
     pub fn subtract(&mut self, other: &Set) {
         self.owned &= !other.owned;
+        // Whichever has fewer parts is gone through: one change is taken from the sets of many managers.
+        if self.parts.len() < other.parts.len() {
+            self.parts.retain(|element, ours| {
+                if let Some(theirs) = other.parts.get(element) {
+                    ours.subtract(theirs);
+                }
+                !ours.is_empty()
+            });
+            return;
+        }
         for (element, theirs) in &other.parts {
             if let Some(ours) = self.parts.get_mut(element) {
                 ours.subtract(theirs);

@@ -11,7 +11,12 @@ use std::sync::LazyLock;
 use serde_json::{Map, Value};
 
 use super::set::{self, Element, Set};
+use crate::codec::limits::MAX_DEPTH;
 use crate::schema::{Field, List, Struct, StructId, Type, schema};
+
+/// Below so many levels a value is owned as a whole, so that its set of fields, which stands a few levels deep in
+/// `metadata.managedFields`, is never nested deeper than a document may be.
+const DEEPEST: usize = MAX_DEPTH - 10;
 
 /// In which fields a new object differs from an old one.
 #[derive(Debug, Default, PartialEq)]
@@ -96,11 +101,29 @@ impl<'s> Site<'s> {
 /// Compares two objects of a kind; where there is no old one, with the empty Go object.
 pub fn compare(old: Option<&Value>, new: &Value, kind: StructId) -> Delta {
     let mut delta = Delta::default();
-    compare_values(Site::Type(&Type::Struct(kind)), Some(old.unwrap_or(&EMPTY)), Some(new), &mut delta);
+    let site = Place { site: Site::Type(&Type::Struct(kind)), depth: 0 };
+    compare_values(site, Some(old.unwrap_or(&EMPTY)), Some(new), &mut delta);
     delta
 }
 
-fn compare_values(site: Site<'_>, old: Option<&Value>, new: Option<&Value>, delta: &mut Delta) {
+/// A site, and how deep in its object it is.
+#[derive(Clone, Copy)]
+struct Place<'s> {
+    site: Site<'s>,
+    depth: usize,
+}
+
+impl<'s> Place<'s> {
+    fn shape(self, old: Option<&Value>, new: Option<&Value>) -> Shape<'s> {
+        if self.depth >= DEEPEST { Shape::Leaf } else { self.site.shape(old, new) }
+    }
+
+    fn inner(self, site: Site<'s>) -> Place<'s> {
+        Place { site, depth: self.depth + 1 }
+    }
+}
+
+fn compare_values(site: Place<'_>, old: Option<&Value>, new: Option<&Value>, delta: &mut Delta) {
     let shape = site.shape(old, new);
     if shape.is_hollow(old) && shape.is_hollow(new) {
         match (old, new) {
@@ -113,9 +136,11 @@ fn compare_values(site: Site<'_>, old: Option<&Value>, new: Option<&Value>, delt
     }
     match shape {
         Shape::Leaf => {}
-        Shape::Struct(known) => compare_members(known, old, new, delta),
-        Shape::Map(entry) => compare_entries(entry, old, new, delta),
-        Shape::Items { keys, item } => compare_items(keys, item, items(old), items(new), delta),
+        Shape::Struct(known) => compare_members(site, known, old, new, delta),
+        Shape::Map(entry) => compare_entries(site.inner(entry), old, new, delta),
+        Shape::Items { keys, item } => {
+            compare_items(keys, site.inner(item), items(old), items(new), delta);
+        }
     }
     match (old, new) {
         (None, _) => delta.written.own(),
@@ -141,7 +166,13 @@ impl Shape<'_> {
     }
 }
 
-fn compare_members(known: &Struct, old: Option<&Value>, new: Option<&Value>, delta: &mut Delta) {
+fn compare_members(
+    owner: Place<'_>,
+    known: &Struct,
+    old: Option<&Value>,
+    new: Option<&Value>,
+    delta: &mut Delta,
+) {
     // All three run in the order of the names.
     let (mut olds, mut news) = (members(old).iter().peekable(), members(new).iter().peekable());
     for (_, field) in known.members_by_name() {
@@ -149,7 +180,7 @@ fn compare_members(known: &Struct, old: Option<&Value>, new: Option<&Value>, del
         let is = present(field, new, next_named(&mut news, field.name));
         if was.is_some() || is.is_some() {
             let mut inner = Delta::default();
-            compare_values(Site::Member(field), was, is, &mut inner);
+            compare_values(owner.inner(Site::Member(field)), was, is, &mut inner);
             delta.insert(|| set::field(field.name), inner);
         }
     }
@@ -162,7 +193,7 @@ fn next_named<'v>(members: &mut Members<'v>, name: &str) -> Option<&'v Value> {
     members.next_if(|(other, _)| *other == name).map(|(_, value)| value)
 }
 
-fn compare_entries(entry: Site<'_>, old: Option<&Value>, new: Option<&Value>, delta: &mut Delta) {
+fn compare_entries(entry: Place<'_>, old: Option<&Value>, new: Option<&Value>, delta: &mut Delta) {
     let (old, new) = (members(old), members(new));
     let mut compare_entry = |name: &str, was: Option<&Value>, is: Option<&Value>| {
         let mut inner = Delta::default();
@@ -178,16 +209,16 @@ fn compare_entries(entry: Site<'_>, old: Option<&Value>, new: Option<&Value>, de
 }
 
 /// Items of the same element are no items of their own: they change together.
-fn compare_items(keys: &[&'static str], item: Site<'_>, old: &[Value], new: &[Value], delta: &mut Delta) {
+fn compare_items(keys: &[&'static str], item: Place<'_>, old: &[Value], new: &[Value], delta: &mut Delta) {
     if old == new {
         return;
     }
     let mut pairs: BTreeMap<Element, (Vec<&Value>, Vec<&Value>)> = BTreeMap::new();
     for value in old {
-        pairs.entry(element(keys, item, value)).or_default().0.push(value);
+        pairs.entry(element(keys, item.site, value)).or_default().0.push(value);
     }
     for value in new {
-        pairs.entry(element(keys, item, value)).or_default().1.push(value);
+        pairs.entry(element(keys, item.site, value)).or_default().1.push(value);
     }
     for (element, (was, is)) in pairs {
         let mut inner = Delta::default();
@@ -213,20 +244,20 @@ fn compare_items(keys: &[&'static str], item: Site<'_>, old: &[Value], new: &[Va
 /// The fields that an object says, as apply counts them: the leaves, and items as a whole.
 pub fn fields(object: &Value, kind: StructId) -> Set {
     let mut set = Set::default();
-    collect(Site::Type(&Type::Struct(kind)), object, &mut set);
+    collect(Place { site: Site::Type(&Type::Struct(kind)), depth: 0 }, object, &mut set);
     set
 }
 
-fn collect(site: Site<'_>, value: &Value, set: &mut Set) {
+fn collect(place: Place<'_>, value: &Value, set: &mut Set) {
     let mut part = |element: Element, site: Site<'_>, value: &Value, whole: bool| {
         let mut inner = Set::default();
-        collect(site, value, &mut inner);
+        collect(place.inner(site), value, &mut inner);
         if whole || value.is_null() || value.as_object().is_some_and(Map::is_empty) {
             inner.own();
         }
         set.insert(|| element, inner);
     };
-    match site.shape(None, Some(value)) {
+    match place.shape(None, Some(value)) {
         Shape::Leaf => set.own(),
         Shape::Struct(known) => {
             for (name, value) in members(Some(value)) {

@@ -5,17 +5,27 @@
 //! - whatever stands before the first `/` of a pointer is dropped;
 //! - the whole document (`""`) can be replaced and tested, nothing else.
 //!
-//! An operation that fails is always the same 422, and then none is applied.
+//! An operation that fails is always the same 422, and then none is applied. So is one that would nest the document deeper
+//! than documents may be, and one with which `copy` would have added too much.
 
 use serde_json::{Map, Value};
 
 use super::{PatchType, Patched, Shown, cannot_unmarshal};
+use crate::codec::limits::{MAX_COLLECTIONS, MAX_DEPTH, measure};
 use crate::{Error, Result};
 
 const MAX_OPERATIONS: usize = 10_000;
 
-/// How many bytes of JSON all `copy` operations of a patch may add up to, lest a short patch makes a huge object.
+/// How many bytes of JSON all `copy` operations of a patch may add up to, lest a short patch makes a huge object: the real
+/// server's `JSONPatchMaxCopyBytes`.
 const MAX_COPIED: usize = 3 * 1024 * 1024;
+
+/// How much work the operations of a patch may be, in list elements moved to make or close a gap and in values looked at:
+/// a few hundred milliseconds at most. Eight thousand insertions at the front of an empty list are within it.
+const MAX_WORK: usize = 32_000_000;
+
+/// What looking at a value costs, next to moving one.
+const LOOK: usize = 4;
 
 const FIELDS: [&str; 4] = ["op", "path", "from", "value"];
 
@@ -31,9 +41,12 @@ pub fn apply(target: Value, patch: &Value) -> Result<Patched> {
             operations.len()
         )));
     }
-    let mut document = Document { root: target, copied: 0 };
+    let mut document = Document { root: target, copied_bytes: 0, copied_collections: 0, work: 0 };
     for operation in operations {
         document.apply(operation).ok_or(Error::Unprocessable)?;
+        if document.work > MAX_WORK {
+            return Err(Error::TooLarge("the JSON patch inserts, removes or moves too much".to_owned()));
+        }
     }
     Ok(Patched { object: document.root, shown: Shown::Object })
 }
@@ -83,7 +96,10 @@ fn read_members(members: &Map<String, Value>) -> Result<(), String> {
 
 struct Document {
     root: Value,
-    copied: usize,
+    /// What `copy` has added so far.
+    copied_bytes: usize,
+    copied_collections: usize,
+    work: usize,
 }
 
 impl Document {
@@ -100,17 +116,36 @@ impl Document {
                 self.add(text("path")?, value)
             }
             "copy" => {
-                let value = self.get(text("from")?)?.clone();
-                self.copied += serde_json::to_vec(&value).map_or(usize::MAX, |json| json.len());
-                if self.copied > MAX_COPIED {
-                    return None;
-                }
+                let value = self.copy(text("from")?)?;
                 self.add(text("path")?, value)
             }
-            "test" if text("path")?.is_empty() => (self.root == value()).then_some(()),
-            "test" => (*self.get(text("path")?)? == value()).then_some(()),
+            "test" => {
+                let expected = operation.get("value").unwrap_or(&Value::Null);
+                let path = text("path")?;
+                let found = if path.is_empty() { &self.root } else { self.get(path)? };
+                (found == expected).then_some(())
+            }
             _ => None,
         }
+    }
+
+    /// A copy of a value, within what copies may add.
+    fn copy(&mut self, pointer: &str) -> Option<Value> {
+        let value = self.get(pointer)?;
+        let size = measure(value);
+        let bytes = serde_json::to_vec(value).map_or(usize::MAX, |json| json.len());
+        let value = value.clone();
+        self.work += size.nodes * LOOK;
+        self.copied_collections += size.collections;
+        self.copied_bytes = self.copied_bytes.saturating_add(bytes);
+        (self.copied_bytes <= MAX_COPIED && self.copied_collections <= MAX_COLLECTIONS).then_some(value)
+    }
+
+    /// Refuses a value that would be nested too deep at a place.
+    fn check_depth(&mut self, pointer: &str, value: &Value) -> Option<()> {
+        let size = measure(value);
+        self.work += size.nodes * LOOK;
+        (depth_of(pointer) + size.depth <= MAX_DEPTH).then_some(())
     }
 
     fn get(&mut self, pointer: &str) -> Option<&Value> {
@@ -123,15 +158,22 @@ impl Document {
     }
 
     fn add(&mut self, pointer: &str, value: Value) -> Option<()> {
+        self.check_depth(pointer, &value)?;
         let (parent, key) = self.parent(pointer)?;
+        let mut moved = 0;
         match parent {
             Value::Object(members) => {
                 members.insert(key, value);
             }
             Value::Array(elements) if key == "-" => elements.push(value),
-            Value::Array(elements) => elements.insert(index(&key, elements.len() + 1)?, value),
+            Value::Array(elements) => {
+                let at = index(&key, elements.len() + 1)?;
+                moved = elements.len() - at;
+                elements.insert(at, value);
+            }
             _ => return None,
         }
+        self.work += moved;
         Some(())
     }
 
@@ -139,7 +181,13 @@ impl Document {
         let (parent, key) = self.parent(pointer)?;
         match parent {
             Value::Object(members) => members.remove(&key),
-            Value::Array(elements) => Some(elements.remove(index(&key, elements.len())?)),
+            Value::Array(elements) => {
+                let at = index(&key, elements.len())?;
+                let moved = elements.len() - at;
+                let removed = elements.remove(at);
+                self.work += moved;
+                Some(removed)
+            }
             _ => None,
         }
     }
@@ -149,6 +197,7 @@ impl Document {
             self.root = Some(value).filter(|v| v.is_object() || v.is_array())?;
             return Some(());
         }
+        self.check_depth(pointer, &value)?;
         let (parent, key) = self.parent(pointer)?;
         match parent {
             Value::Object(members) => {
@@ -179,6 +228,11 @@ impl Document {
         }
         Some((parent, unescape(key)))
     }
+}
+
+/// How deep what stands at a pointer is: how many objects and arrays are around it.
+fn depth_of(pointer: &str) -> usize {
+    pointer.bytes().filter(|byte| *byte == b'/').count()
 }
 
 fn unescape(segment: &str) -> String {
@@ -401,6 +455,42 @@ mod tests {
         let patch = json!([{"op": "add", "path": "/a", "value": 1}, {"op": "add", "Op": "x", "foo": 1}]);
         let want = ["unknown field \"[1].Op\"", "unknown field \"[1].foo\""];
         assert_eq!(unknown_fields(&patch), want);
+    }
+
+    /// A deep value copied into its own depths grows by doubling.
+    #[test]
+    fn documents_do_not_become_deeper_than_they_may_be() {
+        let nested = |levels: usize| (0..levels).fold(json!({}), |inner, _| json!({ "a": inner }));
+        let deepest = |levels: usize| "/a".repeat(levels);
+        for (levels, fits) in [(MAX_DEPTH - 1, true), (MAX_DEPTH, false)] {
+            let add = json!([{"op": "add", "path": "/a", "value": nested(levels - 1)}]);
+            assert_eq!(patched(json!({}), add).is_some(), fits, "{levels} added");
+            let replace = json!([{"op": "replace", "path": "/a", "value": nested(levels - 1)}]);
+            assert_eq!(patched(json!({"a": 1}), replace).is_some(), fits, "{levels} in place of another");
+        }
+        for op in ["copy", "move"] {
+            let doubled = json!([{"op": op, "from": "/b", "path": deepest(80)}]);
+            assert_eq!(patched(json!({"a": nested(80), "b": nested(80)}), doubled), None, "{op}");
+        }
+        let doubling: Vec<Value> = (0..20)
+            .map(|i| json!({"op": "copy", "from": "/a", "path": deepest(30 << i.min(6)) + "/b"}))
+            .collect();
+        assert_eq!(patched(json!({"a": nested(60)}), json!(doubling)), None);
+    }
+
+    #[test]
+    fn work_is_bounded() {
+        let inserts = |count: usize| vec![json!({"op": "add", "path": "/l/0", "value": 1}); count];
+        let (many, few) = (json!({"l": vec![0; 500_000]}), json!({"l": vec![0; 1000]}));
+        assert!(patched(few, json!(inserts(5000))).is_some());
+        let refused =
+            apply(many.clone(), &json!(inserts(1000))).expect_err("half a billion elements to move");
+        assert_eq!(refused.code(), 413, "{refused}");
+        let back_and_forth: Vec<Value> = (0..1000)
+            .flat_map(|_| [("/l", "/m"), ("/m", "/l")])
+            .map(|(from, to)| json!({"op": "move", "from": from, "path": to}))
+            .collect();
+        assert_eq!(apply(many, &json!(back_and_forth)).expect_err("each move looks at all").code(), 413);
     }
 
     #[test]

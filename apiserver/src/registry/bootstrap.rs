@@ -52,7 +52,7 @@ impl Registry {
             return Ok(Some(Write::put(key, Expect::Absent, stored_bytes(served, object))));
         };
         let expect = Expect::Revision(stored.revision);
-        Ok(match bootstrap::reconcile(&object, &parse(&stored)) {
+        Ok(match bootstrap::reconcile(&object, &parse(&stored)?) {
             Reconciled::Keep => None,
             Reconciled::Update(object) | Reconciled::Recreate(object) => {
                 Some(Write::put(key, expect, stored_bytes(served, object)))

@@ -48,11 +48,15 @@ impl Registry {
         {
             caller.warnings.add(warning);
         }
-        for _ in 0..=RETRIES {
+        let mut _turn = None;
+        for attempt in 0..=RETRIES {
+            if attempt == 1 {
+                _turn = Some(self.retry_turn(target).await);
+            }
             let Some(current) = self.current(served, &target.namespace, &target.name) else {
                 return Err(Error::not_found(&served.group_resource, &target.name));
             };
-            let old = parse(&current);
+            let old = parse(&current)?;
             self.admit(&writing, Operation::Delete, &mut Value::Null, Some(&old))?;
             check_preconditions(served, &old, options)?;
             self.validate_admission(&writing, Operation::Delete, &mut Value::Null, Some(&old))?;
@@ -118,10 +122,10 @@ impl Registry {
         marked: Arc<Stored>,
         options: &DeleteOptions,
     ) -> Result<Value> {
-        let mut last = parse(&marked);
+        let mut last = parse(&marked)?;
         for _ in 0..=RETRIES {
             let Some(current) = self.store.get(&marked.key) else { return Ok(last) };
-            let object = parse(&current);
+            let object = parse(&current)?;
             if object.uid() != last.uid() {
                 return Ok(last);
             }

@@ -85,7 +85,8 @@ impl Ages {
     fn new(ttl: Duration, events: &BucketSnapshot<ObjectIndex>, wall: Timestamp, now: Instant) -> Ages {
         let deadline = |event: &Arc<Stored>| {
             // An Event that claims to be written in the future was written now, at the latest.
-            let age = last_write(&parse(event)).map_or(Duration::ZERO, |written| {
+            let written = parse(event).ok().and_then(|event| last_write(&event));
+            let age = written.map_or(Duration::ZERO, |written| {
                 Duration::try_from(wall.duration_since(written)).unwrap_or_default()
             });
             (event.key.name().clone(), now + ttl.saturating_sub(age))

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use coracle_storage::{Revision, Snapshot, Store, Watcher};
 
 use super::served::Table;
-use super::{ObjectIndex, parse, read::split_name};
+use super::{ObjectIndex, Stored, parse, read::split_name};
 use crate::access::authorize::Authorizer;
 use crate::names::GroupResource;
 
@@ -81,7 +81,18 @@ impl Source {
     ) -> impl Iterator<Item = (&'a GroupResource, serde_json::Value)> {
         let bucket = snapshot.bucket(&self.bucket);
         let objects: Vec<_> = bucket.iter().cloned().collect();
-        objects.into_iter().map(|object| (&self.resource, parse(&object)))
+        objects.into_iter().filter_map(|object| Some((&self.resource, parse(&object).ok()?)))
+    }
+
+    /// An object that cannot be read grants nothing.
+    fn upsert(&self, object: &Stored, authorizer: &Authorizer) {
+        match parse(object) {
+            Ok(value) => authorizer.upsert(&self.resource, &value),
+            Err(_) => {
+                let (namespace, name) = split_name(object);
+                authorizer.remove(&self.resource, namespace, name);
+            }
+        }
     }
 
     /// # Errors
@@ -95,7 +106,7 @@ impl Source {
             }
             for event in events {
                 match (&event.after, &event.before) {
-                    (Some(object), _) => authorizer.upsert(&self.resource, &parse(object)),
+                    (Some(object), _) => self.upsert(object, authorizer),
                     (None, Some(deleted)) => {
                         let (namespace, name) = split_name(deleted);
                         authorizer.remove(&self.resource, namespace, name);

@@ -9,7 +9,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::selectable::{self, FieldSet};
-use crate::codec::protobuf;
+use crate::codec::{json, protobuf};
 
 /// Stands in stored bytes where the revision goes, between the quotes.
 pub const STAMP_SITE: &str = "\"resourceVersion\":\"";
@@ -85,7 +85,7 @@ impl Index for ObjectIndex {
         let fields = match self.fields.get(&**key.bucket()) {
             None => Box::default(),
             Some(set) => {
-                let object: Value = serde_json::from_slice(stored).map_err(unreadable)?;
+                let object: Value = json::parse_own(stored).map_err(|e| Unreadable(e.to_string()))?;
                 set.values(&object)
             }
         };

@@ -12,6 +12,7 @@
 //! | `deletion.rs`, `delete.rs` | the decision what a DELETE means; carrying it out |
 //! | `read.rs`, `watch.rs` | get, list, watch |
 //! | `event_ttl.rs` | the deletion of Events that were not written for a while |
+//! | `allocate.rs`, `charge.rs`, `locks.rs` | what a write takes from a common stock or a quota; locks by name |
 //! | `index.rs`, `selectable.rs` | what the store keeps beside the bytes, for selectors |
 //! | `subresource/` | scale, binding, eviction and what else is no object of its own |
 //!
@@ -27,17 +28,16 @@ pub mod deletion;
 mod event_ttl;
 mod feed;
 mod index;
+mod locks;
 pub mod object;
 pub mod read;
 pub mod selectable;
 pub mod served;
 pub mod subresource;
-#[cfg(test)]
-mod tests;
 pub mod watch;
 mod write;
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use coracle_storage::{Key, Store};
@@ -52,7 +52,7 @@ pub use write::{Part, fit_namespace};
 use crate::access::authenticate::UserInfo;
 use crate::access::authorize::Authorizer;
 use crate::admission::{self, Chain, NamespacePhase, PluginSelection};
-use crate::codec::zero;
+use crate::codec::{json, zero};
 use crate::features::FeatureGates;
 use crate::flow_control;
 use crate::names::GroupResource;
@@ -60,6 +60,7 @@ use crate::request::Warnings;
 use crate::request::info::ResourceRequest;
 use crate::schema::{StructId, Type, schema};
 use crate::telemetry::metrics::StoredObjects;
+use crate::{Error, Result};
 use served::{Served, Table};
 
 /// How often a write is made anew because another came first. Each time someone else got on, so a client that named no
@@ -81,10 +82,12 @@ pub struct Registry {
     authorizer: Arc<Authorizer>,
     rbac_informer: feed::RbacInformer,
     clock: Clock,
-    /// Held while a Service gets its addresses: what is free must stay free until it is stored.
-    allocating: tokio::sync::Mutex<()>,
-    /// Held, always after that one, while an object is charged to quotas.
-    charging: tokio::sync::Mutex<()>,
+    /// The addresses and node ports of Services that are about to be stored.
+    reserved: Arc<Mutex<allocate::Reserved>>,
+    /// By namespace; held while an object is charged to its quotas.
+    charging: locks::NamedLocks,
+    /// By key; held, always before that one, by a write that is made anew because another came first.
+    retrying: locks::NamedLocks,
 }
 
 /// What a write, or a read of what is no stored object, answers with.
@@ -160,8 +163,9 @@ impl Registry {
             store,
             table,
             clock,
-            allocating: tokio::sync::Mutex::default(),
-            charging: tokio::sync::Mutex::default(),
+            reserved: Arc::default(),
+            charging: locks::NamedLocks::default(),
+            retrying: locks::NamedLocks::default(),
         }
     }
 
@@ -204,6 +208,13 @@ impl Registry {
         (self.clock)()
     }
 
+    /// Waits for the turn of a write to an object that another write has overtaken. Without turns every write would be made
+    /// anew for every other one that gets on, and many at once to a large object would be the work of their square.
+    async fn retry_turn(&self, target: &Target) -> locks::NamedGuard<'_> {
+        let key = target.key_of(&target.name);
+        self.retrying.lock(&format!("{}/{}", key.bucket(), key.name())).await
+    }
+
     /// The object as it is now.
     fn current(&self, served: &Served, namespace: &str, name: &str) -> Option<Arc<Stored>> {
         self.store.get(&Key::new(served.bucket.clone(), served.storage_name(namespace, name)))
@@ -216,15 +227,22 @@ impl Registry {
 }
 
 /// The object that a stored version's bytes say, normalised as if it had come in a request.
-pub fn parse(stored: &Stored) -> Value {
-    // The store's index has read these very bytes; what it accepts is JSON.
-    let mut object = serde_json::from_slice(&stored.bytes).unwrap_or_default();
+///
+/// # Errors
+/// [`Error::Internal`](crate::Error::Internal) if they say none, which is logged. Such an object is never taken for an
+/// empty one: that would free what it holds, and void what it forbids.
+pub fn parse(stored: &Stored) -> Result<Value> {
+    let mut object = json::parse_own(&stored.bytes).map_err(|error| {
+        let (bucket, name) = (stored.key.bucket(), stored.key.name());
+        tracing::error!(%bucket, %name, revision = %stored.revision, %error, "a stored object cannot be read");
+        Error::Internal(format!("the stored object {bucket} {name} cannot be read: {error}"))
+    })?;
     if has_nulls(&stored.bytes)
         && let Some(type_id) = built_in_type(&object)
     {
         zero::drop_nulls(&mut object, &Type::Struct(type_id));
     }
-    object
+    Ok(object)
 }
 
 fn has_nulls(json: &[u8]) -> bool {
@@ -238,31 +256,40 @@ fn built_in_type(object: &Value) -> Option<StructId> {
 }
 
 impl admission::Cluster for Registry {
-    fn get(&self, resource: &GroupResource, namespace: &str, name: &str) -> Option<Value> {
-        let served = self.table.by_resource(resource)?;
-        self.current(served, namespace, name).map(|o| parse(&o))
+    fn get(&self, resource: &GroupResource, namespace: &str, name: &str) -> Result<Option<Value>> {
+        let Some(served) = self.table.by_resource(resource) else { return Ok(None) };
+        self.current(served, namespace, name).map(|o| parse(&o)).transpose()
     }
 
-    fn list(&self, resource: &GroupResource, namespace: &str) -> Vec<Value> {
-        let Some(served) = self.table.by_resource(resource) else { return Vec::new() };
+    fn list(&self, resource: &GroupResource, namespace: &str) -> Result<Vec<Value>> {
+        let Some(served) = self.table.by_resource(resource) else { return Ok(Vec::new()) };
         let filter = read::Filter { namespace: namespace.to_owned(), ..read::Filter::default() };
         let bucket = self.store.snapshot().bucket(&served.bucket);
         bucket.iter().filter(|o| filter.matches(o)).map(|o| parse(o)).collect()
     }
 
-    fn namespace(&self, name: &str) -> Option<NamespacePhase> {
-        let served = self.table.find("", "v1", "namespaces")?;
-        let stored = self.current(served, "", name)?;
-        Some(if stored.meta.terminating { NamespacePhase::Terminating } else { NamespacePhase::Active })
+    fn namespace(&self, name: &str) -> Result<Option<NamespacePhase>> {
+        let served = self.table.find("", "v1", "namespaces");
+        let stored = served.and_then(|served| self.current(served, "", name));
+        Ok(stored.map(|stored| match stored.meta.terminating {
+            true => NamespacePhase::Terminating,
+            false => NamespacePhase::Active,
+        }))
     }
 }
 
 impl flow_control::Source for Registry {
     fn flow_configuration(&self) -> (Vec<Value>, Vec<Value>) {
+        let snapshot = self.store.snapshot();
+        // One that cannot be read is left out.
         let list = |resource: &str| {
             let resource = GroupResource::new("flowcontrol.apiserver.k8s.io", resource);
-            admission::Cluster::list(self, &resource, "")
+            let bucket = self.table.by_resource(&resource).map(|served| snapshot.bucket(&served.bucket));
+            bucket.iter().flat_map(|bucket| bucket.iter()).filter_map(|object| parse(object).ok()).collect()
         };
         (list("flowschemas"), list("prioritylevelconfigurations"))
     }
 }
+
+#[cfg(test)]
+mod tests;

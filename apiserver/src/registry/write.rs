@@ -165,12 +165,12 @@ impl Registry {
                 let name = generate_name(base);
                 attempt.set_meta("name", name);
             }
-            let mut allocation = self.allocate(&writing, &mut attempt, None).await?;
+            let mut allocation = self.allocate(&writing, &mut attempt, None)?;
             self.prepare_new(&writing, &mut attempt, by)?;
             if by == CreatedBy::Post && !writing.dry_run {
                 reject_resource_version(&attempt)?;
             }
-            allocation.add(self.charge(&writing, Operation::Create, &mut attempt, None).await?);
+            self.charge(&writing, Operation::Create, &mut attempt, None, &mut allocation).await?;
             let name = attempt.name().to_owned();
             let resource = served.group_resource.clone();
             last = Some(match self.commit_new(&writing, attempt, allocation).await? {
@@ -263,9 +263,8 @@ impl Registry {
                 None => Created::Done(self.dry(served, object)),
             });
         }
-        let mut writes = vec![Write::put(key, Expect::Absent, stored_bytes(served, object))];
-        writes.extend(allocation.writes);
-        match self.store.commit(writes).await.map_err(store_failed)? {
+        let write = Write::put(key, Expect::Absent, stored_bytes(served, object));
+        match self.commit_allocated(write, allocation).await? {
             Commit::Done(events) => match events.into_iter().next().and_then(|e| e.after.clone()) {
                 Some(stored) => Ok(Created::Done(Payload::Stored(stored))),
                 None => Err(Error::Internal("a create left nothing".to_owned())),
@@ -350,8 +349,13 @@ impl Registry {
     ) -> Result<Outcome> {
         let target = writing.target;
         let served = &*target.served;
-        for _ in 0..=RETRIES {
+        let mut turn = None;
+        for attempt in 0..=RETRIES {
+            if attempt == 1 {
+                turn = Some(self.retry_turn(target).await);
+            }
             let Some(current) = self.current(served, &target.namespace, &target.name) else {
+                drop(turn);
                 return match create {
                     Some(object) => {
                         same_uid(target, &object, &Value::Null)?;
@@ -360,18 +364,18 @@ impl Registry {
                     None => Err(Error::not_found(&served.group_resource, &target.name)),
                 };
             };
-            let old = parse(&current);
+            let old = parse(&current)?;
             let mut new = edit(&old)?;
             self.track(&writing, Some(&old), &mut new);
             self.admit(&writing, Operation::Update, &mut new, Some(&old))?;
             writing.check_version(&new, &old)?;
-            let mut allocation = self.allocate(&writing, &mut new, Some(&old)).await?;
+            let mut allocation = self.allocate(&writing, &mut new, Some(&old))?;
             let changed = self.prepare_changed(&writing, &old, new)?;
             let payload = match changed {
                 Changed::Nothing => Some(Payload::Stored(current)),
                 Changed::Store(mut object) => {
-                    let charge = self.charge(&writing, Operation::Update, &mut object, Some(&old)).await?;
-                    allocation.add(charge);
+                    self.charge(&writing, Operation::Update, &mut object, Some(&old), &mut allocation)
+                        .await?;
                     self.commit_changed(&writing, &current, object, allocation).await?
                 }
                 Changed::Remove(object) if writing.dry_run => Some(self.dry(served, object)),
@@ -456,9 +460,8 @@ impl Registry {
             return Ok(Some(self.dry(served, object)));
         }
         let stored = stored_bytes(served, object);
-        let mut writes = vec![Write::put(current.key.clone(), Expect::Revision(current.revision), stored)];
-        writes.extend(allocation.writes);
-        match self.store.commit(writes).await.map_err(store_failed)? {
+        let write = Write::put(current.key.clone(), Expect::Revision(current.revision), stored);
+        match self.commit_allocated(write, allocation).await? {
             Commit::Done(events) => {
                 Ok(events.into_iter().next().and_then(|e| e.after.clone()).map(Payload::Stored))
             }
@@ -474,11 +477,15 @@ impl Registry {
         mut edit: impl FnMut(&Value) -> Result<Value>,
     ) -> Result<()> {
         let served = &*target.served;
-        for _ in 0..=RETRIES {
+        let mut _turn = None;
+        for attempt in 0..=RETRIES {
+            if attempt == 1 {
+                _turn = Some(self.retry_turn(target).await);
+            }
             let Some(current) = self.current(served, &target.namespace, &target.name) else {
                 return Err(Error::not_found(&served.group_resource, &target.name));
             };
-            let new = edit(&parse(&current))?;
+            let new = edit(&parse(&current)?)?;
             if dry_run {
                 return Ok(());
             }

@@ -50,8 +50,8 @@ impl Case<'_> {
         let mut object = object;
         if self.line["kind"] == "Service" && !status {
             let range = Cidr::parse("10.0.0.0/24").expect("a block");
-            let mut stock =
-                Stock::new(range, old.iter().flat_map(addresses), old.iter().flat_map(held_ports), true);
+            let held = || old.iter().flat_map(addresses).collect();
+            let mut stock = Stock::new(range, held, || old.iter().flat_map(held_ports).collect(), true);
             allocate(&mut object, old.as_ref(), &mut stock, &mut |_| 0).map_err(|error| match error {
                 Error::Invalid { errors, .. } => causes(&errors),
                 error => vec![error.to_string()],

@@ -2,6 +2,9 @@
 //!
 //! Source: "Field Selectors"; commas, equal signs and backslashes in values are escaped with a backslash.
 
+/// How many terms a selector may have: each is tried on every object of a list.
+const MAX_TERMS: usize = 1000;
+
 /// What all named fields must satisfy; empty selects everything.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct FieldSelector {
@@ -39,6 +42,9 @@ impl FieldSelector {
         // In this order, so that of several mistakes the same one is told as by the real server.
         let mut parts = split(text);
         parts.sort_unstable();
+        if parts.len() > MAX_TERMS {
+            return Err(format!("invalid selector: too many terms, at most {MAX_TERMS} are allowed"));
+        }
         for part in parts {
             if part.is_empty() {
                 continue;

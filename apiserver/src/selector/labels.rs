@@ -9,6 +9,10 @@ use serde_json::Value;
 use crate::field::{Field, Path};
 use crate::validation::content;
 
+/// How many requirements a query may have: each is tried on every object of a list. Values in a set do not count, which are
+/// looked up.
+const MAX_REQUIREMENTS: usize = 1000;
+
 /// What all labels must satisfy; empty selects everything.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct LabelSelector {
@@ -26,6 +30,7 @@ enum Test {
     Exists,
     Missing,
     Equals(String),
+    /// Sorted, as are those of `NotIn`.
     In(Vec<String>),
     /// Also true where the label is missing.
     NotIn(Vec<String>),
@@ -46,8 +51,8 @@ impl LabelSelector {
                 Test::Exists => value.is_some(),
                 Test::Missing => value.is_none(),
                 Test::Equals(wanted) => value == Some(wanted),
-                Test::In(values) => value.is_some_and(|v| values.iter().any(|w| w == v)),
-                Test::NotIn(values) => value.is_none_or(|v| !values.iter().any(|w| w == v)),
+                Test::In(values) => value.is_some_and(|v| contains(values, v)),
+                Test::NotIn(values) => value.is_none_or(|v| !contains(values, v)),
                 Test::Greater(bound) => number(value).is_some_and(|v| v > *bound),
                 Test::Less(bound) => number(value).is_some_and(|v| v < *bound),
             }
@@ -68,7 +73,9 @@ impl LabelSelector {
             requirements.push(Requirement { key: key.to_owned(), test });
         }
         for expression in selector.get("matchExpressions").items() {
-            let values = expression.get("values").items().map(|v| v.str().to_owned()).collect();
+            let mut values: Vec<String> =
+                expression.get("values").items().map(|v| v.str().to_owned()).collect();
+            values.sort_unstable();
             let test = match expression.get("operator").str() {
                 "In" => Test::In(values),
                 "NotIn" => Test::NotIn(values),
@@ -96,11 +103,7 @@ impl fmt::Display for LabelSelector {
             if i > 0 {
                 f.write_str(",")?;
             }
-            let list = |values: &[String]| {
-                let mut values = values.to_vec();
-                values.sort();
-                values.join(",")
-            };
+            let list = |values: &[String]| values.join(",");
             match test {
                 Test::Exists => f.write_str(key)?,
                 Test::Missing => write!(f, "!{key}")?,
@@ -113,6 +116,10 @@ impl fmt::Display for LabelSelector {
         }
         Ok(())
     }
+}
+
+fn contains(sorted: &[String], value: &str) -> bool {
+    sorted.binary_search_by(|other| other.as_str().cmp(value)).is_ok()
 }
 
 fn number(value: Option<&str>) -> Option<i64> {
@@ -228,6 +235,9 @@ impl Parser {
                         other.literal()
                     ));
                 }
+            }
+            if requirements.len() == MAX_REQUIREMENTS {
+                return Err(format!("too many requirements, at most {MAX_REQUIREMENTS} are allowed"));
             }
             requirements.push(self.requirement().map_err(|e| format!("unable to parse requirement: {e}"))?);
             match self.next() {

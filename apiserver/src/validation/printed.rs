@@ -9,6 +9,8 @@
 //! whose fields stand among its owner's. A shape is what the zero value prints, the name of a struct, or `?`, `[` or `{`
 //! (what may be nil: a pointer, a list, a map) and a shape.
 //!
+//! What does not fit into [`MOST`] bytes is left out: zero values make a print many times as long as its value.
+//!
 //! Start at [`internal`].
 
 mod diff;
@@ -21,6 +23,9 @@ use std::sync::OnceLock;
 use serde_json::Value;
 
 use crate::field::{Field, FieldError, escape_html};
+
+/// From so many bytes on, no more fields and items are printed.
+const MOST: usize = 1 << 20;
 
 /// The value as Go prints it, had it the internal type of that name (`apps.DeploymentStrategy`); `null` for none.
 pub fn internal(type_name: &'static str, value: Option<&Value>) -> String {
@@ -106,9 +111,9 @@ fn print(shape: &'static str, value: Option<&Value>, out: &mut String) {
         (_, Some(value)) if !types().contains_key(shape) => out.push_str(&value.to_string()),
         (_, None) if !types().contains_key(shape) => out.push_str(shape),
         (_, value) => {
-            let mut fields = Vec::new();
-            collect(shape, value, &mut fields);
-            print_list('{', '}', fields, out, |field, out| out.push_str(&field));
+            out.push('{');
+            print_fields(shape, value, &mut true, out);
+            out.push('}');
         }
     }
 }
@@ -122,6 +127,9 @@ fn print_list<T>(
 ) {
     out.push(open);
     for (i, item) in items.into_iter().enumerate() {
+        if out.len() > MOST {
+            break;
+        }
         if i > 0 {
             out.push(',');
         }
@@ -130,20 +138,24 @@ fn print_list<T>(
     out.push(close);
 }
 
-/// The printed fields of a struct, those of embedded structs among them.
-fn collect(type_name: &str, value: Option<&Value>, fields: &mut Vec<String>) {
+/// Prints the fields of a struct, those of embedded structs among them.
+fn print_fields(type_name: &str, value: Option<&Value>, first: &mut bool, out: &mut String) {
     let moved = (type_name == "core.PodSpec").then(|| value.map(with_host_sharing)).flatten();
     let value = moved.as_ref().or(value);
     for member in types().get(type_name).into_iter().flatten() {
         let inner =
             if member.member.is_empty() { value } else { value.and_then(|value| value.get(&member.member)) };
         match member.shown {
-            None => collect(member.shape, inner, fields),
-            Some(_) if member.omitted_when_absent && inner.is_none() => {}
+            None => print_fields(member.shape, inner, first, out),
+            Some(_) if member.omitted_when_absent && inner.is_none() || out.len() > MOST => {}
             Some(shown) => {
-                let mut text = format!("\"{shown}\":");
-                print(member.shape, inner, &mut text);
-                fields.push(text);
+                if !std::mem::take(first) {
+                    out.push(',');
+                }
+                out.push('"');
+                out.push_str(shown);
+                out.push_str("\":");
+                print(member.shape, inner, out);
             }
         }
     }

@@ -58,23 +58,23 @@ impl Plugin for PodSecurity {
         if let Some((_, _, template)) = CONTROLLERS.iter().find(|(g, r, _)| attributes.is(g, r))
             && let Some(template) = attributes.object.pointer(template)
         {
-            let policy = policy_of(attributes, cluster);
+            let policy = policy_of(attributes, cluster)?;
             warn(attributes, policy.warn, &Pod::of(template));
         }
         Ok(())
     }
 }
 
-fn policy_of(attributes: &Attributes<'_>, cluster: &dyn Cluster) -> Policy {
-    let namespace = cluster.get(&GroupResource::new("", "namespaces"), "", attributes.namespace);
-    Policy::of_labels(&namespace.unwrap_or_default()["metadata"]["labels"]).0
+fn policy_of(attributes: &Attributes<'_>, cluster: &dyn Cluster) -> Result<Policy> {
+    let namespace = cluster.get(&GroupResource::new("", "namespaces"), "", attributes.namespace)?;
+    Ok(Policy::of_labels(&namespace.unwrap_or_default()["metadata"]["labels"]).0)
 }
 
 fn validate_pod(attributes: &Attributes<'_>, cluster: &dyn Cluster) -> Result<()> {
     if attributes.old.is_some_and(|old| !changes_images(&attributes.object["spec"], &old["spec"])) {
         return Ok(());
     }
-    let policy = policy_of(attributes, cluster);
+    let policy = policy_of(attributes, cluster)?;
     let pod = Pod::of(attributes.object);
     let violations = checks::evaluate(policy.enforce, &pod);
     if !violations.is_empty() {
@@ -124,7 +124,7 @@ fn validate_namespace(attributes: &Attributes<'_>, cluster: &dyn Cluster) -> Res
         return Ok(());
     }
     let name = text(&attributes.object["metadata"]["name"]);
-    let pods = cluster.list(&GroupResource::new("", "pods"), name);
+    let pods = cluster.list(&GroupResource::new("", "pods"), name)?;
     let mut offenders: BTreeMap<String, Vec<&str>> = BTreeMap::new();
     for pod in pods.iter().take(MAX_PODS) {
         let violations = checks::evaluate(new.enforce, &Pod::of(pod));

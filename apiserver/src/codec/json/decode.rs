@@ -42,11 +42,22 @@ pub fn decode_value(text: &[u8]) -> std::result::Result<Decoded, DecodeError> {
     }
 }
 
-/// Decodes any JSON value without looking at it.
-pub(in crate::codec) fn decode_raw(text: &[u8]) -> std::result::Result<Value, DecodeError> {
-    let mut decoder = Decoder::new(text);
-    let read = decoder.untyped(false).and_then(|value| decoder.reader.finish().map(|()| value));
-    read.map_err(|SyntaxError(text)| DecodeError::Misfit(text))
+/// Decodes any JSON value without looking at it. It is a part of a document: so deep in it, after so many other objects
+/// and arrays, to which it adds its own.
+pub(in crate::codec) fn decode_raw(
+    text: &[u8],
+    depth: usize,
+    collections: &mut usize,
+) -> std::result::Result<Value, DecodeError> {
+    let mut decoder = Decoder::of(Reader::inside(text, depth, *collections));
+    let value = decoder.raw()?;
+    *collections = decoder.reader.collections();
+    Ok(value)
+}
+
+/// Decodes a value that was stored.
+pub(super) fn decode_stored(text: &[u8]) -> std::result::Result<Value, DecodeError> {
+    Decoder::of(Reader::of_stored(text)).raw()
 }
 
 /// Decodes, and tells which kind the text says it is, whether or not it fits.
@@ -101,8 +112,12 @@ impl Messages {
 
 impl<'a> Decoder<'a> {
     fn new(text: &'a [u8]) -> Decoder<'a> {
+        Decoder::of(Reader::new(text))
+    }
+
+    fn of(reader: Reader<'a>) -> Decoder<'a> {
         Decoder {
-            reader: Reader::new(text),
+            reader,
             schema: schema(),
             path: Vec::with_capacity(16),
             meta: TypeMeta::default(),
@@ -112,6 +127,11 @@ impl<'a> Decoder<'a> {
             refused: None,
             misfit: None,
         }
+    }
+
+    fn raw(&mut self) -> std::result::Result<Value, DecodeError> {
+        let read = self.untyped(false).and_then(|value| self.reader.finish().map(|()| value));
+        read.map_err(|SyntaxError(text)| DecodeError::Misfit(text))
     }
 
     fn document(&mut self, id: Option<StructId>) -> Result<Value> {

@@ -17,8 +17,16 @@ use crate::schema::StructId;
 pub use decode::{decode, decode_untyped, decode_value};
 pub(super) use decode::{decode_raw, decode_with_meta, float};
 pub(super) use reader::repair;
-pub use reader::{MAX_COLLECTIONS, MAX_DEPTH};
 pub use write::{indent, write, write_string, write_type, write_untyped};
+
+/// Parses JSON text that this server wrote, such as a stored object's.
+///
+/// # Errors
+/// If it is no JSON, or nested deeper than [`MAX_STORED_DEPTH`](super::limits::MAX_STORED_DEPTH).
+pub fn parse_own(text: &[u8]) -> Result<Value, DecodeError> {
+    // The faster parser stops at 127 levels, which no new object has.
+    serde_json::from_slice(text).or_else(|_| decode::decode_stored(text))
+}
 
 /// What decoding the JSON text of a value gives, such as of a patch's result.
 pub fn normalize(value: &Value, id: StructId) -> Result<Decoded, DecodeError> {

@@ -5,12 +5,7 @@
 
 use std::borrow::Cow;
 
-/// Deeper text is refused; Go stops at 10000, which no stack of ours would hold.
-pub const MAX_DEPTH: usize = 500;
-
-/// Text with more objects and arrays is refused: each takes hundreds of bytes in memory, defaults add to it, and the densest
-/// of honest objects hold a fifth of this. Go reads them all, and the real server gives up on them after half a minute.
-pub const MAX_COLLECTIONS: usize = 100_000;
+use crate::codec::limits::{MAX_COLLECTIONS, MAX_DEPTH, MAX_STORED_DEPTH};
 
 /// The text is not JSON. Holds Go's words.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -47,12 +42,29 @@ pub struct Reader<'a> {
     bytes: &'a [u8],
     at: usize,
     depth: usize,
+    max_depth: usize,
     collections: usize,
+    max_collections: usize,
 }
 
 impl<'a> Reader<'a> {
     pub fn new(bytes: &'a [u8]) -> Reader<'a> {
-        Reader { bytes, at: 0, depth: 0, collections: 0 }
+        Reader::inside(bytes, 0, 0)
+    }
+
+    /// Reads text that is a part of a document: so deep in it, after so many other objects and arrays.
+    pub fn inside(bytes: &'a [u8], depth: usize, collections: usize) -> Reader<'a> {
+        Reader { bytes, at: 0, depth, max_depth: MAX_DEPTH, collections, max_collections: MAX_COLLECTIONS }
+    }
+
+    /// Reads text that was stored.
+    pub fn of_stored(bytes: &'a [u8]) -> Reader<'a> {
+        Reader { max_depth: MAX_STORED_DEPTH, max_collections: usize::MAX, ..Reader::new(bytes) }
+    }
+
+    /// How many objects and arrays were begun, those before the text included.
+    pub fn collections(&self) -> usize {
+        self.collections
     }
 
     /// The kind of the value that comes next; nothing of it is read.
@@ -175,10 +187,10 @@ impl<'a> Reader<'a> {
 
     /// Enters an object or an array.
     pub fn begin(&mut self) -> Result<()> {
-        if self.depth == MAX_DEPTH {
+        if self.depth >= self.max_depth {
             return Err(self.refuse("exceeded max depth"));
         }
-        if self.collections == MAX_COLLECTIONS {
+        if self.collections >= self.max_collections {
             return Err(self.refuse("exceeded max number of objects and arrays"));
         }
         self.collections += 1;

@@ -207,7 +207,8 @@ fn read_time(reader: Reader<'_>, micro: bool) -> Result<Value> {
 fn read_raw(reader: Reader<'_>) -> Result<Value> {
     let mut raw = None;
     // An envelope takes many frames of the stack.
-    let depth = reader.depth() + 50;
+    let (inside, begun) = (reader.depth(), reader.begun().clone());
+    let of_envelope = inside + 50;
     each(reader, |number, wire, reader| {
         if (number, wire) != (1, Wire::Bytes) {
             return Ok(false);
@@ -217,8 +218,13 @@ fn read_raw(reader: Reader<'_>) -> Result<Value> {
     })?;
     match raw {
         None | Some([]) => Ok(Value::Null),
-        Some(bytes) if bytes.starts_with(super::MAGIC) => super::decode_inside(bytes, depth),
-        Some(bytes) => json::decode_raw(bytes),
+        Some(bytes) if bytes.starts_with(super::MAGIC) => super::decode_inside(bytes, of_envelope, begun),
+        Some(bytes) => {
+            let mut collections = begun.get();
+            let value = json::decode_raw(bytes, inside, &mut collections)?;
+            begun.set(collections);
+            Ok(value)
+        }
     }
 }
 

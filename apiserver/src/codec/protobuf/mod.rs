@@ -12,8 +12,12 @@ mod wire;
 #[cfg(test)]
 mod tests;
 
+use std::cell::Cell;
+use std::rc::Rc;
+
 use serde_json::Value;
 
+use super::limits::{MAX_DEPTH, measure};
 use super::{DecodeError, TypeMeta};
 use crate::schema::{StructId, schema};
 use wire::{Reader, Wire, Write, error};
@@ -27,14 +31,26 @@ pub struct Envelope<'a> {
     pub meta: TypeMeta,
     /// The object's message.
     message: &'a [u8],
-    /// How many messages it is in.
+    /// How many messages it is in, and how many were begun in the whole body.
     depth: usize,
+    begun: Begun,
 }
+
+/// Counts messages, objects and arrays, wherever in a body they are.
+type Begun = Rc<Cell<usize>>;
 
 impl Envelope<'_> {
     /// Decodes the object, normalised; its kind and apiVersion are the envelope's to tell.
+    ///
+    /// # Errors
+    /// In the real server's words; also for what would be nested too deep in JSON, where a message is up to two levels.
     pub fn decode(&self, id: StructId) -> Result<Value, DecodeError> {
-        decode::read_struct(Reader::inside(self.message, self.depth), id).map(Value::Object)
+        let reader = Reader::inside(self.message, self.depth, self.begun.clone());
+        let value = decode::read_struct(reader, id).map(Value::Object)?;
+        if measure(&value).depth > MAX_DEPTH {
+            return Err(error("proto: exceeded max depth"));
+        }
+        Ok(value)
     }
 }
 
@@ -43,10 +59,10 @@ impl Envelope<'_> {
 /// # Errors
 /// In the real server's words; none of them knows the kind yet.
 pub fn open(body: &[u8]) -> Result<Envelope<'_>, DecodeError> {
-    open_inside(body, 0)
+    open_inside(body, 0, Begun::default())
 }
 
-fn open_inside(body: &[u8], depth: usize) -> Result<Envelope<'_>, DecodeError> {
+fn open_inside(body: &[u8], depth: usize, begun: Begun) -> Result<Envelope<'_>, DecodeError> {
     if body.is_empty() {
         return Err(error("empty data"));
     }
@@ -56,8 +72,8 @@ fn open_inside(body: &[u8], depth: usize) -> Result<Envelope<'_>, DecodeError> {
     if envelope.is_empty() {
         return Err(error("empty body"));
     }
-    let mut opened = Envelope { meta: TypeMeta::default(), message: &[], depth };
-    let mut reader = Reader::inside(envelope, depth);
+    let mut reader = Reader::inside(envelope, depth, begun.clone());
+    let mut opened = Envelope { meta: TypeMeta::default(), message: &[], depth, begun };
     while let Some((number, wire)) = reader.tag("Unknown")? {
         match (number, wire) {
             (1, Wire::Bytes) => opened.meta = read_meta(reader.message()?)?,
@@ -81,8 +97,8 @@ fn read_meta(mut reader: Reader<'_>) -> Result<TypeMeta, DecodeError> {
 }
 
 /// Decodes a body inside of another, of whatever kind it says it is.
-fn decode_inside(body: &[u8], depth: usize) -> Result<Value, DecodeError> {
-    let envelope = open_inside(body, depth)?;
+fn decode_inside(body: &[u8], depth: usize, begun: Begun) -> Result<Value, DecodeError> {
+    let envelope = open_inside(body, depth, begun)?;
     let TypeMeta { api_version, kind } = &envelope.meta;
     let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
     let id = schema()

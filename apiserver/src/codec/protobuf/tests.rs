@@ -1,5 +1,6 @@
 use serde_json::Value;
 
+use super::wire::Write;
 use super::*;
 use crate::codec::{base64, json};
 
@@ -52,7 +53,8 @@ fn watch_frames_are_the_real_servers() {
     assert_eq!(frame[4..12], *b"\n\x05ADDED\x12");
     assert!(frame.ends_with(&body));
     let event = schema().kind("", "v1", "WatchEvent").expect("WatchEvent");
-    let decoded = decode::read_struct(Reader::inside(&frame[4..], 0), event).expect("an event");
+    let decoded =
+        decode::read_struct(Reader::inside(&frame[4..], 0, Rc::default()), event).expect("an event");
     assert_eq!(decoded["type"], "ADDED");
     assert_eq!(decoded["object"]["kind"], "ConfigMap");
 }
@@ -81,7 +83,7 @@ fn malformed_messages_are_refused_in_the_real_servers_words() {
         (b"\x00\x00", "proto: ConfigMap: illegal tag 0 (wire type 0)"),
         (b"\x0c", "proto: ConfigMap: wiretype end group for non-group"),
     ] {
-        let read = decode::read_struct(Reader::inside(message, 0), config_map);
+        let read = decode::read_struct(Reader::inside(message, 0, Rc::default()), config_map);
         assert_eq!(read.map_err(|error| error.to_string()), Err(want.to_owned()), "{message:?}");
     }
 }

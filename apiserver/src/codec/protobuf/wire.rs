@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::rc::Rc;
 
 use super::super::DecodeError;
-use super::super::json::{MAX_COLLECTIONS, MAX_DEPTH};
+use super::super::limits::{MAX_COLLECTIONS, MAX_DEPTH};
 
 type Result<T> = std::result::Result<T, DecodeError>;
 
@@ -64,13 +64,18 @@ pub struct Reader<'a> {
 }
 
 impl<'a> Reader<'a> {
-    /// Reads a message that is so deep inside of others.
-    pub fn inside(bytes: &'a [u8], depth: usize) -> Reader<'a> {
-        Reader { rest: bytes, depth, begun: Rc::default() }
+    /// Reads a message that is so deep inside of others, of which so many were begun.
+    pub fn inside(bytes: &'a [u8], depth: usize, begun: Rc<Cell<usize>>) -> Reader<'a> {
+        Reader { rest: bytes, depth, begun }
     }
 
     pub fn depth(&self) -> usize {
         self.depth
+    }
+
+    /// How many messages were begun so far, wherever; what is decoded apart adds its objects and arrays.
+    pub fn begun(&self) -> &Rc<Cell<usize>> {
+        &self.begun
     }
 
     /// The next field's number and wire type; None at the end. `message` names the message in errors.
@@ -125,7 +130,7 @@ impl<'a> Reader<'a> {
         if self.depth >= MAX_DEPTH {
             return Err(error("proto: exceeded max depth"));
         }
-        if self.begun.get() == MAX_COLLECTIONS {
+        if self.begun.get() >= MAX_COLLECTIONS {
             return Err(error("proto: exceeded max number of messages"));
         }
         self.begun.set(self.begun.get() + 1);
@@ -221,12 +226,12 @@ mod tests {
         for value in [0, 1, 127, 128, 300, u64::from(u32::MAX), u64::MAX] {
             let mut bytes = Vec::new();
             bytes.varint(value);
-            assert_eq!(Reader::inside(&bytes, 0).varint(), Ok(value));
+            assert_eq!(Reader::inside(&bytes, 0, Rc::default()).varint(), Ok(value));
         }
         for length in [0, 127, 128, 20_000] {
             let mut bytes = Vec::new();
             bytes.message_field(3, |out| out.resize(out.len() + length, 7));
-            let mut reader = Reader::inside(&bytes, 0);
+            let mut reader = Reader::inside(&bytes, 0, Rc::default());
             assert_eq!(reader.tag("M"), Ok(Some((3, Wire::Bytes))));
             assert_eq!(reader.bytes().map(<[u8]>::len), Ok(length));
             assert_eq!(reader.tag("M"), Ok(None));
@@ -236,7 +241,7 @@ mod tests {
     #[test]
     fn refusals_have_gos_words() {
         let all = |bytes: &[u8]| {
-            let mut reader = Reader::inside(bytes, 0);
+            let mut reader = Reader::inside(bytes, 0, Rc::default());
             while let Some((_, wire)) = reader.tag("M")? {
                 reader.skip(wire)?;
             }

@@ -1,8 +1,9 @@
 //! Read: the first document of a YAML stream, as JSON text.
 //!
-//! Composing the document takes no recursion; turning it into JSON follows aliases, so both how deep that goes and how
-//! much it yields is bounded.
+//! Composing the document takes no recursion; turning it into JSON follows aliases, so how deep that goes, how many nodes and
+//! how many bytes it yields is bounded before any of it is made.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 
 use saphyr_parser::{Event, Parser, ScalarStyle, ScanError, Tag};
@@ -11,11 +12,31 @@ use serde_json::{Map, Value};
 use super::scalar::{Meaning, meaning, tagged};
 use crate::codec::DecodeError;
 use crate::codec::base64;
-use crate::codec::json::{MAX_DEPTH, repair, write_untyped};
+use crate::codec::json::{repair, write_untyped};
+use crate::codec::limits::MAX_DEPTH;
 use crate::field::quote;
 
 /// What the message about repeated keys begins with.
 pub const REPEATED_KEYS: &str = "yaml: unmarshal errors:\n";
+
+/// How many bytes of JSON aliases may add up to, as many as a whole body may have: a document of 100 KB may ask for
+/// gigabytes. The real server bounds only how many nodes come from aliases.
+const MAX_ALIASED_BYTES: usize = 3 * 1024 * 1024;
+
+/// What a node takes in JSON besides its text, such as quotes and a comma.
+const NODE_BYTES: usize = 8;
+
+/// How many scalars, lists, maps and aliases a document may have.
+const MAX_NODES: usize = 1_000_000;
+
+/// How many `[`, `{` and `,` there may be: the scanner keeps what a flow collection holds until it is closed.
+const MAX_FLOW_INDICATORS: usize = 500_000;
+
+/// How many bytes all tags may have, with the prefixes that they abbreviate.
+const MAX_TAG_BYTES: usize = 3 * 1024 * 1024;
+
+/// How many bytes of messages about repeated keys are kept.
+const MAX_REPEATED_BYTES: usize = 256 * 1024;
 
 /// A document that was read.
 #[derive(Debug)]
@@ -31,52 +52,111 @@ pub struct Document {
 /// In words close to the real server's.
 pub fn to_json(text: &[u8]) -> Result<Document, DecodeError> {
     let text = String::from_utf8(text.to_vec()).unwrap_or_else(|error| repair(error.as_bytes()));
-    let nodes = compose(&text).map_err(DecodeError::Misfit)?;
-    let mut converter =
-        Converter { nodes: &nodes, converted: 0, from_aliases: 0, open: Vec::new(), repeated: Vec::new() };
-    let value = match nodes.root {
-        Some(root) => converter.value(root, 0).map_err(DecodeError::Misfit)?,
-        None => Value::Null,
-    };
+    let (value, repeated) = read(&text).map_err(DecodeError::Misfit)?;
     let mut json = Vec::with_capacity(text.len());
     write_untyped(&value, &mut json);
-    let repeated = converter.repeated;
     let repeated_keys = (!repeated.is_empty()).then(|| format!("{REPEATED_KEYS}  {}", repeated.join("\n  ")));
     Ok(Document { json, repeated_keys })
 }
 
+/// The value of a document, and the messages about repeated keys.
+fn read(text: &str) -> Result<(Value, Vec<String>)> {
+    let nodes = compose(text)?;
+    let mut converter = Converter {
+        nodes: &nodes,
+        converted: 0,
+        from_aliases: 0,
+        aliased_bytes: 0,
+        open: Vec::new(),
+        repeated: Vec::new(),
+        repeated_bytes: 0,
+    };
+    let value = match nodes.root {
+        Some(root) => converter.value(root, 0)?,
+        None => Value::Null,
+    };
+    Ok((value, converter.repeated))
+}
+
 type Result<T, E = String> = std::result::Result<T, E>;
+
+/// What a tag means here. The text of other tags, which may be long, is not kept.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Tagged {
+    Not,
+    Binary,
+    Merge,
+    Core(&'static str),
+    /// Text, whatever it looks like.
+    Other,
+}
+
+impl Tagged {
+    fn of(tag: Option<&Tag>) -> Tagged {
+        let Some(tag) = tag else { return Tagged::Not };
+        if !tag.is_yaml_core_schema() {
+            return Tagged::Other;
+        }
+        match tag.suffix.as_str() {
+            "binary" => Tagged::Binary,
+            "merge" => Tagged::Merge,
+            suffix => {
+                let known = ["str", "int", "float", "bool", "null", "timestamp"];
+                known.into_iter().find(|known| *known == suffix).map_or(Tagged::Other, Tagged::Core)
+            }
+        }
+    }
+}
 
 enum Node<'a> {
     Scalar {
-        text: std::borrow::Cow<'a, str>,
+        text: Cow<'a, str>,
         plain: bool,
-        tag: Option<Tag>,
+        tag: Tagged,
     },
-    List(Vec<usize>),
+    List(Vec<u32>),
     /// Keys and values in turn.
-    Map(Vec<usize>),
+    Map(Vec<u32>),
     /// The anchored node, which may be around this one.
-    Alias(usize),
+    Alias(u32),
 }
 
 struct Nodes<'a> {
     all: Vec<(Node<'a>, usize)>,
-    root: Option<usize>,
+    root: Option<u32>,
+}
+
+impl<'a> Nodes<'a> {
+    fn get(&self, id: u32) -> &Node<'a> {
+        &self.all[id as usize].0
+    }
 }
 
 fn compose(text: &str) -> Result<Nodes<'_>> {
     refuse_leading_tab(text)?;
+    if text.bytes().filter(|byte| matches!(byte, b'[' | b'{' | b',')).count() > MAX_FLOW_INDICATORS {
+        return Err("yaml: exceeded max number of flow indicators".to_owned());
+    }
     let mut nodes = Nodes { all: Vec::new(), root: None };
-    let mut anchors: HashMap<usize, usize> = HashMap::new();
+    let mut anchors: HashMap<usize, u32> = HashMap::new();
+    let mut tag_bytes = 0;
     // The lists and maps that are not at their end.
-    let mut open: Vec<usize> = Vec::new();
+    let mut open: Vec<u32> = Vec::new();
     for event in Parser::new_from_str(text) {
         let (event, span) = event.map_err(|error| scan_error(&error, text))?;
+        if let Event::Scalar(_, _, _, Some(tag))
+        | Event::SequenceStart(_, Some(tag))
+        | Event::MappingStart(_, Some(tag)) = &event
+        {
+            tag_bytes += tag.handle.len() + tag.suffix.len();
+            if tag_bytes > MAX_TAG_BYTES {
+                return Err("yaml: exceeded max length of tags".to_owned());
+            }
+        }
         let (node, anchor) = match event {
             Event::Scalar(text, style, anchor, tag) => {
                 let plain = style == ScalarStyle::Plain;
-                (Node::Scalar { text, plain, tag: tag.map(std::borrow::Cow::into_owned) }, anchor)
+                (Node::Scalar { text, plain, tag: Tagged::of(tag.as_deref()) }, anchor)
             }
             Event::SequenceStart(anchor, _) => (Node::List(Vec::new()), anchor),
             Event::MappingStart(anchor, _) => (Node::Map(Vec::new()), anchor),
@@ -91,8 +171,11 @@ fn compose(text: &str) -> Result<Nodes<'_>> {
             Event::DocumentEnd | Event::StreamEnd => break,
             Event::Nothing | Event::StreamStart | Event::DocumentStart(_) => continue,
         };
-        let id = nodes.all.len();
-        match open.last().map(|&parent| &mut nodes.all[parent].0) {
+        if nodes.all.len() >= MAX_NODES {
+            return Err("yaml: exceeded max number of nodes".to_owned());
+        }
+        let id = u32::try_from(nodes.all.len()).unwrap_or(u32::MAX);
+        match open.last().map(|&parent| &mut nodes.all[parent as usize].0) {
             Some(Node::List(children) | Node::Map(children)) => children.push(id),
             _ => nodes.root = Some(id),
         }
@@ -173,29 +256,25 @@ fn refuse_leading_tab(text: &str) -> Result<()> {
 
 struct Converter<'n, 'a> {
     nodes: &'n Nodes<'a>,
-    /// How many nodes were converted, and how many of them because of an alias.
+    /// How many nodes were converted, how many of them because of an alias, and to how many bytes those came.
     converted: usize,
     from_aliases: usize,
+    aliased_bytes: usize,
     /// The anchored nodes that are being converted, by way of aliases.
-    open: Vec<usize>,
+    open: Vec<u32>,
     repeated: Vec<String>,
+    repeated_bytes: usize,
 }
 
 impl<'a> Converter<'_, 'a> {
-    fn value(&mut self, id: usize, depth: usize) -> Result<Value> {
-        self.converted += 1;
-        if !self.open.is_empty() {
-            self.from_aliases += 1;
-        }
-        if self.has_excessive_aliases() {
-            return Err("yaml: document contains excessive aliasing".to_owned());
-        }
+    fn value(&mut self, id: u32, depth: usize) -> Result<Value> {
+        self.count(id)?;
         if depth > MAX_DEPTH {
             return Err("yaml: exceeded max depth".to_owned());
         }
         let nodes = self.nodes;
-        match &nodes.all[id].0 {
-            Node::Scalar { text, plain, tag } => scalar(text, *plain, tag.as_ref()),
+        match nodes.get(id) {
+            Node::Scalar { text, plain, tag } => scalar(text, *plain, *tag),
             Node::List(items) => {
                 let items = items.iter().map(|&item| self.value(item, depth + 1));
                 Ok(Value::Array(items.collect::<Result<_>>()?))
@@ -209,7 +288,7 @@ impl<'a> Converter<'_, 'a> {
         }
     }
 
-    fn aliased<T>(&mut self, target: usize, convert: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
+    fn aliased<T>(&mut self, target: u32, convert: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
         if self.open.contains(&target) {
             return Err("yaml: anchor value contains itself".to_owned());
         }
@@ -217,6 +296,20 @@ impl<'a> Converter<'_, 'a> {
         let converted = convert(self);
         self.open.pop();
         converted
+    }
+
+    /// Counts a node that is about to be converted.
+    fn count(&mut self, id: u32) -> Result<()> {
+        self.converted += 1;
+        if !self.open.is_empty() {
+            self.from_aliases += 1;
+            let text = if let Node::Scalar { text, .. } = self.nodes.get(id) { text.len() } else { 0 };
+            self.aliased_bytes += text + NODE_BYTES;
+        }
+        if self.has_excessive_aliases() || self.aliased_bytes > MAX_ALIASED_BYTES {
+            return Err("yaml: document contains excessive aliasing".to_owned());
+        }
+        Ok(())
     }
 
     /// The real server's rule: much from aliases is fine as long as it is not much altogether.
@@ -228,7 +321,7 @@ impl<'a> Converter<'_, 'a> {
         self.from_aliases > 100 && self.converted > 1000 && self.from_aliases as f64 / converted > allowed
     }
 
-    fn members(&mut self, children: &[usize], members: &mut Map<String, Value>, depth: usize) -> Result<()> {
+    fn members(&mut self, children: &[u32], members: &mut Map<String, Value>, depth: usize) -> Result<()> {
         for pair in children.chunks_exact(2) {
             let (key, value) = (pair[0], pair[1]);
             if self.is_merge(key) {
@@ -237,36 +330,40 @@ impl<'a> Converter<'_, 'a> {
             }
             let (name, shown) = self.key(key)?;
             let value = self.value(value, depth + 1)?;
-            if members.insert(name, value).is_some() {
-                let line = self.nodes.all[key].1;
-                self.repeated.push(format!("line {line}: key {shown} already set in map"));
+            if members.contains_key(&name) && self.repeated_bytes < MAX_REPEATED_BYTES {
+                let line = self.nodes.all[key as usize].1;
+                let shown = shown.unwrap_or_else(|| quote(&name));
+                let message = format!("line {line}: key {shown} already set in map");
+                self.repeated_bytes += message.len();
+                self.repeated.push(message);
             }
+            members.insert(name, value);
         }
         Ok(())
     }
 
-    fn is_merge(&self, key: usize) -> bool {
-        let tagged = |tag: &Option<Tag>| {
-            tag.as_ref().is_some_and(|tag| tag.is_yaml_core_schema() && tag.suffix == "merge")
-        };
-        match &self.nodes.all[key].0 {
-            Node::Scalar { text, plain, tag } => text == "<<" && (*plain && tag.is_none() || tagged(tag)),
+    fn is_merge(&self, key: u32) -> bool {
+        match self.nodes.get(key) {
+            Node::Scalar { text, plain, tag } => {
+                text == "<<" && (*plain && *tag == Tagged::Not || *tag == Tagged::Merge)
+            }
             _ => false,
         }
     }
 
     /// Merges a map, or several of which the first counts most, into the members.
-    fn merge(&mut self, source: usize, members: &mut Map<String, Value>, depth: usize) -> Result<()> {
+    fn merge(&mut self, source: u32, members: &mut Map<String, Value>, depth: usize) -> Result<()> {
         if depth > MAX_DEPTH {
             return Err("yaml: exceeded max depth".to_owned());
         }
+        self.count(source)?;
         let nodes = self.nodes;
-        match &nodes.all[source].0 {
+        match nodes.get(source) {
             Node::Map(children) => self.members(children, members, depth + 1),
-            Node::Alias(target) if matches!(nodes.all[*target].0, Node::Map(_)) => {
+            Node::Alias(target) if matches!(nodes.get(*target), Node::Map(_)) => {
                 self.aliased(*target, |converter| converter.merge(*target, members, depth + 1))
             }
-            Node::List(items) => items.iter().rev().try_for_each(|&item| match &nodes.all[item].0 {
+            Node::List(items) => items.iter().rev().try_for_each(|&item| match nodes.get(item) {
                 Node::Map(_) | Node::Alias(_) => self.merge(item, members, depth + 1),
                 _ => Err(BAD_MERGE.to_owned()),
             }),
@@ -274,11 +371,14 @@ impl<'a> Converter<'_, 'a> {
         }
     }
 
-    /// The name of a member, and how messages show the key.
-    fn key(&mut self, id: usize) -> Result<(String, String)> {
+    /// The name of a member, and how messages show the key where that is not the name in quotes.
+    fn key(&mut self, id: u32) -> Result<(String, Option<String>)> {
+        if !self.open.is_empty() {
+            self.count(id)?;
+        }
         let nodes = self.nodes;
-        let (text, plain, tag) = match &nodes.all[id].0 {
-            Node::Scalar { text, plain, tag } => (text, *plain, tag.as_ref()),
+        let (text, plain, tag) = match nodes.get(id) {
+            Node::Scalar { text, plain, tag } => (text, *plain, *tag),
             Node::Alias(target) => return self.aliased(*target, |converter| converter.key(*target)),
             Node::List(_) | Node::Map(_) => {
                 let mut shown = Vec::new();
@@ -287,15 +387,12 @@ impl<'a> Converter<'_, 'a> {
             }
         };
         Ok(match scalar(text, plain, tag)? {
-            Value::String(name) => {
-                let shown = quote(&name);
-                (name, shown)
-            }
+            Value::String(name) => (name, None),
             Value::Number(number) => {
                 let name = number.to_string();
-                (name.strip_suffix(".0").unwrap_or(&name).to_owned(), name)
+                (name.strip_suffix(".0").unwrap_or(&name).to_owned(), Some(name))
             }
-            Value::Bool(set) => (set.to_string(), set.to_string()),
+            Value::Bool(set) => (set.to_string(), Some(set.to_string())),
             _ => return Err("unsupported map key of type: %!s(<nil>), key: <nil>".to_owned()),
         })
     }
@@ -303,23 +400,18 @@ impl<'a> Converter<'_, 'a> {
 
 const BAD_MERGE: &str = "yaml: map merge requires map or sequence of maps as the value";
 
-fn scalar(text: &str, plain: bool, tag: Option<&Tag>) -> Result<Value> {
+fn scalar(text: &str, plain: bool, tag: Tagged) -> Result<Value> {
     match tag {
-        Some(tag) if tag.is_yaml_core_schema() => match tag.suffix.as_str() {
-            "binary" => {
-                let canonical = base64::canonical(text);
-                let bytes =
-                    canonical.map_err(|_| "yaml: !!binary value contains invalid base64 data".to_owned())?;
-                Ok(repair(&base64::decode(&bytes)).into())
-            }
-            "str" | "int" | "float" | "bool" | "null" | "timestamp" => {
-                tagged(&tag.suffix, text).map_err(|error| format!("yaml: {error}"))
-            }
-            _ => Ok(text.into()),
-        },
-        Some(_) => Ok(text.into()),
-        None if !plain => Ok(text.into()),
-        None => match meaning(text) {
+        Tagged::Binary => {
+            let canonical = base64::canonical(text);
+            let bytes =
+                canonical.map_err(|_| "yaml: !!binary value contains invalid base64 data".to_owned())?;
+            Ok(repair(&base64::decode(&bytes)).into())
+        }
+        Tagged::Core(tag) => tagged(tag, text).map_err(|error| format!("yaml: {error}")),
+        Tagged::Merge | Tagged::Other => Ok(text.into()),
+        Tagged::Not if !plain => Ok(text.into()),
+        Tagged::Not => match meaning(text) {
             Meaning::Null => Ok(Value::Null),
             Meaning::Bool(set) => Ok(Value::Bool(set)),
             Meaning::Number(number) => Ok(Value::Number(number)),

@@ -86,6 +86,77 @@ fn aliases_cannot_make_much_of_little() {
     assert_eq!(error, Err("yaml: document contains excessive aliasing".to_owned()));
 }
 
+/// Documents of at most 3 MiB that ask for more, each with what it is refused with.
+#[test]
+fn what_is_made_of_a_document_is_bounded() {
+    let aliasing = "yaml: document contains excessive aliasing";
+    let big = |bytes: usize| "x".repeat(bytes);
+    let aliases = |count: usize| vec!["*a"; count].join(",");
+    let map = |members: usize| (0..members).map(|n| format!("k{n}: {n}")).collect::<Vec<_>>().join(", ");
+    for (case, text, want) in [
+        ("a long string, often", format!("a: &a {}\nb: [{}]", big(20_000), aliases(50_000)), aliasing),
+        ("in small maps", format!("a: &a {{k: {}}}\nb: [{}]", big(20_000), aliases(50_000)), aliasing),
+        (
+            "a long string as a key",
+            format!("a: &a {}\nb: [{}]", big(20_000), vec!["{*a : 1}"; 5_000].join(",")),
+            aliasing,
+        ),
+        (
+            "anchors of anchors",
+            format!("a: &a {}\nb: &b [{}]\nc: [{}]", big(1000), aliases(100), vec!["*b"; 1000].join(",")),
+            aliasing,
+        ),
+        (
+            "merged maps",
+            format!("a: &a {{{}}}\nb: [{}]", map(1000), vec!["{<<: *a}"; 2000].join(",")),
+            aliasing,
+        ),
+        ("merged lists of maps", format!("a: &a {{{}}}\n<<: [{}]", map(1000), aliases(2000)), aliasing),
+        ("keys that are merged", format!("a: &a {{{}: 1}}\n<<: [{}]", big(20_000), aliases(5000)), aliasing),
+        (
+            "the prefix of a tag",
+            format!("%TAG !a! !{}\n---\n- !a!x y{}", big(100_000), "\n- !a!x y".repeat(1000)),
+            "yaml: exceeded max length of tags",
+        ),
+        ("flow lists", "[".repeat(3_000_000), "yaml: exceeded max number of flow indicators"),
+        ("nodes", "- \n".repeat(1_000_001), "yaml: exceeded max number of nodes"),
+        ("block lists", "- ".repeat(1_000_000), "yaml: exceeded max depth"),
+        ("complex keys", "? ".repeat(1_000_000), "yaml: exceeded max depth"),
+    ] {
+        assert!(text.len() <= 3 << 20, "{case}");
+        assert_eq!(
+            to_json(text.as_bytes()).map(|d| d.json.len()).map_err(|e| e.to_string()),
+            Err(want.to_owned()),
+            "{case}"
+        );
+    }
+}
+
+#[test]
+fn what_is_large_without_aliases_is_read() {
+    let text = "x".repeat(20_000);
+    for (case, text) in [
+        ("much from few aliases", format!("a: &a {text}\nb: [{}]", vec!["*a"; 100].join(","))),
+        ("a long block", format!("a: |9\n{}", format!("         {text}\n").repeat(100))),
+        ("a long number", format!("a: {}", "9".repeat(3_000_000))),
+        ("a huge exponent", "a: 1e999999999".to_owned()),
+        ("a long comment", format!("a: 1 # {}", "x".repeat(3_000_000))),
+        ("later documents", format!("a: 1\n{}", "---\na: &a [*a]\n".repeat(100_000))),
+        ("commas in text", format!("a: |\n  {}", "1,2,3,4,".repeat(50_000))),
+    ] {
+        assert!(to_json(text.as_bytes()).is_ok(), "{case}");
+    }
+}
+
+#[test]
+fn messages_about_repeated_keys_are_bounded() {
+    let document = to_json("k: 1\n".repeat(400_000).as_bytes()).expect("a document");
+    assert!(document.repeated_keys.expect("messages").len() < 1 << 20);
+    let long = "k".repeat(100_000);
+    let document = to_json(format!("? {long}\n: 1\n").repeat(25).as_bytes()).expect("a document");
+    assert!(document.repeated_keys.expect("messages").len() < 1 << 20);
+}
+
 /// The real server's answer for a ConfigMap with these values; only line separators are written in a safer way.
 #[test]
 fn values_are_written_in_the_real_servers_style() {

@@ -4,7 +4,7 @@
 //! the others in the live one, and the two are woven: another item comes before a named one only if both are live and it
 //! came before it already. So new items are in front.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 
 use serde_json::{Map, Value};
 
@@ -135,11 +135,12 @@ fn order_after(live: &[Value], patch: &[Value], identity: Identity) -> Vec<Strin
     let mut order = ids(live);
     let all = order.len();
     order.retain(|id| !gone.contains(id));
+    let mut present: HashSet<String> = order.iter().cloned().collect();
     for id in changes.into_iter().filter_map(|item| identity.of(item).ok()) {
         if order.len() == all {
             break;
         }
-        if !order.contains(&id) {
+        if present.insert(id.clone()) {
             order.push(id);
         }
     }
@@ -205,12 +206,25 @@ fn settle(mut items: Vec<(Option<usize>, Value)>) -> Vec<(Option<usize>, Value)>
         items.sort_by_key(|(place, _)| *place);
         return items;
     }
-    let mut settled: Vec<(Option<usize>, Value)> = Vec::with_capacity(items.len());
-    for (place, item) in items {
-        let before =
-            |(other, _): &(Option<usize>, Value)| other.is_some() && place.is_some() && *other <= place;
-        let at = settled.iter().rposition(before).map_or(0, |last| last + 1);
-        settled.insert(at, (place, item));
+    // A chain: each item, and which one follows it. Those with a place stand in it in the order of their places.
+    let mut following: Vec<Option<usize>> = Vec::with_capacity(items.len());
+    let mut first = None;
+    let mut placed: BTreeSet<(usize, usize)> = BTreeSet::new();
+    for (i, (place, _)) in items.iter().enumerate() {
+        let before = place.and_then(|place| placed.range(..=(place, i)).next_back().copied());
+        let link = match before {
+            Some((_, before)) => &mut following[before],
+            None => &mut first,
+        };
+        let after = link.replace(i);
+        following.push(after);
+        placed.extend(place.map(|place| (place, i)));
+    }
+    let mut settled = Vec::with_capacity(items.len());
+    let mut next = first;
+    while let Some(i) = next {
+        settled.push(std::mem::take(&mut items[i]));
+        next = following[i];
     }
     settled
 }
@@ -269,4 +283,32 @@ fn element_type(lists: &[&[Value]]) -> Result<ElementType> {
         )));
     }
     Ok(if first.is_object() { ElementType::Map } else { ElementType::Scalar })
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// What [`settle`] promises, done item by item.
+    fn one_by_one(items: &[(Option<usize>, Value)]) -> Vec<(Option<usize>, Value)> {
+        let mut settled: Vec<(Option<usize>, Value)> = Vec::new();
+        for (place, item) in items {
+            let before =
+                |(other, _): &(Option<usize>, Value)| other.is_some() && place.is_some() && other <= place;
+            let at = settled.iter().rposition(before).map_or(0, |last| last + 1);
+            settled.insert(at, (*place, item.clone()));
+        }
+        settled
+    }
+
+    proptest! {
+        #[test]
+        fn items_settle_as_if_put_in_one_by_one(places in prop::collection::vec(prop::option::of(0..6usize), 0..12)) {
+            let items: Vec<_> = places.into_iter().enumerate().map(|(i, place)| (place, Value::from(i))).collect();
+            prop_assume!(items.iter().any(|(place, _)| place.is_none()));
+            prop_assert_eq!(settle(items.clone()), one_by_one(&items));
+        }
+    }
 }

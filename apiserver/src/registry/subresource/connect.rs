@@ -62,7 +62,7 @@ impl Registry {
         let Some(stored) = self.current(&target.served, &target.namespace, name) else {
             return Err(Error::not_found(&target.served.group_resource, name));
         };
-        let object = parse(&stored);
+        let object = parse(&stored)?;
         if target.served.group_kind.kind == "Service" {
             return Err(Error::ServiceUnavailable(format!(
                 "no endpoints available for service {}",
@@ -107,7 +107,7 @@ impl Registry {
             return Err(Error::bad_request(format!("pod {name} does not have a host assigned")));
         }
         let nodes = GroupResource::new("", "nodes");
-        if crate::admission::Cluster::get(self, &nodes, "", node).is_none() {
+        if crate::admission::Cluster::get(self, &nodes, "", node)?.is_none() {
             // The real server takes the missing node for the pod.
             return Err(Error::not_found(&GroupResource::new("", "pods"), node));
         }

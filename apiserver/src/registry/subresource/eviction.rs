@@ -44,7 +44,7 @@ impl Registry {
             let Some(stored) = self.current(&target.served, &target.namespace, &target.name) else {
                 return Err(Error::not_found(&target.served.group_resource, &target.name));
             };
-            let pod = parse(&stored);
+            let pod = parse(&stored)?;
             let permit = self.permit(target, &pod, asked.dry_run).await?;
             let mut delete = asked.clone();
             if permit != Permit::Firm && asked.resource_version.is_none() {
@@ -100,7 +100,7 @@ impl Registry {
     /// Takes one disruption from the pod's budget, if it has one.
     async fn spend_budget(&self, target: &Target, pod: &Value, dry_run: bool) -> Result<Permit> {
         let resource = GroupResource::new("policy", "poddisruptionbudgets");
-        let budgets = Cluster::list(self, &resource, &target.namespace);
+        let budgets = Cluster::list(self, &resource, &target.namespace)?;
         let matching: Vec<&Value> = budgets.iter().filter(|budget| selects(budget, pod)).collect();
         let budget = match matching.as_slice() {
             [] => return Ok(Permit::Firm),

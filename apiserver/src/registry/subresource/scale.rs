@@ -22,7 +22,7 @@ use crate::{Error, Result};
 impl Registry {
     pub async fn get_scale(&self, target: &Target, scale: &Subresource, version: &str) -> Result<Payload> {
         let stored = self.get(&target.served, &target.namespace, &target.name, version).await?;
-        Ok(Payload::Object { value: scale_of(&parse(&stored)), type_id: scale.type_id })
+        Ok(Payload::Object { value: scale_of(&parse(&stored)?), type_id: scale.type_id })
     }
 
     pub async fn update_scale(
@@ -98,7 +98,7 @@ impl Registry {
             })
             .await?;
         let value = match &outcome.payload {
-            Payload::Stored(stored) => scale_of(&parse(stored)),
+            Payload::Stored(stored) => scale_of(&parse(stored)?),
             Payload::Object { value, .. } => scale_of(value),
             _ => return Err(Error::Internal("a scaled object has no scale".to_owned())),
         };

@@ -37,7 +37,7 @@ impl Registry {
         let kind = GroupKind::new(subresource.group, subresource.kind);
         fit(&request, target, &kind)?;
         let served = &target.served;
-        let account = Cluster::get(self, &served.group_resource, &target.namespace, &target.name)
+        let account = Cluster::get(self, &served.group_resource, &target.namespace, &target.name)?
             .ok_or_else(|| Error::not_found(&served.group_resource, &target.name))?;
         if !request.uid().is_empty() && request.uid() != account.uid() {
             let what = GroupResource::new(&kind.group, &kind.kind);
@@ -52,7 +52,7 @@ impl Registry {
         validate(&request, &kind)?;
         let bound = self.bound_object(target, &request)?;
         let node = match &bound {
-            Some((Bound::Pod, pod)) => self.node_of(pod),
+            Some((Bound::Pod, pod)) => self.node_of(pod)?,
             _ => None,
         };
         let now = self.now();
@@ -99,7 +99,7 @@ impl Registry {
             return Err(Error::bad_request("Name parameter required."));
         }
         let resource = GroupResource::new("", plural);
-        let object = Cluster::get(self, &resource, namespace, name)
+        let object = Cluster::get(self, &resource, namespace, name)?
             .ok_or_else(|| Error::not_found(&resource, name))?;
         let account = object.pointer("/spec/serviceAccountName").and_then(Value::as_str).unwrap_or("");
         if bound == Bound::Pod && account != target.name {
@@ -119,10 +119,11 @@ impl Registry {
     }
 
     /// Name and uid of a pod's node; the node itself may be missing.
-    fn node_of(&self, pod: &Value) -> Option<(String, String)> {
-        let name = pod.pointer("/spec/nodeName").and_then(Value::as_str).filter(|n| !n.is_empty())?;
-        let node = Cluster::get(self, &GroupResource::new("", "nodes"), "", name);
-        Some((name.to_owned(), node.map(|n| n.uid().to_owned()).unwrap_or_default()))
+    fn node_of(&self, pod: &Value) -> Result<Option<(String, String)>> {
+        let name = pod.pointer("/spec/nodeName").and_then(Value::as_str).filter(|n| !n.is_empty());
+        let Some(name) = name else { return Ok(None) };
+        let node = Cluster::get(self, &GroupResource::new("", "nodes"), "", name)?;
+        Ok(Some((name.to_owned(), node.map(|n| n.uid().to_owned()).unwrap_or_default())))
     }
 }
 

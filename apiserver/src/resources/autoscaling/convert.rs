@@ -9,6 +9,7 @@
 use serde_json::{Map, Value, json};
 
 use super::metrics::{DEFAULT_UTILIZATION, cpu_utilization};
+use crate::codec::limits;
 use crate::quantity::Quantity;
 use crate::resources::defaulting::{Object, member};
 use crate::validation::printed;
@@ -17,6 +18,8 @@ const METRICS: &str = "autoscaling.alpha.kubernetes.io/metrics";
 const CURRENT_METRICS: &str = "autoscaling.alpha.kubernetes.io/current-metrics";
 const CONDITIONS: &str = "autoscaling.alpha.kubernetes.io/conditions";
 const BEHAVIOR: &str = "autoscaling.alpha.kubernetes.io/behavior";
+/// How deep what an annotation says may be, so that the object stays a document of its own when that stands in its spec.
+const MAX_ANNOTATION_DEPTH: usize = limits::MAX_DEPTH - 10;
 /// What only travels between the versions; the last two belonged to versions that are gone.
 const ROUND_TRIP: [&str; 6] = [
     METRICS,
@@ -35,7 +38,10 @@ pub fn to_v2(mut object: Value) -> Value {
     object["apiVersion"] = "autoscaling/v2".into();
     let Some(members) = object.as_object_mut() else { return object };
     let annotations = take_annotations(members);
-    let told = |key: &str| serde_json::from_str::<Value>(annotations.get(key)?.as_str()?).ok();
+    let told = |key: &str| {
+        let value = serde_json::from_str::<Value>(annotations.get(key)?.as_str()?).ok()?;
+        (limits::measure(&value).depth < MAX_ANNOTATION_DEPTH).then_some(value)
+    };
     let list = |key: &str, convert: fn(&Value) -> Option<Value>| -> Option<Vec<Value>> {
         told(key)?.as_array()?.iter().map(convert).collect()
     };

@@ -3,7 +3,7 @@
 //! Who asks is written into the spec by the server, and nothing of the spec ever changes. Approval has a path of its own:
 //! only there conditions of approval may be set, and only under `/status` the certificate.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -141,19 +141,22 @@ fn keep_conditions(object: &mut Value, old: &Value, kind: &str) {
 
 fn set_condition_times(object: &mut Value, old: &Value, now: &str) {
     let mut old = old.clone();
-    let known: Vec<Value> = conditions(&mut old).map(|condition| condition.clone()).collect();
+    let mut known: HashMap<(String, String), Value> = HashMap::new();
+    let identity = |condition: &Value| {
+        let member = |name: &str| condition[name].as_str().unwrap_or("").to_owned();
+        (member("type"), member("status"))
+    };
+    for condition in conditions(&mut old).filter(|condition| !condition["lastTransitionTime"].is_null()) {
+        let time = condition["lastTransitionTime"].clone();
+        known.entry(identity(condition)).or_insert(time);
+    }
     for condition in conditions(object) {
         if condition["lastUpdateTime"].is_null() {
             condition["lastUpdateTime"] = now.into();
         }
         if condition["lastTransitionTime"].is_null() {
-            let same = known.iter().find(|known| {
-                known["type"] == condition["type"]
-                    && known["status"] == condition["status"]
-                    && !known["lastTransitionTime"].is_null()
-            });
-            condition["lastTransitionTime"] =
-                same.map_or_else(|| now.into(), |same| same["lastTransitionTime"].clone());
+            let same = known.get(&identity(condition));
+            condition["lastTransitionTime"] = same.cloned().unwrap_or_else(|| now.into());
         }
     }
 }

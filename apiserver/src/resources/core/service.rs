@@ -8,6 +8,8 @@ mod validation;
 
 pub use validation::{PROTOCOLS, validate_point_address, validate_point_host};
 
+use std::collections::HashSet;
+
 use serde_json::{Value, json};
 
 use crate::field::{Errors, Field, quote};
@@ -180,7 +182,8 @@ fn drop_what_the_type_had(service: &mut Value, old: &Value) {
         }
     }
     let has_node_ports = |kind: &str| matches!(kind, "NodePort" | "LoadBalancer");
-    let added_no_node_port = node_ports(service).all(|port| node_ports(old).any(|had| had == port));
+    let had: HashSet<i64> = node_ports(old).collect();
+    let added_no_node_port = node_ports(service).all(|port| had.contains(&port));
     if has_node_ports(&was) && !has_node_ports(&is) && added_no_node_port {
         for port in service.pointer_mut("/spec/ports").and_then(Value::as_array_mut).into_iter().flatten() {
             port.as_object_mut().map(|members| members.remove("nodePort"));

@@ -82,7 +82,7 @@ fn drop_topology(slice: &mut Value, old: Option<&Value>) {
         endpoint.get("deprecatedTopology").and_then(|topology| topology.get(HOST_LABEL)).cloned()
     };
     let endpoints = old.and_then(|old| old.get("endpoints")).and_then(Value::as_array);
-    let known: Vec<Value> = endpoints.into_iter().flatten().filter_map(host).collect();
+    let known: HashSet<Value> = endpoints.into_iter().flatten().filter_map(host).collect();
     for endpoint in slice.get_mut("endpoints").and_then(Value::as_array_mut).into_iter().flatten() {
         if let Some(node) = host(endpoint).filter(|node| known.contains(node))
             && endpoint["nodeName"].is_null()

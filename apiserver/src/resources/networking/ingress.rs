@@ -1,5 +1,7 @@
 //! Ingress.
 
+use std::collections::HashSet;
+
 use super::ingress_class::validate_reference;
 use crate::field::{Errors, Field};
 use crate::resources::core::service::{point_warnings, validate_point_address, validate_point_host};
@@ -50,7 +52,7 @@ impl Strategy for Rules {
 
     fn validate_status_update(&self, ingress: &Field<'_>, old: &Field<'_>, errors: &mut Errors) {
         const POINTS: &str = "status.loadBalancer.ingress";
-        let known: Vec<&str> = old.walk(POINTS).items().map(|point| point.get("ip").str()).collect();
+        let known: HashSet<&str> = old.walk(POINTS).items().map(|point| point.get("ip").str()).collect();
         for point in ingress.walk(POINTS).items() {
             validate_point_address(&point.get("ip"), &known, errors);
             validate_point_host(&point.get("hostname"), errors);

@@ -1,5 +1,7 @@
 //! NetworkPolicy.
 
+use std::collections::HashSet;
+
 use serde_json::{Value, json};
 
 use crate::field::{Errors, Field};
@@ -20,7 +22,7 @@ pub struct Rules;
 #[derive(Default)]
 struct Kept<'a> {
     selector: SelectorOptions,
-    blocks: Vec<&'a str>,
+    blocks: HashSet<&'a str>,
 }
 
 impl Strategy for Rules {
@@ -141,7 +143,7 @@ fn validate_block(block: &Field<'_>, kept: &Kept<'_>, errors: &mut Errors) {
         return;
     }
     let check = |text: &Field<'_>, errors: &mut Errors| {
-        if !kept.blocks.contains(&text.str()) {
+        if !kept.blocks.contains(text.str()) {
             errors.extend(ip::legacy_cidr(text.str()).map(|e| text.invalid(e)));
         }
     };

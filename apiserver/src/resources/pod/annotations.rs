@@ -1,6 +1,9 @@
 //! Annotations that mean something to pods: mirror pods, deletion cost, and profiles and tolerations from before they had
 //! fields.
 
+use std::cell::LazyCell;
+use std::collections::HashSet;
+
 use serde_json::{Value, json};
 
 use super::{Options, containers, scheduling};
@@ -32,9 +35,11 @@ pub fn validate(annotations: &Field<'_>, spec: &Field<'_>, options: &Options, er
             validate_seccomp(&value.with_path(annotations.path().child(key)), errors);
         }
     }
+    let known: LazyCell<HashSet<&str>, _> =
+        LazyCell::new(|| containers(spec).map(|c| c.get("name").str()).collect());
     for (key, value) in annotations.entries() {
         if let Some(container) = key.strip_prefix(APP_ARMOR) {
-            validate_app_armor(&value, container, spec, errors);
+            validate_app_armor(&value, container, &known, errors);
         }
     }
 }
@@ -78,9 +83,8 @@ fn validate_seccomp(profile: &Field<'_>, errors: &mut Errors) {
     }
 }
 
-fn validate_app_armor(value: &Field<'_>, container: &str, spec: &Field<'_>, errors: &mut Errors) {
-    let known = containers(spec).any(|c| c.get("name").str() == container);
-    errors.push_if(!known, || value.invalid_value(container, "container not found"));
+fn validate_app_armor(value: &Field<'_>, container: &str, known: &HashSet<&str>, errors: &mut Errors) {
+    errors.push_if(!known.contains(container), || value.invalid_value(container, "container not found"));
     let profile = value.str();
     let formed =
         matches!(profile, "" | "runtime/default" | "unconfined") || profile.starts_with("localhost/");

@@ -1,5 +1,7 @@
 //! ResourceClaim. Its spec never changes; what was allocated for it neither.
 
+use std::collections::HashSet;
+
 use serde_json::Value;
 
 use super::devices;
@@ -50,8 +52,8 @@ impl Strategy for Rules {
         });
         let deleting = object.walk("metadata.deletionTimestamp").exists();
         let known = old_status.get("reservedFor");
-        let grows =
-            reserved.items().any(|consumer| !known.items().any(|known| known.value() == consumer.value()));
+        let known: HashSet<&Value> = known.items().filter_map(|known| known.value()).collect();
+        let grows = reserved.items().filter_map(|consumer| consumer.value()).any(|one| !known.contains(one));
         errors.push_if(deleting && allocation.exists() && grows, || {
             reserved.forbidden(
                 "new entries may not be added while `deallocationRequested` or `deletionTimestamp` are set",

@@ -13,6 +13,9 @@ use super::internal;
 const CONTEXT: usize = 3;
 /// From so many lines on, lines that are frequent do not start a match.
 const MANY_LINES: usize = 200;
+/// How many pairs of lines are looked at in search of what is unchanged: the search can be quadratic in the number of lines
+/// and worse. What is not found by then counts as changed.
+const MOST_PAIRS: usize = 3_000_000;
 
 /// The changes from `old` to `new`, both of the internal type of that name; empty where they print alike.
 pub fn diff(type_name: &'static str, old: Option<&Value>, new: Option<&Value>) -> String {
@@ -141,7 +144,7 @@ fn hunks(stretches: Vec<Stretch>) -> Vec<Vec<Stretch>> {
 
 fn stretches(old: &[String], new: &[String]) -> Vec<Stretch> {
     let mut matcher = Matcher::new(old, new);
-    matcher.find(0..old.len(), 0..new.len());
+    matcher.find_all();
     let mut stretches: Vec<Stretch> = Vec::new();
     let (mut i, mut j) = (0, 0);
     let end = Block { old: old.len(), new: new.len(), len: 0 };
@@ -175,6 +178,14 @@ struct Matcher<'a> {
     places: HashMap<&'a str, Vec<usize>>,
     /// What was found, in order.
     blocks: Vec<Block>,
+    /// How many pairs of lines were looked at.
+    pairs: usize,
+}
+
+/// What is still to be done, in order, while blocks are searched for.
+enum Step {
+    Search(Range<usize>, Range<usize>),
+    Keep(Block),
 }
 
 impl<'a> Matcher<'a> {
@@ -186,32 +197,46 @@ impl<'a> Matcher<'a> {
         if new.len() >= MANY_LINES {
             places.retain(|_, lines| lines.len() <= new.len() / 100 + 1);
         }
-        Matcher { old, new, places, blocks: Vec::new() }
+        Matcher { old, new, places, blocks: Vec::new(), pairs: 0 }
     }
 
-    /// Finds the blocks in a pair of ranges: the longest one, and what is to its left and right.
-    fn find(&mut self, old: Range<usize>, new: Range<usize>) {
-        let block = self.longest(old.clone(), new.clone());
-        if block.len == 0 {
-            return;
-        }
-        if old.start < block.old && new.start < block.new {
-            self.find(old.start..block.old, new.start..block.new);
-        }
-        self.blocks.push(block);
-        let (i, j) = (block.old + block.len, block.new + block.len);
-        if i < old.end && j < new.end {
-            self.find(i..old.end, j..new.end);
+    /// Finds the blocks: the longest one, then those to its left and right, and so on.
+    fn find_all(&mut self) {
+        let mut steps = vec![Step::Search(0..self.old.len(), 0..self.new.len())];
+        while let Some(step) = steps.pop() {
+            let (old, new) = match step {
+                Step::Keep(block) => {
+                    self.blocks.push(block);
+                    continue;
+                }
+                Step::Search(old, new) => (old, new),
+            };
+            if old.is_empty() || new.is_empty() || self.pairs > MOST_PAIRS {
+                continue;
+            }
+            let block = self.longest(old.clone(), new.clone());
+            if block.len == 0 {
+                continue;
+            }
+            let (i, j) = (block.old + block.len, block.new + block.len);
+            steps.push(Step::Search(i..old.end, j..new.end));
+            let (before_old, before_new) = (old.start..block.old, new.start..block.new);
+            steps.push(Step::Keep(block));
+            steps.push(Step::Search(before_old, before_new));
         }
     }
 
-    fn longest(&self, old: Range<usize>, new: Range<usize>) -> Block {
+    fn longest(&mut self, old: Range<usize>, new: Range<usize>) -> Block {
         let mut best = Block { old: old.start, new: new.start, len: 0 };
         // How long the block is that ends with the line before and each line of `new`.
         let mut ending: HashMap<usize, usize> = HashMap::new();
         for i in old.clone() {
             let mut next = HashMap::new();
             let places = self.places.get(self.old[i].as_str());
+            self.pairs += 1 + places.map_or(0, Vec::len);
+            if self.pairs > MOST_PAIRS {
+                break;
+            }
             for &j in places.into_iter().flatten().filter(|j| new.contains(j)) {
                 let before = j.checked_sub(1).and_then(|j| ending.get(&j)).copied();
                 let len = before.unwrap_or(0) + 1;
@@ -241,6 +266,34 @@ impl<'a> Matcher<'a> {
 mod tests {
     use super::*;
     use serde_json::json;
+
+    /// Every other line changed would recurse as deep as there are lines, and repeated lines are compared each with each.
+    #[test]
+    fn large_differences_are_told_in_time() {
+        let lines = |count: usize, line: &dyn Fn(usize) -> String| (0..count).map(line).collect::<Vec<_>>();
+        let cases: [(&str, Vec<String>, Vec<String>); 2] = [
+            (
+                "every other line",
+                lines(60_000, &|i| i.to_string()),
+                lines(60_000, &|i| if i % 2 == 0 { i.to_string() } else { format!("x{i}") }),
+            ),
+            (
+                "repeated lines",
+                lines(60_000, &|i| (i % 200).to_string()),
+                lines(60_000, &|i| (i * 7 % 200).to_string()),
+            ),
+        ];
+        for (case, old, new) in cases {
+            let started = std::time::Instant::now();
+            let diff = unified(&old, &new);
+            assert!(diff.starts_with("@@ -"), "{case}");
+            assert!(
+                started.elapsed() < std::time::Duration::from_secs(20),
+                "{case}: {:?}",
+                started.elapsed()
+            );
+        }
+    }
 
     /// Differences that the real server told.
     #[test]

@@ -1,6 +1,6 @@
 //! A Pod's status, as the kubelet and others write it.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 
 use serde_json::Value;
 
@@ -35,14 +35,16 @@ pub fn prepare(pod: &mut Value, old: &Value, features: &FeatureGates) {
         }
     }
     let old_status = old.get("status").cloned().unwrap_or_default();
-    let mut before: Vec<(Value, Value)> = conditions(&old_status)
-        .map(|condition| (condition["type"].clone(), condition["observedGeneration"].clone()))
-        .collect();
+    let mut before: HashMap<Value, VecDeque<Value>> = HashMap::new();
+    for condition in conditions(&old_status) {
+        let generation = condition["observedGeneration"].clone();
+        before.entry(condition["type"].clone()).or_default().push_back(generation);
+    }
     let now = pod.pointer_mut("/status/conditions").and_then(Value::as_array_mut);
     for condition in now.into_iter().flatten() {
         // Several conditions may be of one type: they are matched in order.
-        let known = before.iter().position(|(kind, _)| *kind == condition["type"]);
-        let generation = known.map(|at| before.remove(at).1).filter(|generation| !generation.is_null());
+        let known = before.get_mut(&condition["type"]).and_then(VecDeque::pop_front);
+        let generation = known.filter(|generation| !generation.is_null());
         if unset(condition.get("observedGeneration")) {
             set(condition, "observedGeneration", generation);
         }
@@ -134,8 +136,12 @@ pub fn validate(pod: &Field<'_>, old: &Field<'_>, errors: &mut Errors) {
         }
     }
     for (list, containers) in STATUS_LISTS {
+        let containers = spec.get(containers);
+        let ephemeral = containers.path().to_string().ends_with("ephemeralContainers");
+        let known = by_name(&containers);
+        let mut claims = HashMap::new();
         for container in status.get(list).items() {
-            validate_health(&container, &spec.get(containers), errors);
+            validate_health(&container, ephemeral, &known, &mut claims, errors);
         }
     }
 }
@@ -177,24 +183,33 @@ fn validate_transitions(
     if !ephemeral && may_restart_as_a_whole(spec) {
         return;
     }
+    let running = new.items().filter(|status| !status.walk("state.terminated").exists());
+    let running: HashSet<&str> = running.map(|status| status.get("name").str()).collect();
+    let containers = by_name(&spec.get(containers));
     for ended in old.items() {
         let terminated = ended.walk("state.terminated");
         let name = ended.get("name").str();
-        let runs = |status: &Field<'_>| {
-            status.get("name").str() == name && !status.walk("state.terminated").exists()
-        };
-        if !terminated.exists() || !new.items().any(|status| runs(&status)) {
+        if !terminated.exists() || !running.contains(name) {
             continue;
         }
         let code = terminated.get("exitCode").int().unwrap_or(0);
-        let container = spec.get(containers).items().find(|container| container.get("name").str() == name);
-        let allowed = !ephemeral && container.is_some_and(|container| restarts(&container, spec, code));
+        let container = containers.get(name);
+        let allowed = !ephemeral && container.is_some_and(|container| restarts(container, spec, code));
         errors.push_if(!allowed, || {
             ended
                 .with_path(ended.path().child("state"))
                 .forbidden("may not be transitioned to non-terminated state")
         });
     }
+}
+
+/// The containers of a list by their names; of several of one name the first.
+fn by_name<'a>(containers: &Field<'a>) -> HashMap<&'a str, Field<'a>> {
+    let mut by_name = HashMap::new();
+    for container in containers.items() {
+        by_name.entry(container.get("name").str()).or_insert(container);
+    }
+    by_name
 }
 
 fn may_restart_as_a_whole(spec: &Field<'_>) -> bool {
@@ -255,13 +270,14 @@ fn validate_extended_claim(status: &Field<'_>, spec: &Field<'_>, errors: &mut Er
     }
     let (mappings, claim) = (status.get("requestMappings"), status.get("resourceClaimName"));
     errors.push_if(mappings.is_empty(), || mappings.required("at least one request mapping is required"));
+    let (init, app) = (spec.get("initContainers"), spec.get("containers"));
+    let containers: HashMap<&str, Field<'_>> =
+        init.items().chain(app.items()).map(|container| (container.get("name").str(), container)).collect();
     let mut seen = BTreeSet::new();
     for mapping in mappings.items() {
         let (name, resource) = (mapping.get("containerName"), mapping.get("resourceName"));
         let request = mapping.get("requestName");
-        let (init, app) = (spec.get("initContainers"), spec.get("containers"));
-        let container = init.items().chain(app.items()).filter(|c| c.get("name").str() == name.str()).last();
-        match container {
+        match containers.get(name.str()) {
             None => errors.push(name.invalid(
                 "must match the name of an entry in spec.initContainers.name or spec.containers.name",
             )),
@@ -329,20 +345,28 @@ fn validate_user(user: &Field<'_>, windows: bool, errors: &mut Errors) {
 }
 
 /// The health of the devices that a container was given.
-fn validate_health(status: &Field<'_>, containers: &Field<'_>, errors: &mut Errors) {
+///
+/// - `containers`: those of the spec by name; `claims`: the devices that each has claimed, as far as they were asked for.
+fn validate_health<'a>(
+    status: &Field<'_>,
+    ephemeral: bool,
+    containers: &HashMap<&'a str, Field<'a>>,
+    claims: &mut HashMap<&'a str, HashSet<String>>,
+    errors: &mut Errors,
+) {
     const HEALTH: [&str; 3] = ["Healthy", "Unhealthy", "Unknown"];
     const MAX_MESSAGE: usize = 1024;
     let devices = status.get("allocatedResourcesStatus");
-    if containers.path().to_string().ends_with("ephemeralContainers") {
+    if ephemeral {
         errors
             .push_if(!devices.is_empty(), || devices.forbidden("must not be specified in container status"));
         return;
     }
     let name = status.get("name").str();
-    let container = containers.items().find(|container| container.get("name").str() == name);
+    let container = containers.get(name);
     for device in devices.items() {
         let of = device.get("name");
-        let mistake = container.as_ref().and_then(|container| unknown_device(container, of.str()));
+        let mistake = container.and_then(|container| unknown_device(container, of.str(), claims));
         errors.extend(mistake.map(|mistake| of.invalid(mistake)));
         let mut ids = BTreeSet::new();
         for resource in device.get("resources").items() {
@@ -359,18 +383,25 @@ fn validate_health(status: &Field<'_>, containers: &Field<'_>, errors: &mut Erro
 }
 
 /// Why a container cannot have a device of that name.
-fn unknown_device(container: &Field<'_>, name: &str) -> Option<&'static str> {
+fn unknown_device<'a>(
+    container: &Field<'a>,
+    name: &str,
+    claims: &mut HashMap<&'a str, HashSet<String>>,
+) -> Option<&'static str> {
     let requirements = container.get("resources");
     if !name.starts_with("claim:") {
         let requested = requirements.get("requests").get(name).exists();
         return (!requested).then_some("must match one of the container's resource requests");
     }
-    let claimed = requirements.get("claims").items().any(|claim| {
-        let (claim, request) = (claim.get("name").str(), claim.get("request").str());
-        let whole = format!("claim:{claim}");
-        name == if request.is_empty() { whole } else { format!("{whole}/{request}") }
+    let claims = claims.entry(container.get("name").str()).or_insert_with(|| {
+        let claims = requirements.get("claims");
+        let claims = claims.items().map(|claim| {
+            let (claim, request) = (claim.get("name").str(), claim.get("request").str());
+            if request.is_empty() { format!("claim:{claim}") } else { format!("claim:{claim}/{request}") }
+        });
+        claims.collect()
     });
-    (!claimed).then_some(
+    (!claims.contains(name)).then_some(
         "must match one of the container's resource claims in a format 'claim:<claimName>/<request>' or 'claim:<claimName>' if request is empty",
     )
 }

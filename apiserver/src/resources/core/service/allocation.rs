@@ -7,7 +7,8 @@
 //! The cluster is of one IP family. Dynamic allocations start in the upper part of a range, so that hand-picked ones
 //! collide less (KEP-3070, KEP-3668).
 
-use std::collections::BTreeSet;
+use std::cell::LazyCell;
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::ops::RangeInclusive;
 
@@ -26,30 +27,41 @@ const DRY_PORTS: i64 = 32769;
 /// A source of randomness: a number below the given one.
 pub type Random<'a> = &'a mut dyn FnMut(u64) -> u64;
 
+type Lazy<'a, T> = LazyCell<BTreeSet<T>, Box<dyn FnOnce() -> BTreeSet<T> + 'a>>;
+
 /// What may be taken, and what is.
-#[derive(Clone, Debug)]
-pub struct Stock {
+pub struct Stock<'a> {
     range: Cidr,
-    addresses: BTreeSet<IpAddr>,
-    node_ports: BTreeSet<i64>,
+    /// What others hold; found out when it matters.
+    addresses: Lazy<'a, IpAddr>,
+    node_ports: Lazy<'a, i64>,
+    taken_addresses: BTreeSet<IpAddr>,
+    taken_ports: BTreeSet<i64>,
     /// Nothing is really taken: an address comes from nowhere, and ports from beyond the range.
     dry_run: bool,
 }
 
-impl Stock {
-    /// What this range of cluster IPs and the node ports leave, apart from the ones that are taken.
+impl<'a> Stock<'a> {
+    /// What this range of cluster IPs and the node ports leave, apart from the ones that others hold.
     pub fn new(
         range: Cidr,
-        addresses: impl Iterator<Item = IpAddr>,
-        node_ports: impl Iterator<Item = i64>,
+        addresses: impl FnOnce() -> BTreeSet<IpAddr> + 'a,
+        node_ports: impl FnOnce() -> BTreeSet<i64> + 'a,
         dry_run: bool,
-    ) -> Stock {
+    ) -> Stock<'a> {
         Stock {
             range: range.network(),
-            addresses: addresses.collect(),
-            node_ports: node_ports.collect(),
+            addresses: LazyCell::new(Box::new(addresses)),
+            node_ports: LazyCell::new(Box::new(node_ports)),
+            taken_addresses: BTreeSet::new(),
+            taken_ports: BTreeSet::new(),
             dry_run,
         }
+    }
+
+    /// The addresses and node ports that were taken.
+    pub fn into_taken(self) -> (BTreeSet<IpAddr>, BTreeSet<i64>) {
+        (self.taken_addresses, self.taken_ports)
     }
 
     fn family(&self) -> &'static str {
@@ -86,7 +98,7 @@ impl Stock {
                 false => "the provided network does not match the current range".to_owned(),
             });
         }
-        if !self.dry_run && !self.addresses.insert(address) {
+        if !self.dry_run && (self.addresses.contains(&address) || !self.taken_addresses.insert(address)) {
             return Err("provided IP is already allocated".to_owned());
         }
         Ok(())
@@ -96,10 +108,13 @@ impl Stock {
         if self.dry_run {
             return Some(self.range.address);
         }
-        let free = |n: &u64| !self.addresses.contains(&self.nth(*n));
+        let free = |n: &u64| {
+            let address = self.nth(*n);
+            !self.addresses.contains(&address) && !self.taken_addresses.contains(&address)
+        };
         let offset = band(self.size().saturating_add(2), 16, 16, 256);
         let address = self.nth(pick(self.size(), offset, random, free)?);
-        self.addresses.insert(address);
+        self.taken_addresses.insert(address);
         Some(address)
     }
 
@@ -110,7 +125,7 @@ impl Stock {
                 "provided port is not in the valid range. The range of valid ports is {first}-{last}"
             ));
         }
-        if !self.node_ports.insert(port) {
+        if self.node_ports.contains(&port) || !self.taken_ports.insert(port) {
             return Err("provided port is already allocated".to_owned());
         }
         Ok(())
@@ -119,13 +134,17 @@ impl Stock {
     fn take_any_port(&mut self, random: Random<'_>) -> Option<i64> {
         let first = *NODE_PORTS.start();
         let port = if self.dry_run {
-            self.node_ports.last().map_or(DRY_PORTS, |last| (last + 1).max(DRY_PORTS))
+            let last = self.node_ports.last().max(self.taken_ports.last());
+            last.map_or(DRY_PORTS, |last| (last + 1).max(DRY_PORTS))
         } else {
             let size = (NODE_PORTS.end() - first + 1) as u64;
-            let free = |n: &u64| !self.node_ports.contains(&(first + *n as i64));
+            let free = |n: &u64| {
+                let port = first + *n as i64;
+                !self.node_ports.contains(&port) && !self.taken_ports.contains(&port)
+            };
             first + pick(size, band(size, 16, 32, 128), random, free)? as i64
         };
-        self.node_ports.insert(port);
+        self.taken_ports.insert(port);
         Some(port)
     }
 }
@@ -234,11 +253,13 @@ fn keep_allocated(service: &mut Value, old: &Value) {
         _ => false,
     };
     if has_node_ports(old) && has_node_ports(service) {
-        let kept: Vec<i64> = node_ports(old).filter(|port| node_ports(service).any(|p| p == *port)).collect();
+        let kept: HashSet<i64> = node_ports(service).collect();
         let name = |port: &Value| port.get("name").and_then(Value::as_str).unwrap_or("").to_owned();
+        // Of several of a name the last counts.
+        let by_name: HashMap<String, i64> =
+            list(old, "ports").iter().map(|had| (name(had), node_port(had))).collect();
         for port in service.pointer_mut("/spec/ports").and_then(Value::as_array_mut).into_iter().flatten() {
-            let same_name = list(old, "ports").iter().rfind(|had| name(had) == name(port));
-            let had = same_name.map_or(0, node_port);
+            let had = by_name.get(&name(port)).copied().unwrap_or(0);
             if node_port(port) == 0 && had != 0 && !kept.contains(&had) {
                 port["nodePort"] = had.into();
             }
@@ -433,20 +454,25 @@ fn no_port_left() -> Error {
 fn give_node_ports(service: &mut Value, stock: &mut Stock, random: Random<'_>) -> Result<()> {
     let mut ports = list(service, "ports").to_vec();
     let number = |port: &Value| port.get("port").and_then(Value::as_i64).unwrap_or(0);
-    let mut given: Vec<(i64, i64)> = Vec::new();
+    let mut given: HashMap<i64, i64> = HashMap::new();
+    // What a port asks for under any of its protocols: of several the first.
+    let mut wished: HashMap<i64, i64> = HashMap::new();
+    for port in ports.iter().filter(|port| node_port(port) != 0) {
+        wished.entry(number(port)).or_insert(node_port(port));
+    }
     for i in 0..ports.len() {
         let (port, asked) = (number(&ports[i]), node_port(&ports[i]));
         if asked == 0 && !allocates_node_ports(service) {
             continue;
         }
-        let shared = given.iter().find(|(p, _)| *p == port).map(|(_, given)| *given);
+        let shared = given.get(&port).copied();
         let wanted = match shared {
             Some(shared) if asked == 0 || asked == shared => {
                 ports[i]["nodePort"] = shared.into();
                 continue;
             }
             Some(_) => asked,
-            None => ports.iter().filter(|p| number(p) == port).map(node_port).find(|p| *p != 0).unwrap_or(0),
+            None => wished.get(&port).copied().unwrap_or(0),
         };
         let got = if wanted == 0 {
             stock.take_any_port(&mut *random).ok_or_else(no_port_left)?
@@ -455,9 +481,7 @@ fn give_node_ports(service: &mut Value, stock: &mut Stock, random: Random<'_>) -
             wanted
         };
         ports[i]["nodePort"] = got.into();
-        if shared.is_none() {
-            given.push((port, got));
-        }
+        given.entry(port).or_insert(got);
     }
     service["spec"]["ports"] = ports.into();
     Ok(())
@@ -466,8 +490,8 @@ fn give_node_ports(service: &mut Value, stock: &mut Stock, random: Random<'_>) -
 /// Gives the ports of a changed Service the node ports that are new to it.
 fn change_node_ports(service: &mut Value, old: &Value, stock: &mut Stock, random: Random<'_>) -> Result<()> {
     let mut ports = list(service, "ports").to_vec();
-    let mut taken: Vec<i64> = node_ports(old).collect();
-    let mut seen: Vec<(Value, i64)> = Vec::new();
+    let mut taken: HashSet<i64> = node_ports(old).collect();
+    let mut seen: BTreeMap<i64, BTreeSet<String>> = BTreeMap::new();
     for (i, port) in ports.iter_mut().enumerate() {
         let mut asked = node_port(port);
         if asked == 0 {
@@ -478,14 +502,12 @@ fn change_node_ports(service: &mut Value, old: &Value, stock: &mut Stock, random
             port["nodePort"] = asked.into();
         } else if !taken.contains(&asked) {
             stock.take_port(asked).map_err(|why| port_refused(service, i, asked, why))?;
-            taken.push(asked);
+            taken.insert(asked);
         }
-        let protocol = port.get("protocol").cloned().unwrap_or_default();
-        if seen.contains(&(protocol.clone(), asked)) {
-            let protocol = protocol.as_str().unwrap_or("");
+        let protocol = port.get("protocol").and_then(Value::as_str).unwrap_or("");
+        if !seen.entry(asked).or_default().insert(protocol.to_owned()) {
             return Err(Error::Unclassified(format!("duplicate nodePort: {{{protocol} {asked}}}")));
         }
-        seen.push((protocol, asked));
     }
     if !ports.is_empty() {
         service["spec"]["ports"] = ports.into();

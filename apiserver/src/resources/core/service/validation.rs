@@ -157,9 +157,10 @@ fn validate_affinity(spec: &Field<'_>, errors: &mut Errors) {
     }
 }
 
-/// Whether an old object already has this value in a list, which then is not looked at again.
-fn had(old: Option<&Field<'_>>, list: &str, value: &str) -> bool {
-    old.is_some_and(|old| old.get("spec").get(list).items().any(|had| had.str().trim() == value))
+/// The values that an old object has in a list already, which then are not looked at again.
+fn known<'a>(old: Option<&Field<'a>>, list: &str) -> HashSet<&'a str> {
+    let lists = old.into_iter().map(|old| old.get("spec").get(list));
+    lists.flat_map(|list| list.items()).map(|known| known.str().trim()).collect()
 }
 
 /// `clusterIP`, `clusterIPs`, `ipFamilies` and `ipFamilyPolicy`, one by one and against each other.
@@ -212,6 +213,7 @@ fn validate_families(spec: &Field<'_>, errors: &mut Errors) {
 
 /// Returns whether all are addresses, or the one and only None.
 fn validate_each_address(addresses: &Field<'_>, old: Option<&Field<'_>>, errors: &mut Errors) -> bool {
+    let known = known(old, "clusterIPs");
     let mut valid = true;
     for (i, address) in addresses.items().enumerate() {
         if i == 0 && address.str() == NONE {
@@ -221,7 +223,7 @@ fn validate_each_address(addresses: &Field<'_>, old: Option<&Field<'_>>, errors:
             }
             continue;
         }
-        if had(old, "clusterIPs", address.str()) {
+        if known.contains(address.str()) {
             continue;
         }
         if let Some(mistake) = ip::legacy_address(address.str()) {
@@ -234,9 +236,10 @@ fn validate_each_address(addresses: &Field<'_>, old: Option<&Field<'_>>, errors:
 }
 
 fn validate_external_ips(spec: &Field<'_>, old: Option<&Field<'_>>, errors: &mut Errors) {
+    let known = known(old, "externalIPs");
     for address in spec.get("externalIPs").items() {
         let mistake = ip::legacy_address(address.str());
-        match mistake.filter(|_| !had(old, "externalIPs", address.str())) {
+        match mistake.filter(|_| !known.contains(address.str())) {
             Some(mistake) => errors.push(address.invalid(mistake)),
             None => errors.invalid_each(&address, ip::endpoint_address(address.str())),
         }
@@ -272,9 +275,10 @@ fn validate_source_ranges(service: &Field<'_>, old: Option<&Field<'_>>, errors: 
     let annotation = service.walk("metadata.annotations").entry(SOURCE_RANGES);
     if !ranges.is_empty() {
         errors.push_if(!balanced, || ranges.forbidden(ONLY_BALANCED));
+        let known = known(old, "loadBalancerSourceRanges");
         for range in ranges.items() {
             let text = range.str().trim();
-            if !had(old, "loadBalancerSourceRanges", text) {
+            if !known.contains(text) {
                 errors.extend(ip::legacy_cidr(text).map(|e| range.invalid_value(text, e)));
             }
         }
@@ -398,7 +402,7 @@ pub fn validate_status(service: &Field<'_>, old: &Field<'_>, errors: &mut Errors
         errors.push(points.forbidden("may only be used when `spec.type` is 'LoadBalancer'"));
         return;
     }
-    let known: Vec<&str> = old.walk(POINTS).items().map(|point| point.get("ip").str()).collect();
+    let known: HashSet<&str> = old.walk(POINTS).items().map(|point| point.get("ip").str()).collect();
     for point in points.items() {
         let (address, mode) = (point.get("ip"), point.get("ipMode"));
         validate_point_address(&address, &known, errors);
@@ -415,8 +419,8 @@ pub fn validate_status(service: &Field<'_>, old: &Field<'_>, errors: &mut Errors
 }
 
 /// The address of a load balancer's point of entry; known ones are not looked at again.
-pub fn validate_point_address(address: &Field<'_>, known: &[&str], errors: &mut Errors) {
-    if !address.is_empty() && !known.contains(&address.str()) {
+pub fn validate_point_address(address: &Field<'_>, known: &HashSet<&str>, errors: &mut Errors) {
+    if !address.is_empty() && !known.contains(address.str()) {
         errors.extend(ip::legacy_address(address.str()).map(|e| address.invalid(e)));
     }
 }

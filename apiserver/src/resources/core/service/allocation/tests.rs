@@ -4,9 +4,11 @@ use crate::resources::strategy::Strategy;
 const TAKEN: &str = r#"{"spec": {"type": "LoadBalancer", "clusterIP": "10.0.0.1", "clusterIPs": ["10.0.0.1"],
     "ports": [{"port": 80, "nodePort": 30001}], "healthCheckNodePort": 30002}}"#;
 
-fn stock(dry_run: bool) -> Stock {
-    let taken: Value = serde_json::from_str(TAKEN).expect("a service");
-    Stock::new(Cidr::parse("10.0.0.0/24").expect("a block"), addresses(&taken), held_ports(&taken), dry_run)
+fn stock(dry_run: bool) -> Stock<'static> {
+    let taken = || -> Value { serde_json::from_str(TAKEN).expect("a service") };
+    let range = Cidr::parse("10.0.0.0/24").expect("a block");
+    let (addresses, ports) = (move || addresses(&taken()).collect(), move || held_ports(&taken()).collect());
+    Stock::new(range, addresses, ports, dry_run)
 }
 
 /// The service that comes out, or what is told.
@@ -245,7 +247,7 @@ fn changes() {
 #[test]
 fn a_full_range_says_so() {
     let range = Cidr::parse("10.0.0.0/30").expect("a block");
-    let mut stock = Stock::new(range, std::iter::empty(), std::iter::empty(), false);
+    let mut stock = Stock::new(range, BTreeSet::new, BTreeSet::new, false);
     let taken: Vec<_> = (0..3).map(|_| stock.take_any_address(&mut |_| 0).map(|ip| ip.to_string())).collect();
     assert_eq!(taken, [Some("10.0.0.1".to_owned()), Some("10.0.0.2".to_owned()), None]);
 }

@@ -4,7 +4,7 @@ use coracle_storage::log::EphemeralLog;
 use coracle_storage::{Options, Watcher};
 use serde_json::{Value, json};
 
-use super::*;
+use super::super::*;
 use crate::Result;
 use crate::access::authorize::Mode;
 use crate::request::Format;
@@ -97,7 +97,7 @@ fn body(object: &Value) -> Body {
 
 fn response_object(payload: Payload) -> Value {
     match payload {
-        Payload::Stored(stored) => parse(&stored),
+        Payload::Stored(stored) => parse(&stored).expect("readable"),
         Payload::Object { value, .. } | Payload::Status(value) => value,
         Payload::List(_) | Payload::Objects { .. } => Value::Null,
     }
@@ -106,7 +106,8 @@ fn response_object(payload: Payload) -> Value {
 /// The events since the watch was opened: whether the object exists after it, its grace period and its generation.
 fn events(watcher: &mut Watcher<ObjectIndex>) -> Vec<(bool, Option<i64>, i64)> {
     let seen = |event: Arc<coracle_storage::Event<ObjectIndex>>| {
-        let object = event.after.as_ref().or(event.before.as_ref()).map(|stored| parse(stored));
+        let object =
+            event.after.as_ref().or(event.before.as_ref()).map(|stored| parse(stored).expect("readable"));
         let object = object.expect("an object before or after");
         (event.after.is_some(), object.grace_period(), object.generation())
     };
