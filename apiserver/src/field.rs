@@ -387,7 +387,7 @@ pub fn quote(text: &str) -> String {
 
 /// What the mistakes of one object may take in bytes: a hostile object can be wrong in a million places, and no answer
 /// needs to tell them all. (The real server tells them all, and gives up after half a minute.)
-const ROOM: usize = 4 << 20;
+const ROOM: usize = 1 << 20;
 
 /// The mistakes found so far, in the order in which they were found; as many as there is room for.
 #[derive(Clone, Debug, Default, PartialEq)]

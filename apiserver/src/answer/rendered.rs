@@ -258,7 +258,7 @@ mod tests {
             let case = format!("{accept} {query}");
             let headers = HeaderMap::from_iter([(header::ACCEPT, HeaderValue::from_str(&accept).unwrap())]);
             let query = Query::parse(query);
-            let accept = Accept::negotiate(&headers, &query, true).expect(&case);
+            let accept = Accept::negotiate(&headers, &query, true, true).expect(&case);
             let form = Form::new(accept, &query, Timestamp::UNIX_EPOCH).expect(&case);
             let page = Page {
                 revision: Revision(7),

@@ -9,8 +9,8 @@ use serde_json::Value;
 pub const MAX_DEPTH: usize = 120;
 
 /// How deep a document may be that is read back from the store. Above [`MAX_DEPTH`], so that whatever was stored under a
-/// larger limit can still be read and deleted.
-pub const MAX_STORED_DEPTH: usize = 500;
+/// larger limit can still be read and deleted, and lists of it written.
+pub const MAX_STORED_DEPTH: usize = 600;
 
 /// How many objects and arrays a document may have: each takes hundreds of bytes in memory, defaults add to it, and the
 /// densest of honest objects hold a fifth of this. (Go reads them all, and the real server gives up on them after half a

@@ -520,7 +520,9 @@ mod tests {
 
         #[test]
         fn no_patch_panics(target in arbitrary::json(), patch in arbitrary::operations()) {
-            let _ = apply(target, &patch);
+            if let Ok(patched) = apply(target, &patch) {
+                prop_assert!(measure(&patched.object).depth <= MAX_DEPTH);
+            }
         }
     }
 }

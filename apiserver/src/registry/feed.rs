@@ -84,17 +84,6 @@ impl Source {
         objects.into_iter().filter_map(|object| Some((&self.resource, parse(&object).ok()?)))
     }
 
-    /// An object that cannot be read grants nothing.
-    fn upsert(&self, object: &Stored, authorizer: &Authorizer) {
-        match parse(object) {
-            Ok(value) => authorizer.upsert(&self.resource, &value),
-            Err(_) => {
-                let (namespace, name) = split_name(object);
-                authorizer.remove(&self.resource, namespace, name);
-            }
-        }
-    }
-
     /// # Errors
     /// [`HistoryLost`] if not all changes since the last pull are known any more, or there was none.
     fn pull(&mut self, authorizer: &Authorizer) -> Result<(), HistoryLost> {
@@ -106,7 +95,7 @@ impl Source {
             }
             for event in events {
                 match (&event.after, &event.before) {
-                    (Some(object), _) => self.upsert(object, authorizer),
+                    (Some(object), _) => upsert(&self.resource, object, authorizer),
                     (None, Some(deleted)) => {
                         let (namespace, name) = split_name(deleted);
                         authorizer.remove(&self.resource, namespace, name);
@@ -114,6 +103,17 @@ impl Source {
                     (None, None) => {}
                 }
             }
+        }
+    }
+}
+
+/// An object that cannot be read grants nothing.
+fn upsert(resource: &GroupResource, object: &Stored, authorizer: &Authorizer) {
+    match parse(object) {
+        Ok(value) => authorizer.upsert(resource, &value),
+        Err(_) => {
+            let (namespace, name) = split_name(object);
+            authorizer.remove(resource, namespace, name);
         }
     }
 }

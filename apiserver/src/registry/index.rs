@@ -100,7 +100,7 @@ impl Index for ObjectIndex {
         if name + stored.len() <= Limits::default().request_bytes {
             return name + stored.len();
         }
-        let object: Option<Value> = serde_json::from_slice(stored).ok();
+        let object: Option<Value> = json::parse_own(stored).ok();
         let encoded =
             object.and_then(|object| Some(protobuf::encode(&object, super::built_in_type(&object)?)));
         name + encoded.map_or(stored.len(), |encoded| encoded.len())

@@ -133,7 +133,7 @@ async fn a_forced_pod_deletion_is_a_modified_and_a_deleted_event() {
         assert_eq!(events(&mut watcher), want, "{case}");
         let is_there = fixture.registry.get(&target.served, "n", "p", "").await.is_ok();
         assert_eq!(is_there, want.last().is_none_or(|(there, ..)| *there), "{case}");
-        assert_eq!(answer.meta_str("deletionTimestamp").is_empty(), false, "{case}");
+        assert!(!answer.meta_str("deletionTimestamp").is_empty(), "{case}");
         if !is_there {
             assert_eq!(answer.resource_version(), fixture.registry.store.revision().to_string(), "{case}");
         }

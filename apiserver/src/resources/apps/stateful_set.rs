@@ -275,3 +275,31 @@ fn immutable_part(spec: &Field<'_>) -> Object {
     rest.retain(|name, value| !MUTABLE.contains(&name.as_str()) && !immutable::is_empty(value));
     rest
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn max_unavailable_follows_its_gate() {
+        let set = |kind: &str, rolling: Value| json!({"spec": {"updateStrategy": {"type": kind, "rollingUpdate": rolling}}});
+        let (none, two) = (json!({"partition": 0}), json!({"partition": 0, "maxUnavailable": 2}));
+        let one = json!({"partition": 0, "maxUnavailable": 1});
+        let gates = |is_on| FeatureGates::new([("MaxUnavailableStatefulSet", is_on)]).unwrap();
+        for (is_on, old, kind, given, want) in [
+            (false, None, "RollingUpdate", &two, &none),
+            (false, Some(&none), "RollingUpdate", &two, &none),
+            (false, Some(&two), "RollingUpdate", &one, &one),
+            (false, None, "RollingUpdate", &none, &none),
+            (true, None, "RollingUpdate", &two, &two),
+            (true, Some(&none), "RollingUpdate", &two, &two),
+            (true, None, "RollingUpdate", &none, &one),
+            (true, None, "OnDelete", &none, &none),
+        ] {
+            let mut object = set(kind, given.clone());
+            let old = old.map(|rolling| set(kind, rolling.clone()));
+            gate_max_unavailable(&mut object, old.as_ref(), &gates(is_on));
+            assert_eq!(object, set(kind, want.clone()), "{is_on} {kind} {given}");
+        }
+    }
+}

@@ -38,6 +38,9 @@ fn validate_app_containers(pod: &Pod<'_>, errors: &mut Errors) {
     }
     let mut names = BTreeSet::new();
     for container in containers.items() {
+        if errors.is_full() {
+            break;
+        }
         validate_common(&container, pod, errors);
         let name = container.get("name");
         errors.push_if(!names.insert(name.str()), || name.duplicate());
@@ -51,6 +54,9 @@ fn validate_app_containers(pod: &Pod<'_>, errors: &mut Errors) {
 fn validate_init_containers(pod: &Pod<'_>, errors: &mut Errors) {
     let mut names = names_of(&pod.spec.get("containers"));
     for container in pod.spec.get("initContainers").items() {
+        if errors.is_full() {
+            break;
+        }
         validate_common(&container, pod, errors);
         validate_restart_policy(&container, errors);
         let name = container.get("name");

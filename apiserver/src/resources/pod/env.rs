@@ -59,6 +59,9 @@ pub enum Shown {
 
 pub fn validate_env(variables: &Field<'_>, errors: &mut Errors) {
     for variable in variables.items() {
+        if errors.is_full() {
+            break;
+        }
         let name = variable.get("name");
         if name.is_empty() {
             errors.push(name.required(""));

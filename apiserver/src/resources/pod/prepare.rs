@@ -67,3 +67,39 @@ fn drop_stop_signals(spec: &mut Map<String, Value>) {
 fn items(list: Option<&mut Value>) -> impl Iterator<Item = &mut Map<String, Value>> {
     list.and_then(Value::as_array_mut).into_iter().flatten().filter_map(Value::as_object_mut)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn members_follow_their_gates() {
+        let container = |signal: bool| match signal {
+            true => json!({"name": "c", "lifecycle": {"stopSignal": "SIGTERM"}}),
+            false => json!({"name": "c"}),
+        };
+        let spec = |signal: bool, group: bool, bundle: bool| {
+            let source = if bundle { json!({"clusterTrustBundle": {"path": "p"}}) } else { json!({}) };
+            let mut spec = json!({
+                "containers": [container(signal)], "volumes": [{"name": "v", "projected": {"sources": [source]}}],
+            });
+            if group {
+                spec["schedulingGroup"] = json!({"podGroupName": "g"});
+            }
+            spec
+        };
+        for (gates, old, want) in [
+            (&[][..], None, spec(false, false, false)),
+            (&[("ContainerStopSignals", true)], None, spec(true, false, false)),
+            (&[("GenericWorkload", true)], None, spec(false, true, false)),
+            (&[("ClusterTrustBundleProjection", true)], None, spec(false, false, true)),
+            (&[("AllAlpha", true), ("AllBeta", true)], None, spec(true, true, true)),
+            (&[], Some(spec(true, false, true)), spec(true, false, true)),
+        ] {
+            let mut given = spec(true, true, true);
+            drop_disabled(&mut given, old.as_ref(), &FeatureGates::new(gates.iter().copied()).unwrap());
+            assert_eq!(given, want, "{gates:?}");
+        }
+    }
+}

@@ -61,6 +61,9 @@ pub fn validate<'a>(volumes: &Field<'a>, pod: &str, options: &Options, errors: &
         .collect();
     let mut mountable = Mountable::new();
     for volume in volumes.items() {
+        if errors.is_full() {
+            break;
+        }
         let name = volume.get("name");
         let before = errors.len();
         validate_sources(&volume, pod, options, errors);

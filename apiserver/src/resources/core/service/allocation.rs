@@ -460,15 +460,15 @@ fn give_node_ports(service: &mut Value, stock: &mut Stock, random: Random<'_>) -
     for port in ports.iter().filter(|port| node_port(port) != 0) {
         wished.entry(number(port)).or_insert(node_port(port));
     }
-    for i in 0..ports.len() {
-        let (port, asked) = (number(&ports[i]), node_port(&ports[i]));
+    for (i, entry) in ports.iter_mut().enumerate() {
+        let (port, asked) = (number(entry), node_port(entry));
         if asked == 0 && !allocates_node_ports(service) {
             continue;
         }
         let shared = given.get(&port).copied();
         let wanted = match shared {
             Some(shared) if asked == 0 || asked == shared => {
-                ports[i]["nodePort"] = shared.into();
+                entry["nodePort"] = shared.into();
                 continue;
             }
             Some(_) => asked,
@@ -480,7 +480,7 @@ fn give_node_ports(service: &mut Value, stock: &mut Stock, random: Random<'_>) -
             stock.take_port(wanted).map_err(|why| port_refused(service, i, wanted, why))?;
             wanted
         };
-        ports[i]["nodePort"] = got.into();
+        entry["nodePort"] = got.into();
         given.entry(port).or_insert(got);
     }
     service["spec"]["ports"] = ports.into();
