@@ -23,6 +23,8 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
+use tokio_tungstenite::tungstenite::ClientRequestBuilder;
+use tokio_tungstenite::{WebSocketStream, client_async};
 
 /// How long an answer may take to begin, and then to end.
 const ANSWER: Duration = Duration::from_secs(30);
@@ -95,6 +97,32 @@ impl Endpoint {
         config.alpn_protocols = vec![alpn.to_vec()];
         let name = ServerName::try_from(self.host.clone())?;
         Ok(TlsConnector::from(Arc::new(config)).connect(name, self.socket().await?).await?)
+    }
+
+    /// A WebSocket, opened with these headers and an Origin, unless they name one. The error is a `tungstenite::Error::Http` where the server
+    /// refuses the handshake.
+    pub async fn websocket(
+        &self,
+        path: &str,
+        headers: &[(&str, &str)],
+    ) -> Result<WebSocketStream<TlsStream<TcpStream>>> {
+        let address = format!("{}:{}", self.host, self.port);
+        let mut request = ClientRequestBuilder::new(format!("wss://{address}{path}").parse()?);
+        if headers.iter().all(|(name, _)| *name != "Origin") {
+            request = request.with_header("Origin", format!("https://{address}"));
+        }
+        if let Some(token) = &self.token {
+            request = request.with_header("Authorization", token.to_str()?);
+        }
+        for (name, value) in headers {
+            request = match *name {
+                "Sec-WebSocket-Protocol" => request.with_sub_protocol(*value),
+                name => request.with_header(name, *value),
+            };
+        }
+        let stream = self.tls(b"http/1.1").await?;
+        let (socket, _) = timeout(ANSWER, client_async(request, stream)).await.context("no answer")??;
+        Ok(socket)
     }
 
     /// The value of the Authorization header, if there is one.

@@ -13,6 +13,7 @@ use http::header::AUTHORIZATION;
 use serde_json::{Map, Value};
 
 use super::tls::Peer;
+use super::websocket_token;
 use crate::registry::Clock;
 use crate::validation::content::{dns1123_label, dns1123_subdomain};
 use crate::{Error, Result};
@@ -144,8 +145,12 @@ impl Authenticator {
         if let Some(user) = known {
             return Ok(Arc::clone(user));
         }
-        match (bearer_token(headers), peer) {
-            (Some(token), _) => match self.token(token, &own_audiences()) {
+        let token = match bearer_token(headers) {
+            Some(token) => Some(token.to_owned()),
+            None => websocket_token::bearer_token(headers)?,
+        };
+        match (token, peer) {
+            (Some(token), _) => match self.token(&token, &own_audiences()) {
                 Ok((user, _)) => Ok(user),
                 Err(_) => Err(Error::Unauthorized),
             },

@@ -25,5 +25,6 @@ pub mod serving;
 pub mod tls;
 pub mod token_file;
 pub mod validity;
+pub mod websocket_token;
 
 pub use authenticate::UserInfo;

@@ -36,7 +36,7 @@ impl Limits {
     /// The limits for a process that may have so many files open.
     pub fn for_open_files(files: usize) -> Limits {
         let total = files.saturating_sub(OTHER_FILES).clamp(16, MAX_CONNECTIONS);
-        Limits { total, pending: (total / 4).min(1000), per_user: total / 2, reserve: total / 8 }
+        Limits { total, pending: (total / 4).min(2000), per_user: total / 2, reserve: total / 8 }
     }
 }
 
@@ -255,7 +255,7 @@ mod tests {
     #[test]
     fn limits_follow_from_how_many_files_may_be_open() {
         for (files, want) in [
-            (1_048_576, Limits { total: 12_000, pending: 1000, per_user: 6000, reserve: 1500 }),
+            (1_048_576, Limits { total: 12_000, pending: 2000, per_user: 6000, reserve: 1500 }),
             (1024, Limits { total: 768, pending: 192, per_user: 384, reserve: 96 }),
             (10, Limits { total: 16, pending: 4, per_user: 8, reserve: 2 }),
         ] {

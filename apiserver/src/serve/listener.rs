@@ -19,10 +19,10 @@ use tokio_io_timeout::TimeoutStream;
 use tokio_rustls::TlsAcceptor;
 use tower::ServiceExt;
 
-use super::Api;
 use super::body::Body;
 use super::connections::{Connection, Connections, Limits};
 use super::transfers::{STALL_TIMEOUT, Transfers, cuttable};
+use super::{Api, websocket};
 use crate::access::tls::Tls;
 
 /// A client that has not shaken hands by then is not coming.
@@ -185,7 +185,8 @@ impl Server {
         let api = self.api.for_connection(peer, connection.clone());
         let transfers = self.transfers.clone();
         let on_socket = move |response: Response<Body>| {
-            response.map(|body| body.on_socket(&transfers, super::deadline::REQUEST_TIMEOUT))
+            websocket::detach(response, &transfers)
+                .map(|body| body.on_socket(&transfers, super::deadline::REQUEST_TIMEOUT))
         };
         let service = ServiceExt::<Request<Incoming>>::map_response(api, on_socket);
         let service = TowerToHyperService::new(service);

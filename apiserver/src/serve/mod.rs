@@ -8,6 +8,8 @@
 //! [`Api`] is a `tower::Service` that cannot fail: every path through it ends in a response. It serves connections of the
 //! [`listener`], and embedders and controllers in the same process without any socket.
 //!
+//! Watches may go over WebSockets: `websocket.rs` takes over the connection once hyper has upgraded it.
+//!
 //! What a client may use up is bounded in each of these steps:
 //!
 //! | file | bounds |
@@ -30,6 +32,7 @@ mod respond;
 mod shares;
 mod transfers;
 mod verbs;
+mod websocket;
 
 pub use api::{Api, Config};
 pub use body::Body;

@@ -1,0 +1,374 @@
+//! Watches over a WebSocket: one message an event.
+//!
+//! A watch whose request asks for a WebSocket is handled as any other, up to its response: what is refused is refused over
+//! plain HTTP. [`switch_protocols`] then turns the response into the handshake and keeps the stream of events, and
+//! [`detach`], called where the socket is, sends that stream once the connection is upgraded. The stream is pulled only
+//! when the socket has taken what was pulled before, and is cut off like any other whose client does not read.
+//!
+//! Source: RFC 6455; `endpoints/handlers/watch.go` (`HandleWS`) over `golang.org/x/net/websocket`: JSON events are text
+//! messages, protobuf ones binary; an Origin is required, at most one sub-protocol is selected, what the client sends is
+//! discarded, and the end of the watch is a close with status 1000.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use bytes::{Buf, Bytes, BytesMut};
+use futures::{SinkExt, StreamExt};
+use http::request::Parts;
+use http::{HeaderMap, HeaderValue, Response, StatusCode, Uri, header};
+use http_body_util::BodyExt;
+use hyper::upgrade::OnUpgrade;
+use hyper_util::rt::TokioIo;
+use ring::digest;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::time::timeout;
+use tokio_tungstenite::WebSocketStream;
+use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
+use tokio_tungstenite::tungstenite::protocol::{CloseFrame, Role, WebSocketConfig};
+use tokio_tungstenite::tungstenite::{Message, Utf8Bytes};
+
+use super::body::Body;
+use super::deadline::REQUEST_TIMEOUT;
+use super::respond;
+use super::transfers::{Transfers, cuttable};
+use crate::access::websocket_token::{is_websocket, protocols};
+
+/// The largest message that a client may send. All of them are discarded.
+const MAX_MESSAGE: usize = 64 << 10;
+/// What is read from the socket, and gathered for it, at once.
+const BUFFERS: [usize; 2] = [4 << 10, 16 << 10];
+/// How long the client may take to confirm the end of the connection.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
+/// RFC 6455, section 1.3.
+const ACCEPT_SUFFIX: &str = "258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
+
+/// How the events of a stream are told apart, and what messages they become.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Framing {
+    /// One JSON document a line: text messages, which keep the line's end.
+    Lines,
+    /// Four bytes of length before each: binary messages.
+    LengthDelimited,
+}
+
+/// In the extensions of a response with status 101: its body is to be sent over the upgraded connection.
+#[derive(Clone)]
+struct Detached {
+    upgrade: OnUpgrade,
+    framing: Framing,
+}
+
+/// Accepts the handshake of a watch that asks for a WebSocket. Any other response, and one to a request on which no upgrade
+/// is possible (HTTP/2, in process), is returned as it is.
+pub fn switch_protocols(request: &Parts, response: Response<Body>) -> Response<Body> {
+    if !is_websocket(&request.headers) || response.status() != StatusCode::OK {
+        return response;
+    }
+    let Some(upgrade) = request.extensions.get::<OnUpgrade>().cloned() else { return response };
+    let handshake = match handshake(&request.headers) {
+        Ok(handshake) => handshake,
+        Err((code, text)) => return respond::plain(code, "text/plain; charset=utf-8", text.into()),
+    };
+    let json = response.headers().get(header::CONTENT_TYPE).is_some_and(|kind| kind == "application/json");
+    let framing = if json { Framing::Lines } else { Framing::LengthDelimited };
+    let mut switched = Response::new(response.into_body());
+    *switched.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
+    *switched.headers_mut() = handshake;
+    switched.extensions_mut().insert(Detached { upgrade, framing });
+    switched
+}
+
+/// The headers that accept a handshake, or the status and text that refuse it.
+fn handshake(headers: &HeaderMap) -> Result<HeaderMap, (u16, &'static str)> {
+    let text = |name| headers.get(name).and_then(|value: &HeaderValue| value.to_str().ok()).unwrap_or("");
+    let key = text(header::SEC_WEBSOCKET_KEY);
+    if key.is_empty() {
+        return Err((400, "mismatch challenge/response"));
+    }
+    if text(header::SEC_WEBSOCKET_VERSION) != "13" {
+        return Err((400, "missing or bad WebSocket Version"));
+    }
+    let origin: Option<Uri> = text(header::ORIGIN).parse().ok();
+    if !origin.is_some_and(|origin| origin.scheme().is_some() || origin.path().starts_with('/')) {
+        return Err((403, ""));
+    }
+    let protocols = protocols(headers);
+    if protocols.len() > 1 {
+        return Err((400, ""));
+    }
+    let accept = digest::digest(
+        &digest::SHA1_FOR_LEGACY_USE_ONLY,
+        [key.as_bytes(), ACCEPT_SUFFIX.as_bytes()].concat().as_slice(),
+    );
+    let mut answer = HeaderMap::new();
+    answer.insert(header::UPGRADE, HeaderValue::from_static("websocket"));
+    answer.insert(header::CONNECTION, HeaderValue::from_static("Upgrade"));
+    let accept = HeaderValue::from_str(&STANDARD.encode(accept)).map_err(|_| (500, ""))?;
+    answer.insert(header::SEC_WEBSOCKET_ACCEPT, accept);
+    if let Some(protocol) = protocols.first().and_then(|protocol| HeaderValue::from_str(protocol).ok()) {
+        answer.insert(header::SEC_WEBSOCKET_PROTOCOL, protocol);
+    }
+    Ok(answer)
+}
+
+/// Takes the body off a response made by [`switch_protocols`], to be sent when the connection is upgraded. All that the
+/// body keeps (the user's share, the connection's place) stays taken until then.
+pub fn detach(mut response: Response<Body>, transfers: &Arc<Transfers>) -> Response<Body> {
+    let Some(Detached { upgrade, framing }) = response.extensions_mut().remove() else { return response };
+    let body = std::mem::replace(response.body_mut(), Body::empty());
+    let transfers = transfers.clone();
+    tokio::spawn(async move {
+        let sent = cuttable(async {
+            match upgrade.await {
+                Ok(upgraded) => {
+                    send(TokioIo::new(upgraded), body.on_socket(&transfers, REQUEST_TIMEOUT), framing).await;
+                }
+                Err(error) => tracing::debug!(%error, "the upgrade to a WebSocket failed"),
+            }
+        });
+        if sent.await.is_none() {
+            tracing::debug!("WebSocket closed: the client does not read");
+        }
+    });
+    response
+}
+
+/// Sends the events of a stream until it ends or the client closes.
+async fn send(io: impl AsyncRead + AsyncWrite + Unpin, mut body: Body, framing: Framing) {
+    let config = WebSocketConfig::default()
+        .read_buffer_size(BUFFERS[0])
+        .write_buffer_size(BUFFERS[1])
+        .max_message_size(Some(MAX_MESSAGE))
+        .max_frame_size(Some(MAX_MESSAGE));
+    let mut socket = WebSocketStream::from_raw_socket(io, Role::Server, Some(config)).await;
+    let mut events = Events { framing, pending: BytesMut::new() };
+    loop {
+        tokio::select! {
+            frame = body.frame() => {
+                let Some(Ok(frame)) = frame else { break };
+                let Ok(chunk) = frame.into_data() else { continue };
+                for message in events.split(chunk) {
+                    let Some(message) = message else { return };
+                    if socket.feed(message).await.is_err() {
+                        return;
+                    }
+                }
+                if socket.flush().await.is_err() {
+                    return;
+                }
+            }
+            // Reading also answers pings, and a close of the client's.
+            received = socket.next() => match received {
+                Some(Ok(message)) if !message.is_close() => {}
+                Some(Ok(_)) => break,
+                Some(Err(_)) | None => return,
+            },
+        }
+    }
+    let end = CloseFrame { code: CloseCode::Normal, reason: Utf8Bytes::default() };
+    let closed = async {
+        // After a close of the client's this fails, and what follows sends the reply.
+        let _ = socket.close(Some(end)).await;
+        while let Some(Ok(_)) = socket.next().await {}
+    };
+    // A client that does not confirm the close is left alone.
+    let _ = timeout(CLOSE_TIMEOUT, closed).await;
+}
+
+/// Cuts a stream into its events.
+struct Events {
+    framing: Framing,
+    /// The beginning of an event whose end has not come yet.
+    pending: BytesMut,
+}
+
+impl Events {
+    /// The messages that end in this chunk; None in place of one that cannot be sent, which ends the stream. A chunk of
+    /// whole events, which nearly all are, is not copied.
+    fn split(&mut self, chunk: Bytes) -> Vec<Option<Message>> {
+        let mut bytes = if self.pending.is_empty() {
+            chunk
+        } else {
+            self.pending.extend_from_slice(&chunk);
+            if self.framing.first_length(&self.pending).is_none() {
+                return Vec::new();
+            }
+            std::mem::take(&mut self.pending).freeze()
+        };
+        let mut messages = Vec::new();
+        while let Some(length) = self.framing.first_length(&bytes) {
+            messages.push(self.framing.message(bytes.split_to(length)));
+        }
+        self.pending.extend_from_slice(&bytes);
+        messages
+    }
+}
+
+impl Framing {
+    /// How long the first event is, if all of it is there.
+    fn first_length(self, bytes: &[u8]) -> Option<usize> {
+        match self {
+            Framing::Lines => bytes.iter().position(|byte| *byte == b'\n').map(|end| end + 1),
+            Framing::LengthDelimited => {
+                let length = u32::from_be_bytes(*bytes.first_chunk::<LENGTH>()?);
+                let length = LENGTH.checked_add(usize::try_from(length).ok()?)?;
+                (bytes.len() >= length).then_some(length)
+            }
+        }
+    }
+
+    fn message(self, mut event: Bytes) -> Option<Message> {
+        match self {
+            Framing::Lines => Utf8Bytes::try_from(event).ok().map(Message::Text),
+            Framing::LengthDelimited => {
+                event.advance(LENGTH);
+                Some(Message::Binary(event))
+            }
+        }
+    }
+}
+
+/// The bytes that say how long an event is.
+const LENGTH: usize = 4;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use futures::stream;
+    use tokio::io::DuplexStream;
+    use tokio::task::JoinHandle;
+
+    fn request(changes: &[(header::HeaderName, Option<&str>)]) -> HeaderMap {
+        let mut headers = HeaderMap::new();
+        for (name, value) in [
+            (header::UPGRADE, "websocket"),
+            (header::CONNECTION, "Upgrade"),
+            (header::SEC_WEBSOCKET_KEY, "dGhlIHNhbXBsZSBub25jZQ=="),
+            (header::SEC_WEBSOCKET_VERSION, "13"),
+            (header::ORIGIN, "https://127.0.0.1:6443"),
+        ] {
+            headers.insert(name, HeaderValue::from_static(value));
+        }
+        for (name, value) in changes {
+            headers.remove(name);
+            if let Some(value) = value {
+                headers.insert(name, value.parse().expect("a header value"));
+            }
+        }
+        headers
+    }
+
+    #[test]
+    fn handshakes_are_accepted_and_refused_as_the_real_server_does() {
+        for (case, change, want) in [
+            ("accepted", vec![], Ok("")),
+            ("with a protocol", vec![(header::SEC_WEBSOCKET_PROTOCOL, Some("p"))], Ok("p")),
+            ("two protocols", vec![(header::SEC_WEBSOCKET_PROTOCOL, Some("p, q"))], Err((400, ""))),
+            ("no origin", vec![(header::ORIGIN, None)], Err((403, ""))),
+            ("the origin of a file", vec![(header::ORIGIN, Some("null"))], Err((403, ""))),
+            ("no key", vec![(header::SEC_WEBSOCKET_KEY, None)], Err((400, "mismatch challenge/response"))),
+            (
+                "an old version",
+                vec![(header::SEC_WEBSOCKET_VERSION, Some("8"))],
+                Err((400, "missing or bad WebSocket Version")),
+            ),
+        ] {
+            let answer = handshake(&request(&change)).map(|headers| {
+                // The example of RFC 6455.
+                assert_eq!(headers[header::SEC_WEBSOCKET_ACCEPT], "s3pPLMBiTxaQ9kYGzzhZRbK+xOo=");
+                let protocol = headers.get(header::SEC_WEBSOCKET_PROTOCOL);
+                protocol.map(|value| value.to_str().unwrap_or("?").to_owned()).unwrap_or_default()
+            });
+            assert_eq!(answer.as_ref().map(String::as_str).map_err(|error| *error), want, "{case}");
+        }
+    }
+
+    #[test]
+    fn events_are_found_wherever_chunks_end() {
+        let text = |text: &str| Message::Text(text.to_owned().into());
+        let binary = |bytes: &'static [u8]| Message::Binary(Bytes::from_static(bytes));
+        for (framing, stream, want) in [
+            (Framing::Lines, &b"{\"a\":1}\n{}\n{"[..], vec![text("{\"a\":1}\n"), text("{}\n")]),
+            (
+                Framing::LengthDelimited,
+                &b"\0\0\0\x02ab\0\0\0\0\0\0\0\x05abc"[..],
+                vec![binary(b"ab"), binary(b"")],
+            ),
+        ] {
+            for size in 1..=stream.len() {
+                let mut events = Events { framing, pending: BytesMut::new() };
+                let messages =
+                    stream.chunks(size).flat_map(|chunk| events.split(Bytes::copy_from_slice(chunk)));
+                let messages: Vec<Message> = messages.map(|message| message.expect("text")).collect();
+                assert_eq!(messages, want, "in chunks of {size}");
+            }
+        }
+    }
+
+    type Client = WebSocketStream<DuplexStream>;
+
+    async fn serve(body: Body, buffer: usize) -> (Client, JoinHandle<()>) {
+        let (server, client) = tokio::io::duplex(buffer);
+        let served = tokio::spawn(send(server, body, Framing::Lines));
+        (WebSocketStream::from_raw_socket(client, Role::Client, None).await, served)
+    }
+
+    #[tokio::test]
+    async fn the_end_of_a_watch_is_a_normal_close() {
+        let body = Body::stream(stream::iter([Bytes::from_static(b"{}\n{}\n")]));
+        let (mut client, served) = serve(body, 1 << 16).await;
+        let mut received = Vec::new();
+        while let Some(Ok(message)) = client.next().await {
+            received.push(message);
+        }
+        let close = CloseFrame { code: CloseCode::Normal, reason: Utf8Bytes::default() };
+        assert_eq!(received, [Message::text("{}\n"), Message::text("{}\n"), Message::Close(Some(close))]);
+        served.await.expect("no panic");
+    }
+
+    #[tokio::test]
+    async fn what_the_client_sends_is_discarded_until_it_closes() {
+        let kept = Arc::new(());
+        let body = Body::stream(stream::pending()).keep(kept.clone());
+        let (mut client, served) = serve(body, 1 << 16).await;
+        client.send(Message::text("ignored")).await.expect("sent");
+        client.send(Message::Ping(Bytes::from_static(b"?"))).await.expect("sent");
+        assert_eq!(
+            client.next().await.expect("open").expect("a pong"),
+            Message::Pong(Bytes::from_static(b"?"))
+        );
+        client.close(None).await.expect("sent");
+        assert!(client.next().await.is_none_or(|message| message.is_ok_and(|message| message.is_close())));
+        while client.next().await.is_some() {}
+        served.await.expect("no panic");
+        assert_eq!(Arc::strong_count(&kept), 1, "the watch is over");
+    }
+
+    #[tokio::test]
+    async fn a_message_that_is_too_large_ends_the_watch() {
+        let (mut client, served) = serve(Body::stream(stream::pending()), 1 << 20).await;
+        client.send(Message::text("x".repeat(MAX_MESSAGE + 1))).await.expect("sent");
+        served.await.expect("no panic");
+    }
+
+    #[tokio::test]
+    async fn events_are_pulled_only_as_the_client_reads() {
+        use std::sync::atomic::{AtomicUsize, Ordering};
+        let pulled = Arc::new(AtomicUsize::new(0));
+        let count = pulled.clone();
+        let line = Bytes::from(format!("\"{}\"\n", "x".repeat(8 << 10)));
+        let lines = stream::repeat_with(move || {
+            count.fetch_add(1, Ordering::Relaxed);
+            line.clone()
+        });
+        let (mut client, served) = serve(Body::stream(lines), 32 << 10).await;
+        client.next().await.expect("open").expect("an event");
+        for _ in 0..1000 {
+            tokio::task::yield_now().await;
+        }
+        assert!(pulled.load(Ordering::Relaxed) < 20, "{pulled:?} of 8 KiB each");
+        served.abort();
+    }
+}
