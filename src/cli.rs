@@ -91,6 +91,12 @@ pub struct Serve {
     /// When writes are on disk: `sync` (before they are answered), `interval=MS`, `none`.
     #[arg(long, value_name = "WHEN", default_value = "interval=50", value_parser = durability)]
     durability: Durability,
+    /// The most bytes that all objects may take together; 0 is no limit.
+    #[arg(long, value_name = "BYTES", default_value_t = ControlPlane::MAX_STORE_BYTES)]
+    max_store_bytes: u64,
+    /// How long Events are kept after their last write, such as 1h30m; 0 keeps them.
+    #[arg(long, value_name = "DURATION", default_value = "1h", value_parser = duration)]
+    event_ttl: Duration,
     #[command(flatten)]
     pub log: Log,
 }
@@ -179,6 +185,16 @@ fn durability(text: &str) -> Result<Durability, String> {
     }
 }
 
+/// A duration in Go's notation.
+fn duration(text: &str) -> Result<Duration, String> {
+    let invalid = || format!("{text:?} is no duration, such as 1h30m");
+    match text {
+        "0" => Ok(Duration::ZERO),
+        _ if text.contains(char::is_whitespace) => Err(invalid()),
+        _ => text.parse::<jiff::SignedDuration>().ok().and_then(|d| d.try_into().ok()).ok_or_else(invalid),
+    }
+}
+
 impl Serve {
     /// The control plane that the flags describe.
     ///
@@ -199,6 +215,8 @@ impl Serve {
             .feature_gates(self.feature_gates.iter().map(|FeatureGate(name, on)| (name.clone(), *on)))
             .nodes(self.nodes)
             .durability(self.durability)
+            .max_store_bytes(self.max_store_bytes)
+            .event_ttl(self.event_ttl)
             .default_storage_class(
                 (self.default_storage_class != "none").then(|| self.default_storage_class.clone()),
             );

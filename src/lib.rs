@@ -5,7 +5,8 @@
 //! let control_plane = coracle::ControlPlane::builder().ephemeral().start().await?;
 //! let kubeconfig: String = control_plane.kubeconfig();
 //! // ... point any client at it ...
-//! control_plane.shutdown().await;
+//! // What was written is on disk now, if it was to be kept.
+//! let _ = control_plane.shutdown().await;
 //! # Ok(())
 //! # }
 //! ```
@@ -13,6 +14,7 @@
 //! This crate puts the parts together and decides nothing: the API is `apiserver/`, the log is `storage/`.
 
 pub mod controllers;
+mod data_dir;
 
 use std::collections::BTreeMap;
 use std::io;
@@ -38,8 +40,8 @@ use coracle_apiserver::telemetry::health::{Endpoint, Health, Hook};
 use coracle_apiserver::telemetry::metrics::Metrics;
 use coracle_controllers::runtime::Settings;
 use coracle_controllers::runtime::supervise::Readiness;
-use coracle_storage::Store;
 use coracle_storage::log::{EphemeralLog, LogError, SledLog};
+use coracle_storage::{Limits, Store};
 use http::header::{HeaderValue, USER_AGENT};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
@@ -47,6 +49,7 @@ use tokio::task::JoinHandle;
 pub use coracle_apiserver::access::authorize::Mode;
 pub use coracle_apiserver::admission::{PluginError, PluginSelection};
 pub use coracle_apiserver::features::{self, FeatureGates, GateError};
+pub use coracle_storage::StoreError;
 pub use coracle_storage::log::Durability;
 
 /// Who the controllers are.
@@ -96,6 +99,8 @@ pub struct Builder {
     admission_plugins: PluginSelection,
     nodes: usize,
     durability: Durability,
+    max_store_bytes: u64,
+    event_ttl: Duration,
     default_storage_class: Option<String>,
 }
 
@@ -165,6 +170,18 @@ impl Builder {
         self
     }
 
+    /// The most bytes that all objects may take together; 0 is no limit. Above, writes that grow the store are refused.
+    pub fn max_store_bytes(mut self, bytes: u64) -> Builder {
+        self.max_store_bytes = bytes;
+        self
+    }
+
+    /// How long Events are kept after their last write; zero keeps them.
+    pub fn event_ttl(mut self, ttl: Duration) -> Builder {
+        self.event_ttl = ttl;
+        self
+    }
+
     /// The StorageClass to make at the start and have as the default.
     pub fn default_storage_class(mut self, name: Option<String>) -> Builder {
         self.default_storage_class = name;
@@ -207,6 +224,7 @@ impl Builder {
         let elsewhere = health.paths().chain(["/metrics".to_owned()]);
         let discovery = Discovery::new(listener.address().to_string(), elsewhere);
         let metrics = Metrics::new();
+        let expiring = tokio::spawn(registry.clone().expire_events(self.event_ttl));
         let options = coracle_controllers::Options {
             clock: coracle_controllers::runtime::clock::Clock::system(),
             metrics: coracle_controllers::runtime::metrics::Metrics::new(metrics.registry().clone()),
@@ -241,7 +259,7 @@ impl Builder {
             api,
             certificates,
             address,
-            running: Some(Running { store, stop, serving, controllers, scratch }),
+            running: Some(Running { store, stop, serving, controllers, expiring, scratch }),
             runtime: tokio::runtime::Handle::current(),
             own_kubeconfig: None.into(),
         };
@@ -252,13 +270,20 @@ impl Builder {
 
     async fn open_store(&self) -> Result<Store<ObjectIndex>, Error> {
         let (place, durability) = (self.place.clone(), self.durability);
+        let options = coracle_storage::Options {
+            limits: Limits {
+                store_bytes: if self.max_store_bytes == 0 { u64::MAX } else { self.max_store_bytes },
+                ..Limits::default()
+            },
+            ..loading()
+        };
         let open = move || match place {
-            Place::Memory => Ok(Store::open(EphemeralLog::new(), ObjectIndex::new(), loading())?),
+            Place::Memory => Ok(Store::open(EphemeralLog::new(), ObjectIndex::new(), options)?),
             Place::Directory(directory) => {
-                std::fs::create_dir_all(&directory)
+                data_dir::prepare(&directory)
                     .map_err(|cause| Error::File { path: directory.clone(), cause })?;
                 let log = SledLog::open(&directory.join("store"), durability)?;
-                Ok(Store::open(log, ObjectIndex::new(), loading())?)
+                Ok(Store::open(log, ObjectIndex::new(), options)?)
             }
         };
         match tokio::task::spawn_blocking(open).await {
@@ -332,7 +357,12 @@ fn health(store: &Store<ObjectIndex>, controllers: &Readiness) -> (Health, Vec<H
         ["start-apiserver-admission-initializer", "rbac/bootstrap-roles", "bootstrap-controller"];
     let mut health = Health::new();
     let store = store.clone();
-    health.check("etcd", Endpoint::ALL, move || store.health().map_err(|e| e.to_string()));
+    let ready = store.clone();
+    // A server with a full disk still serves reads and deletions: it is not ready, but there is no use in restarting it.
+    health.check("etcd", &[Endpoint::Healthz, Endpoint::Livez], move || {
+        store.health().map_err(|e| e.to_string())
+    });
+    health.check("etcd", &[Endpoint::Readyz], move || ready.readiness().map_err(|e| e.to_string()));
     let controllers = controllers.clone();
     health.check("informer-sync", &[Endpoint::Readyz], move || match controllers.missing() {
         missing if missing.is_empty() => Ok(()),
@@ -389,24 +419,32 @@ struct Running {
     stop: oneshot::Sender<()>,
     serving: JoinHandle<()>,
     controllers: JoinHandle<()>,
+    /// Deletes Events that were not written for a while.
+    expiring: JoinHandle<()>,
     scratch: Option<tempfile::TempDir>,
 }
 
 impl Running {
-    async fn stop(self) {
-        let Running { store, stop, serving, controllers, scratch } = self;
+    /// # Errors
+    /// If the store could not be closed.
+    async fn stop(self) -> Result<(), StoreError> {
+        let Running { store, stop, serving, controllers, expiring, scratch } = self;
         // The controllers first, as nobody else is left to write when the store closes.
-        controllers.abort();
-        let _ = controllers.await;
+        for task in [controllers, expiring] {
+            task.abort();
+            let _ = task.await;
+        }
         // The server may have ended before.
         let _ = stop.send(());
         let _ = serving.await;
-        if let Err(error) = store.close().await {
+        let closed = store.close().await;
+        if let Err(error) = &closed {
             tracing::error!(%error, "the store did not close");
         }
         if let Some(Err(error)) = scratch.map(tempfile::TempDir::close) {
             tracing::error!(%error, "the directory of the volumes is not removed");
         }
+        closed
     }
 }
 
@@ -415,12 +453,16 @@ impl Drop for ControlPlane {
         if let Some(running) = self.running.take() {
             // At once, also where the runtime is about to end and runs no more tasks.
             running.controllers.abort();
+            running.expiring.abort();
             self.runtime.spawn(running.stop());
         }
     }
 }
 
 impl ControlPlane {
+    /// The default of [`Builder::max_store_bytes`]: that of etcd's `--quota-backend-bytes`. All objects are held in memory.
+    pub const MAX_STORE_BYTES: u64 = 2 << 30;
+
     /// By default: in memory, on any free port of the loopback, with RBAC.
     pub fn builder() -> Builder {
         Builder {
@@ -434,6 +476,8 @@ impl ControlPlane {
             admission_plugins: PluginSelection::default(),
             nodes: 1,
             durability: Durability::Interval(Duration::from_millis(50)),
+            max_store_bytes: Self::MAX_STORE_BYTES,
+            event_ttl: Duration::from_secs(3600),
             default_storage_class: Some("standard".to_owned()),
         }
     }
@@ -469,9 +513,13 @@ impl ControlPlane {
     }
 
     /// Stops accepting, lets requests finish, and has everything on disk when it returns.
-    pub async fn shutdown(mut self) {
-        if let Some(running) = self.running.take() {
-            running.stop().await;
+    ///
+    /// # Errors
+    /// If the store could not be closed: what was acknowledged last may not be on disk.
+    pub async fn shutdown(mut self) -> Result<(), StoreError> {
+        match self.running.take() {
+            Some(running) => running.stop().await,
+            None => Ok(()),
         }
     }
 }

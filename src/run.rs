@@ -21,8 +21,7 @@ pub async fn serve(builder: Builder, flags: &Serve) -> Result<()> {
     control_plane.write_kubeconfig(&kubeconfig).with_context(|| kubeconfig.display().to_string())?;
     announce(&control_plane, flags, &kubeconfig);
     signals.next().await;
-    control_plane.shutdown().await;
-    Ok(())
+    control_plane.shutdown().await.context("the store did not close")
 }
 
 /// The banner: where it serves, how to reach it, where the data is.
@@ -64,7 +63,7 @@ pub async fn run(builder: Builder, flags: &Serve, command: &[String]) -> Result<
             child.wait().await.with_context(|| program.clone())?
         }
     };
-    control_plane.shutdown().await;
+    control_plane.shutdown().await.context("the store did not close")?;
     Ok(exit_code(status))
 }
 

@@ -109,7 +109,7 @@ async fn a_put_that_creates_needs_the_right_to_create() -> Result<()> {
     let (code, answer) =
         send(&mut alice, "PUT", "/apis/coordination.k8s.io/v1/namespaces/default/leases/y", &lease).await?;
     assert_eq!(code, 201, "{answer}");
-    control_plane.shutdown().await;
+    control_plane.shutdown().await?;
     Ok(())
 }
 
@@ -142,7 +142,7 @@ async fn what_is_created_only_to_be_answered_needs_its_namespace() -> Result<()>
         let want = format!("{resource} \"{name}\" not found");
         assert_eq!((code, answer["message"].as_str()), (404, Some(want.as_str())), "{what}");
     }
-    control_plane.shutdown().await;
+    control_plane.shutdown().await?;
     Ok(())
 }
 
@@ -171,7 +171,7 @@ async fn answers_to_questions_have_no_tables() -> Result<()> {
         let document: Value = serde_json::from_slice(&answer.body)?;
         assert_ne!(document["kind"], "Table", "{path}");
     }
-    control_plane.shutdown().await;
+    control_plane.shutdown().await?;
     Ok(())
 }
 
@@ -204,6 +204,6 @@ async fn roles_of_many_values_are_compared_soon() -> Result<()> {
         );
         assert!(took < Duration::from_secs(10), "{case}: {took:?}");
     }
-    control_plane.shutdown().await;
+    control_plane.shutdown().await?;
     Ok(())
 }

@@ -169,7 +169,9 @@ async fn a_damaged_store_is_left_as_it_is() -> Result<()> {
     let data = TempDir::new()?;
     assert!(cluster().data_dir(data.path()).start().await?.stop().await?.success());
     let data_dir = data.path().to_str().context("its name")?;
-    let sound = files(&data.path().join("store"))?;
+    let mut sound = files(&data.path().join("store"))?;
+    // What keeps room on the disk holds nothing that could be damaged.
+    sound.retain(|file, _| !file.ends_with("reserve"));
     let elsewhere = TempDir::new()?;
     for (file, content) in &sound {
         let mut damaged = content.clone();

@@ -129,6 +129,6 @@ async fn dropped_control_planes_leave_nothing_behind() -> Result<()> {
     let control_plane = start(directory.path()).await?;
     let namespaces: Api<Namespace> = Api::all(control_plane.client());
     namespaces.get("default").await?;
-    control_plane.shutdown().await;
+    control_plane.shutdown().await.expect("a closed store");
     Ok(())
 }

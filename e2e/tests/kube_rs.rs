@@ -318,7 +318,7 @@ async fn in_this_process() -> Result<()> {
     let created = outside.create(&PostParams::default(), &config_map("settings", "new")?).await?;
     timeout(DEADLINE, exists).await???;
     assert_eq!(inside.get("settings").await?, created);
-    control_plane.shutdown().await;
+    control_plane.shutdown().await?;
     assert!(outside.get("settings").await.is_err(), "nothing serves any more");
     Ok(())
 }

@@ -29,7 +29,8 @@ pub enum RevisionError {
     Future(#[from] Future),
 }
 
-/// Why a write was neither done nor lost. None of these is cured by trying again.
+/// Why a write was neither done nor lost. Only [`StoreError::Full`] and [`StoreError::NoSpace`] may be cured by trying again,
+/// when there is room.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum StoreError {
     /// The index cannot read what was to be written.
@@ -38,6 +39,12 @@ pub enum StoreError {
     /// The write stores more than [`Limits::request_bytes`](crate::Limits).
     #[error("{key}: a request of {bytes} bytes is too large: the limit is {limit}")]
     TooLarge { key: Key, bytes: usize, limit: usize },
+    /// The write would grow the store beyond [`Limits::store_bytes`](crate::Limits).
+    #[error("the store is full: its objects take {bytes} bytes of {quota}")]
+    Full { bytes: u64, quota: u64 },
+    /// The disk is full, and the write would not give room back.
+    #[error("no space is left on the disk")]
+    NoSpace,
     /// One atomic write names the same key twice.
     #[error("{key} is named twice in one write")]
     Twice { key: Key },

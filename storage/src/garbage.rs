@@ -35,19 +35,20 @@ impl Garbage {
         self.entries.len() >= BATCH || self.bytes >= DUE_BYTES
     }
 
-    /// Takes what is to be deleted next.
-    pub fn take_batch(&mut self) -> Vec<Revision> {
-        let mut batch = Vec::new();
+    /// What is to be deleted next.
+    pub fn batch(&self) -> Vec<Revision> {
         let mut bytes = 0;
-        while batch.len() < BATCH
-            && bytes < BATCH_BYTES
-            && let Some((revision, size)) = self.entries.pop_front()
-        {
-            batch.push(revision);
+        let fits = |(_, size): &&(Revision, usize)| {
+            let fits = bytes < BATCH_BYTES;
             bytes += size;
-        }
-        self.bytes -= bytes;
-        batch
+            fits
+        };
+        self.entries.iter().take(BATCH).take_while(fits).map(|(revision, _)| *revision).collect()
+    }
+
+    /// Forgets a batch that was deleted.
+    pub fn drop_batch(&mut self, length: usize) {
+        self.bytes -= self.entries.drain(..length).map(|(_, size)| size).sum::<usize>();
     }
 }
 
@@ -73,7 +74,8 @@ mod tests {
             let mut taken = Vec::new();
             let mut lengths = Vec::new();
             while !garbage.is_empty() {
-                let batch = garbage.take_batch();
+                let batch = garbage.batch();
+                garbage.drop_batch(batch.len());
                 lengths.push(batch.len());
                 taken.extend(batch);
             }

@@ -18,6 +18,7 @@
 //! | `history.rs` | [`History`]: how much of the past is kept, and what may be forgotten next |
 //! | `garbage.rs` | what the log may forget, in batches |
 //! | `limits.rs` | [`Limits`]: how large a write, and how large the store may be |
+//! | `space.rs` | which writes are taken when the store is full |
 //! | `object.rs`, `event.rs`, `key.rs`, `revision.rs` | the nouns |
 //! | `index.rs` | [`Index`]: what the owner of a store reads out of the bytes, once per version |
 //! | `log/` | [`Log`](log::Log): where changes last; sled, memory, ephemeral |
@@ -60,6 +61,7 @@ pub mod log;
 mod object;
 mod revision;
 mod sequencer;
+mod space;
 mod store;
 #[cfg(test)]
 mod testing;

@@ -20,6 +20,11 @@ pub struct Object<I: Index> {
 /// What an object takes besides its bytes and its name.
 const OVERHEAD: u64 = 256;
 
+/// What an object of so many bytes takes in the store.
+pub(crate) fn cost(key: &Key, bytes: usize) -> u64 {
+    u64::try_from(bytes + key.name().len()).unwrap_or(u64::MAX).saturating_add(OVERHEAD)
+}
+
 impl<I: Index> Object<I> {
     /// `indexed.stamp` is within `stored`: see [`crate::index::read`].
     pub(crate) fn new(
@@ -40,8 +45,7 @@ impl<I: Index> Object<I> {
 
     /// The bytes that the object takes in the store: its own, its name's, and those of its places in the lists.
     pub fn cost(&self) -> u64 {
-        let bytes = self.bytes.len() + self.key.name().len();
-        u64::try_from(bytes).unwrap_or(u64::MAX).saturating_add(OVERHEAD)
+        cost(&self.key, self.bytes.len())
     }
 
     /// Are these the bytes this version is stored as? (Writing them again would change nothing.)

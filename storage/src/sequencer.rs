@@ -30,6 +30,8 @@ use crate::{
     history::Timeline,
     index::read,
     log::{Appended, Change, Entry, Log, LogError, Proposal, Signal, Tap},
+    object,
+    space::{Growth, Space},
     store::Shared,
     view::State,
 };
@@ -71,6 +73,11 @@ pub(crate) struct Sequencer<I: Index> {
     /// What the log may forget, and up to where.
     garbage: Garbage,
     floor: Floor,
+    space: Space,
+    /// When the log last tried to go on after its disk was full.
+    retried: Instant,
+    /// Did the log fail to forget something since then?
+    sweep_failed: bool,
     /// Who waits for the log to forget all garbage.
     compactions: Vec<Reply<()>>,
     mailbox: Receiver<Message<I>>,
@@ -89,6 +96,9 @@ const TRIM: usize = 64;
 
 /// Batches of garbage that are deleted between two messages: more bytes than a group can leave.
 const SWEEPS: usize = 4;
+
+/// How often the log is asked whether its disk has room again.
+const RETRY: Duration = Duration::from_secs(1);
 
 /// How many versions are loaded between two reports of progress.
 const PROGRESS: u64 = 1000;
@@ -135,6 +145,9 @@ impl<I: Index> Sequencer<I> {
             timeline,
             garbage,
             floor,
+            space: Space::new(options.limits),
+            retried: Instant::now(),
+            sweep_failed: false,
             compactions: Vec::new(),
             mailbox,
             held: None,
@@ -149,7 +162,11 @@ impl<I: Index> Sequencer<I> {
     pub fn run(mut self) {
         match catch_unwind(AssertUnwindSafe(|| self.work())) {
             Ok(reply) => {
-                let closed = self.log.close().map_err(|error| self.shared.fail(error));
+                let closed = match self.log.close() {
+                    // Not a failure that was there before: it is told to who closes the store.
+                    Err(LogError::NoSpace { .. }) => Err(StoreError::NoSpace),
+                    closed => closed.map_err(|error| self.shared.fail(error)),
+                };
                 let closed = self.shared.health().and(closed);
                 if let Some(reply) = reply {
                     drop(reply.send(closed));
@@ -179,10 +196,13 @@ impl<I: Index> Sequencer<I> {
                     drop(self.follow(self.state.revision(), VecDeque::new()));
                     self.publish();
                 }
-                Some(Message::Signal(Signal::Failed(error))) => drop(self.shared.fail(error)),
+                Some(Message::Signal(Signal::Failed(error))) => drop(self.log_failed(error)),
                 Some(Message::Compact { up_to, reply }) => self.compact(up_to, reply),
                 Some(Message::Close(reply)) => return reply,
                 None => self.publish(),
+            }
+            if self.space.disk_is_full && self.retried.elapsed() >= RETRY {
+                self.make_room();
             }
             self.sweep();
         }
@@ -193,7 +213,10 @@ impl<I: Index> Sequencer<I> {
         if self.held.is_some() {
             return self.held.take();
         }
-        let wait = if self.has_sweep() { Some(Duration::ZERO) } else { self.timeline.wait() };
+        let mut wait = if self.has_sweep() { Some(Duration::ZERO) } else { self.timeline.wait() };
+        if self.space.disk_is_full {
+            wait = Some(wait.unwrap_or(RETRY).min(RETRY));
+        }
         let received = match wait {
             Some(wait) => self.mailbox.recv_timeout(wait),
             None => self.mailbox.recv().map_err(RecvTimeoutError::from),
@@ -228,6 +251,7 @@ impl<I: Index> Sequencer<I> {
     }
 
     fn commit(&mut self, mut group: Vec<Job<I>>) {
+        let mut disk_was_full = self.space.disk_is_full;
         loop {
             group = self.check(group);
             if group.is_empty() {
@@ -237,6 +261,8 @@ impl<I: Index> Sequencer<I> {
                 // Another writer came first: check again, against what it wrote.
                 Ok(None) => {}
                 Ok(Some(events)) => return answer(group, events),
+                // Only what gives room back passes the next check.
+                Err(StoreError::NoSpace) if !disk_was_full => disk_was_full = true,
                 Err(error) => {
                     return group.into_iter().for_each(|job| drop(job.reply.send(Err(error.clone()))));
                 }
@@ -244,23 +270,25 @@ impl<I: Index> Sequencer<I> {
         }
     }
 
-    /// Tells those who lost, and returns the others.
-    fn check(&self, group: Vec<Job<I>>) -> Vec<Job<I>> {
-        let check = |job: Job<I>| {
-            let lost = job.tasks.iter().enumerate().find_map(|(index, task)| {
-                let current = self.state.get(&task.key);
-                (!task.finds_what_it_expects(current))
-                    .then(|| Commit::Lost { index, current: current.cloned() })
-            });
-            match lost {
-                None => Some(job),
-                Some(lost) => {
-                    drop(job.reply.send(Ok(lost)));
-                    None
+    /// Replies to those who lost and those for whom there is no room, and returns the others.
+    fn check(&mut self, group: Vec<Job<I>>) -> Vec<Job<I>> {
+        let mut used = self.state.bytes();
+        let mut checked = Vec::with_capacity(group.len());
+        for job in group {
+            let growth = job.growth(&self.state);
+            let refused = match job.lost(&self.state) {
+                Some(lost) => Some(Ok(lost)),
+                None => self.space.admit(used, growth).err().map(Err),
+            };
+            match refused {
+                Some(reply) => drop(job.reply.send(reply)),
+                None => {
+                    used = growth.applied_to(used);
+                    checked.push(job);
                 }
             }
-        };
-        group.into_iter().filter_map(check).collect()
+        }
+        checked
     }
 
     /// Appends and publishes a checked group. Its events in order; or none if another writer came first.
@@ -268,7 +296,7 @@ impl<I: Index> Sequencer<I> {
         self.shared.health()?;
         let propose = |task: &Task<I>| task.proposal(self.state.get(&task.key));
         let batch: Vec<_> = group.iter().map(|job| job.tasks.iter().map(propose).collect()).collect();
-        let events = match self.log.append(&batch).map_err(|error| self.shared.fail(error))? {
+        let events = match self.log.append(&batch).map_err(|error| self.log_failed(error))? {
             Appended::Stale { newest } => {
                 self.follow(newest, VecDeque::new())?;
                 None
@@ -319,6 +347,10 @@ impl<I: Index> Sequencer<I> {
     /// Forgets a little of what history no longer keeps, and shows readers the newest state.
     fn publish(&mut self) {
         self.timeline.mark(Instant::now());
+        if self.space.disk_is_full {
+            // What was deleted gives room back only when history forgets it.
+            self.timeline.expire(self.state.revision());
+        }
         let added = self.state.revision().0 - self.shared.state().revision().0;
         let forgotten = self.forget_excess(TRIM.saturating_add(usize::try_from(added).unwrap_or(usize::MAX)));
         if forgotten || !self.changed.is_empty() {
@@ -345,7 +377,8 @@ impl<I: Index> Sequencer<I> {
 
     /// Is there garbage that must not wait?
     fn has_sweep(&self) -> bool {
-        (self.garbage.is_due() && self.shared.health().is_ok()) || !self.compactions.is_empty()
+        let is_due = self.garbage.is_due() && !self.sweep_failed && self.shared.health().is_ok();
+        is_due || !self.compactions.is_empty()
     }
 
     /// Has the log forget some of what the view has forgotten: a little at a time, so that writers need not wait for it.
@@ -355,13 +388,47 @@ impl<I: Index> Sequencer<I> {
                 return;
             }
             let swept = self.shared.health().and_then(|()| {
-                let batch = self.garbage.take_batch();
-                self.log.compact(self.floor, &batch).map_err(|error| self.shared.fail(error))
+                let batch = self.garbage.batch();
+                self.log.compact(self.floor, &batch).map_err(|error| self.log_failed(error))?;
+                self.garbage.drop_batch(batch.len());
+                Ok(())
             });
             // For those who wait; otherwise a failure shows in the store's health.
             if swept.is_err() || self.garbage.is_empty() {
                 self.compactions.drain(..).for_each(|reply| drop(reply.send(swept.clone())));
             }
+            if swept.is_err() {
+                self.sweep_failed = true;
+                return;
+            }
+        }
+    }
+
+    /// What a failure of the log means. A full disk is the only one that may pass.
+    fn log_failed(&mut self, error: LogError) -> StoreError {
+        let LogError::NoSpace { path } = &error else { return self.shared.fail(error) };
+        if !self.space.disk_is_full {
+            self.space.disk_is_full = true;
+            self.shared.set_disk_is_full(true);
+            tracing::error!(path = %path.display(), "the disk is full; only what gives room back is written");
+            self.make_room();
+            self.publish();
+        }
+        StoreError::NoSpace
+    }
+
+    /// Has the log try to go on.
+    fn make_room(&mut self) {
+        self.retried = Instant::now();
+        self.sweep_failed = false;
+        match self.log.make_room() {
+            Ok(true) => {
+                self.space.disk_is_full = false;
+                self.shared.set_disk_is_full(false);
+                tracing::warn!(path = %self.place.display(), "the disk has room again; all writes are taken");
+            }
+            Ok(false) => {}
+            Err(error) => drop(self.shared.fail(error)),
         }
     }
 
@@ -381,6 +448,23 @@ impl<I: Index> Sequencer<I> {
 impl<I: Index> Job<I> {
     fn keys(&self) -> impl Iterator<Item = &Key> {
         self.tasks.iter().map(|task| &task.key)
+    }
+
+    /// The first write that does not find what it expects, if any.
+    fn lost(&self, state: &State<I>) -> Option<Commit<I>> {
+        self.tasks.iter().enumerate().find_map(|(index, task)| {
+            let current = state.get(&task.key);
+            (!task.finds_what_it_expects(current)).then(|| Commit::Lost { index, current: current.cloned() })
+        })
+    }
+
+    fn growth(&self, state: &State<I>) -> Growth {
+        let mut growth = Growth::default();
+        for task in &self.tasks {
+            let after = task.value.as_ref().map(|(stored, _)| object::cost(&task.key, stored.len()));
+            growth.add(state.get(&task.key), after);
+        }
+        growth
     }
 
     fn bytes(&self) -> usize {

@@ -2,7 +2,11 @@
 
 use std::{
     collections::{HashMap, HashSet, VecDeque},
-    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, mpsc},
+    sync::{
+        Arc, Mutex, MutexGuard, OnceLock, PoisonError,
+        atomic::{AtomicBool, Ordering},
+        mpsc,
+    },
 };
 
 use arc_swap::ArcSwap;
@@ -96,6 +100,7 @@ pub(crate) struct Shared<I: Index> {
     /// States rebuilt lately: clients page through one revision while others write.
     rebuilt: Mutex<VecDeque<(Arc<str>, BucketSnapshot<I>)>>,
     failure: OnceLock<Arc<LogError>>,
+    disk_is_full: AtomicBool,
 }
 
 struct Handle<I: Index> {
@@ -289,6 +294,15 @@ impl<I: Index> Store<I> {
         self.0.shared.health()
     }
 
+    /// Can the store take all writes?
+    ///
+    /// # Errors
+    /// As [`health`](Self::health), and [`StoreError::NoSpace`] while the disk is full and only deletions are taken.
+    pub fn readiness(&self) -> Result<(), StoreError> {
+        self.health()?;
+        if self.0.shared.disk_is_full() { Err(StoreError::NoSpace) } else { Ok(()) }
+    }
+
     async fn commit_one(
         &self,
         write: Write,
@@ -370,6 +384,7 @@ impl<I: Index> Shared<I> {
             wakes: Mutex::default(),
             rebuilt: Mutex::default(),
             failure: OnceLock::new(),
+            disk_is_full: AtomicBool::new(false),
         }
     }
 
@@ -405,6 +420,14 @@ impl<I: Index> Shared<I> {
             Arc::new(error)
         });
         StoreError::Failed(failure.clone())
+    }
+
+    pub fn set_disk_is_full(&self, is_full: bool) {
+        self.disk_is_full.store(is_full, Ordering::Release);
+    }
+
+    fn disk_is_full(&self) -> bool {
+        self.disk_is_full.load(Ordering::Acquire)
     }
 
     pub fn health(&self) -> Result<(), StoreError> {

@@ -25,6 +25,8 @@ pub(crate) struct State<I: Index> {
     /// The floor of buckets of which nothing was forgotten since the store was opened.
     floor: Floor,
     buckets: OrdMap<Arc<str>, Arc<Bucket<I>>>,
+    /// What all live objects take.
+    bytes: u64,
 }
 
 pub(crate) struct Bucket<I: Index> {
@@ -57,6 +59,11 @@ impl<I: Index> Snapshot<I> {
     /// The number of live objects in a bucket.
     pub fn len(&self, bucket: &str) -> usize {
         self.0.buckets.get(bucket).map_or(0, |b| b.objects.len())
+    }
+
+    /// The bytes that all live objects take, as [`Object::cost`] counts them.
+    pub fn bytes(&self) -> u64 {
+        self.0.bytes()
     }
 
     /// The oldest revision one may watch the bucket from, or see it at.
@@ -99,7 +106,7 @@ impl<I: Index> BucketSnapshot<I> {
 
 impl<I: Index> State<I> {
     pub fn new(floor: Floor) -> State<I> {
-        State { revision: Revision::ZERO, floor, buckets: OrdMap::new() }
+        State { revision: Revision::ZERO, floor, buckets: OrdMap::new(), bytes: 0 }
     }
 
     /// Moves on to a revision without a change.
@@ -109,6 +116,10 @@ impl<I: Index> State<I> {
 
     pub fn revision(&self) -> Revision {
         self.revision
+    }
+
+    pub fn bytes(&self) -> u64 {
+        self.bytes
     }
 
     pub fn get(&self, key: &Key) -> Option<&Arc<Object<I>>> {
@@ -173,8 +184,11 @@ impl<I: Index> State<I> {
             Some(object) => bucket.objects.insert(key.name().clone(), object.clone()),
             None => bucket.objects.remove(&**key.name()),
         };
+        let cost = |object: &Option<Arc<Object<I>>>| object.as_ref().map_or(0, |object| object.cost());
+        let (freed, taken) = (cost(&before), cost(&after));
         let event = Arc::new(Event::new(key, revision, before, after));
         bucket.events.insert(revision, event.clone());
+        self.bytes = (self.bytes + taken).saturating_sub(freed);
         self.revision = revision;
         event
     }
@@ -220,7 +234,7 @@ impl<I: Index> Clone for BucketSnapshot<I> {
 
 impl<I: Index> Clone for State<I> {
     fn clone(&self) -> Self {
-        State { revision: self.revision, floor: self.floor, buckets: self.buckets.clone() }
+        State { revision: self.revision, floor: self.floor, buckets: self.buckets.clone(), bytes: self.bytes }
     }
 }
 

@@ -1,7 +1,6 @@
-//! File: one file written whole or not at all, as other processes see it. (After a power failure it may be empty: it is
-//! not flushed, since what we write so can be made again.)
+//! File: one file written whole or not at all, as other processes see it and as a power failure leaves it.
 
-use std::fs::{self, OpenOptions};
+use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Write};
 use std::path::Path;
 
@@ -13,23 +12,34 @@ pub enum Secrecy {
     Public,
 }
 
-/// Replaces the file at `path`: whoever opens it sees the old content or the new, never a part. Missing folders are made.
+/// Replaces the file at `path`: whoever opens it sees the old content or the new, never a part. When this returns, the new
+/// content is on disk. Missing folders are made, for the owner only.
 pub fn write(path: &Path, content: &[u8], secrecy: Secrecy) -> io::Result<()> {
     let folder = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    fs::create_dir_all(folder)?;
+    create_folder(folder)?;
     let name = path.file_name().ok_or_else(|| io::Error::from(io::ErrorKind::InvalidInput))?;
-    let draft = folder.join(format!(".{}.{}.tmp", name.to_string_lossy(), std::process::id()));
+    // A name that nobody can know beforehand, so that nobody can put a file or a link in its place.
+    let draft = folder.join(format!(".{}.{}.tmp", name.to_string_lossy(), uuid::Uuid::new_v4().simple()));
     let written = write_draft(&draft, content, secrecy).and_then(|()| fs::rename(&draft, path));
     if written.is_err() {
         // The first error is the one to report; a draft left behind harms nobody.
         let _ = fs::remove_file(&draft);
     }
-    written
+    written.and_then(|()| sync_folder(folder))
+}
+
+fn create_folder(folder: &Path) -> io::Result<()> {
+    let mut builder = DirBuilder::new();
+    builder.recursive(true);
+    #[cfg(unix)]
+    std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
+    builder.create(folder)
 }
 
 fn write_draft(draft: &Path, content: &[u8], secrecy: Secrecy) -> io::Result<()> {
     let mut options = OpenOptions::new();
-    options.write(true).create(true).truncate(true);
+    // Only a new file: what stands there already, a link included, is an error.
+    options.write(true).create_new(true);
     #[cfg(unix)]
     std::os::unix::fs::OpenOptionsExt::mode(
         &mut options,
@@ -41,7 +51,18 @@ fn write_draft(draft: &Path, content: &[u8], secrecy: Secrecy) -> io::Result<()>
     #[cfg(not(unix))]
     let _ = secrecy;
     let mut file = options.open(draft)?;
-    file.write_all(content)
+    file.write_all(content)?;
+    // Before the name changes: a file that is there after a power failure has its content.
+    file.sync_all()
+}
+
+/// Has the folder's new entry on disk.
+fn sync_folder(folder: &Path) -> io::Result<()> {
+    match File::open(folder)?.sync_all() {
+        // Some file systems cannot do this, and need not.
+        Err(error) if error.kind() == io::ErrorKind::InvalidInput => Ok(()),
+        synced => synced,
+    }
 }
 
 #[cfg(all(test, unix))]
@@ -64,7 +85,13 @@ mod tests {
             // The umask may take rights away, never add any.
             assert_eq!(got & !mode, 0, "{name}: {got:o}");
         }
-        assert_eq!(fs::read_dir(folder.path().join("new")).expect("a folder").count(), 1, "no drafts left");
+        let new = folder.path().join("new");
+        assert_eq!(fs::read_dir(&new).expect("a folder").count(), 1, "no drafts left");
+        assert_eq!(
+            fs::metadata(&new).expect("a folder").permissions().mode() & 0o077,
+            0,
+            "folders are private"
+        );
     }
 
     #[test]
@@ -73,5 +100,18 @@ mod tests {
         fs::create_dir(folder.path().join("taken")).expect("a folder");
         assert!(write(&folder.path().join("taken"), b"x", Secrecy::Public).is_err());
         assert_eq!(fs::read_dir(folder.path()).expect("a folder").count(), 1, "no drafts left");
+    }
+
+    #[test]
+    fn a_link_in_place_of_the_file_is_replaced_and_one_in_place_of_the_draft_is_an_error() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let outside = folder.path().join("outside");
+        fs::write(&outside, "theirs").expect("a file");
+        for name in ["key", "draft"] {
+            std::os::unix::fs::symlink(&outside, folder.path().join(name)).expect("a link");
+        }
+        write(&folder.path().join("key"), b"ours", Secrecy::Private).expect("written");
+        assert!(write_draft(&folder.path().join("draft"), b"ours", Secrecy::Private).is_err());
+        assert_eq!(fs::read_to_string(outside).expect("a file"), "theirs");
     }
 }

@@ -828,6 +828,12 @@ pub(super) fn store_failed(error: StoreError) -> Error {
             "rpc error: code = ResourceExhausted desc = trying to send message larger than max ({bytes} vs. {MAX_MESSAGE_BYTES})"
         )),
         StoreError::TooLarge { .. } => Error::Unclassified("etcdserver: request is too large".to_owned()),
+        StoreError::Full { .. } => {
+            Error::Unclassified("etcdserver: mvcc: database space exceeded".to_owned())
+        }
+        StoreError::NoSpace => {
+            Error::Internal("no space is left on the disk of the data directory".to_owned())
+        }
         error => {
             tracing::error!(%error, "the store refused a write");
             Error::Internal("the store cannot take writes".to_owned())

@@ -63,6 +63,7 @@ pub struct Metrics {
     watch_event_sizes: HistogramVec,
     /// Filled anew at each scrape; the lock keeps two scrapes from mixing.
     stored: Mutex<Stored>,
+    storage_size: IntGaugeVec,
     tls_handshake_errors: IntCounter,
     hasher: DefaultHashBuilder,
     /// By the hash of labels and code. As in the crate's own families, no two sets are expected to share one of 64 bits.
@@ -187,6 +188,12 @@ impl Metrics {
                     &["resource"],
                 ),
             }),
+            storage_size: gauges(
+                &registry,
+                "apiserver_storage_size_bytes",
+                "Bytes of all stored objects, which --max-store-bytes bounds.",
+                &["storage_cluster_id"],
+            ),
             tls_handshake_errors: registered(
                 &registry,
                 IntCounter::new(
@@ -256,6 +263,11 @@ impl Metrics {
         let (names, values): (Vec<&str>, Vec<&str>) = labels.iter().copied().unzip();
         let info = gauges(&self.registry, "kubernetes_build_info", "What was built, and how.", &names);
         info.with_label_values(&values).set(1);
+    }
+
+    /// Sets how many bytes the store takes. kube-apiserver numbers its etcd clusters; there is one store.
+    pub fn storage_size(&self, bytes: u64) {
+        self.storage_size.with_label_values(&["etcd-0"]).set(i64::try_from(bytes).unwrap_or(i64::MAX));
     }
 
     /// The text of `/metrics`. What is stored is asked of the caller at each scrape.

@@ -40,6 +40,12 @@ pub trait Log: Send + 'static {
     /// the floor: versions that were superseded, and deletions) are of no use to anyone.
     fn compact(&mut self, floor: Floor, garbage: &[Revision]) -> Result<(), LogError>;
 
+    /// Tries to go on after [`LogError::NoSpace`], now and then. Returns whether there is room for all writes again; if not,
+    /// there may be room for a few: a log keeps a reserve for deletions.
+    fn make_room(&mut self) -> Result<bool, LogError> {
+        Ok(true)
+    }
+
     /// Where the log is, for messages.
     fn place(&self) -> PathBuf;
 
@@ -135,6 +141,9 @@ pub enum LogError {
     /// What is there is not what was written; nothing was changed.
     #[error("the store in {path} is damaged: {reason}", path = .path.display())]
     Damaged { path: PathBuf, reason: String },
+    /// The disk is full. Of what was to be appended nothing is there; what was appended before is not lost.
+    #[error("no space is left on the disk that holds {path}", path = .path.display())]
+    NoSpace { path: PathBuf },
     #[error("{action} in {path}", path = .path.display())]
     Failed {
         /// What was tried, such as `cannot write`.

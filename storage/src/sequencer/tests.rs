@@ -2,12 +2,13 @@
 
 use std::sync::{
     Mutex,
+    atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed},
     mpsc::{Sender, channel},
 };
 
 use super::*;
 use crate::{
-    Commit, Put, Store, Write,
+    Commit, Limits, Put, Store, Write,
     log::{Extent, MemoryLog},
     testing::{Marked, key, put, shown},
 };
@@ -21,6 +22,8 @@ struct Scripted {
     append: Box<dyn FnMut(usize) -> Result<(), LogError> + Send>,
     /// Asked before each compaction.
     compact: Box<dyn FnMut() -> Result<(), LogError> + Send>,
+    /// Asked whether there is room again.
+    make_room: Box<dyn FnMut() -> Result<bool, LogError> + Send>,
     /// Changes what the tail says.
     tail: EditTail,
     tap: Arc<Mutex<Option<Tap>>>,
@@ -32,6 +35,7 @@ impl Default for Scripted {
             log: MemoryLog::new(),
             append: Box::new(|_| Ok(())),
             compact: Box::new(|| Ok(())),
+            make_room: Box::new(|| Ok(true)),
             tail: Box::new(|_| ()),
             tap: Arc::default(),
         }
@@ -62,6 +66,10 @@ impl Log for Scripted {
     fn compact(&mut self, floor: Floor, garbage: &[Revision]) -> Result<(), LogError> {
         (self.compact)()?;
         self.log.compact(floor, garbage)
+    }
+
+    fn make_room(&mut self) -> Result<bool, LogError> {
+        (self.make_room)()
     }
 
     fn place(&self) -> PathBuf {
@@ -243,4 +251,162 @@ async fn another_writer_may_come_first() {
         .await
         .unwrap();
     assert_eq!(shown(&other.snapshot().bucket("things")), "a=theirs@1 b=b@2");
+}
+
+fn no_space() -> LogError {
+    LogError::NoSpace { path: "disk".into() }
+}
+
+/// A log that has no room while the flag is set, and how often it was asked to make some.
+fn filling() -> (Scripted, Arc<AtomicBool>, Arc<AtomicUsize>) {
+    let (full, asked) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
+    let (is_full, makes_room, counted) = (full.clone(), full.clone(), asked.clone());
+    // Like a log with a reserve: once it was asked to make room, it takes a little more.
+    let reserve = asked.clone();
+    let append = move |_| match is_full.load(Relaxed) && reserve.load(Relaxed) == 0 {
+        true => Err(no_space()),
+        false => Ok(()),
+    };
+    let make_room = move || {
+        counted.fetch_add(1, Relaxed);
+        Ok(!makes_room.load(Relaxed))
+    };
+    let log = Scripted { append: Box::new(append), make_room: Box::new(make_room), ..Scripted::default() };
+    (log, full, asked)
+}
+
+#[tokio::test]
+async fn a_full_disk_refuses_what_grows_and_takes_what_shrinks() {
+    let (log, full, asked) = filling();
+    let store = open(log);
+    put(&store, &key("a"), "1").await;
+    put(&store, &key("b"), "1").await;
+    full.store(true, Relaxed);
+    assert!(matches!(store.put(key("c"), Expect::Any, "1@").await, Err(StoreError::NoSpace)));
+    assert!(asked.load(Relaxed) > 0);
+    assert!(matches!(store.readiness(), Err(StoreError::NoSpace)));
+    store.health().unwrap();
+    assert!(matches!(store.put(key("c"), Expect::Any, "1@").await, Err(StoreError::NoSpace)));
+    assert!(matches!(store.delete(key("a"), Expect::Any).await, Ok(crate::Delete::Deleted { .. })));
+    put(&store, &key("b"), "2").await;
+    assert_eq!(shown(&store.snapshot().bucket("things")), "b=2@4");
+    full.store(false, Relaxed);
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while store.readiness().is_err() {
+        assert!(Instant::now() < deadline, "the log is asked again without anybody writing");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    put(&store, &key("c"), "1").await;
+}
+
+#[tokio::test]
+async fn a_disk_without_a_byte_left_refuses_deletions_too() {
+    let (mut log, full, _) = filling();
+    let is_full = full.clone();
+    log.append = Box::new(move |_| if is_full.load(Relaxed) { Err(no_space()) } else { Ok(()) });
+    let store = open(log);
+    put(&store, &key("a"), "1").await;
+    full.store(true, Relaxed);
+    for _ in 0..2 {
+        assert!(matches!(store.delete(key("a"), Expect::Any).await, Err(StoreError::NoSpace)));
+    }
+    store.health().unwrap();
+    full.store(false, Relaxed);
+    assert!(matches!(store.delete(key("a"), Expect::Any).await, Ok(crate::Delete::Deleted { .. })));
+}
+
+#[tokio::test]
+async fn a_store_above_its_quota_refuses_what_grows_and_takes_what_shrinks() {
+    let limits = Limits { store_bytes: 100_000, ..Limits::default() };
+    let store = Store::open(MemoryLog::new(), Marked, Options { limits, ..Options::default() }).unwrap();
+    let value = "x".repeat(10_000) + "@";
+    let mut stored = 0;
+    let refused = loop {
+        match store.put(key(&format!("n{stored}")), Expect::Any, value.clone()).await {
+            Ok(_) => stored += 1,
+            Err(error) => break error,
+        }
+    };
+    assert!(matches!(refused, StoreError::Full { quota: 100_000, .. }), "{refused}");
+    assert_eq!((stored, store.snapshot().bytes() <= 100_000), (9, true));
+    let grown = store.put(key("n0"), Expect::Any, format!("{}@", "x".repeat(30_000))).await;
+    assert!(matches!(grown, Err(StoreError::Full { .. })));
+    // Two writes at once are charged together.
+    let two = |size: usize| {
+        let value = "x".repeat(size) + "@";
+        let puts = ["p", "q"].map(|name| Write::put(key(name), Expect::Absent, value.clone()));
+        store.commit(puts.into())
+    };
+    assert!(two(4_000).await.is_err());
+    assert!(matches!(store.delete(key("n1"), Expect::Any).await, Ok(crate::Delete::Deleted { .. })));
+    assert!(two(4_000).await.is_ok(), "room given back is there at once");
+    store.readiness().unwrap();
+}
+
+#[tokio::test]
+async fn writes_that_are_too_large_are_refused() {
+    let limits = Limits { request_bytes: 1_000, ..Limits::default() };
+    let store = Store::open(MemoryLog::new(), Marked, Options { limits, ..Options::default() }).unwrap();
+    // The key counts: "things" and "a".
+    for (size, fits) in [(993, true), (994, false)] {
+        let stored = store.put(key("a"), Expect::Any, format!("{}@", "x".repeat(size - 1))).await;
+        match stored {
+            Ok(_) => assert!(fits, "{size}"),
+            Err(StoreError::TooLarge { bytes, limit, .. }) => {
+                assert_eq!((fits, bytes, limit), (false, 1_001, 1_000));
+            }
+            Err(error) => panic!("{size}: {error}"),
+        }
+    }
+    let unlimited = Limits { request_bytes: usize::MAX, ..Limits::default() };
+    let store =
+        Store::open(MemoryLog::new(), Marked, Options { limits: unlimited, ..Options::default() }).unwrap();
+    let value = "@".repeat(crate::limits::MAX_STORED_BYTES + 1);
+    assert!(matches!(store.put(key("a"), Expect::Any, value).await, Err(StoreError::TooLarge { .. })));
+}
+
+/// Large values that follow many small ones: what history holds never exceeds its bytes by more than a group.
+#[tokio::test]
+async fn large_values_push_small_ones_out_of_history() {
+    let history = crate::History { bytes: 1 << 20, ..Default::default() };
+    let store = Store::open(MemoryLog::new(), Marked, Options { history, ..Options::default() }).unwrap();
+    for n in 0..1_500 {
+        put(&store, &key(&format!("n{}", n % 10)), "small").await;
+    }
+    let large = "x".repeat(200_000);
+    for n in 0..20_u64 {
+        put(&store, &key("large"), &large).await;
+        let floor = store.snapshot().floor("things").revision();
+        let kept = store.revision().0 - floor.0;
+        // Of versions that were superseded, as many as fit: five, and the newest event holds none.
+        assert!(n < 6 || kept <= 6, "{kept} events after {n} large ones");
+    }
+}
+
+#[tokio::test]
+async fn writes_wait_when_too_many_bytes_wait_already() {
+    let (log, sizes, gate) = gated();
+    let store = open(log);
+    let large = "x".repeat(1_500_000) + "@";
+    let mut writers = Vec::new();
+    for n in 0..60 {
+        let (store, large) = (store.clone(), large.clone());
+        let key = key(&format!("n{n}"));
+        writers.push(tokio::spawn(async move { store.put(key, Expect::Any, large).await.map(drop) }));
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(sizes.recv().unwrap(), 1);
+    // Those that wait are dropped: what they had queued is written, the others have left nothing behind.
+    for writer in writers {
+        writer.abort();
+        drop(writer.await);
+    }
+    for _ in 0..60 {
+        gate.send(()).unwrap();
+    }
+    store.close().await.unwrap();
+    let queued = (32 << 20) / 1_500_000;
+    let written = store.snapshot().len("things");
+    assert!(written > 1 && written <= queued, "{written} written of {queued} that fit the queue");
+    assert!(sizes.try_iter().all(|size| size <= 3), "groups are bounded by bytes");
 }

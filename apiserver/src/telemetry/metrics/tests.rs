@@ -24,6 +24,7 @@ fn busy() -> Metrics {
     metrics.request(&dry, 201, Duration::from_millis(1), Duration::ZERO, 10);
     metrics.watch("", "v1", "pods").sent(1500);
     metrics.tls_handshake_error();
+    metrics.storage_size(5_000);
     metrics
 }
 
@@ -55,6 +56,7 @@ fn what_is_counted_is_told() {
         r#"apiserver_resource_objects{group="apps",resource="deployments"} 0"#.to_owned(),
         r#"apiserver_storage_objects{resource="deployments.apps"} 0"#.to_owned(),
         r#"apiserver_storage_objects{resource="pods"} 3"#.to_owned(),
+        r#"apiserver_storage_size_bytes{storage_cluster_id="etcd-0"} 5000"#.to_owned(),
         "# TYPE apiserver_request_total counter".to_owned(),
     ] {
         assert!(text.lines().any(|l| l == line), "no line {line} in\n{text}");

@@ -1,65 +1,63 @@
 //! A store's directory on disk: one process at a time, and nothing changed behind its back.
 //!
 //! ```text
-//! DIR/store   locked while in use; one line: the format, and `open` or `sealed` with a checksum of everything in log/
-//! DIR/log/    the log's own files
+//! DIR/store     locked while in use; one line that says how the store was left, see `state.rs`
+//! DIR/log/      the log's own files
+//! DIR/reserve   room for a full disk, see `reserve.rs`
 //! ```
 //! sled mends what looks torn to it by cutting it off, which is right after a crash and a silent loss otherwise. So a store
-//! that was closed is sealed, and a seal is checked before sled sees the files.
+//! that was closed is sealed with a checksum of its files, which is checked before sled sees them; and one that was not
+//! closed remembers up to where everything was on disk.
 
 use std::{
-    fs::{self, File, OpenOptions, TryLockError},
-    io::{self, Read, Seek, SeekFrom, Write},
+    fs::{self, File, TryLockError},
+    io::{self, Read},
     path::{Path, PathBuf},
+    sync::Arc,
 };
 
-use crate::log::LogError;
+use super::{
+    failed, private,
+    state::{State, StateFile},
+};
+use crate::{Revision, log::LogError};
 
 /// A directory that this process holds until the value is dropped.
 pub(super) struct Directory {
     path: PathBuf,
-    store: File,
-    was: Was,
+    state: Arc<StateFile>,
+    was: State,
 }
-
-/// How the directory was found.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Was {
-    /// Never used, or never so far that anything was acknowledged.
-    New,
-    /// Not closed: the process that had it crashed.
-    Open,
-    Sealed(u32),
-}
-
-/// Lines of one length, so that each overwrites the other whole.
-const OPEN: &str = "coracle store 1 open            \n";
-const SEALED: &str = "coracle store 1 sealed ";
 
 impl Directory {
-    /// Takes the directory, making it if need be, and checks its seal. Changes nothing that is there.
+    /// Takes the directory, making it if need be, and checks its seal. Changes nothing that is there but the rights of
+    /// others.
     pub fn take(path: &Path) -> Result<Directory, LogError> {
         let failed = |action| move |cause: io::Error| failed(action, path, cause);
-        fs::create_dir_all(path).map_err(failed("cannot make the directory"))?;
-        let store =
-            OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path.join("store"));
+        private::create_directory(path).map_err(failed("cannot make the directory"))?;
+        let store = private::file_options().open(path.join("store"));
         let mut store = store.map_err(failed("cannot open the store"))?;
         match store.try_lock() {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => return Err(LogError::InUse { path: path.into() }),
             Err(TryLockError::Error(cause)) => return Err(failed("cannot lock the store")(cause)),
         }
+        if let Err(error) = private::restrict(path) {
+            tracing::warn!(%error, path = %path.display(), "cannot take the rights of others to the store");
+        }
         let mut line = Vec::new();
         store.read_to_end(&mut line).map_err(failed("cannot read the store"))?;
         let damaged = |reason: &str| LogError::Damaged { path: path.into(), reason: reason.into() };
-        let was = parse(&line).ok_or_else(|| damaged("its file `store` is not of this format"))?;
-        let directory = Directory { path: path.into(), store, was };
+        let was = State::parse(&line).ok_or_else(|| damaged("its file `store` is not of this format"))?;
+        let directory =
+            Directory { path: path.into(), state: StateFile::new(store, was.synced()).into(), was };
         match was {
-            Was::New => {}
-            Was::Open if directory.log().join("db").exists() => {}
-            Was::Open => return Err(damaged("its log is gone")),
-            Was::Sealed(sum) if directory.checksum().map_err(failed("cannot read the log"))? == sum => {}
-            Was::Sealed(_) => return Err(damaged("its files are not those that were closed")),
+            State::New => {}
+            State::Open { .. } if directory.log().join("db").exists() => {}
+            State::Open { .. } => return Err(damaged("its log is gone")),
+            State::Sealed { sum, .. }
+                if directory.checksum().map_err(failed("cannot read the log"))? == sum => {}
+            State::Sealed { .. } => return Err(damaged("its files are not those that were closed")),
         }
         Ok(directory)
     }
@@ -68,7 +66,8 @@ impl Directory {
         &self.path
     }
 
-    pub fn was(&self) -> Was {
+    /// How the directory was found.
+    pub fn was(&self) -> State {
         self.was
     }
 
@@ -77,24 +76,37 @@ impl Directory {
         self.path.join("log")
     }
 
+    /// The file that remembers how the store is left.
+    pub fn state(&self) -> &Arc<StateFile> {
+        &self.state
+    }
+
     /// Says that the log's files may change from now on.
-    pub fn unseal(&mut self) -> Result<(), LogError> {
-        self.write(OPEN)
+    pub fn unseal(&self) -> Result<(), LogError> {
+        self.state.unseal().map_err(|cause| failed("cannot write the store", &self.path, cause))
     }
 
-    /// Says that the log's files will not change any more until the directory is taken again.
-    pub fn seal(&mut self) -> Result<(), LogError> {
+    /// Says that the log's files will not change any more until the directory is taken again, and that they hold everything
+    /// up to a revision.
+    pub fn seal(&self, newest: Revision) -> Result<(), LogError> {
         let sum = self.checksum().map_err(|cause| failed("cannot read the log", &self.path, cause))?;
-        self.write(&format!("{SEALED}{sum:08x} \n"))
+        self.state.seal(newest, sum).map_err(|cause| failed("cannot write the store", &self.path, cause))
     }
 
-    fn write(&mut self, line: &str) -> Result<(), LogError> {
-        let written = self
-            .store
-            .seek(SeekFrom::Start(0))
-            .and_then(|_| self.store.write_all(line.as_bytes()))
-            .and_then(|()| self.store.sync_data());
-        written.map_err(|cause| failed("cannot write the store", &self.path, cause))
+    /// Removes what sled left when it was killed while it wrote a snapshot: it would take the unfinished file for a damaged
+    /// one.
+    pub fn remove_unfinished(&self) -> io::Result<()> {
+        let entries = match fs::read_dir(self.log()) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+            entries => entries?,
+        };
+        for entry in entries {
+            let path = entry?.path();
+            if path.extension().is_some_and(|extension| extension == "generating") {
+                fs::remove_file(path)?;
+            }
+        }
+        Ok(())
     }
 
     fn checksum(&self) -> io::Result<u32> {
@@ -124,46 +136,52 @@ impl Directory {
     }
 }
 
-fn parse(line: &[u8]) -> Option<Was> {
-    if line.is_empty() {
-        return Some(Was::New);
-    }
-    if line == OPEN.as_bytes() {
-        return Some(Was::Open);
-    }
-    let sum = std::str::from_utf8(line).ok()?.strip_prefix(SEALED)?.strip_suffix(" \n")?;
-    u32::from_str_radix(sum, 16).ok().map(Was::Sealed)
-}
-
-fn failed(action: &'static str, path: &Path, cause: io::Error) -> LogError {
-    LogError::Failed { action, path: path.into(), cause: cause.into() }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn take(path: &Path) -> Result<Was, String> {
+    fn take(path: &Path) -> Result<State, String> {
         Directory::take(path).map(|directory| directory.was()).map_err(|error| error.to_string())
     }
 
     #[test]
-    fn the_line_tells_how_it_was_left() {
-        assert_eq!(OPEN.len(), format!("{SEALED}{:08x} \n", 0).len());
+    fn the_state_is_found_as_it_was_left() {
         let dir = tempfile::tempdir().unwrap();
         let log = dir.path().join("log");
-        let mut directory = Directory::take(dir.path()).unwrap();
-        assert_eq!(directory.was(), Was::New);
+        let directory = Directory::take(dir.path()).unwrap();
+        assert_eq!(directory.was(), State::New);
         fs::create_dir_all(log.join("blobs")).unwrap();
         fs::write(log.join("db"), "data").unwrap();
         directory.unseal().unwrap();
+        directory.state().advance(Revision(7)).unwrap();
         drop(directory);
 
-        let mut directory = Directory::take(dir.path()).unwrap();
-        assert_eq!(directory.was(), Was::Open);
-        directory.seal().unwrap();
+        let directory = Directory::take(dir.path()).unwrap();
+        assert_eq!(directory.was(), State::Open { synced: Revision(7) });
+        directory.unseal().unwrap();
         drop(directory);
-        assert!(matches!(take(dir.path()), Ok(Was::Sealed(_))));
+        assert_eq!(take(dir.path()), Ok(State::Open { synced: Revision(7) }), "still remembered");
+
+        let directory = Directory::take(dir.path()).unwrap();
+        directory.seal(Revision(9)).unwrap();
+        drop(directory);
+        assert!(matches!(take(dir.path()), Ok(State::Sealed { synced: Revision(9), .. })));
+    }
+
+    #[test]
+    fn unfinished_snapshots_are_removed() {
+        let dir = tempfile::tempdir().unwrap();
+        let directory = Directory::take(dir.path()).unwrap();
+        directory.remove_unfinished().unwrap();
+        fs::create_dir_all(directory.log()).unwrap();
+        for name in ["db", "snap.00A", "snap.00B.generating"] {
+            fs::write(directory.log().join(name), "").unwrap();
+        }
+        directory.remove_unfinished().unwrap();
+        let mut names: Vec<_> =
+            fs::read_dir(directory.log()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        names.sort();
+        assert_eq!(names, ["db", "snap.00A"]);
     }
 
     #[test]
@@ -176,15 +194,15 @@ mod tests {
             ("a file more", |dir| fs::write(dir.join("log/blobs/1"), "").unwrap()),
             ("the log gone", |dir| fs::remove_dir_all(dir.join("log")).unwrap()),
             ("another format", |dir| {
-                fs::write(dir.join("store"), "coracle store 2 open            \n").unwrap()
+                fs::write(dir.join("store"), "coracle store 9 open            \n").unwrap()
             }),
         ];
         for (case, harm) in cases {
             let dir = tempfile::tempdir().unwrap();
-            let mut directory = Directory::take(dir.path()).unwrap();
+            let directory = Directory::take(dir.path()).unwrap();
             fs::create_dir_all(directory.log().join("blobs")).unwrap();
             fs::write(directory.log().join("db"), "data").unwrap();
-            directory.seal().unwrap();
+            directory.seal(Revision(1)).unwrap();
             drop(directory);
             assert!(take(dir.path()).is_ok(), "{case}: before");
             harm(dir.path());

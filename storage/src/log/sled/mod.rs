@@ -15,14 +15,21 @@
 //! Always true here:
 //! - sled recovers a prefix of what was written: what is lost in a crash are the newest rows, if they were not flushed.
 //! - The revisions above the floor were written without a gap; a hole is damage.
+//! - Up to where the log is on disk is remembered outside of it (`state.rs`): a log that ends below that is damaged.
 //! - The floor is written before what is below it is deleted, and a version is deleted before the deletion that ended it.
+//! - After a write that failed for want of room sled is of no more use. Its files are opened again, and what sled had not
+//!   written yet is written again: it is kept until it is on disk (`unsynced.rs`).
 //! - Where answers do not wait for the disk, a range of revisions is reserved on disk beforehand. After a crash the store goes
 //!   on above that range, and its floor with it: nobody may resume from a revision whose change is lost.
 
 mod directory;
 mod entry;
 mod flusher;
+mod private;
+mod reserve;
 mod rows;
+mod state;
+mod unsynced;
 
 use std::{
     fs::File,
@@ -38,9 +45,12 @@ use std::{
 use sled::Db;
 
 use self::{
-    directory::{Directory, Was},
+    directory::Directory,
     flusher::Flusher,
-    rows::Assembler,
+    reserve::{Available, Reserve},
+    rows::{Assembler, Row},
+    state::{State, StateFile},
+    unsynced::Unsynced,
 };
 use super::{Appended, Entry, Extent, Log, LogError, Proposal, Tap, number};
 use crate::{Floor, Revision};
@@ -60,8 +70,10 @@ pub enum Durability {
 pub struct SledLog {
     /// Uses the tree, so it must go before it.
     flusher: Option<Flusher>,
-    tree: Tree,
+    /// None after sled failed for want of room, until its files are opened again.
+    tree: Option<Tree>,
     directory: Directory,
+    reserve: Reserve,
     durability: Durability,
     /// After the first and up to the second there was a row for every revision when the log was opened.
     whole: (Revision, Revision),
@@ -69,6 +81,9 @@ pub struct SledLog {
     newest: Revision,
     reserved: Revision,
     unread: Vec<Entry>,
+    /// What may not be on disk yet.
+    unsynced: Unsynced,
+    tap: Option<Tap>,
 }
 
 /// The open tree. Clones share it.
@@ -77,6 +92,8 @@ struct Tree {
     db: Db,
     /// sled's file, to sync what sled only hands to the kernel.
     file: Arc<File>,
+    /// Remembers what was synced.
+    state: Arc<StateFile>,
     path: Arc<Path>,
 }
 
@@ -99,20 +116,33 @@ impl SledLog {
     /// Opens the log in a directory, or begins one there.
     ///
     /// # Errors
-    /// [`LogError::InUse`] at once if another process has it. [`LogError::Damaged`] if it was changed since it was closed, or
-    /// is not one of ours; nothing is written then.
+    /// [`LogError::InUse`] at once if another process has it. [`LogError::Damaged`] if it was changed since it was closed, if
+    /// it ends before what is known to have been on disk, or is not one of ours.
     pub fn open(path: &Path, durability: Durability) -> Result<SledLog, LogError> {
-        let mut directory = Directory::take(path)?;
+        SledLog::open_with(path, durability, Reserve::available())
+    }
+
+    fn open_with(path: &Path, durability: Durability, available: Available) -> Result<SledLog, LogError> {
+        let directory = Directory::take(path)?;
+        let reserve = Reserve::open(path, available);
+        catch(path, || SledLog::recover(directory, reserve, durability))
+    }
+
+    fn recover(
+        directory: Directory,
+        mut reserve: Reserve,
+        durability: Durability,
+    ) -> Result<SledLog, LogError> {
         let was = directory.was();
-        if was != Was::New {
+        if was != State::New {
             directory.unseal()?;
         }
         let tree = Tree::open(&directory)?;
         let reserved = match tree.mark(RESERVED)? {
             Some(reserved) => reserved,
-            None if was == Was::New => {
+            None if was == State::New => {
                 tree.set_mark(RESERVED, Revision::ZERO)?;
-                tree.flush()?;
+                tree.flush(Revision::ZERO)?;
                 // From here on, an empty log is a lost one.
                 directory.unseal()?;
                 Revision::ZERO
@@ -120,99 +150,178 @@ impl SledLog {
             None => return Err(tree.damaged("its log is empty")),
         };
         let mut floor = Floor::at(tree.mark(FLOOR)?.unwrap_or_default());
-        let mut newest = tree.drop_unfinished(floor)?.max(floor.revision());
+        let last = tree.last_revision(floor)?;
+        let mut newest = last.max(floor.revision());
+        match was {
+            State::New if newest > Revision::ZERO => {
+                return Err(tree.damaged("its file `store` is empty"));
+            }
+            State::Open { synced } | State::Sealed { synced, .. } if newest < synced => {
+                return Err(tree.damaged(format!(
+                    "it ends at revision {newest}, but everything up to revision {synced} was on disk"
+                )));
+            }
+            _ => {}
+        }
+        tree.drop_after(last)?;
         let whole = (floor.revision(), newest);
         if reserved > newest {
-            if let Was::Sealed(_) = was {
+            if let State::Sealed { .. } = was {
                 return Err(tree.damaged(format!("nothing after revision {newest}")));
             }
-            tracing::warn!(path = %path.display(), %newest, %reserved, "the store was not closed; history is lost");
+            tracing::warn!(path = %tree.path.display(), %newest, %reserved, "the store was not closed; history is lost");
             newest = reserved;
             floor = Floor::at(newest);
             // Later rows would hide that those up to here are not all there.
             tree.set_mark(FLOOR, newest)?;
         }
-        let unread = Vec::new();
-        Ok(SledLog { flusher: None, tree, directory, durability, whole, floor, newest, reserved, unread })
+        reserve.hold();
+        Ok(SledLog {
+            flusher: None,
+            tree: Some(tree),
+            directory,
+            reserve,
+            durability,
+            whole,
+            floor,
+            newest,
+            reserved,
+            unread: Vec::new(),
+            unsynced: Unsynced::default(),
+            tap: None,
+        })
+    }
+
+    fn tree(&self) -> Result<&Tree, LogError> {
+        self.tree.as_ref().ok_or_else(|| LogError::NoSpace { path: self.place() })
     }
 
     /// Makes sure that revisions up to one may be given out without waiting for the disk.
-    fn reserve(&mut self, newest: Revision) -> Result<(), LogError> {
+    fn reserve_revisions(&mut self, newest: Revision) -> Result<(), LogError> {
         if self.durability == Durability::Sync || newest <= self.reserved {
             return Ok(());
         }
-        self.reserved = Revision(newest.0 + RESERVATION);
-        self.tree.set_mark(RESERVED, self.reserved)?;
-        self.tree.flush()
+        let reserved = Revision(newest.0.saturating_add(RESERVATION));
+        let tree = self.tree()?;
+        tree.set_mark(RESERVED, reserved)?;
+        tree.flush(self.newest)?;
+        self.unsynced.drop_up_to(self.newest);
+        self.reserved = reserved;
+        Ok(())
+    }
+
+    /// Writes rows, and has them on disk if that is what durability means.
+    fn write(&mut self, rows: Vec<Row>, newest: Revision) -> Result<(), LogError> {
+        self.reserve_revisions(newest)?;
+        let tree = self.tree()?;
+        for (key, value) in rows {
+            tree.insert(&key, value)?;
+        }
+        if self.durability == Durability::Sync {
+            tree.flush(newest)?;
+        }
+        Ok(())
+    }
+
+    /// Lets go of a sled that failed for want of room: it takes no more writes.
+    fn let_go<T>(&mut self, result: Result<T, LogError>) -> Result<T, LogError> {
+        if let Err(LogError::NoSpace { .. }) = result {
+            self.flusher = None;
+            self.tree = None;
+        }
+        result
+    }
+
+    /// Opens sled's files again, and writes what it had not written.
+    fn reopen(&mut self) -> Result<(), LogError> {
+        self.flusher = None;
+        self.tree = None;
+        let tree = Tree::open(&self.directory)?;
+        let last = tree.last_revision(self.floor)?;
+        // What was on its way when sled failed: nobody has seen it, and its revisions are given to others.
+        tree.drop_after(last.min(self.newest))?;
+        for transaction in self.unsynced.transactions() {
+            for (key, value) in self.rows(&transaction)? {
+                tree.insert(&key, value)?;
+            }
+        }
+        let last = self.unsynced.newest().unwrap_or(last).max(self.floor.revision());
+        if last < self.newest {
+            return Err(
+                tree.damaged(format!("nothing after revision {last} but {} was on disk", self.newest))
+            );
+        }
+        tree.set_mark(RESERVED, self.reserved)?;
+        tree.set_mark(FLOOR, self.floor.revision())?;
+        tree.flush(self.newest)?;
+        self.unsynced.drop_up_to(self.newest);
+        self.tree = Some(tree);
+        self.start_flusher()
+    }
+
+    fn start_flusher(&mut self) -> Result<(), LogError> {
+        let (Durability::Interval(interval), Some(tap)) = (self.durability, self.tap.clone()) else {
+            return Ok(());
+        };
+        let (tree, unsynced) = (self.tree()?.clone(), self.unsynced.clone());
+        let flush = move || {
+            let Some(newest) = unsynced.newest() else { return Ok(()) };
+            tree.flush(newest)?;
+            unsynced.drop_up_to(newest);
+            Ok(())
+        };
+        let started = Flusher::start(interval, tap, flush);
+        self.flusher =
+            Some(started.map_err(|cause| failed("cannot start to flush", self.directory.path(), cause))?);
+        Ok(())
+    }
+
+    fn rows(&self, transaction: &[Entry]) -> Result<Vec<Row>, LogError> {
+        rows::rows(transaction).map_err(|oversized| LogError::Failed {
+            action: "cannot write",
+            path: self.place(),
+            cause: oversized.into(),
+        })
     }
 }
 
 impl Log for SledLog {
     fn start(&mut self, tap: Tap) -> Result<Extent, LogError> {
-        if let Durability::Interval(interval) = self.durability {
-            let tree = self.tree.clone();
-            let started = Flusher::start(interval, tap, move || tree.flush());
-            self.flusher = Some(started.map_err(|cause| self.tree.failed("cannot start to flush", cause))?);
-        }
+        self.tap = Some(tap);
+        self.start_flusher()?;
         Ok(Extent { floor: self.floor, newest: self.newest })
     }
 
     fn load(&mut self, visit: &mut dyn FnMut(Entry) -> Result<(), LogError>) -> Result<(), LogError> {
-        let (floor, last) = self.whole;
-        let mut known = floor;
-        let mut assembler = Assembler::default();
-        for row in self.tree.db.scan_prefix(rows::PREFIX) {
-            let (key, value) = row.map_err(|cause| self.tree.sled_failed("cannot read", cause))?;
-            self.tree.touch(&key)?;
-            let is_rest = |(revision, part, _)| revision <= floor && part > 0;
-            if !assembler.is_amid() && rows::read(&key, &value).is_some_and(is_rest) {
-                // A crash came between the deletion of its first row and of this one.
-                continue;
-            }
-            let taken = assembler.take(&key, &value);
-            let Some(entry) =
-                taken.map_err(|_| self.tree.damaged(format!("unreadable after revision {known}")))?
-            else {
-                continue;
-            };
-            if entry.revision > floor {
-                if entry.revision != known.next() {
-                    let reason = format!("no revisions between {known} and {}", entry.revision);
-                    return Err(self.tree.damaged(reason));
-                }
-                known = entry.revision;
-            }
-            visit(entry)?;
-        }
-        if assembler.is_amid() || known != last {
-            return Err(self.tree.damaged(format!("nothing after revision {known}")));
-        }
-        Ok(())
+        let tree = self.tree()?;
+        catch(&tree.path, || tree.load(self.whole, visit))
     }
 
     fn append(&mut self, batch: &[Vec<Proposal>]) -> Result<Appended, LogError> {
         let entries = number(batch, self.newest);
         let revisions: Vec<_> = entries.iter().map(|entry| entry.revision).collect();
         let newest = revisions.last().copied().unwrap_or(self.newest);
-        self.reserve(newest)?;
+        let mut rows = Vec::new();
+        let mut transactions = Vec::with_capacity(batch.len());
         let mut rest = &entries[..];
         for transaction in batch {
             let (transaction, others) = rest.split_at(transaction.len());
             rest = others;
-            let rows = rows::rows(transaction).map_err(|oversized| LogError::Failed {
-                action: "cannot write",
-                path: self.place(),
-                cause: oversized.into(),
-            })?;
-            for (key, value) in rows {
-                self.tree.insert(&key, value)?;
-            }
+            rows.extend(self.rows(transaction)?);
+            transactions.push(transaction);
         }
-        match &self.flusher {
-            _ if self.durability == Durability::Sync => self.tree.flush()?,
-            Some(flusher) => flusher.changed(),
-            None => {}
+        let bytes = rows.iter().map(|(key, value)| key.len() + value.len()).sum();
+        if !self.reserve.has_room(u64::try_from(bytes).unwrap_or(u64::MAX)) {
+            return Err(LogError::NoSpace { path: self.place() });
         }
+        let written = self.write(rows, newest);
+        self.let_go(written)?;
+        if self.durability != Durability::Sync && self.unsynced.add(&transactions, bytes) {
+            let flushed = self.tree()?.flush(newest);
+            self.let_go(flushed)?;
+            self.unsynced.drop_up_to(newest);
+        }
+        self.flusher.iter().for_each(Flusher::changed);
         self.newest = newest;
         self.unread.extend(entries);
         Ok(Appended::Done(revisions))
@@ -223,29 +332,48 @@ impl Log for SledLog {
     }
 
     fn compact(&mut self, floor: Floor, garbage: &[Revision]) -> Result<(), LogError> {
-        self.tree.set_mark(FLOOR, floor.revision())?;
-        for revision in garbage {
-            let first = self.tree.remove(&rows::key(*revision, 0))?;
-            for part in 1..first.as_deref().and_then(rows::parts).unwrap_or_default() {
-                self.tree.remove(&rows::key(*revision, part))?;
-            }
-        }
+        self.floor = floor;
+        let compacted = self.tree()?.compact(floor, garbage);
+        self.let_go(compacted)?;
         self.flusher.iter().for_each(Flusher::changed);
         Ok(())
+    }
+
+    fn make_room(&mut self) -> Result<bool, LogError> {
+        self.reserve.release();
+        if self.tree.as_ref().is_none_or(|tree| tree.has_failed()) {
+            match self.reopen() {
+                Err(LogError::NoSpace { .. }) => {
+                    self.tree = None;
+                    return Ok(false);
+                }
+                reopened => reopened?,
+            }
+        }
+        Ok(self.reserve.hold())
     }
 
     fn place(&self) -> PathBuf {
         self.directory.path().into()
     }
 
-    fn close(self: Box<Self>) -> Result<(), LogError> {
-        let SledLog { flusher, tree, mut directory, newest, .. } = *self;
+    fn close(mut self: Box<Self>) -> Result<(), LogError> {
+        if self.tree.as_ref().is_none_or(|tree| tree.has_failed()) {
+            self.make_room()?;
+        }
+        if !self.reserve.has_room(0) {
+            self.reserve.release();
+        }
+        let SledLog { flusher, tree, directory, mut reserve, newest, .. } = *self;
+        let tree = tree.ok_or_else(|| LogError::NoSpace { path: directory.path().into() })?;
         drop(flusher);
         tree.set_mark(RESERVED, newest)?;
-        tree.flush()?;
+        tree.flush(newest)?;
         drop(tree);
         wait_for_sled(&directory)?;
-        directory.seal()
+        directory.seal(newest)?;
+        reserve.hold();
+        Ok(())
     }
 }
 
@@ -253,23 +381,21 @@ impl Tree {
     fn open(directory: &Directory) -> Result<Tree, LogError> {
         let path: Arc<Path> = directory.path().into();
         wait_for_sled(directory)?;
+        directory.remove_unfinished().map_err(|cause| failed("cannot open", &path, cause))?;
         let config = sled::Config::new()
             .path(directory.log())
             .mode(sled::Mode::HighThroughput)
             .segment_size(SEGMENT)
             .cache_capacity(CACHE)
             .flush_every_ms(None);
-        // sled trusts some of what it reads, and panics where it should not have.
-        let db = match catch_unwind(AssertUnwindSafe(|| config.open())) {
-            Ok(opened) => opened.map_err(|cause| sled_failed("cannot open", &path, cause))?,
-            Err(_) => {
-                let reason = "sled cannot make sense of its files".into();
-                return Err(LogError::Damaged { path: path.to_path_buf(), reason });
-            }
-        };
+        let open = || config.open().map_err(|cause| sled_failed("cannot open", &path, cause));
+        let db = catch(&path, open)?;
         let file =
             File::open(directory.log().join("db")).map_err(|cause| failed("cannot open", &path, cause))?;
-        Ok(Tree { db, file: file.into(), path })
+        if let Err(error) = private::restrict(&directory.log()) {
+            tracing::warn!(%error, path = %path.display(), "cannot take the rights of others to the log");
+        }
+        Ok(Tree { db, file: file.into(), state: directory.state().clone(), path })
     }
 
     fn mark(&self, name: &[u8]) -> Result<Option<Revision>, LogError> {
@@ -290,32 +416,94 @@ impl Tree {
         self.db.remove(key).map_err(|cause| self.sled_failed("cannot write", cause))
     }
 
+    /// Hands every entry to `visit`. After the first revision and up to the second, there must be one for each.
+    fn load(
+        &self,
+        (floor, last): (Revision, Revision),
+        visit: &mut dyn FnMut(Entry) -> Result<(), LogError>,
+    ) -> Result<(), LogError> {
+        let mut known = floor;
+        let mut assembler = Assembler::default();
+        for row in self.db.scan_prefix(rows::PREFIX) {
+            let (key, value) = row.map_err(|cause| self.sled_failed("cannot read", cause))?;
+            self.touch(&key)?;
+            let is_rest = |(revision, part, _)| revision <= floor && part > 0;
+            if !assembler.is_amid() && rows::read(&key, &value).is_some_and(is_rest) {
+                // A crash came between the deletion of its first row and of this one.
+                continue;
+            }
+            let taken = assembler.take(&key, &value);
+            let Some(entry) =
+                taken.map_err(|_| self.damaged(format!("unreadable after revision {known}")))?
+            else {
+                continue;
+            };
+            if entry.revision > floor {
+                if entry.revision != known.next() {
+                    let reason = format!("no revisions between {known} and {}", entry.revision);
+                    return Err(self.damaged(reason));
+                }
+                known = entry.revision;
+            }
+            visit(entry)?;
+        }
+        if assembler.is_amid() || known != last {
+            return Err(self.damaged(format!("nothing after revision {known}")));
+        }
+        Ok(())
+    }
+
     /// Has sled notice that a page was used. It evicts only after 64 uses of a shard of its cache, of which a scan makes one a
     /// page: loading would leave everything in memory twice.
     fn touch(&self, key: &[u8]) -> Result<(), LogError> {
         self.db.contains_key(key).map(drop).map_err(|cause| self.sled_failed("cannot read", cause))
     }
 
-    /// Makes all that was written durable.
-    fn flush(&self) -> Result<(), LogError> {
+    /// Makes all that was written durable, which is everything up to a revision.
+    fn flush(&self, newest: Revision) -> Result<(), LogError> {
         self.db.flush().map_err(|cause| self.sled_failed("cannot flush", cause))?;
-        self.file.sync_data().map_err(|cause| self.failed("cannot flush", cause))
+        self.file.sync_data().map_err(|cause| self.failed("cannot flush", cause))?;
+        self.state.advance(newest).map_err(|cause| self.failed("cannot flush", cause))
     }
 
-    /// Takes a transaction that a crash cut short off the end. Returns the last revision that is there.
-    fn drop_unfinished(&self, floor: Floor) -> Result<Revision, LogError> {
-        loop {
-            let last = self.db.scan_prefix(rows::PREFIX).next_back().transpose();
-            let Some((key, value)) = last.map_err(|cause| self.sled_failed("cannot read", cause))? else {
-                return Ok(Revision::ZERO);
-            };
-            let row = rows::read(&key, &value).ok_or_else(|| self.damaged("its last row is unreadable"))?;
-            match row {
+    /// Has sled failed before? It takes no more writes then.
+    fn has_failed(&self) -> bool {
+        self.db.flush().is_err()
+    }
+
+    fn compact(&self, floor: Floor, garbage: &[Revision]) -> Result<(), LogError> {
+        self.set_mark(FLOOR, floor.revision())?;
+        for revision in garbage {
+            let first = self.remove(&rows::key(*revision, 0))?;
+            for part in 1..first.as_deref().and_then(rows::parts).unwrap_or_default() {
+                self.remove(&rows::key(*revision, part))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The last revision whose transaction is there: a crash may have cut the very last one short.
+    fn last_revision(&self, floor: Floor) -> Result<Revision, LogError> {
+        for row in self.db.scan_prefix(rows::PREFIX).rev() {
+            let (key, value) = row.map_err(|cause| self.sled_failed("cannot read", cause))?;
+            match rows::read(&key, &value).ok_or_else(|| self.damaged("its last row is unreadable"))? {
                 // Below the floor, what followed may have been deleted since.
-                (revision, _, true) if revision > floor.revision() => drop(self.remove(&key)?),
+                (revision, _, true) if revision > floor.revision() => {}
                 (revision, ..) => return Ok(revision),
             }
         }
+        Ok(Revision::ZERO)
+    }
+
+    /// Deletes what comes after a revision.
+    fn drop_after(&self, last: Revision) -> Result<(), LogError> {
+        for row in self.db.range(rows::key(last.next(), 0)..).rev() {
+            let (key, _) = row.map_err(|cause| self.sled_failed("cannot read", cause))?;
+            if key.starts_with(rows::PREFIX) {
+                self.remove(&key)?;
+            }
+        }
+        Ok(())
     }
 
     fn damaged(&self, reason: impl Into<String>) -> LogError {
@@ -346,6 +534,14 @@ impl FromStr for Durability {
     }
 }
 
+/// Reads what may be damaged: sled trusts some of what it reads, and panics where it should not have.
+fn catch<T>(path: &Path, read: impl FnOnce() -> Result<T, LogError>) -> Result<T, LogError> {
+    catch_unwind(AssertUnwindSafe(read)).unwrap_or_else(|_| {
+        let reason = "sled cannot make sense of its files".into();
+        Err(LogError::Damaged { path: path.into(), reason })
+    })
+}
+
 /// Waits until sled's threads have let go of its file, which they do some time after the last handle is dropped.
 fn wait_for_sled(directory: &Directory) -> Result<(), LogError> {
     let Ok(file) = File::open(directory.log().join("db")) else { return Ok(()) };
@@ -360,7 +556,10 @@ fn wait_for_sled(directory: &Directory) -> Result<(), LogError> {
 }
 
 fn failed(action: &'static str, path: &Path, cause: io::Error) -> LogError {
-    LogError::Failed { action, path: path.into(), cause: cause.into() }
+    match cause.kind() {
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => LogError::NoSpace { path: path.into() },
+        _ => LogError::Failed { action, path: path.into(), cause: cause.into() },
+    }
 }
 
 fn sled_failed(action: &'static str, path: &Path, cause: sled::Error) -> LogError {

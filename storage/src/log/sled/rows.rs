@@ -19,7 +19,7 @@ const ROWS_PER_PAGE: usize = 20;
 const PART: usize = 1500;
 const _: () = assert!(ROWS_PER_PAGE * (PART + 64) < super::SEGMENT / 4);
 
-type Row = (Vec<u8>, Vec<u8>);
+pub(super) type Row = (Vec<u8>, Vec<u8>);
 
 /// The rows of one transaction, in the order in which they must be written.
 ///

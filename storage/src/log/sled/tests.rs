@@ -4,7 +4,7 @@ use std::fs;
 
 use super::*;
 use crate::{
-    Expect, Key, Options, Put, Store, Write,
+    Expect, Key, Options, Put, Store, StoreError, Write,
     log::Change,
     testing::{Disk, Marked, delete, key, put, shown},
 };
@@ -155,12 +155,14 @@ fn a_transaction_cut_short_is_not_there() {
     let disk = Disk::new();
     let mut log = SledLog::open(disk.path(), Durability::Sync).unwrap();
     log.start(unheard()).unwrap();
-    log.append(&[vec![creation("a", 1)], vec![creation("b", 5_000), creation("c", 1)]]).unwrap();
-    let rows: Vec<_> = log.tree.db.scan_prefix(rows::PREFIX).keys().map(Result::unwrap).collect();
-    assert_eq!(rows.len(), 1 + 4 + 1);
-    for left in (1..rows.len()).rev() {
-        log.tree.db.remove(&rows[left]).unwrap();
-        log.tree.flush().unwrap();
+    log.append(&[vec![creation("a", 1)]]).unwrap();
+    let batch = [vec![creation("b", 5_000), creation("c", 1)]];
+    let rows = rows::rows(&number(&batch, Revision(1))).unwrap();
+    assert_eq!(rows.len(), 4 + 1);
+    let tree = log.tree().unwrap();
+    for (left, (row, value)) in (1..).zip(&rows[..4]) {
+        tree.insert(row, value.clone()).unwrap();
+        tree.flush(Revision(1)).unwrap();
         let after = crash(&disk);
         let mut log = SledLog::open(after.path(), Durability::Sync).unwrap();
         assert_eq!(log.start(unheard()).unwrap().newest, Revision(1), "{left} rows left");
@@ -208,7 +210,7 @@ async fn large_values_come_and_go() {
     store.compact(store.revision()).await.unwrap();
     store.close().await.unwrap();
     let log = SledLog::open(disk.path(), Durability::Sync).unwrap();
-    assert_eq!(log.tree.db.scan_prefix(rows::PREFIX).count(), 0, "no part is left behind");
+    assert_eq!(log.tree().unwrap().db.scan_prefix(rows::PREFIX).count(), 0, "no part is left behind");
 }
 
 #[tokio::test]
@@ -216,7 +218,7 @@ async fn damage_is_told_with_the_path() {
     type Harm = fn(&Tree);
     let cases: [(&str, Harm, &str); 7] = [
         ("a hole", |tree| drop(tree.remove(&rows::key(Revision(3), 0)).unwrap()), "between 2 and 4"),
-        ("the end gone", |tree| drop(tree.remove(&rows::key(Revision(5), 0)).unwrap()), "after revision 4"),
+        ("the end gone", |tree| drop(tree.remove(&rows::key(Revision(5), 0)).unwrap()), "ends at revision 4"),
         (
             "a foreign row",
             |tree| tree.insert(&rows::key(Revision(3), 0), b"?".into()).unwrap(),
@@ -234,13 +236,13 @@ async fn damage_is_told_with_the_path() {
             put(&store, &key(name), "").await;
         }
         store.close().await.unwrap();
-        let mut directory = Directory::take(disk.path()).unwrap();
+        let directory = Directory::take(disk.path()).unwrap();
         let tree = Tree::open(&directory).unwrap();
         harm(&tree);
-        tree.flush().unwrap();
+        tree.flush(Revision(5)).unwrap();
         drop(tree);
         wait_for_sled(&directory).unwrap();
-        directory.seal().unwrap();
+        directory.seal(Revision(5)).unwrap();
         drop(directory);
         let error = refused(&disk);
         assert!(matches!(error, LogError::Damaged { .. }), "{case}: {error}");
@@ -265,9 +267,9 @@ async fn a_sweep_cut_short_does_no_harm() {
     put(&store, &key("a"), "small").await;
     store.close().await.unwrap();
     let mut log = SledLog::open(disk.path(), Durability::Sync).unwrap();
-    log.tree.set_mark(FLOOR, Revision(2)).unwrap();
-    log.tree.remove(&rows::key(Revision(1), 0)).unwrap();
-    log.tree.remove(&rows::key(Revision(1), 1)).unwrap();
+    log.tree().unwrap().set_mark(FLOOR, Revision(2)).unwrap();
+    log.tree().unwrap().remove(&rows::key(Revision(1), 0)).unwrap();
+    log.tree().unwrap().remove(&rows::key(Revision(1), 1)).unwrap();
     log.start(unheard()).unwrap();
     Box::new(log).close().unwrap();
     let store = open(&disk, Durability::Sync);
@@ -311,5 +313,248 @@ async fn a_lost_file_is_not_an_empty_store() {
         harm(&disk.path().join("log/db"));
         let error = refused(&disk);
         assert!(matches!(error, LogError::Damaged { .. }), "{case}: {error}");
+    }
+}
+
+/// Chooses at random, the same for the same seed.
+struct Chance(u64);
+
+impl Chance {
+    fn below(&mut self, limit: usize) -> usize {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        usize::try_from(self.0 >> 11).unwrap() % limit.max(1)
+    }
+}
+
+/// Harms one of a store's files; says how.
+fn harm(files: &mut [(PathBuf, Vec<u8>)], chance: &mut Chance) -> String {
+    // Mostly the file with the data, and mostly its end, which is where sled repairs.
+    let db = files.iter().position(|(path, _)| path.ends_with("db")).unwrap();
+    let file = if chance.below(10) < 8 { db } else { chance.below(files.len()) };
+    let (path, bytes) = &mut files[file];
+    if bytes.is_empty() {
+        bytes.push(1);
+        return format!("{}: a byte more", path.display());
+    }
+    let from = match chance.below(4) {
+        0 => 0,
+        _ => bytes.len().saturating_sub(400_000),
+    };
+    let at = from + chance.below(bytes.len() - from);
+    let end = (at + 1 + chance.below(8192)).min(bytes.len());
+    let what = match chance.below(5) {
+        0 => {
+            bytes.truncate(at);
+            "cut"
+        }
+        1 => {
+            bytes[at..end].fill(0);
+            "zeros"
+        }
+        2 => {
+            bytes[at..end].iter_mut().for_each(|byte| *byte = chance.below(256) as u8);
+            "noise"
+        }
+        _ => {
+            for _ in 0..=chance.below(8) {
+                let bit = chance.below(8);
+                let at = at + chance.below(end - at);
+                bytes[at] ^= 1 << bit;
+            }
+            "flipped bits"
+        }
+    };
+    format!("{}: {what} at {at} of {}, up to {end}", path.display(), bytes.len())
+}
+
+/// Whatever becomes of the files of a store that was not closed: it opens with all that was acknowledged, or not at all.
+/// `TORTURE_CASES` says how often this is tried.
+#[tokio::test]
+async fn damage_to_a_crashed_store_is_never_silent() {
+    let cases: u64 = std::env::var("TORTURE_CASES").ok().and_then(|n| n.parse().ok()).unwrap_or(60);
+    let disk = Disk::new();
+    let history = crate::History { events: 300, ..Default::default() };
+    let options = || Options { history, ..Options::default() };
+    let store =
+        Store::open(SledLog::open(disk.path(), Durability::Sync).unwrap(), Marked, options()).unwrap();
+    for n in 0..1500 {
+        let name = key(&format!("n{:03}", n * 7 % 211));
+        match n % 11 {
+            3 => drop(store.delete(name, Expect::Any).await.unwrap()),
+            5 => drop(put(&store, &name, &"x".repeat(n * 13 % 9_000)).await),
+            _ => drop(put(&store, &name, &format!("{n} {}", "y".repeat(n % 700))).await),
+        }
+    }
+    let (want, revision) = (shown(&store.snapshot().bucket("things")), store.revision());
+    let files = contents(disk.path());
+    let (mut whole, mut refused) = (0, 0);
+    for seed in 1..=cases {
+        let mut files = files.clone();
+        let mut chance = Chance(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+        let done = harm(&mut files, &mut chance);
+        let after = Disk::new();
+        for (path, bytes) in files {
+            let to = after.path().join(path.strip_prefix(disk.path()).unwrap());
+            fs::create_dir_all(to.parent().unwrap()).unwrap();
+            fs::write(to, bytes).unwrap();
+        }
+        let opened =
+            SledLog::open(after.path(), Durability::Sync).and_then(|log| Store::open(log, Marked, options()));
+        match opened {
+            Ok(store) => {
+                assert_eq!(store.revision(), revision, "case {seed}, {done}");
+                assert_eq!(shown(&store.snapshot().bucket("things")), want, "case {seed}, {done}");
+                whole += 1;
+            }
+            Err(error) => {
+                assert!(!error.to_string().contains('\n'), "case {seed}, {done}: {error}");
+                refused += 1;
+            }
+        }
+    }
+    eprintln!("{cases} cases: {whole} opened whole, {refused} refused");
+    assert!(cases < 50 || (whole > 0 && refused > 0), "{whole} opened whole, {refused} refused");
+}
+
+/// The disk is full as far as the operating system tells; then it has room again.
+#[tokio::test]
+async fn a_full_disk_takes_deletions_and_recovers() {
+    use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+    for durability in [Durability::Sync, SOON, Durability::None] {
+        let disk = Disk::new();
+        let free = Arc::new(AtomicU64::new(1 << 30));
+        let asked = free.clone();
+        // The reserve is part of what is free as soon as it is given up.
+        let reserve = disk.path().join("reserve");
+        let available: Available =
+            Box::new(move |_| Ok(asked.load(Relaxed) + if reserve.exists() { 0 } else { 8 << 20 }));
+        let log = SledLog::open_with(disk.path(), durability, available).unwrap();
+        let store = Store::open(log, Marked, Options::default()).unwrap();
+        put(&store, &key("a"), &"x".repeat(10_000)).await;
+        put(&store, &key("b"), "1").await;
+        store.readiness().unwrap();
+        free.store(0, Relaxed);
+        for attempt in 0..3 {
+            let refused = store.put(key("c"), Expect::Absent, "@").await.map(drop);
+            assert!(matches!(refused, Err(StoreError::NoSpace)), "{durability:?}, attempt {attempt}");
+            assert!(matches!(store.readiness(), Err(StoreError::NoSpace)));
+        }
+        store.health().unwrap();
+        delete(&store, &key("a")).await;
+        put(&store, &key("b"), "2").await;
+        assert!(store.put(key("b"), Expect::Any, "x".repeat(9_000) + "@").await.is_err());
+        free.store(1 << 30, Relaxed);
+        let deadline = Instant::now() + Duration::from_secs(30);
+        while store.put(key("c"), Expect::Any, "@").await.is_err() {
+            assert!(Instant::now() < deadline, "{durability:?}: recovers");
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        store.readiness().unwrap();
+        let want = shown(&store.snapshot().bucket("things"));
+        store.close().await.unwrap();
+        assert_eq!(shown(&open(&disk, durability).snapshot().bucket("things")), want, "{durability:?}");
+    }
+}
+
+#[cfg(unix)]
+#[tokio::test]
+async fn nobody_else_may_read_a_store() {
+    use std::os::unix::fs::PermissionsExt;
+    let disk = Disk::new();
+    let path = disk.path().join("store");
+    let open =
+        || Store::open(SledLog::open(&path, Durability::Sync).unwrap(), Marked, Options::default()).unwrap();
+    let others = || {
+        let mut paths = vec![path.clone(), path.join("log"), path.join("log/blobs")];
+        paths.extend(contents(&path).into_iter().map(|(path, _)| path));
+        assert!(paths.len() > 5);
+        let loose = |path: &PathBuf| fs::metadata(path).unwrap().permissions().mode() & 0o077 != 0;
+        paths.into_iter().filter(loose).collect::<Vec<_>>()
+    };
+    let store = open();
+    put(&store, &key("a"), "1").await;
+    assert_eq!(others(), Vec::<PathBuf>::new());
+    store.close().await.unwrap();
+    for (path, _) in contents(&path) {
+        fs::set_permissions(path, fs::Permissions::from_mode(0o644)).unwrap();
+    }
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+    drop(open());
+    assert_eq!(others(), Vec::<PathBuf>::new(), "what was there before is restricted, too");
+}
+
+/// A file system of its own, if mounting one is permitted.
+struct Tmpfs(Disk);
+
+impl Tmpfs {
+    fn mount(megabytes: u32) -> Option<Tmpfs> {
+        let disk = Disk::new();
+        let mounted = std::process::Command::new("mount")
+            .args(["-t", "tmpfs", "-o", &format!("size={megabytes}m"), "tmpfs"])
+            .arg(disk.path())
+            .output();
+        mounted.is_ok_and(|output| output.status.success()).then_some(Tmpfs(disk))
+    }
+
+    fn resize(&self, megabytes: u32) {
+        let mut command = std::process::Command::new("mount");
+        command.args(["-o", &format!("remount,size={megabytes}m")]).arg(self.0.path());
+        assert!(command.status().unwrap().success());
+    }
+}
+
+impl Drop for Tmpfs {
+    fn drop(&mut self) {
+        drop(std::process::Command::new("umount").arg("-l").arg(self.0.path()).status());
+    }
+}
+
+/// Nobody tells beforehand that the disk is full: sled runs into it, and is of no more use until its files are opened again.
+#[tokio::test]
+async fn a_sled_that_ran_into_a_full_disk_is_opened_again() {
+    for durability in [Durability::Sync, SOON, Durability::None] {
+        let Some(tmpfs) = Tmpfs::mount(24) else {
+            eprintln!("skipped: mounting is not permitted");
+            return;
+        };
+        let path = tmpfs.0.path().join("store");
+        let open = || {
+            let log = SledLog::open_with(&path, durability, Box::new(|_| Ok(1 << 40))).unwrap();
+            Store::open(log, Marked, Options::default()).unwrap()
+        };
+        let store = open();
+        let mut stored = Vec::new();
+        let deadline = Instant::now() + Duration::from_secs(60);
+        for n in 0.. {
+            assert!(Instant::now() < deadline, "{durability:?}: it is never full");
+            let name = key(&format!("n{n:03}"));
+            match store.put(name.clone(), Expect::Absent, "x".repeat(200_000) + "@").await {
+                Ok(_) => stored.push(name),
+                Err(StoreError::NoSpace) => break,
+                Err(error) => panic!("{durability:?}: {error:?}"),
+            }
+        }
+        assert!(stored.len() > 20, "{durability:?}: {} stored", stored.len());
+        store.health().unwrap();
+        for name in stored.drain(..10) {
+            delete(&store, &name).await;
+        }
+        assert!(store.put(key("more"), Expect::Any, "@").await.is_err(), "{durability:?}");
+        tmpfs.resize(128);
+        let deadline = Instant::now() + Duration::from_secs(30);
+        while store.put(key("more"), Expect::Any, "@").await.is_err() {
+            assert!(Instant::now() < deadline, "{durability:?}: recovers");
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        stored.push(key("more"));
+        stored.sort();
+        let (want, revision) = (shown(&store.snapshot().bucket("things")), store.revision());
+        assert_eq!(store.snapshot().len("things"), stored.len());
+        store.close().await.unwrap();
+        let store = open();
+        assert_eq!((shown(&store.snapshot().bucket("things")), store.revision()), (want, revision));
+        store.close().await.unwrap();
     }
 }

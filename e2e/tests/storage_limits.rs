@@ -1,0 +1,304 @@
+//! What the store takes and what it does not: large objects, a full store, a full disk, old events; and who may read it.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use coracle_e2e::http::{Answer, Connection};
+use coracle_e2e::{Cluster, cluster};
+use serde_json::{Value, json};
+
+const DEADLINE: Duration = Duration::from_secs(30);
+const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
+
+async fn connect(cluster: &Cluster) -> Result<Connection> {
+    cluster.endpoint().await?.connect().await
+}
+
+async fn call(server: &mut Connection, method: &str, path: &str, body: Option<Value>) -> Result<Answer> {
+    server.call(method, path, &[], body.map(|body| body.to_string().into())).await
+}
+
+async fn patch(server: &mut Connection, path: &str, operations: Value) -> Result<Answer> {
+    let headers = [("content-type", Some("application/json-patch+json"))];
+    server.call("PATCH", path, &headers, Some(operations.to_string().into())).await
+}
+
+fn config_map(name: &str, bytes: usize) -> Value {
+    json!({"metadata": {"name": name}, "data": {"k": "x".repeat(bytes)}})
+}
+
+fn status(answer: &Answer) -> Result<(u16, String, Value)> {
+    let body: Value = serde_json::from_slice(&answer.body)?;
+    Ok((answer.status, body["message"].as_str().unwrap_or_default().to_owned(), body["reason"].clone()))
+}
+
+/// Patches that copy an annotation make an object large, though no request is.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_object_does_not_grow_beyond_what_etcd_stores() -> Result<()> {
+    let data = tempfile::tempdir()?;
+    let start = || cluster().data_dir(data.path()).flag("--durability", "sync").flag("--nodes", "0").start();
+    let cluster = start().await?;
+    let mut server = connect(&cluster).await?;
+    let pod_template = json!({
+        "metadata": {"name": "grows"},
+        "template": {"metadata": {"annotations": {}}, "spec": {"containers": [
+            {"name": "c", "image": "c", "command": ["x".repeat(400_000)]},
+        ]}},
+    });
+    let path = "/api/v1/namespaces/default/podtemplates";
+    ensure!(call(&mut server, "POST", path, Some(pod_template)).await?.status == 201);
+    let path = format!("{path}/grows");
+    let copy = |times: usize| {
+        let to = "/template/spec/containers/0/command/-";
+        let from = "/template/spec/containers/0/command/0";
+        Value::from(vec![json!({"op": "copy", "from": from, "path": to}); times])
+    };
+    let mut grown = 0;
+    let refused = loop {
+        let answer = patch(&mut server, &path, copy(1)).await?;
+        if answer.status != 200 {
+            break answer;
+        }
+        grown += 1;
+        ensure!(grown < 10, "it grows and grows");
+    };
+    assert_eq!(status(&refused)?, (500, "etcdserver: request is too large".to_owned(), Value::Null));
+    assert_eq!(grown, 2, "three times 400 kB fit into 1.5 MiB, four times do not");
+    let refused = status(&patch(&mut server, &path, copy(5)).await?)?;
+    assert!(
+        refused.1.starts_with("rpc error: code = ResourceExhausted desc = trying to send message larger")
+    );
+    drop(cluster);
+    let cluster = start().await?;
+    let mut server = connect(&cluster).await?;
+    let body: Value = serde_json::from_slice(&call(&mut server, "GET", &path, None).await?.body)?;
+    assert_eq!(body["template"]["spec"]["containers"][0]["command"].as_array().map(Vec::len), Some(3));
+    ensure!(cluster.stop().await?.success());
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_full_store_takes_deletions_and_then_writes_again() -> Result<()> {
+    // Enough for what a server makes for itself, and a few megabytes.
+    let cluster = cluster().flag("--max-store-bytes", "6000000").flag("--nodes", "0").start().await?;
+    let mut server = connect(&cluster).await?;
+    let mut stored = 0;
+    let refused = loop {
+        let new = config_map(&format!("n{stored}"), 500_000);
+        let answer = call(&mut server, "POST", CONFIG_MAPS, Some(new)).await?;
+        if answer.status != 201 {
+            break answer;
+        }
+        stored += 1;
+        ensure!(stored < 20, "the quota is not minded");
+    };
+    let exceeded = (500, "etcdserver: mvcc: database space exceeded".to_owned(), Value::Null);
+    assert_eq!(status(&refused)?, exceeded);
+    let path = |n: usize| format!("{CONFIG_MAPS}/n{n}");
+    // A deletion that needs two writes: a finalizer is taken off an object that is marked.
+    ensure!(call(&mut server, "GET", &path(0), None).await?.status == 200);
+    let finalizer = json!([{"op": "add", "path": "/metadata/finalizers", "value": ["example.com/f"]}]);
+    ensure!(patch(&mut server, &path(0), finalizer).await?.status == 200);
+    ensure!(call(&mut server, "DELETE", &path(0), None).await?.status == 200);
+    ensure!(
+        patch(&mut server, &path(0), json!([{"op": "remove", "path": "/metadata/finalizers"}])).await?.status
+            == 200
+    );
+    ensure!(call(&mut server, "GET", &path(0), None).await?.status == 404);
+    ensure!(call(&mut server, "DELETE", &path(1), None).await?.status == 200);
+    ensure!(call(&mut server, "POST", CONFIG_MAPS, Some(config_map("again", 500_000))).await?.status == 201);
+    let metrics = call(&mut server, "GET", "/metrics", None).await?;
+    let metrics = String::from_utf8_lossy(&metrics.body).into_owned();
+    let size = metrics
+        .lines()
+        .find_map(|l| l.strip_prefix("apiserver_storage_size_bytes{storage_cluster_id=\"etcd-0\"} "));
+    let size: f64 = size.context("no such metric")?.parse()?;
+    assert!((5_000_000.0..6_100_000.0).contains(&size), "{size}");
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn events_expire() -> Result<()> {
+    let data = tempfile::tempdir()?;
+    let start = |ttl: &str| {
+        cluster()
+            .data_dir(data.path())
+            .flag("--event-ttl", ttl)
+            .flag("--nodes", "0")
+            .flag("--controllers", "-*")
+            .start()
+    };
+    let event = |name: &str| {
+        json!({
+            "metadata": {"name": name}, "reason": "r", "type": "Normal",
+            "involvedObject": {"kind": "Namespace", "name": "default", "namespace": "default"},
+        })
+    };
+    let path = "/api/v1/namespaces/default/events";
+    let cluster = start("1h").await?;
+    let mut server = connect(&cluster).await?;
+    ensure!(call(&mut server, "POST", path, Some(event("old"))).await?.status == 201);
+    ensure!(cluster.stop().await?.success());
+    tokio::time::sleep(Duration::from_millis(2100)).await;
+    let cluster = start("2s").await?;
+    let mut server = connect(&cluster).await?;
+    ensure!(call(&mut server, "POST", path, Some(event("new"))).await?.status == 201);
+    for group_path in [path, "/apis/events.k8s.io/v1/namespaces/default/events"] {
+        let began = Instant::now();
+        loop {
+            let list: Value =
+                serde_json::from_slice(&call(&mut server, "GET", group_path, None).await?.body)?;
+            let left = list["items"].as_array().context("a list")?.len();
+            if left == 0 {
+                break;
+            }
+            ensure!(began.elapsed() < DEADLINE, "{left} events left");
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+    let watch = format!("{path}?watch=1&resourceVersion=0&timeoutSeconds=1");
+    ensure!(call(&mut server, "GET", &watch, None).await?.status == 200);
+    ensure!(cluster.stop().await?.success());
+    Ok(())
+}
+
+/// All that is in a directory.
+fn tree(path: &Path) -> Result<Vec<PathBuf>> {
+    let mut found = vec![path.to_owned()];
+    let mut next = 0;
+    while let Some(path) = found.get(next).cloned() {
+        next += 1;
+        if fs::symlink_metadata(&path)?.is_dir() {
+            for entry in fs::read_dir(path)? {
+                found.push(entry?.path());
+            }
+        }
+    }
+    Ok(found)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nobody_else_may_read_the_data() -> Result<()> {
+    let parent = tempfile::tempdir()?;
+    let data = parent.path().join("data");
+    let loose = || -> Result<Vec<PathBuf>> {
+        let mut paths = tree(&data.join("store"))?;
+        paths.extend(
+            tree(&data.join("pki"))?.into_iter().filter(|p| p.extension().is_none_or(|e| e != "crt")),
+        );
+        paths.push(data.clone());
+        let is_loose = |path: &PathBuf| fs::metadata(path).is_ok_and(|m| m.permissions().mode() & 0o077 != 0);
+        Ok(paths.into_iter().filter(is_loose).collect())
+    };
+    let cluster_one = cluster().data_dir(&data).start().await?;
+    assert_eq!(loose()?, Vec::<PathBuf>::new());
+    ensure!(cluster_one.stop().await?.success());
+    for path in tree(&data)? {
+        let mode = if path.is_dir() { 0o755 } else { 0o644 };
+        fs::set_permissions(path, fs::Permissions::from_mode(mode))?;
+    }
+    let cluster_two = cluster().data_dir(&data).start().await?;
+    assert_eq!(loose()?, Vec::<PathBuf>::new(), "repaired");
+    ensure!(cluster_two.stop().await?.success());
+    Ok(())
+}
+
+/// A small file system of the test's own, which takes the right to mount.
+struct Disk(tempfile::TempDir);
+
+impl Disk {
+    fn mount(size: &str) -> Result<Option<Disk>> {
+        let dir = tempfile::tempdir()?;
+        let options = format!("size={size}");
+        let mounted =
+            Command::new("mount").args(["-t", "tmpfs", "-o", &options, "tmpfs"]).arg(dir.path()).output();
+        Ok(mounted.is_ok_and(|output| output.status.success()).then_some(Disk(dir)))
+    }
+
+    /// Leaves so many bytes free.
+    fn fill(&self, free: u64) -> Result<()> {
+        use std::io::Write;
+        let disk = rustix::fs::statvfs(self.0.path())?;
+        let taken = (disk.f_bavail * disk.f_frsize).saturating_sub(free);
+        let mut file = fs::File::create(self.0.path().join("fill"))?;
+        file.write_all(&vec![0; usize::try_from(taken)?])?;
+        Ok(())
+    }
+
+    fn make_room(&self) -> Result<()> {
+        Ok(fs::remove_file(self.0.path().join("fill"))?)
+    }
+}
+
+impl Drop for Disk {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("-l").arg(self.0.path()).status();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_full_disk_takes_deletions_and_recovers() -> Result<()> {
+    // With some room, and with none at all: then sled itself fails.
+    for (durability, free) in [("sync", 200_000), ("interval=50", 200_000), ("sync", 0), ("interval=50", 0)] {
+        let Some(disk) = Disk::mount("64m")? else {
+            eprintln!("skipped: mounting is not permitted");
+            return Ok(());
+        };
+        let data = disk.0.path().join("data");
+        let start =
+            || cluster().data_dir(&data).flag("--durability", durability).flag("--nodes", "0").start();
+        let cluster = start().await?;
+        let mut server = connect(&cluster).await?;
+        for n in 0..8 {
+            let new = config_map(&format!("n{n}"), 300_000);
+            ensure!(call(&mut server, "POST", CONFIG_MAPS, Some(new)).await?.status == 201);
+        }
+        disk.fill(free)?;
+        let refused = call(&mut server, "POST", CONFIG_MAPS, Some(config_map("refused", 300_000))).await?;
+        let (code, message, _) = status(&refused)?;
+        assert_eq!((code, message.contains("no space is left on the disk")), (500, true), "{message}");
+        assert_eq!(call(&mut server, "GET", "/readyz", None).await?.status, 500);
+        assert_eq!(call(&mut server, "GET", "/livez", None).await?.status, 200);
+        assert_eq!(call(&mut server, "GET", &format!("{CONFIG_MAPS}/n0"), None).await?.status, 200);
+        for n in 0..4 {
+            let deleted = call(&mut server, "DELETE", &format!("{CONFIG_MAPS}/n{n}"), None).await?;
+            assert_eq!(deleted.status, 200, "{}\n{}", String::from_utf8_lossy(&deleted.body), cluster.log());
+        }
+        disk.make_room()?;
+        let began = Instant::now();
+        while call(&mut server, "GET", "/readyz", None).await?.status != 200 {
+            ensure!(
+                began.elapsed() < DEADLINE,
+                "{durability}, {free} free: it does not recover\n{}",
+                cluster.log()
+            );
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        ensure!(
+            call(&mut server, "POST", CONFIG_MAPS, Some(config_map("after", 300_000))).await?.status == 201
+        );
+        ensure!(cluster.stop().await?.success(), "a clean stop");
+        let cluster = start().await?;
+        let mut server = connect(&cluster).await?;
+        for (name, code) in
+            [("n0", 404), ("n3", 404), ("n4", 200), ("n7", 200), ("refused", 404), ("after", 200)]
+        {
+            let answer = call(&mut server, "GET", &format!("{CONFIG_MAPS}/{name}"), None).await?;
+            assert_eq!(answer.status, code, "{durability}, {free} free: {name}");
+        }
+        // Stopped on a full disk it starts on a full disk, and deletes.
+        disk.fill(0)?;
+        let _ = call(&mut server, "POST", CONFIG_MAPS, Some(config_map("refused", 300_000))).await?;
+        ensure!(cluster.stop().await?.success(), "the reserve is for this");
+        let cluster = start().await?;
+        let mut server = connect(&cluster).await?;
+        let deleted = call(&mut server, "DELETE", &format!("{CONFIG_MAPS}/n4"), None).await?;
+        assert_eq!(deleted.status, 200, "{durability}, {free} free");
+        ensure!(cluster.stop().await?.success());
+    }
+    Ok(())
+}

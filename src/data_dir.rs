@@ -1,0 +1,122 @@
+//! The data directory: only its owner may read what is in it.
+
+use std::fs::{self, DirBuilder};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
+use std::path::Path;
+
+/// What Coracle makes in a data directory.
+const OWN: [&str; 5] = ["kubeconfig", "pki", "pods", "store", "volumes"];
+
+/// Those of them that are directories.
+const FOLDERS: [&str; 4] = ["pki", "pods", "store", "volumes"];
+
+/// Makes the directory if it is missing, and takes the rights of others to what is in it, if others have any.
+///
+/// A directory that holds anything else keeps its rights: it may be shared with others, such as `/tmp`.
+pub(crate) fn prepare(path: &Path) -> io::Result<()> {
+    DirBuilder::new().recursive(true).mode(0o700).create(path)?;
+    for folder in FOLDERS {
+        restrict(&path.join(folder), 0o700)?;
+    }
+    restrict(&path.join("kubeconfig"), 0o600)?;
+    for key in entries(&path.join("pki"))?.filter(|path| path.extension().is_some_and(|e| e == "key")) {
+        restrict(&key, 0o600)?;
+    }
+    let is_own = |path: &Path| {
+        let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+        OWN.contains(&name) || (name.starts_with(".kubeconfig.") && name.ends_with(".tmp"))
+    };
+    let sticky = fs::metadata(path)?.mode() & 0o1000 != 0;
+    if !sticky && entries(path)?.all(|entry| is_own(&entry)) {
+        restrict(path, 0o700)?;
+    }
+    Ok(())
+}
+
+/// Takes away what rights a file has beyond `mode`. A symbolic link, and what is not there, is left alone.
+fn restrict(path: &Path, mode: u32) -> io::Result<()> {
+    let metadata = match fs::symlink_metadata(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        metadata => metadata?,
+    };
+    let now = metadata.permissions().mode() & 0o7777;
+    if metadata.is_symlink() || now & !mode == 0 {
+        return Ok(());
+    }
+    match fs::set_permissions(path, fs::Permissions::from_mode(now & mode)) {
+        // Somebody else's, who lets us use it.
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+            tracing::warn!(%error, path = %path.display(), "cannot take the rights of others");
+            Ok(())
+        }
+        restricted => restricted,
+    }
+}
+
+fn entries(path: &Path) -> io::Result<impl Iterator<Item = std::path::PathBuf>> {
+    let entries = match fs::read_dir(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
+        entries => entries?.collect::<io::Result<Vec<_>>>()?,
+    };
+    Ok(entries.into_iter().map(|entry| entry.path()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn mode(path: &Path) -> u32 {
+        fs::metadata(path).unwrap().permissions().mode() & 0o7777
+    }
+
+    fn set_mode(path: &Path, mode: u32) {
+        fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+    }
+
+    #[test]
+    fn a_new_directory_is_private() {
+        let dir = tempfile::tempdir().unwrap();
+        let data = dir.path().join("a/b");
+        prepare(&data).unwrap();
+        assert_eq!((mode(&data), mode(&dir.path().join("a"))), (0o700, 0o700));
+    }
+
+    #[test]
+    fn an_old_directory_is_made_private() {
+        let data = tempfile::tempdir().unwrap();
+        let data = data.path();
+        for folder in FOLDERS {
+            fs::create_dir(data.join(folder)).unwrap();
+            set_mode(&data.join(folder), 0o755);
+        }
+        for file in ["kubeconfig", "pki/ca.key", "pki/ca.crt"] {
+            fs::write(data.join(file), "").unwrap();
+            set_mode(&data.join(file), 0o644);
+        }
+        set_mode(data, 0o755);
+        prepare(data).unwrap();
+        for (path, want) in [
+            ("", 0o700),
+            ("store", 0o700),
+            ("pki", 0o700),
+            ("volumes", 0o700),
+            ("kubeconfig", 0o600),
+            ("pki/ca.key", 0o600),
+            ("pki/ca.crt", 0o644),
+        ] {
+            assert_eq!(mode(&data.join(path)), want, "{path:?}");
+        }
+    }
+
+    #[test]
+    fn a_directory_with_other_things_in_it_keeps_its_rights() {
+        for (case, name, rights) in [("another's file", "file", 0o755), ("like /tmp", "store", 0o1777)] {
+            let dir = tempfile::tempdir().unwrap();
+            fs::create_dir(dir.path().join(name)).unwrap();
+            set_mode(dir.path(), rights);
+            prepare(dir.path()).unwrap();
+            assert_eq!(mode(dir.path()), rights, "{case}");
+        }
+    }
+}
