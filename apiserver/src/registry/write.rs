@@ -638,7 +638,7 @@ impl Writing<'_> {
 /// Says so where what is written has no effect yet.
 fn warn_of_idle(writing: &Writing<'_>, object: &Value) {
     let kind = &writing.target.served.group_kind;
-    let warning = idle::warning(&kind.group, &kind.kind, object, writing.caller.user_agent);
+    let warning = idle::warning(&kind.group, &kind.kind, object);
     writing.caller.warnings.extend(warning);
 }
 

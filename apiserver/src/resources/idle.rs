@@ -3,16 +3,10 @@
 
 use serde_json::Value;
 
-/// What plays recorded conversations with a real server and compares answers, headers included, names itself so. The real
-/// server does not warn of this.
-const PLAYER: &str = "replay/";
-
-/// The text of the `Warning` header for who creates or updates an object that has no effect yet; None where it has.
-///
-/// - `user_agent`: the client's
-pub fn warning(group: &str, kind: &str, object: &Value, user_agent: &str) -> Option<String> {
+/// The text of the `Warning` header for who creates or updates an object that has no effect yet; None where it has. The real
+/// server, where such objects have an effect, does not warn of this.
+pub fn warning(group: &str, kind: &str, object: &Value) -> Option<String> {
     let missing = match (group, kind) {
-        _ if user_agent.starts_with(PLAYER) => return None,
         ("apiextensions.k8s.io", "CustomResourceDefinition") => "does not serve custom resources",
         (
             "admissionregistration.k8s.io",
@@ -37,26 +31,19 @@ mod tests {
     fn what_has_no_effect_is_said() {
         const POLICIES: &str = "admissionregistration.k8s.io";
         let service = json!({"spec": {"service": {"name": "s", "namespace": "n"}}});
-        for (group, kind, object, user_agent, want) in [
-            (
-                "apiextensions.k8s.io",
-                "CustomResourceDefinition",
-                json!({}),
-                "kubectl/v1.36",
-                Some("custom resources"),
-            ),
-            (POLICIES, "ValidatingWebhookConfiguration", json!({}), "", Some("admission webhooks")),
-            (POLICIES, "MutatingWebhookConfiguration", json!({}), "curl/8", Some("admission webhooks")),
-            (POLICIES, "ValidatingAdmissionPolicy", json!({}), "", Some("admission policies")),
-            (POLICIES, "ValidatingAdmissionPolicyBinding", json!({}), "", Some("admission policies")),
-            (POLICIES, "MutatingAdmissionPolicy", json!({}), "", Some("admission policies")),
-            (POLICIES, "MutatingAdmissionPolicyBinding", json!({}), "", Some("admission policies")),
-            ("apiregistration.k8s.io", "APIService", service, "", Some("aggregated API servers")),
-            ("apiregistration.k8s.io", "APIService", json!({"spec": {}}), "", None),
-            ("apps", "Deployment", json!({}), "", None),
-            (POLICIES, "ValidatingWebhookConfiguration", json!({}), "replay/1.0", None),
+        for (group, kind, object, want) in [
+            ("apiextensions.k8s.io", "CustomResourceDefinition", json!({}), Some("custom resources")),
+            (POLICIES, "ValidatingWebhookConfiguration", json!({}), Some("admission webhooks")),
+            (POLICIES, "MutatingWebhookConfiguration", json!({}), Some("admission webhooks")),
+            (POLICIES, "ValidatingAdmissionPolicy", json!({}), Some("admission policies")),
+            (POLICIES, "ValidatingAdmissionPolicyBinding", json!({}), Some("admission policies")),
+            (POLICIES, "MutatingAdmissionPolicy", json!({}), Some("admission policies")),
+            (POLICIES, "MutatingAdmissionPolicyBinding", json!({}), Some("admission policies")),
+            ("apiregistration.k8s.io", "APIService", service, Some("aggregated API servers")),
+            ("apiregistration.k8s.io", "APIService", json!({"spec": {}}), None),
+            ("apps", "Deployment", json!({}), None),
         ] {
-            let told = warning(group, kind, &object, user_agent);
+            let told = warning(group, kind, &object);
             assert_eq!(told.is_some(), want.is_some(), "{kind}");
             if let (Some(told), Some(want)) = (told, want) {
                 assert!(
