@@ -44,11 +44,12 @@ pub fn plan(seen: &Seen) -> Plan {
     }
 }
 
-/// Whether a pod is to be stopped and removed by its kubelet. Without a grace period it needs nobody for that: it is gone, or kept as it
-/// was by finalizers.
+/// Whether a pod is to be stopped and deleted by its kubelet. Without a grace period the API server deletes it at once, unless
+/// finalizers keep it as it is; a pod that has neither was left so by a server that ended between the two writes of its deletion.
 pub fn waits_for_removal(pod: &Pod) -> bool {
     let grace = pod.metadata.deletion_grace_period_seconds.unwrap_or(0);
-    pod.metadata.deletion_timestamp.is_some() && grace > 0
+    let is_kept = pod.metadata.finalizers.as_ref().is_some_and(|finalizers| !finalizers.is_empty());
+    pod.metadata.deletion_timestamp.is_some() && (grace > 0 || !is_kept)
 }
 
 #[cfg(test)]

@@ -261,6 +261,24 @@ fn pods_end_within_their_grace() {
 }
 
 #[test]
+fn a_deletion_without_grace_is_completed() {
+    for (case, grace, finalizers, want) in [
+        ("with grace", 30, &[][..], true),
+        ("with grace and a finalizer", 30, &["example.com/x"], true),
+        ("its second write was lost", 0, &[], true),
+        ("kept by a finalizer", 0, &["example.com/x"], false),
+    ] {
+        let mut pod = Pod::default();
+        assert!(!waits_for_removal(&pod), "{case}: not deleted");
+        pod.metadata.deletion_timestamp =
+            Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(Timestamp::UNIX_EPOCH));
+        pod.metadata.deletion_grace_period_seconds = Some(grace);
+        pod.metadata.finalizers = Some(finalizers.iter().map(|text| (*text).to_owned()).collect());
+        assert_eq!(waits_for_removal(&pod), want, "{case}");
+    }
+}
+
+#[test]
 fn a_shorter_grace_is_obeyed() {
     let mut play = Play::of(&[("terminate-after", "1m")], json!({}));
     play.at(0);
