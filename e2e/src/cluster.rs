@@ -141,8 +141,17 @@ impl Cluster {
 
     /// The memory that is resident, in megabytes.
     pub fn resident(&self) -> Result<f64> {
+        self.status("VmRSS:")
+    }
+
+    /// The most megabytes that it had in memory since it was started.
+    pub fn most_resident(&self) -> Result<f64> {
+        self.status("VmHWM:")
+    }
+
+    fn status(&self, name: &str) -> Result<f64> {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.id().context("it has ended")?))?;
-        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).context("no VmRSS")?;
+        let line = status.lines().find_map(|line| line.strip_prefix(name)).context("no such line")?;
         let kilobytes: f64 = line.trim().trim_end_matches(" kB").parse()?;
         Ok(kilobytes / 1024.0)
     }

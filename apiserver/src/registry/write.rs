@@ -101,6 +101,9 @@ enum CreatedBy {
     Put,
 }
 
+/// Makes the object that is to be created, in the form of its version.
+type Make<'a> = &'a (dyn Fn() -> Result<Value> + Sync);
+
 /// What to do with a changed object.
 enum Changed {
     Nothing,
@@ -126,7 +129,6 @@ impl Registry {
         options: &WriteOptions,
         caller: Caller<'_>,
     ) -> Result<Outcome> {
-        let object = self.decode(target, body, options.field_validation, caller)?;
         let writing = Writing {
             target,
             part: Part::Main,
@@ -134,56 +136,73 @@ impl Registry {
             dry_run: options.dry_run,
             field_manager: Some(&options.field_manager),
         };
-        self.create_object(writing, object, CreatedBy::Post).await
+        let decode = || self.decode(target, body, options.field_validation, caller);
+        self.create_object(writing, &decode, CreatedBy::Post).await
     }
 
-    /// Creates from an object in the form of its version.
-    async fn create_object(&self, writing: Writing<'_>, mut object: Value, by: CreatedBy) -> Result<Outcome> {
-        let served = &*writing.target.served;
-        fit_namespace(writing.target, &mut object)?;
-        dedup_owners(&mut object, writing.caller.warnings);
-        for member in ["deletionTimestamp", "deletionGracePeriodSeconds", "selfLink"] {
-            object.set_meta(member, Value::Null);
+    /// Creates from an object in the form of its version. A try uses the object up, and copies of a large one are not kept
+    /// for the rare second try: `make` makes it again.
+    async fn create_object(&self, writing: Writing<'_>, make: Make<'_>, by: CreatedBy) -> Result<Outcome> {
+        let mut last = None;
+        for _ in 0..NAME_TRIES {
+            let mut object = make()?;
+            fit_namespace(writing.target, &mut object)?;
+            dedup_owners(&mut object, writing.caller.warnings);
+            for member in ["deletionTimestamp", "deletionGracePeriodSeconds", "selfLink"] {
+                object.set_meta(member, Value::Null);
+            }
+            let object = writing.target.served.to_storage(object);
+            match self.try_create(&writing, object, by).await? {
+                Ok(payload) => return Ok(Outcome { code: 201, payload }),
+                Err(taken) => last = Some(taken),
+            }
         }
-        let mut object = served.to_storage(object);
-        self.track(&writing, None, &mut object);
+        Err(last.unwrap_or_else(|| Error::Internal("no name was tried".to_owned())))
+    }
+
+    /// One try to create an object, in storage form. The inner error may not come again.
+    async fn try_create(
+        &self,
+        writing: &Writing<'_>,
+        mut object: Value,
+        by: CreatedBy,
+    ) -> Result<Result<Payload>> {
+        let served = &*writing.target.served;
+        self.track(writing, None, &mut object);
         let awaited =
             writing.attributes(Operation::Create, &mut object, None, |a| self.chain.awaits(&a, self));
         if let Some(awaited) = awaited {
             self.wait_for_object(&awaited).await;
         }
-        self.admit(&writing, Operation::Create, &mut object, None)?;
+        self.admit(writing, Operation::Create, &mut object, None)?;
         if by == CreatedBy::Put {
             resource_version_of(&object)?;
         }
-        let mut last = None;
-        for _ in 0..NAME_TRIES {
-            let mut attempt = object.clone();
-            let base = attempt.meta_str("generateName");
-            let generated = attempt.name().is_empty() && !base.is_empty();
-            if generated {
-                let name = generate_name(base);
-                attempt.set_meta("name", name);
-            }
-            let mut allocation = self.allocate(&writing, &mut attempt, None)?;
-            self.prepare_new(&writing, &mut attempt, by)?;
-            if by == CreatedBy::Post && !writing.dry_run {
-                reject_resource_version(&attempt)?;
-            }
-            self.charge(&writing, Operation::Create, &mut attempt, None, &mut allocation).await?;
-            let name = attempt.name().to_owned();
-            let resource = served.group_resource.clone();
-            last = Some(match self.commit_new(&writing, attempt, allocation).await? {
-                Created::Done(payload) => return Ok(Outcome { code: 201, payload }),
-                Created::Overtaken => Error::Internal("what was allocated was taken by others".to_owned()),
-                Created::Exists(_) if generated => Error::GenerateNameConflict { resource, name },
-                Created::Exists(Some(current)) if current.meta.terminating => {
-                    return Err(Error::BeingDeleted { resource, name });
-                }
-                Created::Exists(_) => return Err(Error::AlreadyExists { resource, name }),
-            });
+        let base = object.meta_str("generateName");
+        let generated = object.name().is_empty() && !base.is_empty();
+        if generated {
+            let name = generate_name(base);
+            object.set_meta("name", name);
         }
-        Err(last.unwrap_or_else(|| Error::Internal("no name was tried".to_owned())))
+        let mut allocation = self.allocate(writing, &mut object, None)?;
+        self.prepare_new(writing, &mut object, by)?;
+        if by == CreatedBy::Post && !writing.dry_run {
+            reject_resource_version(&object)?;
+        }
+        self.charge(writing, Operation::Create, &mut object, None, &mut allocation).await?;
+        let name = object.name().to_owned();
+        let resource = served.group_resource.clone();
+        match self.commit_new(writing, object, allocation).await? {
+            Created::Done(payload) => Ok(Ok(payload)),
+            Created::Overtaken => {
+                Ok(Err(Error::Internal("what was allocated was taken by others".to_owned())))
+            }
+            Created::Exists(_) if generated => Ok(Err(Error::GenerateNameConflict { resource, name })),
+            Created::Exists(Some(current)) if current.meta.terminating => {
+                Err(Error::BeingDeleted { resource, name })
+            }
+            Created::Exists(_) => Err(Error::AlreadyExists { resource, name }),
+        }
     }
 
     /// Waits, not long, for an object that a controller is about to make; whether it came is for others to see.
@@ -283,7 +302,6 @@ impl Registry {
         options: &WriteOptions,
         caller: Caller<'_>,
     ) -> Result<Outcome> {
-        let mut object = self.decode(target, body, options.field_validation, caller)?;
         let writing = Writing {
             target,
             part,
@@ -291,16 +309,26 @@ impl Registry {
             dry_run: options.dry_run,
             field_manager: Some(&options.field_manager),
         };
-        fit_namespace(target, &mut object)?;
-        fit_name(target, &object)?;
-        dedup_owners(&mut object, writing.caller.warnings);
+        let decode = || {
+            let mut object = self.decode(target, body, options.field_validation, caller)?;
+            fit_namespace(target, &mut object)?;
+            fit_name(target, &object)?;
+            dedup_owners(&mut object, caller.warnings);
+            Ok(object)
+        };
+        let create = || {
+            let object = decode()?;
+            same_uid(target, &object, &Value::Null)?;
+            Ok(object)
+        };
         // The strategy of a Service's status inherits AllowCreateOnUpdate; no other kind has both.
         let creates = matches!(part, Part::Main | Part::Status) && target.served.behaviour.create_on_update;
-        let create = creates.then(|| object.clone());
-        let object = target.served.to_storage(object);
-        self.modify(writing, create, |current| {
+        // A body that is wrong is refused before anything is looked for.
+        let mut decoded = Some(decode()?);
+        self.modify(writing, creates.then_some(&create), |current| {
+            let object = decoded.take().map_or_else(decode, Ok)?;
             same_uid(target, &object, current)?;
-            Ok(object.clone())
+            Ok(target.served.to_storage(object))
         })
         .await
     }
@@ -344,7 +372,7 @@ impl Registry {
     pub(super) async fn modify(
         &self,
         writing: Writing<'_>,
-        create: Option<Value>,
+        create: Option<Make<'_>>,
         mut edit: impl FnMut(&Value) -> Result<Value>,
     ) -> Result<Outcome> {
         let target = writing.target;
@@ -357,10 +385,7 @@ impl Registry {
             let Some(current) = self.current(served, &target.namespace, &target.name) else {
                 drop(turn);
                 return match create {
-                    Some(object) => {
-                        same_uid(target, &object, &Value::Null)?;
-                        self.create_object(writing, object, CreatedBy::Put).await
-                    }
+                    Some(make) => self.create_object(writing, make, CreatedBy::Put).await,
                     None => Err(Error::not_found(&served.group_resource, &target.name)),
                 };
             };
