@@ -13,9 +13,9 @@ pub const MAX_DEPTH: usize = 120;
 pub const MAX_STORED_DEPTH: usize = 600;
 
 /// How many objects and arrays a document may have: each takes hundreds of bytes in memory, defaults add to it, and the
-/// densest of honest objects hold half of this. (Go reads them all, and the real server gives up on them after half a
+/// densest of honest objects hold two thirds of this. (Go reads them all, and the real server gives up on them after half a
 /// minute.)
-pub const MAX_COLLECTIONS: usize = 40_000;
+pub const MAX_COLLECTIONS: usize = 30_000;
 
 /// The size of a value.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

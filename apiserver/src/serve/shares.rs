@@ -18,9 +18,9 @@ pub struct Limits {
 }
 
 /// For all users together.
-pub const TOTAL: Limits = Limits { requests: 4000, watches: 20_000, body_bytes: 128 << 20 };
+pub const TOTAL: Limits = Limits { requests: 4000, watches: 20_000, body_bytes: 96 << 20 };
 /// For one user.
-pub const PER_USER: Limits = Limits { requests: 1000, watches: 5000, body_bytes: 32 << 20 };
+pub const PER_USER: Limits = Limits { requests: 1000, watches: 5000, body_bytes: 24 << 20 };
 
 /// Counts what users hold.
 pub struct Shares {
