@@ -12,7 +12,6 @@ pub mod authorize;
 pub mod certificates;
 pub mod coverage;
 mod ec_key;
-pub mod escalation;
 pub mod file;
 pub mod impersonate;
 pub mod jwt;

@@ -10,7 +10,7 @@ use serde_json::Value;
 use x509_parser::certification_request::X509CertificationRequest;
 use x509_parser::prelude::FromDer;
 
-use super::{Attributes, Cluster, Operation, Plugin, text};
+use super::{AdmissionAttributes, AdmissionPlugin, Cluster, Operation, text};
 use crate::Result;
 use crate::access::authenticate::MASTERS;
 use crate::access::authorize::{Authorizer, RequestAttributes, ResourceTarget, Target};
@@ -25,12 +25,12 @@ pub(super) struct CertificateApproval {
     pub(super) authorizer: Arc<Authorizer>,
 }
 
-impl Plugin for CertificateApproval {
+impl AdmissionPlugin for CertificateApproval {
     fn name(&self) -> &'static str {
         "CertificateApproval"
     }
 
-    fn validate(&self, attributes: &Attributes<'_>, _cluster: &dyn Cluster) -> Result<()> {
+    fn validate(&self, attributes: &AdmissionAttributes<'_>, _cluster: &dyn Cluster) -> Result<()> {
         // The old object's signer: this very request may try to change it.
         match updated(attributes, "approval") {
             Some(old) => may(attributes, &self.authorizer, "approve", text(&old["spec"]["signerName"])),
@@ -44,12 +44,12 @@ pub(super) struct CertificateSigning {
     pub(super) authorizer: Arc<Authorizer>,
 }
 
-impl Plugin for CertificateSigning {
+impl AdmissionPlugin for CertificateSigning {
     fn name(&self) -> &'static str {
         "CertificateSigning"
     }
 
-    fn validate(&self, attributes: &Attributes<'_>, _cluster: &dyn Cluster) -> Result<()> {
+    fn validate(&self, attributes: &AdmissionAttributes<'_>, _cluster: &dyn Cluster) -> Result<()> {
         let Some(old) = updated(attributes, "status") else { return Ok(()) };
         let same = |member: &str| old["status"][member] == attributes.object["status"][member];
         if same("certificate") && same("conditions") {
@@ -62,12 +62,12 @@ impl Plugin for CertificateSigning {
 /// Nobody becomes a master by certificate.
 pub(super) struct CertificateSubjectRestriction;
 
-impl Plugin for CertificateSubjectRestriction {
+impl AdmissionPlugin for CertificateSubjectRestriction {
     fn name(&self) -> &'static str {
         "CertificateSubjectRestriction"
     }
 
-    fn validate(&self, attributes: &Attributes<'_>, _cluster: &dyn Cluster) -> Result<()> {
+    fn validate(&self, attributes: &AdmissionAttributes<'_>, _cluster: &dyn Cluster) -> Result<()> {
         let spec = &attributes.object["spec"];
         let concerned = attributes.is(GROUP, RESOURCE)
             && attributes.operation == Operation::Create
@@ -85,15 +85,20 @@ impl Plugin for CertificateSubjectRestriction {
 }
 
 /// The stored request, if this updates that subresource of one.
-fn updated<'a>(attributes: &'a Attributes<'_>, subresource: &str) -> Option<&'a Value> {
+fn updated<'a>(attributes: &'a AdmissionAttributes<'_>, subresource: &str) -> Option<&'a Value> {
     let concerned = attributes.is_any(GROUP, RESOURCE)
         && attributes.subresource == subresource
         && attributes.operation == Operation::Update;
-    attributes.old.filter(|_| concerned)
+    attributes.old_object.filter(|_| concerned)
 }
 
 /// A right to the signer's whole domain will do.
-fn may(attributes: &Attributes<'_>, authorizer: &Authorizer, verb: &str, signer: &str) -> Result<()> {
+fn may(
+    attributes: &AdmissionAttributes<'_>,
+    authorizer: &Authorizer,
+    verb: &str,
+    signer: &str,
+) -> Result<()> {
     let domain = format!("{}/*", signer.split('/').next().unwrap_or(""));
     let allowed = [signer, &domain].iter().any(|name| {
         let target = ResourceTarget { group: GROUP, resource: "signers", name, ..ResourceTarget::default() };

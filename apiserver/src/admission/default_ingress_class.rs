@@ -1,6 +1,6 @@
 //! DefaultIngressClass: an ingress that names no class gets the default one, if there is any.
 
-use super::{Attributes, Cluster, Operation, Plugin, newest_default, object_at};
+use super::{AdmissionAttributes, AdmissionPlugin, Cluster, Operation, newest_default, object_at};
 use crate::Result;
 use crate::names::GroupResource;
 
@@ -10,12 +10,12 @@ const GROUP: &str = "networking.k8s.io";
 const ANNOTATION: &str = "ingressclass.kubernetes.io/is-default-class";
 const OLD_CLASS_ANNOTATION: &str = "kubernetes.io/ingress.class";
 
-impl Plugin for DefaultIngressClass {
+impl AdmissionPlugin for DefaultIngressClass {
     fn name(&self) -> &'static str {
         "DefaultIngressClass"
     }
 
-    fn admit(&self, attributes: &mut Attributes<'_>, cluster: &dyn Cluster) -> Result<()> {
+    fn admit(&self, attributes: &mut AdmissionAttributes<'_>, cluster: &dyn Cluster) -> Result<()> {
         if !attributes.is(GROUP, "ingresses") || attributes.operation != Operation::Create {
             return Ok(());
         }

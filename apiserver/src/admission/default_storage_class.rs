@@ -1,6 +1,6 @@
 //! DefaultStorageClass: a claim that names no class gets the default one, if there is any.
 
-use super::{Attributes, Cluster, Operation, Plugin, newest_default, object_at};
+use super::{AdmissionAttributes, AdmissionPlugin, Cluster, Operation, newest_default, object_at};
 use crate::Result;
 use crate::names::GroupResource;
 
@@ -10,12 +10,12 @@ const ANNOTATIONS: [&str; 2] =
     ["storageclass.kubernetes.io/is-default-class", "storageclass.beta.kubernetes.io/is-default-class"];
 const OLD_CLASS_ANNOTATION: &str = "volume.beta.kubernetes.io/storage-class";
 
-impl Plugin for DefaultStorageClass {
+impl AdmissionPlugin for DefaultStorageClass {
     fn name(&self) -> &'static str {
         "DefaultStorageClass"
     }
 
-    fn admit(&self, attributes: &mut Attributes<'_>, cluster: &dyn Cluster) -> Result<()> {
+    fn admit(&self, attributes: &mut AdmissionAttributes<'_>, cluster: &dyn Cluster) -> Result<()> {
         if !attributes.is("", "persistentvolumeclaims") || attributes.operation != Operation::Create {
             return Ok(());
         }

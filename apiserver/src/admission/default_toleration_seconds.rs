@@ -2,19 +2,19 @@
 
 use serde_json::{Value, json};
 
-use super::{Attributes, Cluster, Operation, Plugin, items, list_at, object_at, text};
+use super::{AdmissionAttributes, AdmissionPlugin, Cluster, Operation, items, list_at, object_at, text};
 use crate::Result;
 
 pub(super) struct DefaultTolerationSeconds;
 
 const TAINTS: [&str; 2] = ["node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"];
 
-impl Plugin for DefaultTolerationSeconds {
+impl AdmissionPlugin for DefaultTolerationSeconds {
     fn name(&self) -> &'static str {
         "DefaultTolerationSeconds"
     }
 
-    fn admit(&self, attributes: &mut Attributes<'_>, _cluster: &dyn Cluster) -> Result<()> {
+    fn admit(&self, attributes: &mut AdmissionAttributes<'_>, _cluster: &dyn Cluster) -> Result<()> {
         let writes = matches!(attributes.operation, Operation::Create | Operation::Update);
         if !writes || !attributes.is("", "pods") {
             return Ok(());

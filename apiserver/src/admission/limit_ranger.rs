@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::pod::{ResourceList, containers, pod_resources, resources};
-use super::{Attributes, Cluster, Operation, Plugin, items, list_at, object_at, text};
+use super::{AdmissionAttributes, AdmissionPlugin, Cluster, Operation, items, list_at, object_at, text};
 use crate::Result;
 use crate::access::authorize::aggregate;
 use crate::names::GroupResource;
@@ -15,12 +15,12 @@ const ANNOTATION: &str = "kubernetes.io/limit-ranger";
 /// Beyond this, quantities are compared by whole units: thousandths would overflow.
 const MAX_MILLI: i64 = i64::MAX / 1000;
 
-impl Plugin for LimitRanger {
+impl AdmissionPlugin for LimitRanger {
     fn name(&self) -> &'static str {
         "LimitRanger"
     }
 
-    fn admit(&self, attributes: &mut Attributes<'_>, cluster: &dyn Cluster) -> Result<()> {
+    fn admit(&self, attributes: &mut AdmissionAttributes<'_>, cluster: &dyn Cluster) -> Result<()> {
         if subject(attributes) == Some(Subject::Pod) {
             for range in ranges(attributes, cluster)? {
                 fill_in(attributes.object, &range);
@@ -29,7 +29,7 @@ impl Plugin for LimitRanger {
         Ok(())
     }
 
-    fn validate(&self, attributes: &Attributes<'_>, cluster: &dyn Cluster) -> Result<()> {
+    fn validate(&self, attributes: &AdmissionAttributes<'_>, cluster: &dyn Cluster) -> Result<()> {
         let Some(subject) = subject(attributes) else { return Ok(()) };
         let spec = &attributes.object["spec"];
         for range in ranges(attributes, cluster)? {
@@ -59,7 +59,7 @@ enum Subject {
 }
 
 /// What of the request is limited. Containers of a pod change by its `resize` only.
-fn subject(attributes: &Attributes<'_>) -> Option<Subject> {
+fn subject(attributes: &AdmissionAttributes<'_>) -> Option<Subject> {
     let (operation, pods) = (attributes.operation, attributes.is_any("", "pods"));
     let subject = match (attributes.subresource, operation) {
         ("", Operation::Create) | ("resize", Operation::Update) if pods => Subject::Pod,
@@ -68,11 +68,11 @@ fn subject(attributes: &Attributes<'_>) -> Option<Subject> {
         }
         _ => return None,
     };
-    let going = attributes.old.is_some_and(|old| !old["metadata"]["deletionTimestamp"].is_null());
+    let going = attributes.old_object.is_some_and(|old| !old["metadata"]["deletionTimestamp"].is_null());
     (!going).then_some(subject)
 }
 
-fn ranges(attributes: &Attributes<'_>, cluster: &dyn Cluster) -> Result<Vec<Value>> {
+fn ranges(attributes: &AdmissionAttributes<'_>, cluster: &dyn Cluster) -> Result<Vec<Value>> {
     cluster.list(&GroupResource::new("", "limitranges"), attributes.namespace)
 }
 

@@ -1,6 +1,6 @@
 //! NamespaceLifecycle: nothing new where there is no namespace or one that is going away; some namespaces stay for ever.
 
-use super::{Attributes, Cluster, NamespacePhase, Operation, Plugin};
+use super::{AdmissionAttributes, AdmissionPlugin, Cluster, NamespacePhase, Operation};
 use crate::error::Cause;
 use crate::names::GroupResource;
 use crate::{Error, Result};
@@ -9,12 +9,12 @@ pub(super) struct NamespaceLifecycle;
 
 const IMMORTAL: [&str; 3] = ["default", "kube-system", "kube-public"];
 
-impl Plugin for NamespaceLifecycle {
+impl AdmissionPlugin for NamespaceLifecycle {
     fn name(&self) -> &'static str {
         "NamespaceLifecycle"
     }
 
-    fn admit(&self, attributes: &mut Attributes<'_>, cluster: &dyn Cluster) -> Result<()> {
+    fn admit(&self, attributes: &mut AdmissionAttributes<'_>, cluster: &dyn Cluster) -> Result<()> {
         if attributes.is_any("", "namespaces") {
             return match attributes.operation {
                 Operation::Delete if IMMORTAL.contains(&attributes.name) => Err(Error::forbidden(
@@ -40,7 +40,7 @@ impl Plugin for NamespaceLifecycle {
     }
 }
 
-fn terminating(attributes: &Attributes<'_>) -> Error {
+fn terminating(attributes: &AdmissionAttributes<'_>) -> Error {
     let namespace = attributes.namespace;
     Error::Forbidden {
         resource: Some(attributes.resource.clone()),

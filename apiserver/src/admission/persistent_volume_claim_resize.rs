@@ -2,23 +2,23 @@
 
 use serde_json::Value;
 
-use super::{Attributes, Cluster, Operation, Plugin, text};
+use super::{AdmissionAttributes, AdmissionPlugin, Cluster, Operation, text};
 use crate::Result;
 use crate::names::GroupResource;
 use crate::quantity::Quantity;
 
 pub(super) struct PersistentVolumeClaimResize;
 
-impl Plugin for PersistentVolumeClaimResize {
+impl AdmissionPlugin for PersistentVolumeClaimResize {
     fn name(&self) -> &'static str {
         "PersistentVolumeClaimResize"
     }
 
-    fn validate(&self, attributes: &Attributes<'_>, cluster: &dyn Cluster) -> Result<()> {
+    fn validate(&self, attributes: &AdmissionAttributes<'_>, cluster: &dyn Cluster) -> Result<()> {
         if !attributes.is("", "persistentvolumeclaims") || attributes.operation != Operation::Update {
             return Ok(());
         }
-        let Some(old) = attributes.old else { return Ok(()) };
+        let Some(old) = attributes.old_object else { return Ok(()) };
         if size(attributes.object) <= size(old) {
             return Ok(());
         }

@@ -1,7 +1,7 @@
 //! PodResizeValidator: a running pod grows only as far as its node reaches.
 
 use super::pod::{pod_resources, resources};
-use super::{Attributes, Cluster, Operation, Plugin, text};
+use super::{AdmissionAttributes, AdmissionPlugin, Cluster, Operation, text};
 use crate::Result;
 use crate::error::{Cause, Error};
 use crate::field::quote;
@@ -10,16 +10,16 @@ use crate::quantity::Quantity;
 
 pub(super) struct PodResizeValidator;
 
-impl Plugin for PodResizeValidator {
+impl AdmissionPlugin for PodResizeValidator {
     fn name(&self) -> &'static str {
         "PodResizeValidator"
     }
 
-    fn validate(&self, attributes: &Attributes<'_>, cluster: &dyn Cluster) -> Result<()> {
+    fn validate(&self, attributes: &AdmissionAttributes<'_>, cluster: &dyn Cluster) -> Result<()> {
         let concerned = attributes.is_any("", "pods")
             && attributes.subresource == "resize"
             && attributes.operation == Operation::Update;
-        let Some(old) = attributes.old.filter(|_| concerned) else { return Ok(()) };
+        let Some(old) = attributes.old_object.filter(|_| concerned) else { return Ok(()) };
         let pod = &attributes.object;
         let name = text(&pod["spec"]["nodeName"]);
         // An unchanged generation is an unchanged spec.
@@ -62,7 +62,7 @@ impl Plugin for PodResizeValidator {
     }
 }
 
-fn refusal(attributes: &Attributes<'_>, detail: String, reason: &str) -> Error {
+fn refusal(attributes: &AdmissionAttributes<'_>, detail: String, reason: &str) -> Error {
     Error::Forbidden {
         resource: Some(attributes.resource.clone()),
         name: attributes.shown_name().to_owned(),

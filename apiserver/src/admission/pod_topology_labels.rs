@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value};
 
-use super::{Attributes, Cluster, Operation, Plugin, object_at, text};
+use super::{AdmissionAttributes, AdmissionPlugin, Cluster, Operation, object_at, text};
 use crate::Result;
 use crate::names::GroupResource;
 
@@ -10,12 +10,12 @@ pub(super) struct PodTopologyLabels;
 
 const LABELS: [&str; 2] = ["topology.kubernetes.io/zone", "topology.kubernetes.io/region"];
 
-impl Plugin for PodTopologyLabels {
+impl AdmissionPlugin for PodTopologyLabels {
     fn name(&self) -> &'static str {
         "PodTopologyLabels"
     }
 
-    fn admit(&self, attributes: &mut Attributes<'_>, cluster: &dyn Cluster) -> Result<()> {
+    fn admit(&self, attributes: &mut AdmissionAttributes<'_>, cluster: &dyn Cluster) -> Result<()> {
         if !attributes.is_any("", "pods") || attributes.operation != Operation::Create {
             return Ok(());
         }

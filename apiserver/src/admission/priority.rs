@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::{Attributes, Cluster, Operation, Plugin, object_at, text};
+use super::{AdmissionAttributes, AdmissionPlugin, Cluster, Operation, object_at, text};
 use crate::Result;
 use crate::names::GroupResource;
 
@@ -11,12 +11,12 @@ pub(super) struct Priority;
 const GROUP: &str = "scheduling.k8s.io";
 const RESOURCE: &str = "priorityclasses";
 
-impl Plugin for Priority {
+impl AdmissionPlugin for Priority {
     fn name(&self) -> &'static str {
         "Priority"
     }
 
-    fn admit(&self, attributes: &mut Attributes<'_>, cluster: &dyn Cluster) -> Result<()> {
+    fn admit(&self, attributes: &mut AdmissionAttributes<'_>, cluster: &dyn Cluster) -> Result<()> {
         match attributes.operation {
             Operation::Create if attributes.is("", "pods") => resolve(attributes, cluster),
             Operation::Update if attributes.is("", "pods") => {
@@ -27,7 +27,7 @@ impl Plugin for Priority {
         }
     }
 
-    fn validate(&self, attributes: &Attributes<'_>, cluster: &dyn Cluster) -> Result<()> {
+    fn validate(&self, attributes: &AdmissionAttributes<'_>, cluster: &dyn Cluster) -> Result<()> {
         let writes = matches!(attributes.operation, Operation::Create | Operation::Update);
         if !writes || !attributes.is(GROUP, RESOURCE) || attributes.object["globalDefault"] != true {
             return Ok(());
@@ -43,7 +43,7 @@ impl Plugin for Priority {
     }
 }
 
-fn resolve(attributes: &mut Attributes<'_>, cluster: &dyn Cluster) -> Result<()> {
+fn resolve(attributes: &mut AdmissionAttributes<'_>, cluster: &dyn Cluster) -> Result<()> {
     let spec = &attributes.object["spec"];
     let class = match text(&spec["priorityClassName"]) {
         "" => default_class(cluster)?,
@@ -82,8 +82,8 @@ fn resolve(attributes: &mut Attributes<'_>, cluster: &dyn Cluster) -> Result<()>
 }
 
 /// What was set on create stays where an update leaves it out; changing it is for validation to refuse.
-fn keep(attributes: &mut Attributes<'_>) {
-    let Some(old) = attributes.old else { return };
+fn keep(attributes: &mut AdmissionAttributes<'_>) {
+    let Some(old) = attributes.old_object else { return };
     let Some(spec) = object_at(attributes.object, "spec") else { return };
     for field in ["priority", "preemptionPolicy"] {
         if spec[field].is_null() && !old["spec"][field].is_null() {

@@ -5,19 +5,19 @@ use std::collections::HashSet;
 use serde_json::Value;
 
 use super::pod::resources;
-use super::{Attributes, Cluster, Operation, Plugin, items, object_at, text};
+use super::{AdmissionAttributes, AdmissionPlugin, Cluster, Operation, items, object_at, text};
 use crate::Result;
 use crate::field::quote;
 use crate::names::GroupResource;
 
 pub(super) struct RuntimeClass;
 
-impl Plugin for RuntimeClass {
+impl AdmissionPlugin for RuntimeClass {
     fn name(&self) -> &'static str {
         "RuntimeClass"
     }
 
-    fn admit(&self, attributes: &mut Attributes<'_>, cluster: &dyn Cluster) -> Result<()> {
+    fn admit(&self, attributes: &mut AdmissionAttributes<'_>, cluster: &dyn Cluster) -> Result<()> {
         let Some(Some(class)) = class_of(attributes, cluster)? else { return Ok(()) };
         let overhead = &class["overhead"]["podFixed"];
         let scheduling = &class["scheduling"];
@@ -53,7 +53,7 @@ impl Plugin for RuntimeClass {
         Ok(())
     }
 
-    fn validate(&self, attributes: &Attributes<'_>, cluster: &dyn Cluster) -> Result<()> {
+    fn validate(&self, attributes: &AdmissionAttributes<'_>, cluster: &dyn Cluster) -> Result<()> {
         let Some(class) = class_of(attributes, cluster)? else { return Ok(()) };
         let own = &attributes.object["spec"]["overhead"];
         match class.filter(|class| !class["overhead"].is_null()) {
@@ -67,7 +67,7 @@ impl Plugin for RuntimeClass {
 }
 
 /// None if this is no business of ours; the class, if the pod names one.
-fn class_of(attributes: &Attributes<'_>, cluster: &dyn Cluster) -> Result<Option<Option<Value>>> {
+fn class_of(attributes: &AdmissionAttributes<'_>, cluster: &dyn Cluster) -> Result<Option<Option<Value>>> {
     if !attributes.is("", "pods") || attributes.operation != Operation::Create {
         return Ok(None);
     }
@@ -78,7 +78,7 @@ fn class_of(attributes: &Attributes<'_>, cluster: &dyn Cluster) -> Result<Option
     }
 }
 
-fn mismatch(attributes: &Attributes<'_>) -> crate::Error {
+fn mismatch(attributes: &AdmissionAttributes<'_>) -> crate::Error {
     attributes.forbidden("pod rejected: Pod's Overhead doesn't match RuntimeClass's defined Overhead")
 }
 

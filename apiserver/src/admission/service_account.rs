@@ -2,14 +2,18 @@
 
 use std::collections::BTreeSet;
 
+use futures::future::BoxFuture;
 use serde_json::{Value, json};
-use uuid::Uuid;
 
 use super::pod::{ALL_CONTAINERS, MIRROR, containers};
-use super::{Attributes, Awaited, Cluster, Operation, Plugin, items, list_at, object_at, text};
-use crate::names::GroupResource;
+use super::{
+    AdmissionAttributes, AdmissionPlugin, AsyncAdmissionPlugin, Cluster, Operation, items, list_at,
+    object_at, text,
+};
+use crate::names::{GroupResource, random_suffix};
 use crate::{Error, Result};
 
+const NAME: &str = "ServiceAccount";
 const DEFAULT: &str = "default";
 const VOLUME_PREFIX: &str = "kube-api-access-";
 const MOUNT_PATH: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
@@ -28,24 +32,12 @@ impl Default for ServiceAccount {
     }
 }
 
-/// Five letters that spell no word, as generated names have them.
-fn random_suffix() -> String {
-    const LETTERS: &[u8; 27] = b"bcdfghjklmnpqrstvwxz2456789";
-    let random = Uuid::new_v4();
-    random
-        .as_bytes()
-        .iter()
-        .take(5)
-        .map(|byte| char::from(LETTERS[usize::from(*byte) % LETTERS.len()]))
-        .collect()
-}
-
-impl Plugin for ServiceAccount {
+impl AdmissionPlugin for ServiceAccount {
     fn name(&self) -> &'static str {
-        "ServiceAccount"
+        NAME
     }
 
-    fn admit(&self, attributes: &mut Attributes<'_>, cluster: &dyn Cluster) -> Result<()> {
+    fn admit(&self, attributes: &mut AdmissionAttributes<'_>, cluster: &dyn Cluster) -> Result<()> {
         if !attributes.is("", "pods")
             || attributes.operation != Operation::Create
             || is_mirror(attributes.object)
@@ -72,7 +64,7 @@ impl Plugin for ServiceAccount {
         Ok(())
     }
 
-    fn validate(&self, attributes: &Attributes<'_>, cluster: &dyn Cluster) -> Result<()> {
+    fn validate(&self, attributes: &AdmissionAttributes<'_>, cluster: &dyn Cluster) -> Result<()> {
         let create = attributes.is("", "pods") && attributes.operation == Operation::Create;
         let debug = attributes.is_any("", "pods")
             && attributes.subresource == "ephemeralcontainers"
@@ -108,7 +100,7 @@ fn accounts() -> GroupResource {
     GroupResource::new("", "serviceaccounts")
 }
 
-fn account(attributes: &Attributes<'_>, cluster: &dyn Cluster, name: &str) -> Result<Value> {
+fn account(attributes: &AdmissionAttributes<'_>, cluster: &dyn Cluster, name: &str) -> Result<Value> {
     cluster.get(&accounts(), attributes.namespace, name)?.ok_or_else(|| {
         let missing = Error::not_found(&GroupResource::new("", "serviceaccount"), name);
         attributes
@@ -116,19 +108,36 @@ fn account(attributes: &Attributes<'_>, cluster: &dyn Cluster, name: &str) -> Re
     })
 }
 
-/// The `default` account of a young namespace, which the service account controller is about to make.
-pub(super) fn awaits(attributes: &Attributes<'_>, cluster: &dyn Cluster) -> Option<Awaited> {
-    let pod = attributes.is("", "pods")
-        && attributes.operation == Operation::Create
-        && !is_mirror(attributes.object);
-    let name = if pod { text(&attributes.object["spec"]["serviceAccountName"]) } else { return None };
-    let missing = matches!(name, "" | DEFAULT)
-        && matches!(cluster.get(&accounts(), attributes.namespace, DEFAULT), Ok(None));
-    missing.then(|| Awaited {
-        resource: accounts(),
-        namespace: attributes.namespace.to_owned(),
-        name: DEFAULT.to_owned(),
-    })
+/// Gives the service account controller time to make the `default` account of a new namespace, as kube-apiserver does. Comes
+/// right before [`ServiceAccount`], and has its name.
+pub struct DefaultServiceAccountWait;
+
+impl AsyncAdmissionPlugin for DefaultServiceAccountWait {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn handles(&self, attributes: &AdmissionAttributes<'_>) -> bool {
+        let name = text(&attributes.object["spec"]["serviceAccountName"]);
+        attributes.is("", "pods")
+            && attributes.operation == Operation::Create
+            && matches!(name, "" | DEFAULT)
+            && !is_mirror(attributes.object)
+    }
+
+    fn admit<'a>(
+        &'a self,
+        attributes: &'a mut AdmissionAttributes<'_>,
+        cluster: &'a dyn Cluster,
+    ) -> BoxFuture<'a, Result<()>> {
+        Box::pin(async {
+            let accounts = accounts();
+            if cluster.get(&accounts, attributes.namespace, DEFAULT)?.is_none() {
+                cluster.wait_for(&accounts, attributes.namespace, DEFAULT).await;
+            }
+            Ok(())
+        })
+    }
 }
 
 fn is_mirror(pod: &Value) -> bool {
@@ -404,14 +413,5 @@ mod tests {
             .run(&PLUGIN, &World::default())
             .expect("a mirror pod");
         assert!(plain["spec"]["serviceAccountName"].is_null());
-    }
-
-    #[test]
-    fn suffixes_are_five_letters() {
-        let suffix = random_suffix();
-        assert!(
-            suffix.len() == 5 && suffix.bytes().all(|b| b"bcdfghjklmnpqrstvwxz2456789".contains(&b)),
-            "{suffix}"
-        );
     }
 }

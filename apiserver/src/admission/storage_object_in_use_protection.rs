@@ -1,6 +1,6 @@
 //! StorageObjectInUseProtection: what may be in use is not deleted before its controller says so.
 
-use super::{Attributes, Cluster, Operation, Plugin, list_at, object_at};
+use super::{AdmissionAttributes, AdmissionPlugin, Cluster, Operation, list_at, object_at};
 use crate::Result;
 
 pub(super) struct StorageObjectInUseProtection;
@@ -11,12 +11,12 @@ const FINALIZERS: [(&str, &str, &str); 3] = [
     ("storage.k8s.io", "volumeattributesclasses", "kubernetes.io/vac-protection"),
 ];
 
-impl Plugin for StorageObjectInUseProtection {
+impl AdmissionPlugin for StorageObjectInUseProtection {
     fn name(&self) -> &'static str {
         "StorageObjectInUseProtection"
     }
 
-    fn admit(&self, attributes: &mut Attributes<'_>, _cluster: &dyn Cluster) -> Result<()> {
+    fn admit(&self, attributes: &mut AdmissionAttributes<'_>, _cluster: &dyn Cluster) -> Result<()> {
         if attributes.operation != Operation::Create {
             return Ok(());
         }

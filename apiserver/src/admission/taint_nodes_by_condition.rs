@@ -2,17 +2,17 @@
 
 use serde_json::json;
 
-use super::{Attributes, Cluster, Operation, Plugin, list_at, object_at};
+use super::{AdmissionAttributes, AdmissionPlugin, Cluster, Operation, list_at, object_at};
 use crate::Result;
 
 pub(super) struct TaintNodesByCondition;
 
-impl Plugin for TaintNodesByCondition {
+impl AdmissionPlugin for TaintNodesByCondition {
     fn name(&self) -> &'static str {
         "TaintNodesByCondition"
     }
 
-    fn admit(&self, attributes: &mut Attributes<'_>, _cluster: &dyn Cluster) -> Result<()> {
+    fn admit(&self, attributes: &mut AdmissionAttributes<'_>, _cluster: &dyn Cluster) -> Result<()> {
         if !attributes.is("", "nodes") || attributes.operation != Operation::Create {
             return Ok(());
         }

@@ -3,12 +3,16 @@
 use crate::request::Warnings;
 use std::collections::BTreeMap;
 
+use futures::future::BoxFuture;
 use serde_json::Value;
 
-use super::{Attributes, Cluster, Operation, Plugin, text};
+use super::{
+    AdmissionAttributes, AdmissionPlugin, AuditAnnotations, Cluster, Operation, OperationOptions, text,
+};
 use crate::Result;
 use crate::access::UserInfo;
 use crate::names::{GroupKind, GroupResource};
+use crate::request::options::WriteOptions;
 
 /// The objects of a test.
 #[derive(Default)]
@@ -34,6 +38,11 @@ impl Cluster for World {
         };
         Ok(self.0.iter().filter(listed).map(|(_, object)| object.clone()).collect())
     }
+
+    fn wait_for<'a>(&'a self, _: &'a GroupResource, _: &'a str, _: &'a str) -> BoxFuture<'a, ()> {
+        // Nothing comes into being here.
+        Box::pin(async {})
+    }
 }
 
 /// A request on its way through a plugin.
@@ -48,6 +57,8 @@ pub(crate) struct Request {
     pub old: Option<Value>,
     pub user: UserInfo,
     pub warnings: Warnings,
+    pub options: WriteOptions,
+    pub audit_annotations: AuditAnnotations,
 }
 
 impl Request {
@@ -64,6 +75,8 @@ impl Request {
             old: None,
             user: UserInfo::default(),
             warnings: Warnings::default(),
+            options: WriteOptions::default(),
+            audit_annotations: AuditAnnotations::default(),
         }
     }
 
@@ -82,8 +95,8 @@ impl Request {
         self
     }
 
-    pub(crate) fn attributes(&mut self) -> Attributes<'_> {
-        Attributes {
+    pub(crate) fn attributes(&mut self) -> AdmissionAttributes<'_> {
+        AdmissionAttributes {
             operation: self.operation,
             resource: &self.resource,
             kind: &self.kind,
@@ -91,23 +104,26 @@ impl Request {
             namespace: &self.namespace,
             name: &self.name,
             object: &mut self.object,
-            old: self.old.as_ref(),
+            old_object: self.old.as_ref(),
             user: &self.user,
             dry_run: false,
             warnings: &self.warnings,
+            version: "v1",
+            options: OperationOptions::Write(&self.options),
+            audit_annotations: &self.audit_annotations,
         }
     }
 
-    pub(crate) fn admit(&mut self, plugin: &dyn Plugin, world: &World) -> Result<()> {
+    pub(crate) fn admit(&mut self, plugin: &dyn AdmissionPlugin, world: &World) -> Result<()> {
         plugin.admit(&mut self.attributes(), world)
     }
 
-    pub(crate) fn validate(&mut self, plugin: &dyn Plugin, world: &World) -> Result<()> {
+    pub(crate) fn validate(&mut self, plugin: &dyn AdmissionPlugin, world: &World) -> Result<()> {
         plugin.validate(&self.attributes(), world)
     }
 
     /// Both passes: the object as it came out, or the code and text of the refusal.
-    pub(crate) fn run(mut self, plugin: &dyn Plugin, world: &World) -> Result<Value, String> {
+    pub(crate) fn run(mut self, plugin: &dyn AdmissionPlugin, world: &World) -> Result<Value, String> {
         let outcome = self.admit(plugin, world).and_then(|()| self.validate(plugin, world));
         outcome.map(|()| self.object).map_err(|error| format!("{} {error}", error.code()))
     }

@@ -80,7 +80,7 @@ impl Registry {
         if &*writing.target.served.bucket != SERVICES || writing.part != Part::Main {
             return Ok(Allocation::default());
         }
-        let reservation = self.reserve(object, old, writing.dry_run)?;
+        let reservation = self.reserve(object, old, writing.dry_run())?;
         let held = |service: &Value| allocation::addresses(service).collect::<Vec<_>>();
         let (has, had) = (held(object), old.map(held).unwrap_or_default());
         let taken = has.iter().filter(|address| !had.contains(address));

@@ -42,7 +42,7 @@ impl Registry {
         old: Option<&Value>,
     ) -> Result<Vec<Write>> {
         let prefix = format!("{}/", writing.target.namespace);
-        if !self.chain.charges_quotas() {
+        if !self.chain.reserves_quota() {
             return Ok(Vec::new());
         }
         let stored: Vec<_> = self.store.snapshot().bucket(QUOTAS).prefix(&prefix).cloned().collect();
@@ -50,8 +50,8 @@ impl Registry {
             return Ok(Vec::new());
         };
         let quotas = stored.iter().map(|quota| parse(quota)).collect::<Result<Vec<Value>>>()?;
-        let charged = writing
-            .attributes(operation, object, old, |attributes| resource_quota::charge(&attributes, &quotas))?;
+        let name = writing.admitted_name(operation, object);
+        let charged = resource_quota::charge(&writing.attributes(operation, &name, object, old), &quotas)?;
         let write = |(stored, quota): (&std::sync::Arc<Stored>, Option<Value>)| {
             let expect = Expect::Revision(stored.revision);
             Some(Write::put(stored.key.clone(), expect, stored_bytes(served, quota?)))

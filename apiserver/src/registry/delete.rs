@@ -12,7 +12,7 @@ use super::read::{Filter, Page};
 use super::served::Served;
 use super::write::{Part, Writing, store_failed, stored_bytes};
 use super::{Caller, Outcome, Payload, RETRIES, Registry, Stored, Target, parse};
-use crate::admission::Operation;
+use crate::admission::{Operation, OperationOptions};
 use crate::names::GroupResource;
 use crate::request::options::{DeleteOptions, ListOptions, VersionMatch};
 use crate::{Error, Result};
@@ -41,25 +41,32 @@ impl Registry {
         caller: Caller<'_>,
     ) -> Result<Outcome> {
         let served = &*target.served;
-        let writing =
-            Writing { target, part: Part::Main, caller, dry_run: options.dry_run, field_manager: None };
+        let writing = Writing {
+            target,
+            part: Part::Main,
+            caller,
+            options: OperationOptions::Delete(options),
+            field_manager: None,
+        };
         if options.propagation.is_none()
             && let Some(warning) = served.behaviour.strategy.orphaning_warning()
         {
             caller.warnings.add(warning);
         }
         let mut _turn = None;
+        let mut waits = false;
         for attempt in 0..=RETRIES {
-            if attempt == 1 {
+            if attempt == 1 && !waits {
                 _turn = Some(self.retry_turn(target).await);
             }
             let Some(current) = self.current(served, &target.namespace, &target.name) else {
                 return Err(Error::not_found(&served.group_resource, &target.name));
             };
             let old = parse(&current)?;
-            self.admit(&writing, Operation::Delete, &mut Value::Null, Some(&old))?;
+            waits = self.waits(&writing, Operation::Delete, &mut Value::Null, Some(&old));
+            self.admit(&writing, Operation::Delete, &mut Value::Null, Some(&old)).await?;
             check_preconditions(served, &old, options)?;
-            self.validate_admission(&writing, Operation::Delete, &mut Value::Null, Some(&old))?;
+            self.validate_admission(&writing, Operation::Delete, &mut Value::Null, Some(&old)).await?;
             let decision = deletion::decide(&old, options, style(served), self.now());
             if let Some((code, payload)) = self.carry_out(served, current, &old, decision, options).await? {
                 return Ok(Outcome { code, payload });

@@ -41,6 +41,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use coracle_storage::{Key, Store};
+use futures::future::BoxFuture;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
@@ -51,7 +52,7 @@ pub use write::{Part, fit_namespace};
 
 use crate::access::authenticate::UserInfo;
 use crate::access::authorize::Authorizer;
-use crate::admission::{self, Chain, NamespacePhase, PluginSelection};
+use crate::admission::{self, AdmissionChain, AuditAnnotations, NamespacePhase, PluginSelection};
 use crate::codec::{json, zero};
 use crate::features::FeatureGates;
 use crate::flow_control;
@@ -67,6 +68,9 @@ use served::{Served, Table};
 /// version learns of it only when something is badly wrong.
 const RETRIES: usize = 100;
 
+/// How long an admission plugin waits for what a controller is about to make.
+const MAX_WAIT: Duration = Duration::from_millis(1500);
+
 /// One stored version of an object.
 pub type Stored = coracle_storage::Object<ObjectIndex>;
 
@@ -77,7 +81,7 @@ pub type Clock = Arc<dyn Fn() -> Timestamp + Send + Sync>;
 pub struct Registry {
     pub store: Store<ObjectIndex>,
     pub table: Table,
-    chain: Chain,
+    chain: AdmissionChain,
     features: Arc<FeatureGates>,
     authorizer: Arc<Authorizer>,
     rbac_informer: feed::RbacInformer,
@@ -145,6 +149,7 @@ pub struct Caller<'a> {
     pub user: &'a UserInfo,
     pub user_agent: &'a str,
     pub warnings: &'a Warnings,
+    pub audit_annotations: &'a AuditAnnotations,
 }
 
 impl Registry {
@@ -157,7 +162,7 @@ impl Registry {
     ) -> Registry {
         Registry {
             rbac_informer: feed::RbacInformer::new(&table, authorizer),
-            chain: Chain::standard(authorizer),
+            chain: AdmissionChain::standard(authorizer),
             features: Arc::default(),
             authorizer: authorizer.clone(),
             store,
@@ -176,7 +181,7 @@ impl Registry {
         plugins: &PluginSelection,
         authorizer: &Arc<Authorizer>,
     ) -> Registry {
-        self.chain = Chain::new(plugins, &features, authorizer);
+        self.chain = AdmissionChain::new(plugins, &features, authorizer);
         self.features = features;
         self
     }
@@ -275,6 +280,31 @@ impl admission::Cluster for Registry {
             true => NamespacePhase::Terminating,
             false => NamespacePhase::Active,
         }))
+    }
+
+    fn wait_for<'a>(
+        &'a self,
+        resource: &'a GroupResource,
+        namespace: &'a str,
+        name: &'a str,
+    ) -> BoxFuture<'a, ()> {
+        let comes = async move {
+            let Some(served) = self.table.by_resource(resource) else { return };
+            let exists = || self.current(served, namespace, name).is_some();
+            loop {
+                // The watch is opened before the look, so that nothing falls between them; where history was lost, anew.
+                let watcher = self.store.watch(&served.bucket, self.store.revision());
+                if exists() {
+                    return;
+                }
+                match watcher {
+                    Ok(mut watcher) => while watcher.next().await.is_ok() && !exists() {},
+                    Err(_) => tokio::task::yield_now().await,
+                }
+            }
+        };
+        // Too late is as good as never.
+        Box::pin(async { _ = tokio::time::timeout(MAX_WAIT, comes).await })
     }
 }
 

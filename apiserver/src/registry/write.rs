@@ -6,7 +6,6 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::Duration;
 
 use bytes::Bytes;
 use coracle_storage::{Commit, Expect, StoreError, Write};
@@ -20,12 +19,13 @@ use super::object::ObjectMeta;
 use super::served::Served;
 use super::{Caller, Outcome, Payload, RETRIES, Registry, Stored, Target, parse};
 use crate::access::authorize::{self, RequestAttributes, ResourceTarget};
-use crate::admission::{Attributes, Awaited, Operation};
+use crate::admission::{AdmissionAttributes, Operation, OperationOptions};
 use crate::codec;
 use crate::codec::body::Expected;
 use crate::features::FeatureGates;
 use crate::field::{ErrorType, Errors, Field, FieldError, Path, quote};
 use crate::fields::manage;
+use crate::names::random_suffix;
 use crate::patch::Patch;
 use crate::request::Warnings;
 use crate::request::options::{FieldValidation, WriteOptions, parse_revision};
@@ -37,8 +37,6 @@ use crate::{Error, Result};
 
 /// How often a name is generated anew because it was taken.
 const NAME_TRIES: usize = 8;
-/// How long a create waits for what a controller is about to make.
-const AWAITED: Duration = Duration::from_millis(1500);
 /// What stands in stored bytes for the revision, until it is cut out.
 const MARK: &str = "@";
 
@@ -87,7 +85,7 @@ pub(super) struct Writing<'a> {
     pub target: &'a Target,
     pub part: Part,
     pub caller: Caller<'a>,
-    pub dry_run: bool,
+    pub options: OperationOptions<'a>,
     /// Who gets the fields that the write changes, "" for the client by its User-Agent; None where nobody does, or where
     /// the edit itself sees to it.
     pub field_manager: Option<&'a str>,
@@ -133,7 +131,7 @@ impl Registry {
             target,
             part: Part::Main,
             caller,
-            dry_run: options.dry_run,
+            options: OperationOptions::Write(options),
             field_manager: Some(&options.field_manager),
         };
         let decode = || self.decode(target, body, options.field_validation, caller);
@@ -169,12 +167,7 @@ impl Registry {
     ) -> Result<Result<Payload>> {
         let served = &*writing.target.served;
         self.track(writing, None, &mut object);
-        let awaited =
-            writing.attributes(Operation::Create, &mut object, None, |a| self.chain.awaits(&a, self));
-        if let Some(awaited) = awaited {
-            self.wait_for_object(&awaited).await;
-        }
-        self.admit(writing, Operation::Create, &mut object, None)?;
+        self.admit(writing, Operation::Create, &mut object, None).await?;
         if by == CreatedBy::Put {
             resource_version_of(&object)?;
         }
@@ -185,8 +178,8 @@ impl Registry {
             object.set_meta("name", name);
         }
         let mut allocation = self.allocate(writing, &mut object, None)?;
-        self.prepare_new(writing, &mut object, by)?;
-        if by == CreatedBy::Post && !writing.dry_run {
+        self.prepare_new(writing, &mut object, by).await?;
+        if by == CreatedBy::Post && !writing.dry_run() {
             reject_resource_version(&object)?;
         }
         self.charge(writing, Operation::Create, &mut object, None, &mut allocation).await?;
@@ -205,29 +198,8 @@ impl Registry {
         }
     }
 
-    /// Waits, not long, for an object that a controller is about to make; whether it came is for others to see.
-    async fn wait_for_object(&self, awaited: &Awaited) {
-        let Some(served) = self.table.by_resource(&awaited.resource) else { return };
-        let there = || self.current(served, &awaited.namespace, &awaited.name).is_some();
-        let comes = async {
-            loop {
-                // The watch is opened before the look, so that nothing falls between them; where history was lost, anew.
-                let watcher = self.store.watch(&served.bucket, self.store.revision());
-                if there() {
-                    return;
-                }
-                match watcher {
-                    Ok(mut watcher) => while watcher.next().await.is_ok() && !there() {},
-                    Err(_) => tokio::task::yield_now().await,
-                }
-            }
-        };
-        // Too late is as good as never.
-        let _ = tokio::time::timeout(AWAITED, comes).await;
-    }
-
     /// What the server decides of a new object, and whether the result is valid.
-    fn prepare_new(&self, writing: &Writing<'_>, object: &mut Value, by: CreatedBy) -> Result<()> {
+    async fn prepare_new(&self, writing: &Writing<'_>, object: &mut Value, by: CreatedBy) -> Result<()> {
         let served = &*writing.target.served;
         let behaviour = served.behaviour;
         let now = rfc3339(self.now());
@@ -250,7 +222,7 @@ impl Registry {
         if by == CreatedBy::Put {
             self.authorize_create(writing)?;
         }
-        self.validate_admission(writing, Operation::Create, object, None)
+        self.validate_admission(writing, Operation::Create, object, None).await
     }
 
     /// Whoever may update need not be allowed to create. As in kube-apiserver this is asked when the object is valid.
@@ -276,7 +248,7 @@ impl Registry {
     ) -> Result<Created> {
         let served = &*writing.target.served;
         let key = writing.target.key_of(object.name());
-        if writing.dry_run {
+        if writing.dry_run() {
             return Ok(match self.store.get(&key) {
                 Some(current) => Created::Exists(Some(current)),
                 None => Created::Done(self.dry(served, object)),
@@ -306,7 +278,7 @@ impl Registry {
             target,
             part,
             caller,
-            dry_run: options.dry_run,
+            options: OperationOptions::Write(options),
             field_manager: Some(&options.field_manager),
         };
         let decode = || {
@@ -347,7 +319,7 @@ impl Registry {
             target,
             part,
             caller,
-            dry_run: options.dry_run,
+            options: OperationOptions::Write(options),
             field_manager: Some(&options.field_manager),
         };
         self.modify(writing, None, |current| {
@@ -378,8 +350,9 @@ impl Registry {
         let target = writing.target;
         let served = &*target.served;
         let mut turn = None;
+        let mut waits = false;
         for attempt in 0..=RETRIES {
-            if attempt == 1 {
+            if attempt == 1 && !waits {
                 turn = Some(self.retry_turn(target).await);
             }
             let Some(current) = self.current(served, &target.namespace, &target.name) else {
@@ -392,10 +365,11 @@ impl Registry {
             let old = parse(&current)?;
             let mut new = edit(&old)?;
             self.track(&writing, Some(&old), &mut new);
-            self.admit(&writing, Operation::Update, &mut new, Some(&old))?;
+            waits = self.waits(&writing, Operation::Update, &mut new, Some(&old));
+            self.admit(&writing, Operation::Update, &mut new, Some(&old)).await?;
             writing.check_version(&new, &old)?;
             let mut allocation = self.allocate(&writing, &mut new, Some(&old))?;
-            let changed = self.prepare_changed(&writing, &old, new)?;
+            let changed = self.prepare_changed(&writing, &old, new).await?;
             let payload = match changed {
                 Changed::Nothing => Some(Payload::Stored(current)),
                 Changed::Store(mut object) => {
@@ -403,7 +377,7 @@ impl Registry {
                         .await?;
                     self.commit_changed(&writing, &current, object, allocation).await?
                 }
-                Changed::Remove(object) if writing.dry_run => Some(self.dry(served, object)),
+                Changed::Remove(object) if writing.dry_run() => Some(self.dry(served, object)),
                 Changed::Remove(object) => {
                     let removed = self.remove(served, &current, &old).await?;
                     removed.map(|_| self.loose(served, served.from_storage(object)))
@@ -431,7 +405,7 @@ impl Registry {
     }
 
     /// The pipeline for a changed object, up to what is to be stored.
-    fn prepare_changed(&self, writing: &Writing<'_>, old: &Value, mut new: Value) -> Result<Changed> {
+    async fn prepare_changed(&self, writing: &Writing<'_>, old: &Value, mut new: Value) -> Result<Changed> {
         let part = writing.part;
         let served = &*writing.target.served;
         let behaviour = served.behaviour;
@@ -454,16 +428,15 @@ impl Registry {
             other => validation::part_update(other.name(), &new, old, &behaviour, namespaced),
         };
         self.refuse_invalid(served, &new, errors)?;
-        let root = Field::root(&new);
         writing.caller.warnings.extend(match part {
-            Part::Main => behaviour.strategy.warnings(&root, Some(&Field::root(old))),
-            Part::Status => behaviour.strategy.status_warnings(&root),
+            Part::Main => behaviour.strategy.warnings(&Field::root(&new), Some(&Field::root(old))),
+            Part::Status => behaviour.strategy.status_warnings(&Field::root(&new)),
             _ => Vec::new(),
         });
         if part == Part::Main {
             warn_of_idle(writing, &new);
         }
-        self.validate_admission(writing, Operation::Update, &mut new, Some(old))?;
+        self.validate_admission(writing, Operation::Update, &mut new, Some(old)).await?;
         new.set_meta("resourceVersion", old.resource_version());
         if deletion::is_released(&new) && behaviour.strategy.is_released(&new) {
             return Ok(Changed::Remove(new));
@@ -481,7 +454,7 @@ impl Registry {
         allocation: Allocation<'_>,
     ) -> Result<Option<Payload>> {
         let served = &*writing.target.served;
-        if writing.dry_run {
+        if writing.dry_run() {
             return Ok(Some(self.dry(served, object)));
         }
         let stored = stored_bytes(served, object);
@@ -552,42 +525,60 @@ impl Registry {
         subresource: &str,
         object: &mut Value,
         caller: Caller<'_>,
-        dry_run: bool,
+        options: &WriteOptions,
     ) -> Result<()> {
-        let mut attributes = Attributes {
+        let mut attributes = AdmissionAttributes {
             operation: Operation::Create,
             resource: &target.served.group_resource,
             kind: &target.served.group_kind,
+            version: target.served.resource.version,
             subresource,
             namespace: &target.namespace,
             name: &target.name,
             object,
-            old: None,
+            old_object: None,
+            options: OperationOptions::Write(options),
             user: caller.user,
-            dry_run,
+            dry_run: options.dry_run,
             warnings: caller.warnings,
+            audit_annotations: caller.audit_annotations,
         };
         self.chain.admit_to_namespace(&mut attributes, self)
     }
 
-    pub(super) fn admit(
+    /// The first pass of admission.
+    pub(super) async fn admit(
         &self,
         writing: &Writing<'_>,
         operation: Operation,
         object: &mut Value,
         old: Option<&Value>,
     ) -> Result<()> {
-        writing.attributes(operation, object, old, |mut attributes| self.chain.admit(&mut attributes, self))
+        let name = writing.admitted_name(operation, object);
+        self.chain.admit(&mut writing.attributes(operation, &name, object, old), self).await
     }
 
-    pub(super) fn validate_admission(
+    /// Whether admission may take long, so that it must not run in a turn that others wait for.
+    pub(super) fn waits(
+        &self,
+        writing: &Writing<'_>,
+        operation: Operation,
+        object: &mut Value,
+        old: Option<&Value>,
+    ) -> bool {
+        self.chain.waits(&writing.attributes(operation, &writing.target.name, object, old))
+    }
+
+    /// The second pass of admission.
+    pub(super) async fn validate_admission(
         &self,
         writing: &Writing<'_>,
         operation: Operation,
         object: &mut Value,
         old: Option<&Value>,
     ) -> Result<()> {
-        writing.attributes(operation, object, old, |attributes| self.chain.validate(&attributes, self))
+        let name = writing.admitted_name(operation, object);
+        self.chain.validate(&writing.attributes(operation, &name, object, old), self).await
     }
 
     fn refuse_invalid(&self, served: &Served, object: &Value, errors: Errors) -> Result<()> {
@@ -630,33 +621,46 @@ impl Writing<'_> {
         }
     }
 
-    /// Shows the write to admission, and keeps what it warns of.
-    pub fn attributes<T>(
-        &self,
-        operation: Operation,
-        object: &mut Value,
-        old: Option<&Value>,
-        ask: impl FnOnce(Attributes<'_>) -> T,
-    ) -> T {
-        let served = &self.target.served;
-        // What is created need not have the name of the path, if it has any yet.
-        let name = match operation {
+    pub fn dry_run(&self) -> bool {
+        match self.options {
+            OperationOptions::Write(options) => options.dry_run,
+            OperationOptions::Delete(options) => options.dry_run,
+        }
+    }
+
+    /// The name in the attributes of an operation. What is created need not have the name of the path, if it has any yet.
+    pub fn admitted_name(&self, operation: Operation, object: &Value) -> String {
+        match operation {
             Operation::Create => object.name().to_owned(),
             _ => self.target.name.clone(),
-        };
-        ask(Attributes {
+        }
+    }
+
+    /// The write as admission sees it.
+    pub fn attributes<'w>(
+        &'w self,
+        operation: Operation,
+        name: &'w str,
+        object: &'w mut Value,
+        old_object: Option<&'w Value>,
+    ) -> AdmissionAttributes<'w> {
+        let served = &self.target.served;
+        AdmissionAttributes {
             operation,
             resource: &served.group_resource,
             kind: &served.group_kind,
+            version: served.resource.version,
             subresource: self.part.name(),
             namespace: &self.target.namespace,
-            name: &name,
+            name,
             object,
-            old,
+            old_object,
+            options: self.options,
             user: self.caller.user,
-            dry_run: self.dry_run,
+            dry_run: self.dry_run(),
             warnings: self.caller.warnings,
-        })
+            audit_annotations: self.caller.audit_annotations,
+        }
     }
 }
 
@@ -796,18 +800,14 @@ fn restore(members: &mut Map<String, Value>, old: &Value, member: &str) {
     };
 }
 
-/// The name after a base: cut to fit, and five letters that make no words.
+/// The name after a base, which is cut to fit.
 fn generate_name(base: &str) -> String {
-    const LETTERS: &[u8; 27] = b"bcdfghjklmnpqrstvwxz2456789";
     const MAX_BASE: usize = 63 - 5;
     let mut end = base.len().min(MAX_BASE);
     while !base.is_char_boundary(end) {
         end -= 1;
     }
-    let random = uuid::Uuid::new_v4();
-    let suffix: String =
-        random.as_bytes().iter().take(5).map(|b| LETTERS[usize::from(*b) % LETTERS.len()] as char).collect();
-    format!("{}{suffix}", &base[..end])
+    format!("{}{}", &base[..end], random_suffix())
 }
 
 /// Gives the fields that a write changes to who writes; both objects are in storage form.

@@ -267,16 +267,17 @@ fn unsupported(field: &str, value: Value, supported: &[&str]) -> FieldError {
     error(ErrorType::NotSupported, field, Some(value), &format!("supported values: {}", list.join(", ")))
 }
 
-/// What to do about fields that the type does not have.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// What to do about fields that the type does not have. The default is that of kube-apiserver.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum FieldValidation {
     Ignore,
+    #[default]
     Warn,
     Strict,
 }
 
 /// Options that create, update and patch share.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct WriteOptions {
     pub dry_run: bool,
     pub field_validation: FieldValidation,

@@ -15,10 +15,10 @@ use http::{HeaderValue, Method, Request, Response, header, request::Parts};
 use tokio::sync::{Semaphore, watch};
 use tracing::{Instrument, field, info_span};
 
+use super::background::in_background;
 use super::connections::Connection;
 use super::deadline::Deadline;
 use super::incoming::{self, Incoming};
-use super::off_worker::off_worker;
 use super::shares::Shares;
 use super::verbs::Call;
 use super::websocket;
@@ -30,6 +30,7 @@ use crate::access::impersonate::Impersonator;
 use crate::access::jwt::SigningKey;
 use crate::access::rbac;
 use crate::access::tls::Peer;
+use crate::admission::AuditAnnotations;
 use crate::discovery::{Discovery, version};
 use crate::flow_control::{Flow, FlowControlMetrics, FlowController, Limits, QueueSet, Rejection};
 use crate::registry::Registry;
@@ -41,13 +42,14 @@ use crate::telemetry::health::Health;
 use crate::telemetry::metrics::{Metrics, RequestLabels};
 use crate::{Error, Result};
 
-/// Work on bodies and objects of this many bytes and more is done off the threads that serve everybody, and takes turns: decoded, a
+/// Work on bodies and objects of this many bytes and more is done in the background, and takes turns: decoded, a
 /// hostile body can be hundreds of times its size.
 const LARGE: usize = 64 << 10;
 /// Copies in a JSON patch and aliases in YAML make more of a body than it is: such bodies count so many times.
 const GROWTH: usize = 16;
-/// How many large requests are worked on at once, and how many may wait: of one flow, and of all.
-const LARGE_LIMITS: Limits = Limits { seats: 1, waiting_a_flow: 300, waiting: 4000 };
+/// How many large requests are under way at once, and how many may wait: of one flow, and of all. Only one is worked on; the
+/// others wait for the store, or for admission webhooks.
+const LARGE_LIMITS: Limits = Limits { seats: 4, waiting_a_flow: 300, waiting: 4000 };
 /// How many responses are rendered at once, chunk by chunk, whose rendering takes more than copying.
 const RENDERED_AT_ONCE: usize = 2;
 
@@ -86,6 +88,8 @@ pub(super) struct Shared {
     shares: Arc<Shares>,
     /// Where large requests take turns.
     large: Arc<QueueSet>,
+    /// Turns at working on a large request.
+    large_turns: Arc<Semaphore>,
     renderers: Arc<Semaphore>,
     /// Turns true when the server is about to go: watches end.
     pub closing: watch::Receiver<bool>,
@@ -110,6 +114,7 @@ impl Api {
             metrics,
             shares: Arc::default(),
             large: QueueSet::with(LARGE_LIMITS),
+            large_turns: Arc::new(Semaphore::new(1)),
             renderers: Arc::new(Semaphore::new(RENDERED_AT_ONCE)),
             closing,
             close,
@@ -172,7 +177,9 @@ impl Api {
         tracing::debug!(parent: &span, took = ?started.elapsed(), "answered");
         let response = if parts.method == Method::HEAD { respond::head_only(response) } else { response };
         match active {
-            Some(active) => response.map(|body| body.off_worker(&self.shared.renderers).keep(active)),
+            Some(active) => {
+                response.map(|body| body.rendered_in_background(&self.shared.renderers).keep(active))
+            }
             None => response,
         }
     }
@@ -238,6 +245,7 @@ impl Api {
         body: impl Incoming,
     ) -> std::result::Result<Response<Body>, Refusal> {
         let Exchange { parts, query, info, user, flow, warnings } = exchange;
+        let audit_annotations = AuditAnnotations::default();
         let shared = &self.shared;
         let watch = is_watch(info);
         let deadline = if watch { Deadline::default() } else { Deadline::of(query)? };
@@ -281,6 +289,7 @@ impl Api {
                         headers: &parts.headers,
                         query,
                         warnings,
+                        audit_annotations: &audit_annotations,
                         lasting: labels.map(|labels| shared.metrics.longrunning(&labels)),
                         body: body.unwrap_or_else(|| Ok(Bytes::new())),
                     };
@@ -291,7 +300,10 @@ impl Api {
         };
         let answered = deadline.run(answered);
         let on_socket = self.connection.is_some();
-        let response = if large && on_socket { off_worker(answered).await } else { answered.await };
+        let response = match large && on_socket {
+            true => in_background(&shared.large_turns, answered).await,
+            false => answered.await,
+        };
         drop(seat);
         if let Some(share) = &mut share {
             share.release_body_bytes();

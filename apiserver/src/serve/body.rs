@@ -14,7 +14,7 @@ use http_body::{Frame, SizeHint};
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, sleep_until};
 
-use super::off_worker::off_worker;
+use super::background::in_background;
 use super::transfers::{Transfer, Transfers};
 
 /// A body on a socket is handed out in pieces of this size at most, so that a client who reads nothing has little of it in buffers.
@@ -136,14 +136,11 @@ impl Body {
         (Body { content, ..self }, true)
     }
 
-    /// Makes costly chunks elsewhere than on the threads that serve everybody, one for each permit of `renderers` at a time.
-    pub fn off_worker(mut self, renderers: &Arc<Semaphore>) -> Body {
+    /// Makes costly chunks in the background, one for each permit of `renderers` at a time.
+    pub fn rendered_in_background(mut self, renderers: &Arc<Semaphore>) -> Body {
         if let Content::Chunks { size, chunks, costly: true } = self.content {
             let chunks = stream::unfold((chunks, renderers.clone()), async |(mut chunks, renderers)| {
-                // The semaphore is never closed.
-                let _permit = renderers.acquire().await.ok();
-                let chunk = off_worker(async { chunks.next() }).await;
-                drop(_permit);
+                let chunk = in_background(&renderers, async { chunks.next() }).await;
                 chunk.map(|chunk| (chunk, (chunks, renderers)))
             });
             self.content = Content::Stream { chunks: chunks.boxed(), size };
@@ -320,7 +317,7 @@ mod tests {
                 at_once.fetch_sub(1, Ordering::SeqCst);
                 Bytes::from(vec![i])
             });
-            tokio::spawn(frames(Body::chunks(10, chunks, true).off_worker(&renderers)))
+            tokio::spawn(frames(Body::chunks(10, chunks, true).rendered_in_background(&renderers)))
         });
         for body in bodies.collect::<Vec<_>>() {
             let got = body.await.expect("no panic");

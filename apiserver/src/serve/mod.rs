@@ -18,16 +18,16 @@
 //! | `shares.rs` | requests, watches and bytes of bodies of a user |
 //! | `deadline.rs` | how long a request may take |
 //! | `crate::flow_control` | how many requests are executed at once, and whose |
-//! | `off_worker.rs` | what takes long keeps no other request waiting |
+//! | `background.rs` | what takes long keeps no other request waiting |
 //! | `transfers.rs` | what a response holds on to that its client does not read |
 
 mod api;
+mod background;
 mod body;
 mod connections;
 mod deadline;
 mod incoming;
 pub mod listener;
-mod off_worker;
 mod respond;
 mod shares;
 mod transfers;

@@ -10,6 +10,7 @@ use super::api::Shared;
 use super::{Body as AnswerBody, respond};
 use crate::access::UserInfo;
 use crate::access::reviews;
+use crate::admission::AuditAnnotations;
 use crate::answer::Form;
 use crate::answer::watch::Frames;
 use crate::codec::body::Expected;
@@ -38,6 +39,7 @@ pub(super) struct Call<'a> {
     pub headers: &'a HeaderMap,
     pub query: &'a Query,
     pub warnings: &'a Warnings,
+    pub audit_annotations: &'a AuditAnnotations,
     /// Counts a watch for as long as it lasts.
     pub lasting: Option<Ongoing>,
     /// The request's body, or why it could not be read: that matters where the body does.
@@ -223,7 +225,12 @@ impl Call<'_> {
 
     fn caller(&self) -> Caller<'_> {
         let agent = self.headers.get(header::USER_AGENT).and_then(|v| v.to_str().ok()).unwrap_or("");
-        Caller { user: self.user, user_agent: agent, warnings: self.warnings }
+        Caller {
+            user: self.user,
+            user_agent: agent,
+            warnings: self.warnings,
+            audit_annotations: self.audit_annotations,
+        }
     }
 
     async fn create(&self, route: &Route) -> Result<Outcome> {

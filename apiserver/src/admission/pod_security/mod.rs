@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-use super::{Attributes, Cluster, Operation, Plugin, items, text};
+use super::{AdmissionAttributes, AdmissionPlugin, Cluster, Operation, items, text};
 use crate::field::quote;
 use crate::names::GroupResource;
 use crate::{Error, Result};
@@ -40,12 +40,12 @@ const HARMLESS: [&str; 8] =
 /// How many pods of a namespace are looked at when its level rises.
 const MAX_PODS: usize = 3000;
 
-impl Plugin for PodSecurity {
+impl AdmissionPlugin for PodSecurity {
     fn name(&self) -> &'static str {
         "PodSecurity"
     }
 
-    fn validate(&self, attributes: &Attributes<'_>, cluster: &dyn Cluster) -> Result<()> {
+    fn validate(&self, attributes: &AdmissionAttributes<'_>, cluster: &dyn Cluster) -> Result<()> {
         if !matches!(attributes.operation, Operation::Create | Operation::Update) {
             return Ok(());
         }
@@ -65,13 +65,13 @@ impl Plugin for PodSecurity {
     }
 }
 
-fn policy_of(attributes: &Attributes<'_>, cluster: &dyn Cluster) -> Result<Policy> {
+fn policy_of(attributes: &AdmissionAttributes<'_>, cluster: &dyn Cluster) -> Result<Policy> {
     let namespace = cluster.get(&GroupResource::new("", "namespaces"), "", attributes.namespace)?;
     Ok(Policy::of_labels(&namespace.unwrap_or_default()["metadata"]["labels"]).0)
 }
 
-fn validate_pod(attributes: &Attributes<'_>, cluster: &dyn Cluster) -> Result<()> {
-    if attributes.old.is_some_and(|old| !changes_images(&attributes.object["spec"], &old["spec"])) {
+fn validate_pod(attributes: &AdmissionAttributes<'_>, cluster: &dyn Cluster) -> Result<()> {
+    if attributes.old_object.is_some_and(|old| !changes_images(&attributes.object["spec"], &old["spec"])) {
         return Ok(());
     }
     let policy = policy_of(attributes, cluster)?;
@@ -85,7 +85,7 @@ fn validate_pod(attributes: &Attributes<'_>, cluster: &dyn Cluster) -> Result<()
     Ok(())
 }
 
-fn warn(attributes: &Attributes<'_>, level: LevelVersion, pod: &Pod<'_>) {
+fn warn(attributes: &AdmissionAttributes<'_>, level: LevelVersion, pod: &Pod<'_>) {
     let violations = checks::evaluate(level, pod);
     if !violations.is_empty() {
         attributes.warn(format!("would violate PodSecurity \"{level}\": {}", details(&violations)));
@@ -110,10 +110,10 @@ fn changes_images(new: &Value, old: &Value) -> bool {
 }
 
 /// Labels must be readable; pods that a higher level would not let in any more are told of.
-fn validate_namespace(attributes: &Attributes<'_>, cluster: &dyn Cluster) -> Result<()> {
+fn validate_namespace(attributes: &AdmissionAttributes<'_>, cluster: &dyn Cluster) -> Result<()> {
     let labels = |object: &Value| Policy::of_labels(&object["metadata"]["labels"]);
     let (new, errors) = labels(attributes.object);
-    let old = attributes.old.map(labels);
+    let old = attributes.old_object.map(labels);
     let known = old.as_ref().is_some_and(|(_, old_errors)| *old_errors == errors);
     if !errors.is_empty() && !known {
         return Err(Error::invalid(attributes.kind, attributes.shown_name(), errors));

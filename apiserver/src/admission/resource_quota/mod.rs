@@ -12,7 +12,7 @@ mod usage;
 use serde_json::Value;
 
 use super::pod::{ResourceList, resources};
-use super::{Attributes, text};
+use super::{AdmissionAttributes, text};
 use crate::Result;
 use usage::Evaluator;
 
@@ -20,7 +20,7 @@ use usage::Evaluator;
 ///
 /// # Errors
 /// Forbidden, if a quota is exceeded, or the object leaves out what a quota counts.
-pub fn charge(attributes: &Attributes<'_>, quotas: &[Value]) -> Result<Vec<Option<Value>>> {
+pub fn charge(attributes: &AdmissionAttributes<'_>, quotas: &[Value]) -> Result<Vec<Option<Value>>> {
     let Some(evaluator) = Evaluator::of(attributes) else { return Ok(Vec::new()) };
     let minds = |quota: &Value, object: &Value| {
         measured(&evaluator, quota).next().is_some() && scopes::all_match(quota, &evaluator, object)
@@ -32,7 +32,7 @@ pub fn charge(attributes: &Attributes<'_>, quotas: &[Value]) -> Result<Vec<Optio
         if !minding(&quota) {
             return Ok(None);
         }
-        let old = attributes.old.filter(|old| minds(quota, old));
+        let old = attributes.old_object.filter(|old| minds(quota, old));
         let before = old.map(|old| evaluator.usage(old)).unwrap_or_default();
         add(attributes, quota, &growth(&usage, &before))
     });
@@ -46,7 +46,7 @@ fn measured<'a>(evaluator: &'a Evaluator, quota: &'a Value) -> impl Iterator<Ite
 }
 
 /// Whether the object says what the quota counts, and the quota knows what is used.
-fn require(attributes: &Attributes<'_>, evaluator: &Evaluator, quota: &Value) -> Result<()> {
+fn require(attributes: &AdmissionAttributes<'_>, evaluator: &Evaluator, quota: &Value) -> Result<()> {
     let name = text(&quota["metadata"]["name"]);
     let measured: Vec<&str> = measured(evaluator, quota).collect();
     let missing = evaluator.missing(&measured, attributes.object);
@@ -72,7 +72,7 @@ fn growth(usage: &ResourceList, before: &ResourceList) -> ResourceList {
 }
 
 /// The quota with what is asked for added to what is used; None if that is nothing it counts.
-fn add(attributes: &Attributes<'_>, quota: &Value, asked: &ResourceList) -> Result<Option<Value>> {
+fn add(attributes: &AdmissionAttributes<'_>, quota: &Value, asked: &ResourceList) -> Result<Option<Value>> {
     let (hard, mut used) = (resources(&quota["status"]["hard"]), resources(&quota["status"]["used"]));
     let asked: ResourceList =
         asked.iter().filter(|(name, _)| hard.contains_key(*name)).map(|(n, q)| (n.clone(), *q)).collect();

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::Value;
 
 use crate::admission::pod::{self, ResourceList, containers, pod_resources, resources};
-use crate::admission::{Attributes, Operation, items, text};
+use crate::admission::{AdmissionAttributes, Operation, items, text};
 use crate::names::GroupResource;
 use crate::quantity::Quantity;
 use crate::resources::core::persistent_volume_claim::BETA_STORAGE_CLASS;
@@ -42,7 +42,7 @@ pub(super) enum Evaluator {
 
 impl Evaluator {
     /// None for what no quota looks at.
-    pub(super) fn of(attributes: &Attributes<'_>) -> Option<Evaluator> {
+    pub(super) fn of(attributes: &AdmissionAttributes<'_>) -> Option<Evaluator> {
         use Operation::{Create, Update};
         let resource = attributes.resource;
         let evaluator = match (resource.group.as_str(), resource.resource.as_str()) {
@@ -63,7 +63,7 @@ impl Evaluator {
             (Evaluator::Claims, "status", Update) | (Evaluator::Pods, "resize", Update) => true,
             // The one change that moves a pod from a scope to another.
             (Evaluator::Pods, "", Update) => {
-                attributes.old.is_some_and(|old| ends(old) != ends(attributes.object))
+                attributes.old_object.is_some_and(|old| ends(old) != ends(attributes.object))
             }
             _ => false,
         };

@@ -35,7 +35,7 @@ impl Registry {
     ) -> Result<Outcome> {
         let expected = Expected { group: "policy", version: "v1", kind: "Eviction" };
         let mut eviction = body.decode(expected, options.field_validation, caller.warnings)?;
-        self.admit_to_namespace(target, "eviction", &mut eviction, caller, options.dry_run)?;
+        self.admit_to_namespace(target, "eviction", &mut eviction, caller, options)?;
         let delete = eviction::delete_options(&target.name, &eviction, options.dry_run)?;
         let asked = DeleteOptions::from_value(&delete)?;
         let mut tries = 0;

@@ -9,6 +9,7 @@ use super::super::deletion::rfc3339;
 use super::super::object::ObjectMeta;
 use super::super::write::{Part, Writing, fit_name, same_uid};
 use super::super::{Caller, Outcome, Payload, Registry, Target, parse};
+use crate::admission::OperationOptions;
 use crate::codec::body::Expected;
 use crate::field::{Errors, Field};
 use crate::fields::manage;
@@ -73,7 +74,7 @@ impl Registry {
             target,
             part: Part::Main,
             caller,
-            dry_run: options.dry_run,
+            options: OperationOptions::Write(options),
             // Tracked below: by the document's one field, and not as a write to the object.
             field_manager: None,
         };

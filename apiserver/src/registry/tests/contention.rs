@@ -147,13 +147,18 @@ async fn many_writes_to_one_object_are_no_work_of_their_square() {
         let (server, edits) = (server.clone(), edits.clone());
         async move {
             let target = server.target("v1", "configmaps", "c");
-            let warnings = Warnings::default();
-            let caller = Caller { user: &server.user, user_agent: "test", warnings: &warnings };
+            let (warnings, options) = (Warnings::default(), Server::options());
+            let caller = Caller {
+                user: &server.user,
+                user_agent: "test",
+                warnings: &warnings,
+                audit_annotations: &AuditAnnotations::default(),
+            };
             let writing = write::Writing {
                 target: &target,
                 part: Part::Main,
                 caller,
-                dry_run: false,
+                options: OperationOptions::Write(&options),
                 field_manager: None,
             };
             let changed = server.registry.modify(writing, None, |current| {

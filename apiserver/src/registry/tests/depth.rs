@@ -74,7 +74,12 @@ async fn deeper_objects_that_are_stored_already_keep_their_finalizers() {
     server.put_raw("apps/v1", "controllerrevisions", "old", stored).await;
     let target = server.target("apps/v1", "controllerrevisions", "old");
     let warnings = Warnings::default();
-    let caller = Caller { user: &server.user, user_agent: "test", warnings: &warnings };
+    let caller = Caller {
+        user: &server.user,
+        user_agent: "test",
+        warnings: &warnings,
+        audit_annotations: &AuditAnnotations::default(),
+    };
     let options =
         crate::request::options::DeleteOptions::from_query(&crate::request::options::Query::parse(""));
     server.registry.delete(&target, &options.expect("no options"), caller).await.expect("marked");
@@ -96,7 +101,7 @@ async fn what_cannot_be_read_is_an_error_and_no_empty_object() {
     let config_map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "x"}});
     assert_eq!(error(server.update("v1", "configmaps", &config_map).await), Err(500));
     assert_eq!(error(server.patch("v1", "configmaps", "x", MERGE_PATCH, b"{}").await), Err(500));
-    let cluster: &dyn admission::Cluster = &server.registry;
+    let cluster: &dyn crate::admission::Cluster = &server.registry;
     let config_maps = GroupResource::new("", "configmaps");
     assert_eq!(cluster.get(&config_maps, "ns", "x").map_err(|error| error.code()), Err(500));
     assert_eq!(cluster.list(&config_maps, "ns").map_err(|error| error.code()), Err(500));

@@ -3,6 +3,7 @@
 mod contention;
 mod depth;
 mod hostile;
+mod slow_admission;
 mod verbs;
 
 use std::sync::Arc;
@@ -14,9 +15,10 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::access::authorize::Mode;
+use crate::admission::OperationOptions;
 use crate::patch::Patch;
 use crate::request::Format;
-use crate::request::options::{FieldValidation, WriteOptions};
+use crate::request::options::WriteOptions;
 
 /// A registry with the namespace `ns`, and a user who may do everything.
 struct Server {
@@ -51,12 +53,7 @@ impl Server {
     }
 
     fn options() -> WriteOptions {
-        WriteOptions {
-            dry_run: false,
-            field_validation: FieldValidation::Warn,
-            field_manager: String::new(),
-            force: None,
-        }
+        WriteOptions::default()
     }
 
     async fn create(&self, api_version: &str, plural: &str, object: &Value) -> Result<Outcome> {
@@ -79,7 +76,12 @@ impl Server {
     ) -> Result<Outcome> {
         let target = self.target(api_version, plural, name.unwrap_or(""));
         let warnings = Warnings::default();
-        let caller = Caller { user: &self.user, user_agent: "test", warnings: &warnings };
+        let caller = Caller {
+            user: &self.user,
+            user_agent: "test",
+            warnings: &warnings,
+            audit_annotations: &AuditAnnotations::default(),
+        };
         let body = Body { bytes: bytes.into(), format };
         match name {
             None => self.registry.create(&target, &body, &Server::options(), caller).await,
@@ -99,7 +101,12 @@ impl Server {
         let headers = HeaderMap::from_iter([(header::CONTENT_TYPE, HeaderValue::from_static(media_type))]);
         let patch = Patch::parse(Patch::type_of(&headers)?, patch)?;
         let warnings = Warnings::default();
-        let caller = Caller { user: &self.user, user_agent: "test", warnings: &warnings };
+        let caller = Caller {
+            user: &self.user,
+            user_agent: "test",
+            warnings: &warnings,
+            audit_annotations: &AuditAnnotations::default(),
+        };
         self.registry.patch(&target, Part::Main, &patch, &Server::options(), caller).await
     }
 

@@ -17,6 +17,7 @@ struct Fixture {
     registry: Registry,
     user: UserInfo,
     warnings: Warnings,
+    audit_annotations: AuditAnnotations,
 }
 
 impl Fixture {
@@ -30,6 +31,7 @@ impl Fixture {
             registry,
             user: UserInfo::new("u", &["system:masters"]),
             warnings: Warnings::default(),
+            audit_annotations: AuditAnnotations::default(),
         };
         fixture
             .create("", "v1", "namespaces", json!({"metadata": {"name": "n"}}), "")
@@ -47,7 +49,12 @@ impl Fixture {
     }
 
     fn caller(&self) -> Caller<'_> {
-        Caller { user: &self.user, user_agent: "test", warnings: &self.warnings }
+        Caller {
+            user: &self.user,
+            user_agent: "test",
+            warnings: &self.warnings,
+            audit_annotations: &self.audit_annotations,
+        }
     }
 
     async fn create(

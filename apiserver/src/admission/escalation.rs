@@ -9,12 +9,12 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::authenticate::MASTERS;
-use super::authorize::{Authorizer, RequestAttributes, ResourceTarget, Target, aggregate};
-use super::coverage::{Limits, TooMany, missing};
-use super::rbac::{GROUP, Kind};
-use super::rules::{Rule, quoted};
-use crate::admission::{Attributes, Cluster, Operation, Plugin};
+use super::{AdmissionAttributes, AdmissionPlugin, Cluster, Operation};
+use crate::access::authenticate::MASTERS;
+use crate::access::authorize::{Authorizer, RequestAttributes, ResourceTarget, Target, aggregate};
+use crate::access::coverage::{Limits, TooMany, missing};
+use crate::access::rbac::{GROUP, Kind};
+use crate::access::rules::{Rule, quoted};
 use crate::field::quote;
 use crate::{Error, Result};
 
@@ -22,12 +22,12 @@ pub struct EscalationCheck {
     pub authorizer: Arc<Authorizer>,
 }
 
-impl Plugin for EscalationCheck {
+impl AdmissionPlugin for EscalationCheck {
     fn name(&self) -> &'static str {
         "RBACEscalationCheck"
     }
 
-    fn admit(&self, attributes: &mut Attributes<'_>, _cluster: &dyn Cluster) -> Result<()> {
+    fn admit(&self, attributes: &mut AdmissionAttributes<'_>, _cluster: &dyn Cluster) -> Result<()> {
         let Some(kind) = Kind::of(attributes.resource) else { return Ok(()) };
         let writes = matches!(attributes.operation, Operation::Create | Operation::Update);
         if !writes || attributes.user.is_in(MASTERS) || only_for_the_collector(attributes) {
@@ -41,7 +41,7 @@ impl Plugin for EscalationCheck {
 }
 
 impl EscalationCheck {
-    fn role(&self, attributes: &Attributes<'_>) -> Result<()> {
+    fn role(&self, attributes: &AdmissionAttributes<'_>) -> Result<()> {
         let resource = &attributes.resource.resource;
         if self.may(attributes, "escalate", GROUP, resource, attributes.name) {
             return Ok(());
@@ -51,7 +51,7 @@ impl EscalationCheck {
             role["aggregationRule"]["clusterRoleSelectors"].as_array().is_some_and(|list| !list.is_empty())
         };
         let everything = [Rule::all_resources(), Rule::all_paths()];
-        if (aggregates(attributes.object) || attributes.old.is_some_and(aggregates))
+        if (aggregates(attributes.object) || attributes.old_object.is_some_and(aggregates))
             && self.holds(attributes, &everything).is_err()
         {
             let detail = "must have cluster-admin privileges to use the aggregationRule";
@@ -60,7 +60,7 @@ impl EscalationCheck {
         Ok(())
     }
 
-    fn binding(&self, attributes: &Attributes<'_>) -> Result<()> {
+    fn binding(&self, attributes: &AdmissionAttributes<'_>) -> Result<()> {
         let reference = &attributes.object["roleRef"];
         let text = |name: &str| reference[name].as_str().unwrap_or("");
         let (kind, name) = (text("kind"), text("name"));
@@ -78,14 +78,21 @@ impl EscalationCheck {
         }
     }
 
-    fn may(&self, attributes: &Attributes<'_>, verb: &str, group: &str, resource: &str, name: &str) -> bool {
+    fn may(
+        &self,
+        attributes: &AdmissionAttributes<'_>,
+        verb: &str,
+        group: &str,
+        resource: &str,
+        name: &str,
+    ) -> bool {
         let target =
             ResourceTarget { group, resource, subresource: "", namespace: attributes.namespace, name };
         let request = RequestAttributes { verb, target: Target::Resource(target) };
         self.authorizer.check(attributes.user, &request).is_ok()
     }
 
-    fn holds(&self, attributes: &Attributes<'_>, rules: &[Rule]) -> Result<()> {
+    fn holds(&self, attributes: &AdmissionAttributes<'_>, rules: &[Rule]) -> Result<()> {
         let user = attributes.user;
         let (owned, unresolved) = self.authorizer.rules_for(user, attributes.namespace);
         // A role that is bound many times counts once.
@@ -111,13 +118,13 @@ impl EscalationCheck {
     }
 }
 
-fn object_name<'a>(attributes: &'a Attributes<'_>) -> &'a str {
+fn object_name<'a>(attributes: &'a AdmissionAttributes<'_>) -> &'a str {
     attributes.object["metadata"]["name"].as_str().unwrap_or("")
 }
 
 /// The garbage collector may always do its work: an update that only touches what deletion needs grants nothing.
-fn only_for_the_collector(attributes: &Attributes<'_>) -> bool {
-    let Some(old) = attributes.old else { return false };
+fn only_for_the_collector(attributes: &AdmissionAttributes<'_>) -> bool {
+    let Some(old) = attributes.old_object else { return false };
     let without = |object: &Value| {
         let mut object = object.clone();
         if let Some(metadata) = object["metadata"].as_object_mut() {

@@ -1,0 +1,153 @@
+//! The chain: kube-apiserver's plugins in its order.
+
+use std::sync::Arc;
+
+use super::{
+    AdmissionAttributes, AdmissionPlugin, AsyncAdmissionPlugin, Cluster, PluginSelection, certificates,
+    default_ingress_class, default_storage_class, default_toleration_seconds, escalation, limit_ranger,
+    namespace_lifecycle, persistent_volume_claim_resize, pod_resize_validator, pod_security,
+    pod_topology_labels, priority, runtime_class, service_account, storage_object_in_use_protection,
+    taint_nodes_by_condition,
+};
+use crate::Result;
+use crate::access::authorize::Authorizer;
+use crate::features::FeatureGates;
+
+const RESOURCE_QUOTA: &str = "ResourceQuota";
+
+/// Whether the gate of a plugin is on, for those that have one.
+fn is_featured(plugin: &str, features: &FeatureGates) -> bool {
+    plugin != "PodTopologyLabels" || features.is_enabled("PodTopologyLabelsAdmission")
+}
+
+/// One place in the chain.
+enum Link {
+    Sync(Box<dyn AdmissionPlugin>),
+    Async(Box<dyn AsyncAdmissionPlugin>),
+}
+
+impl Link {
+    fn name(&self) -> &'static str {
+        match self {
+            Link::Sync(plugin) => plugin.name(),
+            Link::Async(plugin) => plugin.name(),
+        }
+    }
+}
+
+/// The plugins, in order.
+pub struct AdmissionChain {
+    links: Vec<Link>,
+    reserves_quota: bool,
+}
+
+impl AdmissionChain {
+    /// kube-apiserver's default plugins, with its default features.
+    pub fn standard(authorizer: &Arc<Authorizer>) -> AdmissionChain {
+        AdmissionChain::new(&PluginSelection::default(), &FeatureGates::DEFAULT, authorizer)
+    }
+
+    /// The plugins that are on, and what kube-apiserver's RBAC storage checks between the two passes.
+    pub fn new(
+        selection: &PluginSelection,
+        features: &FeatureGates,
+        authorizer: &Arc<Authorizer>,
+    ) -> AdmissionChain {
+        let authorizer = || Arc::clone(authorizer);
+        let mut links = vec![
+            sync(namespace_lifecycle::NamespaceLifecycle),
+            sync(limit_ranger::LimitRanger),
+            Link::Async(Box::new(service_account::DefaultServiceAccountWait)),
+            sync(service_account::ServiceAccount::default()),
+            sync(taint_nodes_by_condition::TaintNodesByCondition),
+            sync(pod_security::PodSecurity),
+            sync(priority::Priority),
+            sync(default_toleration_seconds::DefaultTolerationSeconds),
+            sync(default_storage_class::DefaultStorageClass),
+            sync(storage_object_in_use_protection::StorageObjectInUseProtection),
+            sync(persistent_volume_claim_resize::PersistentVolumeClaimResize),
+            sync(runtime_class::RuntimeClass),
+            sync(certificates::CertificateApproval { authorizer: authorizer() }),
+            sync(certificates::CertificateSigning { authorizer: authorizer() }),
+            sync(certificates::CertificateSubjectRestriction),
+            sync(default_ingress_class::DefaultIngressClass),
+            sync(pod_topology_labels::PodTopologyLabels),
+            sync(pod_resize_validator::PodResizeValidator),
+        ];
+        let implemented: Vec<&str> = links.iter().map(Link::name).chain([RESOURCE_QUOTA]).collect();
+        for missing in selection.missing(&implemented) {
+            tracing::warn!(plugin = missing, "this admission plugin is not implemented and does nothing");
+        }
+        links.retain(|link| selection.is_enabled(link.name()) && is_featured(link.name(), features));
+        links.push(sync(escalation::EscalationCheck { authorizer: authorizer() }));
+        AdmissionChain { links, reserves_quota: selection.is_enabled(RESOURCE_QUOTA) }
+    }
+
+    /// With one plugin more, at the end.
+    #[cfg(test)]
+    pub(crate) fn with(mut self, plugin: impl AsyncAdmissionPlugin + 'static) -> AdmissionChain {
+        self.links.push(Link::Async(Box::new(plugin)));
+        self
+    }
+
+    /// Whether writes reserve quota, which the registry does in the commit itself.
+    pub fn reserves_quota(&self) -> bool {
+        self.reserves_quota
+    }
+
+    /// Whether a plugin that looks at the request waits for others, so that the chain may take long.
+    pub fn waits(&self, attributes: &AdmissionAttributes<'_>) -> bool {
+        let waits = |link: &Link| matches!(link, Link::Async(plugin) if plugin.handles(attributes));
+        self.links.iter().any(waits)
+    }
+
+    /// The part of the first pass that concerns a create whose object is not stored: an eviction, a binding, a token request.
+    ///
+    /// # Errors
+    /// 404 if there is no such namespace, 403 if it is terminating.
+    pub fn admit_to_namespace(
+        &self,
+        attributes: &mut AdmissionAttributes<'_>,
+        cluster: &dyn Cluster,
+    ) -> Result<()> {
+        namespace_lifecycle::NamespaceLifecycle.admit(attributes, cluster)
+    }
+
+    /// The first pass: plugins may change the object.
+    ///
+    /// # Errors
+    /// That of the first plugin that rejects the request.
+    pub async fn admit(&self, attributes: &mut AdmissionAttributes<'_>, cluster: &dyn Cluster) -> Result<()> {
+        for link in &self.links {
+            match link {
+                Link::Sync(plugin) => plugin.admit(attributes, cluster)?,
+                Link::Async(plugin) if plugin.handles(attributes) => {
+                    plugin.admit(attributes, cluster).await?;
+                }
+                Link::Async(_) => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// The second pass: plugins see the final object.
+    ///
+    /// # Errors
+    /// That of the first plugin that rejects the request.
+    pub async fn validate(&self, attributes: &AdmissionAttributes<'_>, cluster: &dyn Cluster) -> Result<()> {
+        for link in &self.links {
+            match link {
+                Link::Sync(plugin) => plugin.validate(attributes, cluster)?,
+                Link::Async(plugin) if plugin.handles(attributes) => {
+                    plugin.validate(attributes, cluster).await?;
+                }
+                Link::Async(_) => {}
+            }
+        }
+        Ok(())
+    }
+}
+
+fn sync(plugin: impl AdmissionPlugin + 'static) -> Link {
+    Link::Sync(Box::new(plugin))
+}
