@@ -19,9 +19,9 @@ use crate::validation::{immutable, numbers, printed};
 pub const TEMPLATE_GENERATION: &str = "deprecated.daemonset.template.generation";
 
 /// The rules of DaemonSet.
-pub struct Rules;
+pub struct DaemonSetStrategy;
 
-impl Strategy for Rules {
+impl Strategy for DaemonSetStrategy {
     fn default(&self, object: &mut Value) {
         let Some(spec) = object_at(object, "spec") else { return };
         pod::default_pod_template(member(spec, "template"));
@@ -186,8 +186,8 @@ mod tests {
             ("99999999999999999999", wrong("99999999999999999999", "value out of range")),
         ] {
             let object = json!({"metadata": {"annotations": {TEMPLATE_GENERATION: text}}});
-            assert_eq!(Rules.inconvertible(&object), want, "{text:?}");
+            assert_eq!(DaemonSetStrategy.inconvertible(&object), want, "{text:?}");
         }
-        assert_eq!(Rules.inconvertible(&json!({"metadata": {}})), None);
+        assert_eq!(DaemonSetStrategy.inconvertible(&json!({"metadata": {}})), None);
     }
 }

@@ -10,9 +10,9 @@ use crate::resources::strategy::{Context, Strategy, desired_state};
 use crate::validation::{immutable, numbers, printed};
 
 /// The rules of Deployment.
-pub struct Rules;
+pub struct DeploymentStrategy;
 
-impl Strategy for Rules {
+impl Strategy for DeploymentStrategy {
     fn default(&self, object: &mut Value) {
         let Some(spec) = object_at(object, "spec") else { return };
         pod::default_pod_template(member(spec, "template"));

@@ -10,9 +10,9 @@ use crate::resources::strategy::{Context, Strategy};
 use crate::validation::{immutable, numbers};
 
 /// The rules of ReplicaSet.
-pub struct Rules;
+pub struct ReplicaSetStrategy;
 
-impl Strategy for Rules {
+impl Strategy for ReplicaSetStrategy {
     fn default(&self, object: &mut Value) {
         let Some(spec) = object_at(object, "spec") else { return };
         pod::default_pod_template(member(spec, "template"));

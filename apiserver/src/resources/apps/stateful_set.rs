@@ -29,9 +29,9 @@ const MUTABLE: [&str; 7] = [
 ];
 
 /// The rules of StatefulSet.
-pub struct Rules;
+pub struct StatefulSetStrategy;
 
-impl Strategy for Rules {
+impl Strategy for StatefulSetStrategy {
     fn default(&self, object: &mut Value) {
         let Some(spec) = object_at(object, "spec") else { return };
         pod::default_pod_template(member(spec, "template"));

@@ -15,9 +15,9 @@ use crate::resources::strategy::{Context, Strategy};
 use crate::validation::ip;
 
 /// The rules of Pod.
-pub struct Rules;
+pub struct PodStrategy;
 
-impl Strategy for Rules {
+impl Strategy for PodStrategy {
     fn default(&self, pod: &mut Value) {
         pod::default_pod(pod);
     }

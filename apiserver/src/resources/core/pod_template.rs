@@ -7,9 +7,9 @@ use crate::resources::pod::{self, Options};
 use crate::resources::strategy::{Context, Strategy};
 
 /// The rules of PodTemplate.
-pub struct Rules;
+pub struct PodTemplateStrategy;
 
-impl Strategy for Rules {
+impl Strategy for PodTemplateStrategy {
     fn default(&self, object: &mut Value) {
         pod::default_pod_template(&mut object["template"]);
     }

@@ -8,9 +8,9 @@ use crate::resources::strategy::{Context, Strategy};
 use crate::validation::{content, numbers};
 
 /// The rules of ReplicationController.
-pub struct Rules;
+pub struct ReplicationControllerStrategy;
 
-impl Strategy for Rules {
+impl Strategy for ReplicationControllerStrategy {
     fn default(&self, object: &mut Value) {
         default_labels(object);
         let Some(spec) = object["spec"].as_object_mut() else { return };
@@ -135,7 +135,7 @@ mod tests {
     fn labels_come_from_the_template() {
         let mut object =
             json!({"metadata": {"name": "rc"}, "spec": {"template": {"metadata": {"labels": {"a": "b"}}}}});
-        Rules.default(&mut object);
+        ReplicationControllerStrategy.default(&mut object);
         assert_eq!(object["spec"]["selector"], json!({"a": "b"}));
         assert_eq!(object["metadata"]["labels"], json!({"a": "b"}));
         assert_eq!(object["spec"]["replicas"], json!(1));
@@ -164,9 +164,9 @@ mod tests {
             ),
         ] {
             let mut object = json!({"metadata": {"name": "rc"}, "spec": spec});
-            Rules.default(&mut object);
+            ReplicationControllerStrategy.default(&mut object);
             let mut errors = Errors::new();
-            Rules.validate(&Field::root(&object), &mut errors);
+            ReplicationControllerStrategy.validate(&Field::root(&object), &mut errors);
             assert_eq!(errors.iter().map(ToString::to_string).collect::<Vec<_>>(), want, "{case}");
         }
     }

@@ -10,9 +10,9 @@ use crate::validation::labels::validate_labels;
 use crate::validation::{content, node_selector, printed};
 
 /// The rules of RuntimeClass.
-pub struct Rules;
+pub struct RuntimeClassStrategy;
 
-impl Strategy for Rules {
+impl Strategy for RuntimeClassStrategy {
     fn validate(&self, object: &Field<'_>, errors: &mut Errors) {
         let handler = object.get("handler");
         if handler.is_empty() {
