@@ -18,14 +18,14 @@ pub mod core;
 mod corpus;
 pub mod defaulting;
 pub mod discovery;
+pub mod dynamic_resource_allocation;
 pub mod flowcontrol;
 pub mod idle;
 pub mod networking;
 pub mod node;
-pub mod pod;
+pub mod pod_spec;
 pub mod policy;
 pub mod rbac;
-pub mod resource;
 pub mod scheduling;
 pub mod storage;
 pub mod strategy;
@@ -226,12 +226,12 @@ fn by_kind(group: &str, kind: &str) -> Behaviour {
         ("resource.k8s.io", "DeviceClass") => Behaviour {
             name: NameRule::LongName,
             generation: true,
-            ..answers(&resource::device_class::DeviceClassStrategy)
+            ..answers(&dynamic_resource_allocation::device_class::DeviceClassStrategy)
         },
-        ("resource.k8s.io", "ResourceClaim") => answers(&resource::resource_claim::ResourceClaimStrategy),
-        ("resource.k8s.io", "ResourceClaimTemplate") => answers(&resource::resource_claim_template::ResourceClaimTemplateStrategy),
+        ("resource.k8s.io", "ResourceClaim") => answers(&dynamic_resource_allocation::resource_claim::ResourceClaimStrategy),
+        ("resource.k8s.io", "ResourceClaimTemplate") => answers(&dynamic_resource_allocation::resource_claim_template::ResourceClaimTemplateStrategy),
         ("resource.k8s.io", "ResourceSlice") => {
-            Behaviour { generation: true, ..answers(&resource::resource_slice::ResourceSliceStrategy) }
+            Behaviour { generation: true, ..answers(&dynamic_resource_allocation::resource_slice::ResourceSliceStrategy) }
         }
         _ => USUAL,
     }

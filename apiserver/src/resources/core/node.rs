@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use serde_json::{Value, json};
 
 use crate::field::{Errors, Field, FieldError, quote};
-use crate::resources::pod::scheduling;
+use crate::resources::pod_spec::scheduling;
 use crate::resources::strategy::{Context, Strategy};
 use crate::validation::ip::{self, Cidr};
 use crate::validation::{content, printed, resource_list};
