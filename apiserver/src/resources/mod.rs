@@ -18,14 +18,14 @@ pub mod core;
 mod corpus;
 pub mod defaulting;
 pub mod discovery;
+pub mod dynamic_resource_allocation;
 pub mod flowcontrol;
 pub mod idle;
 pub mod networking;
 pub mod node;
-pub mod pod;
+pub mod pod_spec;
 pub mod policy;
 pub mod rbac;
-pub mod resource;
 pub mod scheduling;
 pub mod storage;
 pub mod strategy;
@@ -34,7 +34,7 @@ use crate::validation::metadata;
 use serde_json::Value;
 
 use crate::names::GroupKind;
-use strategy::{Plain, Strategy};
+use strategy::{DefaultStrategy, Strategy};
 
 /// What a name must be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,7 +73,7 @@ pub struct Behaviour {
 }
 
 const USUAL: Behaviour = Behaviour {
-    strategy: &Plain,
+    strategy: &DefaultStrategy,
     name: NameRule::Subdomain,
     metadata: metadata::Rules::USUAL,
     generation: false,
@@ -110,128 +110,128 @@ fn by_kind(group: &str, kind: &str) -> Behaviour {
     let rbac =
         |strategy| Behaviour { name: NameRule::PathSegment, create_on_update: true, ..usual(strategy) };
     match (group, kind) {
-        ("", "Binding") => usual(&core::binding::Rules),
-        ("", "Pod") => Behaviour { generation: true, ..answers(&core::pod::Rules) },
-        ("", "PodTemplate") => Behaviour { generation: true, ..answers(&core::pod_template::Rules) },
+        ("", "Binding") => usual(&core::binding::BindingStrategy),
+        ("", "Pod") => Behaviour { generation: true, ..answers(&core::pod::PodStrategy) },
+        ("", "PodTemplate") => Behaviour { generation: true, ..answers(&core::pod_template::PodTemplateStrategy) },
         ("", "ReplicationController") => Behaviour {
             name: NameRule::LongName,
             orphans_by_default: true,
-            ..generation(&core::replication_controller::Rules)
+            ..generation(&core::replication_controller::ReplicationControllerStrategy)
         },
         ("", "Service") => Behaviour {
             name: NameRule::Label,
             delete_answers_object: true,
-            ..created_on_update(&core::service::Rules)
+            ..created_on_update(&core::service::ServiceStrategy)
         },
-        ("", "Endpoints") => created_on_update(&core::endpoints::Rules),
-        ("", "Node") => Behaviour { status_on_create: true, ..usual(&core::node::Rules) },
-        ("", "Namespace") => Behaviour { name: NameRule::Label, ..usual(&core::namespace::Rules) },
-        ("", "ConfigMap") => usual(&core::config_map::Rules),
-        ("", "Secret") => usual(&core::secret::Rules),
-        ("", "ServiceAccount") => answers(&core::service_account::Rules),
-        ("", "PersistentVolume") => answers(&core::persistent_volume::Rules),
-        ("", "PersistentVolumeClaim") => answers(&core::persistent_volume_claim::Rules),
-        ("", "ResourceQuota") => answers(&core::resource_quota::Rules),
-        ("", "LimitRange") => created_on_update(&core::limit_range::Rules),
-        ("", "Event") => created_on_update(&core::event::Rules),
-        ("events.k8s.io", "Event") => created_on_update(&core::event::StrictRules),
-        ("apps", "Deployment") => generation(&apps::deployment::Rules),
-        ("apps", "ReplicaSet") => generation(&apps::replica_set::Rules),
+        ("", "Endpoints") => created_on_update(&core::endpoints::EndpointsStrategy),
+        ("", "Node") => Behaviour { status_on_create: true, ..usual(&core::node::NodeStrategy) },
+        ("", "Namespace") => Behaviour { name: NameRule::Label, ..usual(&core::namespace::NamespaceStrategy) },
+        ("", "ConfigMap") => usual(&core::config_map::ConfigMapStrategy),
+        ("", "Secret") => usual(&core::secret::SecretStrategy),
+        ("", "ServiceAccount") => answers(&core::service_account::ServiceAccountStrategy),
+        ("", "PersistentVolume") => answers(&core::persistent_volume::PersistentVolumeStrategy),
+        ("", "PersistentVolumeClaim") => answers(&core::persistent_volume_claim::PersistentVolumeClaimStrategy),
+        ("", "ResourceQuota") => answers(&core::resource_quota::ResourceQuotaStrategy),
+        ("", "LimitRange") => created_on_update(&core::limit_range::LimitRangeStrategy),
+        ("", "Event") => created_on_update(&core::event::EventStrategy),
+        ("events.k8s.io", "Event") => created_on_update(&core::event::EventsV1Strategy),
+        ("apps", "Deployment") => generation(&apps::deployment::DeploymentStrategy),
+        ("apps", "ReplicaSet") => generation(&apps::replica_set::ReplicaSetStrategy),
         ("apps", "StatefulSet") => {
-            Behaviour { name: NameRule::Label, ..generation(&apps::stateful_set::Rules) }
+            Behaviour { name: NameRule::Label, ..generation(&apps::stateful_set::StatefulSetStrategy) }
         }
-        ("apps", "DaemonSet") => generation(&apps::daemon_set::Rules),
-        ("apps", "ControllerRevision") => usual(&apps::controller_revision::Rules),
-        ("batch", "Job") => Behaviour { orphans_by_default: true, ..generation(&batch::job::Rules) },
-        ("batch", "CronJob") => generation(&batch::cron_job::Rules),
-        ("autoscaling", "HorizontalPodAutoscaler") => usual(&autoscaling::horizontal_pod_autoscaler::Rules),
-        ("autoscaling", "Scale") => usual(&autoscaling::scale::Rules),
+        ("apps", "DaemonSet") => generation(&apps::daemon_set::DaemonSetStrategy),
+        ("apps", "ControllerRevision") => usual(&apps::controller_revision::ControllerRevisionStrategy),
+        ("batch", "Job") => Behaviour { orphans_by_default: true, ..generation(&batch::job::JobStrategy) },
+        ("batch", "CronJob") => generation(&batch::cron_job::CronJobStrategy),
+        ("autoscaling", "HorizontalPodAutoscaler") => usual(&autoscaling::horizontal_pod_autoscaler::HorizontalPodAutoscalerStrategy),
+        ("autoscaling", "Scale") => usual(&autoscaling::scale::ScaleStrategy),
         ("policy", "PodDisruptionBudget") => Behaviour {
             name: NameRule::PathSegment,
             generation: true,
-            ..conditional(&policy::pod_disruption_budget::Rules)
+            ..conditional(&policy::pod_disruption_budget::PodDisruptionBudgetStrategy)
         },
-        ("policy", "Eviction") => usual(&policy::eviction::Rules),
-        ("rbac.authorization.k8s.io", "Role") => rbac(&rbac::role::Rules),
-        ("rbac.authorization.k8s.io", "RoleBinding") => rbac(&rbac::role_binding::Rules),
-        ("rbac.authorization.k8s.io", "ClusterRole") => rbac(&rbac::cluster_role::Rules),
-        ("rbac.authorization.k8s.io", "ClusterRoleBinding") => rbac(&rbac::cluster_role_binding::Rules),
-        ("networking.k8s.io", "Ingress") => generation(&networking::ingress::Rules),
-        ("networking.k8s.io", "IngressClass") => generation(&networking::ingress_class::Rules),
-        ("networking.k8s.io", "NetworkPolicy") => generation(&networking::network_policy::Rules),
+        ("policy", "Eviction") => usual(&policy::eviction::EvictionStrategy),
+        ("rbac.authorization.k8s.io", "Role") => rbac(&rbac::role::RoleStrategy),
+        ("rbac.authorization.k8s.io", "RoleBinding") => rbac(&rbac::role_binding::RoleBindingStrategy),
+        ("rbac.authorization.k8s.io", "ClusterRole") => rbac(&rbac::cluster_role::ClusterRoleStrategy),
+        ("rbac.authorization.k8s.io", "ClusterRoleBinding") => rbac(&rbac::cluster_role_binding::ClusterRoleBindingStrategy),
+        ("networking.k8s.io", "Ingress") => generation(&networking::ingress::IngressStrategy),
+        ("networking.k8s.io", "IngressClass") => generation(&networking::ingress_class::IngressClassStrategy),
+        ("networking.k8s.io", "NetworkPolicy") => generation(&networking::network_policy::NetworkPolicyStrategy),
         ("networking.k8s.io", "IPAddress") => {
-            Behaviour { name: NameRule::IpAddress, ..usual(&networking::ip_address::Rules) }
+            Behaviour { name: NameRule::IpAddress, ..usual(&networking::ip_address::IpAddressStrategy) }
         }
-        ("networking.k8s.io", "ServiceCIDR") => usual(&networking::service_cidr::Rules),
-        ("storage.k8s.io", "StorageClass") => answers(&storage::storage_class::Rules),
+        ("networking.k8s.io", "ServiceCIDR") => usual(&networking::service_cidr::ServiceCidrStrategy),
+        ("storage.k8s.io", "StorageClass") => answers(&storage::storage_class::StorageClassStrategy),
         ("storage.k8s.io", "CSIDriver") => {
-            Behaviour { delete_answers_object: true, ..conditional(&storage::csi_driver::Rules) }
+            Behaviour { delete_answers_object: true, ..conditional(&storage::csi_driver::CsiDriverStrategy) }
         }
         ("storage.k8s.io", "CSINode") => {
-            Behaviour { delete_answers_object: true, ..conditional(&storage::csi_node::Rules) }
+            Behaviour { delete_answers_object: true, ..conditional(&storage::csi_node::CsiNodeStrategy) }
         }
-        ("storage.k8s.io", "CSIStorageCapacity") => conditional(&storage::csi_storage_capacity::Rules),
+        ("storage.k8s.io", "CSIStorageCapacity") => conditional(&storage::csi_storage_capacity::CsiStorageCapacityStrategy),
         ("storage.k8s.io", "VolumeAttachment") => {
-            Behaviour { delete_answers_object: true, ..conditional(&storage::volume_attachment::Rules) }
+            Behaviour { delete_answers_object: true, ..conditional(&storage::volume_attachment::VolumeAttachmentStrategy) }
         }
-        ("storage.k8s.io", "VolumeAttributesClass") => answers(&storage::volume_attributes_class::Rules),
-        ("scheduling.k8s.io", "PriorityClass") => generation(&scheduling::priority_class::Rules),
+        ("storage.k8s.io", "VolumeAttributesClass") => answers(&storage::volume_attributes_class::VolumeAttributesClassStrategy),
+        ("scheduling.k8s.io", "PriorityClass") => generation(&scheduling::priority_class::PriorityClassStrategy),
         ("coordination.k8s.io", "Lease") => {
-            Behaviour { create_on_update: true, ..conditional(&coordination::lease::Rules) }
+            Behaviour { create_on_update: true, ..conditional(&coordination::lease::LeaseStrategy) }
         }
         ("node.k8s.io", "RuntimeClass") => {
-            Behaviour { create_on_update: true, ..conditional(&node::runtime_class::Rules) }
+            Behaviour { create_on_update: true, ..conditional(&node::runtime_class::RuntimeClassStrategy) }
         }
-        ("discovery.k8s.io", "EndpointSlice") => generation(&discovery::endpoint_slice::Rules),
+        ("discovery.k8s.io", "EndpointSlice") => generation(&discovery::endpoint_slice::EndpointSliceStrategy),
         ("certificates.k8s.io", "CertificateSigningRequest") => Behaviour {
             name: NameRule::PathSegment,
-            ..usual(&certificates::certificate_signing_request::Rules)
+            ..usual(&certificates::certificate_signing_request::CertificateSigningRequestStrategy)
         },
         ("admissionregistration.k8s.io", "ValidatingWebhookConfiguration") => Behaviour {
             generation: true,
-            ..conditional(&admissionregistration::validating_webhook_configuration::Rules)
+            ..conditional(&admissionregistration::validating_webhook_configuration::ValidatingWebhookConfigurationStrategy)
         },
         ("admissionregistration.k8s.io", "MutatingWebhookConfiguration") => Behaviour {
             generation: true,
-            ..conditional(&admissionregistration::mutating_webhook_configuration::Rules)
+            ..conditional(&admissionregistration::mutating_webhook_configuration::MutatingWebhookConfigurationStrategy)
         },
         ("admissionregistration.k8s.io", "ValidatingAdmissionPolicy") => Behaviour {
             generation: true,
-            ..conditional(&admissionregistration::validating_admission_policy::Rules)
+            ..conditional(&admissionregistration::validating_admission_policy::ValidatingAdmissionPolicyStrategy)
         },
         ("admissionregistration.k8s.io", "ValidatingAdmissionPolicyBinding") => Behaviour {
             generation: true,
-            ..conditional(&admissionregistration::validating_admission_policy_binding::Rules)
+            ..conditional(&admissionregistration::validating_admission_policy_binding::ValidatingAdmissionPolicyBindingStrategy)
         },
         ("admissionregistration.k8s.io", "MutatingAdmissionPolicy") => Behaviour {
             generation: true,
-            ..conditional(&admissionregistration::mutating_admission_policy::Rules)
+            ..conditional(&admissionregistration::mutating_admission_policy::MutatingAdmissionPolicyStrategy)
         },
         ("admissionregistration.k8s.io", "MutatingAdmissionPolicyBinding") => Behaviour {
             generation: true,
-            ..conditional(&admissionregistration::mutating_admission_policy_binding::Rules)
+            ..conditional(&admissionregistration::mutating_admission_policy_binding::MutatingAdmissionPolicyBindingStrategy)
         },
         ("apiextensions.k8s.io", "CustomResourceDefinition") => Behaviour {
             generation: true,
             delete_answers_object: true,
-            ..conditional(&apiextensions::custom_resource_definition::Rules)
+            ..conditional(&apiextensions::custom_resource_definition::CustomResourceDefinitionStrategy)
         },
         ("apiregistration.k8s.io", "APIService") => {
-            Behaviour { name: NameRule::PathSegment, ..conditional(&apiregistration::api_service::Rules) }
+            Behaviour { name: NameRule::PathSegment, ..conditional(&apiregistration::api_service::ApiServiceStrategy) }
         }
-        ("flowcontrol.apiserver.k8s.io", "FlowSchema") => generation(&flowcontrol::flow_schema::Rules),
+        ("flowcontrol.apiserver.k8s.io", "FlowSchema") => generation(&flowcontrol::flow_schema::FlowSchemaStrategy),
         ("flowcontrol.apiserver.k8s.io", "PriorityLevelConfiguration") => {
-            generation(&flowcontrol::priority_level_configuration::Rules)
+            generation(&flowcontrol::priority_level_configuration::PriorityLevelConfigurationStrategy)
         }
         ("resource.k8s.io", "DeviceClass") => Behaviour {
             name: NameRule::LongName,
             generation: true,
-            ..answers(&resource::device_class::Rules)
+            ..answers(&dynamic_resource_allocation::device_class::DeviceClassStrategy)
         },
-        ("resource.k8s.io", "ResourceClaim") => answers(&resource::resource_claim::Rules),
-        ("resource.k8s.io", "ResourceClaimTemplate") => answers(&resource::resource_claim_template::Rules),
+        ("resource.k8s.io", "ResourceClaim") => answers(&dynamic_resource_allocation::resource_claim::ResourceClaimStrategy),
+        ("resource.k8s.io", "ResourceClaimTemplate") => answers(&dynamic_resource_allocation::resource_claim_template::ResourceClaimTemplateStrategy),
         ("resource.k8s.io", "ResourceSlice") => {
-            Behaviour { generation: true, ..answers(&resource::resource_slice::Rules) }
+            Behaviour { generation: true, ..answers(&dynamic_resource_allocation::resource_slice::ResourceSliceStrategy) }
         }
         _ => USUAL,
     }

@@ -121,6 +121,6 @@ pub fn desired_state(object: &Value) -> impl Iterator<Item = (&String, &Value)> 
 }
 
 /// The strategy of a kind that needs none.
-pub struct Plain;
+pub struct DefaultStrategy;
 
-impl Strategy for Plain {}
+impl Strategy for DefaultStrategy {}

@@ -14,9 +14,9 @@ const PATCHES: [(&str, &str); 2] = [("ApplyConfiguration", "applyConfiguration")
 const PATCH_TYPES: [&str; 2] = ["ApplyConfiguration", "JSONPatch"];
 
 /// The rules of MutatingAdmissionPolicy.
-pub struct Rules;
+pub struct MutatingAdmissionPolicyStrategy;
 
-impl Strategy for Rules {
+impl Strategy for MutatingAdmissionPolicyStrategy {
     fn default(&self, object: &mut Value) {
         default_policy(object);
     }

@@ -10,9 +10,9 @@ use crate::field::{Errors, Field};
 use crate::resources::strategy::Strategy;
 
 /// The rules of MutatingAdmissionPolicyBinding.
-pub struct Rules;
+pub struct MutatingAdmissionPolicyBindingStrategy;
 
-impl Strategy for Rules {
+impl Strategy for MutatingAdmissionPolicyBindingStrategy {
     fn default(&self, object: &mut Value) {
         default_binding(object);
     }

@@ -8,9 +8,9 @@ use crate::resources::defaulting::fill;
 use crate::resources::strategy::Strategy;
 
 /// The rules of MutatingWebhookConfiguration.
-pub struct Rules;
+pub struct MutatingWebhookConfigurationStrategy;
 
-impl Strategy for Rules {
+impl Strategy for MutatingWebhookConfigurationStrategy {
     fn default(&self, object: &mut Value) {
         for webhook in webhooks::of(object) {
             webhooks::default(webhook);

@@ -18,9 +18,9 @@ const MAX_VALUE_EXPRESSION: usize = 5 * 1024;
 const REASONS: [&str; 3] = ["Forbidden", "Invalid", "RequestEntityTooLarge"];
 
 /// The rules of ValidatingAdmissionPolicy.
-pub struct Rules;
+pub struct ValidatingAdmissionPolicyStrategy;
 
-impl Strategy for Rules {
+impl Strategy for ValidatingAdmissionPolicyStrategy {
     fn default(&self, object: &mut Value) {
         default_policy(object);
     }

@@ -13,9 +13,9 @@ use crate::resources::strategy::Strategy;
 const ACTIONS: [&str; 3] = ["Audit", "Deny", "Warn"];
 
 /// The rules of ValidatingAdmissionPolicyBinding.
-pub struct Rules;
+pub struct ValidatingAdmissionPolicyBindingStrategy;
 
-impl Strategy for Rules {
+impl Strategy for ValidatingAdmissionPolicyBindingStrategy {
     fn default(&self, object: &mut Value) {
         default_binding(object);
     }

@@ -7,9 +7,9 @@ use crate::field::{Errors, Field};
 use crate::resources::strategy::Strategy;
 
 /// The rules of ValidatingWebhookConfiguration.
-pub struct Rules;
+pub struct ValidatingWebhookConfigurationStrategy;
 
-impl Strategy for Rules {
+impl Strategy for ValidatingWebhookConfigurationStrategy {
     fn default(&self, object: &mut Value) {
         webhooks::of(object).for_each(webhooks::default);
     }

@@ -24,9 +24,9 @@ const APPROVAL: &str = "api-approved.kubernetes.io";
 const APPROVAL_HELP: &str = "see https://github.com/kubernetes/enhancements/pull/1111";
 
 /// The rules of CustomResourceDefinition.
-pub struct Rules;
+pub struct CustomResourceDefinitionStrategy;
 
-impl Strategy for Rules {
+impl Strategy for CustomResourceDefinitionStrategy {
     fn default(&self, object: &mut Value) {
         let Some(spec) = object_at(object, "spec") else { return };
         if let Some(names) = member(spec, "names").as_object_mut() {

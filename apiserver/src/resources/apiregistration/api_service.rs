@@ -8,9 +8,9 @@ use crate::resources::strategy::{Context, Strategy};
 use crate::validation::content;
 
 /// The rules of APIService.
-pub struct Rules;
+pub struct ApiServiceStrategy;
 
-impl Strategy for Rules {
+impl Strategy for ApiServiceStrategy {
     fn default(&self, object: &mut Value) {
         if let Some(service) = object.pointer_mut("/spec/service").and_then(Value::as_object_mut) {
             fill(service, [("port", json!(443))]);

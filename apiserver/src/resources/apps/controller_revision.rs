@@ -7,9 +7,9 @@ use crate::resources::strategy::Strategy;
 use crate::validation::{immutable, numbers};
 
 /// The rules of ControllerRevision.
-pub struct Rules;
+pub struct ControllerRevisionStrategy;
 
-impl Strategy for Rules {
+impl Strategy for ControllerRevisionStrategy {
     fn validate(&self, object: &Field<'_>, errors: &mut Errors) {
         numbers::not_negative(&object.get("revision"), errors);
         let data = object.get("data");

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::workload;
 use crate::field::{Errors, Field, quote};
 use crate::resources::defaulting::{Object, fill, member, object_at};
-use crate::resources::pod;
+use crate::resources::pod_spec;
 use crate::resources::strategy::{Context, Strategy};
 use crate::selector::LabelSelector;
 use crate::validation::labels::{SelectorOptions, has_invalid_values, validate_label_selector};
@@ -19,12 +19,12 @@ use crate::validation::{immutable, numbers, printed};
 pub const TEMPLATE_GENERATION: &str = "deprecated.daemonset.template.generation";
 
 /// The rules of DaemonSet.
-pub struct Rules;
+pub struct DaemonSetStrategy;
 
-impl Strategy for Rules {
+impl Strategy for DaemonSetStrategy {
     fn default(&self, object: &mut Value) {
         let Some(spec) = object_at(object, "spec") else { return };
-        pod::default_pod_template(member(spec, "template"));
+        pod_spec::default_pod_template(member(spec, "template"));
         fill(spec, [("revisionHistoryLimit", json!(10))]);
         default_update_strategy(spec);
         // Inside a real server it is a number of its own, which is always printed.
@@ -93,7 +93,7 @@ impl Strategy for Rules {
         let template = object.walk("spec.template");
         match old.map(|old| old.walk("spec.template")) {
             Some(old) if old.value() == template.value() => Vec::new(),
-            _ => pod::pod_template_warnings(&template),
+            _ => pod_spec::pod_template_warnings(&template),
         }
     }
 }
@@ -136,7 +136,7 @@ fn validate_spec(spec: &Field<'_>, old: Option<&Field<'_>>, errors: &mut Errors)
     }
     workload::refuse_empty_selector(&selector, "daemonset", errors);
     let old_template = old.map(|old| old.get("template"));
-    pod::validate_pod_template(&template, &workload::template_options(old_template.as_ref()), errors);
+    pod_spec::validate_pod_template(&template, &workload::template_options(old_template.as_ref()), errors);
     workload::validate_runs_for_ever(&template, "DaemonSet", errors);
     numbers::not_negative(&spec.get("minReadySeconds"), errors);
     validate_update_strategy(&spec.get("updateStrategy"), errors);
@@ -186,8 +186,8 @@ mod tests {
             ("99999999999999999999", wrong("99999999999999999999", "value out of range")),
         ] {
             let object = json!({"metadata": {"annotations": {TEMPLATE_GENERATION: text}}});
-            assert_eq!(Rules.inconvertible(&object), want, "{text:?}");
+            assert_eq!(DaemonSetStrategy.inconvertible(&object), want, "{text:?}");
         }
-        assert_eq!(Rules.inconvertible(&json!({"metadata": {}})), None);
+        assert_eq!(DaemonSetStrategy.inconvertible(&json!({"metadata": {}})), None);
     }
 }

@@ -5,17 +5,17 @@ use serde_json::{Value, json};
 use super::workload;
 use crate::field::{Errors, Field};
 use crate::resources::defaulting::{Object, fill, member, object_at, restore};
-use crate::resources::pod;
+use crate::resources::pod_spec;
 use crate::resources::strategy::{Context, Strategy, desired_state};
 use crate::validation::{immutable, numbers, printed};
 
 /// The rules of Deployment.
-pub struct Rules;
+pub struct DeploymentStrategy;
 
-impl Strategy for Rules {
+impl Strategy for DeploymentStrategy {
     fn default(&self, object: &mut Value) {
         let Some(spec) = object_at(object, "spec") else { return };
-        pod::default_pod_template(member(spec, "template"));
+        pod_spec::default_pod_template(member(spec, "template"));
         fill(
             spec,
             [
@@ -129,7 +129,7 @@ pub(super) fn validate_selected_pods(
     let selector = spec.get("selector");
     if workload::validate_selector(&selector, "deployment", errors) {
         workload::validate_selection(&selector, template, errors);
-        pod::validate_pod_template(template, &workload::template_options(old_template), errors);
+        pod_spec::validate_pod_template(template, &workload::template_options(old_template), errors);
         workload::validate_runs_for_ever(template, "ReplicaSet", errors);
     } else {
         errors.push(printed::invalid(&selector, "meta.LabelSelector", "invalid label selector"));

@@ -5,17 +5,17 @@ use serde_json::{Value, json};
 use super::{deployment, workload};
 use crate::field::{Errors, Field};
 use crate::resources::defaulting::{fill, member, object_at};
-use crate::resources::pod;
+use crate::resources::pod_spec;
 use crate::resources::strategy::{Context, Strategy};
 use crate::validation::{immutable, numbers};
 
 /// The rules of ReplicaSet.
-pub struct Rules;
+pub struct ReplicaSetStrategy;
 
-impl Strategy for Rules {
+impl Strategy for ReplicaSetStrategy {
     fn default(&self, object: &mut Value) {
         let Some(spec) = object_at(object, "spec") else { return };
-        pod::default_pod_template(member(spec, "template"));
+        pod_spec::default_pod_template(member(spec, "template"));
         fill(spec, [("replicas", json!(1))]);
     }
 

@@ -12,7 +12,7 @@ use crate::features::FeatureGates;
 use crate::field::{Errors, Field};
 use crate::resources::core::persistent_volume_claim::{self as claims, ClaimOptions};
 use crate::resources::defaulting::{Object, fill, member, object_at};
-use crate::resources::pod;
+use crate::resources::pod_spec;
 use crate::resources::strategy::{Context, Strategy};
 use crate::validation::labels::validate_labels;
 use crate::validation::metadata::validate_annotations;
@@ -29,12 +29,12 @@ const MUTABLE: [&str; 7] = [
 ];
 
 /// The rules of StatefulSet.
-pub struct Rules;
+pub struct StatefulSetStrategy;
 
-impl Strategy for Rules {
+impl Strategy for StatefulSetStrategy {
     fn default(&self, object: &mut Value) {
         let Some(spec) = object_at(object, "spec") else { return };
-        pod::default_pod_template(member(spec, "template"));
+        pod_spec::default_pod_template(member(spec, "template"));
         fill(
             spec,
             [
@@ -236,7 +236,7 @@ fn validate_template(spec: &Field<'_>, tolerance: &Tolerance<'_>, errors: &mut E
         let used = as_the_controller_uses_it(spec);
         let used = Field::at(Some(&used), template.path().clone());
         let options = workload::template_options(tolerance.old_template.as_ref());
-        pod::validate_pod_template(&used, &options, errors);
+        pod_spec::validate_pod_template(&used, &options, errors);
     }
     let metadata = template.get("metadata");
     validate_labels(&metadata.get("labels").with_path(template.path().child("labels")), errors);

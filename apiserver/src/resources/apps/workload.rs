@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use crate::features::FeatureGates;
 use crate::field::{Errors, Field};
-use crate::resources::pod;
+use crate::resources::pod_spec;
 use crate::selector::LabelSelector;
 use crate::validation::labels::{SelectorOptions, validate_label_selector};
 use crate::validation::{content, numbers, printed};
@@ -52,8 +52,8 @@ pub fn validate_runs_for_ever(template: &Field<'_>, kind: &str, errors: &mut Err
 }
 
 /// The rules of the pods' options for a template that is new, or was `old` before.
-pub fn template_options(old: Option<&Field<'_>>) -> pod::Options {
-    old.map_or_else(pod::Options::for_template, pod::Options::for_template_update)
+pub fn template_options(old: Option<&Field<'_>>) -> pod_spec::Options {
+    old.map_or_else(pod_spec::Options::for_template, pod_spec::Options::for_template_update)
 }
 
 /// Numbers in a status that count something.
@@ -98,13 +98,13 @@ pub fn generation_changed(object: &Field<'_>, old: &Field<'_>) -> bool {
 pub fn template_warnings(object: &Field<'_>, old: Option<&Field<'_>>, path: &str) -> Vec<String> {
     match old {
         Some(old) if !generation_changed(object, old) => Vec::new(),
-        _ => pod::pod_template_warnings(&object.walk(path)),
+        _ => pod_spec::pod_template_warnings(&object.walk(path)),
     }
 }
 
 /// Lets the pods' room drop from a template what is not switched on.
 pub fn prepare_template(object: &mut Value, old: Option<&Value>, pointer: &str, features: &FeatureGates) {
     if let Some(template) = object.pointer_mut(pointer) {
-        pod::prepare_pod_template(template, old.and_then(|old| old.pointer(pointer)), features);
+        pod_spec::prepare_pod_template(template, old.and_then(|old| old.pointer(pointer)), features);
     }
 }

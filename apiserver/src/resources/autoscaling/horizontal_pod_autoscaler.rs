@@ -14,9 +14,9 @@ const SELECT_POLICIES: [&str; 3] = ["Disabled", "Max", "Min"];
 const POLICY_TYPES: [&str; 2] = ["Percent", "Pods"];
 
 /// The rules of HorizontalPodAutoscaler.
-pub struct Rules;
+pub struct HorizontalPodAutoscalerStrategy;
 
-impl Strategy for Rules {
+impl Strategy for HorizontalPodAutoscalerStrategy {
     fn default(&self, object: &mut Value) {
         let Some(spec) = object_at(object, "spec") else { return };
         fill(spec, [("minReplicas", json!(1))]);

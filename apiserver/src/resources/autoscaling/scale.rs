@@ -5,9 +5,9 @@ use crate::resources::strategy::Strategy;
 use crate::validation::numbers;
 
 /// The rules of Scale.
-pub struct Rules;
+pub struct ScaleStrategy;
 
-impl Strategy for Rules {
+impl Strategy for ScaleStrategy {
     fn validate(&self, object: &Field<'_>, errors: &mut Errors) {
         numbers::not_negative(&object.walk("spec.replicas"), errors);
     }

@@ -13,9 +13,9 @@ use crate::validation::{numbers, printed};
 const MAX_NAME: usize = 63 - 11;
 
 /// The rules of CronJob.
-pub struct Rules;
+pub struct CronJobStrategy;
 
-impl Strategy for Rules {
+impl Strategy for CronJobStrategy {
     fn default(&self, object: &mut Value) {
         let Some(spec) = object_at(object, "spec") else { return };
         fill(

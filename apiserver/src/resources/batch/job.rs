@@ -21,9 +21,9 @@ const OLD_NAME_LABEL: &str = "job-name";
 const OLD_UID_LABEL: &str = "controller-uid";
 
 /// The rules of Job.
-pub struct Rules;
+pub struct JobStrategy;
 
-impl Strategy for Rules {
+impl Strategy for JobStrategy {
     fn default(&self, object: &mut Value) {
         if let Some(spec) = object_at(object, "spec") {
             job_spec::default(spec);

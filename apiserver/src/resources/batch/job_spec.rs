@@ -10,7 +10,7 @@ use super::indexes;
 use crate::field::{Errors, Field, quote};
 use crate::resources::apps::workload;
 use crate::resources::defaulting::{Object, fill, member};
-use crate::resources::pod;
+use crate::resources::pod_spec;
 use crate::validation::{content, numbers, printed};
 
 /// What an indexed Job may have at most, and what it may have where it has more completions than
@@ -37,7 +37,7 @@ pub fn is_indexed(spec: &Field<'_>) -> bool {
 
 /// Fills in what is filled in for a CronJob's template too.
 pub fn default_parts(spec: &mut Object) {
-    pod::default_pod_template(member(spec, "template"));
+    pod_spec::default_pod_template(member(spec, "template"));
     let rules = spec.get_mut("podFailurePolicy").and_then(|policy| policy.get_mut("rules"));
     for rule in rules.and_then(Value::as_array_mut).into_iter().flatten() {
         let patterns = rule.get_mut("onPodConditions").and_then(Value::as_array_mut);
@@ -95,7 +95,7 @@ pub fn validate(spec: &Field<'_>, old_template: Option<&Field<'_>>, errors: &mut
     }
     validate_replacement_policy(spec, errors);
     let template = spec.get("template");
-    pod::validate_pod_template(&template, &workload::template_options(old_template), errors);
+    pod_spec::validate_pod_template(&template, &workload::template_options(old_template), errors);
     validate_restart_policy(spec, &template.walk("spec.restartPolicy"), errors);
 }
 
@@ -348,6 +348,6 @@ pub fn warnings(spec: &Field<'_>) -> Vec<String> {
             spec.path()
         ));
     }
-    warnings.extend(pod::pod_template_warnings(&spec.get("template")));
+    warnings.extend(pod_spec::pod_template_warnings(&spec.get("template")));
     warnings
 }

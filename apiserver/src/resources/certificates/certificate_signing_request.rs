@@ -52,7 +52,7 @@ const USAGES: [&str; 23] = [
 ];
 
 /// The rules of CertificateSigningRequest.
-pub struct Rules;
+pub struct CertificateSigningRequestStrategy;
 
 /// What a request may set.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -62,7 +62,7 @@ enum Part {
     Approval,
 }
 
-impl Strategy for Rules {
+impl Strategy for CertificateSigningRequestStrategy {
     fn prepare_for_create(&self, object: &mut Value, context: &Context<'_>) {
         let user = context.user;
         let Some(spec) = object_at(object, "spec") else { return };

@@ -7,12 +7,12 @@ use crate::field::{Errors, Field};
 use crate::resources::strategy::{Context, Strategy};
 
 /// The rules of Lease.
-pub struct Rules;
+pub struct LeaseStrategy;
 
 /// Members of coordinated leader election (CoordinatedLeaderElection).
 const COORDINATED: [&str; 2] = ["strategy", "preferredHolder"];
 
-impl Strategy for Rules {
+impl Strategy for LeaseStrategy {
     fn prepare_for_create(&self, object: &mut Value, context: &Context<'_>) {
         drop_coordination(object, None, context.features);
     }

@@ -7,9 +7,9 @@ use crate::field::{Errors, Field, quote};
 use crate::resources::strategy::Strategy;
 
 /// The rules of Binding.
-pub struct Rules;
+pub struct BindingStrategy;
 
-impl Strategy for Rules {
+impl Strategy for BindingStrategy {
     fn validate(&self, binding: &Field<'_>, errors: &mut Errors) {
         let (kind, node) = (binding.walk("target.kind"), binding.walk("target.name"));
         let known = kind.is_empty() || kind.str() == "Node";
@@ -63,7 +63,7 @@ mod tests {
             ),
         ] {
             let mut errors = Errors::new();
-            Rules.validate(&Field::root(&json!({ "target": target })), &mut errors);
+            BindingStrategy.validate(&Field::root(&json!({ "target": target })), &mut errors);
             assert_eq!(errors.iter().map(ToString::to_string).collect::<Vec<_>>(), want, "{case}");
         }
     }

@@ -8,9 +8,9 @@ use crate::validation::content;
 pub const MAX_SIZE: usize = 1024 * 1024;
 
 /// The rules of ConfigMap.
-pub struct Rules;
+pub struct ConfigMapStrategy;
 
-impl Strategy for Rules {
+impl Strategy for ConfigMapStrategy {
     fn validate(&self, map: &Field<'_>, errors: &mut Errors) {
         let (data, binary) = (map.get("data"), map.get("binaryData"));
         for (key, value) in data.entries() {

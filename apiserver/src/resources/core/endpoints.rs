@@ -8,9 +8,9 @@ use crate::resources::strategy::Strategy;
 use crate::validation::{content, ip, member};
 
 /// The rules of Endpoints.
-pub struct Rules;
+pub struct EndpointsStrategy;
 
-impl Strategy for Rules {
+impl Strategy for EndpointsStrategy {
     fn default(&self, endpoints: &mut Value) {
         let subsets = endpoints.get_mut("subsets").and_then(Value::as_array_mut).into_iter().flatten();
         for port in subsets.filter_map(|subset| subset.get_mut("ports")?.as_array_mut()).flatten() {

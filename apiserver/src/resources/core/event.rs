@@ -49,18 +49,18 @@ fn rename(
 }
 
 /// The rules of Event in the core group, where old clients write: loose.
-pub struct Rules;
+pub struct EventStrategy;
 
-impl Strategy for Rules {
+impl Strategy for EventStrategy {
     fn validate(&self, event: &Field<'_>, errors: &mut Errors) {
         validate(event, "reportingComponent", errors);
     }
 }
 
 /// The rules of Event in the group events.k8s.io.
-pub struct StrictRules;
+pub struct EventsV1Strategy;
 
-impl Strategy for StrictRules {
+impl Strategy for EventsV1Strategy {
     fn validate(&self, event: &Field<'_>, errors: &mut Errors) {
         validate(event, "reportingController", errors);
         validate_series(event, errors);

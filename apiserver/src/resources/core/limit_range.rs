@@ -13,9 +13,9 @@ const LISTS: [&str; 5] = ["max", "min", "default", "defaultRequest", "maxLimitRe
 const TYPES: [&str; 3] = ["Container", "PersistentVolumeClaim", "Pod"];
 
 /// The rules of LimitRange.
-pub struct Rules;
+pub struct LimitRangeStrategy;
 
-impl Strategy for Rules {
+impl Strategy for LimitRangeStrategy {
     fn default(&self, range: &mut Value) {
         let limits = range.pointer_mut("/spec/limits").and_then(Value::as_array_mut);
         for limit in limits.into_iter().flatten() {

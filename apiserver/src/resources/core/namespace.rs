@@ -11,9 +11,9 @@ const NAME_LABEL: &str = "kubernetes.io/metadata.name";
 const KUBERNETES: &str = "kubernetes";
 
 /// The rules of Namespace.
-pub struct Rules;
+pub struct NamespaceStrategy;
 
-impl Strategy for Rules {
+impl Strategy for NamespaceStrategy {
     fn default(&self, namespace: &mut Value) {
         label_with_name(namespace);
         if namespace["status"]["phase"].as_str().unwrap_or("").is_empty() {

@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use serde_json::{Value, json};
 
 use crate::field::{Errors, Field, FieldError, quote};
-use crate::resources::pod::scheduling;
+use crate::resources::pod_spec::scheduling;
 use crate::resources::strategy::{Context, Strategy};
 use crate::validation::ip::{self, Cidr};
 use crate::validation::{content, printed, resource_list};
@@ -15,9 +15,9 @@ use crate::validation::{content, printed, resource_list};
 const TAINTS: &str = "scheduler.alpha.kubernetes.io/taints";
 
 /// The rules of Node.
-pub struct Rules;
+pub struct NodeStrategy;
 
-impl Strategy for Rules {
+impl Strategy for NodeStrategy {
     fn default(&self, node: &mut Value) {
         default_pod_cidrs(node);
         let Some(status) = node.get_mut("status").and_then(Value::as_object_mut) else { return };
@@ -312,7 +312,7 @@ mod tests {
             ),
         ] {
             let mut errors = Errors::new();
-            Rules.validate(&Field::root(&node), &mut errors);
+            NodeStrategy.validate(&Field::root(&node), &mut errors);
             assert_eq!(texts(&errors), want, "{case}");
         }
     }
@@ -338,7 +338,7 @@ mod tests {
             ),
         ] {
             let mut errors = Errors::new();
-            Rules.validate_status_update(&Field::root(&new), &Field::root(&old), &mut errors);
+            NodeStrategy.validate_status_update(&Field::root(&new), &Field::root(&old), &mut errors);
             assert_eq!(texts(&errors), want, "{case}");
         }
     }
@@ -347,7 +347,7 @@ mod tests {
     fn defaults() {
         let mut node =
             json!({"spec": {"podCIDRs": ["10.0.0.0/24"]}, "status": {"capacity": {"cpu": "100u"}}});
-        Rules.default(&mut node);
+        NodeStrategy.default(&mut node);
         assert_eq!(
             node,
             json!({"spec": {"podCIDR": "10.0.0.0/24", "podCIDRs": ["10.0.0.0/24"]},

@@ -70,9 +70,9 @@ const DEFAULTS: [(&str, &str, &str); 10] = [
 ];
 
 /// The rules of PersistentVolume.
-pub struct Rules;
+pub struct PersistentVolumeStrategy;
 
-impl Strategy for Rules {
+impl Strategy for PersistentVolumeStrategy {
     fn default(&self, volume: &mut Value) {
         if volume["status"]["phase"].as_str().unwrap_or("").is_empty() {
             volume["status"]["phase"] = "Pending".into();

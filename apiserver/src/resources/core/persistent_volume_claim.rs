@@ -19,9 +19,9 @@ pub const ACCESS_MODES: [&str; 4] = ["ReadOnlyMany", "ReadWriteMany", "ReadWrite
 pub const VOLUME_MODES: [&str; 2] = ["Block", "Filesystem"];
 
 /// The rules of PersistentVolumeClaim.
-pub struct Rules;
+pub struct PersistentVolumeClaimStrategy;
 
-impl Strategy for Rules {
+impl Strategy for PersistentVolumeClaimStrategy {
     fn default(&self, claim: &mut Value) {
         default_claim(claim);
     }

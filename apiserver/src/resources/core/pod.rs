@@ -1,6 +1,6 @@
 //! Pod: what a live pod has beyond its spec.
 //!
-//! The spec's own rules are in `resources::pod`; updates, and writes of the pod's parts, in the modules below.
+//! The spec's own rules are in `resources::pod_spec`; updates, and writes of the pod's parts, in the modules below.
 
 mod resize;
 mod status;
@@ -9,33 +9,33 @@ mod update;
 use serde_json::{Value, json};
 
 use crate::field::{Errors, Field};
-use crate::resources::pod::annotations::{APP_ARMOR, app_armor_profile};
-use crate::resources::pod::{self, Options, annotations, scheduling};
+use crate::resources::pod_spec::annotations::{APP_ARMOR, app_armor_profile};
+use crate::resources::pod_spec::{self, Options, annotations, scheduling};
 use crate::resources::strategy::{Context, Strategy};
 use crate::validation::ip;
 
 /// The rules of Pod.
-pub struct Rules;
+pub struct PodStrategy;
 
-impl Strategy for Rules {
+impl Strategy for PodStrategy {
     fn default(&self, pod: &mut Value) {
-        pod::default_pod(pod);
+        pod_spec::default_pod(pod);
     }
 
     fn prepare_for_create(&self, pod: &mut Value, context: &Context<'_>) {
         pod["status"] = json!({"phase": "Pending", "qosClass": status::qos_class(&Field::root(pod))});
         if let Some(spec) = pod["spec"].as_object_mut() {
             // Admission may have chosen the account.
-            pod::mirror_service_account(spec);
+            pod_spec::mirror_service_account(spec);
         }
-        pod::drop_disabled(&mut pod["spec"], None, context.features);
+        pod_spec::drop_disabled(&mut pod["spec"], None, context.features);
         hold_back(pod, context.now);
         scheduling::merge_label_keys(pod);
         copy_app_armor_annotations(pod);
     }
 
     fn prepare_for_update(&self, pod: &mut Value, old: &Value, context: &Context<'_>) {
-        pod::drop_disabled(&mut pod["spec"], old.get("spec"), context.features);
+        pod_spec::drop_disabled(&mut pod["spec"], old.get("spec"), context.features);
     }
 
     fn prepare_for_status_update(&self, pod: &mut Value, old: &Value, context: &Context<'_>) {
@@ -53,7 +53,7 @@ impl Strategy for Rules {
             "resize" => resize::prepare(pod, old),
             _ => return,
         }
-        pod::drop_disabled(&mut pod["spec"], old.get("spec"), context.features);
+        pod_spec::drop_disabled(&mut pod["spec"], old.get("spec"), context.features);
     }
 
     fn is_new_generation(&self, pod: &Value, old: &Value) -> bool {
@@ -101,7 +101,7 @@ impl Strategy for Rules {
 
     fn warnings(&self, pod: &Field<'_>, old: Option<&Field<'_>>) -> Vec<String> {
         match old {
-            None => pod::pod_warnings(pod),
+            None => pod_spec::pod_warnings(pod),
             // Nobody updates pods by hand, so nobody would read warnings about the spec.
             Some(old) => status::warnings(pod, old),
         }
@@ -118,7 +118,7 @@ impl Strategy for Rules {
 fn validate_whole(pod: &Field<'_>, options: &Options, errors: &mut Errors) {
     let (metadata, spec) = (pod.get("metadata"), pod.get("spec"));
     annotations::validate(&metadata.get("annotations"), &spec, options, errors);
-    pod::validate_pod_spec(&spec, &metadata, options, errors);
+    pod_spec::validate_pod_spec(&spec, &metadata, options, errors);
     if spec.get("serviceAccountName").is_empty() {
         let volumes = spec.get("volumes");
         for source in volumes.items().flat_map(|volume| volume.walk("projected.sources").items()) {
@@ -130,7 +130,7 @@ fn validate_whole(pod: &Field<'_>, options: &Options, errors: &mut Errors) {
     }
     for list in ["containers", "initContainers"] {
         for container in spec.get(list).items() {
-            pod::validate_image_is_trimmed(&container, errors);
+            pod_spec::validate_image_is_trimmed(&container, errors);
         }
     }
 }

@@ -3,39 +3,39 @@
 use serde_json::Value;
 
 use crate::field::{Errors, Field};
-use crate::resources::pod::{self, Options};
+use crate::resources::pod_spec::{self, Options};
 use crate::resources::strategy::{Context, Strategy};
 
 /// The rules of PodTemplate.
-pub struct Rules;
+pub struct PodTemplateStrategy;
 
-impl Strategy for Rules {
+impl Strategy for PodTemplateStrategy {
     fn default(&self, object: &mut Value) {
-        pod::default_pod_template(&mut object["template"]);
+        pod_spec::default_pod_template(&mut object["template"]);
     }
 
     fn prepare_for_create(&self, object: &mut Value, context: &Context<'_>) {
-        pod::prepare_pod_template(&mut object["template"], None, context.features);
+        pod_spec::prepare_pod_template(&mut object["template"], None, context.features);
     }
 
     fn prepare_for_update(&self, object: &mut Value, old: &Value, context: &Context<'_>) {
-        pod::prepare_pod_template(&mut object["template"], old.get("template"), context.features);
+        pod_spec::prepare_pod_template(&mut object["template"], old.get("template"), context.features);
     }
 
     fn validate(&self, object: &Field<'_>, errors: &mut Errors) {
-        pod::validate_pod_template(&object.get("template"), &Options::for_template(), errors);
+        pod_spec::validate_pod_template(&object.get("template"), &Options::for_template(), errors);
     }
 
     fn validate_update(&self, object: &Field<'_>, old: &Field<'_>, errors: &mut Errors) {
         let options = Options::for_template_update(&old.get("template"));
-        pod::validate_pod_template(&object.get("template"), &options, errors);
+        pod_spec::validate_pod_template(&object.get("template"), &options, errors);
     }
 
     fn warnings(&self, object: &Field<'_>, old: Option<&Field<'_>>) -> Vec<String> {
         let template = object.get("template");
         match old.map(|old| old.get("template")) {
             Some(old) if old.value() == template.value() => Vec::new(),
-            _ => pod::pod_template_warnings(&template),
+            _ => pod_spec::pod_template_warnings(&template),
         }
     }
 }

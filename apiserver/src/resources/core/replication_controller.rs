@@ -3,32 +3,32 @@
 use serde_json::{Value, json};
 
 use crate::field::{Errors, Field};
-use crate::resources::pod::{self, Options};
+use crate::resources::pod_spec::{self, Options};
 use crate::resources::strategy::{Context, Strategy};
 use crate::validation::{content, numbers};
 
 /// The rules of ReplicationController.
-pub struct Rules;
+pub struct ReplicationControllerStrategy;
 
-impl Strategy for Rules {
+impl Strategy for ReplicationControllerStrategy {
     fn default(&self, object: &mut Value) {
         default_labels(object);
         let Some(spec) = object["spec"].as_object_mut() else { return };
         spec.entry("replicas").or_insert_with(|| json!(1));
         if let Some(template) = spec.get_mut("template") {
-            pod::default_pod_template(template);
+            pod_spec::default_pod_template(template);
         }
     }
 
     fn prepare_for_create(&self, object: &mut Value, context: &Context<'_>) {
         if let Some(template) = object.pointer_mut("/spec/template") {
-            pod::prepare_pod_template(template, None, context.features);
+            pod_spec::prepare_pod_template(template, None, context.features);
         }
     }
 
     fn prepare_for_update(&self, object: &mut Value, old: &Value, context: &Context<'_>) {
         if let Some(template) = object.pointer_mut("/spec/template") {
-            pod::prepare_pod_template(template, old.pointer("/spec/template"), context.features);
+            pod_spec::prepare_pod_template(template, old.pointer("/spec/template"), context.features);
         }
     }
 
@@ -51,7 +51,7 @@ impl Strategy for Rules {
             // The real server warns about the template that is replaced.
             let changed = old.get("spec").value() != spec.value();
             let old = old.walk("spec.template");
-            return if changed { pod::pod_template_warnings(&old) } else { Vec::new() };
+            return if changed { pod_spec::pod_template_warnings(&old) } else { Vec::new() };
         }
         let mut warnings = Vec::new();
         let mistakes = content::dns1123_label(object.walk("metadata.name").str());
@@ -61,7 +61,7 @@ impl Strategy for Rules {
                 mistakes.join(" ")
             ));
         }
-        warnings.extend(pod::pod_template_warnings(&template));
+        warnings.extend(pod_spec::pod_template_warnings(&template));
         warnings
     }
 }
@@ -101,7 +101,7 @@ fn validate_spec(spec: &Field<'_>, options: &Options, errors: &mut Errors) {
         let shown = labels.value().cloned().unwrap_or(Value::Null);
         labels.invalid_value(shown, "`selector` does not match template `labels`")
     });
-    pod::validate_pod_template(&template, options, errors);
+    pod_spec::validate_pod_template(&template, options, errors);
     let restart = template.walk("spec.restartPolicy");
     errors.push_if(restart.str() != "Always", || restart.not_supported(&["Always"]));
     let deadline = template.walk("spec.activeDeadlineSeconds");
@@ -135,7 +135,7 @@ mod tests {
     fn labels_come_from_the_template() {
         let mut object =
             json!({"metadata": {"name": "rc"}, "spec": {"template": {"metadata": {"labels": {"a": "b"}}}}});
-        Rules.default(&mut object);
+        ReplicationControllerStrategy.default(&mut object);
         assert_eq!(object["spec"]["selector"], json!({"a": "b"}));
         assert_eq!(object["metadata"]["labels"], json!({"a": "b"}));
         assert_eq!(object["spec"]["replicas"], json!(1));
@@ -164,9 +164,9 @@ mod tests {
             ),
         ] {
             let mut object = json!({"metadata": {"name": "rc"}, "spec": spec});
-            Rules.default(&mut object);
+            ReplicationControllerStrategy.default(&mut object);
             let mut errors = Errors::new();
-            Rules.validate(&Field::root(&object), &mut errors);
+            ReplicationControllerStrategy.validate(&Field::root(&object), &mut errors);
             assert_eq!(errors.iter().map(ToString::to_string).collect::<Vec<_>>(), want, "{case}");
         }
     }

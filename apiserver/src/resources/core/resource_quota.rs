@@ -19,9 +19,9 @@ const SCOPES: [&str; 7] = [
 const EXCLUSIVE_SCOPES: [[&str; 2]; 2] = [["BestEffort", "NotBestEffort"], ["Terminating", "NotTerminating"]];
 
 /// The rules of ResourceQuota.
-pub struct Rules;
+pub struct ResourceQuotaStrategy;
 
-impl Strategy for Rules {
+impl Strategy for ResourceQuotaStrategy {
     fn default(&self, quota: &mut Value) {
         for list in ["/spec/hard", "/status/hard", "/status/used"] {
             resource_list::round_up(quota.pointer_mut(list));

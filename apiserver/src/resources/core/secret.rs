@@ -15,9 +15,9 @@ const TLS: &str = "kubernetes.io/tls";
 const SERVICE_ACCOUNT_NAME: &str = "kubernetes.io/service-account.name";
 
 /// The rules of Secret.
-pub struct Rules;
+pub struct SecretStrategy;
 
-impl Strategy for Rules {
+impl Strategy for SecretStrategy {
     fn default(&self, secret: &mut Value) {
         encode_strings(secret);
         if secret["type"].as_str().unwrap_or("").is_empty() {
@@ -176,7 +176,7 @@ mod tests {
     #[test]
     fn strings_go_over_to_data() {
         let mut secret = json!({"data": {"a": "eA=="}, "stringData": {"a": "new", "b": "ü"}});
-        Rules.default(&mut secret);
+        SecretStrategy.default(&mut secret);
         assert_eq!(secret, json!({"data": {"a": "bmV3", "b": "w7w="}, "type": "Opaque"}));
     }
 

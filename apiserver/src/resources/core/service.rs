@@ -22,9 +22,9 @@ const TOPOLOGY_MODE: &str = "service.kubernetes.io/topology-mode";
 const NONE: &str = "None";
 
 /// The rules of Service.
-pub struct Rules;
+pub struct ServiceStrategy;
 
-impl Strategy for Rules {
+impl Strategy for ServiceStrategy {
     fn default(&self, service: &mut Value) {
         default_spec(&mut service["spec"]);
         if text(service, "type") == "LoadBalancer" {

@@ -8,9 +8,9 @@ use crate::resources::strategy::{Context, Strategy};
 const ENFORCE_MOUNTABLE_SECRETS: &str = "kubernetes.io/enforce-mountable-secrets";
 
 /// The rules of ServiceAccount.
-pub struct Rules;
+pub struct ServiceAccountStrategy;
 
-impl Strategy for Rules {
+impl Strategy for ServiceAccountStrategy {
     fn prepare_for_create(&self, account: &mut Value, _: &Context<'_>) {
         keep_names_of_secrets(account);
     }

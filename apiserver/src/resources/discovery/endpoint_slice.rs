@@ -19,9 +19,9 @@ const MAX_HINTS: usize = 8;
 const MANAGERS: [&str; 2] = ["endpointslice-controller.k8s.io", "endpointslicemirroring-controller.k8s.io"];
 
 /// The rules of EndpointSlice.
-pub struct Rules;
+pub struct EndpointSliceStrategy;
 
-impl Strategy for Rules {
+impl Strategy for EndpointSliceStrategy {
     fn default(&self, slice: &mut Value) {
         for port in slice.get_mut("ports").and_then(Value::as_array_mut).into_iter().flatten() {
             for (member, value) in [("name", ""), ("protocol", "TCP")] {

@@ -19,9 +19,9 @@ const SUBJECTS: [(&str, &str); 3] =
     [("ServiceAccount", "serviceAccount"), ("User", "user"), ("Group", "group")];
 
 /// The rules of FlowSchema.
-pub struct Rules;
+pub struct FlowSchemaStrategy;
 
-impl Strategy for Rules {
+impl Strategy for FlowSchemaStrategy {
     fn default(&self, object: &mut Value) {
         let Some(spec) = object_at(object, "spec") else { return };
         if spec.get("matchingPrecedence").and_then(Value::as_i64).unwrap_or(0) == 0 {

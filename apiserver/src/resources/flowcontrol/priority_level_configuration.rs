@@ -15,9 +15,9 @@ const MAX_HASH_BITS: f64 = 60.0;
 const PRESERVE_ZERO: &str = "flowcontrol.k8s.io/v1beta3-preserve-zero-concurrency-shares";
 
 /// The rules of PriorityLevelConfiguration.
-pub struct Rules;
+pub struct PriorityLevelConfigurationStrategy;
 
-impl Strategy for Rules {
+impl Strategy for PriorityLevelConfigurationStrategy {
     fn default(&self, object: &mut Value) {
         let Some(spec) = object.get_mut("spec") else { return };
         for (kind, shares) in [("exempt", 0), ("limited", 30)] {

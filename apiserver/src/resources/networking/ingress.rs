@@ -14,7 +14,7 @@ const FORBIDDEN_PARTS: [&str; 5] = ["//", "/./", "/../", "%2f", "%2F"];
 const FORBIDDEN_ENDS: [&str; 2] = ["/..", "/."];
 
 /// The rules of Ingress.
-pub struct Rules;
+pub struct IngressStrategy;
 
 /// What an ingress that already exists may keep.
 #[derive(Clone, Copy, Default)]
@@ -24,7 +24,7 @@ struct Kept {
     wildcard_rules: bool,
 }
 
-impl Strategy for Rules {
+impl Strategy for IngressStrategy {
     fn validate(&self, ingress: &Field<'_>, errors: &mut Errors) {
         validate(&ingress.get("spec"), Kept::default(), errors);
         let (annotation, class) = (class_annotation(ingress), ingress.walk("spec.ingressClassName"));

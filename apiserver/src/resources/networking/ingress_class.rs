@@ -10,9 +10,9 @@ use crate::validation::{content, member};
 const MAX_CONTROLLER: usize = 250;
 
 /// The rules of IngressClass.
-pub struct Rules;
+pub struct IngressClassStrategy;
 
-impl Strategy for Rules {
+impl Strategy for IngressClassStrategy {
     fn default(&self, class: &mut Value) {
         if let Some(parameters) = class.pointer_mut("/spec/parameters")
             && parameters["scope"].is_null()

@@ -6,9 +6,9 @@ use crate::validation::immutable::immutable_as;
 use crate::validation::{content, member};
 
 /// The rules of IPAddress.
-pub struct Rules;
+pub struct IpAddressStrategy;
 
-impl Strategy for Rules {
+impl Strategy for IpAddressStrategy {
     fn validate(&self, address: &Field<'_>, errors: &mut Errors) {
         let parent = address.walk("spec.parentRef");
         if !parent.exists() {

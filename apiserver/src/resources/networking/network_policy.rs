@@ -16,7 +16,7 @@ const PROTOCOLS: [&str; 3] = ["TCP", "UDP", "SCTP"];
 const DIRECTIONS: [(&str, &str); 2] = [("ingress", "from"), ("egress", "to")];
 
 /// The rules of NetworkPolicy.
-pub struct Rules;
+pub struct NetworkPolicyStrategy;
 
 /// What a policy that already exists may keep.
 #[derive(Default)]
@@ -25,7 +25,7 @@ struct Kept<'a> {
     blocks: HashSet<&'a str>,
 }
 
-impl Strategy for Rules {
+impl Strategy for NetworkPolicyStrategy {
     fn default(&self, policy: &mut Value) {
         let spec = &mut policy["spec"];
         for (direction, _) in DIRECTIONS {

@@ -10,9 +10,9 @@ use crate::validation::ip::{self, Cidr};
 use crate::validation::printed;
 
 /// The rules of ServiceCIDR.
-pub struct Rules;
+pub struct ServiceCidrStrategy;
 
-impl Strategy for Rules {
+impl Strategy for ServiceCidrStrategy {
     fn prepare_for_status_update(&self, range: &mut Value, old: &Value, _: &Context<'_>) {
         keep_metadata(range, old);
     }

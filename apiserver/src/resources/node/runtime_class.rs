@@ -3,16 +3,16 @@
 use std::collections::HashSet;
 
 use crate::field::{Errors, Field};
-use crate::resources::pod::{self, Options};
+use crate::resources::pod_spec::{self, Options};
 use crate::resources::strategy::Strategy;
 use crate::validation::immutable::IMMUTABLE;
 use crate::validation::labels::validate_labels;
 use crate::validation::{content, node_selector, printed};
 
 /// The rules of RuntimeClass.
-pub struct Rules;
+pub struct RuntimeClassStrategy;
 
-impl Strategy for Rules {
+impl Strategy for RuntimeClassStrategy {
     fn validate(&self, object: &Field<'_>, errors: &mut Errors) {
         let handler = object.get("handler");
         if handler.is_empty() {
@@ -22,7 +22,7 @@ impl Strategy for Rules {
         }
         let overhead =
             object.get("overhead").get("podFixed").with_path(object.get("overhead").path().clone());
-        pod::resources::validate_overhead(&overhead, &Options::default(), errors);
+        pod_spec::resources::validate_overhead(&overhead, &Options::default(), errors);
         validate_labels(&object.walk("scheduling.nodeSelector"), errors);
         validate_tolerations(&object.walk("scheduling.tolerations"), errors);
     }
@@ -42,7 +42,7 @@ impl Strategy for Rules {
 
 /// Tolerations are merged into a pod's, so each may be told once.
 fn validate_tolerations(tolerations: &Field<'_>, errors: &mut Errors) {
-    pod::scheduling::validate_tolerations(tolerations, &Options::default(), errors);
+    pod_spec::scheduling::validate_tolerations(tolerations, &Options::default(), errors);
     let key = |toleration: &Field<'_>| {
         ["key", "operator", "value", "effect"].map(|name| toleration.get(name).str().to_owned())
     };

@@ -9,9 +9,9 @@ use crate::resources::strategy::Strategy;
 use crate::{Error, Result};
 
 /// The rules of Eviction.
-pub struct Rules;
+pub struct EvictionStrategy;
 
-impl Strategy for Rules {}
+impl Strategy for EvictionStrategy {}
 
 /// Checks an Eviction of the pod `name`, and returns the options to delete it with.
 pub fn delete_options(name: &str, eviction: &Value, dry_run: bool) -> Result<Value> {

@@ -9,9 +9,9 @@ use crate::validation::{numbers, printed};
 const EVICTION_POLICIES: [&str; 2] = ["AlwaysAllow", "IfHealthyBudget"];
 
 /// The rules of PodDisruptionBudget.
-pub struct Rules;
+pub struct PodDisruptionBudgetStrategy;
 
-impl Strategy for Rules {
+impl Strategy for PodDisruptionBudgetStrategy {
     fn validate(&self, object: &Field<'_>, errors: &mut Errors) {
         validate_spec(&object.get("spec"), SelectorOptions::default(), errors);
     }

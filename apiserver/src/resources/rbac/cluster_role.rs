@@ -8,9 +8,9 @@ use crate::resources::strategy::Strategy;
 use crate::validation::labels::{SelectorOptions, has_invalid_values, validate_label_selector};
 
 /// The rules of ClusterRole.
-pub struct Rules;
+pub struct ClusterRoleStrategy;
 
-impl Strategy for Rules {
+impl Strategy for ClusterRoleStrategy {
     fn validate(&self, role: &Field<'_>, errors: &mut Errors) {
         validate(role, SelectorOptions::default(), errors);
     }

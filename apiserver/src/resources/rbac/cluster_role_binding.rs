@@ -7,9 +7,9 @@ use crate::field::{Errors, Field};
 use crate::resources::strategy::Strategy;
 
 /// The rules of ClusterRoleBinding.
-pub struct Rules;
+pub struct ClusterRoleBindingStrategy;
 
-impl Strategy for Rules {
+impl Strategy for ClusterRoleBindingStrategy {
     fn default(&self, binding: &mut Value) {
         default_binding(binding);
     }

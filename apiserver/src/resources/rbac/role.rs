@@ -4,9 +4,9 @@ use crate::field::{Errors, Field};
 use crate::resources::strategy::Strategy;
 
 /// The rules of Role.
-pub struct Rules;
+pub struct RoleStrategy;
 
-impl Strategy for Rules {
+impl Strategy for RoleStrategy {
     fn validate(&self, role: &Field<'_>, errors: &mut Errors) {
         validate_policy_rules(role, true, errors);
     }

@@ -9,9 +9,9 @@ use crate::validation::{content, member, printed};
 const GROUP: &str = "rbac.authorization.k8s.io";
 
 /// The rules of RoleBinding.
-pub struct Rules;
+pub struct RoleBindingStrategy;
 
-impl Strategy for Rules {
+impl Strategy for RoleBindingStrategy {
     fn default(&self, binding: &mut Value) {
         default_binding(binding);
     }

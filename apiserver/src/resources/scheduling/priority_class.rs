@@ -14,9 +14,9 @@ const SYSTEM_CLASSES: [(&str, i64); 2] =
     [("system-node-critical", 2_000_001_000), ("system-cluster-critical", 2_000_000_000)];
 
 /// The rules of PriorityClass.
-pub struct Rules;
+pub struct PriorityClassStrategy;
 
-impl Strategy for Rules {
+impl Strategy for PriorityClassStrategy {
     fn default(&self, object: &mut Value) {
         if let Some(object) = object.as_object_mut() {
             fill(object, [("preemptionPolicy", json!("PreemptLowerPriority"))]);

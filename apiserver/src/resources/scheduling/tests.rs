@@ -11,6 +11,6 @@ fn the_group_answers_as_the_real_server() {
 fn system_classes_stay() {
     for (name, stays) in [("system-node-critical", true), ("system-cluster-critical", true), ("mine", false)]
     {
-        assert_eq!(priority_class::Rules.undeletable(name).is_some(), stays, "{name}");
+        assert_eq!(priority_class::PriorityClassStrategy.undeletable(name).is_some(), stays, "{name}");
     }
 }

@@ -16,9 +16,9 @@ const MIN_UPDATE_PERIOD: i64 = 10;
 const TOKEN_WARNING: &str = "spec.serviceAccountTokenInSecrets is unset; if supported by this CSI driver, set to true to prevent possible logging of tokens in volume attributes";
 
 /// The rules of CSIDriver.
-pub struct Rules;
+pub struct CsiDriverStrategy;
 
-impl Strategy for Rules {
+impl Strategy for CsiDriverStrategy {
     fn default(&self, driver: &mut Value) {
         let spec = &mut driver["spec"];
         for (member, value) in [

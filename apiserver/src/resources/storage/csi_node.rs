@@ -12,9 +12,9 @@ use crate::validation::{content, immutable, member};
 const MAX_NODE_ID: usize = 256;
 
 /// The rules of CSINode.
-pub struct Rules;
+pub struct CsiNodeStrategy;
 
-impl Strategy for Rules {
+impl Strategy for CsiNodeStrategy {
     fn validate(&self, node: &Field<'_>, errors: &mut Errors) {
         let mut names = HashSet::new();
         for driver in node.walk("spec.drivers").items() {

@@ -9,9 +9,9 @@ use crate::validation::labels::{self, SelectorOptions};
 use crate::validation::{content, node_selector, resource_list};
 
 /// The rules of CSIStorageCapacity.
-pub struct Rules;
+pub struct CsiStorageCapacityStrategy;
 
-impl Strategy for Rules {
+impl Strategy for CsiStorageCapacityStrategy {
     fn validate(&self, capacity: &Field<'_>, errors: &mut Errors) {
         validate(capacity, SelectorOptions::default(), errors);
     }

@@ -14,9 +14,9 @@ const MAX_PARAMETERS: usize = 512;
 const MAX_PARAMETERS_SIZE: usize = 256 * 1024;
 
 /// The rules of StorageClass.
-pub struct Rules;
+pub struct StorageClassStrategy;
 
-impl Strategy for Rules {
+impl Strategy for StorageClassStrategy {
     fn default(&self, class: &mut Value) {
         for (member, value) in [("reclaimPolicy", "Delete"), ("volumeBindingMode", "Immediate")] {
             if class[member].is_null() {

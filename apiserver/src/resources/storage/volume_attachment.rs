@@ -14,9 +14,9 @@ const MAX_METADATA: usize = 256 * 1024;
 const MAX_MESSAGE: usize = 1024;
 
 /// The rules of VolumeAttachment.
-pub struct Rules;
+pub struct VolumeAttachmentStrategy;
 
-impl Strategy for Rules {
+impl Strategy for VolumeAttachmentStrategy {
     fn default(&self, attachment: &mut Value) {
         if let Some(spec) = attachment.pointer_mut("/spec/source/inlineVolumeSpec") {
             persistent_volume::default_sources(spec);

@@ -5,9 +5,9 @@ use crate::field::{Errors, Field};
 use crate::resources::strategy::Strategy;
 
 /// The rules of VolumeAttributesClass.
-pub struct Rules;
+pub struct VolumeAttributesClassStrategy;
 
-impl Strategy for Rules {
+impl Strategy for VolumeAttributesClassStrategy {
     fn validate(&self, class: &Field<'_>, errors: &mut Errors) {
         validate_driver(&class.get("driverName"), errors);
         let parameters = class.get("parameters");

@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 use super::update::same;
 use super::{keep_metadata, set, status};
 use crate::field::{Errors, Field, Path};
-use crate::resources::pod::{annotations, is_sidecar, qos_class};
+use crate::resources::pod_spec::{annotations, is_sidecar, qos_class};
 
 const LISTS: [&str; 2] = ["containers", "initContainers"];
 

@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::set;
 use crate::features::FeatureGates;
 use crate::field::{Errors, Field, quote};
-use crate::resources::pod;
+use crate::resources::pod_spec;
 use crate::validation::immutable::IMMUTABLE;
 use crate::validation::{content, ip};
 
@@ -20,7 +20,7 @@ const STATUS_LISTS: [(&str, &str); 3] = [
 /// The class that was decided when the pod came, or that it would get.
 pub fn qos_class<'a>(pod: &Field<'a>) -> &'a str {
     match pod.walk("status.qosClass").str() {
-        "" => pod::qos_class(&pod.get("spec")),
+        "" => pod_spec::qos_class(&pod.get("spec")),
         class => class,
     }
 }

@@ -9,8 +9,8 @@ use serde_json::{Value, json};
 use super::set;
 use crate::field::{Errors, Field, quote};
 use crate::quantity::Quantity;
-use crate::resources::pod::scheduling::REQUIRED;
-use crate::resources::pod::{Options, scheduling};
+use crate::resources::pod_spec::scheduling::REQUIRED;
+use crate::resources::pod_spec::{Options, scheduling};
 use crate::validation::content;
 use crate::validation::printed::{self, diff};
 

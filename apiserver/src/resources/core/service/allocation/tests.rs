@@ -15,7 +15,7 @@ fn stock(dry_run: bool) -> Stock<'static> {
 fn allocated(spec: Value, old: Option<Value>, dry_run: bool) -> Result<Value, String> {
     let with_defaults = |spec: Value| {
         let mut service = json!({"metadata": {"name": "s"}, "spec": spec});
-        super::super::Rules.default(&mut service);
+        super::super::ServiceStrategy.default(&mut service);
         service
     };
     let mut service = with_defaults(spec);

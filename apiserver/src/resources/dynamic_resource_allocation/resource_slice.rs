@@ -22,9 +22,9 @@ const MAX_VALUE: usize = 64;
 const MAX_POOL_NAME: usize = 253;
 
 /// The rules of ResourceSlice.
-pub struct Rules;
+pub struct ResourceSliceStrategy;
 
-impl Strategy for Rules {
+impl Strategy for ResourceSliceStrategy {
     fn default(&self, object: &mut Value) {
         for device in devices(object) {
             let mappings = device.get_mut("nodeAllocatableResourceMappings").and_then(Value::as_object_mut);

@@ -8,9 +8,9 @@ use crate::validation::resource_list;
 const MAX_CONFIGURATIONS: usize = 32;
 
 /// The rules of DeviceClass.
-pub struct Rules;
+pub struct DeviceClassStrategy;
 
-impl Strategy for Rules {
+impl Strategy for DeviceClassStrategy {
     fn validate(&self, object: &Field<'_>, errors: &mut Errors) {
         let spec = object.get("spec");
         validate_selectors(&spec.get("selectors"), errors);

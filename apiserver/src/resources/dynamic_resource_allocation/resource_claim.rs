@@ -14,9 +14,9 @@ use crate::validation::node_selector::validate_node_selector;
 const MAX_RESERVATIONS: usize = 256;
 
 /// The rules of ResourceClaim.
-pub struct Rules;
+pub struct ResourceClaimStrategy;
 
-impl Strategy for Rules {
+impl Strategy for ResourceClaimStrategy {
     fn default(&self, object: &mut Value) {
         if let Some(spec) = object.get_mut("spec") {
             devices::default_requests(spec);

@@ -105,9 +105,9 @@ fn assert_same(case: &Value, what: &str, mut got: Vec<String>, mut want: Vec<Str
 fn create(patch: &Value) -> Value {
     let mut pod = base();
     merge(&mut pod, patch);
-    pod::Rules.default(&mut pod);
+    pod::PodStrategy.default(&mut pod);
     admit(&mut pod);
-    pod::Rules.prepare_for_create(&mut pod, &CONTEXT);
+    pod::PodStrategy.prepare_for_create(&mut pod, &CONTEXT);
     encode(&mut pod);
     pod
 }
@@ -118,7 +118,7 @@ fn pods_are_refused_with_the_real_texts() {
     for case in answers() {
         let pod = create(&case["pod"]);
         let mut errors = Errors::new();
-        pod::Rules.validate(&Field::root(&pod), &mut errors);
+        pod::PodStrategy.validate(&Field::root(&pod), &mut errors);
         assert_same(&case, "pod", told(&errors), texts(&case, "errors"), &mut failed);
     }
     assert_eq!(failed, 0);
@@ -131,10 +131,10 @@ fn templates_are_refused_with_the_real_texts() {
         let mut pod = base();
         merge(&mut pod, &case["pod"]);
         let mut object = json!({"metadata": {"name": "t"}, "template": pod});
-        pod_template::Rules.default(&mut object);
-        pod_template::Rules.prepare_for_create(&mut object, &CONTEXT);
+        pod_template::PodTemplateStrategy.default(&mut object);
+        pod_template::PodTemplateStrategy.prepare_for_create(&mut object, &CONTEXT);
         let mut errors = Errors::new();
-        pod_template::Rules.validate(&Field::root(&object), &mut errors);
+        pod_template::PodTemplateStrategy.validate(&Field::root(&object), &mut errors);
         let want = match case.get("templateErrors") {
             Some(_) => texts(&case, "templateErrors"),
             None => texts(&case, "errors").iter().map(|text| in_template(text)).collect(),
@@ -167,19 +167,19 @@ fn accepted_pods_become_what_they_became() {
 fn change(old: &Value, patch: &Value, part: &str) -> (Value, Errors) {
     let mut pod = old.clone();
     merge(&mut pod, patch);
-    pod::Rules.default(&mut pod);
+    pod::PodStrategy.default(&mut pod);
     encode(&mut pod);
     let mut errors = Errors::new();
     match part {
-        "" => pod::Rules.prepare_for_update(&mut pod, old, &CONTEXT),
-        "status" => pod::Rules.prepare_for_status_update(&mut pod, old, &CONTEXT),
-        part => pod::Rules.prepare_for_part_update(part, &mut pod, old, &CONTEXT),
+        "" => pod::PodStrategy.prepare_for_update(&mut pod, old, &CONTEXT),
+        "status" => pod::PodStrategy.prepare_for_status_update(&mut pod, old, &CONTEXT),
+        part => pod::PodStrategy.prepare_for_part_update(part, &mut pod, old, &CONTEXT),
     }
     let (new, before) = (Field::root(&pod), Field::root(old));
     match part {
-        "" => pod::Rules.validate_update(&new, &before, &mut errors),
-        "status" => pod::Rules.validate_status_update(&new, &before, &mut errors),
-        part => pod::Rules.validate_part_update(part, &new, &before, &mut errors),
+        "" => pod::PodStrategy.validate_update(&new, &before, &mut errors),
+        "status" => pod::PodStrategy.validate_status_update(&new, &before, &mut errors),
+        part => pod::PodStrategy.validate_part_update(part, &new, &before, &mut errors),
     }
     (pod, errors)
 }
@@ -193,13 +193,13 @@ fn changes_are_refused_with_the_real_texts() {
             let (part, patch) = (setup[0].as_str().expect("a part"), &setup[1]);
             let (pod, errors) = change(&old, patch, part);
             assert_eq!(told(&errors), Vec::<String>::new(), "{}", case["case"]);
-            generation += i64::from(pod::Rules.is_new_generation(&pod, &old));
+            generation += i64::from(pod::PodStrategy.is_new_generation(&pod, &old));
             old = pod;
         }
         let (pod, errors) = change(&old, &case["new"], case["part"].as_str().expect("a part"));
         assert_same(&case, "change", told(&errors), texts(&case, "errors"), &mut failed);
         if let Some(want) = case.get("generation") {
-            generation += i64::from(pod::Rules.is_new_generation(&pod, &old));
+            generation += i64::from(pod::PodStrategy.is_new_generation(&pod, &old));
             assert_eq!(want, generation, "{}", case["case"]);
         }
     }
@@ -210,7 +210,7 @@ fn changes_are_refused_with_the_real_texts() {
 fn warnings_have_the_real_texts() {
     let mut failed = 0;
     for case in answers().iter().filter(|case| case.get("errors").is_none()) {
-        let warnings = pod::Rules.warnings(&Field::root(&create(&case["pod"])), None);
+        let warnings = pod::PodStrategy.warnings(&Field::root(&create(&case["pod"])), None);
         assert_same(case, "warnings", warnings, texts(case, "warnings"), &mut failed);
     }
     assert_eq!(failed, 0);

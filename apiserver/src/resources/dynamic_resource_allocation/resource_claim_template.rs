@@ -9,9 +9,9 @@ use crate::validation::immutable::immutable_as;
 use crate::validation::metadata::validate_template;
 
 /// The rules of ResourceClaimTemplate.
-pub struct Rules;
+pub struct ResourceClaimTemplateStrategy;
 
-impl Strategy for Rules {
+impl Strategy for ResourceClaimTemplateStrategy {
     fn default(&self, object: &mut Value) {
         if let Some(spec) = object.pointer_mut("/spec/spec") {
             devices::default_requests(spec);
