@@ -1,21 +1,17 @@
-//! What tests of several rooms share: the recorded facts about a real control plane.
+//! What the API of a fresh Kubernetes v1.36.2 control plane looks like, for tests that compare ours with it.
 
 use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
-/// A document of recorded facts, which lie in `shared/facts` beside the repository. None where they are not at hand.
-pub fn facts(name: &str) -> Option<Value> {
-    let path = facts_dir()?.join(name);
+/// A document in `testdata/`: discovery, resource lists and metrics as the real server gives them, or the schemas of its
+/// OpenAPI documents without descriptions.
+pub fn facts(name: &str) -> Value {
+    let path = testdata().join(name);
     let text = std::fs::read(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
-    Some(serde_json::from_slice(&text).expect("facts are JSON"))
+    serde_json::from_slice(&text).expect("test data is JSON")
 }
 
-pub fn facts_dir() -> Option<PathBuf> {
-    let ancestors = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors();
-    let found = ancestors.map(|dir| dir.join("shared/facts")).find(|dir| dir.is_dir());
-    if found.is_none() {
-        eprintln!("skipped: no shared/facts above {}", env!("CARGO_MANIFEST_DIR"));
-    }
-    found
+pub fn testdata() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("testdata")
 }

@@ -14,7 +14,7 @@ use serde_json::{Map, Value};
 
 use super::tls::Peer;
 use super::websocket_token;
-use crate::registry::Clock;
+use crate::clock::Clock;
 use crate::validation::content::{dns1123_label, dns1123_subdomain};
 use crate::{Error, Result};
 

@@ -19,9 +19,10 @@ use super::authenticate::{
     CREDENTIAL_ID, TokenAuthenticator, UserInfo, Verdict, service_account_groups, service_account_username,
 };
 use super::jwt::SigningKey;
-use crate::admission::Cluster;
+use crate::clock::Clock;
+use crate::cluster::Cluster;
 use crate::names::GroupResource;
-use crate::registry::{Clock, ObjectMeta};
+use crate::object_meta::ObjectMeta;
 
 /// Who issues the tokens, and for whom, unless a request names an audience.
 pub const ISSUER: &str = "https://kubernetes.default.svc";

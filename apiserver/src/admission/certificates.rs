@@ -10,10 +10,11 @@ use serde_json::Value;
 use x509_parser::certification_request::X509CertificationRequest;
 use x509_parser::prelude::FromDer;
 
-use super::{AdmissionAttributes, AdmissionPlugin, Cluster, Operation, text};
+use super::{AdmissionAttributes, AdmissionPlugin, Operation, text};
 use crate::Result;
 use crate::access::authenticate::MASTERS;
 use crate::access::authorize::{Authorizer, RequestAttributes, ResourceTarget, Target};
+use crate::cluster::Cluster;
 use crate::field::quote;
 
 const GROUP: &str = "certificates.k8s.io";

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::{
-    AdmissionAttributes, AdmissionPlugin, AsyncAdmissionPlugin, Cluster, PluginSelection, certificates,
+    AdmissionAttributes, AdmissionPlugin, AsyncAdmissionPlugin, PluginSelection, certificates,
     default_ingress_class, default_storage_class, default_toleration_seconds, escalation, limit_ranger,
     namespace_lifecycle, persistent_volume_claim_resize, pod_resize_validator, pod_security,
     pod_topology_labels, priority, runtime_class, service_account, storage_object_in_use_protection,
@@ -11,6 +11,7 @@ use super::{
 };
 use crate::Result;
 use crate::access::authorize::Authorizer;
+use crate::cluster::Cluster;
 use crate::features::FeatureGates;
 
 const RESOURCE_QUOTA: &str = "ResourceQuota";

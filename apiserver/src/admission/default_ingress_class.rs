@@ -1,7 +1,8 @@
 //! DefaultIngressClass: an ingress that names no class gets the default one, if there is any.
 
-use super::{AdmissionAttributes, AdmissionPlugin, Cluster, Operation, newest_default, object_at};
+use super::{AdmissionAttributes, AdmissionPlugin, Operation, newest_default, object_at};
 use crate::Result;
+use crate::cluster::Cluster;
 use crate::names::GroupResource;
 
 pub(super) struct DefaultIngressClass;

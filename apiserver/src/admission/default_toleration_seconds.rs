@@ -2,8 +2,9 @@
 
 use serde_json::{Value, json};
 
-use super::{AdmissionAttributes, AdmissionPlugin, Cluster, Operation, items, list_at, object_at, text};
+use super::{AdmissionAttributes, AdmissionPlugin, Operation, items, list_at, object_at, text};
 use crate::Result;
+use crate::cluster::Cluster;
 
 pub(super) struct DefaultTolerationSeconds;
 

@@ -9,12 +9,13 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::{AdmissionAttributes, AdmissionPlugin, Cluster, Operation};
+use super::{AdmissionAttributes, AdmissionPlugin, Operation};
 use crate::access::authenticate::MASTERS;
 use crate::access::authorize::{Authorizer, RequestAttributes, ResourceTarget, Target, aggregate};
 use crate::access::coverage::{Limits, TooMany, missing};
 use crate::access::rbac::{GROUP, Kind};
 use crate::access::rules::{Rule, quoted};
+use crate::cluster::Cluster;
 use crate::field::quote;
 use crate::{Error, Result};
 

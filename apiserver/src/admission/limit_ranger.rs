@@ -3,9 +3,10 @@
 use serde_json::Value;
 
 use super::pod::{ResourceList, containers, pod_resources, resources};
-use super::{AdmissionAttributes, AdmissionPlugin, Cluster, Operation, items, list_at, object_at, text};
+use super::{AdmissionAttributes, AdmissionPlugin, Operation, items, list_at, object_at, text};
 use crate::Result;
 use crate::access::authorize::aggregate;
+use crate::cluster::Cluster;
 use crate::names::GroupResource;
 use crate::quantity::Quantity;
 

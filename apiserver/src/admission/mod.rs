@@ -4,7 +4,7 @@
 //! validation, every plugin may reject it (`validate`). The order of the chain is kube-apiserver's, and so are the
 //! plugins' names and texts; each is a small module here.
 //!
-//! Plugins look the cluster up through [`Cluster`] and know neither store nor HTTP. They run on every write: each looks at the
+//! Plugins look the cluster up through [`Cluster`](crate::cluster::Cluster) and know neither store nor HTTP. They run on every write: each looks at the
 //! resource first, and none lists anything for a resource that is not its own. Most decide at once
 //! ([`AdmissionPlugin`]); those that wait for others are an [`AsyncAdmissionPlugin`]. The chain runs without any lock.
 //!
@@ -39,7 +39,7 @@ use serde_json::{Map, Value};
 
 pub use attributes::{AdmissionAttributes, AuditAnnotations, Operation, OperationOptions};
 pub use chain::AdmissionChain;
-pub use plugin::{AdmissionPlugin, AsyncAdmissionPlugin, Cluster, NamespacePhase};
+pub use plugin::{AdmissionPlugin, AsyncAdmissionPlugin};
 pub use selection::{PluginError, PluginSelection};
 
 /// The member of an object that is itself an object; made if it is missing.

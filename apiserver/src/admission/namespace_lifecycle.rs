@@ -1,6 +1,7 @@
 //! NamespaceLifecycle: nothing new where there is no namespace or one that is going away; some namespaces stay for ever.
 
-use super::{AdmissionAttributes, AdmissionPlugin, Cluster, NamespacePhase, Operation};
+use super::{AdmissionAttributes, AdmissionPlugin, Operation};
+use crate::cluster::{Cluster, NamespacePhase};
 use crate::error::Cause;
 use crate::names::GroupResource;
 use crate::{Error, Result};

@@ -2,8 +2,9 @@
 
 use serde_json::Value;
 
-use super::{AdmissionAttributes, AdmissionPlugin, Cluster, Operation, text};
+use super::{AdmissionAttributes, AdmissionPlugin, Operation, text};
 use crate::Result;
+use crate::cluster::Cluster;
 use crate::names::GroupResource;
 use crate::quantity::Quantity;
 

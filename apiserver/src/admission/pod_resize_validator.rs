@@ -1,8 +1,9 @@
 //! PodResizeValidator: a running pod grows only as far as its node reaches.
 
 use super::pod::{pod_resources, resources};
-use super::{AdmissionAttributes, AdmissionPlugin, Cluster, Operation, text};
+use super::{AdmissionAttributes, AdmissionPlugin, Operation, text};
 use crate::Result;
+use crate::cluster::Cluster;
 use crate::error::{Cause, Error};
 use crate::field::quote;
 use crate::names::GroupResource;

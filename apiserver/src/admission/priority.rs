@@ -2,8 +2,9 @@
 
 use serde_json::Value;
 
-use super::{AdmissionAttributes, AdmissionPlugin, Cluster, Operation, object_at, text};
+use super::{AdmissionAttributes, AdmissionPlugin, Operation, object_at, text};
 use crate::Result;
+use crate::cluster::Cluster;
 use crate::names::GroupResource;
 
 pub(super) struct Priority;

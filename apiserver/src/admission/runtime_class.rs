@@ -5,8 +5,9 @@ use std::collections::HashSet;
 use serde_json::Value;
 
 use super::pod::resources;
-use super::{AdmissionAttributes, AdmissionPlugin, Cluster, Operation, items, object_at, text};
+use super::{AdmissionAttributes, AdmissionPlugin, Operation, items, object_at, text};
 use crate::Result;
+use crate::cluster::Cluster;
 use crate::field::quote;
 use crate::names::GroupResource;
 

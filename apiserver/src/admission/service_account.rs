@@ -7,9 +7,9 @@ use serde_json::{Value, json};
 
 use super::pod::{ALL_CONTAINERS, MIRROR, containers};
 use super::{
-    AdmissionAttributes, AdmissionPlugin, AsyncAdmissionPlugin, Cluster, Operation, items, list_at,
-    object_at, text,
+    AdmissionAttributes, AdmissionPlugin, AsyncAdmissionPlugin, Operation, items, list_at, object_at, text,
 };
+use crate::cluster::Cluster;
 use crate::names::{GroupResource, random_suffix};
 use crate::{Error, Result};
 

@@ -1,7 +1,8 @@
 //! StorageObjectInUseProtection: what may be in use is not deleted before its controller says so.
 
-use super::{AdmissionAttributes, AdmissionPlugin, Cluster, Operation, list_at, object_at};
+use super::{AdmissionAttributes, AdmissionPlugin, Operation, list_at, object_at};
 use crate::Result;
+use crate::cluster::Cluster;
 
 pub(super) struct StorageObjectInUseProtection;
 

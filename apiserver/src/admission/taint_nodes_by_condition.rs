@@ -2,8 +2,9 @@
 
 use serde_json::json;
 
-use super::{AdmissionAttributes, AdmissionPlugin, Cluster, Operation, list_at, object_at};
+use super::{AdmissionAttributes, AdmissionPlugin, Operation, list_at, object_at};
 use crate::Result;
+use crate::cluster::Cluster;
 
 pub(super) struct TaintNodesByCondition;
 

@@ -6,11 +6,10 @@ use std::collections::BTreeMap;
 use futures::future::BoxFuture;
 use serde_json::Value;
 
-use super::{
-    AdmissionAttributes, AdmissionPlugin, AuditAnnotations, Cluster, Operation, OperationOptions, text,
-};
+use super::{AdmissionAttributes, AdmissionPlugin, AuditAnnotations, Operation, OperationOptions, text};
 use crate::Result;
 use crate::access::UserInfo;
+use crate::cluster::Cluster;
 use crate::names::{GroupKind, GroupResource};
 use crate::request::options::WriteOptions;
 

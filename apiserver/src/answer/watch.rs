@@ -7,9 +7,10 @@ use serde_json::{Value, json};
 use super::{Form, printer};
 use crate::Result;
 use crate::codec;
+use crate::object_meta::ObjectMeta;
+use crate::registry::parse;
 use crate::registry::served::Served;
 use crate::registry::watch::{Change, Notice};
-use crate::registry::{ObjectMeta, parse};
 use crate::render::{
     self,
     table::{self, Item},

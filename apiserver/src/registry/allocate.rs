@@ -14,11 +14,11 @@ use serde_json::Value;
 
 use super::deletion::rfc3339;
 use super::locks::NamedGuard;
-use super::object::ObjectMeta;
 use super::served::Served;
 use super::write::{Part, Writing, store_failed, stored_bytes};
 use super::{ObjectIndex, Registry, parse};
 use crate::names::GroupResource;
+use crate::object_meta::ObjectMeta;
 use crate::resources::core::service::allocation::{self, Stock};
 use crate::validation::ip::{self, Cidr};
 use crate::{Error, Result};

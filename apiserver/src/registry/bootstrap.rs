@@ -4,13 +4,13 @@ use coracle_storage::{Commit, Expect, Key, Write};
 use serde_json::{Value, json};
 
 use super::deletion::rfc3339;
-use super::object::ObjectMeta;
 use super::served::Served;
 use super::write::{store_failed, stored_bytes, track};
 use super::{Registry, parse};
 use crate::bootstrap::{self, Facts, Reconciled};
 use crate::fields::manage::Writer;
 use crate::names::GroupVersion;
+use crate::object_meta::ObjectMeta;
 use crate::{Error, Result};
 
 impl Registry {

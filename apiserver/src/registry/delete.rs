@@ -7,13 +7,13 @@ use futures::{StreamExt, TryStreamExt, stream};
 use serde_json::{Value, json};
 
 use super::deletion::{self, Deletion, Style};
-use super::object::ObjectMeta;
 use super::read::{Filter, Page};
 use super::served::Served;
 use super::write::{Part, Writing, store_failed, stored_bytes};
 use super::{Caller, Outcome, Payload, RETRIES, Registry, Stored, Target, parse};
 use crate::admission::{Operation, OperationOptions};
 use crate::names::GroupResource;
+use crate::object_meta::ObjectMeta;
 use crate::request::options::{DeleteOptions, ListOptions, VersionMatch};
 use crate::{Error, Result};
 

@@ -10,7 +10,7 @@
 use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 
-use super::object::ObjectMeta;
+use crate::object_meta::ObjectMeta;
 use crate::request::options::{DeleteOptions, Propagation};
 
 pub const ORPHAN: &str = "orphan";

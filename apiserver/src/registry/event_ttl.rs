@@ -17,8 +17,8 @@ use jiff::Timestamp;
 use serde_json::Value;
 use tokio::time::Instant;
 
-use super::object::ObjectMeta;
 use super::{ObjectIndex, Registry, Stored, parse};
+use crate::object_meta::ObjectMeta;
 
 /// Where core and `events.k8s.io` Events are stored.
 const EVENTS: &str = "events";
@@ -157,7 +157,7 @@ mod tests {
     use serde_json::json;
 
     use crate::access::authorize::{Authorizer, Mode};
-    use crate::registry::Clock;
+    use crate::clock::Clock;
     use crate::registry::served::Table;
 
     const HOUR: Duration = Duration::from_secs(3600);

@@ -29,7 +29,6 @@ mod event_ttl;
 mod feed;
 mod index;
 mod locks;
-pub mod object;
 pub mod read;
 pub mod selectable;
 pub mod served;
@@ -47,16 +46,18 @@ use serde_json::{Value, json};
 
 pub use body::Body;
 pub use index::ObjectIndex;
-pub use object::ObjectMeta;
 pub use write::{Part, fit_namespace};
 
 use crate::access::authenticate::UserInfo;
 use crate::access::authorize::Authorizer;
-use crate::admission::{self, AdmissionChain, AuditAnnotations, NamespacePhase, PluginSelection};
+use crate::admission::{AdmissionChain, AuditAnnotations, PluginSelection};
+use crate::clock::Clock;
+use crate::cluster::{Cluster, NamespacePhase};
 use crate::codec::{json, zero};
 use crate::features::FeatureGates;
 use crate::flow_control;
 use crate::names::GroupResource;
+use crate::object_meta::ObjectMeta;
 use crate::request::Warnings;
 use crate::request::info::ResourceRequest;
 use crate::schema::{StructId, Type, schema};
@@ -73,9 +74,6 @@ const MAX_WAIT: Duration = Duration::from_millis(1500);
 
 /// One stored version of an object.
 pub type Stored = coracle_storage::Object<ObjectIndex>;
-
-/// Where the time comes from.
-pub type Clock = Arc<dyn Fn() -> Timestamp + Send + Sync>;
 
 /// The generic verbs.
 pub struct Registry {
@@ -260,7 +258,7 @@ fn built_in_type(object: &Value) -> Option<StructId> {
     schema().kind(group, version, object["kind"].as_str()?)
 }
 
-impl admission::Cluster for Registry {
+impl Cluster for Registry {
     fn get(&self, resource: &GroupResource, namespace: &str, name: &str) -> Result<Option<Value>> {
         let Some(served) = self.table.by_resource(resource) else { return Ok(None) };
         self.current(served, namespace, name).map(|o| parse(&o)).transpose()

@@ -15,7 +15,6 @@ use super::allocate::Allocation;
 use super::body::Body;
 use super::deletion::{self, rfc3339};
 use super::index::STAMP_SITE;
-use super::object::ObjectMeta;
 use super::served::Served;
 use super::{Caller, Outcome, Payload, RETRIES, Registry, Stored, Target, parse};
 use crate::access::authorize::{self, RequestAttributes, ResourceTarget};
@@ -26,13 +25,14 @@ use crate::features::FeatureGates;
 use crate::field::{ErrorType, Errors, Field, FieldError, Path, quote};
 use crate::fields::manage;
 use crate::names::random_suffix;
+use crate::object_meta::ObjectMeta;
 use crate::patch::Patch;
 use crate::request::Warnings;
 use crate::request::options::{FieldValidation, WriteOptions, parse_revision};
 use crate::resources::idle;
 use crate::resources::strategy::Context;
+use crate::resources::validate;
 use crate::schema::Subresource;
-use crate::validation;
 use crate::{Error, Result};
 
 /// How often a name is generated anew because it was taken.
@@ -216,7 +216,7 @@ impl Registry {
         object.set_meta("creationTimestamp", now.as_str());
         object.set_meta("uid", uuid::Uuid::new_v4().to_string());
         behaviour.strategy.prepare_for_create(object, &context(&now, writing, &self.features));
-        self.refuse_invalid(served, object, validation::create(object, &behaviour, served.namespaced()))?;
+        self.refuse_invalid(served, object, validate::create(object, &behaviour, served.namespaced()))?;
         writing.caller.warnings.extend(behaviour.strategy.warnings(&Field::root(object), None));
         warn_of_idle(writing, object);
         if by == CreatedBy::Put {
@@ -423,9 +423,9 @@ impl Registry {
         }
         let namespaced = served.namespaced();
         let errors = match part {
-            Part::Main => validation::update(&new, old, &behaviour, namespaced),
-            Part::Status => validation::status_update(&new, old, &behaviour, namespaced),
-            other => validation::part_update(other.name(), &new, old, &behaviour, namespaced),
+            Part::Main => validate::update(&new, old, &behaviour, namespaced),
+            Part::Status => validate::status_update(&new, old, &behaviour, namespaced),
+            other => validate::part_update(other.name(), &new, old, &behaviour, namespaced),
         };
         self.refuse_invalid(served, &new, errors)?;
         writing.caller.warnings.extend(match part {

@@ -7,8 +7,8 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::{age, kinds};
-use crate::discovery::Descriptions;
 use crate::field::Field;
+use crate::schema::Descriptions;
 
 /// An object whose cells are computed, and the time at which.
 pub struct Row<'a> {

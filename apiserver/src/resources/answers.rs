@@ -16,7 +16,7 @@ use crate::access::UserInfo;
 use crate::error::Error;
 use crate::features::FeatureGates;
 use crate::field::{Errors, Field};
-use crate::validation;
+use crate::resources::validate;
 use crate::validation::ip::Cidr;
 
 const NAMESPACE: &str = "kinds-corpus";
@@ -61,16 +61,16 @@ impl Case<'_> {
             None => {
                 object.as_object_mut().map(|members| members.remove("status"));
                 strategy.prepare_for_create(&mut object, &context);
-                validation::create(&object, &self.behaviour, self.namespaced)
+                validate::create(&object, &self.behaviour, self.namespaced)
             }
             Some(old) if status => {
                 strategy.prepare_for_status_update(&mut object, old, &context);
-                validation::status_update(&object, old, &self.behaviour, self.namespaced)
+                validate::status_update(&object, old, &self.behaviour, self.namespaced)
             }
             Some(old) => {
                 object["status"] = old.get("status").cloned().unwrap_or_default();
                 strategy.prepare_for_update(&mut object, old, &context);
-                validation::update(&object, old, &self.behaviour, self.namespaced)
+                validate::update(&object, old, &self.behaviour, self.namespaced)
             }
         };
         if !errors.is_empty() {

@@ -12,10 +12,11 @@ use super::defaulting::object_at;
 use super::strategy::Context;
 use super::{Behaviour, behaviour};
 use crate::access::UserInfo;
+use crate::codec;
 use crate::features::FeatureGates;
 use crate::field::{Errors, Field};
+use crate::resources::validate;
 use crate::schema::{StructId, schema};
-use crate::{codec, validation};
 
 /// Runs every case of a corpus and tells all that differ at once.
 pub fn check(text: &str) {
@@ -95,7 +96,7 @@ fn created(case: &Value, patch: &str, base: &Value, kind: &Kind<'_>) -> (Value, 
         metadata.insert("generation".into(), json!(1));
     }
     kind.behaviour.strategy.prepare_for_create(&mut object, &CONTEXT);
-    let errors = validation::create(&object, &kind.behaviour, kind.namespaced);
+    let errors = validate::create(&object, &kind.behaviour, kind.namespaced);
     (object, errors)
 }
 
@@ -110,7 +111,7 @@ fn update(case: &Value, base: &Value, kind: &Kind<'_>) -> Value {
     if kind.behaviour.generation && strategy.is_new_generation(&new, &old) {
         new["metadata"]["generation"] = json!(2);
     }
-    let errors = validation::update(&new, &old, &kind.behaviour, kind.namespaced);
+    let errors = validate::update(&new, &old, &kind.behaviour, kind.namespaced);
     told(&new, &errors, strategy.warnings(&Field::root(&new), Some(&Field::root(&old))))
 }
 
@@ -120,7 +121,7 @@ fn status_update(case: &Value, base: &Value, kind: &Kind<'_>) -> Value {
     old["status"] = case["status"].clone();
     let mut new = kind.decoded(&merged(&old, &case["patch"]));
     strategy.prepare_for_status_update(&mut new, &old, &CONTEXT);
-    let errors = validation::status_update(&new, &old, &kind.behaviour, kind.namespaced);
+    let errors = validate::status_update(&new, &old, &kind.behaviour, kind.namespaced);
     // A status that is accepted is stored as it is; there is nothing of it to compare.
     told(&json!({}), &errors, Vec::new())
 }

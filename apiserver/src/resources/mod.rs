@@ -29,27 +29,13 @@ pub mod rbac;
 pub mod scheduling;
 pub mod storage;
 pub mod strategy;
+pub mod validate;
 
-use crate::validation::metadata;
+use crate::validation::metadata::{self, NameRule};
 use serde_json::Value;
 
 use crate::names::GroupKind;
 use strategy::{DefaultStrategy, Strategy};
-
-/// What a name must be.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum NameRule {
-    /// RFC 1123 subdomain, the rule of most kinds.
-    Subdomain,
-    /// RFC 1123 label.
-    Label,
-    /// RFC 1123 subdomain in newer words; a `generateName` is not looked at.
-    LongName,
-    /// Anything that is one segment of a path.
-    PathSegment,
-    /// An IP address in its canonical form.
-    IpAddress,
-}
 
 /// How a kind behaves in the generic pipeline.
 #[derive(Clone, Copy)]

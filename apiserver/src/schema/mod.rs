@@ -7,6 +7,7 @@
 //!
 //! There is no second list of fields or resources anywhere. Start at [`schema`].
 
+mod descriptions;
 mod facts;
 mod resources;
 mod types;
@@ -14,6 +15,7 @@ mod types;
 use std::collections::{HashMap, HashSet};
 use std::sync::OnceLock;
 
+pub(crate) use descriptions::Descriptions;
 pub use resources::{Group, Resource, Subresource};
 pub use types::{Field, List, Struct, StructId, Type, UnionRole};
 

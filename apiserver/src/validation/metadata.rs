@@ -13,12 +13,26 @@ use serde_json::Value;
 use super::immutable::IMMUTABLE;
 use super::{content, ip, labels};
 use crate::field::{Errors, Field, quote};
-use crate::resources::NameRule;
 
 /// All annotations' keys and values together, in bytes.
 const ANNOTATIONS_LIMIT: usize = 256 * 1024;
 const MANAGER_LENGTH: usize = 128;
 const SUBRESOURCE_LENGTH: usize = 256;
+
+/// What a name must be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NameRule {
+    /// RFC 1123 subdomain, the rule of most kinds.
+    Subdomain,
+    /// RFC 1123 label.
+    Label,
+    /// RFC 1123 subdomain in newer words; a `generateName` is not looked at.
+    LongName,
+    /// Anything that is one segment of a path.
+    PathSegment,
+    /// An IP address in its canonical form.
+    IpAddress,
+}
 
 /// How a finalizer may be named.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -12,7 +12,8 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-use super::{AdmissionAttributes, AdmissionPlugin, Cluster, Operation, items, text};
+use super::{AdmissionAttributes, AdmissionPlugin, Operation, items, text};
+use crate::cluster::Cluster;
 use crate::field::quote;
 use crate::names::GroupResource;
 use crate::{Error, Result};

@@ -7,7 +7,6 @@
 //! Start at [`OpenApi::respond`]; schemas are made in [`schemas`], operations in [`paths`].
 
 mod custom;
-mod descriptions;
 mod paths;
 mod protobuf;
 mod schemas;
@@ -27,7 +26,7 @@ use super::served::{Resource, Served, Text};
 use super::{respond_empty, revalidates};
 use crate::request::negotiate::{self, Clause};
 use crate::request::options::Query;
-pub(crate) use descriptions::Descriptions;
+use crate::schema::Descriptions;
 use schemas::{META, Schemas, reference};
 use swagger::Swagger;
 

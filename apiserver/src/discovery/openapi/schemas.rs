@@ -4,8 +4,8 @@
 
 use serde_json::{Map, Value, json};
 
-use super::descriptions::Descriptions;
 use crate::discovery::version;
+use crate::schema::Descriptions;
 use crate::schema::{Field, List, Schema, Struct, StructId, Type, UnionRole, schema};
 
 pub(super) const META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1";

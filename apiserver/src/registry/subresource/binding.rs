@@ -2,11 +2,11 @@
 
 use super::super::body::Body;
 use super::super::deletion::rfc3339;
-use super::super::object::ObjectMeta;
 use super::super::write::same_uid;
 use super::super::{Caller, Outcome, Registry, Target};
 use crate::codec::body::Expected;
 use crate::field::{Errors, Field};
+use crate::object_meta::ObjectMeta;
 use crate::request::options::WriteOptions;
 use crate::resources::{self, core::binding::bind};
 use crate::{Error, Result};

@@ -6,12 +6,12 @@
 use http::Method;
 use serde_json::Value;
 
-use super::super::object::ObjectMeta;
 use super::super::{Registry, Target, parse};
 use super::log;
 use crate::error::Status;
 use crate::field::{ErrorType, Errors, FieldError, Path};
 use crate::names::{GroupKind, GroupResource};
+use crate::object_meta::ObjectMeta;
 use crate::request::options::Query;
 use crate::{Error, Result};
 
@@ -107,7 +107,7 @@ impl Registry {
             return Err(Error::bad_request(format!("pod {name} does not have a host assigned")));
         }
         let nodes = GroupResource::new("", "nodes");
-        if crate::admission::Cluster::get(self, &nodes, "", node)?.is_none() {
+        if crate::cluster::Cluster::get(self, &nodes, "", node)?.is_none() {
             // The real server takes the missing node for the pod.
             return Err(Error::not_found(&GroupResource::new("", "pods"), node));
         }

@@ -2,8 +2,8 @@
 
 use serde_json::Value;
 
-use super::super::object::ObjectMeta;
 use crate::field::quote;
+use crate::object_meta::ObjectMeta;
 use crate::request::options::Query;
 use crate::{Error, Result};
 

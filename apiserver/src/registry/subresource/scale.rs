@@ -6,7 +6,6 @@ use serde_json::{Value, json};
 
 use super::super::body::Body;
 use super::super::deletion::rfc3339;
-use super::super::object::ObjectMeta;
 use super::super::write::{Part, Writing, fit_name, same_uid};
 use super::super::{Caller, Outcome, Payload, Registry, Target, parse};
 use crate::admission::OperationOptions;
@@ -14,6 +13,7 @@ use crate::codec::body::Expected;
 use crate::field::{Errors, Field};
 use crate::fields::manage;
 use crate::names::GroupKind;
+use crate::object_meta::ObjectMeta;
 use crate::patch::Patch;
 use crate::request::options::WriteOptions;
 use crate::resources;

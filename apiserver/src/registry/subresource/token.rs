@@ -4,14 +4,14 @@ use serde_json::{Value, json};
 
 use super::super::body::Body;
 use super::super::deletion::rfc3339;
-use super::super::object::ObjectMeta;
 use super::super::{Caller, Outcome, Payload, Registry, Target};
 use crate::access::jwt::SigningKey;
 use crate::access::service_account_token::{Bound, ISSUER, Request, claims};
-use crate::admission::Cluster;
+use crate::cluster::Cluster;
 use crate::codec::body::Expected;
 use crate::field::{Errors, Field};
 use crate::names::{GroupKind, GroupResource};
+use crate::object_meta::ObjectMeta;
 use crate::request::options::WriteOptions;
 use crate::schema::Subresource;
 use crate::{Error, Result};

@@ -101,7 +101,7 @@ async fn what_cannot_be_read_is_an_error_and_no_empty_object() {
     let config_map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "x"}});
     assert_eq!(error(server.update("v1", "configmaps", &config_map).await), Err(500));
     assert_eq!(error(server.patch("v1", "configmaps", "x", MERGE_PATCH, b"{}").await), Err(500));
-    let cluster: &dyn crate::admission::Cluster = &server.registry;
+    let cluster: &dyn crate::cluster::Cluster = &server.registry;
     let config_maps = GroupResource::new("", "configmaps");
     assert_eq!(cluster.get(&config_maps, "ns", "x").map_err(|error| error.code()), Err(500));
     assert_eq!(cluster.list(&config_maps, "ns").map_err(|error| error.code()), Err(500));

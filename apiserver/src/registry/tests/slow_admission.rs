@@ -7,7 +7,8 @@ use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
 use super::*;
-use crate::admission::{AdmissionAttributes, AsyncAdmissionPlugin, Cluster};
+use crate::admission::{AdmissionAttributes, AsyncAdmissionPlugin};
+use crate::cluster::Cluster;
 
 /// Waits with objects that are named `slow` until the test lets them pass, as for a webhook that takes its time.
 struct Slow {

@@ -3,8 +3,8 @@
 use serde_json::json;
 
 use crate::field::{Errors, Field};
-use crate::resources::NameRule;
-use crate::validation::{content, metadata, paths};
+use crate::validation::metadata::{self, NameRule};
+use crate::validation::{content, paths};
 
 /// Fields of a pod that a variable may show.
 const IN_VARIABLES: [&str; 9] = [

@@ -2,7 +2,7 @@ use serde_json::json;
 
 use super::*;
 use crate::resources::behaviour;
-use crate::validation;
+use crate::resources::validate;
 
 fn causes(errors: &Errors) -> Vec<String> {
     errors.iter().map(ToString::to_string).collect()
@@ -122,7 +122,7 @@ fn updates_repeat_themselves() {
         ("rbac.authorization.k8s.io", "Role", 4, 2, 2),
     ] {
         let behaviour = behaviour(group, kind);
-        let errors = validation::changed(&new, &old, &behaviour, true, behaviour.metadata.on_update);
+        let errors = validate::changed(&new, &old, &behaviour, true, behaviour.metadata.on_update);
         let count = |field| errors.iter().filter(|e| e.field == field).count();
         assert_eq!(
             (count("metadata.labels"), count("metadata.deletionTimestamp"), count("metadata.finalizers[0]")),

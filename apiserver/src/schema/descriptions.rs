@@ -15,7 +15,7 @@ impl Descriptions {
         Descriptions(texts.expect("the build script packs JSON"))
     }
 
-    pub(super) fn of_type(&self, openapi_name: &str) -> Option<&str> {
+    pub(crate) fn of_type(&self, openapi_name: &str) -> Option<&str> {
         self.of_field(openapi_name, "")
     }
 

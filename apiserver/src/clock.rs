@@ -1,0 +1,8 @@
+//! Where the time comes from.
+
+use std::sync::Arc;
+
+use jiff::Timestamp;
+
+/// The current time; tests bring their own.
+pub type Clock = Arc<dyn Fn() -> Timestamp + Send + Sync>;

@@ -1,0 +1,52 @@
+//! The validation of an object: its metadata, then what its strategy says.
+
+use serde_json::Value;
+
+use super::Behaviour;
+use crate::field::{Errors, Field};
+use crate::validation::metadata::{self, Identity, Passes};
+
+/// What is wrong with a new object, defaulted and prepared, its name generated.
+pub fn create(object: &Value, behaviour: &Behaviour, namespaced: bool) -> Errors {
+    let (object, mut errors) = (Field::root(object), Errors::new());
+    let identity = Identity { namespaced, name: behaviour.name };
+    metadata::validate_create(&object, identity, &behaviour.metadata, &mut errors);
+    behaviour.strategy.validate(&object, &mut errors);
+    metadata::validate_create_generic(&object, namespaced, &mut errors);
+    errors
+}
+
+/// What is wrong with a changed object, defaulted and prepared.
+pub fn update(new: &Value, old: &Value, behaviour: &Behaviour, namespaced: bool) -> Errors {
+    let mut errors = changed(new, old, behaviour, namespaced, behaviour.metadata.on_update);
+    behaviour.strategy.validate_update(&Field::root(new), &Field::root(old), &mut errors);
+    errors
+}
+
+/// What is wrong with an object whose status was written.
+pub fn status_update(new: &Value, old: &Value, behaviour: &Behaviour, namespaced: bool) -> Errors {
+    let mut errors = changed(new, old, behaviour, namespaced, behaviour.metadata.on_status_update);
+    behaviour.strategy.validate_status_update(&Field::root(new), &Field::root(old), &mut errors);
+    errors
+}
+
+/// What is wrong with an object of which another part was written.
+pub fn part_update(part: &str, new: &Value, old: &Value, behaviour: &Behaviour, namespaced: bool) -> Errors {
+    let mut errors = changed(new, old, behaviour, namespaced, behaviour.metadata.on_status_update);
+    behaviour.strategy.validate_part_update(part, &Field::root(new), &Field::root(old), &mut errors);
+    errors
+}
+
+pub(crate) fn changed(
+    new: &Value,
+    old: &Value,
+    behaviour: &Behaviour,
+    namespaced: bool,
+    passes: Passes,
+) -> Errors {
+    let mut errors = Errors::new();
+    let identity = Identity { namespaced, name: behaviour.name };
+    let (new, old) = (Field::root(new), Field::root(old));
+    metadata::validate_update(&new, &old, identity, behaviour.metadata.finalizers, passes, &mut errors);
+    errors
+}
