@@ -1,68 +1,125 @@
-//! Loops that reach desired state, written on the Kubernetes API only: they would run unchanged against any cluster.
+//! Kubernetes' controllers, written on its API only: they run unchanged against any cluster.
 //!
-//! One folder a controller, named as kube-controller-manager names it; [`runtime`] is the loop that all of them run in.
-//! Start at [`CONTROLLERS`], then [`run`].
+//! One folder a controller, with kube-controller-manager's name for it; `runtime/` is the loop that all of them run in, and
+//! `simulation/` the nodes, the scheduler and the CSI driver that stand in for real ones. What objects of built-in kinds mean is in
+//! `coracle-kinds`. Start at [`CONTROLLERS`], then [`run`].
+#![warn(missing_docs)]
 
-mod attach_detach;
-mod beneath;
-mod csi;
 mod disruption;
 mod ephemeral_volume;
 mod garbage_collector;
 mod namespace;
-mod node;
+mod persistentvolume_attach_detach;
 mod persistentvolume_binder;
 mod persistentvolume_expander;
-mod pod_gc;
-mod provisioner;
-mod pv_protection;
-mod pvc_protection;
-mod resource_quota;
-mod root_ca;
-pub mod runtime;
+mod persistentvolume_protection;
+mod persistentvolumeclaim_protection;
+mod pod_garbage_collector;
+mod resourcequota;
+mod root_ca_certificate_publisher;
+mod runtime;
 mod serviceaccount;
 mod serviceaccount_token;
 mod simulation;
 mod statefulset;
-mod volume;
 mod volumeattributesclass_protection;
-mod workload;
 
 use std::panic::AssertUnwindSafe;
+use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::{BoxFuture, FutureExt, join_all};
 use kube::Client;
+use tokio::sync::oneshot;
 
-use runtime::clock::Clock;
-use runtime::leader::Election;
-use runtime::metrics::Metrics;
-use runtime::supervise::{Readiness, supervise};
-use runtime::{Context, Controller, Settings};
+use runtime::Controller;
+use runtime::leader::LeaderElector;
+use runtime::supervise::supervise;
 
-/// A controller as it is listed.
-pub struct Entry {
+pub use runtime::clock::{Clock, MockClock};
+pub use runtime::metrics::{Metrics, QueueMetrics};
+pub use runtime::supervise::Readiness;
+
+/// The context of the controllers of this crate.
+type Context = runtime::Context<Settings>;
+
+/// What the controllers cannot learn from the API.
+#[derive(Clone)]
+pub struct Settings {
+    /// For how long a terminating namespace is left as it is. What was admitted to it before may still have to be stored,
+    /// and not every API server may have observed yet that it is terminating.
+    pub namespace_grace: Duration,
+    /// The certificates, in PEM, by which clients know the API server; without them they are not published.
+    pub root_ca: Option<String>,
+    /// Signs the claims of a token; without it no tokens are made.
+    pub sign: Option<Sign>,
+    /// How many nodes to simulate. None: neither nodes nor the scheduler are simulated, as beside another cluster.
+    pub nodes: Option<usize>,
+    /// Whether a feature gate is on, by Kubernetes' name.
+    pub is_enabled: IsEnabled,
+    /// Where the directories are that stand for volumes (`volumes/`), and what pods see of them (`pods/`).
+    pub data: PathBuf,
+}
+
+/// The gate that lets the CSI driver `coracle.csi` do what `kubernetes.io/host-path` does; Kubernetes has none of that name.
+pub const HOST_PATH_MIGRATION: &str = "CSIMigrationHostPath";
+
+/// Whether a feature gate is on.
+pub type IsEnabled = Arc<dyn Fn(&str) -> bool + Send + Sync>;
+
+/// Signs the claims of a token and returns it as a JWS. None: it cannot be signed.
+pub type Sign = Arc<dyn Fn(&serde_json::Value) -> Option<String> + Send + Sync>;
+
+impl Default for Settings {
+    /// kube-controller-manager's defaults, without what it has no default for.
+    fn default() -> Settings {
+        Settings {
+            namespace_grace: Duration::from_secs(5),
+            root_ca: None,
+            sign: None,
+            nodes: None,
+            // Of the gates that the controllers read no other is off by default.
+            is_enabled: Arc::new(|gate| gate != HOST_PATH_MIGRATION),
+            data: "/tmp/hostpath_pv".into(),
+        }
+    }
+}
+
+/// How a controller is made.
+trait Initialize: Controller {
+    /// Whether it can do its work with these settings; one that cannot is not started.
+    fn is_possible(_: &Settings) -> bool {
+        true
+    }
+
+    /// Makes the controller, with the caches that it needs.
+    fn new(context: &Context) -> Self;
+}
+
+/// A controller that can be selected and started.
+pub struct ControllerDescriptor {
     /// kube-controller-manager's name.
     pub name: &'static str,
-    /// Runs it until the future is dropped, and tells when it knows all it needs.
+    /// Runs it until the future is dropped; reports when its sources are synced.
     start: fn(Context, Readiness) -> BoxFuture<'static, ()>,
     is_possible: fn(&Settings) -> bool,
 }
 
-/// All controllers there are.
-pub const CONTROLLERS: &[Entry] = &[
-    entry::<attach_detach::AttachDetach>(),
-    entry::<disruption::Disruptions>(),
-    entry::<ephemeral_volume::EphemeralVolumes>(),
-    Entry {
+/// All controllers of kube-controller-manager that there are. The simulated scheduler and kubelet are not listed.
+pub const CONTROLLERS: &[ControllerDescriptor] = &[
+    descriptor::<persistentvolume_attach_detach::AttachDetachController>(),
+    descriptor::<disruption::DisruptionController>(),
+    descriptor::<ephemeral_volume::EphemeralVolumeController>(),
+    ControllerDescriptor {
         name: garbage_collector::NAME,
         start: |context, readiness| {
             garbage_collector::run(context, move || readiness.ready(garbage_collector::NAME)).boxed()
         },
         is_possible: |_| true,
     },
-    entry::<namespace::Namespaces>(),
-    Entry {
+    descriptor::<namespace::NamespaceController>(),
+    ControllerDescriptor {
         name: persistentvolume_binder::NAME,
         start: |context, readiness| {
             persistentvolume_binder::run(context, move || readiness.ready(persistentvolume_binder::NAME))
@@ -70,57 +127,76 @@ pub const CONTROLLERS: &[Entry] = &[
         },
         is_possible: |_| true,
     },
-    entry::<persistentvolume_expander::Expander>(),
-    entry::<pv_protection::VolumeProtection>(),
-    entry::<pvc_protection::ClaimProtection>(),
-    entry::<pod_gc::PodGarbageCollector>(),
-    entry::<resource_quota::ResourceQuotas>(),
-    entry::<root_ca::RootCertificates>(),
-    entry::<serviceaccount::ServiceAccounts>(),
-    entry::<serviceaccount_token::Tokens>(),
-    entry::<statefulset::StatefulSets>(),
-    entry::<volumeattributesclass_protection::AttributesClassProtection>(),
+    descriptor::<persistentvolume_expander::ExpandController>(),
+    descriptor::<persistentvolume_protection::PersistentVolumeProtectionController>(),
+    descriptor::<persistentvolumeclaim_protection::PersistentVolumeClaimProtectionController>(),
+    descriptor::<pod_garbage_collector::PodGarbageCollector>(),
+    descriptor::<resourcequota::ResourceQuotaController>(),
+    descriptor::<root_ca_certificate_publisher::RootCaCertificatePublisher>(),
+    descriptor::<serviceaccount::ServiceAccountController>(),
+    descriptor::<serviceaccount_token::TokenController>(),
+    descriptor::<statefulset::StatefulSetController>(),
+    descriptor::<volumeattributesclass_protection::VolumeAttributesClassProtectionController>(),
 ];
 
-const fn entry<C: Controller>() -> Entry {
+const fn descriptor<C: Initialize>() -> ControllerDescriptor {
     let start = |context: Context, readiness: Readiness| {
         let controller = C::new(&context);
         runtime::run(context, controller, move || readiness.ready(C::NAME)).boxed()
     };
-    Entry { name: C::NAME, start, is_possible: C::is_possible }
+    ControllerDescriptor { name: C::NAME, start, is_possible: C::is_possible }
 }
 
-/// As whom a client of the controllers should come: what they write is owned by the name before the slash.
+/// Makes and runs one of several loops that are started under one name.
+fn start_part<C: Initialize>(context: Context, synced: oneshot::Sender<()>) -> BoxFuture<'static, ()> {
+    let controller = C::new(&context);
+    let ready = move || {
+        // The receiver may have been dropped.
+        let _ = synced.send(());
+    };
+    runtime::run(context, controller, ready).boxed()
+}
+
+/// The user agent of a client for the controllers: the field manager of what they write is the part before the slash.
 pub const USER_AGENT: &str = concat!("kube-controller-manager/v1.36 coracle/", env!("CARGO_PKG_VERSION"));
 
-/// Everything the controllers are given.
+/// Everything the controllers need.
 #[derive(Clone)]
 pub struct Options {
+    /// The time that they live by.
     pub clock: Clock,
+    /// Where they register their metrics.
     pub metrics: Metrics,
+    /// Where each of them reports when its caches are synced.
     pub readiness: Readiness,
+    /// What they cannot learn from the API.
     pub settings: Settings,
 }
 
-/// Runs the selected controllers until the future is dropped. `is_selected` is asked with kube-controller-manager's names.
+/// Runs the selected controllers until the future is dropped.
+///
+/// - `client`: comes with [`USER_AGENT`], since what the controllers write is owned by its first part
+/// - `is_selected`: whether a controller is selected, by its name in [`CONTROLLERS`], or `kube-scheduler` or `kubelet`
 pub fn run(
     client: Client,
     options: Options,
     is_selected: impl Fn(&str) -> bool,
 ) -> impl Future<Output = ()> + Send {
     let Options { clock, metrics, readiness, settings } = options;
-    let selected = CONTROLLERS.iter().chain(node::CONTROLLERS).filter(|entry| is_selected(entry.name));
-    let selected = selected.chain(node::PARTS).chain(csi::PARTS);
-    let selected: Vec<&Entry> = selected.filter(|entry| (entry.is_possible)(&settings)).collect();
-    // At once, so that nobody who asks later believes them to be ready.
-    selected.iter().for_each(|entry| readiness.expect(entry.name));
+    let selected =
+        CONTROLLERS.iter().chain(simulation::CONTROLLERS).filter(|descriptor| is_selected(descriptor.name));
+    let selected = selected.chain(simulation::ALWAYS);
+    let selected: Vec<&ControllerDescriptor> =
+        selected.filter(|descriptor| (descriptor.is_possible)(&settings)).collect();
+    // At once, so that they are not ready before they have started.
+    selected.iter().for_each(|descriptor| readiness.expect(descriptor.name));
     async move {
         let context = Context::new(client, clock, metrics, settings);
-        join_all(selected.into_iter().map(|entry| {
-            supervise(entry.name, &context, || (entry.start)(context.clone(), readiness.clone()))
+        join_all(selected.into_iter().map(|descriptor| {
+            supervise(descriptor.name, &context, || (descriptor.start)(context.clone(), readiness.clone()))
         }))
         .await;
-        // A selection of nothing has nothing to do, for ever.
+        // Without any controller there is nothing to do, for ever.
         std::future::pending().await
     }
 }
@@ -130,8 +206,8 @@ pub fn run(
 #[error("leaderelection lost")]
 pub struct LeaseLost;
 
-/// Like [`run`], in one of several processes: only while the lease is held by `identity`, which is nobody else's. It ends
-/// when the lease is lost, or when `stop` does; then the lease is given back.
+/// Like [`run`], in one of several processes: only while `identity`, which is unique, holds the lease. Returns when the lease is
+/// lost, or when `stop` does; then the lease is released.
 ///
 /// # Errors
 /// The lease was lost.
@@ -142,20 +218,20 @@ pub async fn run_elected(
     identity: String,
     stop: impl Future<Output = ()>,
 ) -> Result<(), LeaseLost> {
-    /// The lease ends by itself if it cannot be given back; nobody shall have to wait for that here.
+    /// A lease that cannot be released expires by itself, so that there is no need to wait for long.
     const RELEASE: Duration = Duration::from_secs(1);
     let clock = options.clock.clone();
     let context = Context::new(client.clone(), clock.clone(), options.metrics.clone(), Settings::default());
-    let mut election = Election::new(&context, identity);
+    let mut elector = LeaderElector::new(&context, identity);
     let leading = async {
-        election.win().await;
+        elector.acquire().await;
         tokio::select! {
-            () = election.keep() => {}
+            () = elector.renew_until_lost() => {}
             // It has no end.
             () = run(client, options, is_selected) => {}
         }
     };
-    // Who cannot tell whether the lease is still there must not lead.
+    // A process that does not know whether it holds the lease must not lead.
     let leading = AssertUnwindSafe(leading).catch_unwind();
     tokio::select! {
         ended = leading => {
@@ -166,12 +242,58 @@ pub async fn run_elected(
         }
         () = stop => {}
     }
-    // Also where it was only about to be won: the answer may be on its way.
+    // Also if it was not acquired yet: the request may still be under way.
     tokio::select! {
-        released = election.release() => if let Err(error) = released {
-            tracing::info!(%error, "the lease is not given back");
+        released = elector.release() => if let Err(error) = released {
+            tracing::info!(%error, "the lease is not released");
         },
         () = clock.sleep(RELEASE) => {}
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+    use std::path::Path;
+
+    use super::*;
+
+    fn sources() -> PathBuf {
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("src")
+    }
+
+    #[test]
+    fn folders_are_named_as_the_controllers() {
+        let entries = sources().read_dir().unwrap();
+        let found: BTreeSet<String> =
+            entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+        let folder = |name: &str| name.strip_suffix("-controller").unwrap_or(name).replace('-', "_");
+        let controllers = CONTROLLERS.iter().map(|controller| folder(controller.name));
+        let others = ["lib.rs", "runtime", "simulation"].map(str::to_owned);
+        assert_eq!(found, controllers.chain(others).collect());
+    }
+
+    #[test]
+    fn the_runtime_knows_nothing_else_of_the_crate() {
+        let mut folders = vec![sources().join("runtime")];
+        while let Some(folder) = folders.pop() {
+            for entry in folder.read_dir().unwrap() {
+                let path = entry.unwrap().path();
+                if path.is_dir() {
+                    folders.push(path);
+                    continue;
+                }
+                let text = std::fs::read_to_string(&path).unwrap();
+                let is_foreign = |line: &&str| {
+                    let line =
+                        line.replace("crate::runtime", "").replace("coracle_kinds::NamespacedName", "");
+                    line.contains("crate::")
+                        || line.replace("coracle_kinds::meta", "").contains("coracle_kinds")
+                };
+                let foreign: Vec<&str> = text.lines().filter(is_foreign).collect();
+                assert_eq!(foreign, [""; 0], "{}", path.display());
+            }
+        }
+    }
 }

@@ -1,11 +1,11 @@
 //! disruption-controller: how many of its pods a PodDisruptionBudget can spare.
 //!
-//! A budget is looked at when it changes and when a pod that it selects does:
+//! A budget is reconciled when it changes and when a pod that it selects does:
 //! 1. the pods that it selects now, and, where it counts by share, how many their owners want (`scale.rs`);
-//! 2. from both the status as it should be (`plan.rs`), pods about to go by an eviction left out;
-//! 3. the status is written if it differs, and looked at again when an eviction should have been carried out.
+//! 2. from both the status as it should be (`plan.rs`), without the pods that are being evicted;
+//! 3. the status is written if it differs, and checked again when an eviction should have been executed.
 //!
-//! What cannot be counted spares nothing: the status says so and why. A pod is looked at for itself two minutes after it was
+//! If pods cannot be counted no disruption is allowed; the status has the reason. A pod is checked itself two minutes after it was
 //! marked as about to be disrupted: if it is still there, it was not.
 
 mod plan;
@@ -14,6 +14,7 @@ mod scale;
 use std::fmt;
 use std::sync::Arc;
 
+use coracle_kinds::meta::selector_matches;
 use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet, StatefulSet};
 use k8s_openapi::api::core::v1::{Pod, ReplicationController};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
@@ -24,8 +25,8 @@ use kube::{Api, Client};
 use crate::runtime::cache::{Cache, Change, NamespacedName};
 use crate::runtime::clock::Clock;
 use crate::runtime::events::Recorder;
-use crate::runtime::{Context, Controller, Error, Next, Sources, Turn};
-use crate::workload::selects;
+use crate::runtime::{Action, Controller, Error, ReconcileContext, Sources};
+use crate::{Context, Initialize};
 use plan::Counts;
 
 pub struct Disruptions {
@@ -57,13 +58,9 @@ impl fmt::Display for Key {
 }
 
 /// Why the pods of a budget cannot be counted.
-type Uncountable = String;
+type CountError = String;
 
-impl Controller for Disruptions {
-    const NAME: &'static str = "disruption-controller";
-    const QUEUE: &'static str = "disruption";
-    type Key = Key;
-
+impl Initialize for Disruptions {
     fn new(context: &Context) -> Disruptions {
         Disruptions {
             client: context.client.clone(),
@@ -77,6 +74,12 @@ impl Controller for Disruptions {
             replication_controllers: context.cache(),
         }
     }
+}
+
+impl Controller for Disruptions {
+    const NAME: &'static str = "disruption-controller";
+    const QUEUE: &'static str = "disruption";
+    type Key = Key;
 
     fn sources(&self, sources: &mut Sources<Key>) {
         let (budgets, recorder, clock) = (self.budgets.clone(), self.recorder.clone(), self.clock.clone());
@@ -97,29 +100,33 @@ impl Controller for Disruptions {
             .needs(&self.replication_controllers);
     }
 
-    async fn reconcile(&self, key: &Key, turn: &mut Turn) -> Result<Next, Error> {
+    async fn reconcile(&self, key: &Key, ctx: &ReconcileContext) -> Result<Action, Error> {
         match key {
             Key::Budget(name) => match self.budgets.get(name) {
-                Some(budget) => self.reconcile_budget(&budget, turn).await,
-                None => Ok(Next::Change),
+                Some(budget) => self.reconcile_budget(&budget, ctx).await,
+                None => Ok(Action::AwaitChange),
             },
             Key::Pod(name) => match self.pods.get(name) {
-                Some(pod) => self.clear_stale_condition(&pod, turn).await,
-                None => Ok(Next::Change),
+                Some(pod) => self.clear_stale_condition(&pod, ctx).await,
+                None => Ok(Action::AwaitChange),
             },
         }
     }
 }
 
 impl Disruptions {
-    async fn reconcile_budget(&self, budget: &PodDisruptionBudget, turn: &mut Turn) -> Result<Next, Error> {
+    async fn reconcile_budget(
+        &self,
+        budget: &PodDisruptionBudget,
+        ctx: &ReconcileContext,
+    ) -> Result<Action, Error> {
         let now = self.clock.now();
         let (status, recheck) = match self.count(budget).await {
             Ok((pods, counts)) => {
                 let plan = plan::plan(budget, &pods, counts, now);
                 let namespace = budget.metadata.namespace.as_deref().unwrap_or_default();
                 for pod in plan.not_deleted {
-                    // That the namespace stands for the name as well is how the real one says it.
+                    // The namespace in the place of the name is kube-controller-manager's.
                     let message = format!(
                         "Pod was expected by PDB {namespace}/{namespace} to be deleted but it wasn't"
                     );
@@ -134,13 +141,13 @@ impl Disruptions {
             let name = NamespacedName::of(budget);
             let budgets = Api::<PodDisruptionBudget>::namespaced(self.client.clone(), &name.namespace);
             let answer = budgets.replace_status(&name.name, &PostParams::default(), &changed).await?;
-            turn.wrote(&self.budgets, &answer);
+            ctx.record_write(&self.budgets, &answer);
         }
-        Ok(recheck.map_or(Next::Change, Next::After))
+        Ok(recheck.map_or(Action::AwaitChange, Action::Requeue))
     }
 
     /// The pods of a budget, and how many there should be.
-    async fn count(&self, budget: &PodDisruptionBudget) -> Result<(Vec<Arc<Pod>>, Counts), Uncountable> {
+    async fn count(&self, budget: &PodDisruptionBudget) -> Result<(Vec<Arc<Pod>>, Counts), CountError> {
         let pods = self.pods_of(budget).inspect_err(|error| {
             self.recorder.warning(budget, "NoPods", format!("Failed to get pods: {error}"));
         })?;
@@ -154,16 +161,16 @@ impl Disruptions {
         Ok((pods, counts))
     }
 
-    fn pods_of(&self, budget: &PodDisruptionBudget) -> Result<Vec<Arc<Pod>>, Uncountable> {
+    fn pods_of(&self, budget: &PodDisruptionBudget) -> Result<Vec<Arc<Pod>>, CountError> {
         let Some(selector) = selector(budget).map_err(|error| error.to_string())? else {
             return Ok(Vec::new());
         };
         let mut pods = self.pods.in_namespace(budget.metadata.namespace.as_deref().unwrap_or_default());
-        pods.retain(|pod| selects(&selector, &pod.metadata));
+        pods.retain(|pod| selector_matches(&selector, &pod.metadata));
         Ok(pods)
     }
 
-    async fn expected(&self, budget: &PodDisruptionBudget, pods: &[Arc<Pod>]) -> Result<Counts, Uncountable> {
+    async fn expected(&self, budget: &PodDisruptionBudget, pods: &[Arc<Pod>]) -> Result<Counts, CountError> {
         let spec = budget.spec.clone().unwrap_or_default();
         let scale = if plan::needs_scale(&spec) {
             let scale = self.scale(pods).await?;
@@ -178,18 +185,18 @@ impl Disruptions {
     }
 
     /// Takes back from a pod that it is about to be disrupted, if nothing came of it.
-    async fn clear_stale_condition(&self, pod: &Pod, turn: &mut Turn) -> Result<Next, Error> {
+    async fn clear_stale_condition(&self, pod: &Pod, ctx: &ReconcileContext) -> Result<Action, Error> {
         let now = self.clock.now();
         match plan::stale_after(pod, now) {
-            None => Ok(Next::Change),
-            Some(delay) if !delay.is_zero() => Ok(Next::After(delay)),
+            None => Ok(Action::AwaitChange),
+            Some(delay) if !delay.is_zero() => Ok(Action::Requeue(delay)),
             Some(_) => {
                 let name = NamespacedName::of(pod);
                 let pods = Api::<Pod>::namespaced(self.client.clone(), &name.namespace);
                 let cleared = plan::without_disruption(pod, now);
                 let answer = pods.replace_status(&name.name, &PostParams::default(), &cleared).await?;
-                turn.wrote(&self.pods, &answer);
-                Ok(Next::Change)
+                ctx.record_write(&self.pods, &answer);
+                Ok(Action::AwaitChange)
             }
         }
     }
@@ -212,9 +219,9 @@ fn budgets_of(
     let (mut matching, mut matched) = (Vec::new(), Vec::new());
     for budget in budgets.in_namespace(namespace) {
         let Ok(Some(selector)) = selector(&budget) else { continue };
-        if selects(&selector, &pod.metadata) {
+        if selector_matches(&selector, &pod.metadata) {
             matching.push(NamespacedName::of(budget.as_ref()));
-        } else if change.old.as_ref().is_some_and(|old| selects(&selector, &old.metadata)) {
+        } else if change.old.as_ref().is_some_and(|old| selector_matches(&selector, &old.metadata)) {
             matched.push(NamespacedName::of(budget.as_ref()));
         }
     }

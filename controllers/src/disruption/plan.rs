@@ -3,14 +3,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use coracle_kinds::pods::{conditions, is_ready};
 use k8s_openapi::api::core::v1::{Pod, PodCondition};
 use k8s_openapi::api::policy::v1::{PodDisruptionBudget, PodDisruptionBudgetSpec, PodDisruptionBudgetStatus};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, LabelSelector, Time};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
-use super::Uncountable;
-use crate::workload::pods::{conditions, is_ready};
+use super::CountError;
 
 /// So long an evicted pod may take until it is being deleted, and a pod that is to be disrupted until it is.
 const DELETION: SignedDuration = SignedDuration::from_mins(2);
@@ -26,18 +26,18 @@ pub(super) struct Counts {
 
 pub(super) struct Plan<'a> {
     pub status: PodDisruptionBudgetStatus,
-    /// When an eviction should have been carried out.
+    /// When an eviction should have been executed.
     pub recheck: Option<Duration>,
     /// Pods that were evicted and yet stay.
     pub not_deleted: Vec<&'a Pod>,
 }
 
-/// Whether the number of pods that there are does not tell how many there should be.
+/// Whether the number of pods that should exist has to be read from their controllers.
 pub(super) fn needs_scale(spec: &PodDisruptionBudgetSpec) -> bool {
     spec.max_unavailable.is_some() || matches!(spec.min_available, Some(IntOrString::String(_)))
 }
 
-pub(super) fn counts(spec: &PodDisruptionBudgetSpec, scale: i32) -> Result<Counts, Uncountable> {
+pub(super) fn counts(spec: &PodDisruptionBudgetSpec, scale: i32) -> Result<Counts, CountError> {
     Ok(match (&spec.max_unavailable, &spec.min_available) {
         (Some(most), _) => {
             Counts { expected: scale, desired: scale.saturating_sub(share(most, scale)?).max(0) }
@@ -48,7 +48,7 @@ pub(super) fn counts(spec: &PodDisruptionBudgetSpec, scale: i32) -> Result<Count
 }
 
 /// A number, or a share of the whole, rounded up.
-fn share(of: &IntOrString, whole: i32) -> Result<i32, Uncountable> {
+fn share(of: &IntOrString, whole: i32) -> Result<i32, CountError> {
     match of {
         IntOrString::Int(number) => Ok(*number),
         IntOrString::String(text) => {
@@ -76,18 +76,19 @@ pub(super) fn plan<'a>(
     for pod in staying {
         let name = pod.metadata.name.clone().unwrap_or_default();
         match evicted.get(&name) {
-            Some(at) if gone_by(at) >= now => disrupted.push((name, at.clone())),
+            Some(at) if deletion_deadline(at) >= now => disrupted.push((name, at.clone())),
             evicted => {
                 not_deleted.extend(evicted.map(|_| pod.as_ref()));
                 healthy += i32::from(is_ready(pod));
             }
         }
     }
-    let recheck = disrupted.iter().map(|(_, at)| duration(gone_by(at).duration_since(now))).min();
-    let spared = if expected > 0 { healthy.saturating_sub(desired).max(0) } else { 0 };
+    let recheck = disrupted.iter().map(|(_, at)| duration(deletion_deadline(at).duration_since(now))).min();
+    let allowed = if expected > 0 { healthy.saturating_sub(desired).max(0) } else { 0 };
     let generation = budget.metadata.generation;
     let mut conditions = old.conditions.unwrap_or_default();
-    let (state, reason) = if spared > 0 { ("True", "SufficientPods") } else { ("False", "InsufficientPods") };
+    let (state, reason) =
+        if allowed > 0 { ("True", "SufficientPods") } else { ("False", "InsufficientPods") };
     set_allowed(&mut conditions, condition(state, reason, "", generation, now));
     let status = PodDisruptionBudgetStatus {
         conditions: Some(conditions),
@@ -95,14 +96,14 @@ pub(super) fn plan<'a>(
         desired_healthy: Some(desired),
         disrupted_pods: Some(disrupted.into_iter().collect::<std::collections::BTreeMap<_, _>>())
             .filter(|pods| !pods.is_empty()),
-        disruptions_allowed: Some(spared),
+        disruptions_allowed: Some(allowed),
         expected_pods: Some(expected),
         observed_generation: generation,
     };
     Plan { status, recheck, not_deleted }
 }
 
-/// The status of a budget whose pods cannot be counted: it spares none.
+/// The status of a budget without a count of its pods: it allows no disruption.
 pub(super) fn uncountable(
     budget: &PodDisruptionBudget,
     why: &str,
@@ -132,7 +133,7 @@ fn condition(
     }
 }
 
-/// Puts a condition in the place of the one of its type, whose time it keeps if it says the same.
+/// Replaces the condition of the same type. Its transition time is kept if the status is the same.
 fn set_allowed(conditions: &mut Vec<Condition>, mut condition: Condition) {
     match conditions.iter_mut().find(|present| present.type_ == condition.type_) {
         Some(present) => {
@@ -145,7 +146,7 @@ fn set_allowed(conditions: &mut Vec<Condition>, mut condition: Condition) {
     }
 }
 
-fn gone_by(evicted: &Time) -> Timestamp {
+fn deletion_deadline(evicted: &Time) -> Timestamp {
     evicted.0.saturating_add(DELETION).unwrap_or(Timestamp::MAX)
 }
 

@@ -1,32 +1,33 @@
 //! How many pods their owners want together.
 //!
-//! A Deployment counts for the pods of its ReplicaSets. Owners of any other kind are asked for their `scale`.
+//! A Deployment counts for the pods of its ReplicaSets. Of owners of any other kind the `scale` subresource is read.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
+use coracle_kinds::meta::controller_of;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::core::{DynamicObject, GroupVersionKind};
-use kube::{Api, Resource, discovery};
+use kube::{Api, discovery};
 
-use super::{Disruptions, Uncountable};
+use super::{CountError, DisruptionController};
 use crate::runtime::cache::{Cache, Cached, NamespacedName};
-use crate::runtime::unless;
+use crate::runtime::ignore_not_found;
 
 pub(super) struct Scale {
     pub wanted: i32,
-    /// Whether there are pods that nobody owns.
+    /// Whether there are pods without a controller.
     pub unmanaged: bool,
 }
 
 impl Disruptions {
-    pub(super) async fn scale(&self, pods: &[Arc<Pod>]) -> Result<Scale, Uncountable> {
+    pub(super) async fn scale(&self, pods: &[Arc<Pod>]) -> Result<Scale, CountError> {
         let mut unmanaged = false;
-        // By the owner of the pods, so that each is looked for once, and by what has the scale, so that each counts once.
+        // By the owner of the pods, so that each is read once, and by what has the scale, so that each counts once.
         let (mut owners, mut scales) = (HashSet::new(), HashMap::new());
         for pod in pods {
-            let Some(owner) = controller_of(pod.as_ref()) else {
+            let Some(owner) = controller_of(&pod.metadata) else {
                 unmanaged = true;
                 continue;
             };
@@ -43,12 +44,12 @@ impl Disruptions {
         Ok(Scale { wanted, unmanaged })
     }
 
-    /// What has the scale that an owner goes by, and its scale.
+    /// The object that has the scale for an owner, and its scale.
     async fn find(
         &self,
         owner: &OwnerReference,
         namespace: &str,
-    ) -> Result<Option<(String, i32)>, Uncountable> {
+    ) -> Result<Option<(String, i32)>, CountError> {
         let group = owner.api_version.split_once('/').map_or("", |(group, _)| group);
         let known = match (group, owner.kind.as_str()) {
             ("", "ReplicationController") => {
@@ -63,7 +64,7 @@ impl Disruptions {
                 let Some(set) = referred(&self.replica_sets, owner, namespace) else {
                     return self.ask(owner, namespace).await;
                 };
-                let above = controller_of(set.as_ref()).filter(|above| above.kind == "Deployment");
+                let above = controller_of(&set.metadata).filter(|above| above.kind == "Deployment");
                 if let Some(above) = above
                     && let Some(deployment) = referred(&self.deployments, above, namespace)
                 {
@@ -85,7 +86,7 @@ impl Disruptions {
         &self,
         owner: &OwnerReference,
         namespace: &str,
-    ) -> Result<Option<(String, i32)>, Uncountable> {
+    ) -> Result<Option<(String, i32)>, CountError> {
         let kind = GroupVersionKind::try_from(owner_type(owner)).map_err(|error| error.to_string())?;
         let (resource, capabilities) =
             discovery::pinned_kind(&self.client, &kind).await.map_err(|error| match error {
@@ -94,7 +95,7 @@ impl Disruptions {
                 error => message(error),
             })?;
         let scales = Api::<DynamicObject>::namespaced_with(self.client.clone(), namespace, &resource);
-        let Some(scale) = unless(404, scales.get_scale(&owner.name).await).map_err(message)? else {
+        let Some(scale) = ignore_not_found(scales.get_scale(&owner.name).await).map_err(message)? else {
             if capabilities.subresources.iter().any(|(of, _)| of.plural == "scale" && of.kind == "Scale") {
                 return Ok(None);
             }
@@ -113,20 +114,16 @@ fn owner_type(owner: &OwnerReference) -> kube::core::TypeMeta {
     kube::core::TypeMeta { api_version: owner.api_version.clone(), kind: owner.kind.clone() }
 }
 
-fn no_match(owner: &OwnerReference) -> Uncountable {
+fn no_match(owner: &OwnerReference) -> CountError {
     format!("no matches for kind {:?} in version {:?}", owner.kind, owner.api_version)
 }
 
-/// What the server says, or why it does not.
-fn message(error: kube::Error) -> Uncountable {
+/// The message of the server, or of the error without one.
+fn message(error: kube::Error) -> CountError {
     match error {
         kube::Error::Api(status) => status.message.clone(),
         error => error.to_string(),
     }
-}
-
-fn controller_of(object: &impl Resource) -> Option<&OwnerReference> {
-    object.meta().owner_references.iter().flatten().find(|owner| owner.controller == Some(true))
 }
 
 /// The object that a reference means, and not one that came after it by the same name.

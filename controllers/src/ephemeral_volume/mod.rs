@@ -1,11 +1,12 @@
 //! ephemeral-volume-controller: the claims of a pod's ephemeral volumes are made from their templates.
 //!
-//! A pod is looked at when it changes and when a claim it controls is gone; then, unless it is terminating, each ephemeral volume
-//! has its claim `POD-VOLUME`, made if need be. A claim of the name that is not the pod's is told, and tried again. Deleting is the
+//! A pod is reconciled when it changes and when a claim it controls is deleted; then, unless it is terminating, each ephemeral volume
+//! has its claim `POD-VOLUME`, made if need be. A claim of the name that the pod does not control becomes an event, and is retried. Deleting is the
 //! garbage collector's business.
 
 use std::sync::Arc;
 
+use coracle_kinds::meta::is_controlled_by;
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, PersistentVolumeClaimTemplate, Pod};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::api::PostParams;
@@ -14,10 +15,10 @@ use prometheus::Counter;
 
 use crate::runtime::cache::{Cache, NamespacedName};
 use crate::runtime::events::Recorder;
-use crate::runtime::{Context, Controller, Error, Next, Sources, Turn};
-use crate::volume::is_controlled_by;
+use crate::runtime::{Action, Controller, Error, ReconcileContext, Sources};
+use crate::{Context, Initialize};
 
-pub struct EphemeralVolumes {
+pub struct EphemeralVolumeController {
     client: Client,
     pods: Arc<Cache<Pod>>,
     claims: Arc<Cache<PersistentVolumeClaim>>,
@@ -26,14 +27,10 @@ pub struct EphemeralVolumes {
     failed: Counter,
 }
 
-impl Controller for EphemeralVolumes {
-    const NAME: &'static str = "ephemeral-volume-controller";
-    const QUEUE: &'static str = "ephemeral_volume";
-    type Key = NamespacedName;
-
-    fn new(context: &Context) -> EphemeralVolumes {
+impl Initialize for EphemeralVolumeController {
+    fn new(context: &Context) -> EphemeralVolumeController {
         let counter = |name, help| context.metrics.counter(name, help, &[]).with_label_values::<&str>(&[]);
-        EphemeralVolumes {
+        EphemeralVolumeController {
             client: context.client.clone(),
             pods: context.cache(),
             claims: context.cache(),
@@ -45,6 +42,12 @@ impl Controller for EphemeralVolumes {
             ),
         }
     }
+}
+
+impl Controller for EphemeralVolumeController {
+    const NAME: &'static str = "ephemeral-volume-controller";
+    const QUEUE: &'static str = "ephemeral_volume";
+    type Key = NamespacedName;
 
     fn sources(&self, sources: &mut Sources<NamespacedName>) {
         sources
@@ -62,13 +65,13 @@ impl Controller for EphemeralVolumes {
             });
     }
 
-    async fn reconcile(&self, name: &NamespacedName, turn: &mut Turn) -> Result<Next, Error> {
-        let Some(pod) = self.pods.get(name) else { return Ok(Next::Change) };
+    async fn reconcile(&self, name: &NamespacedName, ctx: &ReconcileContext) -> Result<Action, Error> {
+        let Some(pod) = self.pods.get(name) else { return Ok(Action::AwaitChange) };
         if pod.metadata.deletion_timestamp.is_some() {
-            return Ok(Next::Change);
+            return Ok(Action::AwaitChange);
         }
         for (volume, template) in ephemeral(&pod) {
-            if let Err(error) = self.provide(&pod, volume, template, turn).await {
+            if let Err(error) = self.provide(&pod, volume, template, ctx).await {
                 self.recorder.warning(
                     pod.as_ref(),
                     "FailedBinding",
@@ -77,17 +80,17 @@ impl Controller for EphemeralVolumes {
                 return Err(error);
             }
         }
-        Ok(Next::Change)
+        Ok(Action::AwaitChange)
     }
 }
 
-impl EphemeralVolumes {
+impl EphemeralVolumeController {
     async fn provide(
         &self,
         pod: &Pod,
         volume: &str,
         template: &PersistentVolumeClaimTemplate,
-        turn: &mut Turn,
+        ctx: &ReconcileContext,
     ) -> Result<(), Error> {
         let namespace = pod.namespace().unwrap_or_default();
         let name = NamespacedName::new(&namespace, format!("{}-{volume}", pod.name_any()));
@@ -104,7 +107,7 @@ impl EphemeralVolumes {
         let claims = Api::<PersistentVolumeClaim>::namespaced(self.client.clone(), &namespace);
         match claims.create(&PostParams::default(), &claim(pod, &name.name, template)).await {
             Ok(claim) => {
-                turn.wrote(&self.claims, &claim);
+                ctx.record_write(&self.claims, &claim);
                 Ok(())
             }
             Err(error) => {

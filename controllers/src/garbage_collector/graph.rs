@@ -1,4 +1,4 @@
-//! Who owns whom: a node for each uid that was seen, as an object or in a reference, and what has to be looked at next.
+//! Owners and dependents: a node for each uid that was observed, as an object or in a reference, and what has to be processed next.
 //!
 //! Pure: changes go in, [`Work`] comes out. One task writes; the workers only read.
 //!
@@ -64,7 +64,7 @@ impl Owner {
         references.into_iter().flatten().map(Owner::of).collect()
     }
 
-    /// What the reference says of its owner, seen from a namespace.
+    /// The identity of the owner, if it is in this namespace.
     pub fn identity(&self, namespace: Arc<str>) -> Identity {
         Identity {
             kind: self.kind.clone(),
@@ -147,7 +147,7 @@ pub struct Node {
 #[derive(Clone, Debug)]
 pub enum Change {
     Seen(Object),
-    Gone(Identity),
+    Deleted(Identity),
     /// Asked by name, the server did not have it.
     Absent(Identity),
 }
@@ -161,8 +161,8 @@ pub enum Work {
     DeleteLater(Uid),
     /// Release its dependents.
     Orphan(Uid),
-    /// Tell that a dependent refers to an owner of another namespace.
-    TellOfNamespace { dependent: Identity, owner: Owner },
+    /// Report that a dependent refers to an owner of another namespace.
+    ReportInvalidNamespace { dependent: Identity, owner: Owner },
 }
 
 pub struct Graph {
@@ -189,7 +189,7 @@ impl Graph {
         node.dependents.iter().filter_map(|uid| self.nodes.get(uid))
     }
 
-    /// Dependents without which an owner that waits for them must not go.
+    /// Dependents that have to be deleted before an owner that waits for them.
     pub fn blocking<'a>(&'a self, node: &'a Node) -> impl Iterator<Item = &'a Node> {
         let uid = &node.identity.uid;
         self.dependents(node).filter(move |d| d.owners.iter().any(|owner| owner.blocks && owner.uid == *uid))
@@ -214,7 +214,7 @@ impl Graph {
         let mut work = Vec::new();
         match change {
             Change::Seen(object) => self.see(object, &mut work),
-            Change::Gone(identity) => {
+            Change::Deleted(identity) => {
                 self.observe(&identity, &mut work);
                 self.remove(&identity, &mut work);
             }
@@ -278,7 +278,7 @@ impl Graph {
             let Some(owner) = disagreement(dependent, identity) else { continue };
             if !identity.namespace.is_empty() && dependent.identity.namespace != identity.namespace {
                 let (dependent, owner) = (dependent.identity.clone(), owner.clone());
-                work.push(Work::TellOfNamespace { dependent, owner });
+                work.push(Work::ReportInvalidNamespace { dependent, owner });
             }
             work.push(Work::Delete(dependent.identity.uid.clone()));
         }
@@ -301,7 +301,7 @@ impl Graph {
             if is_elsewhere && is_namespaced {
                 if node.is_observed {
                     let (dependent, owner) = (dependent.clone(), owner.clone());
-                    work.push(Work::TellOfNamespace { dependent, owner });
+                    work.push(Work::ReportInvalidNamespace { dependent, owner });
                 }
                 is_doubtful = true;
             } else {
@@ -415,7 +415,7 @@ fn alternative(dependents: &[&Node], identity: &Identity) -> Option<Identity> {
         let references = dependent.owners.iter().filter(|owner| owner.uid == identity.uid);
         known.extend(references.map(|owner| {
             let same_kind = owner.kind == identity.kind && owner.api_version == identity.api_version;
-            // A kind that was asked for without a namespace has none.
+            // A kind that was looked up without a namespace has none.
             let namespace = match identity.namespace.is_empty() && same_kind {
                 true => identity.namespace.clone(),
                 false => dependent.identity.namespace.clone(),

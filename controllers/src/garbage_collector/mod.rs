@@ -1,18 +1,18 @@
-//! garbage-collector-controller: what nobody owns any more goes away.
+//! garbage-collector-controller: deletes the dependents of owners that do not exist any more.
 //!
 //! ```text
-//!   monitors ──news──► graph (one task) ──work──► attempt-to-delete ─► workers ─► the API
+//!   monitors ─event──► graph (one task) ──work──► attempt-to-delete ─► workers ─► the API
 //!   (metadata of all                    └──────► attempt-to-orphan ─► workers ─► the API
 //!    deletable kinds)     ▲                                               │
 //!                         └───────────────── absent ◄─────────────────────┘
 //! ```
 //!
 //! 1. [`monitor`] watches the metadata of every resource that can be deleted, following discovery.
-//! 2. [`graph`] knows who owns whom, and names the objects to look at after each change.
-//! 3. A worker asks the server for the object and its owners; [`attempt::plan`] decides; the worker acts.
+//! 2. [`graph`] holds owners and dependents, and names the objects to process after each change.
+//! 3. A worker asks the server for the object and its owners; [`attempt::plan`] decides; the worker applies the plan.
 //! 4. An owner that shall orphan its dependents is removed from their references, then released.
 //!
-//! The graph may be old or wrong: nothing is deleted on its word. Source: API concepts, "Garbage Collection".
+//! The graph may be old or wrong: nothing is deleted without asking the server. Source: API concepts, "Garbage Collection".
 
 mod attempt;
 mod graph;
@@ -29,14 +29,15 @@ use prometheus::Counter;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
-use crate::runtime::events::{Recorder, Type};
+use crate::Context;
+use crate::runtime::discovery::Discovery;
+use crate::runtime::events::{EventType, Recorder};
 use crate::runtime::metrics::QueueMetrics;
+use crate::runtime::propagate_panics;
 use crate::runtime::queue::Queue;
-use crate::runtime::resources::Resources;
 use crate::runtime::supervise::Supervisor;
-use crate::runtime::{Context, until_one_panics};
 use graph::{Change, Graph, Identity, Owner, Uid, Work};
-use monitor::{Monitors, News};
+use monitor::{MonitorEvent, Monitors};
 
 pub const NAME: &str = "garbage-collector-controller";
 
@@ -46,12 +47,12 @@ const WORKERS: usize = 20;
 /// What the tasks of the collector share.
 struct Collector {
     client: Client,
-    resources: Arc<Resources>,
+    resources: Arc<Discovery>,
     recorder: Recorder,
     graph: Mutex<Graph>,
     to_delete: Queue<Uid>,
     to_orphan: Queue<Uid>,
-    news: mpsc::UnboundedSender<News>,
+    news: mpsc::UnboundedSender<MonitorEvent>,
     errors: Counter,
 }
 
@@ -68,7 +69,7 @@ pub async fn run(context: Context, ready: impl FnOnce() + Send + 'static) {
     );
     let collector = Arc::new(Collector {
         client: context.client.clone(),
-        resources: context.resources(),
+        resources: context.discovery(),
         recorder: context.recorder(NAME),
         graph: Mutex::default(),
         to_delete: context.queue("garbage_collector_attempt_to_delete"),
@@ -87,7 +88,7 @@ pub async fn run(context: Context, ready: impl FnOnce() + Send + 'static) {
     tasks.spawn(async move {
         let ready = move || {
             ready();
-            // Nobody listens when the collector is gone.
+            // The receiver is dropped together with the collector.
             let _ = synced.send(());
         };
         monitors.run(&resources, ready).await;
@@ -98,39 +99,41 @@ pub async fn run(context: Context, ready: impl FnOnce() + Send + 'static) {
         tasks.spawn(collector.clone().delete());
         tasks.spawn(collector.clone().orphan());
     }
-    until_one_panics(tasks).await;
+    propagate_panics(tasks).await;
 }
 
 impl Collector {
     /// The only writer of the graph.
     async fn keep_graph(
         self: Arc<Self>,
-        mut listening: mpsc::UnboundedReceiver<News>,
+        mut listening: mpsc::UnboundedReceiver<MonitorEvent>,
         metrics: QueueMetrics,
     ) {
-        const AT_ONCE: usize = 256;
-        let mut news = Vec::with_capacity(AT_ONCE);
-        while listening.recv_many(&mut news, AT_ONCE).await > 0 {
+        const MAX_CONCURRENT: usize = 256;
+        let mut news = Vec::with_capacity(MAX_CONCURRENT);
+        while listening.recv_many(&mut news, MAX_CONCURRENT).await > 0 {
             metrics.adds.inc_by(news.len() as f64);
             metrics.depth.set(listening.len() as i64);
             let work: Vec<Work> = {
                 let mut graph = self.graph();
-                news.drain(..).flat_map(|news| learn(&mut graph, news)).collect()
+                news.drain(..).flat_map(|news| observe(&mut graph, news)).collect()
             };
-            work.into_iter().for_each(|work| self.take(work));
+            work.into_iter().for_each(|work| self.enqueue(work));
         }
     }
 
-    fn take(&self, work: Work) {
+    fn enqueue(&self, work: Work) {
         match work {
             Work::Delete(uid) => self.to_delete.add(uid),
             Work::DeleteLater(uid) => self.to_delete.retry(uid),
             Work::Orphan(uid) => self.to_orphan.add(uid),
-            Work::TellOfNamespace { dependent, owner } => self.tell_of_namespace(&dependent, &owner),
+            Work::ReportInvalidNamespace { dependent, owner } => {
+                self.report_invalid_namespace(&dependent, &owner)
+            }
         }
     }
 
-    fn tell_of_namespace(&self, dependent: &Identity, owner: &Owner) {
+    fn report_invalid_namespace(&self, dependent: &Identity, owner: &Owner) {
         let namespace = &dependent.namespace;
         let message = format!(
             "ownerRef [{}/{}, namespace: {namespace}, name: {}, uid: {}] does not exist in namespace {namespace:?}",
@@ -145,13 +148,13 @@ impl Collector {
             uid: text(&dependent.uid),
             ..ObjectReference::default()
         };
-        self.recorder.event(about, Type::Warning, "OwnerRefInvalidNamespace", message);
+        self.recorder.event(about, EventType::Warning, "OwnerRefInvalidNamespace", message);
     }
 
-    /// Tells the graph that an identity was not found.
+    /// Reports to the graph that an identity was not found.
     fn report_absent(&self, identity: Identity) {
         // The graph's task ends with the collector.
-        let _ = self.news.send(News::Change(Change::Absent(identity)));
+        let _ = self.news.send(MonitorEvent::Change(Change::Absent(identity)));
     }
 
     fn graph(&self) -> MutexGuard<'_, Graph> {
@@ -160,13 +163,13 @@ impl Collector {
     }
 }
 
-fn learn(graph: &mut Graph, news: News) -> Vec<Work> {
+fn observe(graph: &mut Graph, news: MonitorEvent) -> Vec<Work> {
     match news {
-        News::Change(change) => graph.apply(change),
-        News::All { api_version, kind, seen } => {
+        MonitorEvent::Change(change) => graph.apply(change),
+        MonitorEvent::All { api_version, kind, seen } => {
             let known = graph.observed(&api_version, &kind).into_iter();
             let gone: Vec<Identity> = known.filter(|identity| !seen.contains(&identity.uid)).collect();
-            gone.into_iter().flat_map(|identity| graph.apply(Change::Gone(identity))).collect()
+            gone.into_iter().flat_map(|identity| graph.apply(Change::Deleted(identity))).collect()
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The dull part: asks the server, lets [`plan`] decide, and does it.
+//! Asks the server, lets [`plan`] decide, and applies the plan.
 
 use std::sync::Arc;
 
@@ -13,16 +13,16 @@ use super::Collector;
 use super::attempt::{Dependents, Plan, Policy, Standing, plan};
 use super::graph::{FOREGROUND, Identity, Node, ORPHAN, Owner, Phase, Uid};
 use crate::runtime::queue::Queue;
-use crate::runtime::{Error, unless};
+use crate::runtime::{Error, ignore_not_found};
 
-/// How many dependents of an owner are released at a time: a server turns away what is too much at once, whoever asks.
-const AT_ONCE: usize = 32;
+/// How many dependents of an owner are released at a time: a server rejects too many requests at once.
+const MAX_CONCURRENT: usize = 32;
 
-/// Whether an object has to be looked at again.
+/// Whether an object has to be processed again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Outcome {
     Done,
-    Again,
+    Retry,
 }
 
 /// Where an identity lives in the API.
@@ -62,9 +62,9 @@ impl Collector {
     fn settle(&self, queue: &Queue<Uid>, uid: &Uid, outcome: Result<Outcome, Error>) {
         match outcome {
             Ok(Outcome::Done) => queue.forget(uid),
-            Ok(Outcome::Again) => queue.retry(uid.clone()),
+            Ok(Outcome::Retry) => queue.retry(uid.clone()),
             Err(error) => {
-                tracing::debug!(controller = super::NAME, %uid, %error, "will try again");
+                tracing::debug!(controller = super::NAME, %uid, %error, "requeued after an error");
                 self.errors.inc();
                 queue.retry(uid.clone());
             }
@@ -74,14 +74,14 @@ impl Collector {
 
     async fn attempt_to_delete(&self, uid: &Uid) -> Result<Outcome, Error> {
         let Some((identity, waits)) = self.read(uid, |node| match node {
-            // On its way out, and what comes then is told by its end.
+            // Terminating: its deletion will be observed.
             node if node.is_terminating && !node.is_deleting_dependents => None,
             node => Some((node.identity.clone(), node.is_deleting_dependents)),
         }) else {
             return Ok(Outcome::Done);
         };
         let Some(api) = self.place(&identity)?.api() else { return Ok(Outcome::Done) };
-        let live = unless(404, api.get_metadata(&identity.name).await)?.map(|object| object.metadata);
+        let live = ignore_not_found(api.get_metadata(&identity.name).await)?.map(|object| object.metadata);
         let Some(live) = live.filter(|live| live.uid.as_deref() == Some(uid)) else {
             self.report_absent(identity);
             return Ok(Outcome::Done);
@@ -92,11 +92,11 @@ impl Collector {
             let owners = self.classify(&identity, &live).await?;
             let Some(owners) = owners else { return Ok(Outcome::Done) };
             let plan = plan(Phase::of(&live), &owners, self.dependents(uid));
-            act(&identity, &api, &live, plan).await?;
+            apply(&identity, &api, &live, plan).await?;
         }
-        // A watch that was started again may never tell of an object that came and went meanwhile.
+        // A watch that was restarted may never report an object that was created and deleted meanwhile.
         let is_observed = self.graph().node(uid).is_none_or(|node| node.is_observed);
-        Ok(if is_observed { Outcome::Done } else { Outcome::Again })
+        Ok(if is_observed { Outcome::Done } else { Outcome::Retry })
     }
 
     fn read<T>(&self, uid: &Uid, read: impl FnOnce(&Node) -> Option<T>) -> Option<T> {
@@ -112,7 +112,7 @@ impl Collector {
         }
     }
 
-    /// Lets an owner go that no dependent blocks any more, or looks at those that do.
+    /// Removes the finalizer of an owner that no dependent blocks, or enqueues those that do.
     async fn advance_foreground(
         &self,
         identity: &Identity,
@@ -125,7 +125,7 @@ impl Collector {
             node.and_then(|node| {
                 let mut blocking = graph.blocking(node).peekable();
                 blocking.peek()?;
-                // Those that wait themselves are looked at when they change.
+                // Those that wait themselves are enqueued when they change.
                 let attempted = blocking.filter(|dependent| !dependent.is_deleting_dependents);
                 Some(attempted.map(|dependent| dependent.identity.uid.clone()).collect())
             })
@@ -166,7 +166,7 @@ impl Collector {
             Place::Namespace(api) => (api, beside),
             Place::Nowhere => return Ok(None),
         };
-        let found = unless(404, api.get_metadata(&owner.name).await)?.map(|object| object.metadata);
+        let found = ignore_not_found(api.get_metadata(&owner.name).await)?.map(|object| object.metadata);
         match found.filter(|found| found.uid.as_deref() == Some(&owner.uid)) {
             Some(found) => Ok(Some(Standing::of(Phase::of(&found)))),
             None => {
@@ -190,9 +190,9 @@ impl Collector {
                 None => Ok(()),
             }
         });
-        stream::iter(work).buffer_unordered(AT_ONCE).try_collect::<()>().await?;
+        stream::iter(work).buffer_unordered(MAX_CONCURRENT).try_collect::<()>().await?;
         if let Some(api) = self.place(&owner)?.api()
-            && let Some(live) = unless(404, api.get_metadata(&owner.name).await)?
+            && let Some(live) = ignore_not_found(api.get_metadata(&owner.name).await)?
         {
             remove_finalizer(&api, &live.metadata, ORPHAN).await?;
         }
@@ -214,7 +214,7 @@ impl Collector {
     }
 }
 
-async fn act(
+async fn apply(
     identity: &Identity,
     api: &Api<DynamicObject>,
     live: &ObjectMeta,
@@ -245,7 +245,7 @@ async fn release(api: &Api<DynamicObject>, identity: &Identity, owners: &[Uid]) 
             let kept = |reference: &OwnerReference| owners.iter().all(|uid| **uid != reference.uid);
             refer(api, &live, |references| references.retain(kept)).await
         }
-        answer => Ok(unless(404, answer).map(|_| ())?),
+        answer => Ok(ignore_not_found(answer).map(|_| ())?),
     }
 }
 
@@ -280,7 +280,7 @@ async fn remove_finalizer(api: &Api<DynamicObject>, live: &ObjectMeta, finalizer
     patch(api, live, json!({"finalizers": kept})).await
 }
 
-/// Patches members of the metadata, if the object is as it was read. One that is gone is no news.
+/// Patches members of the metadata, if the object is as it was read. A deleted object is no error.
 async fn patch(
     api: &Api<DynamicObject>,
     live: &ObjectMeta,
@@ -290,12 +290,12 @@ async fn patch(
     members["uid"] = json!(live.uid);
     let patch = Patch::Merge(json!({"metadata": members}));
     let name = live.name.as_deref().unwrap_or_default();
-    Ok(unless(404, api.patch_metadata(name, &PatchParams::default(), &patch).await).map(|_| ())?)
+    Ok(ignore_not_found(api.patch_metadata(name, &PatchParams::default(), &patch).await).map(|_| ())?)
 }
 
 async fn live(api: &Api<DynamicObject>, name: &str, uid: &str) -> Result<Option<ObjectMeta>, Error> {
     let found =
-        unless(404, api.get_metadata(name).await)?.map(|object: PartialObjectMeta<_>| object.metadata);
+        ignore_not_found(api.get_metadata(name).await)?.map(|object: PartialObjectMeta<_>| object.metadata);
     Ok(found.filter(|found| found.uid.as_deref() == Some(uid)))
 }
 
@@ -316,7 +316,7 @@ async fn delete(
         preconditions: Some(Preconditions { uid: judged.uid.clone(), resource_version: revision }),
         ..DeleteParams::default()
     };
-    let conflict = match unless(404, api.delete(name, &options).await) {
+    let conflict = match ignore_not_found(api.delete(name, &options).await) {
         Err(kube::Error::Api(status)) if status.code == 409 => status,
         answer => return Ok(answer.map(|_| ())?),
     };
@@ -327,5 +327,5 @@ async fn delete(
     }
     // Something else of it changed, which does not save it.
     options.preconditions = Some(Preconditions { uid: judged.uid.clone(), resource_version: None });
-    Ok(unless(404, api.delete(name, &options).await).map(|_| ())?)
+    Ok(ignore_not_found(api.delete(name, &options).await).map(|_| ())?)
 }

@@ -1,28 +1,28 @@
-//! Deletes what is in a namespace, and looks at what remains.
+//! Deletes what is in a namespace, and counts what remains.
 
-use futures::{StreamExt, stream};
 use kube::api::{DeleteParams, DynamicObject, ListParams};
 use kube::core::Request;
 use kube::{Api, Client, ResourceExt};
 
 use super::plan::{Findings, Remains};
-use crate::runtime::resources::{Resources, Served};
-use crate::runtime::unless;
+use crate::runtime::batch::execute_all;
+use crate::runtime::discovery::{Discovery, ServedResource};
+use crate::runtime::{ignore_not_found, ignore_status};
 
 /// How many resources are worked on at the same time.
-const AT_ONCE: usize = 8;
+const MAX_CONCURRENT: usize = 8;
 
 pub struct Content<'a> {
     pub client: &'a Client,
     pub namespace: &'a str,
-    pub resources: &'a Resources,
+    pub resources: &'a Discovery,
 }
 
 /// How far a pass came.
 #[derive(Default)]
 pub struct Emptied {
     pub findings: Findings,
-    /// In how many seconds the rest should be gone.
+    /// In how many seconds the rest should be deleted.
     pub estimate: i64,
     /// Why this cannot be the end, whatever remains.
     pub errors: Option<String>,
@@ -30,7 +30,7 @@ pub struct Emptied {
 
 /// What became of one resource.
 struct Outcome<'a> {
-    served: &'a Served,
+    served: &'a ServedResource,
     remains: Remains,
     estimate: i64,
     error: Option<String>,
@@ -40,7 +40,7 @@ impl Content<'_> {
     /// Deletes everything, the pods first. `grace` is how many seconds they may still take.
     ///
     /// # Errors
-    /// It cannot be told what there is to delete.
+    /// Discovery failed: what there is to delete is not known.
     pub async fn delete(&self, grace: i64) -> kube::Result<Emptied> {
         let snapshot = self.resources.refresh().await?;
         let mut emptied = Emptied::default();
@@ -50,10 +50,11 @@ impl Content<'_> {
             emptied.findings.discovery = Some((snapshot.failed.len(), why));
         }
         let deletable = snapshot.preferred().filter(|served| served.namespaced && served.supports("delete"));
-        let (pods, others): (Vec<&Served>, Vec<&Served>) = deletable.partition(|served| is_pods(served));
+        let (pods, others): (Vec<&ServedResource>, Vec<&ServedResource>) =
+            deletable.partition(|served| is_pods(served));
         for (resources, grace) in [(pods, grace), (others, 0)] {
-            let work: Vec<_> = resources.into_iter().map(|served| self.delete_all(served, grace)).collect();
-            let outcomes: Vec<Outcome<'_>> = stream::iter(work).buffer_unordered(AT_ONCE).collect().await;
+            let work = resources.into_iter().map(|served| self.delete_all(served, grace));
+            let outcomes: Vec<Outcome<'_>> = execute_all(work, MAX_CONCURRENT).await;
             let pods_remain = outcomes.iter().any(|o| is_pods(o.served) && o.remains.count > 0);
             for outcome in outcomes {
                 emptied.estimate = emptied.estimate.max(outcome.estimate);
@@ -73,11 +74,11 @@ impl Content<'_> {
         Ok(emptied)
     }
 
-    async fn delete_all<'a>(&self, served: &'a Served, grace: i64) -> Outcome<'a> {
+    async fn delete_all<'a>(&self, served: &'a ServedResource, grace: i64) -> Outcome<'a> {
         let outcome = |remains, estimate, error| Outcome { served, remains, estimate, error };
         let remains = match self.try_delete_all(served).await {
             Ok(remains) => remains,
-            Err(error) => return outcome(Remains::default(), grace, Some(said(error))),
+            Err(error) => return outcome(Remains::default(), grace, Some(error_message(error))),
         };
         match remains.estimate(grace) {
             Some(estimate) => outcome(remains, estimate, None),
@@ -92,7 +93,7 @@ impl Content<'_> {
         }
     }
 
-    async fn try_delete_all(&self, served: &Served) -> kube::Result<Remains> {
+    async fn try_delete_all(&self, served: &ServedResource) -> kube::Result<Remains> {
         let api =
             Api::<DynamicObject>::namespaced_with(self.client.clone(), self.namespace, &served.resource);
         // Whatever a kind's own default is: nothing shall outlive its namespace.
@@ -109,14 +110,14 @@ impl Content<'_> {
     /// False: the server does not know how.
     async fn delete_collection(&self, api: &Api<DynamicObject>, how: &DeleteParams) -> kube::Result<bool> {
         let request = Request::new(api.resource_url()).delete_collection(how, &ListParams::default());
-        // The answer holds all that was deleted; nobody wants to read that.
+        // The response holds all deleted objects; it is not decoded.
         let answer = self.client.request_text(request.map_err(kube::Error::BuildRequest)?).await;
         Ok(unsupported(answer)?.is_some())
     }
 }
 
 async fn remaining(
-    served: &Served,
+    served: &ServedResource,
     api: &Api<DynamicObject>,
 ) -> kube::Result<Vec<kube::core::PartialObjectMeta<DynamicObject>>> {
     if !served.supports("list") {
@@ -128,15 +129,15 @@ async fn remaining(
 
 /// None for what the server does not know, or no longer.
 fn unsupported<T>(answer: kube::Result<T>) -> kube::Result<Option<T>> {
-    Ok(unless(405, unless(404, answer))?.flatten())
+    Ok(ignore_status(405, ignore_not_found(answer))?.flatten())
 }
 
-fn is_pods(served: &Served) -> bool {
+fn is_pods(served: &ServedResource) -> bool {
     served.resource.group.is_empty() && served.resource.plural == "pods"
 }
 
 /// An error as clients of the API know it.
-fn said(error: kube::Error) -> String {
+fn error_message(error: kube::Error) -> String {
     match error {
         kube::Error::Api(status) => status.message,
         error => error.to_string(),

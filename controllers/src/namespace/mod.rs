@@ -1,14 +1,14 @@
-//! namespace-controller: empties a namespace that is being deleted, and lets it go.
+//! namespace-controller: deletes the content of a terminating namespace, then removes its finalizer.
 //!
-//! A namespace is looked at some time after it began to go (see [`Settings::namespace_grace`]), after each of its changes, and when
-//! its last pod is gone; then:
-//! 1. one that is not going, or has none of its own finalizers left, is left alone;
+//! A namespace is reconciled some time after its deletion (see [`Settings::namespace_grace`]), after each of its changes, and when
+//! its last pod is deleted; then:
+//! 1. one that is not terminating, or has none of its own finalizers left, is left alone;
 //! 2. its pods are deleted, and while one remains nothing else is: what they use stays as long as they run (KEP-5080);
 //! 3. then everything else that can be deleted, in no order; what remains is counted;
 //! 4. what was found is written into its conditions;
 //! 5. once nothing remains, the finalizer `kubernetes` is dropped.
 //!
-//! [`Settings::namespace_grace`]: crate::runtime::Settings::namespace_grace
+//! [`Settings::namespace_grace`]: crate::Settings::namespace_grace
 
 mod content;
 mod plan;
@@ -24,39 +24,44 @@ use serde_json::json;
 
 use crate::runtime::cache::{Cache, NamespacedName};
 use crate::runtime::clock::Clock;
-use crate::runtime::resources::Resources;
-use crate::runtime::{Context, Controller, Error, Next, Sources, Turn, unless};
+use crate::runtime::discovery::Discovery;
+use crate::runtime::{
+    Action, Controller, Error, ReconcileContext, Sources, ignore_conflict, ignore_not_found,
+};
+use crate::{Context, Initialize};
 use content::Content;
 
 const FINALIZER: &str = "kubernetes";
 
-pub struct Namespaces {
+pub struct NamespaceController {
     client: Client,
     clock: Clock,
     grace: Duration,
-    resources: Arc<Resources>,
+    resources: Arc<Discovery>,
     namespaces: Arc<Cache<Namespace>>,
     pods: Arc<Cache<Pod>>,
 }
 
-impl Controller for Namespaces {
+impl Initialize for NamespaceController {
+    fn new(context: &Context) -> NamespaceController {
+        NamespaceController {
+            client: context.client.clone(),
+            clock: context.clock.clone(),
+            grace: context.settings.namespace_grace,
+            resources: context.discovery(),
+            namespaces: context.cache(),
+            pods: context.cache(),
+        }
+    }
+}
+
+impl Controller for NamespaceController {
     const NAME: &'static str = "namespace-controller";
     const QUEUE: &'static str = "namespace";
     const WORKERS: usize = 10;
     const LONGEST_RETRY: Duration = Duration::from_secs(60);
     /// The name of a namespace.
     type Key = String;
-
-    fn new(context: &Context) -> Namespaces {
-        Namespaces {
-            client: context.client.clone(),
-            clock: context.clock.clone(),
-            grace: context.settings.namespace_grace,
-            resources: context.resources(),
-            namespaces: context.cache(),
-            pods: context.cache(),
-        }
-    }
 
     fn sources(&self, sources: &mut Sources<String>) {
         let grace = self.grace;
@@ -67,7 +72,7 @@ impl Controller for Namespaces {
                     queue.add_after(NamespacedName::of(namespace.as_ref()).name, grace);
                 }
             })
-            // kube-controller-manager waits for its next look; nothing is gained by that.
+            // kube-controller-manager waits for its next retry instead.
             .on(&self.pods, move |change, queue| {
                 let Some(name) = change.name().filter(|_| change.new.is_none()) else { return };
                 let namespace = namespaces.get(&NamespacedName::new("", &name.namespace));
@@ -79,12 +84,12 @@ impl Controller for Namespaces {
             });
     }
 
-    async fn reconcile(&self, name: &String, turn: &mut Turn) -> Result<Next, Error> {
+    async fn reconcile(&self, name: &String, ctx: &ReconcileContext) -> Result<Action, Error> {
         let api = Api::<Namespace>::all(self.client.clone());
-        let Some(mut namespace) = api.get_opt(name).await? else { return Ok(Next::Change) };
-        let Some(deleted) = deleted(&namespace) else { return Ok(Next::Change) };
+        let Some(mut namespace) = api.get_opt(name).await? else { return Ok(Action::AwaitChange) };
+        let Some(deleted) = deleted(&namespace) else { return Ok(Action::AwaitChange) };
         if finalizers(&namespace).is_empty() {
-            return Ok(Next::Change);
+            return Ok(Action::AwaitChange);
         }
         let content = Content { client: &self.client, namespace: name, resources: &self.resources };
         let pods = self.pods.in_namespace(name);
@@ -99,10 +104,10 @@ impl Controller for Namespaces {
             namespace.status = Some(status);
             match api.replace_status(name, &PostParams::default(), &namespace).await {
                 Ok(answer) => {
-                    turn.wrote(&self.namespaces, &answer);
+                    ctx.record_write(&self.namespaces, &answer);
                     namespace = answer;
                 }
-                // Somebody else wrote meanwhile; its change is looked at in its turn.
+                // Another client wrote meanwhile; its change enqueues the namespace again.
                 Err(error) => tracing::debug!(namespace = %name, %error, "the conditions are not written"),
             }
         }
@@ -110,14 +115,14 @@ impl Controller for Namespaces {
             return Err(Error::Unfinished(error));
         }
         if emptied.estimate > 0 {
-            return Ok(Next::After(plan::pause(emptied.estimate)));
+            return Ok(Action::Requeue(plan::pause(emptied.estimate)));
         }
         self.finalize(&api, namespace).await?;
-        Ok(Next::Change)
+        Ok(Action::AwaitChange)
     }
 }
 
-impl Namespaces {
+impl NamespaceController {
     async fn finalize(&self, api: &Api<Namespace>, mut namespace: Namespace) -> Result<(), Error> {
         let name = namespace.metadata.name.clone().unwrap_or_default();
         loop {
@@ -129,8 +134,8 @@ impl Namespaces {
                 "metadata": namespace.metadata, "spec": {"finalizers": others},
             });
             let answer = api.replace_subresource("finalize", &name, &PostParams::default(), &body).await;
-            // Without an answer it was written to meanwhile.
-            let answer = unless(409, unless(404, answer))?;
+            // None: another client wrote meanwhile, or the namespace is deleted.
+            let answer = ignore_conflict(ignore_not_found(answer))?;
             if answer.is_some() {
                 return Ok(());
             }
@@ -143,7 +148,7 @@ impl Namespaces {
     }
 }
 
-/// Since when it is going.
+/// Since when it is terminating.
 fn deleted(namespace: &Namespace) -> Option<Timestamp> {
     namespace.metadata.deletion_timestamp.as_ref().map(|time| time.0)
 }

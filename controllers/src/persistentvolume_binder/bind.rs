@@ -1,17 +1,17 @@
-//! What the two objects of a pair become when they are bound, and when the volume is let go. Pure.
+//! How a claim and a volume change when they are bound, and when the volume is unbound. Pure.
 //!
 //! Binding has no transaction: it is four writes, each skipped when there is nothing to change, in an order in which a crash
 //! after any of them leaves something that the next pass completes.
 
+use coracle_kinds::meta::{annotation, remove_annotation, set_annotation};
+use coracle_kinds::storage::{BIND_COMPLETED, BOUND_BY_CONTROLLER, ClaimExt, VolumeExt};
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
-
-use crate::volume::{BIND_COMPLETED, BOUND_BY_CONTROLLER, Claim, Volume, annotate, annotation, strip};
 
 /// The volume with a reference to the claim; None if it has it.
 pub fn volume_to_claim(volume: &PersistentVolume, claim: &PersistentVolumeClaim) -> Option<PersistentVolume> {
     let is_meant = volume.is_bound_to(claim);
     let refers = is_meant && volume.claim_ref().is_some_and(|reference| reference.uid == claim.metadata.uid);
-    // One that a user meant for this claim is not bound by the controller.
+    // A volume that a user bound to this claim is not marked as bound by the controller.
     let marks = !is_meant && annotation(&volume.metadata, BOUND_BY_CONTROLLER).is_none();
     if refers && !marks {
         return None;
@@ -21,7 +21,7 @@ pub fn volume_to_claim(volume: &PersistentVolume, claim: &PersistentVolumeClaim)
         volume.spec.get_or_insert_default().claim_ref = Some(claim.reference());
     }
     if marks {
-        annotate(&mut volume.metadata, BOUND_BY_CONTROLLER, "yes");
+        set_annotation(&mut volume.metadata, BOUND_BY_CONTROLLER, "yes");
     }
     Some(volume)
 }
@@ -31,7 +31,7 @@ pub fn volume_phase(volume: &PersistentVolume, phase: &str, message: &str) -> Op
     (volume.phase() != phase).then(|| volume.with_phase(phase, message))
 }
 
-/// The claim with the name of the volume; None if it has it, and says that it is bound.
+/// The claim with the name of the volume, marked as bound; None if it is so.
 pub fn claim_to_volume(
     claim: &PersistentVolumeClaim,
     volume: &PersistentVolume,
@@ -44,13 +44,13 @@ pub fn claim_to_volume(
     let mut claim = claim.clone();
     if !names {
         claim.spec.get_or_insert_default().volume_name.clone_from(&volume.metadata.name);
-        annotate(&mut claim.metadata, BOUND_BY_CONTROLLER, "yes");
+        set_annotation(&mut claim.metadata, BOUND_BY_CONTROLLER, "yes");
     }
-    annotate(&mut claim.metadata, BIND_COMPLETED, "yes");
+    set_annotation(&mut claim.metadata, BIND_COMPLETED, "yes");
     Some(claim)
 }
 
-/// What the annotation of a volume that is being expanded says it had before.
+/// The annotation of a volume that is being expanded with its former capacity.
 const PRE_RESIZE_CAPACITY: &str = "volume.alpha.kubernetes.io/pre-resize-capacity";
 
 /// The status of a claim in a phase, with what the volume gives it; None if nothing changes.
@@ -91,10 +91,10 @@ pub fn claim_phase(
     (changed.status != claim.status).then_some(changed)
 }
 
-/// The volume without its claim: one that the controller bound forgets it, one that a user meant for it only its uid.
+/// The volume without its claim: without the reference if the controller set it, else without the uid in it.
 pub fn unbound(volume: &PersistentVolume) -> PersistentVolume {
     let mut volume = volume.clone();
-    let by_controller = strip(&mut volume.metadata, BOUND_BY_CONTROLLER);
+    let by_controller = remove_annotation(&mut volume.metadata, BOUND_BY_CONTROLLER);
     let spec = volume.spec.get_or_insert_default();
     match (&mut spec.claim_ref, by_controller) {
         (Some(reference), false) => reference.uid = None,

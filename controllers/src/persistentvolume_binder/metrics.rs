@@ -1,20 +1,21 @@
-//! What kube-controller-manager tells of volumes: how long operations take, how many fail, and what there is.
+//! kube-controller-manager's metrics of volumes: how long operations take, how many fail, and how many objects there are.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use coracle_kinds::storage::{ClaimExt, VolumeExt};
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
 use k8s_openapi::jiff::Timestamp;
 use prometheus::core::{Collector, Desc};
 use prometheus::proto::MetricFamily;
 use prometheus::{Counter, CounterVec, GaugeVec, HistogramVec, Opts};
 
-use crate::runtime::Context;
+use crate::Context;
+use crate::persistentvolume_binder::csi_migration::HOST_PATH;
 use crate::runtime::cache::{Cache, NamespacedName};
 use crate::runtime::clock::Clock;
-use crate::volume::{Claim, HOST_PATH, Volume};
 
-/// What cannot be told.
+/// The label value of what is not known.
 pub const UNKNOWN: &str = "N/A";
 
 /// Kubernetes' buckets for what is done to storage.
@@ -25,7 +26,7 @@ const SECONDS: [f64; 13] = [0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 15.0, 25.0, 50.
 pub enum Operation {
     /// From when a claim is given to a provisioner until it is bound.
     Provision,
-    /// From when a volume is to be deleted until it is gone.
+    /// From when a volume is to be deleted until it is deleted.
     Delete,
 }
 
@@ -78,7 +79,7 @@ impl EndToEnd {
     }
 }
 
-/// What a plugin was asked to do, each time.
+/// The attempts of a plugin.
 pub struct Attempts {
     operation: Operation,
     plugin: &'static str,
@@ -145,7 +146,7 @@ impl Retroactive {
     }
 }
 
-/// Counts what there is, when it is asked for.
+/// Counts volumes and claims when the metrics are collected.
 struct Inventory {
     volumes: Arc<Cache<PersistentVolume>>,
     claims: Arc<Cache<PersistentVolumeClaim>>,

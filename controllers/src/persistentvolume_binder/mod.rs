@@ -1,16 +1,18 @@
 //! persistentvolume-binder-controller: claims find volumes, volumes are provisioned for claims and reclaimed after them.
 //!
-//! Two state machines look at each other's objects, and two loops do what the plugins in the controller can do:
+//! Two state machines, of claims and of volumes, and two loops for what in-tree plugins do:
 //! - [`claims`]: an unbound claim is bound to a volume, gets one provisioned, or waits; a bound one is kept so, or is lost;
 //! - [`volumes`]: a volume is available, bound or released, and marked with who has to delete what is behind it (KEP-2644);
 //! - [`in_tree`]: `kubernetes.io/host-path` provisions, deletes and recycles. What other provisioners do is left to them.
 //!
-//! [`search`] finds a volume for a claim, [`bind`] tells what the pair becomes. Everything is looked at again every 15 seconds, for
+//! [`search`] finds a volume for a claim, [`bind`] decides how both change. Everything is reconciled again every 15 seconds, for
 //! not all that matters makes an event.
 
 pub mod bind;
 mod claims;
+pub mod csi_migration;
 pub mod in_tree;
+pub mod indexes;
 mod metrics;
 pub mod search;
 mod volumes;
@@ -22,13 +24,14 @@ use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
 use kube::api::PostParams;
 use kube::{Api, Client, ResourceExt};
 
-use crate::provisioner::provision;
 use crate::runtime::cache::Cache;
-use crate::runtime::{self, Context, Error, Turn};
+use crate::runtime::{self, Error, ReconcileContext};
+use crate::simulation::provisioner::provision;
+use crate::{Context, Settings, start_part};
 
 pub const NAME: &str = "persistentvolume-binder-controller";
 
-/// Who tells the events.
+/// The component of the events.
 const COMPONENT: &str = "persistentvolume-controller";
 
 /// kube-controller-manager's `--pvclaimbinder-sync-period`.
@@ -40,13 +43,13 @@ const RESYNC: Duration = Duration::from_secs(15);
 /// If one of the loops does.
 pub async fn run(context: Context, ready: impl FnOnce() + Send + 'static) {
     metrics::show_inventory(&context);
-    let parts: [runtime::Part; 4] = [
-        runtime::part::<claims::Claims>,
-        runtime::part::<volumes::Volumes>,
-        runtime::part::<provision::Provision<in_tree::HostPath>>,
-        runtime::part::<in_tree::reclaim::Reclaim>,
+    let parts: [runtime::Part<Settings>; 4] = [
+        start_part::<claims::ClaimController>,
+        start_part::<volumes::VolumeController>,
+        start_part::<provision::ProvisionController<in_tree::HostPath>>,
+        start_part::<in_tree::reclaim::ReclaimController>,
     ];
-    runtime::together(context, &parts, ready).await;
+    runtime::run_all(context, &parts, ready).await;
 }
 
 /// Writes of claims and volumes, each against the revision that was read.
@@ -72,39 +75,43 @@ impl Writer {
     async fn claim(
         &self,
         claim: PersistentVolumeClaim,
-        turn: &mut Turn,
+        ctx: &ReconcileContext,
     ) -> Result<PersistentVolumeClaim, Error> {
         let api = self.claim_api(&claim);
         let answer = api.replace(&claim.name_any(), &PostParams::default(), &claim).await?;
-        turn.wrote(&self.claims, &answer);
+        ctx.record_write(&self.claims, &answer);
         Ok(answer)
     }
 
     async fn claim_status(
         &self,
         claim: PersistentVolumeClaim,
-        turn: &mut Turn,
+        ctx: &ReconcileContext,
     ) -> Result<PersistentVolumeClaim, Error> {
         let api = self.claim_api(&claim);
         let answer = api.replace_status(&claim.name_any(), &PostParams::default(), &claim).await?;
-        turn.wrote(&self.claims, &answer);
+        ctx.record_write(&self.claims, &answer);
         Ok(answer)
     }
 
-    async fn volume(&self, volume: PersistentVolume, turn: &mut Turn) -> Result<PersistentVolume, Error> {
+    async fn volume(
+        &self,
+        volume: PersistentVolume,
+        ctx: &ReconcileContext,
+    ) -> Result<PersistentVolume, Error> {
         let answer = self.volume_api().replace(&volume.name_any(), &PostParams::default(), &volume).await?;
-        turn.wrote(&self.volumes, &answer);
+        ctx.record_write(&self.volumes, &answer);
         Ok(answer)
     }
 
     async fn volume_status(
         &self,
         volume: PersistentVolume,
-        turn: &mut Turn,
+        ctx: &ReconcileContext,
     ) -> Result<PersistentVolume, Error> {
         let answer =
             self.volume_api().replace_status(&volume.name_any(), &PostParams::default(), &volume).await?;
-        turn.wrote(&self.volumes, &answer);
+        ctx.record_write(&self.volumes, &answer);
         Ok(answer)
     }
 
@@ -113,10 +120,10 @@ impl Writer {
         &self,
         volume: PersistentVolume,
         phase: &str,
-        turn: &mut Turn,
+        ctx: &ReconcileContext,
     ) -> Result<PersistentVolume, Error> {
         match bind::volume_phase(&volume, phase, "") {
-            Some(changed) => self.volume_status(changed, turn).await,
+            Some(changed) => self.volume_status(changed, ctx).await,
             None => Ok(volume),
         }
     }
@@ -126,26 +133,26 @@ impl Writer {
         &self,
         claim: &PersistentVolumeClaim,
         volume: &PersistentVolume,
-        turn: &mut Turn,
+        ctx: &ReconcileContext,
     ) -> Result<(), Error> {
         let mut volume = volume.clone();
         if let Some(changed) = bind::volume_to_claim(&volume, claim) {
-            volume = self.volume(changed, turn).await?;
+            volume = self.volume(changed, ctx).await?;
         }
-        volume = self.volume_phase(volume, "Bound", turn).await?;
+        volume = self.volume_phase(volume, "Bound", ctx).await?;
         let mut claim = claim.clone();
         if let Some(changed) = bind::claim_to_volume(&claim, &volume) {
-            claim = self.claim(changed, turn).await?;
+            claim = self.claim(changed, ctx).await?;
         }
         if let Some(changed) = bind::claim_phase(&claim, "Bound", Some(&volume)) {
-            self.claim_status(changed, turn).await?;
+            self.claim_status(changed, ctx).await?;
         }
         Ok(())
     }
 
-    /// Lets a volume go that its claim does not want.
-    async fn unbind(&self, volume: &PersistentVolume, turn: &mut Turn) -> Result<(), Error> {
-        let volume = self.volume(bind::unbound(volume), turn).await?;
-        self.volume_phase(volume, "Available", turn).await.map(|_| ())
+    /// Unbinds a volume that its claim does not refer to.
+    async fn unbind(&self, volume: &PersistentVolume, ctx: &ReconcileContext) -> Result<(), Error> {
+        let volume = self.volume(bind::unbound(volume), ctx).await?;
+        self.volume_phase(volume, "Available", ctx).await.map(|_| ())
     }
 }

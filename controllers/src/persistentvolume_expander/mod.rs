@@ -1,25 +1,28 @@
 //! persistentvolume-expander-controller: claims that ask for more than they have.
 //!
-//! No plugin in the controller can expand, so that all it does is to tell that somebody else has to, each time a claim asks for
-//! more; and to name him on the claim if that is the CSI driver that took over from a plugin.
+//! No in-tree plugin can expand, so that all it does is to record that an external resizer has to, each time a claim asks for
+//! more; and to annotate the claim with it if that is the CSI driver that took over from a plugin.
 
 use std::sync::Arc;
 
+use coracle_kinds::meta::annotation;
+use coracle_kinds::storage::{ClaimExt, VolumeExt, asks_for_more};
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
 use kube::api::{Patch, PatchParams};
 use kube::{Api, Client};
 use serde_json::json;
 
+use crate::persistentvolume_binder::csi_migration::{HOST_PATH, Migration};
 use crate::runtime::cache::{Cache, NamespacedName};
 use crate::runtime::events::Recorder;
-use crate::runtime::{Context, Controller, Error, Next, Sources, Turn, unless};
-use crate::volume::{Claim, HOST_PATH, Migration, Volume, annotation, asks_for_more};
+use crate::runtime::{Action, Controller, Error, ReconcileContext, Sources, ignore_not_found};
+use crate::{Context, Initialize};
 
 const COMPONENT: &str = "volume_expand";
 /// Who expands what a claim is bound to.
 const RESIZER: &str = "volume.kubernetes.io/storage-resizer";
 
-pub struct Expander {
+pub struct ExpandController {
     client: Client,
     claims: Arc<Cache<PersistentVolumeClaim>>,
     volumes: Arc<Cache<PersistentVolume>>,
@@ -27,13 +30,9 @@ pub struct Expander {
     migration: Migration,
 }
 
-impl Controller for Expander {
-    const NAME: &'static str = "persistentvolume-expander-controller";
-    const QUEUE: &'static str = "volume_expand";
-    type Key = NamespacedName;
-
-    fn new(context: &Context) -> Expander {
-        Expander {
+impl Initialize for ExpandController {
+    fn new(context: &Context) -> ExpandController {
+        ExpandController {
             client: context.client.clone(),
             claims: context.cache(),
             volumes: context.cache(),
@@ -41,6 +40,12 @@ impl Controller for Expander {
             migration: Migration::of(&context.settings),
         }
     }
+}
+
+impl Controller for ExpandController {
+    const NAME: &'static str = "persistentvolume-expander-controller";
+    const QUEUE: &'static str = "volume_expand";
+    type Key = NamespacedName;
 
     fn sources(&self, sources: &mut Sources<NamespacedName>) {
         sources
@@ -54,13 +59,13 @@ impl Controller for Expander {
             .needs(&self.volumes);
     }
 
-    async fn reconcile(&self, name: &NamespacedName, turn: &mut Turn) -> Result<Next, Error> {
+    async fn reconcile(&self, name: &NamespacedName, ctx: &ReconcileContext) -> Result<Action, Error> {
         let Some(claim) = self.claims.get(name).filter(|claim| asks_for_more(claim)) else {
-            return Ok(Next::Change);
+            return Ok(Action::AwaitChange);
         };
         let volume = self.volumes.get(&NamespacedName::new("", claim.volume_name()));
         let Some(volume) = volume.filter(|volume| volume.is_bound_to(&claim)) else {
-            return Ok(Next::Change);
+            return Ok(Action::AwaitChange);
         };
         let is_of_host = volume.spec.as_ref().is_some_and(|spec| spec.host_path.is_some());
         let driver = self.migration.driver(HOST_PATH).filter(|_| is_of_host);
@@ -77,8 +82,8 @@ impl Controller for Expander {
             let api = Api::<PersistentVolumeClaim>::namespaced(self.client.clone(), &name.namespace);
             let patch = json!({"metadata": {"uid": claim.metadata.uid, "annotations": {RESIZER: driver}}});
             let patched = api.patch(&name.name, &PatchParams::default(), &Patch::Merge(patch)).await;
-            unless(404, patched)?.iter().for_each(|claim| turn.wrote(&self.claims, claim));
+            ignore_not_found(patched)?.iter().for_each(|claim| ctx.record_write(&self.claims, claim));
         }
-        Ok(Next::Change)
+        Ok(Action::AwaitChange)
     }
 }

@@ -1,12 +1,12 @@
 //! A cache of all objects of one kind, kept fresh by a watch and shared by all controllers.
 //!
 //! Always true here:
-//! - What a subscriber was told and what [`Cache::get`] answers are never older than what it was told before.
+//! - Neither an event nor what [`Cache::get`] returns is older than the event before it.
 //! - Every change reaches every subscriber, in order; what existed before the subscription comes first, as additions.
-//! - A panic costs nothing but time: the watch is started again ([`super::supervise`]), and tells what was missed.
+//! - A panic costs nothing but time: the watch is restarted ([`super::supervise`]), and reports what was missed.
 //! - Field managers are dropped before an object is kept: no controller reasons about them, and they are half the bytes.
 //!
-//! A cache lags behind the server. A controller waits for its own writes by [`Cache::saw`]; what must not be decided on an old
+//! A cache lags behind the server. A controller waits for its own writes by [`Cache::wait_until_observed`]; what must not be decided on an old
 //! state (dropping a finalizer, reclaiming a volume) has to be asked of the server.
 
 mod read;
@@ -14,7 +14,7 @@ mod read;
 use std::any::TypeId;
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::fmt::{self, Debug};
+use std::fmt::Debug;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use futures::{StreamExt, pin_mut};
@@ -26,33 +26,7 @@ use tokio::sync::{mpsc, watch as signal};
 
 use read::Read;
 
-/// An object's place: `namespace/name`, or `name` where there are no namespaces.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct NamespacedName {
-    /// Empty for objects of the cluster.
-    pub namespace: String,
-    pub name: String,
-}
-
-impl NamespacedName {
-    pub fn new(namespace: impl Into<String>, name: impl Into<String>) -> NamespacedName {
-        NamespacedName { namespace: namespace.into(), name: name.into() }
-    }
-
-    pub fn of(object: &impl Resource) -> NamespacedName {
-        let meta = object.meta();
-        NamespacedName::new(meta.namespace.clone().unwrap_or_default(), meta.name.clone().unwrap_or_default())
-    }
-}
-
-impl fmt::Display for NamespacedName {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.namespace.is_empty() {
-            true => f.write_str(&self.name),
-            false => write!(f, "{}/{}", self.namespace, self.name),
-        }
-    }
-}
+pub use coracle_kinds::NamespacedName;
 
 /// What a controller can have a cache of.
 pub trait Cached:
@@ -67,7 +41,7 @@ impl<K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + S
 pub struct Change<K> {
     /// None: it is new, at least to the subscriber.
     pub old: Option<Arc<K>>,
-    /// None: it is gone.
+    /// None: it was deleted.
     pub new: Option<Arc<K>>,
 }
 
@@ -83,8 +57,8 @@ impl<K> Change<K> {
         self.new.as_ref().or(self.old.as_ref())
     }
 
-    /// Whether something about the object is other than before; also whether it came or went.
-    pub fn is_news<T: PartialEq>(&self, what: impl Fn(&K) -> T) -> bool {
+    /// Whether something about the object has changed; also true for additions and deletions.
+    pub fn changed<T: PartialEq>(&self, what: impl Fn(&K) -> T) -> bool {
         self.old.as_deref().map(&what) != self.new.as_deref().map(&what)
     }
 
@@ -95,6 +69,7 @@ impl<K> Change<K> {
 }
 
 impl<K: Resource> Change<K> {
+    /// The name of the object.
     pub fn name(&self) -> Option<NamespacedName> {
         self.object().map(|object| NamespacedName::of(object.as_ref()))
     }
@@ -103,12 +78,13 @@ impl<K: Resource> Change<K> {
 /// A write of a controller's own, to be seen before it decides again.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Write {
-    /// Created or changed; the answer carried this revision.
+    /// Created or changed; the response had this revision.
     Revision(u64),
-    /// Deleted: this object is gone, or on its way.
+    /// The object of this name and uid is deleted, or terminating.
     Deleted(NamespacedName, String),
 }
 
+/// All objects of a kind, as far as its watch has reported them (client-go: informer and indexer).
 pub struct Cache<K> {
     state: Mutex<State<K>>,
     /// How much was seen; changes with every event.
@@ -122,7 +98,7 @@ struct Progress {
 }
 
 /// All that there is, as a watch that was started again reports it. It comes in the order of names, so that a revision in it
-/// says nothing of lower ones before all of it was seen.
+/// does not imply lower ones before all of it was observed.
 #[derive(Default)]
 struct Relist {
     names: BTreeSet<NamespacedName>,
@@ -135,8 +111,9 @@ struct State<K> {
     subscribers: Vec<mpsc::UnboundedSender<Change<K>>>,
 }
 
-/// A way to find objects by what they say: each is found under all its keys.
+/// An index of objects: each is found under all its keys.
 pub trait Index<K>: 'static {
+    /// The keys of an object.
     fn keys(object: &K) -> Vec<NamespacedName>;
 }
 
@@ -179,12 +156,13 @@ impl<K: Cached> Cache<K> {
         cache
     }
 
-    /// What a watch would tell.
+    /// Applies an object as a watch does.
     #[cfg(test)]
-    pub fn see(&self, object: K) {
+    pub fn observe(&self, object: K) {
         self.apply(object);
     }
 
+    /// The object of that name.
     pub fn get(&self, name: &NamespacedName) -> Option<Arc<K>> {
         self.state().objects.get(name).cloned()
     }
@@ -211,7 +189,7 @@ impl<K: Cached> Cache<K> {
         self.state().objects.range(first..).next().is_some_and(|(name, _)| name.namespace == namespace)
     }
 
-    /// The objects that an index has under a key, ordered by namespace and name. An index is kept once it was asked.
+    /// The objects that an index has under a key, ordered by namespace and name. An index is maintained from its first use on.
     pub fn by<I: Index<K>>(&self, key: &NamespacedName) -> Vec<Arc<K>> {
         let mut state = self.state();
         let State { objects, indexes, .. } = &mut *state;
@@ -228,12 +206,13 @@ impl<K: Cached> Cache<K> {
         self.wait_for(|progress| progress.synced).await;
     }
 
+    /// Whether everything that existed at the start was observed.
     pub fn is_synced(&self) -> bool {
         self.progress.borrow().synced
     }
 
     /// Waits until a write can be seen here.
-    pub async fn saw(&self, write: &Write) {
+    pub async fn wait_until_observed(&self, write: &Write) {
         self.wait_for(|progress| match write {
             Write::Revision(revision) => progress.revision >= *revision,
             Write::Deleted(name, uid) => self.get(name).is_none_or(|object| {
@@ -249,7 +228,7 @@ impl<K: Cached> Cache<K> {
         let (sender, receiver) = mpsc::unbounded_channel();
         let mut state = self.state();
         for object in state.objects.values() {
-            // The receiver is in our hands.
+            // The receiver is alive: it is returned below.
             let _ = sender.send(Change { old: None, new: Some(object.clone()) });
         }
         state.subscribers.push(sender);
@@ -274,7 +253,7 @@ impl<K: Cached> Cache<K> {
 
     fn handle(&self, event: Event<Read<K>>, relist: &mut Option<Relist>) {
         match event {
-            // One that was cut short says nothing of what it did not come to.
+            // A relist that was cut short says nothing about the objects that it did not list.
             Event::Init => *relist = Some(Relist::default()),
             Event::InitApply(Read(object)) => {
                 if let Some(relist) = relist {
@@ -325,11 +304,11 @@ impl<K: Cached> Cache<K> {
                 index.add(&name, &new, after);
             }
         }
-        // A watch that was started again tells what is known.
+        // A watch that was restarted reports what is known already.
         let known =
             old.as_ref().is_some_and(|old| old.meta().resource_version == new.meta().resource_version);
         if !known {
-            state.tell(Change { old, new: Some(new) });
+            state.notify(Change { old, new: Some(new) });
         }
     }
 
@@ -339,7 +318,7 @@ impl<K: Cached> Cache<K> {
         self.advance(revision(object));
     }
 
-    /// Removes what a watch that was started again did not tell of.
+    /// Removes what a watch that was restarted did not report.
     fn keep(&self, names: &BTreeSet<NamespacedName>) {
         let mut state = self.state();
         let gone: Vec<_> = state.objects.keys().filter(|name| !names.contains(name)).cloned().collect();
@@ -351,7 +330,7 @@ impl<K: Cached> Cache<K> {
     }
 
     async fn wait_for(&self, condition: impl FnMut(&Progress) -> bool) {
-        // The sender is ours: it does not go away.
+        // The sender is a field of `self`, so that it is not dropped.
         let _ = self.progress.subscribe().wait_for(condition).await;
     }
 
@@ -371,11 +350,11 @@ impl<K: Cached> State<K> {
                     index.remove(name, keys);
                 }
             }
-            self.tell(Change { old: Some(old), new: None });
+            self.notify(Change { old: Some(old), new: None });
         }
     }
 
-    fn tell(&mut self, change: Change<K>) {
+    fn notify(&mut self, change: Change<K>) {
         self.subscribers.retain(|subscriber| subscriber.send(change.clone()).is_ok());
     }
 }
@@ -435,13 +414,13 @@ mod tests {
     }
 
     #[test]
-    fn a_subscriber_is_told_what_is_and_what_changes() {
+    fn a_subscriber_receives_what_exists_and_what_changes() {
         let cache = Cache::with([object("a", "1", 1, None)]);
         let mut changes = cache.subscribe();
-        let told = |change: Change<ConfigMap>| {
+        let revisions = |change: Change<ConfigMap>| {
             (change.old.map(|o| revision(o.as_ref())), change.new.map(|o| revision(o.as_ref())))
         };
-        let mut next = || changes.recv().now_or_never().flatten().map(told);
+        let mut next = || changes.recv().now_or_never().flatten().map(revisions);
         assert_eq!(next(), Some((None, Some(1))));
         cache.apply(object("a", "1", 1, None));
         assert_eq!(next(), None, "nothing new");
@@ -470,12 +449,12 @@ mod tests {
         assert!(!cache.is_synced());
         see(vec![Event::InitDone]);
         assert!(cache.is_synced());
-        let mut told = cache.subscribe();
-        assert_eq!(changes(&mut told).len(), 2);
+        let mut events = cache.subscribe();
+        assert_eq!(changes(&mut events).len(), 2);
         // A relist that is cut short removes nothing, though history was lost.
         see(vec![Event::Init, init(object("a", "2", 9, None))]);
         assert_eq!(names(&cache.all()), ["a/1", "a/2"]);
-        let seen = |revision| cache.saw(&Write::Revision(revision)).now_or_never().is_some();
+        let seen = |revision| cache.wait_until_observed(&Write::Revision(revision)).now_or_never().is_some();
         assert!(!seen(9), "what else has a revision up to 9 is yet to come");
         let mut again = object("a", "2", 9, None);
         again.metadata.uid = some("another");
@@ -485,7 +464,7 @@ mod tests {
         assert!(seen(9));
         assert_eq!(names(&cache.all()), ["a/2", "b/1"]);
         assert_eq!(
-            changes(&mut told),
+            changes(&mut events),
             [
                 (some("a-2"), some("a-2")),
                 (some("a-2"), None),
@@ -500,7 +479,7 @@ mod tests {
     fn own_writes_are_waited_for() {
         let cache = Cache::with([object("a", "1", 5, None)]);
         let name = NamespacedName::new("a", "1");
-        let seen = |write: Write| cache.saw(&write).now_or_never().is_some();
+        let seen = |write: Write| cache.wait_until_observed(&write).now_or_never().is_some();
         assert!(seen(Write::Revision(5)));
         assert!(!seen(Write::Revision(6)));
         assert!(!seen(Write::Deleted(name.clone(), "a-1".to_owned())));

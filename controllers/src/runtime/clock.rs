@@ -1,4 +1,4 @@
-//! Time that is handed in: the system's, or one that a test turns.
+//! Time as a parameter: the system's, or one that a test advances.
 
 use std::fmt;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use futures::future::BoxFuture;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use tokio::sync::watch;
 
-/// What tells the time, and waits.
+/// Reads the time, and waits.
 #[derive(Clone)]
 pub struct Clock(Arc<dyn Time>);
 
@@ -24,12 +24,13 @@ impl Clock {
         Clock(Arc::new(System))
     }
 
-    /// A clock that stands still until its hand is moved.
-    pub fn manual(start: Timestamp) -> (Clock, Hand) {
+    /// A clock that stands still until the mock advances it.
+    pub fn mock(start: Timestamp) -> (Clock, MockClock) {
         let time = watch::Sender::new(start);
-        (Clock(Arc::new(Manual(time.subscribe()))), Hand(time))
+        (Clock(Arc::new(MockTime(time.subscribe()))), MockClock(time))
     }
 
+    /// The current time.
     pub fn now(&self) -> Timestamp {
         self.0.now()
     }
@@ -39,6 +40,7 @@ impl Clock {
         self.0.until(at)
     }
 
+    /// Waits for `delay`.
     pub fn sleep(&self, delay: Duration) -> BoxFuture<'static, ()> {
         self.until(self.after(delay))
     }
@@ -69,9 +71,9 @@ impl Time for System {
     }
 }
 
-struct Manual(watch::Receiver<Timestamp>);
+struct MockTime(watch::Receiver<Timestamp>);
 
-impl Time for Manual {
+impl Time for MockTime {
     fn now(&self) -> Timestamp {
         *self.0.borrow()
     }
@@ -80,7 +82,7 @@ impl Time for Manual {
         let mut time = self.0.clone();
         async move {
             if time.wait_for(|now| *now >= at).await.is_err() {
-                // Without a hand the clock stands still for ever.
+                // Without the mock the clock stands still for ever.
                 std::future::pending::<()>().await;
             }
         }
@@ -88,11 +90,12 @@ impl Time for Manual {
     }
 }
 
-/// Moves a manual clock.
+/// Advances a mocked clock.
 #[derive(Debug)]
-pub struct Hand(watch::Sender<Timestamp>);
+pub struct MockClock(watch::Sender<Timestamp>);
 
-impl Hand {
+impl MockClock {
+    /// Moves the time on, and wakes whatever waits for it.
     pub fn advance(&self, by: Duration) {
         let by = SignedDuration::try_from(by).unwrap_or(SignedDuration::MAX);
         self.0.send_modify(|now| *now = now.saturating_add(by).unwrap_or(Timestamp::MAX));
@@ -104,11 +107,11 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_manual_clock_moves_by_hand_only() {
-        let (clock, hand) = Clock::manual(Timestamp::UNIX_EPOCH);
+    async fn a_mocked_clock_stands_still_until_it_is_advanced() {
+        let (clock, mock) = Clock::mock(Timestamp::UNIX_EPOCH);
         let mut later = clock.sleep(Duration::from_secs(10));
         for (by, want) in [(0, false), (9, false), (1, true)] {
-            hand.advance(Duration::from_secs(by));
+            mock.advance(Duration::from_secs(by));
             assert_eq!((&mut later).now_or_never().is_some(), want, "{by}");
         }
         assert_eq!(clock.now().as_second(), 10);

@@ -1,6 +1,6 @@
 //! Events as client-go's recorder makes them: repeated ones are counted, similar ones combined, floods stopped.
 //!
-//! A [`Recorder`] never waits: events go through a channel to one task, whose [`Correlator`] decides what to write.
+//! A [`Recorder`] never waits: events go through a channel to one task, where a [`Correlator`] decides what to write.
 
 use std::collections::HashSet;
 use std::num::NonZeroUsize;
@@ -18,7 +18,7 @@ use tokio::sync::mpsc;
 
 use super::clock::Clock;
 use super::supervise::Supervisor;
-use super::unless;
+use super::{ignore_not_found, ignore_status};
 
 /// client-go's limits.
 const REMEMBERED: NonZeroUsize = NonZeroUsize::new(4096).unwrap();
@@ -33,8 +33,9 @@ const REFILL_SECONDS: f64 = 300.0;
 const TRIES: usize = 12;
 const PAUSE: Duration = Duration::from_secs(10);
 
+/// The type of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Type {
+pub enum EventType {
     Normal,
     Warning,
 }
@@ -54,16 +55,18 @@ impl Recorder {
         Recorder { host: Some(host.into()), ..self.clone() }
     }
 
+    /// Records an event of type Normal.
     pub fn normal(&self, about: &impl Resource<DynamicType = ()>, reason: &str, message: impl Into<String>) {
-        self.event(reference(about), Type::Normal, reason, message);
+        self.event(reference(about), EventType::Normal, reason, message);
     }
 
+    /// Records an event of type Warning.
     pub fn warning(&self, about: &impl Resource<DynamicType = ()>, reason: &str, message: impl Into<String>) {
-        self.event(reference(about), Type::Warning, reason, message);
+        self.event(reference(about), EventType::Warning, reason, message);
     }
 
-    /// Tells of an object that is known by its reference.
-    pub fn event(&self, about: ObjectReference, r#type: Type, reason: &str, message: impl Into<String>) {
+    /// Records an event about an object that is known by its reference.
+    pub fn event(&self, about: ObjectReference, r#type: EventType, reason: &str, message: impl Into<String>) {
         let now = self.clock.now();
         let mut event = Event { involved_object: about, ..Event::default() };
         event.metadata.namespace = event.involved_object.namespace.clone().or(Some("default".to_owned()));
@@ -137,7 +140,7 @@ async fn deliver(client: Client, clock: Clock, event: Option<Event>) {
     for _ in 0..TRIES {
         match write(&client, &event).await {
             Ok(()) => return,
-            // What was refused will be refused again.
+            // A rejected event would be rejected again.
             Err(error @ kube::Error::Api(_)) => {
                 tracing::debug!(%error, "an event was not written");
                 return;
@@ -159,12 +162,12 @@ async fn write(client: &Client, event: &Event) -> kube::Result<()> {
             "count": event.count, "lastTimestamp": event.last_timestamp, "message": event.message,
         });
         let patched = events.patch(name, &PatchParams::default(), &Patch::Strategic(patch)).await;
-        if unless(404, patched)?.is_some() {
+        if ignore_not_found(patched)?.is_some() {
             return Ok(());
         }
     }
     // The namespace may be on its way out.
-    unless(403, events.create(&PostParams::default(), event).await).map(|_| ())
+    ignore_status(403, events.create(&PostParams::default(), event).await).map(|_| ())
 }
 
 /// Decides what becomes of an event, from those before it.
@@ -252,7 +255,7 @@ impl Correlator {
     }
 }
 
-/// Who tells what kind of thing about which object.
+/// The component, the object and the type of an event, by which floods are counted.
 fn about(event: &Event) -> String {
     let object = &event.involved_object;
     let component = event.source.as_ref().and_then(|source| source.component.as_ref());
@@ -330,16 +333,16 @@ mod tests {
     #[test]
     fn similar_events_are_combined_and_floods_stopped() {
         let mut correlator = Correlator::new();
-        let mut told = Vec::new();
+        let mut written_events = Vec::new();
         for i in 0..30 {
             let now = at(i);
             let written = correlator.correlate(event("R", &format!("message {i}"), now), now);
-            told.push(written.map(|e| (e.message.unwrap_or_default(), e.count.unwrap_or(1))));
+            written_events.push(written.map(|e| (e.message.unwrap_or_default(), e.count.unwrap_or(1))));
         }
-        assert_eq!(told[8], Some(("message 8".to_owned(), 1)));
-        assert_eq!(told[9], Some(("(combined from similar events): message 9".to_owned(), 1)));
-        assert_eq!(told[10], Some(("(combined from similar events): message 10".to_owned(), 2)));
-        assert_eq!(told.iter().flatten().count(), 25);
+        assert_eq!(written_events[8], Some(("message 8".to_owned(), 1)));
+        assert_eq!(written_events[9], Some(("(combined from similar events): message 9".to_owned(), 1)));
+        assert_eq!(written_events[10], Some(("(combined from similar events): message 10".to_owned(), 2)));
+        assert_eq!(written_events.iter().flatten().count(), 25);
         let later = at(30 + 601);
         let fresh = correlator.correlate(event("R", "again", later), later);
         assert_eq!(fresh.and_then(|e| e.message), Some("again".to_owned()));

@@ -1,4 +1,4 @@
-//! What the controllers tell of themselves, under the names that kube-controller-manager has.
+//! The metrics of the controllers, under kube-controller-manager's names.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -28,12 +28,19 @@ pub struct Metrics {
 
 /// The metrics of one queue.
 pub struct QueueMetrics {
+    /// How many keys wait.
     pub depth: IntGauge,
+    /// How many keys were added.
     pub adds: Counter,
+    /// How many keys were added after an error.
     pub retries: Counter,
+    /// How long a key waits, in seconds.
     pub queue_duration: Histogram,
+    /// How long a key is processed, in seconds.
     pub work_duration: Histogram,
+    /// How long the keys that are being processed have been so, together, in seconds.
     pub unfinished_work: Gauge,
+    /// How long the oldest key that is being processed has been so, in seconds.
     pub longest_running: Gauge,
 }
 
@@ -41,14 +48,14 @@ pub struct QueueMetrics {
 const SECONDS: [f64; 10] = [1e-8, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 0.1, 1.0, 10.0];
 
 impl Default for Metrics {
-    /// Metrics that nobody is shown.
+    /// Metrics in a registry of their own, which is not exposed.
     fn default() -> Metrics {
         Metrics::new(Registry::new())
     }
 }
 
 impl Metrics {
-    /// `registry` is where they are shown.
+    /// Metrics that `registry` exposes.
     pub fn new(registry: Registry) -> Metrics {
         let histogram = |name: &str, help: &str| {
             let options = HistogramOpts::new(name, help).buckets(SECONDS.to_vec());
@@ -86,11 +93,12 @@ impl Metrics {
         }
     }
 
-    /// Where a controller registers what is its own.
+    /// The registry, for collectors of a controller's own.
     pub fn registry(&self) -> &Registry {
         &self.registry
     }
 
+    /// The metrics of the queue of this name.
     pub fn queue(&self, name: &str) -> QueueMetrics {
         let name = &[name];
         QueueMetrics {
@@ -104,21 +112,23 @@ impl Metrics {
         }
     }
 
-    /// A metric of one controller. One that was started again goes on counting.
+    /// A counter of one controller. After a restart of the controller it continues.
     pub fn counter(&self, name: &'static str, help: &str, labels: &[&str]) -> CounterVec {
         let mut counters = self.counters.lock().unwrap_or_else(PoisonError::into_inner);
         let make = || register(&self.registry, CounterVec::new(Opts::new(name, help), labels));
         counters.entry(name).or_insert_with(make).clone()
     }
 
-    /// A metric of one controller that goes up and down.
+    /// A gauge of one controller.
     pub fn gauge(&self, name: &'static str, help: &str, labels: &[&str]) -> GaugeVec {
         let mut gauges = self.gauges.lock().unwrap_or_else(PoisonError::into_inner);
         let make = || register(&self.registry, GaugeVec::new(Opts::new(name, help), labels));
         gauges.entry(name).or_insert_with(make).clone()
     }
 
-    /// How long something takes.
+    /// A histogram of one controller.
+    ///
+    /// - `buckets`: upper bounds, in the unit of what is observed
     pub fn histogram(
         &self,
         name: &'static str,
@@ -141,7 +151,7 @@ fn register<C: Collector + Clone + 'static>(registry: &Registry, metric: prometh
     #[allow(clippy::unwrap_used)]
     let metric = metric.unwrap();
     if let Err(error) = registry.register(Box::new(metric.clone())) {
-        tracing::warn!(%error, "a metric is not shown");
+        tracing::warn!(%error, "a metric is not registered");
     }
     metric
 }

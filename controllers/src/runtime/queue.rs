@@ -1,4 +1,4 @@
-//! The keyed queue: what has to be looked at, each key once and never twice at the same time.
+//! The keyed queue: what has to be reconciled, each key once and never twice at the same time.
 //!
 //! A key that is added while it waits is not added again; one that is added while it is worked on comes back when its
 //! worker is done. A key can come later ([`Queue::add_after`]) or after a failure ([`Queue::retry`]), which takes longer
@@ -25,6 +25,7 @@ impl<K: Clone + Eq + Hash + Ord + Debug + Display + Send + Sync + 'static> Key f
 /// How long the first retry waits; each further one waits twice as long.
 const FIRST_RETRY: Duration = Duration::from_millis(5);
 
+/// A queue of keys; clones share it.
 pub struct Queue<K>(Arc<Inner<K>>);
 
 impl<K> Clone for Queue<K> {
@@ -35,7 +36,7 @@ impl<K> Clone for Queue<K> {
 
 struct Inner<K> {
     state: Mutex<State<K>>,
-    /// Told when a worker may find something, or has to wait for an earlier time than before.
+    /// Notified when a worker may find a key, or has to wait for an earlier time than before.
     changed: Notify,
     clock: Clock,
     metrics: QueueMetrics,
@@ -54,6 +55,9 @@ struct State<K> {
 }
 
 impl<K: Key> Queue<K> {
+    /// An empty queue.
+    ///
+    /// - `longest_retry`: the longest backoff after an error
     pub fn new(clock: Clock, metrics: QueueMetrics, longest_retry: Duration) -> Queue<K> {
         let state = State {
             waiting: VecDeque::new(),
@@ -68,11 +72,12 @@ impl<K: Key> Queue<K> {
         Queue(Arc::new(Inner { state, changed: Notify::new(), clock, metrics, longest_retry }))
     }
 
+    /// Adds the key: it waits, or comes back once its worker is done.
     pub fn add(&self, key: K) {
         self.enter(&mut self.state(), key);
     }
 
-    /// Adds the key, unless it comes later anyway.
+    /// Adds the key, unless it is to be added later anyway.
     pub fn offer(&self, key: K) {
         let mut state = self.state();
         if !state.due.contains_key(&key) {
@@ -115,7 +120,7 @@ impl<K: Key> Queue<K> {
     }
 
     /// Whether a key waits, or came up again while it is worked on.
-    pub fn is_wanted(&self, key: &K) -> bool {
+    pub fn is_dirty(&self, key: &K) -> bool {
         self.state().dirty.contains_key(key)
     }
 
@@ -124,7 +129,7 @@ impl<K: Key> Queue<K> {
         self.state().failures.remove(key);
     }
 
-    /// Takes the next key, once there is one; [`Queue::done`] gives it back.
+    /// Takes the next key, once there is one; [`Queue::done`] has to follow.
     pub async fn next(&self) -> K {
         loop {
             let mut changed = pin!(self.0.changed.notified());
@@ -150,7 +155,7 @@ impl<K: Key> Queue<K> {
         }
     }
 
-    /// Tells that a key from [`Queue::next`] is no longer worked on.
+    /// Marks a key from [`Queue::next`] as processed.
     pub fn done(&self, key: &K) {
         let mut state = self.state();
         if let Some(since) = state.working.remove(key) {
@@ -214,20 +219,20 @@ impl<K: Key> Queue<K> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::clock::Hand;
+    use super::super::clock::MockClock;
     use super::super::metrics::Metrics;
     use super::*;
     use futures::FutureExt;
 
-    fn queue() -> (Queue<&'static str>, Hand) {
-        let (clock, hand) = Clock::manual(Timestamp::UNIX_EPOCH);
+    fn queue() -> (Queue<&'static str>, MockClock) {
+        let (clock, mock) = Clock::mock(Timestamp::UNIX_EPOCH);
         (
             Queue::new(
                 clock,
                 Metrics::new(prometheus::Registry::new()).queue("test"),
                 Duration::from_secs(1),
             ),
-            hand,
+            mock,
         )
     }
 
@@ -237,14 +242,14 @@ mod tests {
 
     #[test]
     fn a_key_waits_once_and_is_worked_on_once() {
-        let (queue, _hand) = queue();
+        let (queue, _mock) = queue();
         queue.add("a");
         queue.add("a");
         queue.add("b");
         assert_eq!(next(&queue), Some("a"));
-        assert!(!queue.is_wanted(&"a"));
+        assert!(!queue.is_dirty(&"a"));
         queue.add("a");
-        assert!(queue.is_wanted(&"a"));
+        assert!(queue.is_dirty(&"a"));
         assert_eq!(next(&queue), Some("b"), "a is being worked on");
         assert_eq!(next(&queue), None);
         queue.done(&"a");
@@ -256,28 +261,28 @@ mod tests {
 
     #[test]
     fn the_earliest_time_counts() {
-        let (queue, hand) = queue();
+        let (queue, mock) = queue();
         queue.add_after("a", Duration::from_secs(5));
         queue.add_after("a", Duration::from_secs(3));
         queue.add_after("a", Duration::from_secs(4));
         queue.offer("a");
-        hand.advance(Duration::from_secs(2));
+        mock.advance(Duration::from_secs(2));
         assert_eq!(next(&queue), None);
-        hand.advance(Duration::from_secs(1));
+        mock.advance(Duration::from_secs(1));
         assert_eq!(next(&queue), Some("a"));
         queue.done(&"a");
-        hand.advance(Duration::from_secs(10));
+        mock.advance(Duration::from_secs(10));
         assert_eq!(next(&queue), None);
     }
 
     #[test]
     fn failures_in_a_row_wait_longer_up_to_a_limit() {
-        let (queue, hand) = queue();
+        let (queue, mock) = queue();
         let mut wait_of = || {
             queue.retry("a");
             let mut waited = 0;
             while next(&queue).is_none() {
-                hand.advance(Duration::from_millis(5));
+                mock.advance(Duration::from_millis(5));
                 waited += 5;
             }
             queue.done(&"a");
@@ -291,7 +296,7 @@ mod tests {
 
     #[tokio::test]
     async fn every_worker_finds_its_key() {
-        let (queue, _hand) = queue();
+        let (queue, _mock) = queue();
         let workers: Vec<_> = (0..3)
             .map(|_| {
                 let queue = queue.clone();

@@ -1,4 +1,4 @@
-//! Controllers fail alone: one that panics is counted and started again, later each time. The same goes for the tasks that all
+//! Controllers fail alone: one that panics is counted and restarted, later each time. The same holds for the tasks that all
 //! controllers rely on: caches, events, discovery.
 
 use std::collections::BTreeMap;
@@ -15,15 +15,17 @@ use super::metrics::Metrics;
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(300);
 
-/// Which of the controllers that were started know all they need.
+/// Which of the controllers that were started have synced caches.
 #[derive(Clone, Debug, Default)]
 pub struct Readiness(watch::Sender<BTreeMap<&'static str, bool>>);
 
 impl Readiness {
+    /// Counts a controller in: it is not ready yet.
     pub fn expect(&self, name: &'static str) {
         self.set(name, false);
     }
 
+    /// Marks a controller as ready.
     pub fn ready(&self, name: &'static str) {
         self.set(name, true);
     }
@@ -35,7 +37,7 @@ impl Readiness {
 
     /// Waits until all are ready that are expected.
     pub async fn complete(&self) {
-        // The sender is ours: it does not go away.
+        // The sender is a field of `self`, so that it is not dropped.
         let _ = self.0.subscribe().wait_for(|states| states.values().all(|ready| *ready)).await;
     }
 
@@ -46,7 +48,7 @@ impl Readiness {
     }
 }
 
-/// What it takes to start tasks again: nothing that keeps the tasks themselves alive.
+/// Restarts tasks after a panic. It holds nothing that keeps the tasks themselves alive.
 #[derive(Clone)]
 pub struct Supervisor {
     clock: Clock,
@@ -54,7 +56,7 @@ pub struct Supervisor {
 }
 
 /// Runs what `start` makes, again after each panic, until the future is dropped or the work ends by itself.
-pub async fn supervise<F>(name: &str, context: &Context, start: impl Fn() -> F)
+pub async fn supervise<F, S>(name: &str, context: &Context<S>, start: impl Fn() -> F)
 where
     F: Future<Output = ()> + Send + 'static,
 {
@@ -63,7 +65,7 @@ where
 
 impl Supervisor {
     /// With the clock and the metrics of a context.
-    pub fn of(context: &Context) -> Supervisor {
+    pub fn of<S>(context: &Context<S>) -> Supervisor {
         Supervisor::new(context.clock.clone(), context.metrics.clone())
     }
 
@@ -92,14 +94,14 @@ impl Supervisor {
             if Duration::try_from(lived).unwrap_or_default() > LONGEST_PAUSE {
                 pause = FIRST_PAUSE;
             }
-            tracing::error!(task = name, ?pause, "panicked, and will be started again");
+            tracing::error!(task = name, ?pause, "panicked and will be restarted");
             self.clock.sleep(pause).await;
             pause = (pause * 2).min(LONGEST_PAUSE);
         }
     }
 
-    /// Hands what a channel brings to a handler, one after the other, until the channel is closed. A panic costs what was just
-    /// handed over, and the handler, which is made anew.
+    /// Passes what a channel receives to a handler, one after the other, until the channel is closed. A panic costs what was just
+    /// passed, and the handler, which is made again.
     pub async fn consume<T, H, F>(
         &self,
         name: &str,

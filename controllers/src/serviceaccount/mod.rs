@@ -1,6 +1,6 @@
 //! serviceaccount-controller: every active namespace has a ServiceAccount `default`.
 //!
-//! A namespace is looked at when it changes and when its account changes; then:
+//! A namespace is reconciled when it changes and when its account changes; then:
 //! 1. a namespace that is not active is left alone;
 //! 2. so is one that has its account;
 //! 3. otherwise the account is created.
@@ -12,26 +12,31 @@ use kube::api::PostParams;
 use kube::{Api, Client};
 
 use crate::runtime::cache::{Cache, NamespacedName};
-use crate::runtime::{Context, Controller, Error, Next, Sources, Turn, is_namespace_going, unless};
+use crate::runtime::{
+    Action, Controller, Error, ReconcileContext, Sources, ignore_conflict, is_namespace_terminating,
+};
+use crate::{Context, Initialize};
 
 const ACCOUNT: &str = "default";
 
-pub struct ServiceAccounts {
+pub struct ServiceAccountController {
     client: Client,
     namespaces: Arc<Cache<Namespace>>,
     accounts: Arc<Cache<ServiceAccount>>,
 }
 
-impl Controller for ServiceAccounts {
+impl Initialize for ServiceAccountController {
+    fn new(context: &Context) -> ServiceAccountController {
+        let client = context.client.clone();
+        ServiceAccountController { client, namespaces: context.cache(), accounts: context.cache() }
+    }
+}
+
+impl Controller for ServiceAccountController {
     const NAME: &'static str = "serviceaccount-controller";
     const QUEUE: &'static str = "serviceaccount";
     /// The name of a namespace.
     type Key = String;
-
-    fn new(context: &Context) -> ServiceAccounts {
-        let client = context.client.clone();
-        ServiceAccounts { client, namespaces: context.cache(), accounts: context.cache() }
-    }
 
     fn sources(&self, sources: &mut Sources<String>) {
         sources
@@ -48,23 +53,23 @@ impl Controller for ServiceAccounts {
             });
     }
 
-    async fn reconcile(&self, namespace: &String, turn: &mut Turn) -> Result<Next, Error> {
+    async fn reconcile(&self, namespace: &String, ctx: &ReconcileContext) -> Result<Action, Error> {
         let account = NamespacedName::new(namespace, ACCOUNT);
         let is_active =
             self.namespaces.get(&NamespacedName::new("", namespace)).is_some_and(|n| is_active(&n));
         if !is_active || self.accounts.get(&account).is_some() {
-            return Ok(Next::Change);
+            return Ok(Action::AwaitChange);
         }
         let accounts = Api::<ServiceAccount>::namespaced(self.client.clone(), namespace);
         let mut account = ServiceAccount::default();
         account.metadata.name = Some(ACCOUNT.to_owned());
-        match unless(409, accounts.create(&PostParams::default(), &account).await) {
-            Ok(Some(account)) => turn.wrote(&self.accounts, &account),
+        match ignore_conflict(accounts.create(&PostParams::default(), &account).await) {
+            Ok(Some(account)) => ctx.record_write(&self.accounts, &account),
             Ok(None) => {}
-            Err(error) if is_namespace_going(&error) => {}
+            Err(error) if is_namespace_terminating(&error) => {}
             Err(error) => return Err(error.into()),
         }
-        Ok(Next::Change)
+        Ok(Action::AwaitChange)
     }
 }
 
@@ -81,9 +86,11 @@ mod tests {
 
     #[test]
     fn active_namespaces_have_an_account() {
-        for (case, phase, want) in
-            [("new", None, true), ("active", Some("Active"), true), ("going", Some("Terminating"), false)]
-        {
+        for (case, phase, want) in [
+            ("new", None, true),
+            ("active", Some("Active"), true),
+            ("terminating", Some("Terminating"), false),
+        ] {
             let status = phase
                 .map(|phase: &str| NamespaceStatus { phase: Some(phase.to_owned()), ..Default::default() });
             let namespace = Namespace { status, ..Default::default() };

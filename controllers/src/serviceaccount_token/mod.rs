@@ -1,11 +1,11 @@
-//! serviceaccount-token-controller: fills the secrets that somebody made to hold a token of a service account, one without an end.
+//! serviceaccount-token-controller: fills the secrets that a client created to hold a token of a service account without expiry.
 //!
-//! A secret is looked at when it changes and when its account does; then:
-//! 1. of a secret that is gone, its account keeps no reference;
-//! 2. one whose account is gone is deleted;
+//! A secret is reconciled when it changes and when its account does; then:
+//! 1. the reference to a deleted secret is removed from its account;
+//! 2. the secret of a deleted account is deleted;
 //! 3. one that lacks its token, the certificates or the namespace is given them.
 //!
-//! Only the metadata of secrets is watched, where the name of the account is an annotation; what is decided on is asked of the
+//! Only the metadata of secrets is watched, where the name of the account is an annotation; what is decided on is read from the
 //! server. So no secret is kept in memory.
 
 mod plan;
@@ -19,13 +19,16 @@ use kube::core::PartialObjectMeta;
 use kube::{Api, Client};
 
 use crate::runtime::cache::{Cache, NamespacedName};
-use crate::runtime::{Context, Controller, Error, Next, Settings, Sign, Sources, Turn, only_this, unless};
+use crate::runtime::{
+    Action, Controller, Error, ReconcileContext, Sources, ignore_conflict, ignore_not_found, uid_precondition,
+};
+use crate::{Context, Initialize, Settings, Sign};
 
 /// The annotation that names a secret's account.
 const ACCOUNT_NAME: &str = "kubernetes.io/service-account.name";
 const ACCOUNT_UID: &str = "kubernetes.io/service-account.uid";
 
-/// A secret, and the account that it says it is of.
+/// A secret, and the account that its annotation names.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Token {
     secret: NamespacedName,
@@ -53,30 +56,32 @@ impl Token {
     }
 }
 
-pub struct Tokens {
+pub struct TokenController {
     client: Client,
     settings: Arc<Settings>,
     accounts: Arc<Cache<ServiceAccount>>,
     secrets: Arc<Cache<PartialObjectMeta<Secret>>>,
 }
 
-impl Controller for Tokens {
-    const NAME: &'static str = "serviceaccount-token-controller";
-    const QUEUE: &'static str = "serviceaccount_tokens_service";
-    type Key = Token;
-
+impl Initialize for TokenController {
     fn is_possible(settings: &Settings) -> bool {
         settings.sign.is_some()
     }
 
-    fn new(context: &Context) -> Tokens {
-        Tokens {
+    fn new(context: &Context) -> TokenController {
+        TokenController {
             client: context.client.clone(),
             settings: context.settings.clone(),
             accounts: context.cache(),
             secrets: context.cache(),
         }
     }
+}
+
+impl Controller for TokenController {
+    const NAME: &'static str = "serviceaccount-token-controller";
+    const QUEUE: &'static str = "serviceaccount_tokens_service";
+    type Key = Token;
 
     fn sources(&self, sources: &mut Sources<Token>) {
         let secrets = self.secrets.clone();
@@ -96,8 +101,8 @@ impl Controller for Tokens {
             });
     }
 
-    async fn reconcile(&self, token: &Token, _: &mut Turn) -> Result<Next, Error> {
-        let Some(sign) = &self.settings.sign else { return Ok(Next::Change) };
+    async fn reconcile(&self, token: &Token, _: &ReconcileContext) -> Result<Action, Error> {
+        let Some(sign) = &self.settings.sign else { return Ok(Action::AwaitChange) };
         let secrets = Api::<Secret>::namespaced(self.client.clone(), &token.secret.namespace);
         let secret = secrets.get_opt(&token.secret.name).await?;
         match (secret, self.account(token).await?) {
@@ -107,12 +112,12 @@ impl Controller for Tokens {
             (Some(secret), None) => delete(&secrets, &secret).await?,
             (Some(secret), Some(account)) => self.fill(&secrets, secret, &account, sign).await?,
         }
-        Ok(Next::Change)
+        Ok(Action::AwaitChange)
     }
 }
 
-impl Tokens {
-    /// The account of a token, asked of the server if it is not known here: its secret may have come first.
+impl TokenController {
+    /// The account of a token, read from the server if it is not cached: its secret may have been observed first.
     async fn account(&self, token: &Token) -> Result<Option<ServiceAccount>, Error> {
         let name = NamespacedName::new(&token.secret.namespace, &token.account);
         if let Some(known) = self.accounts.get(&name).filter(|account| token.is_of(account)) {
@@ -135,20 +140,20 @@ impl Tokens {
         };
         let name = secret.metadata.name.unwrap_or_default();
         // Who wrote or deleted it meanwhile brings it here again.
-        unless(409, unless(404, secrets.replace(&name, &PostParams::default(), &filled).await))?;
+        ignore_conflict(ignore_not_found(secrets.replace(&name, &PostParams::default(), &filled).await))?;
         Ok(())
     }
 
     async fn forget(&self, token: &Token, account: &ServiceAccount) -> Result<(), Error> {
         let Some(without) = plan::without_reference(account, &token.secret.name) else { return Ok(()) };
         let accounts = Api::<ServiceAccount>::namespaced(self.client.clone(), &token.secret.namespace);
-        unless(404, accounts.replace(&token.account, &PostParams::default(), &without).await)?;
+        ignore_not_found(accounts.replace(&token.account, &PostParams::default(), &without).await)?;
         Ok(())
     }
 }
 
 async fn delete(secrets: &Api<Secret>, secret: &Secret) -> Result<(), Error> {
     let name = secret.metadata.name.as_deref().unwrap_or_default();
-    unless(409, unless(404, secrets.delete(name, &only_this(secret)).await))?;
+    ignore_conflict(ignore_not_found(secrets.delete(name, &uid_precondition(secret)).await))?;
     Ok(())
 }

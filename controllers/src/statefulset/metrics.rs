@@ -1,4 +1,4 @@
-//! What is told of sets: kube-controller-manager's metrics, and those by which KEP-3335 has a start ordinal observed.
+//! The metrics of sets: kube-controller-manager's, and those by which KEP-3335 has a start ordinal observed.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
@@ -45,7 +45,7 @@ impl Gauges {
     }
 
     /// `unavailable` is only counted with the gate MaxUnavailableStatefulSet.
-    pub fn tell(&self, set: &StatefulSet, status: &StatefulSetStatus, counts_unavailable: bool) {
+    pub fn update(&self, set: &StatefulSet, status: &StatefulSetStatus, counts_unavailable: bool) {
         let (namespace, name) = (set.namespace().unwrap_or_default(), set.name_any());
         let labels = [namespace.as_str(), name.as_str()];
         self.replicas.with_label_values(&labels).set(identity::replicas(set).into());
@@ -77,13 +77,13 @@ impl Gauges {
     }
 }
 
-/// How often a set had to wait for the caches. kube-controller-manager counts here how often it looks at one in vain.
+/// How often a set had to wait for the caches. kube-controller-manager counts here the syncs that it skips.
 pub(super) fn stale_skips(metrics: &Metrics) -> CounterVec {
     let help = "Total number of StatefulSet syncs skipped due to a stale watch cache.";
     metrics.counter("statefulset_controller_stale_sync_skips_total", help, &["group", "resource"])
 }
 
-/// How long it takes from a change of what is wanted of a set until its status tells that this is seen to.
+/// How long it takes from a change of the spec of a set until its status has observed that generation.
 pub(super) struct Delays {
     clock: Clock,
     seconds: Histogram,
@@ -98,7 +98,7 @@ impl Delays {
         Delays { clock, seconds: seconds.with_label_values::<&str>(&[]), since: Mutex::default() }
     }
 
-    pub fn see(&self, change: &Change<StatefulSet>) {
+    pub fn observe(&self, change: &Change<StatefulSet>) {
         let Some(name) = change.name() else { return };
         let mut since = self.since.lock().unwrap_or_else(PoisonError::into_inner);
         let observed = |set: &StatefulSet| set.status.as_ref().and_then(|status| status.observed_generation);
@@ -126,7 +126,7 @@ mod tests {
 
     #[test]
     fn a_delay_ends_when_the_last_generation_is_observed() {
-        let (clock, hand) = Clock::manual(Timestamp::UNIX_EPOCH);
+        let (clock, mock) = Clock::mock(Timestamp::UNIX_EPOCH);
         let delays = Delays::new(&Metrics::default(), clock);
         let state = |generation: i64, observed: i64| -> StatefulSet {
             let set = json!({
@@ -144,9 +144,9 @@ mod tests {
             ("all was", state(3, 3), (1, 3.0)),
             ("nothing new", state(3, 3), (1, 3.0)),
         ] {
-            delays.see(&Change { old: None, new: Some(Arc::new(set)) });
+            delays.observe(&Change { old: None, new: Some(Arc::new(set)) });
             assert_eq!((delays.seconds.get_sample_count(), delays.seconds.get_sample_sum()), want, "{case}");
-            hand.advance(Duration::from_secs(1));
+            mock.advance(Duration::from_secs(1));
         }
     }
 }

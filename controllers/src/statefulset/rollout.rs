@@ -1,13 +1,13 @@
-//! Which pods a rolling update takes next. Their successors are made as those of any pod that is gone.
+//! Which pods a rolling update deletes next. They are created again as any missing pod.
 
 use std::sync::Arc;
 
+use coracle_kinds::pods;
 use k8s_openapi::api::apps::v1::{RollingUpdateStatefulSetStrategy, StatefulSet};
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
 use super::identity::{replicas, revision};
-use crate::workload::pods;
 
 pub(super) fn is_rolling(set: &StatefulSet) -> bool {
     strategy(set) == Some("RollingUpdate")
@@ -26,8 +26,8 @@ fn partition(set: &StatefulSet) -> usize {
     usize::try_from(rolling(set).and_then(|rolling| rolling.partition).unwrap_or(0)).unwrap_or(0)
 }
 
-/// Whether a pod that is missing comes back as it was, `index` ordinals above the first.
-pub(super) fn is_held_back(set: &StatefulSet, index: usize) -> bool {
+/// Whether a missing pod is created of the current revision. `index` counts from the first ordinal.
+pub(super) fn is_below_partition(set: &StatefulSet, index: usize) -> bool {
     let current = set.status.as_ref().and_then(|status| status.current_replicas).unwrap_or(0);
     match rolling(set) {
         Some(_) => index < partition(set),
@@ -62,7 +62,7 @@ pub(super) fn outdated(
     if strategy(set) == Some("OnDelete") {
         return Vec::new();
     }
-    // One that is only about to be made comes back as it was, without a partition, and is taken once it is there.
+    // Without a partition a missing pod is created of the current revision, and deleted once it exists.
     let is_there = |pod: &Pod| !pods::phase(pod).is_empty() && !pods::is_terminating(pod);
     let is_outdated = |pod: &Pod| revision(pod) != update && is_there(pod);
     let targets = replicas.iter().skip(partition(set)).rev();
@@ -144,7 +144,7 @@ mod tests {
             (json!({"type": "OnDelete"}), 0),
         ] {
             let set = set(strategy);
-            assert_eq!((0..5).take_while(|index| is_held_back(&set, *index)).count(), want);
+            assert_eq!((0..5).take_while(|index| is_below_partition(&set, *index)).count(), want);
         }
     }
 

@@ -2,15 +2,15 @@
 
 use std::sync::Arc;
 
+use coracle_kinds::pods;
 use k8s_openapi::api::apps::v1::{StatefulSet, StatefulSetStatus};
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::jiff::Timestamp;
 
 use super::identity::{replicas, revision};
 use super::rollout::is_rolling;
-use crate::workload::pods;
 
-/// What the pods amount to. Conditions are nobody's business here; those of others go.
+/// The status that follows from the pods. It has no conditions: those that clients wrote are dropped.
 pub(super) fn count(
     set: &StatefulSet,
     (current, update): (&str, &str),
@@ -63,9 +63,9 @@ pub(super) fn complete(set: &StatefulSet, mut status: StatefulSetStatus) -> Stat
     status
 }
 
-/// Whether a status says something new. Not worth a write alone are collisions.
-pub(super) fn is_news(set: &StatefulSet, status: &StatefulSetStatus) -> bool {
-    fn told(status: &StatefulSetStatus) -> ([i32; 5], [&str; 2]) {
+/// Whether a status has changed. A change of the collision count alone is not written.
+pub(super) fn has_changed(set: &StatefulSet, status: &StatefulSetStatus) -> bool {
+    fn reported(status: &StatefulSetStatus) -> ([i32; 5], [&str; 2]) {
         let counts = [
             status.replicas,
             status.ready_replicas.unwrap_or(0),
@@ -77,7 +77,7 @@ pub(super) fn is_news(set: &StatefulSet, status: &StatefulSetStatus) -> bool {
         (counts, revisions.map(|name| name.as_deref().unwrap_or_default()))
     }
     let old = set.status.clone().unwrap_or_default();
-    status.observed_generation > old.observed_generation || told(status) != told(&old)
+    status.observed_generation > old.observed_generation || reported(status) != reported(&old)
 }
 
 #[cfg(test)]
@@ -92,14 +92,14 @@ mod tests {
         serde_json::from_value(set).unwrap()
     }
 
-    fn pod(phase: &str, ready: bool, revision: &str, going: bool) -> Arc<Pod> {
+    fn pod(phase: &str, ready: bool, revision: &str, terminating: bool) -> Arc<Pod> {
         let mut pod = json!({
             "metadata": {"labels": {"controller-revision-hash": revision}},
             "status": {"phase": phase, "conditions": [
                 {"type": "Ready", "status": if ready { "True" } else { "False" }, "lastTransitionTime": "2026-01-01T00:00:00Z"},
             ]},
         });
-        if going {
+        if terminating {
             pod["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
         }
         Arc::new(serde_json::from_value(pod).unwrap())
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn only_news_is_written() {
+    fn only_changes_are_written() {
         let stored = json!({"replicas": 1, "observedGeneration": 2, "currentRevision": "a"});
         let set = set(json!({}), stored.clone());
         for (case, change, want) in [
@@ -195,7 +195,7 @@ mod tests {
         ] {
             let mut status = stored.clone();
             status.as_object_mut().unwrap().extend(change.as_object().unwrap().clone());
-            assert_eq!(is_news(&set, &serde_json::from_value(status).unwrap()), want, "{case}");
+            assert_eq!(has_changed(&set, &serde_json::from_value(status).unwrap()), want, "{case}");
         }
     }
 }

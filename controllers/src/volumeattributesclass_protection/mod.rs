@@ -3,7 +3,7 @@
 //! A class is reconciled when it changes, and when a claim or a volume names it no longer:
 //! 1. one that is not terminating gets the finalizer `kubernetes.io/vac-protection`;
 //! 2. one that is terminating keeps it while a claim or a volume uses it, as far as the caches know;
-//! 3. the server is asked for all volumes and claims, and the finalizer is removed if none uses it.
+//! 3. all volumes and claims are listed from the server, and the finalizer is removed if none uses it.
 //!
 //! A claim uses the class that its spec names, the one that its volume has, and the one that its volume is being changed to.
 //!
@@ -11,57 +11,61 @@
 
 use std::sync::Arc;
 
+use coracle_kinds::meta::{has_finalizer, set_finalizer};
+use coracle_kinds::storage::{ClaimExt, VolumeExt};
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
 use k8s_openapi::api::storage::v1::VolumeAttributesClass;
 use kube::api::{ListParams, PostParams};
 use kube::{Api, Client};
 
 use crate::runtime::cache::{Cache, Cached, Index, NamespacedName};
-use crate::runtime::{Context, Controller, Error, Next, Sources, Turn, unless};
-use crate::volume::{Claim, Volume, has_finalizer, set_finalizer};
+use crate::runtime::{Action, Controller, Error, ReconcileContext, Sources, ignore_not_found};
+use crate::{Context, Initialize};
 
 const PROTECTION: &str = "kubernetes.io/vac-protection";
 
 /// The controller.
-pub struct AttributesClassProtection {
+pub struct VolumeAttributesClassProtectionController {
     client: Client,
     classes: Arc<Cache<VolumeAttributesClass>>,
     claims: Arc<Cache<PersistentVolumeClaim>>,
     volumes: Arc<Cache<PersistentVolume>>,
 }
 
-impl Controller for AttributesClassProtection {
-    const NAME: &'static str = "volumeattributesclass-protection-controller";
-    const QUEUE: &'static str = "vacprotection";
-    /// A class.
-    type Key = NamespacedName;
-
-    fn new(context: &Context) -> AttributesClassProtection {
-        AttributesClassProtection {
+impl Initialize for VolumeAttributesClassProtectionController {
+    fn new(context: &Context) -> VolumeAttributesClassProtectionController {
+        VolumeAttributesClassProtectionController {
             client: context.client.clone(),
             classes: context.cache(),
             claims: context.cache(),
             volumes: context.cache(),
         }
     }
+}
+
+impl Controller for VolumeAttributesClassProtectionController {
+    const NAME: &'static str = "volumeattributesclass-protection-controller";
+    const QUEUE: &'static str = "vacprotection";
+    /// A class.
+    type Key = NamespacedName;
 
     fn sources(&self, sources: &mut Sources<NamespacedName>) {
         sources
             .on_each(&self.classes)
             .on(&self.claims, |change, queue| {
-                if change.is_news(classes_of_claim) {
+                if change.changed(classes_of_claim) {
                     change.old.iter().flat_map(|old| classes_of_claim(old)).for_each(|name| queue.add(name));
                 }
             })
             .on(&self.volumes, |change, queue| {
-                if change.is_news(classes_of_volume) {
+                if change.changed(classes_of_volume) {
                     change.old.iter().flat_map(|old| classes_of_volume(old)).for_each(|name| queue.add(name));
                 }
             });
     }
 
-    async fn reconcile(&self, name: &NamespacedName, turn: &mut Turn) -> Result<Next, Error> {
-        let Some(class) = self.classes.get(name) else { return Ok(Next::Change) };
+    async fn reconcile(&self, name: &NamespacedName, ctx: &ReconcileContext) -> Result<Action, Error> {
+        let Some(class) = self.classes.get(name) else { return Ok(Action::AwaitChange) };
         let is_terminating = class.metadata.deletion_timestamp.is_some();
         let is_protected = has_finalizer(&class.metadata, PROTECTION);
         let has_to_change = match (is_terminating, is_protected) {
@@ -73,16 +77,16 @@ impl Controller for AttributesClassProtection {
             let mut changed = class.as_ref().clone();
             set_finalizer(&mut changed.metadata, PROTECTION, !is_protected);
             let api = Api::<VolumeAttributesClass>::all(self.client.clone());
-            let answer = unless(404, api.replace(&name.name, &PostParams::default(), &changed).await)?;
+            let answer = ignore_not_found(api.replace(&name.name, &PostParams::default(), &changed).await)?;
             if let Some(answer) = answer {
-                turn.wrote(&self.classes, &answer);
+                ctx.record_write(&self.classes, &answer);
             }
         }
-        Ok(Next::Change)
+        Ok(Action::AwaitChange)
     }
 }
 
-impl AttributesClassProtection {
+impl VolumeAttributesClassProtectionController {
     async fn is_used(&self, class: &NamespacedName) -> Result<bool, Error> {
         if !self.volumes.by::<ByAttributesClass>(class).is_empty()
             || !self.claims.by::<ByAttributesClass>(class).is_empty()

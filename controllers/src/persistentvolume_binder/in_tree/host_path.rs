@@ -2,29 +2,31 @@
 
 use std::sync::Arc;
 
+use coracle_kinds::meta::{set_annotation, set_finalizer};
+use coracle_kinds::storage::{
+    BOUND_BY_CONTROLLER, ClaimExt, DELETE, IN_TREE_PROTECTION, PROVISIONED_BY, VolumeExt,
+};
 use k8s_openapi::api::core::v1::{HostPathVolumeSource, PersistentVolume, PersistentVolumeClaim};
 use k8s_openapi::api::storage::v1::StorageClass;
 use kube::ResourceExt;
 
-use super::super::claims::Look;
+use super::super::claims::ClaimLister;
 use super::super::claims::plan::{Plan, plan};
 use super::super::metrics::{Attempts, Operation};
 use super::super::{COMPONENT, NAME};
-use crate::provisioner::directories::Directories;
-use crate::provisioner::{Asked, Plugin, Refusal};
+use crate::Context;
+use crate::persistentvolume_binder::csi_migration::{HOST_PATH, Migration, honors_policy};
+use crate::runtime::Sources;
 use crate::runtime::cache::NamespacedName;
 use crate::runtime::events::Recorder;
-use crate::runtime::{Context, Sources};
-use crate::volume::{
-    BOUND_BY_CONTROLLER, Claim, DELETE, HOST_PATH, IN_TREE_PROTECTION, Migration, PROVISIONED_BY, Volume,
-    annotate, honors_policy, set_finalizer,
-};
+use crate::simulation::provisioner::directories::Directories;
+use crate::simulation::provisioner::{ProvisionError, ProvisionRequest, ProvisionerPlugin};
 
 /// Says that the plugin made the directory.
 const CREATED_BY: (&str, &str) = ("kubernetes.io/createdby", "hostpath-dynamic-provisioner");
 
 pub struct HostPath {
-    look: Look,
+    lister: ClaimLister,
     directories: Directories,
     migration: Migration,
     honors_policy: bool,
@@ -32,14 +34,14 @@ pub struct HostPath {
     attempts: Attempts,
 }
 
-impl Plugin for HostPath {
+impl ProvisionerPlugin for HostPath {
     const CONTROLLER: &'static str = NAME;
     const QUEUE: &'static str = "host_path_provision";
     const PROVISIONER: &'static str = HOST_PATH;
 
     fn new(context: &Context) -> HostPath {
         HostPath {
-            look: Look::new(context),
+            lister: ClaimLister::new(context),
             directories: Directories::new(&context.settings),
             migration: Migration::of(&context.settings),
             honors_policy: honors_policy(&context.settings),
@@ -49,7 +51,7 @@ impl Plugin for HostPath {
     }
 
     fn needs(&self, sources: &mut Sources<NamespacedName>) {
-        sources.needs(&self.look.classes);
+        sources.needs(&self.lister.classes);
     }
 
     fn recorder(&self) -> &Recorder {
@@ -60,32 +62,32 @@ impl Plugin for HostPath {
         let is_ours = |class: &StorageClass| {
             class.provisioner == HOST_PATH && self.migration.driver(HOST_PATH).is_none()
         };
-        match plan(claim, &self.look.around(claim)) {
+        match plan(claim, &self.lister.claim_context(claim)) {
             Plan::Provision(class) if is_ours(&class) => Some(class),
             _ => None,
         }
     }
 
-    fn refusal(&self, asked: &Asked) -> Option<Refusal> {
-        let name = asked.class.name_any();
-        let options = asked.class.mount_options.as_deref().unwrap_or_default();
+    fn unsupported(&self, request: &ProvisionRequest) -> Option<ProvisionError> {
+        let name = request.class.name_any();
+        let options = request.class.mount_options.as_deref().unwrap_or_default();
         if !options.is_empty() {
             let options = options.join(" ");
-            return Some(Refusal::because(format!(
+            return Some(ProvisionError::new(format!(
                 "Mount options are not supported by the provisioner but StorageClass {name:?} has mount options [{options}]"
             )));
         }
-        if let Some(missing) = asked.missing_node() {
-            return Some(Refusal::because(format!("Failed to get target node: {missing}")));
+        if let Some(missing) = request.missing_node() {
+            return Some(ProvisionError::new(format!("Failed to get target node: {missing}")));
         }
-        (asked.claim.volume_mode() == "Block").then(|| {
+        (request.claim.volume_mode() == "Block").then(|| {
             let error = format!("{HOST_PATH} does not support block volume provisioning");
-            Refusal::because(self.failure(asked.class, &error))
+            ProvisionError::new(self.failure(request.class, &error))
         })
     }
 
-    fn complete(&self, volume: &mut PersistentVolume, _: &Asked) {
-        annotate(&mut volume.metadata, BOUND_BY_CONTROLLER, "yes");
+    fn complete(&self, volume: &mut PersistentVolume, _: &ProvisionRequest) {
+        set_annotation(&mut volume.metadata, BOUND_BY_CONTROLLER, "yes");
         source(volume, &self.directories);
         let is_kept = self.honors_policy && volume.policy() == DELETE;
         set_finalizer(&mut volume.metadata, IN_TREE_PROTECTION, is_kept);
@@ -104,10 +106,10 @@ impl Plugin for HostPath {
     }
 }
 
-/// Makes a volume one of this plugin's, whoever makes it.
+/// Sets the source and the annotations of this plugin.
 pub fn source(volume: &mut PersistentVolume, directories: &Directories) {
-    annotate(&mut volume.metadata, CREATED_BY.0, CREATED_BY.1);
-    annotate(&mut volume.metadata, PROVISIONED_BY, HOST_PATH);
+    set_annotation(&mut volume.metadata, CREATED_BY.0, CREATED_BY.1);
+    set_annotation(&mut volume.metadata, PROVISIONED_BY, HOST_PATH);
     let path = directories.host_path(&volume.name_any()).to_string_lossy().into_owned();
     let source = HostPathVolumeSource { path, type_: Some(String::new()) };
     volume.spec.get_or_insert_default().host_path = Some(source);

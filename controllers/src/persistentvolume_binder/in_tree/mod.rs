@@ -1,22 +1,24 @@
-//! The plugin in the controller: `kubernetes.io/host-path`, whose volumes are directories of this machine.
+//! The in-tree plugin `kubernetes.io/host-path`. Its volumes are directories of this machine.
 //!
-//! [`HostPath`] makes volumes for claims in the loop of all [`crate::provisioner`]s, [`reclaim`] deletes and recycles them.
+//! [`HostPath`] makes volumes for claims in the loop of all [`crate::simulation::provisioner`]s, [`reclaim`] deletes and recycles them.
 
 mod host_path;
 pub mod reclaim;
 
+use coracle_kinds::meta::annotation;
+use coracle_kinds::storage::{MIGRATED_TO, PROVISIONED_BY};
 use k8s_openapi::api::core::v1::PersistentVolume;
 
 pub use self::host_path::{HostPath, source};
-use crate::volume::{HOST_PATH, MIGRATED_TO, Migration, PROVISIONED_BY, annotation};
+use crate::persistentvolume_binder::csi_migration::{HOST_PATH, Migration};
 
 /// What the names of plugins in the controller begin with.
 const IN_TREE: &str = "kubernetes.io/";
 
-/// Whether a provisioner is in here; otherwise somebody outside has to do it.
+/// Whether a provisioner is an in-tree plugin; otherwise it is an external one.
 ///
 /// # Errors
-/// It should be in here, and is not: why, in the words of the event.
+/// There is no such in-tree plugin: the message of the event.
 pub fn provides(provisioner: &str, migration: Migration) -> Result<bool, String> {
     match provisioner {
         migrated if migration.driver(migrated).is_some() => Ok(false),
@@ -30,10 +32,10 @@ fn unknown(plugin: &str) -> String {
     format!("no volume plugin matched name: {plugin}")
 }
 
-/// Whether what is behind a volume can be deleted in here; otherwise it is left to somebody outside.
+/// Whether an in-tree plugin deletes what is behind a volume; otherwise an external provisioner does.
 ///
 /// # Errors
-/// Nobody can: why, in the words of the event.
+/// No plugin can: the message of the event.
 pub fn deletes(volume: &PersistentVolume) -> Result<bool, String> {
     match annotation(&volume.metadata, PROVISIONED_BY).filter(|plugin| !plugin.is_empty()) {
         Some(HOST_PATH) => return Ok(true),

@@ -1,14 +1,17 @@
 //! The loop that deletes or recycles what is behind a released volume, if the plugin in the controller can.
 //!
-//! A volume is looked at when it changes; then, if it is released or failed before, and not migrated:
-//! 1. who can delete it is found; nobody: it fails, and that is told;
-//! 2. the server is asked whether it is still so, and whether its claim is gone;
+//! A volume is reconciled when it changes; then, if it is released or failed before, and not migrated:
+//! 1. the plugin that can delete it is found; without one its phase becomes Failed, with an event;
+//! 2. the server is asked whether it is still so, and whether its claim is deleted;
 //! 3. the directory is removed, unless it is another volume's too, then the finalizer that kept the volume for that (KEP-2644), then the volume itself, which may
 //!    be terminating by then; without the gate HonorPVReclaimPolicy one that is terminating is left alone, and no finalizer
 //!    known.
 
 use std::sync::Arc;
 
+use coracle_kinds::meta::{annotation, set_finalizer};
+use coracle_kinds::pods::is_terminated;
+use coracle_kinds::storage::{ClaimExt, DELETE, DELETION_PROTECTIONS, MIGRATED_TO, RECYCLE, VolumeExt};
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Pod};
 use kube::api::DeleteParams;
 use kube::{Client, ResourceExt};
@@ -17,18 +20,17 @@ use super::super::metrics::{Attempts, Operation};
 use super::super::volumes::referred;
 use super::super::{COMPONENT, NAME, RESYNC, Writer};
 use super::deletes;
-use crate::provisioner::directories::Directories;
-use crate::provisioner::operations::{Operations, Script, Step};
+use crate::persistentvolume_binder::csi_migration::{HOST_PATH, honors_policy};
+use crate::persistentvolume_binder::indexes::ByClaim;
 use crate::runtime::cache::{Cache, NamespacedName};
 use crate::runtime::clock::Clock;
 use crate::runtime::events::Recorder;
-use crate::runtime::{Context, Controller, Error, Next, Sources, Turn, unless};
-use crate::volume::{
-    ByClaim, Claim, DELETE, DELETION_PROTECTIONS, HOST_PATH, MIGRATED_TO, RECYCLE, Volume, annotation,
-    honors_policy, is_terminated, set_finalizer,
-};
+use crate::runtime::{Action, Controller, Error, ReconcileContext, Sources, ignore_not_found};
+use crate::simulation::provisioner::directories::Directories;
+use crate::simulation::provisioner::operations::{Operations, Step, VolumeBehavior};
+use crate::{Context, Initialize};
 
-pub struct Reclaim {
+pub struct ReclaimController {
     client: Client,
     volumes: Arc<Cache<PersistentVolume>>,
     claims: Arc<Cache<PersistentVolumeClaim>>,
@@ -42,13 +44,9 @@ pub struct Reclaim {
     attempts: Attempts,
 }
 
-impl Controller for Reclaim {
-    const NAME: &'static str = NAME;
-    const QUEUE: &'static str = "host_path_reclaim";
-    type Key = NamespacedName;
-
-    fn new(context: &Context) -> Reclaim {
-        Reclaim {
+impl Initialize for ReclaimController {
+    fn new(context: &Context) -> ReclaimController {
+        ReclaimController {
             client: context.client.clone(),
             volumes: context.cache(),
             claims: context.cache(),
@@ -62,6 +60,12 @@ impl Controller for Reclaim {
             attempts: Attempts::new(context, Operation::Delete, HOST_PATH),
         }
     }
+}
+
+impl Controller for ReclaimController {
+    const NAME: &'static str = NAME;
+    const QUEUE: &'static str = "host_path_reclaim";
+    type Key = NamespacedName;
 
     fn sources(&self, sources: &mut Sources<NamespacedName>) {
         let volumes = self.volumes.clone();
@@ -75,45 +79,45 @@ impl Controller for Reclaim {
             });
     }
 
-    async fn reconcile(&self, name: &NamespacedName, turn: &mut Turn) -> Result<Next, Error> {
+    async fn reconcile(&self, name: &NamespacedName, ctx: &ReconcileContext) -> Result<Action, Error> {
         let Some(volume) = self.volumes.get(name).filter(|volume| is_ours(volume)) else {
             self.operations.forget(name);
-            return Ok(Next::Change);
+            return Ok(Action::AwaitChange);
         };
         match volume.policy() {
-            DELETE => return self.delete(&volume, turn).await,
-            RECYCLE => self.recycle(&volume, turn).await?,
+            DELETE => return self.delete(&volume, ctx).await,
+            RECYCLE => self.recycle(&volume, ctx).await?,
             _ => {}
         }
-        Ok(Next::Change)
+        Ok(Action::AwaitChange)
     }
 }
 
-impl Reclaim {
-    async fn delete(&self, volume: &PersistentVolume, turn: &mut Turn) -> Result<Next, Error> {
+impl ReclaimController {
+    async fn delete(&self, volume: &PersistentVolume, ctx: &ReconcileContext) -> Result<Action, Error> {
         match deletes(volume) {
             Ok(true) => {}
-            Ok(false) => return Ok(Next::Change),
+            Ok(false) => return Ok(Action::AwaitChange),
             Err(refusal) => {
-                self.fail(volume, "VolumeFailedDelete", refusal, turn).await?;
-                return Ok(Next::Change);
+                self.fail(volume, "VolumeFailedDelete", refusal, ctx).await?;
+                return Ok(Action::AwaitChange);
             }
         }
         let live = self.released(volume).await?;
-        // Without the gate a volume that is deleted is believed to be somebody's business already.
+        // Without the gate a terminating volume is taken for one that is being deleted already.
         let Some(live) = live.filter(|live| self.honors_policy || !live.is_terminating()) else {
-            return Ok(Next::Change);
+            return Ok(Action::AwaitChange);
         };
         let name = NamespacedName::of(volume);
-        let (script, complaints) = Script::of_volume(&live);
-        let attempt = self.operations.attempt(&name, live.metadata.uid.as_deref(), script.delete);
+        let (behavior, warnings) = VolumeBehavior::of_volume(&live);
+        let attempt = self.operations.attempt(&name, live.metadata.uid.as_deref(), behavior.delete);
         if attempt.is_new {
-            complaints.iter().for_each(|c| self.recorder.warning(&live, "InvalidSimulation", c));
+            warnings.iter().for_each(|c| self.recorder.warning(&live, "InvalidSimulation", c));
         }
         let deleted = match attempt.step {
-            Step::Wait(left) => return Ok(Next::After(left)),
+            Step::Wait(left) => return Ok(Action::Requeue(left)),
             Step::Fail(why) => Err(why),
-            Step::Do => match self.refusal(&live).await? {
+            Step::Execute => match self.refusal(&live).await? {
                 Some(refusal) => Err(refusal),
                 None => self.directories.delete(&live).await,
             },
@@ -121,7 +125,7 @@ impl Reclaim {
         self.attempts.observe(attempt.seconds, deleted.is_ok());
         if let Err(refusal) = deleted {
             self.operations.fail(&name);
-            self.fail(&live, "VolumeFailedDelete", refusal.clone(), turn).await?;
+            self.fail(&live, "VolumeFailedDelete", refusal.clone(), ctx).await?;
             return Err(Error::Unfinished(refusal));
         }
         let mut changed = live.clone();
@@ -130,16 +134,16 @@ impl Reclaim {
             is_kept |= set_finalizer(&mut changed.metadata, finalizer, false);
         }
         if self.honors_policy && is_kept {
-            // With the last finalizer a terminating volume goes.
-            self.writer.volume(changed, turn).await?;
+            // Without its last finalizer a terminating volume is deleted.
+            self.writer.volume(changed, ctx).await?;
         }
         let deleted = self.writer.volume_api().delete(&live.name_any(), &DeleteParams::default()).await;
-        unless(404, deleted)?;
-        turn.deleted(&self.volumes, &live);
-        Ok(Next::Change)
+        ignore_not_found(deleted)?;
+        ctx.record_delete(&self.volumes, &live);
+        Ok(Action::AwaitChange)
     }
 
-    async fn recycle(&self, volume: &PersistentVolume, turn: &mut Turn) -> Result<(), Error> {
+    async fn recycle(&self, volume: &PersistentVolume, ctx: &ReconcileContext) -> Result<(), Error> {
         let Some(live) = self.released(volume).await? else { return Ok(()) };
         let pods = self.pods_of(&live);
         if !pods.is_empty() {
@@ -149,7 +153,7 @@ impl Reclaim {
         }
         if live.spec.as_ref().is_none_or(|spec| spec.host_path.is_none()) {
             let refusal = "No recycler plugin found for the volume!".to_owned();
-            return self.fail(&live, "VolumeFailedRecycle", refusal, turn).await;
+            return self.fail(&live, "VolumeFailedRecycle", refusal, ctx).await;
         }
         let recycled = match self.refusal(&live).await? {
             Some(refusal) => Err(refusal),
@@ -157,11 +161,11 @@ impl Reclaim {
         };
         if let Err(refusal) = recycled {
             let refusal = format!("Recycle failed: {refusal}");
-            self.fail(&live, "VolumeFailedRecycle", refusal.clone(), turn).await?;
+            self.fail(&live, "VolumeFailedRecycle", refusal.clone(), ctx).await?;
             return Err(Error::Unfinished(refusal));
         }
         self.recorder.normal(&live, "VolumeRecycled", "Volume recycled");
-        self.writer.unbind(&live, turn).await
+        self.writer.unbind(&live, ctx).await
     }
 
     /// Why a directory has to stay though its volume is released: it is another volume's, too.
@@ -170,9 +174,9 @@ impl Reclaim {
         Ok(other.map(|other| format!("its directory is also that of persistentvolume {other}")))
     }
 
-    /// The volume as the server has it, if nobody wants it any more.
+    /// The volume as the server has it, if its claim is deleted.
     async fn released(&self, volume: &PersistentVolume) -> Result<Option<PersistentVolume>, Error> {
-        let live = unless(404, self.writer.volume_api().get(&volume.name_any()).await)?;
+        let live = ignore_not_found(self.writer.volume_api().get(&volume.name_any()).await)?;
         let Some(live) = live.filter(|live| live.metadata.uid == volume.metadata.uid && is_ours(live)) else {
             return Ok(None);
         };
@@ -194,23 +198,23 @@ impl Reclaim {
         using.map(|pod| NamespacedName::of(pod.as_ref()).to_string()).collect()
     }
 
-    /// Phase Failed, told when it becomes so.
+    /// Phase Failed, with an event when it changes.
     async fn fail(
         &self,
         volume: &PersistentVolume,
         reason: &str,
         message: String,
-        turn: &mut Turn,
+        ctx: &ReconcileContext,
     ) -> Result<(), Error> {
         if volume.phase() != "Failed" {
-            let volume = self.writer.volume_status(volume.with_phase("Failed", &message), turn).await?;
+            let volume = self.writer.volume_status(volume.with_phase("Failed", &message), ctx).await?;
             self.recorder.warning(&volume, reason, message);
         }
         Ok(())
     }
 }
 
-/// Whether a volume waits for the end of what is behind it.
+/// Whether a volume is to be reclaimed by a plugin here.
 fn is_ours(volume: &PersistentVolume) -> bool {
     matches!(volume.phase(), "Released" | "Failed") && annotation(&volume.metadata, MIGRATED_TO).is_none()
 }

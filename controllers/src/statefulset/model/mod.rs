@@ -1,15 +1,18 @@
 //! Random histories of a set against the plan: users, nodes and the collector of garbage change a small world (`world.rs`), the
-//! controller looks at it through caches that lag, its calls fail, it ends in the middle, and the laws (`laws.rs`) hold all the time. When
+//! controller looks at it through caches that lag, its calls fail, it ends in the middle, and the invariants (`invariants.rs`) hold all the time. When
 //! that is over, the set comes to rest in a bounded number of passes, and once it is deleted its claims are where the policy wants them.
 //!
 //! `PROPTEST_CASES` says how many histories to try.
 
-mod laws;
+mod invariants;
 mod world;
 
 use std::fmt;
 use std::sync::Arc;
 
+use coracle_kinds::controller_revision;
+use coracle_kinds::controller_revision::RevisionMatch;
+use coracle_kinds::pods;
 use k8s_openapi::api::apps::v1::{ControllerRevision, StatefulSet, StatefulSetStatus};
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 use kube::ResourceExt;
@@ -17,11 +20,9 @@ use proptest::prelude::*;
 use proptest::test_runner::TestCaseError;
 use serde_json::json;
 
-use super::plan::{Act, Claims, Gates, Observed, Owners, Plan, Revision, plan};
+use super::plan::{ClaimOwners, Gates, Observed, Plan, PodClaims, Revision, Step, plan};
 use super::{identity, status};
-use crate::workload::history::{self, Place};
-use crate::workload::pods;
-use laws::{Lawful, Laws, law};
+use invariants::{Checked, Invariants, invariant};
 use world::{ANOTHER, Refusal, World};
 
 const SET: &str = "web";
@@ -71,7 +72,7 @@ struct Pass {
 }
 
 impl fmt::Debug for Pass {
-    /// Each on a line of its own is too long a story.
+    /// Each on a line of its own is too long a log.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let [sets, pods, claims] = self.lag;
         write!(f, "behind by {sets} {pods} {claims}, {:?}", self.fault)
@@ -146,11 +147,11 @@ proptest! {
     #![proptest_config(ProptestConfig { max_shrink_iters: 20_000, ..ProptestConfig::with_cases(cases(2000)) })]
 
     #[test]
-    fn histories_are_lawful_and_end_well(setting in setting(), events in events()) {
+    fn histories_keep_the_invariants_and_settle(setting in setting(), events in events()) {
         let mut history = History::begin(&setting);
         let outcome = history.run(&events);
-        let told = |broken| TestCaseError::fail(format!("{broken}\nafter\n  {}", history.log.join("\n  ")));
-        outcome.map_err(told)?;
+        let failure = |broken| TestCaseError::fail(format!("{broken}\nafter\n  {}", history.log.join("\n  ")));
+        outcome.map_err(failure)?;
     }
 }
 
@@ -161,7 +162,7 @@ fn cases(default: u32) -> u32 {
 struct History {
     world: World,
     controller: Controller,
-    laws: Laws,
+    invariants: Invariants,
     /// For who has to understand what went wrong.
     log: Vec<String>,
 }
@@ -173,12 +174,12 @@ struct Controller {
     seen: [usize; 3],
 }
 
-/// Whose cache.
+/// The kind of a cache.
 #[derive(Clone, Copy)]
 enum Kind {
     Sets,
     Pods,
-    Claims,
+    PodClaims,
 }
 
 /// Why a pass ends early.
@@ -213,10 +214,10 @@ impl History {
         world.sets.create(serde_json::from_value(set).unwrap()).unwrap();
         let gates = Gates { retention: true, start: true, max_unavailable: false };
         let controller = Controller { gates, seen: [1, 0, 0] };
-        History { world, controller, laws: Laws::default(), log: Vec::new() }
+        History { world, controller, invariants: Invariants::default(), log: Vec::new() }
     }
 
-    fn run(&mut self, events: &[Event]) -> Lawful {
+    fn run(&mut self, events: &[Event]) -> Checked {
         for event in events {
             self.log.push(format!("{event:?}"));
             self.happens(event)?;
@@ -226,7 +227,7 @@ impl History {
         self.end()
     }
 
-    fn happens(&mut self, event: &Event) -> Lawful {
+    fn happens(&mut self, event: &Event) -> Checked {
         let pod = |which: &usize| self.world.pods.any(*which).unwrap_or_default();
         let claim = |which: &usize| self.world.claims.any(*which).unwrap_or_default();
         match event {
@@ -283,7 +284,7 @@ impl History {
             }
             Event::Collect => {
                 let collected = self.world.collect();
-                return self.laws.collects(&collected);
+                return self.invariants.collects(&collected);
             }
             Event::Wait => self.world.wait(5),
         }
@@ -302,10 +303,10 @@ impl History {
     /// Returns whether there was nothing to do, and nothing to wait for.
     fn pass(&mut self, pass: &Pass) -> Result<bool, String> {
         let before = self.world.age();
-        let outcome = self.controller.pass(pass, &mut self.world, &mut self.laws);
+        let outcome = self.controller.pass(pass, &mut self.world, &mut self.invariants);
         self.log.push(format!("    {:?}: {outcome:?}", self.world.shown()));
         match outcome {
-            Err(Stop::Broken(law)) => Err(law),
+            Err(Stop::Broken(invariant)) => Err(invariant),
             Err(Stop::Failed(_)) => Ok(false),
             Err(Stop::Crashed) => {
                 self.controller.restart(&self.world);
@@ -316,7 +317,7 @@ impl History {
     }
 
     /// Nobody disturbs any more. All has to come to rest.
-    fn settle(&mut self) -> Lawful {
+    fn settle(&mut self) -> Checked {
         let set = self.world.sets.now()[SET].clone();
         let most =
             10 + 6 * (self.world.pods.now().len() + usize::try_from(identity::replicas(&set)).unwrap());
@@ -324,10 +325,10 @@ impl History {
             let mut collected = self.world.calm();
             self.clear(&set);
             collected.extend(self.world.calm());
-            self.laws.collects(&collected)?;
+            self.invariants.collects(&collected)?;
             if self.pass(&Pass::default())? {
                 let set = self.world.sets.now()[SET].clone();
-                return laws::rests(&self.world, &set, self.controller.gates);
+                return invariants::rests(&self.world, &set, self.controller.gates);
             }
             self.world.wait(1);
         }
@@ -337,7 +338,7 @@ impl History {
     /// Ordered sets leave a pod outside of the range that will never be available (it ended, or its claims are gone) while a lower one
     /// is not either, as in kube-controller-manager: somebody has to delete it. The lowest goes by itself.
     fn clear(&mut self, set: &StatefulSet) {
-        let range = laws::range(set, self.controller.gates);
+        let range = invariants::range(set, self.controller.gates);
         let is_lost = |pod: &Pod| {
             !pods::is_ready(pod) && identity::ordinal(pod).is_some_and(|ordinal| !range.contains(&ordinal))
         };
@@ -348,7 +349,7 @@ impl History {
     }
 
     /// The set is deleted, and what it owns goes with it: of its pods' claims those that the policy does not keep.
-    fn end(&mut self) -> Lawful {
+    fn end(&mut self) -> Checked {
         let claims = self.world.claims.now().clone();
         let goes = |claim: &PersistentVolumeClaim| {
             let owners = claim.owner_references();
@@ -357,10 +358,10 @@ impl History {
         };
         self.world.sets.remove(SET);
         self.world.calm();
-        law!(self.world.pods.now().is_empty(), "pods stay without their set");
+        invariant!(self.world.pods.now().is_empty(), "pods stay without their set");
         for (name, claim) in claims {
             let is_there = self.world.claims.now().contains_key(&name);
-            law!(
+            invariant!(
                 is_there != goes(&claim),
                 "{name} after its set: {is_there}, {:?}",
                 claim.owner_references()
@@ -377,7 +378,7 @@ impl Controller {
     }
 
     /// Looks at the set as the controller does; returns whether to look again after a time.
-    fn pass(&mut self, pass: &Pass, world: &mut World, laws: &mut Laws) -> Result<bool, Stop> {
+    fn pass(&mut self, pass: &Pass, world: &mut World, invariants: &mut Invariants) -> Result<bool, Stop> {
         let latest = [world.sets.latest(), world.pods.latest(), world.claims.latest()];
         for ((seen, latest), lag) in self.seen.iter_mut().zip(latest).zip(pass.lag) {
             *seen = (*seen).max(latest - lag.min(latest));
@@ -389,30 +390,31 @@ impl Controller {
         let (current, update) = self.revisions(&set, world);
         let known = |revision: &ControllerRevision| Revision {
             name: revision.name_any(),
-            template: history::template(revision).unwrap(),
+            template: controller_revision::template(revision).unwrap(),
         };
         let (current, update) = (known(&current), known(&update));
         let (gates, now) = (self.gates, world.now);
         let seen = Observed { set: &set, current, update, collisions: 0, pods: &pods, claims, now, gates };
-        laws.sees(&seen);
+        invariants.sees(&seen);
         let plan = plan(&seen);
-        let mut hands = Hands { seen: &seen, world, laws, cached: &mut self.seen, fault: pass.fault };
-        let (status, outcome) = hands.carry_out(&plan);
+        let mut executor =
+            Executor { seen: &seen, world, invariants, cached: &mut self.seen, fault: pass.fault };
+        let (status, outcome) = executor.execute(&plan);
         if matches!(outcome, Err(Stop::Crashed | Stop::Broken(_))) {
             return outcome.map(|()| false);
         }
-        hands.tell(status)?;
+        executor.update_status(status)?;
         outcome?;
         let is_live = |name: &str| {
             [&seen.current.name, &seen.update.name].iter().any(|live| *live == name)
                 || pods.iter().any(|pod| identity::revision(pod) == name)
         };
         let mut revisions: Vec<_> = world.revisions.now().values().cloned().collect();
-        history::sort(&mut revisions);
-        for surplus in history::surplus(&revisions, is_live, 1) {
-            world.revisions.remove(&surplus.name_any());
+        controller_revision::sort(&mut revisions);
+        for excess in controller_revision::excess(&revisions, is_live, 1) {
+            world.revisions.remove(&excess.name_any());
         }
-        Ok(plan.wake.is_some())
+        Ok(plan.requeue_after.is_some())
     }
 
     /// The current one, and that of the template.
@@ -422,14 +424,19 @@ impl Controller {
         world: &mut World,
     ) -> (Arc<ControllerRevision>, Arc<ControllerRevision>) {
         let mut revisions: Vec<_> = world.revisions.now().values().cloned().collect();
-        history::sort(&mut revisions);
-        let update = match history::place(set, &set.spec.as_ref().unwrap().template, &revisions, 0) {
-            Place::Last(last) => last.name_any(),
-            Place::Again(earlier, number) => {
+        controller_revision::sort(&mut revisions);
+        let update = match controller_revision::match_template(
+            set,
+            &set.spec.as_ref().unwrap().template,
+            &revisions,
+            0,
+        ) {
+            RevisionMatch::Latest(last) => last.name_any(),
+            RevisionMatch::Earlier(earlier, number) => {
                 world.revisions.update(&earlier.name_any(), |revision| revision.revision = number);
                 earlier.name_any()
             }
-            Place::New(new) => {
+            RevisionMatch::New(new) => {
                 let name = new.name_any();
                 world.revisions.create(*new).unwrap();
                 name
@@ -442,20 +449,20 @@ impl Controller {
     }
 }
 
-/// Carries out a plan on the world as `act.rs` does on the API.
-struct Hands<'a> {
+/// Carries out a plan on the world as `executor.rs` does on the API.
+struct Executor<'a> {
     seen: &'a Observed<'a>,
     world: &'a mut World,
-    laws: &'a mut Laws,
+    invariants: &'a mut Invariants,
     cached: &'a mut [usize; 3],
     fault: Option<(usize, Fault)>,
 }
 
-impl Hands<'_> {
-    fn carry_out(&mut self, plan: &Plan) -> (StatefulSetStatus, Result<(), Stop>) {
+impl Executor<'_> {
+    fn execute(&mut self, plan: &Plan) -> (StatefulSetStatus, Result<(), Stop>) {
         let mut status = plan.status.clone();
         for stage in &plan.stages {
-            if let Err(stop) = self.stage(stage, plan.at_once) {
+            if let Err(stop) = self.stage(stage, plan.is_burst) {
                 return (status, Err(stop));
             }
         }
@@ -469,68 +476,68 @@ impl Hands<'_> {
     }
 
     /// What is done at once is not undone by the failure of another.
-    fn stage(&mut self, acts: &[Act], at_once: bool) -> Result<(), Stop> {
+    fn stage(&mut self, steps: &[Step], is_burst: bool) -> Result<(), Stop> {
         let mut outcome = Ok(());
-        for act in acts {
-            match self.act(act) {
-                Err(Stop::Failed(why)) if at_once => outcome = Err(Stop::Failed(why)),
+        for step in steps {
+            match self.apply(step) {
+                Err(Stop::Failed(why)) if is_burst => outcome = Err(Stop::Failed(why)),
                 done => done?,
             }
         }
         outcome
     }
 
-    fn act(&mut self, act: &Act) -> Result<(), Stop> {
-        match act {
-            Act::Create { pod, claims, owners } => {
-                self.make(claims)?;
-                self.laws.creates(self.seen, pod)?;
+    fn apply(&mut self, step: &Step) -> Result<(), Stop> {
+        match step {
+            Step::Create { pod, claims, owners } => {
+                self.create_missing_claims(claims)?;
+                self.invariants.creates(self.seen, pod)?;
                 self.call(Kind::Pods, |world| world.create_pod(pod))?;
-                self.own(owners)
+                self.update_claim_owners(owners)
             }
-            Act::Complete { claims, owners, .. } => {
-                self.make(claims)?;
-                self.own(owners)
+            Step::ProvideClaims { claims, owners, .. } => {
+                self.create_missing_claims(claims)?;
+                self.update_claim_owners(owners)
             }
-            Act::Repair { pod, claims, owners } => {
-                self.make(claims)?;
-                self.own(owners)?;
+            Step::Update { pod, claims, owners } => {
+                self.create_missing_claims(claims)?;
+                self.update_claim_owners(owners)?;
                 self.call(Kind::Pods, |world| world.pods.replace(pod.as_ref().clone()))
             }
-            Act::Own(owners) => self.own(owners),
-            Act::Delete(pod) => self.delete(pod),
+            Step::UpdateClaimOwners(owners) => self.update_claim_owners(owners),
+            Step::Delete(pod) => self.delete(pod),
         }
     }
 
     fn delete(&mut self, pod: &Arc<Pod>) -> Result<(), Stop> {
-        self.laws.deletes(self.seen, pod, self.world)?;
+        self.invariants.deletes(self.seen, pod, self.world)?;
         self.call(Kind::Pods, |world| world.delete_pod(pod))
     }
 
-    fn make(&mut self, claims: &Claims) -> Result<(), Stop> {
+    fn create_missing_claims(&mut self, claims: &PodClaims) -> Result<(), Stop> {
         for claim in &claims.missing {
-            self.call(Kind::Claims, |world| world.claims.create(claim.clone()))?;
+            self.call(Kind::PodClaims, |world| world.claims.create(claim.clone()))?;
         }
-        if claims.going.is_empty() { Ok(()) } else { Err(Stop::Failed("pvc is being deleted")) }
+        if claims.terminating.is_empty() { Ok(()) } else { Err(Stop::Failed("pvc is being deleted")) }
     }
 
-    fn own(&mut self, owners: &Owners) -> Result<(), Stop> {
-        for claim in owners.iter().filter_map(|(_, verdict)| verdict.change.as_deref()) {
-            self.laws.owns(self.seen, claim)?;
-            self.call(Kind::Claims, |world| world.claims.replace(claim.clone()))?;
+    fn update_claim_owners(&mut self, owners: &ClaimOwners) -> Result<(), Stop> {
+        for claim in owners.iter().filter_map(|(_, update)| update.change.as_deref()) {
+            self.invariants.owns(self.seen, claim)?;
+            self.call(Kind::PodClaims, |world| world.claims.replace(claim.clone()))?;
         }
         Ok(())
     }
 
-    fn tell(&mut self, status: StatefulSetStatus) -> Result<(), Stop> {
+    fn update_status(&mut self, status: StatefulSetStatus) -> Result<(), Stop> {
         let set = self.seen.set;
         let status = status::complete(set, status);
-        self.laws.tells(self.seen, &status)?;
-        if !status::is_news(set, &status) {
+        self.invariants.updates_status(self.seen, &status)?;
+        if !status::has_changed(set, &status) {
             return Ok(());
         }
-        let told = StatefulSet { status: Some(status), ..set.clone() };
-        self.call(Kind::Sets, |world| world.sets.replace(told))
+        let updated = StatefulSet { status: Some(status), ..set.clone() };
+        self.call(Kind::Sets, |world| world.sets.replace(updated))
     }
 
     /// What was answered is waited for by the cache of its kind.
@@ -558,7 +565,7 @@ impl Hands<'_> {
         self.cached[kind as usize] = match kind {
             Kind::Sets => self.world.sets.latest(),
             Kind::Pods => self.world.pods.latest(),
-            Kind::Claims => self.world.claims.latest(),
+            Kind::PodClaims => self.world.claims.latest(),
         };
         Ok(())
     }

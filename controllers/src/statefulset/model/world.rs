@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use coracle_kinds::pods;
 use k8s_openapi::api::apps::v1::{ControllerRevision, StatefulSet};
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
@@ -11,7 +12,6 @@ use kube::{Resource, ResourceExt};
 use serde_json::json;
 
 use super::super::identity;
-use crate::workload::pods;
 
 /// By name.
 pub type Objects<K> = BTreeMap<String, Arc<K>>;
@@ -230,14 +230,14 @@ impl World {
 
     /// Pods and claims on one line: `web-0:Running(web-1)` of a revision, `~` for what goes.
     pub fn shown(&self) -> String {
-        let going = |meta: &ObjectMeta| if meta.deletion_timestamp.is_some() { "~" } else { "" };
+        let terminating = |meta: &ObjectMeta| if meta.deletion_timestamp.is_some() { "~" } else { "" };
         let pods = self.pods.now().values().map(|pod| {
             let phase = if pods::is_ready(pod) { "Ready" } else { pods::phase(pod) };
-            format!("{}:{phase}{} {}", pod.name_any(), going(&pod.metadata), identity::revision(pod))
+            format!("{}:{phase}{} {}", pod.name_any(), terminating(&pod.metadata), identity::revision(pod))
         });
         let claims = self.claims.now().values().map(|claim| {
             let owners: Vec<_> = claim.owner_references().iter().map(|owner| owner.uid.as_str()).collect();
-            format!("{}{} {}", claim.name_any(), going(&claim.metadata), owners.join(","))
+            format!("{}{} {}", claim.name_any(), terminating(&claim.metadata), owners.join(","))
         });
         pods.chain(claims).collect::<Vec<_>>().join("; ")
     }

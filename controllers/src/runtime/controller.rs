@@ -1,0 +1,137 @@
+//! What a controller is, and the loop that it runs in.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::future::{BoxFuture, join_all};
+use tokio::sync::oneshot;
+use tokio::task::JoinSet;
+
+use super::clock::Clock;
+use super::queue::{Key, Queue};
+use super::{Context, Error, ReconcileContext, Sources};
+
+/// client-go's default.
+pub(super) const LONGEST_RETRY: Duration = Duration::from_secs(1000);
+
+/// When to reconcile a key again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// When a source enqueues it.
+    AwaitChange,
+    /// After this time, if no source enqueues it before.
+    Requeue(Duration),
+}
+
+/// A controller of one queue.
+pub trait Controller: Sized + Send + Sync + 'static {
+    /// Its name in kube-controller-manager.
+    const NAME: &'static str;
+    /// Its queue's name in the metrics.
+    const QUEUE: &'static str;
+    /// How many keys are reconciled at the same time.
+    const WORKERS: usize = 5;
+    /// The longest backoff after an error.
+    const LONGEST_RETRY: Duration = LONGEST_RETRY;
+    /// What its queue holds.
+    type Key: Key;
+
+    /// Declares which keys to enqueue when something changes.
+    fn sources(&self, sources: &mut Sources<Self::Key>);
+
+    /// Brings the state of a key closer to the desired one. It is called for the keys of deleted objects as well.
+    ///
+    /// - `ctx`: records what is written
+    ///
+    /// # Errors
+    /// The key has to be reconciled again.
+    fn reconcile(
+        &self,
+        key: &Self::Key,
+        ctx: &ReconcileContext,
+    ) -> impl Future<Output = Result<Action, Error>> + Send;
+
+    /// Called when a key that was enqueued again had to wait until a cache observed what was written to this resource.
+    fn on_stale_cache(&self, _group: &str, _resource: &str) {}
+}
+
+/// Runs a controller until the future is dropped. `ready` is called once all its sources are synced.
+///
+/// # Panics
+/// If the controller does; [`super::supervise`] restarts it.
+pub async fn run<C: Controller, S>(context: Context<S>, controller: C, ready: impl FnOnce()) {
+    let queue = Queue::new(context.clock.clone(), context.metrics.queue(C::QUEUE), C::LONGEST_RETRY);
+    let mut sources = Sources::new(queue.clone());
+    controller.sources(&mut sources);
+    let mut tasks = sources.synced().await;
+    ready();
+    let controller = Arc::new(controller);
+    for _ in 0..C::WORKERS {
+        let (controller, queue, clock) = (controller.clone(), queue.clone(), context.clock.clone());
+        tasks.spawn(async move {
+            loop {
+                process_next_key(controller.as_ref(), &queue, &clock).await;
+            }
+        });
+    }
+    propagate_panics(tasks).await;
+}
+
+/// Makes a controller and runs it; reports when its sources are synced.
+pub type Part<S> = fn(Context<S>, oneshot::Sender<()>) -> BoxFuture<'static, ()>;
+
+/// Runs several controllers that are started under one name, until the future is dropped. `ready` is called once all are synced.
+///
+/// # Panics
+/// If one of them does.
+pub async fn run_all<S: Clone>(context: Context<S>, parts: &[Part<S>], ready: impl FnOnce()) {
+    let start = |part: &Part<S>| {
+        let (sender, synced) = oneshot::channel();
+        (part(context.clone(), sender), synced)
+    };
+    let (running, synced): (Vec<_>, Vec<_>) = parts.iter().map(start).unzip();
+    let all_synced = async {
+        join_all(synced).await;
+        ready();
+    };
+    futures::join!(join_all(running), all_synced);
+}
+
+async fn process_next_key<C: Controller>(controller: &C, queue: &Queue<C::Key>, clock: &Clock) {
+    let key = queue.next().await;
+    let ctx = ReconcileContext::default();
+    let outcome = controller.reconcile(&key, &ctx).await;
+    let late = ctx.wait_until_observed(clock).await;
+    if queue.is_dirty(&key) {
+        late.iter().for_each(|(group, resource)| controller.on_stale_cache(group, resource));
+    }
+    match outcome {
+        Ok(next) => {
+            queue.forget(&key);
+            if let Action::Requeue(delay) = next {
+                queue.add_after(key.clone(), delay);
+            }
+        }
+        Err(error) => {
+            tracing::info!(controller = C::NAME, %key, %error, "requeued after an error");
+            queue.retry(key.clone());
+        }
+    }
+    queue.done(&key);
+}
+
+/// Waits for tasks that do not end.
+///
+/// # Panics
+/// As soon as one of them does.
+pub async fn propagate_panics(mut tasks: JoinSet<()>) {
+    while let Some(ended) = tasks.join_next().await {
+        if let Err(error) = ended
+            && let Ok(panic) = error.try_into_panic()
+        {
+            std::panic::resume_unwind(panic);
+        }
+    }
+    std::future::pending().await
+}

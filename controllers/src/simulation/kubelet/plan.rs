@@ -1,0 +1,56 @@
+//! What to do about a pod now: which status to write, which events to record, whether to delete it, and when to reconcile again.
+//! Pure: from the pod, its state so far, and the time.
+
+use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::jiff::Timestamp;
+use serde_json::Value;
+
+use super::behavior::PodBehavior;
+use super::runtime_state::{PodEvent, PodRuntimeState};
+use super::status::{self, Addresses};
+
+pub struct Observed<'a> {
+    pub pod: &'a Pod,
+    /// None: the pod has just come to its node.
+    pub state: Option<&'a PodRuntimeState>,
+    pub behavior: &'a PodBehavior,
+    pub is_mountable: bool,
+    pub addresses: Addresses,
+    pub now: Timestamp,
+}
+
+#[derive(Debug)]
+pub struct Plan {
+    pub state: PodRuntimeState,
+    /// A patch of the status, if anything happened.
+    pub status: Option<Value>,
+    pub events: Vec<PodEvent>,
+    /// Whether to remove the pod, as nothing of it runs any more.
+    pub is_deleted: bool,
+    pub wake: Option<Timestamp>,
+}
+
+pub fn plan(observed: &Observed) -> Plan {
+    let Observed { pod, state: known, behavior, is_mountable, addresses, now } = *observed;
+    let mut state = known.cloned().unwrap_or_else(|| PodRuntimeState::begin(pod, now));
+    let progress = state.advance(pod, behavior, is_mountable, now);
+    let has_changed = known != Some(&state);
+    Plan {
+        status: has_changed.then(|| status::patch(pod, &state, addresses, now)),
+        events: progress.events,
+        is_deleted: state.end.is_some() && waits_for_removal(pod),
+        wake: progress.wake,
+        state,
+    }
+}
+
+/// Whether a pod is to be stopped and deleted by its kubelet. Without a grace period the API server deletes it at once, unless
+/// finalizers keep it as it is; a pod that has neither was left so by a server that ended between the two writes of its deletion.
+pub fn waits_for_removal(pod: &Pod) -> bool {
+    let grace = pod.metadata.deletion_grace_period_seconds.unwrap_or(0);
+    let is_kept = pod.metadata.finalizers.as_ref().is_some_and(|finalizers| !finalizers.is_empty());
+    pod.metadata.deletion_timestamp.is_some() && (grace > 0 || !is_kept)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,259 @@
+//! The runtime state as a pod's status. Only what a kubelet owns is in the patch.
+
+use std::net::Ipv4Addr;
+
+use k8s_openapi::api::core::v1::{
+    Container as Spec, ContainerState, ContainerStateRunning, ContainerStateTerminated,
+    ContainerStateWaiting, ContainerStatus, HostIP, Pod, PodCondition, PodIP, PodStatus, VolumeMountStatus,
+};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::jiff::Timestamp;
+use serde_json::{Value, json};
+
+use super::runtime_state::{
+    Container, DEADLINE_EXCEEDED, End, Exit, PodRuntimeState, Role, State, full_name, specs,
+};
+
+/// Where a pod is.
+#[derive(Clone, Copy, Debug)]
+pub struct Addresses {
+    pub host: Ipv4Addr,
+    /// None: it has none yet.
+    pub pod: Option<Ipv4Addr>,
+}
+
+/// The strategic merge patch that writes the runtime state into a pod's status.
+pub fn patch(pod: &Pod, state: &PodRuntimeState, addresses: Addresses, now: Timestamp) -> Value {
+    let status = status(pod, state, addresses, now);
+    let order: Vec<Value> =
+        status.conditions.iter().flatten().map(|condition| json!({"type": condition.type_})).collect();
+    let mut status = json!(status);
+    status["$setElementOrder/conditions"] = json!(order);
+    json!({"metadata": {"uid": pod.metadata.uid}, "status": status})
+}
+
+fn status(pod: &Pod, state: &PodRuntimeState, addresses: Addresses, now: Timestamp) -> PodStatus {
+    let list = |is_listed: fn(Role) -> bool| -> Option<Vec<ContainerStatus>> {
+        let listed = state.containers.iter().zip(specs(pod)).filter(|(_, (role, _))| is_listed(*role));
+        let list: Vec<_> =
+            listed.map(|(container, (_, spec))| container_status(pod, container, spec)).collect();
+        (!list.is_empty()).then_some(list)
+    };
+    let stopped = state.stop.filter(|stop| stop.is_overdue && state.end.is_some());
+    PodStatus {
+        conditions: Some(conditions(pod, state, now)),
+        container_statuses: list(|role| role == Role::Main),
+        host_ip: Some(addresses.host.to_string()),
+        host_ips: Some(vec![HostIP { ip: addresses.host.to_string() }]),
+        init_container_statuses: list(|role| role != Role::Main),
+        message: stopped.map(|_| DEADLINE_EXCEEDED.1.to_owned()),
+        observed_generation: pod.metadata.generation,
+        phase: Some(phase(state).to_owned()),
+        pod_ip: addresses.pod.map(|ip| ip.to_string()),
+        pod_ips: addresses.pod.map(|ip| vec![PodIP { ip: ip.to_string() }]),
+        reason: stopped.map(|_| DEADLINE_EXCEEDED.0.to_owned()),
+        start_time: Some(Time(state.accepted)),
+        ..PodStatus::default()
+    }
+}
+
+pub fn phase(state: &PodRuntimeState) -> &'static str {
+    match state.end {
+        Some(End::Succeeded) => "Succeeded",
+        Some(End::Failed) => "Failed",
+        None if state.containers.iter().any(|container| container.state == State::Waiting) => "Pending",
+        None => "Running",
+    }
+}
+
+type Condition = (&'static str, bool, Option<&'static str>, String);
+
+fn conditions(pod: &Pod, state: &PodRuntimeState, now: Timestamp) -> Vec<PodCondition> {
+    let has_sandbox = state.has_started() && state.end.is_none();
+    let containers = containers_ready(state);
+    let ready = match containers {
+        (true, ..) if !state.closed_gates.is_empty() => {
+            (false, Some("ReadinessGatesNotReady"), state.closed_gates.join(", "))
+        }
+        ref same => same.clone(),
+    };
+    let named = |name, (is_true, reason, message): (bool, _, _)| (name, is_true, reason, message);
+    [
+        named("PodReadyToStartContainers", (has_sandbox, None, String::new())),
+        named("Initialized", initialized(state)),
+        named("Ready", ready),
+        named("ContainersReady", containers),
+        named("PodScheduled", (true, None, String::new())),
+    ]
+    .map(|condition| dated(pod, condition, now))
+    .into()
+}
+
+/// A condition that stays what it is keeps its time.
+fn dated(pod: &Pod, (name, is_true, reason, message): Condition, now: Timestamp) -> PodCondition {
+    let status = if is_true { "True" } else { "False" };
+    let known = pod.status.iter().flat_map(|status| status.conditions.iter().flatten());
+    let same = known.into_iter().find(|known| known.type_ == name && known.status == status);
+    PodCondition {
+        last_transition_time: same.and_then(|same| same.last_transition_time.clone()).or(Some(Time(now))),
+        message: (!message.is_empty()).then_some(message),
+        observed_generation: pod.metadata.generation,
+        reason: reason.map(str::to_owned),
+        status: status.to_owned(),
+        type_: name.to_owned(),
+        ..PodCondition::default()
+    }
+}
+
+fn initialized(state: &PodRuntimeState) -> (bool, Option<&'static str>, String) {
+    let is_done = |container: &Container| match (&container.state, container.role) {
+        (State::Exited(exit), Role::Init) => exit.code == 0,
+        (state, _) => *state != State::Waiting,
+    };
+    let init = state.containers.iter().filter(|container| container.role != Role::Main);
+    let incomplete: Vec<&str> =
+        init.filter(|container| !is_done(container)).map(|container| container.name.as_str()).collect();
+    if state.end == Some(End::Succeeded) {
+        return (true, Some("PodCompleted"), String::new());
+    }
+    match incomplete.is_empty() {
+        true => (true, None, String::new()),
+        false => {
+            let message = format!("containers with incomplete status: [{}]", incomplete.join(" "));
+            (false, Some("ContainersNotInitialized"), message)
+        }
+    }
+}
+
+fn containers_ready(state: &PodRuntimeState) -> (bool, Option<&'static str>, String) {
+    let counted = state.containers.iter().filter(|container| container.role != Role::Init);
+    let unready: Vec<&str> = counted.filter(|c| !c.is_ready).map(|c| c.name.as_str()).collect();
+    match state.end {
+        Some(End::Succeeded) => (false, Some("PodCompleted"), String::new()),
+        Some(End::Failed) => (false, Some("PodFailed"), String::new()),
+        None if unready.is_empty() => (true, None, String::new()),
+        None => {
+            let message = format!("containers with unready status: [{}]", unready.join(" "));
+            (false, Some("ContainersNotReady"), message)
+        }
+    }
+}
+
+fn container_status(pod: &Pod, container: &Container, spec: &Spec) -> ContainerStatus {
+    let image = spec.image.clone().unwrap_or_default();
+    let id = |instance: u32| {
+        let uid = pod.metadata.uid.as_deref().unwrap_or_default();
+        format!("coracle://{}", digest(&format!("{uid} {} {instance}", container.name)))
+    };
+    // The instance that ended last is the one before that which runs.
+    let last_instance = container.restarts.saturating_sub(u32::from(container.is_running()));
+    let has_run = match &container.state {
+        State::Waiting => false,
+        State::Exited(exit) => exit.ran.is_some(),
+        State::Running { .. } | State::BackOff { .. } => true,
+    };
+    let (mut waiting, mut running, mut terminated) = (None, None, None);
+    match &container.state {
+        State::Waiting => waiting = Some(waiting_for(pod, container)),
+        State::BackOff { length, .. } => {
+            let seconds = go_seconds(length.as_secs());
+            let (name, pod) = (&container.name, full_name(pod));
+            waiting = Some(ContainerStateWaiting {
+                reason: Some("CrashLoopBackOff".to_owned()),
+                message: Some(format!("back-off {seconds} restarting failed container={name} pod={pod}")),
+            });
+        }
+        State::Running { since } => {
+            running = Some(ContainerStateRunning { started_at: Some(Time(*since)) });
+        }
+        State::Exited(exit) => terminated = Some(ended(exit, id(container.restarts))),
+    }
+    let last = container.last.as_ref().map(|exit| ContainerState {
+        terminated: Some(ended(exit, id(last_instance))),
+        ..ContainerState::default()
+    });
+    let resources = spec.resources.clone();
+    ContainerStatus {
+        allocated_resources: resources.as_ref().and_then(|resources| resources.requests.clone()),
+        container_id: has_run.then(|| id(container.restarts)),
+        image_id: if has_run { image_id(&image) } else { String::new() },
+        image,
+        last_state: last,
+        name: container.name.clone(),
+        ready: container.is_ready,
+        resources,
+        restart_count: i32::try_from(container.restarts).unwrap_or(i32::MAX),
+        started: Some(container.is_running()),
+        state: Some(ContainerState { running, terminated, waiting }),
+        volume_mounts: mounts(spec),
+        ..ContainerStatus::default()
+    }
+}
+
+fn waiting_for(pod: &Pod, container: &Container) -> ContainerStateWaiting {
+    let has_init = pod.spec.iter().any(|spec| spec.init_containers.iter().flatten().next().is_some());
+    let reason = match container.role {
+        _ if has_init => "PodInitializing",
+        _ => "ContainerCreating",
+    };
+    ContainerStateWaiting { reason: Some(reason.to_owned()), message: None }
+}
+
+fn ended(exit: &Exit, container_id: String) -> ContainerStateTerminated {
+    let reason = match (&exit.ran, exit.code) {
+        (None, _) => "ContainerStatusUnknown",
+        (_, 0) => "Completed",
+        _ => "Error",
+    };
+    let unknown = "The container could not be located when the pod was terminated";
+    ContainerStateTerminated {
+        container_id: exit.ran.map(|_| container_id),
+        exit_code: exit.code,
+        finished_at: exit.ran.map(|(_, to)| Time(to)),
+        message: exit.ran.is_none().then(|| unknown.to_owned()),
+        reason: Some(reason.to_owned()),
+        started_at: exit.ran.map(|(from, _)| Time(from)),
+        ..ContainerStateTerminated::default()
+    }
+}
+
+fn mounts(spec: &Spec) -> Option<Vec<VolumeMountStatus>> {
+    let mounts = spec.volume_mounts.as_ref()?.iter().map(|mount| {
+        let is_read_only = mount.read_only.filter(|read_only| *read_only);
+        VolumeMountStatus {
+            mount_path: mount.mount_path.clone(),
+            name: mount.name.clone(),
+            read_only: is_read_only,
+            recursive_read_only: is_read_only.map(|_| "Disabled".to_owned()),
+            ..VolumeMountStatus::default()
+        }
+    });
+    Some(mounts.collect())
+}
+
+/// As Go prints a duration of whole seconds.
+fn go_seconds(seconds: u64) -> String {
+    match (seconds / 60, seconds % 60) {
+        (0, seconds) => format!("{seconds}s"),
+        (minutes, seconds) => format!("{minutes}m{seconds}s"),
+    }
+}
+
+/// The digest that the image would have in a registry; it was not pulled.
+fn image_id(image: &str) -> String {
+    match image.contains('@') {
+        true => image.to_owned(),
+        false => format!("{image}@sha256:{}", digest(image)),
+    }
+}
+
+/// Sixty-four hexadecimal digits that follow from a text: four times FNV-1a.
+fn digest(text: &str) -> String {
+    let part = |seed: u8| {
+        let bytes = std::iter::once(seed).chain(text.bytes());
+        bytes.fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+            (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3)
+        })
+    };
+    (0..4).map(|seed| format!("{:016x}", part(seed))).collect()
+}

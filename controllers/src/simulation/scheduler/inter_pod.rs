@@ -1,0 +1,177 @@
+//! Constraints on where a pod may be by the other pods: pod affinity, pod anti-affinity, and topology spread.
+//!
+//! All three speak of domains: the nodes that share the value of a label. What is counted is gathered once for a pod
+//! ([`InterPodConstraints::of`]) and then checked for each node.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+use k8s_openapi::api::core::v1::{Node, Pod, PodAffinityTerm};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+use kube::core::{Selector, SelectorExt};
+
+use super::filter::{Candidate, Rejection, label, labels, matches_node_affinity};
+use super::plan::NodeInfo;
+
+/// The labels of namespaces, by their names.
+pub type Namespaces = HashMap<String, BTreeMap<String, String>>;
+
+/// A label of nodes and one of its values.
+type Domain = (String, String);
+
+pub struct InterPodConstraints {
+    /// Domains, one of each entry of which a node has to be in; or none yet, and the pod may be the first.
+    together: Vec<(String, HashSet<String>)>,
+    /// Where pods are that the pod does not want to be with.
+    apart: HashSet<Domain>,
+    /// Where pods are that do not want to be with the pod.
+    existing_anti_affinity: HashSet<Domain>,
+    spread: Vec<Spread>,
+}
+
+struct Spread {
+    key: String,
+    most: i64,
+    /// How many pods of the kind a domain has.
+    counts: HashMap<String, i64>,
+    least: i64,
+    /// Whether the pod itself will count.
+    is_counted: bool,
+}
+
+impl InterPodConstraints {
+    pub fn of(candidate: &Candidate, nodes: &[NodeInfo], namespaces: &Namespaces) -> InterPodConstraints {
+        let affinity = candidate.spec.affinity.as_ref();
+        let wanted = affinity.and_then(|affinity| affinity.pod_affinity.as_ref());
+        let wanted = wanted.and_then(|a| a.required_during_scheduling_ignored_during_execution.as_ref());
+        let matches = |term: &PodAffinityTerm, pod: &Pod| selects(term, candidate.pod, pod, namespaces);
+        let domains = |term: &PodAffinityTerm| -> HashSet<String> {
+            let with = nodes.iter().filter(|node| node.pods.iter().any(|pod| matches(term, pod)));
+            with.filter_map(|node| label(&node.node, &term.topology_key)).map(str::to_owned).collect()
+        };
+        let wanted: Vec<_> = wanted.into_iter().flatten().map(|term| (term, domains(term))).collect();
+        // The first pod of a group with affinity to itself matches no other pod.
+        let is_first = wanted.iter().all(|(_, domains)| domains.is_empty())
+            && wanted.iter().all(|(term, _)| matches(term, candidate.pod));
+        let together =
+            wanted.into_iter().filter(|_| !is_first).map(|(term, d)| (term.topology_key.clone(), d));
+        let apart = required_anti_affinity_terms(candidate.pod)
+            .flat_map(|term| domains(term).into_iter().map(|domain| (term.topology_key.clone(), domain)));
+        let existing_anti_affinity = nodes.iter().flat_map(|node| {
+            let terms = node
+                .pods_with_anti_affinity
+                .iter()
+                .flat_map(|pod| required_anti_affinity_terms(pod).map(move |term| (pod, term)));
+            let against = terms.filter(|(pod, term)| selects(term, pod, candidate.pod, namespaces));
+            against.filter_map(|(_, term)| domain(&node.node, &term.topology_key))
+        });
+        InterPodConstraints {
+            together: together.collect(),
+            apart: apart.collect(),
+            existing_anti_affinity: existing_anti_affinity.collect(),
+            spread: spread(candidate, nodes),
+        }
+    }
+
+    /// Why the others keep the pod from this node, if they do.
+    pub fn rejection(&self, node: &Node) -> Option<Rejection> {
+        const SPREAD: &str = "node(s) didn't match pod topology spread constraints";
+        for spread in &self.spread {
+            let Some(value) = label(node, &spread.key) else {
+                return Rejection::unresolvable(&format!("{SPREAD} (missing required label)"));
+            };
+            let here = spread.counts.get(value).copied().unwrap_or(0) + i64::from(spread.is_counted);
+            if here - spread.least > spread.most {
+                return Rejection::resolvable(SPREAD);
+            }
+        }
+        let is_in = |domains: &HashSet<Domain>| {
+            domains.iter().any(|(key, value)| label(node, key) == Some(value.as_str()))
+        };
+        let is_together = |(key, domains): &(String, HashSet<String>)| {
+            label(node, key).is_some_and(|value| domains.contains(value))
+        };
+        if !self.together.iter().all(is_together) {
+            return Rejection::unresolvable("node(s) didn't match pod affinity rules");
+        }
+        if is_in(&self.apart) {
+            return Rejection::resolvable("node(s) didn't match pod anti-affinity rules");
+        }
+        match is_in(&self.existing_anti_affinity) {
+            true => Rejection::resolvable("node(s) didn't satisfy existing pods anti-affinity rules"),
+            false => None,
+        }
+    }
+}
+
+/// The required anti-affinity terms of a pod.
+pub fn required_anti_affinity_terms(pod: &Pod) -> impl Iterator<Item = &PodAffinityTerm> {
+    let affinity = pod.spec.as_ref().and_then(|spec| spec.affinity.as_ref());
+    let anti = affinity.and_then(|affinity| affinity.pod_anti_affinity.as_ref());
+    anti.and_then(|a| a.required_during_scheduling_ignored_during_execution.as_ref()).into_iter().flatten()
+}
+
+fn domain(node: &Node, key: &str) -> Option<Domain> {
+    label(node, key).map(|value| (key.to_owned(), value.to_owned()))
+}
+
+/// Whether the term of one pod speaks of another.
+fn selects(term: &PodAffinityTerm, owner: &Pod, other: &Pod, namespaces: &Namespaces) -> bool {
+    let namespace = other.metadata.namespace.as_deref().unwrap_or_default();
+    let listed = term.namespaces.as_deref().unwrap_or_default();
+    let is_named = listed.iter().any(|name| name == namespace);
+    let is_selected = term.namespace_selector.as_ref().is_some_and(|selector| {
+        namespaces.get(namespace).is_some_and(|labels| is_selected(Some(selector), labels))
+    });
+    let is_own = listed.is_empty()
+        && term.namespace_selector.is_none()
+        && owner.metadata.namespace == other.metadata.namespace;
+    (is_named || is_selected || is_own) && is_selected_pod(term.label_selector.as_ref(), other)
+}
+
+fn is_selected_pod(selector: Option<&LabelSelector>, pod: &Pod) -> bool {
+    is_selected(selector, &labels(pod))
+}
+
+/// No selector selects nothing, an empty one everything.
+fn is_selected(selector: Option<&LabelSelector>, labels: &BTreeMap<String, String>) -> bool {
+    let selector = selector.and_then(|selector| Selector::try_from(selector.clone()).ok());
+    selector.is_some_and(|selector| selector.matches(labels))
+}
+
+fn spread(candidate: &Candidate, nodes: &[NodeInfo]) -> Vec<Spread> {
+    let all = candidate.spec.topology_spread_constraints.iter().flatten();
+    let strict: Vec<_> = all.filter(|rule| rule.when_unsatisfiable == "DoNotSchedule").collect();
+    if strict.is_empty() {
+        return Vec::new();
+    }
+    let counted = |node: &&NodeInfo| {
+        strict.iter().all(|rule| label(&node.node, &rule.topology_key).is_some())
+            && matches_node_affinity(candidate.spec, &node.node)
+    };
+    let counted: Vec<&NodeInfo> = nodes.iter().filter(counted).collect();
+    let spread = strict.iter().map(|rule| {
+        let selector = rule.label_selector.as_ref();
+        let is_counted = |pod: &Pod| {
+            pod.metadata.namespace == candidate.pod.metadata.namespace
+                && pod.metadata.deletion_timestamp.is_none()
+                && is_selected_pod(selector, pod)
+        };
+        let mut counts = HashMap::new();
+        for node in &counted {
+            let value = label(&node.node, &rule.topology_key).unwrap_or_default();
+            let here = node.pods.iter().filter(|pod| is_counted(pod)).count();
+            *counts.entry(value.to_owned()).or_insert(0) += i64::try_from(here).unwrap_or(i64::MAX);
+        }
+        // Domains that are still missing count as empty ones.
+        let has_enough = counts.len() >= usize::try_from(rule.min_domains.unwrap_or(1)).unwrap_or(0);
+        let least = counts.values().copied().min().filter(|_| has_enough).unwrap_or(0);
+        Spread {
+            key: rule.topology_key.clone(),
+            most: rule.max_skew.into(),
+            counts,
+            least,
+            is_counted: is_selected_pod(selector, candidate.pod),
+        }
+    });
+    spread.collect()
+}
