@@ -7,7 +7,8 @@ use tokio::time::Instant;
 use crate::{
     Commit, Compacted, Delete, Expect, Floor, Future, History, Key, Options, Put, Revision, RevisionError,
     Store, StoreError, Write,
-    testing::{Disk, Marked, Nowhere, Place, delete, key, put, shown, told},
+    log::{Change, Conflict, Log, MemoryLog, Outcome, Proposal, Record, Tap},
+    testing::{Contested, Disk, Marked, Nowhere, Place, delete, key, overwrite, put, shown, told},
 };
 
 fn bucket(name: &str) -> Arc<str> {
@@ -91,13 +92,104 @@ async fn writes_all_or_nothing(place: impl Place) {
     let Commit::Done(events) = store.commit(writes(before)).await.unwrap() else {
         panic!("lost against nothing")
     };
-    assert_eq!(told(&events), "+new=n@3 -a=a@4 ~b=c@5 +o=o@6");
-    assert_eq!(shown(&store.snapshot().bucket("things")), "b=c@5 new=n@3");
+    assert_eq!(told(&events), "+new=n@3 -a=a@3 ~b=c@3 +o=o@3");
+    assert_eq!(shown(&store.snapshot().bucket("things")), "b=c@3 new=n@3");
 
     let twice = vec![Write::put(key("t"), Expect::Any, "1@"), Write::put(key("t"), Expect::Any, "2@")];
     assert!(matches!(store.commit(twice).await, Err(StoreError::Twice { key: k }) if k == key("t")));
     assert!(matches!(store.commit(vec![]).await, Ok(Commit::Done(events)) if events.is_empty()));
-    assert_eq!(store.revision(), Revision(6));
+    assert_eq!(store.revision(), Revision(3));
+}
+
+async fn commit(store: &Store<Marked>, writes: Vec<Write>) -> String {
+    match store.commit(writes).await.unwrap() {
+        Commit::Done(events) => told(&events),
+        Commit::Lost { index, .. } => panic!("write {index} lost"),
+    }
+}
+
+fn after(store: &Store<Marked>, bucket_name: &str, asked: u64) -> String {
+    told(&store.watch(&bucket(bucket_name), Revision(asked)).unwrap().try_next().unwrap())
+}
+
+/// In the order of the writes, here and wherever the transaction is read again.
+async fn objects_of_a_transaction_share_its_revision(place: impl Place) {
+    let store = place.open();
+    let write = |name: &str, text: &str| Write::put(key(name), Expect::Any, format!("{text}@"));
+    let other = Write::put(Key::new("others", "o"), Expect::Any, "1@");
+    let first = commit(&store, vec![write("b", "1"), other, write("a", "1")]).await;
+    assert_eq!(first, "+b=1@1 +o=1@1 +a=1@1");
+    let second = vec![write("c", "2"), Write::delete(key("a"), Expect::Any), write("b", "2")];
+    assert_eq!(commit(&store, second).await, "+c=2@2 -a=1@2 ~b=2@2");
+    assert_eq!(store.revision(), Revision(2));
+    assert_eq!(after(&store, "things", 0), "+b=1@1 +a=1@1 +c=2@2 -a=1@2 ~b=2@2");
+    assert_eq!(after(&store, "things", 1), "+c=2@2 -a=1@2 ~b=2@2");
+    assert_eq!((after(&store, "things", 2), after(&store, "others", 0)), ("".into(), "+o=1@1".into()));
+    for (at, want) in [(0, ""), (1, "a=1@1 b=1@1"), (2, "b=2@2 c=2@2")] {
+        assert_eq!(shown(&store.snapshot_at("things", Revision(at)).unwrap()), want, "at {at}");
+    }
+    let b = store.get(&key("b")).unwrap();
+    assert_eq!((b.created, b.revision), (Revision(1), Revision(2)));
+}
+
+async fn a_watch_never_splits_a_transaction(place: impl Place) {
+    let store = place.open();
+    let mut watcher = store.watch(&bucket("things"), Revision::ZERO).unwrap();
+    let mut lengths = || {
+        let read = || Some(watcher.try_next().unwrap().len()).filter(|length| *length > 0);
+        std::iter::from_fn(read).collect::<Vec<_>>()
+    };
+    for n in 0..200 {
+        put(&store, &key(&n.to_string()), "").await;
+    }
+    let puts = |count: usize, size: usize| {
+        let put = |n: usize| Write::put(key(&n.to_string()), Expect::Any, "x".repeat(size) + "@");
+        (0..count).map(put).collect::<Vec<_>>()
+    };
+    commit(&store, puts(300, 0)).await;
+    put(&store, &key("a"), "").await;
+    assert_eq!(lengths(), [500, 1], "more events than a batch has otherwise");
+    commit(&store, puts(3, 100_000)).await;
+    put(&store, &key("a"), "").await;
+    assert_eq!(lengths(), [3, 1], "more bytes than a batch has otherwise");
+}
+
+async fn history_forgets_whole_transactions(place: impl Place) {
+    let history = History { events: 3, ..History::default() };
+    let store = place.open_with(Options { history, ..Options::default() });
+    for n in 1..=3 {
+        let writes = [("things", "a"), ("others", "x")]
+            .map(|(bucket, name)| Write::put(Key::new(bucket, name), Expect::Any, format!("{n}@")));
+        commit(&store, writes.into()).await;
+    }
+    for (name, want) in [("things", "~a=3@3"), ("others", "~x=3@3")] {
+        assert_eq!(store.snapshot().floor(name).revision(), Revision(2), "{name}");
+        assert_eq!(after(&store, name, 2), want);
+        assert!(store.watch(&bucket(name), Revision(1)).is_err(), "{name}");
+    }
+}
+
+async fn a_log_reports_each_transaction(place: impl Place) {
+    let mut log = place.log();
+    let extent = log.start(Tap::new(|_| ())).unwrap();
+    assert_eq!((extent.floor, extent.newest), (Floor::default(), Revision::ZERO));
+    let batch = [vec![creation("b"), creation("a")], vec![creation("c")]];
+    let outcomes = log.append(&batch).unwrap();
+    assert_eq!(outcomes, [Outcome::Committed(Revision(1)), Outcome::Committed(Revision(2))]);
+    let read = |records: Vec<Record>| {
+        let read = |record| match record {
+            Record::Entry(entry) => format!("{}={}", entry.key.name(), entry.id),
+            Record::Unreadable(entry) => panic!("{entry:?}"),
+        };
+        records.into_iter().map(read).collect::<Vec<_>>().join(" ")
+    };
+    assert_eq!(read(log.tail(Revision(2)).unwrap()), "b=1.0 a=1.1 c=2.0");
+    assert_eq!(read(log.tail(Revision(2)).unwrap()), "");
+    Box::new(log).close().unwrap();
+}
+
+fn creation(name: &str) -> Proposal {
+    Proposal { key: key(name), previous: None, change: Change::Put { created: None, stored: "@".into() } }
 }
 
 async fn refuses_what_it_could_not_read_back(place: impl Place) {
@@ -479,6 +571,35 @@ async fn what_history_drops_leaves_the_log(place: impl Place) {
     store.close().await.unwrap();
 }
 
+/// What compaction deletes of a transaction takes nothing else along.
+async fn transactions_survive(place: impl Place) {
+    let store = place.open();
+    let write = |name: &str, text: &str| Write::put(key(name), Expect::Any, format!("{text}@"));
+    let large = "x".repeat(10_000);
+    let other = Write::put(Key::new("others", "x"), Expect::Any, "1@");
+    commit(&store, vec![write("b", &large), other, write("a", "1")]).await;
+    put(&store, &key("a"), "2").await;
+    commit(&store, vec![Write::delete(key("b"), Expect::Any), write("c", "3")]).await;
+    let events = format!("+b={large}@1 +a=1@1 ~a=2@2 -b={large}@3 +c=3@3");
+    store.close().await.unwrap();
+    for (floor, at_floor) in
+        [(0, String::new()), (2, format!("a=2@2 b={large}@1")), (3, "a=2@2 c=3@3".into())]
+    {
+        let store = place.open();
+        store.compact(Revision(floor)).await.unwrap();
+        store.close().await.unwrap();
+        let store = place.open();
+        assert_eq!(store.revision(), Revision(3));
+        if floor == 0 {
+            assert_eq!(after(&store, "things", 0), events);
+        }
+        assert_eq!(shown(&store.snapshot_at("things", Revision(floor)).unwrap()), at_floor, "floor {floor}");
+        assert_eq!(shown(&store.snapshot().bucket("things")), "a=2@2 c=3@3");
+        assert_eq!(shown(&store.snapshot().bucket("others")), "x=1@1");
+        store.close().await.unwrap();
+    }
+}
+
 /// Two stores over one log, as two servers over one cluster: each sees the other's writes, and neither overwrites them.
 async fn stores_share_a_log(place: impl Place) {
     let (one, two) = (place.open(), place.open());
@@ -520,6 +641,165 @@ async fn stores_share_a_log(place: impl Place) {
     ));
 }
 
+/// Each transaction is appended or not by itself, and the log says what it found.
+async fn a_conflict_stops_its_own_transaction_only(log: MemoryLog) {
+    let (mut ours, mut theirs) = (log.share(), log.share());
+    ours.start(Tap::new(|_| ())).unwrap();
+    assert_eq!(overwrite(&mut theirs, vec![creation("a"), creation("b")]), Revision(1));
+    let late = Proposal { previous: Some(Revision(9)), ..creation("c") };
+    let batch = [
+        vec![creation("d")],
+        vec![creation("e"), creation("b")],
+        vec![late],
+        vec![Proposal { previous: Some(Revision(1)), ..creation("a") }, creation("f")],
+    ];
+    let conflict = |index, found| Outcome::Conflict(Conflict { index, found, newest: Revision(2) });
+    assert_eq!(
+        ours.append(&batch).unwrap(),
+        [
+            Outcome::Committed(Revision(2)),
+            conflict(1, Some(Revision(1))),
+            conflict(0, None),
+            Outcome::Committed(Revision(3)),
+        ]
+    );
+    let names: Vec<_> = ours.tail(Revision(3)).unwrap().iter().map(name).collect();
+    assert_eq!(names, ["a", "b", "d", "a", "f"], "nothing of the others, and all that another writer wrote");
+}
+
+fn name(record: &Record) -> String {
+    match record {
+        Record::Entry(entry) => entry.key.name().to_string(),
+        Record::Unreadable(entry) => entry.key.name().to_string(),
+    }
+}
+
+/// Another writer comes first three times: the write is checked and appended again, and done in the end.
+async fn an_overtaken_write_is_checked_again(log: MemoryLog) {
+    let mut attempts = 0;
+    let contested = Contested::new(&log, move |foreign, batch| {
+        attempts += 1;
+        if attempts <= 3 {
+            overwrite(foreign, vec![Proposal { key: batch[0][0].key.clone(), ..creation("a") }]);
+            overwrite(foreign, vec![creation(&format!("x{attempts}")), creation(&format!("y{attempts}"))]);
+        }
+    });
+    let store = contested.open();
+    let writes =
+        vec![Write::put(key("a"), Expect::Any, "ours@"), Write::put(key("b"), Expect::Absent, "ours@")];
+    assert_eq!(commit(&store, writes).await, "~a=ours@7 +b=ours@7");
+    assert_eq!(
+        after(&store, "things", 0),
+        "+a=@1 +x1=@2 +y1=@2 ~a=@3 +x2=@4 +y2=@4 ~a=@5 +x3=@6 +y3=@6 ~a=ours@7 +b=ours@7"
+    );
+}
+
+async fn an_overtaken_expectation_is_lost(log: MemoryLog) {
+    let store = Contested::new(&log, |foreign, _| {
+        overwrite(foreign, vec![creation("a")]);
+    })
+    .open();
+    let writes = vec![Write::put(key("b"), Expect::Any, "@"), Write::put(key("a"), Expect::Absent, "@")];
+    let Commit::Lost { index, current } = store.commit(writes).await.unwrap() else {
+        panic!("overwrote another's write")
+    };
+    assert_eq!((index, current.unwrap().revision), (1, Revision(1)));
+    assert_eq!(shown(&store.snapshot().bucket("things")), "a=@1");
+}
+
+/// A key is deleted and created again in the meantime: the conflict is over before it is looked at.
+async fn a_conflict_may_be_over_when_it_is_seen(log: MemoryLog) {
+    let mut is_first = true;
+    let store = Contested::new(&log, move |foreign, _| {
+        if std::mem::take(&mut is_first) {
+            overwrite(foreign, vec![creation("a")]);
+        }
+    })
+    .after_append(|foreign| {
+        overwrite(foreign, vec![Proposal { change: Change::Delete, ..creation("a") }]);
+    })
+    .open();
+    assert_eq!(commit(&store, vec![Write::put(key("a"), Expect::Absent, "ours@")]).await, "+a=ours@3");
+    store.health().unwrap();
+}
+
+/// Whatever others write in between: each transaction is seen whole, once and in order.
+async fn foreign_transactions_are_seen_whole(log: MemoryLog) {
+    let store = Contested::new(&log, |foreign, _| {
+        overwrite(foreign, vec![creation("x"), creation("y")]);
+    })
+    .open();
+    let mut watcher = store.watch(&bucket("things"), Revision::ZERO).unwrap();
+    let reader = tokio::spawn(async move {
+        let mut seen = 0;
+        while seen < 100 {
+            let events = watcher.next().await.unwrap();
+            for pair in events.chunks(2) {
+                seen += 1;
+                assert_eq!([pair[0].revision, pair[1].revision], [Revision(seen); 2]);
+            }
+        }
+    });
+    for n in 0..50 {
+        let writes = ["a", "b"].map(|name| Write::put(key(name), Expect::Any, format!("{n}@")));
+        commit(&store, writes.into()).await;
+    }
+    reader.await.unwrap();
+}
+
+/// An entry that this store cannot read costs its own key, and nothing else.
+async fn unreadable_foreign_entries_are_quarantined(log: MemoryLog) {
+    let quarantined = |store: &Store<Marked>| {
+        let snapshot = store.snapshot();
+        let keys: Vec<_> =
+            snapshot.quarantined().map(|entry| format!("{}@{}", entry.key, entry.id.revision)).collect();
+        (keys.join(" "), snapshot.quarantined_total())
+    };
+    let late = || Instant::now() + Duration::from_secs(30);
+    let unreadable = |name: &str| {
+        let change = Change::Put { created: None, stored: "no mark".into() };
+        Proposal { key: key(name), previous: None, change }
+    };
+    let mut foreign = log.share();
+    let contested = Contested::new(&log, |_, _| ());
+    let store = contested.open();
+    put(&store, &key("a"), "1").await;
+    let mut watcher = store.watch(&bucket("things"), Revision(1)).unwrap();
+    overwrite(&mut foreign, vec![unreadable("a"), creation("b"), unreadable("c")]);
+    let newest = overwrite(&mut foreign, vec![creation("undecodable")]);
+    store.wait_for(newest, late()).await.unwrap();
+    assert_eq!(quarantined(&store), ("things/a@2 things/c@2 things/undecodable@3".into(), 3));
+    assert_eq!(shown(&store.snapshot().bucket("things")), "a=1@1 b=@2", "the last readable versions");
+    assert_eq!(told(&watcher.next().await.unwrap()), "+b=@2");
+    assert_eq!(watcher.progress(), newest);
+    for name in ["a", "c", "undecodable"] {
+        for write in [Write::put(key(name), Expect::Any, "2@"), Write::delete(key(name), Expect::Any)] {
+            let error = store.commit(vec![Write::put(key("d"), Expect::Any, "@"), write]).await.map(drop);
+            assert!(
+                matches!(&error, Err(StoreError::Quarantined(entry)) if entry.key == key(name)),
+                "{error:?}"
+            );
+        }
+    }
+    put(&store, &key("b"), "2").await;
+    store.health().unwrap();
+
+    let reopened = contested.open();
+    assert_eq!(quarantined(&reopened), ("things/a@2 things/c@2 things/undecodable@3".into(), 3));
+    assert_eq!(shown(&reopened.snapshot().bucket("things")), "a=1@1 b=2@4");
+
+    overwrite(&mut foreign, vec![creation("a")]);
+    let newest = overwrite(&mut foreign, vec![Proposal { change: Change::Delete, ..creation("c") }]);
+    for store in [&store, &reopened] {
+        store.wait_for(newest, late()).await.unwrap();
+        assert_eq!(quarantined(store), ("things/undecodable@3".into(), 3));
+        assert_eq!(shown(&store.snapshot().bucket("things")), "a=@5 b=2@4");
+    }
+    assert_eq!(told(&watcher.next().await.unwrap()), "~b=2@4 ~a=@5");
+    put(&store, &key("a"), "6").await;
+    put(&store, &key("c"), "7").await;
+}
+
 macro_rules! promise {
     ($place:expr; $($test:ident)*) => {
         $(#[tokio::test] async fn $test() { super::$test($place).await })*
@@ -533,6 +813,10 @@ macro_rules! promise_while_open {
             reads_its_writes
             losing_is_a_value
             writes_all_or_nothing
+            objects_of_a_transaction_share_its_revision
+            a_watch_never_splits_a_transaction
+            history_forgets_whole_transactions
+            a_log_reports_each_transaction
             refuses_what_it_could_not_read_back
             one_writer_at_a_time_wins
             lists_in_the_order_of_names
@@ -557,6 +841,7 @@ macro_rules! promise_again {
     ($place:expr) => {
         promise! { $place;
             everything_survives
+            transactions_survive
             floor_survives
             revisions_are_never_given_again
             what_history_drops_leaves_the_log
@@ -571,7 +856,15 @@ mod ephemeral {
 mod memory {
     promise_while_open!(crate::log::MemoryLog::new());
     promise_again!(crate::log::MemoryLog::new());
-    promise!(crate::log::MemoryLog::new(); stores_share_a_log);
+    promise! { crate::log::MemoryLog::new();
+        stores_share_a_log
+        a_conflict_stops_its_own_transaction_only
+        an_overtaken_write_is_checked_again
+        an_overtaken_expectation_is_lost
+        a_conflict_may_be_over_when_it_is_seen
+        foreign_transactions_are_seen_whole
+        unreadable_foreign_entries_are_quarantined
+    }
 }
 
 mod sled {

@@ -2,7 +2,10 @@
 
 use std::sync::Arc;
 
-use crate::{Floor, Key, Revision, Unreadable, log::LogError};
+use crate::{
+    Floor, Key, Revision, Unreadable,
+    log::{LogError, Rejected, UnreadableEntry},
+};
 
 /// History before `floor` is gone; only a fresh list recovers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -48,6 +51,12 @@ pub enum StoreError {
     /// One atomic write names the same key twice.
     #[error("{key} is named twice in one write")]
     Twice { key: Key },
+    /// Another writer stored a version of the key that cannot be read here, and that must not be overwritten.
+    #[error("{key} has an unreadable version at revision {revision}: {reason}", key = .0.key, revision = .0.id.revision, reason = .0.reason)]
+    Quarantined(Arc<UnreadableEntry>),
+    /// The log cannot take this transaction.
+    #[error("the log rejects the transaction: {0}")]
+    Rejected(Rejected),
     /// The log failed, now or before: the store takes no more writes. Whether a write that gets this error from the failing
     /// batch itself is on disk shows only when the store is opened again.
     #[error("the log failed")]

@@ -2,9 +2,9 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use crate::{Index, Key, Object, Revision};
+use crate::{EntryId, Index, Key, Object, Revision};
 
-/// One change: a creation has no `before`, a deletion no `after`.
+/// One change: a creation has no `before`, a deletion no `after`. All changes of a transaction have the same revision.
 ///
 /// Where a watcher is to see the object vanish (it was deleted, or left the watcher's selection), the body to show is
 /// `before.restamped(event.revision)`.
@@ -13,6 +13,8 @@ pub struct Event<I: Index> {
     pub revision: Revision,
     pub before: Option<Arc<Object<I>>>,
     pub after: Option<Arc<Object<I>>>,
+    /// Which change of its transaction this is.
+    index: u32,
     frame: Mutex<Slot<I::Frame>>,
 }
 
@@ -25,11 +27,16 @@ enum Slot<F> {
 impl<I: Index> Event<I> {
     pub(crate) fn new(
         key: Key,
-        revision: Revision,
+        EntryId { revision, index }: EntryId,
         before: Option<Arc<Object<I>>>,
         after: Option<Arc<Object<I>>>,
     ) -> Event<I> {
-        Event { key, revision, before, after, frame: Mutex::new(Slot::Warm(None)) }
+        Event { key, revision, before, after, index, frame: Mutex::new(Slot::Warm(None)) }
+    }
+
+    /// The entry of the log that holds this change.
+    pub(crate) fn entry_id(&self) -> EntryId {
+        EntryId { revision: self.revision, index: self.index }
     }
 
     /// This event's frame, encoded by `make` for the first who asks and shared with the others.

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use crate::Revision;
+use crate::EntryId;
 
 /// Entries that the log is asked to forget at once.
 const BATCH: usize = 256;
@@ -16,13 +16,13 @@ const DUE_BYTES: usize = 1 << 20;
 /// Garbage in the order in which it must be deleted.
 #[derive(Default)]
 pub(crate) struct Garbage {
-    entries: VecDeque<(Revision, usize)>,
+    entries: VecDeque<(EntryId, usize)>,
     bytes: usize,
 }
 
 impl Garbage {
-    pub fn push(&mut self, revision: Revision, bytes: usize) {
-        self.entries.push_back((revision, bytes));
+    pub fn push(&mut self, id: EntryId, bytes: usize) {
+        self.entries.push_back((id, bytes));
         self.bytes += bytes;
     }
 
@@ -36,14 +36,14 @@ impl Garbage {
     }
 
     /// What is to be deleted next.
-    pub fn batch(&self) -> Vec<Revision> {
+    pub fn batch(&self) -> Vec<EntryId> {
         let mut bytes = 0;
-        let fits = |(_, size): &&(Revision, usize)| {
+        let fits = |(_, size): &&(EntryId, usize)| {
             let fits = bytes < BATCH_BYTES;
             bytes += size;
             fits
         };
-        self.entries.iter().take(BATCH).take_while(fits).map(|(revision, _)| *revision).collect()
+        self.entries.iter().take(BATCH).take_while(fits).map(|(id, _)| *id).collect()
     }
 
     /// Forgets a batch that was deleted.
@@ -55,6 +55,7 @@ impl Garbage {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Revision;
 
     #[test]
     fn batches_are_bounded_by_entries_and_bytes() {
@@ -68,7 +69,7 @@ mod tests {
         ] {
             let mut garbage = Garbage::default();
             for (revision, size) in (1..).zip(&sizes) {
-                garbage.push(Revision(revision), *size);
+                garbage.push(EntryId::first(Revision(revision)), *size);
             }
             assert_eq!(garbage.is_due(), due, "{case}");
             let mut taken = Vec::new();

@@ -98,15 +98,22 @@ impl<I: Index> Timeline<I> {
         }
     }
 
-    /// Takes the oldest event, if it is to be forgotten.
+    /// Takes the oldest event, if it is to be forgotten. The other events of its transaction are then to be forgotten, too.
     pub fn pop_excess(&mut self) -> Option<Arc<Event<I>>> {
-        if self.has_excess() { self.pop() } else { None }
+        let event = if self.has_excess() { self.pop() } else { None }?;
+        self.expire(event.revision);
+        Some(event)
     }
 
     fn has_excess(&self) -> bool {
         self.events.front().is_some_and(|oldest| oldest.revision <= self.aged)
             || self.events.len() > self.limits.events
             || self.has_excess_bytes()
+    }
+
+    /// Is the oldest event one of the transaction at a revision?
+    pub fn begins_with(&self, revision: Revision) -> bool {
+        self.events.front().is_some_and(|oldest| oldest.revision == revision)
     }
 
     /// Is more held for history than it may hold?
@@ -148,15 +155,16 @@ fn frame_cost<I: Index>(event: &Event<I>) -> usize {
 mod tests {
     use super::*;
     use crate::{
-        Object, index,
+        EntryId, Object, index,
         testing::{Marked, key},
     };
 
     fn event(revision: u64, size: usize) -> Arc<Event<Marked>> {
         let stored = format!("{}@", "x".repeat(size));
         let indexed = index::read(&Marked, &key("a"), stored.as_bytes()).unwrap();
-        let object = Object::new(key("a"), Revision(1), Revision(revision), stored.as_bytes(), indexed);
-        Arc::new(Event::new(key("a"), Revision(revision), Some(Arc::new(object)), None))
+        let id = EntryId::first(Revision(revision));
+        let object = Object::new(key("a"), Revision(1), id, stored.as_bytes(), indexed);
+        Arc::new(Event::new(key("a"), id, Some(Arc::new(object)), None))
     }
 
     fn excess(timeline: &mut Timeline<Marked>) -> Vec<u64> {

@@ -39,7 +39,7 @@ pub struct Unreadable(pub String);
 /// Reads a value, and does not trust the offset found in it.
 pub(crate) fn read<I: Index>(index: &I, key: &Key, stored: &[u8]) -> Result<Indexed<I::Meta>, Unreadable> {
     let indexed = index.index(key, stored)?;
-    if indexed.stamp > stored.len() {
+    if indexed.stamp > stored.len() || u32::try_from(indexed.stamp).is_err() {
         return Err(Unreadable(format!("stamp at {} of {} bytes", indexed.stamp, stored.len())));
     }
     Ok(indexed)

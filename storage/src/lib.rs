@@ -75,7 +75,7 @@ pub use index::{Index, Indexed, Unreadable};
 pub use key::Key;
 pub use limits::Limits;
 pub use object::Object;
-pub use revision::{Floor, Revision};
+pub use revision::{EntryId, Floor, Revision};
 pub use store::{Commit, Delete, Expect, Options, Put, Store, Write};
 pub use view::{BucketSnapshot, Snapshot};
 pub use watch::Watcher;

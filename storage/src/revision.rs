@@ -32,6 +32,35 @@ impl fmt::Display for Revision {
     }
 }
 
+/// The identity of one change in the log: the revision of its transaction, and its index among the transaction's changes.
+///
+/// Ordered by revision, then by index: the order of the writes in their transaction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct EntryId {
+    /// The revision that all changes of the transaction share.
+    pub revision: Revision,
+    /// The index of the change in its transaction, from zero.
+    pub index: u32,
+}
+
+impl EntryId {
+    /// The first change of the transaction at a revision.
+    pub fn first(revision: Revision) -> EntryId {
+        EntryId { revision, index: 0 }
+    }
+
+    /// An id above those of all changes of the transaction at a revision.
+    pub(crate) fn end(revision: Revision) -> EntryId {
+        EntryId { revision, index: u32::MAX }
+    }
+}
+
+impl fmt::Display for EntryId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}", self.revision, self.index)
+    }
+}
+
 /// The oldest revision one may start from: every change *after* it is still known, and the state *at* it can be rebuilt.
 ///
 /// The change at the floor itself may be forgotten, and need not be known: who starts here has seen it.

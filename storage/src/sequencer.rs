@@ -1,17 +1,19 @@
 //! The sequencer: the one thread that changes the view, and the only caller of the log.
 //!
-//! It takes the writes that wait as a group, checks each against the newest state, appends those that pass as one batch,
-//! publishes what the log's tail then says, and answers. Between groups it forgets what history no longer keeps.
+//! It takes the transactions that wait as a group, checks each against the newest state, appends those that pass as one
+//! batch, publishes what the log's tail then says, and replies. A transaction that another writer overtook is checked again,
+//! against what that writer wrote. Between groups the sequencer forgets what history no longer keeps.
 //!
 //! Always true here:
 //! - Between messages the published state is the newest one, so a check never sees more than readers could.
 //! - Within a group no key is written twice; the write that would be the second starts the next group.
 //! - A writer is answered after its change is published.
+//! - All events of a revision are published at once, and forgotten at once.
 //!
 //! Start at [`Sequencer::work`].
 
 use std::{
-    collections::{HashSet, VecDeque},
+    collections::HashSet,
     panic::{AssertUnwindSafe, catch_unwind},
     path::{Path, PathBuf},
     sync::{
@@ -29,7 +31,10 @@ use crate::{
     garbage::Garbage,
     history::Timeline,
     index::read,
-    log::{Appended, Change, Entry, Log, LogError, Proposal, Signal, Tap},
+    log::{
+        Change, Conflict, Entry, Log, LogError, Outcome, Proposal, Record, Signal, Tap, Transaction,
+        UnreadableEntry,
+    },
     object,
     space::{Growth, Space},
     store::Shared,
@@ -69,6 +74,8 @@ pub(crate) struct Sequencer<I: Index> {
     shared: Arc<Shared<I>>,
     /// Buckets in which something happened that is not published yet.
     changed: Vec<Arc<str>>,
+    /// Events that are not published yet.
+    unpublished: usize,
     timeline: Timeline<I>,
     /// What the log may forget, and up to where.
     garbage: Garbage,
@@ -83,6 +90,37 @@ pub(crate) struct Sequencer<I: Index> {
     mailbox: Receiver<Message<I>>,
     /// A message taken from the mailbox before its time.
     held: Option<Message<I>>,
+}
+
+/// A write of ours that the tail is to show.
+struct Own<'a, M> {
+    revision: Revision,
+    key: &'a Key,
+    /// What the index read in it; none deletes.
+    indexed: Option<Indexed<M>>,
+}
+
+/// What became of a transaction of a group.
+enum Appended<I: Index> {
+    Replied(Result<Commit<I>, StoreError>),
+    /// Another writer came first.
+    Overtaken,
+}
+
+/// What became of a record of the log.
+enum Applied<I: Index> {
+    Event(Arc<Event<I>>),
+    /// It deletes what the view does not have.
+    Nothing,
+    Quarantined,
+}
+
+/// Where records come from.
+#[derive(Clone, Copy)]
+struct Source<'a> {
+    path: &'a Path,
+    /// Do others write to the log, too?
+    is_shared: bool,
 }
 
 /// Changes in a group, give or take one job's: bounds how long the first writer waits for the last.
@@ -119,12 +157,19 @@ impl<I: Index> Sequencer<I> {
         let mut garbage = Garbage::default();
         let mut progress = options.progress.unwrap_or_else(|| Box::new(|_| ()));
         let mut loaded = 0;
-        log.load(&mut |entry| {
-            let event = apply(&mut state, &index, entry, None, &place)?;
-            if event.revision > extent.floor.revision() {
-                timeline.push(event);
-            } else {
-                forget(&mut state, &mut garbage, &event);
+        let source = Source { path: &place, is_shared: log.is_shared() };
+        log.load(&mut |record| {
+            let id = match &record {
+                Record::Entry(entry) => entry.id,
+                Record::Unreadable(entry) => entry.id,
+            };
+            let is_history = id.revision > extent.floor.revision();
+            match apply(&mut state, &index, record, None, source)? {
+                Applied::Event(event) if is_history => timeline.push(event),
+                Applied::Event(event) => forget(&mut state, &mut garbage, &event),
+                // What it deleted was forgotten before.
+                Applied::Nothing if !is_history => garbage.push(id, 0),
+                Applied::Nothing | Applied::Quarantined => {}
             }
             loaded += 1;
             if loaded % PROGRESS == 0 {
@@ -142,6 +187,7 @@ impl<I: Index> Sequencer<I> {
             state,
             shared,
             changed: Vec::new(),
+            unpublished: 0,
             timeline,
             garbage,
             floor,
@@ -193,7 +239,7 @@ impl<I: Index> Sequencer<I> {
                 }
                 Some(Message::Signal(Signal::Changed)) => {
                     // Nobody asked, so nobody is answered: a failure shows in the store's health.
-                    drop(self.follow(self.state.revision(), VecDeque::new()));
+                    drop(self.follow(self.state.revision(), std::iter::empty()));
                     self.publish();
                 }
                 Some(Message::Signal(Signal::Failed(error))) => drop(self.log_failed(error)),
@@ -258,30 +304,34 @@ impl<I: Index> Sequencer<I> {
                 return;
             }
             match self.append(&mut group) {
-                // Another writer came first: check again, against what it wrote.
-                Ok(None) => {}
-                Ok(Some(events)) => return answer(group, events),
+                // What another writer overtook is checked again, against what it wrote.
+                Ok(appended) => group = reply(group, appended),
                 // Only what gives room back passes the next check.
                 Err(StoreError::NoSpace) if !disk_was_full => disk_was_full = true,
                 Err(error) => {
-                    return group.into_iter().for_each(|job| drop(job.reply.send(Err(error.clone()))));
+                    return group.into_iter().for_each(|job| job.reply(Err(error.clone())));
                 }
             }
         }
     }
 
-    /// Replies to those who lost and those for whom there is no room, and returns the others.
+    /// Replies to the transactions that cannot be committed, or need not be, and returns the others.
     fn check(&mut self, group: Vec<Job<I>>) -> Vec<Job<I>> {
         let mut used = self.state.bytes();
         let mut checked = Vec::with_capacity(group.len());
         for job in group {
             let growth = job.growth(&self.state);
-            let refused = match job.lost(&self.state) {
-                Some(lost) => Some(Ok(lost)),
-                None => self.space.admit(used, growth).err().map(Err),
+            let decided = if job.tasks.is_empty() {
+                Some(self.shared.health().map(|()| Commit::Done(Vec::new())))
+            } else if let Some(unreadable) = job.keys().find_map(|key| self.state.quarantined(key)) {
+                Some(Err(StoreError::Quarantined(unreadable.clone())))
+            } else if let Some(lost) = job.lost(&self.state) {
+                Some(Ok(lost))
+            } else {
+                self.space.admit(used, growth).err().map(Err)
             };
-            match refused {
-                Some(reply) => drop(job.reply.send(reply)),
+            match decided {
+                Some(result) => job.reply(result),
                 None => {
                     used = growth.applied_to(used);
                     checked.push(job);
@@ -291,57 +341,116 @@ impl<I: Index> Sequencer<I> {
         checked
     }
 
-    /// Appends and publishes a checked group. Its events in order; or none if another writer came first.
-    fn append(&mut self, group: &mut [Job<I>]) -> Result<Option<Vec<Arc<Event<I>>>>, StoreError> {
+    /// Appends and publishes a checked group. Returns what became of each transaction.
+    fn append(&mut self, group: &mut [Job<I>]) -> Result<Vec<Appended<I>>, StoreError> {
         self.shared.health()?;
         let propose = |task: &Task<I>| task.proposal(self.state.get(&task.key));
-        let batch: Vec<_> = group.iter().map(|job| job.tasks.iter().map(propose).collect()).collect();
-        let events = match self.log.append(&batch).map_err(|error| self.log_failed(error))? {
-            Appended::Stale { newest } => {
-                self.follow(newest, VecDeque::new())?;
-                None
-            }
-            Appended::Done(revisions) => {
-                let newest = revisions.last().copied().unwrap_or(self.state.revision());
-                let tasks = group.iter_mut().flat_map(|job| &mut job.tasks);
-                let known = tasks.map(|task| task.value.take().map(|(_, indexed)| indexed));
-                Some(self.follow(newest, revisions.into_iter().zip(known).collect())?)
-            }
-        };
+        let batch: Vec<Transaction> =
+            group.iter().map(|job| job.tasks.iter().map(propose).collect()).collect();
+        let checked = self.state.revision();
+        let outcomes = self.log.append(&batch).map_err(|error| self.log_failed(error))?;
+        let own = group.iter_mut().zip(&outcomes).filter_map(|(job, outcome)| match outcome {
+            Outcome::Committed(revision) => Some((*revision, &mut job.tasks)),
+            Outcome::Conflict(_) | Outcome::Rejected(_) => None,
+        });
+        let own = own.flat_map(|(revision, tasks)| tasks.iter_mut().map(move |task| task.take(revision)));
+        let newest = outcomes.iter().filter_map(Outcome::newest).max();
+        let events = self.follow(newest.unwrap_or(self.state.revision()), own)?;
         self.publish();
-        Ok(events)
+        let mut events = events.into_iter();
+        let appended = outcomes.into_iter().zip(&batch).map(|(outcome, transaction)| {
+            Ok(match outcome {
+                Outcome::Committed(_) => {
+                    Appended::Replied(Ok(Commit::Done(events.by_ref().take(transaction.len()).collect())))
+                }
+                Outcome::Rejected(reason) => Appended::Replied(Err(StoreError::Rejected(reason))),
+                Outcome::Conflict(conflict) => {
+                    self.check_conflict(conflict, checked)?;
+                    Appended::Overtaken
+                }
+            })
+        });
+        appended.collect()
+    }
+
+    /// Makes sure that a transaction is in conflict with something that it was not checked against: otherwise the next attempt
+    /// would end as this one did, for ever.
+    fn check_conflict(&self, conflict: Conflict, checked: Revision) -> Result<(), StoreError> {
+        if conflict.newest > checked {
+            return Ok(());
+        }
+        Err(self.cannot_read_back(format!("{conflict:?}, but the view is at revision {checked}")))
     }
 
     /// Applies what the log's tail says, at least up to a revision. Returns the events of our `own` changes, whose values
-    /// need not be read again.
-    fn follow(
+    /// need not be read again; they are given in order of their ids.
+    fn follow<'a>(
         &mut self,
         until: Revision,
-        mut own: VecDeque<(Revision, Option<Indexed<I::Meta>>)>,
-    ) -> Result<Vec<Arc<Event<I>>>, StoreError> {
-        let mut events = Vec::with_capacity(own.len());
-        for entry in self.log.tail(until).map_err(|error| self.shared.fail(error))? {
-            let is_ours = own.front().is_some_and(|(revision, _)| *revision == entry.revision);
-            let known = if is_ours { own.pop_front().and_then(|(_, indexed)| indexed) } else { None };
-            let event = apply(&mut self.state, &self.shared.index, entry, known, &self.place)
-                .map_err(|error| self.shared.fail(error))?;
-            if !self.changed.contains(event.key.bucket()) {
-                self.changed.push(event.key.bucket().clone());
+        own: impl Iterator<Item = Own<'a, I::Meta>>,
+    ) -> Result<Vec<Arc<Event<I>>>, StoreError>
+    where
+        I::Meta: 'a,
+    {
+        let mut own = own.peekable();
+        let mut events = Vec::new();
+        let records = self.log.tail(until).map_err(|error| self.shared.fail(error))?;
+        let seen = self.state.revision();
+        for record in records {
+            let known = own.next_if(|own| own.is_for(&record));
+            let is_ours = known.is_some();
+            let (bucket, event) = self.take(record, known.and_then(|own| own.indexed), seen)?;
+            match event {
+                Some(event) => {
+                    self.unpublished += 1;
+                    self.timeline.push(event.clone());
+                    if is_ours {
+                        events.push(event);
+                    }
+                }
+                None if is_ours => return Err(self.cannot_read_back(format!("a change in {bucket} is void"))),
+                None => {}
             }
-            self.timeline.push(event.clone());
-            if is_ours {
-                events.push(event);
+            if !self.changed.contains(&bucket) {
+                self.changed.push(bucket);
             }
         }
-        if own.is_empty() {
-            return Ok(events);
+        match own.next() {
+            None => Ok(events),
+            Some(own) => {
+                Err(self.cannot_read_back(format!("the tail lacks {} at {}", own.key, own.revision)))
+            }
         }
-        let cause = "the tail lacks what was appended".into();
-        Err(self.shared.fail(LogError::Failed {
-            action: "cannot read back",
-            path: self.place.clone(),
-            cause,
-        }))
+    }
+
+    /// Brings a record that is newer than `seen` into the view. Returns its bucket, and its event if it has one.
+    fn take(
+        &mut self,
+        record: Record,
+        known: Option<Indexed<I::Meta>>,
+        seen: Revision,
+    ) -> Result<(Arc<str>, Option<Arc<Event<I>>>), StoreError> {
+        let (id, key) = match &record {
+            Record::Entry(Entry { id, key, .. }) | Record::Unreadable(UnreadableEntry { id, key, .. }) => {
+                (id, key)
+            }
+        };
+        if id.revision <= seen {
+            return Err(self.cannot_read_back(format!("the tail has {key} at {id} after revision {seen}")));
+        }
+        let bucket = key.bucket().clone();
+        let source = Source { path: &self.place, is_shared: self.log.is_shared() };
+        let applied = apply(&mut self.state, &self.shared.index, record, known, source);
+        match applied.map_err(|error| self.shared.fail(error))? {
+            Applied::Event(event) => Ok((event.key.bucket().clone(), Some(event))),
+            Applied::Nothing | Applied::Quarantined => Ok((bucket, None)),
+        }
+    }
+
+    /// The log breaks its contract: nothing that it says is to be trusted.
+    fn cannot_read_back(&self, cause: String) -> StoreError {
+        let path = self.place.clone();
+        self.shared.fail(LogError::Failed { action: "cannot read back", path, cause: cause.into() })
     }
 
     /// Forgets a little of what history no longer keeps, and shows readers the newest state.
@@ -351,18 +460,20 @@ impl<I: Index> Sequencer<I> {
             // What was deleted gives room back only when history forgets it.
             self.timeline.expire(self.state.revision());
         }
-        let added = self.state.revision().0 - self.shared.state().revision().0;
-        let forgotten = self.forget_excess(TRIM.saturating_add(usize::try_from(added).unwrap_or(usize::MAX)));
+        let added = std::mem::take(&mut self.unpublished);
+        let forgotten = self.forget_excess(TRIM.saturating_add(added));
         if forgotten || !self.changed.is_empty() {
             self.shared.publish(self.state.clone(), self.changed.drain(..));
         }
     }
 
     /// Forgets so many events, and more where they have too many bytes: few large events can take the place of many small
-    /// ones.
+    /// ones. A transaction is forgotten as a whole.
     fn forget_excess(&mut self, limit: usize) -> bool {
         let mut forgotten = 0;
-        while (forgotten < limit || self.timeline.has_excess_bytes())
+        while (forgotten < limit
+            || self.timeline.has_excess_bytes()
+            || self.timeline.begins_with(self.floor.revision()))
             && let Some(event) = self.timeline.pop_excess()
         {
             forget(&mut self.state, &mut self.garbage, &event);
@@ -445,7 +556,19 @@ impl<I: Index> Sequencer<I> {
     }
 }
 
+impl<M> Own<'_, M> {
+    fn is_for(&self, record: &Record) -> bool {
+        matches!(record, Record::Entry(entry) if entry.id.revision == self.revision && entry.key == *self.key)
+    }
+}
+
 impl<I: Index> Job<I> {
+    /// Ends the job. A writer that no longer waits has its write all the same.
+    fn reply(self, result: Result<Commit<I>, StoreError>) {
+        let Job { reply, permit: _permit, .. } = self;
+        drop(reply.send(result));
+    }
+
     fn keys(&self) -> impl Iterator<Item = &Key> {
         self.tasks.iter().map(|task| &task.key)
     }
@@ -473,6 +596,11 @@ impl<I: Index> Job<I> {
 }
 
 impl<I: Index> Task<I> {
+    /// What is expected of the log's tail once this write is committed. Takes what the index read along.
+    fn take(&mut self, revision: Revision) -> Own<'_, I::Meta> {
+        Own { revision, key: &self.key, indexed: self.value.take().map(|(_, indexed)| indexed) }
+    }
+
     fn finds_what_it_expects(&self, current: Option<&Arc<Object<I>>>) -> bool {
         let held = match self.expect {
             Expect::Absent => current.is_none(),
@@ -495,36 +623,67 @@ impl<I: Index> Task<I> {
     }
 }
 
-/// Hands each job of a group its part of the group's events.
-fn answer<I: Index>(group: Vec<Job<I>>, events: Vec<Arc<Event<I>>>) {
-    let mut events = events.into_iter();
-    for Job { tasks, reply, permit: _permit } in group {
-        // A writer that no longer waits has its write all the same.
-        drop(reply.send(Ok(Commit::Done(events.by_ref().take(tasks.len()).collect()))));
+/// Replies to the jobs of a group, and returns those that are to be checked again.
+fn reply<I: Index>(group: Vec<Job<I>>, appended: Vec<Appended<I>>) -> Vec<Job<I>> {
+    let mut overtaken = Vec::new();
+    for (job, appended) in group.into_iter().zip(appended) {
+        match appended {
+            Appended::Replied(result) => job.reply(result),
+            Appended::Overtaken => overtaken.push(job),
+        }
     }
+    overtaken
 }
 
-/// Brings a change into the view.
+/// Brings a record into the view. Only an unreadable one of a log that nobody else writes is an error.
 fn apply<I: Index>(
     state: &mut State<I>,
     index: &I,
-    Entry { revision, key, change }: Entry,
+    record: Record,
     known: Option<Indexed<I::Meta>>,
-    place: &Path,
-) -> Result<Arc<Event<I>>, LogError> {
+    source: Source<'_>,
+) -> Result<Applied<I>, LogError> {
+    let entry = match record {
+        Record::Entry(entry) => entry,
+        Record::Unreadable(entry) => return quarantine(state, entry, source),
+    };
+    let Entry { id, key, change } = entry;
     let key = state.intern(key);
     let after = match change {
+        Change::Delete if state.get(&key).is_none() => {
+            state.lift_quarantine(&key, id.revision);
+            return Ok(Applied::Nothing);
+        }
         Change::Delete => None,
         Change::Put { created, stored } => {
-            let indexed = known.map_or_else(|| read(index, &key, &stored), Ok).map_err(|unreadable| {
-                let reason = format!("{key} at revision {revision}: {unreadable}");
-                LogError::Damaged { path: place.into(), reason }
-            })?;
-            let created = created.unwrap_or(revision);
-            Some(Arc::new(Object::new(key.clone(), created, revision, &stored, indexed)))
+            let indexed = match known.map_or_else(|| read(index, &key, &stored), Ok) {
+                Ok(indexed) => indexed,
+                Err(reason) => return quarantine(state, UnreadableEntry { id, key, reason }, source),
+            };
+            let created = created.unwrap_or(id.revision);
+            Some(Arc::new(Object::new(key.clone(), created, id, &stored, indexed)))
         }
     };
-    Ok(state.apply(key, revision, after))
+    Ok(Applied::Event(state.apply(key, id, after)))
+}
+
+/// Keeps an unreadable entry of another writer out of the view.
+fn quarantine<I: Index>(
+    state: &mut State<I>,
+    entry: UnreadableEntry,
+    source: Source<'_>,
+) -> Result<Applied<I>, LogError> {
+    let UnreadableEntry { id, key, reason } = &entry;
+    if !source.is_shared {
+        let reason = format!("{key} at revision {}: {reason}", id.revision);
+        return Err(LogError::Damaged { path: source.path.into(), reason });
+    }
+    tracing::error!(
+        %key, revision = %id.revision, %reason, path = %source.path.display(),
+        "another writer's entry is unreadable; its key keeps the last readable version and takes no writes"
+    );
+    state.quarantine(entry);
+    Ok(Applied::Quarantined)
 }
 
 /// Forgets the oldest event. What the log no longer needs for it: the version it superseded, and a deletion itself.
@@ -533,10 +692,10 @@ fn apply<I: Index>(
 fn forget<I: Index>(state: &mut State<I>, garbage: &mut Garbage, event: &Event<I>) {
     state.forget(event);
     if let Some(before) = &event.before {
-        garbage.push(before.revision, before.bytes.len());
+        garbage.push(before.entry_id(), before.bytes.len());
     }
     if event.after.is_none() {
-        garbage.push(event.revision, 0);
+        garbage.push(event.entry_id(), 0);
     }
 }
 

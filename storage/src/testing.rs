@@ -1,10 +1,17 @@
 //! What the tests share: an owner of stores, places to open stores in, and short words for what they do.
 
-use std::{path::Path, sync::Arc};
+use std::{
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex},
+};
 
 use crate::{
-    BucketSnapshot, Delete, Event, Expect, Index, Indexed, Key, Options, Put, Revision, Store, Unreadable,
-    log::{Durability, EphemeralLog, Log, MemoryLog, SledLog},
+    BucketSnapshot, Delete, EntryId, Event, Expect, Floor, Index, Indexed, Key, Options, Put, Revision,
+    Store, Unreadable,
+    log::{
+        Durability, EphemeralLog, Extent, Log, LogError, MemoryLog, Outcome, Record, SledLog, Tap,
+        Transaction, UnreadableEntry,
+    },
 };
 
 /// An owner whose values are text with an `@`, after which the revision goes.
@@ -67,6 +74,106 @@ impl Disk {
 impl Place for Disk {
     fn log(&self) -> impl Log {
         SledLog::open(self.path(), Durability::None).unwrap()
+    }
+}
+
+/// A log in memory to which a foreign writer appends around the appends of the stores opened here. What that writer stores
+/// under names that start with `undecodable` cannot be decoded.
+pub struct Contested {
+    log: MemoryLog,
+    before_append: Arc<Mutex<BeforeAppend>>,
+    after_append: Arc<Mutex<AfterAppend>>,
+}
+
+type BeforeAppend = Box<dyn FnMut(&mut MemoryLog, &[Transaction]) + Send>;
+type AfterAppend = Box<dyn FnMut(&mut MemoryLog) + Send>;
+
+impl Contested {
+    /// `before_append` plays the foreign writer before each append; it is given a handle of its own, and what will be appended.
+    pub fn new(
+        log: &MemoryLog,
+        before_append: impl FnMut(&mut MemoryLog, &[Transaction]) + Send + 'static,
+    ) -> Contested {
+        Contested {
+            log: log.share(),
+            before_append: Arc::new(Mutex::new(Box::new(before_append))),
+            after_append: Arc::new(Mutex::new(Box::new(|_| ()))),
+        }
+    }
+
+    /// Plays the foreign writer once after an append in which a transaction was in conflict, before the tail is read.
+    pub fn after_append(self, after_append: impl FnMut(&mut MemoryLog) + Send + 'static) -> Contested {
+        Contested { after_append: Arc::new(Mutex::new(Box::new(after_append))), ..self }
+    }
+}
+
+impl Place for Contested {
+    fn log(&self) -> impl Log {
+        Contested {
+            log: self.log.share(),
+            before_append: self.before_append.clone(),
+            after_append: self.after_append.clone(),
+        }
+    }
+}
+
+impl Log for Contested {
+    fn start(&mut self, tap: Tap) -> Result<Extent, LogError> {
+        self.log.start(tap)
+    }
+
+    fn load(&mut self, visit: &mut dyn FnMut(Record) -> Result<(), LogError>) -> Result<(), LogError> {
+        self.log.load(&mut |record| visit(decoded(record)))
+    }
+
+    fn append(&mut self, batch: &[Transaction]) -> Result<Vec<Outcome>, LogError> {
+        self.before_append.lock().unwrap()(&mut self.log.share(), batch);
+        let outcomes = self.log.append(batch)?;
+        if outcomes.iter().any(|outcome| matches!(outcome, Outcome::Conflict(_))) {
+            self.after_append.lock().unwrap()(&mut self.log.share());
+        }
+        Ok(outcomes)
+    }
+
+    fn tail(&mut self, until: Revision) -> Result<Vec<Record>, LogError> {
+        Ok(self.log.tail(until)?.into_iter().map(decoded).collect())
+    }
+
+    fn is_shared(&self) -> bool {
+        true
+    }
+
+    fn compact(&mut self, floor: Floor, superseded: &[EntryId]) -> Result<(), LogError> {
+        self.log.compact(floor, superseded)
+    }
+
+    fn place(&self) -> PathBuf {
+        self.log.place()
+    }
+
+    fn close(self: Box<Self>) -> Result<(), LogError> {
+        Box::new(self.log).close()
+    }
+}
+
+fn decoded(record: Record) -> Record {
+    match record {
+        Record::Entry(entry) if entry.key.name().starts_with("undecodable") => {
+            let reason = Unreadable("unknown encoding".into());
+            Record::Unreadable(UnreadableEntry { id: entry.id, key: entry.key, reason })
+        }
+        record => record,
+    }
+}
+
+/// Commits a transaction whatever is there now, as another writer would.
+pub fn overwrite(log: &mut MemoryLog, mut transaction: Transaction) -> Revision {
+    loop {
+        match log.append(std::slice::from_ref(&transaction)).unwrap().remove(0) {
+            Outcome::Committed(revision) => return revision,
+            Outcome::Conflict(conflict) => transaction[conflict.index].previous = conflict.found,
+            Outcome::Rejected(reason) => panic!("{reason}"),
+        }
     }
 }
 

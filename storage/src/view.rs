@@ -7,7 +7,10 @@ use std::{ops::Bound, sync::Arc};
 
 use imbl::OrdMap;
 
-use crate::{Compacted, Event, Floor, Future, Index, Key, Object, Revision, RevisionError};
+use crate::{
+    Compacted, EntryId, Event, Floor, Future, Index, Key, Object, Revision, RevisionError,
+    log::UnreadableEntry,
+};
 
 type Objects<I> = OrdMap<Arc<str>, Arc<Object<I>>>;
 
@@ -27,13 +30,23 @@ pub(crate) struct State<I: Index> {
     buckets: OrdMap<Arc<str>, Arc<Bucket<I>>>,
     /// What all live objects take.
     bytes: u64,
+    quarantine: Quarantine,
+}
+
+/// The unreadable entries of other writers, which are kept out of the buckets.
+#[derive(Clone, Default)]
+struct Quarantine {
+    /// The newest entry of each key, as long as it is an unreadable one.
+    entries: OrdMap<Key, Arc<UnreadableEntry>>,
+    /// All that were found since the store was opened.
+    total: u64,
 }
 
 pub(crate) struct Bucket<I: Index> {
     floor: Floor,
     objects: Objects<I>,
     /// The changes after the floor: all of them.
-    events: OrdMap<Revision, Arc<Event<I>>>,
+    events: OrdMap<EntryId, Arc<Event<I>>>,
 }
 
 impl<I: Index> Snapshot<I> {
@@ -69,6 +82,17 @@ impl<I: Index> Snapshot<I> {
     /// The oldest revision one may watch the bucket from, or see it at.
     pub fn floor(&self, bucket: &str) -> Floor {
         self.0.floor(bucket)
+    }
+
+    /// The keys of which another writer stored an unreadable version, in order, each with that entry. Of such a key this
+    /// snapshot has the last version that was readable, if there was one, and the store refuses to write it.
+    pub fn quarantined(&self) -> impl Iterator<Item = &UnreadableEntry> {
+        self.0.quarantine.entries.values().map(|entry| &**entry)
+    }
+
+    /// How many unreadable entries were found since the store was opened.
+    pub fn quarantined_total(&self) -> u64 {
+        self.0.quarantine.total
     }
 }
 
@@ -106,7 +130,13 @@ impl<I: Index> BucketSnapshot<I> {
 
 impl<I: Index> State<I> {
     pub fn new(floor: Floor) -> State<I> {
-        State { revision: Revision::ZERO, floor, buckets: OrdMap::new(), bytes: 0 }
+        State {
+            revision: Revision::ZERO,
+            floor,
+            buckets: OrdMap::new(),
+            bytes: 0,
+            quarantine: Quarantine::default(),
+        }
     }
 
     /// Moves on to a revision without a change.
@@ -130,6 +160,11 @@ impl<I: Index> State<I> {
         self.buckets.get(bucket).map_or(self.floor, |b| b.floor)
     }
 
+    /// The unreadable entry that is the newest one of a key.
+    pub fn quarantined(&self, key: &Key) -> Option<&Arc<UnreadableEntry>> {
+        self.quarantine.entries.get(key)
+    }
+
     /// The changes of a bucket after a revision, oldest first; none is missing.
     pub fn events_after(
         &self,
@@ -137,7 +172,7 @@ impl<I: Index> State<I> {
         after: Revision,
     ) -> Result<impl Iterator<Item = &Arc<Event<I>>>, Compacted> {
         self.floor(bucket).admit(after)?;
-        let later = (Bound::Excluded(after), Bound::Unbounded);
+        let later = (Bound::Excluded(EntryId::end(after)), Bound::Unbounded);
         Ok(self
             .buckets
             .get(bucket)
@@ -157,7 +192,7 @@ impl<I: Index> State<I> {
         };
         let mut objects = bucket.objects.clone();
         let mut undone = 0;
-        for (_, event) in bucket.events.range((Bound::Excluded(at), Bound::Unbounded)).rev() {
+        for (_, event) in bucket.events.range((Bound::Excluded(EntryId::end(at)), Bound::Unbounded)).rev() {
             match &event.before {
                 Some(before) => objects.insert(before.key.name().clone(), before.clone()),
                 None => objects.remove(&**event.key.name()),
@@ -176,9 +211,10 @@ impl<I: Index> State<I> {
         }
     }
 
-    /// Takes one change from the log, which is newer than all before it.
-    pub fn apply(&mut self, key: Key, revision: Revision, after: Option<Arc<Object<I>>>) -> Arc<Event<I>> {
-        debug_assert!(revision > self.revision, "{revision} after {}", self.revision);
+    /// Takes one change from the log, which is newer than all before it, or of the same transaction.
+    pub fn apply(&mut self, key: Key, id: EntryId, after: Option<Arc<Object<I>>>) -> Arc<Event<I>> {
+        debug_assert!(id.revision >= self.revision, "{id} after {}", self.revision);
+        self.quarantine.entries.remove(&key);
         let bucket = self.bucket_mut(key.bucket());
         let before = match &after {
             Some(object) => bucket.objects.insert(key.name().clone(), object.clone()),
@@ -186,17 +222,30 @@ impl<I: Index> State<I> {
         };
         let cost = |object: &Option<Arc<Object<I>>>| object.as_ref().map_or(0, |object| object.cost());
         let (freed, taken) = (cost(&before), cost(&after));
-        let event = Arc::new(Event::new(key, revision, before, after));
-        bucket.events.insert(revision, event.clone());
+        let event = Arc::new(Event::new(key, id, before, after));
+        bucket.events.insert(id, event.clone());
         self.bytes = (self.bytes + taken).saturating_sub(freed);
-        self.revision = revision;
+        self.revision = id.revision;
         event
+    }
+
+    /// Takes an unreadable entry from the log. The last readable version of its key stays.
+    pub fn quarantine(&mut self, entry: UnreadableEntry) {
+        self.advance(entry.id.revision);
+        self.quarantine.entries.insert(entry.key.clone(), Arc::new(entry));
+        self.quarantine.total += 1;
+    }
+
+    /// Takes the deletion of a key that has no readable version.
+    pub fn lift_quarantine(&mut self, key: &Key, deleted: Revision) {
+        self.advance(deleted);
+        self.quarantine.entries.remove(key);
     }
 
     /// Forgets the oldest event of its bucket, and so every state before it.
     pub fn forget(&mut self, event: &Event<I>) {
         let bucket = self.bucket_mut(event.key.bucket());
-        bucket.events.remove(&event.revision);
+        bucket.events.remove(&event.entry_id());
         bucket.floor.raise(event.revision);
     }
 
@@ -234,7 +283,13 @@ impl<I: Index> Clone for BucketSnapshot<I> {
 
 impl<I: Index> Clone for State<I> {
     fn clone(&self) -> Self {
-        State { revision: self.revision, floor: self.floor, buckets: self.buckets.clone(), bytes: self.bytes }
+        State {
+            revision: self.revision,
+            floor: self.floor,
+            buckets: self.buckets.clone(),
+            bytes: self.bytes,
+            quarantine: self.quarantine.clone(),
+        }
     }
 }
 

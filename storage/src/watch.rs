@@ -4,7 +4,8 @@
 //! costs only itself.
 //!
 //! Always true here:
-//! - Each event of the bucket after the start is handed out exactly once, in order of revision.
+//! - Each event of the bucket after the start is returned exactly once, in order of revision; those of one revision are
+//!   returned together, in the order of the writes in their transaction.
 //! - A cursor below the bucket's floor ends in [`Compacted`], never in silence.
 //! - A wake-up carries nothing: whoever misses one finds the events all the same.
 
@@ -14,10 +15,10 @@ use tokio::sync::watch;
 
 use crate::{Compacted, Event, Index, Revision, store::Shared};
 
-/// No batch is longer, so that a watcher far behind leaves others their turn.
+/// A batch with so many events ends with its current transaction, so that a watcher far behind leaves others their turn.
 const BATCH: usize = 256;
 
-/// Nor does a batch hold on to more bytes, but for its last event: so much a watcher costs that does not go on.
+/// So does a batch with so many bytes of objects: this bounds what a watcher holds that does not go on.
 const BATCH_BYTES: usize = 128 << 10;
 
 /// One reader of a bucket's changes.
@@ -39,7 +40,8 @@ impl<I: Index> Watcher<I> {
         Watcher { shared, bucket, seen: after, wakes }
     }
 
-    /// Waits for events and returns those there are, oldest first: one at least, and not more than fit a batch.
+    /// Waits for events and returns those there are, oldest first: one at least, and not more than fit a batch. The events of
+    /// a transaction are never in two batches, however many they are.
     ///
     /// Safe to drop while waiting: nothing is lost. Once the store is closed there are no more events, and this waits for ever.
     ///
@@ -67,14 +69,16 @@ impl<I: Index> Watcher<I> {
     pub fn try_next(&mut self) -> Result<Vec<Arc<Event<I>>>, Compacted> {
         let state = self.shared.state();
         let mut bytes = 0;
-        let fits = |event: &&Arc<Event<I>>| {
-            let fits = bytes < BATCH_BYTES;
+        let mut events: Vec<Arc<Event<I>>> = Vec::new();
+        for event in state.events_after(&self.bucket, self.seen)? {
+            let is_full = events.len() >= BATCH || bytes >= BATCH_BYTES;
+            if is_full && events.last().is_some_and(|last| last.revision != event.revision) {
+                break;
+            }
             let versions = event.before.iter().chain(&event.after);
             bytes += versions.map(|object| object.bytes.len()).sum::<usize>();
-            fits
-        };
-        let after = state.events_after(&self.bucket, self.seen)?;
-        let events: Vec<_> = after.take(BATCH).take_while(fits).cloned().collect();
+            events.push(event.clone());
+        }
         self.seen = match events.last() {
             Some(last) => last.revision,
             // Nothing in the bucket up to this state: so much is certain, even if only other buckets moved.

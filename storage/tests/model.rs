@@ -90,10 +90,10 @@ struct Version {
     bytes: String,
 }
 
-/// What must be: the state after each revision, and nothing clever.
+/// What must be: the state after each revision, all events with their revisions, and nothing clever.
 struct Model {
     states: Vec<Live>,
-    events: Vec<Change>,
+    events: Vec<(u64, Change)>,
     floor: u64,
     watches: Vec<(usize, u64)>,
 }
@@ -104,24 +104,36 @@ impl Model {
     }
 
     fn newest(&self) -> u64 {
-        self.events.len() as u64
+        self.states.len() as u64 - 1
     }
 
     fn live(&self) -> &Live {
-        &self.states[self.events.len()]
+        &self.states[self.states.len() - 1]
     }
 
-    fn put(&mut self, key: &Key, value: Option<&str>) {
+    fn commit(&mut self, writes: &[(Key, Option<String>)]) {
+        if writes.is_empty() {
+            return;
+        }
         let revision = self.newest() + 1;
         let mut live = self.live().clone();
-        let before = live.remove(key);
-        let created = before.as_ref().map_or(revision, |before| before.created);
-        let after = value
-            .map(|value| Version { created, revision, bytes: format!("{revision}{value}") })
-            .map(Arc::new);
-        live.extend(after.clone().map(|after| (key.clone(), after)));
+        for (key, value) in writes {
+            let before = live.remove(key);
+            let created = before.as_ref().map_or(revision, |before| before.created);
+            let version = |value| Version { created, revision, bytes: format!("{revision}{value}") };
+            let after = value.as_ref().map(version).map(Arc::new);
+            live.extend(after.clone().map(|after| (key.clone(), after)));
+            self.events.push((revision, (key.clone(), before, after)));
+        }
         self.states.push(live);
-        self.events.push((key.clone(), before, after));
+    }
+
+    /// The events of a bucket after a revision.
+    fn after(&self, bucket: usize, seen: u64) -> impl Iterator<Item = &(u64, Change)> {
+        let is_later = move |(revision, (key, ..)): &&(u64, Change)| {
+            *revision > seen && **key.bucket() == *BUCKETS[bucket]
+        };
+        self.events.iter().filter(is_later)
     }
 
     fn bucket(&self, at: u64, bucket: &str) -> Vec<(Key, Arc<Version>)> {
@@ -138,14 +150,17 @@ impl Model {
     fn read(&mut self, watch: usize) -> Result<Vec<String>, Compacted> {
         let (bucket, seen) = self.watches[watch];
         self.admit(seen)?;
-        let events: Vec<_> = (1..)
-            .zip(&self.events)
-            .filter(|(revision, (key, ..))| *revision > seen && **key.bucket() == *BUCKETS[bucket])
-            .map(|(revision, event)| (revision, told(revision, event)))
-            .take(256)
-            .collect();
-        self.watches[watch].1 = events.last().map_or(self.newest().max(seen), |(revision, _)| *revision);
-        Ok(events.into_iter().map(|(_, told)| told).collect())
+        let (mut read, mut last, mut bytes) = (Vec::new(), None, 0);
+        for (revision, change) in self.after(bucket, seen) {
+            if (read.len() >= 256 || bytes >= 128 << 10) && last != Some(*revision) {
+                break;
+            }
+            bytes += change.1.iter().chain(&change.2).map(|version| version.bytes.len()).sum::<usize>();
+            read.push(told(*revision, change));
+            last = Some(*revision);
+        }
+        self.watches[watch].1 = last.unwrap_or(self.newest().max(seen));
+        Ok(read)
     }
 }
 
@@ -203,9 +218,7 @@ async fn follow(open: Open<'_>, may_reopen: bool, steps: Vec<Step>) {
             }
             Step::Progress(watch) if watch < watchers.len() => {
                 let (bucket, seen) = model.watches[watch];
-                let unread = (1..)
-                    .zip(&model.events)
-                    .any(|(revision, (key, ..))| revision > seen && **key.bucket() == *BUCKETS[bucket]);
+                let unread = model.after(bucket, seen).next().is_some();
                 let certain = if unread || seen < model.floor { seen } else { seen.max(model.newest()) };
                 assert_eq!(watchers[watch].progress(), Revision(certain));
                 model.watches[watch].1 = certain;
@@ -260,12 +273,10 @@ async fn write(
     match (store.commit(wanted.clone()).await.unwrap(), lost) {
         (Commit::Done(events), None) => {
             let from = model.events.len();
-            for Write { key, value, .. } in wanted {
-                let value = value.map(|value| String::from_utf8_lossy(&value).into_owned());
-                model.put(&key, value.as_deref());
-            }
-            let made =
-                (from as u64 + 1..).zip(&model.events[from..]).map(|(revision, event)| told(revision, event));
+            let text = |value: bytes::Bytes| String::from_utf8_lossy(&value).into_owned();
+            let writes: Vec<_> = wanted.into_iter().map(|write| (write.key, write.value.map(text))).collect();
+            model.commit(&writes);
+            let made = model.events[from..].iter().map(|(revision, change)| told(*revision, change));
             assert_eq!(events.iter().map(told_of).collect::<Vec<_>>(), made.collect::<Vec<_>>());
         }
         (Commit::Lost { index, current }, Some(lost)) => {
@@ -355,7 +366,7 @@ fn many_writes_within_small_limits() {
                 Commit::Done(_) => {
                     // Only the newest states are compared.
                     model.states.iter_mut().rev().nth(250).into_iter().for_each(BTreeMap::clear);
-                    model.put(&key, value.as_deref());
+                    model.commit(&[(key, value)]);
                 }
                 Commit::Lost { current, .. } => assert!(current.is_none() && value.is_none()),
             }

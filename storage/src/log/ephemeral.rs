@@ -2,14 +2,14 @@
 
 use std::path::PathBuf;
 
-use super::{Appended, Entry, Extent, Log, LogError, Proposal, Tap};
-use crate::{Floor, Revision};
+use super::{Extent, Log, LogError, Outcome, Record, Tap, Transaction, entries};
+use crate::{EntryId, Floor, Revision};
 
 /// Gives out revisions and forgets the changes once they were read from the tail.
 #[derive(Default)]
 pub struct EphemeralLog {
     newest: Revision,
-    unread: Vec<Entry>,
+    unread: Vec<Record>,
 }
 
 impl EphemeralLog {
@@ -23,23 +23,28 @@ impl Log for EphemeralLog {
         Ok(Extent { floor: Floor::default(), newest: self.newest })
     }
 
-    fn load(&mut self, _: &mut dyn FnMut(Entry) -> Result<(), LogError>) -> Result<(), LogError> {
+    fn load(&mut self, _: &mut dyn FnMut(Record) -> Result<(), LogError>) -> Result<(), LogError> {
         Ok(())
     }
 
-    fn append(&mut self, batch: &[Vec<Proposal>]) -> Result<Appended, LogError> {
-        let entries = super::number(batch, self.newest);
-        let revisions = entries.iter().map(|entry| entry.revision).collect();
-        self.newest = entries.last().map_or(self.newest, |entry| entry.revision);
-        self.unread.extend(entries);
-        Ok(Appended::Done(revisions))
+    fn append(&mut self, batch: &[Transaction]) -> Result<Vec<Outcome>, LogError> {
+        let commit = |transaction: &Transaction| {
+            self.newest = self.newest.next();
+            self.unread.extend(entries(transaction, self.newest).into_iter().map(Record::Entry));
+            Outcome::Committed(self.newest)
+        };
+        Ok(batch.iter().map(commit).collect())
     }
 
-    fn tail(&mut self, _: Revision) -> Result<Vec<Entry>, LogError> {
+    fn tail(&mut self, _: Revision) -> Result<Vec<Record>, LogError> {
         Ok(std::mem::take(&mut self.unread))
     }
 
-    fn compact(&mut self, _: Floor, _: &[Revision]) -> Result<(), LogError> {
+    fn is_shared(&self) -> bool {
+        false
+    }
+
+    fn compact(&mut self, _: Floor, _: &[EntryId]) -> Result<(), LogError> {
         Ok(())
     }
 

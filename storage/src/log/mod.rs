@@ -15,30 +15,41 @@ pub use ephemeral::EphemeralLog;
 pub use memory::MemoryLog;
 pub use sled::{Durability, SledLog};
 
-use crate::{Floor, Key, Revision};
+use crate::{EntryId, Floor, Key, Revision, Unreadable};
 
-/// A durable, ordered list of changes, of which each has a revision of its own.
+/// A durable, ordered list of transactions. Each transaction has a revision of its own, which all its changes share.
 ///
 /// Used by one thread, which may block.
 pub trait Log: Send + 'static {
     /// Called once, first. From here on the log calls `tap` when something happens that no call of the store's caused.
     fn start(&mut self, tap: Tap) -> Result<Extent, LogError>;
 
-    /// Called once, second: hands every live object and every change after the floor to `visit`, in order of revision, up
+    /// Called once, second: passes every live object and every change after the floor to `visit`, in order of their ids, up
     /// to the extent's newest. An error of `visit` ends it.
-    fn load(&mut self, visit: &mut dyn FnMut(Entry) -> Result<(), LogError>) -> Result<(), LogError>;
+    fn load(&mut self, visit: &mut dyn FnMut(Record) -> Result<(), LogError>) -> Result<(), LogError>;
 
-    /// Appends a batch of transactions in which no key occurs twice. It is as durable as the log promises when this returns;
-    /// should it be cut short by a crash, the first few transactions are there, each of them whole.
-    fn append(&mut self, batch: &[Vec<Proposal>]) -> Result<Appended, LogError>;
+    /// Appends a batch of transactions, none of them empty, in which no key occurs twice. Returns what became of each, in the
+    /// batch's order; the revisions of those that are committed increase.
+    ///
+    /// What is committed is as durable as the log promises when this returns. Should a crash interrupt it, the first few
+    /// transactions are there, each of them whole.
+    ///
+    /// # Errors
+    /// Only what concerns the log as a whole. After [`LogError::NoSpace`] nothing of the batch is in the log; after any other
+    /// error that is unknown. What concerns one transaction is its [`Outcome`].
+    fn append(&mut self, batch: &[Transaction]) -> Result<Vec<Outcome>, LogError>;
 
-    /// What happened since the last call (the first: since the extent's newest), in order of revision, no matter who wrote
-    /// it. Waits until the change at `until` is among it, or was before.
-    fn tail(&mut self, until: Revision) -> Result<Vec<Entry>, LogError>;
+    /// What was committed since the last call (the first: since the extent's newest), in order of ids, no matter who wrote
+    /// it. Waits until the transaction at `until` is among it, or was before. A transaction is never split between calls.
+    fn tail(&mut self, until: Revision) -> Result<Vec<Record>, LogError>;
 
-    /// Forgets: nobody will start below `floor` any more, and the entries at the revisions in `garbage` (all at or below
-    /// the floor: versions that were superseded, and deletions) are of no use to anyone.
-    fn compact(&mut self, floor: Floor, garbage: &[Revision]) -> Result<(), LogError>;
+    /// Do others write to this log, too? Then an entry that cannot be read is quarantined. In a log that only this store
+    /// writes, it means damage.
+    fn is_shared(&self) -> bool;
+
+    /// Forgets: nobody will start below `floor` any more, and the entries in `superseded` (all at or below the floor: versions
+    /// that were replaced or deleted, and deletions) are of no use to anyone.
+    fn compact(&mut self, floor: Floor, superseded: &[EntryId]) -> Result<(), LogError>;
 
     /// Tries to go on after [`LogError::NoSpace`], now and then. Returns whether there is room for all writes again; if not,
     /// there may be room for a few: a log keeps a reserve for deletions.
@@ -60,6 +71,9 @@ pub struct Extent {
     /// At or above every revision ever given: the next change gets a higher one.
     pub newest: Revision,
 }
+
+/// Changes that are committed together or not at all.
+pub type Transaction = Vec<Proposal>;
 
 /// A change that the sequencer has checked.
 #[derive(Clone, Debug)]
@@ -84,30 +98,73 @@ pub enum Change {
 /// A change as the log holds it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
-    pub revision: Revision,
+    pub id: EntryId,
     pub key: Key,
     pub change: Change,
 }
 
-/// What became of a batch.
+/// What a log reads back.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Appended {
-    /// Each change has its revision, in the batch's order and increasing.
-    Done(Vec<Revision>),
-    /// Another writer came first, with the change at `newest` or before; nothing was appended. Read the tail up to there and
-    /// check again.
-    Stale { newest: Revision },
+pub enum Record {
+    Entry(Entry),
+    /// Another writer's entry that this log cannot decode.
+    Unreadable(UnreadableEntry),
 }
 
-/// Gives a batch the revisions that follow `newest`.
-fn number(batch: &[Vec<Proposal>], newest: Revision) -> Vec<Entry> {
-    let revisions = (newest.0 + 1..).map(Revision);
-    let entry = |(proposal, revision): (&Proposal, _)| Entry {
-        revision,
+/// An entry of another writer that cannot be decoded, or whose value the index cannot read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UnreadableEntry {
+    pub id: EntryId,
+    pub key: Key,
+    pub reason: Unreadable,
+}
+
+/// What became of one transaction.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// All its changes are in the log, at this revision.
+    Committed(Revision),
+    /// Another writer changed one of its keys first; nothing of it is in the log.
+    Conflict(Conflict),
+    /// The log cannot take this transaction, now or later; nothing of it is in the log, and others are not affected.
+    Rejected(Rejected),
+}
+
+/// What a log found in place of the version that a proposal names as [`previous`](Proposal::previous).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Conflict {
+    /// The index of the proposal in its transaction: of the first that is in conflict.
+    pub index: usize,
+    /// The revision of the live object that the log has under the key.
+    pub found: Option<Revision>,
+    /// The tail shows the conflicting change when it was read up to here; then the transaction can be checked again.
+    pub newest: Revision,
+}
+
+/// Why a log cannot take a transaction.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct Rejected(pub String);
+
+impl Outcome {
+    /// Up to where the tail is to be read because of this outcome.
+    pub(crate) fn newest(&self) -> Option<Revision> {
+        match self {
+            Outcome::Committed(revision) => Some(*revision),
+            Outcome::Conflict(conflict) => Some(conflict.newest),
+            Outcome::Rejected(_) => None,
+        }
+    }
+}
+
+/// The entries of a transaction that is committed at a revision.
+fn entries(transaction: &[Proposal], revision: Revision) -> Vec<Entry> {
+    let entry = |(index, proposal): (u32, &Proposal)| Entry {
+        id: EntryId { revision, index },
         key: proposal.key.clone(),
         change: proposal.change.clone(),
     };
-    batch.iter().flatten().zip(revisions).map(entry).collect()
+    (0..).zip(transaction).map(entry).collect()
 }
 
 /// How a log speaks up when it was not asked.

@@ -8,12 +8,12 @@ use std::sync::{
 
 use super::*;
 use crate::{
-    Commit, Limits, Put, Store, Write,
+    Commit, EntryId, Limits, Put, Store, Write,
     log::{Extent, MemoryLog},
     testing::{Marked, key, put, shown},
 };
 
-type EditTail = Box<dyn FnMut(&mut Vec<Entry>) + Send>;
+type EditTail = Box<dyn FnMut(&mut Vec<Record>) + Send>;
 
 /// A log that does what a test says.
 struct Scripted {
@@ -48,24 +48,28 @@ impl Log for Scripted {
         self.log.start(tap)
     }
 
-    fn load(&mut self, visit: &mut dyn FnMut(Entry) -> Result<(), LogError>) -> Result<(), LogError> {
+    fn load(&mut self, visit: &mut dyn FnMut(Record) -> Result<(), LogError>) -> Result<(), LogError> {
         self.log.load(visit)
     }
 
-    fn append(&mut self, batch: &[Vec<Proposal>]) -> Result<Appended, LogError> {
+    fn append(&mut self, batch: &[Transaction]) -> Result<Vec<Outcome>, LogError> {
         (self.append)(batch.len())?;
         self.log.append(batch)
     }
 
-    fn tail(&mut self, until: Revision) -> Result<Vec<Entry>, LogError> {
-        let mut entries = self.log.tail(until)?;
-        (self.tail)(&mut entries);
-        Ok(entries)
+    fn tail(&mut self, until: Revision) -> Result<Vec<Record>, LogError> {
+        let mut records = self.log.tail(until)?;
+        (self.tail)(&mut records);
+        Ok(records)
     }
 
-    fn compact(&mut self, floor: Floor, garbage: &[Revision]) -> Result<(), LogError> {
+    fn is_shared(&self) -> bool {
+        self.log.is_shared()
+    }
+
+    fn compact(&mut self, floor: Floor, superseded: &[EntryId]) -> Result<(), LogError> {
         (self.compact)()?;
-        self.log.compact(floor, garbage)
+        self.log.compact(floor, superseded)
     }
 
     fn make_room(&mut self) -> Result<bool, LogError> {
@@ -193,18 +197,23 @@ async fn a_failed_compaction_stops_writing() {
     assert!(is_disk_full(&store.put(key("a"), Expect::Any, "2@").await.map(drop).unwrap_err()));
 }
 
+fn edit(records: &mut Vec<Record>, edit: fn(&mut Entry)) {
+    for record in records {
+        let Record::Entry(entry) = record else { panic!("{record:?}") };
+        edit(entry);
+    }
+}
+
 #[tokio::test]
 async fn a_log_that_breaks_its_word_is_not_trusted() {
-    type Break = fn(&mut Vec<Entry>);
-    let unreadable: Break = |entries| {
-        for entry in entries {
-            entry.revision = Revision(entry.revision.0 + 1);
-            entry.change = Change::Put { created: None, stored: "no mark".into() };
-        }
-    };
-    for (case, tail) in
-        [("a tail that lacks our change", (|entries| entries.clear()) as Break), ("unreadable", unreadable)]
-    {
+    type Break = fn(&mut Vec<Record>);
+    let cases: [(&str, Break); 4] = [
+        ("a tail that lacks our change", |records| records.clear()),
+        ("another revision", |records| edit(records, |entry| entry.id.revision = Revision(7))),
+        ("another key", |records| edit(records, |entry| entry.key = key("other"))),
+        ("a revision that is not new", |records| edit(records, |entry| entry.id.revision = Revision::ZERO)),
+    ];
+    for (case, tail) in cases {
         let store = open(Scripted { tail: Box::new(tail), ..Scripted::default() });
         let error = store.put(key("a"), Expect::Any, "1@").await.map(drop);
         assert!(matches!(error, Err(StoreError::Failed(_))), "{case}");

@@ -1,9 +1,9 @@
 //! The log on disk: a sled tree.
 //!
 //! ```text
-//! log/<revision><part>    the changes (see `rows.rs`), written once, deleted when they are of no more use
-//! meta/floor              the floor when something was last forgotten
-//! meta/reserved           no revision above it was given out, unless it was on disk before its writer was answered
+//! log/<revision><index><part>   the changes (see `rows.rs`), written once, deleted when they are of no more use
+//! meta/floor                    the floor when something was last forgotten
+//! meta/reserved                 no revision above it was given out, unless it was on disk before its writer was answered
 //! ```
 //! Nothing points at the newest version of an object: loading reads all rows in order anyway, and a second key a change
 //! would halve the speed.
@@ -14,7 +14,7 @@
 //!
 //! Always true here:
 //! - sled recovers a prefix of what was written: what is lost in a crash are the newest rows, if they were not flushed.
-//! - The revisions above the floor were written without a gap; a hole is damage.
+//! - The transactions above the floor are whole, and their revisions were written without a gap; a hole is damage.
 //! - Up to where the log is on disk is remembered outside of it (`state.rs`): a log that ends below that is damaged.
 //! - The floor is written before what is below it is deleted, and a version is deleted before the deletion that ended it.
 //! - After a write that failed for want of room sled is of no more use. Its files are opened again, and what sled had not
@@ -48,12 +48,12 @@ use self::{
     directory::Directory,
     flusher::Flusher,
     reserve::{Available, Reserve},
-    rows::{Assembler, Row},
+    rows::{Assembler, Header, Row},
     state::{State, StateFile},
     unsynced::Unsynced,
 };
-use super::{Appended, Entry, Extent, Log, LogError, Proposal, Tap, number};
-use crate::{Floor, Revision};
+use super::{Extent, Log, LogError, Outcome, Record, Rejected, Tap, Transaction, entries};
+use crate::{EntryId, Floor, Revision};
 
 /// When a change is on disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,7 +80,7 @@ pub struct SledLog {
     floor: Floor,
     newest: Revision,
     reserved: Revision,
-    unread: Vec<Entry>,
+    unread: Vec<Record>,
     /// What may not be on disk yet.
     unsynced: Unsynced,
     tap: Option<Tap>,
@@ -241,7 +241,9 @@ impl SledLog {
         // What was on its way when sled failed: nobody has seen it, and its revisions are given to others.
         tree.drop_after(last.min(self.newest))?;
         for transaction in self.unsynced.transactions() {
-            for (key, value) in self.rows(&transaction)? {
+            let rows = rows::rows(&transaction)
+                .map_err(|oversized| tree.failed("cannot write", io::Error::other(oversized)))?;
+            for (key, value) in rows {
                 tree.insert(&key, value)?;
             }
         }
@@ -275,14 +277,6 @@ impl SledLog {
             Some(started.map_err(|cause| failed("cannot start to flush", self.directory.path(), cause))?);
         Ok(())
     }
-
-    fn rows(&self, transaction: &[Entry]) -> Result<Vec<Row>, LogError> {
-        rows::rows(transaction).map_err(|oversized| LogError::Failed {
-            action: "cannot write",
-            path: self.place(),
-            cause: oversized.into(),
-        })
-    }
 }
 
 impl Log for SledLog {
@@ -292,23 +286,27 @@ impl Log for SledLog {
         Ok(Extent { floor: self.floor, newest: self.newest })
     }
 
-    fn load(&mut self, visit: &mut dyn FnMut(Entry) -> Result<(), LogError>) -> Result<(), LogError> {
+    fn load(&mut self, visit: &mut dyn FnMut(Record) -> Result<(), LogError>) -> Result<(), LogError> {
         let tree = self.tree()?;
         catch(&tree.path, || tree.load(self.whole, visit))
     }
 
-    fn append(&mut self, batch: &[Vec<Proposal>]) -> Result<Appended, LogError> {
-        let entries = number(batch, self.newest);
-        let revisions: Vec<_> = entries.iter().map(|entry| entry.revision).collect();
-        let newest = revisions.last().copied().unwrap_or(self.newest);
+    fn append(&mut self, batch: &[Transaction]) -> Result<Vec<Outcome>, LogError> {
+        let mut newest = self.newest;
         let mut rows = Vec::new();
         let mut transactions = Vec::with_capacity(batch.len());
-        let mut rest = &entries[..];
+        let mut outcomes = Vec::with_capacity(batch.len());
         for transaction in batch {
-            let (transaction, others) = rest.split_at(transaction.len());
-            rest = others;
-            rows.extend(self.rows(transaction)?);
-            transactions.push(transaction);
+            let entries = entries(transaction, newest.next());
+            match rows::rows(&entries) {
+                Ok(of_transaction) => {
+                    newest = newest.next();
+                    rows.extend(of_transaction);
+                    transactions.push(entries);
+                    outcomes.push(Outcome::Committed(newest));
+                }
+                Err(oversized) => outcomes.push(Outcome::Rejected(Rejected(oversized.to_string()))),
+            }
         }
         let bytes = rows.iter().map(|(key, value)| key.len() + value.len()).sum();
         if !self.reserve.has_room(u64::try_from(bytes).unwrap_or(u64::MAX)) {
@@ -323,17 +321,21 @@ impl Log for SledLog {
         }
         self.flusher.iter().for_each(Flusher::changed);
         self.newest = newest;
-        self.unread.extend(entries);
-        Ok(Appended::Done(revisions))
+        self.unread.extend(transactions.into_iter().flatten().map(Record::Entry));
+        Ok(outcomes)
     }
 
-    fn tail(&mut self, _: Revision) -> Result<Vec<Entry>, LogError> {
+    fn tail(&mut self, _: Revision) -> Result<Vec<Record>, LogError> {
         Ok(std::mem::take(&mut self.unread))
     }
 
-    fn compact(&mut self, floor: Floor, garbage: &[Revision]) -> Result<(), LogError> {
+    fn is_shared(&self) -> bool {
+        false
+    }
+
+    fn compact(&mut self, floor: Floor, superseded: &[EntryId]) -> Result<(), LogError> {
         self.floor = floor;
-        let compacted = self.tree()?.compact(floor, garbage);
+        let compacted = self.tree()?.compact(floor, superseded);
         self.let_go(compacted)?;
         self.flusher.iter().for_each(Flusher::changed);
         Ok(())
@@ -416,41 +418,54 @@ impl Tree {
         self.db.remove(key).map_err(|cause| self.sled_failed("cannot write", cause))
     }
 
-    /// Hands every entry to `visit`. After the first revision and up to the second, there must be one for each.
+    /// Passes every entry to `visit`. After the first revision and up to the second, there must be a whole transaction for each.
     fn load(
         &self,
         (floor, last): (Revision, Revision),
-        visit: &mut dyn FnMut(Entry) -> Result<(), LogError>,
+        visit: &mut dyn FnMut(Record) -> Result<(), LogError>,
     ) -> Result<(), LogError> {
         let mut known = floor;
+        let mut previous: Option<Header> = None;
         let mut assembler = Assembler::default();
         for row in self.db.scan_prefix(rows::PREFIX) {
             let (key, value) = row.map_err(|cause| self.sled_failed("cannot read", cause))?;
             self.touch(&key)?;
-            let is_rest = |(revision, part, _)| revision <= floor && part > 0;
-            if !assembler.is_amid() && rows::read(&key, &value).is_some_and(is_rest) {
+            let unreadable = || self.damaged(format!("unreadable after revision {known}"));
+            let header = rows::read(&key, &value).ok_or_else(unreadable)?;
+            if header.id.revision > floor {
+                self.check_order(previous, header, floor)?;
+                previous = Some(header);
+            } else if header.part > 0 && !assembler.is_amid() {
                 // A crash came between the deletion of its first row and of this one.
                 continue;
             }
-            let taken = assembler.take(&key, &value);
-            let Some(entry) =
-                taken.map_err(|_| self.damaged(format!("unreadable after revision {known}")))?
-            else {
-                continue;
-            };
-            if entry.revision > floor {
-                if entry.revision != known.next() {
-                    let reason = format!("no revisions between {known} and {}", entry.revision);
-                    return Err(self.damaged(reason));
-                }
-                known = entry.revision;
-            }
-            visit(entry)?;
+            let Some(entry) = assembler.take(&key, &value).map_err(|_| unreadable())? else { continue };
+            known = known.max(entry.id.revision);
+            visit(Record::Entry(entry))?;
         }
         if assembler.is_amid() || known != last {
             return Err(self.damaged(format!("nothing after revision {known}")));
         }
         Ok(())
+    }
+
+    /// Makes sure that nothing is missing between two rows above the floor. (Parts of an entry are the assembler's concern.)
+    fn check_order(&self, previous: Option<Header>, row: Header, floor: Revision) -> Result<(), LogError> {
+        let known = previous.map_or(floor, |previous| previous.id.revision);
+        if row.part > 0 {
+            return Ok(());
+        }
+        if row.id.revision > known.next() {
+            return Err(self.damaged(format!("no revisions between {known} and {}", row.id.revision)));
+        }
+        let continues = previous.filter(|previous| previous.more && !previous.is_earlier);
+        let follows = match continues {
+            Some(previous) => {
+                row.id.revision == previous.id.revision && row.id.index == previous.id.index.saturating_add(1)
+            }
+            None => row.id.revision == known.next() && row.id.index == 0,
+        };
+        if follows { Ok(()) } else { Err(self.damaged(format!("half a transaction at revision {known}"))) }
     }
 
     /// Has sled notice that a page was used. It evicts only after 64 uses of a shard of its cache, of which a scan makes one a
@@ -471,13 +486,21 @@ impl Tree {
         self.db.flush().is_err()
     }
 
-    fn compact(&self, floor: Floor, garbage: &[Revision]) -> Result<(), LogError> {
+    fn compact(&self, floor: Floor, superseded: &[EntryId]) -> Result<(), LogError> {
         self.set_mark(FLOOR, floor.revision())?;
-        for revision in garbage {
-            let first = self.remove(&rows::key(*revision, 0))?;
-            for part in 1..first.as_deref().and_then(rows::parts).unwrap_or_default() {
-                self.remove(&rows::key(*revision, part))?;
-            }
+        superseded.iter().try_for_each(|id| self.remove_entry(*id))
+    }
+
+    fn remove_entry(&self, id: EntryId) -> Result<(), LogError> {
+        let first = self.remove(&rows::key(id, 0))?;
+        let is_earlier = first.is_none();
+        let first = match (first, rows::earlier_key(id, 0)) {
+            (None, Some(key)) => self.remove(&key)?,
+            (first, _) => first,
+        };
+        for part in 1..first.as_deref().and_then(rows::parts).unwrap_or_default() {
+            let key = if is_earlier { rows::earlier_key(id, part) } else { Some(rows::key(id, part)) };
+            key.map_or(Ok(None), |key| self.remove(&key))?;
         }
         Ok(())
     }
@@ -488,8 +511,8 @@ impl Tree {
             let (key, value) = row.map_err(|cause| self.sled_failed("cannot read", cause))?;
             match rows::read(&key, &value).ok_or_else(|| self.damaged("its last row is unreadable"))? {
                 // Below the floor, what followed may have been deleted since.
-                (revision, _, true) if revision > floor.revision() => {}
-                (revision, ..) => return Ok(revision),
+                Header { id, more: true, .. } if id.revision > floor.revision() => {}
+                Header { id, .. } => return Ok(id.revision),
             }
         }
         Ok(Revision::ZERO)
@@ -497,7 +520,7 @@ impl Tree {
 
     /// Deletes what comes after a revision.
     fn drop_after(&self, last: Revision) -> Result<(), LogError> {
-        for row in self.db.range(rows::key(last.next(), 0)..).rev() {
+        for row in self.db.range(rows::first_key(last.next())..).rev() {
             let (key, _) = row.map_err(|cause| self.sled_failed("cannot read", cause))?;
             if key.starts_with(rows::PREFIX) {
                 self.remove(&key)?;

@@ -5,7 +5,7 @@ use std::fs;
 use super::*;
 use crate::{
     Expect, Key, Options, Put, Store, StoreError, Write,
-    log::Change,
+    log::{Change, Entry, Proposal},
     testing::{Disk, Marked, delete, key, put, shown},
 };
 
@@ -30,6 +30,16 @@ fn unheard() -> Tap {
 fn creation(name: &str, size: usize) -> Proposal {
     let change = Change::Put { created: None, stored: "@".repeat(size).into() };
     Proposal { key: key(name), previous: None, change }
+}
+
+/// The key of a row of the first entry at a revision.
+fn row(revision: u64, part: u16) -> Vec<u8> {
+    rows::key(EntryId::first(Revision(revision)), part)
+}
+
+/// The key of the only row of an entry.
+fn entry_row(revision: u64, index: u32) -> Vec<u8> {
+    rows::key(EntryId { revision: Revision(revision), index }, 0)
 }
 
 /// All files of a directory with their contents.
@@ -157,7 +167,7 @@ fn a_transaction_cut_short_is_not_there() {
     log.start(unheard()).unwrap();
     log.append(&[vec![creation("a", 1)]]).unwrap();
     let batch = [vec![creation("b", 5_000), creation("c", 1)]];
-    let rows = rows::rows(&number(&batch, Revision(1))).unwrap();
+    let rows = rows::rows(&entries(&batch[0], Revision(2))).unwrap();
     assert_eq!(rows.len(), 4 + 1);
     let tree = log.tree().unwrap();
     for (left, (row, value)) in (1..).zip(&rows[..4]) {
@@ -167,14 +177,68 @@ fn a_transaction_cut_short_is_not_there() {
         let mut log = SledLog::open(after.path(), Durability::Sync).unwrap();
         assert_eq!(log.start(unheard()).unwrap().newest, Revision(1), "{left} rows left");
         let mut names = Vec::new();
-        log.load(&mut |entry| {
+        log.load(&mut |record| {
+            let Record::Entry(entry) = record else { panic!("{record:?}") };
             names.push(entry.key);
             Ok(())
         })
         .unwrap();
         assert_eq!(names, [key("a")], "{left} rows left");
-        assert_eq!(log.append(&[vec![creation("d", 1)]]).unwrap(), Appended::Done(vec![Revision(2)]));
+        assert_eq!(log.append(&[vec![creation("d", 1)]]).unwrap(), [Outcome::Committed(Revision(2))]);
     }
+}
+
+/// Before format 3 each entry had a revision of its own, and a transaction as many revisions as entries.
+#[tokio::test]
+async fn stores_of_format_2_are_opened() {
+    let disk = Disk::new();
+    let directory = Directory::take(disk.path()).unwrap();
+    let tree = Tree::open(&directory).unwrap();
+    let put = |stored: String| Change::Put { created: None, stored: stored.into() };
+    let large = "x".repeat(5_000);
+    let entries = [
+        ("a", put(large.clone() + "@"), 0),
+        ("b", put("1@".into()), 1),
+        ("c", put("1@".into()), 0),
+        ("a", Change::Delete, 0),
+    ];
+    for (revision, (name, change, more)) in (1..).zip(entries) {
+        let id = EntryId::first(Revision(revision));
+        let rows = rows::rows(&[Entry { id, key: key(name), change }]).unwrap();
+        let parts = rows.len();
+        for (part, (_, mut value)) in (0..).zip(rows) {
+            value[0] = if usize::from(part) + 1 == parts { more } else { 1 };
+            tree.insert(&rows::earlier_key(id, part).unwrap(), value).unwrap();
+        }
+    }
+    tree.set_mark(RESERVED, Revision(4)).unwrap();
+    tree.db.flush().unwrap();
+    drop(tree);
+    wait_for_sled(&directory).unwrap();
+    directory.seal(Revision(4)).unwrap();
+    drop(directory);
+    let sealed = fs::read_to_string(disk.path().join("store")).unwrap();
+    let second = sealed.rsplit_once(' ').unwrap().0.replace("store 3", "store 2");
+    let crc = crc32fast::hash(second.as_bytes());
+    fs::write(disk.path().join("store"), format!("{second} {crc:08x}\n")).unwrap();
+
+    let store = open(&disk, Durability::Sync);
+    assert_eq!(store.revision(), Revision(4));
+    assert_eq!(shown(&store.snapshot_at("things", Revision(3)).unwrap()), format!("a={large}@1 b=1@2 c=1@3"));
+    let writes = vec![Write::put(key("b"), Expect::Any, "5@"), Write::delete(key("c"), Expect::Any)];
+    store.commit(writes).await.unwrap();
+    store.close().await.unwrap();
+    let store = open(&disk, Durability::Sync);
+    assert_eq!(shown(&store.snapshot_at("things", Revision(4)).unwrap()), "b=1@2 c=1@3");
+    store.compact(Revision(5)).await.unwrap();
+    store.close().await.unwrap();
+    let log = SledLog::open(disk.path(), Durability::Sync).unwrap();
+    assert_eq!(log.tree().unwrap().db.scan_prefix(rows::PREFIX).count(), 1, "no part is left behind");
+    Box::new(log).close().unwrap();
+    let store = open(&disk, Durability::Sync);
+    assert_eq!(shown(&store.snapshot().bucket("things")), "b=5@5");
+    let line = fs::read_to_string(disk.path().join("store")).unwrap();
+    assert!(line.starts_with("coracle store 3 open"), "an earlier program refuses it: {line}");
 }
 
 /// Compaction deletes the second half of a transaction: the first is not to be taken for one that was cut short.
@@ -189,7 +253,7 @@ async fn half_a_transaction_below_the_floor_is_whole() {
     store.close().await.unwrap();
     let store = open(&disk, Durability::Sync);
     assert_eq!(shown(&store.snapshot().bucket("things")), "a=2@2");
-    assert_eq!(store.revision(), Revision(3));
+    assert_eq!(store.revision(), Revision(2));
 }
 
 #[tokio::test]
@@ -216,25 +280,27 @@ async fn large_values_come_and_go() {
 #[tokio::test]
 async fn damage_is_told_with_the_path() {
     type Harm = fn(&Tree);
-    let cases: [(&str, Harm, &str); 7] = [
-        ("a hole", |tree| drop(tree.remove(&rows::key(Revision(3), 0)).unwrap()), "between 2 and 4"),
-        ("the end gone", |tree| drop(tree.remove(&rows::key(Revision(5), 0)).unwrap()), "ends at revision 4"),
-        (
-            "a foreign row",
-            |tree| tree.insert(&rows::key(Revision(3), 0), b"?".into()).unwrap(),
-            "after revision 2",
-        ),
+    let cases: [(&str, Harm, &str); 10] = [
+        ("a hole", |tree| drop(tree.remove(&row(3, 0)).unwrap()), "between 2 and 4"),
+        ("the end gone", |tree| drop(tree.remove(&row(5, 0)).unwrap()), "ends at revision 4"),
+        ("a foreign row", |tree| tree.insert(&row(3, 0), b"?".into()).unwrap(), "after revision 2"),
         ("a value unreadable", |tree| unreadable(tree, Revision(3)), "things/c at revision 3: no mark"),
         ("a row too long", |tree| tree.insert(b"log/12345678+", b"\0\0\x01".into()).unwrap(), "unreadable"),
         ("marks of another size", |tree| tree.insert(FLOOR, b"7".into()).unwrap(), "marks"),
+        ("the start of a transaction gone", |tree| drop(tree.remove(&entry_row(4, 0)).unwrap()), "half a"),
+        ("the middle of a transaction gone", |tree| drop(tree.remove(&entry_row(4, 1)).unwrap()), "half a"),
+        ("the rest of a transaction gone", |tree| drop(tree.remove(&entry_row(4, 2)).unwrap()), "half a"),
         ("no marks", |tree| drop(tree.remove(RESERVED).unwrap()), "empty"),
     ];
     for (case, harm, want) in cases {
         let disk = Disk::new();
         let store = open(&disk, Durability::Sync);
-        for name in ["a", "b", "c", "d", "e"] {
+        for name in ["a", "b", "c"] {
             put(&store, &key(name), "").await;
         }
+        let writes = ["d", "e", "f"].map(|name| Write::put(key(name), Expect::Any, "@"));
+        store.commit(writes.into()).await.unwrap();
+        put(&store, &key("g"), "").await;
         store.close().await.unwrap();
         let directory = Directory::take(disk.path()).unwrap();
         let tree = Tree::open(&directory).unwrap();
@@ -253,7 +319,9 @@ async fn damage_is_told_with_the_path() {
 
 fn unreadable(tree: &Tree, revision: Revision) {
     let change = Change::Put { created: None, stored: "unmarked".into() };
-    for (key, value) in rows::rows(&[Entry { revision, key: Key::new("things", "c"), change }]).unwrap() {
+    for (key, value) in
+        rows::rows(&[Entry { id: EntryId::first(revision), key: Key::new("things", "c"), change }]).unwrap()
+    {
         tree.insert(&key, value).unwrap();
     }
 }
@@ -268,8 +336,8 @@ async fn a_sweep_cut_short_does_no_harm() {
     store.close().await.unwrap();
     let mut log = SledLog::open(disk.path(), Durability::Sync).unwrap();
     log.tree().unwrap().set_mark(FLOOR, Revision(2)).unwrap();
-    log.tree().unwrap().remove(&rows::key(Revision(1), 0)).unwrap();
-    log.tree().unwrap().remove(&rows::key(Revision(1), 1)).unwrap();
+    log.tree().unwrap().remove(&row(1, 0)).unwrap();
+    log.tree().unwrap().remove(&row(1, 1)).unwrap();
     log.start(unheard()).unwrap();
     Box::new(log).close().unwrap();
     let store = open(&disk, Durability::Sync);
