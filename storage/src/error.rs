@@ -3,16 +3,16 @@
 use std::sync::Arc;
 
 use crate::{
-    Floor, Key, Revision, Unreadable,
+    CompactRevision, Key, Revision, Unreadable,
     log::{LogError, Rejected, UnreadableEntry},
 };
 
-/// History before `floor` is gone; only a fresh list recovers.
+/// History before `compact_revision` is gone; only a fresh list recovers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("revision {asked} is below the floor {floor}")]
+#[error("revision {asked} is below the compact revision {compact_revision}")]
 pub struct Compacted {
     pub asked: Revision,
-    pub floor: Floor,
+    pub compact_revision: CompactRevision,
 }
 
 /// The store has not come that far yet.

@@ -15,13 +15,13 @@ pub struct Event<I: Index> {
     pub after: Option<Arc<Object<I>>>,
     /// Which change of its transaction this is.
     index: u32,
-    frame: Mutex<Slot<I::Frame>>,
+    frame: Mutex<FrameCache<I::Frame>>,
 }
 
 /// Frames are kept for recent events only: watchers that keep up share them, and the past would cost twice its bytes.
-enum Slot<F> {
-    Warm(Option<F>),
-    Cold,
+enum FrameCache<F> {
+    Enabled(Option<F>),
+    Disabled,
 }
 
 impl<I: Index> Event<I> {
@@ -31,7 +31,7 @@ impl<I: Index> Event<I> {
         before: Option<Arc<Object<I>>>,
         after: Option<Arc<Object<I>>>,
     ) -> Event<I> {
-        Event { key, revision, before, after, index, frame: Mutex::new(Slot::Warm(None)) }
+        Event { key, revision, before, after, index, frame: Mutex::new(FrameCache::Enabled(None)) }
     }
 
     /// The entry of the log that holds this change.
@@ -47,14 +47,14 @@ impl<I: Index> Event<I> {
         // Made under the lock, so that a crowd woken at once encodes once.
         let mut slot = self.frame.lock().unwrap_or_else(PoisonError::into_inner);
         match &mut *slot {
-            Slot::Warm(Some(frame)) => frame.clone(),
-            Slot::Warm(empty) => empty.insert(make(self)).clone(),
-            Slot::Cold => make(self),
+            FrameCache::Enabled(Some(frame)) => frame.clone(),
+            FrameCache::Enabled(empty) => empty.insert(make(self)).clone(),
+            FrameCache::Disabled => make(self),
         }
     }
 
     /// Drops the frame and keeps none any more.
-    pub(crate) fn cool(&self) {
-        *self.frame.lock().unwrap_or_else(PoisonError::into_inner) = Slot::Cold;
+    pub(crate) fn stop_caching_frame(&self) {
+        *self.frame.lock().unwrap_or_else(PoisonError::into_inner) = FrameCache::Disabled;
     }
 }

@@ -1,4 +1,4 @@
-//! The store's clock: revisions, and the floor below which the past is gone.
+//! Revisions: of the store, of entries, and the compact revision, below which history is compacted.
 
 use std::fmt;
 
@@ -63,13 +63,13 @@ impl fmt::Display for EntryId {
 
 /// The oldest revision one may start from: every change *after* it is still known, and the state *at* it can be rebuilt.
 ///
-/// The change at the floor itself may be forgotten, and need not be known: who starts here has seen it.
+/// The change at the compact revision itself may be forgotten, and need not be known: who starts here has seen it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Floor(Revision);
+pub struct CompactRevision(Revision);
 
-impl Floor {
-    pub fn at(revision: Revision) -> Floor {
-        Floor(revision)
+impl CompactRevision {
+    pub fn at(revision: Revision) -> CompactRevision {
+        CompactRevision(revision)
     }
 
     pub fn revision(self) -> Revision {
@@ -78,7 +78,7 @@ impl Floor {
 
     /// May one watch after `asked`, or read at it?
     pub fn admit(self, asked: Revision) -> Result<(), Compacted> {
-        if asked < self.0 { Err(Compacted { asked, floor: self }) } else { Ok(()) }
+        if asked < self.0 { Err(Compacted { asked, compact_revision: self }) } else { Ok(()) }
     }
 
     /// Forgets the change at `revision`, and so every state before it.
@@ -87,7 +87,7 @@ impl Floor {
     }
 }
 
-impl fmt::Display for Floor {
+impl fmt::Display for CompactRevision {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(f)
     }
@@ -98,10 +98,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn floor_admits_itself_and_what_is_above() {
-        let floor = Floor::at(Revision(7));
+    fn a_compact_revision_admits_itself_and_what_is_above() {
+        let compact_revision = CompactRevision::at(Revision(7));
         for (asked, admitted) in [(0, false), (6, false), (7, true), (8, true), (u64::MAX, true)] {
-            assert_eq!(floor.admit(Revision(asked)).is_ok(), admitted, "{asked}");
+            assert_eq!(compact_revision.admit(Revision(asked)).is_ok(), admitted, "{asked}");
         }
     }
 

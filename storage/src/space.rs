@@ -14,7 +14,7 @@ const SMALL: u64 = 1 << 10;
 /// The part of the quota that may be exceeded by small updates.
 const RESERVE: u64 = 64;
 
-/// What a job does to the bytes of live objects.
+/// What a transaction does to the bytes of live objects.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Growth {
     before: u64,
@@ -60,7 +60,7 @@ impl Space {
         Space { quota: limits.store_bytes, disk_is_full: false, is_full: false }
     }
 
-    /// May a job be done when live objects take so many bytes?
+    /// May a transaction be done when live objects take so many bytes?
     ///
     /// # Errors
     /// [`StoreError::Full`], [`StoreError::NoSpace`].

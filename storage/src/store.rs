@@ -21,8 +21,8 @@ use crate::{
     Snapshot, StoreError, Watcher,
     index::read,
     limits::MAX_STORED_BYTES,
-    log::{Log, LogError, Tap},
-    sequencer::{Job, Message, Sequencer, Task},
+    log::{Log, LogError, Notifier},
+    sequencer::{Message, PendingTransaction, PendingWrite, Sequencer},
     view::State,
 };
 
@@ -34,7 +34,7 @@ pub struct Store<I: Index>(Arc<Handle<I>>);
 pub struct Options {
     pub history: History,
     pub limits: Limits,
-    /// Told how many versions were loaded so far, now and then and at the end.
+    /// Called with the number of versions loaded so far, now and then and at the end.
     pub progress: Option<Box<dyn FnMut(u64) + Send>>,
 }
 
@@ -65,14 +65,14 @@ pub enum Commit<I: Index> {
     /// All of it is done: one event a write, in the order of the writes.
     Done(Vec<Arc<Event<I>>>),
     /// Nothing of it is done, because the write at `index` did not find what it expected.
-    Lost { index: usize, current: Option<Arc<Object<I>>> },
+    Conflict { index: usize, current: Option<Arc<Object<I>>> },
 }
 
 /// What became of a put.
 pub enum Put<I: Index> {
     Stored(Arc<Object<I>>),
     /// The expectation did not hold; nothing was written. `current` is what was there instead.
-    Lost {
+    Conflict {
         current: Option<Arc<Object<I>>>,
     },
 }
@@ -84,7 +84,7 @@ pub enum Delete<I: Index> {
         revision: Revision,
     },
     /// The expectation did not hold or there was nothing to delete. `current` is what was there instead.
-    Lost {
+    Conflict {
         current: Option<Arc<Object<I>>>,
     },
 }
@@ -96,7 +96,7 @@ pub(crate) struct Shared<I: Index> {
     /// Follows the newest revision, for those who wait for one.
     head: watch::Sender<Revision>,
     /// Wakes the watchers of a bucket that has any.
-    wakes: Mutex<HashMap<Arc<str>, watch::Sender<()>>>,
+    wakers: Mutex<HashMap<Arc<str>, watch::Sender<()>>>,
     /// States rebuilt lately: clients page through one revision while others write.
     rebuilt: Mutex<VecDeque<(Arc<str>, BucketSnapshot<I>)>>,
     failure: OnceLock<Arc<LogError>>,
@@ -111,7 +111,7 @@ struct Handle<I: Index> {
     queue: Arc<Semaphore>,
 }
 
-/// The bytes of values that may wait in the mailbox, some of whose writers wait no longer.
+/// The bytes of values that may wait in the mailbox, including those of callers that wait no longer.
 const QUEUE_BYTES: usize = 32 << 20;
 
 /// What a write counts at least.
@@ -140,11 +140,12 @@ impl<I: Index> Store<I> {
     /// [`LogError::InUse`], [`LogError::Damaged`] (also if the index cannot read a value), or what else the log ran into.
     pub fn open(log: impl Log, index: I, options: Options) -> Result<Store<I>, LogError> {
         let (mailbox, receiver) = mpsc::channel();
-        let signals = mailbox.clone();
+        let notifications = mailbox.clone();
         // Nobody listens any more only when the store is closed.
-        let tap = Tap::new(move |signal| drop(signals.send(Message::Signal(signal))));
+        let notifier =
+            Notifier::new(move |notification| drop(notifications.send(Message::Notification(notification))));
         let limits = options.limits;
-        let sequencer = Sequencer::open(Box::new(log), tap, index, options, receiver)?;
+        let sequencer = Sequencer::open(Box::new(log), notifier, index, options, receiver)?;
         let shared = sequencer.shared().clone();
         std::thread::Builder::new().name("coracle-store".into()).spawn(move || sequencer.run()).map_err(
             |e| LogError::Failed {
@@ -177,11 +178,11 @@ impl<I: Index> Store<I> {
     /// One bucket exactly as it was at a revision, rebuilt from the newest state and the events since.
     ///
     /// # Errors
-    /// [`RevisionError::Compacted`] below the bucket's floor; [`RevisionError::Future`] above the newest revision.
+    /// [`RevisionError::Compacted`] below the bucket's compact revision; [`RevisionError::Future`] above the newest revision.
     pub fn snapshot_at(&self, bucket: &str, at: Revision) -> Result<BucketSnapshot<I>, RevisionError> {
         let shared = &self.0.shared;
         let state = shared.state();
-        state.floor(bucket).admit(at)?;
+        state.compact_revision(bucket).admit(at)?;
         if let Some(known) = shared.rebuilt(bucket, at) {
             return Ok(known);
         }
@@ -195,12 +196,12 @@ impl<I: Index> Store<I> {
     /// Watches a bucket's changes after a revision. (After one that is yet to come, those after that.)
     ///
     /// # Errors
-    /// [`Compacted`] below the bucket's floor.
+    /// [`Compacted`] below the bucket's compact revision.
     pub fn watch(&self, bucket: &Arc<str>, after: Revision) -> Result<Watcher<I>, Compacted> {
         let shared = &self.0.shared;
-        let wakes = shared.wakes(bucket);
-        shared.state.load().floor(bucket).admit(after)?;
-        Ok(Watcher::new(shared.clone(), bucket.clone(), after, wakes))
+        let wakers = shared.wakers(bucket);
+        shared.state.load().compact_revision(bucket).admit(after)?;
+        Ok(Watcher::new(shared.clone(), bucket.clone(), after, wakers))
     }
 
     /// Waits until the store has come to a revision: for reads "not older than".
@@ -220,17 +221,17 @@ impl<I: Index> Store<I> {
     /// Dropping the call does not stop the write, unless it still waits because too many bytes wait to be written already.
     ///
     /// # Errors
-    /// See [`StoreError`]. An expectation that does not hold is not an error but [`Commit::Lost`].
+    /// See [`StoreError`]. An expectation that does not hold is not an error but [`Commit::Conflict`].
     pub async fn commit(&self, writes: Vec<Write>) -> Result<Commit<I>, StoreError> {
         let (reply, answer) = oneshot::channel();
-        let tasks = writes.into_iter().map(|write| self.prepare(write)).collect::<Result<Vec<_>, _>>()?;
-        let mut keys = HashSet::with_capacity(tasks.len());
-        if let Some(twice) = tasks.iter().find(|task| !keys.insert(&task.key)) {
+        let writes = writes.into_iter().map(|write| self.prepare(write)).collect::<Result<Vec<_>, _>>()?;
+        let mut keys = HashSet::with_capacity(writes.len());
+        if let Some(twice) = writes.iter().find(|write| !keys.insert(&write.key)) {
             return Err(StoreError::Twice { key: twice.key.clone() });
         }
-        let permit = self.0.wait_in_queue(&tasks).await?;
-        self.0.send(Message::Commit(Job { tasks, reply, permit }))?;
-        answer.await.map_err(|_| self.0.gone())?
+        let permit = self.0.wait_in_queue(&writes).await?;
+        self.0.send(Message::Commit(PendingTransaction { writes, reply, permit }))?;
+        answer.await.map_err(|_| self.0.closed_error())?
     }
 
     /// Writes one object.
@@ -248,7 +249,7 @@ impl<I: Index> Store<I> {
                 Some(object) => Put::Stored(object.clone()),
                 None => unreachable!("a put leaves an object"),
             },
-            Err(current) => Put::Lost { current },
+            Err(current) => Put::Conflict { current },
         })
     }
 
@@ -262,7 +263,7 @@ impl<I: Index> Store<I> {
                 Some(object) => Delete::Deleted { last: object.clone(), revision: event.revision },
                 None => unreachable!("only a live object is deleted"),
             },
-            Err(current) => Delete::Lost { current },
+            Err(current) => Delete::Conflict { current },
         })
     }
 
@@ -273,7 +274,7 @@ impl<I: Index> Store<I> {
     pub async fn compact(&self, up_to: Revision) -> Result<(), StoreError> {
         let (reply, answer) = oneshot::channel();
         self.0.send(Message::Compact { up_to, reply })?;
-        answer.await.map_err(|_| self.0.gone())?
+        answer.await.map_err(|_| self.0.closed_error())?
     }
 
     /// Makes everything durable and lets go of the log. Writes that wait are done before; later ones are refused.
@@ -283,7 +284,7 @@ impl<I: Index> Store<I> {
     pub async fn close(&self) -> Result<(), StoreError> {
         let (reply, answer) = oneshot::channel();
         self.0.send(Message::Close(Some(reply)))?;
-        answer.await.map_err(|_| self.0.gone())?
+        answer.await.map_err(|_| self.0.closed_error())?
     }
 
     /// Can the store still take writes?
@@ -312,12 +313,12 @@ impl<I: Index> Store<I> {
                 Some(event) => Ok(event),
                 None => unreachable!("a write makes an event"),
             },
-            Commit::Lost { current, .. } => Err(current),
+            Commit::Conflict { current, .. } => Err(current),
         })
     }
 
     /// Reads what is to be written, on the writer's time.
-    fn prepare(&self, Write { key, expect, value }: Write) -> Result<Task<I>, StoreError> {
+    fn prepare(&self, Write { key, expect, value }: Write) -> Result<PendingWrite<I>, StoreError> {
         let value = match value {
             None => None,
             Some(stored) => {
@@ -328,7 +329,7 @@ impl<I: Index> Store<I> {
                 }
             }
         };
-        Ok(Task { key, expect, value })
+        Ok(PendingWrite { key, expect, value })
     }
 }
 
@@ -340,7 +341,7 @@ impl<I: Index> Clone for Store<I> {
 
 impl<I: Index> Handle<I> {
     fn send(&self, message: Message<I>) -> Result<(), StoreError> {
-        self.mailbox.send(message).map_err(|_| self.gone())
+        self.mailbox.send(message).map_err(|_| self.closed_error())
     }
 
     /// Refuses what is too large to be stored.
@@ -353,9 +354,9 @@ impl<I: Index> Handle<I> {
     }
 
     /// Waits until there is room for a write among those that wait.
-    async fn wait_in_queue(&self, tasks: &[Task<I>]) -> Result<OwnedSemaphorePermit, StoreError> {
+    async fn wait_in_queue(&self, writes: &[PendingWrite<I>]) -> Result<OwnedSemaphorePermit, StoreError> {
         let bytes: usize =
-            tasks.iter().filter_map(|t| t.value.as_ref()).map(|(stored, _)| stored.len()).sum();
+            writes.iter().filter_map(|t| t.value.as_ref()).map(|(stored, _)| stored.len()).sum();
         let units = (bytes / QUEUE_UNIT).clamp(1, QUEUE_BYTES / QUEUE_UNIT);
         let units = u32::try_from(units).unwrap_or(u32::MAX);
         // The semaphore is never closed.
@@ -363,7 +364,7 @@ impl<I: Index> Handle<I> {
     }
 
     /// Why the sequencer does not answer.
-    fn gone(&self) -> StoreError {
+    fn closed_error(&self) -> StoreError {
         self.shared.health().err().unwrap_or(StoreError::Closed)
     }
 }
@@ -381,7 +382,7 @@ impl<I: Index> Shared<I> {
             index,
             head: watch::Sender::new(state.revision()),
             state: ArcSwap::from_pointee(state),
-            wakes: Mutex::default(),
+            wakers: Mutex::default(),
             rebuilt: Mutex::default(),
             failure: OnceLock::new(),
             disk_is_full: AtomicBool::new(false),
@@ -396,19 +397,20 @@ impl<I: Index> Shared<I> {
     pub fn publish(&self, state: State<I>, changed: impl Iterator<Item = Arc<str>>) {
         let newest = state.revision();
         self.state.store(Arc::new(state));
-        let wakes = lock(&self.wakes);
+        let wakers = lock(&self.wakers);
         for bucket in changed {
-            if let Some(wake) = wakes.get(&bucket) {
+            if let Some(wake) = wakers.get(&bucket) {
                 wake.send_replace(());
             }
         }
-        drop(wakes);
+        drop(wakers);
         self.head.send_replace(newest);
     }
 
     /// Lets go of rebuilt states that nobody may ask for any more.
-    pub fn forget_rebuilt(&self, state: &State<I>) {
-        lock(&self.rebuilt).retain(|(bucket, known)| state.floor(bucket).admit(known.revision()).is_ok());
+    pub fn evict_rebuilt(&self, state: &State<I>) {
+        lock(&self.rebuilt)
+            .retain(|(bucket, known)| state.compact_revision(bucket).admit(known.revision()).is_ok());
     }
 
     pub fn fail(&self, error: LogError) -> StoreError {
@@ -434,8 +436,8 @@ impl<I: Index> Shared<I> {
         self.failure.get().map_or(Ok(()), |failure| Err(StoreError::Failed(failure.clone())))
     }
 
-    fn wakes(&self, bucket: &Arc<str>) -> watch::Receiver<()> {
-        lock(&self.wakes).entry(bucket.clone()).or_default().subscribe()
+    fn wakers(&self, bucket: &Arc<str>) -> watch::Receiver<()> {
+        lock(&self.wakers).entry(bucket.clone()).or_default().subscribe()
     }
 
     fn rebuilt(&self, bucket: &str, at: Revision) -> Option<BucketSnapshot<I>> {

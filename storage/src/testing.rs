@@ -6,15 +6,15 @@ use std::{
 };
 
 use crate::{
-    BucketSnapshot, Delete, EntryId, Event, Expect, Floor, Index, Indexed, Key, Options, Put, Revision,
-    Store, Unreadable,
+    BucketSnapshot, CompactRevision, Delete, EntryId, Event, Expect, Index, Indexed, Key, Options, Put,
+    Revision, Store, Unreadable,
     log::{
-        Durability, EphemeralLog, Extent, Log, LogError, MemoryLog, Outcome, Record, SledLog, Tap,
+        Durability, EphemeralLog, Log, LogBounds, LogError, MemoryLog, Notifier, Outcome, Record, SledLog,
         Transaction, UnreadableEntry,
     },
 };
 
-/// An owner whose values are text with an `@`, after which the revision goes.
+/// An owner whose values are text with an `@`, after which the revision is stamped.
 #[derive(Debug)]
 pub struct Marked;
 
@@ -31,7 +31,7 @@ impl Index for Marked {
 }
 
 /// Where a store can be opened, and opened again.
-pub trait Place {
+pub trait TestLog {
     fn log(&self) -> impl Log;
 
     fn open(&self) -> Store<Marked> {
@@ -43,16 +43,16 @@ pub trait Place {
     }
 }
 
-impl Place for MemoryLog {
+impl TestLog for MemoryLog {
     fn log(&self) -> impl Log {
         self.share()
     }
 }
 
 /// Remembers nothing, so it is for promises that need no second opening.
-pub struct Nowhere;
+pub struct Ephemeral;
 
-impl Place for Nowhere {
+impl TestLog for Ephemeral {
     fn log(&self) -> impl Log {
         EphemeralLog::new()
     }
@@ -71,7 +71,7 @@ impl Disk {
     }
 }
 
-impl Place for Disk {
+impl TestLog for Disk {
     fn log(&self) -> impl Log {
         SledLog::open(self.path(), Durability::None).unwrap()
     }
@@ -107,7 +107,7 @@ impl Contested {
     }
 }
 
-impl Place for Contested {
+impl TestLog for Contested {
     fn log(&self) -> impl Log {
         Contested {
             log: self.log.share(),
@@ -118,8 +118,8 @@ impl Place for Contested {
 }
 
 impl Log for Contested {
-    fn start(&mut self, tap: Tap) -> Result<Extent, LogError> {
-        self.log.start(tap)
+    fn start(&mut self, notifier: Notifier) -> Result<LogBounds, LogError> {
+        self.log.start(notifier)
     }
 
     fn load(&mut self, visit: &mut dyn FnMut(Record) -> Result<(), LogError>) -> Result<(), LogError> {
@@ -143,12 +143,12 @@ impl Log for Contested {
         true
     }
 
-    fn compact(&mut self, floor: Floor, superseded: &[EntryId]) -> Result<(), LogError> {
-        self.log.compact(floor, superseded)
+    fn compact(&mut self, compact_revision: CompactRevision, superseded: &[EntryId]) -> Result<(), LogError> {
+        self.log.compact(compact_revision, superseded)
     }
 
-    fn place(&self) -> PathBuf {
-        self.log.place()
+    fn path(&self) -> PathBuf {
+        self.log.path()
     }
 
     fn close(self: Box<Self>) -> Result<(), LogError> {
@@ -184,20 +184,20 @@ pub fn key(name: &str) -> Key {
 pub async fn put(store: &Store<Marked>, key: &Key, text: &str) -> Revision {
     match store.put(key.clone(), Expect::Any, format!("{text}@")).await.unwrap() {
         Put::Stored(object) => object.revision,
-        Put::Lost { .. } => panic!("{key} lost against nothing"),
+        Put::Conflict { .. } => panic!("{key} lost against nothing"),
     }
 }
 
 pub async fn delete(store: &Store<Marked>, key: &Key) -> Revision {
     match store.delete(key.clone(), Expect::Any).await.unwrap() {
         Delete::Deleted { revision, .. } => revision,
-        Delete::Lost { .. } => panic!("{key} is not there"),
+        Delete::Conflict { .. } => panic!("{key} is not there"),
     }
 }
 
 /// Events as text: `+name=bytes` created, `~name=bytes` changed, `-name=bytes` deleted.
-pub fn told(events: &[Arc<Event<Marked>>]) -> String {
-    let tell = |event: &Arc<Event<Marked>>| {
+pub fn render_events(events: &[Arc<Event<Marked>>]) -> String {
+    let render = |event: &Arc<Event<Marked>>| {
         let (sign, bytes) = match (&event.before, &event.after) {
             (None, Some(after)) => ('+', after.bytes.clone()),
             (Some(_), Some(after)) => ('~', after.bytes.clone()),
@@ -206,11 +206,11 @@ pub fn told(events: &[Arc<Event<Marked>>]) -> String {
         };
         format!("{sign}{}={}", event.key.name(), String::from_utf8_lossy(&bytes))
     };
-    events.iter().map(tell).collect::<Vec<_>>().join(" ")
+    events.iter().map(render).collect::<Vec<_>>().join(" ")
 }
 
 /// A bucket as text: `name=bytes`.
-pub fn shown(bucket: &BucketSnapshot<Marked>) -> String {
+pub fn render_bucket(bucket: &BucketSnapshot<Marked>) -> String {
     let show = |object: &Arc<crate::Object<Marked>>| {
         format!("{}={}", object.key.name(), String::from_utf8_lossy(&object.bytes))
     };

@@ -8,7 +8,7 @@ use std::{ops::Bound, sync::Arc};
 use imbl::OrdMap;
 
 use crate::{
-    Compacted, EntryId, Event, Floor, Future, Index, Key, Object, Revision, RevisionError,
+    CompactRevision, Compacted, EntryId, Event, Future, Index, Key, Object, Revision, RevisionError,
     log::UnreadableEntry,
 };
 
@@ -25,8 +25,8 @@ pub struct BucketSnapshot<I: Index> {
 
 pub(crate) struct State<I: Index> {
     revision: Revision,
-    /// The floor of buckets of which nothing was forgotten since the store was opened.
-    floor: Floor,
+    /// The compact revision of buckets of which nothing was forgotten since the store was opened.
+    compact_revision: CompactRevision,
     buckets: OrdMap<Arc<str>, Arc<Bucket<I>>>,
     /// What all live objects take.
     bytes: u64,
@@ -43,9 +43,9 @@ struct Quarantine {
 }
 
 pub(crate) struct Bucket<I: Index> {
-    floor: Floor,
+    compact_revision: CompactRevision,
     objects: Objects<I>,
-    /// The changes after the floor: all of them.
+    /// The changes after the compact revision: all of them.
     events: OrdMap<EntryId, Arc<Event<I>>>,
 }
 
@@ -80,8 +80,8 @@ impl<I: Index> Snapshot<I> {
     }
 
     /// The oldest revision one may watch the bucket from, or see it at.
-    pub fn floor(&self, bucket: &str) -> Floor {
-        self.0.floor(bucket)
+    pub fn compact_revision(&self, bucket: &str) -> CompactRevision {
+        self.0.compact_revision(bucket)
     }
 
     /// The keys of which another writer stored an unreadable version, in order, each with that entry. Of such a key this
@@ -122,17 +122,17 @@ impl<I: Index> BucketSnapshot<I> {
         self.objects.range::<_, str>((from, Bound::Unbounded)).map(|(_, object)| object)
     }
 
-    /// The objects whose names start with `prefix`. Close a namespace with its slash, so that `a/` never matches `ab/`.
+    /// The objects with names that start with `prefix`. Close a namespace with its slash, so that `a/` never matches `ab/`.
     pub fn prefix<'a>(&'a self, prefix: &'a str) -> impl Iterator<Item = &'a Arc<Object<I>>> {
         self.range(Bound::Included(prefix)).take_while(move |object| object.key.name().starts_with(prefix))
     }
 }
 
 impl<I: Index> State<I> {
-    pub fn new(floor: Floor) -> State<I> {
+    pub fn new(compact_revision: CompactRevision) -> State<I> {
         State {
             revision: Revision::ZERO,
-            floor,
+            compact_revision,
             buckets: OrdMap::new(),
             bytes: 0,
             quarantine: Quarantine::default(),
@@ -156,8 +156,8 @@ impl<I: Index> State<I> {
         self.buckets.get(&**key.bucket())?.objects.get(&**key.name())
     }
 
-    pub fn floor(&self, bucket: &str) -> Floor {
-        self.buckets.get(bucket).map_or(self.floor, |b| b.floor)
+    pub fn compact_revision(&self, bucket: &str) -> CompactRevision {
+        self.buckets.get(bucket).map_or(self.compact_revision, |b| b.compact_revision)
     }
 
     /// The unreadable entry that is the newest one of a key.
@@ -171,7 +171,7 @@ impl<I: Index> State<I> {
         bucket: &str,
         after: Revision,
     ) -> Result<impl Iterator<Item = &Arc<Event<I>>>, Compacted> {
-        self.floor(bucket).admit(after)?;
+        self.compact_revision(bucket).admit(after)?;
         let later = (Bound::Excluded(EntryId::end(after)), Bound::Unbounded);
         Ok(self
             .buckets
@@ -186,7 +186,7 @@ impl<I: Index> State<I> {
         if at > self.revision {
             return Err(Future { asked: at, newest: self.revision }.into());
         }
-        self.floor(bucket).admit(at)?;
+        self.compact_revision(bucket).admit(at)?;
         let Some(bucket) = self.buckets.get(bucket) else {
             return Ok((BucketSnapshot { revision: at, objects: OrdMap::new() }, 0));
         };
@@ -246,23 +246,23 @@ impl<I: Index> State<I> {
     pub fn forget(&mut self, event: &Event<I>) {
         let bucket = self.bucket_mut(event.key.bucket());
         bucket.events.remove(&event.entry_id());
-        bucket.floor.raise(event.revision);
+        bucket.compact_revision.raise(event.revision);
     }
 
     /// Closes the past of every bucket up to a revision at which all events were forgotten.
-    pub fn raise_floor(&mut self, to: Revision) {
-        self.floor.raise(to);
+    pub fn raise_compact_revision(&mut self, to: Revision) {
+        self.compact_revision.raise(to);
         let raised = |(name, bucket): (&Arc<str>, &Arc<Bucket<I>>)| {
             let mut bucket = Bucket::clone(bucket);
-            bucket.floor.raise(to);
+            bucket.compact_revision.raise(to);
             (name.clone(), Arc::new(bucket))
         };
         self.buckets = self.buckets.iter().map(raised).collect();
     }
 
     fn bucket_mut(&mut self, name: &Arc<str>) -> &mut Bucket<I> {
-        let floor = self.floor;
-        let new = || Arc::new(Bucket { floor, objects: OrdMap::new(), events: OrdMap::new() });
+        let compact_revision = self.compact_revision;
+        let new = || Arc::new(Bucket { compact_revision, objects: OrdMap::new(), events: OrdMap::new() });
         Arc::make_mut(self.buckets.entry(name.clone()).or_insert_with(new))
     }
 }
@@ -285,7 +285,7 @@ impl<I: Index> Clone for State<I> {
     fn clone(&self) -> Self {
         State {
             revision: self.revision,
-            floor: self.floor,
+            compact_revision: self.compact_revision,
             buckets: self.buckets.clone(),
             bytes: self.bytes,
             quarantine: self.quarantine.clone(),
@@ -295,6 +295,10 @@ impl<I: Index> Clone for State<I> {
 
 impl<I: Index> Clone for Bucket<I> {
     fn clone(&self) -> Self {
-        Bucket { floor: self.floor, objects: self.objects.clone(), events: self.events.clone() }
+        Bucket {
+            compact_revision: self.compact_revision,
+            objects: self.objects.clone(),
+            events: self.events.clone(),
+        }
     }
 }

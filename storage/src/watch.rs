@@ -6,7 +6,7 @@
 //! Always true here:
 //! - Each event of the bucket after the start is returned exactly once, in order of revision; those of one revision are
 //!   returned together, in the order of the writes in their transaction.
-//! - A cursor below the bucket's floor ends in [`Compacted`], never in silence.
+//! - A cursor below the bucket's compact revision ends in [`Compacted`], never in silence.
 //! - A wake-up carries nothing: whoever misses one finds the events all the same.
 
 use std::sync::Arc;
@@ -25,9 +25,9 @@ const BATCH_BYTES: usize = 128 << 10;
 pub struct Watcher<I: Index> {
     shared: Arc<Shared<I>>,
     bucket: Arc<str>,
-    /// Everything in the bucket up to here was handed out, or came before the start.
+    /// Everything in the bucket up to here was returned, or came before the start.
     seen: Revision,
-    wakes: watch::Receiver<()>,
+    wakers: watch::Receiver<()>,
 }
 
 impl<I: Index> Watcher<I> {
@@ -35,9 +35,9 @@ impl<I: Index> Watcher<I> {
         shared: Arc<Shared<I>>,
         bucket: Arc<str>,
         after: Revision,
-        wakes: watch::Receiver<()>,
+        wakers: watch::Receiver<()>,
     ) -> Watcher<I> {
-        Watcher { shared, bucket, seen: after, wakes }
+        Watcher { shared, bucket, seen: after, wakers }
     }
 
     /// Waits for events and returns those there are, oldest first: one at least, and not more than fit a batch. The events of
@@ -50,12 +50,12 @@ impl<I: Index> Watcher<I> {
     pub async fn next(&mut self) -> Result<Vec<Arc<Event<I>>>, Compacted> {
         loop {
             // The wake must be taken before the state is read: a state published in between wakes again.
-            self.wakes.borrow_and_update();
+            self.wakers.borrow_and_update();
             let events = self.try_next()?;
             if !events.is_empty() {
                 return Ok(events);
             }
-            if self.wakes.changed().await.is_err() {
+            if self.wakers.changed().await.is_err() {
                 // The sender lives in the store that this watcher holds.
                 std::future::pending::<()>().await;
             }
@@ -87,7 +87,7 @@ impl<I: Index> Watcher<I> {
         Ok(events)
     }
 
-    /// The revision up to which this watcher has certainly been handed everything: what a bookmark may say.
+    /// The revision up to which this watcher has certainly returned everything: what a bookmark may say.
     ///
     /// Moves on with the whole store, not just with the bucket, as long as no event waits to be read.
     pub fn progress(&mut self) -> Revision {

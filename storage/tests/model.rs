@@ -13,8 +13,8 @@ use std::{
 };
 
 use coracle_storage::{
-    Commit, Compacted, Event, Expect, Floor, Index, Indexed, Key, Object, Options, Revision, RevisionError,
-    Snapshot, Store, Unreadable, Watcher, Write,
+    Commit, CompactRevision, Compacted, Event, Expect, Index, Indexed, Key, Object, Options, Revision,
+    RevisionError, Snapshot, Store, Unreadable, Watcher, Write,
     log::{Durability, EphemeralLog, MemoryLog, SledLog},
 };
 use proptest::prelude::*;
@@ -94,13 +94,13 @@ struct Version {
 struct Model {
     states: Vec<Live>,
     events: Vec<(u64, Change)>,
-    floor: u64,
+    compact_revision: u64,
     watches: Vec<(usize, u64)>,
 }
 
 impl Model {
     fn new() -> Model {
-        Model { states: vec![Live::new()], events: Vec::new(), floor: 0, watches: Vec::new() }
+        Model { states: vec![Live::new()], events: Vec::new(), compact_revision: 0, watches: Vec::new() }
     }
 
     fn newest(&self) -> u64 {
@@ -142,8 +142,12 @@ impl Model {
     }
 
     fn admit(&self, asked: u64) -> Result<(), Compacted> {
-        let floor = Floor::at(Revision(self.floor));
-        if asked < self.floor { Err(Compacted { asked: Revision(asked), floor }) } else { Ok(()) }
+        let compact_revision = CompactRevision::at(Revision(self.compact_revision));
+        if asked < self.compact_revision {
+            Err(Compacted { asked: Revision(asked), compact_revision })
+        } else {
+            Ok(())
+        }
     }
 
     /// The next events of a watch, which moves on.
@@ -156,7 +160,7 @@ impl Model {
                 break;
             }
             bytes += change.1.iter().chain(&change.2).map(|version| version.bytes.len()).sum::<usize>();
-            read.push(told(*revision, change));
+            read.push(render(*revision, change));
             last = Some(*revision);
         }
         self.watches[watch].1 = last.unwrap_or(self.newest().max(seen));
@@ -164,7 +168,7 @@ impl Model {
     }
 }
 
-fn told(revision: u64, (key, before, after): &Change) -> String {
+fn render(revision: u64, (key, before, after): &Change) -> String {
     format!("{revision} {key} {before:?} {after:?}")
 }
 
@@ -174,10 +178,10 @@ fn version(object: &Object<Prefixed>) -> Arc<Version> {
     Arc::new(Version { created: object.created.0, revision: object.revision.0, bytes })
 }
 
-fn told_of(event: &Arc<Event<Prefixed>>) -> String {
+fn rendered(event: &Arc<Event<Prefixed>>) -> String {
     let versions = [&event.before, &event.after].map(|object| object.as_deref().map(version));
     let [before, after] = versions;
-    told(event.revision.0, &(event.key.clone(), before, after))
+    render(event.revision.0, &(event.key.clone(), before, after))
 }
 
 /// Opens the store; again, too.
@@ -192,9 +196,9 @@ async fn follow(open: Open<'_>, may_reopen: bool, steps: Vec<Step>) {
         match step {
             Step::Write(writes) => write(&store, &mut model, writes).await,
             Step::Compact(back) => {
-                let floor = model.newest().saturating_sub(back);
-                store.compact(Revision(floor)).await.unwrap();
-                model.floor = model.floor.max(floor);
+                let compact_revision = model.newest().saturating_sub(back);
+                store.compact(Revision(compact_revision)).await.unwrap();
+                model.compact_revision = model.compact_revision.max(compact_revision);
             }
             Step::Reopen if may_reopen => {
                 store.close().await.unwrap();
@@ -214,12 +218,13 @@ async fn follow(open: Open<'_>, may_reopen: bool, steps: Vec<Step>) {
             }
             Step::Read(watch) if watch < watchers.len() => {
                 let read = watchers[watch].try_next();
-                assert_eq!(read.map(|events| events.iter().map(told_of).collect()), model.read(watch));
+                assert_eq!(read.map(|events| events.iter().map(rendered).collect()), model.read(watch));
             }
             Step::Progress(watch) if watch < watchers.len() => {
                 let (bucket, seen) = model.watches[watch];
                 let unread = model.after(bucket, seen).next().is_some();
-                let certain = if unread || seen < model.floor { seen } else { seen.max(model.newest()) };
+                let certain =
+                    if unread || seen < model.compact_revision { seen } else { seen.max(model.newest()) };
                 assert_eq!(watchers[watch].progress(), Revision(certain));
                 model.watches[watch].1 = certain;
             }
@@ -276,14 +281,14 @@ async fn write(
             let text = |value: bytes::Bytes| String::from_utf8_lossy(&value).into_owned();
             let writes: Vec<_> = wanted.into_iter().map(|write| (write.key, write.value.map(text))).collect();
             model.commit(&writes);
-            let made = model.events[from..].iter().map(|(revision, change)| told(*revision, change));
-            assert_eq!(events.iter().map(told_of).collect::<Vec<_>>(), made.collect::<Vec<_>>());
+            let made = model.events[from..].iter().map(|(revision, change)| render(*revision, change));
+            assert_eq!(events.iter().map(rendered).collect::<Vec<_>>(), made.collect::<Vec<_>>());
         }
-        (Commit::Lost { index, current }, Some(lost)) => {
+        (Commit::Conflict { index, current }, Some(lost)) => {
             assert_eq!((index, current.as_deref().map(version)), lost);
         }
         (Commit::Done(_), Some(lost)) => panic!("done, though it should have lost: {lost:?}"),
-        (Commit::Lost { index, .. }, None) => panic!("lost without reason: {index}"),
+        (Commit::Conflict { index, .. }, None) => panic!("lost without reason: {index}"),
     }
 }
 
@@ -292,12 +297,12 @@ fn check(snapshot: &Snapshot<Prefixed>, model: &Model) {
     let at = snapshot.revision().0;
     for bucket in BUCKETS {
         let objects = snapshot.bucket(bucket);
-        let shown: Vec<_> = objects.iter().map(|object| (object.key.clone(), version(object))).collect();
-        assert_eq!(shown, model.bucket(at, bucket));
-        assert_eq!((snapshot.len(bucket), objects.len()), (shown.len(), shown.len()));
+        let listed: Vec<_> = objects.iter().map(|object| (object.key.clone(), version(object))).collect();
+        assert_eq!(listed, model.bucket(at, bucket));
+        assert_eq!((snapshot.len(bucket), objects.len()), (listed.len(), listed.len()));
         let prefixed = objects.prefix("a/").count();
-        assert_eq!(prefixed, shown.iter().filter(|(key, _)| key.name().starts_with("a/")).count());
-        for (key, version) in shown {
+        assert_eq!(prefixed, listed.iter().filter(|(key, _)| key.name().starts_with("a/")).count());
+        for (key, version) in listed {
             assert_eq!(snapshot.get(&key).map(|object| object.revision.0), Some(version.revision));
         }
     }
@@ -368,7 +373,7 @@ fn many_writes_within_small_limits() {
                     model.states.iter_mut().rev().nth(250).into_iter().for_each(BTreeMap::clear);
                     model.commit(&[(key, value)]);
                 }
-                Commit::Lost { current, .. } => assert!(current.is_none() && value.is_none()),
+                Commit::Conflict { current, .. } => assert!(current.is_none() && value.is_none()),
             }
             if round % 500 == 499 {
                 store.close().await.unwrap();
@@ -380,8 +385,8 @@ fn many_writes_within_small_limits() {
                 for bucket in BUCKETS {
                     let at = model.newest().saturating_sub(200);
                     let snapshot = store.snapshot_at(bucket, Revision(at)).unwrap();
-                    let shown: Vec<_> = snapshot.iter().map(|o| (o.key.clone(), version(o))).collect();
-                    assert_eq!(shown, model.bucket(at, bucket));
+                    let listed: Vec<_> = snapshot.iter().map(|o| (o.key.clone(), version(o))).collect();
+                    assert_eq!(listed, model.bucket(at, bucket));
                 }
             }
         }

@@ -27,7 +27,7 @@ impl Registry {
         // A transaction for each object, so that each has a resourceVersion of its own.
         let commits = writes.into_iter().map(|write| self.store.commit(vec![write]));
         for commit in join_all(commits).await {
-            if let Commit::Lost { .. } = commit.map_err(store_failed)? {
+            if let Commit::Conflict { .. } = commit.map_err(store_failed)? {
                 return Err(Error::Internal("another server writes the same objects".to_owned()));
             }
         }

@@ -1,9 +1,9 @@
-//! A log that remembers nothing: for stores that need not outlive their process, whose view is then the only copy.
+//! A log that keeps nothing: for stores that need not outlive their process. Their view is the only copy.
 
 use std::path::PathBuf;
 
-use super::{Extent, Log, LogError, Outcome, Record, Tap, Transaction, entries};
-use crate::{EntryId, Floor, Revision};
+use super::{Log, LogBounds, LogError, Notifier, Outcome, Record, Transaction, entries};
+use crate::{CompactRevision, EntryId, Revision};
 
 /// Gives out revisions and forgets the changes once they were read from the tail.
 #[derive(Default)]
@@ -19,8 +19,8 @@ impl EphemeralLog {
 }
 
 impl Log for EphemeralLog {
-    fn start(&mut self, _: Tap) -> Result<Extent, LogError> {
-        Ok(Extent { floor: Floor::default(), newest: self.newest })
+    fn start(&mut self, _: Notifier) -> Result<LogBounds, LogError> {
+        Ok(LogBounds { compact_revision: CompactRevision::default(), newest: self.newest })
     }
 
     fn load(&mut self, _: &mut dyn FnMut(Record) -> Result<(), LogError>) -> Result<(), LogError> {
@@ -44,11 +44,11 @@ impl Log for EphemeralLog {
         false
     }
 
-    fn compact(&mut self, _: Floor, _: &[EntryId]) -> Result<(), LogError> {
+    fn compact(&mut self, _: CompactRevision, _: &[EntryId]) -> Result<(), LogError> {
         Ok(())
     }
 
-    fn place(&self) -> PathBuf {
+    fn path(&self) -> PathBuf {
         "memory".into()
     }
 

@@ -8,10 +8,10 @@ use std::{
 };
 
 use super::{
-    Change, Conflict, Entry, Extent, Log, LogError, Outcome, Proposal, Record, Signal, Tap, Transaction,
-    entries,
+    Change, Conflict, Entry, Log, LogBounds, LogError, Notification, Notifier, Outcome, Proposal, Record,
+    Transaction, entries,
 };
-use crate::{EntryId, Floor, Key, Revision};
+use crate::{CompactRevision, EntryId, Key, Revision};
 
 /// One store's handle on a shared log. What is appended lasts as long as any handle does.
 #[derive(Default)]
@@ -23,7 +23,7 @@ pub struct MemoryLog {
 
 #[derive(Default)]
 struct Shared {
-    floor: Floor,
+    compact_revision: CompactRevision,
     newest: Revision,
     entries: BTreeMap<EntryId, Entry>,
     heads: HashMap<Key, Revision>,
@@ -33,9 +33,9 @@ struct Shared {
 }
 
 struct Reader {
-    /// What the handle's tail has handed out already.
+    /// What the handle's tail has returned already.
     read: Revision,
-    tap: Tap,
+    notifier: Notifier,
 }
 
 impl MemoryLog {
@@ -77,14 +77,14 @@ impl Shared {
 }
 
 impl Log for MemoryLog {
-    fn start(&mut self, tap: Tap) -> Result<Extent, LogError> {
+    fn start(&mut self, notifier: Notifier) -> Result<LogBounds, LogError> {
         let mut shared = self.lock();
-        let extent = Extent { floor: shared.floor, newest: shared.newest };
+        let bounds = LogBounds { compact_revision: shared.compact_revision, newest: shared.newest };
         let id = shared.readers.last_key_value().map_or(0, |(last, _)| last + 1);
-        shared.readers.insert(id, Reader { read: extent.newest, tap });
+        shared.readers.insert(id, Reader { read: bounds.newest, notifier });
         drop(shared);
         self.reader = Some(id);
-        Ok(extent)
+        Ok(bounds)
     }
 
     fn load(&mut self, visit: &mut dyn FnMut(Record) -> Result<(), LogError>) -> Result<(), LogError> {
@@ -98,7 +98,7 @@ impl Log for MemoryLog {
         let mut shared = self.lock();
         let outcomes = batch.iter().map(|transaction| shared.commit(transaction)).collect();
         for (_, other) in shared.readers.iter().filter(|(id, _)| Some(**id) != self.reader) {
-            other.tap.signal(Signal::Changed);
+            other.notifier.notify(Notification::Changed);
         }
         Ok(outcomes)
     }
@@ -118,9 +118,9 @@ impl Log for MemoryLog {
         true
     }
 
-    fn compact(&mut self, floor: Floor, superseded: &[EntryId]) -> Result<(), LogError> {
+    fn compact(&mut self, compact_revision: CompactRevision, superseded: &[EntryId]) -> Result<(), LogError> {
         let mut shared = self.lock();
-        shared.floor = shared.floor.max(floor);
+        shared.compact_revision = shared.compact_revision.max(compact_revision);
         shared.superseded.extend(superseded);
         let read_by_all = shared.readers.values().map(|reader| reader.read).min().unwrap_or_default();
         let unread = shared.superseded.split_off(&EntryId::first(read_by_all.next()));
@@ -130,7 +130,7 @@ impl Log for MemoryLog {
         Ok(())
     }
 
-    fn place(&self) -> PathBuf {
+    fn path(&self) -> PathBuf {
         "memory".into()
     }
 

@@ -1,7 +1,7 @@
-//! The log: where changes last. It orders them, keeps them, and tells what happened.
+//! The log: where changes are durable. It orders them, keeps them, and reports what was committed.
 //!
 //! Everything above this trait is the same for every log, and assumes nothing about who else writes: a log may be shared
-//! by several stores ([`memory`] is, an etcd cluster would be). So a write becomes visible only when the log's *tail* says it.
+//! by several stores ([`memory`] is, an etcd cluster would be). So a write becomes visible only when the log's *tail* has it.
 
 mod ephemeral;
 mod memory;
@@ -15,17 +15,17 @@ pub use ephemeral::EphemeralLog;
 pub use memory::MemoryLog;
 pub use sled::{Durability, SledLog};
 
-use crate::{EntryId, Floor, Key, Revision, Unreadable};
+use crate::{CompactRevision, EntryId, Key, Revision, Unreadable};
 
 /// A durable, ordered list of transactions. Each transaction has a revision of its own, which all its changes share.
 ///
 /// Used by one thread, which may block.
 pub trait Log: Send + 'static {
-    /// Called once, first. From here on the log calls `tap` when something happens that no call of the store's caused.
-    fn start(&mut self, tap: Tap) -> Result<Extent, LogError>;
+    /// Called once, first. From here on the log calls `notifier` when something happens that no call of the store's caused.
+    fn start(&mut self, notifier: Notifier) -> Result<LogBounds, LogError>;
 
-    /// Called once, second: passes every live object and every change after the floor to `visit`, in order of their ids, up
-    /// to the extent's newest. An error of `visit` ends it.
+    /// Called once, second: passes every live object and every change after the compact revision to `visit`, in order of their ids, up
+    /// to the newest revision of the bounds. An error of `visit` ends it.
     fn load(&mut self, visit: &mut dyn FnMut(Record) -> Result<(), LogError>) -> Result<(), LogError>;
 
     /// Appends a batch of transactions, none of them empty, in which no key occurs twice. Returns what became of each, in the
@@ -39,7 +39,7 @@ pub trait Log: Send + 'static {
     /// error that is unknown. What concerns one transaction is its [`Outcome`].
     fn append(&mut self, batch: &[Transaction]) -> Result<Vec<Outcome>, LogError>;
 
-    /// What was committed since the last call (the first: since the extent's newest), in order of ids, no matter who wrote
+    /// What was committed since the last call (the first: since the newest revision of the bounds), in order of ids, no matter who wrote
     /// it. Waits until the transaction at `until` is among it, or was before. A transaction is never split between calls.
     fn tail(&mut self, until: Revision) -> Result<Vec<Record>, LogError>;
 
@@ -47,27 +47,27 @@ pub trait Log: Send + 'static {
     /// writes, it means damage.
     fn is_shared(&self) -> bool;
 
-    /// Forgets: nobody will start below `floor` any more, and the entries in `superseded` (all at or below the floor: versions
+    /// Forgets: nobody will start below `compact_revision` any more, and the entries in `superseded` (all at or below the compact revision: versions
     /// that were replaced or deleted, and deletions) are of no use to anyone.
-    fn compact(&mut self, floor: Floor, superseded: &[EntryId]) -> Result<(), LogError>;
+    fn compact(&mut self, compact_revision: CompactRevision, superseded: &[EntryId]) -> Result<(), LogError>;
 
     /// Tries to go on after [`LogError::NoSpace`], now and then. Returns whether there is room for all writes again; if not,
     /// there may be room for a few: a log keeps a reserve for deletions.
-    fn make_room(&mut self) -> Result<bool, LogError> {
+    fn recover_space(&mut self) -> Result<bool, LogError> {
         Ok(true)
     }
 
     /// Where the log is, for messages.
-    fn place(&self) -> PathBuf;
+    fn path(&self) -> PathBuf;
 
     /// Makes all that was appended durable and lets go of the log. Called once, last.
     fn close(self: Box<Self>) -> Result<(), LogError>;
 }
 
-/// From where to where a log reaches.
+/// The first and the last revision of a log.
 #[derive(Clone, Copy, Debug)]
-pub struct Extent {
-    pub floor: Floor,
+pub struct LogBounds {
+    pub compact_revision: CompactRevision,
     /// At or above every revision ever given: the next change gets a higher one.
     pub newest: Revision,
 }
@@ -111,7 +111,7 @@ pub enum Record {
     Unreadable(UnreadableEntry),
 }
 
-/// An entry of another writer that cannot be decoded, or whose value the index cannot read.
+/// An entry of another writer that cannot be decoded, or has a value that the index cannot read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnreadableEntry {
     pub id: EntryId,
@@ -167,26 +167,26 @@ fn entries(transaction: &[Proposal], revision: Revision) -> Vec<Entry> {
     (0..).zip(transaction).map(entry).collect()
 }
 
-/// How a log speaks up when it was not asked.
+/// Lets a log notify its store of what no call of the store's caused.
 #[derive(Clone)]
-pub struct Tap(Arc<dyn Fn(Signal) + Send + Sync>);
+pub struct Notifier(Arc<dyn Fn(Notification) + Send + Sync>);
 
-/// What a log may say through its [`Tap`].
+/// What a log reports through its [`Notifier`].
 #[derive(Debug)]
-pub enum Signal {
+pub enum Notification {
     /// Another writer's changes can be read from the tail.
     Changed,
     /// Something failed in the background, and appended changes may not be durable.
     Failed(LogError),
 }
 
-impl Tap {
-    pub(crate) fn new(listen: impl Fn(Signal) + Send + Sync + 'static) -> Tap {
-        Tap(Arc::new(listen))
+impl Notifier {
+    pub(crate) fn new(listen: impl Fn(Notification) + Send + Sync + 'static) -> Notifier {
+        Notifier(Arc::new(listen))
     }
 
-    pub fn signal(&self, signal: Signal) {
-        (self.0)(signal);
+    pub fn notify(&self, notification: Notification) {
+        (self.0)(notification);
     }
 }
 

@@ -185,9 +185,9 @@ mod tests {
     }
 
     #[test]
-    fn damage_to_a_closed_store_is_told() {
-        type Harm = fn(&Path);
-        let cases: [(&str, Harm); 6] = [
+    fn damage_to_a_closed_store_is_reported() {
+        type Damage = fn(&Path);
+        let cases: [(&str, Damage); 6] = [
             ("a bit flipped", |dir| fs::write(dir.join("log/db"), "dat`").unwrap()),
             ("cut short", |dir| fs::write(dir.join("log/db"), "dat").unwrap()),
             ("a file gone", |dir| fs::remove_file(dir.join("log/db")).unwrap()),
@@ -197,7 +197,7 @@ mod tests {
                 fs::write(dir.join("store"), "coracle store 9 open            \n").unwrap()
             }),
         ];
-        for (case, harm) in cases {
+        for (case, damage) in cases {
             let dir = tempfile::tempdir().unwrap();
             let directory = Directory::take(dir.path()).unwrap();
             fs::create_dir_all(directory.log().join("blobs")).unwrap();
@@ -205,7 +205,7 @@ mod tests {
             directory.seal(Revision(1)).unwrap();
             drop(directory);
             assert!(take(dir.path()).is_ok(), "{case}: before");
-            harm(dir.path());
+            damage(dir.path());
             let error = take(dir.path()).unwrap_err();
             assert!(error.contains(&dir.path().display().to_string()), "{case}: {error}");
         }

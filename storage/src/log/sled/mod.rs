@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! log/<revision><index><part>   the changes (see `rows.rs`), written once, deleted when they are of no more use
-//! meta/floor                    the floor when something was last forgotten
+//! meta/floor                    the compact revision when something was last forgotten
 //! meta/reserved                 no revision above it was given out, unless it was on disk before its writer was answered
 //! ```
 //! Nothing points at the newest version of an object: loading reads all rows in order anyway, and a second key a change
@@ -14,13 +14,13 @@
 //!
 //! Always true here:
 //! - sled recovers a prefix of what was written: what is lost in a crash are the newest rows, if they were not flushed.
-//! - The transactions above the floor are whole, and their revisions were written without a gap; a hole is damage.
+//! - The transactions above the compact revision are whole, and their revisions were written without a gap; a hole is damage.
 //! - Up to where the log is on disk is remembered outside of it (`state.rs`): a log that ends below that is damaged.
-//! - The floor is written before what is below it is deleted, and a version is deleted before the deletion that ended it.
+//! - The compact revision is written before what is below it is deleted, and a version is deleted before the deletion that ended it.
 //! - After a write that failed for want of room sled is of no more use. Its files are opened again, and what sled had not
 //!   written yet is written again: it is kept until it is on disk (`unsynced.rs`).
 //! - Where answers do not wait for the disk, a range of revisions is reserved on disk beforehand. After a crash the store goes
-//!   on above that range, and its floor with it: nobody may resume from a revision whose change is lost.
+//!   on above that range, and its compact revision with it: nobody may resume from a revision whose change is lost.
 
 mod directory;
 mod entry;
@@ -52,8 +52,8 @@ use self::{
     state::{State, StateFile},
     unsynced::Unsynced,
 };
-use super::{Extent, Log, LogError, Outcome, Record, Rejected, Tap, Transaction, entries};
-use crate::{EntryId, Floor, Revision};
+use super::{Log, LogBounds, LogError, Notifier, Outcome, Record, Rejected, Transaction, entries};
+use crate::{CompactRevision, EntryId, Revision};
 
 /// When a change is on disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -77,27 +77,27 @@ pub struct SledLog {
     durability: Durability,
     /// After the first and up to the second there was a row for every revision when the log was opened.
     whole: (Revision, Revision),
-    floor: Floor,
+    compact_revision: CompactRevision,
     newest: Revision,
     reserved: Revision,
     unread: Vec<Record>,
     /// What may not be on disk yet.
     unsynced: Unsynced,
-    tap: Option<Tap>,
+    notifier: Option<Notifier>,
 }
 
 /// The open tree. Clones share it.
 #[derive(Clone)]
 struct Tree {
     db: Db,
-    /// sled's file, to sync what sled only hands to the kernel.
+    /// sled's file, to sync what sled has only written to the kernel.
     file: Arc<File>,
     /// Remembers what was synced.
     state: Arc<StateFile>,
     path: Arc<Path>,
 }
 
-const FLOOR: &[u8] = b"meta/floor";
+const COMPACT_REVISION: &[u8] = b"meta/floor";
 const RESERVED: &[u8] = b"meta/reserved";
 
 /// How many revisions are reserved at a time: each reservation costs a flush, each crash wastes those that are left.
@@ -110,7 +110,7 @@ const SEGMENT: usize = 128 << 10;
 const CACHE: u64 = 4 << 20;
 
 /// How long to wait for sled's own threads to let go of its files.
-const LET_GO: Duration = Duration::from_secs(5);
+const RELEASE_TIMEOUT: Duration = Duration::from_secs(5);
 
 impl SledLog {
     /// Opens the log in a directory, or begins one there.
@@ -149,9 +149,9 @@ impl SledLog {
             }
             None => return Err(tree.damaged("its log is empty")),
         };
-        let mut floor = Floor::at(tree.mark(FLOOR)?.unwrap_or_default());
-        let last = tree.last_revision(floor)?;
-        let mut newest = last.max(floor.revision());
+        let mut compact_revision = CompactRevision::at(tree.mark(COMPACT_REVISION)?.unwrap_or_default());
+        let last = tree.last_revision(compact_revision)?;
+        let mut newest = last.max(compact_revision.revision());
         match was {
             State::New if newest > Revision::ZERO => {
                 return Err(tree.damaged("its file `store` is empty"));
@@ -164,16 +164,16 @@ impl SledLog {
             _ => {}
         }
         tree.drop_after(last)?;
-        let whole = (floor.revision(), newest);
+        let whole = (compact_revision.revision(), newest);
         if reserved > newest {
             if let State::Sealed { .. } = was {
                 return Err(tree.damaged(format!("nothing after revision {newest}")));
             }
             tracing::warn!(path = %tree.path.display(), %newest, %reserved, "the store was not closed; history is lost");
             newest = reserved;
-            floor = Floor::at(newest);
+            compact_revision = CompactRevision::at(newest);
             // Later rows would hide that those up to here are not all there.
-            tree.set_mark(FLOOR, newest)?;
+            tree.set_mark(COMPACT_REVISION, newest)?;
         }
         reserve.hold();
         Ok(SledLog {
@@ -183,17 +183,17 @@ impl SledLog {
             reserve,
             durability,
             whole,
-            floor,
+            compact_revision,
             newest,
             reserved,
             unread: Vec::new(),
             unsynced: Unsynced::default(),
-            tap: None,
+            notifier: None,
         })
     }
 
     fn tree(&self) -> Result<&Tree, LogError> {
-        self.tree.as_ref().ok_or_else(|| LogError::NoSpace { path: self.place() })
+        self.tree.as_ref().ok_or_else(|| LogError::NoSpace { path: self.path() })
     }
 
     /// Makes sure that revisions up to one may be given out without waiting for the disk.
@@ -224,7 +224,7 @@ impl SledLog {
     }
 
     /// Lets go of a sled that failed for want of room: it takes no more writes.
-    fn let_go<T>(&mut self, result: Result<T, LogError>) -> Result<T, LogError> {
+    fn close_failed_tree<T>(&mut self, result: Result<T, LogError>) -> Result<T, LogError> {
         if let Err(LogError::NoSpace { .. }) = result {
             self.flusher = None;
             self.tree = None;
@@ -237,7 +237,7 @@ impl SledLog {
         self.flusher = None;
         self.tree = None;
         let tree = Tree::open(&self.directory)?;
-        let last = tree.last_revision(self.floor)?;
+        let last = tree.last_revision(self.compact_revision)?;
         // What was on its way when sled failed: nobody has seen it, and its revisions are given to others.
         tree.drop_after(last.min(self.newest))?;
         for transaction in self.unsynced.transactions() {
@@ -247,14 +247,14 @@ impl SledLog {
                 tree.insert(&key, value)?;
             }
         }
-        let last = self.unsynced.newest().unwrap_or(last).max(self.floor.revision());
+        let last = self.unsynced.newest().unwrap_or(last).max(self.compact_revision.revision());
         if last < self.newest {
             return Err(
                 tree.damaged(format!("nothing after revision {last} but {} was on disk", self.newest))
             );
         }
         tree.set_mark(RESERVED, self.reserved)?;
-        tree.set_mark(FLOOR, self.floor.revision())?;
+        tree.set_mark(COMPACT_REVISION, self.compact_revision.revision())?;
         tree.flush(self.newest)?;
         self.unsynced.drop_up_to(self.newest);
         self.tree = Some(tree);
@@ -262,7 +262,8 @@ impl SledLog {
     }
 
     fn start_flusher(&mut self) -> Result<(), LogError> {
-        let (Durability::Interval(interval), Some(tap)) = (self.durability, self.tap.clone()) else {
+        let (Durability::Interval(interval), Some(notifier)) = (self.durability, self.notifier.clone())
+        else {
             return Ok(());
         };
         let (tree, unsynced) = (self.tree()?.clone(), self.unsynced.clone());
@@ -272,7 +273,7 @@ impl SledLog {
             unsynced.drop_up_to(newest);
             Ok(())
         };
-        let started = Flusher::start(interval, tap, flush);
+        let started = Flusher::start(interval, notifier, flush);
         self.flusher =
             Some(started.map_err(|cause| failed("cannot start to flush", self.directory.path(), cause))?);
         Ok(())
@@ -280,10 +281,10 @@ impl SledLog {
 }
 
 impl Log for SledLog {
-    fn start(&mut self, tap: Tap) -> Result<Extent, LogError> {
-        self.tap = Some(tap);
+    fn start(&mut self, notifier: Notifier) -> Result<LogBounds, LogError> {
+        self.notifier = Some(notifier);
         self.start_flusher()?;
-        Ok(Extent { floor: self.floor, newest: self.newest })
+        Ok(LogBounds { compact_revision: self.compact_revision, newest: self.newest })
     }
 
     fn load(&mut self, visit: &mut dyn FnMut(Record) -> Result<(), LogError>) -> Result<(), LogError> {
@@ -309,14 +310,14 @@ impl Log for SledLog {
             }
         }
         let bytes = rows.iter().map(|(key, value)| key.len() + value.len()).sum();
-        if !self.reserve.has_room(u64::try_from(bytes).unwrap_or(u64::MAX)) {
-            return Err(LogError::NoSpace { path: self.place() });
+        if !self.reserve.has_space(u64::try_from(bytes).unwrap_or(u64::MAX)) {
+            return Err(LogError::NoSpace { path: self.path() });
         }
         let written = self.write(rows, newest);
-        self.let_go(written)?;
+        self.close_failed_tree(written)?;
         if self.durability != Durability::Sync && self.unsynced.add(&transactions, bytes) {
             let flushed = self.tree()?.flush(newest);
-            self.let_go(flushed)?;
+            self.close_failed_tree(flushed)?;
             self.unsynced.drop_up_to(newest);
         }
         self.flusher.iter().for_each(Flusher::changed);
@@ -333,15 +334,15 @@ impl Log for SledLog {
         false
     }
 
-    fn compact(&mut self, floor: Floor, superseded: &[EntryId]) -> Result<(), LogError> {
-        self.floor = floor;
-        let compacted = self.tree()?.compact(floor, superseded);
-        self.let_go(compacted)?;
+    fn compact(&mut self, compact_revision: CompactRevision, superseded: &[EntryId]) -> Result<(), LogError> {
+        self.compact_revision = compact_revision;
+        let compacted = self.tree()?.compact(compact_revision, superseded);
+        self.close_failed_tree(compacted)?;
         self.flusher.iter().for_each(Flusher::changed);
         Ok(())
     }
 
-    fn make_room(&mut self) -> Result<bool, LogError> {
+    fn recover_space(&mut self) -> Result<bool, LogError> {
         self.reserve.release();
         if self.tree.as_ref().is_none_or(|tree| tree.has_failed()) {
             match self.reopen() {
@@ -355,15 +356,15 @@ impl Log for SledLog {
         Ok(self.reserve.hold())
     }
 
-    fn place(&self) -> PathBuf {
+    fn path(&self) -> PathBuf {
         self.directory.path().into()
     }
 
     fn close(mut self: Box<Self>) -> Result<(), LogError> {
         if self.tree.as_ref().is_none_or(|tree| tree.has_failed()) {
-            self.make_room()?;
+            self.recover_space()?;
         }
-        if !self.reserve.has_room(0) {
+        if !self.reserve.has_space(0) {
             self.reserve.release();
         }
         let SledLog { flusher, tree, directory, mut reserve, newest, .. } = *self;
@@ -421,10 +422,10 @@ impl Tree {
     /// Passes every entry to `visit`. After the first revision and up to the second, there must be a whole transaction for each.
     fn load(
         &self,
-        (floor, last): (Revision, Revision),
+        (compact_revision, last): (Revision, Revision),
         visit: &mut dyn FnMut(Record) -> Result<(), LogError>,
     ) -> Result<(), LogError> {
-        let mut known = floor;
+        let mut known = compact_revision;
         let mut previous: Option<Header> = None;
         let mut assembler = Assembler::default();
         for row in self.db.scan_prefix(rows::PREFIX) {
@@ -432,10 +433,10 @@ impl Tree {
             self.touch(&key)?;
             let unreadable = || self.damaged(format!("unreadable after revision {known}"));
             let header = rows::read(&key, &value).ok_or_else(unreadable)?;
-            if header.id.revision > floor {
-                self.check_order(previous, header, floor)?;
+            if header.id.revision > compact_revision {
+                self.check_order(previous, header, compact_revision)?;
                 previous = Some(header);
-            } else if header.part > 0 && !assembler.is_amid() {
+            } else if header.part > 0 && !assembler.is_incomplete() {
                 // A crash came between the deletion of its first row and of this one.
                 continue;
             }
@@ -443,15 +444,20 @@ impl Tree {
             known = known.max(entry.id.revision);
             visit(Record::Entry(entry))?;
         }
-        if assembler.is_amid() || known != last {
+        if assembler.is_incomplete() || known != last {
             return Err(self.damaged(format!("nothing after revision {known}")));
         }
         Ok(())
     }
 
-    /// Makes sure that nothing is missing between two rows above the floor. (Parts of an entry are the assembler's concern.)
-    fn check_order(&self, previous: Option<Header>, row: Header, floor: Revision) -> Result<(), LogError> {
-        let known = previous.map_or(floor, |previous| previous.id.revision);
+    /// Makes sure that nothing is missing between two rows above the compact revision. (Parts of an entry are the assembler's concern.)
+    fn check_order(
+        &self,
+        previous: Option<Header>,
+        row: Header,
+        compact_revision: Revision,
+    ) -> Result<(), LogError> {
+        let known = previous.map_or(compact_revision, |previous| previous.id.revision);
         if row.part > 0 {
             return Ok(());
         }
@@ -486,8 +492,8 @@ impl Tree {
         self.db.flush().is_err()
     }
 
-    fn compact(&self, floor: Floor, superseded: &[EntryId]) -> Result<(), LogError> {
-        self.set_mark(FLOOR, floor.revision())?;
+    fn compact(&self, compact_revision: CompactRevision, superseded: &[EntryId]) -> Result<(), LogError> {
+        self.set_mark(COMPACT_REVISION, compact_revision.revision())?;
         superseded.iter().try_for_each(|id| self.remove_entry(*id))
     }
 
@@ -505,13 +511,13 @@ impl Tree {
         Ok(())
     }
 
-    /// The last revision whose transaction is there: a crash may have cut the very last one short.
-    fn last_revision(&self, floor: Floor) -> Result<Revision, LogError> {
+    /// The last revision that has its whole transaction: a crash may have cut the very last one short.
+    fn last_revision(&self, compact_revision: CompactRevision) -> Result<Revision, LogError> {
         for row in self.db.scan_prefix(rows::PREFIX).rev() {
             let (key, value) = row.map_err(|cause| self.sled_failed("cannot read", cause))?;
             match rows::read(&key, &value).ok_or_else(|| self.damaged("its last row is unreadable"))? {
-                // Below the floor, what followed may have been deleted since.
-                Header { id, more: true, .. } if id.revision > floor.revision() => {}
+                // Below the compact revision, what followed may have been deleted since.
+                Header { id, more: true, .. } if id.revision > compact_revision.revision() => {}
                 Header { id, .. } => return Ok(id.revision),
             }
         }
@@ -568,7 +574,7 @@ fn catch<T>(path: &Path, read: impl FnOnce() -> Result<T, LogError>) -> Result<T
 /// Waits until sled's threads have let go of its file, which they do some time after the last handle is dropped.
 fn wait_for_sled(directory: &Directory) -> Result<(), LogError> {
     let Ok(file) = File::open(directory.log().join("db")) else { return Ok(()) };
-    let deadline = Instant::now() + LET_GO;
+    let deadline = Instant::now() + RELEASE_TIMEOUT;
     while file.try_lock().is_err() {
         if Instant::now() >= deadline {
             return Err(LogError::InUse { path: directory.path().into() });

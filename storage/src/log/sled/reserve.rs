@@ -25,7 +25,7 @@ const LAST_MARGIN: u64 = 256 << 10;
 /// does not need the reserve.
 const COMFORT: u64 = 16 << 20;
 
-/// Tells how many bytes are free on the disk that holds a directory.
+/// Returns how many bytes are free on the disk that holds a directory.
 pub(super) type Available = Box<dyn Fn(&Path) -> io::Result<u64> + Send>;
 
 /// The reserve of a store's directory.
@@ -40,7 +40,7 @@ impl Reserve {
     pub fn open(directory: &Path, available: Available) -> Reserve {
         let is_held = directory.join("reserve").exists();
         let mut reserve = Reserve { directory: directory.into(), available, is_held };
-        if !reserve.has_room(0) {
+        if !reserve.has_space(0) {
             reserve.release();
         }
         reserve
@@ -55,7 +55,7 @@ impl Reserve {
     }
 
     /// Can so many bytes be written? What cannot be known is tried.
-    pub fn has_room(&self, bytes: u64) -> bool {
+    pub fn has_space(&self, bytes: u64) -> bool {
         // sled writes a page anew from time to time, so that each byte may take two.
         let needed = bytes.saturating_mul(2) + if self.is_held { MARGIN } else { LAST_MARGIN };
         self.free().is_none_or(|free| free >= needed)
@@ -127,12 +127,12 @@ mod tests {
         assert_eq!(fs::metadata(&file).unwrap().len(), SIZE);
         for (left, bytes, room) in [(MARGIN, 0, true), (MARGIN - 1, 0, false), (MARGIN + 9, 5, false)] {
             free.store(left, Relaxed);
-            assert_eq!(reserve.has_room(bytes), room, "{bytes} of {left}");
+            assert_eq!(reserve.has_space(bytes), room, "{bytes} of {left}");
         }
         reserve.release();
         reserve.release();
         assert!(!file.exists());
-        assert!(reserve.has_room(100_000), "the margin is for deletions now");
+        assert!(reserve.has_space(100_000), "the margin is for deletions now");
         free.store(SIZE + COMFORT - 1, Relaxed);
         assert!(!reserve.hold());
         free.store(SIZE + COMFORT, Relaxed);

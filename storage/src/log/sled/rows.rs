@@ -138,7 +138,7 @@ impl Assembler {
     }
 
     /// Does an entry lack parts?
-    pub fn is_amid(&self) -> bool {
+    pub fn is_incomplete(&self) -> bool {
         self.0.is_some()
     }
 }
@@ -161,7 +161,7 @@ mod tests {
     /// Entries assembled, by id and size; a cross for a row that was refused, dots for an entry not complete.
     fn assembled(rows: &[Row]) -> String {
         let mut assembler = Assembler::default();
-        let mut told: Vec<_> = rows
+        let mut rendered: Vec<_> = rows
             .iter()
             .filter_map(|(key, value)| match assembler.take(key, value) {
                 Ok(Some(Entry { id, change: Change::Put { stored, .. }, .. })) => {
@@ -171,8 +171,8 @@ mod tests {
                 Err(Misplaced) => Some("x".into()),
             })
             .collect();
-        told.extend(assembler.is_amid().then(|| "..".into()));
-        told.join(" ")
+        rendered.extend(assembler.is_incomplete().then(|| "..".into()));
+        rendered.join(" ")
     }
 
     #[test]

@@ -51,13 +51,13 @@ struct Written {
 /// How often the file is synced while the store is in use.
 const INTERVAL: Duration = Duration::from_secs(1);
 
-/// The first format, whose line has no revision.
+/// The first format, with a line that has no revision.
 const OPEN_1: &str = "coracle store 1 open            \n";
 const SEALED_1: &str = "coracle store 1 sealed ";
 
 const FORMAT: &str = "coracle store 3 ";
 
-/// The second format, whose rows know only one entry a revision.
+/// The second format, with rows for only one entry a revision.
 const FORMAT_2: &str = "coracle store 2 ";
 const LENGTH: usize = FORMAT.len() + 7 + 21 + 9 + 9;
 
