@@ -86,14 +86,14 @@ async fn writes_all_or_nothing(logs: impl TestLog) {
         ]
     };
     let Commit::Conflict { index, current } = store.commit(writes(before.next())).await.unwrap() else {
-        panic!("written in spite of a lost expectation")
+        panic!("written in spite of a conflict")
     };
     assert_eq!((index, current.unwrap().revision), (2, before));
     assert_eq!(render_bucket(&store.snapshot().bucket("things")), "a=a@1 b=b@2");
     assert_eq!((store.revision(), store.snapshot().len("others")), (before, 0));
 
     let Commit::Done(events) = store.commit(writes(before)).await.unwrap() else {
-        panic!("lost against nothing")
+        panic!("in conflict with nothing")
     };
     assert_eq!(render_events(&events), "+new=n@3 -a=a@3 ~b=c@3 +o=o@3");
     assert_eq!(render_bucket(&store.snapshot().bucket("things")), "b=c@3 new=n@3");
@@ -674,7 +674,7 @@ async fn stores_share_a_log(logs: impl TestLog) {
     ));
 }
 
-/// Each transaction is appended or not by itself, and the log says what it found.
+/// Each transaction is appended or not by itself, and the log reports what it found.
 async fn a_conflict_stops_its_own_transaction_only(log: MemoryLog) {
     let (mut ours, mut theirs) = (log.share(), log.share());
     ours.start(Notifier::new(|_| ())).unwrap();
@@ -818,6 +818,7 @@ async fn unreadable_foreign_entries_are_quarantined(log: MemoryLog) {
     store.health().unwrap();
 
     let reopened = contested.open();
+    assert_eq!(reopened.quarantined_total(), 3);
     assert_eq!(quarantined(&reopened), ("things/a@2 things/c@2 things/undecodable@3".into(), 3));
     assert_eq!(render_bucket(&reopened.snapshot().bucket("things")), "a=1@1 b=2@4");
 

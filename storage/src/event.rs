@@ -9,9 +9,13 @@ use crate::{EntryId, Index, Key, Object, Revision};
 /// Where a watcher is to see the object vanish (it was deleted, or left the watcher's selection), the body to show is
 /// `before.restamped(event.revision)`.
 pub struct Event<I: Index> {
+    /// The object's key.
     pub key: Key,
+    /// The revision of the transaction.
     pub revision: Revision,
+    /// The version that was replaced or deleted.
     pub before: Option<Arc<Object<I>>>,
+    /// The version that was stored.
     pub after: Option<Arc<Object<I>>>,
     /// Which change of its transaction this is.
     index: u32,

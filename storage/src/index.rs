@@ -25,6 +25,7 @@ pub trait Index: Send + Sync + 'static {
 /// What an [`Index`] found in a stored value.
 #[derive(Clone, Debug)]
 pub struct Indexed<M> {
+    /// What readers need without reading the bytes again.
     pub meta: M,
     /// The offset in the stored bytes at which the revision's decimal digits are to be inserted when served: just between
     /// the quotes of `"resourceVersion":""`, say. Stored bytes hold no revision, for a log may learn it only afterwards.

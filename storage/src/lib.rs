@@ -27,7 +27,7 @@
 //!
 //! 1. [`Store::commit`] (of which `put` and `delete` are the short forms) has the [`Index`] read the new bytes, on the
 //!    writer's own task: bytes it cannot read are refused before anyone else is concerned.
-//! 2. The write goes to the sequencer's mailbox. The sequencer takes all that wait there (a lone write waits for nobody).
+//! 2. The write goes to the sequencer's mailbox. The sequencer takes all that wait there (a lone write does not wait).
 //! 3. Each write's expectations are checked against the newest state; a conflict is reported at once.
 //! 4. The others are appended to the [`Log`](log::Log) as one batch of transactions. The log reports the outcome of each:
 //!    committed at a revision that all its objects share, in conflict with another writer, or rejected. In `sync` durability
@@ -48,8 +48,9 @@
 //! - All objects of a transaction have one revision. Readers and watchers see all of a revision or nothing of it.
 //! - Another writer's entry that cannot be read is quarantined: its key keeps the last readable version and takes no writes,
 //!   and [`Snapshot::quarantined`] has it. In a log that nobody else writes it means damage.
-//! - When the disk fails the store stops taking writes, says so in [`Store::health`], and goes on serving reads.
+//! - When the disk fails the store stops taking writes, reports it in [`Store::health`], and continues to serve reads.
 
+#![warn(missing_docs)]
 // A number that does not fit is an error, never another number.
 #![cfg_attr(not(test), deny(clippy::cast_possible_truncation, clippy::cast_sign_loss))]
 

@@ -6,6 +6,7 @@ use crate::{EntryId, Index, Indexed, Key, Revision};
 
 /// One version of an object. Never changes; shared as `Arc<Object<I>>`.
 pub struct Object<I: Index> {
+    /// What the object is stored under.
     pub key: Key,
     /// The revision of the change that created the object.
     pub created: Revision,
@@ -13,6 +14,7 @@ pub struct Object<I: Index> {
     pub revision: Revision,
     /// The exact bytes to serve: the stored bytes with `revision` stamped in.
     pub bytes: Bytes,
+    /// What the [`Index`] read in the stored bytes.
     pub meta: I::Meta,
     /// Which change of its transaction made this version.
     index: u32,
@@ -28,7 +30,7 @@ pub(crate) fn cost(key: &Key, bytes: usize) -> u64 {
 }
 
 impl<I: Index> Object<I> {
-    /// `indexed.stamp` is within `stored`, and no larger than four bytes can say: see [`crate::index::read`].
+    /// `indexed.stamp` is within `stored`, and fits in four bytes: see [`crate::index::read`].
     pub(crate) fn new(
         key: Key,
         created: Revision,

@@ -4,11 +4,12 @@ use std::fmt;
 
 use crate::Compacted;
 
-/// A point in the store's history: the number of the change that led to it. Zero is before the first.
+/// A point in the store's history: the number of the transaction that led to it. Zero is before the first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Revision(pub u64);
 
 impl Revision {
+    /// Before the first transaction.
     pub const ZERO: Revision = Revision(0);
 
     /// The revision after this one.
@@ -21,6 +22,7 @@ impl Revision {
         self.0.to_be_bytes()
     }
 
+    /// Undoes [`to_bytes`](Self::to_bytes).
     pub fn from_bytes(bytes: [u8; 8]) -> Revision {
         Revision(u64::from_be_bytes(bytes))
     }
@@ -68,15 +70,20 @@ impl fmt::Display for EntryId {
 pub struct CompactRevision(Revision);
 
 impl CompactRevision {
+    /// The compact revision at a revision: history starts after it.
     pub fn at(revision: Revision) -> CompactRevision {
         CompactRevision(revision)
     }
 
+    /// The revision itself.
     pub fn revision(self) -> Revision {
         self.0
     }
 
-    /// May one watch after `asked`, or read at it?
+    /// Checks that one may watch after `asked`, or read at it.
+    ///
+    /// # Errors
+    /// [`Compacted`] below the compact revision.
     pub fn admit(self, asked: Revision) -> Result<(), Compacted> {
         if asked < self.0 { Err(Compacted { asked, compact_revision: self }) } else { Ok(()) }
     }

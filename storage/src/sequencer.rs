@@ -1,13 +1,13 @@
 //! The sequencer: the one thread that changes the view, and the only caller of the log.
 //!
 //! It takes the transactions that wait as a group, checks each against the newest state, appends those that pass as one
-//! batch, publishes what the log's tail then says, and replies. A transaction that another writer overtook is checked again,
+//! batch, publishes what the log's tail then has, and replies. A transaction that another writer overtook is checked again,
 //! against what that writer wrote. Between groups the sequencer forgets what history no longer keeps.
 //!
 //! Always true here:
 //! - Between messages the published state is the newest one, so a check never sees more than readers could.
 //! - Within a group no key is written twice; the write that would be the second starts the next group.
-//! - A writer is answered after its change is published.
+//! - A writer gets its result after its change is published.
 //! - All events of a revision are published at once, and forgotten at once.
 //!
 //! Start at [`Sequencer::work`].
@@ -135,7 +135,7 @@ const TRIM: usize = 64;
 /// Batches of superseded entries that are deleted between two messages: more bytes than a group can leave.
 const COMPACTION_BATCHES: usize = 4;
 
-/// How often the log is asked whether its disk has room again.
+/// How often the log is asked whether its disk has space again.
 const RETRY: Duration = Duration::from_secs(1);
 
 /// How many versions are loaded between two reports of progress.
@@ -238,7 +238,7 @@ impl<I: Index> Sequencer<I> {
                     self.commit(group);
                 }
                 Some(Message::Notification(Notification::Changed)) => {
-                    // Nobody asked, so nobody is answered: a failure shows in the store's health.
+                    // No writer waits for this: a failure shows in the store's health.
                     drop(self.follow(self.state.revision(), std::iter::empty()));
                     self.publish();
                 }
@@ -306,7 +306,7 @@ impl<I: Index> Sequencer<I> {
             match self.append(&mut group) {
                 // What another writer overtook is checked again, against what it wrote.
                 Ok(appended) => group = reply(group, appended),
-                // Only what gives room back passes the next check.
+                // Only what frees space passes the next check.
                 Err(StoreError::NoSpace) if !disk_was_full => disk_was_full = true,
                 Err(error) => {
                     return group.into_iter().for_each(|pending| pending.reply(Err(error.clone())));
@@ -325,8 +325,8 @@ impl<I: Index> Sequencer<I> {
                 Some(self.shared.health().map(|()| Commit::Done(Vec::new())))
             } else if let Some(unreadable) = pending.keys().find_map(|key| self.state.quarantined(key)) {
                 Some(Err(StoreError::Quarantined(unreadable.clone())))
-            } else if let Some(lost) = pending.conflict(&self.state) {
-                Some(Ok(lost))
+            } else if let Some(conflict) = pending.conflict(&self.state) {
+                Some(Ok(conflict))
             } else {
                 self.space.admit(used, growth).err().map(Err)
             };
@@ -382,7 +382,7 @@ impl<I: Index> Sequencer<I> {
         Err(self.cannot_read_back(format!("{conflict:?}, but the view is at revision {checked}")))
     }
 
-    /// Applies what the log's tail says, at least up to a revision. Returns the events of our `own` changes, of which
+    /// Applies what the log's tail has, at least up to a revision. Returns the events of our `own` changes, of which
     /// the index has read the values already; they are given in order of their ids.
     fn follow<'a>(
         &mut self,
@@ -447,7 +447,7 @@ impl<I: Index> Sequencer<I> {
         }
     }
 
-    /// The log breaks its contract: nothing that it says is to be trusted.
+    /// The log breaks its contract: nothing that it reports is to be trusted.
     fn cannot_read_back(&self, cause: String) -> StoreError {
         let path = self.path.clone();
         self.shared.fail(LogError::Failed { action: "cannot read back", path, cause: cause.into() })
@@ -457,7 +457,7 @@ impl<I: Index> Sequencer<I> {
     fn publish(&mut self) {
         self.timeline.mark(Instant::now());
         if self.space.disk_is_full {
-            // What was deleted gives room back only when history forgets it.
+            // What was deleted frees space only when history forgets it.
             self.timeline.expire(self.state.revision());
         }
         let added = std::mem::take(&mut self.unpublished);

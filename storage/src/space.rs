@@ -1,6 +1,6 @@
-//! Which writes there is room for.
+//! Which writes there is space for.
 //!
-//! As etcd above its quota, a full store still takes what gives room back: deletions, and updates that shrink an object. Other
+//! As etcd above its quota, a full store still takes what frees space: deletions, and updates that shrink an object. Other
 //! than etcd it also takes small updates, as long as a reserve lasts: a deletion may need some before it can finish (a
 //! deletion timestamp, a finalizer's controller that writes a status).
 
@@ -46,10 +46,10 @@ impl Growth {
     }
 }
 
-/// What the store has room for.
+/// What the store has space for.
 pub(crate) struct Space {
     quota: u64,
-    /// Does the log lack room?
+    /// Does the log lack space?
     pub disk_is_full: bool,
     /// Set while writes are refused, so that it is logged once.
     is_full: bool,

@@ -32,7 +32,9 @@ pub struct Store<I: Index>(Arc<Handle<I>>);
 /// How a store behaves.
 #[derive(Default)]
 pub struct Options {
+    /// How much of the past is kept.
     pub history: History,
+    /// How large writes and the store may be.
     pub limits: Limits,
     /// Called with the number of versions loaded so far, now and then and at the end.
     pub progress: Option<Box<dyn FnMut(u64) + Send>>,
@@ -41,7 +43,9 @@ pub struct Options {
 /// One write of one key.
 #[derive(Clone, Debug)]
 pub struct Write {
+    /// What is written.
     pub key: Key,
+    /// What must be there.
     pub expect: Expect,
     /// The bytes to store; `None` deletes.
     pub value: Option<Bytes>,
@@ -62,29 +66,40 @@ pub enum Expect {
 
 /// What became of an atomic write of several keys.
 pub enum Commit<I: Index> {
-    /// All of it is done: one event a write, in the order of the writes.
+    /// All of it is done, at one revision: one event a write, in the order of the writes.
     Done(Vec<Arc<Event<I>>>),
-    /// Nothing of it is done, because the write at `index` did not find what it expected.
-    Conflict { index: usize, current: Option<Arc<Object<I>>> },
+    /// Nothing of it is done, because a write did not find what it expected.
+    Conflict {
+        /// The index of the first such write.
+        index: usize,
+        /// The object that it found.
+        current: Option<Arc<Object<I>>>,
+    },
 }
 
 /// What became of a put.
 pub enum Put<I: Index> {
+    /// The new version.
     Stored(Arc<Object<I>>),
-    /// The expectation did not hold; nothing was written. `current` is what was there instead.
+    /// The expectation did not hold; nothing was written.
     Conflict {
+        /// The object that was there.
         current: Option<Arc<Object<I>>>,
     },
 }
 
 /// What became of a deletion.
 pub enum Delete<I: Index> {
+    /// The object is deleted.
     Deleted {
+        /// Its last version.
         last: Arc<Object<I>>,
+        /// The revision of the deletion.
         revision: Revision,
     },
-    /// The expectation did not hold or there was nothing to delete. `current` is what was there instead.
+    /// The expectation did not hold, or there was nothing to delete.
     Conflict {
+        /// The object that was there.
         current: Option<Arc<Object<I>>>,
     },
 }
@@ -124,10 +139,12 @@ const CHEAP_REBUILD: usize = 64;
 const REBUILT: usize = 32;
 
 impl Write {
+    /// The write that stores bytes, which hold no revision: see [`Indexed::stamp`](crate::Indexed::stamp).
     pub fn put(key: Key, expect: Expect, stored: impl Into<Bytes>) -> Write {
         Write { key, expect, value: Some(stored.into()) }
     }
 
+    /// The write that deletes the object under a key.
     pub fn delete(key: Key, expect: Expect) -> Write {
         Write { key, expect, value: None }
     }
@@ -158,6 +175,7 @@ impl<I: Index> Store<I> {
         Ok(Store(Arc::new(Handle { shared, mailbox, limits, queue })))
     }
 
+    /// The index that reads the stored values.
     pub fn index(&self) -> &I {
         &self.0.shared.index
     }
@@ -167,10 +185,18 @@ impl<I: Index> Store<I> {
         Snapshot(self.0.shared.state())
     }
 
+    /// The newest version of the live object under a key.
     pub fn get(&self, key: &Key) -> Option<Arc<Object<I>>> {
         self.0.shared.state.load().get(key).cloned()
     }
 
+    /// How many entries of other writers could not be read since the store was opened. What is unreadable now is in
+    /// [`Snapshot::quarantined`].
+    pub fn quarantined_total(&self) -> u64 {
+        self.snapshot().quarantined_total()
+    }
+
+    /// The newest revision.
     pub fn revision(&self) -> Revision {
         self.0.shared.state.load().revision()
     }
@@ -277,7 +303,7 @@ impl<I: Index> Store<I> {
         answer.await.map_err(|_| self.0.closed_error())?
     }
 
-    /// Makes everything durable and lets go of the log. Writes that wait are done before; later ones are refused.
+    /// Makes everything durable and releases the log. Writes that wait are done before; later ones are refused.
     ///
     /// # Errors
     /// [`StoreError::Failed`] if the log failed, now or before; [`StoreError::Closed`] if it was closed before.
@@ -353,7 +379,7 @@ impl<I: Index> Handle<I> {
         }
     }
 
-    /// Waits until there is room for a write among those that wait.
+    /// Waits until the mailbox has space for a write.
     async fn wait_in_queue(&self, writes: &[PendingWrite<I>]) -> Result<OwnedSemaphorePermit, StoreError> {
         let bytes: usize =
             writes.iter().filter_map(|t| t.value.as_ref()).map(|(stored, _)| stored.len()).sum();
@@ -363,7 +389,7 @@ impl<I: Index> Handle<I> {
         self.queue.clone().acquire_many_owned(units).await.map_err(|_| StoreError::Closed)
     }
 
-    /// Why the sequencer does not answer.
+    /// Why the sequencer does not reply.
     fn closed_error(&self) -> StoreError {
         self.shared.health().err().unwrap_or(StoreError::Closed)
     }
@@ -407,7 +433,7 @@ impl<I: Index> Shared<I> {
         self.head.send_replace(newest);
     }
 
-    /// Lets go of rebuilt states that nobody may ask for any more.
+    /// Drops rebuilt states at compacted revisions.
     pub fn evict_rebuilt(&self, state: &State<I>) {
         lock(&self.rebuilt)
             .retain(|(bucket, known)| state.compact_revision(bucket).admit(known.revision()).is_ok());

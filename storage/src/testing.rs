@@ -184,7 +184,7 @@ pub fn key(name: &str) -> Key {
 pub async fn put(store: &Store<Marked>, key: &Key, text: &str) -> Revision {
     match store.put(key.clone(), Expect::Any, format!("{text}@")).await.unwrap() {
         Put::Stored(object) => object.revision,
-        Put::Conflict { .. } => panic!("{key} lost against nothing"),
+        Put::Conflict { .. } => panic!("{key} is in conflict with nothing"),
     }
 }
 

@@ -50,10 +50,12 @@ pub(crate) struct Bucket<I: Index> {
 }
 
 impl<I: Index> Snapshot<I> {
+    /// The revision of the state that this is.
     pub fn revision(&self) -> Revision {
         self.0.revision
     }
 
+    /// The live object under a key.
     pub fn get(&self, key: &Key) -> Option<&Arc<Object<I>>> {
         self.0.get(key)
     }
@@ -97,22 +99,27 @@ impl<I: Index> Snapshot<I> {
 }
 
 impl<I: Index> BucketSnapshot<I> {
+    /// The revision of the state that this is.
     pub fn revision(&self) -> Revision {
         self.revision
     }
 
+    /// The live object under a name.
     pub fn get(&self, name: &str) -> Option<&Arc<Object<I>>> {
         self.objects.get(name)
     }
 
+    /// The number of live objects.
     pub fn len(&self) -> usize {
         self.objects.len()
     }
 
+    /// Has the bucket no live objects?
     pub fn is_empty(&self) -> bool {
         self.objects.is_empty()
     }
 
+    /// The live objects, in the order of the bytes of their names.
     pub fn iter(&self) -> impl DoubleEndedIterator<Item = &Arc<Object<I>>> {
         self.objects.values()
     }

@@ -87,7 +87,7 @@ impl<I: Index> Watcher<I> {
         Ok(events)
     }
 
-    /// The revision up to which this watcher has certainly returned everything: what a bookmark may say.
+    /// The revision up to which this watcher has certainly returned everything: the resourceVersion of a bookmark.
     ///
     /// Moves on with the whole store, not just with the bucket, as long as no event waits to be read.
     pub fn progress(&mut self) -> Revision {

@@ -253,7 +253,7 @@ async fn write(
     writes: Vec<(usize, usize, Expected, Option<u16>)>,
 ) {
     let mut wanted: Vec<Write> = Vec::new();
-    let mut lost = None;
+    let mut conflict = None;
     for (bucket, name, expected, size) in writes {
         let key = Key::new(BUCKETS[bucket], NAMES[name]);
         if wanted.iter().any(|write| write.key == key) {
@@ -269,13 +269,13 @@ async fn write(
             Expected::Stale => (Expect::Revision(Revision(revision.wrapping_sub(1))), false),
         };
         let holds = holds && (current.is_some() || size.is_some());
-        if !holds && lost.is_none() {
-            lost = Some((wanted.len(), current.cloned()));
+        if !holds && conflict.is_none() {
+            conflict = Some((wanted.len(), current.cloned()));
         }
         let value = size.map(|size| format!(":{}", "v".repeat(size.into())).into());
         wanted.push(Write { key, expect, value });
     }
-    match (store.commit(wanted.clone()).await.unwrap(), lost) {
+    match (store.commit(wanted.clone()).await.unwrap(), conflict) {
         (Commit::Done(events), None) => {
             let from = model.events.len();
             let text = |value: bytes::Bytes| String::from_utf8_lossy(&value).into_owned();
@@ -284,11 +284,11 @@ async fn write(
             let made = model.events[from..].iter().map(|(revision, change)| render(*revision, change));
             assert_eq!(events.iter().map(rendered).collect::<Vec<_>>(), made.collect::<Vec<_>>());
         }
-        (Commit::Conflict { index, current }, Some(lost)) => {
-            assert_eq!((index, current.as_deref().map(version)), lost);
+        (Commit::Conflict { index, current }, Some(conflict)) => {
+            assert_eq!((index, current.as_deref().map(version)), conflict);
         }
-        (Commit::Done(_), Some(lost)) => panic!("done, though it should have lost: {lost:?}"),
-        (Commit::Conflict { index, .. }, None) => panic!("lost without reason: {index}"),
+        (Commit::Done(_), Some(conflict)) => panic!("done, in spite of a conflict: {conflict:?}"),
+        (Commit::Conflict { index, .. }, None) => panic!("in conflict without reason: {index}"),
     }
 }
 

@@ -13,6 +13,7 @@ pub struct EphemeralLog {
 }
 
 impl EphemeralLog {
+    /// An empty log.
     pub fn new() -> EphemeralLog {
         EphemeralLog::default()
     }

@@ -39,6 +39,7 @@ struct Reader {
 }
 
 impl MemoryLog {
+    /// The first handle on a new log.
     pub fn new() -> MemoryLog {
         MemoryLog::default()
     }

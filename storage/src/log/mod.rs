@@ -47,12 +47,12 @@ pub trait Log: Send + 'static {
     /// writes, it means damage.
     fn is_shared(&self) -> bool;
 
-    /// Forgets: nobody will start below `compact_revision` any more, and the entries in `superseded` (all at or below the compact revision: versions
+    /// Deletes: no reader will start below `compact_revision` any more, and the entries in `superseded` (all at or below the compact revision: versions
     /// that were replaced or deleted, and deletions) are of no use to anyone.
     fn compact(&mut self, compact_revision: CompactRevision, superseded: &[EntryId]) -> Result<(), LogError>;
 
-    /// Tries to go on after [`LogError::NoSpace`], now and then. Returns whether there is room for all writes again; if not,
-    /// there may be room for a few: a log keeps a reserve for deletions.
+    /// Tries to recover from [`LogError::NoSpace`], now and then. Returns whether there is space for all writes again; if not,
+    /// there may be space for a few: a log keeps a reserve for deletions.
     fn recover_space(&mut self) -> Result<bool, LogError> {
         Ok(true)
     }
@@ -60,13 +60,14 @@ pub trait Log: Send + 'static {
     /// Where the log is, for messages.
     fn path(&self) -> PathBuf;
 
-    /// Makes all that was appended durable and lets go of the log. Called once, last.
+    /// Makes all that was appended durable and releases the log. Called once, last.
     fn close(self: Box<Self>) -> Result<(), LogError>;
 }
 
 /// The first and the last revision of a log.
 #[derive(Clone, Copy, Debug)]
 pub struct LogBounds {
+    /// Below it, changes may be missing.
     pub compact_revision: CompactRevision,
     /// At or above every revision ever given: the next change gets a higher one.
     pub newest: Revision,
@@ -78,34 +79,43 @@ pub type Transaction = Vec<Proposal>;
 /// A change that the sequencer has checked.
 #[derive(Clone, Debug)]
 pub struct Proposal {
+    /// What is written.
     pub key: Key,
     /// The revision of the live object that the check saw under the key. A log that others write to must make sure of it.
     pub previous: Option<Revision>,
+    /// What to do.
     pub change: Change,
 }
 
 /// What becomes of an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Change {
+    /// It has a new version.
     Put {
         /// The revision at which the object was created; `None` if by this very change.
         created: Option<Revision>,
+        /// The bytes of the version, without its revision.
         stored: Bytes,
     },
+    /// It is deleted.
     Delete,
 }
 
 /// A change as the log holds it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
+    /// Where it is in the log.
     pub id: EntryId,
+    /// What was written.
     pub key: Key,
+    /// What was done.
     pub change: Change,
 }
 
 /// What a log reads back.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Record {
+    /// A change.
     Entry(Entry),
     /// Another writer's entry that this log cannot decode.
     Unreadable(UnreadableEntry),
@@ -114,8 +124,11 @@ pub enum Record {
 /// An entry of another writer that cannot be decoded, or has a value that the index cannot read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnreadableEntry {
+    /// Where it is in the log.
     pub id: EntryId,
+    /// What was written.
     pub key: Key,
+    /// Why it cannot be read.
     pub reason: Unreadable,
 }
 
@@ -185,6 +198,7 @@ impl Notifier {
         Notifier(Arc::new(listen))
     }
 
+    /// Notifies the store. Returns at once.
     pub fn notify(&self, notification: Notification) {
         (self.0)(notification);
     }
@@ -193,19 +207,34 @@ impl Notifier {
 /// Why a log cannot be opened, read or written.
 #[derive(Debug, thiserror::Error)]
 pub enum LogError {
+    /// Another process has the log open.
     #[error("{path} is in use by another process", path = .path.display())]
-    InUse { path: PathBuf },
+    InUse {
+        /// Where the log is.
+        path: PathBuf,
+    },
     /// What is there is not what was written; nothing was changed.
     #[error("the store in {path} is damaged: {reason}", path = .path.display())]
-    Damaged { path: PathBuf, reason: String },
+    Damaged {
+        /// Where the log is.
+        path: PathBuf,
+        /// What is wrong, in one line.
+        reason: String,
+    },
     /// The disk is full. Of what was to be appended nothing is there; what was appended before is not lost.
     #[error("no space is left on the disk that holds {path}", path = .path.display())]
-    NoSpace { path: PathBuf },
+    NoSpace {
+        /// Where the log is.
+        path: PathBuf,
+    },
+    /// An operation failed; of the changes that were being appended some may be durable.
     #[error("{action} in {path}", path = .path.display())]
     Failed {
         /// What was tried, such as `cannot write`.
         action: &'static str,
+        /// Where the log is.
         path: PathBuf,
+        /// The error of the operation.
         #[source]
         cause: Box<dyn std::error::Error + Send + Sync>,
     },

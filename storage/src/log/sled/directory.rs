@@ -1,9 +1,9 @@
 //! A store's directory on disk: one process at a time, and nothing changed behind its back.
 //!
 //! ```text
-//! DIR/store     locked while in use; one line that says how the store was left, see `state.rs`
+//! DIR/store     locked while in use; one line: how the store was left, see `state.rs`
 //! DIR/log/      the log's own files
-//! DIR/reserve   room for a full disk, see `reserve.rs`
+//! DIR/reserve   space for a full disk, see `reserve.rs`
 //! ```
 //! sled mends what looks torn to it by cutting it off, which is right after a crash and a silent loss otherwise. So a store
 //! that was closed is sealed with a checksum of its files, which is checked before sled sees them; and one that was not
@@ -81,12 +81,12 @@ impl Directory {
         &self.state
     }
 
-    /// Says that the log's files may change from now on.
+    /// Records that the log's files may change from now on.
     pub fn unseal(&self) -> Result<(), LogError> {
         self.state.unseal().map_err(|cause| failed("cannot write the store", &self.path, cause))
     }
 
-    /// Says that the log's files will not change any more until the directory is taken again, and that they hold everything
+    /// Records that the log's files will not change any more until the directory is taken again, and that they hold everything
     /// up to a revision.
     pub fn seal(&self, newest: Revision) -> Result<(), LogError> {
         let sum = self.checksum().map_err(|cause| failed("cannot read the log", &self.path, cause))?;

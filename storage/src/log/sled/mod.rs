@@ -3,13 +3,13 @@
 //! ```text
 //! log/<revision><index><part>   the changes (see `rows.rs`), written once, deleted when they are of no more use
 //! meta/floor                    the compact revision when something was last forgotten
-//! meta/reserved                 no revision above it was given out, unless it was on disk before its writer was answered
+//! meta/reserved                 no revision above it was given out, unless it was on disk before its writer got the result
 //! ```
 //! Nothing points at the newest version of an object: loading reads all rows in order anyway, and a second key a change
 //! would halve the speed.
 //!
 //! sled's batches are not used. A batch keeps an I/O buffer open, and if a page that it has changed is evicted and needed again
-//! before the batch is complete, sled waits for that buffer for ever. Rows in order, each saying whether more belong to
+//! before the batch is complete, sled waits for that buffer for ever. Rows in order, each with a flag for whether more follow in
 //! it, serve as well and are faster.
 //!
 //! Always true here:
@@ -17,10 +17,10 @@
 //! - The transactions above the compact revision are whole, and their revisions were written without a gap; a hole is damage.
 //! - Up to where the log is on disk is remembered outside of it (`state.rs`): a log that ends below that is damaged.
 //! - The compact revision is written before what is below it is deleted, and a version is deleted before the deletion that ended it.
-//! - After a write that failed for want of room sled is of no more use. Its files are opened again, and what sled had not
+//! - After a write that failed because the disk was full sled takes no more writes. Its files are opened again, and what sled had not
 //!   written yet is written again: it is kept until it is on disk (`unsynced.rs`).
-//! - Where answers do not wait for the disk, a range of revisions is reserved on disk beforehand. After a crash the store goes
-//!   on above that range, and its compact revision with it: nobody may resume from a revision whose change is lost.
+//! - Where results do not wait for the disk, a range of revisions is reserved on disk beforehand. After a crash the store
+//!   continues above that range, and its compact revision with it: no watch may resume from a revision with a change that is lost.
 
 mod directory;
 mod entry;
@@ -58,9 +58,9 @@ use crate::{CompactRevision, EntryId, Revision};
 /// When a change is on disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Durability {
-    /// Before its writer is answered.
+    /// Before its writer gets the result.
     Sync,
-    /// At most so long (and the time a flush takes) after its writer is answered.
+    /// At most so long (and the time a flush takes) after its writer gets the result.
     Interval(Duration),
     /// Some time; when the store is closed, at the latest.
     None,
@@ -70,7 +70,7 @@ pub enum Durability {
 pub struct SledLog {
     /// Uses the tree, so it must go before it.
     flusher: Option<Flusher>,
-    /// None after sled failed for want of room, until its files are opened again.
+    /// None after sled failed because the disk was full, until its files are opened again.
     tree: Option<Tree>,
     directory: Directory,
     reserve: Reserve,
@@ -109,7 +109,7 @@ const SEGMENT: usize = 128 << 10;
 /// sled's page cache: rows are not read again after loading, so it only has to hold the pages being written.
 const CACHE: u64 = 4 << 20;
 
-/// How long to wait for sled's own threads to let go of its files.
+/// How long to wait for sled's own threads to close its files.
 const RELEASE_TIMEOUT: Duration = Duration::from_secs(5);
 
 impl SledLog {
@@ -223,7 +223,7 @@ impl SledLog {
         Ok(())
     }
 
-    /// Lets go of a sled that failed for want of room: it takes no more writes.
+    /// Closes a sled that failed because the disk was full: it takes no more writes.
     fn close_failed_tree<T>(&mut self, result: Result<T, LogError>) -> Result<T, LogError> {
         if let Err(LogError::NoSpace { .. }) = result {
             self.flusher = None;
@@ -498,17 +498,19 @@ impl Tree {
     }
 
     fn remove_entry(&self, id: EntryId) -> Result<(), LogError> {
-        let first = self.remove(&rows::key(id, 0))?;
-        let is_earlier = first.is_none();
-        let first = match (first, rows::earlier_key(id, 0)) {
-            (None, Some(key)) => self.remove(&key)?,
-            (first, _) => first,
-        };
-        for part in 1..first.as_deref().and_then(rows::parts).unwrap_or_default() {
-            let key = if is_earlier { rows::earlier_key(id, part) } else { Some(rows::key(id, part)) };
-            key.map_or(Ok(None), |key| self.remove(&key))?;
+        match self.remove(&rows::key(id, 0))? {
+            Some(first) => self.remove_parts(&first, |part| rows::key(id, part)),
+            None => match self.remove(&rows::earlier_key(id.revision, 0))? {
+                Some(first) => self.remove_parts(&first, |part| rows::earlier_key(id.revision, part)),
+                None => Ok(()),
+            },
         }
-        Ok(())
+    }
+
+    /// Removes the other rows of an entry.
+    fn remove_parts(&self, first: &[u8], key: impl Fn(u16) -> Vec<u8>) -> Result<(), LogError> {
+        let parts = rows::parts(first).unwrap_or_default();
+        (1..parts).try_for_each(|part| self.remove(&key(part)).map(drop))
     }
 
     /// The last revision that has its whole transaction: a crash may have cut the very last one short.
@@ -571,7 +573,7 @@ fn catch<T>(path: &Path, read: impl FnOnce() -> Result<T, LogError>) -> Result<T
     })
 }
 
-/// Waits until sled's threads have let go of its file, which they do some time after the last handle is dropped.
+/// Waits until sled's threads have closed its file, which they do some time after the last handle is dropped.
 fn wait_for_sled(directory: &Directory) -> Result<(), LogError> {
     let Ok(file) = File::open(directory.log().join("db")) else { return Ok(()) };
     let deadline = Instant::now() + RELEASE_TIMEOUT;

@@ -1,7 +1,7 @@
-//! Room on the disk that is kept for the time when there is none.
+//! Space on the disk that is reserved for the time when the disk is full.
 //!
 //! A log grows even when objects are deleted. So a file is kept that is of no use but to be removed when the disk is full:
-//! deletions can go on then, and make room.
+//! then deletions can continue, and free space.
 
 use std::{
     fs, io,
@@ -36,7 +36,7 @@ pub(super) struct Reserve {
 }
 
 impl Reserve {
-    /// The reserve as an earlier process left it; given up if there is so little room that sled may fail to open its files.
+    /// The reserve as an earlier process left it; given up if there is so little space that sled may fail to open its files.
     pub fn open(directory: &Path, available: Available) -> Reserve {
         let is_held = directory.join("reserve").exists();
         let mut reserve = Reserve { directory: directory.into(), available, is_held };
@@ -46,7 +46,7 @@ impl Reserve {
         reserve
     }
 
-    /// What the operating system says.
+    /// What the operating system reports.
     pub fn available() -> Available {
         Box::new(|path| {
             let disk = statvfs(path)?;
@@ -73,7 +73,7 @@ impl Reserve {
         self.is_held = false;
     }
 
-    /// Keeps the reserve (again), if there is enough room. Returns whether it is kept.
+    /// Keeps the reserve (again), if there is enough space. Returns whether it is kept.
     pub fn hold(&mut self) -> bool {
         if !self.is_held && self.free().is_none_or(|free| free >= SIZE + COMFORT) {
             match self.allocate() {

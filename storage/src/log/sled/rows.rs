@@ -54,9 +54,9 @@ pub(super) fn key(id: EntryId, part: u16) -> Vec<u8> {
     [PREFIX, &id.revision.to_bytes(), &id.index.to_be_bytes(), &part.to_be_bytes()].concat()
 }
 
-/// The key in a store of an earlier format; none for an entry that such a store cannot have.
-pub(super) fn earlier_key(id: EntryId, part: u16) -> Option<Vec<u8>> {
-    (id.index == 0).then(|| [PREFIX, &id.revision.to_bytes(), &part.to_be_bytes()].concat())
+/// The key in a store of an earlier format, which has one entry at each revision.
+pub(super) fn earlier_key(revision: Revision, part: u16) -> Vec<u8> {
+    [PREFIX, &revision.to_bytes(), &part.to_be_bytes()].concat()
 }
 
 /// The lowest key that a row of a transaction or of a later one may have.
@@ -64,7 +64,7 @@ pub(super) fn first_key(revision: Revision) -> Vec<u8> {
     [PREFIX, &revision.to_bytes()[..]].concat()
 }
 
-/// What a row says beside its piece of the entry.
+/// What a row has beside its piece of the entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Header {
     pub id: EntryId,
@@ -89,7 +89,7 @@ pub(super) fn read(key: &[u8], value: &[u8]) -> Option<Header> {
     (more <= 1).then_some(Header { id, part, more: more == 1, is_earlier: index.is_none() })
 }
 
-/// How many parts a first row says its entry has.
+/// How many parts the entry of a first row has.
 pub(super) fn parts(first: &[u8]) -> Option<u16> {
     let (parts, _) = first.get(1..)?.split_first_chunk()?;
     Some(u16::from_be_bytes(*parts))
@@ -217,11 +217,10 @@ mod tests {
         let transaction = entries(&[5_000]);
         let earlier: Vec<Row> = (0..)
             .zip(rows(&transaction).unwrap())
-            .map(|(part, (_, value))| (earlier_key(transaction[0].id, part).unwrap(), value))
+            .map(|(part, (_, value))| (earlier_key(Revision(7), part), value))
             .collect();
         assert_eq!(assembled(&earlier), "7.0:5000");
         assert!(earlier.iter().all(|(key, value)| read(key, value).unwrap().is_earlier));
-        assert_eq!(earlier_key(EntryId { revision: Revision(7), index: 1 }, 0), None);
     }
 
     #[test]

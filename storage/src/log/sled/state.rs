@@ -8,8 +8,8 @@
 //! formats 1 and 2 are opened, and are of format 3 from then on.
 //!
 //! SYNCED has 20 decimal digits, the checksums 8 hexadecimal ones; CRC is that of the line before it. The line is written
-//! after each flush of the log, but synced once a second at most: so it costs the writers no second flush. It never says more
-//! than is on disk. What it says is exact after a crash of the process; after a crash of the machine it may be what was
+//! after each flush of the log, but synced once a second at most: so it costs the writers no second flush. It never claims more
+//! than is on disk. It is exact after a crash of the process; after a crash of the machine it may be what was
 //! right a second ago.
 
 use std::{
@@ -21,7 +21,7 @@ use std::{
 
 use crate::Revision;
 
-/// What the line says.
+/// What the line means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum State {
     /// Never used, or never so far that anything was acknowledged.
@@ -111,19 +111,19 @@ impl State {
 }
 
 impl StateFile {
-    /// `synced` is what the line says.
+    /// `synced` is what the line has.
     pub fn new(file: File, synced: Revision) -> StateFile {
         StateFile { file, state: Mutex::new(Written { synced, at: None }) }
     }
 
-    /// Says that the store is in use.
+    /// Records that the store is in use.
     pub fn unseal(&self) -> io::Result<()> {
         let state = self.lock();
         self.write(State::Open { synced: state.synced })?;
         self.file.sync_data()
     }
 
-    /// Says that everything up to a revision is on disk, which must be true.
+    /// Records that everything up to a revision is on disk, which must be true.
     pub fn advance(&self, to: Revision) -> io::Result<()> {
         let mut state = self.lock();
         if to <= state.synced {
@@ -138,7 +138,7 @@ impl StateFile {
         Ok(())
     }
 
-    /// Says that the store is closed.
+    /// Records that the store is closed.
     pub fn seal(&self, synced: Revision, sum: u32) -> io::Result<()> {
         let mut state = self.lock();
         self.write(State::Sealed { synced, sum })?;

@@ -215,7 +215,7 @@ async fn stores_of_format_2_are_opened() {
         let parts = rows.len();
         for (part, (_, mut value)) in (0..).zip(rows) {
             value[0] = if usize::from(part) + 1 == parts { more } else { 1 };
-            tree.insert(&rows::earlier_key(id, part).unwrap(), value).unwrap();
+            tree.insert(&rows::earlier_key(id.revision, part), value).unwrap();
         }
     }
     tree.set_mark(RESERVED, Revision(4)).unwrap();
