@@ -7,7 +7,8 @@ use crate::EntryId;
 /// Entries that the log is asked to forget at once.
 const BATCH: usize = 256;
 
-/// A batch ends as soon as its entries have so many bytes, so that no writer waits long for the deletion of large entries.
+/// A batch ends as soon as its entries have so many bytes, so that no writer waits long for the deletion of large
+/// entries.
 const BATCH_BYTES: usize = 2 << 20;
 
 /// What is superseded is deleted before it takes more bytes than this.

@@ -1,4 +1,5 @@
-//! The contract of every store, over whichever log. Each part of that contract is a function, run for each log at the end.
+//! The contract of every store, over whichever log. Each part of that contract is a function, run for each log at the
+//! end.
 
 use std::{ops::Bound, sync::Arc, time::Duration};
 

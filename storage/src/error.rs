@@ -38,8 +38,8 @@ pub enum RevisionError {
     Future(#[from] Future),
 }
 
-/// Why a write is neither done nor in conflict. Only [`StoreError::Full`] and [`StoreError::NoSpace`] may be cured by trying again,
-/// when there is space.
+/// Why a write is neither done nor in conflict. Only [`StoreError::Full`] and [`StoreError::NoSpace`] may be cured by
+/// trying again, when there is space.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum StoreError {
     /// The index cannot read what was to be written.
@@ -83,8 +83,8 @@ pub enum StoreError {
     /// The log cannot take this transaction.
     #[error("the log rejects the transaction: {0}")]
     Rejected(Rejected),
-    /// The log failed, now or before: the store takes no more writes. Whether a write that gets this error from the failing
-    /// batch itself is on disk shows only when the store is opened again.
+    /// The log failed, now or before: the store takes no more writes. Whether a write that gets this error from the
+    /// failing batch itself is on disk shows only when the store is opened again.
     #[error("the log failed")]
     Failed(#[source] Arc<LogError>),
     /// The store was closed before.

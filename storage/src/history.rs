@@ -20,8 +20,8 @@ pub struct History {
 }
 
 impl Default for History {
-    /// Five minutes or 100,000 events, as etcd and the API server's watch cache have it; and 16 MiB, so that a process under
-    /// constant load stays small.
+    /// Five minutes or 100,000 events, as etcd and the API server's watch cache have it; and 16 MiB, so that a process
+    /// under constant load stays small.
     fn default() -> History {
         History { age: Duration::from_secs(5 * 60), events: 100_000, bytes: 16 << 20 }
     }
@@ -44,7 +44,7 @@ pub(crate) struct Timeline<I: Index> {
     cached_frame_bytes: usize,
     /// Everything up to the revision had happened by the time.
     marks: VecDeque<(Instant, Revision)>,
-    /// Events up to here have outlived their age.
+    /// Events up to here are to be forgotten.
     aged: Revision,
 }
 
@@ -98,7 +98,8 @@ impl<I: Index> Timeline<I> {
         }
     }
 
-    /// Takes the oldest event, if it is to be forgotten. The other events of its transaction are then to be forgotten, too.
+    /// Takes the oldest event, if it is to be forgotten. The other events of its transaction are then to be forgotten,
+    /// too.
     pub fn pop_excess(&mut self) -> Option<Arc<Event<I>>> {
         let event = if self.has_excess() { self.pop() } else { None }?;
         self.expire(event.revision);

@@ -1,8 +1,8 @@
 //! The sequencer: the one thread that changes the view, and the only caller of the log.
 //!
 //! It takes the transactions that wait as a group, checks each against the newest state, appends those that pass as one
-//! batch, publishes what the log's tail then has, and replies. A transaction that another writer overtook is checked again,
-//! against what that writer wrote. Between groups the sequencer forgets what history no longer keeps.
+//! batch, publishes what the log's tail then has, and replies. A transaction that another writer overtook is checked
+//! again, against what that writer wrote. Between groups the sequencer forgets what history no longer keeps.
 //!
 //! Always true here:
 //! - Between messages the published state is the newest one, so a check never sees more than readers could.
@@ -12,10 +12,12 @@
 //!
 //! Start at [`Sequencer::work`].
 
+mod apply;
+
 use std::{
     collections::HashSet,
     panic::{AssertUnwindSafe, catch_unwind},
-    path::{Path, PathBuf},
+    path::PathBuf,
     sync::{
         Arc,
         mpsc::{Receiver, RecvTimeoutError},
@@ -26,11 +28,11 @@ use std::{
 use bytes::Bytes;
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
+use self::apply::{Applied, Source, apply, forget};
 use crate::{
     Commit, CompactRevision, Event, Expect, Index, Indexed, Key, Object, Options, Revision, StoreError,
     compaction::CompactionQueue,
     history::Timeline,
-    index::read,
     log::{
         Change, Conflict, Entry, Log, LogError, Notification, Notifier, Outcome, Proposal, Record,
         Transaction, UnreadableEntry,
@@ -105,22 +107,6 @@ enum Appended<I: Index> {
     Replied(Result<Commit<I>, StoreError>),
     /// Another writer came first.
     Overtaken,
-}
-
-/// What became of a record of the log.
-enum Applied<I: Index> {
-    Event(Arc<Event<I>>),
-    /// It deletes what the view does not have.
-    Nothing,
-    Quarantined,
-}
-
-/// Where records come from.
-#[derive(Clone, Copy)]
-struct Source<'a> {
-    path: &'a Path,
-    /// Do others write to the log, too?
-    is_shared: bool,
 }
 
 /// Changes in a group, give or take one transaction: bounds how long the first writer waits for the last.
@@ -373,8 +359,8 @@ impl<I: Index> Sequencer<I> {
         appended.collect()
     }
 
-    /// Makes sure that a transaction is in conflict with something that it was not checked against: otherwise the next attempt
-    /// would end as this one did, for ever.
+    /// Makes sure that a transaction is in conflict with something that it was not checked against: otherwise the next
+    /// attempt would end as this one did, for ever.
     fn check_conflict(&self, conflict: Conflict, checked: Revision) -> Result<(), StoreError> {
         if conflict.newest > checked {
             return Ok(());
@@ -637,70 +623,6 @@ fn reply<I: Index>(
         }
     }
     overtaken
-}
-
-/// Brings a record into the view. Only an unreadable one of a log that nobody else writes is an error.
-fn apply<I: Index>(
-    state: &mut State<I>,
-    index: &I,
-    record: Record,
-    known: Option<Indexed<I::Meta>>,
-    source: Source<'_>,
-) -> Result<Applied<I>, LogError> {
-    let entry = match record {
-        Record::Entry(entry) => entry,
-        Record::Unreadable(entry) => return quarantine(state, entry, source),
-    };
-    let Entry { id, key, change } = entry;
-    let key = state.intern(key);
-    let after = match change {
-        Change::Delete if state.get(&key).is_none() => {
-            state.lift_quarantine(&key, id.revision);
-            return Ok(Applied::Nothing);
-        }
-        Change::Delete => None,
-        Change::Put { created, stored } => {
-            let indexed = match known.map_or_else(|| read(index, &key, &stored), Ok) {
-                Ok(indexed) => indexed,
-                Err(reason) => return quarantine(state, UnreadableEntry { id, key, reason }, source),
-            };
-            let created = created.unwrap_or(id.revision);
-            Some(Arc::new(Object::new(key.clone(), created, id, &stored, indexed)))
-        }
-    };
-    Ok(Applied::Event(state.apply(key, id, after)))
-}
-
-/// Keeps an unreadable entry of another writer out of the view.
-fn quarantine<I: Index>(
-    state: &mut State<I>,
-    entry: UnreadableEntry,
-    source: Source<'_>,
-) -> Result<Applied<I>, LogError> {
-    let UnreadableEntry { id, key, reason } = &entry;
-    if !source.is_shared {
-        let reason = format!("{key} at revision {}: {reason}", id.revision);
-        return Err(LogError::Damaged { path: source.path.into(), reason });
-    }
-    tracing::error!(
-        %key, revision = %id.revision, %reason, path = %source.path.display(),
-        "another writer's entry is unreadable; its key keeps the last readable version and takes no writes"
-    );
-    state.quarantine(entry);
-    Ok(Applied::Quarantined)
-}
-
-/// Forgets the oldest event. What the log no longer needs for it: the version it superseded, and a deletion itself.
-///
-/// In this order: a log that has lost a deletion but not the version before it would bring the object back.
-fn forget<I: Index>(state: &mut State<I>, superseded: &mut CompactionQueue, event: &Event<I>) {
-    state.forget(event);
-    if let Some(before) = &event.before {
-        superseded.push(before.entry_id(), before.bytes.len());
-    }
-    if event.after.is_none() {
-        superseded.push(event.entry_id(), 0);
-    }
 }
 
 #[cfg(test)]

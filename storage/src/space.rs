@@ -1,8 +1,8 @@
 //! Which writes there is space for.
 //!
-//! As etcd above its quota, a full store still takes what frees space: deletions, and updates that shrink an object. Other
-//! than etcd it also takes small updates, as long as a reserve lasts: a deletion may need some before it can finish (a
-//! deletion timestamp, a finalizer's controller that writes a status).
+//! As etcd above its quota, a full store still takes what frees space: deletions, and updates that shrink an object.
+//! Other than etcd it also takes small updates, as long as a reserve lasts: a deletion may need some before it can finish
+//! (a deletion timestamp, a finalizer's controller that writes a status).
 
 use std::sync::Arc;
 

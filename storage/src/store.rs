@@ -204,7 +204,8 @@ impl<I: Index> Store<I> {
     /// One bucket exactly as it was at a revision, rebuilt from the newest state and the events since.
     ///
     /// # Errors
-    /// [`RevisionError::Compacted`] below the bucket's compact revision; [`RevisionError::Future`] above the newest revision.
+    /// [`RevisionError::Compacted`] below the bucket's compact revision; [`RevisionError::Future`] above the newest
+    /// revision.
     pub fn snapshot_at(&self, bucket: &str, at: Revision) -> Result<BucketSnapshot<I>, RevisionError> {
         let shared = &self.0.shared;
         let state = shared.state();
@@ -244,7 +245,8 @@ impl<I: Index> Store<I> {
 
     /// Writes several keys, all or none, each under its own expectation. Readers see all of it or nothing.
     ///
-    /// Dropping the call does not stop the write, unless it still waits because too many bytes wait to be written already.
+    /// Dropping the call does not stop the write, unless it still waits because too many bytes wait to be written
+    /// already.
     ///
     /// # Errors
     /// See [`StoreError`]. An expectation that does not hold is not an error but [`Commit::Conflict`].

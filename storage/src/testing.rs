@@ -77,8 +77,8 @@ impl TestLog for Disk {
     }
 }
 
-/// A log in memory to which a foreign writer appends around the appends of the stores opened here. What that writer stores
-/// under names that start with `undecodable` cannot be decoded.
+/// A log in memory to which a foreign writer appends around the appends of the stores opened here. What that writer
+/// stores under names that start with `undecodable` cannot be decoded.
 pub struct Contested {
     log: MemoryLog,
     before_append: Arc<Mutex<BeforeAppend>>,
@@ -89,7 +89,8 @@ type BeforeAppend = Box<dyn FnMut(&mut MemoryLog, &[Transaction]) + Send>;
 type AfterAppend = Box<dyn FnMut(&mut MemoryLog) + Send>;
 
 impl Contested {
-    /// `before_append` plays the foreign writer before each append; it is given a handle of its own, and what will be appended.
+    /// `before_append` plays the foreign writer before each append; it is given a handle of its own, and what will be
+    /// appended.
     pub fn new(
         log: &MemoryLog,
         before_append: impl FnMut(&mut MemoryLog, &[Transaction]) + Send + 'static,

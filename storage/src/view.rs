@@ -1,7 +1,8 @@
-//! The view: every live object and the recent events, in persistent maps, one immutable state for each revision published.
+//! The view: every live object and the recent events, in persistent maps, one immutable state for each revision
+//! published.
 //!
-//! The sequencer owns the newest [`State`] and changes it; readers hold published ones, for as long as they like. An exact
-//! older state is not kept but rebuilt, by undoing the events after it.
+//! The sequencer owns the newest [`State`] and changes it; readers hold published ones, for as long as they like. An
+//! exact older state is not kept but rebuilt, by undoing the events after it.
 
 use std::{ops::Bound, sync::Arc};
 
@@ -129,7 +130,8 @@ impl<I: Index> BucketSnapshot<I> {
         self.objects.range::<_, str>((from, Bound::Unbounded)).map(|(_, object)| object)
     }
 
-    /// The objects with names that start with `prefix`. Close a namespace with its slash, so that `a/` never matches `ab/`.
+    /// The objects with names that start with `prefix`. Close a namespace with its slash, so that `a/` never matches
+    /// `ab/`.
     pub fn prefix<'a>(&'a self, prefix: &'a str) -> impl Iterator<Item = &'a Arc<Object<I>>> {
         self.range(Bound::Included(prefix)).take_while(move |object| object.key.name().starts_with(prefix))
     }

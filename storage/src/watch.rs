@@ -1,7 +1,7 @@
 //! Watch: a cursor on a bucket's events.
 //!
-//! A watcher *pulls*: it reads the published state's events after its cursor. Writers publish, wake, and leave; a slow reader
-//! costs only itself.
+//! A watcher *pulls*: it reads the published state's events after its cursor. Writers publish, wake, and leave; a slow
+//! reader costs only itself.
 //!
 //! Always true here:
 //! - Each event of the bucket after the start is returned exactly once, in order of revision; those of one revision are
@@ -40,10 +40,11 @@ impl<I: Index> Watcher<I> {
         Watcher { shared, bucket, seen: after, wakers }
     }
 
-    /// Waits for events and returns those there are, oldest first: one at least, and not more than fit a batch. The events of
-    /// a transaction are never in two batches, however many they are.
+    /// Waits for events and returns those there are, oldest first: one at least, and not more than fit a batch. The
+    /// events of a transaction are never in two batches, however many they are.
     ///
-    /// Safe to drop while waiting: nothing is lost. Once the store is closed there are no more events, and this waits for ever.
+    /// Safe to drop while waiting: nothing is lost. Once the store is closed there are no more events, and this waits for
+    /// ever.
     ///
     /// # Errors
     /// [`Compacted`] once the watcher has fallen so far behind that events it has not seen are forgotten.

@@ -1,7 +1,8 @@
 //! The log: where changes are durable. It orders them, keeps them, and reports what was committed.
 //!
 //! Everything above this trait is the same for every log, and assumes nothing about who else writes: a log may be shared
-//! by several stores ([`memory`] is, an etcd cluster would be). So a write becomes visible only when the log's *tail* has it.
+//! by several stores ([`memory`] is, an etcd cluster would be). So a write becomes visible only when the log's *tail* has
+//! it.
 
 mod ephemeral;
 mod memory;
@@ -21,38 +22,40 @@ use crate::{CompactRevision, EntryId, Key, Revision, Unreadable};
 ///
 /// Used by one thread, which may block.
 pub trait Log: Send + 'static {
-    /// Called once, first. From here on the log calls `notifier` when something happens that no call of the store's caused.
+    /// Called once, first. From here on the log calls `notifier` when something happens that no call of the store's
+    /// caused.
     fn start(&mut self, notifier: Notifier) -> Result<LogBounds, LogError>;
 
-    /// Called once, second: passes every live object and every change after the compact revision to `visit`, in order of their ids, up
-    /// to the newest revision of the bounds. An error of `visit` ends it.
+    /// Called once, second: passes every live object and every change after the compact revision to `visit`, in order of
+    /// their ids, up to the newest revision of the bounds. An error of `visit` ends it.
     fn load(&mut self, visit: &mut dyn FnMut(Record) -> Result<(), LogError>) -> Result<(), LogError>;
 
-    /// Appends a batch of transactions, none of them empty, in which no key occurs twice. Returns what became of each, in the
-    /// batch's order; the revisions of those that are committed increase.
+    /// Appends a batch of transactions, none of them empty, in which no key occurs twice. Returns what became of each, in
+    /// the batch's order; the revisions of those that are committed increase.
     ///
     /// What is committed is as durable as the log promises when this returns. Should a crash interrupt it, the first few
     /// transactions are there, each of them whole.
     ///
     /// # Errors
-    /// Only what concerns the log as a whole. After [`LogError::NoSpace`] nothing of the batch is in the log; after any other
-    /// error that is unknown. What concerns one transaction is its [`Outcome`].
+    /// Only what concerns the log as a whole. After [`LogError::NoSpace`] nothing of the batch is in the log; after any
+    /// other error that is unknown. What concerns one transaction is its [`Outcome`].
     fn append(&mut self, batch: &[Transaction]) -> Result<Vec<Outcome>, LogError>;
 
-    /// What was committed since the last call (the first: since the newest revision of the bounds), in order of ids, no matter who wrote
-    /// it. Waits until the transaction at `until` is among it, or was before. A transaction is never split between calls.
+    /// What was committed since the last call (the first: since the newest revision of the bounds), in order of ids, no
+    /// matter who wrote it. Waits until the transaction at `until` is among it, or was before. A transaction is never
+    /// split between calls.
     fn tail(&mut self, until: Revision) -> Result<Vec<Record>, LogError>;
 
     /// Do others write to this log, too? Then an entry that cannot be read is quarantined. In a log that only this store
     /// writes, it means damage.
     fn is_shared(&self) -> bool;
 
-    /// Deletes: no reader will start below `compact_revision` any more, and the entries in `superseded` (all at or below the compact revision: versions
-    /// that were replaced or deleted, and deletions) are of no use to anyone.
+    /// Deletes: no reader will start below `compact_revision` any more, and the entries in `superseded` (all at or below
+    /// the compact revision: versions that were replaced or deleted, and deletions) are of no use to anyone.
     fn compact(&mut self, compact_revision: CompactRevision, superseded: &[EntryId]) -> Result<(), LogError>;
 
-    /// Tries to recover from [`LogError::NoSpace`], now and then. Returns whether there is space for all writes again; if not,
-    /// there may be space for a few: a log keeps a reserve for deletions.
+    /// Tries to recover from [`LogError::NoSpace`], now and then. Returns whether there is space for all writes again; if
+    /// not, there may be space for a few: a log keeps a reserve for deletions.
     fn recover_space(&mut self) -> Result<bool, LogError> {
         Ok(true)
     }

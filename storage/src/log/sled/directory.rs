@@ -5,9 +5,9 @@
 //! DIR/log/      the log's own files
 //! DIR/reserve   space for a full disk, see `reserve.rs`
 //! ```
-//! sled mends what looks torn to it by cutting it off, which is right after a crash and a silent loss otherwise. So a store
-//! that was closed is sealed with a checksum of its files, which is checked before sled sees them; and one that was not
-//! closed remembers up to where everything was on disk.
+//! sled mends what looks torn to it by cutting it off, which is right after a crash and a silent loss otherwise. So a
+//! store that was closed is sealed with a checksum of its files, which is checked before sled sees them; and one that was
+//! not closed remembers up to where everything was on disk.
 
 use std::{
     fs::{self, File, TryLockError},
@@ -86,15 +86,15 @@ impl Directory {
         self.state.unseal().map_err(|cause| failed("cannot write the store", &self.path, cause))
     }
 
-    /// Records that the log's files will not change any more until the directory is taken again, and that they hold everything
-    /// up to a revision.
+    /// Records that the log's files will not change any more until the directory is taken again, and that they hold
+    /// everything up to a revision.
     pub fn seal(&self, newest: Revision) -> Result<(), LogError> {
         let sum = self.checksum().map_err(|cause| failed("cannot read the log", &self.path, cause))?;
         self.state.seal(newest, sum).map_err(|cause| failed("cannot write the store", &self.path, cause))
     }
 
-    /// Removes what sled left when it was killed while it wrote a snapshot: it would take the unfinished file for a damaged
-    /// one.
+    /// Removes what sled left when it was killed while it wrote a snapshot: it would take the unfinished file for a
+    /// damaged one.
     pub fn remove_unfinished(&self) -> io::Result<()> {
         let entries = match fs::read_dir(self.log()) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),

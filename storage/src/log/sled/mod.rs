@@ -8,19 +8,22 @@
 //! Nothing points at the newest version of an object: loading reads all rows in order anyway, and a second key a change
 //! would halve the speed.
 //!
-//! sled's batches are not used. A batch keeps an I/O buffer open, and if a page that it has changed is evicted and needed again
-//! before the batch is complete, sled waits for that buffer for ever. Rows in order, each with a flag for whether more follow in
-//! it, serve as well and are faster.
+//! sled's batches are not used. A batch keeps an I/O buffer open, and if a page that it has changed is evicted and needed
+//! again before the batch is complete, sled waits for that buffer for ever. Rows in order, each with a flag for whether
+//! more follow in it, serve as well and are faster.
 //!
 //! Always true here:
 //! - sled recovers a prefix of what was written: what is lost in a crash are the newest rows, if they were not flushed.
-//! - The transactions above the compact revision are whole, and their revisions were written without a gap; a hole is damage.
+//! - The transactions above the compact revision are whole, and their revisions were written without a gap; a hole is
+//!   damage.
 //! - Up to where the log is on disk is remembered outside of it (`state.rs`): a log that ends below that is damaged.
-//! - The compact revision is written before what is below it is deleted, and a version is deleted before the deletion that ended it.
-//! - After a write that failed because the disk was full sled takes no more writes. Its files are opened again, and what sled had not
-//!   written yet is written again: it is kept until it is on disk (`unsynced.rs`).
+//! - The compact revision is written before what is below it is deleted, and a version is deleted before the deletion
+//!   that ended it.
+//! - After a write that failed because the disk was full sled takes no more writes. Its files are opened again, and what
+//!   sled had not written yet is written again: it is kept until it is on disk (`unsynced.rs`).
 //! - Where results do not wait for the disk, a range of revisions is reserved on disk beforehand. After a crash the store
-//!   continues above that range, and its compact revision with it: no watch may resume from a revision with a change that is lost.
+//!   continues above that range, and its compact revision with it: no watch may resume from a revision with a change that
+//!   is lost.
 
 mod directory;
 mod entry;
@@ -116,8 +119,8 @@ impl SledLog {
     /// Opens the log in a directory, or begins one there.
     ///
     /// # Errors
-    /// [`LogError::InUse`] at once if another process has it. [`LogError::Damaged`] if it was changed since it was closed, if
-    /// it ends before what is known to have been on disk, or is not one of ours.
+    /// [`LogError::InUse`] at once if another process has it. [`LogError::Damaged`] if it was changed since it was
+    /// closed, if it ends before what is known to have been on disk, or is not one of ours.
     pub fn open(path: &Path, durability: Durability) -> Result<SledLog, LogError> {
         SledLog::open_with(path, durability, Reserve::available())
     }
@@ -419,7 +422,8 @@ impl Tree {
         self.db.remove(key).map_err(|cause| self.sled_failed("cannot write", cause))
     }
 
-    /// Passes every entry to `visit`. After the first revision and up to the second, there must be a whole transaction for each.
+    /// Passes every entry to `visit`. After the first revision and up to the second, there must be a whole transaction
+    /// for each.
     fn load(
         &self,
         (compact_revision, last): (Revision, Revision),
@@ -450,7 +454,8 @@ impl Tree {
         Ok(())
     }
 
-    /// Makes sure that nothing is missing between two rows above the compact revision. (Parts of an entry are the assembler's concern.)
+    /// Makes sure that nothing is missing between two rows above the compact revision. (Parts of an entry are the
+    /// assembler's concern.)
     fn check_order(
         &self,
         previous: Option<Header>,
@@ -474,8 +479,8 @@ impl Tree {
         if follows { Ok(()) } else { Err(self.damaged(format!("half a transaction at revision {known}"))) }
     }
 
-    /// Has sled notice that a page was used. It evicts only after 64 uses of a shard of its cache, of which a scan makes one a
-    /// page: loading would leave everything in memory twice.
+    /// Has sled notice that a page was used. It evicts only after 64 uses of a shard of its cache, of which a scan makes
+    /// one a page: loading would leave everything in memory twice.
     fn touch(&self, key: &[u8]) -> Result<(), LogError> {
         self.db.contains_key(key).map(drop).map_err(|cause| self.sled_failed("cannot read", cause))
     }

@@ -1,7 +1,7 @@
 //! Space on the disk that is reserved for the time when the disk is full.
 //!
-//! A log grows even when objects are deleted. So a file is kept that is of no use but to be removed when the disk is full:
-//! then deletions can continue, and free space.
+//! A log grows even when objects are deleted. So a file is kept that is of no use but to be removed when the disk is
+//! full: then deletions can continue, and free space.
 
 use std::{
     fs, io,
@@ -36,7 +36,8 @@ pub(super) struct Reserve {
 }
 
 impl Reserve {
-    /// The reserve as an earlier process left it; given up if there is so little space that sled may fail to open its files.
+    /// The reserve as an earlier process left it; given up if there is so little space that sled may fail to open its
+    /// files.
     pub fn open(directory: &Path, available: Available) -> Reserve {
         let is_held = directory.join("reserve").exists();
         let mut reserve = Reserve { directory: directory.into(), available, is_held };

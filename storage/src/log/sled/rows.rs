@@ -3,14 +3,14 @@
 //! ```text
 //! log/ revision: u64, index: u32, part: u16  →  more: u8 | parts: u16, in part 0 only | a piece of the entry (see `entry.rs`)
 //! ```
-//! `more` is 1 if the transaction continues in the next row. sled recovers a prefix of what was written, so a transaction is
-//! cut short only at the very end of the log, and there the flag gives it away.
+//! `more` is 1 if the transaction continues in the next row. sled recovers a prefix of what was written, so a transaction
+//! is cut short only at the very end of the log, and there the flag gives it away.
 //!
-//! In stores of the formats 1 and 2 each entry has a revision of its own and keys have no index; a transaction may continue at
-//! the next revision. Such rows are read and deleted, but not written any more.
+//! In stores of the formats 1 and 2 each entry has a revision of its own and keys have no index; a transaction may
+//! continue at the next revision. Such rows are read and deleted, but not written any more.
 //!
-//! Entries are cut into parts because sled rewrites a page of up to twenty rows at every tenth change to it, and puts pages
-//! beyond a quarter of a segment into files of their own, which it never syncs.
+//! Entries are cut into parts because sled rewrites a page of up to twenty rows at every tenth change to it, and puts
+//! pages beyond a quarter of a segment into files of their own, which it never syncs.
 
 use super::entry::{Oversized, decode, encode};
 use crate::{EntryId, Revision, log::Entry};

@@ -4,12 +4,12 @@
 //! coracle store 3 open   SYNCED 00000000 CRC   everything up to the revision SYNCED is on disk
 //! coracle store 3 sealed SYNCED SUM      CRC   and nothing else; SUM is a checksum of the log's files
 //! ```
-//! The number is that of the log's format, so that a program which does not know a format refuses the store. Stores of the
-//! formats 1 and 2 are opened, and are of format 3 from then on.
+//! The number is that of the log's format, so that a program which does not know a format refuses the store. Stores of
+//! the formats 1 and 2 are opened, and are of format 3 from then on.
 //!
 //! SYNCED has 20 decimal digits, the checksums 8 hexadecimal ones; CRC is that of the line before it. The line is written
-//! after each flush of the log, but synced once a second at most: so it costs the writers no second flush. It never claims more
-//! than is on disk. It is exact after a crash of the process; after a crash of the machine it may be what was
+//! after each flush of the log, but synced once a second at most: so it costs the writers no second flush. It never
+//! claims more than is on disk. It is exact after a crash of the process; after a crash of the machine it may be what was
 //! right a second ago.
 
 use std::{

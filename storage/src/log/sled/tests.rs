@@ -596,7 +596,8 @@ impl Drop for Tmpfs {
     }
 }
 
-/// Nothing reports beforehand that the disk is full: sled runs into it, and is of no more use until its files are opened again.
+/// Nothing reports beforehand that the disk is full: sled runs into it, and is of no more use until its files are opened
+/// again.
 #[tokio::test]
 async fn a_sled_that_ran_into_a_full_disk_is_opened_again() {
     for durability in [Durability::Sync, SOON, Durability::None] {
