@@ -1,12 +1,14 @@
 //! Quantity: the numbers with suffixes of resource requests and sizes (`100m`, `1.5Gi`, `2e3`).
 //!
-//! The one thing of Kubernetes that the API server and the controllers both compute with.
+//! The API server and the controllers both compute with it.
 //!
 //! Held as a whole number of nanos, the finest the API knows; finer input is rounded up, away from zero.
 //! Printing gives the canonical form: no fraction, the largest suffix that keeps the number whole, in the family (binary,
 //! decimal, exponent) in which it was written.
 //!
-//! Source: API concepts, "Quantities".
+//! Source: `k8s.io/apimachinery/pkg/api/resource`, `quantity.go`.
+
+#![warn(missing_docs)]
 
 use std::borrow::Cow;
 use std::cmp::Ordering;
@@ -14,12 +16,14 @@ use std::fmt;
 
 const NANO: i128 = 1_000_000_000;
 
+/// An amount with the family of suffixes in which it is printed. Compared by amount only.
 #[derive(Clone, Copy, Debug)]
 pub struct Quantity {
     nanos: i128,
     format: Format,
 }
 
+/// The family of suffixes of a quantity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Format {
     BinarySi,
@@ -27,12 +31,16 @@ enum Format {
     DecimalExponent,
 }
 
+/// Why a text is not a quantity, in the words of kube-apiserver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum QuantityError {
+    /// It is not a number followed by a suffix.
     #[error("quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'")]
     Format,
+    /// It has no digits, and its suffix is out of range.
     #[error("unable to parse numeric part of quantity")]
     Numeric,
+    /// Its suffix is unknown.
     #[error("unable to parse quantity's suffix")]
     Suffix,
 }
@@ -42,54 +50,59 @@ const DECIMAL: [(&str, i32); 10] =
     [("n", -9), ("u", -6), ("m", -3), ("", 0), ("k", 3), ("M", 6), ("G", 9), ("T", 12), ("P", 15), ("E", 18)];
 
 impl Quantity {
+    /// A whole number, in the decimal family.
     pub fn from_int(value: i64) -> Quantity {
         Quantity { nanos: i128::from(value) * NANO, format: Format::DecimalSi }
     }
 
+    /// Is it zero?
     pub fn is_zero(&self) -> bool {
         self.nanos == 0
     }
 
+    /// Is it below zero?
     pub fn is_negative(&self) -> bool {
         self.nanos < 0
     }
 
+    /// Is it above zero?
     pub fn is_positive(&self) -> bool {
         self.nanos > 0
     }
 
-    /// Whether it has no part below one.
+    /// Is it a whole number?
     pub fn is_whole(&self) -> bool {
         self.nanos % NANO == 0
     }
 
-    /// Rounded up to a whole number, within the range of an int64.
+    /// The amount, rounded away from zero to a whole number, within the range of an int64.
     pub fn value(&self) -> i64 {
         clamp(div_up(self.nanos, NANO))
     }
 
-    /// Rounded up to thousandths, within the range of an int64.
+    /// The amount in thousandths, rounded away from zero to a whole number, within the range of an int64.
     pub fn milli_value(&self) -> i64 {
         clamp(div_up(self.nanos, NANO / 1000))
     }
 
-    /// The same, without a part below a thousandth.
+    /// The quantity rounded away from zero to a whole number of thousandths.
     pub fn rounded_up_to_milli(&self) -> Quantity {
         const MILLI: i128 = NANO / 1000;
         Quantity { nanos: div_up(self.nanos, MILLI).saturating_mul(MILLI), format: self.format }
     }
 
-    /// The same, without a part below one.
+    /// The quantity rounded away from zero to a whole number.
     pub fn rounded_up(&self) -> Quantity {
         Quantity { nanos: div_up(self.nanos, NANO).saturating_mul(NANO), format: self.format }
     }
 
-    /// The sum, in the format of `self` (of `other` if `self` is zero).
+    /// The sum, in the family of `self` (of `other` if `self` is zero). Saturates at what can be held.
     pub fn plus(&self, other: &Quantity) -> Quantity {
         let format = if self.is_zero() { other.format } else { self.format };
         Quantity { nanos: self.nanos.saturating_add(other.nanos), format }
     }
 
+    /// The difference, in the family of `self` (of `other` if `self` is zero). Saturates at what can be held.
     pub fn minus(&self, other: &Quantity) -> Quantity {
         let format = if self.is_zero() { other.format } else { self.format };
         Quantity { nanos: self.nanos.saturating_sub(other.nanos), format }
@@ -133,7 +146,10 @@ impl std::str::FromStr for Quantity {
     }
 }
 
-/// A quantity's text as the real server prints it: canonical, unless it is close enough to that.
+/// A quantity's text as kube-apiserver prints it: canonical, unless it is close enough to that.
+///
+/// # Errors
+/// [`QuantityError`] if it is not a quantity.
 pub fn printed(text: &str) -> Result<Cow<'_, str>, QuantityError> {
     let written = Written::read(text)?;
     Ok(if written.is_kept() { Cow::Borrowed(text) } else { Cow::Owned(written.value().to_string()) })
@@ -151,7 +167,7 @@ struct Written<'a> {
 }
 
 impl<'a> Written<'a> {
-    /// A lone sign or suffix counts as zero, as it does for the real server.
+    /// A lone sign or suffix counts as zero, as it does for kube-apiserver.
     fn read(text: &'a str) -> Result<Written<'a>, QuantityError> {
         if text.is_empty() {
             return Err(QuantityError::Format);
@@ -179,7 +195,7 @@ impl<'a> Written<'a> {
         Quantity { nanos: if self.negative { -nanos } else { nanos }, format }
     }
 
-    /// Whether the real server keeps the text as it is. Its test for canonical text is a loose one, so that `1.500` and
+    /// Does kube-apiserver keep the text as it is? Its test for canonical text is a loose one, so that `1.500` and
     /// `+5` and `01Ki` stay.
     fn is_kept(&self) -> bool {
         let length = self.whole.len() + self.fraction.len();

@@ -239,7 +239,7 @@ async fn put(store: &Store<Plain>, n: usize) {
     let value = format!("{head}{}\"}}\n", "x".repeat(SIZE - head.len()));
     match store.put(Key::new(things(), name), Expect::Any, value).await {
         Ok(Put::Stored(_)) => {}
-        Ok(Put::Lost { .. }) => println!("lost against nothing"),
+        Ok(Put::Conflict { .. }) => println!("in conflict with nothing"),
         Err(error) => println!("{error}"),
     }
 }

@@ -2,56 +2,92 @@
 
 use std::sync::Arc;
 
-use crate::{Floor, Key, Revision, Unreadable, log::LogError};
+use crate::{
+    CompactRevision, Key, Revision, Unreadable,
+    log::{LogError, Rejected, UnreadableEntry},
+};
 
-/// History before `floor` is gone; only a fresh list recovers.
+/// History before `compact_revision` is compacted; only a fresh list recovers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("revision {asked} is below the floor {floor}")]
+#[error("revision {asked} is below the compact revision {compact_revision}")]
 pub struct Compacted {
+    /// The revision to watch after, or to read at.
     pub asked: Revision,
-    pub floor: Floor,
+    /// The oldest revision one may ask for.
+    pub compact_revision: CompactRevision,
 }
 
 /// The store has not come that far yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("revision {asked} is above the newest, {newest}")]
 pub struct Future {
+    /// The revision to read at or to wait for.
     pub asked: Revision,
+    /// The store's newest revision.
     pub newest: Revision,
 }
 
 /// Why the state at a revision cannot be shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RevisionError {
+    /// It is below the compact revision.
     #[error(transparent)]
     Compacted(#[from] Compacted),
+    /// It is above the newest.
     #[error(transparent)]
     Future(#[from] Future),
 }
 
-/// Why a write was neither done nor lost. Only [`StoreError::Full`] and [`StoreError::NoSpace`] may be cured by trying again,
-/// when there is room.
+/// Why a write is neither done nor in conflict. Only [`StoreError::Full`] and [`StoreError::NoSpace`] may be cured by
+/// trying again, when there is space.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum StoreError {
     /// The index cannot read what was to be written.
     #[error("{key}: unreadable value: {reason}")]
-    Unreadable { key: Key, reason: Unreadable },
+    Unreadable {
+        /// The key of the write.
+        key: Key,
+        /// What the index reports.
+        reason: Unreadable,
+    },
     /// The write stores more than [`Limits::request_bytes`](crate::Limits).
     #[error("{key}: a request of {bytes} bytes is too large: the limit is {limit}")]
-    TooLarge { key: Key, bytes: usize, limit: usize },
+    TooLarge {
+        /// The key of the write.
+        key: Key,
+        /// The bytes of the request, as the limit counts them.
+        bytes: usize,
+        /// The limit, in bytes.
+        limit: usize,
+    },
     /// The write would grow the store beyond [`Limits::store_bytes`](crate::Limits).
     #[error("the store is full: its objects take {bytes} bytes of {quota}")]
-    Full { bytes: u64, quota: u64 },
-    /// The disk is full, and the write would not give room back.
+    Full {
+        /// The bytes that the live objects take.
+        bytes: u64,
+        /// The bytes that they may take.
+        quota: u64,
+    },
+    /// The disk is full, and the write would not free space.
     #[error("no space is left on the disk")]
     NoSpace,
     /// One atomic write names the same key twice.
     #[error("{key} is named twice in one write")]
-    Twice { key: Key },
-    /// The log failed, now or before: the store takes no more writes. Whether a write that gets this error from the failing
-    /// batch itself is on disk shows only when the store is opened again.
+    Twice {
+        /// The key.
+        key: Key,
+    },
+    /// Another writer stored a version of the key that cannot be read here, and that must not be overwritten.
+    #[error("{key} has an unreadable version at revision {revision}: {reason}", key = .0.key, revision = .0.id.revision, reason = .0.reason)]
+    Quarantined(Arc<UnreadableEntry>),
+    /// The log cannot take this transaction.
+    #[error("the log rejects the transaction: {0}")]
+    Rejected(Rejected),
+    /// The log failed, now or before: the store takes no more writes. Whether a write that gets this error from the
+    /// failing batch itself is on disk shows only when the store is opened again.
     #[error("the log failed")]
     Failed(#[source] Arc<LogError>),
+    /// The store was closed before.
     #[error("the store is closed")]
     Closed,
 }

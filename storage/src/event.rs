@@ -2,34 +2,45 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use crate::{Index, Key, Object, Revision};
+use crate::{EntryId, Index, Key, Object, Revision};
 
-/// One change: a creation has no `before`, a deletion no `after`.
+/// One change: a creation has no `before`, a deletion no `after`. All changes of a transaction have the same revision.
 ///
 /// Where a watcher is to see the object vanish (it was deleted, or left the watcher's selection), the body to show is
 /// `before.restamped(event.revision)`.
 pub struct Event<I: Index> {
+    /// The object's key.
     pub key: Key,
+    /// The revision of the transaction.
     pub revision: Revision,
+    /// The version that was replaced or deleted.
     pub before: Option<Arc<Object<I>>>,
+    /// The version that was stored.
     pub after: Option<Arc<Object<I>>>,
-    frame: Mutex<Slot<I::Frame>>,
+    /// Which change of its transaction this is.
+    index: u32,
+    frame: Mutex<FrameCache<I::Frame>>,
 }
 
 /// Frames are kept for recent events only: watchers that keep up share them, and the past would cost twice its bytes.
-enum Slot<F> {
-    Warm(Option<F>),
-    Cold,
+enum FrameCache<F> {
+    Enabled(Option<F>),
+    Disabled,
 }
 
 impl<I: Index> Event<I> {
     pub(crate) fn new(
         key: Key,
-        revision: Revision,
+        EntryId { revision, index }: EntryId,
         before: Option<Arc<Object<I>>>,
         after: Option<Arc<Object<I>>>,
     ) -> Event<I> {
-        Event { key, revision, before, after, frame: Mutex::new(Slot::Warm(None)) }
+        Event { key, revision, before, after, index, frame: Mutex::new(FrameCache::Enabled(None)) }
+    }
+
+    /// The entry of the log that holds this change.
+    pub(crate) fn entry_id(&self) -> EntryId {
+        EntryId { revision: self.revision, index: self.index }
     }
 
     /// This event's frame, encoded by `make` for the first who asks and shared with the others.
@@ -40,14 +51,14 @@ impl<I: Index> Event<I> {
         // Made under the lock, so that a crowd woken at once encodes once.
         let mut slot = self.frame.lock().unwrap_or_else(PoisonError::into_inner);
         match &mut *slot {
-            Slot::Warm(Some(frame)) => frame.clone(),
-            Slot::Warm(empty) => empty.insert(make(self)).clone(),
-            Slot::Cold => make(self),
+            FrameCache::Enabled(Some(frame)) => frame.clone(),
+            FrameCache::Enabled(empty) => empty.insert(make(self)).clone(),
+            FrameCache::Disabled => make(self),
         }
     }
 
     /// Drops the frame and keeps none any more.
-    pub(crate) fn cool(&self) {
-        *self.frame.lock().unwrap_or_else(PoisonError::into_inner) = Slot::Cold;
+    pub(crate) fn stop_caching_frame(&self) {
+        *self.frame.lock().unwrap_or_else(PoisonError::into_inner) = FrameCache::Disabled;
     }
 }

@@ -20,8 +20,8 @@ pub struct History {
 }
 
 impl Default for History {
-    /// Five minutes or 100,000 events, as etcd and the API server's watch cache have it; and 16 MiB, so that a process under
-    /// constant load stays small.
+    /// Five minutes or 100,000 events, as etcd and the API server's watch cache have it; and 16 MiB, so that a process
+    /// under constant load stays small.
     fn default() -> History {
         History { age: Duration::from_secs(5 * 60), events: 100_000, bytes: 16 << 20 }
     }
@@ -31,8 +31,8 @@ impl Default for History {
 const EVENT_OVERHEAD: usize = 512;
 
 /// Frames are kept for the newest events only, up to these limits: that is what watchers who keep up read.
-pub(crate) const WARM_EVENTS: usize = 1024;
-const WARM_BYTES: usize = 4 << 20;
+pub(crate) const CACHED_FRAMES: usize = 1024;
+const CACHED_FRAME_BYTES: usize = 4 << 20;
 
 /// The remembered events of all buckets, oldest first.
 pub(crate) struct Timeline<I: Index> {
@@ -40,11 +40,11 @@ pub(crate) struct Timeline<I: Index> {
     events: VecDeque<Arc<Event<I>>>,
     bytes: usize,
     /// The last so many events may hold frames.
-    warm: usize,
-    warm_bytes: usize,
+    cached_frames: usize,
+    cached_frame_bytes: usize,
     /// Everything up to the revision had happened by the time.
     marks: VecDeque<(Instant, Revision)>,
-    /// Events up to here have outlived their age.
+    /// Events up to here are to be forgotten.
     aged: Revision,
 }
 
@@ -54,8 +54,8 @@ impl<I: Index> Timeline<I> {
             limits,
             events: VecDeque::new(),
             bytes: 0,
-            warm: 0,
-            warm_bytes: 0,
+            cached_frames: 0,
+            cached_frame_bytes: 0,
             marks: VecDeque::new(),
             aged: Revision::ZERO,
         }
@@ -63,14 +63,14 @@ impl<I: Index> Timeline<I> {
 
     pub fn push(&mut self, event: Arc<Event<I>>) {
         self.bytes += cost(&event);
-        self.warm += 1;
-        self.warm_bytes += frame_cost(&event);
+        self.cached_frames += 1;
+        self.cached_frame_bytes += frame_cost(&event);
         self.events.push_back(event);
-        while self.warm > WARM_EVENTS || self.warm_bytes > WARM_BYTES {
-            let oldest = &self.events[self.events.len() - self.warm];
-            oldest.cool();
-            self.warm -= 1;
-            self.warm_bytes -= frame_cost(oldest);
+        while self.cached_frames > CACHED_FRAMES || self.cached_frame_bytes > CACHED_FRAME_BYTES {
+            let oldest = &self.events[self.events.len() - self.cached_frames];
+            oldest.stop_caching_frame();
+            self.cached_frames -= 1;
+            self.cached_frame_bytes -= frame_cost(oldest);
         }
     }
 
@@ -98,15 +98,23 @@ impl<I: Index> Timeline<I> {
         }
     }
 
-    /// Takes the oldest event, if it is to be forgotten.
+    /// Takes the oldest event, if it is to be forgotten. The other events of its transaction are then to be forgotten,
+    /// too.
     pub fn pop_excess(&mut self) -> Option<Arc<Event<I>>> {
-        if self.has_excess() { self.pop() } else { None }
+        let event = if self.has_excess() { self.pop() } else { None }?;
+        self.expire(event.revision);
+        Some(event)
     }
 
     fn has_excess(&self) -> bool {
         self.events.front().is_some_and(|oldest| oldest.revision <= self.aged)
             || self.events.len() > self.limits.events
             || self.has_excess_bytes()
+    }
+
+    /// Is the oldest event one of the transaction at a revision?
+    pub fn begins_with(&self, revision: Revision) -> bool {
+        self.events.front().is_some_and(|oldest| oldest.revision == revision)
     }
 
     /// Is more held for history than it may hold?
@@ -122,9 +130,9 @@ impl<I: Index> Timeline<I> {
     fn pop(&mut self) -> Option<Arc<Event<I>>> {
         let event = self.events.pop_front()?;
         self.bytes -= cost(&event);
-        if self.warm > self.events.len() {
-            self.warm -= 1;
-            self.warm_bytes -= frame_cost(&event);
+        if self.cached_frames > self.events.len() {
+            self.cached_frames -= 1;
+            self.cached_frame_bytes -= frame_cost(&event);
         }
         Some(event)
     }
@@ -148,15 +156,16 @@ fn frame_cost<I: Index>(event: &Event<I>) -> usize {
 mod tests {
     use super::*;
     use crate::{
-        Object, index,
+        EntryId, Object, index,
         testing::{Marked, key},
     };
 
     fn event(revision: u64, size: usize) -> Arc<Event<Marked>> {
         let stored = format!("{}@", "x".repeat(size));
         let indexed = index::read(&Marked, &key("a"), stored.as_bytes()).unwrap();
-        let object = Object::new(key("a"), Revision(1), Revision(revision), stored.as_bytes(), indexed);
-        Arc::new(Event::new(key("a"), Revision(revision), Some(Arc::new(object)), None))
+        let id = EntryId::first(Revision(revision));
+        let object = Object::new(key("a"), Revision(1), id, stored.as_bytes(), indexed);
+        Arc::new(Event::new(key("a"), id, Some(Arc::new(object)), None))
     }
 
     fn excess(timeline: &mut Timeline<Marked>) -> Vec<u64> {
@@ -214,20 +223,20 @@ mod tests {
     #[test]
     fn only_new_events_hold_frames() {
         let mut timeline = Timeline::new(NO_LIMITS);
-        let large = event(1, WARM_BYTES / 2);
+        let large = event(1, CACHED_FRAME_BYTES / 2);
         timeline.push(large.clone());
         assert_eq!(large.frame(|_| "kept".into()), "kept");
-        timeline.push(event(2, WARM_BYTES / 4));
+        timeline.push(event(2, CACHED_FRAME_BYTES / 4));
         assert_eq!(large.frame(|_| "again".into()), "kept");
-        timeline.push(event(3, WARM_BYTES / 2));
+        timeline.push(event(3, CACHED_FRAME_BYTES / 2));
         assert_eq!(large.frame(|_| "again".into()), "again", "too many bytes in frames");
-        assert_eq!(timeline.warm, 2);
-        for revision in 4..2 * WARM_EVENTS as u64 {
+        assert_eq!(timeline.cached_frames, 2);
+        for revision in 4..2 * CACHED_FRAMES as u64 {
             timeline.push(event(revision, 0));
-            assert!(timeline.warm <= WARM_EVENTS);
+            assert!(timeline.cached_frames <= CACHED_FRAMES);
         }
         timeline.expire(Revision(u64::MAX));
         excess(&mut timeline);
-        assert_eq!((timeline.warm, timeline.warm_bytes, timeline.bytes), (0, 0, 0));
+        assert_eq!((timeline.cached_frames, timeline.cached_frame_bytes, timeline.bytes), (0, 0, 0));
     }
 }

@@ -25,6 +25,7 @@ pub trait Index: Send + Sync + 'static {
 /// What an [`Index`] found in a stored value.
 #[derive(Clone, Debug)]
 pub struct Indexed<M> {
+    /// What readers need without reading the bytes again.
     pub meta: M,
     /// The offset in the stored bytes at which the revision's decimal digits are to be inserted when served: just between
     /// the quotes of `"resourceVersion":""`, say. Stored bytes hold no revision, for a log may learn it only afterwards.
@@ -39,7 +40,7 @@ pub struct Unreadable(pub String);
 /// Reads a value, and does not trust the offset found in it.
 pub(crate) fn read<I: Index>(index: &I, key: &Key, stored: &[u8]) -> Result<Indexed<I::Meta>, Unreadable> {
     let indexed = index.index(key, stored)?;
-    if indexed.stamp > stored.len() {
+    if indexed.stamp > stored.len() || u32::try_from(indexed.stamp).is_err() {
         return Err(Unreadable(format!("stamp at {} of {} bytes", indexed.stamp, stored.len())));
     }
     Ok(indexed)

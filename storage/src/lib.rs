@@ -11,48 +11,55 @@
 //!
 //! | file | owns |
 //! | --- | --- |
-//! | `store.rs` | [`Store`]: the door; open, read, write, watch, close. **Start here.** |
-//! | `sequencer.rs` | the one thread that writes: group, check, append, publish, answer, compact |
+//! | `store.rs` | [`Store`]: open, read, write, watch, close. **Start here.** |
+//! | `sequencer.rs` | the one thread that writes: group, check, append, publish, reply, compact |
 //! | `view.rs` | [`Snapshot`], [`BucketSnapshot`]: what readers see, and how a change is applied to or undone from it |
 //! | `watch.rs` | [`Watcher`]: a cursor that pulls events |
-//! | `history.rs` | [`History`]: how much of the past is kept, and what may be forgotten next |
-//! | `garbage.rs` | what the log may forget, in batches |
+//! | `history.rs` | [`History`]: how much of the past is kept, and what is compacted next |
+//! | `compaction.rs` | what the log may delete, in batches |
 //! | `limits.rs` | [`Limits`]: how large a write, and how large the store may be |
 //! | `space.rs` | which writes are taken when the store is full |
-//! | `object.rs`, `event.rs`, `key.rs`, `revision.rs` | the nouns |
+//! | `object.rs`, `event.rs`, `key.rs`, `revision.rs` | [`Object`], [`Event`], [`Key`], [`Revision`] |
 //! | `index.rs` | [`Index`]: what the owner of a store reads out of the bytes, once per version |
-//! | `log/` | [`Log`](log::Log): where changes last; sled, memory, ephemeral |
+//! | `log/` | [`Log`](log::Log): where changes are durable; sled, memory, ephemeral |
 //!
 //! # A write, step by step
 //!
 //! 1. [`Store::commit`] (of which `put` and `delete` are the short forms) has the [`Index`] read the new bytes, on the
 //!    writer's own task: bytes it cannot read are refused before anyone else is concerned.
-//! 2. The write goes to the sequencer's mailbox. The sequencer takes all that wait there (a lone write waits for nobody).
-//! 3. Each write's expectations are checked against the newest state; who lost is told so at once.
-//! 4. The others are appended to the [`Log`](log::Log) as one batch, each of them whole; the log gives each change its
-//!    revision. In `sync` durability the batch is on disk now.
-//! 5. What the log's tail says is applied to the view: revision stamped into the bytes, event made from before and after.
-//! 6. The new state is published through one atomic pointer; then watchers are woken; then the writers are answered, so that
-//!    they read their own writes.
-//! 7. History beyond its limits is dropped, a few events for each one added; the log's garbage goes in batches.
+//! 2. The write goes to the sequencer's mailbox. The sequencer takes all that wait there (a lone write does not wait).
+//! 3. Each write's expectations are checked against the newest state; a conflict is reported at once.
+//! 4. The others are appended to the [`Log`](log::Log) as one batch of transactions. The log reports the outcome of each:
+//!    committed at a revision that all its objects share, in conflict with another writer, or rejected. In `sync`
+//!    durability what is committed is on disk now.
+//! 5. What the log's tail has is applied to the view: revision stamped into the bytes, event made from before and after.
+//!    The transactions in conflict return to step 3, to be checked against what the other writer wrote.
+//! 6. The new state is published through one atomic pointer; then watchers are woken; then the writers get their results,
+//!    so that they read their own writes.
+//! 7. History beyond its limits is dropped, a few events for each one added; superseded entries are deleted from the log
+//!    in batches.
 //!
 //! # Always true
 //!
 //! - Revisions strictly increase and are never given twice, not even across crashes.
 //! - A snapshot is one revision of everything; no reader waits for a writer, no writer for a reader.
-//! - Within a bucket a watcher sees each change after its start exactly once, in order, or is told [`Compacted`].
+//! - Within a bucket a watcher sees each change after its start exactly once, in order, or gets [`Compacted`].
 //! - No lock is held across I/O; the disk is touched by the store's own threads only.
 //! - Only the log decides what happened: the view applies its tail, be it ours or another writer's.
-//! - When the disk fails the store stops taking writes, says so in [`Store::health`], and goes on serving reads.
+//! - All objects of a transaction have one revision. Readers and watchers see all of a revision or nothing of it.
+//! - Another writer's entry that cannot be read is quarantined: its key keeps the last readable version and takes no
+//!   writes, and [`Snapshot::quarantined`] has it. In a log that nobody else writes it means damage.
+//! - When the disk fails the store stops taking writes, reports it in [`Store::health`], and continues to serve reads.
 
+#![warn(missing_docs)]
 // A number that does not fit is an error, never another number.
 #![cfg_attr(not(test), deny(clippy::cast_possible_truncation, clippy::cast_sign_loss))]
 
+mod compaction;
 #[cfg(test)]
 mod contract;
 mod error;
 mod event;
-mod garbage;
 mod history;
 mod index;
 mod key;
@@ -75,7 +82,7 @@ pub use index::{Index, Indexed, Unreadable};
 pub use key::Key;
 pub use limits::Limits;
 pub use object::Object;
-pub use revision::{Floor, Revision};
+pub use revision::{CompactRevision, EntryId, Revision};
 pub use store::{Commit, Delete, Expect, Options, Put, Store, Write};
 pub use view::{BucketSnapshot, Snapshot};
 pub use watch::Watcher;

@@ -2,10 +2,11 @@
 
 use bytes::Bytes;
 
-use crate::{Index, Indexed, Key, Revision};
+use crate::{EntryId, Index, Indexed, Key, Revision};
 
 /// One version of an object. Never changes; shared as `Arc<Object<I>>`.
 pub struct Object<I: Index> {
+    /// What the object is stored under.
     pub key: Key,
     /// The revision of the change that created the object.
     pub created: Revision,
@@ -13,8 +14,11 @@ pub struct Object<I: Index> {
     pub revision: Revision,
     /// The exact bytes to serve: the stored bytes with `revision` stamped in.
     pub bytes: Bytes,
+    /// What the [`Index`] read in the stored bytes.
     pub meta: I::Meta,
-    stamp: usize,
+    /// Which change of its transaction made this version.
+    index: u32,
+    stamp: u32,
 }
 
 /// What an object takes besides its bytes and its name.
@@ -26,16 +30,22 @@ pub(crate) fn cost(key: &Key, bytes: usize) -> u64 {
 }
 
 impl<I: Index> Object<I> {
-    /// `indexed.stamp` is within `stored`: see [`crate::index::read`].
+    /// `indexed.stamp` is within `stored`, and fits in four bytes: see [`crate::index::read`].
     pub(crate) fn new(
         key: Key,
         created: Revision,
-        revision: Revision,
+        EntryId { revision, index }: EntryId,
         stored: &[u8],
         indexed: Indexed<I::Meta>,
     ) -> Object<I> {
         let Indexed { meta, stamp } = indexed;
-        Object { key, created, revision, bytes: stamped(stored.split_at(stamp), revision), meta, stamp }
+        let bytes = stamped(stored.split_at(stamp), revision);
+        Object { key, created, revision, bytes, meta, index, stamp: u32::try_from(stamp).unwrap_or(u32::MAX) }
+    }
+
+    /// The entry of the log that holds this version.
+    pub(crate) fn entry_id(&self) -> EntryId {
+        EntryId { revision: self.revision, index: self.index }
     }
 
     /// The bytes to serve where this version is shown at another revision, such as that of its deletion.
@@ -56,7 +66,7 @@ impl<I: Index> Object<I> {
 
     /// The stored bytes, which need no copy of their own: what stands before the stamped revision, and what stands after.
     fn stored(&self) -> (&[u8], &[u8]) {
-        let (head, rest) = self.bytes.split_at(self.stamp);
+        let (head, rest) = self.bytes.split_at(self.stamp as usize);
         (head, &rest[digits(self.revision)..])
     }
 }
@@ -88,8 +98,8 @@ mod tests {
         ] {
             let key = Key::new("things", case);
             let indexed = crate::index::read(&Marked, &key, stored.as_bytes()).unwrap();
-            let object =
-                Object::<Marked>::new(key, Revision(1), Revision(revision), stored.as_bytes(), indexed);
+            let id = EntryId::first(Revision(revision));
+            let object = Object::<Marked>::new(key, Revision(1), id, stored.as_bytes(), indexed);
             assert_eq!(object.bytes, served, "{case}");
             assert_eq!(object.restamped(Revision(1000)), again, "{case}");
             assert!(object.is_stored_as(stored.as_bytes()), "{case}");

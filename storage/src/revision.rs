@@ -1,14 +1,15 @@
-//! The store's clock: revisions, and the floor below which the past is gone.
+//! Revisions: of the store, of entries, and the compact revision, below which history is compacted.
 
 use std::fmt;
 
 use crate::Compacted;
 
-/// A point in the store's history: the number of the change that led to it. Zero is before the first.
+/// A point in the store's history: the number of the transaction that led to it. Zero is before the first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Revision(pub u64);
 
 impl Revision {
+    /// Before the first transaction.
     pub const ZERO: Revision = Revision(0);
 
     /// The revision after this one.
@@ -21,6 +22,7 @@ impl Revision {
         self.0.to_be_bytes()
     }
 
+    /// Undoes [`to_bytes`](Self::to_bytes).
     pub fn from_bytes(bytes: [u8; 8]) -> Revision {
         Revision(u64::from_be_bytes(bytes))
     }
@@ -32,24 +34,58 @@ impl fmt::Display for Revision {
     }
 }
 
-/// The oldest revision one may start from: every change *after* it is still known, and the state *at* it can be rebuilt.
+/// The identity of one change in the log: the revision of its transaction, and its index among the transaction's changes.
 ///
-/// The change at the floor itself may be forgotten, and need not be known: who starts here has seen it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Floor(Revision);
+/// Ordered by revision, then by index: the order of the writes in their transaction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct EntryId {
+    /// The revision that all changes of the transaction share.
+    pub revision: Revision,
+    /// The index of the change in its transaction, from zero.
+    pub index: u32,
+}
 
-impl Floor {
-    pub fn at(revision: Revision) -> Floor {
-        Floor(revision)
+impl EntryId {
+    /// The first change of the transaction at a revision.
+    pub fn first(revision: Revision) -> EntryId {
+        EntryId { revision, index: 0 }
     }
 
+    /// An id above those of all changes of the transaction at a revision.
+    pub(crate) fn end(revision: Revision) -> EntryId {
+        EntryId { revision, index: u32::MAX }
+    }
+}
+
+impl fmt::Display for EntryId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}", self.revision, self.index)
+    }
+}
+
+/// The oldest revision one may start from: every change *after* it is still known, and the state *at* it can be rebuilt.
+///
+/// The change at the compact revision itself may be forgotten, and need not be known: who starts here has seen it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct CompactRevision(Revision);
+
+impl CompactRevision {
+    /// The compact revision at a revision: history starts after it.
+    pub fn at(revision: Revision) -> CompactRevision {
+        CompactRevision(revision)
+    }
+
+    /// The revision itself.
     pub fn revision(self) -> Revision {
         self.0
     }
 
-    /// May one watch after `asked`, or read at it?
+    /// Checks that one may watch after `asked`, or read at it.
+    ///
+    /// # Errors
+    /// [`Compacted`] below the compact revision.
     pub fn admit(self, asked: Revision) -> Result<(), Compacted> {
-        if asked < self.0 { Err(Compacted { asked, floor: self }) } else { Ok(()) }
+        if asked < self.0 { Err(Compacted { asked, compact_revision: self }) } else { Ok(()) }
     }
 
     /// Forgets the change at `revision`, and so every state before it.
@@ -58,7 +94,7 @@ impl Floor {
     }
 }
 
-impl fmt::Display for Floor {
+impl fmt::Display for CompactRevision {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(f)
     }
@@ -69,10 +105,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn floor_admits_itself_and_what_is_above() {
-        let floor = Floor::at(Revision(7));
+    fn a_compact_revision_admits_itself_and_what_is_above() {
+        let compact_revision = CompactRevision::at(Revision(7));
         for (asked, admitted) in [(0, false), (6, false), (7, true), (8, true), (u64::MAX, true)] {
-            assert_eq!(floor.admit(Revision(asked)).is_ok(), admitted, "{asked}");
+            assert_eq!(compact_revision.admit(Revision(asked)).is_ok(), admitted, "{asked}");
         }
     }
 

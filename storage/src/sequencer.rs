@@ -1,19 +1,23 @@
 //! The sequencer: the one thread that changes the view, and the only caller of the log.
 //!
-//! It takes the writes that wait as a group, checks each against the newest state, appends those that pass as one batch,
-//! publishes what the log's tail then says, and answers. Between groups it forgets what history no longer keeps.
+//! It takes the transactions that wait as a group, checks each against the newest state, appends those that pass as one
+//! batch, publishes what the log's tail then has, and replies. A transaction that another writer overtook is checked
+//! again, against what that writer wrote. Between groups the sequencer forgets what history no longer keeps.
 //!
 //! Always true here:
 //! - Between messages the published state is the newest one, so a check never sees more than readers could.
 //! - Within a group no key is written twice; the write that would be the second starts the next group.
-//! - A writer is answered after its change is published.
+//! - A writer gets its result after its change is published.
+//! - All events of a revision are published at once, and forgotten at once.
 //!
 //! Start at [`Sequencer::work`].
 
+mod apply;
+
 use std::{
-    collections::{HashSet, VecDeque},
+    collections::HashSet,
     panic::{AssertUnwindSafe, catch_unwind},
-    path::{Path, PathBuf},
+    path::PathBuf,
     sync::{
         Arc,
         mpsc::{Receiver, RecvTimeoutError},
@@ -24,12 +28,15 @@ use std::{
 use bytes::Bytes;
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
+use self::apply::{Applied, Source, apply, forget};
 use crate::{
-    Commit, Event, Expect, Floor, Index, Indexed, Key, Object, Options, Revision, StoreError,
-    garbage::Garbage,
+    Commit, CompactRevision, Event, Expect, Index, Indexed, Key, Object, Options, Revision, StoreError,
+    compaction::CompactionQueue,
     history::Timeline,
-    index::read,
-    log::{Appended, Change, Entry, Log, LogError, Proposal, Signal, Tap},
+    log::{
+        Change, Conflict, Entry, Log, LogError, Notification, Notifier, Outcome, Proposal, Record,
+        Transaction, UnreadableEntry,
+    },
     object,
     space::{Growth, Space},
     store::Shared,
@@ -38,24 +45,24 @@ use crate::{
 
 /// What the sequencer is asked.
 pub(crate) enum Message<I: Index> {
-    Commit(Job<I>),
+    Commit(PendingTransaction<I>),
     Compact { up_to: Revision, reply: Reply<()> },
     Close(Option<Reply<()>>),
-    Signal(Signal),
+    Notification(Notification),
 }
 
 type Reply<T> = oneshot::Sender<Result<T, StoreError>>;
 
 /// Writes that are done together or not at all.
-pub(crate) struct Job<I: Index> {
-    pub tasks: Vec<Task<I>>,
+pub(crate) struct PendingTransaction<I: Index> {
+    pub writes: Vec<PendingWrite<I>>,
     pub reply: Reply<Commit<I>>,
-    /// The job's share of what may wait; given back when the job is dropped.
+    /// Its share of what may wait in the mailbox; released when this is dropped.
     pub permit: OwnedSemaphorePermit,
 }
 
 /// One write.
-pub(crate) struct Task<I: Index> {
+pub(crate) struct PendingWrite<I: Index> {
     pub key: Key,
     pub expect: Expect,
     /// What to store, and what the index read in it; none deletes.
@@ -64,40 +71,57 @@ pub(crate) struct Task<I: Index> {
 
 pub(crate) struct Sequencer<I: Index> {
     log: Box<dyn Log>,
-    place: PathBuf,
+    path: PathBuf,
     state: State<I>,
     shared: Arc<Shared<I>>,
     /// Buckets in which something happened that is not published yet.
     changed: Vec<Arc<str>>,
+    /// Events that are not published yet.
+    unpublished: usize,
     timeline: Timeline<I>,
     /// What the log may forget, and up to where.
-    garbage: Garbage,
-    floor: Floor,
+    superseded: CompactionQueue,
+    compact_revision: CompactRevision,
     space: Space,
     /// When the log last tried to go on after its disk was full.
     retried: Instant,
     /// Did the log fail to forget something since then?
-    sweep_failed: bool,
-    /// Who waits for the log to forget all garbage.
-    compactions: Vec<Reply<()>>,
+    compaction_failed: bool,
+    /// Who waits for the log to delete all that is superseded.
+    compaction_replies: Vec<Reply<()>>,
     mailbox: Receiver<Message<I>>,
     /// A message taken from the mailbox before its time.
     held: Option<Message<I>>,
 }
 
-/// Changes in a group, give or take one job's: bounds how long the first writer waits for the last.
+/// A write of ours that the tail is to show.
+struct Own<'a, M> {
+    revision: Revision,
+    key: &'a Key,
+    /// What the index read in it; none deletes.
+    indexed: Option<Indexed<M>>,
+}
+
+/// What became of a transaction of a group.
+enum Appended<I: Index> {
+    Replied(Result<Commit<I>, StoreError>),
+    /// Another writer came first.
+    Overtaken,
+}
+
+/// Changes in a group, give or take one transaction: bounds how long the first writer waits for the last.
 const GROUP: usize = 512;
 
-/// Bytes in a group, give or take one job's: bounds the same, and how much garbage a group can leave.
+/// Bytes in a group, give or take one transaction: bounds the same, and how many superseded bytes a group can leave.
 const GROUP_BYTES: usize = 4 << 20;
 
 /// Events that one publication forgets, besides as many as it adds: history shrinks steadily, and no writer waits long.
 const TRIM: usize = 64;
 
-/// Batches of garbage that are deleted between two messages: more bytes than a group can leave.
-const SWEEPS: usize = 4;
+/// Batches of superseded entries that are deleted between two messages: more bytes than a group can leave.
+const COMPACTION_BATCHES: usize = 4;
 
-/// How often the log is asked whether its disk has room again.
+/// How often the log is asked whether its disk has space again.
 const RETRY: Duration = Duration::from_secs(1);
 
 /// How many versions are loaded between two reports of progress.
@@ -107,24 +131,31 @@ impl<I: Index> Sequencer<I> {
     /// Opens the log and loads everything.
     pub fn open(
         mut log: Box<dyn Log>,
-        tap: Tap,
+        notifier: Notifier,
         index: I,
         options: Options,
         mailbox: Receiver<Message<I>>,
     ) -> Result<Sequencer<I>, LogError> {
-        let extent = log.start(tap)?;
-        let place = log.place();
-        let mut state = State::new(extent.floor);
+        let bounds = log.start(notifier)?;
+        let path = log.path();
+        let mut state = State::new(bounds.compact_revision);
         let mut timeline = Timeline::new(options.history);
-        let mut garbage = Garbage::default();
+        let mut superseded = CompactionQueue::default();
         let mut progress = options.progress.unwrap_or_else(|| Box::new(|_| ()));
         let mut loaded = 0;
-        log.load(&mut |entry| {
-            let event = apply(&mut state, &index, entry, None, &place)?;
-            if event.revision > extent.floor.revision() {
-                timeline.push(event);
-            } else {
-                forget(&mut state, &mut garbage, &event);
+        let source = Source { path: &path, is_shared: log.is_shared() };
+        log.load(&mut |record| {
+            let id = match &record {
+                Record::Entry(entry) => entry.id,
+                Record::Unreadable(entry) => entry.id,
+            };
+            let is_history = id.revision > bounds.compact_revision.revision();
+            match apply(&mut state, &index, record, None, source)? {
+                Applied::Event(event) if is_history => timeline.push(event),
+                Applied::Event(event) => forget(&mut state, &mut superseded, &event),
+                // What it deleted was forgotten before.
+                Applied::Nothing if !is_history => superseded.push(id, 0),
+                Applied::Nothing | Applied::Quarantined => {}
             }
             loaded += 1;
             if loaded % PROGRESS == 0 {
@@ -133,22 +164,23 @@ impl<I: Index> Sequencer<I> {
             Ok(())
         })?;
         progress(loaded);
-        state.advance(extent.newest);
+        state.advance(bounds.newest);
         let shared = Arc::new(Shared::new(index, state.clone()));
-        let floor = extent.floor;
+        let compact_revision = bounds.compact_revision;
         Ok(Sequencer {
             log,
-            place,
+            path,
             state,
             shared,
             changed: Vec::new(),
+            unpublished: 0,
             timeline,
-            garbage,
-            floor,
+            superseded,
+            compact_revision,
             space: Space::new(options.limits),
             retried: Instant::now(),
-            sweep_failed: false,
-            compactions: Vec::new(),
+            compaction_failed: false,
+            compaction_replies: Vec::new(),
             mailbox,
             held: None,
         })
@@ -163,7 +195,7 @@ impl<I: Index> Sequencer<I> {
         match catch_unwind(AssertUnwindSafe(|| self.work())) {
             Ok(reply) => {
                 let closed = match self.log.close() {
-                    // Not a failure that was there before: it is told to who closes the store.
+                    // Not a failure that was there before: it is reported to the caller who closes the store.
                     Err(LogError::NoSpace { .. }) => Err(StoreError::NoSpace),
                     closed => closed.map_err(|error| self.shared.fail(error)),
                 };
@@ -173,10 +205,10 @@ impl<I: Index> Sequencer<I> {
                 }
             }
             Err(_) => {
-                let cause = "a panic, told on standard error".into();
+                let cause = "a panic, reported on standard error".into();
                 self.shared.fail(LogError::Failed {
                     action: "the store stopped writing",
-                    path: self.place,
+                    path: self.path,
                     cause,
                 });
             }
@@ -187,24 +219,24 @@ impl<I: Index> Sequencer<I> {
     fn work(&mut self) -> Option<Reply<()>> {
         loop {
             match self.receive() {
-                Some(Message::Commit(job)) => {
-                    let group = self.gather(job);
+                Some(Message::Commit(pending)) => {
+                    let group = self.gather(pending);
                     self.commit(group);
                 }
-                Some(Message::Signal(Signal::Changed)) => {
-                    // Nobody asked, so nobody is answered: a failure shows in the store's health.
-                    drop(self.follow(self.state.revision(), VecDeque::new()));
+                Some(Message::Notification(Notification::Changed)) => {
+                    // No writer waits for this: a failure shows in the store's health.
+                    drop(self.follow(self.state.revision(), std::iter::empty()));
                     self.publish();
                 }
-                Some(Message::Signal(Signal::Failed(error))) => drop(self.log_failed(error)),
+                Some(Message::Notification(Notification::Failed(error))) => drop(self.log_failed(error)),
                 Some(Message::Compact { up_to, reply }) => self.compact(up_to, reply),
                 Some(Message::Close(reply)) => return reply,
                 None => self.publish(),
             }
             if self.space.disk_is_full && self.retried.elapsed() >= RETRY {
-                self.make_room();
+                self.recover_space();
             }
-            self.sweep();
+            self.compact_log();
         }
     }
 
@@ -213,7 +245,7 @@ impl<I: Index> Sequencer<I> {
         if self.held.is_some() {
             return self.held.take();
         }
-        let mut wait = if self.has_sweep() { Some(Duration::ZERO) } else { self.timeline.wait() };
+        let mut wait = if self.is_compaction_due() { Some(Duration::ZERO) } else { self.timeline.wait() };
         if self.space.disk_is_full {
             wait = Some(wait.unwrap_or(RETRY).min(RETRY));
         }
@@ -228,17 +260,17 @@ impl<I: Index> Sequencer<I> {
         }
     }
 
-    /// The jobs that wait, as far as they can be checked and appended together.
-    fn gather(&mut self, first: Job<I>) -> Vec<Job<I>> {
+    /// The transactions that wait, as far as they can be checked and appended together.
+    fn gather(&mut self, first: PendingTransaction<I>) -> Vec<PendingTransaction<I>> {
         let mut keys: HashSet<Key> = first.keys().cloned().collect();
         let mut bytes = first.bytes();
         let mut group = vec![first];
         while keys.len() < GROUP && bytes < GROUP_BYTES {
             match self.mailbox.try_recv() {
-                Ok(Message::Commit(job)) if !job.keys().any(|key| keys.contains(key)) => {
-                    keys.extend(job.keys().cloned());
-                    bytes += job.bytes();
-                    group.push(job);
+                Ok(Message::Commit(pending)) if !pending.keys().any(|key| keys.contains(key)) => {
+                    keys.extend(pending.keys().cloned());
+                    bytes += pending.bytes();
+                    group.push(pending);
                 }
                 Ok(other) => {
                     self.held = Some(other);
@@ -250,7 +282,7 @@ impl<I: Index> Sequencer<I> {
         group
     }
 
-    fn commit(&mut self, mut group: Vec<Job<I>>) {
+    fn commit(&mut self, mut group: Vec<PendingTransaction<I>>) {
         let mut disk_was_full = self.space.disk_is_full;
         loop {
             group = self.check(group);
@@ -258,147 +290,212 @@ impl<I: Index> Sequencer<I> {
                 return;
             }
             match self.append(&mut group) {
-                // Another writer came first: check again, against what it wrote.
-                Ok(None) => {}
-                Ok(Some(events)) => return answer(group, events),
-                // Only what gives room back passes the next check.
+                // What another writer overtook is checked again, against what it wrote.
+                Ok(appended) => group = reply(group, appended),
+                // Only what frees space passes the next check.
                 Err(StoreError::NoSpace) if !disk_was_full => disk_was_full = true,
                 Err(error) => {
-                    return group.into_iter().for_each(|job| drop(job.reply.send(Err(error.clone()))));
+                    return group.into_iter().for_each(|pending| pending.reply(Err(error.clone())));
                 }
             }
         }
     }
 
-    /// Replies to those who lost and those for whom there is no room, and returns the others.
-    fn check(&mut self, group: Vec<Job<I>>) -> Vec<Job<I>> {
+    /// Replies to the transactions that cannot be committed, or need not be, and returns the others.
+    fn check(&mut self, group: Vec<PendingTransaction<I>>) -> Vec<PendingTransaction<I>> {
         let mut used = self.state.bytes();
         let mut checked = Vec::with_capacity(group.len());
-        for job in group {
-            let growth = job.growth(&self.state);
-            let refused = match job.lost(&self.state) {
-                Some(lost) => Some(Ok(lost)),
-                None => self.space.admit(used, growth).err().map(Err),
+        for pending in group {
+            let growth = pending.growth(&self.state);
+            let decided = if pending.writes.is_empty() {
+                Some(self.shared.health().map(|()| Commit::Done(Vec::new())))
+            } else if let Some(unreadable) = pending.keys().find_map(|key| self.state.quarantined(key)) {
+                Some(Err(StoreError::Quarantined(unreadable.clone())))
+            } else if let Some(conflict) = pending.conflict(&self.state) {
+                Some(Ok(conflict))
+            } else {
+                self.space.admit(used, growth).err().map(Err)
             };
-            match refused {
-                Some(reply) => drop(job.reply.send(reply)),
+            match decided {
+                Some(result) => pending.reply(result),
                 None => {
                     used = growth.applied_to(used);
-                    checked.push(job);
+                    checked.push(pending);
                 }
             }
         }
         checked
     }
 
-    /// Appends and publishes a checked group. Its events in order; or none if another writer came first.
-    fn append(&mut self, group: &mut [Job<I>]) -> Result<Option<Vec<Arc<Event<I>>>>, StoreError> {
+    /// Appends and publishes a checked group. Returns what became of each transaction.
+    fn append(&mut self, group: &mut [PendingTransaction<I>]) -> Result<Vec<Appended<I>>, StoreError> {
         self.shared.health()?;
-        let propose = |task: &Task<I>| task.proposal(self.state.get(&task.key));
-        let batch: Vec<_> = group.iter().map(|job| job.tasks.iter().map(propose).collect()).collect();
-        let events = match self.log.append(&batch).map_err(|error| self.log_failed(error))? {
-            Appended::Stale { newest } => {
-                self.follow(newest, VecDeque::new())?;
-                None
-            }
-            Appended::Done(revisions) => {
-                let newest = revisions.last().copied().unwrap_or(self.state.revision());
-                let tasks = group.iter_mut().flat_map(|job| &mut job.tasks);
-                let known = tasks.map(|task| task.value.take().map(|(_, indexed)| indexed));
-                Some(self.follow(newest, revisions.into_iter().zip(known).collect())?)
-            }
-        };
+        let propose = |write: &PendingWrite<I>| write.proposal(self.state.get(&write.key));
+        let batch: Vec<Transaction> =
+            group.iter().map(|pending| pending.writes.iter().map(propose).collect()).collect();
+        let checked = self.state.revision();
+        let outcomes = self.log.append(&batch).map_err(|error| self.log_failed(error))?;
+        let own = group.iter_mut().zip(&outcomes).filter_map(|(pending, outcome)| match outcome {
+            Outcome::Committed(revision) => Some((*revision, &mut pending.writes)),
+            Outcome::Conflict(_) | Outcome::Rejected(_) => None,
+        });
+        let own = own.flat_map(|(revision, writes)| writes.iter_mut().map(move |write| write.take(revision)));
+        let newest = outcomes.iter().filter_map(Outcome::newest).max();
+        let events = self.follow(newest.unwrap_or(self.state.revision()), own)?;
         self.publish();
-        Ok(events)
+        let mut events = events.into_iter();
+        let appended = outcomes.into_iter().zip(&batch).map(|(outcome, transaction)| {
+            Ok(match outcome {
+                Outcome::Committed(_) => {
+                    Appended::Replied(Ok(Commit::Done(events.by_ref().take(transaction.len()).collect())))
+                }
+                Outcome::Rejected(reason) => Appended::Replied(Err(StoreError::Rejected(reason))),
+                Outcome::Conflict(conflict) => {
+                    self.check_conflict(conflict, checked)?;
+                    Appended::Overtaken
+                }
+            })
+        });
+        appended.collect()
     }
 
-    /// Applies what the log's tail says, at least up to a revision. Returns the events of our `own` changes, whose values
-    /// need not be read again.
-    fn follow(
+    /// Makes sure that a transaction is in conflict with something that it was not checked against: otherwise the next
+    /// attempt would end as this one did, for ever.
+    fn check_conflict(&self, conflict: Conflict, checked: Revision) -> Result<(), StoreError> {
+        if conflict.newest > checked {
+            return Ok(());
+        }
+        Err(self.cannot_read_back(format!("{conflict:?}, but the view is at revision {checked}")))
+    }
+
+    /// Applies what the log's tail has, at least up to a revision. Returns the events of our `own` changes, of which
+    /// the index has read the values already; they are given in order of their ids.
+    fn follow<'a>(
         &mut self,
         until: Revision,
-        mut own: VecDeque<(Revision, Option<Indexed<I::Meta>>)>,
-    ) -> Result<Vec<Arc<Event<I>>>, StoreError> {
-        let mut events = Vec::with_capacity(own.len());
-        for entry in self.log.tail(until).map_err(|error| self.shared.fail(error))? {
-            let is_ours = own.front().is_some_and(|(revision, _)| *revision == entry.revision);
-            let known = if is_ours { own.pop_front().and_then(|(_, indexed)| indexed) } else { None };
-            let event = apply(&mut self.state, &self.shared.index, entry, known, &self.place)
-                .map_err(|error| self.shared.fail(error))?;
-            if !self.changed.contains(event.key.bucket()) {
-                self.changed.push(event.key.bucket().clone());
+        own: impl Iterator<Item = Own<'a, I::Meta>>,
+    ) -> Result<Vec<Arc<Event<I>>>, StoreError>
+    where
+        I::Meta: 'a,
+    {
+        let mut own = own.peekable();
+        let mut events = Vec::new();
+        let records = self.log.tail(until).map_err(|error| self.shared.fail(error))?;
+        let seen = self.state.revision();
+        for record in records {
+            let known = own.next_if(|own| own.is_for(&record));
+            let is_ours = known.is_some();
+            let (bucket, event) = self.take(record, known.and_then(|own| own.indexed), seen)?;
+            match event {
+                Some(event) => {
+                    self.unpublished += 1;
+                    self.timeline.push(event.clone());
+                    if is_ours {
+                        events.push(event);
+                    }
+                }
+                None if is_ours => return Err(self.cannot_read_back(format!("a change in {bucket} is void"))),
+                None => {}
             }
-            self.timeline.push(event.clone());
-            if is_ours {
-                events.push(event);
+            if !self.changed.contains(&bucket) {
+                self.changed.push(bucket);
             }
         }
-        if own.is_empty() {
-            return Ok(events);
+        match own.next() {
+            None => Ok(events),
+            Some(own) => {
+                Err(self.cannot_read_back(format!("the tail lacks {} at {}", own.key, own.revision)))
+            }
         }
-        let cause = "the tail lacks what was appended".into();
-        Err(self.shared.fail(LogError::Failed {
-            action: "cannot read back",
-            path: self.place.clone(),
-            cause,
-        }))
+    }
+
+    /// Brings a record that is newer than `seen` into the view. Returns its bucket, and its event if it has one.
+    fn take(
+        &mut self,
+        record: Record,
+        known: Option<Indexed<I::Meta>>,
+        seen: Revision,
+    ) -> Result<(Arc<str>, Option<Arc<Event<I>>>), StoreError> {
+        let (id, key) = match &record {
+            Record::Entry(Entry { id, key, .. }) | Record::Unreadable(UnreadableEntry { id, key, .. }) => {
+                (id, key)
+            }
+        };
+        if id.revision <= seen {
+            return Err(self.cannot_read_back(format!("the tail has {key} at {id} after revision {seen}")));
+        }
+        let bucket = key.bucket().clone();
+        let source = Source { path: &self.path, is_shared: self.log.is_shared() };
+        let applied = apply(&mut self.state, &self.shared.index, record, known, source);
+        match applied.map_err(|error| self.shared.fail(error))? {
+            Applied::Event(event) => Ok((event.key.bucket().clone(), Some(event))),
+            Applied::Nothing | Applied::Quarantined => Ok((bucket, None)),
+        }
+    }
+
+    /// The log breaks its contract: nothing that it reports is to be trusted.
+    fn cannot_read_back(&self, cause: String) -> StoreError {
+        let path = self.path.clone();
+        self.shared.fail(LogError::Failed { action: "cannot read back", path, cause: cause.into() })
     }
 
     /// Forgets a little of what history no longer keeps, and shows readers the newest state.
     fn publish(&mut self) {
         self.timeline.mark(Instant::now());
         if self.space.disk_is_full {
-            // What was deleted gives room back only when history forgets it.
+            // What was deleted frees space only when history forgets it.
             self.timeline.expire(self.state.revision());
         }
-        let added = self.state.revision().0 - self.shared.state().revision().0;
-        let forgotten = self.forget_excess(TRIM.saturating_add(usize::try_from(added).unwrap_or(usize::MAX)));
+        let added = std::mem::take(&mut self.unpublished);
+        let forgotten = self.trim_history(TRIM.saturating_add(added));
         if forgotten || !self.changed.is_empty() {
             self.shared.publish(self.state.clone(), self.changed.drain(..));
         }
     }
 
     /// Forgets so many events, and more where they have too many bytes: few large events can take the place of many small
-    /// ones.
-    fn forget_excess(&mut self, limit: usize) -> bool {
+    /// ones. A transaction is forgotten as a whole.
+    fn trim_history(&mut self, limit: usize) -> bool {
         let mut forgotten = 0;
-        while (forgotten < limit || self.timeline.has_excess_bytes())
+        while (forgotten < limit
+            || self.timeline.has_excess_bytes()
+            || self.timeline.begins_with(self.compact_revision.revision()))
             && let Some(event) = self.timeline.pop_excess()
         {
-            forget(&mut self.state, &mut self.garbage, &event);
-            self.floor.raise(event.revision);
+            forget(&mut self.state, &mut self.superseded, &event);
+            self.compact_revision.raise(event.revision);
             forgotten += 1;
         }
         if forgotten > 0 {
-            self.shared.forget_rebuilt(&self.state);
+            self.shared.evict_rebuilt(&self.state);
         }
         forgotten > 0
     }
 
-    /// Is there garbage that must not wait?
-    fn has_sweep(&self) -> bool {
-        let is_due = self.garbage.is_due() && !self.sweep_failed && self.shared.health().is_ok();
-        is_due || !self.compactions.is_empty()
+    /// Is there anything superseded that must not wait?
+    fn is_compaction_due(&self) -> bool {
+        let is_due = self.superseded.is_due() && !self.compaction_failed && self.shared.health().is_ok();
+        is_due || !self.compaction_replies.is_empty()
     }
 
     /// Has the log forget some of what the view has forgotten: a little at a time, so that writers need not wait for it.
-    fn sweep(&mut self) {
-        for _ in 0..SWEEPS {
-            if !self.has_sweep() {
+    fn compact_log(&mut self) {
+        for _ in 0..COMPACTION_BATCHES {
+            if !self.is_compaction_due() {
                 return;
             }
-            let swept = self.shared.health().and_then(|()| {
-                let batch = self.garbage.batch();
-                self.log.compact(self.floor, &batch).map_err(|error| self.log_failed(error))?;
-                self.garbage.drop_batch(batch.len());
+            let compacted = self.shared.health().and_then(|()| {
+                let batch = self.superseded.batch();
+                self.log.compact(self.compact_revision, &batch).map_err(|error| self.log_failed(error))?;
+                self.superseded.remove_batch(batch.len());
                 Ok(())
             });
             // For those who wait; otherwise a failure shows in the store's health.
-            if swept.is_err() || self.garbage.is_empty() {
-                self.compactions.drain(..).for_each(|reply| drop(reply.send(swept.clone())));
+            if compacted.is_err() || self.superseded.is_empty() {
+                self.compaction_replies.drain(..).for_each(|reply| drop(reply.send(compacted.clone())));
             }
-            if swept.is_err() {
-                self.sweep_failed = true;
+            if compacted.is_err() {
+                self.compaction_failed = true;
                 return;
             }
         }
@@ -411,21 +508,21 @@ impl<I: Index> Sequencer<I> {
             self.space.disk_is_full = true;
             self.shared.set_disk_is_full(true);
             tracing::error!(path = %path.display(), "the disk is full; only what gives room back is written");
-            self.make_room();
+            self.recover_space();
             self.publish();
         }
         StoreError::NoSpace
     }
 
     /// Has the log try to go on.
-    fn make_room(&mut self) {
+    fn recover_space(&mut self) {
         self.retried = Instant::now();
-        self.sweep_failed = false;
-        match self.log.make_room() {
+        self.compaction_failed = false;
+        match self.log.recover_space() {
             Ok(true) => {
                 self.space.disk_is_full = false;
                 self.shared.set_disk_is_full(false);
-                tracing::warn!(path = %self.place.display(), "the disk has room again; all writes are taken");
+                tracing::warn!(path = %self.path.display(), "the disk has room again; all writes are taken");
             }
             Ok(false) => {}
             Err(error) => drop(self.shared.fail(error)),
@@ -436,43 +533,61 @@ impl<I: Index> Sequencer<I> {
     fn compact(&mut self, up_to: Revision, reply: Reply<()>) {
         let up_to = up_to.min(self.state.revision());
         self.timeline.expire(up_to);
-        self.forget_excess(usize::MAX);
-        self.floor.raise(up_to);
-        self.state.raise_floor(up_to);
+        self.trim_history(usize::MAX);
+        self.compact_revision.raise(up_to);
+        self.state.raise_compact_revision(up_to);
         self.shared.publish(self.state.clone(), self.changed.drain(..));
-        // The log is swept once at least: the floor itself must last, too.
-        self.compactions.push(reply);
+        // The log is compacted once at least: the compact revision itself must last, too.
+        self.compaction_replies.push(reply);
     }
 }
 
-impl<I: Index> Job<I> {
+impl<M> Own<'_, M> {
+    fn is_for(&self, record: &Record) -> bool {
+        matches!(record, Record::Entry(entry) if entry.id.revision == self.revision && entry.key == *self.key)
+    }
+}
+
+impl<I: Index> PendingTransaction<I> {
+    /// Ends the wait. A writer that no longer waits has its write all the same.
+    fn reply(self, result: Result<Commit<I>, StoreError>) {
+        let PendingTransaction { reply, permit: _permit, .. } = self;
+        drop(reply.send(result));
+    }
+
     fn keys(&self) -> impl Iterator<Item = &Key> {
-        self.tasks.iter().map(|task| &task.key)
+        self.writes.iter().map(|write| &write.key)
     }
 
     /// The first write that does not find what it expects, if any.
-    fn lost(&self, state: &State<I>) -> Option<Commit<I>> {
-        self.tasks.iter().enumerate().find_map(|(index, task)| {
-            let current = state.get(&task.key);
-            (!task.finds_what_it_expects(current)).then(|| Commit::Lost { index, current: current.cloned() })
+    fn conflict(&self, state: &State<I>) -> Option<Commit<I>> {
+        self.writes.iter().enumerate().find_map(|(index, write)| {
+            let current = state.get(&write.key);
+            (!write.finds_what_it_expects(current))
+                .then(|| Commit::Conflict { index, current: current.cloned() })
         })
     }
 
     fn growth(&self, state: &State<I>) -> Growth {
         let mut growth = Growth::default();
-        for task in &self.tasks {
-            let after = task.value.as_ref().map(|(stored, _)| object::cost(&task.key, stored.len()));
-            growth.add(state.get(&task.key), after);
+        for write in &self.writes {
+            let after = write.value.as_ref().map(|(stored, _)| object::cost(&write.key, stored.len()));
+            growth.add(state.get(&write.key), after);
         }
         growth
     }
 
     fn bytes(&self) -> usize {
-        self.tasks.iter().filter_map(|task| task.value.as_ref()).map(|(stored, _)| stored.len()).sum()
+        self.writes.iter().filter_map(|write| write.value.as_ref()).map(|(stored, _)| stored.len()).sum()
     }
 }
 
-impl<I: Index> Task<I> {
+impl<I: Index> PendingWrite<I> {
+    /// What is expected of the log's tail once this write is committed. Takes what the index read along.
+    fn take(&mut self, revision: Revision) -> Own<'_, I::Meta> {
+        Own { revision, key: &self.key, indexed: self.value.take().map(|(_, indexed)| indexed) }
+    }
+
     fn finds_what_it_expects(&self, current: Option<&Arc<Object<I>>>) -> bool {
         let held = match self.expect {
             Expect::Absent => current.is_none(),
@@ -495,49 +610,19 @@ impl<I: Index> Task<I> {
     }
 }
 
-/// Hands each job of a group its part of the group's events.
-fn answer<I: Index>(group: Vec<Job<I>>, events: Vec<Arc<Event<I>>>) {
-    let mut events = events.into_iter();
-    for Job { tasks, reply, permit: _permit } in group {
-        // A writer that no longer waits has its write all the same.
-        drop(reply.send(Ok(Commit::Done(events.by_ref().take(tasks.len()).collect()))));
-    }
-}
-
-/// Brings a change into the view.
-fn apply<I: Index>(
-    state: &mut State<I>,
-    index: &I,
-    Entry { revision, key, change }: Entry,
-    known: Option<Indexed<I::Meta>>,
-    place: &Path,
-) -> Result<Arc<Event<I>>, LogError> {
-    let key = state.intern(key);
-    let after = match change {
-        Change::Delete => None,
-        Change::Put { created, stored } => {
-            let indexed = known.map_or_else(|| read(index, &key, &stored), Ok).map_err(|unreadable| {
-                let reason = format!("{key} at revision {revision}: {unreadable}");
-                LogError::Damaged { path: place.into(), reason }
-            })?;
-            let created = created.unwrap_or(revision);
-            Some(Arc::new(Object::new(key.clone(), created, revision, &stored, indexed)))
+/// Replies to the transactions of a group, and returns those that are to be checked again.
+fn reply<I: Index>(
+    group: Vec<PendingTransaction<I>>,
+    appended: Vec<Appended<I>>,
+) -> Vec<PendingTransaction<I>> {
+    let mut overtaken = Vec::new();
+    for (pending, appended) in group.into_iter().zip(appended) {
+        match appended {
+            Appended::Replied(result) => pending.reply(result),
+            Appended::Overtaken => overtaken.push(pending),
         }
-    };
-    Ok(state.apply(key, revision, after))
-}
-
-/// Forgets the oldest event. What the log no longer needs for it: the version it superseded, and a deletion itself.
-///
-/// In this order: a log that has lost a deletion but not the version before it would bring the object back.
-fn forget<I: Index>(state: &mut State<I>, garbage: &mut Garbage, event: &Event<I>) {
-    state.forget(event);
-    if let Some(before) = &event.before {
-        garbage.push(before.revision, before.bytes.len());
     }
-    if event.after.is_none() {
-        garbage.push(event.revision, 0);
-    }
+    overtaken
 }
 
 #[cfg(test)]

@@ -1,8 +1,8 @@
-//! Which writes there is room for.
+//! Which writes there is space for.
 //!
-//! As etcd above its quota, a full store still takes what gives room back: deletions, and updates that shrink an object. Other
-//! than etcd it also takes small updates, as long as a reserve lasts: a deletion may need some before it can finish (a
-//! deletion timestamp, a finalizer's controller that writes a status).
+//! As etcd above its quota, a full store still takes what frees space: deletions, and updates that shrink an object.
+//! Other than etcd it also takes small updates, as long as a reserve lasts: a deletion may need some before it can finish
+//! (a deletion timestamp, a finalizer's controller that writes a status).
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ const SMALL: u64 = 1 << 10;
 /// The part of the quota that may be exceeded by small updates.
 const RESERVE: u64 = 64;
 
-/// What a job does to the bytes of live objects.
+/// What a transaction does to the bytes of live objects.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Growth {
     before: u64,
@@ -46,10 +46,10 @@ impl Growth {
     }
 }
 
-/// What the store has room for.
+/// What the store has space for.
 pub(crate) struct Space {
     quota: u64,
-    /// Does the log lack room?
+    /// Does the log lack space?
     pub disk_is_full: bool,
     /// Set while writes are refused, so that it is logged once.
     is_full: bool,
@@ -60,7 +60,7 @@ impl Space {
         Space { quota: limits.store_bytes, disk_is_full: false, is_full: false }
     }
 
-    /// May a job be done when live objects take so many bytes?
+    /// May a transaction be done when live objects take so many bytes?
     ///
     /// # Errors
     /// [`StoreError::Full`], [`StoreError::NoSpace`].

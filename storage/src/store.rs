@@ -21,8 +21,8 @@ use crate::{
     Snapshot, StoreError, Watcher,
     index::read,
     limits::MAX_STORED_BYTES,
-    log::{Log, LogError, Tap},
-    sequencer::{Job, Message, Sequencer, Task},
+    log::{Log, LogError, Notifier},
+    sequencer::{Message, PendingTransaction, PendingWrite, Sequencer},
     view::State,
 };
 
@@ -32,16 +32,20 @@ pub struct Store<I: Index>(Arc<Handle<I>>);
 /// How a store behaves.
 #[derive(Default)]
 pub struct Options {
+    /// How much of the past is kept.
     pub history: History,
+    /// How large writes and the store may be.
     pub limits: Limits,
-    /// Told how many versions were loaded so far, now and then and at the end.
+    /// Called with the number of versions loaded so far, now and then and at the end.
     pub progress: Option<Box<dyn FnMut(u64) + Send>>,
 }
 
 /// One write of one key.
 #[derive(Clone, Debug)]
 pub struct Write {
+    /// What is written.
     pub key: Key,
+    /// What must be there.
     pub expect: Expect,
     /// The bytes to store; `None` deletes.
     pub value: Option<Bytes>,
@@ -62,29 +66,40 @@ pub enum Expect {
 
 /// What became of an atomic write of several keys.
 pub enum Commit<I: Index> {
-    /// All of it is done: one event a write, in the order of the writes.
+    /// All of it is done, at one revision: one event a write, in the order of the writes.
     Done(Vec<Arc<Event<I>>>),
-    /// Nothing of it is done, because the write at `index` did not find what it expected.
-    Lost { index: usize, current: Option<Arc<Object<I>>> },
+    /// Nothing of it is done, because a write did not find what it expected.
+    Conflict {
+        /// The index of the first such write.
+        index: usize,
+        /// The object that it found.
+        current: Option<Arc<Object<I>>>,
+    },
 }
 
 /// What became of a put.
 pub enum Put<I: Index> {
+    /// The new version.
     Stored(Arc<Object<I>>),
-    /// The expectation did not hold; nothing was written. `current` is what was there instead.
-    Lost {
+    /// The expectation did not hold; nothing was written.
+    Conflict {
+        /// The object that was there.
         current: Option<Arc<Object<I>>>,
     },
 }
 
 /// What became of a deletion.
 pub enum Delete<I: Index> {
+    /// The object is deleted.
     Deleted {
+        /// Its last version.
         last: Arc<Object<I>>,
+        /// The revision of the deletion.
         revision: Revision,
     },
-    /// The expectation did not hold or there was nothing to delete. `current` is what was there instead.
-    Lost {
+    /// The expectation did not hold, or there was nothing to delete.
+    Conflict {
+        /// The object that was there.
         current: Option<Arc<Object<I>>>,
     },
 }
@@ -96,7 +111,7 @@ pub(crate) struct Shared<I: Index> {
     /// Follows the newest revision, for those who wait for one.
     head: watch::Sender<Revision>,
     /// Wakes the watchers of a bucket that has any.
-    wakes: Mutex<HashMap<Arc<str>, watch::Sender<()>>>,
+    wakers: Mutex<HashMap<Arc<str>, watch::Sender<()>>>,
     /// States rebuilt lately: clients page through one revision while others write.
     rebuilt: Mutex<VecDeque<(Arc<str>, BucketSnapshot<I>)>>,
     failure: OnceLock<Arc<LogError>>,
@@ -111,7 +126,7 @@ struct Handle<I: Index> {
     queue: Arc<Semaphore>,
 }
 
-/// The bytes of values that may wait in the mailbox, some of whose writers wait no longer.
+/// The bytes of values that may wait in the mailbox, including those of callers that wait no longer.
 const QUEUE_BYTES: usize = 32 << 20;
 
 /// What a write counts at least.
@@ -124,10 +139,12 @@ const CHEAP_REBUILD: usize = 64;
 const REBUILT: usize = 32;
 
 impl Write {
+    /// The write that stores bytes, which hold no revision: see [`Indexed::stamp`](crate::Indexed::stamp).
     pub fn put(key: Key, expect: Expect, stored: impl Into<Bytes>) -> Write {
         Write { key, expect, value: Some(stored.into()) }
     }
 
+    /// The write that deletes the object under a key.
     pub fn delete(key: Key, expect: Expect) -> Write {
         Write { key, expect, value: None }
     }
@@ -140,11 +157,12 @@ impl<I: Index> Store<I> {
     /// [`LogError::InUse`], [`LogError::Damaged`] (also if the index cannot read a value), or what else the log ran into.
     pub fn open(log: impl Log, index: I, options: Options) -> Result<Store<I>, LogError> {
         let (mailbox, receiver) = mpsc::channel();
-        let signals = mailbox.clone();
+        let notifications = mailbox.clone();
         // Nobody listens any more only when the store is closed.
-        let tap = Tap::new(move |signal| drop(signals.send(Message::Signal(signal))));
+        let notifier =
+            Notifier::new(move |notification| drop(notifications.send(Message::Notification(notification))));
         let limits = options.limits;
-        let sequencer = Sequencer::open(Box::new(log), tap, index, options, receiver)?;
+        let sequencer = Sequencer::open(Box::new(log), notifier, index, options, receiver)?;
         let shared = sequencer.shared().clone();
         std::thread::Builder::new().name("coracle-store".into()).spawn(move || sequencer.run()).map_err(
             |e| LogError::Failed {
@@ -157,6 +175,7 @@ impl<I: Index> Store<I> {
         Ok(Store(Arc::new(Handle { shared, mailbox, limits, queue })))
     }
 
+    /// The index that reads the stored values.
     pub fn index(&self) -> &I {
         &self.0.shared.index
     }
@@ -166,10 +185,18 @@ impl<I: Index> Store<I> {
         Snapshot(self.0.shared.state())
     }
 
+    /// The newest version of the live object under a key.
     pub fn get(&self, key: &Key) -> Option<Arc<Object<I>>> {
         self.0.shared.state.load().get(key).cloned()
     }
 
+    /// How many entries of other writers could not be read since the store was opened. What is unreadable now is in
+    /// [`Snapshot::quarantined`].
+    pub fn quarantined_total(&self) -> u64 {
+        self.snapshot().quarantined_total()
+    }
+
+    /// The newest revision.
     pub fn revision(&self) -> Revision {
         self.0.shared.state.load().revision()
     }
@@ -177,11 +204,12 @@ impl<I: Index> Store<I> {
     /// One bucket exactly as it was at a revision, rebuilt from the newest state and the events since.
     ///
     /// # Errors
-    /// [`RevisionError::Compacted`] below the bucket's floor; [`RevisionError::Future`] above the newest revision.
+    /// [`RevisionError::Compacted`] below the bucket's compact revision; [`RevisionError::Future`] above the newest
+    /// revision.
     pub fn snapshot_at(&self, bucket: &str, at: Revision) -> Result<BucketSnapshot<I>, RevisionError> {
         let shared = &self.0.shared;
         let state = shared.state();
-        state.floor(bucket).admit(at)?;
+        state.compact_revision(bucket).admit(at)?;
         if let Some(known) = shared.rebuilt(bucket, at) {
             return Ok(known);
         }
@@ -195,12 +223,12 @@ impl<I: Index> Store<I> {
     /// Watches a bucket's changes after a revision. (After one that is yet to come, those after that.)
     ///
     /// # Errors
-    /// [`Compacted`] below the bucket's floor.
+    /// [`Compacted`] below the bucket's compact revision.
     pub fn watch(&self, bucket: &Arc<str>, after: Revision) -> Result<Watcher<I>, Compacted> {
         let shared = &self.0.shared;
-        let wakes = shared.wakes(bucket);
-        shared.state.load().floor(bucket).admit(after)?;
-        Ok(Watcher::new(shared.clone(), bucket.clone(), after, wakes))
+        let wakers = shared.wakers(bucket);
+        shared.state.load().compact_revision(bucket).admit(after)?;
+        Ok(Watcher::new(shared.clone(), bucket.clone(), after, wakers))
     }
 
     /// Waits until the store has come to a revision: for reads "not older than".
@@ -217,20 +245,21 @@ impl<I: Index> Store<I> {
 
     /// Writes several keys, all or none, each under its own expectation. Readers see all of it or nothing.
     ///
-    /// Dropping the call does not stop the write, unless it still waits because too many bytes wait to be written already.
+    /// Dropping the call does not stop the write, unless it still waits because too many bytes wait to be written
+    /// already.
     ///
     /// # Errors
-    /// See [`StoreError`]. An expectation that does not hold is not an error but [`Commit::Lost`].
+    /// See [`StoreError`]. An expectation that does not hold is not an error but [`Commit::Conflict`].
     pub async fn commit(&self, writes: Vec<Write>) -> Result<Commit<I>, StoreError> {
         let (reply, answer) = oneshot::channel();
-        let tasks = writes.into_iter().map(|write| self.prepare(write)).collect::<Result<Vec<_>, _>>()?;
-        let mut keys = HashSet::with_capacity(tasks.len());
-        if let Some(twice) = tasks.iter().find(|task| !keys.insert(&task.key)) {
+        let writes = writes.into_iter().map(|write| self.prepare(write)).collect::<Result<Vec<_>, _>>()?;
+        let mut keys = HashSet::with_capacity(writes.len());
+        if let Some(twice) = writes.iter().find(|write| !keys.insert(&write.key)) {
             return Err(StoreError::Twice { key: twice.key.clone() });
         }
-        let permit = self.0.wait_in_queue(&tasks).await?;
-        self.0.send(Message::Commit(Job { tasks, reply, permit }))?;
-        answer.await.map_err(|_| self.0.gone())?
+        let permit = self.0.wait_in_queue(&writes).await?;
+        self.0.send(Message::Commit(PendingTransaction { writes, reply, permit }))?;
+        answer.await.map_err(|_| self.0.closed_error())?
     }
 
     /// Writes one object.
@@ -248,7 +277,7 @@ impl<I: Index> Store<I> {
                 Some(object) => Put::Stored(object.clone()),
                 None => unreachable!("a put leaves an object"),
             },
-            Err(current) => Put::Lost { current },
+            Err(current) => Put::Conflict { current },
         })
     }
 
@@ -262,7 +291,7 @@ impl<I: Index> Store<I> {
                 Some(object) => Delete::Deleted { last: object.clone(), revision: event.revision },
                 None => unreachable!("only a live object is deleted"),
             },
-            Err(current) => Delete::Lost { current },
+            Err(current) => Delete::Conflict { current },
         })
     }
 
@@ -273,17 +302,17 @@ impl<I: Index> Store<I> {
     pub async fn compact(&self, up_to: Revision) -> Result<(), StoreError> {
         let (reply, answer) = oneshot::channel();
         self.0.send(Message::Compact { up_to, reply })?;
-        answer.await.map_err(|_| self.0.gone())?
+        answer.await.map_err(|_| self.0.closed_error())?
     }
 
-    /// Makes everything durable and lets go of the log. Writes that wait are done before; later ones are refused.
+    /// Makes everything durable and releases the log. Writes that wait are done before; later ones are refused.
     ///
     /// # Errors
     /// [`StoreError::Failed`] if the log failed, now or before; [`StoreError::Closed`] if it was closed before.
     pub async fn close(&self) -> Result<(), StoreError> {
         let (reply, answer) = oneshot::channel();
         self.0.send(Message::Close(Some(reply)))?;
-        answer.await.map_err(|_| self.0.gone())?
+        answer.await.map_err(|_| self.0.closed_error())?
     }
 
     /// Can the store still take writes?
@@ -312,12 +341,12 @@ impl<I: Index> Store<I> {
                 Some(event) => Ok(event),
                 None => unreachable!("a write makes an event"),
             },
-            Commit::Lost { current, .. } => Err(current),
+            Commit::Conflict { current, .. } => Err(current),
         })
     }
 
     /// Reads what is to be written, on the writer's time.
-    fn prepare(&self, Write { key, expect, value }: Write) -> Result<Task<I>, StoreError> {
+    fn prepare(&self, Write { key, expect, value }: Write) -> Result<PendingWrite<I>, StoreError> {
         let value = match value {
             None => None,
             Some(stored) => {
@@ -328,7 +357,7 @@ impl<I: Index> Store<I> {
                 }
             }
         };
-        Ok(Task { key, expect, value })
+        Ok(PendingWrite { key, expect, value })
     }
 }
 
@@ -340,7 +369,7 @@ impl<I: Index> Clone for Store<I> {
 
 impl<I: Index> Handle<I> {
     fn send(&self, message: Message<I>) -> Result<(), StoreError> {
-        self.mailbox.send(message).map_err(|_| self.gone())
+        self.mailbox.send(message).map_err(|_| self.closed_error())
     }
 
     /// Refuses what is too large to be stored.
@@ -352,18 +381,18 @@ impl<I: Index> Handle<I> {
         }
     }
 
-    /// Waits until there is room for a write among those that wait.
-    async fn wait_in_queue(&self, tasks: &[Task<I>]) -> Result<OwnedSemaphorePermit, StoreError> {
+    /// Waits until the mailbox has space for a write.
+    async fn wait_in_queue(&self, writes: &[PendingWrite<I>]) -> Result<OwnedSemaphorePermit, StoreError> {
         let bytes: usize =
-            tasks.iter().filter_map(|t| t.value.as_ref()).map(|(stored, _)| stored.len()).sum();
+            writes.iter().filter_map(|t| t.value.as_ref()).map(|(stored, _)| stored.len()).sum();
         let units = (bytes / QUEUE_UNIT).clamp(1, QUEUE_BYTES / QUEUE_UNIT);
         let units = u32::try_from(units).unwrap_or(u32::MAX);
         // The semaphore is never closed.
         self.queue.clone().acquire_many_owned(units).await.map_err(|_| StoreError::Closed)
     }
 
-    /// Why the sequencer does not answer.
-    fn gone(&self) -> StoreError {
+    /// Why the sequencer does not reply.
+    fn closed_error(&self) -> StoreError {
         self.shared.health().err().unwrap_or(StoreError::Closed)
     }
 }
@@ -381,7 +410,7 @@ impl<I: Index> Shared<I> {
             index,
             head: watch::Sender::new(state.revision()),
             state: ArcSwap::from_pointee(state),
-            wakes: Mutex::default(),
+            wakers: Mutex::default(),
             rebuilt: Mutex::default(),
             failure: OnceLock::new(),
             disk_is_full: AtomicBool::new(false),
@@ -396,19 +425,20 @@ impl<I: Index> Shared<I> {
     pub fn publish(&self, state: State<I>, changed: impl Iterator<Item = Arc<str>>) {
         let newest = state.revision();
         self.state.store(Arc::new(state));
-        let wakes = lock(&self.wakes);
+        let wakers = lock(&self.wakers);
         for bucket in changed {
-            if let Some(wake) = wakes.get(&bucket) {
+            if let Some(wake) = wakers.get(&bucket) {
                 wake.send_replace(());
             }
         }
-        drop(wakes);
+        drop(wakers);
         self.head.send_replace(newest);
     }
 
-    /// Lets go of rebuilt states that nobody may ask for any more.
-    pub fn forget_rebuilt(&self, state: &State<I>) {
-        lock(&self.rebuilt).retain(|(bucket, known)| state.floor(bucket).admit(known.revision()).is_ok());
+    /// Drops rebuilt states at compacted revisions.
+    pub fn evict_rebuilt(&self, state: &State<I>) {
+        lock(&self.rebuilt)
+            .retain(|(bucket, known)| state.compact_revision(bucket).admit(known.revision()).is_ok());
     }
 
     pub fn fail(&self, error: LogError) -> StoreError {
@@ -434,8 +464,8 @@ impl<I: Index> Shared<I> {
         self.failure.get().map_or(Ok(()), |failure| Err(StoreError::Failed(failure.clone())))
     }
 
-    fn wakes(&self, bucket: &Arc<str>) -> watch::Receiver<()> {
-        lock(&self.wakes).entry(bucket.clone()).or_default().subscribe()
+    fn wakers(&self, bucket: &Arc<str>) -> watch::Receiver<()> {
+        lock(&self.wakers).entry(bucket.clone()).or_default().subscribe()
     }
 
     fn rebuilt(&self, bucket: &str, at: Revision) -> Option<BucketSnapshot<I>> {

@@ -1,13 +1,20 @@
 //! What the tests share: an owner of stores, places to open stores in, and short words for what they do.
 
-use std::{path::Path, sync::Arc};
-
-use crate::{
-    BucketSnapshot, Delete, Event, Expect, Index, Indexed, Key, Options, Put, Revision, Store, Unreadable,
-    log::{Durability, EphemeralLog, Log, MemoryLog, SledLog},
+use std::{
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex},
 };
 
-/// An owner whose values are text with an `@`, after which the revision goes.
+use crate::{
+    BucketSnapshot, CompactRevision, Delete, EntryId, Event, Expect, Index, Indexed, Key, Options, Put,
+    Revision, Store, Unreadable,
+    log::{
+        Durability, EphemeralLog, Log, LogBounds, LogError, MemoryLog, Notifier, Outcome, Record, SledLog,
+        Transaction, UnreadableEntry,
+    },
+};
+
+/// An owner whose values are text with an `@`, after which the revision is stamped.
 #[derive(Debug)]
 pub struct Marked;
 
@@ -24,7 +31,7 @@ impl Index for Marked {
 }
 
 /// Where a store can be opened, and opened again.
-pub trait Place {
+pub trait TestLog {
     fn log(&self) -> impl Log;
 
     fn open(&self) -> Store<Marked> {
@@ -36,16 +43,16 @@ pub trait Place {
     }
 }
 
-impl Place for MemoryLog {
+impl TestLog for MemoryLog {
     fn log(&self) -> impl Log {
         self.share()
     }
 }
 
 /// Remembers nothing, so it is for promises that need no second opening.
-pub struct Nowhere;
+pub struct Ephemeral;
 
-impl Place for Nowhere {
+impl TestLog for Ephemeral {
     fn log(&self) -> impl Log {
         EphemeralLog::new()
     }
@@ -64,9 +71,110 @@ impl Disk {
     }
 }
 
-impl Place for Disk {
+impl TestLog for Disk {
     fn log(&self) -> impl Log {
         SledLog::open(self.path(), Durability::None).unwrap()
+    }
+}
+
+/// A log in memory to which a foreign writer appends around the appends of the stores opened here. What that writer
+/// stores under names that start with `undecodable` cannot be decoded.
+pub struct Contested {
+    log: MemoryLog,
+    before_append: Arc<Mutex<BeforeAppend>>,
+    after_append: Arc<Mutex<AfterAppend>>,
+}
+
+type BeforeAppend = Box<dyn FnMut(&mut MemoryLog, &[Transaction]) + Send>;
+type AfterAppend = Box<dyn FnMut(&mut MemoryLog) + Send>;
+
+impl Contested {
+    /// `before_append` plays the foreign writer before each append; it is given a handle of its own, and what will be
+    /// appended.
+    pub fn new(
+        log: &MemoryLog,
+        before_append: impl FnMut(&mut MemoryLog, &[Transaction]) + Send + 'static,
+    ) -> Contested {
+        Contested {
+            log: log.share(),
+            before_append: Arc::new(Mutex::new(Box::new(before_append))),
+            after_append: Arc::new(Mutex::new(Box::new(|_| ()))),
+        }
+    }
+
+    /// Plays the foreign writer once after an append in which a transaction was in conflict, before the tail is read.
+    pub fn after_append(self, after_append: impl FnMut(&mut MemoryLog) + Send + 'static) -> Contested {
+        Contested { after_append: Arc::new(Mutex::new(Box::new(after_append))), ..self }
+    }
+}
+
+impl TestLog for Contested {
+    fn log(&self) -> impl Log {
+        Contested {
+            log: self.log.share(),
+            before_append: self.before_append.clone(),
+            after_append: self.after_append.clone(),
+        }
+    }
+}
+
+impl Log for Contested {
+    fn start(&mut self, notifier: Notifier) -> Result<LogBounds, LogError> {
+        self.log.start(notifier)
+    }
+
+    fn load(&mut self, visit: &mut dyn FnMut(Record) -> Result<(), LogError>) -> Result<(), LogError> {
+        self.log.load(&mut |record| visit(decoded(record)))
+    }
+
+    fn append(&mut self, batch: &[Transaction]) -> Result<Vec<Outcome>, LogError> {
+        self.before_append.lock().unwrap()(&mut self.log.share(), batch);
+        let outcomes = self.log.append(batch)?;
+        if outcomes.iter().any(|outcome| matches!(outcome, Outcome::Conflict(_))) {
+            self.after_append.lock().unwrap()(&mut self.log.share());
+        }
+        Ok(outcomes)
+    }
+
+    fn tail(&mut self, until: Revision) -> Result<Vec<Record>, LogError> {
+        Ok(self.log.tail(until)?.into_iter().map(decoded).collect())
+    }
+
+    fn is_shared(&self) -> bool {
+        true
+    }
+
+    fn compact(&mut self, compact_revision: CompactRevision, superseded: &[EntryId]) -> Result<(), LogError> {
+        self.log.compact(compact_revision, superseded)
+    }
+
+    fn path(&self) -> PathBuf {
+        self.log.path()
+    }
+
+    fn close(self: Box<Self>) -> Result<(), LogError> {
+        Box::new(self.log).close()
+    }
+}
+
+fn decoded(record: Record) -> Record {
+    match record {
+        Record::Entry(entry) if entry.key.name().starts_with("undecodable") => {
+            let reason = Unreadable("unknown encoding".into());
+            Record::Unreadable(UnreadableEntry { id: entry.id, key: entry.key, reason })
+        }
+        record => record,
+    }
+}
+
+/// Commits a transaction whatever is there now, as another writer would.
+pub fn overwrite(log: &mut MemoryLog, mut transaction: Transaction) -> Revision {
+    loop {
+        match log.append(std::slice::from_ref(&transaction)).unwrap().remove(0) {
+            Outcome::Committed(revision) => return revision,
+            Outcome::Conflict(conflict) => transaction[conflict.index].previous = conflict.found,
+            Outcome::Rejected(reason) => panic!("{reason}"),
+        }
     }
 }
 
@@ -77,20 +185,20 @@ pub fn key(name: &str) -> Key {
 pub async fn put(store: &Store<Marked>, key: &Key, text: &str) -> Revision {
     match store.put(key.clone(), Expect::Any, format!("{text}@")).await.unwrap() {
         Put::Stored(object) => object.revision,
-        Put::Lost { .. } => panic!("{key} lost against nothing"),
+        Put::Conflict { .. } => panic!("{key} is in conflict with nothing"),
     }
 }
 
 pub async fn delete(store: &Store<Marked>, key: &Key) -> Revision {
     match store.delete(key.clone(), Expect::Any).await.unwrap() {
         Delete::Deleted { revision, .. } => revision,
-        Delete::Lost { .. } => panic!("{key} is not there"),
+        Delete::Conflict { .. } => panic!("{key} is not there"),
     }
 }
 
 /// Events as text: `+name=bytes` created, `~name=bytes` changed, `-name=bytes` deleted.
-pub fn told(events: &[Arc<Event<Marked>>]) -> String {
-    let tell = |event: &Arc<Event<Marked>>| {
+pub fn render_events(events: &[Arc<Event<Marked>>]) -> String {
+    let render = |event: &Arc<Event<Marked>>| {
         let (sign, bytes) = match (&event.before, &event.after) {
             (None, Some(after)) => ('+', after.bytes.clone()),
             (Some(_), Some(after)) => ('~', after.bytes.clone()),
@@ -99,11 +207,11 @@ pub fn told(events: &[Arc<Event<Marked>>]) -> String {
         };
         format!("{sign}{}={}", event.key.name(), String::from_utf8_lossy(&bytes))
     };
-    events.iter().map(tell).collect::<Vec<_>>().join(" ")
+    events.iter().map(render).collect::<Vec<_>>().join(" ")
 }
 
 /// A bucket as text: `name=bytes`.
-pub fn shown(bucket: &BucketSnapshot<Marked>) -> String {
+pub fn render_bucket(bucket: &BucketSnapshot<Marked>) -> String {
     let show = |object: &Arc<crate::Object<Marked>>| {
         format!("{}={}", object.key.name(), String::from_utf8_lossy(&object.bytes))
     };

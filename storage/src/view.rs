@@ -1,13 +1,17 @@
-//! The view: every live object and the recent events, in persistent maps, one immutable state for each revision published.
+//! The view: every live object and the recent events, in persistent maps, one immutable state for each revision
+//! published.
 //!
-//! The sequencer owns the newest [`State`] and changes it; readers hold published ones, for as long as they like. An exact
-//! older state is not kept but rebuilt, by undoing the events after it.
+//! The sequencer owns the newest [`State`] and changes it; readers hold published ones, for as long as they like. An
+//! exact older state is not kept but rebuilt, by undoing the events after it.
 
 use std::{ops::Bound, sync::Arc};
 
 use imbl::OrdMap;
 
-use crate::{Compacted, Event, Floor, Future, Index, Key, Object, Revision, RevisionError};
+use crate::{
+    CompactRevision, Compacted, EntryId, Event, Future, Index, Key, Object, Revision, RevisionError,
+    log::UnreadableEntry,
+};
 
 type Objects<I> = OrdMap<Arc<str>, Arc<Object<I>>>;
 
@@ -22,25 +26,37 @@ pub struct BucketSnapshot<I: Index> {
 
 pub(crate) struct State<I: Index> {
     revision: Revision,
-    /// The floor of buckets of which nothing was forgotten since the store was opened.
-    floor: Floor,
+    /// The compact revision of buckets of which nothing was forgotten since the store was opened.
+    compact_revision: CompactRevision,
     buckets: OrdMap<Arc<str>, Arc<Bucket<I>>>,
     /// What all live objects take.
     bytes: u64,
+    quarantine: Quarantine,
+}
+
+/// The unreadable entries of other writers, which are kept out of the buckets.
+#[derive(Clone, Default)]
+struct Quarantine {
+    /// The newest entry of each key, as long as it is an unreadable one.
+    entries: OrdMap<Key, Arc<UnreadableEntry>>,
+    /// All that were found since the store was opened.
+    total: u64,
 }
 
 pub(crate) struct Bucket<I: Index> {
-    floor: Floor,
+    compact_revision: CompactRevision,
     objects: Objects<I>,
-    /// The changes after the floor: all of them.
-    events: OrdMap<Revision, Arc<Event<I>>>,
+    /// The changes after the compact revision: all of them.
+    events: OrdMap<EntryId, Arc<Event<I>>>,
 }
 
 impl<I: Index> Snapshot<I> {
+    /// The revision of the state that this is.
     pub fn revision(&self) -> Revision {
         self.0.revision
     }
 
+    /// The live object under a key.
     pub fn get(&self, key: &Key) -> Option<&Arc<Object<I>>> {
         self.0.get(key)
     }
@@ -67,28 +83,44 @@ impl<I: Index> Snapshot<I> {
     }
 
     /// The oldest revision one may watch the bucket from, or see it at.
-    pub fn floor(&self, bucket: &str) -> Floor {
-        self.0.floor(bucket)
+    pub fn compact_revision(&self, bucket: &str) -> CompactRevision {
+        self.0.compact_revision(bucket)
+    }
+
+    /// The keys of which another writer stored an unreadable version, in order, each with that entry. Of such a key this
+    /// snapshot has the last version that was readable, if there was one, and the store refuses to write it.
+    pub fn quarantined(&self) -> impl Iterator<Item = &UnreadableEntry> {
+        self.0.quarantine.entries.values().map(|entry| &**entry)
+    }
+
+    /// How many unreadable entries were found since the store was opened.
+    pub fn quarantined_total(&self) -> u64 {
+        self.0.quarantine.total
     }
 }
 
 impl<I: Index> BucketSnapshot<I> {
+    /// The revision of the state that this is.
     pub fn revision(&self) -> Revision {
         self.revision
     }
 
+    /// The live object under a name.
     pub fn get(&self, name: &str) -> Option<&Arc<Object<I>>> {
         self.objects.get(name)
     }
 
+    /// The number of live objects.
     pub fn len(&self) -> usize {
         self.objects.len()
     }
 
+    /// Has the bucket no live objects?
     pub fn is_empty(&self) -> bool {
         self.objects.is_empty()
     }
 
+    /// The live objects, in the order of the bytes of their names.
     pub fn iter(&self) -> impl DoubleEndedIterator<Item = &Arc<Object<I>>> {
         self.objects.values()
     }
@@ -98,15 +130,22 @@ impl<I: Index> BucketSnapshot<I> {
         self.objects.range::<_, str>((from, Bound::Unbounded)).map(|(_, object)| object)
     }
 
-    /// The objects whose names start with `prefix`. Close a namespace with its slash, so that `a/` never matches `ab/`.
+    /// The objects with names that start with `prefix`. Close a namespace with its slash, so that `a/` never matches
+    /// `ab/`.
     pub fn prefix<'a>(&'a self, prefix: &'a str) -> impl Iterator<Item = &'a Arc<Object<I>>> {
         self.range(Bound::Included(prefix)).take_while(move |object| object.key.name().starts_with(prefix))
     }
 }
 
 impl<I: Index> State<I> {
-    pub fn new(floor: Floor) -> State<I> {
-        State { revision: Revision::ZERO, floor, buckets: OrdMap::new(), bytes: 0 }
+    pub fn new(compact_revision: CompactRevision) -> State<I> {
+        State {
+            revision: Revision::ZERO,
+            compact_revision,
+            buckets: OrdMap::new(),
+            bytes: 0,
+            quarantine: Quarantine::default(),
+        }
     }
 
     /// Moves on to a revision without a change.
@@ -126,8 +165,13 @@ impl<I: Index> State<I> {
         self.buckets.get(&**key.bucket())?.objects.get(&**key.name())
     }
 
-    pub fn floor(&self, bucket: &str) -> Floor {
-        self.buckets.get(bucket).map_or(self.floor, |b| b.floor)
+    pub fn compact_revision(&self, bucket: &str) -> CompactRevision {
+        self.buckets.get(bucket).map_or(self.compact_revision, |b| b.compact_revision)
+    }
+
+    /// The unreadable entry that is the newest one of a key.
+    pub fn quarantined(&self, key: &Key) -> Option<&Arc<UnreadableEntry>> {
+        self.quarantine.entries.get(key)
     }
 
     /// The changes of a bucket after a revision, oldest first; none is missing.
@@ -136,8 +180,8 @@ impl<I: Index> State<I> {
         bucket: &str,
         after: Revision,
     ) -> Result<impl Iterator<Item = &Arc<Event<I>>>, Compacted> {
-        self.floor(bucket).admit(after)?;
-        let later = (Bound::Excluded(after), Bound::Unbounded);
+        self.compact_revision(bucket).admit(after)?;
+        let later = (Bound::Excluded(EntryId::end(after)), Bound::Unbounded);
         Ok(self
             .buckets
             .get(bucket)
@@ -151,13 +195,13 @@ impl<I: Index> State<I> {
         if at > self.revision {
             return Err(Future { asked: at, newest: self.revision }.into());
         }
-        self.floor(bucket).admit(at)?;
+        self.compact_revision(bucket).admit(at)?;
         let Some(bucket) = self.buckets.get(bucket) else {
             return Ok((BucketSnapshot { revision: at, objects: OrdMap::new() }, 0));
         };
         let mut objects = bucket.objects.clone();
         let mut undone = 0;
-        for (_, event) in bucket.events.range((Bound::Excluded(at), Bound::Unbounded)).rev() {
+        for (_, event) in bucket.events.range((Bound::Excluded(EntryId::end(at)), Bound::Unbounded)).rev() {
             match &event.before {
                 Some(before) => objects.insert(before.key.name().clone(), before.clone()),
                 None => objects.remove(&**event.key.name()),
@@ -176,9 +220,10 @@ impl<I: Index> State<I> {
         }
     }
 
-    /// Takes one change from the log, which is newer than all before it.
-    pub fn apply(&mut self, key: Key, revision: Revision, after: Option<Arc<Object<I>>>) -> Arc<Event<I>> {
-        debug_assert!(revision > self.revision, "{revision} after {}", self.revision);
+    /// Takes one change from the log, which is newer than all before it, or of the same transaction.
+    pub fn apply(&mut self, key: Key, id: EntryId, after: Option<Arc<Object<I>>>) -> Arc<Event<I>> {
+        debug_assert!(id.revision >= self.revision, "{id} after {}", self.revision);
+        self.quarantine.entries.remove(&key);
         let bucket = self.bucket_mut(key.bucket());
         let before = match &after {
             Some(object) => bucket.objects.insert(key.name().clone(), object.clone()),
@@ -186,34 +231,47 @@ impl<I: Index> State<I> {
         };
         let cost = |object: &Option<Arc<Object<I>>>| object.as_ref().map_or(0, |object| object.cost());
         let (freed, taken) = (cost(&before), cost(&after));
-        let event = Arc::new(Event::new(key, revision, before, after));
-        bucket.events.insert(revision, event.clone());
+        let event = Arc::new(Event::new(key, id, before, after));
+        bucket.events.insert(id, event.clone());
         self.bytes = (self.bytes + taken).saturating_sub(freed);
-        self.revision = revision;
+        self.revision = id.revision;
         event
+    }
+
+    /// Takes an unreadable entry from the log. The last readable version of its key stays.
+    pub fn quarantine(&mut self, entry: UnreadableEntry) {
+        self.advance(entry.id.revision);
+        self.quarantine.entries.insert(entry.key.clone(), Arc::new(entry));
+        self.quarantine.total += 1;
+    }
+
+    /// Takes the deletion of a key that has no readable version.
+    pub fn lift_quarantine(&mut self, key: &Key, deleted: Revision) {
+        self.advance(deleted);
+        self.quarantine.entries.remove(key);
     }
 
     /// Forgets the oldest event of its bucket, and so every state before it.
     pub fn forget(&mut self, event: &Event<I>) {
         let bucket = self.bucket_mut(event.key.bucket());
-        bucket.events.remove(&event.revision);
-        bucket.floor.raise(event.revision);
+        bucket.events.remove(&event.entry_id());
+        bucket.compact_revision.raise(event.revision);
     }
 
     /// Closes the past of every bucket up to a revision at which all events were forgotten.
-    pub fn raise_floor(&mut self, to: Revision) {
-        self.floor.raise(to);
+    pub fn raise_compact_revision(&mut self, to: Revision) {
+        self.compact_revision.raise(to);
         let raised = |(name, bucket): (&Arc<str>, &Arc<Bucket<I>>)| {
             let mut bucket = Bucket::clone(bucket);
-            bucket.floor.raise(to);
+            bucket.compact_revision.raise(to);
             (name.clone(), Arc::new(bucket))
         };
         self.buckets = self.buckets.iter().map(raised).collect();
     }
 
     fn bucket_mut(&mut self, name: &Arc<str>) -> &mut Bucket<I> {
-        let floor = self.floor;
-        let new = || Arc::new(Bucket { floor, objects: OrdMap::new(), events: OrdMap::new() });
+        let compact_revision = self.compact_revision;
+        let new = || Arc::new(Bucket { compact_revision, objects: OrdMap::new(), events: OrdMap::new() });
         Arc::make_mut(self.buckets.entry(name.clone()).or_insert_with(new))
     }
 }
@@ -234,12 +292,22 @@ impl<I: Index> Clone for BucketSnapshot<I> {
 
 impl<I: Index> Clone for State<I> {
     fn clone(&self) -> Self {
-        State { revision: self.revision, floor: self.floor, buckets: self.buckets.clone(), bytes: self.bytes }
+        State {
+            revision: self.revision,
+            compact_revision: self.compact_revision,
+            buckets: self.buckets.clone(),
+            bytes: self.bytes,
+            quarantine: self.quarantine.clone(),
+        }
     }
 }
 
 impl<I: Index> Clone for Bucket<I> {
     fn clone(&self) -> Self {
-        Bucket { floor: self.floor, objects: self.objects.clone(), events: self.events.clone() }
+        Bucket {
+            compact_revision: self.compact_revision,
+            objects: self.objects.clone(),
+            events: self.events.clone(),
+        }
     }
 }

@@ -1,11 +1,12 @@
 //! Watch: a cursor on a bucket's events.
 //!
-//! A watcher *pulls*: it reads the published state's events after its cursor. Writers publish, wake, and leave; a slow reader
-//! costs only itself.
+//! A watcher *pulls*: it reads the published state's events after its cursor. Writers publish, wake, and leave; a slow
+//! reader costs only itself.
 //!
 //! Always true here:
-//! - Each event of the bucket after the start is handed out exactly once, in order of revision.
-//! - A cursor below the bucket's floor ends in [`Compacted`], never in silence.
+//! - Each event of the bucket after the start is returned exactly once, in order of revision; those of one revision are
+//!   returned together, in the order of the writes in their transaction.
+//! - A cursor below the bucket's compact revision ends in [`Compacted`], never in silence.
 //! - A wake-up carries nothing: whoever misses one finds the events all the same.
 
 use std::sync::Arc;
@@ -14,19 +15,19 @@ use tokio::sync::watch;
 
 use crate::{Compacted, Event, Index, Revision, store::Shared};
 
-/// No batch is longer, so that a watcher far behind leaves others their turn.
+/// A batch with so many events ends with its current transaction, so that a watcher far behind leaves others their turn.
 const BATCH: usize = 256;
 
-/// Nor does a batch hold on to more bytes, but for its last event: so much a watcher costs that does not go on.
+/// So does a batch with so many bytes of objects: this bounds what a watcher holds that does not go on.
 const BATCH_BYTES: usize = 128 << 10;
 
 /// One reader of a bucket's changes.
 pub struct Watcher<I: Index> {
     shared: Arc<Shared<I>>,
     bucket: Arc<str>,
-    /// Everything in the bucket up to here was handed out, or came before the start.
+    /// Everything in the bucket up to here was returned, or came before the start.
     seen: Revision,
-    wakes: watch::Receiver<()>,
+    wakers: watch::Receiver<()>,
 }
 
 impl<I: Index> Watcher<I> {
@@ -34,26 +35,28 @@ impl<I: Index> Watcher<I> {
         shared: Arc<Shared<I>>,
         bucket: Arc<str>,
         after: Revision,
-        wakes: watch::Receiver<()>,
+        wakers: watch::Receiver<()>,
     ) -> Watcher<I> {
-        Watcher { shared, bucket, seen: after, wakes }
+        Watcher { shared, bucket, seen: after, wakers }
     }
 
-    /// Waits for events and returns those there are, oldest first: one at least, and not more than fit a batch.
+    /// Waits for events and returns those there are, oldest first: one at least, and not more than fit a batch. The
+    /// events of a transaction are never in two batches, however many they are.
     ///
-    /// Safe to drop while waiting: nothing is lost. Once the store is closed there are no more events, and this waits for ever.
+    /// Safe to drop while waiting: nothing is lost. Once the store is closed there are no more events, and this waits for
+    /// ever.
     ///
     /// # Errors
     /// [`Compacted`] once the watcher has fallen so far behind that events it has not seen are forgotten.
     pub async fn next(&mut self) -> Result<Vec<Arc<Event<I>>>, Compacted> {
         loop {
             // The wake must be taken before the state is read: a state published in between wakes again.
-            self.wakes.borrow_and_update();
+            self.wakers.borrow_and_update();
             let events = self.try_next()?;
             if !events.is_empty() {
                 return Ok(events);
             }
-            if self.wakes.changed().await.is_err() {
+            if self.wakers.changed().await.is_err() {
                 // The sender lives in the store that this watcher holds.
                 std::future::pending::<()>().await;
             }
@@ -67,14 +70,16 @@ impl<I: Index> Watcher<I> {
     pub fn try_next(&mut self) -> Result<Vec<Arc<Event<I>>>, Compacted> {
         let state = self.shared.state();
         let mut bytes = 0;
-        let fits = |event: &&Arc<Event<I>>| {
-            let fits = bytes < BATCH_BYTES;
+        let mut events: Vec<Arc<Event<I>>> = Vec::new();
+        for event in state.events_after(&self.bucket, self.seen)? {
+            let is_full = events.len() >= BATCH || bytes >= BATCH_BYTES;
+            if is_full && events.last().is_some_and(|last| last.revision != event.revision) {
+                break;
+            }
             let versions = event.before.iter().chain(&event.after);
             bytes += versions.map(|object| object.bytes.len()).sum::<usize>();
-            fits
-        };
-        let after = state.events_after(&self.bucket, self.seen)?;
-        let events: Vec<_> = after.take(BATCH).take_while(fits).cloned().collect();
+            events.push(event.clone());
+        }
         self.seen = match events.last() {
             Some(last) => last.revision,
             // Nothing in the bucket up to this state: so much is certain, even if only other buckets moved.
@@ -83,7 +88,7 @@ impl<I: Index> Watcher<I> {
         Ok(events)
     }
 
-    /// The revision up to which this watcher has certainly been handed everything: what a bookmark may say.
+    /// The revision up to which this watcher has certainly returned everything: the resourceVersion of a bookmark.
     ///
     /// Moves on with the whole store, not just with the bucket, as long as no event waits to be read.
     pub fn progress(&mut self) -> Revision {

@@ -59,7 +59,7 @@ fn step(writer: usize, step: u64) -> Vec<Write> {
 }
 
 /// The step that the two keys show; a deletion by what it deleted.
-fn shown(store: &Store<Suffixed>, writer: usize) -> Option<u64> {
+fn shown_step(store: &Store<Suffixed>, writer: usize) -> Option<u64> {
     let [left, right] = keys(writer).map(|key| store.get(&key).map(|object| object.meta));
     assert_eq!(left, right, "both keys or none");
     left
@@ -95,9 +95,9 @@ fn write_until_killed() {
     });
 }
 
-/// Steps go on where they were; after a deletion nothing tells, but any step that writes will do.
+/// Steps go on where they were; after a deletion nothing shows them, but any step that writes will do.
 fn next_step(store: &Store<Suffixed>, writer: usize) -> u64 {
-    shown(store, writer).map_or(0, |step| step + 1)
+    shown_step(store, writer).map_or(0, |step| step + 1)
 }
 
 /// One life of the process: what it acknowledged, by writer, until it was killed after so many acknowledgements.
@@ -165,11 +165,11 @@ fn no_acknowledged_write_is_lost_in_sync() {
         for (writer, (step, revision)) in acknowledged {
             assert!(revision > newest, "revisions go on: {revision} after {newest}");
             assert!(store.revision() >= revision);
-            let shown = shown(&store, writer);
+            let shown_step = shown_step(&store, writer);
             // One more step may have been written, but not acknowledged.
             assert!(
-                shown == after(step) || shown == after(step + 1),
-                "crash {crash}: {step}, but it shows {shown:?}"
+                shown_step == after(step) || shown_step == after(step + 1),
+                "crash {crash}: {step}, but it shows {shown_step:?}"
             );
         }
         newest = close(store);
@@ -186,7 +186,10 @@ fn revisions_are_not_given_twice_in_interval() {
         let store = open(dir.path(), "interval=5");
         for (writer, (step, revision)) in acknowledged {
             assert!(revision > newest && store.revision() > revision, "{revision} is not given again");
-            assert!(shown(&store, writer).is_none_or(|shown| shown <= step + 1), "crash {crash}");
+            assert!(
+                shown_step(&store, writer).is_none_or(|shown_step| shown_step <= step + 1),
+                "crash {crash}"
+            );
         }
         newest = close(store);
     }

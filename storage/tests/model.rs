@@ -13,8 +13,8 @@ use std::{
 };
 
 use coracle_storage::{
-    Commit, Compacted, Event, Expect, Floor, Index, Indexed, Key, Object, Options, Revision, RevisionError,
-    Snapshot, Store, Unreadable, Watcher, Write,
+    Commit, CompactRevision, Compacted, Event, Expect, Index, Indexed, Key, Object, Options, Revision,
+    RevisionError, Snapshot, Store, Unreadable, Watcher, Write,
     log::{Durability, EphemeralLog, MemoryLog, SledLog},
 };
 use proptest::prelude::*;
@@ -90,38 +90,50 @@ struct Version {
     bytes: String,
 }
 
-/// What must be: the state after each revision, and nothing clever.
+/// What must be: the state after each revision, all events with their revisions, and nothing clever.
 struct Model {
     states: Vec<Live>,
-    events: Vec<Change>,
-    floor: u64,
+    events: Vec<(u64, Change)>,
+    compact_revision: u64,
     watches: Vec<(usize, u64)>,
 }
 
 impl Model {
     fn new() -> Model {
-        Model { states: vec![Live::new()], events: Vec::new(), floor: 0, watches: Vec::new() }
+        Model { states: vec![Live::new()], events: Vec::new(), compact_revision: 0, watches: Vec::new() }
     }
 
     fn newest(&self) -> u64 {
-        self.events.len() as u64
+        self.states.len() as u64 - 1
     }
 
     fn live(&self) -> &Live {
-        &self.states[self.events.len()]
+        &self.states[self.states.len() - 1]
     }
 
-    fn put(&mut self, key: &Key, value: Option<&str>) {
+    fn commit(&mut self, writes: &[(Key, Option<String>)]) {
+        if writes.is_empty() {
+            return;
+        }
         let revision = self.newest() + 1;
         let mut live = self.live().clone();
-        let before = live.remove(key);
-        let created = before.as_ref().map_or(revision, |before| before.created);
-        let after = value
-            .map(|value| Version { created, revision, bytes: format!("{revision}{value}") })
-            .map(Arc::new);
-        live.extend(after.clone().map(|after| (key.clone(), after)));
+        for (key, value) in writes {
+            let before = live.remove(key);
+            let created = before.as_ref().map_or(revision, |before| before.created);
+            let version = |value| Version { created, revision, bytes: format!("{revision}{value}") };
+            let after = value.as_ref().map(version).map(Arc::new);
+            live.extend(after.clone().map(|after| (key.clone(), after)));
+            self.events.push((revision, (key.clone(), before, after)));
+        }
         self.states.push(live);
-        self.events.push((key.clone(), before, after));
+    }
+
+    /// The events of a bucket after a revision.
+    fn after(&self, bucket: usize, seen: u64) -> impl Iterator<Item = &(u64, Change)> {
+        let is_later = move |(revision, (key, ..)): &&(u64, Change)| {
+            *revision > seen && **key.bucket() == *BUCKETS[bucket]
+        };
+        self.events.iter().filter(is_later)
     }
 
     fn bucket(&self, at: u64, bucket: &str) -> Vec<(Key, Arc<Version>)> {
@@ -130,26 +142,33 @@ impl Model {
     }
 
     fn admit(&self, asked: u64) -> Result<(), Compacted> {
-        let floor = Floor::at(Revision(self.floor));
-        if asked < self.floor { Err(Compacted { asked: Revision(asked), floor }) } else { Ok(()) }
+        let compact_revision = CompactRevision::at(Revision(self.compact_revision));
+        if asked < self.compact_revision {
+            Err(Compacted { asked: Revision(asked), compact_revision })
+        } else {
+            Ok(())
+        }
     }
 
     /// The next events of a watch, which moves on.
     fn read(&mut self, watch: usize) -> Result<Vec<String>, Compacted> {
         let (bucket, seen) = self.watches[watch];
         self.admit(seen)?;
-        let events: Vec<_> = (1..)
-            .zip(&self.events)
-            .filter(|(revision, (key, ..))| *revision > seen && **key.bucket() == *BUCKETS[bucket])
-            .map(|(revision, event)| (revision, told(revision, event)))
-            .take(256)
-            .collect();
-        self.watches[watch].1 = events.last().map_or(self.newest().max(seen), |(revision, _)| *revision);
-        Ok(events.into_iter().map(|(_, told)| told).collect())
+        let (mut read, mut last, mut bytes) = (Vec::new(), None, 0);
+        for (revision, change) in self.after(bucket, seen) {
+            if (read.len() >= 256 || bytes >= 128 << 10) && last != Some(*revision) {
+                break;
+            }
+            bytes += change.1.iter().chain(&change.2).map(|version| version.bytes.len()).sum::<usize>();
+            read.push(render(*revision, change));
+            last = Some(*revision);
+        }
+        self.watches[watch].1 = last.unwrap_or(self.newest().max(seen));
+        Ok(read)
     }
 }
 
-fn told(revision: u64, (key, before, after): &Change) -> String {
+fn render(revision: u64, (key, before, after): &Change) -> String {
     format!("{revision} {key} {before:?} {after:?}")
 }
 
@@ -159,10 +178,10 @@ fn version(object: &Object<Prefixed>) -> Arc<Version> {
     Arc::new(Version { created: object.created.0, revision: object.revision.0, bytes })
 }
 
-fn told_of(event: &Arc<Event<Prefixed>>) -> String {
+fn rendered(event: &Arc<Event<Prefixed>>) -> String {
     let versions = [&event.before, &event.after].map(|object| object.as_deref().map(version));
     let [before, after] = versions;
-    told(event.revision.0, &(event.key.clone(), before, after))
+    render(event.revision.0, &(event.key.clone(), before, after))
 }
 
 /// Opens the store; again, too.
@@ -177,9 +196,9 @@ async fn follow(open: Open<'_>, may_reopen: bool, steps: Vec<Step>) {
         match step {
             Step::Write(writes) => write(&store, &mut model, writes).await,
             Step::Compact(back) => {
-                let floor = model.newest().saturating_sub(back);
-                store.compact(Revision(floor)).await.unwrap();
-                model.floor = model.floor.max(floor);
+                let compact_revision = model.newest().saturating_sub(back);
+                store.compact(Revision(compact_revision)).await.unwrap();
+                model.compact_revision = model.compact_revision.max(compact_revision);
             }
             Step::Reopen if may_reopen => {
                 store.close().await.unwrap();
@@ -199,14 +218,13 @@ async fn follow(open: Open<'_>, may_reopen: bool, steps: Vec<Step>) {
             }
             Step::Read(watch) if watch < watchers.len() => {
                 let read = watchers[watch].try_next();
-                assert_eq!(read.map(|events| events.iter().map(told_of).collect()), model.read(watch));
+                assert_eq!(read.map(|events| events.iter().map(rendered).collect()), model.read(watch));
             }
             Step::Progress(watch) if watch < watchers.len() => {
                 let (bucket, seen) = model.watches[watch];
-                let unread = (1..)
-                    .zip(&model.events)
-                    .any(|(revision, (key, ..))| revision > seen && **key.bucket() == *BUCKETS[bucket]);
-                let certain = if unread || seen < model.floor { seen } else { seen.max(model.newest()) };
+                let unread = model.after(bucket, seen).next().is_some();
+                let certain =
+                    if unread || seen < model.compact_revision { seen } else { seen.max(model.newest()) };
                 assert_eq!(watchers[watch].progress(), Revision(certain));
                 model.watches[watch].1 = certain;
             }
@@ -235,7 +253,7 @@ async fn write(
     writes: Vec<(usize, usize, Expected, Option<u16>)>,
 ) {
     let mut wanted: Vec<Write> = Vec::new();
-    let mut lost = None;
+    let mut conflict = None;
     for (bucket, name, expected, size) in writes {
         let key = Key::new(BUCKETS[bucket], NAMES[name]);
         if wanted.iter().any(|write| write.key == key) {
@@ -251,28 +269,26 @@ async fn write(
             Expected::Stale => (Expect::Revision(Revision(revision.wrapping_sub(1))), false),
         };
         let holds = holds && (current.is_some() || size.is_some());
-        if !holds && lost.is_none() {
-            lost = Some((wanted.len(), current.cloned()));
+        if !holds && conflict.is_none() {
+            conflict = Some((wanted.len(), current.cloned()));
         }
         let value = size.map(|size| format!(":{}", "v".repeat(size.into())).into());
         wanted.push(Write { key, expect, value });
     }
-    match (store.commit(wanted.clone()).await.unwrap(), lost) {
+    match (store.commit(wanted.clone()).await.unwrap(), conflict) {
         (Commit::Done(events), None) => {
             let from = model.events.len();
-            for Write { key, value, .. } in wanted {
-                let value = value.map(|value| String::from_utf8_lossy(&value).into_owned());
-                model.put(&key, value.as_deref());
-            }
-            let made =
-                (from as u64 + 1..).zip(&model.events[from..]).map(|(revision, event)| told(revision, event));
-            assert_eq!(events.iter().map(told_of).collect::<Vec<_>>(), made.collect::<Vec<_>>());
+            let text = |value: bytes::Bytes| String::from_utf8_lossy(&value).into_owned();
+            let writes: Vec<_> = wanted.into_iter().map(|write| (write.key, write.value.map(text))).collect();
+            model.commit(&writes);
+            let made = model.events[from..].iter().map(|(revision, change)| render(*revision, change));
+            assert_eq!(events.iter().map(rendered).collect::<Vec<_>>(), made.collect::<Vec<_>>());
         }
-        (Commit::Lost { index, current }, Some(lost)) => {
-            assert_eq!((index, current.as_deref().map(version)), lost);
+        (Commit::Conflict { index, current }, Some(conflict)) => {
+            assert_eq!((index, current.as_deref().map(version)), conflict);
         }
-        (Commit::Done(_), Some(lost)) => panic!("done, though it should have lost: {lost:?}"),
-        (Commit::Lost { index, .. }, None) => panic!("lost without reason: {index}"),
+        (Commit::Done(_), Some(conflict)) => panic!("done, in spite of a conflict: {conflict:?}"),
+        (Commit::Conflict { index, .. }, None) => panic!("in conflict without reason: {index}"),
     }
 }
 
@@ -281,12 +297,12 @@ fn check(snapshot: &Snapshot<Prefixed>, model: &Model) {
     let at = snapshot.revision().0;
     for bucket in BUCKETS {
         let objects = snapshot.bucket(bucket);
-        let shown: Vec<_> = objects.iter().map(|object| (object.key.clone(), version(object))).collect();
-        assert_eq!(shown, model.bucket(at, bucket));
-        assert_eq!((snapshot.len(bucket), objects.len()), (shown.len(), shown.len()));
+        let listed: Vec<_> = objects.iter().map(|object| (object.key.clone(), version(object))).collect();
+        assert_eq!(listed, model.bucket(at, bucket));
+        assert_eq!((snapshot.len(bucket), objects.len()), (listed.len(), listed.len()));
         let prefixed = objects.prefix("a/").count();
-        assert_eq!(prefixed, shown.iter().filter(|(key, _)| key.name().starts_with("a/")).count());
-        for (key, version) in shown {
+        assert_eq!(prefixed, listed.iter().filter(|(key, _)| key.name().starts_with("a/")).count());
+        for (key, version) in listed {
             assert_eq!(snapshot.get(&key).map(|object| object.revision.0), Some(version.revision));
         }
     }
@@ -355,9 +371,9 @@ fn many_writes_within_small_limits() {
                 Commit::Done(_) => {
                     // Only the newest states are compared.
                     model.states.iter_mut().rev().nth(250).into_iter().for_each(BTreeMap::clear);
-                    model.put(&key, value.as_deref());
+                    model.commit(&[(key, value)]);
                 }
-                Commit::Lost { current, .. } => assert!(current.is_none() && value.is_none()),
+                Commit::Conflict { current, .. } => assert!(current.is_none() && value.is_none()),
             }
             if round % 500 == 499 {
                 store.close().await.unwrap();
@@ -369,8 +385,8 @@ fn many_writes_within_small_limits() {
                 for bucket in BUCKETS {
                     let at = model.newest().saturating_sub(200);
                     let snapshot = store.snapshot_at(bucket, Revision(at)).unwrap();
-                    let shown: Vec<_> = snapshot.iter().map(|o| (o.key.clone(), version(o))).collect();
-                    assert_eq!(shown, model.bucket(at, bucket));
+                    let listed: Vec<_> = snapshot.iter().map(|o| (o.key.clone(), version(o))).collect();
+                    assert_eq!(listed, model.bucket(at, bucket));
                 }
             }
         }

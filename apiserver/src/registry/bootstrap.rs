@@ -1,6 +1,7 @@
 //! The objects that are there from the start.
 
 use coracle_storage::{Commit, Expect, Key, Write};
+use futures::future::join_all;
 use serde_json::{Value, json};
 
 use super::deletion::rfc3339;
@@ -23,13 +24,14 @@ impl Registry {
         for object in objects {
             writes.extend(self.reconciled(object, &now)?);
         }
-        if writes.is_empty() {
-            return Ok(());
+        // A transaction for each object, so that each has a resourceVersion of its own.
+        let commits = writes.into_iter().map(|write| self.store.commit(vec![write]));
+        for commit in join_all(commits).await {
+            if let Commit::Conflict { .. } = commit.map_err(store_failed)? {
+                return Err(Error::Internal("another server writes the same objects".to_owned()));
+            }
         }
-        match self.store.commit(writes).await.map_err(store_failed)? {
-            Commit::Done(_) => Ok(()),
-            Commit::Lost { .. } => Err(Error::Internal("another server writes the same objects".to_owned())),
-        }
+        Ok(())
     }
 
     /// The write that makes or restores an object, if it needs one.

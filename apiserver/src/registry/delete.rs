@@ -117,7 +117,7 @@ impl Registry {
         let write = Write::put(current.key.clone(), Expect::Revision(current.revision), stored);
         Ok(match self.store.commit(vec![write]).await.map_err(store_failed)? {
             Commit::Done(events) => events.into_iter().next().and_then(|e| e.after.clone()),
-            Commit::Lost { .. } => None,
+            Commit::Conflict { .. } => None,
         })
     }
 
@@ -167,7 +167,7 @@ impl Registry {
         writes.extend(self.release(served, old));
         Ok(match self.store.commit(writes).await.map_err(store_failed)? {
             Commit::Done(events) => events.first().map(|event| event.revision),
-            Commit::Lost { .. } => None,
+            Commit::Conflict { .. } => None,
         })
     }
 

@@ -62,7 +62,7 @@ impl Registry {
     /// Deletes an Event, unless it was written again. What fails is tried again with the next look.
     async fn expire(&self, (key, revision): (Key, Revision)) {
         match self.store.delete(key, Expect::Revision(revision)).await {
-            Ok(Delete::Deleted { .. } | Delete::Lost { .. }) => {}
+            Ok(Delete::Deleted { .. } | Delete::Conflict { .. }) => {}
             Err(error) => tracing::warn!(%error, "an expired event is not deleted"),
         }
     }

@@ -188,7 +188,11 @@ fn notice(event: Arc<Event<ObjectIndex>>, filter: &Filter) -> Option<Notice> {
 
 fn expired(compacted: Compacted) -> Error {
     Error::Expired {
-        message: format!("too old resource version: {} ({})", compacted.asked, compacted.floor.revision()),
+        message: format!(
+            "too old resource version: {} ({})",
+            compacted.asked,
+            compacted.compact_revision.revision()
+        ),
         fresh_continue: None,
     }
 }

@@ -260,8 +260,8 @@ impl Registry {
                 Some(stored) => Ok(Created::Done(Payload::Stored(stored))),
                 None => Err(Error::Internal("a create left nothing".to_owned())),
             },
-            Commit::Lost { index: 0, current } => Ok(Created::Exists(current)),
-            Commit::Lost { .. } => Ok(Created::Overtaken),
+            Commit::Conflict { index: 0, current } => Ok(Created::Exists(current)),
+            Commit::Conflict { .. } => Ok(Created::Overtaken),
         }
     }
 
@@ -463,7 +463,7 @@ impl Registry {
             Commit::Done(events) => {
                 Ok(events.into_iter().next().and_then(|e| e.after.clone()).map(Payload::Stored))
             }
-            Commit::Lost { .. } => Ok(None),
+            Commit::Conflict { .. } => Ok(None),
         }
     }
 

@@ -1,49 +1,55 @@
-//! A log that remembers nothing: for stores that need not outlive their process, whose view is then the only copy.
+//! A log that keeps nothing: for stores that need not outlive their process. Their view is the only copy.
 
 use std::path::PathBuf;
 
-use super::{Appended, Entry, Extent, Log, LogError, Proposal, Tap};
-use crate::{Floor, Revision};
+use super::{Log, LogBounds, LogError, Notifier, Outcome, Record, Transaction, entries};
+use crate::{CompactRevision, EntryId, Revision};
 
 /// Gives out revisions and forgets the changes once they were read from the tail.
 #[derive(Default)]
 pub struct EphemeralLog {
     newest: Revision,
-    unread: Vec<Entry>,
+    unread: Vec<Record>,
 }
 
 impl EphemeralLog {
+    /// An empty log.
     pub fn new() -> EphemeralLog {
         EphemeralLog::default()
     }
 }
 
 impl Log for EphemeralLog {
-    fn start(&mut self, _: Tap) -> Result<Extent, LogError> {
-        Ok(Extent { floor: Floor::default(), newest: self.newest })
+    fn start(&mut self, _: Notifier) -> Result<LogBounds, LogError> {
+        Ok(LogBounds { compact_revision: CompactRevision::default(), newest: self.newest })
     }
 
-    fn load(&mut self, _: &mut dyn FnMut(Entry) -> Result<(), LogError>) -> Result<(), LogError> {
+    fn load(&mut self, _: &mut dyn FnMut(Record) -> Result<(), LogError>) -> Result<(), LogError> {
         Ok(())
     }
 
-    fn append(&mut self, batch: &[Vec<Proposal>]) -> Result<Appended, LogError> {
-        let entries = super::number(batch, self.newest);
-        let revisions = entries.iter().map(|entry| entry.revision).collect();
-        self.newest = entries.last().map_or(self.newest, |entry| entry.revision);
-        self.unread.extend(entries);
-        Ok(Appended::Done(revisions))
+    fn append(&mut self, batch: &[Transaction]) -> Result<Vec<Outcome>, LogError> {
+        let commit = |transaction: &Transaction| {
+            self.newest = self.newest.next();
+            self.unread.extend(entries(transaction, self.newest).into_iter().map(Record::Entry));
+            Outcome::Committed(self.newest)
+        };
+        Ok(batch.iter().map(commit).collect())
     }
 
-    fn tail(&mut self, _: Revision) -> Result<Vec<Entry>, LogError> {
+    fn tail(&mut self, _: Revision) -> Result<Vec<Record>, LogError> {
         Ok(std::mem::take(&mut self.unread))
     }
 
-    fn compact(&mut self, _: Floor, _: &[Revision]) -> Result<(), LogError> {
+    fn is_shared(&self) -> bool {
+        false
+    }
+
+    fn compact(&mut self, _: CompactRevision, _: &[EntryId]) -> Result<(), LogError> {
         Ok(())
     }
 
-    fn place(&self) -> PathBuf {
+    fn path(&self) -> PathBuf {
         "memory".into()
     }
 

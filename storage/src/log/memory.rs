@@ -7,8 +7,11 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-use super::{Appended, Change, Entry, Extent, Log, LogError, Proposal, Signal, Tap, number};
-use crate::{Floor, Key, Revision};
+use super::{
+    Change, Conflict, Entry, Log, LogBounds, LogError, Notification, Notifier, Outcome, Proposal, Record,
+    Transaction, entries,
+};
+use crate::{CompactRevision, EntryId, Key, Revision};
 
 /// One store's handle on a shared log. What is appended lasts as long as any handle does.
 #[derive(Default)]
@@ -20,22 +23,23 @@ pub struct MemoryLog {
 
 #[derive(Default)]
 struct Shared {
-    floor: Floor,
+    compact_revision: CompactRevision,
     newest: Revision,
-    entries: BTreeMap<Revision, Entry>,
+    entries: BTreeMap<EntryId, Entry>,
     heads: HashMap<Key, Revision>,
     /// Of no use for loading, but perhaps unread by another handle.
-    garbage: BTreeSet<Revision>,
+    superseded: BTreeSet<EntryId>,
     readers: BTreeMap<u64, Reader>,
 }
 
 struct Reader {
-    /// What the handle's tail has handed out already.
+    /// What the handle's tail has returned already.
     read: Revision,
-    tap: Tap,
+    notifier: Notifier,
 }
 
 impl MemoryLog {
+    /// The first handle on a new log.
     pub fn new() -> MemoryLog {
         MemoryLog::default()
     }
@@ -50,72 +54,84 @@ impl MemoryLog {
     }
 }
 
+impl Shared {
+    /// Commits a transaction, unless another writer changed one of its keys.
+    fn commit(&mut self, transaction: &[Proposal]) -> Outcome {
+        let found = |proposal: &Proposal| self.heads.get(&proposal.key).copied();
+        if let Some(index) = transaction.iter().position(|proposal| found(proposal) != proposal.previous) {
+            return Outcome::Conflict(Conflict {
+                index,
+                found: found(&transaction[index]),
+                newest: self.newest,
+            });
+        }
+        self.newest = self.newest.next();
+        for entry in entries(transaction, self.newest) {
+            match entry.change {
+                Change::Put { .. } => self.heads.insert(entry.key.clone(), self.newest),
+                Change::Delete => self.heads.remove(&entry.key),
+            };
+            self.entries.insert(entry.id, entry);
+        }
+        Outcome::Committed(self.newest)
+    }
+}
+
 impl Log for MemoryLog {
-    fn start(&mut self, tap: Tap) -> Result<Extent, LogError> {
+    fn start(&mut self, notifier: Notifier) -> Result<LogBounds, LogError> {
         let mut shared = self.lock();
-        let extent = Extent { floor: shared.floor, newest: shared.newest };
+        let bounds = LogBounds { compact_revision: shared.compact_revision, newest: shared.newest };
         let id = shared.readers.last_key_value().map_or(0, |(last, _)| last + 1);
-        shared.readers.insert(id, Reader { read: extent.newest, tap });
+        shared.readers.insert(id, Reader { read: bounds.newest, notifier });
         drop(shared);
         self.reader = Some(id);
-        Ok(extent)
+        Ok(bounds)
     }
 
-    fn load(&mut self, visit: &mut dyn FnMut(Entry) -> Result<(), LogError>) -> Result<(), LogError> {
+    fn load(&mut self, visit: &mut dyn FnMut(Record) -> Result<(), LogError>) -> Result<(), LogError> {
         let shared = self.lock();
         let newest = self.reader.and_then(|id| shared.readers.get(&id)).map_or(shared.newest, |r| r.read);
-        shared.entries.range(..=newest).try_for_each(|(_, entry)| visit(entry.clone()))
+        let known = shared.entries.range(..EntryId::end(newest));
+        known.map(|(_, entry)| Record::Entry(entry.clone())).try_for_each(visit)
     }
 
-    fn append(&mut self, batch: &[Vec<Proposal>]) -> Result<Appended, LogError> {
+    fn append(&mut self, batch: &[Transaction]) -> Result<Vec<Outcome>, LogError> {
         let mut shared = self.lock();
-        if batch
-            .iter()
-            .flatten()
-            .any(|proposal| shared.heads.get(&proposal.key).copied() != proposal.previous)
-        {
-            return Ok(Appended::Stale { newest: shared.newest });
-        }
-        let entries = number(batch, shared.newest);
-        let revisions: Vec<_> = entries.iter().map(|entry| entry.revision).collect();
-        for entry in entries {
-            match entry.change {
-                Change::Put { .. } => shared.heads.insert(entry.key.clone(), entry.revision),
-                Change::Delete => shared.heads.remove(&entry.key),
-            };
-            shared.newest = entry.revision;
-            shared.entries.insert(entry.revision, entry);
-        }
+        let outcomes = batch.iter().map(|transaction| shared.commit(transaction)).collect();
         for (_, other) in shared.readers.iter().filter(|(id, _)| Some(**id) != self.reader) {
-            other.tap.signal(Signal::Changed);
+            other.notifier.notify(Notification::Changed);
         }
-        Ok(Appended::Done(revisions))
+        Ok(outcomes)
     }
 
-    fn tail(&mut self, _: Revision) -> Result<Vec<Entry>, LogError> {
+    fn tail(&mut self, _: Revision) -> Result<Vec<Record>, LogError> {
         let mut shared = self.lock();
         let newest = shared.newest;
         let Some(reader) = self.reader.and_then(|id| shared.readers.get_mut(&id)) else {
             return Ok(Vec::new());
         };
         let read = std::mem::replace(&mut reader.read, newest);
-        let unread = shared.entries.range((Bound::Excluded(read), Bound::Unbounded));
-        Ok(unread.map(|(_, entry)| entry.clone()).collect())
+        let unread = shared.entries.range((Bound::Excluded(EntryId::end(read)), Bound::Unbounded));
+        Ok(unread.map(|(_, entry)| Record::Entry(entry.clone())).collect())
     }
 
-    fn compact(&mut self, floor: Floor, garbage: &[Revision]) -> Result<(), LogError> {
+    fn is_shared(&self) -> bool {
+        true
+    }
+
+    fn compact(&mut self, compact_revision: CompactRevision, superseded: &[EntryId]) -> Result<(), LogError> {
         let mut shared = self.lock();
-        shared.floor = shared.floor.max(floor);
-        shared.garbage.extend(garbage);
+        shared.compact_revision = shared.compact_revision.max(compact_revision);
+        shared.superseded.extend(superseded);
         let read_by_all = shared.readers.values().map(|reader| reader.read).min().unwrap_or_default();
-        let unread = shared.garbage.split_off(&read_by_all.next());
-        for revision in std::mem::replace(&mut shared.garbage, unread) {
-            shared.entries.remove(&revision);
+        let unread = shared.superseded.split_off(&EntryId::first(read_by_all.next()));
+        for id in std::mem::replace(&mut shared.superseded, unread) {
+            shared.entries.remove(&id);
         }
         Ok(())
     }
 
-    fn place(&self) -> PathBuf {
+    fn path(&self) -> PathBuf {
         "memory".into()
     }
 

@@ -1,7 +1,8 @@
-//! The log: where changes last. It orders them, keeps them, and tells what happened.
+//! The log: where changes are durable. It orders them, keeps them, and reports what was committed.
 //!
 //! Everything above this trait is the same for every log, and assumes nothing about who else writes: a log may be shared
-//! by several stores ([`memory`] is, an etcd cluster would be). So a write becomes visible only when the log's *tail* says it.
+//! by several stores ([`memory`] is, an etcd cluster would be). So a write becomes visible only when the log's *tail* has
+//! it.
 
 mod ephemeral;
 mod memory;
@@ -15,140 +16,228 @@ pub use ephemeral::EphemeralLog;
 pub use memory::MemoryLog;
 pub use sled::{Durability, SledLog};
 
-use crate::{Floor, Key, Revision};
+use crate::{CompactRevision, EntryId, Key, Revision, Unreadable};
 
-/// A durable, ordered list of changes, of which each has a revision of its own.
+/// A durable, ordered list of transactions. Each transaction has a revision of its own, which all its changes share.
 ///
 /// Used by one thread, which may block.
 pub trait Log: Send + 'static {
-    /// Called once, first. From here on the log calls `tap` when something happens that no call of the store's caused.
-    fn start(&mut self, tap: Tap) -> Result<Extent, LogError>;
+    /// Called once, first. From here on the log calls `notifier` when something happens that no call of the store's
+    /// caused.
+    fn start(&mut self, notifier: Notifier) -> Result<LogBounds, LogError>;
 
-    /// Called once, second: hands every live object and every change after the floor to `visit`, in order of revision, up
-    /// to the extent's newest. An error of `visit` ends it.
-    fn load(&mut self, visit: &mut dyn FnMut(Entry) -> Result<(), LogError>) -> Result<(), LogError>;
+    /// Called once, second: passes every live object and every change after the compact revision to `visit`, in order of
+    /// their ids, up to the newest revision of the bounds. An error of `visit` ends it.
+    fn load(&mut self, visit: &mut dyn FnMut(Record) -> Result<(), LogError>) -> Result<(), LogError>;
 
-    /// Appends a batch of transactions in which no key occurs twice. It is as durable as the log promises when this returns;
-    /// should it be cut short by a crash, the first few transactions are there, each of them whole.
-    fn append(&mut self, batch: &[Vec<Proposal>]) -> Result<Appended, LogError>;
+    /// Appends a batch of transactions, none of them empty, in which no key occurs twice. Returns what became of each, in
+    /// the batch's order; the revisions of those that are committed increase.
+    ///
+    /// What is committed is as durable as the log promises when this returns. Should a crash interrupt it, the first few
+    /// transactions are there, each of them whole.
+    ///
+    /// # Errors
+    /// Only what concerns the log as a whole. After [`LogError::NoSpace`] nothing of the batch is in the log; after any
+    /// other error that is unknown. What concerns one transaction is its [`Outcome`].
+    fn append(&mut self, batch: &[Transaction]) -> Result<Vec<Outcome>, LogError>;
 
-    /// What happened since the last call (the first: since the extent's newest), in order of revision, no matter who wrote
-    /// it. Waits until the change at `until` is among it, or was before.
-    fn tail(&mut self, until: Revision) -> Result<Vec<Entry>, LogError>;
+    /// What was committed since the last call (the first: since the newest revision of the bounds), in order of ids, no
+    /// matter who wrote it. Waits until the transaction at `until` is among it, or was before. A transaction is never
+    /// split between calls.
+    fn tail(&mut self, until: Revision) -> Result<Vec<Record>, LogError>;
 
-    /// Forgets: nobody will start below `floor` any more, and the entries at the revisions in `garbage` (all at or below
-    /// the floor: versions that were superseded, and deletions) are of no use to anyone.
-    fn compact(&mut self, floor: Floor, garbage: &[Revision]) -> Result<(), LogError>;
+    /// Do others write to this log, too? Then an entry that cannot be read is quarantined. In a log that only this store
+    /// writes, it means damage.
+    fn is_shared(&self) -> bool;
 
-    /// Tries to go on after [`LogError::NoSpace`], now and then. Returns whether there is room for all writes again; if not,
-    /// there may be room for a few: a log keeps a reserve for deletions.
-    fn make_room(&mut self) -> Result<bool, LogError> {
+    /// Deletes: no reader will start below `compact_revision` any more, and the entries in `superseded` (all at or below
+    /// the compact revision: versions that were replaced or deleted, and deletions) are of no use to anyone.
+    fn compact(&mut self, compact_revision: CompactRevision, superseded: &[EntryId]) -> Result<(), LogError>;
+
+    /// Tries to recover from [`LogError::NoSpace`], now and then. Returns whether there is space for all writes again; if
+    /// not, there may be space for a few: a log keeps a reserve for deletions.
+    fn recover_space(&mut self) -> Result<bool, LogError> {
         Ok(true)
     }
 
     /// Where the log is, for messages.
-    fn place(&self) -> PathBuf;
+    fn path(&self) -> PathBuf;
 
-    /// Makes all that was appended durable and lets go of the log. Called once, last.
+    /// Makes all that was appended durable and releases the log. Called once, last.
     fn close(self: Box<Self>) -> Result<(), LogError>;
 }
 
-/// From where to where a log reaches.
+/// The first and the last revision of a log.
 #[derive(Clone, Copy, Debug)]
-pub struct Extent {
-    pub floor: Floor,
+pub struct LogBounds {
+    /// Below it, changes may be missing.
+    pub compact_revision: CompactRevision,
     /// At or above every revision ever given: the next change gets a higher one.
     pub newest: Revision,
 }
 
+/// Changes that are committed together or not at all.
+pub type Transaction = Vec<Proposal>;
+
 /// A change that the sequencer has checked.
 #[derive(Clone, Debug)]
 pub struct Proposal {
+    /// What is written.
     pub key: Key,
     /// The revision of the live object that the check saw under the key. A log that others write to must make sure of it.
     pub previous: Option<Revision>,
+    /// What to do.
     pub change: Change,
 }
 
 /// What becomes of an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Change {
+    /// It has a new version.
     Put {
         /// The revision at which the object was created; `None` if by this very change.
         created: Option<Revision>,
+        /// The bytes of the version, without its revision.
         stored: Bytes,
     },
+    /// It is deleted.
     Delete,
 }
 
 /// A change as the log holds it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
-    pub revision: Revision,
+    /// Where it is in the log.
+    pub id: EntryId,
+    /// What was written.
     pub key: Key,
+    /// What was done.
     pub change: Change,
 }
 
-/// What became of a batch.
+/// What a log reads back.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Appended {
-    /// Each change has its revision, in the batch's order and increasing.
-    Done(Vec<Revision>),
-    /// Another writer came first, with the change at `newest` or before; nothing was appended. Read the tail up to there and
-    /// check again.
-    Stale { newest: Revision },
+pub enum Record {
+    /// A change.
+    Entry(Entry),
+    /// Another writer's entry that this log cannot decode.
+    Unreadable(UnreadableEntry),
 }
 
-/// Gives a batch the revisions that follow `newest`.
-fn number(batch: &[Vec<Proposal>], newest: Revision) -> Vec<Entry> {
-    let revisions = (newest.0 + 1..).map(Revision);
-    let entry = |(proposal, revision): (&Proposal, _)| Entry {
-        revision,
+/// An entry of another writer that cannot be decoded, or has a value that the index cannot read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UnreadableEntry {
+    /// Where it is in the log.
+    pub id: EntryId,
+    /// What was written.
+    pub key: Key,
+    /// Why it cannot be read.
+    pub reason: Unreadable,
+}
+
+/// What became of one transaction.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// All its changes are in the log, at this revision.
+    Committed(Revision),
+    /// Another writer changed one of its keys first; nothing of it is in the log.
+    Conflict(Conflict),
+    /// The log cannot take this transaction, now or later; nothing of it is in the log, and others are not affected.
+    Rejected(Rejected),
+}
+
+/// What a log found in place of the version that a proposal names as [`previous`](Proposal::previous).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Conflict {
+    /// The index of the proposal in its transaction: of the first that is in conflict.
+    pub index: usize,
+    /// The revision of the live object that the log has under the key.
+    pub found: Option<Revision>,
+    /// The tail shows the conflicting change when it was read up to here; then the transaction can be checked again.
+    pub newest: Revision,
+}
+
+/// Why a log cannot take a transaction.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct Rejected(pub String);
+
+impl Outcome {
+    /// Up to where the tail is to be read because of this outcome.
+    pub(crate) fn newest(&self) -> Option<Revision> {
+        match self {
+            Outcome::Committed(revision) => Some(*revision),
+            Outcome::Conflict(conflict) => Some(conflict.newest),
+            Outcome::Rejected(_) => None,
+        }
+    }
+}
+
+/// The entries of a transaction that is committed at a revision.
+fn entries(transaction: &[Proposal], revision: Revision) -> Vec<Entry> {
+    let entry = |(index, proposal): (u32, &Proposal)| Entry {
+        id: EntryId { revision, index },
         key: proposal.key.clone(),
         change: proposal.change.clone(),
     };
-    batch.iter().flatten().zip(revisions).map(entry).collect()
+    (0..).zip(transaction).map(entry).collect()
 }
 
-/// How a log speaks up when it was not asked.
+/// Lets a log notify its store of what no call of the store's caused.
 #[derive(Clone)]
-pub struct Tap(Arc<dyn Fn(Signal) + Send + Sync>);
+pub struct Notifier(Arc<dyn Fn(Notification) + Send + Sync>);
 
-/// What a log may say through its [`Tap`].
+/// What a log reports through its [`Notifier`].
 #[derive(Debug)]
-pub enum Signal {
+pub enum Notification {
     /// Another writer's changes can be read from the tail.
     Changed,
     /// Something failed in the background, and appended changes may not be durable.
     Failed(LogError),
 }
 
-impl Tap {
-    pub(crate) fn new(listen: impl Fn(Signal) + Send + Sync + 'static) -> Tap {
-        Tap(Arc::new(listen))
+impl Notifier {
+    pub(crate) fn new(listen: impl Fn(Notification) + Send + Sync + 'static) -> Notifier {
+        Notifier(Arc::new(listen))
     }
 
-    pub fn signal(&self, signal: Signal) {
-        (self.0)(signal);
+    /// Notifies the store. Returns at once.
+    pub fn notify(&self, notification: Notification) {
+        (self.0)(notification);
     }
 }
 
 /// Why a log cannot be opened, read or written.
 #[derive(Debug, thiserror::Error)]
 pub enum LogError {
+    /// Another process has the log open.
     #[error("{path} is in use by another process", path = .path.display())]
-    InUse { path: PathBuf },
+    InUse {
+        /// Where the log is.
+        path: PathBuf,
+    },
     /// What is there is not what was written; nothing was changed.
     #[error("the store in {path} is damaged: {reason}", path = .path.display())]
-    Damaged { path: PathBuf, reason: String },
+    Damaged {
+        /// Where the log is.
+        path: PathBuf,
+        /// What is wrong, in one line.
+        reason: String,
+    },
     /// The disk is full. Of what was to be appended nothing is there; what was appended before is not lost.
     #[error("no space is left on the disk that holds {path}", path = .path.display())]
-    NoSpace { path: PathBuf },
+    NoSpace {
+        /// Where the log is.
+        path: PathBuf,
+    },
+    /// An operation failed; of the changes that were being appended some may be durable.
     #[error("{action} in {path}", path = .path.display())]
     Failed {
         /// What was tried, such as `cannot write`.
         action: &'static str,
+        /// Where the log is.
         path: PathBuf,
+        /// The error of the operation.
         #[source]
         cause: Box<dyn std::error::Error + Send + Sync>,
     },

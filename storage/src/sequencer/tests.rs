@@ -8,12 +8,12 @@ use std::sync::{
 
 use super::*;
 use crate::{
-    Commit, Limits, Put, Store, Write,
-    log::{Extent, MemoryLog},
-    testing::{Marked, key, put, shown},
+    Commit, EntryId, Limits, Put, Store, Write,
+    log::{LogBounds, MemoryLog},
+    testing::{Marked, key, put, render_bucket},
 };
 
-type EditTail = Box<dyn FnMut(&mut Vec<Entry>) + Send>;
+type EditTail = Box<dyn FnMut(&mut Vec<Record>) + Send>;
 
 /// A log that does what a test says.
 struct Scripted {
@@ -23,10 +23,10 @@ struct Scripted {
     /// Asked before each compaction.
     compact: Box<dyn FnMut() -> Result<(), LogError> + Send>,
     /// Asked whether there is room again.
-    make_room: Box<dyn FnMut() -> Result<bool, LogError> + Send>,
+    recover_space: Box<dyn FnMut() -> Result<bool, LogError> + Send>,
     /// Changes what the tail says.
     tail: EditTail,
-    tap: Arc<Mutex<Option<Tap>>>,
+    notifier: Arc<Mutex<Option<Notifier>>>,
 }
 
 impl Default for Scripted {
@@ -35,44 +35,48 @@ impl Default for Scripted {
             log: MemoryLog::new(),
             append: Box::new(|_| Ok(())),
             compact: Box::new(|| Ok(())),
-            make_room: Box::new(|| Ok(true)),
+            recover_space: Box::new(|| Ok(true)),
             tail: Box::new(|_| ()),
-            tap: Arc::default(),
+            notifier: Arc::default(),
         }
     }
 }
 
 impl Log for Scripted {
-    fn start(&mut self, tap: Tap) -> Result<Extent, LogError> {
-        *self.tap.lock().unwrap() = Some(tap.clone());
-        self.log.start(tap)
+    fn start(&mut self, notifier: Notifier) -> Result<LogBounds, LogError> {
+        *self.notifier.lock().unwrap() = Some(notifier.clone());
+        self.log.start(notifier)
     }
 
-    fn load(&mut self, visit: &mut dyn FnMut(Entry) -> Result<(), LogError>) -> Result<(), LogError> {
+    fn load(&mut self, visit: &mut dyn FnMut(Record) -> Result<(), LogError>) -> Result<(), LogError> {
         self.log.load(visit)
     }
 
-    fn append(&mut self, batch: &[Vec<Proposal>]) -> Result<Appended, LogError> {
+    fn append(&mut self, batch: &[Transaction]) -> Result<Vec<Outcome>, LogError> {
         (self.append)(batch.len())?;
         self.log.append(batch)
     }
 
-    fn tail(&mut self, until: Revision) -> Result<Vec<Entry>, LogError> {
-        let mut entries = self.log.tail(until)?;
-        (self.tail)(&mut entries);
-        Ok(entries)
+    fn tail(&mut self, until: Revision) -> Result<Vec<Record>, LogError> {
+        let mut records = self.log.tail(until)?;
+        (self.tail)(&mut records);
+        Ok(records)
     }
 
-    fn compact(&mut self, floor: Floor, garbage: &[Revision]) -> Result<(), LogError> {
+    fn is_shared(&self) -> bool {
+        self.log.is_shared()
+    }
+
+    fn compact(&mut self, compact_revision: CompactRevision, superseded: &[EntryId]) -> Result<(), LogError> {
         (self.compact)()?;
-        self.log.compact(floor, garbage)
+        self.log.compact(compact_revision, superseded)
     }
 
-    fn make_room(&mut self) -> Result<bool, LogError> {
-        (self.make_room)()
+    fn recover_space(&mut self) -> Result<bool, LogError> {
+        (self.recover_space)()
     }
 
-    fn place(&self) -> PathBuf {
+    fn path(&self) -> PathBuf {
         "scripted".into()
     }
 
@@ -93,16 +97,16 @@ fn is_disk_full(error: &StoreError) -> bool {
     matches!(error, StoreError::Failed(cause) if cause.to_string() == "cannot write in disk")
 }
 
-/// A log whose appends tell their size and then wait to be let through.
+/// A log that reports the size of each append, and then waits until the append may proceed.
 fn gated() -> (Scripted, std::sync::mpsc::Receiver<usize>, Sender<()>) {
-    let (tell, told) = channel();
+    let (report, sizes) = channel();
     let (let_through, gate) = channel();
     let append = move |transactions| {
-        tell.send(transactions).unwrap();
+        report.send(transactions).unwrap();
         gate.recv().unwrap();
         Ok(())
     };
-    (Scripted { append: Box::new(append), ..Scripted::default() }, told, let_through)
+    (Scripted { append: Box::new(append), ..Scripted::default() }, sizes, let_through)
 }
 
 #[tokio::test]
@@ -167,9 +171,13 @@ async fn a_failed_append_stops_writing_for_good() {
         assert!(is_disk_full(&error), "attempt {attempt}: {error:?}");
         assert!(is_disk_full(&store.health().unwrap_err()));
     }
-    assert_eq!(shown(&store.snapshot().bucket("things")), "a=1@1", "reads go on, of what was acknowledged");
+    assert_eq!(
+        render_bucket(&store.snapshot().bucket("things")),
+        "a=1@1",
+        "reads go on, of what was acknowledged"
+    );
     let lost = store.put(key("a"), Expect::Absent, "2@").await.unwrap();
-    assert!(matches!(lost, Put::Lost { current: Some(_) }), "who loses is told so without the log");
+    assert!(matches!(lost, Put::Conflict { current: Some(_) }), "a conflict is reported without the log");
     assert!(is_disk_full(&store.compact(Revision(1)).await.unwrap_err()));
     assert!(is_disk_full(&store.close().await.unwrap_err()));
 }
@@ -177,10 +185,10 @@ async fn a_failed_append_stops_writing_for_good() {
 #[tokio::test]
 async fn a_failure_in_the_background_stops_writing() {
     let log = Scripted::default();
-    let tap = log.tap.clone();
+    let notifier = log.notifier.clone();
     let store = open(log);
     put(&store, &key("a"), "1").await;
-    tap.lock().unwrap().as_ref().unwrap().signal(Signal::Failed(disk_full()));
+    notifier.lock().unwrap().as_ref().unwrap().notify(Notification::Failed(disk_full()));
     let error = store.put(key("a"), Expect::Any, "2@").await.map(drop).unwrap_err();
     assert!(is_disk_full(&error) && is_disk_full(&store.health().unwrap_err()));
 }
@@ -193,18 +201,23 @@ async fn a_failed_compaction_stops_writing() {
     assert!(is_disk_full(&store.put(key("a"), Expect::Any, "2@").await.map(drop).unwrap_err()));
 }
 
+fn edit(records: &mut Vec<Record>, edit: fn(&mut Entry)) {
+    for record in records {
+        let Record::Entry(entry) = record else { panic!("{record:?}") };
+        edit(entry);
+    }
+}
+
 #[tokio::test]
-async fn a_log_that_breaks_its_word_is_not_trusted() {
-    type Break = fn(&mut Vec<Entry>);
-    let unreadable: Break = |entries| {
-        for entry in entries {
-            entry.revision = Revision(entry.revision.0 + 1);
-            entry.change = Change::Put { created: None, stored: "no mark".into() };
-        }
-    };
-    for (case, tail) in
-        [("a tail that lacks our change", (|entries| entries.clear()) as Break), ("unreadable", unreadable)]
-    {
+async fn a_log_that_breaks_its_contract_is_not_trusted() {
+    type Break = fn(&mut Vec<Record>);
+    let cases: [(&str, Break); 4] = [
+        ("a tail that lacks our change", |records| records.clear()),
+        ("another revision", |records| edit(records, |entry| entry.id.revision = Revision(7))),
+        ("another key", |records| edit(records, |entry| entry.key = key("other"))),
+        ("a revision that is not new", |records| edit(records, |entry| entry.id.revision = Revision::ZERO)),
+    ];
+    for (case, tail) in cases {
         let store = open(Scripted { tail: Box::new(tail), ..Scripted::default() });
         let error = store.put(key("a"), Expect::Any, "1@").await.map(drop);
         assert!(matches!(error, Err(StoreError::Failed(_))), "{case}");
@@ -240,17 +253,17 @@ async fn another_writer_may_come_first() {
     };
     let store = open(Scripted { log: log.share(), append: Box::new(append), ..Scripted::default() });
     let writes = vec![Write::put(key("b"), Expect::Any, "b@"), Write::put(key("a"), Expect::Absent, "ours@")];
-    let Commit::Lost { index, current } = store.commit(writes).await.unwrap() else {
+    let Commit::Conflict { index, current } = store.commit(writes).await.unwrap() else {
         panic!("overwrote another's write")
     };
     assert_eq!((index, &current.unwrap().bytes[..]), (1, &b"theirs@1"[..]));
-    assert_eq!(shown(&store.snapshot().bucket("things")), "a=theirs@1");
+    assert_eq!(render_bucket(&store.snapshot().bucket("things")), "a=theirs@1");
     assert_eq!(put(&store, &key("b"), "b").await, Revision(2));
     other
         .wait_for(Revision(2), tokio::time::Instant::now() + std::time::Duration::from_secs(30))
         .await
         .unwrap();
-    assert_eq!(shown(&other.snapshot().bucket("things")), "a=theirs@1 b=b@2");
+    assert_eq!(render_bucket(&other.snapshot().bucket("things")), "a=theirs@1 b=b@2");
 }
 
 fn no_space() -> LogError {
@@ -267,11 +280,12 @@ fn filling() -> (Scripted, Arc<AtomicBool>, Arc<AtomicUsize>) {
         true => Err(no_space()),
         false => Ok(()),
     };
-    let make_room = move || {
+    let recover_space = move || {
         counted.fetch_add(1, Relaxed);
         Ok(!makes_room.load(Relaxed))
     };
-    let log = Scripted { append: Box::new(append), make_room: Box::new(make_room), ..Scripted::default() };
+    let log =
+        Scripted { append: Box::new(append), recover_space: Box::new(recover_space), ..Scripted::default() };
     (log, full, asked)
 }
 
@@ -289,7 +303,7 @@ async fn a_full_disk_refuses_what_grows_and_takes_what_shrinks() {
     assert!(matches!(store.put(key("c"), Expect::Any, "1@").await, Err(StoreError::NoSpace)));
     assert!(matches!(store.delete(key("a"), Expect::Any).await, Ok(crate::Delete::Deleted { .. })));
     put(&store, &key("b"), "2").await;
-    assert_eq!(shown(&store.snapshot().bucket("things")), "b=2@4");
+    assert_eq!(render_bucket(&store.snapshot().bucket("things")), "b=2@4");
     full.store(false, Relaxed);
     let deadline = Instant::now() + Duration::from_secs(30);
     while store.readiness().is_err() {
@@ -376,8 +390,8 @@ async fn large_values_push_small_ones_out_of_history() {
     let large = "x".repeat(200_000);
     for n in 0..20_u64 {
         put(&store, &key("large"), &large).await;
-        let floor = store.snapshot().floor("things").revision();
-        let kept = store.revision().0 - floor.0;
+        let compact_revision = store.snapshot().compact_revision("things").revision();
+        let kept = store.revision().0 - compact_revision.0;
         // Of versions that were superseded, as many as fit: five, and the newest event holds none.
         assert!(n < 6 || kept <= 6, "{kept} events after {n} large ones");
     }

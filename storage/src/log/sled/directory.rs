@@ -1,13 +1,13 @@
 //! A store's directory on disk: one process at a time, and nothing changed behind its back.
 //!
 //! ```text
-//! DIR/store     locked while in use; one line that says how the store was left, see `state.rs`
+//! DIR/store     locked while in use; one line: how the store was left, see `state.rs`
 //! DIR/log/      the log's own files
-//! DIR/reserve   room for a full disk, see `reserve.rs`
+//! DIR/reserve   space for a full disk, see `reserve.rs`
 //! ```
-//! sled mends what looks torn to it by cutting it off, which is right after a crash and a silent loss otherwise. So a store
-//! that was closed is sealed with a checksum of its files, which is checked before sled sees them; and one that was not
-//! closed remembers up to where everything was on disk.
+//! sled mends what looks torn to it by cutting it off, which is right after a crash and a silent loss otherwise. So a
+//! store that was closed is sealed with a checksum of its files, which is checked before sled sees them; and one that was
+//! not closed remembers up to where everything was on disk.
 
 use std::{
     fs::{self, File, TryLockError},
@@ -81,20 +81,20 @@ impl Directory {
         &self.state
     }
 
-    /// Says that the log's files may change from now on.
+    /// Records that the log's files may change from now on.
     pub fn unseal(&self) -> Result<(), LogError> {
         self.state.unseal().map_err(|cause| failed("cannot write the store", &self.path, cause))
     }
 
-    /// Says that the log's files will not change any more until the directory is taken again, and that they hold everything
-    /// up to a revision.
+    /// Records that the log's files will not change any more until the directory is taken again, and that they hold
+    /// everything up to a revision.
     pub fn seal(&self, newest: Revision) -> Result<(), LogError> {
         let sum = self.checksum().map_err(|cause| failed("cannot read the log", &self.path, cause))?;
         self.state.seal(newest, sum).map_err(|cause| failed("cannot write the store", &self.path, cause))
     }
 
-    /// Removes what sled left when it was killed while it wrote a snapshot: it would take the unfinished file for a damaged
-    /// one.
+    /// Removes what sled left when it was killed while it wrote a snapshot: it would take the unfinished file for a
+    /// damaged one.
     pub fn remove_unfinished(&self) -> io::Result<()> {
         let entries = match fs::read_dir(self.log()) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
@@ -185,9 +185,9 @@ mod tests {
     }
 
     #[test]
-    fn damage_to_a_closed_store_is_told() {
-        type Harm = fn(&Path);
-        let cases: [(&str, Harm); 6] = [
+    fn damage_to_a_closed_store_is_reported() {
+        type Damage = fn(&Path);
+        let cases: [(&str, Damage); 6] = [
             ("a bit flipped", |dir| fs::write(dir.join("log/db"), "dat`").unwrap()),
             ("cut short", |dir| fs::write(dir.join("log/db"), "dat").unwrap()),
             ("a file gone", |dir| fs::remove_file(dir.join("log/db")).unwrap()),
@@ -197,7 +197,7 @@ mod tests {
                 fs::write(dir.join("store"), "coracle store 9 open            \n").unwrap()
             }),
         ];
-        for (case, harm) in cases {
+        for (case, damage) in cases {
             let dir = tempfile::tempdir().unwrap();
             let directory = Directory::take(dir.path()).unwrap();
             fs::create_dir_all(directory.log().join("blobs")).unwrap();
@@ -205,7 +205,7 @@ mod tests {
             directory.seal(Revision(1)).unwrap();
             drop(directory);
             assert!(take(dir.path()).is_ok(), "{case}: before");
-            harm(dir.path());
+            damage(dir.path());
             let error = take(dir.path()).unwrap_err();
             assert!(error.contains(&dir.path().display().to_string()), "{case}: {error}");
         }

@@ -1,4 +1,4 @@
-//! An entry's bytes on disk: its change and key. The revision is part of the keys of its rows.
+//! An entry's bytes on disk: its change and key. Its id is part of the keys of its rows.
 //!
 //! ```text
 //! form: u8 | bucket: u32 length, bytes | name: u32 length, bytes | created: u64, if form is UPDATED | stored bytes
@@ -8,7 +8,7 @@
 use bytes::Bytes;
 
 use crate::{
-    Key, Revision,
+    EntryId, Key, Revision,
     log::{Change, Entry},
 };
 
@@ -23,7 +23,7 @@ pub(super) struct Oversized {
     pub bytes: usize,
 }
 
-/// The entry's bytes, without its revision.
+/// The entry's bytes, without its id.
 ///
 /// # Errors
 /// [`Oversized`] for a bucket or name of 4 GiB or more.
@@ -46,7 +46,7 @@ pub(super) fn encode(Entry { key, change, .. }: &Entry) -> Result<Vec<u8>, Overs
 }
 
 /// None if these bytes were not encoded here.
-pub(super) fn decode(revision: Revision, bytes: &[u8]) -> Option<Entry> {
+pub(super) fn decode(id: EntryId, bytes: &[u8]) -> Option<Entry> {
     let (form, rest) = bytes.split_first()?;
     let (bucket, rest) = part(rest)?;
     let (name, rest) = part(rest)?;
@@ -60,7 +60,7 @@ pub(super) fn decode(revision: Revision, bytes: &[u8]) -> Option<Entry> {
         DELETED if rest.is_empty() => Change::Delete,
         _ => return None,
     };
-    Some(Entry { revision, key: Key::new(bucket, name), change })
+    Some(Entry { id, key: Key::new(bucket, name), change })
 }
 
 fn part(bytes: &[u8]) -> Option<(&str, &[u8])> {
@@ -73,6 +73,8 @@ fn part(bytes: &[u8]) -> Option<(&str, &[u8])> {
 mod tests {
     use super::*;
 
+    const ID: EntryId = EntryId { revision: Revision(9), index: 2 };
+
     fn entries() -> Vec<Entry> {
         let put = |created, stored: &'static str| Change::Put { created, stored: stored.into() };
         [
@@ -82,7 +84,7 @@ mod tests {
             ("bücket", "näme", put(Some(Revision(u64::MAX)), "")),
             ("b", "n", Change::Delete),
         ]
-        .map(|(bucket, name, change)| Entry { revision: Revision(9), key: Key::new(bucket, name), change })
+        .map(|(bucket, name, change)| Entry { id: ID, key: Key::new(bucket, name), change })
         .into()
     }
 
@@ -93,7 +95,7 @@ mod tests {
     #[test]
     fn decoding_undoes_encoding() {
         for entry in entries() {
-            assert_eq!(decode(Revision(9), &encoded(&entry)).as_ref(), Some(&entry));
+            assert_eq!(decode(ID, &encoded(&entry)).as_ref(), Some(&entry));
         }
     }
 
@@ -104,7 +106,7 @@ mod tests {
             let fixed =
                 bytes.len() - if let Change::Put { stored, .. } = &entry.change { stored.len() } else { 0 };
             for end in 0..fixed {
-                assert_eq!(decode(Revision(9), &bytes[..end]), None, "{entry:?} cut at {end}");
+                assert_eq!(decode(ID, &bytes[..end]), None, "{entry:?} cut at {end}");
             }
         }
         for (case, bytes) in [
@@ -113,7 +115,7 @@ mod tests {
             ("not UTF-8", b"\x01\0\0\0\x01\xff\0\0\0\x01n"),
             ("a deletion with a value", b"\x03\0\0\0\x01b\0\0\0\x01nx"),
         ] {
-            assert_eq!(decode(Revision(9), bytes), None, "{case}");
+            assert_eq!(decode(ID, bytes), None, "{case}");
         }
     }
 }

@@ -6,9 +6,9 @@ use std::{
     time::Duration,
 };
 
-use crate::log::{LogError, Signal, Tap};
+use crate::log::{LogError, Notification, Notifier};
 
-/// A thread that flushes within an interval after it was told of a change, and rests otherwise. Stops when dropped.
+/// A thread that flushes within an interval after a change was reported to it, and rests otherwise. Stops when dropped.
 pub(super) struct Flusher {
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
@@ -29,7 +29,7 @@ struct State {
 impl Flusher {
     pub fn start(
         interval: Duration,
-        tap: Tap,
+        notifier: Notifier,
         mut flush: impl FnMut() -> Result<(), LogError> + Send + 'static,
     ) -> std::io::Result<Flusher> {
         let shared = Arc::new(Shared::default());
@@ -37,7 +37,7 @@ impl Flusher {
         let run = move || {
             while theirs.wait(interval) {
                 if let Err(error) = flush() {
-                    return tap.signal(Signal::Failed(error));
+                    return notifier.notify(Notification::Failed(error));
                 }
             }
         };
@@ -58,7 +58,7 @@ impl Drop for Flusher {
     fn drop(&mut self) {
         self.shared.lock().stopped = true;
         self.shared.wake.notify_one();
-        // It cannot have panicked in a way that is not told already.
+        // It cannot have panicked in a way that is not reported already.
         let _ = self.thread.take().map(JoinHandle::join);
     }
 }

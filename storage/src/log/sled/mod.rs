@@ -1,26 +1,29 @@
 //! The log on disk: a sled tree.
 //!
 //! ```text
-//! log/<revision><part>    the changes (see `rows.rs`), written once, deleted when they are of no more use
-//! meta/floor              the floor when something was last forgotten
-//! meta/reserved           no revision above it was given out, unless it was on disk before its writer was answered
+//! log/<revision><index><part>   the changes (see `rows.rs`), written once, deleted when they are of no more use
+//! meta/floor                    the compact revision when something was last forgotten
+//! meta/reserved                 no revision above it was given out, unless it was on disk before its writer got the result
 //! ```
 //! Nothing points at the newest version of an object: loading reads all rows in order anyway, and a second key a change
 //! would halve the speed.
 //!
-//! sled's batches are not used. A batch keeps an I/O buffer open, and if a page that it has changed is evicted and needed again
-//! before the batch is complete, sled waits for that buffer for ever. Rows in order, each saying whether more belong to
-//! it, serve as well and are faster.
+//! sled's batches are not used. A batch keeps an I/O buffer open, and if a page that it has changed is evicted and needed
+//! again before the batch is complete, sled waits for that buffer for ever. Rows in order, each with a flag for whether
+//! more follow in it, serve as well and are faster.
 //!
 //! Always true here:
 //! - sled recovers a prefix of what was written: what is lost in a crash are the newest rows, if they were not flushed.
-//! - The revisions above the floor were written without a gap; a hole is damage.
+//! - The transactions above the compact revision are whole, and their revisions were written without a gap; a hole is
+//!   damage.
 //! - Up to where the log is on disk is remembered outside of it (`state.rs`): a log that ends below that is damaged.
-//! - The floor is written before what is below it is deleted, and a version is deleted before the deletion that ended it.
-//! - After a write that failed for want of room sled is of no more use. Its files are opened again, and what sled had not
-//!   written yet is written again: it is kept until it is on disk (`unsynced.rs`).
-//! - Where answers do not wait for the disk, a range of revisions is reserved on disk beforehand. After a crash the store goes
-//!   on above that range, and its floor with it: nobody may resume from a revision whose change is lost.
+//! - The compact revision is written before what is below it is deleted, and a version is deleted before the deletion
+//!   that ended it.
+//! - After a write that failed because the disk was full sled takes no more writes. Its files are opened again, and what
+//!   sled had not written yet is written again: it is kept until it is on disk (`unsynced.rs`).
+//! - Where results do not wait for the disk, a range of revisions is reserved on disk beforehand. After a crash the store
+//!   continues above that range, and its compact revision with it: no watch may resume from a revision with a change that
+//!   is lost.
 
 mod directory;
 mod entry;
@@ -48,19 +51,19 @@ use self::{
     directory::Directory,
     flusher::Flusher,
     reserve::{Available, Reserve},
-    rows::{Assembler, Row},
+    rows::{Assembler, Header, Row},
     state::{State, StateFile},
     unsynced::Unsynced,
 };
-use super::{Appended, Entry, Extent, Log, LogError, Proposal, Tap, number};
-use crate::{Floor, Revision};
+use super::{Log, LogBounds, LogError, Notifier, Outcome, Record, Rejected, Transaction, entries};
+use crate::{CompactRevision, EntryId, Revision};
 
 /// When a change is on disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Durability {
-    /// Before its writer is answered.
+    /// Before its writer gets the result.
     Sync,
-    /// At most so long (and the time a flush takes) after its writer is answered.
+    /// At most so long (and the time a flush takes) after its writer gets the result.
     Interval(Duration),
     /// Some time; when the store is closed, at the latest.
     None,
@@ -70,34 +73,34 @@ pub enum Durability {
 pub struct SledLog {
     /// Uses the tree, so it must go before it.
     flusher: Option<Flusher>,
-    /// None after sled failed for want of room, until its files are opened again.
+    /// None after sled failed because the disk was full, until its files are opened again.
     tree: Option<Tree>,
     directory: Directory,
     reserve: Reserve,
     durability: Durability,
     /// After the first and up to the second there was a row for every revision when the log was opened.
     whole: (Revision, Revision),
-    floor: Floor,
+    compact_revision: CompactRevision,
     newest: Revision,
     reserved: Revision,
-    unread: Vec<Entry>,
+    unread: Vec<Record>,
     /// What may not be on disk yet.
     unsynced: Unsynced,
-    tap: Option<Tap>,
+    notifier: Option<Notifier>,
 }
 
 /// The open tree. Clones share it.
 #[derive(Clone)]
 struct Tree {
     db: Db,
-    /// sled's file, to sync what sled only hands to the kernel.
+    /// sled's file, to sync what sled has only written to the kernel.
     file: Arc<File>,
     /// Remembers what was synced.
     state: Arc<StateFile>,
     path: Arc<Path>,
 }
 
-const FLOOR: &[u8] = b"meta/floor";
+const COMPACT_REVISION: &[u8] = b"meta/floor";
 const RESERVED: &[u8] = b"meta/reserved";
 
 /// How many revisions are reserved at a time: each reservation costs a flush, each crash wastes those that are left.
@@ -109,15 +112,15 @@ const SEGMENT: usize = 128 << 10;
 /// sled's page cache: rows are not read again after loading, so it only has to hold the pages being written.
 const CACHE: u64 = 4 << 20;
 
-/// How long to wait for sled's own threads to let go of its files.
-const LET_GO: Duration = Duration::from_secs(5);
+/// How long to wait for sled's own threads to close its files.
+const RELEASE_TIMEOUT: Duration = Duration::from_secs(5);
 
 impl SledLog {
     /// Opens the log in a directory, or begins one there.
     ///
     /// # Errors
-    /// [`LogError::InUse`] at once if another process has it. [`LogError::Damaged`] if it was changed since it was closed, if
-    /// it ends before what is known to have been on disk, or is not one of ours.
+    /// [`LogError::InUse`] at once if another process has it. [`LogError::Damaged`] if it was changed since it was
+    /// closed, if it ends before what is known to have been on disk, or is not one of ours.
     pub fn open(path: &Path, durability: Durability) -> Result<SledLog, LogError> {
         SledLog::open_with(path, durability, Reserve::available())
     }
@@ -149,9 +152,9 @@ impl SledLog {
             }
             None => return Err(tree.damaged("its log is empty")),
         };
-        let mut floor = Floor::at(tree.mark(FLOOR)?.unwrap_or_default());
-        let last = tree.last_revision(floor)?;
-        let mut newest = last.max(floor.revision());
+        let mut compact_revision = CompactRevision::at(tree.mark(COMPACT_REVISION)?.unwrap_or_default());
+        let last = tree.last_revision(compact_revision)?;
+        let mut newest = last.max(compact_revision.revision());
         match was {
             State::New if newest > Revision::ZERO => {
                 return Err(tree.damaged("its file `store` is empty"));
@@ -164,16 +167,16 @@ impl SledLog {
             _ => {}
         }
         tree.drop_after(last)?;
-        let whole = (floor.revision(), newest);
+        let whole = (compact_revision.revision(), newest);
         if reserved > newest {
             if let State::Sealed { .. } = was {
                 return Err(tree.damaged(format!("nothing after revision {newest}")));
             }
             tracing::warn!(path = %tree.path.display(), %newest, %reserved, "the store was not closed; history is lost");
             newest = reserved;
-            floor = Floor::at(newest);
+            compact_revision = CompactRevision::at(newest);
             // Later rows would hide that those up to here are not all there.
-            tree.set_mark(FLOOR, newest)?;
+            tree.set_mark(COMPACT_REVISION, newest)?;
         }
         reserve.hold();
         Ok(SledLog {
@@ -183,17 +186,17 @@ impl SledLog {
             reserve,
             durability,
             whole,
-            floor,
+            compact_revision,
             newest,
             reserved,
             unread: Vec::new(),
             unsynced: Unsynced::default(),
-            tap: None,
+            notifier: None,
         })
     }
 
     fn tree(&self) -> Result<&Tree, LogError> {
-        self.tree.as_ref().ok_or_else(|| LogError::NoSpace { path: self.place() })
+        self.tree.as_ref().ok_or_else(|| LogError::NoSpace { path: self.path() })
     }
 
     /// Makes sure that revisions up to one may be given out without waiting for the disk.
@@ -223,8 +226,8 @@ impl SledLog {
         Ok(())
     }
 
-    /// Lets go of a sled that failed for want of room: it takes no more writes.
-    fn let_go<T>(&mut self, result: Result<T, LogError>) -> Result<T, LogError> {
+    /// Closes a sled that failed because the disk was full: it takes no more writes.
+    fn close_failed_tree<T>(&mut self, result: Result<T, LogError>) -> Result<T, LogError> {
         if let Err(LogError::NoSpace { .. }) = result {
             self.flusher = None;
             self.tree = None;
@@ -237,22 +240,24 @@ impl SledLog {
         self.flusher = None;
         self.tree = None;
         let tree = Tree::open(&self.directory)?;
-        let last = tree.last_revision(self.floor)?;
+        let last = tree.last_revision(self.compact_revision)?;
         // What was on its way when sled failed: nobody has seen it, and its revisions are given to others.
         tree.drop_after(last.min(self.newest))?;
         for transaction in self.unsynced.transactions() {
-            for (key, value) in self.rows(&transaction)? {
+            let rows = rows::rows(&transaction)
+                .map_err(|oversized| tree.failed("cannot write", io::Error::other(oversized)))?;
+            for (key, value) in rows {
                 tree.insert(&key, value)?;
             }
         }
-        let last = self.unsynced.newest().unwrap_or(last).max(self.floor.revision());
+        let last = self.unsynced.newest().unwrap_or(last).max(self.compact_revision.revision());
         if last < self.newest {
             return Err(
                 tree.damaged(format!("nothing after revision {last} but {} was on disk", self.newest))
             );
         }
         tree.set_mark(RESERVED, self.reserved)?;
-        tree.set_mark(FLOOR, self.floor.revision())?;
+        tree.set_mark(COMPACT_REVISION, self.compact_revision.revision())?;
         tree.flush(self.newest)?;
         self.unsynced.drop_up_to(self.newest);
         self.tree = Some(tree);
@@ -260,7 +265,8 @@ impl SledLog {
     }
 
     fn start_flusher(&mut self) -> Result<(), LogError> {
-        let (Durability::Interval(interval), Some(tap)) = (self.durability, self.tap.clone()) else {
+        let (Durability::Interval(interval), Some(notifier)) = (self.durability, self.notifier.clone())
+        else {
             return Ok(());
         };
         let (tree, unsynced) = (self.tree()?.clone(), self.unsynced.clone());
@@ -270,76 +276,76 @@ impl SledLog {
             unsynced.drop_up_to(newest);
             Ok(())
         };
-        let started = Flusher::start(interval, tap, flush);
+        let started = Flusher::start(interval, notifier, flush);
         self.flusher =
             Some(started.map_err(|cause| failed("cannot start to flush", self.directory.path(), cause))?);
         Ok(())
     }
-
-    fn rows(&self, transaction: &[Entry]) -> Result<Vec<Row>, LogError> {
-        rows::rows(transaction).map_err(|oversized| LogError::Failed {
-            action: "cannot write",
-            path: self.place(),
-            cause: oversized.into(),
-        })
-    }
 }
 
 impl Log for SledLog {
-    fn start(&mut self, tap: Tap) -> Result<Extent, LogError> {
-        self.tap = Some(tap);
+    fn start(&mut self, notifier: Notifier) -> Result<LogBounds, LogError> {
+        self.notifier = Some(notifier);
         self.start_flusher()?;
-        Ok(Extent { floor: self.floor, newest: self.newest })
+        Ok(LogBounds { compact_revision: self.compact_revision, newest: self.newest })
     }
 
-    fn load(&mut self, visit: &mut dyn FnMut(Entry) -> Result<(), LogError>) -> Result<(), LogError> {
+    fn load(&mut self, visit: &mut dyn FnMut(Record) -> Result<(), LogError>) -> Result<(), LogError> {
         let tree = self.tree()?;
         catch(&tree.path, || tree.load(self.whole, visit))
     }
 
-    fn append(&mut self, batch: &[Vec<Proposal>]) -> Result<Appended, LogError> {
-        let entries = number(batch, self.newest);
-        let revisions: Vec<_> = entries.iter().map(|entry| entry.revision).collect();
-        let newest = revisions.last().copied().unwrap_or(self.newest);
+    fn append(&mut self, batch: &[Transaction]) -> Result<Vec<Outcome>, LogError> {
+        let mut newest = self.newest;
         let mut rows = Vec::new();
         let mut transactions = Vec::with_capacity(batch.len());
-        let mut rest = &entries[..];
+        let mut outcomes = Vec::with_capacity(batch.len());
         for transaction in batch {
-            let (transaction, others) = rest.split_at(transaction.len());
-            rest = others;
-            rows.extend(self.rows(transaction)?);
-            transactions.push(transaction);
+            let entries = entries(transaction, newest.next());
+            match rows::rows(&entries) {
+                Ok(of_transaction) => {
+                    newest = newest.next();
+                    rows.extend(of_transaction);
+                    transactions.push(entries);
+                    outcomes.push(Outcome::Committed(newest));
+                }
+                Err(oversized) => outcomes.push(Outcome::Rejected(Rejected(oversized.to_string()))),
+            }
         }
         let bytes = rows.iter().map(|(key, value)| key.len() + value.len()).sum();
-        if !self.reserve.has_room(u64::try_from(bytes).unwrap_or(u64::MAX)) {
-            return Err(LogError::NoSpace { path: self.place() });
+        if !self.reserve.has_space(u64::try_from(bytes).unwrap_or(u64::MAX)) {
+            return Err(LogError::NoSpace { path: self.path() });
         }
         let written = self.write(rows, newest);
-        self.let_go(written)?;
+        self.close_failed_tree(written)?;
         if self.durability != Durability::Sync && self.unsynced.add(&transactions, bytes) {
             let flushed = self.tree()?.flush(newest);
-            self.let_go(flushed)?;
+            self.close_failed_tree(flushed)?;
             self.unsynced.drop_up_to(newest);
         }
         self.flusher.iter().for_each(Flusher::changed);
         self.newest = newest;
-        self.unread.extend(entries);
-        Ok(Appended::Done(revisions))
+        self.unread.extend(transactions.into_iter().flatten().map(Record::Entry));
+        Ok(outcomes)
     }
 
-    fn tail(&mut self, _: Revision) -> Result<Vec<Entry>, LogError> {
+    fn tail(&mut self, _: Revision) -> Result<Vec<Record>, LogError> {
         Ok(std::mem::take(&mut self.unread))
     }
 
-    fn compact(&mut self, floor: Floor, garbage: &[Revision]) -> Result<(), LogError> {
-        self.floor = floor;
-        let compacted = self.tree()?.compact(floor, garbage);
-        self.let_go(compacted)?;
+    fn is_shared(&self) -> bool {
+        false
+    }
+
+    fn compact(&mut self, compact_revision: CompactRevision, superseded: &[EntryId]) -> Result<(), LogError> {
+        self.compact_revision = compact_revision;
+        let compacted = self.tree()?.compact(compact_revision, superseded);
+        self.close_failed_tree(compacted)?;
         self.flusher.iter().for_each(Flusher::changed);
         Ok(())
     }
 
-    fn make_room(&mut self) -> Result<bool, LogError> {
+    fn recover_space(&mut self) -> Result<bool, LogError> {
         self.reserve.release();
         if self.tree.as_ref().is_none_or(|tree| tree.has_failed()) {
             match self.reopen() {
@@ -353,15 +359,15 @@ impl Log for SledLog {
         Ok(self.reserve.hold())
     }
 
-    fn place(&self) -> PathBuf {
+    fn path(&self) -> PathBuf {
         self.directory.path().into()
     }
 
     fn close(mut self: Box<Self>) -> Result<(), LogError> {
         if self.tree.as_ref().is_none_or(|tree| tree.has_failed()) {
-            self.make_room()?;
+            self.recover_space()?;
         }
-        if !self.reserve.has_room(0) {
+        if !self.reserve.has_space(0) {
             self.reserve.release();
         }
         let SledLog { flusher, tree, directory, mut reserve, newest, .. } = *self;
@@ -416,45 +422,65 @@ impl Tree {
         self.db.remove(key).map_err(|cause| self.sled_failed("cannot write", cause))
     }
 
-    /// Hands every entry to `visit`. After the first revision and up to the second, there must be one for each.
+    /// Passes every entry to `visit`. After the first revision and up to the second, there must be a whole transaction
+    /// for each.
     fn load(
         &self,
-        (floor, last): (Revision, Revision),
-        visit: &mut dyn FnMut(Entry) -> Result<(), LogError>,
+        (compact_revision, last): (Revision, Revision),
+        visit: &mut dyn FnMut(Record) -> Result<(), LogError>,
     ) -> Result<(), LogError> {
-        let mut known = floor;
+        let mut known = compact_revision;
+        let mut previous: Option<Header> = None;
         let mut assembler = Assembler::default();
         for row in self.db.scan_prefix(rows::PREFIX) {
             let (key, value) = row.map_err(|cause| self.sled_failed("cannot read", cause))?;
             self.touch(&key)?;
-            let is_rest = |(revision, part, _)| revision <= floor && part > 0;
-            if !assembler.is_amid() && rows::read(&key, &value).is_some_and(is_rest) {
+            let unreadable = || self.damaged(format!("unreadable after revision {known}"));
+            let header = rows::read(&key, &value).ok_or_else(unreadable)?;
+            if header.id.revision > compact_revision {
+                self.check_order(previous, header, compact_revision)?;
+                previous = Some(header);
+            } else if header.part > 0 && !assembler.is_incomplete() {
                 // A crash came between the deletion of its first row and of this one.
                 continue;
             }
-            let taken = assembler.take(&key, &value);
-            let Some(entry) =
-                taken.map_err(|_| self.damaged(format!("unreadable after revision {known}")))?
-            else {
-                continue;
-            };
-            if entry.revision > floor {
-                if entry.revision != known.next() {
-                    let reason = format!("no revisions between {known} and {}", entry.revision);
-                    return Err(self.damaged(reason));
-                }
-                known = entry.revision;
-            }
-            visit(entry)?;
+            let Some(entry) = assembler.take(&key, &value).map_err(|_| unreadable())? else { continue };
+            known = known.max(entry.id.revision);
+            visit(Record::Entry(entry))?;
         }
-        if assembler.is_amid() || known != last {
+        if assembler.is_incomplete() || known != last {
             return Err(self.damaged(format!("nothing after revision {known}")));
         }
         Ok(())
     }
 
-    /// Has sled notice that a page was used. It evicts only after 64 uses of a shard of its cache, of which a scan makes one a
-    /// page: loading would leave everything in memory twice.
+    /// Makes sure that nothing is missing between two rows above the compact revision. (Parts of an entry are the
+    /// assembler's concern.)
+    fn check_order(
+        &self,
+        previous: Option<Header>,
+        row: Header,
+        compact_revision: Revision,
+    ) -> Result<(), LogError> {
+        let known = previous.map_or(compact_revision, |previous| previous.id.revision);
+        if row.part > 0 {
+            return Ok(());
+        }
+        if row.id.revision > known.next() {
+            return Err(self.damaged(format!("no revisions between {known} and {}", row.id.revision)));
+        }
+        let continues = previous.filter(|previous| previous.more && !previous.is_earlier);
+        let follows = match continues {
+            Some(previous) => {
+                row.id.revision == previous.id.revision && row.id.index == previous.id.index.saturating_add(1)
+            }
+            None => row.id.revision == known.next() && row.id.index == 0,
+        };
+        if follows { Ok(()) } else { Err(self.damaged(format!("half a transaction at revision {known}"))) }
+    }
+
+    /// Has sled notice that a page was used. It evicts only after 64 uses of a shard of its cache, of which a scan makes
+    /// one a page: loading would leave everything in memory twice.
     fn touch(&self, key: &[u8]) -> Result<(), LogError> {
         self.db.contains_key(key).map(drop).map_err(|cause| self.sled_failed("cannot read", cause))
     }
@@ -471,25 +497,35 @@ impl Tree {
         self.db.flush().is_err()
     }
 
-    fn compact(&self, floor: Floor, garbage: &[Revision]) -> Result<(), LogError> {
-        self.set_mark(FLOOR, floor.revision())?;
-        for revision in garbage {
-            let first = self.remove(&rows::key(*revision, 0))?;
-            for part in 1..first.as_deref().and_then(rows::parts).unwrap_or_default() {
-                self.remove(&rows::key(*revision, part))?;
-            }
-        }
-        Ok(())
+    fn compact(&self, compact_revision: CompactRevision, superseded: &[EntryId]) -> Result<(), LogError> {
+        self.set_mark(COMPACT_REVISION, compact_revision.revision())?;
+        superseded.iter().try_for_each(|id| self.remove_entry(*id))
     }
 
-    /// The last revision whose transaction is there: a crash may have cut the very last one short.
-    fn last_revision(&self, floor: Floor) -> Result<Revision, LogError> {
+    fn remove_entry(&self, id: EntryId) -> Result<(), LogError> {
+        match self.remove(&rows::key(id, 0))? {
+            Some(first) => self.remove_parts(&first, |part| rows::key(id, part)),
+            None => match self.remove(&rows::earlier_key(id.revision, 0))? {
+                Some(first) => self.remove_parts(&first, |part| rows::earlier_key(id.revision, part)),
+                None => Ok(()),
+            },
+        }
+    }
+
+    /// Removes the other rows of an entry.
+    fn remove_parts(&self, first: &[u8], key: impl Fn(u16) -> Vec<u8>) -> Result<(), LogError> {
+        let parts = rows::parts(first).unwrap_or_default();
+        (1..parts).try_for_each(|part| self.remove(&key(part)).map(drop))
+    }
+
+    /// The last revision that has its whole transaction: a crash may have cut the very last one short.
+    fn last_revision(&self, compact_revision: CompactRevision) -> Result<Revision, LogError> {
         for row in self.db.scan_prefix(rows::PREFIX).rev() {
             let (key, value) = row.map_err(|cause| self.sled_failed("cannot read", cause))?;
             match rows::read(&key, &value).ok_or_else(|| self.damaged("its last row is unreadable"))? {
-                // Below the floor, what followed may have been deleted since.
-                (revision, _, true) if revision > floor.revision() => {}
-                (revision, ..) => return Ok(revision),
+                // Below the compact revision, what followed may have been deleted since.
+                Header { id, more: true, .. } if id.revision > compact_revision.revision() => {}
+                Header { id, .. } => return Ok(id.revision),
             }
         }
         Ok(Revision::ZERO)
@@ -497,7 +533,7 @@ impl Tree {
 
     /// Deletes what comes after a revision.
     fn drop_after(&self, last: Revision) -> Result<(), LogError> {
-        for row in self.db.range(rows::key(last.next(), 0)..).rev() {
+        for row in self.db.range(rows::first_key(last.next())..).rev() {
             let (key, _) = row.map_err(|cause| self.sled_failed("cannot read", cause))?;
             if key.starts_with(rows::PREFIX) {
                 self.remove(&key)?;
@@ -542,10 +578,10 @@ fn catch<T>(path: &Path, read: impl FnOnce() -> Result<T, LogError>) -> Result<T
     })
 }
 
-/// Waits until sled's threads have let go of its file, which they do some time after the last handle is dropped.
+/// Waits until sled's threads have closed its file, which they do some time after the last handle is dropped.
 fn wait_for_sled(directory: &Directory) -> Result<(), LogError> {
     let Ok(file) = File::open(directory.log().join("db")) else { return Ok(()) };
-    let deadline = Instant::now() + LET_GO;
+    let deadline = Instant::now() + RELEASE_TIMEOUT;
     while file.try_lock().is_err() {
         if Instant::now() >= deadline {
             return Err(LogError::InUse { path: directory.path().into() });

@@ -1,7 +1,7 @@
-//! Room on the disk that is kept for the time when there is none.
+//! Space on the disk that is reserved for the time when the disk is full.
 //!
-//! A log grows even when objects are deleted. So a file is kept that is of no use but to be removed when the disk is full:
-//! deletions can go on then, and make room.
+//! A log grows even when objects are deleted. So a file is kept that is of no use but to be removed when the disk is
+//! full: then deletions can continue, and free space.
 
 use std::{
     fs, io,
@@ -25,7 +25,7 @@ const LAST_MARGIN: u64 = 256 << 10;
 /// does not need the reserve.
 const COMFORT: u64 = 16 << 20;
 
-/// Tells how many bytes are free on the disk that holds a directory.
+/// Returns how many bytes are free on the disk that holds a directory.
 pub(super) type Available = Box<dyn Fn(&Path) -> io::Result<u64> + Send>;
 
 /// The reserve of a store's directory.
@@ -36,17 +36,18 @@ pub(super) struct Reserve {
 }
 
 impl Reserve {
-    /// The reserve as an earlier process left it; given up if there is so little room that sled may fail to open its files.
+    /// The reserve as an earlier process left it; given up if there is so little space that sled may fail to open its
+    /// files.
     pub fn open(directory: &Path, available: Available) -> Reserve {
         let is_held = directory.join("reserve").exists();
         let mut reserve = Reserve { directory: directory.into(), available, is_held };
-        if !reserve.has_room(0) {
+        if !reserve.has_space(0) {
             reserve.release();
         }
         reserve
     }
 
-    /// What the operating system says.
+    /// What the operating system reports.
     pub fn available() -> Available {
         Box::new(|path| {
             let disk = statvfs(path)?;
@@ -55,7 +56,7 @@ impl Reserve {
     }
 
     /// Can so many bytes be written? What cannot be known is tried.
-    pub fn has_room(&self, bytes: u64) -> bool {
+    pub fn has_space(&self, bytes: u64) -> bool {
         // sled writes a page anew from time to time, so that each byte may take two.
         let needed = bytes.saturating_mul(2) + if self.is_held { MARGIN } else { LAST_MARGIN };
         self.free().is_none_or(|free| free >= needed)
@@ -73,7 +74,7 @@ impl Reserve {
         self.is_held = false;
     }
 
-    /// Keeps the reserve (again), if there is enough room. Returns whether it is kept.
+    /// Keeps the reserve (again), if there is enough space. Returns whether it is kept.
     pub fn hold(&mut self) -> bool {
         if !self.is_held && self.free().is_none_or(|free| free >= SIZE + COMFORT) {
             match self.allocate() {
@@ -127,12 +128,12 @@ mod tests {
         assert_eq!(fs::metadata(&file).unwrap().len(), SIZE);
         for (left, bytes, room) in [(MARGIN, 0, true), (MARGIN - 1, 0, false), (MARGIN + 9, 5, false)] {
             free.store(left, Relaxed);
-            assert_eq!(reserve.has_room(bytes), room, "{bytes} of {left}");
+            assert_eq!(reserve.has_space(bytes), room, "{bytes} of {left}");
         }
         reserve.release();
         reserve.release();
         assert!(!file.exists());
-        assert!(reserve.has_room(100_000), "the margin is for deletions now");
+        assert!(reserve.has_space(100_000), "the margin is for deletions now");
         free.store(SIZE + COMFORT - 1, Relaxed);
         assert!(!reserve.hold());
         free.store(SIZE + COMFORT, Relaxed);

@@ -1,16 +1,19 @@
 //! How transactions lie in the tree: as rows, of which a crash may leave the first few.
 //!
 //! ```text
-//! log/ revision: u64, part: u16  →  more: u8 | parts: u16, in part 0 only | a piece of the entry (see `entry.rs`)
+//! log/ revision: u64, index: u32, part: u16  →  more: u8 | parts: u16, in part 0 only | a piece of the entry (see `entry.rs`)
 //! ```
-//! `more` is 1 if the transaction goes on in the next row. sled recovers a prefix of what was written, so a transaction is
-//! cut short only at the very end of the log, and there the flag gives it away.
+//! `more` is 1 if the transaction continues in the next row. sled recovers a prefix of what was written, so a transaction
+//! is cut short only at the very end of the log, and there the flag gives it away.
 //!
-//! Entries are cut into parts because sled rewrites a page of up to twenty rows at every tenth change to it, and puts pages
-//! beyond a quarter of a segment into files of their own, which it never syncs.
+//! In stores of the formats 1 and 2 each entry has a revision of its own and keys have no index; a transaction may
+//! continue at the next revision. Such rows are read and deleted, but not written any more.
+//!
+//! Entries are cut into parts because sled rewrites a page of up to twenty rows at every tenth change to it, and puts
+//! pages beyond a quarter of a segment into files of their own, which it never syncs.
 
 use super::entry::{Oversized, decode, encode};
-use crate::{Revision, log::Entry};
+use crate::{EntryId, Revision, log::Entry};
 
 pub(super) const PREFIX: &[u8] = b"log/";
 
@@ -38,7 +41,7 @@ pub(super) fn rows(transaction: &[Entry]) -> Result<Vec<Row>, Oversized> {
                 value.extend(parts.to_be_bytes());
             }
             value.extend(piece);
-            rows.push((key(entry.revision, part), value));
+            rows.push((key(entry.id, part), value));
         }
     }
     if let Some((_, last)) = rows.last_mut() {
@@ -47,19 +50,46 @@ pub(super) fn rows(transaction: &[Entry]) -> Result<Vec<Row>, Oversized> {
     Ok(rows)
 }
 
-pub(super) fn key(revision: Revision, part: u16) -> Vec<u8> {
+pub(super) fn key(id: EntryId, part: u16) -> Vec<u8> {
+    [PREFIX, &id.revision.to_bytes(), &id.index.to_be_bytes(), &part.to_be_bytes()].concat()
+}
+
+/// The key in a store of an earlier format, which has one entry at each revision.
+pub(super) fn earlier_key(revision: Revision, part: u16) -> Vec<u8> {
     [PREFIX, &revision.to_bytes(), &part.to_be_bytes()].concat()
 }
 
-/// The revision and part of a row, and whether its transaction goes on; none if it is not a row.
-pub(super) fn read(key: &[u8], value: &[u8]) -> Option<(Revision, u16, bool)> {
-    let (revision, part) = key.strip_prefix(PREFIX)?.split_first_chunk()?;
-    let part = u16::from_be_bytes(part.try_into().ok()?);
-    let more = *value.first()?;
-    (more <= 1).then_some((Revision::from_bytes(*revision), part, more == 1))
+/// The lowest key that a row of a transaction or of a later one may have.
+pub(super) fn first_key(revision: Revision) -> Vec<u8> {
+    [PREFIX, &revision.to_bytes()[..]].concat()
 }
 
-/// How many parts a first row says its entry has.
+/// What a row has beside its piece of the entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Header {
+    pub id: EntryId,
+    pub part: u16,
+    /// Does the transaction continue in the next row?
+    pub more: bool,
+    /// Was the row written in an earlier format, in which it may continue at the next revision?
+    pub is_earlier: bool,
+}
+
+/// None if it is not a row.
+pub(super) fn read(key: &[u8], value: &[u8]) -> Option<Header> {
+    let (revision, rest) = key.strip_prefix(PREFIX)?.split_first_chunk()?;
+    let revision = Revision::from_bytes(*revision);
+    let (index, part) = match rest.split_first_chunk() {
+        Some((index, part)) => (Some(u32::from_be_bytes(*index)), part),
+        None => (None, rest),
+    };
+    let id = EntryId { revision, index: index.unwrap_or(0) };
+    let part = u16::from_be_bytes(part.try_into().ok()?);
+    let more = *value.first()?;
+    (more <= 1).then_some(Header { id, part, more: more == 1, is_earlier: index.is_none() })
+}
+
+/// How many parts the entry of a first row has.
 pub(super) fn parts(first: &[u8]) -> Option<u16> {
     let (parts, _) = first.get(1..)?.split_first_chunk()?;
     Some(u16::from_be_bytes(*parts))
@@ -71,7 +101,7 @@ pub(super) struct Assembler(Option<Partial>);
 
 /// An entry that lacks parts.
 struct Partial {
-    revision: Revision,
+    id: EntryId,
     parts: u16,
     here: u16,
     bytes: Vec<u8>,
@@ -84,16 +114,16 @@ pub(super) struct Misplaced;
 impl Assembler {
     /// Takes the next row; returns its entry if that is complete.
     pub fn take(&mut self, key: &[u8], value: &[u8]) -> Result<Option<Entry>, Misplaced> {
-        let (revision, part, _) = read(key, value).ok_or(Misplaced)?;
+        let Header { id, part, .. } = read(key, value).ok_or(Misplaced)?;
         let entry = match self.0.take() {
             None if part == 0 => {
                 let (parts, bytes) = (parts(value).ok_or(Misplaced)?, &value[3..]);
                 if parts == 1 {
-                    return decode(revision, bytes).map(Some).ok_or(Misplaced);
+                    return decode(id, bytes).map(Some).ok_or(Misplaced);
                 }
-                Partial { revision, parts, here: 1, bytes: bytes.into() }
+                Partial { id, parts, here: 1, bytes: bytes.into() }
             }
-            Some(mut entry) if entry.revision == revision && entry.here == part => {
+            Some(mut entry) if entry.id == id && entry.here == part => {
                 entry.bytes.extend(&value[1..]);
                 entry.here += 1;
                 entry
@@ -101,14 +131,14 @@ impl Assembler {
             _ => return Err(Misplaced),
         };
         if entry.here == entry.parts {
-            return decode(revision, &entry.bytes).map(Some).ok_or(Misplaced);
+            return decode(id, &entry.bytes).map(Some).ok_or(Misplaced);
         }
         self.0 = Some(entry);
         Ok(None)
     }
 
     /// Does an entry lack parts?
-    pub fn is_amid(&self) -> bool {
+    pub fn is_incomplete(&self) -> bool {
         self.0.is_some()
     }
 }
@@ -118,48 +148,53 @@ mod tests {
     use super::*;
     use crate::{Key, log::Change};
 
-    /// Entries of given sizes, with revisions from 7 on.
+    /// Entries of a transaction at revision 7, of given sizes.
     fn entries(sizes: &[usize]) -> Vec<Entry> {
-        let entry = |(revision, size): (u64, &usize)| {
+        let entry = |(index, size): (u32, &usize)| {
             let stored: Vec<u8> = (0..=u8::MAX).cycle().take(*size).collect();
             let change = Change::Put { created: None, stored: stored.into() };
-            Entry { revision: Revision(revision), key: Key::new("b", "n"), change }
+            Entry { id: EntryId { revision: Revision(7), index }, key: Key::new("b", "n"), change }
         };
-        (7..).zip(sizes).map(entry).collect()
+        (0..).zip(sizes).map(entry).collect()
     }
 
-    /// Entries assembled, by revision and size; a cross for a row that was refused, dots for an entry not complete.
+    /// Entries assembled, by id and size; a cross for a row that was refused, dots for an entry not complete.
     fn assembled(rows: &[Row]) -> String {
         let mut assembler = Assembler::default();
-        let mut told: Vec<_> = rows
+        let mut rendered: Vec<_> = rows
             .iter()
             .filter_map(|(key, value)| match assembler.take(key, value) {
-                Ok(Some(Entry { revision, change: Change::Put { stored, .. }, .. })) => {
-                    Some(format!("{revision}:{}", stored.len()))
+                Ok(Some(Entry { id, change: Change::Put { stored, .. }, .. })) => {
+                    Some(format!("{id}:{}", stored.len()))
                 }
                 Ok(_) => None,
                 Err(Misplaced) => Some("x".into()),
             })
             .collect();
-        told.extend(assembler.is_amid().then(|| "..".into()));
-        told.join(" ")
+        rendered.extend(assembler.is_incomplete().then(|| "..".into()));
+        rendered.join(" ")
     }
 
     #[test]
     fn entries_are_cut_and_put_together() {
         let overhead = encode(&entries(&[0])[0]).unwrap().len();
         for (case, sizes, parts, want) in [
-            ("a small one", vec![10], 1, "7:10"),
-            ("an empty one", vec![0], 1, "7:0"),
-            ("just one part", vec![1500 - overhead], 1, "7:1489"),
-            ("a byte more", vec![1500 - overhead + 1], 2, "7:1490"),
-            ("large ones and small ones", vec![5_000, 5, 1_000_000], 4 + 1 + 667, "7:5000 8:5 9:1000000"),
+            ("a small one", vec![10], 1, "7.0:10"),
+            ("an empty one", vec![0], 1, "7.0:0"),
+            ("just one part", vec![1500 - overhead], 1, "7.0:1489"),
+            ("a byte more", vec![1500 - overhead + 1], 2, "7.0:1490"),
+            (
+                "large ones and small ones",
+                vec![5_000, 5, 1_000_000],
+                4 + 1 + 667,
+                "7.0:5000 7.1:5 7.2:1000000",
+            ),
         ] {
             let rows = rows(&entries(&sizes)).unwrap();
             assert_eq!(rows.len(), parts, "{case}");
             assert_eq!(assembled(&rows), want, "{case}");
             assert!(rows.is_sorted(), "{case}");
-            let more: Vec<_> = rows.iter().map(|(key, value)| read(key, value).unwrap().2).collect();
+            let more: Vec<_> = rows.iter().map(|(key, value)| read(key, value).unwrap().more).collect();
             assert_eq!(
                 more.iter().position(|more| !more),
                 Some(rows.len() - 1),
@@ -173,16 +208,27 @@ mod tests {
         let overhead = encode(&entries(&[0])[0]).unwrap().len();
         let most = PART * usize::from(u16::MAX) - overhead;
         let fits = rows(&entries(&[most])).unwrap();
-        assert_eq!((fits.len(), assembled(&fits)), (65_535, format!("7:{most}")));
+        assert_eq!((fits.len(), assembled(&fits)), (65_535, format!("7.0:{most}")));
         assert_eq!(rows(&entries(&[1, most + 1])), Err(Oversized { bytes: most + 1 + overhead }));
+    }
+
+    #[test]
+    fn rows_of_earlier_formats_are_read() {
+        let transaction = entries(&[5_000]);
+        let earlier: Vec<Row> = (0..)
+            .zip(rows(&transaction).unwrap())
+            .map(|(part, (_, value))| (earlier_key(Revision(7), part), value))
+            .collect();
+        assert_eq!(assembled(&earlier), "7.0:5000");
+        assert!(earlier.iter().all(|(key, value)| read(key, value).unwrap().is_earlier));
     }
 
     #[test]
     fn missing_parts_are_noticed() {
         let rows = rows(&entries(&[5_000, 5])).unwrap();
-        assert_eq!(assembled(&rows), "7:5000 8:5");
-        assert_eq!(assembled(&rows[1..]), "x x x 8:5");
-        assert_eq!(assembled(&[&rows[..1], &rows[2..]].concat()), "x x 8:5");
+        assert_eq!(assembled(&rows), "7.0:5000 7.1:5");
+        assert_eq!(assembled(&rows[1..]), "x x x 7.1:5");
+        assert_eq!(assembled(&[&rows[..1], &rows[2..]].concat()), "x x 7.1:5");
         assert_eq!(assembled(&rows[..3]), "..");
         assert_eq!(assembled(&[&rows[..3], &rows[4..]].concat()), "x");
     }

@@ -1,12 +1,15 @@
 //! How a store was left: one line in one file, overwritten in place.
 //!
 //! ```text
-//! coracle store 2 open   SYNCED 00000000 CRC   everything up to the revision SYNCED is on disk
-//! coracle store 2 sealed SYNCED SUM      CRC   and nothing else; SUM is a checksum of the log's files
+//! coracle store 3 open   SYNCED 00000000 CRC   everything up to the revision SYNCED is on disk
+//! coracle store 3 sealed SYNCED SUM      CRC   and nothing else; SUM is a checksum of the log's files
 //! ```
+//! The number is that of the log's format, so that a program which does not know a format refuses the store. Stores of
+//! the formats 1 and 2 are opened, and are of format 3 from then on.
+//!
 //! SYNCED has 20 decimal digits, the checksums 8 hexadecimal ones; CRC is that of the line before it. The line is written
-//! after each flush of the log, but synced once a second at most: so it costs the writers no second flush. It never says more
-//! than is on disk. What it says is exact after a crash of the process; after a crash of the machine it may be what was
+//! after each flush of the log, but synced once a second at most: so it costs the writers no second flush. It never
+//! claims more than is on disk. It is exact after a crash of the process; after a crash of the machine it may be what was
 //! right a second ago.
 
 use std::{
@@ -18,7 +21,7 @@ use std::{
 
 use crate::Revision;
 
-/// What the line says.
+/// What the line means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum State {
     /// Never used, or never so far that anything was acknowledged.
@@ -48,11 +51,14 @@ struct Written {
 /// How often the file is synced while the store is in use.
 const INTERVAL: Duration = Duration::from_secs(1);
 
-/// The first format, which remembered no revision.
+/// The first format, with a line that has no revision.
 const OPEN_1: &str = "coracle store 1 open            \n";
 const SEALED_1: &str = "coracle store 1 sealed ";
 
-const FORMAT: &str = "coracle store 2 ";
+const FORMAT: &str = "coracle store 3 ";
+
+/// The second format, with rows for only one entry a revision.
+const FORMAT_2: &str = "coracle store 2 ";
 const LENGTH: usize = FORMAT.len() + 7 + 21 + 9 + 9;
 
 impl State {
@@ -74,7 +80,8 @@ impl State {
         if line.len() != LENGTH || hexadecimal(crc)? != crc32fast::hash(checked.as_bytes()) {
             return None;
         }
-        let mut words = checked.strip_prefix(FORMAT)?.split_ascii_whitespace();
+        let rest = checked.strip_prefix(FORMAT).or_else(|| checked.strip_prefix(FORMAT_2))?;
+        let mut words = rest.split_ascii_whitespace();
         let (word, synced, sum) = (words.next()?, words.next()?, words.next()?);
         let (synced, sum) = (Revision(synced.parse().ok()?), hexadecimal(sum)?);
         match word {
@@ -104,19 +111,19 @@ impl State {
 }
 
 impl StateFile {
-    /// `synced` is what the line says.
+    /// `synced` is what the line has.
     pub fn new(file: File, synced: Revision) -> StateFile {
         StateFile { file, state: Mutex::new(Written { synced, at: None }) }
     }
 
-    /// Says that the store is in use.
+    /// Records that the store is in use.
     pub fn unseal(&self) -> io::Result<()> {
         let state = self.lock();
         self.write(State::Open { synced: state.synced })?;
         self.file.sync_data()
     }
 
-    /// Says that everything up to a revision is on disk, which must be true.
+    /// Records that everything up to a revision is on disk, which must be true.
     pub fn advance(&self, to: Revision) -> io::Result<()> {
         let mut state = self.lock();
         if to <= state.synced {
@@ -131,7 +138,7 @@ impl StateFile {
         Ok(())
     }
 
-    /// Says that the store is closed.
+    /// Records that the store is closed.
     pub fn seal(&self, synced: Revision, sum: u32) -> io::Result<()> {
         let mut state = self.lock();
         self.write(State::Sealed { synced, sum })?;
@@ -177,12 +184,15 @@ mod tests {
     }
 
     #[test]
-    fn lines_of_the_first_format_are_understood() {
+    fn lines_of_earlier_formats_are_understood() {
+        let second = "coracle store 2 open   00000000000000001234 00000000";
+        let second = format!("{second} {:08x}\n", crc32fast::hash(second.as_bytes()));
         for (line, want) in [
+            (&*second, State::Open { synced: Revision(1234) }),
             (OPEN_1, State::Open { synced: Revision::ZERO }),
             ("coracle store 1 sealed 0000beef \n", State::Sealed { synced: Revision::ZERO, sum: 0xbeef }),
         ] {
-            assert!(line.len() < LENGTH, "the next line overwrites it whole");
+            assert!(line.len() <= LENGTH, "the next line overwrites it whole");
             assert_eq!(State::parse(line.as_bytes()), Some(want));
         }
     }

@@ -5,8 +5,8 @@ use std::fs;
 use super::*;
 use crate::{
     Expect, Key, Options, Put, Store, StoreError, Write,
-    log::Change,
-    testing::{Disk, Marked, delete, key, put, shown},
+    log::{Change, Entry, Proposal},
+    testing::{Disk, Marked, delete, key, put, render_bucket},
 };
 
 const SOON: Durability = Durability::Interval(Duration::from_millis(1));
@@ -23,13 +23,23 @@ fn refused(disk: &Disk) -> LogError {
     }
 }
 
-fn unheard() -> Tap {
-    Tap::new(|signal| panic!("{signal:?}"))
+fn no_notifications() -> Notifier {
+    Notifier::new(|notification| panic!("{notification:?}"))
 }
 
 fn creation(name: &str, size: usize) -> Proposal {
     let change = Change::Put { created: None, stored: "@".repeat(size).into() };
     Proposal { key: key(name), previous: None, change }
+}
+
+/// The key of a row of the first entry at a revision.
+fn row(revision: u64, part: u16) -> Vec<u8> {
+    rows::key(EntryId::first(Revision(revision)), part)
+}
+
+/// The key of the only row of an entry.
+fn entry_row(revision: u64, index: u32) -> Vec<u8> {
+    rows::key(EntryId { revision: Revision(revision), index }, 0)
 }
 
 /// All files of a directory with their contents.
@@ -91,7 +101,7 @@ async fn a_second_process_is_refused_and_writes_nothing() {
     assert_eq!(contents(disk.path()), before);
     put(&store, &key("a"), "2").await;
     store.close().await.unwrap();
-    assert_eq!(shown(&open(&disk, Durability::Sync).snapshot().bucket("things")), "a=2@2");
+    assert_eq!(render_bucket(&open(&disk, Durability::Sync).snapshot().bucket("things")), "a=2@2");
 }
 
 #[tokio::test]
@@ -109,7 +119,10 @@ async fn what_was_acknowledged_in_sync_survives_a_crash() {
     let after = crash(&disk);
     let reopened = open(&after, Durability::Sync);
     assert_eq!(reopened.revision(), store.revision());
-    assert_eq!(shown(&reopened.snapshot().bucket("things")), shown(&store.snapshot().bucket("things")));
+    assert_eq!(
+        render_bucket(&reopened.snapshot().bucket("things")),
+        render_bucket(&store.snapshot().bucket("things"))
+    );
     assert!(reopened.snapshot_at("things", Revision(1)).is_ok(), "nothing is lost, so history is whole");
     let next = put(&reopened, &key("a"), "").await;
     assert_eq!(next, store.revision().next());
@@ -126,14 +139,18 @@ async fn revisions_lost_in_a_crash_are_not_given_again() {
     // Whether the write survived or not: clients may have seen it.
     let reopened = open(&after, SOON);
     assert!(reopened.revision() > given);
-    let floor = reopened.revision();
-    assert_eq!(reopened.snapshot().floor("things").revision(), floor, "nobody resumes from what may be lost");
+    let compact_revision = reopened.revision();
+    assert_eq!(
+        reopened.snapshot().compact_revision("things").revision(),
+        compact_revision,
+        "nobody resumes from what may be lost"
+    );
     let second = put(&reopened, &key("b"), "2").await;
-    assert_eq!(second, floor.next());
+    assert_eq!(second, compact_revision.next());
     reopened.close().await.unwrap();
     let again = open(&after, Durability::Sync);
     assert_eq!(again.revision(), second, "a store that was closed goes on where it was");
-    assert_eq!(again.snapshot().floor("things").revision(), floor);
+    assert_eq!(again.snapshot().compact_revision("things").revision(), compact_revision);
 }
 
 #[tokio::test]
@@ -154,10 +171,10 @@ async fn an_interval_passes_and_all_is_on_disk() {
 fn a_transaction_cut_short_is_not_there() {
     let disk = Disk::new();
     let mut log = SledLog::open(disk.path(), Durability::Sync).unwrap();
-    log.start(unheard()).unwrap();
+    log.start(no_notifications()).unwrap();
     log.append(&[vec![creation("a", 1)]]).unwrap();
     let batch = [vec![creation("b", 5_000), creation("c", 1)]];
-    let rows = rows::rows(&number(&batch, Revision(1))).unwrap();
+    let rows = rows::rows(&entries(&batch[0], Revision(2))).unwrap();
     assert_eq!(rows.len(), 4 + 1);
     let tree = log.tree().unwrap();
     for (left, (row, value)) in (1..).zip(&rows[..4]) {
@@ -165,21 +182,78 @@ fn a_transaction_cut_short_is_not_there() {
         tree.flush(Revision(1)).unwrap();
         let after = crash(&disk);
         let mut log = SledLog::open(after.path(), Durability::Sync).unwrap();
-        assert_eq!(log.start(unheard()).unwrap().newest, Revision(1), "{left} rows left");
+        assert_eq!(log.start(no_notifications()).unwrap().newest, Revision(1), "{left} rows left");
         let mut names = Vec::new();
-        log.load(&mut |entry| {
+        log.load(&mut |record| {
+            let Record::Entry(entry) = record else { panic!("{record:?}") };
             names.push(entry.key);
             Ok(())
         })
         .unwrap();
         assert_eq!(names, [key("a")], "{left} rows left");
-        assert_eq!(log.append(&[vec![creation("d", 1)]]).unwrap(), Appended::Done(vec![Revision(2)]));
+        assert_eq!(log.append(&[vec![creation("d", 1)]]).unwrap(), [Outcome::Committed(Revision(2))]);
     }
+}
+
+/// Before format 3 each entry had a revision of its own, and a transaction as many revisions as entries.
+#[tokio::test]
+async fn stores_of_format_2_are_opened() {
+    let disk = Disk::new();
+    let directory = Directory::take(disk.path()).unwrap();
+    let tree = Tree::open(&directory).unwrap();
+    let put = |stored: String| Change::Put { created: None, stored: stored.into() };
+    let large = "x".repeat(5_000);
+    let entries = [
+        ("a", put(large.clone() + "@"), 0),
+        ("b", put("1@".into()), 1),
+        ("c", put("1@".into()), 0),
+        ("a", Change::Delete, 0),
+    ];
+    for (revision, (name, change, more)) in (1..).zip(entries) {
+        let id = EntryId::first(Revision(revision));
+        let rows = rows::rows(&[Entry { id, key: key(name), change }]).unwrap();
+        let parts = rows.len();
+        for (part, (_, mut value)) in (0..).zip(rows) {
+            value[0] = if usize::from(part) + 1 == parts { more } else { 1 };
+            tree.insert(&rows::earlier_key(id.revision, part), value).unwrap();
+        }
+    }
+    tree.set_mark(RESERVED, Revision(4)).unwrap();
+    tree.db.flush().unwrap();
+    drop(tree);
+    wait_for_sled(&directory).unwrap();
+    directory.seal(Revision(4)).unwrap();
+    drop(directory);
+    let sealed = fs::read_to_string(disk.path().join("store")).unwrap();
+    let second = sealed.rsplit_once(' ').unwrap().0.replace("store 3", "store 2");
+    let crc = crc32fast::hash(second.as_bytes());
+    fs::write(disk.path().join("store"), format!("{second} {crc:08x}\n")).unwrap();
+
+    let store = open(&disk, Durability::Sync);
+    assert_eq!(store.revision(), Revision(4));
+    assert_eq!(
+        render_bucket(&store.snapshot_at("things", Revision(3)).unwrap()),
+        format!("a={large}@1 b=1@2 c=1@3")
+    );
+    let writes = vec![Write::put(key("b"), Expect::Any, "5@"), Write::delete(key("c"), Expect::Any)];
+    store.commit(writes).await.unwrap();
+    store.close().await.unwrap();
+    let store = open(&disk, Durability::Sync);
+    assert_eq!(render_bucket(&store.snapshot_at("things", Revision(4)).unwrap()), "b=1@2 c=1@3");
+    store.compact(Revision(5)).await.unwrap();
+    store.close().await.unwrap();
+    let log = SledLog::open(disk.path(), Durability::Sync).unwrap();
+    assert_eq!(log.tree().unwrap().db.scan_prefix(rows::PREFIX).count(), 1, "no part is left behind");
+    Box::new(log).close().unwrap();
+    let store = open(&disk, Durability::Sync);
+    assert_eq!(render_bucket(&store.snapshot().bucket("things")), "b=5@5");
+    let line = fs::read_to_string(disk.path().join("store")).unwrap();
+    assert!(line.starts_with("coracle store 3 open"), "an earlier program refuses it: {line}");
 }
 
 /// Compaction deletes the second half of a transaction: the first is not to be taken for one that was cut short.
 #[tokio::test]
-async fn half_a_transaction_below_the_floor_is_whole() {
+async fn half_a_compacted_transaction_is_not_cut_short() {
     let disk = Disk::new();
     let store = open(&disk, Durability::Sync);
     put(&store, &key("b"), "1").await;
@@ -188,8 +262,8 @@ async fn half_a_transaction_below_the_floor_is_whole() {
     store.compact(store.revision()).await.unwrap();
     store.close().await.unwrap();
     let store = open(&disk, Durability::Sync);
-    assert_eq!(shown(&store.snapshot().bucket("things")), "a=2@2");
-    assert_eq!(store.revision(), Revision(3));
+    assert_eq!(render_bucket(&store.snapshot().bucket("things")), "a=2@2");
+    assert_eq!(store.revision(), Revision(2));
 }
 
 #[tokio::test]
@@ -214,31 +288,33 @@ async fn large_values_come_and_go() {
 }
 
 #[tokio::test]
-async fn damage_is_told_with_the_path() {
-    type Harm = fn(&Tree);
-    let cases: [(&str, Harm, &str); 7] = [
-        ("a hole", |tree| drop(tree.remove(&rows::key(Revision(3), 0)).unwrap()), "between 2 and 4"),
-        ("the end gone", |tree| drop(tree.remove(&rows::key(Revision(5), 0)).unwrap()), "ends at revision 4"),
-        (
-            "a foreign row",
-            |tree| tree.insert(&rows::key(Revision(3), 0), b"?".into()).unwrap(),
-            "after revision 2",
-        ),
+async fn damage_is_reported_with_the_path() {
+    type Damage = fn(&Tree);
+    let cases: [(&str, Damage, &str); 10] = [
+        ("a hole", |tree| drop(tree.remove(&row(3, 0)).unwrap()), "between 2 and 4"),
+        ("the end gone", |tree| drop(tree.remove(&row(5, 0)).unwrap()), "ends at revision 4"),
+        ("a foreign row", |tree| tree.insert(&row(3, 0), b"?".into()).unwrap(), "after revision 2"),
         ("a value unreadable", |tree| unreadable(tree, Revision(3)), "things/c at revision 3: no mark"),
         ("a row too long", |tree| tree.insert(b"log/12345678+", b"\0\0\x01".into()).unwrap(), "unreadable"),
-        ("marks of another size", |tree| tree.insert(FLOOR, b"7".into()).unwrap(), "marks"),
+        ("marks of another size", |tree| tree.insert(COMPACT_REVISION, b"7".into()).unwrap(), "marks"),
+        ("the start of a transaction gone", |tree| drop(tree.remove(&entry_row(4, 0)).unwrap()), "half a"),
+        ("the middle of a transaction gone", |tree| drop(tree.remove(&entry_row(4, 1)).unwrap()), "half a"),
+        ("the rest of a transaction gone", |tree| drop(tree.remove(&entry_row(4, 2)).unwrap()), "half a"),
         ("no marks", |tree| drop(tree.remove(RESERVED).unwrap()), "empty"),
     ];
-    for (case, harm, want) in cases {
+    for (case, damage, want) in cases {
         let disk = Disk::new();
         let store = open(&disk, Durability::Sync);
-        for name in ["a", "b", "c", "d", "e"] {
+        for name in ["a", "b", "c"] {
             put(&store, &key(name), "").await;
         }
+        let writes = ["d", "e", "f"].map(|name| Write::put(key(name), Expect::Any, "@"));
+        store.commit(writes.into()).await.unwrap();
+        put(&store, &key("g"), "").await;
         store.close().await.unwrap();
         let directory = Directory::take(disk.path()).unwrap();
         let tree = Tree::open(&directory).unwrap();
-        harm(&tree);
+        damage(&tree);
         tree.flush(Revision(5)).unwrap();
         drop(tree);
         wait_for_sled(&directory).unwrap();
@@ -246,34 +322,39 @@ async fn damage_is_told_with_the_path() {
         drop(directory);
         let error = refused(&disk);
         assert!(matches!(error, LogError::Damaged { .. }), "{case}: {error}");
-        let told = error.to_string();
-        assert!(told.contains(disk.path().to_str().unwrap()) && told.contains(want), "{case}: {told}");
+        let message = error.to_string();
+        assert!(
+            message.contains(disk.path().to_str().unwrap()) && message.contains(want),
+            "{case}: {message}"
+        );
     }
 }
 
 fn unreadable(tree: &Tree, revision: Revision) {
     let change = Change::Put { created: None, stored: "unmarked".into() };
-    for (key, value) in rows::rows(&[Entry { revision, key: Key::new("things", "c"), change }]).unwrap() {
+    for (key, value) in
+        rows::rows(&[Entry { id: EntryId::first(revision), key: Key::new("things", "c"), change }]).unwrap()
+    {
         tree.insert(&key, value).unwrap();
     }
 }
 
-/// A crash in the middle of a sweep leaves the later parts of a value whose first part is gone.
+/// A crash in the middle of a compaction leaves the later parts of a value whose first part is gone.
 #[tokio::test]
-async fn a_sweep_cut_short_does_no_harm() {
+async fn an_interrupted_compaction_does_no_harm() {
     let disk = Disk::new();
     let store = open(&disk, Durability::Sync);
     put(&store, &key("a"), &"x".repeat(30_000)).await;
     put(&store, &key("a"), "small").await;
     store.close().await.unwrap();
     let mut log = SledLog::open(disk.path(), Durability::Sync).unwrap();
-    log.tree().unwrap().set_mark(FLOOR, Revision(2)).unwrap();
-    log.tree().unwrap().remove(&rows::key(Revision(1), 0)).unwrap();
-    log.tree().unwrap().remove(&rows::key(Revision(1), 1)).unwrap();
-    log.start(unheard()).unwrap();
+    log.tree().unwrap().set_mark(COMPACT_REVISION, Revision(2)).unwrap();
+    log.tree().unwrap().remove(&row(1, 0)).unwrap();
+    log.tree().unwrap().remove(&row(1, 1)).unwrap();
+    log.start(no_notifications()).unwrap();
     Box::new(log).close().unwrap();
     let store = open(&disk, Durability::Sync);
-    assert_eq!(shown(&store.snapshot().bucket("things")), "a=small@2");
+    assert_eq!(render_bucket(&store.snapshot().bucket("things")), "a=small@2");
     assert!(matches!(store.put(key("b"), Expect::Absent, "@").await.unwrap(), Put::Stored(_)));
 }
 
@@ -295,7 +376,7 @@ async fn files_changed_after_closing_are_refused_untouched() {
 
 #[tokio::test]
 async fn a_lost_file_is_not_an_empty_store() {
-    for (case, closed, harm) in [
+    for (case, closed, damage) in [
         ("closed, file gone", true, (|db| fs::remove_file(db).unwrap()) as fn(&Path)),
         ("crashed, file gone", false, |db| fs::remove_file(db).unwrap()),
         ("crashed, file emptied", false, |db| fs::write(db, "").unwrap()),
@@ -310,16 +391,16 @@ async fn a_lost_file_is_not_an_empty_store() {
         } else {
             crash(&disk)
         };
-        harm(&disk.path().join("log/db"));
+        damage(&disk.path().join("log/db"));
         let error = refused(&disk);
         assert!(matches!(error, LogError::Damaged { .. }), "{case}: {error}");
     }
 }
 
 /// Chooses at random, the same for the same seed.
-struct Chance(u64);
+struct Random(u64);
 
-impl Chance {
+impl Random {
     fn below(&mut self, limit: usize) -> usize {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
@@ -329,22 +410,22 @@ impl Chance {
 }
 
 /// Harms one of a store's files; says how.
-fn harm(files: &mut [(PathBuf, Vec<u8>)], chance: &mut Chance) -> String {
+fn damage(files: &mut [(PathBuf, Vec<u8>)], random: &mut Random) -> String {
     // Mostly the file with the data, and mostly its end, which is where sled repairs.
     let db = files.iter().position(|(path, _)| path.ends_with("db")).unwrap();
-    let file = if chance.below(10) < 8 { db } else { chance.below(files.len()) };
+    let file = if random.below(10) < 8 { db } else { random.below(files.len()) };
     let (path, bytes) = &mut files[file];
     if bytes.is_empty() {
         bytes.push(1);
         return format!("{}: a byte more", path.display());
     }
-    let from = match chance.below(4) {
+    let from = match random.below(4) {
         0 => 0,
         _ => bytes.len().saturating_sub(400_000),
     };
-    let at = from + chance.below(bytes.len() - from);
-    let end = (at + 1 + chance.below(8192)).min(bytes.len());
-    let what = match chance.below(5) {
+    let at = from + random.below(bytes.len() - from);
+    let end = (at + 1 + random.below(8192)).min(bytes.len());
+    let what = match random.below(5) {
         0 => {
             bytes.truncate(at);
             "cut"
@@ -354,13 +435,13 @@ fn harm(files: &mut [(PathBuf, Vec<u8>)], chance: &mut Chance) -> String {
             "zeros"
         }
         2 => {
-            bytes[at..end].iter_mut().for_each(|byte| *byte = chance.below(256) as u8);
+            bytes[at..end].iter_mut().for_each(|byte| *byte = random.below(256) as u8);
             "noise"
         }
         _ => {
-            for _ in 0..=chance.below(8) {
-                let bit = chance.below(8);
-                let at = at + chance.below(end - at);
+            for _ in 0..=random.below(8) {
+                let bit = random.below(8);
+                let at = at + random.below(end - at);
                 bytes[at] ^= 1 << bit;
             }
             "flipped bits"
@@ -387,13 +468,13 @@ async fn damage_to_a_crashed_store_is_never_silent() {
             _ => drop(put(&store, &name, &format!("{n} {}", "y".repeat(n % 700))).await),
         }
     }
-    let (want, revision) = (shown(&store.snapshot().bucket("things")), store.revision());
+    let (want, revision) = (render_bucket(&store.snapshot().bucket("things")), store.revision());
     let files = contents(disk.path());
     let (mut whole, mut refused) = (0, 0);
     for seed in 1..=cases {
         let mut files = files.clone();
-        let mut chance = Chance(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15));
-        let done = harm(&mut files, &mut chance);
+        let mut random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+        let done = damage(&mut files, &mut random);
         let after = Disk::new();
         for (path, bytes) in files {
             let to = after.path().join(path.strip_prefix(disk.path()).unwrap());
@@ -405,7 +486,7 @@ async fn damage_to_a_crashed_store_is_never_silent() {
         match opened {
             Ok(store) => {
                 assert_eq!(store.revision(), revision, "case {seed}, {done}");
-                assert_eq!(shown(&store.snapshot().bucket("things")), want, "case {seed}, {done}");
+                assert_eq!(render_bucket(&store.snapshot().bucket("things")), want, "case {seed}, {done}");
                 whole += 1;
             }
             Err(error) => {
@@ -418,7 +499,7 @@ async fn damage_to_a_crashed_store_is_never_silent() {
     assert!(cases < 50 || (whole > 0 && refused > 0), "{whole} opened whole, {refused} refused");
 }
 
-/// The disk is full as far as the operating system tells; then it has room again.
+/// The disk is full as far as the operating system reports; then it has room again.
 #[tokio::test]
 async fn a_full_disk_takes_deletions_and_recovers() {
     use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -452,9 +533,13 @@ async fn a_full_disk_takes_deletions_and_recovers() {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
         store.readiness().unwrap();
-        let want = shown(&store.snapshot().bucket("things"));
+        let want = render_bucket(&store.snapshot().bucket("things"));
         store.close().await.unwrap();
-        assert_eq!(shown(&open(&disk, durability).snapshot().bucket("things")), want, "{durability:?}");
+        assert_eq!(
+            render_bucket(&open(&disk, durability).snapshot().bucket("things")),
+            want,
+            "{durability:?}"
+        );
     }
 }
 
@@ -511,7 +596,8 @@ impl Drop for Tmpfs {
     }
 }
 
-/// Nobody tells beforehand that the disk is full: sled runs into it, and is of no more use until its files are opened again.
+/// Nothing reports beforehand that the disk is full: sled runs into it, and is of no more use until its files are opened
+/// again.
 #[tokio::test]
 async fn a_sled_that_ran_into_a_full_disk_is_opened_again() {
     for durability in [Durability::Sync, SOON, Durability::None] {
@@ -550,11 +636,11 @@ async fn a_sled_that_ran_into_a_full_disk_is_opened_again() {
         }
         stored.push(key("more"));
         stored.sort();
-        let (want, revision) = (shown(&store.snapshot().bucket("things")), store.revision());
+        let (want, revision) = (render_bucket(&store.snapshot().bucket("things")), store.revision());
         assert_eq!(store.snapshot().len("things"), stored.len());
         store.close().await.unwrap();
         let store = open();
-        assert_eq!((shown(&store.snapshot().bucket("things")), store.revision()), (want, revision));
+        assert_eq!((render_bucket(&store.snapshot().bucket("things")), store.revision()), (want, revision));
         store.close().await.unwrap();
     }
 }

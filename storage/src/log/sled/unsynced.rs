@@ -16,7 +16,7 @@ pub(super) struct Unsynced(Arc<Mutex<Transactions>>);
 
 #[derive(Default)]
 struct Transactions {
-    /// Each with its last revision. The bytes of their values are shared with the view.
+    /// Each with its revision. The bytes of their values are shared with the view.
     list: VecDeque<(Revision, Vec<Entry>)>,
     /// Since the list was empty.
     bytes: usize,
@@ -24,11 +24,11 @@ struct Transactions {
 
 impl Unsynced {
     /// Adds transactions. Returns whether there are too many now.
-    pub fn add(&self, transactions: &[&[Entry]], bytes: usize) -> bool {
+    pub fn add(&self, transactions: &[Vec<Entry>], bytes: usize) -> bool {
         let mut kept = self.lock();
         for transaction in transactions {
             let Some(last) = transaction.last() else { continue };
-            kept.list.push_back((last.revision, transaction.to_vec()));
+            kept.list.push_back((last.id.revision, transaction.clone()));
         }
         kept.bytes += bytes;
         kept.bytes > MOST

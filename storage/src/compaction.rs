@@ -1,28 +1,29 @@
-//! What the log may forget: superseded versions, and deletions, whose events history no longer keeps.
+//! What the log may delete: superseded versions, and deletions, once history no longer has their events.
 
 use std::collections::VecDeque;
 
-use crate::Revision;
+use crate::EntryId;
 
 /// Entries that the log is asked to forget at once.
 const BATCH: usize = 256;
 
-/// A batch ends as soon as its entries have so many bytes, so that no writer waits long for the deletion of large entries.
+/// A batch ends as soon as its entries have so many bytes, so that no writer waits long for the deletion of large
+/// entries.
 const BATCH_BYTES: usize = 2 << 20;
 
-/// Garbage is deleted before it takes more bytes than this.
+/// What is superseded is deleted before it takes more bytes than this.
 const DUE_BYTES: usize = 1 << 20;
 
-/// Garbage in the order in which it must be deleted.
+/// The entries of the log that are superseded, in the order in which they must be deleted.
 #[derive(Default)]
-pub(crate) struct Garbage {
-    entries: VecDeque<(Revision, usize)>,
+pub(crate) struct CompactionQueue {
+    entries: VecDeque<(EntryId, usize)>,
     bytes: usize,
 }
 
-impl Garbage {
-    pub fn push(&mut self, revision: Revision, bytes: usize) {
-        self.entries.push_back((revision, bytes));
+impl CompactionQueue {
+    pub fn push(&mut self, id: EntryId, bytes: usize) {
+        self.entries.push_back((id, bytes));
         self.bytes += bytes;
     }
 
@@ -36,18 +37,18 @@ impl Garbage {
     }
 
     /// What is to be deleted next.
-    pub fn batch(&self) -> Vec<Revision> {
+    pub fn batch(&self) -> Vec<EntryId> {
         let mut bytes = 0;
-        let fits = |(_, size): &&(Revision, usize)| {
+        let fits = |(_, size): &&(EntryId, usize)| {
             let fits = bytes < BATCH_BYTES;
             bytes += size;
             fits
         };
-        self.entries.iter().take(BATCH).take_while(fits).map(|(revision, _)| *revision).collect()
+        self.entries.iter().take(BATCH).take_while(fits).map(|(id, _)| *id).collect()
     }
 
     /// Forgets a batch that was deleted.
-    pub fn drop_batch(&mut self, length: usize) {
+    pub fn remove_batch(&mut self, length: usize) {
         self.bytes -= self.entries.drain(..length).map(|(_, size)| size).sum::<usize>();
     }
 }
@@ -55,6 +56,7 @@ impl Garbage {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Revision;
 
     #[test]
     fn batches_are_bounded_by_entries_and_bytes() {
@@ -66,22 +68,22 @@ mod tests {
             ("large entries", vec![BATCH_BYTES / 2; 5], true, vec![2, 2, 1]),
             ("an entry larger than a batch", vec![5 * BATCH_BYTES, 1], true, vec![1, 1]),
         ] {
-            let mut garbage = Garbage::default();
+            let mut superseded = CompactionQueue::default();
             for (revision, size) in (1..).zip(&sizes) {
-                garbage.push(Revision(revision), *size);
+                superseded.push(EntryId::first(Revision(revision)), *size);
             }
-            assert_eq!(garbage.is_due(), due, "{case}");
+            assert_eq!(superseded.is_due(), due, "{case}");
             let mut taken = Vec::new();
             let mut lengths = Vec::new();
-            while !garbage.is_empty() {
-                let batch = garbage.batch();
-                garbage.drop_batch(batch.len());
+            while !superseded.is_empty() {
+                let batch = superseded.batch();
+                superseded.remove_batch(batch.len());
                 lengths.push(batch.len());
                 taken.extend(batch);
             }
             assert_eq!(lengths, batches, "{case}");
             assert!(taken.is_sorted() && taken.len() == sizes.len(), "{case}");
-            assert_eq!(garbage.bytes, 0, "{case}");
+            assert_eq!(superseded.bytes, 0, "{case}");
         }
     }
 }

@@ -1,0 +1,91 @@
+//! What a record of the log does to the view: it changes an object, or is quarantined.
+
+use std::{path::Path, sync::Arc};
+
+use crate::{
+    Event, Index, Indexed, Object,
+    compaction::CompactionQueue,
+    index::read,
+    log::{Change, Entry, LogError, Record, UnreadableEntry},
+    view::State,
+};
+
+/// What became of a record of the log.
+pub(super) enum Applied<I: Index> {
+    Event(Arc<Event<I>>),
+    /// It deletes what the view does not have.
+    Nothing,
+    Quarantined,
+}
+
+/// Where records come from.
+#[derive(Clone, Copy)]
+pub(super) struct Source<'a> {
+    pub path: &'a Path,
+    /// Do others write to the log, too?
+    pub is_shared: bool,
+}
+
+/// Brings a record into the view. Only an unreadable one of a log that nobody else writes is an error.
+pub(super) fn apply<I: Index>(
+    state: &mut State<I>,
+    index: &I,
+    record: Record,
+    known: Option<Indexed<I::Meta>>,
+    source: Source<'_>,
+) -> Result<Applied<I>, LogError> {
+    let entry = match record {
+        Record::Entry(entry) => entry,
+        Record::Unreadable(entry) => return quarantine(state, entry, source),
+    };
+    let Entry { id, key, change } = entry;
+    let key = state.intern(key);
+    let after = match change {
+        Change::Delete if state.get(&key).is_none() => {
+            state.lift_quarantine(&key, id.revision);
+            return Ok(Applied::Nothing);
+        }
+        Change::Delete => None,
+        Change::Put { created, stored } => {
+            let indexed = match known.map_or_else(|| read(index, &key, &stored), Ok) {
+                Ok(indexed) => indexed,
+                Err(reason) => return quarantine(state, UnreadableEntry { id, key, reason }, source),
+            };
+            let created = created.unwrap_or(id.revision);
+            Some(Arc::new(Object::new(key.clone(), created, id, &stored, indexed)))
+        }
+    };
+    Ok(Applied::Event(state.apply(key, id, after)))
+}
+
+/// Keeps an unreadable entry of another writer out of the view.
+fn quarantine<I: Index>(
+    state: &mut State<I>,
+    entry: UnreadableEntry,
+    source: Source<'_>,
+) -> Result<Applied<I>, LogError> {
+    let UnreadableEntry { id, key, reason } = &entry;
+    if !source.is_shared {
+        let reason = format!("{key} at revision {}: {reason}", id.revision);
+        return Err(LogError::Damaged { path: source.path.into(), reason });
+    }
+    tracing::error!(
+        %key, revision = %id.revision, %reason, path = %source.path.display(),
+        "another writer's entry is unreadable; its key keeps the last readable version and takes no writes"
+    );
+    state.quarantine(entry);
+    Ok(Applied::Quarantined)
+}
+
+/// Forgets the oldest event. What the log no longer needs for it: the version it superseded, and a deletion itself.
+///
+/// In this order: a log that has lost a deletion but not the version before it would bring the object back.
+pub(super) fn forget<I: Index>(state: &mut State<I>, superseded: &mut CompactionQueue, event: &Event<I>) {
+    state.forget(event);
+    if let Some(before) = &event.before {
+        superseded.push(before.entry_id(), before.bytes.len());
+    }
+    if event.after.is_none() {
+        superseded.push(event.entry_id(), 0);
+    }
+}
