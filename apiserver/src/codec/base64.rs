@@ -16,7 +16,7 @@ pub fn canonical(text: &str) -> Result<Cow<'_, str>, Corrupt> {
     if STANDARD.decode(text).is_ok() {
         return Ok(Cow::Borrowed(text));
     }
-    Ok(Cow::Owned(encode(&decode_loosely(text.as_bytes())?)))
+    Ok(Cow::Owned(encode(&decode_lenient(text.as_bytes())?)))
 }
 
 pub fn encode(bytes: &[u8]) -> String {
@@ -28,7 +28,7 @@ pub fn decode(canonical: &str) -> Vec<u8> {
     STANDARD.decode(canonical).unwrap_or_default()
 }
 
-fn decode_loosely(text: &[u8]) -> Result<Vec<u8>, Corrupt> {
+fn decode_lenient(text: &[u8]) -> Result<Vec<u8>, Corrupt> {
     let mut bytes = Vec::with_capacity(text.len() / 4 * 3);
     let mut group = [0u8; 4];
     let mut filled = 0;

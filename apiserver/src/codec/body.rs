@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn bodies_are_refused_in_the_real_servers_words() {
+    fn refusals_have_the_real_servers_messages() {
         let unrecognized = "the object provided is unrecognized (must be of type ConfigMap): ";
         for (format, body, want) in [
             (Format::Json, &b""[..], format!("{unrecognized}couldn't get version/kind; json parse error: unexpected end of JSON input (<empty>)")),
@@ -415,7 +415,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_body_leaves_out_is_the_endpoints() {
+    fn missing_kind_and_version_default_to_the_endpoints() {
         let want = r#"{"apiVersion":"v1","kind":"ConfigMap","metadata":{}}"#;
         for (format, body) in [
             (Format::Json, &b"null"[..]),
@@ -473,7 +473,7 @@ mod tests {
     }
 
     #[test]
-    fn options_are_told_bare() {
+    fn errors_in_options_have_no_prefix() {
         for (body, want) in [
             (r#"{"apiVersion":"apps/v1","propagationPolicy":"Orphan"}"#, ""),
             (

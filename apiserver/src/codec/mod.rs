@@ -40,7 +40,7 @@ pub enum DecodeError {
     Unreadable(String),
     /// Some value does not fit its type.
     #[error("{0}")]
-    Misfit(String),
+    TypeMismatch(String),
 }
 
 /// What an object says it is.

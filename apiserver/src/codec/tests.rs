@@ -113,7 +113,7 @@ proptest! {
     }
 
     #[test]
-    fn noise_is_refused(noise in proptest::collection::vec(any::<u8>(), 0..200)) {
+    fn random_bytes_are_refused(noise in proptest::collection::vec(any::<u8>(), 0..200)) {
         let expected = Expected { group: "", version: "v1", kind: "Pod" };
         let _ = body::decode(Format::Json, &noise, expected);
         let _ = body::decode(Format::Yaml, &noise, expected);
@@ -169,7 +169,7 @@ fn raw_json_inside_of_protobuf_is_as_deep_as_it_stands() {
 }
 
 #[test]
-fn a_body_holds_so_many_objects() {
+fn the_number_of_objects_in_a_body_is_bounded() {
     let pod = schema().kind("", "v1", "Pod").expect("Pod");
     // What stands around the containers: the pod, its spec and, in JSON, the list.
     let text =

@@ -15,7 +15,7 @@ pub enum TimeError {
         quote(rest),
         quote(element)
     )]
-    Misfit { text: String, layout: &'static str, rest: String, element: &'static str },
+    Unparsable { text: String, layout: &'static str, rest: String, element: &'static str },
     #[error("parsing time {}: {what} out of range", quote(text))]
     Range { text: String, what: &'static str },
     #[error("parsing time {}: extra text: {}", quote(text), quote(rest))]
@@ -116,7 +116,7 @@ impl Parser<'_> {
 
     fn year(&mut self) -> Result<i16, TimeError> {
         let digits = self.rest.get(..4).filter(|digits| digits.bytes().all(|byte| byte.is_ascii_digit()));
-        let year = digits.and_then(|digits| digits.parse().ok()).ok_or_else(|| self.misfit("2006"))?;
+        let year = digits.and_then(|digits| digits.parse().ok()).ok_or_else(|| self.type_mismatch("2006"))?;
         self.rest = &self.rest[4..];
         Ok(year)
     }
@@ -127,8 +127,8 @@ impl Parser<'_> {
 
     /// A number of two digits, or also of one where it is not `fixed`, behind a mark.
     fn after(&mut self, mark: &'static str, element: &'static str, fixed: bool) -> Result<i8, TimeError> {
-        self.rest = self.rest.strip_prefix(mark).ok_or_else(|| self.misfit(mark))?;
-        let (number, rest) = two_digits(self.rest, fixed).ok_or_else(|| self.misfit(element))?;
+        self.rest = self.rest.strip_prefix(mark).ok_or_else(|| self.type_mismatch(mark))?;
+        let (number, rest) = two_digits(self.rest, fixed).ok_or_else(|| self.type_mismatch(element))?;
         self.rest = rest;
         Ok(number)
     }
@@ -139,7 +139,7 @@ impl Parser<'_> {
         let count = digits.map_or(0, |rest| rest.bytes().take_while(u8::is_ascii_digit).count());
         let count = if exact { count.min(6) } else { count };
         if exact && count < 6 {
-            return Err(self.misfit(".000000"));
+            return Err(self.type_mismatch(".000000"));
         }
         if count == 0 {
             return Ok(0);
@@ -156,19 +156,19 @@ impl Parser<'_> {
             self.rest = rest;
             return Ok(0);
         }
-        let misfit = || self.misfit("Z07:00");
-        let zone = self.rest.get(..6).ok_or_else(misfit)?;
+        let type_mismatch = || self.type_mismatch("Z07:00");
+        let zone = self.rest.get(..6).ok_or_else(type_mismatch)?;
         let colon = zone.as_bytes()[3] == b':';
         let (Some((hours, "")), Some((minutes, ""))) = (
             zone.get(1..3).and_then(|text| two_digits(text, true)),
             zone.get(4..6).and_then(|text| two_digits(text, true)),
         ) else {
-            return Err(misfit());
+            return Err(type_mismatch());
         };
         let sign = match zone.as_bytes()[0] {
             b'+' if colon => 1,
             b'-' if colon => -1,
-            _ => return Err(misfit()),
+            _ => return Err(type_mismatch()),
         };
         self.check("time zone offset hour", hours <= 24)?;
         self.check("time zone offset minute", minutes <= 60)?;
@@ -176,8 +176,8 @@ impl Parser<'_> {
         Ok(sign * (i64::from(hours) * 60 + i64::from(minutes)) * 60)
     }
 
-    fn misfit(&self, element: &'static str) -> TimeError {
-        TimeError::Misfit {
+    fn type_mismatch(&self, element: &'static str) -> TimeError {
+        TimeError::Unparsable {
             text: self.text.to_owned(),
             layout: self.layout,
             rest: self.rest.to_owned(),
@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn refusals_have_gos_words() {
+    fn errors_have_gos_messages() {
         for (text, want) in [
             ("now", r#"parsing time "now" as "2006-01-02T15:04:05Z07:00": cannot parse "now" as "2006""#),
             ("", r#"parsing time "" as "2006-01-02T15:04:05Z07:00": cannot parse "" as "2006""#),

@@ -115,7 +115,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn printed_nulls_go_but_those_of_free_content() {
+    fn printed_nulls_are_dropped_except_in_free_form_content() {
         let role = schema().kind("rbac.authorization.k8s.io", "v1", "ClusterRole").expect("a kind");
         let revision = schema().kind("apps", "v1", "ControllerRevision").expect("a kind");
         for (id, object, want) in [

@@ -30,7 +30,7 @@ pub struct Discovery {
     /// `HOST:PORT`, as clients reach the server.
     address: String,
     /// Paths that others answer, for the index.
-    elsewhere: Vec<String>,
+    other_paths: Vec<String>,
     state: ArcSwap<State>,
 }
 
@@ -47,7 +47,7 @@ struct State {
 struct Aggregated(OnceLock<(Value, String)>);
 
 /// How an answer is wanted.
-struct Wanted {
+struct NegotiatedForm {
     format: Format,
     /// The aggregated form.
     aggregated: bool,
@@ -56,12 +56,12 @@ struct Wanted {
 
 impl Discovery {
     /// - `address`: `HOST:PORT`, as clients reach the server;
-    /// - `elsewhere`: paths that others answer, such as those of health, for the index at `/`.
-    pub fn new(address: impl Into<String>, elsewhere: impl IntoIterator<Item = String>) -> Discovery {
+    /// - `other_paths`: paths that others answer, such as those of health, for the index at `/`.
+    pub fn new(address: impl Into<String>, other_paths: impl IntoIterator<Item = String>) -> Discovery {
         let state = State::new(Served::built_in(), None);
         Discovery {
             address: address.into(),
-            elsewhere: elsewhere.into_iter().collect(),
+            other_paths: other_paths.into_iter().collect(),
             state: ArcSwap::from_pointee(state),
         }
     }
@@ -104,12 +104,12 @@ impl Discovery {
             }
             "/api" => {
                 return get_only(&|| {
-                    let wanted = Wanted::of(headers, &query, true, true)?;
-                    if wanted.aggregated {
+                    let negotiated = NegotiatedForm::of(headers, &query, true, true)?;
+                    if negotiated.aggregated {
                         let made = || documents::aggregated(&state.served.groups[..1]);
-                        return state.core.respond(headers, &wanted, made);
+                        return state.core.respond(headers, &negotiated, made);
                     }
-                    wanted.write(&documents::versions(&state.served, &self.address))
+                    negotiated.write(&documents::versions(&state.served, &self.address))
                 });
             }
             _ => {}
@@ -121,8 +121,8 @@ impl Discovery {
             }
             ["apis", group] => {
                 let group = state.served.group(group).filter(|group| !group.name.is_empty())?;
-                let wanted = Wanted::of(headers, &query, false, false);
-                Some(wanted.and_then(|wanted| wanted.write(&documents::group(group))))
+                let negotiated = NegotiatedForm::of(headers, &query, false, false);
+                Some(negotiated.and_then(|negotiated| negotiated.write(&documents::group(group))))
             }
             ["api", version] => self.version(&state, "", version, method, headers, &query),
             ["apis", group, version] => self.version(&state, group, version, method, headers, &query),
@@ -137,7 +137,7 @@ impl Discovery {
     }
 
     fn index(&self, served: &Served) -> Response<Bytes> {
-        json_response(documents::index(served, &self.elsewhere))
+        json_response(documents::index(served, &self.other_paths))
     }
 
     fn groups(
@@ -148,12 +148,12 @@ impl Discovery {
         query: &Query,
     ) -> Result<Response<Bytes>> {
         // The path with a slash is another handler's, which knows the plain form only.
-        let wanted = Wanted::of(headers, query, path == "/apis", false)?;
+        let negotiated = NegotiatedForm::of(headers, query, path == "/apis", false)?;
         let groups = &state.served.groups[1..];
-        if wanted.aggregated {
-            return state.groups.respond(headers, &wanted, || documents::aggregated(groups));
+        if negotiated.aggregated {
+            return state.groups.respond(headers, &negotiated, || documents::aggregated(groups));
         }
-        wanted.write(&documents::groups(groups))
+        negotiated.write(&documents::groups(groups))
     }
 
     fn version(
@@ -170,8 +170,8 @@ impl Discovery {
         if !group.custom && *method != Method::GET {
             return Some(Err(Error::MethodNotAllowed));
         }
-        let wanted = Wanted::of(headers, query, false, !group.custom);
-        Some(wanted.and_then(|wanted| wanted.write(&documents::resources(group, version))))
+        let negotiated = NegotiatedForm::of(headers, query, false, !group.custom);
+        Some(negotiated.and_then(|negotiated| negotiated.write(&documents::resources(group, version))))
     }
 }
 
@@ -186,7 +186,7 @@ impl Aggregated {
     fn respond(
         &self,
         headers: &HeaderMap,
-        wanted: &Wanted,
+        negotiated: &NegotiatedForm,
         made: impl FnOnce() -> Value,
     ) -> Result<Response<Bytes>> {
         let (document, hash) = self.0.get_or_init(|| {
@@ -197,7 +197,7 @@ impl Aggregated {
         let etag = format!("\"{hash}\"");
         let known = headers.get(header::IF_NONE_MATCH).is_some_and(|held| held.as_bytes() == etag.as_bytes());
         let mut response =
-            if known { respond_empty(StatusCode::NOT_MODIFIED) } else { wanted.write(document)? };
+            if known { respond_empty(StatusCode::NOT_MODIFIED) } else { negotiated.write(document)? };
         let headers = response.headers_mut();
         headers.insert(header::VARY, HeaderValue::from_static("Accept"));
         headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("public"));
@@ -208,10 +208,10 @@ impl Aggregated {
     }
 }
 
-impl Wanted {
+impl NegotiatedForm {
     /// - `aggregated`: the path has an aggregated form;
     /// - `routed`: a router looks at the media types before the handler does.
-    fn of(headers: &HeaderMap, query: &Query, aggregated: bool, routed: bool) -> Result<Wanted> {
+    fn of(headers: &HeaderMap, query: &Query, aggregated: bool, routed: bool) -> Result<NegotiatedForm> {
         let clauses = negotiate::clauses(headers);
         if routed {
             negotiate::route(&clauses, &negotiate::FORMATS, &[])?;
@@ -222,7 +222,7 @@ impl Wanted {
             Some(shape) => (aggregated && shape == aggregated_form).then_some(true),
         };
         let (format, aggregated) = negotiate::choose(&clauses, shape)?.unwrap_or((Format::Json, false));
-        Ok(Wanted { format, aggregated, pretty: negotiate::is_human(headers, query) })
+        Ok(NegotiatedForm { format, aggregated, pretty: negotiate::is_human(headers, query) })
     }
 
     fn write(&self, document: &Value) -> Result<Response<Bytes>> {

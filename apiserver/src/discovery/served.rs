@@ -175,8 +175,8 @@ fn stability(version: &str) -> Option<(u8, u32, u32)> {
 /// The hash by which clients see that the stored form of a kind has changed.
 pub fn storage_version_hash(group: &str, version: &str, kind: &str) -> String {
     use base64::Engine;
-    let told = format!("{group}/{version}/{kind}");
-    let digest = ring::digest::digest(&ring::digest::SHA256, told.as_bytes());
+    let hashed = format!("{group}/{version}/{kind}");
+    let digest = ring::digest::digest(&ring::digest::SHA256, hashed.as_bytes());
     base64::engine::general_purpose::STANDARD.encode(&digest.as_ref()[..8])
 }
 
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn custom_groups_stand_behind_the_others() {
+    fn custom_groups_follow_the_built_in_ones() {
         let mut served = Served::built_in();
         let pods = served.groups[0].versions[0].resources[0].clone();
         let built_in = served.groups.len();

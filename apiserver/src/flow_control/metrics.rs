@@ -1,4 +1,4 @@
-//! `apiserver_flowcontrol_*`: what runs, waits and is refused, by FlowSchema and priority level.
+//! `apiserver_flowcontrol_*`: executing, queued and rejected requests, by FlowSchema and priority level.
 
 use std::time::Instant;
 
@@ -45,7 +45,7 @@ impl Drop for Executing {
     }
 }
 
-/// Counts a request as waiting until it is dropped, and then how long it waited.
+/// Counts a request as waiting until it is dropped, and then records how long it waited.
 pub(super) struct Waiting<'a>(&'a RouteMetrics, Instant);
 
 impl Drop for Waiting<'_> {

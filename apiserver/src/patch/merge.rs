@@ -1,10 +1,10 @@
 //! JSON merge patch, RFC 7386.
 //!
-//! One deviation, the real server's: a list that takes the place of an object keeps the nulls in its elements.
+//! One deviation, the real server's: a list that replaces an object keeps the nulls in its elements.
 
 use serde_json::{Map, Value};
 
-use super::{PatchType, Patched, Shown, cannot_unmarshal, drop_nulls};
+use super::{PatchType, Patched, ReportedValue, cannot_unmarshal, drop_nulls};
 use crate::{Error, Result};
 
 /// Merges `patch` into `target`.
@@ -20,7 +20,7 @@ pub fn apply(mut target: Value, patch: Value) -> Result<Patched> {
             return Err(PatchType::Merge.malformed(&reason));
         }
     }
-    Ok(Patched { object: target, shown: Shown::Object })
+    Ok(Patched { object: target, reported: ReportedValue::Object })
 }
 
 fn merge(target: &mut Map<String, Value>, patch: Map<String, Value>) {

@@ -70,7 +70,7 @@ impl<'a> Row<'a> {
 /// What a column's header says of it.
 #[derive(Clone, Copy)]
 pub enum Text {
-    Words(&'static str),
+    Literal(&'static str),
     /// The description of a field: `core.v1.PodStatus.podIP`.
     Field(&'static str),
 }
@@ -85,11 +85,11 @@ pub struct Column {
     text: Text,
     cell: fn(&Row<'_>) -> Value,
     /// False for a cell without a header.
-    headed: bool,
+    has_header: bool,
 }
 
 pub const fn string(name: &'static str, text: Text, cell: fn(&Row<'_>) -> Value) -> Column {
-    Column { name, kind: "string", format: "", priority: 0, text, cell, headed: true }
+    Column { name, kind: "string", format: "", priority: 0, text, cell, has_header: true }
 }
 
 pub const fn integer(name: &'static str, text: Text, cell: fn(&Row<'_>) -> Value) -> Column {
@@ -116,7 +116,7 @@ impl Column {
     }
 
     pub const fn without_header(self) -> Column {
-        Column { headed: false, ..self }
+        Column { has_header: false, ..self }
     }
 
     pub fn cell(&self, row: &Row<'_>) -> Value {
@@ -125,7 +125,7 @@ impl Column {
 
     /// The `TableColumnDefinition`; None for a column without a header.
     pub fn definition(&self) -> Option<Value> {
-        self.headed.then(|| {
+        self.has_header.then(|| {
             json!({
                 "name": self.name, "type": self.kind, "format": self.format, "priority": self.priority,
                 "description": self.text.resolve(),
@@ -141,7 +141,7 @@ pub const NAME: Column = string("Name", NAME_TEXT, |row| row.text("metadata.name
 pub const AGE: Column = string("Age", CREATED_TEXT, |row| row.since("metadata.creationTimestamp").into());
 
 /// The columns of a kind that has none of its own.
-pub const PLAIN: &[Column] = &[
+pub const DEFAULT_COLUMNS: &[Column] = &[
     NAME,
     date("Created At", CREATED_TEXT, |row| row.text_or("metadata.creationTimestamp", "0001-01-01T00:00:00Z")),
 ];
@@ -149,7 +149,7 @@ pub const PLAIN: &[Column] = &[
 impl Text {
     pub fn resolve(self) -> &'static str {
         match self {
-            Text::Words(words) => words,
+            Text::Literal(words) => words,
             Text::Field(path) => described(path),
         }
     }
@@ -160,10 +160,10 @@ fn described(path: &'static str) -> &'static str {
     static TEXTS: OnceLock<HashMap<&'static str, String>> = OnceLock::new();
     let texts = TEXTS.get_or_init(|| {
         let all = Descriptions::unpack();
-        let columns = kinds::KINDS.iter().flat_map(|(.., columns)| columns.iter()).chain(PLAIN);
+        let columns = kinds::KINDS.iter().flat_map(|(.., columns)| columns.iter()).chain(DEFAULT_COLUMNS);
         let paths = columns.filter_map(|column| match column.text {
             Text::Field(path) => Some(path),
-            Text::Words(_) => None,
+            Text::Literal(_) => None,
         });
         let text = |path: &'static str| {
             let (type_name, field) = path.rsplit_once('.')?;

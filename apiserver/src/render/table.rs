@@ -6,7 +6,7 @@
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
-use super::columns::{Column, PLAIN, Row};
+use super::columns::{Column, DEFAULT_COLUMNS, Row};
 use super::custom::CustomColumn;
 use super::kinds::{self, SortKey};
 use super::partial_metadata;
@@ -55,13 +55,13 @@ pub struct Item<'a> {
     /// The form in which it is stored: cells are computed from that.
     pub stored: &'a Value,
     /// The form in which it is asked for, to be sent along.
-    pub asked: &'a Value,
+    pub requested: &'a Value,
 }
 
 impl<'a> Item<'a> {
     /// An object whose two forms are the same.
     pub fn of(object: &'a Value) -> Item<'a> {
-        Item { stored: object, asked: object }
+        Item { stored: object, requested: object }
     }
 }
 
@@ -75,13 +75,13 @@ pub struct Printer<'a> {
 enum Columns {
     BuiltIn(&'static [Column]),
     /// Kinds without columns of their own.
-    Plain,
+    Default,
     Custom(Vec<CustomColumn>),
 }
 
 impl<'a> Printer<'a> {
     pub fn of_kind(group: &'a str, kind: &'a str) -> Printer<'a> {
-        let columns = kinds::columns(group, kind).map_or(Columns::Plain, Columns::BuiltIn);
+        let columns = kinds::columns(group, kind).map_or(Columns::Default, Columns::BuiltIn);
         Printer { group, kind, columns }
     }
 
@@ -99,7 +99,7 @@ impl<'a> Printer<'a> {
     pub fn definitions(&self) -> Vec<Value> {
         match &self.columns {
             Columns::BuiltIn(columns) => columns.iter().filter_map(Column::definition).collect(),
-            Columns::Plain => PLAIN.iter().filter_map(Column::definition).collect(),
+            Columns::Default => DEFAULT_COLUMNS.iter().filter_map(Column::definition).collect(),
             Columns::Custom(columns) => columns.iter().map(CustomColumn::definition).collect(),
         }
     }
@@ -109,7 +109,7 @@ impl<'a> Printer<'a> {
         let row = Row { object: Field::root(object), now };
         match &self.columns {
             Columns::BuiltIn(columns) => columns.iter().map(|column| column.cell(&row)).collect(),
-            Columns::Plain => PLAIN.iter().map(|column| column.cell(&row)).collect(),
+            Columns::Default => DEFAULT_COLUMNS.iter().map(|column| column.cell(&row)).collect(),
             Columns::Custom(columns) => columns.iter().map(|column| column.cell(object, now)).collect(),
         }
     }
@@ -123,8 +123,8 @@ impl<'a> Printer<'a> {
         }
         let object = match options.include_object {
             IncludeObject::None => Value::Null,
-            IncludeObject::Metadata => partial_metadata(item.asked, options.version),
-            IncludeObject::Object => item.asked.clone(),
+            IncludeObject::Metadata => partial_metadata(item.requested, options.version),
+            IncludeObject::Object => item.requested.clone(),
         };
         row.insert("object".into(), object);
         row.into()
@@ -137,7 +137,7 @@ pub fn table(printer: &Printer<'_>, mut items: Vec<Item<'_>>, metadata: Value, o
         items.sort_by_cached_key(|item| key(item.stored));
     }
     let rows: Vec<Value> = items.into_iter().map(|item| printer.row(item, options)).collect();
-    let nothing = rows.is_empty() && matches!(printer.columns, Columns::Plain);
+    let nothing = rows.is_empty() && matches!(printer.columns, Columns::Default);
     let definitions = if options.no_headers { Value::Null } else { printer.definitions().into() };
     json!({
         "kind": "Table", "apiVersion": options.version.api_version(), "metadata": metadata,
@@ -149,7 +149,7 @@ pub fn table(printer: &Printer<'_>, mut items: Vec<Item<'_>>, metadata: Value, o
 /// A table of one object, at that object's revision.
 pub fn table_of_one(printer: &Printer<'_>, item: Item<'_>, options: &Options) -> Value {
     let mut metadata = Map::new();
-    if let Some(revision) = item.asked.pointer("/metadata/resourceVersion") {
+    if let Some(revision) = item.requested.pointer("/metadata/resourceVersion") {
         metadata.insert("resourceVersion".into(), revision.clone());
     }
     table(printer, vec![item], metadata.into(), options)

@@ -8,7 +8,7 @@ use std::collections::HashMap;
 
 use serde_json::{Map, Value, json};
 
-use super::core::service::allocation::{Stock, addresses, allocate, held_ports};
+use super::core::service::allocation::{Allocators, addresses, allocate, held_node_ports};
 use super::corpus::merged;
 use super::strategy::Context;
 use super::{Behaviour, behaviour};
@@ -51,11 +51,14 @@ impl Case<'_> {
         if self.line["kind"] == "Service" && !status {
             let range = Cidr::parse("10.0.0.0/24").expect("a block");
             let held = || old.iter().flat_map(addresses).collect();
-            let mut stock = Stock::new(range, held, || old.iter().flat_map(held_ports).collect(), true);
-            allocate(&mut object, old.as_ref(), &mut stock, &mut |_| 0).map_err(|error| match error {
-                Error::Invalid { errors, .. } => causes(&errors),
-                error => vec![error.to_string()],
-            })?;
+            let mut allocators =
+                Allocators::new(range, held, || old.iter().flat_map(held_node_ports).collect(), true);
+            allocate(&mut object, old.as_ref(), &mut allocators, &mut |_| 0).map_err(
+                |error| match error {
+                    Error::Invalid { errors, .. } => causes(&errors),
+                    error => vec![error.to_string()],
+                },
+            )?;
         }
         let errors = match &old {
             None => {
@@ -151,7 +154,7 @@ fn agrees(ours: &[String], theirs: &Value) -> bool {
 }
 
 #[test]
-fn strategies_answer_as_the_real_server_did() {
+fn strategies_match_the_real_servers_responses() {
     let lines: Vec<Value> = include_str!("answers.jsonl")
         .lines()
         .map(|line| serde_json::from_str(line).expect("every line is JSON"))
@@ -178,7 +181,7 @@ fn strategies_answer_as_the_real_server_did() {
         let behaviour = behaviour(&group(base), kind);
         let case = Case { line, behaviour, namespaced, old, object };
         let result = case.run();
-        let told = match (&result, line.get("causes")) {
+        let difference = match (&result, line.get("causes")) {
             (Err(ours), Some(theirs)) if agrees(ours, theirs) => continue,
             (Err(ours), theirs) => {
                 format!("told {ours:#?}\n instead of {:#?}", theirs.unwrap_or(&Value::Null))
@@ -196,7 +199,7 @@ fn strategies_answer_as_the_real_server_did() {
                 }
             }
         };
-        wrong.push(format!("{}: {told}", case.name()));
+        wrong.push(format!("{}: {difference}", case.name()));
     }
     assert!(count > 400, "only {count} cases");
     assert!(wrong.is_empty(), "{} of {count} differ\n\n{}", wrong.len(), wrong.join("\n\n"));

@@ -80,7 +80,7 @@ const CONTEXT: Context<'_> = Context {
 
 fn create(case: &Value, base: &Value, kind: &Kind<'_>) -> Value {
     let (object, errors) = created(case, "patch", base, kind);
-    told(&object, &errors, kind.behaviour.strategy.warnings(&Field::root(&object), None))
+    outcome(&object, &errors, kind.behaviour.strategy.warnings(&Field::root(&object), None))
 }
 
 fn created(case: &Value, patch: &str, base: &Value, kind: &Kind<'_>) -> (Value, Errors) {
@@ -111,7 +111,7 @@ fn update(case: &Value, base: &Value, kind: &Kind<'_>) -> Value {
         new["metadata"]["generation"] = json!(2);
     }
     let errors = validation::update(&new, &old, &kind.behaviour, kind.namespaced);
-    told(&new, &errors, strategy.warnings(&Field::root(&new), Some(&Field::root(&old))))
+    outcome(&new, &errors, strategy.warnings(&Field::root(&new), Some(&Field::root(&old))))
 }
 
 fn status_update(case: &Value, base: &Value, kind: &Kind<'_>) -> Value {
@@ -122,7 +122,7 @@ fn status_update(case: &Value, base: &Value, kind: &Kind<'_>) -> Value {
     strategy.prepare_for_status_update(&mut new, &old, &CONTEXT);
     let errors = validation::status_update(&new, &old, &kind.behaviour, kind.namespaced);
     // A status that is accepted is stored as it is; there is nothing of it to compare.
-    told(&json!({}), &errors, Vec::new())
+    outcome(&json!({}), &errors, Vec::new())
 }
 
 fn wanted(case: &Value, base: &Value) -> Value {
@@ -139,7 +139,7 @@ fn wanted(case: &Value, base: &Value) -> Value {
     }
 }
 
-fn told(object: &Value, errors: &Errors, warnings: Vec<String>) -> Value {
+fn outcome(object: &Value, errors: &Errors, warnings: Vec<String>) -> Value {
     if !errors.is_empty() {
         let causes: Vec<String> = errors.iter().map(ToString::to_string).collect();
         return json!({"causes": causes, "warnings": []});

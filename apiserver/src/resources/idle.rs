@@ -28,7 +28,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn what_has_no_effect_is_said() {
+    fn fields_without_effect_are_warned_about() {
         const POLICIES: &str = "admissionregistration.k8s.io";
         let service = json!({"spec": {"service": {"name": "s", "namespace": "n"}}});
         for (group, kind, object, want) in [
@@ -43,13 +43,13 @@ mod tests {
             ("apiregistration.k8s.io", "APIService", json!({"spec": {}}), None),
             ("apps", "Deployment", json!({}), None),
         ] {
-            let told = warning(group, kind, &object);
-            assert_eq!(told.is_some(), want.is_some(), "{kind}");
-            if let (Some(told), Some(want)) = (told, want) {
+            let warned = warning(group, kind, &object);
+            assert_eq!(warned.is_some(), want.is_some(), "{kind}");
+            if let (Some(warned), Some(want)) = (warned, want) {
                 assert!(
-                    told.contains(want)
-                        && told.ends_with(&format!("this {kind} is stored and has no effect")),
-                    "{told}"
+                    warned.contains(want)
+                        && warned.ends_with(&format!("this {kind} is stored and has no effect")),
+                    "{warned}"
                 );
             }
         }

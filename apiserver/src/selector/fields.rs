@@ -2,10 +2,10 @@
 //!
 //! Source: "Field Selectors"; commas, equal signs and backslashes in values are escaped with a backslash.
 
-/// How many terms a selector may have: each is tried on every object of a list.
+/// The maximum number of terms: each is evaluated for every object of a list.
 const MAX_TERMS: usize = 1000;
 
-/// What all named fields must satisfy; empty selects everything.
+/// The terms that the fields must satisfy; an empty selector selects everything.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct FieldSelector {
     terms: Vec<Term>,
@@ -27,19 +27,19 @@ impl FieldSelector {
         &self.terms
     }
 
-    /// The one value that a field must have, if the selector demands one.
+    /// The one value that a field must have, if the selector requires one.
     pub fn exact(&self, field: &str) -> Option<&str> {
         self.terms.iter().find(|t| t.equal && t.field == field).map(|t| t.value.as_str())
     }
 
-    /// Whether the fields satisfy every term; `field` looks one up, missing ones are empty.
+    /// Whether the fields satisfy every term; `field` returns a field's value, missing ones are empty.
     pub fn matches<'a>(&self, field: impl Fn(&str) -> Option<&'a str>) -> bool {
         self.terms.iter().all(|t| (field(&t.field).unwrap_or("") == t.value) == t.equal)
     }
 
     pub fn parse(text: &str) -> Result<FieldSelector, String> {
         let mut terms = Vec::new();
-        // In this order, so that of several mistakes the same one is told as by the real server.
+        // In this order, so that of several errors the real server's is reported.
         let mut parts = split(text);
         parts.sort_unstable();
         if parts.len() > MAX_TERMS {
@@ -52,7 +52,7 @@ impl FieldSelector {
             let (field, equal, value) = split_term(part)
                 .ok_or_else(|| format!("invalid selector: '{text}'; can't understand '{part}'"))?;
             let value = unescape(value)?;
-            // An operator alone demands nothing.
+            // An operator alone requires nothing.
             if !(field.is_empty() && value.is_empty()) {
                 terms.push(Term { field: field.to_owned(), value, equal });
             }
@@ -61,7 +61,7 @@ impl FieldSelector {
     }
 }
 
-/// Splits at commas that no backslash protects.
+/// Splits at unescaped commas.
 fn split(text: &str) -> Vec<&str> {
     let mut parts = Vec::new();
     let (mut start, mut escaped) = (0, false);

@@ -1,12 +1,12 @@
-//! The rules for single strings and numbers: names, labels, ports. Each returns what is wrong, in the real
-//! server's words; an empty list is a pass.
+//! The rules for single strings and numbers: names, labels, ports. Each returns the errors, with the real server's
+//! messages; an empty list means valid.
 //!
 //! Source: RFC 1035 and 1123 as the API narrows them; API conventions, "Names".
 
 const SUBDOMAIN: &str = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*";
 const QUALIFIED: &str = "([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]";
 
-/// What every failed pattern is told with: the rule, examples, the expression.
+/// The message of a failed pattern: the rule, examples, the expression.
 pub fn regex_error(rule: &str, pattern: &str, examples: &[&str]) -> String {
     if examples.is_empty() {
         return format!("{rule} (regex used for validation is '{pattern}')");
@@ -138,7 +138,7 @@ fn qualified_error() -> String {
     regex_error(QUALIFIED_RULE, QUALIFIED, &["MyName", "my.name", "123-abc"])
 }
 
-/// The rules that moved to the newer package count bytes where the older ones say characters.
+/// The rules that moved to the newer package count bytes where the older ones count characters.
 fn max_bytes(max: usize) -> String {
     format!("must be no more than {max} bytes")
 }
@@ -174,7 +174,7 @@ pub fn qualified_name(text: &str) -> Vec<String> {
     errors
 }
 
-/// As [`dns1123_subdomain`], in the words of the newer package.
+/// As [`dns1123_subdomain`], with the messages of the newer package.
 pub fn long_name(text: &str) -> Vec<String> {
     let mut errors = dns1123_subdomain(text);
     if text.len() > 253
@@ -201,7 +201,7 @@ pub fn label_value(text: &str) -> Vec<String> {
     errors
 }
 
-/// What an RBAC object's name may be: anything that is one segment of a path.
+/// The name of an RBAC object: anything that is one segment of a path.
 pub fn path_segment(text: &str) -> Vec<String> {
     if text == "." || text == ".." {
         return vec![format!("may not be '{text}'")];
@@ -209,7 +209,7 @@ pub fn path_segment(text: &str) -> Vec<String> {
     path_segment_prefix(text)
 }
 
-/// What may begin a path segment.
+/// A valid prefix of a path segment.
 pub fn path_segment_prefix(text: &str) -> Vec<String> {
     ["/", "%"].iter().filter(|c| text.contains(**c)).map(|c| format!("may not contain '{c}'")).collect()
 }
@@ -241,7 +241,7 @@ fn not_a_dot_path(text: &str) -> Option<String> {
     }
 }
 
-/// An environment variable's name: printable ASCII but `=`.
+/// The name of an environment variable: printable ASCII but `=`.
 pub fn env_var_name(text: &str) -> Vec<String> {
     if text.is_empty() {
         return vec![format!("environment variable name {EMPTY}")];

@@ -1,4 +1,4 @@
-//! Resource lists: the names of resources and the amounts that stand beside them (`cpu: 100m`).
+//! Resource lists: the names of resources and their amounts (`cpu: 100m`).
 //!
 //! Source: the Kubernetes documentation, "Resource Management"; the texts are those of the real server.
 
@@ -24,7 +24,7 @@ const OBJECTS: [&str; 9] = [
     "services.loadbalancers",
 ];
 
-/// In the `kubernetes.io` namespace; a name without a prefix is.
+/// In the `kubernetes.io` namespace; names without a prefix are.
 pub fn is_native(name: &str) -> bool {
     !name.contains('/') || name.contains("kubernetes.io/")
 }
@@ -62,7 +62,7 @@ fn is_counted(name: &str) -> bool {
     OBJECTS.contains(&name) || is_extended(name)
 }
 
-/// The rules of any resource's name; mistakes are told at `field`. Returns whether it passed.
+/// Validates the name of a resource; errors are reported at `field`. Returns whether it is valid.
 pub fn validate_name(name: &str, field: &Field<'_>, errors: &mut Errors) -> bool {
     let mistakes = content::qualified_name(name);
     let unknown =
@@ -75,7 +75,7 @@ pub fn validate_name(name: &str, field: &Field<'_>, errors: &mut Errors) -> bool
     passed
 }
 
-/// The rules of a resource that containers ask for.
+/// Validates the name of a resource that containers request.
 pub fn validate_container_name(name: &str, field: &Field<'_>, errors: &mut Errors) {
     validate_name(name, field, errors);
     if !name.contains('/') {
@@ -89,7 +89,7 @@ pub fn validate_container_name(name: &str, field: &Field<'_>, errors: &mut Error
     }
 }
 
-/// The rules of a resource that quotas limit.
+/// Validates the name of a resource that quotas limit.
 pub fn validate_quota_name(name: &str, field: &Field<'_>, errors: &mut Errors) {
     validate_name(name, field, errors);
     errors.push_if(!name.contains('/') && !is_standard_in_quota(name), || {
@@ -97,12 +97,12 @@ pub fn validate_quota_name(name: &str, field: &Field<'_>, errors: &mut Errors) {
     });
 }
 
-/// The quantity in a field; 0 where there is none.
+/// The quantity in a field; 0 if it is absent.
 pub fn amount(field: &Field<'_>) -> Quantity {
     field.str().parse().unwrap_or(Quantity::from_int(0))
 }
 
-/// The rules of an amount of the resource `name`: not negative, and whole if the resource is counted.
+/// Validates an amount of the resource `name`: not negative, and whole if the resource is counted.
 pub fn validate_amount(name: &str, field: &Field<'_>, errors: &mut Errors) {
     validate_not_negative(field, errors);
     errors.push_if(is_counted(name) && amount(field).milli_value() % 1000 != 0, || {
@@ -118,7 +118,7 @@ pub fn validate_positive(field: &Field<'_>, errors: &mut Errors) {
     errors.push_if(!amount(field).is_positive(), || field.invalid("must be greater than zero"));
 }
 
-/// The oldest rule for capacities, which shows the amount as a plain number.
+/// The oldest rule for capacities, which prints the amount as a plain number.
 pub fn validate_capacity(field: &Field<'_>, errors: &mut Errors) {
     let value = amount(field).value();
     errors.push_if(value < 0, || field.invalid_value(value, "must be a valid resource quantity"));

@@ -20,7 +20,7 @@ use crate::schema::{Field, Schema, StructId, Type, schema};
 type Result<T> = std::result::Result<T, SyntaxError>;
 
 /// No more messages about unknown and repeated members than that.
-const MOST_MESSAGES: usize = 100;
+const MAX_MESSAGES: usize = 100;
 
 /// Decodes JSON text into a struct of the table.
 pub fn decode(text: &[u8], id: StructId) -> std::result::Result<Decoded, DecodeError> {
@@ -36,8 +36,8 @@ pub fn decode_untyped(text: &[u8]) -> std::result::Result<Decoded, DecodeError> 
 pub fn decode_value(text: &[u8]) -> std::result::Result<Decoded, DecodeError> {
     let mut decoder = Decoder::new(text);
     let read = decoder.untyped(true).and_then(|value| decoder.reader.finish().map(|()| value));
-    match (read, decoder.misfit) {
-        (Err(SyntaxError(text)), _) | (_, Some(text)) => Err(DecodeError::Misfit(text)),
+    match (read, decoder.type_mismatch) {
+        (Err(SyntaxError(text)), _) | (_, Some(text)) => Err(DecodeError::TypeMismatch(text)),
         (Ok(value), None) => Ok(Decoded { value, strict: decoder.strict.messages }),
     }
 }
@@ -67,10 +67,10 @@ pub(in crate::codec) fn decode_with_meta(
 ) -> (TypeMeta, std::result::Result<Decoded, DecodeError>) {
     let mut decoder = Decoder::new(text);
     let read = decoder.document(id);
-    let Decoder { meta, unreadable, refused, misfit, strict, .. } = decoder;
-    let result = match (read, unreadable, refused.or(misfit)) {
+    let Decoder { meta, unreadable, refused, type_mismatch, strict, .. } = decoder;
+    let result = match (read, unreadable, refused.or(type_mismatch)) {
         (Err(SyntaxError(text)), _, _) | (_, Some(text), _) => Err(DecodeError::Unreadable(text)),
-        (_, _, Some(text)) => Err(DecodeError::Misfit(text)),
+        (_, _, Some(text)) => Err(DecodeError::TypeMismatch(text)),
         (Ok(value), None, None) => Ok(Decoded { value, strict: strict.messages }),
     };
     (meta, result)
@@ -90,10 +90,10 @@ struct Decoder<'a> {
     meta: TypeMeta,
     strict: Messages,
     /// Set inside of types that Go decodes apart: no messages, and a misfit ends it all.
-    apart: bool,
+    in_unmarshaler: bool,
     unreadable: Option<String>,
     refused: Option<String>,
-    misfit: Option<String>,
+    type_mismatch: Option<String>,
 }
 
 #[derive(Default)]
@@ -104,7 +104,7 @@ struct Messages {
 
 impl Messages {
     fn push(&mut self, message: String) {
-        if self.messages.len() < MOST_MESSAGES && self.seen.insert(message.clone()) {
+        if self.messages.len() < MAX_MESSAGES && self.seen.insert(message.clone()) {
             self.messages.push(message);
         }
     }
@@ -122,16 +122,16 @@ impl<'a> Decoder<'a> {
             path: Vec::with_capacity(16),
             meta: TypeMeta::default(),
             strict: Messages::default(),
-            apart: false,
+            in_unmarshaler: false,
             unreadable: None,
             refused: None,
-            misfit: None,
+            type_mismatch: None,
         }
     }
 
     fn raw(&mut self) -> std::result::Result<Value, DecodeError> {
         let read = self.untyped(false).and_then(|value| self.reader.finish().map(|()| value));
-        read.map_err(|SyntaxError(text)| DecodeError::Misfit(text))
+        read.map_err(|SyntaxError(text)| DecodeError::TypeMismatch(text))
     }
 
     fn document(&mut self, id: Option<StructId>) -> Result<Value> {
@@ -191,7 +191,7 @@ impl<'a> Decoder<'a> {
             (Type::Double, Kind::Number) => self.double(),
             (_, kind) => {
                 self.reader.skip()?;
-                self.misfit(kind.name());
+                self.type_mismatch(kind.name());
                 Ok(Value::Null)
             }
         }
@@ -213,7 +213,7 @@ impl<'a> Decoder<'a> {
                 self.note_meta(&name)?;
             }
             let Some(position) = known.position(&name) else {
-                self.tell("unknown field", &name);
+                self.report_strict("unknown field", &name);
                 self.reader.skip()?;
                 continue;
             };
@@ -221,7 +221,7 @@ impl<'a> Decoder<'a> {
             let bit = 1u64.checked_shl(u32::try_from(position).unwrap_or(u32::MAX)).unwrap_or_default();
             let repeated = seen & bit != 0;
             if repeated {
-                self.tell("duplicate field", field.name);
+                self.report_strict("duplicate field", field.name);
             }
             seen |= bit;
             self.path.push(Step::Member(id, field));
@@ -261,7 +261,7 @@ impl<'a> Decoder<'a> {
                 None => entries.contains_key(&name),
             };
             if repeated {
-                self.tell("duplicate field", &name);
+                self.report_strict("duplicate field", &name);
             }
             self.path.push(Step::Key(key));
             let value = self.value(ty, None)?;
@@ -304,7 +304,7 @@ impl<'a> Decoder<'a> {
         Ok(match base64::canonical(&text) {
             Ok(text) => Value::String(text.into_owned()),
             Err(error) => {
-                self.keep_misfit(error.to_string());
+                self.keep_type_mismatch(error.to_string());
                 Value::Null
             }
         })
@@ -321,11 +321,11 @@ impl<'a> Decoder<'a> {
             bytes.push(match kind {
                 Kind::Null => 0,
                 Kind::Number => u8::from_str(text).unwrap_or_else(|_| {
-                    self.keep_misfit(self.type_error(&format!("number {text}"), Some("uint8")));
+                    self.keep_type_mismatch(self.type_error(&format!("number {text}"), Some("uint8")));
                     0
                 }),
                 other => {
-                    self.keep_misfit(self.type_error(other.name(), Some("uint8")));
+                    self.keep_type_mismatch(self.type_error(other.name(), Some("uint8")));
                     0
                 }
             });
@@ -338,7 +338,7 @@ impl<'a> Decoder<'a> {
         Ok(match i64::from_str(text) {
             Ok(number) if !narrow || i32::try_from(number).is_ok() => number.into(),
             _ => {
-                self.misfit(&format!("number {text}"));
+                self.type_mismatch(&format!("number {text}"));
                 Value::Null
             }
         })
@@ -349,7 +349,7 @@ impl<'a> Decoder<'a> {
         Ok(match f64::from_str(text).ok().and_then(float) {
             Some(number) => number.into(),
             None => {
-                self.misfit(&format!("number {text}"));
+                self.type_mismatch(&format!("number {text}"));
                 Value::Null
             }
         })
@@ -413,7 +413,7 @@ impl<'a> Decoder<'a> {
 
     /// The forms of a CustomResourceDefinition's schema that are a schema or something else.
     fn schema_or(&mut self, ty: &Type, kind: Kind) -> Result<Value> {
-        let outer = std::mem::replace(&mut self.apart, true);
+        let outer = std::mem::replace(&mut self.in_unmarshaler, true);
         let schema_type = Type::Struct(zero::json_schema());
         let value = match (ty, kind) {
             (_, Kind::Object) => self.value(&schema_type, None)?,
@@ -428,11 +428,11 @@ impl<'a> Decoder<'a> {
             // Other values count as nothing.
             _ => self.reader.skip().map(|_| Value::Null)?,
         };
-        self.apart = outer;
+        self.in_unmarshaler = outer;
         Ok(value)
     }
 
-    fn untyped(&mut self, told: bool) -> Result<Value> {
+    fn untyped(&mut self, report_duplicates: bool) -> Result<Value> {
         match self.reader.peek()? {
             Kind::Null => self.reader.null().map(|()| Value::Null),
             Kind::Bool => self.reader.bool().map(Value::Bool),
@@ -440,7 +440,7 @@ impl<'a> Decoder<'a> {
             Kind::Number => {
                 let text = self.reader.number()?;
                 Ok(untyped_number(text).unwrap_or_else(|| {
-                    self.keep_misfit(format!(
+                    self.keep_type_mismatch(format!(
                         "json: cannot unmarshal number {text} into Go value of type float64"
                     ));
                     Value::Null
@@ -451,16 +451,16 @@ impl<'a> Decoder<'a> {
                 self.reader.begin()?;
                 while self.reader.item(items.is_empty())? {
                     self.path.push(Step::Index(items.len()));
-                    items.push(self.untyped(told)?);
+                    items.push(self.untyped(report_duplicates)?);
                     self.path.pop();
                 }
                 Ok(Value::Array(items))
             }
-            Kind::Object => self.untyped_object(told),
+            Kind::Object => self.untyped_object(report_duplicates),
         }
     }
 
-    fn untyped_object(&mut self, told: bool) -> Result<Value> {
+    fn untyped_object(&mut self, report_duplicates: bool) -> Result<Value> {
         let document = self.path.is_empty();
         let mut members = Map::new();
         let mut first = true;
@@ -471,11 +471,11 @@ impl<'a> Decoder<'a> {
             if document {
                 self.note_meta(&name)?;
             }
-            if told && members.contains_key(&name) {
-                self.tell("duplicate field", &name);
+            if report_duplicates && members.contains_key(&name) {
+                self.report_strict("duplicate field", &name);
             }
             self.path.push(Step::Key(key));
-            let value = self.untyped(told)?;
+            let value = self.untyped(report_duplicates)?;
             self.path.pop();
             members.insert(name, value);
         }
@@ -507,8 +507,8 @@ impl<'a> Decoder<'a> {
     }
 
     /// Takes down a message about a member of the value at hand.
-    fn tell(&mut self, what: &str, name: &str) {
-        if self.apart {
+    fn report_strict(&mut self, what: &str, name: &str) {
+        if self.in_unmarshaler {
             return;
         }
         let mut path = String::new();
@@ -524,14 +524,14 @@ impl<'a> Decoder<'a> {
     }
 
     /// A value of the wrong type; decoding goes on, to find what weighs more.
-    fn misfit(&mut self, what: &str) {
+    fn type_mismatch(&mut self, what: &str) {
         let error = self.type_error(what, None);
-        self.keep_misfit(error);
+        self.keep_type_mismatch(error);
     }
 
-    fn keep_misfit(&mut self, error: String) {
+    fn keep_type_mismatch(&mut self, error: String) {
         // What Go decodes apart ends its own decoding at once.
-        let slot = if self.apart { &mut self.refused } else { &mut self.misfit };
+        let slot = if self.in_unmarshaler { &mut self.refused } else { &mut self.type_mismatch };
         slot.get_or_insert(error);
     }
 

@@ -451,7 +451,7 @@ mod tests {
     }
 
     #[test]
-    fn syntax_errors_have_gos_words() {
+    fn syntax_errors_have_gos_messages() {
         for (text, want) in [
             ("", "unexpected end of JSON input"),
             ("{\"a\":1", "unexpected end of JSON input"),

@@ -47,7 +47,7 @@ impl Wire {
 }
 
 pub fn error(text: impl Into<String>) -> DecodeError {
-    DecodeError::Misfit(text.into())
+    DecodeError::TypeMismatch(text.into())
 }
 
 fn cut_short() -> DecodeError {
@@ -222,7 +222,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_written_is_read() {
+    fn written_fields_are_read_back() {
         for value in [0, 1, 127, 128, 300, u64::from(u32::MAX), u64::MAX] {
             let mut bytes = Vec::new();
             bytes.varint(value);
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn refusals_have_gos_words() {
+    fn errors_have_gos_messages() {
         let all = |bytes: &[u8]| {
             let mut reader = Reader::inside(bytes, 0, Rc::default());
             while let Some((_, wire)) = reader.tag("M")? {

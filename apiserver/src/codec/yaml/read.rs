@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use saphyr_parser::{Event, Parser, ScalarStyle, ScanError, Tag};
 use serde_json::{Map, Value};
 
-use super::scalar::{Meaning, meaning, tagged};
+use super::scalar::{ScalarValue, resolve, tagged};
 use crate::codec::DecodeError;
 use crate::codec::base64;
 use crate::codec::json::{repair, write_untyped};
@@ -52,7 +52,7 @@ pub struct Document {
 /// In words close to the real server's.
 pub fn to_json(text: &[u8]) -> Result<Document, DecodeError> {
     let text = String::from_utf8(text.to_vec()).unwrap_or_else(|error| repair(error.as_bytes()));
-    let (value, repeated) = read(&text).map_err(DecodeError::Misfit)?;
+    let (value, repeated) = read(&text).map_err(DecodeError::TypeMismatch)?;
     let mut json = Vec::with_capacity(text.len());
     write_untyped(&value, &mut json);
     let repeated_keys = (!repeated.is_empty()).then(|| format!("{REPEATED_KEYS}  {}", repeated.join("\n  ")));
@@ -411,12 +411,12 @@ fn scalar(text: &str, plain: bool, tag: Tagged) -> Result<Value> {
         Tagged::Core(tag) => tagged(tag, text).map_err(|error| format!("yaml: {error}")),
         Tagged::Merge | Tagged::Other => Ok(text.into()),
         Tagged::Not if !plain => Ok(text.into()),
-        Tagged::Not => match meaning(text) {
-            Meaning::Null => Ok(Value::Null),
-            Meaning::Bool(set) => Ok(Value::Bool(set)),
-            Meaning::Number(number) => Ok(Value::Number(number)),
-            Meaning::Unspeakable(what) => Err(format!("json: unsupported value: {what}")),
-            Meaning::Timestamp | Meaning::Text => Ok(text.into()),
+        Tagged::Not => match resolve(text) {
+            ScalarValue::Null => Ok(Value::Null),
+            ScalarValue::Bool(set) => Ok(Value::Bool(set)),
+            ScalarValue::Number(number) => Ok(Value::Number(number)),
+            ScalarValue::NonFinite(what) => Err(format!("json: unsupported value: {what}")),
+            ScalarValue::Timestamp | ScalarValue::Text => Ok(text.into()),
         },
     }
 }

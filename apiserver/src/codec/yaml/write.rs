@@ -7,7 +7,7 @@ use std::cmp::Ordering;
 
 use serde_json::{Map, Value};
 
-use super::scalar::{Meaning, is_sexagesimal, meaning};
+use super::scalar::{ScalarValue, is_sexagesimal, resolve};
 use crate::codec::json::write_untyped;
 
 /// Lines are broken at the first blank after this column.
@@ -246,10 +246,10 @@ impl Writer {
 
 /// The plainest style in which a text is read back as that text.
 fn style(text: &str, is_key: bool) -> Style {
-    let facts = Facts::of(text);
+    let facts = AllowedStyles::of(text);
     let wanted = if text.contains('\n') {
         Style::Literal
-    } else if meaning(text) == Meaning::Text && !is_sexagesimal(text) {
+    } else if resolve(text) == ScalarValue::Text && !is_sexagesimal(text) {
         Style::Plain
     } else {
         Style::Double
@@ -264,20 +264,20 @@ fn style(text: &str, is_key: bool) -> Style {
 }
 
 /// The styles that a text allows.
-struct Facts {
+struct AllowedStyles {
     breaks: bool,
     plain: bool,
     single: bool,
     literal: bool,
 }
 
-impl Facts {
-    fn of(text: &str) -> Facts {
+impl AllowedStyles {
+    fn of(text: &str) -> AllowedStyles {
         let special = text.chars().any(|c| c != '\n' && !is_printable(c));
         let breaks = text.contains('\n');
         let edge = |c: char| c == ' ' || c == '\n';
         let space_break = text.contains(" \n");
-        Facts {
+        AllowedStyles {
             breaks,
             plain: !special
                 && !breaks

@@ -249,9 +249,10 @@ impl Source {
     fn document(&self, texts: &Descriptions) -> Value {
         let string = json!({"type": "string"});
         let meta = |name: &str| reference(&format!("{META}.{name}"));
-        let lone = |path: &str, tag: &str, text: &str, id: &str, media_types: &[&str], answer: &Value| {
-            Map::from_iter([(path.to_owned(), paths::lone(tag, text, id, media_types, answer))])
-        };
+        let single_get =
+            |path: &str, tag: &str, text: &str, id: &str, media_types: &[&str], answer: &Value| {
+                Map::from_iter([(path.to_owned(), paths::single_get(tag, text, id, media_types, answer))])
+            };
         let mut home = None;
         let mut known = Map::new();
         let mut authenticated = true;
@@ -259,11 +260,11 @@ impl Source {
             Source::Versions => {
                 let answer = meta("APIVersions");
                 let text = "get available API versions";
-                lone("/api/", "core", text, "getCoreAPIVersions", paths::FORMATS, &answer)
+                single_get("/api/", "core", text, "getCoreAPIVersions", paths::FORMATS, &answer)
             }
             Source::Groups => {
                 let answer = meta("APIGroupList");
-                lone(
+                single_get(
                     "/apis/",
                     "apis",
                     "get available API versions",
@@ -275,7 +276,7 @@ impl Source {
             Source::Group(group) => {
                 let (path, tag) = (format!("/apis/{group}/"), paths::tag(group, None));
                 let id = format!("get{}APIGroup", paths::group_id(group));
-                lone(&path, &tag, "get information of a group", &id, paths::FORMATS, &meta("APIGroup"))
+                single_get(&path, &tag, "get information of a group", &id, paths::FORMATS, &meta("APIGroup"))
             }
             Source::Version { group, version, resources, custom } => {
                 home = Some((&**group, &**version));
@@ -286,19 +287,19 @@ impl Source {
             Source::CodeVersion => {
                 let answer = reference("io.k8s.apimachinery.pkg.version.Info");
                 let text = "get the version information for this server";
-                lone("/version/", "version", text, "getCodeVersion", &[JSON], &answer)
+                single_get("/version/", "version", text, "getCodeVersion", &[JSON], &answer)
             }
             Source::OpenIdConfiguration => {
                 let text =
                     "get service account issuer OpenID configuration, also known as the 'OIDC discovery doc'";
                 let id = "getServiceAccountIssuerOpenIDConfiguration";
-                lone("/.well-known/openid-configuration/", "WellKnown", text, id, &[JSON], &string)
+                single_get("/.well-known/openid-configuration/", "WellKnown", text, id, &[JSON], &string)
             }
             Source::OpenIdKeys => {
                 let text = "get service account issuer OpenID JSON Web Key Set (contains public token \
                             verification keys)";
                 let id = "getServiceAccountIssuerOpenIDKeyset";
-                lone("/openid/v1/jwks/", "openid", text, id, &["application/jwk-set+json"], &string)
+                single_get("/openid/v1/jwks/", "openid", text, id, &["application/jwk-set+json"], &string)
             }
         };
         let mut document = json!({"openapi": "3.0.0", "info": info(), "paths": paths, "components": {}});

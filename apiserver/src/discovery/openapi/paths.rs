@@ -31,7 +31,7 @@ struct Verb {
     /// The types of options, and members of them that do not count.
     options: &'static [(&'static str, &'static [&'static str])],
     body: Body,
-    answer: Answer,
+    response: ResponseBody,
     codes: &'static [u16],
 }
 
@@ -44,7 +44,7 @@ enum Body {
 }
 
 #[derive(Clone, Copy, PartialEq)]
-enum Answer {
+enum ResponseBody {
     Object,
     List,
     Events,
@@ -60,7 +60,7 @@ const VERBS: [Verb; 9] = [
         description: "list or watch objects of kind {kind}",
         options: &[("ListOptions", &[])],
         body: Body::None,
-        answer: Answer::List,
+        response: ResponseBody::List,
         codes: &[200],
     },
     Verb {
@@ -71,7 +71,7 @@ const VERBS: [Verb; 9] = [
         description: "create {part}{a kind}",
         options: &[("CreateOptions", &[])],
         body: Body::Object,
-        answer: Answer::Object,
+        response: ResponseBody::Object,
         codes: &[200, 201, 202],
     },
     Verb {
@@ -82,7 +82,7 @@ const VERBS: [Verb; 9] = [
         description: "delete collection of {kind}",
         options: &[("DeleteOptions", &[]), ("ListOptions", &["allowWatchBookmarks", "watch"])],
         body: Body::DeleteOptions,
-        answer: Answer::Status,
+        response: ResponseBody::Status,
         codes: &[200],
     },
     Verb {
@@ -93,7 +93,7 @@ const VERBS: [Verb; 9] = [
         description: "read {part}the specified {kind}",
         options: &[],
         body: Body::None,
-        answer: Answer::Object,
+        response: ResponseBody::Object,
         codes: &[200],
     },
     Verb {
@@ -104,7 +104,7 @@ const VERBS: [Verb; 9] = [
         description: "replace {part}the specified {kind}",
         options: &[("UpdateOptions", &[])],
         body: Body::Object,
-        answer: Answer::Object,
+        response: ResponseBody::Object,
         codes: &[200, 201],
     },
     Verb {
@@ -115,7 +115,7 @@ const VERBS: [Verb; 9] = [
         description: "partially update {part}the specified {kind}",
         options: &[("PatchOptions", &[])],
         body: Body::Patch,
-        answer: Answer::Object,
+        response: ResponseBody::Object,
         codes: &[200, 201],
     },
     Verb {
@@ -126,7 +126,7 @@ const VERBS: [Verb; 9] = [
         description: "delete {a kind}",
         options: &[("DeleteOptions", &[])],
         body: Body::DeleteOptions,
-        answer: Answer::Status,
+        response: ResponseBody::Status,
         codes: &[200, 202],
     },
     Verb {
@@ -138,7 +138,7 @@ const VERBS: [Verb; 9] = [
                       operation instead.",
         options: &[("ListOptions", &[])],
         body: Body::None,
-        answer: Answer::Events,
+        response: ResponseBody::Events,
         codes: &[200],
     },
     Verb {
@@ -150,7 +150,7 @@ const VERBS: [Verb; 9] = [
                       operation instead, filtered to a single item with the 'fieldSelector' parameter.",
         options: &[("ListOptions", &[])],
         body: Body::None,
-        answer: Answer::Events,
+        response: ResponseBody::Events,
         codes: &[200],
     },
 ];
@@ -176,7 +176,7 @@ impl Verb {
 type Items = BTreeMap<String, BTreeMap<&'static str, Operation>>;
 
 struct Operation {
-    told: Map<String, Value>,
+    members: Map<String, Value>,
     parameters: Vec<Value>,
 }
 
@@ -196,19 +196,25 @@ pub(super) fn of_version(
     if !custom {
         let id = format!("get{}APIResources", prefix(group, version));
         let list = reference(&format!("{META}.APIResourceList"));
-        let item = lone(&tag(group, Some(version)), "get available resources", &id, FORMATS, &list);
+        let item = single_get(&tag(group, Some(version)), "get available resources", &id, FORMATS, &list);
         paths.insert(format!("{root}/"), item);
     }
     paths
 }
 
 /// The item of a path that has nothing but a GET without parameters.
-pub(super) fn lone(tag: &str, description: &str, id: &str, media_types: &[&str], answer: &Value) -> Value {
+pub(super) fn single_get(
+    tag: &str,
+    description: &str,
+    id: &str,
+    media_types: &[&str],
+    response: &Value,
+) -> Value {
     json!({"get": {
         "tags": [tag],
         "description": description,
         "operationId": id,
-        "responses": responses(&[200], media_types, answer),
+        "responses": responses(&[200], media_types, response),
     }})
 }
 
@@ -308,7 +314,7 @@ impl Writer<'_> {
     }
 
     /// The group, version and kind that are told of an operation.
-    fn told_kind<'a>(&'a self, part: Option<&'a Subresource>) -> (&'a str, &'a str, &'a str) {
+    fn group_version_kind<'a>(&'a self, part: Option<&'a Subresource>) -> (&'a str, &'a str, &'a str) {
         let own = (self.group, self.version);
         let Some(part) = part else { return (own.0, own.1, &self.resource.kind) };
         let (group, version) = part.group_version.as_ref().map_or(own, |(group, version)| (group, version));
@@ -319,8 +325,8 @@ impl Writer<'_> {
     fn add(&mut self, path: &str, verb: &str, what: &str, part: Option<&Subresource>) {
         let Some(verb) = Verb::named(verb) else { return };
         let verb = if self.is_custom() { verb.of_custom() } else { verb };
-        let mut told = self.told(verb.action, verb.id, what, part);
-        told.insert("description".into(), self.description(&verb, part).into());
+        let mut members = self.members(verb.action, verb.id, what, part);
+        members.insert("description".into(), self.description(&verb, part).into());
         let is_log = part.is_some_and(|part| part.name == "log");
         let mut parameters = vec![pretty()];
         for (kind, skipped) in verb.options {
@@ -329,30 +335,32 @@ impl Writer<'_> {
         if is_log {
             parameters.extend(in_query(self.group, self.version, "PodLogOptions", &[]));
         }
-        let (group, version, kind) = self.told_kind(part);
+        let (group, version, kind) = self.group_version_kind(part);
         let object = component(group, version, kind);
         if let Some(body) = self.body(verb.body, &object) {
-            told.insert("requestBody".into(), body);
+            members.insert("requestBody".into(), body);
         }
-        let answer = match verb.answer {
+        let response = match verb.response {
             _ if is_log => json!({"type": "string"}),
-            Answer::Object => reference(&object),
-            Answer::List => reference(&component(group, version, &self.resource.list_kind)),
-            Answer::Events => reference(&format!("{META}.WatchEvent")),
-            Answer::Status if verb.name == "delete" && self.deletion_answers_object() => reference(&object),
-            Answer::Status => reference(&format!("{META}.Status")),
+            ResponseBody::Object => reference(&object),
+            ResponseBody::List => reference(&component(group, version, &self.resource.list_kind)),
+            ResponseBody::Events => reference(&format!("{META}.WatchEvent")),
+            ResponseBody::Status if verb.name == "delete" && self.deletion_answers_object() => {
+                reference(&object)
+            }
+            ResponseBody::Status => reference(&format!("{META}.Status")),
         };
-        let more: &[&str] = match verb.answer {
+        let more: &[&str] = match verb.response {
             _ if is_log => &["text/plain"],
-            Answer::List | Answer::Events if !self.is_custom() => {
+            ResponseBody::List | ResponseBody::Events if !self.is_custom() => {
                 &["application/json;stream=watch", "application/vnd.kubernetes.protobuf;stream=watch"]
             }
             _ => &[],
         };
-        let answers = responses(verb.codes, &[self.formats(), more].concat(), &answer);
-        told.insert("responses".into(), answers);
+        let responses_by_code = responses(verb.codes, &[self.formats(), more].concat(), &response);
+        members.insert("responses".into(), responses_by_code);
         parameters.extend(in_path(path, kind));
-        self.insert(path, verb.method, Operation { told, parameters });
+        self.insert(path, verb.method, Operation { members, parameters });
     }
 
     /// Adds the operations of a part that opens a connection.
@@ -366,21 +374,21 @@ impl Writer<'_> {
         for method in methods {
             let upper = method.to_uppercase();
             let what = format!("{}{what}", title(method));
-            let mut told = self.told("connect", "connect", &what, Some(part));
+            let mut members = self.members("connect", "connect", &what, Some(part));
             let description = format!("connect {upper} requests to {} of {}", part.name, self.resource.kind);
-            told.insert("description".into(), description.into());
-            told.insert("responses".into(), responses(&[200], &["*/*"], &json!({"type": "string"})));
+            members.insert("description".into(), description.into());
+            members.insert("responses".into(), responses(&[200], &["*/*"], &json!({"type": "string"})));
             let mut parameters = in_query(self.group, self.version, &part.kind, &[]);
             parameters.extend(in_path(path, &part.kind));
-            self.insert(path, method, Operation { told, parameters });
+            self.insert(path, method, Operation { members, parameters });
         }
     }
 
     /// What every operation tells.
-    fn told(&self, action: &str, id: &str, what: &str, part: Option<&Subresource>) -> Map<String, Value> {
+    fn members(&self, action: &str, id: &str, what: &str, part: Option<&Subresource>) -> Map<String, Value> {
         // Even the scale of a custom resource is told as the resource's kind.
         let part = part.filter(|_| !self.is_custom());
-        let (group, version, kind) = self.told_kind(part);
+        let (group, version, kind) = self.group_version_kind(part);
         [
             ("tags", json!([tag(self.group, Some(self.version))])),
             ("operationId", format!("{id}{}{what}", prefix(self.group, self.version)).into()),
@@ -452,12 +460,12 @@ fn written((path, mut operations): (String, BTreeMap<&'static str, Operation>)) 
     for operation in operations.values_mut() {
         operation.parameters.retain(|parameter| !common.contains(parameter));
     }
-    for (method, Operation { mut told, mut parameters }) in operations {
+    for (method, Operation { mut members, mut parameters }) in operations {
         parameters::sort(&mut parameters);
         if !parameters.is_empty() {
-            told.insert("parameters".into(), parameters.into());
+            members.insert("parameters".into(), parameters.into());
         }
-        item.insert(method.into(), told.into());
+        item.insert(method.into(), members.into());
     }
     parameters::sort(&mut common);
     if !common.is_empty() {

@@ -46,14 +46,14 @@ impl<'a> Schemas<'a> {
         texts: &'a Descriptions,
     ) -> Map<String, Value> {
         let mut schemas = Schemas { table: schema(), texts, home, found: custom };
-        let mut wanted = Vec::new();
-        references(document, &mut wanted);
-        schemas.found.values().for_each(|schema| references(schema, &mut wanted));
-        while let Some(name) = wanted.pop() {
+        let mut negotiated = Vec::new();
+        references(document, &mut negotiated);
+        schemas.found.values().for_each(|schema| references(schema, &mut negotiated));
+        while let Some(name) = negotiated.pop() {
             if !schemas.found.contains_key(&name)
                 && let Some(schema) = schemas.component(&name)
             {
-                references(&schema, &mut wanted);
+                references(&schema, &mut negotiated);
                 schemas.found.insert(name, schema);
             }
         }
@@ -114,8 +114,10 @@ impl<'a> Schemas<'a> {
         }
         kinds.sort_unstable();
         kinds.dedup();
-        let told = kinds.into_iter();
-        told.map(|(group, version, kind)| json!({"group": group, "kind": kind, "version": version})).collect()
+        let entries = kinds.into_iter();
+        entries
+            .map(|(group, version, kind)| json!({"group": group, "kind": kind, "version": version}))
+            .collect()
     }
 
     fn member(&self, owner: &str, field: &Field) -> Value {

@@ -61,15 +61,15 @@ fn path_item(item: Value) -> Value {
 }
 
 fn operation(mut operation: Value) -> Value {
-    let mut told = Map::new();
+    let mut converted = Map::new();
     for name in
         ["tags", "description", "operationId", "x-kubernetes-action", "x-kubernetes-group-version-kind"]
     {
         if let Some(value) = operation.get_mut(name) {
-            told.insert(name.to_owned(), value.take());
+            converted.insert(name.to_owned(), value.take());
         }
     }
-    told.insert("schemes".into(), json!(["https"]));
+    converted.insert("schemes".into(), json!(["https"]));
     let mut all = match parameters(operation["parameters"].take()) {
         Value::Array(parameters) => parameters,
         _ => Vec::new(),
@@ -78,10 +78,10 @@ fn operation(mut operation: Value) -> Value {
     // Discovery says that it would read what it writes, though it reads nothing.
     let consumed = match &body["content"] {
         Value::Object(content) => media_types(content),
-        _ if told.contains_key("x-kubernetes-action") => json!(["*/*"]),
+        _ if converted.contains_key("x-kubernetes-action") => json!(["*/*"]),
         _ => produced(&operation["responses"]),
     };
-    told.insert("consumes".into(), consumed);
+    converted.insert("consumes".into(), consumed);
     if let Some(mut schema_of_body) = content_schema(&body) {
         schema(&mut schema_of_body);
         let mut parameter = json!({"name": "body", "in": "body", "schema": schema_of_body});
@@ -91,9 +91,9 @@ fn operation(mut operation: Value) -> Value {
         all.insert(0, parameter);
     }
     if !all.is_empty() {
-        told.insert("parameters".into(), all.into());
+        converted.insert("parameters".into(), all.into());
     }
-    told.insert("produces".into(), produced(&operation["responses"]));
+    converted.insert("produces".into(), produced(&operation["responses"]));
     let mut responses = Map::new();
     for (code, response) in operation["responses"].as_object().into_iter().flatten() {
         let mut converted = json!({"description": response["description"]});
@@ -103,8 +103,8 @@ fn operation(mut operation: Value) -> Value {
         }
         responses.insert(code.clone(), converted);
     }
-    told.insert("responses".into(), responses.into());
-    told.into()
+    converted.insert("responses".into(), responses.into());
+    converted.into()
 }
 
 /// The media types of an operation's answers.

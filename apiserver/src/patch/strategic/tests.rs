@@ -1,4 +1,4 @@
-//! What the real server made of these patches.
+//! The results of the real server for these patches.
 
 use proptest::prelude::*;
 use serde_json::json;
@@ -14,7 +14,7 @@ fn pod(spec: Value) -> Value {
     json!({"spec": spec})
 }
 
-/// Patches a Pod's spec and gives the new one, or code and text of the error.
+/// Patches a Pod's spec and returns the new one, or code and message of the error.
 fn patched_spec(spec: Value, patch: Value) -> Result<Value, (u16, String)> {
     patched(pod(spec), pod(patch)).map(|object| object["spec"].clone())
 }
@@ -333,7 +333,7 @@ fn wrong_patches() {
 }
 
 #[test]
-fn numbers_are_restored_liberally() {
+fn numbers_are_converted_leniently() {
     for (given, want) in [(json!(1.0), 1), (json!(4294967297i64), 1), (json!(1e30), 0), (json!(u64::MAX), 0)]
     {
         assert_eq!(patched_spec(json!({}), json!({"priority": given})), Ok(json!({"priority": want})));
@@ -348,7 +348,7 @@ fn numbers_are_restored_liberally() {
 }
 
 #[test]
-fn errors_show_what_is_left_of_the_patch() {
+fn errors_show_the_unapplied_rest_of_the_patch() {
     let live = json!({"containers": [{"name": "a"}]});
     let patch = json!({
         "$setElementOrder/containers": [{"name": "a"}], "containers": [{"name": "a", "image": "x"}], "priority": "x",

@@ -3,14 +3,14 @@
 use serde_json::Value;
 
 use crate::field::Field;
-use crate::render::columns::Text::Words;
+use crate::render::columns::Text::Literal;
 use crate::render::columns::{AGE, Column, NAME, Row, integer, string};
 
 pub const WEBHOOKS: &[Column] = &[
     NAME,
     integer(
         "Webhooks",
-        Words("Webhooks indicates the number of webhooks registered in this configuration"),
+        Literal("Webhooks indicates the number of webhooks registered in this configuration"),
         |row| row.count("webhooks"),
     ),
     AGE,
@@ -20,7 +20,7 @@ pub const VALIDATING_POLICY: &[Column] = &[
     NAME,
     integer(
         "Validations",
-        Words("Validations indicates the number of validation rules defined in this configuration"),
+        Literal("Validations indicates the number of validation rules defined in this configuration"),
         |row| row.count("spec.validations"),
     ),
     PARAM_KIND,
@@ -31,7 +31,7 @@ pub const MUTATING_POLICY: &[Column] = &[
     NAME,
     integer(
         "Mutations",
-        Words("Mutation indicates the number of mutations rules defined in this configuration"),
+        Literal("Mutation indicates the number of mutations rules defined in this configuration"),
         |row| row.count("spec.mutations"),
     ),
     PARAM_KIND,
@@ -42,12 +42,12 @@ pub const POLICY_BINDING: &[Column] = &[
     NAME,
     string(
         "PolicyName",
-        Words("PolicyName indicates the policy definition which the policy binding binded to"),
+        Literal("PolicyName indicates the policy definition which the policy binding binded to"),
         |row| row.text("spec.policyName"),
     ),
     string(
         "ParamRef",
-        Words("ParamRef indicates the param resource which sets the configuration param"),
+        Literal("ParamRef indicates the param resource which sets the configuration param"),
         param_ref,
     ),
     AGE,
@@ -55,7 +55,7 @@ pub const POLICY_BINDING: &[Column] = &[
 
 const PARAM_KIND: Column = string(
     "ParamKind",
-    Words("ParamKind specifies the kind of resources used to parameterize this policy"),
+    Literal("ParamKind specifies the kind of resources used to parameterize this policy"),
     |row| {
         let kind = row.get("spec.paramKind");
         if !kind.exists() {

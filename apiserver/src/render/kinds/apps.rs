@@ -4,11 +4,11 @@ use serde_json::Value;
 
 use super::template::{CONTAINERS, IMAGES, labels, selector};
 use crate::names::{GroupKind, GroupVersion};
-use crate::render::columns::Text::{Field as Described, Words};
+use crate::render::columns::Text::{Field as Described, Literal};
 use crate::render::columns::{AGE, Column, NAME, Row, integer, string};
 use crate::selector::LabelSelector;
 
-const READY_OF_DESIRED: Column = string("Ready", Words("Number of the pod with ready state"), |row| {
+const READY_OF_DESIRED: Column = string("Ready", Literal("Number of the pod with ready state"), |row| {
     let count = |path| row.get(path).int().unwrap_or(0);
     format!("{}/{}", count("status.readyReplicas"), count("spec.replicas")).into()
 });
@@ -95,7 +95,7 @@ pub const DAEMON_SET: &[Column] = &[
 
 pub const CONTROLLER_REVISION: &[Column] = &[
     NAME,
-    string("Controller", Words("Controller of the object"), controller),
+    string("Controller", Literal("Controller of the object"), controller),
     string("Revision", Described("apps.v1.ControllerRevision.revision"), |row| row.integer("revision")),
     AGE,
 ];

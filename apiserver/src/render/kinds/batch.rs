@@ -4,14 +4,14 @@ use serde_json::Value;
 
 use super::template::{CONTAINERS, CRON_CONTAINERS, CRON_IMAGES, IMAGES, selector};
 use crate::render::age;
-use crate::render::columns::Text::{Field as Described, Words};
+use crate::render::columns::Text::{Field as Described, Literal};
 use crate::render::columns::{AGE, Column, NAME, Row, boolean, integer, string};
 
 pub const JOB: &[Column] = &[
     NAME,
-    string("Status", Words("Status of the job."), status),
+    string("Status", Literal("Status of the job."), status),
     string("Completions", Described("batch.v1.JobStatus.succeeded"), completions),
-    string("Duration", Words("Time required to complete the job."), duration),
+    string("Duration", Literal("Time required to complete the job."), duration),
     AGE,
     CONTAINERS,
     IMAGES,

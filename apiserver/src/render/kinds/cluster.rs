@@ -4,16 +4,16 @@ use std::collections::BTreeSet;
 
 use serde_json::Value;
 
-use crate::render::columns::Text::{Field as Described, Words};
+use crate::render::columns::Text::{Field as Described, Literal};
 use crate::render::columns::{AGE, Column, NAME, Row, boolean, integer, string};
 
 pub const NAMESPACE: &[Column] =
-    &[NAME, string("Status", Words("The status of the namespace"), |row| row.text("status.phase")), AGE];
+    &[NAME, string("Status", Literal("The status of the namespace"), |row| row.text("status.phase")), AGE];
 
 pub const NODE: &[Column] = &[
     NAME,
-    string("Status", Words("The status of the node"), node_status),
-    string("Roles", Words("The roles of the node"), roles),
+    string("Status", Literal("The status of the node"), node_status),
+    string("Roles", Literal("The roles of the node"), roles),
     AGE,
     string("Version", Described("core.v1.NodeSystemInfo.kubeletVersion"), |row| {
         row.text("status.nodeInfo.kubeletVersion")
@@ -39,17 +39,19 @@ pub const NODE: &[Column] = &[
 
 pub const COMPONENT_STATUS: &[Column] = &[
     NAME,
-    string("Status", Words("Status of the component conditions"), |row| {
+    string("Status", Literal("Status of the component conditions"), |row| {
         match healthy(row, "status").as_str() {
             None => "Unknown".into(),
             Some("True") => "Healthy".into(),
             Some(_) => "Unhealthy".into(),
         }
     }),
-    string("Message", Words("Message of the component conditions"), |row| {
+    string("Message", Literal("Message of the component conditions"), |row| {
         healthy(row, "message").as_str().into()
     }),
-    string("Error", Words("Error of the component conditions"), |row| healthy(row, "error").as_str().into()),
+    string("Error", Literal("Error of the component conditions"), |row| {
+        healthy(row, "error").as_str().into()
+    }),
 ];
 
 pub const PRIORITY_CLASS: &[Column] = &[
@@ -64,18 +66,18 @@ pub const PRIORITY_CLASS: &[Column] = &[
     }),
 ];
 
-pub const RUNTIME_CLASS: &[Column] = &[NAME, string("Handler", Words(""), |row| row.text("handler")), AGE];
+pub const RUNTIME_CLASS: &[Column] = &[NAME, string("Handler", Literal(""), |row| row.text("handler")), AGE];
 
 pub const API_SERVICE: &[Column] = &[
     NAME,
-    string("Service", Words("The reference to the service that hosts this API endpoint."), |row| {
+    string("Service", Literal("The reference to the service that hosts this API endpoint."), |row| {
         let service = row.get("spec.service");
         if !service.exists() {
             return "Local".into();
         }
         format!("{}/{}", service.get("namespace").str(), service.get("name").str()).into()
     }),
-    string("Available", Words("Whether this service is available."), |row| {
+    string("Available", Literal("Whether this service is available."), |row| {
         let mut conditions = row.get("status.conditions").items();
         let Some(condition) = conditions.find(|c| c.get("type").str() == "Available") else {
             return "Unknown".into();

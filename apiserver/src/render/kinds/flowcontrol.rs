@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use crate::field::Field;
-use crate::render::columns::Text::{Field as Described, Words};
+use crate::render::columns::Text::{Field as Described, Literal};
 use crate::render::columns::{AGE, Column, NAME, Row, string};
 
 pub const FLOW_SCHEMA: &[Column] = &[
@@ -18,7 +18,7 @@ pub const FLOW_SCHEMA: &[Column] = &[
         row.set_or("spec.distinguisherMethod.type", "<none>")
     }),
     AGE,
-    string("MissingPL", Words("references a broken or non-existent PriorityLevelConfiguration"), |row| {
+    string("MissingPL", Literal("references a broken or non-existent PriorityLevelConfiguration"), |row| {
         let mut conditions = row.get("status.conditions").items();
         let dangling = conditions.find(|c| c.get("type").str() == "Dangling");
         dangling.map_or("?", |c| c.get("status").str()).into()

@@ -8,7 +8,7 @@ use super::first_few;
 use super::template::{labels, selector};
 use crate::field::Field;
 use crate::names::GroupResource;
-use crate::render::columns::Text::{Field as Described, Words};
+use crate::render::columns::Text::{Field as Described, Literal};
 use crate::render::columns::{AGE, Column, NAME, NAME_TEXT, Row, string};
 
 /// How many endpoints, ports or hosts are shown.
@@ -54,14 +54,18 @@ pub const INGRESS: &[Column] = &[
     NAME,
     string(
         "Class",
-        Words("The name of the IngressClass resource that should be used for additional configuration"),
+        Literal("The name of the IngressClass resource that should be used for additional configuration"),
         |row| row.set_or("spec.ingressClassName", "<none>"),
     ),
-    string("Hosts", Words("Hosts that incoming requests are matched against before the ingress rule"), hosts),
-    string("Address", Words("Address is a list containing ingress points for the load-balancer"), |row| {
+    string(
+        "Hosts",
+        Literal("Hosts that incoming requests are matched against before the ingress rule"),
+        hosts,
+    ),
+    string("Address", Literal("Address is a list containing ingress points for the load-balancer"), |row| {
         load_balancer(row).join(",").into()
     }),
-    string("Ports", Words("Ports of TLS configurations that open"), |row| {
+    string("Ports", Literal("Ports of TLS configurations that open"), |row| {
         if row.get("spec.tls").is_empty() { "80".into() } else { "80, 443".into() }
     }),
     AGE,
@@ -70,10 +74,10 @@ pub const INGRESS: &[Column] = &[
 pub const INGRESS_CLASS: &[Column] = &[
     string("Name", NAME_TEXT, |row| default_marked(row, &["ingressclass.kubernetes.io/is-default-class"]))
         .naming(),
-    string("Controller", Words("Controller that is responsible for handling this class"), |row| {
+    string("Controller", Literal("Controller that is responsible for handling this class"), |row| {
         row.text("spec.controller")
     }),
-    string("Parameters", Words("A reference to a resource with additional parameters"), |row| {
+    string("Parameters", Literal("A reference to a resource with additional parameters"), |row| {
         let parameters = row.get("spec.parameters");
         if !parameters.exists() {
             return "<none>".into();

@@ -5,16 +5,16 @@ use serde_json::{Value, json};
 
 use crate::field::Field;
 use crate::render::age;
-use crate::render::columns::Text::{Field as Described, Words};
+use crate::render::columns::Text::{Field as Described, Literal};
 use crate::render::columns::{AGE, Column, NAME, Row, string};
 
 pub const POD: &[Column] = &[
     NAME,
-    string("Ready", Words("The aggregate readiness state of this pod for accepting traffic."), ready),
-    string("Status", Words("The aggregate status of the containers in this pod."), status),
+    string("Ready", Literal("The aggregate readiness state of this pod for accepting traffic."), ready),
+    string("Status", Literal("The aggregate status of the containers in this pod."), status),
     string(
         "Restarts",
-        Words(
+        Literal(
             "The number of times the containers in this pod have been restarted and when the last container in this pod has restarted.",
         ),
         restarts,
@@ -148,7 +148,7 @@ impl Summary {
             }
             let waiting = status.walk("state.waiting.reason").str();
             self.reason = if terminated.exists() {
-                format!("Init:{}", reason_of_end(&terminated))
+                format!("Init:{}", termination_reason(&terminated))
             } else if !waiting.is_empty() && waiting != "PodInitializing" {
                 format!("Init:{waiting}")
             } else {
@@ -174,7 +174,7 @@ impl Summary {
             if !waiting.is_empty() {
                 self.reason = waiting.into();
             } else if terminated.exists() {
-                self.reason = reason_of_end(&terminated);
+                self.reason = termination_reason(&terminated);
                 if terminated.get("exitCode").int().unwrap_or(0) != 0 {
                     error = Some(self.reason.clone());
                 }
@@ -213,7 +213,7 @@ fn reason_of_pod(pod: &Field<'_>) -> String {
 }
 
 /// Why a container has ended.
-fn reason_of_end(terminated: &Field<'_>) -> String {
+fn termination_reason(terminated: &Field<'_>) -> String {
     let (reason, signal) = (terminated.get("reason").str(), terminated.get("signal").int().unwrap_or(0));
     if !reason.is_empty() {
         reason.into()

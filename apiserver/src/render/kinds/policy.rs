@@ -3,20 +3,20 @@
 use serde_json::Value;
 
 use crate::field::Field;
-use crate::render::columns::Text::Words;
+use crate::render::columns::Text::Literal;
 use crate::render::columns::{AGE, Column, NAME, Row, integer, string};
 
 pub const POD_DISRUPTION_BUDGET: &[Column] = &[
     NAME,
-    string("Min Available", Words("The minimum number of pods that must be available."), |row| {
+    string("Min Available", Literal("The minimum number of pods that must be available."), |row| {
         int_or_string(&row.get("spec.minAvailable"))
     }),
-    string("Max Unavailable", Words("The maximum number of pods that may be unavailable."), |row| {
+    string("Max Unavailable", Literal("The maximum number of pods that may be unavailable."), |row| {
         int_or_string(&row.get("spec.maxUnavailable"))
     }),
     integer(
         "Allowed Disruptions",
-        Words("Calculated number of pods that may be disrupted at this time."),
+        Literal("Calculated number of pods that may be disrupted at this time."),
         |row| row.integer("status.disruptionsAllowed"),
     ),
     AGE,
@@ -26,12 +26,12 @@ pub const RESOURCE_QUOTA: &[Column] = &[
     NAME,
     string(
         "Request",
-        Words("Request represents a minimum amount of cpu/memory that a container may consume."),
+        Literal("Request represents a minimum amount of cpu/memory that a container may consume."),
         |row| usage(row, false),
     ),
     string(
         "Limit",
-        Words(
+        Literal(
             "Limits control the maximum amount of cpu/memory that a container may use independent of contention on the node.",
         ),
         |row| usage(row, true),

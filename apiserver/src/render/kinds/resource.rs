@@ -2,14 +2,14 @@
 
 use serde_json::Value;
 
-use crate::render::columns::Text::{Field as Described, Words};
+use crate::render::columns::Text::{Field as Described, Literal};
 use crate::render::columns::{AGE, Column, NAME, Row, string};
 
 pub const RESOURCE_CLAIM: &[Column] = &[
     NAME,
     string(
         "State",
-        Words("A summary of the current state (allocated, pending, reserved, etc.)."),
+        Literal("A summary of the current state (allocated, pending, reserved, etc.)."),
         claim_state,
     ),
     AGE,

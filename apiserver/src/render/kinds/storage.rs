@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::networking::default_marked;
 use crate::field::Field;
-use crate::render::columns::Text::{Field as Described, Words};
+use crate::render::columns::Text::{Field as Described, Literal};
 use crate::render::columns::{AGE, Column, NAME, NAME_TEXT, Row, boolean, integer, string};
 
 pub const PERSISTENT_VOLUME: &[Column] = &[
@@ -28,8 +28,8 @@ pub const PERSISTENT_VOLUME: &[Column] = &[
         }
         format!("{}/{}", claim.get("namespace").str(), claim.get("name").str()).into()
     }),
-    string("StorageClass", Words("StorageClass of the pv"), class),
-    string("VolumeAttributesClass", Words("VolumeAttributesClass of the pv"), |row| {
+    string("StorageClass", Literal("StorageClass of the pv"), class),
+    string("VolumeAttributesClass", Literal("VolumeAttributesClass of the pv"), |row| {
         row.set_or("spec.volumeAttributesClassName", "<unset>")
     }),
     string("Reason", Described("core.v1.PersistentVolumeStatus.reason"), |row| row.text("status.reason")),
@@ -52,8 +52,8 @@ pub const PERSISTENT_VOLUME_CLAIM: &[Column] = &[
     string("Access Modes", Described("core.v1.PersistentVolumeClaimStatus.accessModes"), |row| {
         if_bound(row, || access_modes(&row.get("status.accessModes")))
     }),
-    string("StorageClass", Words("StorageClass of the pvc"), class),
-    string("VolumeAttributesClass", Words("VolumeAttributesClass of the pvc"), |row| {
+    string("StorageClass", Literal("StorageClass of the pvc"), class),
+    string("VolumeAttributesClass", Literal("VolumeAttributesClass of the pvc"), |row| {
         row.set_or("spec.volumeAttributesClassName", "<unset>")
     }),
     AGE,
@@ -113,9 +113,11 @@ pub const VOLUME_ATTACHMENT: &[Column] = &[
 
 pub const CSI_NODE: &[Column] = &[
     NAME,
-    integer("Drivers", Words("Drivers indicates the number of CSI drivers registered on the node"), |row| {
-        row.count("spec.drivers")
-    }),
+    integer(
+        "Drivers",
+        Literal("Drivers indicates the number of CSI drivers registered on the node"),
+        |row| row.count("spec.drivers"),
+    ),
     AGE,
 ];
 

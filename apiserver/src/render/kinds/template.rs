@@ -1,19 +1,19 @@
 //! Pod templates, and the columns that every kind with one has.
 
 use crate::field::Field;
-use crate::render::columns::Text::Words;
+use crate::render::columns::Text::Literal;
 use crate::render::columns::{Column, NAME, Row, Text, string};
 use crate::selector::LabelSelector;
 
-const CONTAINERS_TEXT: Text = Words("Names of each container in the template.");
+const CONTAINERS_TEXT: Text = Literal("Names of each container in the template.");
 const IMAGES_TEXT: crate::render::columns::Text =
-    Words("Images referenced by each container in the template.");
+    Literal("Images referenced by each container in the template.");
 
 pub const POD_TEMPLATE: &[Column] = &[
     NAME,
     string("Containers", CONTAINERS_TEXT, |row| containers(row, "template", "name").into()),
     string("Images", IMAGES_TEXT, |row| containers(row, "template", "image").into()),
-    string("Pod Labels", Words("The labels for the pod template."), |row| {
+    string("Pod Labels", Literal("The labels for the pod template."), |row| {
         labels(&row.get("template.metadata.labels")).into()
     }),
 ];

@@ -107,29 +107,29 @@ fn validate_param_kind(params: &Field<'_>, errors: &mut Errors) {
         [""] => errors.push(version.required("")),
         [only] => validate_version(&version, only, errors),
         [group, number] => {
-            let mistakes = content::dns1123_subdomain(group);
-            errors.push_if(!group.is_empty() && !mistakes.is_empty(), || {
-                version.invalid_value(*group, mistakes.join(","))
+            let found = content::dns1123_subdomain(group);
+            errors.push_if(!group.is_empty() && !found.is_empty(), || {
+                version.invalid_value(*group, found.join(","))
             });
             validate_version(&version, number, errors);
         }
         _ => errors.push(version.invalid(format!("unexpected GroupVersion string: {}", version.str()))),
     }
-    let mistakes = content::dns1035_label(&kind.str().to_lowercase());
+    let found = content::dns1035_label(&kind.str().to_lowercase());
     if kind.is_empty() {
         errors.push(kind.required(""));
-    } else if !mistakes.is_empty() {
-        let detail = format!("may have mixed case, but should otherwise match: {}", mistakes.join(","));
+    } else if !found.is_empty() {
+        let detail = format!("may have mixed case, but should otherwise match: {}", found.join(","));
         errors.push(kind.invalid(detail));
     }
 }
 
 fn validate_version(field: &Field<'_>, version: &str, errors: &mut Errors) {
-    let mistakes = content::dns1035_label(version);
+    let found = content::dns1035_label(version);
     if version.is_empty() {
         errors.push(field.invalid("version must be specified"));
-    } else if !mistakes.is_empty() {
-        errors.push(field.invalid_value(version, mistakes.join(",")));
+    } else if !found.is_empty() {
+        errors.push(field.invalid_value(version, found.join(",")));
     }
 }
 

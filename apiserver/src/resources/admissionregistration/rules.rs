@@ -65,9 +65,9 @@ pub fn validate_match_resources(resources: &Field<'_>, errors: &mut Errors) {
 /// A deletion cannot be changed, so who changes cannot ask for it.
 pub fn validate_mutating_operations(resources: &Field<'_>, errors: &mut Errors) {
     let rules = resources.get("resourceRules");
-    let told = rules.path().child("operations");
+    let reported = rules.path().child("operations");
     for operation in rules.items().flat_map(|rule| rule.get("operations").items()) {
-        validate_enum(&operation.with_path(told.clone()), &MUTATING_OPERATIONS, errors);
+        validate_enum(&operation.with_path(reported.clone()), &MUTATING_OPERATIONS, errors);
     }
 }
 
@@ -125,12 +125,12 @@ fn validate_resources(resources: &Field<'_>, errors: &mut Errors) {
             whole = text != "*";
             continue;
         };
-        for (told, said) in [
+        for (is_redundant, covering) in [
             (with_all_parts.contains(name), format!("{name}/*")),
             (parts_of_all.contains(part), format!("*/{part}")),
         ] {
-            errors.push_if(told, || {
-                resource.invalid(format!("if '{said}' is present, must not specify {text}"))
+            errors.push_if(is_redundant, || {
+                resource.invalid(format!("if '{covering}' is present, must not specify {text}"))
             });
         }
         if part == "*" {

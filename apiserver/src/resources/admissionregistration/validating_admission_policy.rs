@@ -100,8 +100,8 @@ fn validate_audit_annotations(annotations: &Field<'_>, policy: &str, errors: &mu
     for annotation in annotations.items() {
         let (key, expression) = (annotation.get("key"), annotation.get("valueExpression"));
         let full = format!("{policy}/{}", key.str());
-        for mistake in content::qualified_name(&full) {
-            errors.push(key.invalid_value(full.as_str(), mistake));
+        for error in content::qualified_name(&full) {
+            errors.push(key.invalid_value(full.as_str(), error));
         }
         if is_blank(&expression) {
             errors.push(expression.required("valueExpression is not specified"));

@@ -125,11 +125,11 @@ fn validate_webhook(hook: &Field<'_>, tolerance: &Tolerance, errors: &mut Errors
 
 /// A webhook's name is a domain of three segments at least.
 fn validate_name(name: &Field<'_>, errors: &mut Errors) {
-    let mistakes = content::dns1123_subdomain(name.str());
+    let found = content::dns1123_subdomain(name.str());
     if name.is_empty() {
         errors.push(name.required(""));
-    } else if !mistakes.is_empty() {
-        errors.push(name.invalid(mistakes.join(",")));
+    } else if !found.is_empty() {
+        errors.push(name.invalid(found.join(",")));
     } else if name.str().split('.').count() < 3 {
         errors.push(name.invalid("should be a domain with at least three segments separated by dots"));
     }

@@ -23,11 +23,11 @@ pub fn spec(v1: &Value) -> Value {
         spec.get_mut("conversion").and_then(|conversion| conversion.as_object_mut()?.remove("webhook"))
     {
         let conversion = &mut spec["conversion"];
-        for (told, moved) in [
+        for (published, moved) in [
             ("clientConfig", "webhookClientConfig"),
             ("conversionReviewVersions", "conversionReviewVersions"),
         ] {
-            if let Some(value) = webhook.get(told) {
+            if let Some(value) = webhook.get(published) {
                 conversion[moved] = value.clone();
             }
         }
@@ -38,22 +38,22 @@ pub fn spec(v1: &Value) -> Value {
     let first = spec.get("versions").and_then(|versions| versions.get(0)).cloned();
     if let Some(first) = first {
         spec.insert("version".into(), first["name"].clone());
-        for (told, moved) in SHARED {
-            move_up(&mut spec, &first, told, moved);
+        for (published, moved) in SHARED {
+            move_up(&mut spec, &first, published, moved);
         }
     }
     Value::Object(spec)
 }
 
-fn move_up(spec: &mut Object, first: &Value, told: &str, moved: &str) {
+fn move_up(spec: &mut Object, first: &Value, published: &str, moved: &str) {
     let Some(versions) = spec.get_mut("versions").and_then(Value::as_array_mut) else { return };
-    if !versions.iter().all(|version| version.get(told) == first.get(told)) {
+    if !versions.iter().all(|version| version.get(published) == first.get(published)) {
         return;
     }
     for version in versions.iter_mut().filter_map(Value::as_object_mut) {
-        version.remove(told);
+        version.remove(published);
     }
-    if let Some(shared) = first.get(told) {
+    if let Some(shared) = first.get(published) {
         spec.insert(moved.to_owned(), shared.clone());
     }
 }
@@ -63,7 +63,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_versions_share_moves_up() {
+    fn shared_version_fields_move_up() {
         let v1 = json!({"versions": [
             {"name": "v1", "schema": {"a": 1}, "subresources": {"status": {}}},
             {"name": "v2", "schema": {"a": 1}},

@@ -89,10 +89,8 @@ fn validate_backend(spec: &Field<'_>, errors: &mut Errors) {
         errors.push_if(member.is_empty(), || member.required(""));
     }
     let port = service.get("port");
-    let mistakes = content::port_number(port.int().unwrap_or(0));
-    errors.push_if(!mistakes.is_empty(), || {
-        port.invalid(format!("port is not valid: {}", mistakes.join(", ")))
-    });
+    let found = content::port_number(port.int().unwrap_or(0));
+    errors.push_if(!found.is_empty(), || port.invalid(format!("port is not valid: {}", found.join(", "))));
     errors.push_if(insecure.bool() && !bundle.is_empty(), || {
         insecure.invalid("may not be true if caBundle is present")
     });

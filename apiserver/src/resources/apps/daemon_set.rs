@@ -33,13 +33,13 @@ impl Strategy for DaemonSetStrategy {
         }
     }
 
-    fn inconvertible(&self, object: &Value) -> Option<String> {
+    fn conversion_error(&self, object: &Value) -> Option<String> {
         let text = object["metadata"]["annotations"][TEMPLATE_GENERATION].as_str()?;
-        let mistake = match text.parse::<i64>().err()?.kind() {
+        let error = match text.parse::<i64>().err()?.kind() {
             IntErrorKind::PosOverflow | IntErrorKind::NegOverflow => "value out of range",
             _ => "invalid syntax",
         };
-        Some(format!("strconv.ParseInt: parsing {}: {mistake}", quote(text)))
+        Some(format!("strconv.ParseInt: parsing {}: {error}", quote(text)))
     }
 
     fn prepare_for_create(&self, object: &mut Value, context: &Context<'_>) {
@@ -137,7 +137,7 @@ fn validate_spec(spec: &Field<'_>, old: Option<&Field<'_>>, errors: &mut Errors)
     workload::refuse_empty_selector(&selector, "daemonset", errors);
     let old_template = old.map(|old| old.get("template"));
     pod_spec::validate_pod_template(&template, &workload::template_options(old_template.as_ref()), errors);
-    workload::validate_runs_for_ever(&template, "DaemonSet", errors);
+    workload::validate_restart_policy_always(&template, "DaemonSet", errors);
     numbers::not_negative(&spec.get("minReadySeconds"), errors);
     validate_update_strategy(&spec.get("updateStrategy"), errors);
     numbers::not_negative(&spec.get("revisionHistoryLimit"), errors);
@@ -186,8 +186,8 @@ mod tests {
             ("99999999999999999999", wrong("99999999999999999999", "value out of range")),
         ] {
             let object = json!({"metadata": {"annotations": {TEMPLATE_GENERATION: text}}});
-            assert_eq!(DaemonSetStrategy.inconvertible(&object), want, "{text:?}");
+            assert_eq!(DaemonSetStrategy.conversion_error(&object), want, "{text:?}");
         }
-        assert_eq!(DaemonSetStrategy.inconvertible(&json!({"metadata": {}})), None);
+        assert_eq!(DaemonSetStrategy.conversion_error(&json!({"metadata": {}})), None);
     }
 }

@@ -130,7 +130,7 @@ pub(super) fn validate_selected_pods(
     if workload::validate_selector(&selector, "deployment", errors) {
         workload::validate_selection(&selector, template, errors);
         pod_spec::validate_pod_template(template, &workload::template_options(old_template), errors);
-        workload::validate_runs_for_ever(template, "ReplicaSet", errors);
+        workload::validate_restart_policy_always(template, "ReplicaSet", errors);
     } else {
         errors.push(printed::invalid(&selector, "meta.LabelSelector", "invalid label selector"));
     }

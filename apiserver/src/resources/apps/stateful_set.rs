@@ -195,7 +195,7 @@ fn validate_spec(spec: &Field<'_>, tolerance: &Tolerance<'_>, errors: &mut Error
     } else {
         errors.push(printed::invalid(&selector, "meta.LabelSelector", ""));
     }
-    workload::validate_runs_for_ever(&spec.get("template"), "StatefulSet", errors);
+    workload::validate_restart_policy_always(&spec.get("template"), "StatefulSet", errors);
 }
 
 fn validate_update_strategy(strategy: &Field<'_>, errors: &mut Errors) {

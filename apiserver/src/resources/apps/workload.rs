@@ -42,7 +42,7 @@ pub fn validate_selection(selector: &Field<'_>, template: &Field<'_>, errors: &m
 }
 
 /// Pods that are replaced when they end are never told to end by themselves. `kind` is as the message has it.
-pub fn validate_runs_for_ever(template: &Field<'_>, kind: &str, errors: &mut Errors) {
+pub fn validate_restart_policy_always(template: &Field<'_>, kind: &str, errors: &mut Errors) {
     let policy = template.walk("spec.restartPolicy");
     errors.push_if(policy.str() != "Always", || policy.not_supported(&["Always"]));
     let deadline = template.walk("spec.activeDeadlineSeconds");
@@ -79,11 +79,11 @@ pub fn validate_collisions(status: &Field<'_>, old: &Field<'_>, errors: &mut Err
 
 /// Pods are called after their workload, and a name with dots makes odd host names.
 pub fn name_warning(object: &Field<'_>) -> Option<String> {
-    let mistakes = content::dns1123_label(object.walk("metadata.name").str());
-    (!mistakes.is_empty()).then(|| {
+    let found = content::dns1123_label(object.walk("metadata.name").str());
+    (!found.is_empty()).then(|| {
         format!(
             "metadata.name: this is used in Pod names and hostnames, which can result in surprising behavior; a DNS label is recommended: [{}]",
-            mistakes.join(" ")
+            found.join(" ")
         )
     })
 }

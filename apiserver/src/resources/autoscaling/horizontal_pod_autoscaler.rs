@@ -125,8 +125,8 @@ pub fn validate_reference(reference: &Field<'_>, versions: Versions, errors: &mu
         }
     }
     let version = reference.get("apiVersion");
-    if let Err(mistake) = check_version(version.str(), versions) {
-        errors.push(version.invalid(mistake));
+    if let Err(error) = check_version(version.str(), versions) {
+        errors.push(version.invalid(error));
     }
 }
 

@@ -155,12 +155,12 @@ fn validate_generated_selector(object: &Field<'_>, old: Option<&Field<'_>>, erro
 
 fn validate_has_label(labels: &Field<'_>, key: &str, want: &str, errors: &mut Errors) {
     let label = labels.get(key);
-    let told = Field::at(labels.value(), labels.path().key(key));
+    let reported = Field::at(labels.value(), labels.path().key(key));
     let detail = format!("must be '{want}'");
     if !label.exists() {
-        errors.push(told.required(detail));
+        errors.push(reported.required(detail));
     } else if label.str() != want {
-        errors.push(told.invalid(detail));
+        errors.push(reported.invalid(detail));
     }
 }
 
@@ -194,23 +194,23 @@ fn validate_completions(spec: &Field<'_>, old: &Field<'_>, errors: &mut Errors) 
 fn validate_template_change(object: &Field<'_>, old: &Field<'_>, errors: &mut Errors) {
     let template = object.walk("spec.template");
     let mut allowed = old.walk("spec.template").value().cloned().unwrap_or_default();
-    if !is_pausing(old) {
+    if !is_suspended_and_inactive(old) {
         let old = Field::at(Some(&allowed), template.path().clone());
         return immutable_as("core.PodTemplateSpec", &template, &old, errors);
     }
     let pod = template.get("spec").with_path(template.path().child("spec"));
     let Some(new) = pod.value().and_then(Value::as_object) else { return };
     if let Some(allowed) = object_at(&mut allowed, "spec") {
-        take_scheduling(allowed, new);
+        copy_scheduling(allowed, new);
         for list in ["containers", "initContainers"] {
-            take_resources(allowed.get_mut(list), new.get(list));
+            copy_resources(allowed.get_mut(list), new.get(list));
         }
     }
     immutable_as("core.PodSpec", &pod, &Field::at(allowed.get("spec"), pod.path().clone()), errors);
 }
 
 /// Suspended, with nothing running.
-fn is_pausing(job: &Field<'_>) -> bool {
+fn is_suspended_and_inactive(job: &Field<'_>) -> bool {
     let status = job.get("status");
     job.walk("spec.suspend").bool()
         && (!status.get("startTime").exists() || job_status::has_condition(&status, "Suspended"))
@@ -218,7 +218,7 @@ fn is_pausing(job: &Field<'_>) -> bool {
 }
 
 /// Gives the old pod what of the new one decides where it may run.
-fn take_scheduling(old: &mut Object, new: &Object) {
+fn copy_scheduling(old: &mut Object, new: &Object) {
     for name in ["nodeSelector", "tolerations", "schedulingGates"] {
         restore(old, Some(new), name);
     }
@@ -236,7 +236,7 @@ fn take_scheduling(old: &mut Object, new: &Object) {
 }
 
 /// Gives the old containers the resources of the new ones, name by name in order.
-fn take_resources(old: Option<&mut Value>, new: Option<&Value>) {
+fn copy_resources(old: Option<&mut Value>, new: Option<&Value>) {
     let (Some(old), Some(new)) = (old.and_then(Value::as_array_mut), new.and_then(Value::as_array)) else {
         return;
     };

@@ -123,8 +123,8 @@ fn validate_manager(manager: &Field<'_>, errors: &mut Errors) {
     match manager.str().split_once('/') {
         _ if manager.is_empty() => errors.push(manager.required("")),
         Some((host, path)) if !host.is_empty() && !path.is_empty() => {
-            for mistake in content::dns1123_subdomain(host) {
-                errors.push(manager.invalid_value(host, mistake));
+            for error in content::dns1123_subdomain(host) {
+                errors.push(manager.invalid_value(host, error));
             }
             errors.push_if(!path.bytes().all(in_path), || {
                 manager.invalid_value(path, content::regex_error("Invalid path", PATH, &[]))
@@ -295,8 +295,8 @@ fn validate_success_rule(rule: &Field<'_>, completions: i64, errors: &mut Errors
         errors.push_if(succeeded.len() > MAX_SUCCEEDED_INDEXES, || succeeded.too_long(MAX_SUCCEEDED_INDEXES));
         match indexes::count(succeeded.str(), completions) {
             Ok(count) => total = count,
-            Err(mistake) => {
-                errors.push(succeeded.invalid(format!("error parsing succeededIndexes: {mistake}")));
+            Err(error) => {
+                errors.push(succeeded.invalid(format!("error parsing succeededIndexes: {error}")));
             }
         }
     }

@@ -174,8 +174,8 @@ fn validate_indexes(change: &Change<'_>, errors: &mut Errors) {
     let limited_per_index = change.spec.get("backoffLimitPerIndex").exists();
     if let Some(completions) = completions {
         let mut readable = |field: &Field<'_>, name: &str| {
-            if let Err(mistake) = indexes::count(field.str(), completions) {
-                errors.push(field.invalid(format!("error parsing {name}: {mistake}")));
+            if let Err(error) = indexes::count(field.str(), completions) {
+                errors.push(field.invalid(format!("error parsing {name}: {error}")));
             }
         };
         if completed_changed {

@@ -109,10 +109,12 @@ impl Strategy for EventsV1Strategy {
         stays("action", errors);
         let (new, was) = pair("related");
         errors.push_if(new.value() != was.value(), || {
-            let mistake = new.invalid(crate::validation::immutable::IMMUTABLE);
+            let error = new.invalid(crate::validation::immutable::IMMUTABLE);
             match new.value() {
-                Some(value) => mistake.showing(printed::internal("core.ObjectReference", Some(value))),
-                None => mistake.showing("null".to_owned()),
+                Some(value) => {
+                    error.with_bad_value_text(printed::internal("core.ObjectReference", Some(value)))
+                }
+                None => error.with_bad_value_text("null".to_owned()),
             }
         });
         let (new, was) = (event.get("reportingComponent"), old.get("reportingComponent"));
@@ -152,8 +154,8 @@ fn validate(event: &Field<'_>, reporter: &str, errors: &mut Errors) {
             });
         }
     }
-    let told = event.walk("metadata.namespace").with_path(event.path().child("namespace"));
-    errors.invalid_each(&told, content::dns1123_subdomain(namespace));
+    let reported = event.walk("metadata.namespace").with_path(event.path().child("namespace"));
+    errors.invalid_each(&reported, content::dns1123_subdomain(namespace));
 }
 
 fn validate_series(event: &Field<'_>, errors: &mut Errors) {
@@ -172,7 +174,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn the_two_forms_are_one_object() {
+    fn both_representations_round_trip() {
         let stored = json!({"apiVersion": "v1", "kind": "Event", "metadata": {"name": "e"},
             "involvedObject": {"name": "p"}, "message": "m", "source": {"component": "c"}, "count": 2,
             "firstTimestamp": "2026-01-01T00:00:00Z", "reportingComponent": "r", "reason": "R"});

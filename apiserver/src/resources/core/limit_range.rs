@@ -65,9 +65,9 @@ fn default_from(limit: &mut Value, list: &str, source: &str) {
 }
 
 fn validate_type(kind: &Field<'_>, errors: &mut Errors) {
-    let mistakes = content::qualified_name(kind.str());
-    let unknown = mistakes.is_empty() && !kind.str().contains('/') && !TYPES.contains(&kind.str());
-    errors.invalid_each(kind, mistakes);
+    let found = content::qualified_name(kind.str());
+    let unknown = found.is_empty() && !kind.str().contains('/') && !TYPES.contains(&kind.str());
+    errors.invalid_each(kind, found);
     errors.push_if(unknown, || kind.invalid("must be a standard limit type or fully qualified"));
 }
 

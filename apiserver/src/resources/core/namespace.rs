@@ -57,7 +57,13 @@ impl Strategy for NamespaceStrategy {
         });
     }
 
-    fn validate_part_update(&self, _: &str, namespace: &Field<'_>, _: &Field<'_>, errors: &mut Errors) {
+    fn validate_subresource_update(
+        &self,
+        _: &str,
+        namespace: &Field<'_>,
+        _: &Field<'_>,
+        errors: &mut Errors,
+    ) {
         for finalizer in namespace.walk("spec.finalizers").items() {
             validate_finalizer(&finalizer, errors);
         }

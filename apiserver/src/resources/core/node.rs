@@ -142,7 +142,7 @@ fn validate_features(features: &Field<'_>, errors: &mut Errors) {
     let mut rest = features.items().skip(1);
     for feature in features.items() {
         let name = feature.str();
-        let mistake = if name.len() > MAX {
+        let error = if name.len() > MAX {
             Some(format!("must be no more than {MAX} characters"))
         } else {
             (!is_feature_name(name)).then(|| {
@@ -150,8 +150,7 @@ fn validate_features(features: &Field<'_>, errors: &mut Errors) {
             })
         };
         errors.extend(
-            mistake
-                .map(|mistake| feature.invalid(format!("invalid feature name {}: {mistake}", quote(name)))),
+            error.map(|error| feature.invalid(format!("invalid feature name {}: {error}", quote(name)))),
         );
         let Some(next) = rest.next() else { continue };
         if name == next.str() {
@@ -173,7 +172,7 @@ fn is_feature_name(name: &str) -> bool {
 /// One block, or one of each family.
 fn validate_pod_cidrs(cidrs: &Field<'_>, errors: &mut Errors) {
     for cidr in cidrs.items() {
-        errors.extend(ip::legacy_cidr(cidr.str()).map(|mistake| cidr.invalid(mistake)));
+        errors.extend(ip::legacy_cidr(cidr.str()).map(|error| cidr.invalid(error)));
     }
     if cidrs.len() < 2 {
         return;
@@ -225,7 +224,7 @@ fn validate_change(node: &Field<'_>, old: &Field<'_>, errors: &mut Errors) {
 
 fn printed_address(address: &Field<'_>) -> FieldError {
     let shown = ["type", "address"].map(|member| Value::from(address.get(member).str()).to_string());
-    address.duplicate().showing(format!(r#"{{"Type":{},"Address":{}}}"#, shown[0], shown[1]))
+    address.duplicate().with_bad_value_text(format!(r#"{{"Type":{},"Address":{}}}"#, shown[0], shown[1]))
 }
 
 fn validate_pod_cidrs_kept(new: &Field<'_>, old: &Field<'_>, errors: &mut Errors) {
@@ -318,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn what_stays() {
+    fn restricted_changes() {
         let old =
             json!({"spec": {"podCIDR": "10.0.0.0/24", "podCIDRs": ["10.0.0.0/24"], "providerID": "a://b"}});
         for (case, new, want) in [

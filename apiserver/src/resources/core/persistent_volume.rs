@@ -6,7 +6,7 @@ use super::persistent_volume_claim::{BETA_STORAGE_CLASS, VOLUME_MODES, validate_
 use crate::field::{Errors, Field};
 use crate::resources::strategy::{Context, Strategy};
 use crate::validation::immutable::{IMMUTABLE, immutable};
-use crate::validation::volume_sources::{self, Owner};
+use crate::validation::volume_sources::{self, SourceOwner};
 use crate::validation::{content, member, node_selector, printed, resource_list};
 
 const MOUNT_OPTIONS: &str = "volume.beta.kubernetes.io/mount-options";
@@ -157,7 +157,7 @@ fn validate_volume(volume: &Field<'_>, lenient: bool, errors: &mut Errors) {
             errors.push(selector.required("must specify required node constraints"));
         }
     }
-    validate_source(&spec, Owner::PersistentVolume(volume.walk("metadata.name").str()), errors);
+    validate_source(&spec, SourceOwner::PersistentVolume(volume.walk("metadata.name").str()), errors);
     errors.push_if(policy.str() == "Recycle" && is_root(spec.walk("hostPath.path").str()), || {
         policy.forbidden("may not be 'recycle' for a hostPath mount of '/'")
     });
@@ -183,7 +183,7 @@ pub fn validate_inline_spec(spec: &Field<'_>, errors: &mut Errors) {
         policy.forbidden("may only be Retain in the context of inline volumes")
     });
     forbid(spec.get("nodeAffinity").exists(), "nodeAffinity", errors);
-    validate_source(spec, Owner::PersistentVolume(""), errors);
+    validate_source(spec, SourceOwner::PersistentVolume(""), errors);
     forbid(!spec.get("storageClassName").is_empty(), "storageClassName", errors);
     let mode = spec.get("volumeMode");
     errors.push_if(!["", "Filesystem"].contains(&mode.str()), || {
@@ -200,8 +200,8 @@ fn validate_access_of(spec: &Field<'_>, errors: &mut Errors) {
 fn validate_capacity(capacity: &Field<'_>, errors: &mut Errors) {
     member::required(capacity, errors);
     errors.push_if(!capacity.get("storage").exists() || capacity.len() > 1, || {
-        let mistake = capacity.not_supported(&["storage"]);
-        if capacity.exists() { mistake } else { mistake.showing("null".to_owned()) }
+        let error = capacity.not_supported(&["storage"]);
+        if capacity.exists() { error } else { error.with_bad_value_text("null".to_owned()) }
     });
     for (_, amount) in capacity.entries() {
         resource_list::validate_capacity(&amount, errors);
@@ -209,7 +209,7 @@ fn validate_capacity(capacity: &Field<'_>, errors: &mut Errors) {
     }
 }
 
-fn validate_source(spec: &Field<'_>, owner: Owner<'_>, errors: &mut Errors) {
+fn validate_source(spec: &Field<'_>, owner: SourceOwner<'_>, errors: &mut Errors) {
     let mut found = false;
     for kind in SOURCES {
         let source = spec.get(kind);
@@ -293,7 +293,7 @@ fn validate_change(volume: &Field<'_>, old: &Field<'_>, errors: &mut Errors) {
         } else {
             "null".to_owned()
         };
-        affinity.invalid(detail).showing(shown)
+        affinity.invalid(detail).with_bad_value_text(shown)
     });
     let class = volume.walk("spec.volumeAttributesClassName");
     errors.push_if(old.walk("spec.volumeAttributesClassName").exists() && !class.exists(), || {
@@ -354,7 +354,7 @@ fn warnings(volume: &Field<'_>) -> Vec<String> {
     for term in spec.walk("nodeAffinity.required.nodeSelectorTerms").items() {
         warnings.extend(node_selector::expression_warnings(&term));
     }
-    for (source, shown, deprecated, gone) in [
+    for (source, shown, deprecated, removed) in [
         ("cephfs", "cephfs", "1.28", "1.31"),
         ("photonPersistentDisk", "photonPersistentDisk", "1.11", "1.16"),
         ("scaleIO", "scaleIO", "1.16", "1.22"),
@@ -363,7 +363,8 @@ fn warnings(volume: &Field<'_>) -> Vec<String> {
         ("rbd", "rbd", "1.28", "1.31"),
     ] {
         if spec.get(source).exists() {
-            warnings.push(format!("spec.{shown}: deprecated in v{deprecated}, non-functional in v{gone}+"));
+            warnings
+                .push(format!("spec.{shown}: deprecated in v{deprecated}, non-functional in v{removed}+"));
         }
     }
     warnings

@@ -130,12 +130,12 @@ pub struct ClaimOptions {
 impl ClaimOptions {
     /// What the old spec allows the new one.
     pub fn after(old: &Field<'_>) -> ClaimOptions {
-        let mut mistakes = Errors::new();
-        labels::validate_label_selector(&old.get("selector"), SelectorOptions::default(), &mut mistakes);
+        let mut found = Errors::new();
+        labels::validate_label_selector(&old.get("selector"), SelectorOptions::default(), &mut found);
         let has_group = |member| old.get(member).get("apiGroup").exists();
         ClaimOptions {
             selector: SelectorOptions {
-                allow_invalid_values: !mistakes.is_empty(),
+                allow_invalid_values: !found.is_empty(),
                 ..SelectorOptions::default()
             },
             allow_invalid_api_groups: has_group("dataSource") || has_group("dataSourceRef"),
@@ -197,11 +197,11 @@ fn validate_data_sources(spec: &Field<'_>, options: ClaimOptions, errors: &mut E
         return;
     }
     // The real server shows the path of the member where a value belongs, which prints as an empty object.
-    let mistake = |detail| spec.invalid_value(json!({}), detail);
+    let error = |detail| spec.invalid_value(json!({}), detail);
     if !reference.get("namespace").is_empty() {
-        errors.push(mistake("may not be specified when dataSourceRef.namespace is specified"));
+        errors.push(error("may not be specified when dataSourceRef.namespace is specified"));
     } else if ["apiGroup", "kind", "name"].iter().any(|m| source.get(m).value() != reference.get(m).value()) {
-        errors.push(mistake("must match dataSourceRef"));
+        errors.push(error("must match dataSourceRef"));
     }
 }
 
@@ -356,10 +356,10 @@ fn validate_status(status: &Field<'_>, errors: &mut Errors) {
 
 /// Of Kubernetes' own resources a claim has `storage` only. Returns whether the name passed.
 fn validate_resource_key(name: &str, list: &Field<'_>, errors: &mut Errors) -> bool {
-    let mistakes = content::qualified_name(name);
-    let foreign = mistakes.is_empty() && resource_list::is_native(name) && name != "storage";
-    let passed = mistakes.is_empty() && !foreign;
-    errors.extend(mistakes.into_iter().map(|e| list.invalid_value(name, e)));
+    let found = content::qualified_name(name);
+    let foreign = found.is_empty() && resource_list::is_native(name) && name != "storage";
+    let passed = found.is_empty() && !foreign;
+    errors.extend(found.into_iter().map(|e| list.invalid_value(name, e)));
     errors.push_if(foreign, || {
         let key = Value::from(name);
         Field::at(Some(&key), list.path().clone()).not_supported(&["storage"])

@@ -29,7 +29,7 @@ impl Strategy for PodStrategy {
             pod_spec::mirror_service_account(spec);
         }
         pod_spec::drop_disabled(&mut pod["spec"], None, context.features);
-        hold_back(pod, context.now);
+        set_scheduling_gated(pod, context.now);
         scheduling::merge_label_keys(pod);
         copy_app_armor_annotations(pod);
     }
@@ -42,7 +42,13 @@ impl Strategy for PodStrategy {
         status::prepare(pod, old, context.features);
     }
 
-    fn prepare_for_part_update(&self, part: &str, pod: &mut Value, old: &Value, context: &Context<'_>) {
+    fn prepare_for_subresource_update(
+        &self,
+        part: &str,
+        pod: &mut Value,
+        old: &Value,
+        context: &Context<'_>,
+    ) {
         match part {
             "ephemeralcontainers" => {
                 let containers = pod.pointer("/spec/ephemeralContainers").cloned();
@@ -83,7 +89,7 @@ impl Strategy for PodStrategy {
         status::validate(pod, old, errors);
     }
 
-    fn validate_part_update(&self, part: &str, pod: &Field<'_>, old: &Field<'_>, errors: &mut Errors) {
+    fn validate_subresource_update(&self, part: &str, pod: &Field<'_>, old: &Field<'_>, errors: &mut Errors) {
         let options = Options::for_pod_update(old);
         match part {
             "ephemeralcontainers" => {
@@ -142,7 +148,7 @@ fn validate_annotations_update(pod: &Field<'_>, old: &Field<'_>, options: &Optio
 }
 
 /// A pod with gates is not for the scheduler yet, and says so.
-fn hold_back(pod: &mut Value, now: &str) {
+fn set_scheduling_gated(pod: &mut Value, now: &str) {
     let gates = pod.pointer("/spec/schedulingGates").and_then(Value::as_array);
     if gates.is_some_and(|gates| !gates.is_empty()) {
         pod["status"]["conditions"] = json!([{

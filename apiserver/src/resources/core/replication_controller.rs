@@ -54,11 +54,11 @@ impl Strategy for ReplicationControllerStrategy {
             return if changed { pod_spec::pod_template_warnings(&old) } else { Vec::new() };
         }
         let mut warnings = Vec::new();
-        let mistakes = content::dns1123_label(object.walk("metadata.name").str());
-        if !mistakes.is_empty() {
+        let found = content::dns1123_label(object.walk("metadata.name").str());
+        if !found.is_empty() {
             warnings.push(format!(
                 "metadata.name: this is used in Pod names and hostnames, which can result in surprising behavior; a DNS label is recommended: [{}]",
-                mistakes.join(" ")
+                found.join(" ")
             ));
         }
         warnings.extend(pod_spec::pod_template_warnings(&template));

@@ -42,9 +42,9 @@ impl Strategy for SecretStrategy {
 
     fn warnings(&self, secret: &Field<'_>, _: Option<&Field<'_>>) -> Vec<String> {
         match secret.get("type").str() {
-            TLS => key_pair_mistake(&decoded(secret, "tls.crt"), &decoded(secret, "tls.key"))
-                .into_iter()
-                .collect(),
+            TLS => {
+                key_pair_error(&decoded(secret, "tls.crt"), &decoded(secret, "tls.key")).into_iter().collect()
+            }
             _ => Vec::new(),
         }
     }
@@ -93,12 +93,12 @@ fn validate_json(secret: &Field<'_>, key: &str, errors: &mut Errors) {
     let value = secret.get("data").entry(key);
     if !value.exists() {
         errors.push(value.required(""));
-    } else if let Some(mistake) = json_object_mistake(&decoded(secret, key)) {
-        errors.push(value.invalid_value("<secret contents redacted>", mistake));
+    } else if let Some(error) = json_object_error(&decoded(secret, key)) {
+        errors.push(value.invalid_value("<secret contents redacted>", error));
     }
 }
 
-fn json_object_mistake(text: &[u8]) -> Option<String> {
+fn json_object_error(text: &[u8]) -> Option<String> {
     let kind = match codec::json::decode_value(text) {
         Err(error) => return Some(error.to_string()),
         Ok(decoded) => match decoded.value {
@@ -113,7 +113,7 @@ fn json_object_mistake(text: &[u8]) -> Option<String> {
 }
 
 /// What hinders a certificate and a key from being used together, as far as their PEM blocks show.
-fn key_pair_mistake(certificate: &[u8], key: &[u8]) -> Option<String> {
+fn key_pair_error(certificate: &[u8], key: &[u8]) -> Option<String> {
     let is_certificate = |block: &&PemBlock| block.kind == "CERTIFICATE";
     let is_key = |block: &&PemBlock| block.kind.ends_with("PRIVATE KEY");
     let (certificates, keys) = (pem_blocks(certificate), pem_blocks(key));
@@ -174,7 +174,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn strings_go_over_to_data() {
+    fn string_data_is_written_to_data() {
         let mut secret = json!({"data": {"a": "eA=="}, "stringData": {"a": "new", "b": "ü"}});
         SecretStrategy.default(&mut secret);
         assert_eq!(secret, json!({"data": {"a": "bmV3", "b": "w7w="}, "type": "Opaque"}));
@@ -196,7 +196,7 @@ mod tests {
             ),
             (block("CERTIFICATE", "AAAA"), key.clone(), Some("x509: malformed certificate")),
         ] {
-            assert_eq!(key_pair_mistake(certificate.as_bytes(), key.as_bytes()).as_deref(), want);
+            assert_eq!(key_pair_error(certificate.as_bytes(), key.as_bytes()).as_deref(), want);
         }
     }
 }

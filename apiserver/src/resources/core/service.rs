@@ -41,7 +41,7 @@ impl Strategy for ServiceStrategy {
     }
 
     fn prepare_for_update(&self, service: &mut Value, old: &Value, _: &Context<'_>) {
-        drop_what_the_type_had(service, old);
+        drop_type_dependent_fields(service, old);
         drop_stray_policy(service);
     }
 
@@ -123,7 +123,7 @@ fn default_spec(spec: &mut Value) {
     }
     let has_external_ips = spec["externalIPs"].as_array().is_some_and(|ips| !ips.is_empty());
     let kind = spec["type"].as_str().unwrap_or("").to_owned();
-    if is_reached_from_outside(&kind, has_external_ips) {
+    if is_externally_accessible(&kind, has_external_ips) {
         set_if_absent(spec, "externalTrafficPolicy", json!("Cluster"));
     }
     if matches!(kind.as_str(), "ClusterIP" | "NodePort" | "LoadBalancer")
@@ -136,12 +136,12 @@ fn default_spec(spec: &mut Value) {
     }
 }
 
-fn is_reached_from_outside(kind: &str, has_external_ips: bool) -> bool {
+fn is_externally_accessible(kind: &str, has_external_ips: bool) -> bool {
     matches!(kind, "LoadBalancer" | "NodePort") || (kind == "ClusterIP" && has_external_ips)
 }
 
 fn is_external(service: &Value) -> bool {
-    is_reached_from_outside(text(service, "type"), !list(service, "externalIPs").is_empty())
+    is_externally_accessible(text(service, "type"), !list(service, "externalIPs").is_empty())
 }
 
 fn needs_health_check(service: &Value) -> bool {
@@ -167,7 +167,7 @@ fn node_ports(service: &Value) -> impl Iterator<Item = i64> {
 
 /// A change of type clears what the new one does not have, if the client did not touch it. What it did touch is left for
 /// the rules to refuse.
-fn drop_what_the_type_had(service: &mut Value, old: &Value) {
+fn drop_type_dependent_fields(service: &mut Value, old: &Value) {
     let kind = |service: &Value| text(service, "type").to_owned();
     let (was, is) = (kind(old), kind(service));
     if needs_address(old) && !needs_address(service) {

@@ -137,14 +137,14 @@ fn validate_endpoints(slice: &Field<'_>, errors: &mut Errors) {
 
 fn validate_address(address: &Field<'_>, addresses: &Field<'_>, kind: &str, errors: &mut Errors) {
     let text = address.str();
-    let mistake = match kind {
+    let error = match kind {
         "IPv4" => ip::legacy_address(text).map(str::to_owned),
         "IPv6" => ip::address(text),
         "FQDN" => return member::fully_qualified_domain_name(address, errors),
         _ => return,
     };
-    if let Some(mistake) = mistake {
-        errors.push(address.invalid(mistake));
+    if let Some(error) = error {
+        errors.push(address.invalid(error));
         return;
     }
     let fits = ip::parse(text).is_some_and(|parsed| parsed.is_ipv4() == (kind == "IPv4"));
@@ -153,7 +153,7 @@ fn validate_address(address: &Field<'_>, addresses: &Field<'_>, kind: &str, erro
 }
 
 /// Returns whether there are not too many.
-fn validate_hints(hints: &Field<'_>, rule: member::Rule, errors: &mut Errors) -> bool {
+fn validate_hints(hints: &Field<'_>, rule: member::StringRule, errors: &mut Errors) -> bool {
     if hints.len() > MAX_HINTS {
         errors.push(hints.too_many(hints.len(), MAX_HINTS));
         return false;

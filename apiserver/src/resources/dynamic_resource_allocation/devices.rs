@@ -205,8 +205,8 @@ fn validate_references(names: &Field<'_>, requests: &Field<'_>, errors: &mut Err
         let segments: Vec<&str> = name.str().split('/').collect();
         if segments.len() <= 2 {
             for segment in segments {
-                for mistake in content::dns1123_label(segment) {
-                    errors.push(name.invalid_value(segment, mistake));
+                for error in content::dns1123_label(segment) {
+                    errors.push(name.invalid_value(segment, error));
                 }
             }
         }
@@ -253,8 +253,8 @@ pub fn validate_qualified_name(name: &str, field: &Field<'_>, errors: &mut Error
         return errors.push(field.invalid_value("", "the name must not be empty"));
     }
     errors.push_if(id.len() > MAX_IDENTIFIER, || field.too_long(MAX_IDENTIFIER));
-    for mistake in content::c_identifier(id) {
-        errors.push(field.invalid_value(id, mistake));
+    for error in content::c_identifier(id) {
+        errors.push(field.invalid_value(id, error));
     }
 }
 

@@ -64,7 +64,7 @@ fn validate_spec(name: &str, spec: &Field<'_>, errors: &mut Errors) {
     let kind = method.get("type");
     errors.push_if(method.exists() && !DISTINGUISHERS.contains(&kind.str()), || {
         let shown = printed::internal("flowcontrol.FlowDistinguisherMethod", method.value());
-        kind.not_supported(&DISTINGUISHERS).showing(shown)
+        kind.not_supported(&DISTINGUISHERS).with_bad_value_text(shown)
     });
     let level = spec.walk("priorityLevelConfiguration.name");
     if level.is_empty() {
@@ -162,10 +162,10 @@ fn validate_resource_rule(rule: &Field<'_>, errors: &mut Errors) {
     }
     if !has_all(&namespaces) {
         for namespace in namespaces.items() {
-            for mistake in content::dns1123_label(namespace.str()) {
+            for error in content::dns1123_label(namespace.str()) {
                 errors.push(
                     namespace.invalid(format!(
-                        "each member of this list must be '*' or a DNS-1123 label; {mistake}"
+                        "each member of this list must be '*' or a DNS-1123 label; {error}"
                     )),
                 );
             }
@@ -180,12 +180,12 @@ fn validate_url_rule(rule: &Field<'_>, errors: &mut Errors) {
     validate_list(&urls, none, "non-resource URLs", errors);
     if !has_all(&urls) {
         for url in urls.items() {
-            errors.extend(url_mistake(url.str()).map(|mistake| url.invalid(mistake)));
+            errors.extend(url_error(url.str()).map(|error| url.invalid(error)));
         }
     }
 }
 
-fn url_mistake(url: &str) -> Option<&'static str> {
+fn url_error(url: &str) -> Option<&'static str> {
     let wildcards = url.matches('*').count();
     match url {
         "" => Some("must not be empty"),

@@ -58,9 +58,9 @@ impl Strategy for PriorityLevelConfigurationStrategy {
 /// The levels without which the server cannot do; only how much the exempt one lends may be told.
 fn validate_mandatory(name: &str, spec: &Field<'_>, errors: &mut Errors) {
     let Some(mut wanted) = mandatory_spec("PriorityLevelConfiguration", name) else { return };
-    let mut told = spec.value().cloned().unwrap_or_default();
+    let mut actual = spec.value().cloned().unwrap_or_default();
     let except = if name == "exempt" {
-        for spec in [&mut wanted, &mut told] {
+        for spec in [&mut wanted, &mut actual] {
             if let Some(spec) = spec.as_object_mut() {
                 spec.remove("exempt");
             }
@@ -69,7 +69,7 @@ fn validate_mandatory(name: &str, spec: &Field<'_>, errors: &mut Errors) {
     } else {
         ""
     };
-    errors.push_if(told != wanted, || {
+    errors.push_if(actual != wanted, || {
         printed::invalid(spec, SPEC, &format!("spec of '{name}'{except} must equal the fixed value"))
     });
 }
@@ -155,5 +155,5 @@ fn validate_queuing(queuing: &Field<'_>, errors: &mut Errors) {
             "required entropy bits of deckSize {queues} and handSize {hand} should not be greater than {MAX_HASH_BITS}"
         )),
         _ => None,
-    }.map(|mistake| queuing.get("handSize").invalid(mistake)));
+    }.map(|error| queuing.get("handSize").invalid(error)));
 }

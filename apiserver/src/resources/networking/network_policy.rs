@@ -48,10 +48,10 @@ impl Strategy for NetworkPolicyStrategy {
     }
 
     fn validate_update(&self, policy: &Field<'_>, old: &Field<'_>, errors: &mut Errors) {
-        let mut mistakes = Errors::new();
-        validate_label_selector(&old.walk("spec.podSelector"), SelectorOptions::default(), &mut mistakes);
+        let mut found = Errors::new();
+        validate_label_selector(&old.walk("spec.podSelector"), SelectorOptions::default(), &mut found);
         let selector =
-            SelectorOptions { allow_invalid_values: !mistakes.is_empty(), ..SelectorOptions::default() };
+            SelectorOptions { allow_invalid_values: !found.is_empty(), ..SelectorOptions::default() };
         let blocks = ip_blocks(old).flat_map(|block| texts(&block)).map(|text| text.str()).collect();
         validate(policy, &Kept { selector, blocks }, errors);
     }

@@ -75,9 +75,8 @@ fn validate_seccomp(profile: &Field<'_>, errors: &mut Errors) {
         _ if !profile.exists() => {}
         "runtime/default" | "docker/default" | "unconfined" => {}
         text => match text.strip_prefix("localhost/") {
-            Some(path) => errors.extend(
-                paths::descending(path).into_iter().map(|mistake| profile.invalid_value(path, mistake)),
-            ),
+            Some(path) => errors
+                .extend(paths::descending(path).into_iter().map(|error| profile.invalid_value(path, error))),
             None => errors.push(profile.invalid("must be a valid seccomp profile")),
         },
     }

@@ -183,11 +183,11 @@ fn validate_ports(ports: &Field<'_>, errors: &mut Errors) {
         let (name, number) = (port.get("name"), port.get("containerPort"));
         let (host, protocol) = (port.get("hostPort"), port.get("protocol"));
         if !name.is_empty() {
-            let mistakes = content::port_name(name.str());
-            if mistakes.is_empty() {
+            let found = content::port_name(name.str());
+            if found.is_empty() {
                 errors.push_if(!names.insert(name.str()), || name.duplicate());
             }
-            errors.invalid_each(&name, mistakes);
+            errors.invalid_each(&name, found);
         }
         match number.int().unwrap_or(0) {
             0 => errors.push(number.required("")),

@@ -95,7 +95,7 @@ fn validate_value_from(variable: &Field<'_>, errors: &mut Errors) {
             rule(&source, errors);
         }
     }
-    let mistake = match sources {
+    let error = match sources {
         0 => {
             "must specify one of: `fieldRef`, `resourceFieldRef`, `configMapKeyRef`, `secretKeyRef` or `fileKeyRef`"
         }
@@ -103,7 +103,7 @@ fn validate_value_from(variable: &Field<'_>, errors: &mut Errors) {
         1 => return,
         _ => "may not have more than one field specified at a time",
     };
-    errors.push(from.invalid_value("", mistake));
+    errors.push(from.invalid_value("", error));
 }
 
 fn validate_key_selector(selector: &Field<'_>, errors: &mut Errors) {
@@ -223,12 +223,12 @@ pub fn validate_env_from(sources: &Field<'_>, errors: &mut Errors) {
                 validate_env_source(&reference, errors);
             }
         }
-        let mistake = match given {
+        let error = match given {
             0 => "must specify one of: `configMapRef` or `secretRef`",
             1 => continue,
             _ => "may not have more than one field specified at a time",
         };
-        errors.push(sources.invalid_value("", mistake));
+        errors.push(sources.invalid_value("", error));
     }
 }
 
@@ -238,6 +238,6 @@ fn validate_env_source(reference: &Field<'_>, errors: &mut Errors) {
         errors.push(name.required(""));
     } else {
         // The real server takes the name for the beginning of one.
-        errors.invalid_each(&name, metadata::base_mistakes(NameRule::Subdomain, name.str()));
+        errors.invalid_each(&name, metadata::generate_name_errors(NameRule::Subdomain, name.str()));
     }
 }

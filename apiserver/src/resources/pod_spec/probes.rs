@@ -90,8 +90,8 @@ fn validate_port(port: &Field<'_>, errors: &mut Errors) {
         Some(Value::String(name)) => errors.invalid_each(port, content::port_name(name)),
         _ => {
             let number = port.int().unwrap_or(0);
-            for mistake in content::port_number(number) {
-                errors.push(port.invalid_value(number, mistake));
+            for error in content::port_number(number) {
+                errors.push(port.invalid_value(number, error));
             }
         }
     }

@@ -125,7 +125,7 @@ pub fn validate_overhead(overhead: &Field<'_>, options: &Options, errors: &mut E
 fn validate_pod_level_name(name: &str, quantity: &Field<'_>, errors: &mut Errors) {
     if resource_list::validate_name(name, quantity, errors) && !is_pod_level(name) {
         let error = quantity.not_supported(&["cpu", "hugepages-", "memory"]);
-        errors.push(error.showing(quote(name)));
+        errors.push(error.with_bad_value_text(quote(name)));
     }
 }
 
@@ -217,7 +217,7 @@ fn validate_claims(claims: &Field<'_>, known: &BTreeSet<&str>, errors: &mut Erro
             }
         }
         if !known.contains(name) {
-            let mut error = claim.not_found().showing(quote(name));
+            let mut error = claim.not_found().with_bad_value_text(quote(name));
             let list: Vec<&str> = known.iter().copied().collect();
             error.detail = match list.as_slice() {
                 [] => "must be one of the names in pod.spec.resourceClaims which is empty".to_owned(),

@@ -153,9 +153,8 @@ fn validate_operator(operator: &Field<'_>, value: &Field<'_>, options: &Options,
     let shown = operator.path();
     match operator.str() {
         "Equal" | "" => {
-            let mistakes = content::label_value(value.str());
-            errors
-                .push_if(!mistakes.is_empty(), || value.with_path(shown.clone()).invalid(mistakes.join(";")));
+            let found = content::label_value(value.str());
+            errors.push_if(!found.is_empty(), || value.with_path(shown.clone()).invalid(found.join(";")));
         }
         "Exists" => errors.push_if(!value.is_empty(), || {
             value.with_path(shown.clone()).invalid("value must be empty when `operator` is 'Exists'")
@@ -176,8 +175,8 @@ pub fn validate_taints(taints: &Field<'_>, errors: &mut Errors) {
     for taint in taints.items() {
         let (key, value, effect) = (taint.get("key"), taint.get("value"), taint.get("effect"));
         labels::validate_label_name(&key, errors);
-        let mistakes = content::label_value(value.str());
-        errors.push_if(!mistakes.is_empty(), || value.invalid(mistakes.join(";")));
+        let found = content::label_value(value.str());
+        errors.push_if(!found.is_empty(), || value.invalid(found.join(";")));
         if effect.is_empty() {
             errors.push(effect.required(""));
         } else {
@@ -252,8 +251,8 @@ pub fn validate_gates(gates: &Field<'_>, errors: &mut Errors) {
     let mut seen = BTreeSet::new();
     for gate in gates.items() {
         let name = gate.get("name").str();
-        for mistake in content::qualified_name(name) {
-            errors.push(gate.invalid_value(name, mistake));
+        for error in content::qualified_name(name) {
+            errors.push(gate.invalid_value(name, error));
         }
         errors.push_if(!seen.insert(name), || gate.duplicate_value(name));
     }

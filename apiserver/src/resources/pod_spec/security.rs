@@ -96,7 +96,7 @@ fn validate_seccomp(profile: &Field<'_>, errors: &mut Errors) {
         (true, true) => errors.invalid_each(&file, paths::descending(file.str())),
         (false, true) => errors.push(
             file.invalid("can only be set when seccomp type is Localhost")
-                .showing(printed::internal("core.SeccompProfile", profile.value())),
+                .with_bad_value_text(printed::internal("core.SeccompProfile", profile.value())),
         ),
         (false, false) => {}
     }
@@ -219,8 +219,8 @@ fn validate_windows_options(windows: &Field<'_>, errors: &mut Errors) {
     }
     let user = windows.get("runAsUserName");
     if user.exists() {
-        for mistake in windows_user(user.str()) {
-            errors.push(user.invalid(format!("runAsUserName{mistake}")));
+        for error in windows_user(user.str()) {
+            errors.push(user.invalid(format!("runAsUserName{error}")));
         }
     }
 }
@@ -256,7 +256,7 @@ fn windows_user(text: &str) -> Vec<&'static str> {
         ),
     ]
     .into_iter()
-    .filter_map(|(wrong, mistake)| wrong.then_some(mistake))
+    .filter_map(|(wrong, error)| wrong.then_some(error))
     .collect()
 }
 

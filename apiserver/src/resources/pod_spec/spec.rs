@@ -117,14 +117,14 @@ fn validate_claims(claims: &Field<'_>, metadata: &Field<'_>, errors: &mut Errors
             errors.push(name.duplicate());
         }
         let (direct, template) = (claim.get("resourceClaimName"), claim.get("resourceClaimTemplateName"));
-        let mistake = match (direct.exists(), template.exists()) {
+        let error = match (direct.exists(), template.exists()) {
             (true, true) => {
                 Some("at most one of `resourceClaimName` or `resourceClaimTemplateName` may be specified")
             }
             (false, false) => Some("must specify one of: `resourceClaimName`, `resourceClaimTemplateName`"),
             _ => None,
         };
-        errors.extend(mistake.map(|detail| printed::invalid(&claim, "core.PodResourceClaim", detail)));
+        errors.extend(error.map(|detail| printed::invalid(&claim, "core.PodResourceClaim", detail)));
         for reference in [direct, template] {
             if reference.exists() {
                 check(&reference, content::dns1123_subdomain, errors);
@@ -168,7 +168,7 @@ fn validate_dns(config: &Field<'_>, policy: &str, errors: &mut Errors) {
         servers.invalid(format!("must not have more than {MAX_SERVERS} nameservers"))
     });
     for server in servers.items() {
-        errors.extend(ip::legacy_address(server.str()).map(|mistake| server.invalid(mistake)));
+        errors.extend(ip::legacy_address(server.str()).map(|error| server.invalid(error)));
     }
     errors.push_if(searches.len() > MAX_SEARCHES, || {
         searches.invalid(format!("must not have more than {MAX_SEARCHES} search paths"))
@@ -181,8 +181,8 @@ fn validate_dns(config: &Field<'_>, policy: &str, errors: &mut Errors) {
     });
     for search in searches.items().filter(|search| search.str() != ".") {
         let domain = search.str().strip_suffix('.').unwrap_or(search.str());
-        for mistake in content::dns1123_subdomain_with_underscore(domain) {
-            errors.push(search.invalid_value(domain, mistake));
+        for error in content::dns1123_subdomain_with_underscore(domain) {
+            errors.push(search.invalid_value(domain, error));
         }
     }
     for option in config.get("options").items() {
@@ -193,7 +193,7 @@ fn validate_dns(config: &Field<'_>, policy: &str, errors: &mut Errors) {
 fn validate_host_aliases(aliases: &Field<'_>, errors: &mut Errors) {
     for alias in aliases.items() {
         let address = alias.get("ip");
-        errors.extend(ip::legacy_address(address.str()).map(|mistake| address.invalid(mistake)));
+        errors.extend(ip::legacy_address(address.str()).map(|error| address.invalid(error)));
         for name in alias.get("hostnames").items() {
             check(&name, content::dns1123_subdomain, errors);
         }

@@ -87,7 +87,7 @@ fn texts(case: &Value, member: &str) -> Vec<String> {
     list.iter().map(|text| text.as_str().expect("a text").to_owned()).collect()
 }
 
-fn told(errors: &Errors) -> Vec<String> {
+fn causes(errors: &Errors) -> Vec<String> {
     errors.iter().map(ToString::to_string).collect()
 }
 
@@ -119,7 +119,7 @@ fn pods_are_refused_with_the_real_texts() {
         let pod = create(&case["pod"]);
         let mut errors = Errors::new();
         pod::PodStrategy.validate(&Field::root(&pod), &mut errors);
-        assert_same(&case, "pod", told(&errors), texts(&case, "errors"), &mut failed);
+        assert_same(&case, "pod", causes(&errors), texts(&case, "errors"), &mut failed);
     }
     assert_eq!(failed, 0);
 }
@@ -139,7 +139,7 @@ fn templates_are_refused_with_the_real_texts() {
             Some(_) => texts(&case, "templateErrors"),
             None => texts(&case, "errors").iter().map(|text| in_template(text)).collect(),
         };
-        assert_same(&case, "template", told(&errors), want, &mut failed);
+        assert_same(&case, "template", causes(&errors), want, &mut failed);
     }
     assert_eq!(failed, 0);
 }
@@ -173,13 +173,13 @@ fn change(old: &Value, patch: &Value, part: &str) -> (Value, Errors) {
     match part {
         "" => pod::PodStrategy.prepare_for_update(&mut pod, old, &CONTEXT),
         "status" => pod::PodStrategy.prepare_for_status_update(&mut pod, old, &CONTEXT),
-        part => pod::PodStrategy.prepare_for_part_update(part, &mut pod, old, &CONTEXT),
+        part => pod::PodStrategy.prepare_for_subresource_update(part, &mut pod, old, &CONTEXT),
     }
     let (new, before) = (Field::root(&pod), Field::root(old));
     match part {
         "" => pod::PodStrategy.validate_update(&new, &before, &mut errors),
         "status" => pod::PodStrategy.validate_status_update(&new, &before, &mut errors),
-        part => pod::PodStrategy.validate_part_update(part, &new, &before, &mut errors),
+        part => pod::PodStrategy.validate_subresource_update(part, &new, &before, &mut errors),
     }
     (pod, errors)
 }
@@ -192,12 +192,12 @@ fn changes_are_refused_with_the_real_texts() {
         if let Some(setup) = case.get("setup") {
             let (part, patch) = (setup[0].as_str().expect("a part"), &setup[1]);
             let (pod, errors) = change(&old, patch, part);
-            assert_eq!(told(&errors), Vec::<String>::new(), "{}", case["case"]);
+            assert_eq!(causes(&errors), Vec::<String>::new(), "{}", case["case"]);
             generation += i64::from(pod::PodStrategy.is_new_generation(&pod, &old));
             old = pod;
         }
         let (pod, errors) = change(&old, &case["new"], case["part"].as_str().expect("a part"));
-        assert_same(&case, "change", told(&errors), texts(&case, "errors"), &mut failed);
+        assert_same(&case, "change", causes(&errors), texts(&case, "errors"), &mut failed);
         if let Some(want) = case.get("generation") {
             generation += i64::from(pod::PodStrategy.is_new_generation(&pod, &old));
             assert_eq!(want, generation, "{}", case["case"]);

@@ -8,7 +8,7 @@ use super::env::{self, Shown};
 use super::{Options, projected};
 use crate::field::{Errors, Field, quote};
 use crate::resources::core::persistent_volume_claim::validate_claim_template;
-use crate::validation::volume_sources::{self, Owner};
+use crate::validation::volume_sources::{self, SourceOwner};
 use crate::validation::{content, paths, resource_list};
 
 pub const FILE_MODE: &str = "must be a number between 0 and 0777 (octal), both inclusive";
@@ -145,7 +145,7 @@ fn validate_source(kind: &str, source: &Field<'_>, options: &Options, errors: &m
             }
             pull_policy(&source.get("pullPolicy"), errors);
         }
-        _ => volume_sources::validate_source(kind, source, Owner::Pod, errors),
+        _ => volume_sources::validate_source(kind, source, SourceOwner::Pod, errors),
     }
 }
 
@@ -155,8 +155,8 @@ fn validate_claim_name(volume: &Field<'_>, pod: &str, errors: &mut Errors) {
         return;
     }
     let claim = format!("{pod}-{}", volume.str());
-    for mistake in content::dns1123_subdomain(&claim) {
-        errors.push(volume.invalid(format!("PVC name {}: {mistake}", quote(&claim))));
+    for error in content::dns1123_subdomain(&claim) {
+        errors.push(volume.invalid(format!("PVC name {}: {error}", quote(&claim))));
     }
 }
 

@@ -41,11 +41,11 @@ const DEPRECATED_VOLUMES: [(&str, &str, &str); 9] = [
 pub fn pod_warnings(pod: &Field<'_>) -> Vec<String> {
     let mut warnings = Vec::new();
     app_armor_warnings(pod, true, &mut warnings);
-    let mistakes = content::dns1123_label(pod.walk("metadata.name").str());
-    if !mistakes.is_empty() {
+    let found = content::dns1123_label(pod.walk("metadata.name").str());
+    if !found.is_empty() {
         warnings.push(format!(
             "metadata.name: this is used in the Pod's hostname, which can result in surprising behavior; a DNS label is recommended: [{}]",
-            mistakes.join(" ")
+            found.join(" ")
         ));
     }
     common_warnings(pod, &mut warnings);
@@ -127,8 +127,8 @@ fn matches_no_pod(selector: &Field<'_>) -> String {
 fn value_warnings(term: &Field<'_>, warnings: &mut Vec<String>) {
     for requirement in term.get("matchExpressions").items() {
         for value in requirement.get("values").items() {
-            for mistake in content::label_value(value.str()) {
-                warnings.push(format!("{}: {} is invalid, {mistake}", value.path(), value.str()));
+            for error in content::label_value(value.str()) {
+                warnings.push(format!("{}: {} is invalid, {error}", value.path(), value.str()));
             }
         }
     }
@@ -284,12 +284,12 @@ fn app_armor_warnings(owner: &Field<'_>, copied: bool, warnings: &mut Vec<String
         }
         let own = container.walk("securityContext.appArmorProfile");
         let meant = annotations::app_armor_profile(annotation.str());
-        let told_by_field = if own.exists() {
+        let set_by_field = if own.exists() {
             !copied || own.value() != meant.as_ref()
         } else {
             of_pod.exists() && of_pod.value() == meant.as_ref()
         };
-        if !told_by_field {
+        if !set_by_field {
             warnings.push(format!(
                 r#"{}: deprecated since v1.30; use the "appArmorProfile" field instead"#,
                 all.path().key(&key)

@@ -42,7 +42,7 @@ pub fn delete_options(name: &str, eviction: &Value, dry_run: bool) -> Result<Val
 }
 
 /// Leaves on the pod why it goes.
-pub fn mark(pod: &mut Value, now: &str) {
+pub fn add_disruption_target(pod: &mut Value, now: &str) {
     set_condition(pod, "DisruptionTarget", "EvictionByEvictionAPI", "Eviction API: evicting", now);
 }
 

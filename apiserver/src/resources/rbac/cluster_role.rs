@@ -32,9 +32,8 @@ fn validate(role: &Field<'_>, options: SelectorOptions, errors: &mut Errors) {
     for selector in selectors.items() {
         validate_label_selector(&selector, options, errors);
         // Besides, it must be usable, which is never lenient.
-        let mut mistakes = Errors::new();
-        validate_label_selector(&selector, SelectorOptions::default(), &mut mistakes);
-        errors
-            .push_if(!mistakes.is_empty(), || selector.invalid_value(Value::Null, "invalid label selector."));
+        let mut found = Errors::new();
+        validate_label_selector(&selector, SelectorOptions::default(), &mut found);
+        errors.push_if(!found.is_empty(), || selector.invalid_value(Value::Null, "invalid label selector."));
     }
 }

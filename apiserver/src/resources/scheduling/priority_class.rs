@@ -23,7 +23,7 @@ impl Strategy for PriorityClassStrategy {
         }
     }
 
-    fn undeletable(&self, name: &str) -> Option<&'static str> {
+    fn validate_delete(&self, name: &str) -> Option<&'static str> {
         let system = SYSTEM_CLASSES.iter().any(|(known, _)| *known == name);
         system.then_some("this is a system priority class and cannot be deleted")
     }
@@ -36,9 +36,9 @@ impl Strategy for PriorityClassStrategy {
     fn validate(&self, object: &Field<'_>, errors: &mut Errors) {
         let (name, value) = (object.walk("metadata.name"), object.get("value"));
         if name.str().starts_with(SYSTEM_PREFIX) {
-            if let Err(mistake) = check_system_class(object) {
+            if let Err(error) = check_system_class(object) {
                 errors.push(name.forbidden(format!(
-                    "priority class names with '{SYSTEM_PREFIX}' prefix are reserved for system use only. error: {mistake}"
+                    "priority class names with '{SYSTEM_PREFIX}' prefix are reserved for system use only. error: {error}"
                 )));
             }
         } else {

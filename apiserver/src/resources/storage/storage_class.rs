@@ -71,8 +71,8 @@ pub fn validate_driver(name: &Field<'_>, errors: &mut Errors) {
         return;
     }
     let lower = name.str().to_lowercase();
-    let mistakes = content::qualified_name(&lower);
-    errors.extend(mistakes.into_iter().map(|e| name.invalid_value(lower.as_str(), e)));
+    let found = content::qualified_name(&lower);
+    errors.extend(found.into_iter().map(|e| name.invalid_value(lower.as_str(), e)));
 }
 
 pub fn validate_parameters(parameters: &Field<'_>, errors: &mut Errors) {

@@ -306,8 +306,8 @@ fn validate_addresses(addresses: &Field<'_>, old: &Field<'_>, errors: &mut Error
     let known: BTreeSet<&str> = old.items().map(|old| old.get("ip").str()).collect();
     for address in addresses.items() {
         let text = address.get("ip").str();
-        let mistake = ip::legacy_address(text).filter(|_| !known.contains(text));
-        errors.extend(mistake.map(|mistake| address.invalid_value(text, mistake)));
+        let error = ip::legacy_address(text).filter(|_| !known.contains(text));
+        errors.extend(error.map(|error| address.invalid_value(text, error)));
     }
     if addresses.len() < 2 {
         return;
@@ -326,7 +326,7 @@ fn validate_addresses(addresses: &Field<'_>, old: &Field<'_>, errors: &mut Error
         let shown = addresses.items().map(|a| format!(r#"{{"IP":{}}}"#, quote(a.get("ip").str())));
         addresses
             .invalid("may specify no more than one IP for each IP family")
-            .showing(format!("[{}]", shown.collect::<Vec<_>>().join(",")))
+            .with_bad_value_text(format!("[{}]", shown.collect::<Vec<_>>().join(",")))
     });
 }
 
@@ -366,8 +366,8 @@ fn validate_health<'a>(
     let container = containers.get(name);
     for device in devices.items() {
         let of = device.get("name");
-        let mistake = container.and_then(|container| unknown_device(container, of.str(), claims));
-        errors.extend(mistake.map(|mistake| of.invalid(mistake)));
+        let error = container.and_then(|container| unknown_device(container, of.str(), claims));
+        errors.extend(error.map(|error| of.invalid(error)));
         let mut ids = BTreeSet::new();
         for resource in device.get("resources").items() {
             let (health, message) = (resource.get("health"), resource.get("message"));

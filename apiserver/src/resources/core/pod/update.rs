@@ -83,9 +83,9 @@ pub fn validate(spec: &Field<'_>, old: &Field<'_>, options: &Options, errors: &m
 fn validate_deadline(new: &Field<'_>, old: &Field<'_>, errors: &mut Errors) -> bool {
     match (new.int(), old.int()) {
         (Some(seconds), before) => {
-            let mistakes = content::in_range(seconds, 0, i64::from(i32::MAX));
-            let passed = mistakes.is_empty();
-            errors.invalid_each(new, mistakes);
+            let found = content::in_range(seconds, 0, i64::from(i32::MAX));
+            let passed = found.is_empty();
+            errors.invalid_each(new, found);
             let later = passed && before.is_some_and(|before| before < seconds);
             errors.push_if(later, || new.invalid("must be less than or equal to previous value"));
             passed && !later
@@ -165,7 +165,7 @@ fn validate_gated(spec: &Field<'_>, old: &Field<'_>, errors: &mut Errors) {
         let list = list.collect::<Vec<_>>().join(",");
         let shown = if terms.exists() { format!("[{list}]") } else { "null".to_owned() };
         let detail = "no additions/deletions to non-empty NodeSelectorTerms list are allowed";
-        errors.push(terms.invalid(detail).showing(shown));
+        errors.push(terms.invalid(detail).with_bad_value_text(shown));
         return;
     }
     for (term, before) in terms.items().zip(old_terms.items()) {
@@ -234,7 +234,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sameness_is_of_amounts() {
+    fn quantities_are_compared_by_amount() {
         for (a, b, want) in [
             (json!({"limits": {"memory": "1Gi"}}), json!({"limits": {"memory": "1073741824"}}), true),
             (json!({"limits": {"memory": "1Gi"}}), json!({"limits": {"memory": "1G"}}), false),

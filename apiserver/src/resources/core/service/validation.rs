@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use serde_json::json;
 
-use super::{NONE, TOPOLOGY_HINTS, TOPOLOGY_MODE, is_reached_from_outside};
+use super::{NONE, TOPOLOGY_HINTS, TOPOLOGY_MODE, is_externally_accessible};
 use crate::field::{Errors, Field};
 use crate::validation::immutable::IMMUTABLE;
 use crate::validation::{content, ip, labels, member, printed};
@@ -110,8 +110,8 @@ fn validate_union(service: &Field<'_>, errors: &mut Errors) {
             if domain.is_empty() {
                 errors.push(name.required(""));
             }
-            let mistakes = if domain.is_empty() { vec![] } else { content::dns1123_subdomain(domain) };
-            errors.extend(mistakes.into_iter().map(|e| name.invalid_value(domain, e)));
+            let found = if domain.is_empty() { vec![] } else { content::dns1123_subdomain(domain) };
+            errors.extend(found.into_iter().map(|e| name.invalid_value(domain, e)));
         }
         _ => {}
     }
@@ -226,9 +226,9 @@ fn validate_each_address(addresses: &Field<'_>, old: Option<&Field<'_>>, errors:
         if known.contains(address.str()) {
             continue;
         }
-        if let Some(mistake) = ip::legacy_address(address.str()) {
+        if let Some(error) = ip::legacy_address(address.str()) {
             valid = false;
-            errors.push(address.invalid(mistake));
+            errors.push(address.invalid(error));
         }
     }
     errors.push_if(addresses.len() > 2, || addresses.invalid("may only hold up to 2 values"));
@@ -238,9 +238,9 @@ fn validate_each_address(addresses: &Field<'_>, old: Option<&Field<'_>>, errors:
 fn validate_external_ips(spec: &Field<'_>, old: Option<&Field<'_>>, errors: &mut Errors) {
     let known = known(old, "externalIPs");
     for address in spec.get("externalIPs").items() {
-        let mistake = ip::legacy_address(address.str());
-        match mistake.filter(|_| !known.contains(address.str())) {
-            Some(mistake) => errors.push(address.invalid(mistake)),
+        let error = ip::legacy_address(address.str());
+        match error.filter(|_| !known.contains(address.str())) {
+            Some(error) => errors.push(address.invalid(error)),
             None => errors.invalid_each(&address, ip::endpoint_address(address.str())),
         }
     }
@@ -311,7 +311,7 @@ fn validate_balancer_class(service: &Field<'_>, errors: &mut Errors) {
 fn validate_traffic(spec: &Field<'_>, errors: &mut Errors) {
     let kind = spec.get("type").str();
     let (external, health) = (spec.get("externalTrafficPolicy"), spec.get("healthCheckNodePort"));
-    if is_reached_from_outside(kind, !spec.get("externalIPs").is_empty()) {
+    if is_externally_accessible(kind, !spec.get("externalIPs").is_empty()) {
         member::required_one_of(&external, &TRAFFIC_POLICIES, errors);
     } else {
         errors.push_if(!external.is_empty(), || {
