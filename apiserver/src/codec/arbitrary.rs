@@ -5,7 +5,7 @@ use serde_json::{Map, Value, json};
 use crate::codec::{base64, time, zero};
 use crate::schema::{Field, StructId, Type, schema};
 
-/// A small generator of its own (SplitMix64): what a seed gives stays the same everywhere.
+/// A small generator of its own (SplitMix64): a seed gives the same values everywhere.
 pub struct Random(u64);
 
 impl Random {
@@ -46,11 +46,11 @@ const TEXTS: [&str; 12] = [
 
 const QUANTITIES: [&str; 8] = ["0", "1", "100m", "1500m", "64Mi", "1.500", "2e3", "-3Gi"];
 
-/// A random object, its members chosen one by one; deeper ones have fewer.
+/// A random object, with randomly chosen members; deeper objects have fewer.
 pub fn object(id: StructId, random: &mut Random, depth: usize) -> Map<String, Value> {
     let mut members = Map::new();
     for field in schema().get(id).members() {
-        // Protobuf carries the kind and apiVersion of the outermost object only.
+        // Protobuf has the kind and apiVersion of the outermost object only.
         let wanted = depth == 0 || random.below(depth + 1) == 0;
         if field.number.is_some()
             && wanted

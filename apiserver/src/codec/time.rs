@@ -1,11 +1,11 @@
-//! Times as Go reads and prints them: RFC 3339 in, UTC out, whole seconds or microseconds.
+//! Times as Go parses and prints them: RFC 3339 in, UTC out, whole seconds or microseconds.
 //!
 //! The errors are Go's, which clients see. Start at [`parse`].
 
 use jiff::SignedDuration;
 use jiff::civil::DateTime;
 
-/// Why a text is no time, in Go's words.
+/// Why a text is not a time, with Go's message.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TimeError {
     #[error(
@@ -25,7 +25,7 @@ pub enum TimeError {
 const SECONDS: &str = "2006-01-02T15:04:05Z07:00";
 const MICROS: &str = "2006-01-02T15:04:05.000000Z07:00";
 
-/// The canonical form of a time in whole seconds (`2026-01-02T03:04:05Z`); None is the zero time, which is no time at all.
+/// The canonical form of a time in whole seconds (`2026-01-02T03:04:05Z`); None is the zero time, which is absent.
 pub fn parse(text: &str) -> Result<Option<String>, TimeError> {
     if is_canonical(text) {
         return Ok(Some(text.to_owned()));
@@ -48,7 +48,7 @@ pub fn to_unix(canonical: &str) -> Option<(i64, i32)> {
     Some(if nanos < 0 { (seconds - 1, nanos + 1_000_000_000) } else { (seconds, nanos) })
 }
 
-/// The canonical time in whole seconds; None for the zero time, and for what no calendar has.
+/// The canonical time in whole seconds; None for the zero time, and beyond the calendar.
 pub fn from_unix(seconds: i64) -> Option<String> {
     let time = jiff::tz::Offset::UTC.to_datetime(jiff::Timestamp::from_second(seconds).ok()?);
     (!is_zero(time)).then(|| time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string())
@@ -66,7 +66,7 @@ fn is_zero(time: DateTime) -> bool {
     time == jiff::civil::datetime(1, 1, 1, 0, 0, 0, 0)
 }
 
-/// The form nearly all times come in, with days that every month has.
+/// The most frequent form, with days that every month has.
 fn is_canonical(text: &str) -> bool {
     let bytes = text.as_bytes();
     let number = |at: usize| match (bytes.get(at), bytes.get(at + 1)) {
@@ -125,7 +125,7 @@ impl Parser<'_> {
         if holds { Ok(()) } else { Err(self.range(what)) }
     }
 
-    /// A number of two digits, or also of one where it is not `fixed`, behind a mark.
+    /// A number of two digits, or also of one if it is not `fixed`, after a mark.
     fn after(&mut self, mark: &'static str, element: &'static str, fixed: bool) -> Result<i8, TimeError> {
         self.rest = self.rest.strip_prefix(mark).ok_or_else(|| self.type_mismatch(mark))?;
         let (number, rest) = two_digits(self.rest, fixed).ok_or_else(|| self.type_mismatch(element))?;
@@ -202,7 +202,7 @@ fn two_digits(text: &str, fixed: bool) -> Option<(i8, &str)> {
     }
 }
 
-/// As Go's time errors quote: in bytes.
+/// Quotes as Go's time errors do: by bytes.
 fn quote(text: &str) -> String {
     let mut quoted = String::from('"');
     for byte in text.bytes() {

@@ -1,4 +1,4 @@
-//! The documents of discovery, made from what is served.
+//! The documents of discovery, generated from the served resources.
 //!
 //! Source: API concepts, "API Discovery"; KEP-3352 for the aggregated form.
 
@@ -59,7 +59,7 @@ pub(super) fn resources(group: &Group, version: &Version) -> Value {
         "groupVersion": group_version(group, version),
         "resources": resources,
     });
-    // The core group is as old as the kinds of lists, and still without a version.
+    // The core group predates `apiVersion` in these lists, and still has none.
     if !group.name.is_empty() {
         list["apiVersion"] = "v1".into();
     }
@@ -97,7 +97,7 @@ fn with_subresources(resource: &Resource) -> Vec<Value> {
     std::iter::once(whole).chain(resource.subresources.iter().map(part)).collect()
 }
 
-/// The lists that are left out where they are empty.
+/// Sets the lists that are omitted if they are empty.
 fn add_names(document: &mut Value, resource: &Resource) {
     for (name, list) in [("shortNames", &resource.short_names), ("categories", &resource.categories)] {
         if !list.is_empty() {
@@ -125,7 +125,7 @@ pub(super) fn aggregated(groups: &[Group]) -> Value {
 }
 
 fn version_discovery(group: &Group, version: &Version) -> Value {
-    // The kinds of built-in resources are told without what is theirs anyway.
+    // The group and version of built-in kinds are omitted where they are those of the resource.
     let own: (&str, &str) = if group.custom { (&group.name, &version.name) } else { ("", "") };
     let response_kind = |kind: &Text, other: Option<&(Text, Text)>| {
         let (group, version) = other.map_or(own, |(group, version)| (group, version));
@@ -171,7 +171,7 @@ pub(super) fn index(served: &Served, other_paths: &[String]) -> String {
     format!("{{\n  \"paths\": [\n{}\n  ]\n}}", paths.join(",\n"))
 }
 
-/// Writes a document down.
+/// Encodes a document.
 pub(super) fn encode(document: &Value, format: Format, pretty: bool) -> Result<Bytes> {
     let text = |name: &str| document[name].as_str().unwrap_or("v1");
     let (group, version) = text("apiVersion").split_once('/').unwrap_or(("", "v1"));

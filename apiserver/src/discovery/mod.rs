@@ -1,7 +1,7 @@
-//! What the server offers, told to clients: groups, versions and resources, OpenAPI documents, its version.
+//! Discovery: groups, versions and resources, OpenAPI documents, the server's version.
 //!
-//! Everything is made from one list, [`Served`]: the built-in resources, and the custom ones that come and go. Documents are
-//! made when they are first asked for and kept until the list changes.
+//! All documents are generated from one list, [`Served`]: the built-in resources, and the custom resources that are
+//! added and removed. They are generated on the first request and cached until the list changes.
 //!
 //! Start at [`Discovery::respond`].
 
@@ -25,16 +25,16 @@ pub(crate) use openapi::Descriptions;
 use openapi::OpenApi;
 pub use served::Served;
 
-/// Answers every path that tells what there is.
+/// Serves all discovery paths.
 pub struct Discovery {
     /// `HOST:PORT`, as clients reach the server.
     address: String,
-    /// Paths that others answer, for the index.
+    /// Paths of other handlers, for the index.
     other_paths: Vec<String>,
     state: ArcSwap<State>,
 }
 
-/// One state of the list, with the documents made from it.
+/// One state of the list, with its documents.
 struct State {
     served: Served,
     openapi: OpenApi,
@@ -42,11 +42,11 @@ struct State {
     groups: Aggregated,
 }
 
-/// An aggregated document and the hash of what it says.
+/// An aggregated document and its hash.
 #[derive(Default)]
 struct Aggregated(OnceLock<(Value, String)>);
 
-/// How an answer is wanted.
+/// The negotiated form of a response.
 struct NegotiatedForm {
     format: Format,
     /// The aggregated form.
@@ -56,7 +56,7 @@ struct NegotiatedForm {
 
 impl Discovery {
     /// - `address`: `HOST:PORT`, as clients reach the server;
-    /// - `other_paths`: paths that others answer, such as those of health, for the index at `/`.
+    /// - `other_paths`: paths of other handlers, such as health, for the index at `/`.
     pub fn new(address: impl Into<String>, other_paths: impl IntoIterator<Item = String>) -> Discovery {
         let state = State::new(Served::built_in(), None);
         Discovery {
@@ -78,8 +78,8 @@ impl Discovery {
         }
     }
 
-    /// Answers the index, discovery, OpenAPI and the version; None for any other path. Two kinds of paths that lead nowhere
-    /// are the caller's: see [`Error::UnknownResource`] and [`Error::PageNotFound`], and [`Discovery::knows_group`].
+    /// Serves the index, discovery, OpenAPI and the version; None for any other path. Two kinds of unknown paths are
+    /// left to the caller: see [`Error::UnknownResource`] and [`Error::PageNotFound`], and [`Discovery::knows_group`].
     pub fn respond(&self, request: &Parts, now: Timestamp) -> Option<Result<Response<Bytes>>> {
         let query = Query::parse(request.uri.query().unwrap_or_default());
         let path = request.uri.path();
@@ -91,7 +91,7 @@ impl Discovery {
         let get_only = |answer: &dyn Fn() -> Result<Response<Bytes>>| {
             Some(if *method == Method::GET { answer() } else { Err(Error::MethodNotAllowed) })
         };
-        // Where a router stands before the handler, slashes at the end do not count.
+        // Behind a router, trailing slashes are ignored.
         let routed = path.trim_end_matches('/');
         match routed {
             "" if path == "/" => return Some(Ok(self.index(&state.served))),
@@ -130,8 +130,8 @@ impl Discovery {
         }
     }
 
-    /// Whether any path of the group is answered; below those that are not, no page is found. A custom group does not know
-    /// its unknown versions and resources either.
+    /// Whether any path of the group is served; below other groups, no page is found. A custom group does not know its
+    /// unknown versions and resources either.
     pub fn knows_group(&self, group: &str) -> bool {
         self.state.load().served.group(group).is_some()
     }
@@ -147,7 +147,7 @@ impl Discovery {
         headers: &HeaderMap,
         query: &Query,
     ) -> Result<Response<Bytes>> {
-        // The path with a slash is another handler's, which knows the plain form only.
+        // The path with a slash belongs to another handler, which has the plain form only.
         let negotiated = NegotiatedForm::of(headers, query, path == "/apis", false)?;
         let groups = &state.served.groups[1..];
         if negotiated.aggregated {
@@ -210,7 +210,7 @@ impl Aggregated {
 
 impl NegotiatedForm {
     /// - `aggregated`: the path has an aggregated form;
-    /// - `routed`: a router looks at the media types before the handler does.
+    /// - `routed`: a router checks the media types before the handler.
     fn of(headers: &HeaderMap, query: &Query, aggregated: bool, routed: bool) -> Result<NegotiatedForm> {
         let clauses = negotiate::clauses(headers);
         if routed {

@@ -1,7 +1,7 @@
-//! What is served: the list of groups, versions and resources from which all documents are made.
+//! The served groups, versions and resources, from which all documents are generated.
 //!
-//! The built-in part comes from the schema table; custom groups are put beside it and taken away while the server runs.
-//! The list is small and replaced as a whole, so that a document is always made from one state of it.
+//! The built-in part comes from the schema table; custom groups are added and removed while the server runs. The list
+//! is small and replaced as a whole, so that a document is always generated from one state of it.
 
 use std::borrow::Cow;
 use std::cmp::Ordering;
@@ -24,7 +24,7 @@ pub struct Group {
     pub name: Text,
     /// The preferred one first.
     pub versions: Vec<Version>,
-    /// Defined by clients: its paths answer in a handler of their own, which knows less about methods and media types.
+    /// Defined by clients: its paths have a handler of their own, with fewer methods and media types.
     pub custom: bool,
 }
 
@@ -44,10 +44,10 @@ pub struct Resource {
     pub verbs: Vec<Text>,
     pub short_names: Vec<Text>,
     pub categories: Vec<Text>,
-    /// Empty for what is not stored.
+    /// Empty if the resource is not stored.
     pub storage_version_hash: Text,
     pub subresources: Vec<Subresource>,
-    /// The OpenAPI v3 schema of a custom kind; what built-in kinds look like is in the schema table.
+    /// The OpenAPI v3 schema of a custom kind; those of built-in kinds are in the schema table.
     pub schema: Option<Arc<Value>>,
 }
 
@@ -55,7 +55,7 @@ pub struct Resource {
 pub struct Subresource {
     pub name: Text,
     pub kind: Text,
-    /// Of the kind, where they are not the resource's.
+    /// Those of the kind, if they are not the resource's.
     pub group_version: Option<(Text, Text)>,
     pub verbs: Vec<Text>,
 }
@@ -84,8 +84,8 @@ impl Served {
         self.groups.iter().find(|group| group.name == name)
     }
 
-    /// Adds a custom resource to a group's version, which come into being with their first resource and stand where
-    /// discovery puts them: groups behind the built-in ones, by name; versions by [`precedence`], resources by name.
+    /// Adds a custom resource to a group's version, which are created with their first resource, in the order of
+    /// discovery: groups after the built-in ones, by name; versions by [`precedence`], resources by name.
     pub fn add_custom(&mut self, group: &str, version: &str, resource: Resource) {
         let custom = self.groups.iter().position(|g| g.custom).unwrap_or(self.groups.len());
         let index = match self.groups.iter().position(|g| g.name == group) {
@@ -157,7 +157,7 @@ pub fn precedence(a: &str, b: &str) -> Ordering {
     }
 }
 
-/// How stable, major, minor of a version that is spelled like `v1`, `v1beta2`.
+/// The stability, major and minor of a version such as `v1`, `v1beta2`.
 fn stability(version: &str) -> Option<(u8, u32, u32)> {
     let number = |digits: &str| {
         let plain = digits.bytes().all(|b| b.is_ascii_digit());
@@ -172,7 +172,7 @@ fn stability(version: &str) -> Option<(u8, u32, u32)> {
     Some((2, number(rest)?, 0))
 }
 
-/// The hash by which clients see that the stored form of a kind has changed.
+/// The hash by which clients detect a change of a kind's storage version.
 pub fn storage_version_hash(group: &str, version: &str, kind: &str) -> String {
     use base64::Engine;
     let hashed = format!("{group}/{version}/{kind}");

@@ -40,7 +40,7 @@ fn documents_match_the_real_servers() {
     }
 }
 
-/// What a path answers, in short: status and media type, or why not.
+/// The response of a path: status and media type, or the error.
 #[test]
 fn paths_methods_and_media_types() {
     let discovery = discovery();
@@ -206,7 +206,7 @@ fn a_matching_etag_gives_304() {
     }
 }
 
-/// A custom resource as its controller would tell it.
+/// A custom resource as its controller would add it.
 pub(super) fn widgets() -> served::Resource {
     let text = |text: &'static str| served::Text::from(text);
     let part = |name: &'static str, kind: &'static str, group_version| served::Subresource {

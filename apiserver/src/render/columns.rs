@@ -10,7 +10,7 @@ use super::{age, kinds};
 use crate::discovery::Descriptions;
 use crate::field::Field;
 
-/// An object whose cells are computed, and the time at which.
+/// An object whose cells are computed, and the current time.
 pub struct Row<'a> {
     pub object: Field<'a>,
     pub now: Timestamp,
@@ -21,40 +21,40 @@ impl<'a> Row<'a> {
         self.object.walk(path)
     }
 
-    /// The string there, `""` where it is absent.
+    /// The string at a path, `""` if it is absent.
     pub fn text(&self, path: &str) -> Value {
         self.get(path).str().into()
     }
 
-    /// The string there, or `otherwise` where it is absent or empty.
+    /// The string at a path, or `otherwise` if it is absent or empty.
     pub fn text_or(&self, path: &str, otherwise: &str) -> Value {
         let text = self.get(path).str();
         if text.is_empty() { otherwise.into() } else { text.into() }
     }
 
-    /// The string there, or `otherwise` where it is absent; an empty one is shown.
+    /// The string at a path, or `otherwise` if it is absent; an empty one is shown.
     pub fn set_or(&self, path: &str, otherwise: &str) -> Value {
         let field = self.get(path);
         if field.exists() { field.str().into() } else { otherwise.into() }
     }
 
-    /// The integer there, 0 where it is absent.
+    /// The integer at a path, 0 if it is absent.
     pub fn integer(&self, path: &str) -> Value {
         self.get(path).int().unwrap_or(0).into()
     }
 
-    /// The boolean there, or `otherwise` where it is absent.
+    /// The boolean at a path, or `otherwise` if it is absent.
     pub fn flag_or(&self, path: &str, otherwise: bool) -> Value {
         let field = self.get(path);
         if field.exists() { field.bool().into() } else { otherwise.into() }
     }
 
-    /// How many elements or members there are.
+    /// The number of elements or members at a path.
     pub fn count(&self, path: &str) -> Value {
         self.get(path).len().into()
     }
 
-    /// How long ago the moment there was, or `otherwise` where there is none.
+    /// The age of the time at a path, or `otherwise` if it is absent.
     pub fn since_or(&self, path: &str, otherwise: &str) -> String {
         match age::moment(&self.get(path)) {
             Some(then) => age::since(then, self.now),
@@ -67,7 +67,7 @@ impl<'a> Row<'a> {
     }
 }
 
-/// What a column's header says of it.
+/// The description of a column.
 #[derive(Clone, Copy)]
 pub enum Text {
     Literal(&'static str),
@@ -110,7 +110,7 @@ impl Column {
         Column { priority: 1, ..self }
     }
 
-    /// The object's name, which clients may print as `kind/name`.
+    /// Marks the column as the object's name, which clients may print as `kind/name`.
     pub const fn naming(self) -> Column {
         Column { format: "name", ..self }
     }
@@ -140,7 +140,7 @@ pub const CREATED_TEXT: Text = Text::Field("meta.v1.ObjectMeta.creationTimestamp
 pub const NAME: Column = string("Name", NAME_TEXT, |row| row.text("metadata.name")).naming();
 pub const AGE: Column = string("Age", CREATED_TEXT, |row| row.since("metadata.creationTimestamp").into());
 
-/// The columns of a kind that has none of its own.
+/// The columns of a kind without columns of its own.
 pub const DEFAULT_COLUMNS: &[Column] = &[
     NAME,
     date("Created At", CREATED_TEXT, |row| row.text_or("metadata.creationTimestamp", "0001-01-01T00:00:00Z")),
@@ -155,7 +155,7 @@ impl Text {
     }
 }
 
-/// The description of a field, `GROUP.VERSION.TYPE.FIELD`. Those that columns need are kept, the rest is not.
+/// The description of a field, `GROUP.VERSION.TYPE.FIELD`. Only those of columns are cached.
 fn described(path: &'static str) -> &'static str {
     static TEXTS: OnceLock<HashMap<&'static str, String>> = OnceLock::new();
     let texts = TEXTS.get_or_init(|| {

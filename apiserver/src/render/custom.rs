@@ -1,4 +1,4 @@
-//! The columns of a custom resource: its name, and what `additionalPrinterColumns` point at.
+//! The columns of a custom resource: its name, and its `additionalPrinterColumns`.
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -17,7 +17,7 @@ pub struct CustomColumn {
 }
 
 impl CustomColumn {
-    /// The name, then the declared columns, or the age where there are none. A path that does not read ends the list.
+    /// The name, then the declared columns, or the age if there are none. An invalid path ends the list.
     pub fn read(declared: Option<&Value>) -> Vec<CustomColumn> {
         let name =
             json!({"name": "Name", "type": "string", "format": "name", "description": NAME_TEXT.resolve()});
@@ -54,7 +54,7 @@ impl CustomColumn {
         self.definition.clone()
     }
 
-    /// The first value that the path finds, in the form of the column's type; null where there is none of that type.
+    /// The first value of the path, in the format of the column's type; null if there is none of that type.
     pub fn cell(&self, object: &Value, now: Timestamp) -> Value {
         let Some(found) = self.path.first(object) else { return Value::Null };
         match (self.kind.as_str(), &*found) {

@@ -1,7 +1,7 @@
 //! Table: objects as rows of cells, as `kubectl get` shows them.
 //!
-//! A [`Printer`] says which columns a kind has; built-in kinds have theirs in `kinds`, custom resources theirs in their
-//! definition, and a kind with neither is shown by name and creation time.
+//! A [`Printer`] has the columns of a kind; those of built-in kinds are in `kinds`, those of custom resources in their
+//! definition. A kind with neither is shown by name and creation time.
 
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
@@ -14,7 +14,7 @@ use crate::error::{Error, Result};
 use crate::field::{Field, quote};
 use crate::request::negotiate::MetaVersion;
 
-/// What is sent along with each row.
+/// What is included in each row (`includeObject`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum IncludeObject {
     None,
@@ -24,7 +24,7 @@ pub enum IncludeObject {
 }
 
 impl IncludeObject {
-    /// Reads the query parameter `includeObject`.
+    /// Parses the query parameter `includeObject`.
     pub fn parse(text: &str) -> Result<IncludeObject> {
         match text {
             "None" => Ok(IncludeObject::None),
@@ -38,7 +38,7 @@ impl IncludeObject {
     }
 }
 
-/// How to make a table, besides what is in it.
+/// The options of a table.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
     pub version: MetaVersion,
@@ -52,20 +52,20 @@ pub struct Options {
 /// An object of a table.
 #[derive(Clone, Copy)]
 pub struct Item<'a> {
-    /// The form in which it is stored: cells are computed from that.
+    /// The stored version, from which cells are computed.
     pub stored: &'a Value,
-    /// The form in which it is asked for, to be sent along.
+    /// The requested version, which rows may include.
     pub requested: &'a Value,
 }
 
 impl<'a> Item<'a> {
-    /// An object whose two forms are the same.
+    /// An object whose two versions are the same.
     pub fn of(object: &'a Value) -> Item<'a> {
         Item { stored: object, requested: object }
     }
 }
 
-/// How a kind's objects are shown.
+/// The columns of a kind.
 pub struct Printer<'a> {
     group: &'a str,
     kind: &'a str,
@@ -90,7 +90,7 @@ impl<'a> Printer<'a> {
         Printer { group: "", kind: "", columns: Columns::Custom(CustomColumn::read(columns)) }
     }
 
-    /// What rows are sorted by, where that is not the order of the list.
+    /// The sort key of rows, if it is not the order of the list.
     pub fn sort_key(&self) -> Option<SortKey> {
         kinds::sort_key(self.group, self.kind)
     }

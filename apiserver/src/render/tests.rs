@@ -1,5 +1,5 @@
-//! `real.jsonl` holds what a real v1.36 server answered: the columns of every kind (name, type, format, priority, length of
-//! the description), and objects with the cells it made of them (less what no cell depends on).
+//! `real.jsonl` contains recorded responses of a real v1.36 server: the columns of every kind (name, type, format,
+//! priority, length of the description), and objects with their cells (without the fields that no cell depends on).
 
 use jiff::Timestamp;
 use serde_json::{Value, json};

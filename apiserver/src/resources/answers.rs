@@ -1,8 +1,9 @@
-//! What a real Kubernetes 1.36.2 server answered, case by case, held against the strategies.
+//! Compares the strategies with the recorded responses of a real Kubernetes 1.36.2 server.
 //!
-//! `answers.jsonl` has a line for each kind's base object and a line for each case: `change` is a merge patch over the base
-//! (or over `old`, itself a patch over the base, where the case is an update), `causes` is what a dry run refused it with,
-//! `stored` is what it added to the object where it was content. `…` ends a cause whose explaining expression is left out.
+//! `answers.jsonl` has a line for each kind's base object and a line for each case: `change` is a merge patch over the
+//! base (or over `old`, itself a patch over the base, if the case is an update), `causes` are those of the rejected
+//! dry run, `stored` is what the server added to an accepted object. `…` ends a cause without its explaining
+//! expression.
 
 use std::collections::HashMap;
 
@@ -34,7 +35,7 @@ impl Case<'_> {
         format!("{} {}", self.line["kind"], self.line["case"])
     }
 
-    /// Runs the pipeline; what is wrong, or the object as it would be stored and the warnings.
+    /// Runs the pipeline; returns the errors, or the object as it would be stored and the warnings.
     fn run(&self) -> Result<(Value, Vec<String>), Vec<String>> {
         let context = Context {
             now: "2026-01-01T00:00:00Z",
@@ -104,7 +105,7 @@ fn causes(errors: &Errors) -> Vec<String> {
     errors.iter().map(|error| error.to_string()).collect()
 }
 
-/// Without what says nothing: zero values are shown or not by the codec, not by the strategies.
+/// Without zero values: whether they are printed is decided by the codec, not by the strategies.
 fn pruned(value: &Value) -> Value {
     match value {
         Value::Object(members) => {
@@ -127,7 +128,7 @@ fn is_zero(value: &Value) -> bool {
     }
 }
 
-/// What differs from case to case and from clock to clock, and what the pipeline adds, not the strategy.
+/// Without the fields that differ by case and time, and those that the pipeline sets, not the strategy.
 fn comparable(object: &Value, behaviour: &Behaviour) -> Value {
     let mut object = pruned(object);
     for place in ["/status/lastPhaseTransitionTime", "/metadata/name", "/metadata/namespace"] {
@@ -184,7 +185,7 @@ fn strategies_match_the_real_servers_responses() {
         let difference = match (&result, line.get("causes")) {
             (Err(ours), Some(theirs)) if agrees(ours, theirs) => continue,
             (Err(ours), theirs) => {
-                format!("told {ours:#?}\n instead of {:#?}", theirs.unwrap_or(&Value::Null))
+                format!("reported {ours:#?}\n instead of {:#?}", theirs.unwrap_or(&Value::Null))
             }
             (Ok(_), Some(theirs)) => format!("passed instead of {theirs:#}"),
             (Ok((stored, warnings)), None) => {

@@ -1,8 +1,8 @@
-//! What the real server answered, compared with what the strategies say.
+//! Compares the strategies with recorded responses of the real server.
 //!
-//! A corpus is recorded by sending objects with `dryRun=All`. It has a `base` for each kind; a case is a merge patch on
-//! it, and either the causes of the refusal or the object that was accepted, itself a patch on the base's `want`. Uids read
-//! `UID`, names `n`. Empty objects and lists are not compared: that they are written is the codec's affair.
+//! A corpus is recorded by sending objects with `dryRun=All`. It has a `base` for each kind; a case is a merge patch
+//! on it, and either the causes of the rejection or the accepted object, itself a patch on the base's `want`. Uids are
+//! `UID`, names `n`. Empty objects and lists are not compared: whether they are written is decided by the codec.
 
 use std::collections::BTreeMap;
 
@@ -17,7 +17,7 @@ use crate::field::{Errors, Field};
 use crate::schema::{StructId, schema};
 use crate::{codec, validation};
 
-/// Runs every case of a corpus and tells all that differ at once.
+/// Runs every case of a corpus and reports all differences at once.
 pub fn check(text: &str) {
     let corpus: Value = serde_json::from_str(text).expect("a corpus");
     let mut differences = String::new();
@@ -62,7 +62,7 @@ impl<'a> Kind<'a> {
         }
     }
 
-    /// As the object reaches the strategy.
+    /// The object as the strategy gets it.
     fn decoded(&self, object: &Value) -> Value {
         let mut object = codec::json::normalize(object, self.shape).expect("an object of its kind").value;
         object["kind"] = self.name.into();
@@ -71,7 +71,7 @@ impl<'a> Kind<'a> {
     }
 }
 
-/// Nobody in particular asks, at this time.
+/// The context of the recorded requests.
 const CONTEXT: Context<'_> = Context {
     now: "2026-01-02T03:04:05Z",
     user: &UserInfo { name: String::new(), uid: String::new(), groups: Vec::new(), extra: BTreeMap::new() },
@@ -121,7 +121,7 @@ fn status_update(case: &Value, base: &Value, kind: &Kind<'_>) -> Value {
     let mut new = kind.decoded(&merged(&old, &case["patch"]));
     strategy.prepare_for_status_update(&mut new, &old, &CONTEXT);
     let errors = validation::status_update(&new, &old, &kind.behaviour, kind.namespaced);
-    // A status that is accepted is stored as it is; there is nothing of it to compare.
+    // An accepted status is stored as it is; nothing of it is compared.
     outcome(&json!({}), &errors, Vec::new())
 }
 
@@ -170,7 +170,7 @@ pub(super) fn merged(base: &Value, patch: &Value) -> Value {
     Value::Object(members)
 }
 
-/// Without what is empty, at any depth.
+/// Without empty values, at any depth.
 fn pruned(value: Value) -> Value {
     let empty = |value: &Value| {
         value.is_null()

@@ -1,10 +1,10 @@
-//! Kinds that are stored and have no effect yet, and what their writers are told about it. A webhook that denies everything and
-//! is never called makes tests pass that should not.
+//! Kinds that are stored without having an effect, and the warnings about them. A webhook that denies everything but
+//! is never called makes tests pass that should fail.
 
 use serde_json::Value;
 
-/// The text of the `Warning` header for who creates or updates an object that has no effect yet; None where it has. The real
-/// server, where such objects have an effect, does not warn of this.
+/// The `Warning` for a client that creates or updates an object without effect; None if the object has one. The real
+/// server, where such objects have an effect, has no such warning.
 pub fn warning(group: &str, kind: &str, object: &Value) -> Option<String> {
     let missing = match (group, kind) {
         ("apiextensions.k8s.io", "CustomResourceDefinition") => "does not serve custom resources",
@@ -13,7 +13,7 @@ pub fn warning(group: &str, kind: &str, object: &Value) -> Option<String> {
             "MutatingWebhookConfiguration" | "ValidatingWebhookConfiguration",
         ) => "does not call admission webhooks",
         ("admissionregistration.k8s.io", _) => "does not evaluate admission policies",
-        // One without a service only says that this server has the group.
+        // One without a service only states that this server has the group.
         ("apiregistration.k8s.io", "APIService") if object.pointer("/spec/service").is_some() => {
             "does not proxy requests to aggregated API servers"
         }

@@ -1,4 +1,4 @@
-//! What the real server said to bodies of its own kinds; each message was taken from its answer.
+//! The real server's responses to bodies of its own kinds; the messages are recorded.
 
 use serde_json::{Value, json};
 
@@ -181,7 +181,7 @@ fn type_mismatches_have_the_real_servers_messages() {
 #[test]
 fn the_most_severe_error_is_reported() {
     for (body, want) in [
-        // The first misfit, unless a type with a form of its own refuses something.
+        // The first type mismatch, unless a type with an unmarshaler of its own rejects a value.
         (
             r#"{"metadata":{"name":5},"spec":5}"#,
             "json: cannot unmarshal number into Go struct field ObjectMeta.metadata.name of type string",

@@ -1,4 +1,4 @@
-//! The wire of protobuf: tags, varints, delimited bytes. Knows no message.
+//! The wire format of protobuf: tags, varints, delimited bytes. Knows no message.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -16,7 +16,7 @@ pub enum Wire {
     StartGroup,
     EndGroup,
     Fixed32,
-    /// 6 and 7 mean nothing.
+    /// 6 and 7 have no meaning.
     Illegal(u8),
 }
 
@@ -57,14 +57,14 @@ fn cut_short() -> DecodeError {
 /// Reads the fields of one message.
 pub struct Reader<'a> {
     rest: &'a [u8],
-    /// How many messages this one is in.
+    /// The number of messages around this one.
     depth: usize,
-    /// How many messages were begun, by this reader and those it comes from.
+    /// The number of messages begun by this reader and its parents.
     begun: Rc<Cell<usize>>,
 }
 
 impl<'a> Reader<'a> {
-    /// Reads a message that is so deep inside of others, of which so many were begun.
+    /// Reads a message at that depth, after that many others.
     pub fn inside(bytes: &'a [u8], depth: usize, begun: Rc<Cell<usize>>) -> Reader<'a> {
         Reader { rest: bytes, depth, begun }
     }
@@ -73,7 +73,7 @@ impl<'a> Reader<'a> {
         self.depth
     }
 
-    /// How many messages were begun so far, wherever; what is decoded apart adds its objects and arrays.
+    /// The number of messages begun so far; separately decoded parts add their objects and arrays.
     pub fn begun(&self) -> &Rc<Cell<usize>> {
         &self.begun
     }
@@ -137,7 +137,7 @@ impl<'a> Reader<'a> {
         Ok(Reader { rest: self.bytes()?, depth: self.depth + 1, begun: self.begun.clone() })
     }
 
-    /// Passes over the value of an unknown field.
+    /// Skips the value of an unknown field.
     pub fn skip(&mut self, wire: Wire) -> Result<()> {
         let mut groups = 0usize;
         let mut wire = wire;
@@ -202,7 +202,7 @@ impl Write for Vec<u8> {
 
     fn message_field(&mut self, number: u32, write: impl FnOnce(&mut Self)) {
         self.tag(number, Wire::Bytes);
-        // One byte holds most lengths; a longer one moves the message.
+        // One byte is enough for most lengths; a longer one moves the message.
         let at = self.len();
         self.push(0);
         write(self);

@@ -1,21 +1,21 @@
-//! Scalar: what a plain word means in YAML 1.1.
+//! Scalar: the meaning of a plain scalar in YAML 1.1.
 
 use serde_json::{Number, Value};
 
-/// The meaning of a scalar without a tag.
+/// The value of a scalar without a tag.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ScalarValue {
     Null,
     Bool(bool),
     Number(Number),
-    /// Infinite, or no number at all: JSON has no word for it.
+    /// Infinite or not a number, which JSON cannot represent.
     NonFinite(&'static str),
-    /// Stays text where nothing asks for a time, but may not be written plain.
+    /// A string where no time is expected, but it may not be written plain.
     Timestamp,
     Text,
 }
 
-/// What a plain scalar means.
+/// Resolves a plain scalar.
 pub fn resolve(text: &str) -> ScalarValue {
     match text {
         "" | "~" | "null" | "Null" | "NULL" => return ScalarValue::Null,
@@ -42,7 +42,7 @@ pub fn resolve(text: &str) -> ScalarValue {
     .unwrap_or(ScalarValue::Text)
 }
 
-/// Base 60, which is text, but was a number in YAML 1.1: `1:30`, `190:20:30.15`.
+/// Base 60, which is a string, but was a number in YAML 1.1: `1:30`, `190:20:30.15`.
 pub fn is_sexagesimal(text: &str) -> bool {
     let unsigned = text.strip_prefix(['+', '-']).unwrap_or(text);
     let mut parts = unsigned.split(':');
@@ -100,7 +100,7 @@ fn float(text: &str) -> Option<ScalarValue> {
     if !digits(whole) || !digits(fraction) || (whole.is_empty() && fraction.is_empty()) || !exponent_fits {
         return None;
     }
-    // What overflows is text.
+    // A number that overflows is a string.
     Number::from_f64(text.parse().ok()?).map(ScalarValue::Number)
 }
 
@@ -146,7 +146,7 @@ fn is_clock(text: &str, zoned: bool) -> bool {
 /// The value of a scalar with a core tag, such as `!!int "5"`.
 ///
 /// # Errors
-/// The words of the real server, where the text is nothing of the tag's kind.
+/// With the real server's messages, if the text is not of the tag's type.
 pub fn tagged(tag: &str, text: &str) -> Result<Value, String> {
     let found = resolve(text);
     let of = match (&found, tag) {

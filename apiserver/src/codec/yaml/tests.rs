@@ -86,7 +86,7 @@ fn alias_expansion_is_bounded() {
     assert_eq!(error, Err("yaml: document contains excessive aliasing".to_owned()));
 }
 
-/// Documents of at most 3 MiB that ask for more, each with what it is refused with.
+/// Documents of at most 3 MiB that expand to more, each with the error.
 #[test]
 fn converted_documents_are_bounded() {
     let aliasing = "yaml: document contains excessive aliasing";
@@ -157,7 +157,7 @@ fn messages_about_repeated_keys_are_bounded() {
     assert!(document.repeated_keys.expect("messages").len() < 1 << 20);
 }
 
-/// The real server's answer for a ConfigMap with these values; only line separators are written in a safer way.
+/// The real server's output for a ConfigMap with these values; only line separators are written in a safer way.
 #[test]
 fn values_are_written_in_the_real_servers_style() {
     for (text, want) in [

@@ -1,10 +1,10 @@
-//! OpenAPI documents: `/openapi/v3` and what it leads to, and `/openapi/v2`.
+//! OpenAPI documents: `/openapi/v3` and its documents, and `/openapi/v2`.
 //!
-//! A document is made when it is first asked for, from the schema table and the list of what is served, and kept as bytes.
-//! The index must tell a hash of each without making them: the hash is of what a document is made from. When the list
-//! changes, documents whose part of it did not change stay.
+//! A document is generated on the first request, from the schema table and the served resources, and cached as bytes.
+//! The index contains a hash of each without generating it: the hash of a document's sources. When the list changes,
+//! documents whose sources did not change are kept.
 //!
-//! Start at [`OpenApi::respond`]; schemas are made in [`schemas`], operations in [`paths`].
+//! Start at [`OpenApi::respond`]; schemas are generated in [`schemas`], operations in [`paths`].
 
 mod custom;
 mod descriptions;
@@ -31,14 +31,14 @@ pub(crate) use descriptions::Descriptions;
 use schemas::{META, Schemas, reference};
 use swagger::Swagger;
 
-/// A digest of the sources that documents are made by.
+/// A digest of the sources that generate the documents.
 const SOURCES: &str = env!("OPENAPI_SOURCES");
 
 const JSON: &str = "application/json";
 const PROTOBUF_V2: &str = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf";
 const PROTOBUF_V3: &str = "application/com.github.proto-openapi.spec.v3.v1.0+protobuf";
 
-/// The documents of one state of what is served.
+/// The documents of one state of the served resources.
 pub(super) struct OpenApi {
     documents: BTreeMap<String, Arc<Document>>,
     swagger: Encoded,
@@ -51,14 +51,14 @@ struct Document {
     encoded: Encoded,
 }
 
-/// A document's bytes, made when they are first asked for.
+/// A document's bytes, generated on the first request.
 #[derive(Default)]
 struct Encoded {
     json: OnceLock<Bytes>,
     protobuf: OnceLock<Bytes>,
 }
 
-/// What a document is made from.
+/// The source of a document.
 #[derive(Debug, PartialEq)]
 enum Source {
     /// `/api`
@@ -79,7 +79,7 @@ enum Source {
 }
 
 impl OpenApi {
-    /// The documents of what is served now; those of `before` that are still true are kept.
+    /// The documents of the served resources; unchanged ones of `before` are kept.
     pub(super) fn new(served: &Served, before: Option<&OpenApi>) -> OpenApi {
         let mut sources = vec![
             ("api".to_owned(), Source::Versions),
@@ -119,7 +119,7 @@ impl OpenApi {
         OpenApi { documents: documents.collect(), swagger: Encoded::default() }
     }
 
-    /// Answers the paths below `/openapi`, whatever the method; None for other paths.
+    /// Serves the paths below `/openapi`, whatever the method; None for other paths.
     pub(super) fn respond(
         &self,
         method: &Method,
@@ -147,7 +147,7 @@ impl OpenApi {
         };
         let paths: Map<String, Value> = self.documents.iter().map(url).collect();
         let mut response = Response::new(Bytes::from(json!({"paths": paths}).to_string()));
-        // So says the real server, and so clients do not expect anything else.
+        // The real server's value, which clients therefore accept.
         set(&mut response, header::CONTENT_TYPE, "text/plain; charset=utf-8");
         response
     }
@@ -327,7 +327,7 @@ fn security_schemes() -> Value {
     }})
 }
 
-/// The first media type offered, in the order of what the client prefers. Offers are named by their subtype.
+/// The first offered media type, in the order of the client's preferences. Offers are identified by their subtype.
 fn accepted(headers: &HeaderMap, offers: &[(&str, &'static str)]) -> Option<&'static str> {
     let clauses = negotiate::clauses(headers);
     if clauses.is_empty() {
@@ -372,7 +372,7 @@ fn in_a_year(now: Timestamp) -> String {
     later.strftime("%a, %d %b %Y %H:%M:%S UTC").to_string()
 }
 
-/// SHA-512 in upper-case hexadecimal, the form of every hash here.
+/// SHA-512 in upper-case hexadecimal, as all hashes here.
 pub(super) fn digest(parts: &[&[u8]]) -> String {
     let mut context = ring::digest::Context::new(&ring::digest::SHA512);
     parts.iter().for_each(|part| context.update(part));

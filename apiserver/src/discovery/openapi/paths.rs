@@ -1,7 +1,6 @@
-//! The paths of a document: which operations a resource has, and how each is called, asked and answered.
+//! The paths of a document: the operations of a resource, with their ids, parameters and responses.
 //!
-//! What a verb means is told in [`VERBS`], what is different for custom resources in [`Verb::of_custom`]. Start at
-//! [`of_version`].
+//! [`VERBS`] describes the verbs, [`Verb::of_custom`] the differences of custom resources. Start at [`of_version`].
 
 mod parameters;
 
@@ -14,21 +13,21 @@ use crate::discovery::served::{Resource, Subresource};
 use crate::resources::behaviour;
 use parameters::{in_path, in_query, pretty};
 
-/// The forms of objects, as media types.
+/// The media types of objects.
 pub(super) const FORMATS: &[&str] =
     &["application/json", "application/vnd.kubernetes.protobuf", "application/yaml"];
 
-/// What a verb on a resource is in HTTP, and how it is told.
+/// The HTTP method of a verb on a resource, and its description.
 #[derive(Clone, Copy)]
 struct Verb {
     name: &'static str,
     method: &'static str,
     action: &'static str,
-    /// How the operation's id begins.
+    /// The prefix of the operation's id.
     id: &'static str,
     /// With `{kind}`, `{a kind}`, and `{part}`: `status of `, or nothing.
     description: &'static str,
-    /// The types of options, and members of them that do not count.
+    /// The types of options, and the members of them that are left out.
     options: &'static [(&'static str, &'static [&'static str])],
     body: Body,
     response: ResponseBody,
@@ -160,7 +159,7 @@ impl Verb {
         VERBS.into_iter().find(|verb| verb.name == name)
     }
 
-    /// How the verb is told of a custom resource.
+    /// The verb as custom resources describe it.
     fn of_custom(self) -> Verb {
         match self.name {
             "list" => Verb { description: "list objects of kind {kind}", ..self },
@@ -172,7 +171,7 @@ impl Verb {
     }
 }
 
-/// The operations of paths, before they are written down.
+/// The operations by path and method, before they are written.
 type Items = BTreeMap<String, BTreeMap<&'static str, Operation>>;
 
 struct Operation {
@@ -202,7 +201,7 @@ pub(super) fn of_version(
     paths
 }
 
-/// The item of a path that has nothing but a GET without parameters.
+/// The item of a path with only a GET without parameters.
 pub(super) fn single_get(
     tag: &str,
     description: &str,
@@ -241,7 +240,7 @@ fn title(word: &str) -> String {
     chars.next().into_iter().flat_map(char::to_uppercase).chain(chars).collect()
 }
 
-/// `a Pod`, `an Eviction`; what looks like a plural goes without.
+/// `a Pod`, `an Eviction`; words that look like a plural get no article.
 fn with_article(kind: &str) -> String {
     if kind.ends_with('s') && !kind.ends_with("ss") {
         return kind.to_owned();
@@ -282,7 +281,7 @@ impl Writer<'_> {
                 "deletecollection" => {
                     self.add(&collection, "deletecollection", &format!("Collection{own}"), None);
                 }
-                // The old paths to watch things, which custom resources never had.
+                // The deprecated watch paths, which custom resources never had.
                 "watch" if resource.schema.is_none() => {
                     self.add(&watch_collection, "watchlist", &format!("{own}List"), None);
                     self.add(&watch_item, "watch", &own, None);
@@ -313,7 +312,7 @@ impl Writer<'_> {
         self.resource.schema.is_some()
     }
 
-    /// The group, version and kind that are told of an operation.
+    /// The group, version and kind of an operation.
     fn group_version_kind<'a>(&'a self, part: Option<&'a Subresource>) -> (&'a str, &'a str, &'a str) {
         let own = (self.group, self.version);
         let Some(part) = part else { return (own.0, own.1, &self.resource.kind) };
@@ -321,7 +320,7 @@ impl Writer<'_> {
         (group, version, &part.kind)
     }
 
-    /// Adds the operation of a verb. `what` ends its id.
+    /// Adds the operation of a verb. `what` is the suffix of its id.
     fn add(&mut self, path: &str, verb: &str, what: &str, part: Option<&Subresource>) {
         let Some(verb) = Verb::named(verb) else { return };
         let verb = if self.is_custom() { verb.of_custom() } else { verb };
@@ -363,7 +362,7 @@ impl Writer<'_> {
         self.insert(path, verb.method, Operation { members, parameters });
     }
 
-    /// Adds the operations of a part that opens a connection.
+    /// Adds the operations of a subresource that opens a connection.
     fn connect(&mut self, path: &str, what: &str, part: &Subresource) {
         let proxied = part.kind.ends_with("ProxyOptions");
         let methods: &[&'static str] = if proxied {
@@ -384,9 +383,9 @@ impl Writer<'_> {
         }
     }
 
-    /// What every operation tells.
+    /// The members of every operation.
     fn members(&self, action: &str, id: &str, what: &str, part: Option<&Subresource>) -> Map<String, Value> {
-        // Even the scale of a custom resource is told as the resource's kind.
+        // Even the scale of a custom resource has the resource's kind.
         let part = part.filter(|_| !self.is_custom());
         let (group, version, kind) = self.group_version_kind(part);
         [
@@ -447,7 +446,7 @@ impl Writer<'_> {
     }
 }
 
-/// Writes a path down: the parameters that all of its operations have are told once.
+/// Writes a path: the parameters of all its operations are written once.
 fn written((path, mut operations): (String, BTreeMap<&'static str, Operation>)) -> (String, Value) {
     let mut common: Vec<Value> = match operations.values().next() {
         None => Vec::new(),

@@ -20,7 +20,7 @@ fn without_descriptions(value: &Value) -> Value {
     }
 }
 
-/// Without what the recorded facts do not have: descriptions, and the defaults of items.
+/// Without descriptions and item defaults, which the recorded facts lack.
 fn bare(value: &Value) -> Value {
     let mut value = without_descriptions(value);
     drop_item_defaults(&mut value);
@@ -46,7 +46,7 @@ fn drop_item_defaults(value: &mut Value) {
     }
 }
 
-/// Says where two documents differ.
+/// Lists the differences of two documents.
 fn differences(path: &str, ours: &Value, theirs: &Value, found: &mut Vec<String>) {
     match (ours, theirs) {
         (Value::Object(a), Value::Object(b)) => {
@@ -73,11 +73,11 @@ fn differences(path: &str, ours: &Value, theirs: &Value, found: &mut Vec<String>
     }
 }
 
-/// Differences that are meant, and a part of how they are printed.
+/// Intended differences, and a part of their output.
 const INTENDED: &[(&str, &str)] = &[
     (
         "meta.v1.WatchEvent.properties.object.$ref",
-        "the text of WatchEvent tells its member too, so that it has none",
+        "the description of WatchEvent includes its member's, so that the member has none",
     ),
     ("meta.v1.WatchEvent.properties.object.allOf", "likewise"),
     (
@@ -117,8 +117,8 @@ fn schemas_are_the_real_ones() {
     assert!(found.is_empty(), "{} differences:\n{}", found.len(), found.join("\n"));
 }
 
-/// The whole documents against those of a real server, in the folder that PEER_OPENAPI names: a file for each, called as
-/// the index calls it with `__` for slashes.
+/// The whole documents against those of a real server, in the folder of PEER_OPENAPI: a file for each, named as in the
+/// index with `__` for slashes.
 #[test]
 fn documents_are_those_of_a_peer() {
     let Some(dir) = std::env::var_os("PEER_OPENAPI") else { return };

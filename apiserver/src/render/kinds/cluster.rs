@@ -1,4 +1,4 @@
-//! Kinds about the cluster as a whole: nodes, namespaces, classes, the API's own services.
+//! Kinds of the whole cluster: nodes, namespaces, classes, API services.
 
 use std::collections::BTreeSet;
 
@@ -101,7 +101,7 @@ fn node_status(row: &Row<'_>) -> Value {
     format!("{status}{cordoned}").into()
 }
 
-/// Told by labels: `node-role.kubernetes.io/ROLE` or `kubernetes.io/role=ROLE`.
+/// The roles in labels: `node-role.kubernetes.io/ROLE` or `kubernetes.io/role=ROLE`.
 fn roles(row: &Row<'_>) -> Value {
     let labels = row.get("metadata.labels");
     let roles: BTreeSet<&str> = labels
@@ -121,7 +121,7 @@ fn address(row: &Row<'_>, kind: &str) -> Value {
     address.map_or("<none>", |address| address.get("address").str()).into()
 }
 
-/// A member of the first condition about health.
+/// A member of the first health condition.
 fn healthy(row: &Row<'_>, member: &str) -> Value {
     let mut conditions = row.get("conditions").items();
     let condition = conditions.find(|c| c.get("type").str() == "Healthy");

@@ -52,7 +52,7 @@ fn count(row: &Row<'_>) -> Value {
     }
 }
 
-/// Who reported it, and from where: `kubelet, node-0`.
+/// The reporting component and its host: `kubelet, node-0`.
 fn source(row: &Row<'_>) -> Value {
     let either = |first: &str, second: &str| row.text_or(first, row.get(second).str());
     let component = either("source.component", "reportingComponent");

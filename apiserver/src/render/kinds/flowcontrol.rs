@@ -25,7 +25,7 @@ pub const FLOW_SCHEMA: &[Column] = &[
     }),
 ];
 
-/// The order in which schemas are tried.
+/// The order in which schemas are matched.
 pub fn matching_order(schema: &Value) -> (i64, String) {
     let schema = Field::root(schema);
     let precedence = schema.walk("spec.matchingPrecedence").int().unwrap_or(0);
@@ -56,7 +56,7 @@ pub const PRIORITY_LEVEL_CONFIGURATION: &[Column] = &[
 
 const QUEUING: &str = "spec.limited.limitResponse.queuing";
 
-/// A number of a part that not every priority level has.
+/// A number of a member that not every priority level has.
 fn within(row: &Row<'_>, part: &str, member: &str) -> Value {
     let part = row.get(part);
     if part.exists() { part.get(member).int().unwrap_or(0).into() } else { "<none>".into() }

@@ -11,7 +11,7 @@ use crate::names::GroupResource;
 use crate::render::columns::Text::{Field as Described, Literal};
 use crate::render::columns::{AGE, Column, NAME, NAME_TEXT, Row, string};
 
-/// How many endpoints, ports or hosts are shown.
+/// The number of endpoints, ports or hosts that are shown.
 const SHOWN: usize = 3;
 
 pub const SERVICE: &[Column] = &[
@@ -121,7 +121,7 @@ pub const IP_ADDRESS: &[Column] = &[
     AGE.without_header(),
 ];
 
-/// The name, marked where one of the annotations makes the class the default.
+/// The name, marked if one of the annotations makes the class the default.
 pub fn default_marked(row: &Row<'_>, annotations: &[&str]) -> Value {
     let name = row.get("metadata.name").str();
     let all = row.get("metadata.annotations");

@@ -1,4 +1,4 @@
-//! Pods: what their containers add up to.
+//! Pods: the summary of their containers.
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -80,7 +80,7 @@ fn has_condition(pod: &Field<'_>, condition_type: &str) -> bool {
         .is_some_and(|c| c.get("status").str() == "True")
 }
 
-/// An init container that goes on running beside the others.
+/// A restartable init container (sidecar).
 fn is_restartable(container: &Field<'_>) -> bool {
     container.get("restartPolicy").str() == "Always"
 }
@@ -98,7 +98,7 @@ impl Restarts {
     }
 }
 
-/// How a pod is doing, told from its containers in the order in which they run.
+/// The state of a pod, computed from its containers in the order in which they run.
 struct Summary {
     reason: String,
     ready: usize,
@@ -123,8 +123,7 @@ impl Summary {
         summary
     }
 
-    /// Returns whether one of them is still to finish or has failed. If none is, only the restarts of those that go on
-    /// running count.
+    /// Returns whether one of them is unfinished or has failed. If none is, only the restarts of sidecars count.
     fn add_init_containers(&mut self, pod: &Field<'_>) -> bool {
         let specs = pod.walk("spec.initContainers");
         let restartable = |status: &Field<'_>| {
@@ -162,7 +161,7 @@ impl Summary {
         false
     }
 
-    /// From the last container to the first, so that the first has the last word.
+    /// From the last container to the first, so that the first has precedence.
     fn add_containers(&mut self, pod: &Field<'_>) {
         let mut running = false;
         let mut error = None;
@@ -212,7 +211,7 @@ fn reason_of_pod(pod: &Field<'_>) -> String {
     }
 }
 
-/// Why a container has ended.
+/// Why a container terminated.
 fn termination_reason(terminated: &Field<'_>) -> String {
     let (reason, signal) = (terminated.get("reason").str(), terminated.get("signal").int().unwrap_or(0));
     if !reason.is_empty() {

@@ -1,4 +1,4 @@
-//! Volumes, claims, and what they are made by.
+//! Volumes, claims, classes and CSI objects.
 
 use serde_json::Value;
 
@@ -160,7 +160,7 @@ fn phase(row: &Row<'_>) -> Value {
     }
 }
 
-/// A claim without a volume has neither capacity nor modes.
+/// A claim without a volume has neither capacity nor access modes.
 fn if_bound(row: &Row<'_>, cell: impl FnOnce() -> Value) -> Value {
     if row.get("spec.volumeName").is_empty() { "".into() } else { cell() }
 }
@@ -181,7 +181,7 @@ fn access_modes(modes: &Field<'_>) -> Value {
     SHORT.iter().filter(|(mode, _)| has(mode)).map(|(_, short)| *short).collect::<Vec<_>>().join(",").into()
 }
 
-/// The annotation of old wins over the field.
+/// The deprecated annotation has precedence over the field.
 fn class(row: &Row<'_>) -> Value {
     let annotation = row.get("metadata.annotations").get("volume.beta.kubernetes.io/storage-class");
     if annotation.exists() { annotation.str().into() } else { row.text("spec.storageClassName") }

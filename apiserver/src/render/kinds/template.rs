@@ -1,4 +1,4 @@
-//! Pod templates, and the columns that every kind with one has.
+//! Pod templates, and the columns of the kinds with one.
 
 use crate::field::Field;
 use crate::render::columns::Text::Literal;
@@ -30,7 +30,7 @@ pub const CRON_IMAGES: Column =
     string("Images", IMAGES_TEXT, |row| containers(row, "spec.jobTemplate.spec.template", "image").into())
         .wide();
 
-/// One member of every container of the template there, joined by commas.
+/// One member of every container of a template, joined by commas.
 fn containers(row: &Row<'_>, template: &str, member: &str) -> String {
     let containers = row.get(template).walk("spec.containers");
     containers.items().map(|c| c.get(member).str()).collect::<Vec<_>>().join(",")

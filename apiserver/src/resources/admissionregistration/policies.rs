@@ -10,7 +10,7 @@ use super::rules::{FAILURE_POLICIES, validate_enum, validate_match_resources};
 
 const MAX_MATCH_CONDITIONS: usize = 64;
 
-/// Words of the expression language that cannot be names.
+/// Reserved words of CEL, which cannot be names.
 const RESERVED: [&str; 21] = [
     "true",
     "false",
@@ -35,7 +35,8 @@ const RESERVED: [&str; 21] = [
     "while",
 ];
 
-/// What a policy's spec begins with: policy for failures, parameters, the requests it is for, conditions, variables.
+/// Validates the fields that both kinds of policy share: failure policy, parameters, match constraints, conditions,
+/// variables.
 pub fn validate_policy(policy: &Field<'_>, old: Option<&Field<'_>>, errors: &mut Errors) {
     let spec = policy.get("spec");
     let failure = spec.get("failurePolicy");
@@ -133,7 +134,7 @@ fn validate_version(field: &Field<'_>, version: &str, errors: &mut Errors) {
     }
 }
 
-/// What the bindings of both kinds of policy begin with.
+/// Validates the fields that the bindings of both kinds of policy share.
 pub fn validate_binding(spec: &Field<'_>, errors: &mut Errors) {
     let policy = spec.get("policyName");
     if policy.is_empty() {

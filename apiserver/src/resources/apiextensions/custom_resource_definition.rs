@@ -1,4 +1,4 @@
-//! CustomResourceDefinition: all but its schemas, which whoever serves custom resources reads and judges.
+//! CustomResourceDefinition: everything but its schemas, which are validated where custom resources are served.
 
 use std::collections::HashSet;
 
@@ -18,12 +18,12 @@ const COLUMN_FORMATS: [&str; 8] =
 const REVIEW_VERSIONS: [&str; 2] = ["v1", "v1beta1"];
 const MAX_DEPRECATION_WARNING: usize = 256;
 
-/// Groups of the community need somebody's approval.
+/// Groups of the community require an approval.
 const PROTECTED_GROUPS: [&str; 2] = ["k8s.io", "kubernetes.io"];
 const APPROVAL: &str = "api-approved.kubernetes.io";
 const APPROVAL_HELP: &str = "see https://github.com/kubernetes/enhancements/pull/1111";
 
-/// The rules of CustomResourceDefinition.
+/// The strategy of CustomResourceDefinition.
 pub struct CustomResourceDefinitionStrategy;
 
 impl Strategy for CustomResourceDefinitionStrategy {
@@ -87,7 +87,7 @@ fn default_names(names: &mut Object) {
     }
 }
 
-/// The version that objects are written in is one that they may be found in.
+/// The storage version is one of the stored versions.
 fn store_storage_version(object: &mut Value) {
     let versions = object.pointer("/spec/versions").and_then(Value::as_array).into_iter().flatten();
     let mut storage = versions.filter(|version| version["storage"] == true).map(|version| &version["name"]);
@@ -161,7 +161,7 @@ fn validate_group(group: &Field<'_>, errors: &mut Errors) {
     }
 }
 
-/// A definition needs a schema in every version, unless it comes from the time when it did not.
+/// A definition requires a schema in every version, unless it was created before schemas were required.
 fn validate_schemas_exist(spec: &Field<'_>, old: Option<&Field<'_>>, errors: &mut Errors) {
     let without = |version: &Field<'_>| !version.walk("schema.openAPIV3Schema").exists();
     let tolerated = old.is_some_and(|old| old.walk("spec.versions").items().any(|v| without(&v)));
@@ -373,7 +373,7 @@ fn validate_stored_versions(stored: &Field<'_>, versions: &Field<'_>, errors: &m
     }
 }
 
-/// What an annotation says about a protected group.
+/// The approval annotation of a protected group.
 #[derive(PartialEq, Eq)]
 enum Approval {
     Missing,

@@ -1,14 +1,15 @@
-//! The spec of a CustomResourceDefinition as the real server judges it.
+//! The internal representation of a CustomResourceDefinition's spec.
 //!
-//! Its internal type has a place above the versions for what all of them share - schema, subresources, columns, selectable
-//! fields - and v1 objects are moved into it, so mistakes are told under `spec.validation` and the like. A webhook for
-//! conversion loses one level.
+//! The internal type has fields above the versions for what all of them share - schema, subresources, columns,
+//! selectable fields - and v1 objects are converted to it, so errors are reported under `spec.validation` and the
+//! like. The webhook of a conversion loses one level.
 
 use serde_json::{Value, json};
 
 use crate::resources::defaulting::Object;
 
-/// What moves above the versions when it is the same in all of them: its name in a version, and its name above.
+/// The fields that move above the versions if they are the same in all of them: the name in a version, and the name
+/// above.
 const SHARED: [(&str, &str); 4] = [
     ("schema", "validation"),
     ("subresources", "subresources"),
@@ -16,7 +17,7 @@ const SHARED: [(&str, &str); 4] = [
     ("selectableFields", "selectableFields"),
 ];
 
-/// The internal form of a v1 spec.
+/// The internal representation of a v1 spec.
 pub fn spec(v1: &Value) -> Value {
     let mut spec = v1.as_object().cloned().unwrap_or_default();
     if let Some(webhook) =

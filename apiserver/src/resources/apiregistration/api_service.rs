@@ -1,4 +1,4 @@
-//! APIService: who serves a group and version. One without a Service is served here, and always available.
+//! APIService: the server of a group and version. One without a Service is served locally, and always available.
 
 use serde_json::{Value, json};
 
@@ -7,7 +7,7 @@ use crate::resources::defaulting::{fill, keep_metadata};
 use crate::resources::strategy::{Context, Strategy};
 use crate::validation::content;
 
-/// The rules of APIService.
+/// The strategy of APIService.
 pub struct ApiServiceStrategy;
 
 impl Strategy for ApiServiceStrategy {

@@ -1,8 +1,8 @@
-//! A HorizontalPodAutoscaler of autoscaling/v1 as one of v2, and back.
+//! Conversion of a HorizontalPodAutoscaler between autoscaling/v1 and v2.
 //!
-//! Version 1 has one number for the processor; all else that version 2 says travels in annotations, in forms of their own:
-//! metrics, current metrics and conditions in the shape that version 1's Go types have, behavior in the shape of the
-//! server's internal type. Annotations that cannot be read are dropped, as the real server drops them.
+//! Version 1 has one number for CPU utilization; everything else of version 2 is stored in annotations: metrics,
+//! current metrics and conditions in the format of version 1's Go types, behavior in that of the internal type.
+//! Annotations that cannot be parsed are dropped, as in the real server.
 //!
 //! Start at [`to_v2`] and [`to_v1`].
 
@@ -18,9 +18,10 @@ const METRICS: &str = "autoscaling.alpha.kubernetes.io/metrics";
 const CURRENT_METRICS: &str = "autoscaling.alpha.kubernetes.io/current-metrics";
 const CONDITIONS: &str = "autoscaling.alpha.kubernetes.io/conditions";
 const BEHAVIOR: &str = "autoscaling.alpha.kubernetes.io/behavior";
-/// How deep what an annotation says may be, so that the object stays a document of its own when that stands in its spec.
+/// The maximum depth of an annotation's content, so that the object stays within the depth limit when it becomes part
+/// of the spec.
 const MAX_ANNOTATION_DEPTH: usize = limits::MAX_DEPTH - 10;
-/// What only travels between the versions; the last two belonged to versions that are gone.
+/// The annotations of the conversion; the last two belonged to removed versions.
 const ROUND_TRIP: [&str; 6] = [
     METRICS,
     CURRENT_METRICS,
@@ -30,7 +31,7 @@ const ROUND_TRIP: [&str; 6] = [
     "autoscaling.alpha.kubernetes.io/scale-up-tolerance",
 ];
 
-/// The object in version 2, whatever version it has.
+/// The object in version 2, whatever its version.
 pub fn to_v2(mut object: Value) -> Value {
     if object["apiVersion"] == "autoscaling/v2" {
         return object;
@@ -72,7 +73,7 @@ pub fn to_v2(mut object: Value) -> Value {
     object
 }
 
-/// The object in version 1, whatever version it has.
+/// The object in version 1, whatever its version.
 pub fn to_v1(mut object: Value) -> Value {
     if object["apiVersion"] == "autoscaling/v1" {
         return object;
@@ -130,7 +131,7 @@ pub fn to_v1(mut object: Value) -> Value {
     object
 }
 
-/// Takes away the annotations that only travel between the versions.
+/// Removes the annotations of the conversion.
 fn take_annotations(object: &mut Object) -> Object {
     let mut taken = Map::new();
     let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) else { return taken };
@@ -151,7 +152,7 @@ fn cpu_target(metric: &Value) -> Option<&Value> {
     metric.pointer("/resource/target/averageUtilization").filter(|_| cpu)
 }
 
-/// Each source: its member, and whether it names a metric or a resource.
+/// Each source: its member, and whether it has a metric or a resource.
 const SOURCES: [(&str, bool); 5] =
     [("object", true), ("pods", true), ("resource", false), ("containerResource", false), ("external", true)];
 
@@ -179,7 +180,7 @@ impl Names {
     }
 }
 
-/// One metric of version 1's annotation. None: it cannot be read.
+/// One metric of version 1's annotation. None: it cannot be parsed.
 fn metric_to_v2(metric: &Value, current: bool) -> Option<Value> {
     let mut out = json!({"type": metric.get("type").map_or(Some(""), Value::as_str)?});
     for (source, by_metric) in SOURCES {
@@ -225,7 +226,7 @@ fn source_to_v2(source: &str, by_metric: bool, input: &Value, current: bool) -> 
     ]))
 }
 
-/// An absent quantity is None; one that cannot be read is no Some at all.
+/// An absent quantity is Some(None); one that cannot be parsed is None.
 fn quantity(input: &Value) -> Option<Option<Value>> {
     let text = match input {
         Value::Null => return Some(None),
@@ -249,7 +250,7 @@ fn without_nulls(value: &Value) -> Value {
     members.filter(|(_, value)| !value.is_null()).map(|(k, v)| (k.clone(), v.clone())).collect()
 }
 
-/// The internal type's members have no names of their own in JSON, so they are told in Go's, in any case.
+/// The internal type's fields have no JSON tags, so they have Go's names, in any case.
 fn behavior_to_v2(input: &Value) -> Option<Value> {
     let input = named_like(
         input,
@@ -283,7 +284,7 @@ fn named_like(value: &Value, names: &[&str]) -> Value {
     }
 }
 
-/// One metric as version 1's annotation has it: its members in the order of the Go type.
+/// One metric as in version 1's annotation: its members in the order of the Go type.
 fn metric_to_v1(metric: &Value, current: bool) -> String {
     let mut input = vec![("type", Some(metric["type"].to_string()))];
     for (source, by_metric) in SOURCES {

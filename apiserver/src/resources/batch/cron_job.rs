@@ -9,10 +9,10 @@ use crate::resources::defaulting::{fill, member, object_at};
 use crate::resources::strategy::{Context, Strategy};
 use crate::validation::{numbers, printed};
 
-/// A Job is called after its CronJob and the minute it is for, eleven characters more.
+/// The name of a Job is that of its CronJob and the scheduled minute, eleven characters more.
 const MAX_NAME: usize = 63 - 11;
 
-/// The rules of CronJob.
+/// The strategy of CronJob.
 pub struct CronJobStrategy;
 
 impl Strategy for CronJobStrategy {

@@ -1,7 +1,7 @@
 //! CertificateSigningRequest.
 //!
-//! Who asks is written into the spec by the server, and nothing of the spec ever changes. Approval has a path of its own:
-//! only there conditions of approval may be set, and only under `/status` the certificate.
+//! The server sets the requesting user in the spec, and the spec never changes. Approval conditions can be set through
+//! `/approval` only, the certificate through `/status` only.
 
 use std::collections::{HashMap, HashSet};
 
@@ -51,10 +51,10 @@ const USAGES: [&str; 23] = [
     "timestamping",
 ];
 
-/// The rules of CertificateSigningRequest.
+/// The strategy of CertificateSigningRequest.
 pub struct CertificateSigningRequestStrategy;
 
-/// What a request may set.
+/// The subresource of a request.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Subresource {
     Main,
@@ -131,7 +131,7 @@ fn conditions(object: &mut Value) -> impl Iterator<Item = &mut Value> {
     object.pointer_mut("/status/conditions").and_then(Value::as_array_mut).into_iter().flatten()
 }
 
-/// Conditions of approval that come back with a status stay as they were, as long as there are as many.
+/// Approval conditions in a status update are restored, as long as their number is the same.
 fn keep_conditions(object: &mut Value, old: &Value, kind: &str) {
     let mut old = old.clone();
     let kept: Vec<Value> =
@@ -167,7 +167,7 @@ fn set_condition_times(object: &mut Value, old: &Value, now: &str) {
     }
 }
 
-/// What a stored request may keep.
+/// What an existing request may keep.
 #[derive(Default)]
 struct Tolerance {
     both_decisions: bool,

@@ -12,7 +12,7 @@ use crate::validation::{content, member, node_selector, printed, resource_list};
 const MOUNT_OPTIONS: &str = "volume.beta.kubernetes.io/mount-options";
 const RECLAIM_POLICIES: [&str; 3] = ["Delete", "Recycle", "Retain"];
 
-/// The sources, in the order in which they are looked at. One only is allowed.
+/// The sources, in the order in which they are checked. Only one is allowed.
 const SOURCES: [&str; 22] = [
     "hostPath",
     "gcePersistentDisk",
@@ -55,7 +55,7 @@ const MOUNTED_WITH_OPTIONS: [&str; 13] = [
     "photonPersistentDisk",
 ];
 
-/// Members of a source that have a value if the client gives none.
+/// The defaults of members of a source.
 const DEFAULTS: [(&str, &str, &str); 10] = [
     ("hostPath", "type", ""),
     ("rbd", "pool", "rbd"),
@@ -69,7 +69,7 @@ const DEFAULTS: [(&str, &str, &str); 10] = [
     ("scaleIO", "fsType", "xfs"),
 ];
 
-/// The rules of PersistentVolume.
+/// The strategy of PersistentVolume.
 pub struct PersistentVolumeStrategy;
 
 impl Strategy for PersistentVolumeStrategy {
@@ -107,7 +107,7 @@ impl Strategy for PersistentVolumeStrategy {
         let lenient = node_selector::has_invalid_values(&old.walk("spec.nodeAffinity.required"));
         validate_volume(volume, lenient, errors);
         validate_mount_options(volume, errors);
-        // The real server does so twice, and tells everything twice.
+        // The real server validates twice, and reports every error twice.
         validate_volume(volume, lenient, errors);
         validate_change(volume, old, errors);
     }
@@ -127,10 +127,10 @@ fn default_spec(spec: &mut Value) {
     default_sources(spec);
 }
 
-/// Fills in what a volume's source and capacity leave out; all there is of an inline volume.
+/// Defaults a volume's source and capacity; an inline volume has no other defaults.
 pub fn default_sources(spec: &mut Value) {
     for (source, member, value) in DEFAULTS {
-        // Where the member is a pointer, an empty string is a value.
+        // An empty string is a value where the member is a pointer.
         let pointer = matches!(source, "hostPath" | "azureDisk");
         let unset = |had: &Value| had.is_null() || (*had == "" && !pointer);
         if let Some(source) = spec.get_mut(source).filter(|source| unset(&source[member])) {
@@ -166,7 +166,7 @@ fn validate_volume(volume: &Field<'_>, lenient: bool, errors: &mut Errors) {
     validate_attributes_class(&spec, errors);
 }
 
-/// The rules of a volume that is written into a VolumeAttachment: one of a migrated plugin, without a life of its own.
+/// Validates a volume inside a VolumeAttachment: one of a migrated plugin, without a lifecycle of its own.
 pub fn validate_inline_spec(spec: &Field<'_>, errors: &mut Errors) {
     let forbid = |set: bool, member: &str, errors: &mut Errors| {
         errors.push_if(set, || {
@@ -216,7 +216,7 @@ fn validate_source(spec: &Field<'_>, owner: SourceOwner<'_>, errors: &mut Errors
         if !source.exists() {
             continue;
         }
-        // The real server forgets to count here.
+        // The real server does not count the source here.
         if found && kind != "flexVolume" {
             let name = if kind == "cephfs" { "cephFS" } else { kind };
             errors.push(
@@ -236,7 +236,7 @@ fn validate_source(spec: &Field<'_>, owner: SourceOwner<'_>, errors: &mut Errors
     errors.push_if(!found, || spec.required("must specify a volume type"));
 }
 
-/// Whether a path means `/`.
+/// Whether a path is `/`.
 fn is_root(path: &str) -> bool {
     let mut depth = 0usize;
     for part in path.split('/').filter(|part| !matches!(*part, "" | ".")) {
@@ -266,8 +266,8 @@ fn validate_mount_options(volume: &Field<'_>, errors: &mut Errors) {
     });
 }
 
-/// What may change after creation: neither the source (but for a secret that was missing) nor the mode, and the nodes only
-/// from none, or to newer labels.
+/// Immutable fields: the source (but for a missing secret) and the mode; the node affinity may only be added, or
+/// changed to newer labels.
 fn validate_change(volume: &Field<'_>, old: &Field<'_>, errors: &mut Errors) {
     const SECRET: &str = "controllerExpandSecretRef";
     let (mut new_source, old_source) = (source_of(volume), source_of(old));
@@ -301,7 +301,7 @@ fn validate_change(volume: &Field<'_>, old: &Field<'_>, errors: &mut Errors) {
     });
 }
 
-/// The members of the spec that are its source.
+/// The volume source of the spec.
 fn source_of(volume: &Field<'_>) -> Value {
     let spec = volume.get("spec");
     let members = SOURCES.iter().filter_map(|kind| Some((*kind, spec.get(kind).value()?.clone())));
@@ -315,7 +315,7 @@ fn is_same_affinity(new: &Field<'_>, old: &Field<'_>) -> bool {
         "beta.kubernetes.io/os" => "kubernetes.io/os",
         "beta.kubernetes.io/arch" => "kubernetes.io/arch",
         "beta.kubernetes.io/instance-type" => "node.kubernetes.io/instance-type",
-        // The real server looks it up in a Go map and takes what it gets, so an empty key passes for the newer one.
+        // The real server reads a missing entry of a Go map, so an empty key counts as the newer one.
         _ => "",
     };
     let (Some(new), Some(old)) = (new.value(), old.value()) else { return false };

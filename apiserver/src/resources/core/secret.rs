@@ -1,4 +1,4 @@
-//! Secret: data of a type, and what the type demands.
+//! Secret: data of a type, and the rules of the types.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -14,7 +14,7 @@ use crate::validation::member;
 const TLS: &str = "kubernetes.io/tls";
 const SERVICE_ACCOUNT_NAME: &str = "kubernetes.io/service-account.name";
 
-/// The rules of Secret.
+/// The strategy of Secret.
 pub struct SecretStrategy;
 
 impl Strategy for SecretStrategy {
@@ -50,7 +50,7 @@ impl Strategy for SecretStrategy {
     }
 }
 
-/// `stringData` is for writing only: its values go over to `data`.
+/// `stringData` is write-only: its values are moved to `data`.
 fn encode_strings(secret: &mut Value) {
     let Some(strings) = secret.as_object_mut().and_then(|members| members.remove("stringData")) else {
         return;
@@ -88,7 +88,7 @@ fn validate_type(secret: &Field<'_>, errors: &mut Errors) {
     }
 }
 
-/// A value that must be there and be a JSON object.
+/// A required value that must be a JSON object.
 fn validate_json(secret: &Field<'_>, key: &str, errors: &mut Errors) {
     let value = secret.get("data").entry(key);
     if !value.exists() {
@@ -112,7 +112,7 @@ fn json_object_error(text: &[u8]) -> Option<String> {
     Some(format!("json: cannot unmarshal {kind} into Go value of type map[string]interface {{}}"))
 }
 
-/// What hinders a certificate and a key from being used together, as far as their PEM blocks show.
+/// Why a certificate and a key do not belong together, as far as their PEM blocks show.
 fn key_pair_error(certificate: &[u8], key: &[u8]) -> Option<String> {
     let is_certificate = |block: &&PemBlock| block.kind == "CERTIFICATE";
     let is_key = |block: &&PemBlock| block.kind.ends_with("PRIVATE KEY");
@@ -136,7 +136,7 @@ fn key_pair_error(certificate: &[u8], key: &[u8]) -> Option<String> {
             ),
         });
     }
-    // DER of a certificate is a SEQUENCE.
+    // A certificate's DER is a SEQUENCE.
     (first.der.first() != Some(&0x30)).then(|| "x509: malformed certificate".to_owned())
 }
 

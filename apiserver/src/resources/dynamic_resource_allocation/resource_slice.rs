@@ -1,4 +1,4 @@
-//! ResourceSlice: the devices of a driver's pool. How a capacity may be shared out (`requestPolicy`) is not judged here.
+//! ResourceSlice: the devices of a driver's pool. The `requestPolicy` of a capacity is not validated.
 
 use serde_json::{Value, json};
 
@@ -21,7 +21,7 @@ const MAX_TAINTS: usize = 16;
 const MAX_VALUE: usize = 64;
 const MAX_POOL_NAME: usize = 253;
 
-/// The rules of ResourceSlice.
+/// The strategy of ResourceSlice.
 pub struct ResourceSliceStrategy;
 
 impl Strategy for ResourceSliceStrategy {
@@ -116,7 +116,7 @@ fn validate_pool_name(name: &Field<'_>, errors: &mut Errors) {
     }
 }
 
-/// Where devices can be reached from: exactly one of several ways to say it.
+/// The nodes that can access the devices: exactly one of several fields.
 fn validate_nodes(spec: &Field<'_>, errors: &mut Errors) {
     const ONE: &str =
         "exactly one of `nodeName`, `nodeSelector`, `allNodes`, `perDeviceNodeSelection` is required";

@@ -1,4 +1,4 @@
-//! FlowSchema: which priority level a request belongs to.
+//! FlowSchema: the priority level of the requests it matches.
 
 use serde_json::{Value, json};
 
@@ -14,11 +14,11 @@ const DISTINGUISHERS: [&str; 2] = ["ByNamespace", "ByUser"];
 const VERBS: [&str; 9] =
     ["create", "delete", "deletecollection", "get", "list", "patch", "proxy", "update", "watch"];
 
-/// Each kind of subject with the member that describes it, in the order in which they are looked at.
+/// Each kind of subject with its member, in the order in which they are checked.
 const SUBJECTS: [(&str, &str); 3] =
     [("ServiceAccount", "serviceAccount"), ("User", "user"), ("Group", "group")];
 
-/// The rules of FlowSchema.
+/// The strategy of FlowSchema.
 pub struct FlowSchemaStrategy;
 
 impl Strategy for FlowSchemaStrategy {
@@ -135,7 +135,7 @@ fn has_all(list: &Field<'_>) -> bool {
     list.items().any(|item| item.str() == "*")
 }
 
-/// A list that must not be empty, and may hold `*` only alone.
+/// A list that must not be empty, and may contain `*` only alone.
 fn validate_list(list: &Field<'_>, none: &str, noun: &str, errors: &mut Errors) {
     errors.push_if(list.is_empty(), || list.required(none));
     errors.push_if(list.len() > 1 && has_all(list), || {

@@ -13,7 +13,7 @@ use serde_json::Value;
 use crate::bootstrap;
 use crate::field::{Errors, Field};
 
-/// The spec that the server insists on for an object of this name, if it does.
+/// The mandatory spec of an object with this name, if it has one.
 fn mandatory_spec(kind: &str, name: &str) -> Option<Value> {
     if !["exempt", "catch-all"].contains(&name) {
         return None;

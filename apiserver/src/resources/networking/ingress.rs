@@ -13,14 +13,14 @@ const PATH_TYPES: [&str; 3] = ["Exact", "ImplementationSpecific", "Prefix"];
 const FORBIDDEN_PARTS: [&str; 5] = ["//", "/./", "/../", "%2f", "%2F"];
 const FORBIDDEN_ENDS: [&str; 2] = ["/..", "/."];
 
-/// The rules of Ingress.
+/// The strategy of Ingress.
 pub struct IngressStrategy;
 
-/// What an ingress that already exists may keep.
+/// What an existing ingress may keep.
 #[derive(Clone, Copy, Default)]
 struct Kept {
     secret_names: bool,
-    /// Rules for a host with a wildcard are not looked at further.
+    /// Rules for a wildcard host are not validated further.
     wildcard_rules: bool,
 }
 

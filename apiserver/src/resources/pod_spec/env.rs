@@ -1,4 +1,4 @@
-//! Environment variables, and what of the pod may be shown inside its containers (the downward API).
+//! Environment variables, and the fields of a pod that containers can read (the downward API).
 
 use serde_json::json;
 
@@ -6,7 +6,7 @@ use crate::field::{Errors, Field};
 use crate::resources::NameRule;
 use crate::validation::{content, metadata, paths};
 
-/// Fields of a pod that a variable may show.
+/// Fields of a pod that a variable can have.
 const IN_VARIABLES: [&str; 9] = [
     "metadata.name",
     "metadata.namespace",
@@ -19,11 +19,11 @@ const IN_VARIABLES: [&str; 9] = [
     "status.podIPs",
 ];
 
-/// Fields of a pod that a file may show.
+/// Fields of a pod that a file can have.
 const IN_FILES: [&str; 5] =
     ["metadata.annotations", "metadata.labels", "metadata.name", "metadata.namespace", "metadata.uid"];
 
-/// What the API can name of a pod at all.
+/// All fields that the downward API knows.
 const SELECTABLE: [&str; 14] = [
     "metadata.annotations",
     "metadata.labels",
@@ -50,7 +50,7 @@ const CONTAINER_RESOURCES: [&str; 6] = [
     "requests.memory",
 ];
 
-/// Where a field is shown, which decides what may be.
+/// Where a field is exposed, which determines the valid ones.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Shown {
     InVariable,
@@ -202,7 +202,7 @@ fn validate_divisor(divisor: &Field<'_>, resource: &str, huge_page: bool, errors
         _ => return,
     };
     let list = if what == "cpu" { "1m and 1".to_owned() } else { BYTES.join(", ") };
-    // The real server shows the resource's name here, not the divisor.
+    // The real server prints the resource's name here, not the divisor.
     errors.push_if(!supported.contains(&divisor.str()), || {
         let detail = format!("only divisor's values {list} are supported with the {what} resource");
         divisor.invalid_value(resource, detail)
@@ -237,7 +237,7 @@ fn validate_env_source(reference: &Field<'_>, errors: &mut Errors) {
     if name.is_empty() {
         errors.push(name.required(""));
     } else {
-        // The real server takes the name for the beginning of one.
+        // The real server validates the name as a prefix.
         errors.invalid_each(&name, metadata::generate_name_errors(NameRule::Subdomain, name.str()));
     }
 }

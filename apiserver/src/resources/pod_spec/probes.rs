@@ -1,4 +1,4 @@
-//! Probes and lifecycle hooks: how a container is asked, and told.
+//! Probes and lifecycle hooks of containers.
 
 use serde_json::Value;
 
@@ -45,7 +45,7 @@ pub fn validate_lifecycle(container: &Field<'_>, grace: Option<i64>, errors: &mu
     }
 }
 
-/// Exactly one of the actions that are known where the handler stands.
+/// Exactly one of the actions that are valid for the handler.
 fn validate_handler(handler: &Field<'_>, actions: &[&str], grace: Option<i64>, errors: &mut Errors) {
     let mut found = false;
     for name in actions {

@@ -1,6 +1,6 @@
 //! Projected volumes: several sources in one directory.
 //!
-//! Trust bundles and pod certificates are behind gates that are off, and dropped before anyone looks at them.
+//! Trust bundles and pod certificates are behind disabled feature gates, and dropped before validation.
 
 use std::collections::BTreeSet;
 
@@ -56,7 +56,7 @@ fn validate_keys<'a>(
     }
 }
 
-/// Each path may be written once; the mistake shows `shown`.
+/// Each path may occur once; the error shows `shown`.
 fn take<'a>(
     path: &'a str,
     shown: &str,

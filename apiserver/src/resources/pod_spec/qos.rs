@@ -1,10 +1,10 @@
-//! Quality of service: how a pod fares when its node runs short.
+//! Quality of service classes.
 
 use super::resources::{Quantities, read};
 use crate::field::Field;
 
-/// `Guaranteed` if every container has limits of both cpu and memory, and requests as much; `BestEffort` if nothing is
-/// asked for at all; else `Burstable`. Where the pod asks for resources as a whole, that alone counts.
+/// `Guaranteed` if every container has limits of both cpu and memory, and equal requests; `BestEffort` if there are no
+/// requests or limits; otherwise `Burstable`. Pod-level resources, if set, alone determine the class.
 pub fn qos_class(spec: &Field<'_>) -> &'static str {
     let whole = spec.get("resources");
     let (mut requests, mut limits) = (Quantities::new(), Quantities::new());
@@ -30,7 +30,7 @@ pub fn qos_class(spec: &Field<'_>) -> &'static str {
     }
 }
 
-/// cpu and memory, where there is any.
+/// The quantities of cpu and memory.
 fn compute(list: &Field<'_>) -> Quantities {
     let mut quantities = read(list);
     quantities.retain(|name, quantity| (name == "cpu" || name == "memory") && quantity.is_positive());

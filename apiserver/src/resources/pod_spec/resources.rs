@@ -34,9 +34,9 @@ fn at_least(total: &mut Quantities, other: &Quantities) {
     }
 }
 
-/// What all containers need at most at one time; `which` is `requests` or `limits`.
+/// The maximum that all containers need at one time; `which` is `requests` or `limits`.
 ///
-/// App containers and sidecars run together; an init container runs beside the sidecars before it.
+/// App containers and sidecars run together; an init container runs together with the sidecars before it.
 pub fn aggregate(spec: &Field<'_>, which: &str) -> Quantities {
     let (mut total, mut sidecars, mut init) = (Quantities::new(), Quantities::new(), Quantities::new());
     for container in spec.get("containers").items() {
@@ -58,13 +58,12 @@ pub fn aggregate(spec: &Field<'_>, which: &str) -> Quantities {
     total
 }
 
-/// Resources that a whole pod may ask for.
+/// Resources that pod-level resources may contain.
 fn is_pod_level(name: &str) -> bool {
     name == "cpu" || name == "memory" || resource_list::is_huge_pages(name)
 }
 
-/// Where a pod asks for resources as a whole, what it leaves out follows from its containers: limits of huge pages,
-/// then requests.
+/// Defaults pod-level resources from the containers: limits of huge pages, then requests.
 pub fn default_pod_level(spec: &mut Value) {
     if spec.get("resources").is_none() {
         return;
@@ -104,7 +103,7 @@ pub fn default_pod_level(spec: &mut Value) {
     }
 }
 
-/// The rules of a container's resources; `claims` are the names of the pod's claims.
+/// Validates a container's resources; `claims` are the names of the pod's claims.
 pub fn validate_container(
     requirements: &Field<'_>,
     claims: &BTreeSet<&str>,
@@ -115,7 +114,7 @@ pub fn validate_container(
     validate_claims(&requirements.get("claims"), claims, errors);
 }
 
-/// The rules of a pod's overhead: those of a container's limits, reported as such.
+/// Validates a pod's overhead: the rules of a container's limits, reported as such.
 pub fn validate_overhead(overhead: &Field<'_>, options: &Options, errors: &mut Errors) {
     let limits = json!({ "limits": overhead.value() });
     let requirements = Field::at(Some(&limits), overhead.path().clone());
@@ -172,7 +171,7 @@ fn validate_requirements(
         });
 }
 
-/// Whether the quantity is a whole number of the pages that the name tells the size of.
+/// Whether the quantity is a multiple of the page size in the name.
 pub fn fits_huge_page(name: &str, quantity: &Quantity) -> bool {
     let size = name.strip_prefix(HUGE_PAGES).and_then(|size| size.parse::<Quantity>().ok());
     size.is_some_and(|size| {
@@ -189,7 +188,7 @@ fn validate_huge_pages(quantity: &Field<'_>, name: &str, options: &Options, erro
 
 fn validate_claims(claims: &Field<'_>, known: &BTreeSet<&str>, errors: &mut Errors) {
     let mut seen: BTreeSet<String> = BTreeSet::new();
-    // How many entries there are for a name, be it for one request or all.
+    // The number of entries for a name, for one request or all.
     let mut entries: BTreeMap<&str, usize> = BTreeMap::new();
     for claim in claims.items() {
         let (name, request) = (claim.get("name").str(), claim.get("request"));
@@ -208,7 +207,7 @@ fn validate_claims(claims: &Field<'_>, known: &BTreeSet<&str>, errors: &mut Erro
             if seen.contains(&key) {
                 errors.push(claim.duplicate_value(key.as_str()));
             } else if request.is_empty() {
-                // The whole claim overlaps with each request of it that came before.
+                // The whole claim overlaps with each earlier request of it.
                 let overlaps = entries.get(name).copied().unwrap_or_default();
                 errors.extend(std::iter::repeat_n(claim.duplicate_value(name), overlaps));
             }
@@ -228,7 +227,7 @@ fn validate_claims(claims: &Field<'_>, known: &BTreeSet<&str>, errors: &mut Erro
     }
 }
 
-/// The rules of a pod's own resources; `claims` are the names of its claims.
+/// Validates pod-level resources; `claims` are the names of the pod's claims.
 pub fn validate_pod_level(spec: &Field<'_>, claims: &BTreeSet<&str>, options: &Options, errors: &mut Errors) {
     let requirements = spec.get("resources");
     if !requirements.exists() {
@@ -245,7 +244,7 @@ pub fn validate_pod_level(spec: &Field<'_>, claims: &BTreeSet<&str>, options: &O
     validate_consistency(spec, &requirements, errors);
 }
 
-/// What the containers ask for fits into what the pod asks for.
+/// The resources of the containers may not exceed the pod's.
 fn validate_consistency(spec: &Field<'_>, requirements: &Field<'_>, errors: &mut Errors) {
     for (list, relevant) in [
         ("requests", (|_| true) as fn(&str) -> bool),
@@ -272,7 +271,7 @@ fn validate_consistency(spec: &Field<'_>, requirements: &Field<'_>, errors: &mut
     }
 }
 
-/// The entry of a map, reported as such (`limits[cpu]`).
+/// The entry of a map, reported as an entry (`limits[cpu]`).
 fn entry<'a>(map: &Field<'a>, key: &str) -> Field<'a> {
     map.get(key).with_path(map.path().key(key))
 }

@@ -1,5 +1,5 @@
-//! Security contexts: users and groups, profiles of seccomp and AppArmor, sysctls, what pods share with their host, and
-//! what only one operating system knows.
+//! Security contexts: users and groups, seccomp and AppArmor profiles, sysctls, host namespaces, and the fields of one
+//! operating system only.
 
 use std::collections::BTreeSet;
 
@@ -15,12 +15,12 @@ fn validate_id(id: &Field<'_>, errors: &mut Errors) {
     }
 }
 
-/// A value out of a fixed set, where there is one.
+/// An optional enum.
 fn validate_choice(choice: &Field<'_>, known: &[&str], errors: &mut Errors) {
     errors.push_if(choice.exists() && !known.contains(&choice.str()), || choice.not_supported(known));
 }
 
-/// A container's security context.
+/// Validates a container's security context.
 pub fn validate_container(container: &Field<'_>, spec: &Field<'_>, errors: &mut Errors) {
     let context = container.get("securityContext");
     if !context.exists() {
@@ -48,13 +48,13 @@ pub fn validate_container(container: &Field<'_>, spec: &Field<'_>, errors: &mut 
     validate_app_armor(&context.get("appArmorProfile"), errors);
 }
 
-/// Whether the pod's users are the host's.
+/// Whether the pod uses the host's user namespace.
 fn has_host_users(spec: &Field<'_>) -> bool {
     let host_users = spec.get("hostUsers");
     !host_users.exists() || host_users.bool()
 }
 
-/// A pod's security context.
+/// Validates a pod's security context.
 pub fn validate_pod(spec: &Field<'_>, options: &Options, errors: &mut Errors) {
     let context = spec.get("securityContext");
     for member in ["fsGroup", "runAsUser", "runAsGroup"] {
@@ -188,7 +188,7 @@ pub fn validate_host_sysctl(spec: &Field<'_>, name: &Field<'_>, errors: &mut Err
     });
 }
 
-/// `net/ipv4/conf/eth0.100/x` is `net.ipv4.conf.eth0/100.x`: the first separator decides how a name is written.
+/// `net/ipv4/conf/eth0.100/x` is `net.ipv4.conf.eth0/100.x`: the first separator determines the notation.
 fn with_dots(name: &str) -> String {
     match name.find(['.', '/']) {
         Some(at) if name[at..].starts_with('/') => {
@@ -225,7 +225,7 @@ fn validate_windows_options(windows: &Field<'_>, errors: &mut Errors) {
     }
 }
 
-/// What is wrong with `user` or `DOMAIN\user`.
+/// The error in `user` or `DOMAIN\user`.
 fn windows_user(text: &str) -> Vec<&'static str> {
     if text.is_empty() {
         return vec![" cannot be an empty string"];
@@ -275,7 +275,7 @@ fn is_windows_domain(text: &str) -> bool {
     })
 }
 
-/// Host process containers of Windows: all of them or none, and only on the host's network.
+/// Windows host process containers: all of them or none, and only on the host's network.
 pub fn validate_host_processes(spec: &Field<'_>, errors: &mut Errors) {
     const HOST_PROCESS: &str = "securityContext.windowsOptions.hostProcess";
     let of_pod = spec.walk(HOST_PROCESS);
@@ -306,7 +306,7 @@ pub fn validate_host_processes(spec: &Field<'_>, errors: &mut Errors) {
     });
 }
 
-/// A pod with users of its own cannot share the host's namespaces.
+/// A pod with a user namespace cannot share the host's namespaces.
 pub fn validate_host_users(spec: &Field<'_>, options: &Options, errors: &mut Errors) {
     const DETAIL: &str = "when `hostUsers` is false";
     if has_host_users(spec) {
@@ -324,7 +324,7 @@ pub fn validate_host_users(spec: &Field<'_>, options: &Options, errors: &mut Err
     }
 }
 
-/// The operating system a pod is for, and what the other one's pods may not set.
+/// The operating system of a pod, and the fields that pods of the other one cannot set.
 pub fn validate_os(spec: &Field<'_>, errors: &mut Errors) {
     const NAMES: [&str; 2] = ["linux", "windows"];
     let (os, name) = (spec.get("os"), spec.walk("os.name"));

@@ -1,4 +1,4 @@
-//! A pod's spec as a whole: its parts in the real server's order, and the parts that are too small for a file of their own.
+//! A pod's spec: its parts in the real server's order, and the parts that are too small for a file of their own.
 //!
 //! Start at [`validate_pod_spec`].
 
@@ -9,7 +9,7 @@ use super::{Options, annotations, resources, scheduling, security, volumes};
 use crate::field::{Errors, Field, Path};
 use crate::validation::{content, ip, labels, metadata, printed};
 
-/// The rules of a template (`field` is the template itself). Its metadata's mistakes are reported without `metadata` in
+/// Validates a template (`field` is the template itself). Errors in its metadata are reported without `metadata` in
 /// their path, as the real server does.
 pub fn validate_pod_template(template: &Field<'_>, options: &Options, errors: &mut Errors) {
     let (metadata, spec) = (template.get("metadata"), template.get("spec"));
@@ -26,7 +26,7 @@ pub fn validate_pod_template(template: &Field<'_>, options: &Options, errors: &m
     });
 }
 
-/// The rules of a pod's spec; `metadata` is the pod's, absent for a template.
+/// Validates a pod's spec; `metadata` is the pod's, absent for a template.
 pub fn validate_pod_spec(spec: &Field<'_>, metadata: &Field<'_>, options: &Options, errors: &mut Errors) {
     let grace = spec.get("terminationGracePeriodSeconds");
     errors.push_if(!grace.exists(), || grace.required(""));
@@ -98,7 +98,7 @@ fn require_choice(choice: &Field<'_>, known: &[&str], errors: &mut Errors) {
     }
 }
 
-/// The claims on devices that a pod names.
+/// Validates the device claims of a pod.
 fn validate_claims(claims: &Field<'_>, metadata: &Field<'_>, errors: &mut Errors) {
     let mirror = metadata.get("annotations").get(annotations::MIRROR).exists();
     let mut names = BTreeSet::new();
@@ -133,7 +133,7 @@ fn validate_claims(claims: &Field<'_>, metadata: &Field<'_>, errors: &mut Errors
     }
 }
 
-/// On the host's network a container's port is the host's.
+/// On the host's network a container port is a host port.
 fn validate_host_network_ports(spec: &Field<'_>, options: &Options, errors: &mut Errors) {
     if !spec.get("hostNetwork").bool() {
         return;
@@ -215,7 +215,7 @@ fn validate_hostname_override(spec: &Field<'_>, errors: &mut Errors) {
     check(&name, content::dns1123_subdomain, errors);
 }
 
-/// A variable read from a file needs a volume that the pod itself fills.
+/// A variable from a file needs an emptyDir volume of the pod.
 fn validate_env_files(spec: &Field<'_>, errors: &mut Errors) {
     for container in super::containers(spec) {
         for variable in container.get("env").items() {

@@ -1,11 +1,11 @@
-//! What a real server (v1.36.2) answered to pods and templates, most of them wrong in some way.
+//! Recorded responses of a real server (v1.36.2) to pods and templates, most of them invalid.
 //!
-//! `answers.jsonl` holds one new pod a line: `pod` is merged into [`base`], `errors` are the causes of the refusal in their
-//! order (`anyOrder`: the real server has none), `templateErrors` what it told of the same as a template where that is not
-//! the same but for the path; for accepted pods `spec` is what they became.
+//! `answers.jsonl` contains one new pod a line: `pod` is merged into [`base`], `errors` are the causes of the
+//! rejection in their order (`anyOrder`: the real server has none), `templateErrors` those of the same spec as a
+//! template if they differ in more than the path; for accepted pods `spec` is the stored spec.
 //!
-//! `updates.jsonl` holds one change a line: the pod `old`, changed by `setup` if there is one, then by `new` through `part`
-//! (empty: the pod itself).
+//! `updates.jsonl` contains one change a line: the pod `old`, changed by `setup` if there is one, then by `new`
+//! through the subresource `part` (empty: the pod itself).
 
 use std::collections::BTreeMap;
 
@@ -52,7 +52,7 @@ fn merge(target: &mut Value, patch: &Value) {
     }
 }
 
-/// What admission adds to every pod: account, priority, tolerations.
+/// The fields that admission adds to every pod: account, priority, tolerations.
 fn admit(pod: &mut Value) {
     let toleration =
         |key| json!({"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300});
@@ -68,7 +68,7 @@ fn admit(pod: &mut Value) {
     }
 }
 
-/// What the codec adds: structs that are there even where they are empty.
+/// The fields that the codec adds: structs that are present even if they are empty.
 fn encode(pod: &mut Value) {
     for list in super::CONTAINER_LISTS {
         for container in pod["spec"].get_mut(list).and_then(Value::as_array_mut).into_iter().flatten() {
@@ -163,7 +163,7 @@ fn accepted_pods_become_what_they_became() {
     }
 }
 
-/// The changed pod, prepared, and what is wrong with it.
+/// The changed and prepared pod, and its errors.
 fn change(old: &Value, patch: &Value, part: &str) -> (Value, Errors) {
     let mut pod = old.clone();
     merge(&mut pod, patch);

@@ -7,7 +7,7 @@ use crate::field::{Errors, Field};
 use crate::resources::strategy::Strategy;
 use crate::validation::labels::{SelectorOptions, has_invalid_values, validate_label_selector};
 
-/// The rules of ClusterRole.
+/// The strategy of ClusterRole.
 pub struct ClusterRoleStrategy;
 
 impl Strategy for ClusterRoleStrategy {
@@ -31,7 +31,7 @@ fn validate(role: &Field<'_>, options: SelectorOptions, errors: &mut Errors) {
     });
     for selector in selectors.items() {
         validate_label_selector(&selector, options, errors);
-        // Besides, it must be usable, which is never lenient.
+        // The selector must also be valid without the tolerance for existing objects.
         let mut found = Errors::new();
         validate_label_selector(&selector, SelectorOptions::default(), &mut found);
         errors.push_if(!found.is_empty(), || selector.invalid_value(Value::Null, "invalid label selector."));

@@ -1,4 +1,4 @@
-//! PriorityClass. Its number never changes; names that begin with `system-` are for the two classes that the server makes.
+//! PriorityClass. Its value is immutable; names that begin with `system-` are reserved for the two system classes.
 
 use serde_json::{Value, json};
 
@@ -9,11 +9,11 @@ use crate::validation::immutable::immutable;
 
 const HIGHEST_OF_USERS: i64 = 1_000_000_000;
 const SYSTEM_PREFIX: &str = "system-";
-/// The classes that are always there, and their values.
+/// The system classes and their values.
 const SYSTEM_CLASSES: [(&str, i64); 2] =
     [("system-node-critical", 2_000_001_000), ("system-cluster-critical", 2_000_000_000)];
 
-/// The rules of PriorityClass.
+/// The strategy of PriorityClass.
 pub struct PriorityClassStrategy;
 
 impl Strategy for PriorityClassStrategy {
@@ -28,7 +28,7 @@ impl Strategy for PriorityClassStrategy {
         system.then_some("this is a system priority class and cannot be deleted")
     }
 
-    /// The generation stays what it was at first: the real server never counts.
+    /// The generation stays the initial one, as in the real server.
     fn is_new_generation(&self, _: &Value, _: &Value) -> bool {
         false
     }

@@ -8,7 +8,7 @@ use crate::validation::immutable::{IMMUTABLE, immutable_as};
 use crate::validation::labels::{self, SelectorOptions};
 use crate::validation::{content, node_selector, resource_list};
 
-/// The rules of CSIStorageCapacity.
+/// The strategy of CSIStorageCapacity.
 pub struct CsiStorageCapacityStrategy;
 
 impl Strategy for CsiStorageCapacityStrategy {

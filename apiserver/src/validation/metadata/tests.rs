@@ -13,7 +13,7 @@ fn new_metadata() {
     for (case, kind, metadata, want) in [
         ("nothing wrong", "ConfigMap", json!({"name": "a.b", "namespace": "ns"}), vec![]),
         (
-            "an ugly base is told of twice",
+            "an invalid generateName is reported twice",
             "ConfigMap",
             json!({"generateName": "_x-", "name": "_x-abcde", "namespace": "ns"}),
             vec!["metadata.generateName", "metadata.name"],

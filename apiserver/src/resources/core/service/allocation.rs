@@ -1,11 +1,12 @@
-//! Addresses and ports from the common stock: cluster IPs, node ports, and what is derived from them (families).
+//! The allocators of Services: cluster IPs, node ports, and the IP families derived from them.
 //!
-//! Pure: the caller brings the [`Allocators`], made of what the present Services hold, and a source of randomness; it keeps
-//! others from allocating until the result is stored. [`allocate`] is to be called *before* the strategy's `prepare_*` hooks and
-//! the rules, which ask for what it fills in; what it refuses is told instead of anything the rules would say.
+//! Pure: the caller passes the [`Allocators`], built from the addresses and ports of the existing Services, and a
+//! source of randomness; it prevents concurrent allocations until the result is stored. [`allocate`] is called
+//! *before* the strategy's `prepare_*` hooks and the rules, which require the allocated fields; its errors replace
+//! those of the rules.
 //!
-//! The cluster is of one IP family. Dynamic allocations start in the upper part of a range, so that hand-picked ones
-//! collide less (KEP-3070, KEP-3668).
+//! The cluster has one IP family. Dynamic allocations start in the upper part of a range, so that static ones collide
+//! less (KEP-3070, KEP-3668).
 
 use std::cell::LazyCell;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
@@ -21,28 +22,28 @@ use crate::names::GroupKind;
 use crate::validation::ip::{self, Cidr};
 
 const NODE_PORTS: RangeInclusive<i64> = 30000..=32767;
-/// Where the ports of dry runs are counted from: as the real server counts.
+/// The first port of dry runs, as in the real server.
 const DRY_PORTS: i64 = 32769;
 
-/// A source of randomness: a number below the given one.
+/// A source of randomness: returns a number below the given one.
 pub type Random<'a> = &'a mut dyn FnMut(u64) -> u64;
 
 type Lazy<'a, T> = LazyCell<BTreeSet<T>, Box<dyn FnOnce() -> BTreeSet<T> + 'a>>;
 
-/// What may be taken, and what is.
+/// The IP allocator and the node port allocator.
 pub struct Allocators<'a> {
     range: Cidr,
-    /// What others hold; found out when it matters.
+    /// The addresses of other Services; computed when needed.
     addresses: Lazy<'a, IpAddr>,
     node_ports: Lazy<'a, i64>,
     allocated_addresses: BTreeSet<IpAddr>,
     allocated_ports: BTreeSet<i64>,
-    /// Nothing is really taken: an address comes from nowhere, and ports from beyond the range.
+    /// Nothing is allocated: addresses stay empty, and ports are beyond the range.
     dry_run: bool,
 }
 
 impl<'a> Allocators<'a> {
-    /// What this range of cluster IPs and the node ports leave, apart from the ones that others hold.
+    /// Allocators for a range of cluster IPs and the node ports; the lists are those that are in use already.
     pub fn new(
         range: Cidr,
         addresses: impl FnOnce() -> BTreeSet<IpAddr> + 'a,
@@ -59,7 +60,7 @@ impl<'a> Allocators<'a> {
         }
     }
 
-    /// The addresses and node ports that were taken.
+    /// The newly allocated addresses and node ports.
     pub fn into_allocated(self) -> (BTreeSet<IpAddr>, BTreeSet<i64>) {
         (self.allocated_addresses, self.allocated_ports)
     }
@@ -68,14 +69,14 @@ impl<'a> Allocators<'a> {
         family_of(self.range.address)
     }
 
-    /// How many addresses can be given, neither the network's own nor (in IPv4) the broadcast address among them.
+    /// The number of usable addresses, without the network's own and (in IPv4) the broadcast address.
     fn size(&self) -> u64 {
         let host_bits = if self.range.address.is_ipv4() { 32 } else { 128 } - u32::from(self.range.prefix);
         let reserved = if self.range.address.is_ipv4() { 2 } else { 1 };
         1u64.checked_shl(host_bits).unwrap_or(u64::MAX).saturating_sub(reserved)
     }
 
-    /// The `n`th address that can be given.
+    /// The `n`th usable address.
     fn nth(&self, n: u64) -> IpAddr {
         match self.range.address {
             IpAddr::V4(v4) => Ipv4Addr::from(u32::from(v4).wrapping_add(n as u32 + 1)).into(),
@@ -149,12 +150,12 @@ impl<'a> Allocators<'a> {
     }
 }
 
-/// How many of a range are left to hand-picked allocations as long as possible.
+/// The size of the part of a range that is preferred for static allocations.
 fn band(size: u64, min: u64, step: u64, max: u64) -> u64 {
     if size <= min { 0 } else { (size / step).clamp(min, max) }
 }
 
-/// A free one, from the part of the range above `offset` first, starting anywhere in it.
+/// A free number, preferably at or above `offset`, with a random start.
 fn pick(size: u64, offset: u64, random: Random<'_>, free: impl Fn(&u64) -> bool) -> Option<u64> {
     let mut any_of = |from: u64, to: u64| {
         let start = if to > from { from + random(to - from) } else { from };
@@ -167,24 +168,24 @@ fn family_of(address: IpAddr) -> &'static str {
     if address.to_canonical().is_ipv4() { "IPv4" } else { "IPv6" }
 }
 
-/// The cluster IPs that a Service holds.
+/// The cluster IPs of a Service.
 pub fn addresses(service: &Value) -> impl Iterator<Item = IpAddr> {
     let texts = list(service, "clusterIPs").iter().filter_map(Value::as_str);
     texts.filter(|_| needs_address(service)).filter_map(ip::parse)
 }
 
-/// The node ports that a Service holds, the one for health checks among them.
+/// The node ports of a Service, including that of health checks.
 pub fn held_node_ports(service: &Value) -> impl Iterator<Item = i64> {
     let health = service.pointer("/spec/healthCheckNodePort").and_then(Value::as_i64);
     node_ports(service).chain(health.filter(|port| *port != 0))
 }
 
-/// Whether a Service may want a node port.
+/// Whether a Service may need a node port.
 pub fn may_need_node_ports(service: &Value) -> bool {
     matches!(text(service, "type"), "NodePort" | "LoadBalancer")
 }
 
-/// The IPAddress object that says whose an address is.
+/// The IPAddress object of an allocated address.
 pub fn ip_address(address: IpAddr, namespace: &str, name: &str) -> Value {
     json!({
         "apiVersion": "networking.k8s.io/v1",
@@ -200,10 +201,10 @@ pub fn ip_address(address: IpAddr, namespace: &str, name: &str) -> Value {
     })
 }
 
-/// Gives a new or changed Service what it needs and does not have.
+/// Allocates the addresses and node ports of a new or changed Service.
 ///
 /// # Errors
-/// 422 for what it asks for and cannot get, 500 where the real server answers so.
+/// 422 for requested values that cannot be allocated, 500 where the real server returns it.
 pub fn allocate(
     service: &mut Value,
     old: Option<&Value>,
@@ -237,7 +238,7 @@ fn refused(service: &Value, error: FieldError) -> Error {
     Error::invalid(&GroupKind::new("", "Service"), name, errors)
 }
 
-/// A client that sends a Service as it wrote it, without what was allocated since, keeps that.
+/// Restores allocated values that an update without them would remove (`patchAllocatedValues`).
 fn patch_allocated_values(service: &mut Value, old: &Value) {
     if needs_address(old) && needs_address(service) {
         if text(service, "clusterIP").is_empty() {
@@ -255,7 +256,7 @@ fn patch_allocated_values(service: &mut Value, old: &Value) {
     if has_node_ports(old) && has_node_ports(service) {
         let kept: HashSet<i64> = node_ports(service).collect();
         let name = |port: &Value| port.get("name").and_then(Value::as_str).unwrap_or("").to_owned();
-        // Of several of a name the last counts.
+        // The last one of several with a name counts.
         let by_name: HashMap<String, i64> =
             list(old, "ports").iter().map(|had| (name(had), node_port(had))).collect();
         for port in service.pointer_mut("/spec/ports").and_then(Value::as_array_mut).into_iter().flatten() {
@@ -284,7 +285,7 @@ fn copy(service: &mut Value, old: &Value, member: &str) {
     }
 }
 
-/// `clusterIP` and the first of `clusterIPs` are one: clients that know only the former are helped.
+/// Aligns `clusterIP` with the first of `clusterIPs`, for clients that only know the former.
 fn normalize_cluster_ips(service: &mut Value, old: Option<&Value>) {
     let only = |service: &Value| json!([text(service, "clusterIP")]);
     let Some(old) = old else {
@@ -307,7 +308,7 @@ fn normalize_cluster_ips(service: &mut Value, old: Option<&Value>) {
     }
 }
 
-/// Services that prefer two families neither gain nor lose one by a change of something else.
+/// A Service that prefers two families keeps its families when something else changes.
 fn is_settled(service: &Value, old: &Value) -> bool {
     let prefers = |service: &Value| text(service, "ipFamilyPolicy") == "PreferDualStack";
     prefers(service)
@@ -315,7 +316,7 @@ fn is_settled(service: &Value, old: &Value) -> bool {
         && ["type", "clusterIPs", "ipFamilies"].iter().all(|member| same(service, old, member))
 }
 
-/// Infers `ipFamilyPolicy` and `ipFamilies`, and refuses what this cluster does not have.
+/// Infers `ipFamilyPolicy` and `ipFamilies`, and rejects families that this cluster does not have.
 fn init_ip_family_fields(service: &mut Value, old: Option<&Value>, allocators: &Allocators) -> Result<()> {
     let headless = text(service, "clusterIP") == NONE;
     let selects = service.pointer("/spec/selector").and_then(Value::as_object).is_some_and(|s| !s.is_empty());
@@ -350,7 +351,7 @@ fn init_ip_family_fields(service: &mut Value, old: Option<&Value>, allocators: &
     Ok(())
 }
 
-/// A policy of one family gives the second back; any other must not lose it.
+/// A policy of one family releases the second one; with any other policy it must be kept.
 fn reduce_to_policy(service: &mut Value, old: Option<&Value>, errors: &mut Errors) {
     let single = text(service, "ipFamilyPolicy") == "SingleStack";
     for (member, what, several) in
@@ -374,7 +375,7 @@ fn reduce_to_policy(service: &mut Value, old: Option<&Value>, errors: &mut Error
     }
 }
 
-/// The families of given addresses, where the client did not name them.
+/// The families of the given addresses, if the client did not set them.
 fn infer_families(service: &mut Value, allocators: &Allocators, errors: &mut Errors) {
     let mut families = list(service, "ipFamilies").to_vec();
     let known = families.len();
@@ -404,8 +405,8 @@ fn refuse_foreign_families(service: &Value, allocators: &Allocators, errors: &mu
     }
 }
 
-/// Gives a Service without address one, or the one it asks for. One that had an address keeps it, whatever it says now:
-/// that is for the rules to refuse.
+/// Allocates the requested address, or any. A Service with an address keeps it, whatever the update contains: the
+/// rules reject a change.
 fn allocate_cluster_ips(
     service: &mut Value,
     old: Option<&Value>,
@@ -435,7 +436,7 @@ fn allocate_cluster_ips(
     Ok(())
 }
 
-/// Whether ports without a node port get one. Ports that name theirs get it anyway.
+/// Whether ports without a node port get one. Ports with a requested one always get it.
 fn allocates_node_ports(service: &Value) -> bool {
     text(service, "type") == "NodePort"
         || service.pointer("/spec/allocateLoadBalancerNodePorts").and_then(Value::as_bool).unwrap_or(true)
@@ -450,12 +451,12 @@ fn no_port_left() -> Error {
     Error::Internal("failed to allocate a nodePort: range is full".to_owned())
 }
 
-/// Gives the ports of a new Service their node ports; the same port under several protocols gets the same one.
+/// Allocates the node ports of a new Service; the same port with several protocols gets the same one.
 fn allocate_node_ports(service: &mut Value, allocators: &mut Allocators, random: Random<'_>) -> Result<()> {
     let mut ports = list(service, "ports").to_vec();
     let number = |port: &Value| port.get("port").and_then(Value::as_i64).unwrap_or(0);
     let mut given: HashMap<i64, i64> = HashMap::new();
-    // What a port asks for under any of its protocols: of several the first.
+    // The node ports that are requested for a port, with any protocol: the first one counts.
     let mut requested_ports: HashMap<i64, i64> = HashMap::new();
     for port in ports.iter().filter(|port| node_port(port) != 0) {
         requested_ports.entry(number(port)).or_insert(node_port(port));
@@ -487,7 +488,7 @@ fn allocate_node_ports(service: &mut Value, allocators: &mut Allocators, random:
     Ok(())
 }
 
-/// Gives the ports of a changed Service the node ports that are new to it.
+/// Allocates the node ports that a changed Service adds.
 fn update_node_ports(
     service: &mut Value,
     old: &Value,

@@ -1,4 +1,4 @@
-//! The rules of a Service, in the order in which the real server tells them.
+//! The rules of a Service, in the order in which the real server reports errors.
 
 use std::collections::HashSet;
 
@@ -90,7 +90,7 @@ fn validate_topology_annotations(service: &Field<'_>, errors: &mut Errors) {
     });
 }
 
-/// What each type demands and excludes.
+/// The fields that each type requires and excludes.
 fn validate_union(service: &Field<'_>, errors: &mut Errors) {
     let spec = service.get("spec");
     match spec.get("type").str() {
@@ -157,13 +157,13 @@ fn validate_affinity(spec: &Field<'_>, errors: &mut Errors) {
     }
 }
 
-/// The values that an old object has in a list already, which then are not looked at again.
+/// The values that an old object already has in a list, which are not validated again.
 fn known<'a>(old: Option<&Field<'a>>, list: &str) -> HashSet<&'a str> {
     let lists = old.into_iter().map(|old| old.get("spec").get(list));
     lists.flat_map(|list| list.items()).map(|known| known.str().trim()).collect()
 }
 
-/// `clusterIP`, `clusterIPs`, `ipFamilies` and `ipFamilyPolicy`, one by one and against each other.
+/// `clusterIP`, `clusterIPs`, `ipFamilies` and `ipFamilyPolicy`, individually and together.
 pub(super) fn validate_addresses(service: &Field<'_>, old: Option<&Field<'_>>, errors: &mut Errors) {
     let spec = service.get("spec");
     if spec.get("type").str() == "ExternalName" {
@@ -211,7 +211,7 @@ fn validate_families(spec: &Field<'_>, errors: &mut Errors) {
     member::one_of(&spec.get("ipFamilyPolicy"), &FAMILY_POLICIES, errors);
 }
 
-/// Returns whether all are addresses, or the one and only None.
+/// Returns whether all are addresses, or the only one is None.
 fn validate_each_address(addresses: &Field<'_>, old: Option<&Field<'_>>, errors: &mut Errors) -> bool {
     let known = known(old, "clusterIPs");
     let mut valid = true;
@@ -266,7 +266,7 @@ fn validate_ports_differ(ports: &Field<'_>, errors: &mut Errors) {
     }
 }
 
-/// The member, or the annotation it replaced. Spaces around a range are part of the API by accident.
+/// The field, or the annotation it replaced. Spaces around a range are accepted.
 fn validate_source_ranges(service: &Field<'_>, old: Option<&Field<'_>>, errors: &mut Errors) {
     let spec = service.get("spec");
     let balanced = spec.get("type").str() == "LoadBalancer";
@@ -338,7 +338,7 @@ fn validate_traffic(spec: &Field<'_>, errors: &mut Errors) {
     member::one_of(&spec.get("trafficDistribution"), &DISTRIBUTIONS, errors);
 }
 
-/// Addresses may be added and given back at the end of the list; the first one stays.
+/// Addresses may be added to and released from the end of the list; the first one is immutable.
 fn validate_addresses_change(service: &Field<'_>, old: &Field<'_>, errors: &mut Errors) {
     if is_headless(service) && is_headless(old) {
         return;
@@ -418,14 +418,14 @@ pub fn validate_status(service: &Field<'_>, old: &Field<'_>, errors: &mut Errors
     }
 }
 
-/// The address of a load balancer's point of entry; known ones are not looked at again.
+/// The IP of a load balancer's ingress point; existing ones are not validated again.
 pub fn validate_point_address(address: &Field<'_>, known: &HashSet<&str>, errors: &mut Errors) {
     if !address.is_empty() && !known.contains(address.str()) {
         errors.extend(ip::legacy_address(address.str()).map(|e| address.invalid(e)));
     }
 }
 
-/// The name of a load balancer's point of entry.
+/// The host name of a load balancer's ingress point.
 pub fn validate_point_host(host: &Field<'_>, errors: &mut Errors) {
     if host.is_empty() {
         return;
