@@ -37,14 +37,17 @@ impl Path {
         dotted.split('.').fold(Path::root(), |path, name| path.child(name))
     }
 
+    /// The path of a member.
     pub fn child(&self, name: &str) -> Path {
         self.step(Segment::Child(name.to_owned()))
     }
 
+    /// The path of a list's element.
     pub fn index(&self, index: usize) -> Path {
         self.step(Segment::Index(index))
     }
 
+    /// The path of a map's entry.
     pub fn key(&self, key: &str) -> Path {
         self.step(Segment::Key(key.to_owned()))
     }
@@ -90,6 +93,7 @@ impl<'a> Field<'a> {
         Field { value: value.filter(|v| !v.is_null()), path }
     }
 
+    /// A member.
     pub fn get(&self, name: &str) -> Field<'a> {
         Field::at(self.value.and_then(|v| v.get(name)), self.path.child(name))
     }
@@ -123,10 +127,12 @@ impl<'a> Field<'a> {
         Field::at(self.value.and_then(|v| v.get(key)), self.path.key(key))
     }
 
+    /// The value, if it is present.
     pub fn value(&self) -> Option<&'a Value> {
         self.value
     }
 
+    /// The path.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -147,6 +153,7 @@ impl<'a> Field<'a> {
         }
     }
 
+    /// The number of elements or members, or of bytes of a string; 0 if the value is absent.
     pub fn len(&self) -> usize {
         match self.value {
             Some(Value::String(s)) => s.len(),
@@ -161,6 +168,7 @@ impl<'a> Field<'a> {
         self.value.and_then(Value::as_str).unwrap_or("")
     }
 
+    /// The integer, if it is one.
     pub fn int(&self) -> Option<i64> {
         self.value.and_then(Value::as_i64)
     }
@@ -172,6 +180,7 @@ impl<'a> Field<'a> {
 
     // Constructors of errors.
 
+    /// `Required value`.
     pub fn required(&self, detail: impl Into<String>) -> FieldError {
         FieldError::new(ErrorType::Required, &self.path, None, detail)
     }
@@ -191,22 +200,27 @@ impl<'a> Field<'a> {
         FieldError::new(ErrorType::Invalid, &self.path, Some(value.into()), detail)
     }
 
+    /// `Invalid value` of a wrong type.
     pub fn type_invalid(&self, detail: impl Into<String>) -> FieldError {
         FieldError::new(ErrorType::TypeInvalid, &self.path, Some(self.shown_value()), detail)
     }
 
+    /// `Duplicate value`.
     pub fn duplicate(&self) -> FieldError {
         FieldError::new(ErrorType::Duplicate, &self.path, Some(self.shown_value()), "")
     }
 
+    /// `Duplicate value` with another value than the stored one.
     pub fn duplicate_value(&self, value: impl Into<Value>) -> FieldError {
         FieldError::new(ErrorType::Duplicate, &self.path, Some(value.into()), "")
     }
 
+    /// `Not found`.
     pub fn not_found(&self) -> FieldError {
         FieldError::new(ErrorType::NotFound, &self.path, Some(self.shown_value()), "")
     }
 
+    /// `Forbidden`.
     pub fn forbidden(&self, detail: impl Into<String>) -> FieldError {
         FieldError::new(ErrorType::Forbidden, &self.path, None, detail)
     }
@@ -219,6 +233,7 @@ impl<'a> Field<'a> {
         FieldError::new(ErrorType::NotSupported, &self.path, Some(self.shown_value()), detail)
     }
 
+    /// `Too long`: more than `max_bytes` bytes.
     pub fn too_long(&self, max_bytes: usize) -> FieldError {
         FieldError::new(
             ErrorType::TooLong,
@@ -228,11 +243,13 @@ impl<'a> Field<'a> {
         )
     }
 
+    /// `Too many`: `actual` items where `max` are allowed.
     pub fn too_many(&self, actual: usize, max: usize) -> FieldError {
         let detail = format!("must have at most {max} {}", plural(max, "item"));
         FieldError::new(ErrorType::TooMany, &self.path, Some(actual.into()), detail)
     }
 
+    /// `Internal error`.
     pub fn internal(&self, detail: impl Into<String>) -> FieldError {
         FieldError::new(ErrorType::Internal, &self.path, None, detail)
     }
@@ -249,19 +266,30 @@ fn plural(n: usize, noun: &str) -> String {
 /// The type of an error; [`ErrorType::reason`] is the cause's reason in a Status.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ErrorType {
+    /// A referenced object does not exist.
     NotFound,
+    /// A required value is missing.
     Required,
+    /// A value that must be unique is repeated.
     Duplicate,
+    /// A value is malformed or out of range.
     Invalid,
+    /// A value is not one of the supported ones.
     NotSupported,
+    /// A value is not allowed in this state.
     Forbidden,
+    /// A text is too long.
     TooLong,
+    /// A list has too many items.
     TooMany,
+    /// Validation itself failed.
     Internal,
+    /// A value has a wrong type.
     TypeInvalid,
 }
 
 impl ErrorType {
+    /// The reason of the cause in a Status.
     pub fn reason(self) -> &'static str {
         match self {
             ErrorType::NotFound => "FieldValueNotFound",
@@ -295,14 +323,18 @@ impl ErrorType {
 /// An error in one field.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FieldError {
+    /// The type of the error.
     pub error_type: ErrorType,
+    /// The path of the field.
     pub field: String,
     /// The printed value; None for the types that print none.
     pub bad_value: Option<String>,
+    /// The explanation; may be empty.
     pub detail: String,
 }
 
 impl FieldError {
+    /// An error of a type; `bad_value` is printed as JSON.
     pub fn new(
         error_type: ErrorType,
         path: &Path,
@@ -398,10 +430,12 @@ pub struct Errors {
 }
 
 impl Errors {
+    /// No errors.
     pub fn new() -> Errors {
         Errors::default()
     }
 
+    /// Adds an error, unless the maximum size is reached.
     pub fn push(&mut self, error: FieldError) {
         if !self.is_full() {
             self.bytes += error.size();
@@ -426,14 +460,17 @@ impl Errors {
         self.bytes >= MAX_BYTES
     }
 
+    /// Whether there are no errors.
     pub fn is_empty(&self) -> bool {
         self.found.is_empty()
     }
 
+    /// The number of errors.
     pub fn len(&self) -> usize {
         self.found.len()
     }
 
+    /// The errors.
     pub fn iter(&self) -> std::slice::Iter<'_, FieldError> {
         self.found.iter()
     }

@@ -18,10 +18,13 @@ use crate::registry::Clock;
 use crate::validation::content::{dns1123_label, dns1123_subdomain};
 use crate::{Error, Result};
 
+/// The user of requests without credentials.
 pub const ANONYMOUS: &str = "system:anonymous";
 /// Members bypass every authorization check.
 pub const MASTERS: &str = "system:masters";
+/// The group of all authenticated users.
 pub const AUTHENTICATED: &str = "system:authenticated";
+/// The group of anonymous users.
 pub const UNAUTHENTICATED: &str = "system:unauthenticated";
 /// The group of every node.
 pub const NODES: &str = "system:nodes";
@@ -33,13 +36,18 @@ const SERVICE_ACCOUNT_PREFIX: &str = "system:serviceaccount:";
 /// A user as authentication knows it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct UserInfo {
+    /// The user name.
     pub name: String,
+    /// The uid; may be empty.
     pub uid: String,
+    /// The groups.
     pub groups: Vec<String>,
+    /// Additional attributes.
     pub extra: BTreeMap<String, Vec<String>>,
 }
 
 impl UserInfo {
+    /// A user without uid and extra.
     pub fn new(name: &str, groups: &[&str]) -> UserInfo {
         UserInfo {
             name: name.to_owned(),
@@ -48,10 +56,12 @@ impl UserInfo {
         }
     }
 
+    /// Whether the user is a member of a group.
     pub fn is_in(&self, group: &str) -> bool {
         self.groups.iter().any(|g| g == group)
     }
 
+    /// Adds the user to a group.
     pub fn join(&mut self, group: &str) {
         if !self.is_in(group) {
             self.groups.push(group.to_owned());

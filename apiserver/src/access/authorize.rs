@@ -23,11 +23,14 @@ use crate::request::RequestInfo;
 pub struct RequestAttributes<'a> {
     /// An API verb (`get`, `list`, `deletecollection`, ...), or for paths the HTTP method in lower case.
     pub verb: &'a str,
+    /// The resource or path.
     pub target: Target<'a>,
 }
 
+/// The target of a request.
 #[derive(Clone, Copy, Debug)]
 pub enum Target<'a> {
+    /// A resource.
     Resource(ResourceTarget<'a>),
     /// A path outside the resources, such as `/healthz`.
     Path(&'a str),
@@ -36,9 +39,13 @@ pub enum Target<'a> {
 /// A resource request. Attributes that do not apply are empty.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ResourceTarget<'a> {
+    /// The API group.
     pub group: &'a str,
+    /// The plural name.
     pub resource: &'a str,
+    /// The subresource.
     pub subresource: &'a str,
+    /// The namespace.
     pub namespace: &'a str,
     /// The name; also the name that a field selector restricts a list or watch to.
     pub name: &'a str,
@@ -72,8 +79,10 @@ impl RequestAttributes<'_> {
     }
 }
 
+/// The decision about a request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Decision {
+    /// Whether the request is allowed.
     pub allowed: bool,
     /// The binding that allowed the request, or the errors if none did; may be empty.
     pub reason: String,
@@ -82,7 +91,9 @@ pub struct Decision {
 /// `--authorization-mode`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
+    /// `RBAC`.
     Rbac,
+    /// `AlwaysAllow`.
     AlwaysAllow,
 }
 
@@ -93,6 +104,7 @@ pub struct Authorizer {
 }
 
 impl Authorizer {
+    /// An authorizer that knows no RBAC objects yet.
     pub fn new(mode: Mode) -> Authorizer {
         Authorizer { mode, index: RwLock::default() }
     }
@@ -147,6 +159,7 @@ impl Authorizer {
         }
     }
 
+    /// Decides about a request, with the reason.
     pub fn decide(&self, user: &UserInfo, request: &RequestAttributes<'_>) -> Decision {
         if self.is_privileged(user) {
             return Decision { allowed: true, reason: String::new() };

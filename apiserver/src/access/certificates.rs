@@ -59,7 +59,9 @@ const LEAF_BACKDATE: Duration = Duration::from_secs(60 * 60);
 /// A certificate and its private key.
 #[derive(Clone)]
 pub struct Pair {
+    /// The certificate in PEM.
     pub certificate_pem: String,
+    /// The private key in PEM.
     pub key_pem: String,
 }
 
@@ -73,17 +75,22 @@ pub struct Certificates {
 /// Why there are no certificates; one line for the operator.
 #[derive(Debug, thiserror::Error)]
 pub enum CertificateError {
+    /// A file cannot be read or written.
     #[error("{}: {source}", path.display())]
     Io { path: PathBuf, source: io::Error },
     #[error(
         "the certificate authority in {} is damaged: {why}; restore it, or remove the folder to start with a new one (clients then need a new kubeconfig)",
         folder.display()
     )]
+    /// The stored authority cannot be used.
     DamagedAuthority { folder: PathBuf, why: String },
+    /// A certificate cannot be issued.
     #[error("cannot issue a certificate for {name:?}: {source}")]
     Issue { name: String, source: rcgen::Error },
+    /// The TLS configuration is invalid.
     #[error("TLS: {0}")]
     Tls(#[from] rustls::Error),
+    /// A stored certificate or key is no PEM.
     #[error("certificate: {0}")]
     Pem(#[from] rustls::pki_types::pem::Error),
 }

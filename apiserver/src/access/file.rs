@@ -9,6 +9,7 @@ use std::path::Path;
 pub enum Secrecy {
     /// The owner only.
     Private,
+    /// Everybody.
     Public,
 }
 

@@ -25,10 +25,13 @@ use super::file::{self, Secrecy};
 /// Why there is no signing key.
 #[derive(Debug, thiserror::Error)]
 pub enum KeyError {
+    /// The file cannot be read or written.
     #[error("{path}: {source}", path = .path.display())]
     Io { path: PathBuf, source: io::Error },
+    /// The file contains no usable key.
     #[error("{path} holds no usable signing key", path = .path.display())]
     Damaged { path: PathBuf },
+    /// No key can be generated.
     #[error("cannot make a signing key")]
     Generate,
 }

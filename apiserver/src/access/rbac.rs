@@ -15,17 +15,24 @@ use super::rules::PolicyRule;
 use crate::field::quote;
 use crate::names::GroupResource;
 
+/// The API group.
 pub const GROUP: &str = "rbac.authorization.k8s.io";
 
+/// The kinds of RBAC objects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Kind {
+    /// Role.
     Role,
+    /// ClusterRole.
     ClusterRole,
+    /// RoleBinding.
     RoleBinding,
+    /// ClusterRoleBinding.
     ClusterRoleBinding,
 }
 
 impl Kind {
+    /// The kind of a resource, if it is one of RBAC.
     pub fn of(resource: &GroupResource) -> Option<Kind> {
         if resource.group != GROUP {
             return None;
@@ -58,6 +65,7 @@ impl Kind {
         }
     }
 
+    /// The singular name of the resource.
     pub fn singular(self) -> &'static str {
         match self {
             Kind::Role => "role",
@@ -71,11 +79,14 @@ impl Kind {
 /// A `roleRef`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct RoleRef {
+    /// Role or ClusterRole.
     pub kind: Kind,
+    /// The name of the role.
     pub name: String,
 }
 
 impl RoleRef {
+    /// The text of the error that the role does not exist.
     pub fn not_found(&self) -> String {
         format!("{}.{GROUP} {} not found", self.kind.singular(), quote(&self.name))
     }

@@ -8,10 +8,15 @@ use crate::field::quote;
 /// A `PolicyRule`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PolicyRule {
+    /// `verbs`.
     pub verbs: Values,
+    /// `apiGroups`.
     pub api_groups: Values,
+    /// `resources`.
     pub resources: Values,
+    /// `resourceNames`; empty allows all names.
     pub resource_names: Values,
+    /// `nonResourceURLs`.
     pub non_resource_urls: Values,
 }
 

@@ -38,8 +38,11 @@ const INVALID_SINCE: &str = "kubernetes.io/legacy-token-invalid-since";
 /// An object that a token is bound to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BoundObject {
+    /// A pod.
     Pod,
+    /// A secret.
     Secret,
+    /// A node.
     Node,
 }
 
@@ -59,13 +62,17 @@ impl BoundObject {
 
 /// The parameters of a new token.
 pub struct Request<'a> {
+    /// The ServiceAccount object.
     pub account: &'a Value,
+    /// The object that the token is bound to.
     pub bound: Option<(BoundObject, &'a Value)>,
     /// The node of a bound pod; its uid is empty if the node does not exist.
     pub node: Option<(&'a str, &'a str)>,
+    /// The audiences.
     pub audiences: &'a [String],
     /// Seconds since 1970.
     pub issued: i64,
+    /// Seconds until the expiration.
     pub lifetime: i64,
 }
 
@@ -97,8 +104,11 @@ pub fn claims(request: &Request<'_>) -> Value {
 
 /// Authenticates service account tokens.
 pub struct ServiceAccountTokens {
+    /// The key that verifies tokens.
     pub key: Arc<SigningKey>,
+    /// The stored objects.
     pub cluster: Arc<dyn Cluster + Send + Sync>,
+    /// The current time.
     pub clock: Clock,
 }
 

@@ -18,17 +18,21 @@ pub struct TokenFile {
 /// Why a token file cannot be used; one line for the operator.
 #[derive(Debug, thiserror::Error)]
 pub enum TokenFileError {
+    /// The file cannot be read.
     #[error("token file {path}: {source}")]
     Unreadable { path: String, source: std::io::Error },
     #[error(
         "token file {path}, line {line}: expected token,user,uid[,\"group1,group2\"], found {found} columns"
     )]
+    /// A line has too few columns.
     Columns { path: String, line: usize, found: usize },
+    /// A line is quoted incorrectly.
     #[error("token file {path}, line {line}: {what}")]
     Quoting { path: String, line: usize, what: &'static str },
 }
 
 impl TokenFile {
+    /// Reads a file.
     pub fn read(path: &Path) -> Result<TokenFile, TokenFileError> {
         let shown = path.display().to_string();
         match std::fs::read_to_string(path) {

@@ -14,7 +14,9 @@ pub const RENEWAL: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 /// The period in which a certificate is valid, both ends included, in seconds since 1970.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Validity {
+    /// The first second.
     pub not_before: i64,
+    /// The last second.
     pub not_after: i64,
 }
 

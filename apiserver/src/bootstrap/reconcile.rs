@@ -16,6 +16,7 @@ const FLOW_AUTOUPDATE: &str = "apf.kubernetes.io/autoupdate-spec";
 /// What to do with a stored object.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ReconcileAction {
+    /// Leave the stored object unchanged.
     Keep,
     /// Store this object instead.
     Update(Value),

@@ -9,10 +9,12 @@ use crate::schema::{Field, StructId, Type, schema};
 pub struct Random(u64);
 
 impl Random {
+    /// A generator with a seed.
     pub fn new(seed: u64) -> Random {
         Random(seed)
     }
 
+    /// The next number.
     pub fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -20,6 +22,7 @@ impl Random {
         mixed ^ (mixed >> 31)
     }
 
+    /// A number below `limit`.
     pub fn below(&mut self, limit: usize) -> usize {
         (self.next() % limit as u64) as usize
     }

@@ -19,6 +19,7 @@ pub fn canonical(text: &str) -> Result<Cow<'_, str>, Corrupt> {
     Ok(Cow::Owned(encode(&decode_lenient(text.as_bytes())?)))
 }
 
+/// The canonical text of bytes.
 pub fn encode(bytes: &[u8]) -> String {
     STANDARD.encode(bytes)
 }

@@ -14,16 +14,22 @@ use crate::schema::{StructId, schema};
 /// The format of a body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Format {
+    /// JSON.
     Json,
+    /// YAML.
     Yaml,
+    /// Protobuf.
     Protobuf,
 }
 
 /// The kind that an endpoint expects, in its version.
 #[derive(Clone, Copy, Debug)]
 pub struct Expected<'a> {
+    /// The group; empty for the core group.
     pub group: &'a str,
+    /// The version.
     pub version: &'a str,
+    /// The kind.
     pub kind: &'a str,
 }
 
@@ -65,7 +71,9 @@ pub struct Body {
     pub strict: Vec<String>,
     /// The body's group and version; they may differ from the endpoint's where a kind has several.
     pub group: String,
+    /// The body's version.
     pub version: String,
+    /// The struct by which the body was decoded.
     pub type_id: StructId,
 }
 

@@ -15,9 +15,12 @@ pub enum TimeError {
         quote(rest),
         quote(element)
     )]
+    /// An element of the layout does not match.
     Unparsable { text: String, layout: &'static str, rest: String, element: &'static str },
+    /// An element is out of its range.
     #[error("parsing time {}: {what} out of range", quote(text))]
     Range { text: String, what: &'static str },
+    /// Text follows the time.
     #[error("parsing time {}: extra text: {}", quote(text), quote(rest))]
     Extra { text: String, rest: String },
 }

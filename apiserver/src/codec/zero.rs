@@ -36,6 +36,7 @@ pub fn of_entry(ty: &Type) -> Value {
     if *ty == Type::Bytes { Value::String(String::new()) } else { of(ty) }
 }
 
+/// The zero value of a struct as Go prints it.
 pub fn of_struct(id: StructId) -> Value {
     let mut members = Map::new();
     complete(schema().get(id), &mut members);

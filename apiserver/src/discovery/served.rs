@@ -11,16 +11,20 @@ use serde_json::Value;
 
 use crate::schema;
 
+/// A name or text of a built-in or custom resource.
 pub type Text = Cow<'static, str>;
 
 /// The groups in the order of discovery; the core group, which has no name, is the first.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Served {
+    /// The groups.
     pub groups: Vec<Group>,
 }
 
+/// An API group.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Group {
+    /// The name; empty for the core group.
     pub name: Text,
     /// The preferred one first.
     pub versions: Vec<Version>,
@@ -28,35 +32,52 @@ pub struct Group {
     pub custom: bool,
 }
 
+/// A version of a group.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Version {
+    /// The name.
     pub name: Text,
+    /// The resources, in the order of discovery.
     pub resources: Vec<Resource>,
 }
 
+/// A resource.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Resource {
+    /// The plural name.
     pub plural: Text,
+    /// The singular name.
     pub singular: Text,
+    /// The kind.
     pub kind: Text,
+    /// The kind of its lists.
     pub list_kind: Text,
+    /// Whether objects have a namespace.
     pub namespaced: bool,
+    /// The verbs.
     pub verbs: Vec<Text>,
+    /// The short names.
     pub short_names: Vec<Text>,
+    /// The categories, such as `all`.
     pub categories: Vec<Text>,
     /// Empty if the resource is not stored.
     pub storage_version_hash: Text,
+    /// The subresources.
     pub subresources: Vec<Subresource>,
     /// The OpenAPI v3 schema of a custom kind; those of built-in kinds are in the schema table.
     pub schema: Option<Arc<Value>>,
 }
 
+/// A subresource.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Subresource {
+    /// The name, such as `status`.
     pub name: Text,
+    /// The kind.
     pub kind: Text,
     /// Those of the kind, if they are not the resource's.
     pub group_version: Option<(Text, Text)>,
+    /// The verbs.
     pub verbs: Vec<Text>,
 }
 
@@ -80,6 +101,7 @@ impl Served {
         Served { groups: groups.collect() }
     }
 
+    /// The group with this name.
     pub fn group(&self, name: &str) -> Option<&Group> {
         self.groups.iter().find(|group| group.name == name)
     }
@@ -114,6 +136,7 @@ impl Served {
 }
 
 impl Group {
+    /// The version with this name.
     pub fn version(&self, name: &str) -> Option<&Version> {
         self.versions.iter().find(|version| version.name == name)
     }

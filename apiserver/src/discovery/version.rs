@@ -9,7 +9,9 @@ const MINOR: &str = "36";
 
 /// A member of the response.
 pub struct Field {
+    /// The name in JSON.
     pub name: &'static str,
+    /// The value.
     pub value: &'static str,
     /// Included even if it is empty.
     pub required: bool,

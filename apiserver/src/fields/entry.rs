@@ -11,19 +11,26 @@ use super::FieldSet;
 /// The operation by which a manager got its fields. An apply sorts before an update.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Operation {
+    /// Server-side apply.
     Apply,
+    /// Any other write.
     Update,
 }
 
 /// The fields that one manager owns through one endpoint.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Entry {
+    /// The manager's name.
     pub manager: String,
+    /// The operation.
     pub operation: Operation,
+    /// The version of the fields.
     pub api_version: String,
+    /// The subresource; "" for the main endpoint.
     pub subresource: String,
     /// RFC 3339, whole seconds; "" if absent.
     pub time: String,
+    /// The owned fields.
     pub fields: FieldSet,
 }
 
@@ -80,6 +87,7 @@ impl Entry {
         entry
     }
 
+    /// The order of entries in an object.
     pub fn order(&self, other: &Entry) -> Ordering {
         self.operation
             .cmp(&other.operation)

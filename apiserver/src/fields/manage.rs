@@ -27,6 +27,7 @@ const REPLICAS: &[&str] = &["f:spec", "f:replicas"];
 /// The manager of a write, and the endpoint it writes through.
 #[derive(Clone, Copy)]
 pub struct FieldManager<'a> {
+    /// The manager's name.
     pub manager: &'a str,
     /// The version of the request.
     pub api_version: &'a str,
@@ -39,6 +40,7 @@ pub struct FieldManager<'a> {
 /// The kind of the object that is written.
 #[derive(Clone, Copy)]
 pub struct ObjectKind<'a> {
+    /// The group and kind.
     pub name: &'a GroupKind,
     /// The type in the version of the request.
     pub type_id: StructId,

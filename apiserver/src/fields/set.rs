@@ -29,6 +29,7 @@ pub struct FieldSet {
 pub struct Malformed(String);
 
 impl FieldSet {
+    /// Whether the set has no members.
     pub fn is_empty(&self) -> bool {
         !self.owned && self.children.is_empty()
     }
@@ -52,6 +53,7 @@ impl FieldSet {
         })
     }
 
+    /// Whether a field is a member.
     pub fn contains(&self, path: &[&str]) -> bool {
         match path.split_first() {
             None => self.owned,

@@ -23,10 +23,12 @@ const MAX_OWNED_DEPTH: usize = MAX_DEPTH - 10;
 pub struct Comparison {
     /// Added or changed.
     pub written: FieldSet,
+    /// Fields of the old object that the new one lacks.
     pub removed: FieldSet,
 }
 
 impl Comparison {
+    /// Whether the objects are equal.
     pub fn is_empty(&self) -> bool {
         self.written.is_empty() && self.removed.is_empty()
     }

@@ -56,6 +56,7 @@ impl Drop for Waiting<'_> {
 }
 
 impl RouteMetrics {
+    /// Counts a request as executing until the guard is dropped.
     pub fn executing(&self) -> Executing {
         self.dispatched.inc();
         let gauges = [self.executing.clone(), self.seats.clone()];
@@ -63,11 +64,13 @@ impl RouteMetrics {
         Executing(gauges)
     }
 
+    /// Counts a request as waiting until the guard is dropped.
     pub fn inqueue(&self) -> Waiting<'_> {
         self.inqueue.inc();
         Waiting(self, Instant::now())
     }
 
+    /// Counts a rejected request.
     pub fn rejected(&self, rejection: Rejection) {
         let position = Rejection::ALL.iter().position(|known| *known == rejection);
         if let Some(counter) = position.and_then(|position| self.rejected.get(position)) {

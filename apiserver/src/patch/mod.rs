@@ -26,12 +26,16 @@ use crate::names::GroupKind;
 /// The patch types, without apply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PatchType {
+    /// JSON patch.
     Json,
+    /// JSON merge patch.
     Merge,
+    /// Strategic merge patch.
     Strategic,
 }
 
 impl PatchType {
+    /// The patch type of a media type.
     pub fn of_media_type(media_type: &str) -> Option<PatchType> {
         match media_type {
             "application/json-patch+json" => Some(PatchType::Json),
@@ -55,6 +59,7 @@ impl PatchType {
 /// A patched object that still has to be decoded.
 #[derive(Clone, Debug)]
 pub struct Patched {
+    /// The patched object.
     pub object: Value,
     reported: ReportedValue,
 }

@@ -12,11 +12,14 @@ use crate::field::Field;
 
 /// An object whose cells are computed, and the current time.
 pub struct Row<'a> {
+    /// The object.
     pub object: Field<'a>,
+    /// The time that ages are relative to.
     pub now: Timestamp,
 }
 
 impl<'a> Row<'a> {
+    /// The value at a dotted path.
     pub fn get(&self, path: &str) -> Field<'a> {
         self.object.walk(path)
     }
@@ -62,6 +65,7 @@ impl<'a> Row<'a> {
         }
     }
 
+    /// The age of the time at a path; `<unknown>` if there is none.
     pub fn since(&self, path: &str) -> String {
         self.since_or(path, "<unknown>")
     }
@@ -70,11 +74,13 @@ impl<'a> Row<'a> {
 /// The description of a column.
 #[derive(Clone, Copy)]
 pub enum Text {
+    /// The description itself.
     Literal(&'static str),
     /// The description of a field: `core.v1.PodStatus.podIP`.
     Field(&'static str),
 }
 
+/// A column: its definition, and the function that computes its cells.
 #[derive(Clone, Copy)]
 pub struct Column {
     name: &'static str,
@@ -88,18 +94,22 @@ pub struct Column {
     has_header: bool,
 }
 
+/// A column of strings.
 pub const fn string(name: &'static str, text: Text, cell: fn(&Row<'_>) -> Value) -> Column {
     Column { name, kind: "string", format: "", priority: 0, text, cell, has_header: true }
 }
 
+/// A column of integers.
 pub const fn integer(name: &'static str, text: Text, cell: fn(&Row<'_>) -> Value) -> Column {
     Column { kind: "integer", ..string(name, text, cell) }
 }
 
+/// A column of booleans.
 pub const fn boolean(name: &'static str, text: Text, cell: fn(&Row<'_>) -> Value) -> Column {
     Column { kind: "boolean", ..string(name, text, cell) }
 }
 
+/// A column of times.
 pub const fn date(name: &'static str, text: Text, cell: fn(&Row<'_>) -> Value) -> Column {
     Column { kind: "date", ..string(name, text, cell) }
 }
@@ -115,10 +125,12 @@ impl Column {
         Column { format: "name", ..self }
     }
 
+    /// Leaves the column out of the table's definitions, but not out of its rows.
     pub const fn without_header(self) -> Column {
         Column { has_header: false, ..self }
     }
 
+    /// The column's cell in a row.
     pub fn cell(&self, row: &Row<'_>) -> Value {
         (self.cell)(row)
     }
@@ -134,10 +146,14 @@ impl Column {
     }
 }
 
+/// The description of names.
 pub const NAME_TEXT: Text = Text::Field("meta.v1.ObjectMeta.name");
+/// The description of creation times.
 pub const CREATED_TEXT: Text = Text::Field("meta.v1.ObjectMeta.creationTimestamp");
 
+/// The column of names.
 pub const NAME: Column = string("Name", NAME_TEXT, |row| row.text("metadata.name")).naming();
+/// The column of ages.
 pub const AGE: Column = string("Age", CREATED_TEXT, |row| row.since("metadata.creationTimestamp").into());
 
 /// The columns of a kind without columns of its own.
@@ -147,6 +163,7 @@ pub const DEFAULT_COLUMNS: &[Column] = &[
 ];
 
 impl Text {
+    /// The text of the description.
     pub fn resolve(self) -> &'static str {
         match self {
             Text::Literal(words) => words,

@@ -9,6 +9,7 @@ use super::json_path::JsonPath;
 use crate::field::Field;
 use crate::go_value::GoValue;
 
+/// A column of a custom resource.
 pub struct CustomColumn {
     definition: Value,
     /// `string`, `integer`, `number`, `boolean` or `date`.
@@ -50,6 +51,7 @@ impl CustomColumn {
         Some(CustomColumn { definition, kind: kind.to_owned(), path: JsonPath::parse(path)? })
     }
 
+    /// The `TableColumnDefinition`.
     pub fn definition(&self) -> Value {
         self.definition.clone()
     }

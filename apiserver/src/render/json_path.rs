@@ -10,6 +10,7 @@ use std::cmp::Ordering;
 
 use serde_json::Value;
 
+/// A parsed path.
 pub struct JsonPath(Vec<Step>);
 
 enum Step {
@@ -41,6 +42,7 @@ struct Filter {
 type Found<'a> = Vec<Cow<'a, Value>>;
 
 impl JsonPath {
+    /// Parses a path; None if it is invalid.
     pub fn parse(text: &str) -> Option<JsonPath> {
         Parser { rest: text }.steps().map(JsonPath)
     }

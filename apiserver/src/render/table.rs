@@ -17,9 +17,12 @@ use crate::request::negotiate::MetaVersion;
 /// What is included in each row (`includeObject`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum IncludeObject {
+    /// Nothing.
     None,
+    /// The object's metadata.
     #[default]
     Metadata,
+    /// The whole object.
     Object,
 }
 
@@ -41,7 +44,9 @@ impl IncludeObject {
 /// The options of a table.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
+    /// The version of the `meta.k8s.io` group.
     pub version: MetaVersion,
+    /// What is included in each row.
     pub include_object: IncludeObject,
     /// Without column definitions, as in every event of a watch but the first.
     pub no_headers: bool,
@@ -80,6 +85,7 @@ enum Columns {
 }
 
 impl<'a> Printer<'a> {
+    /// The printer of a built-in kind.
     pub fn of_kind(group: &'a str, kind: &'a str) -> Printer<'a> {
         let columns = kinds::columns(group, kind).map_or(Columns::Default, Columns::BuiltIn);
         Printer { group, kind, columns }

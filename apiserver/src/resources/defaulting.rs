@@ -2,6 +2,7 @@
 
 use serde_json::{Map, Value};
 
+/// The members of a JSON object.
 pub type Object = Map<String, Value>;
 
 /// The object at a dotted path, created if it is missing; None if another value is in the way.

@@ -11,18 +11,24 @@ pub struct FieldSelector {
     terms: Vec<Term>,
 }
 
+/// A requirement on one field.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Term {
+    /// The field's path, such as `metadata.name`.
     pub field: String,
+    /// The value it is compared with.
     pub value: String,
+    /// Whether the value must be equal, or must differ.
     pub equal: bool,
 }
 
 impl FieldSelector {
+    /// Whether the selector selects everything.
     pub fn is_empty(&self) -> bool {
         self.terms.is_empty()
     }
 
+    /// The terms.
     pub fn terms(&self) -> &[Term] {
         &self.terms
     }
@@ -37,6 +43,7 @@ impl FieldSelector {
         self.terms.iter().all(|t| (field(&t.field).unwrap_or("") == t.value) == t.equal)
     }
 
+    /// Parses the string form. The error is the message.
     pub fn parse(text: &str) -> Result<FieldSelector, String> {
         let mut terms = Vec::new();
         // In this order, so that of several errors the real server's is reported.

@@ -39,6 +39,7 @@ enum Test {
 }
 
 impl LabelSelector {
+    /// Whether the selector selects everything.
     pub fn is_empty(&self) -> bool {
         self.requirements.is_empty()
     }

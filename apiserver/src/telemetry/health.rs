@@ -18,14 +18,19 @@ use http::{HeaderValue, Response, StatusCode, header};
 use crate::field::quote;
 use crate::request::options::Query;
 
+/// A health endpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Endpoint {
+    /// `/healthz`.
     Healthz,
+    /// `/livez`.
     Livez,
+    /// `/readyz`.
     Readyz,
 }
 
 impl Endpoint {
+    /// All endpoints.
     pub const ALL: &'static [Endpoint] = &[Endpoint::Healthz, Endpoint::Livez, Endpoint::Readyz];
 
     fn name(self) -> &'static str {
@@ -55,6 +60,7 @@ pub struct Health {
 pub struct Hook(Arc<AtomicBool>);
 
 impl Hook {
+    /// Marks the step as finished.
     pub fn finish(&self) {
         self.0.store(true, Ordering::Release);
     }

@@ -46,8 +46,11 @@ const EVENT_BYTES: &[f64] = &[1024.0, 2048.0, 4096.0, 8192.0, 16384.0, 32768.0, 
 /// The number of stored objects of a resource.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoredObjects {
+    /// The API group.
     pub group: String,
+    /// The plural name.
     pub resource: String,
+    /// The number of objects.
     pub objects: u64,
 }
 
@@ -109,6 +112,7 @@ pub struct WatchEvents {
 }
 
 impl WatchEvents {
+    /// Counts a sent event of `bytes` bytes.
     pub fn sent(&self, bytes: usize) {
         self.total.inc();
         self.sizes.observe(bytes as f64);
@@ -122,6 +126,7 @@ impl Default for Metrics {
 }
 
 impl Metrics {
+    /// The metrics of a new server, all zero.
     pub fn new() -> Metrics {
         let registry = Registry::new();
         register(&registry, process::Process::new().expect(STATIC));
@@ -255,6 +260,7 @@ impl Metrics {
         }
     }
 
+    /// Counts a failed TLS handshake.
     pub fn tls_handshake_error(&self) {
         self.tls_handshake_errors.inc();
     }

@@ -22,10 +22,12 @@ pub fn regex_error(rule: &str, pattern: &str, examples: &[&str]) -> String {
     text
 }
 
+/// The message about a text of more than `max` characters.
 pub fn max_length(max: usize) -> String {
     format!("must be no more than {max} characters")
 }
 
+/// The message about an empty text.
 pub const EMPTY: &str = "must be non-empty";
 
 fn is_label_shape(text: &str) -> bool {
@@ -265,6 +267,7 @@ pub fn c_identifier(text: &str) -> Vec<String> {
     )]
 }
 
+/// The number is between `low` and `high`, both included.
 pub fn in_range(value: i64, low: i64, high: i64) -> Vec<String> {
     if (low..=high).contains(&value) {
         return Vec::new();
@@ -272,6 +275,7 @@ pub fn in_range(value: i64, low: i64, high: i64) -> Vec<String> {
     vec![format!("must be between {low} and {high}, inclusive")]
 }
 
+/// The number of a port.
 pub fn port_number(port: i64) -> Vec<String> {
     in_range(port, 1, 65535)
 }

@@ -5,6 +5,7 @@ use serde_json::Value;
 use super::printed;
 use crate::field::{Errors, Field};
 
+/// The message about a changed immutable field.
 pub const IMMUTABLE: &str = "field is immutable";
 
 /// Whether two members have the same value; an empty list or string equals an absent one.

@@ -113,7 +113,9 @@ pub fn address_warning(field: &Field<'_>) -> Option<String> {
 /// An address and the number of leading bits that are the network's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cidr {
+    /// The address, including bits beyond the prefix.
     pub address: IpAddr,
+    /// The number of leading bits that name the network.
     pub prefix: u8,
 }
 
@@ -150,6 +152,7 @@ impl Cidr {
         Cidr { address, prefix: self.prefix }
     }
 
+    /// Whether the block contains an address.
     pub fn contains(&self, address: IpAddr) -> bool {
         let other = Cidr { address, prefix: self.prefix };
         address.is_ipv4() == self.address.is_ipv4() && other.network().address == self.network().address

@@ -9,6 +9,7 @@ use crate::validation::content;
 /// What a selector that was stored under older rules may keep.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SelectorOptions {
+    /// Allows values that are no label values.
     pub allow_invalid_values: bool,
     /// For access reviews, which ignore unknown operators.
     pub allow_unknown_operators: bool,

@@ -9,10 +9,12 @@ use crate::field::{Errors, Field};
 /// A rule for strings: returns the errors.
 pub type StringRule = fn(&str) -> Vec<String>;
 
+/// A required member.
 pub fn required(field: &Field<'_>, errors: &mut Errors) {
     errors.push_if(field.is_empty(), || field.required(""));
 }
 
+/// Required members.
 pub fn all_required(object: &Field<'_>, members: &[&str], errors: &mut Errors) {
     for member in members {
         required(&object.get(member), errors);

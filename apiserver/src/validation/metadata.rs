@@ -52,14 +52,18 @@ const WHOLE_AND_CHANGES: MetadataChecks = &[MetadataCheck::ObjectMeta, MetadataC
 /// How a kind's own validation validates metadata.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MetadataValidation {
+    /// The rule for finalizers.
     pub finalizers: Finalizers,
+    /// The checks on create.
     pub on_create: MetadataChecks,
+    /// The checks on update.
     pub on_update: MetadataChecks,
     /// On updates of `/status`, and of the other subresources that write the whole object.
     pub on_status_update: MetadataChecks,
 }
 
 impl MetadataValidation {
+    /// The validation of most kinds.
     pub const USUAL: MetadataValidation = MetadataValidation {
         finalizers: Finalizers::Standard,
         on_create: WHOLE,
@@ -130,7 +134,9 @@ impl MetadataValidation {
 /// The scope of a kind, and the rule for its names.
 #[derive(Clone, Copy, Debug)]
 pub struct Identity {
+    /// Whether objects have a namespace.
     pub namespaced: bool,
+    /// The rule for names.
     pub name: NameRule,
 }
 

@@ -5,6 +5,7 @@ use serde_json::Value;
 use crate::field::{Errors, Field};
 use crate::validation::content;
 
+/// The message about a negative number.
 pub const NOT_NEGATIVE: &str = "must be greater than or equal to 0";
 
 /// An absent number is valid.

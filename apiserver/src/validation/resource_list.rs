@@ -8,6 +8,7 @@ use super::content;
 use crate::field::{Errors, Field};
 use crate::quantity::Quantity;
 
+/// The prefix of huge page resources.
 pub const HUGE_PAGES: &str = "hugepages-";
 
 const COMPUTE: [&str; 3] = ["cpu", "memory", "ephemeral-storage"];
@@ -29,6 +30,7 @@ pub fn is_native(name: &str) -> bool {
     !name.contains('/') || name.contains("kubernetes.io/")
 }
 
+/// Whether the resource is huge pages of some size.
 pub fn is_huge_pages(name: &str) -> bool {
     name.starts_with(HUGE_PAGES)
 }
@@ -110,10 +112,12 @@ pub fn validate_amount(name: &str, field: &Field<'_>, errors: &mut Errors) {
     });
 }
 
+/// Rejects a negative amount.
 pub fn validate_not_negative(field: &Field<'_>, errors: &mut Errors) {
     errors.push_if(amount(field).is_negative(), || field.invalid("must be greater than or equal to 0"));
 }
 
+/// Rejects an amount that is not positive.
 pub fn validate_positive(field: &Field<'_>, errors: &mut Errors) {
     errors.push_if(!amount(field).is_positive(), || field.invalid("must be greater than zero"));
 }

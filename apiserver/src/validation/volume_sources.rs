@@ -8,6 +8,7 @@ use crate::field::{Errors, Field, Path};
 /// The kind of object that has the source.
 #[derive(Clone, Copy)]
 pub enum SourceOwner<'a> {
+    /// A pod.
     Pod,
     /// A PersistentVolume, with its name.
     PersistentVolume(&'a str),

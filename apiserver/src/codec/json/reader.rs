@@ -16,11 +16,17 @@ type Result<T> = std::result::Result<T, SyntaxError>;
 /// The kind of a value, by its first character.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
+    /// `null`.
     Null,
+    /// `true` or `false`.
     Bool,
+    /// A number.
     Number,
+    /// A string.
     String,
+    /// An array.
     Array,
+    /// An object.
     Object,
 }
 
@@ -38,6 +44,7 @@ impl Kind {
     }
 }
 
+/// Reads JSON text token by token.
 pub struct Reader<'a> {
     bytes: &'a [u8],
     at: usize,
@@ -48,6 +55,7 @@ pub struct Reader<'a> {
 }
 
 impl<'a> Reader<'a> {
+    /// Reads a whole document.
     pub fn new(bytes: &'a [u8]) -> Reader<'a> {
         Reader::inside(bytes, 0, 0)
     }
@@ -80,10 +88,12 @@ impl<'a> Reader<'a> {
         }
     }
 
+    /// Reads a null.
     pub fn null(&mut self) -> Result<()> {
         self.literal("null")
     }
 
+    /// Reads a boolean.
     pub fn bool(&mut self) -> Result<bool> {
         let value = self.bytes.get(self.at) == Some(&b't');
         self.literal(if value { "true" } else { "false" })?;
@@ -140,6 +150,7 @@ impl<'a> Reader<'a> {
         }
     }
 
+    /// Reads a string.
     pub fn string(&mut self) -> Result<Cow<'a, str>> {
         let (text, escaped) = self.quoted()?;
         Ok(unescape(text, escaped))
@@ -318,6 +329,7 @@ pub struct Key<'a> {
 }
 
 impl<'a> Key<'a> {
+    /// The key without escapes.
     pub fn name(self) -> Cow<'a, str> {
         unescape(self.text, self.escaped)
     }

@@ -14,6 +14,7 @@ use crate::schema::{Field, Struct, StructId, Type, schema};
 
 type Result<T> = std::result::Result<T, DecodeError>;
 
+/// Reads the message of a struct.
 pub fn read_struct(reader: Reader<'_>, id: StructId) -> Result<Map<String, Value>> {
     read_struct_into(reader, id, Map::new())
 }

@@ -8,13 +8,20 @@ use super::super::limits::{MAX_COLLECTIONS, MAX_DEPTH};
 
 type Result<T> = std::result::Result<T, DecodeError>;
 
+/// A wire type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wire {
+    /// 0: a varint.
     Varint,
+    /// 1: eight bytes.
     Fixed64,
+    /// 2: length-delimited bytes.
     Bytes,
+    /// 3: the start of a group.
     StartGroup,
+    /// 4: the end of a group.
     EndGroup,
+    /// 5: four bytes.
     Fixed32,
     /// 6 and 7 have no meaning.
     Illegal(u8),
@@ -33,6 +40,7 @@ impl Wire {
         }
     }
 
+    /// The number of the wire type.
     pub fn code(self) -> u8 {
         match self {
             Wire::Varint => 0,
@@ -46,6 +54,7 @@ impl Wire {
     }
 }
 
+/// A decoding error with this text.
 pub fn error(text: impl Into<String>) -> DecodeError {
     DecodeError::TypeMismatch(text.into())
 }
@@ -69,6 +78,7 @@ impl<'a> Reader<'a> {
         Reader { rest: bytes, depth, begun }
     }
 
+    /// The number of messages around this one.
     pub fn depth(&self) -> usize {
         self.depth
     }
@@ -97,6 +107,7 @@ impl<'a> Reader<'a> {
         }
     }
 
+    /// Reads a varint.
     pub fn varint(&mut self) -> Result<u64> {
         let mut value = 0u64;
         for (at, &byte) in self.rest.iter().enumerate() {
@@ -112,6 +123,7 @@ impl<'a> Reader<'a> {
         Err(cut_short())
     }
 
+    /// Reads length-delimited bytes.
     pub fn bytes(&mut self) -> Result<&'a [u8]> {
         let length = self.varint()?;
         if length > i64::MAX as u64 {
@@ -120,6 +132,7 @@ impl<'a> Reader<'a> {
         self.take(usize::try_from(length).map_err(|_| cut_short())?)
     }
 
+    /// Reads eight bytes.
     pub fn fixed64(&mut self) -> Result<u64> {
         let bytes = self.take(8)?;
         Ok(bytes.try_into().map_or(0, u64::from_le_bytes))
@@ -168,11 +181,15 @@ impl<'a> Reader<'a> {
 
 /// Appends the parts of a message.
 pub trait Write {
+    /// Appends a varint.
     fn varint(&mut self, value: u64);
+    /// Appends a field's tag.
     fn tag(&mut self, number: u32, wire: Wire);
+    /// Appends a field of bytes.
     fn bytes_field(&mut self, number: u32, bytes: &[u8]);
     /// Negative numbers take ten bytes.
     fn int_field(&mut self, number: u32, value: i64);
+    /// Appends a field with the message that `write` appends.
     fn message_field(&mut self, number: u32, write: impl FnOnce(&mut Self));
 }
 

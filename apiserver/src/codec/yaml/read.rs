@@ -41,6 +41,7 @@ const MAX_REPEATED_BYTES: usize = 256 * 1024;
 /// A converted document.
 #[derive(Debug)]
 pub struct Document {
+    /// The document as JSON text.
     pub json: Vec<u8>,
     /// The message about repeated keys, one a line.
     pub repeated_keys: Option<String>,

@@ -5,13 +5,17 @@ use serde_json::{Number, Value};
 /// The value of a scalar without a tag.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ScalarValue {
+    /// Null.
     Null,
+    /// A boolean.
     Bool(bool),
+    /// A number.
     Number(Number),
     /// Infinite or not a number, which JSON cannot represent.
     NonFinite(&'static str),
     /// A string where no time is expected, but it may not be written plain.
     Timestamp,
+    /// A string.
     Text,
 }
 

@@ -6,6 +6,7 @@ use crate::field::Field;
 use crate::render::columns::Text::Literal;
 use crate::render::columns::{AGE, Column, NAME, Row, integer, string};
 
+/// The columns of MutatingWebhookConfiguration and ValidatingWebhookConfiguration.
 pub const WEBHOOKS: &[Column] = &[
     NAME,
     integer(
@@ -16,6 +17,7 @@ pub const WEBHOOKS: &[Column] = &[
     AGE,
 ];
 
+/// The columns of ValidatingAdmissionPolicy.
 pub const VALIDATING_POLICY: &[Column] = &[
     NAME,
     integer(
@@ -27,6 +29,7 @@ pub const VALIDATING_POLICY: &[Column] = &[
     AGE,
 ];
 
+/// The columns of MutatingAdmissionPolicy.
 pub const MUTATING_POLICY: &[Column] = &[
     NAME,
     integer(
@@ -38,6 +41,7 @@ pub const MUTATING_POLICY: &[Column] = &[
     AGE,
 ];
 
+/// The columns of MutatingAdmissionPolicyBinding.
 pub const POLICY_BINDING: &[Column] = &[
     NAME,
     string(

@@ -13,6 +13,7 @@ const READY_OF_DESIRED: Column = string("Ready", Literal("Number of the pod with
     format!("{}/{}", count("status.readyReplicas"), count("spec.replicas")).into()
 });
 
+/// The columns of Deployment.
 pub const DEPLOYMENT: &[Column] = &[
     NAME,
     READY_OF_DESIRED,
@@ -32,8 +33,10 @@ pub const DEPLOYMENT: &[Column] = &[
     .wide(),
 ];
 
+/// The columns of StatefulSet.
 pub const STATEFUL_SET: &[Column] = &[NAME, READY_OF_DESIRED, AGE, CONTAINERS, IMAGES];
 
+/// The columns of ReplicaSet.
 pub const REPLICA_SET: &[Column] = &[
     NAME,
     integer("Desired", Described("apps.v1.ReplicaSetSpec.replicas"), |row| row.integer("spec.replicas")),
@@ -47,6 +50,7 @@ pub const REPLICA_SET: &[Column] = &[
     string("Selector", Described("apps.v1.ReplicaSetSpec.selector"), selector_cell).wide(),
 ];
 
+/// The columns of ReplicationController.
 pub const REPLICATION_CONTROLLER: &[Column] = &[
     NAME,
     integer("Desired", Described("core.v1.ReplicationControllerSpec.replicas"), |row| {
@@ -67,6 +71,7 @@ pub const REPLICATION_CONTROLLER: &[Column] = &[
     .wide(),
 ];
 
+/// The columns of DaemonSet.
 pub const DAEMON_SET: &[Column] = &[
     NAME,
     integer("Desired", Described("apps.v1.DaemonSetStatus.desiredNumberScheduled"), |row| {
@@ -93,6 +98,7 @@ pub const DAEMON_SET: &[Column] = &[
     string("Selector", Described("apps.v1.DaemonSetSpec.selector"), selector_cell).wide(),
 ];
 
+/// The columns of ControllerRevision.
 pub const CONTROLLER_REVISION: &[Column] = &[
     NAME,
     string("Controller", Literal("Controller of the object"), controller),

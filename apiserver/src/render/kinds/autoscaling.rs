@@ -7,6 +7,7 @@ use crate::render::columns::NAME;
 use crate::render::columns::Text::Field as Described;
 use crate::render::columns::{AGE, Column, NAME_TEXT, Row, integer, string};
 
+/// The columns of HorizontalPodAutoscaler.
 pub const HORIZONTAL_POD_AUTOSCALER: &[Column] = &[
     NAME,
     string("Reference", Described("autoscaling.v2.HorizontalPodAutoscalerSpec.scaleTargetRef"), |row| {
@@ -26,6 +27,7 @@ pub const HORIZONTAL_POD_AUTOSCALER: &[Column] = &[
     AGE,
 ];
 
+/// The columns of Scale.
 pub const SCALE: &[Column] = &[
     string("Name", NAME_TEXT, |row| row.text("metadata.name")),
     integer("Desired", Described("autoscaling.v1.ScaleSpec.replicas"), |row| row.integer("spec.replicas")),

@@ -7,6 +7,7 @@ use crate::render::age;
 use crate::render::columns::Text::{Field as Described, Literal};
 use crate::render::columns::{AGE, Column, NAME, Row, boolean, integer, string};
 
+/// The columns of Job.
 pub const JOB: &[Column] = &[
     NAME,
     string("Status", Literal("Status of the job."), status),
@@ -21,6 +22,7 @@ pub const JOB: &[Column] = &[
     .wide(),
 ];
 
+/// The columns of CronJob.
 pub const CRON_JOB: &[Column] = &[
     NAME,
     string("Schedule", Described("batch.v1.CronJobSpec.schedule"), |row| row.text("spec.schedule")),

@@ -6,6 +6,7 @@ use crate::render::age;
 use crate::render::columns::Text::{Field as Described, Literal};
 use crate::render::columns::{AGE, Column, NAME, Row, string};
 
+/// The columns of CertificateSigningRequest.
 pub const CERTIFICATE_SIGNING_REQUEST: &[Column] = &[
     NAME,
     AGE,

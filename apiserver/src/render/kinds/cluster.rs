@@ -7,9 +7,11 @@ use serde_json::Value;
 use crate::render::columns::Text::{Field as Described, Literal};
 use crate::render::columns::{AGE, Column, NAME, Row, boolean, integer, string};
 
+/// The columns of Namespace.
 pub const NAMESPACE: &[Column] =
     &[NAME, string("Status", Literal("The status of the namespace"), |row| row.text("status.phase")), AGE];
 
+/// The columns of Node.
 pub const NODE: &[Column] = &[
     NAME,
     string("Status", Literal("The status of the node"), node_status),
@@ -37,6 +39,7 @@ pub const NODE: &[Column] = &[
     .wide(),
 ];
 
+/// The columns of ComponentStatus.
 pub const COMPONENT_STATUS: &[Column] = &[
     NAME,
     string("Status", Literal("Status of the component conditions"), |row| {
@@ -54,6 +57,7 @@ pub const COMPONENT_STATUS: &[Column] = &[
     }),
 ];
 
+/// The columns of PriorityClass.
 pub const PRIORITY_CLASS: &[Column] = &[
     NAME,
     integer("Value", Described("scheduling.v1.PriorityClass.value"), |row| row.integer("value")),
@@ -66,8 +70,10 @@ pub const PRIORITY_CLASS: &[Column] = &[
     }),
 ];
 
+/// The columns of RuntimeClass.
 pub const RUNTIME_CLASS: &[Column] = &[NAME, string("Handler", Literal(""), |row| row.text("handler")), AGE];
 
+/// The columns of APIService.
 pub const API_SERVICE: &[Column] = &[
     NAME,
     string("Service", Literal("The reference to the service that hosts this API endpoint."), |row| {

@@ -5,6 +5,7 @@ use serde_json::Value;
 use crate::render::columns::Text::Field as Described;
 use crate::render::columns::{Column, NAME, Row, string};
 
+/// The columns of Event and Event.
 pub const EVENT: &[Column] = &[
     string("Last Seen", Described("core.v1.Event.lastTimestamp"), |row| last_seen(row).into()),
     string("Type", Described("core.v1.Event.type"), |row| row.text("type")),

@@ -6,6 +6,7 @@ use crate::field::Field;
 use crate::render::columns::Text::{Field as Described, Literal};
 use crate::render::columns::{AGE, Column, NAME, Row, string};
 
+/// The columns of FlowSchema.
 pub const FLOW_SCHEMA: &[Column] = &[
     NAME,
     string("PriorityLevel", Described("flowcontrol.v1.PriorityLevelConfigurationReference.name"), |row| {
@@ -32,6 +33,7 @@ pub fn matching_order(schema: &Value) -> (i64, String) {
     (precedence, schema.walk("metadata.name").str().to_owned())
 }
 
+/// The columns of PriorityLevelConfiguration.
 pub const PRIORITY_LEVEL_CONFIGURATION: &[Column] = &[
     NAME,
     string("Type", Described("flowcontrol.v1.PriorityLevelConfigurationSpec.type"), |row| {

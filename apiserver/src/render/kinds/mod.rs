@@ -89,6 +89,7 @@ pub const KINDS: &[(&str, &str, &[Column])] = &[
     ("storage.k8s.io", "VolumeAttributesClass", storage::VOLUME_ATTRIBUTES_CLASS),
 ];
 
+/// The columns of a built-in kind; None for one without columns of its own.
 pub fn columns(group: &str, kind: &str) -> Option<&'static [Column]> {
     KINDS.iter().find(|(g, k, _)| (*g, *k) == (group, kind)).map(|(.., columns)| *columns)
 }

@@ -14,6 +14,7 @@ use crate::render::columns::{AGE, Column, NAME, NAME_TEXT, Row, string};
 /// The number of endpoints, ports or hosts that are shown.
 const SHOWN: usize = 3;
 
+/// The columns of Service.
 pub const SERVICE: &[Column] = &[
     NAME,
     string("Type", Described("core.v1.ServiceSpec.type"), |row| row.text("spec.type")),
@@ -29,9 +30,11 @@ pub const SERVICE: &[Column] = &[
     .wide(),
 ];
 
+/// The columns of Endpoints.
 pub const ENDPOINTS: &[Column] =
     &[NAME, string("Endpoints", Described("core.v1.Endpoints.subsets"), endpoints), AGE];
 
+/// The columns of EndpointSlice.
 pub const ENDPOINT_SLICE: &[Column] = &[
     NAME,
     string("AddressType", Described("discovery.v1.EndpointSlice.addressType"), |row| row.text("addressType")),
@@ -50,6 +53,7 @@ pub const ENDPOINT_SLICE: &[Column] = &[
     AGE,
 ];
 
+/// The columns of Ingress.
 pub const INGRESS: &[Column] = &[
     NAME,
     string(
@@ -71,6 +75,7 @@ pub const INGRESS: &[Column] = &[
     AGE,
 ];
 
+/// The columns of IngressClass.
 pub const INGRESS_CLASS: &[Column] = &[
     string("Name", NAME_TEXT, |row| default_marked(row, &["ingressclass.kubernetes.io/is-default-class"]))
         .naming(),
@@ -89,6 +94,7 @@ pub const INGRESS_CLASS: &[Column] = &[
     AGE,
 ];
 
+/// The columns of NetworkPolicy.
 pub const NETWORK_POLICY: &[Column] = &[
     NAME,
     string("Pod-Selector", Described("networking.v1.NetworkPolicySpec.podSelector"), |row| {
@@ -97,6 +103,7 @@ pub const NETWORK_POLICY: &[Column] = &[
     AGE,
 ];
 
+/// The columns of ServiceCIDR.
 pub const SERVICE_CIDR: &[Column] = &[
     NAME,
     string("CIDRs", Described("networking.v1.ServiceCIDRSpec.cidrs"), |row| {
@@ -105,6 +112,7 @@ pub const SERVICE_CIDR: &[Column] = &[
     AGE,
 ];
 
+/// The columns of IPAddress.
 pub const IP_ADDRESS: &[Column] = &[
     NAME,
     string("ParentRef", Described("networking.v1.IPAddressSpec.parentRef"), |row| {

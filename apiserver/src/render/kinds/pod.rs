@@ -8,6 +8,7 @@ use crate::render::age;
 use crate::render::columns::Text::{Field as Described, Literal};
 use crate::render::columns::{AGE, Column, NAME, Row, string};
 
+/// The columns of Pod.
 pub const POD: &[Column] = &[
     NAME,
     string("Ready", Literal("The aggregate readiness state of this pod for accepting traffic."), ready),
@@ -34,6 +35,7 @@ pub const POD: &[Column] = &[
     string("Readiness Gates", Described("core.v1.PodSpec.readinessGates"), readiness_gates).wide(),
 ];
 
+/// The conditions of a finished pod's row.
 pub fn row_conditions(pod: &Value) -> Option<Value> {
     let (reason, message) = match pod.pointer("/status/phase").and_then(Value::as_str)? {
         "Succeeded" => ("Succeeded", "The pod has completed successfully."),

@@ -6,6 +6,7 @@ use crate::field::Field;
 use crate::render::columns::Text::Literal;
 use crate::render::columns::{AGE, Column, NAME, Row, integer, string};
 
+/// The columns of PodDisruptionBudget.
 pub const POD_DISRUPTION_BUDGET: &[Column] = &[
     NAME,
     string("Min Available", Literal("The minimum number of pods that must be available."), |row| {
@@ -22,6 +23,7 @@ pub const POD_DISRUPTION_BUDGET: &[Column] = &[
     AGE,
 ];
 
+/// The columns of ResourceQuota.
 pub const RESOURCE_QUOTA: &[Column] = &[
     NAME,
     string(

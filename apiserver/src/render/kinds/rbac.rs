@@ -6,6 +6,7 @@ use crate::field::Field;
 use crate::render::columns::Text::Literal;
 use crate::render::columns::{AGE, Column, NAME, Row, string};
 
+/// The columns of RoleBinding.
 pub const ROLE_BINDING: &[Column] = &[
     NAME,
     string(
@@ -21,6 +22,7 @@ pub const ROLE_BINDING: &[Column] = &[
     string("ServiceAccounts", Literal("ServiceAccounts in the roleBinding"), service_accounts).wide(),
 ];
 
+/// The columns of ClusterRoleBinding.
 pub const CLUSTER_ROLE_BINDING: &[Column] = &[
     NAME,
     string(

@@ -5,6 +5,7 @@ use serde_json::Value;
 use crate::render::columns::Text::{Field as Described, Literal};
 use crate::render::columns::{AGE, Column, NAME, Row, string};
 
+/// The columns of ResourceClaim.
 pub const RESOURCE_CLAIM: &[Column] = &[
     NAME,
     string(
@@ -15,6 +16,7 @@ pub const RESOURCE_CLAIM: &[Column] = &[
     AGE,
 ];
 
+/// The columns of ResourceSlice.
 pub const RESOURCE_SLICE: &[Column] = &[
     NAME,
     string("Node", Described("resource.v1.ResourceSliceSpec.nodeName"), |row| row.text("spec.nodeName")),

@@ -7,6 +7,7 @@ use crate::field::Field;
 use crate::render::columns::Text::{Field as Described, Literal};
 use crate::render::columns::{AGE, Column, NAME, NAME_TEXT, Row, boolean, integer, string};
 
+/// The columns of PersistentVolume.
 pub const PERSISTENT_VOLUME: &[Column] = &[
     NAME,
     string("Capacity", Described("core.v1.PersistentVolumeSpec.capacity"), |row| {
@@ -40,6 +41,7 @@ pub const PERSISTENT_VOLUME: &[Column] = &[
     .wide(),
 ];
 
+/// The columns of PersistentVolumeClaim.
 pub const PERSISTENT_VOLUME_CLAIM: &[Column] = &[
     NAME,
     string("Status", Described("core.v1.PersistentVolumeClaimStatus.phase"), phase),
@@ -63,6 +65,7 @@ pub const PERSISTENT_VOLUME_CLAIM: &[Column] = &[
     .wide(),
 ];
 
+/// The columns of StorageClass.
 pub const STORAGE_CLASS: &[Column] = &[
     string("Name", NAME_TEXT, |row| {
         default_marked(
@@ -87,6 +90,7 @@ pub const STORAGE_CLASS: &[Column] = &[
     AGE,
 ];
 
+/// The columns of VolumeAttributesClass.
 pub const VOLUME_ATTRIBUTES_CLASS: &[Column] = &[
     NAME,
     string("DriverName", Described("storage.v1.VolumeAttributesClass.driverName"), |row| {
@@ -95,6 +99,7 @@ pub const VOLUME_ATTRIBUTES_CLASS: &[Column] = &[
     AGE,
 ];
 
+/// The columns of VolumeAttachment.
 pub const VOLUME_ATTACHMENT: &[Column] = &[
     NAME,
     string("Attacher", Described("storage.v1.VolumeAttachmentSpec.attacher"), |row| {
@@ -111,6 +116,7 @@ pub const VOLUME_ATTACHMENT: &[Column] = &[
     AGE,
 ];
 
+/// The columns of CSINode.
 pub const CSI_NODE: &[Column] = &[
     NAME,
     integer(
@@ -121,6 +127,7 @@ pub const CSI_NODE: &[Column] = &[
     AGE,
 ];
 
+/// The columns of CSIDriver.
 pub const CSI_DRIVER: &[Column] = &[
     NAME,
     boolean("AttachRequired", Described("storage.v1.CSIDriverSpec.attachRequired"), |row| {

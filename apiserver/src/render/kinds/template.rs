@@ -9,6 +9,7 @@ const CONTAINERS_TEXT: Text = Literal("Names of each container in the template."
 const IMAGES_TEXT: crate::render::columns::Text =
     Literal("Images referenced by each container in the template.");
 
+/// The columns of PodTemplate.
 pub const POD_TEMPLATE: &[Column] = &[
     NAME,
     string("Containers", CONTAINERS_TEXT, |row| containers(row, "template", "name").into()),
@@ -18,14 +19,18 @@ pub const POD_TEMPLATE: &[Column] = &[
     }),
 ];
 
+/// The column of container names.
 pub const CONTAINERS: Column =
     string("Containers", CONTAINERS_TEXT, |row| containers(row, "spec.template", "name").into()).wide();
+/// The column of container images.
 pub const IMAGES: Column =
     string("Images", IMAGES_TEXT, |row| containers(row, "spec.template", "image").into()).wide();
+/// The column of container names of a CronJob.
 pub const CRON_CONTAINERS: Column = string("Containers", CONTAINERS_TEXT, |row| {
     containers(row, "spec.jobTemplate.spec.template", "name").into()
 })
 .wide();
+/// The column of container images of a CronJob.
 pub const CRON_IMAGES: Column =
     string("Images", IMAGES_TEXT, |row| containers(row, "spec.jobTemplate.spec.template", "image").into())
         .wide();

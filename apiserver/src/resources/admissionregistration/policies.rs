@@ -64,6 +64,7 @@ pub fn validate_policy(policy: &Field<'_>, old: Option<&Field<'_>>, errors: &mut
     }
 }
 
+/// Validates the variables of a policy.
 pub fn validate_variables(spec: &Field<'_>, errors: &mut Errors) {
     for variable in spec.get("variables").items() {
         let (name, expression) = (variable.get("name"), variable.get("expression"));
@@ -76,6 +77,7 @@ pub fn validate_variables(spec: &Field<'_>, errors: &mut Errors) {
     }
 }
 
+/// Whether a text is empty or white space only.
 pub fn is_blank(field: &Field<'_>) -> bool {
     field.str().trim().is_empty()
 }
@@ -85,6 +87,7 @@ fn is_identifier(name: &str) -> bool {
     name.starts_with(head) && name.chars().all(|c| head(c) || c.is_ascii_digit()) && !RESERVED.contains(&name)
 }
 
+/// Validates the match conditions of a policy or webhook.
 pub fn validate_match_conditions(conditions: &Field<'_>, errors: &mut Errors) {
     errors.push_if(conditions.len() > MAX_MATCH_CONDITIONS, || {
         conditions.too_many(conditions.len(), MAX_MATCH_CONDITIONS)

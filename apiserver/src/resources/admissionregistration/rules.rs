@@ -9,8 +9,11 @@ use crate::resources::defaulting::{Object, fill};
 use crate::validation::content;
 use crate::validation::labels::{SelectorOptions, validate_label_selector};
 
+/// The values of `failurePolicy`.
 pub const FAILURE_POLICIES: [&str; 2] = ["Fail", "Ignore"];
+/// The values of `matchPolicy`.
 pub const MATCH_POLICIES: [&str; 2] = ["Equivalent", "Exact"];
+/// The values of `reinvocationPolicy`.
 pub const REINVOCATION_POLICIES: [&str; 2] = ["IfNeeded", "Never"];
 const OPERATIONS: [&str; 5] = ["*", "CONNECT", "CREATE", "DELETE", "UPDATE"];
 /// The operations whose objects can be mutated.

@@ -23,6 +23,7 @@ pub fn validate_selector(selector: &Field<'_>, noun: &str, errors: &mut Errors) 
     usable
 }
 
+/// Rejects a selector that is empty; `noun` is the kind as the message names it.
 pub fn refuse_empty_selector(selector: &Field<'_>, noun: &str, errors: &mut Errors) {
     let empty = selector.get("matchLabels").is_empty() && selector.get("matchExpressions").is_empty();
     errors.push_if(selector.exists() && empty, || {

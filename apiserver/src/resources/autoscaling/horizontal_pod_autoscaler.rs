@@ -130,6 +130,7 @@ pub fn validate_reference(reference: &Field<'_>, versions: Versions, errors: &mu
     }
 }
 
+/// Checks the apiVersion of a reference. The error is the message.
 pub fn check_version(version: &str, versions: Versions) -> Result<(), String> {
     let has_group = version.split_once('/').is_some_and(|(group, _)| !group.is_empty());
     match versions {

@@ -11,6 +11,7 @@ use super::{indexes, job_spec};
 use crate::field::{Errors, Field};
 use crate::validation::{numbers, printed};
 
+/// Whether a status has the condition with status True.
 pub fn has_condition(status: &Field<'_>, kind: &str) -> bool {
     condition_is(status, kind, "True")
 }

@@ -15,7 +15,9 @@ use crate::validation::{content, member, metadata, printed, resource_list};
 pub const BETA_STORAGE_CLASS: &str = "volume.beta.kubernetes.io/storage-class";
 const BETA_STORAGE_CLASS_WARNING: &str = r#"deprecated since v1.8; use "storageClassName" attribute instead"#;
 
+/// The access modes of volumes and claims.
 pub const ACCESS_MODES: [&str; 4] = ["ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod"];
+/// The values of `volumeMode`.
 pub const VOLUME_MODES: [&str; 2] = ["Block", "Filesystem"];
 
 /// The strategy of PersistentVolumeClaim.
@@ -123,7 +125,9 @@ fn remove(object: &mut Value, member: &str) {
 /// What an existing claim may keep.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ClaimOptions {
+    /// The options for the label selector.
     pub selector: SelectorOptions,
+    /// Allows an apiGroup of the data source that is no subdomain.
     pub allow_invalid_api_groups: bool,
 }
 

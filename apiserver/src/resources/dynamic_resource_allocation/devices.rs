@@ -136,6 +136,7 @@ fn validate_one_request(request: &Field<'_>, errors: &mut Errors) {
     }
 }
 
+/// Validates the CEL selectors of a request or a class.
 pub fn validate_selectors(selectors: &Field<'_>, errors: &mut Errors) {
     validate_list(selectors, MAX_ENTRIES, errors, |selector, errors| {
         let cel = selector.get("cel");
@@ -167,6 +168,7 @@ fn validate_effect(effect: &Field<'_>, errors: &mut Errors) {
     });
 }
 
+/// Validates a device taint.
 pub fn validate_taint(taint: &Field<'_>, errors: &mut Errors) {
     let (value, effect) = (taint.get("value"), taint.get("effect"));
     labels::validate_label_name(&taint.get("key"), errors);

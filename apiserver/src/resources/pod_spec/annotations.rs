@@ -9,11 +9,15 @@ use super::{Options, containers, scheduling};
 use crate::field::{Errors, Field, quote};
 use crate::validation::paths;
 
+/// The annotation of mirror pods.
 pub const MIRROR: &str = "kubernetes.io/config.mirror";
 const DELETION_COST: &str = "controller.kubernetes.io/pod-deletion-cost";
 const TOLERATIONS: &str = "scheduler.alpha.kubernetes.io/tolerations";
+/// The deprecated annotation of a pod's seccomp profile.
 pub const SECCOMP_POD: &str = "seccomp.security.alpha.kubernetes.io/pod";
+/// The prefix of the deprecated annotations of containers' seccomp profiles.
 pub const SECCOMP_CONTAINER: &str = "container.seccomp.security.alpha.kubernetes.io/";
+/// The prefix of the deprecated annotations of containers' AppArmor profiles.
 pub const APP_ARMOR: &str = "container.apparmor.security.beta.kubernetes.io/";
 
 /// Validates a pod's or template's annotations; `path` is where they are reported.

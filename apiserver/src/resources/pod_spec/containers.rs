@@ -11,9 +11,13 @@ use crate::validation::{content, paths};
 
 /// The pod of the validated containers.
 pub struct Pod<'a> {
+    /// The spec of the pod.
     pub spec: &'a Field<'a>,
+    /// The volumes that containers can mount.
     pub volumes: &'a Mountable<'a>,
+    /// The names of the pod's resource claims.
     pub claims: &'a BTreeSet<&'a str>,
+    /// The relaxed rules.
     pub options: &'a Options,
 }
 

@@ -53,10 +53,13 @@ const CONTAINER_RESOURCES: [&str; 6] = [
 /// Where a field is exposed, which determines the valid ones.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Shown {
+    /// In an environment variable.
     InVariable,
+    /// In a file of a downward API volume.
     InFile,
 }
 
+/// Validates the environment variables of a container.
 pub fn validate_env(variables: &Field<'_>, errors: &mut Errors) {
     for variable in variables.items() {
         if errors.is_full() {
@@ -136,6 +139,7 @@ fn subscript(path: &str) -> Option<(&str, &str)> {
     path.strip_suffix("']")?.split_once("['").filter(|(path, _)| !path.is_empty())
 }
 
+/// Validates a reference to a field of the pod.
 pub fn validate_field_ref(selector: &Field<'_>, shown: Shown, errors: &mut Errors) {
     let (version, path) = (selector.get("apiVersion"), selector.get("fieldPath"));
     for field in [&version, &path] {
@@ -173,6 +177,7 @@ pub fn validate_field_ref(selector: &Field<'_>, shown: Shown, errors: &mut Error
     }
 }
 
+/// Validates a reference to a resource of a container.
 pub fn validate_resource_ref(selector: &Field<'_>, shown: Shown, errors: &mut Errors) {
     let (container, resource) = (selector.get("containerName"), selector.get("resource"));
     let name = resource.str();
@@ -209,6 +214,7 @@ fn validate_divisor(divisor: &Field<'_>, resource: &str, huge_page: bool, errors
     });
 }
 
+/// Validates the sources of a container's `envFrom`.
 pub fn validate_env_from(sources: &Field<'_>, errors: &mut Errors) {
     for source in sources.items() {
         let prefix = source.get("prefix");

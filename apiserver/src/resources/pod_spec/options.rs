@@ -9,19 +9,29 @@ use crate::validation::{labels, node_selector, paths, resource_list};
 pub struct Options {
     /// Whether the object is a Pod, not a template.
     pub is_pod: bool,
+    /// Allows a pod deletion cost that is no integer.
     pub allow_invalid_deletion_cost: bool,
     /// Allows invalid values in the selectors of pod affinities.
     pub allow_invalid_selector_values: bool,
+    /// Allows invalid values in node affinities.
     pub allow_invalid_node_affinity_values: bool,
+    /// Allows huge pages that are no multiple of the page size.
     pub allow_indivisible_huge_pages: bool,
+    /// Allows invalid selectors in topology spread constraints.
     pub allow_invalid_spread_selectors: bool,
+    /// Allows label keys that were not merged into the selector.
     pub allow_unmerged_label_keys: bool,
+    /// Allows the path of a projected token to contain `..`.
     pub allow_non_local_token_path: bool,
+    /// Allows sysctls of namespaces that the pod shares with its host.
     pub allow_sysctls_of_host_namespaces: bool,
+    /// Allows any SELinux change policy.
     pub any_selinux_change_policy: bool,
     /// Allows the operators `Lt` and `Gt`.
     pub allow_comparing_tolerations: bool,
+    /// Allows user namespaces together with block devices.
     pub allow_user_namespaces_with_devices: bool,
+    /// Allows resize policies that restart init containers.
     pub allow_restarting_init_on_resize: bool,
 }
 

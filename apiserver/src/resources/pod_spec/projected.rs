@@ -12,6 +12,7 @@ use crate::validation::paths;
 const MIN_TOKEN_SECONDS: i64 = 10 * 60;
 const MAX_TOKEN_SECONDS: i64 = 1 << 32;
 
+/// Validates a projected volume.
 pub fn validate(volume: &Field<'_>, options: &Options, errors: &mut Errors) {
     file_mode(&volume.get("defaultMode"), errors);
     let mut taken = BTreeSet::new();

@@ -12,6 +12,7 @@ use crate::quantity::Quantity;
 use crate::validation::resource_list::{HUGE_PAGES, amount};
 use crate::validation::{content, resource_list};
 
+/// Quantities by resource name.
 pub type Quantities = BTreeMap<String, Quantity>;
 
 /// A list of quantities by resource name.

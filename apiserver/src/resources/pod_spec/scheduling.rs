@@ -9,7 +9,9 @@ use crate::field::{Errors, Field};
 use crate::validation::labels::{self, SelectorOptions};
 use crate::validation::{content, node_selector, printed};
 
+/// The member of required affinity terms.
 pub const REQUIRED: &str = "requiredDuringSchedulingIgnoredDuringExecution";
+/// The member of preferred affinity terms.
 pub const PREFERRED: &str = "preferredDuringSchedulingIgnoredDuringExecution";
 
 const EFFECTS: [&str; 3] = ["NoSchedule", "PreferNoSchedule", "NoExecute"];
@@ -56,6 +58,7 @@ fn validate_pod_affinity_term(term: &Field<'_>, options: &Options, errors: &mut 
     labels::validate_label_name(&topology, errors);
 }
 
+/// Validates the selectors of a pod affinity term.
 pub fn validate_pod_affinity_selectors(term: &Field<'_>, allow_invalid_values: bool, errors: &mut Errors) {
     let options = SelectorOptions { allow_invalid_values, ..SelectorOptions::default() };
     for selector in ["labelSelector", "namespaceSelector"] {

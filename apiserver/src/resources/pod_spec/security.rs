@@ -102,6 +102,7 @@ fn validate_seccomp(profile: &Field<'_>, errors: &mut Errors) {
     }
 }
 
+/// Validates an AppArmor profile.
 pub fn validate_app_armor(profile: &Field<'_>, errors: &mut Errors) {
     const TYPES: [&str; 3] = ["Localhost", "RuntimeDefault", "Unconfined"];
     const MAX_PATH: usize = 4095;

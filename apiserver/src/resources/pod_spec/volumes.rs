@@ -11,6 +11,7 @@ use crate::resources::core::persistent_volume_claim::validate_claim_template;
 use crate::validation::volume_sources::{self, SourceOwner};
 use crate::validation::{content, paths, resource_list};
 
+/// The message about an invalid file mode.
 pub const FILE_MODE: &str = "must be a number between 0 and 0777 (octal), both inclusive";
 
 /// The mountable volumes of a pod, by name.
@@ -177,6 +178,7 @@ fn require(source: &Field<'_>, members: &[&str], errors: &mut Errors) {
     }
 }
 
+/// Validates a file mode.
 pub fn file_mode(mode: &Field<'_>, errors: &mut Errors) {
     errors.push_if(mode.int().is_some_and(|mode| !(0..=0o777).contains(&mode)), || mode.invalid(FILE_MODE));
 }
@@ -190,6 +192,7 @@ fn validate_keys(source: &Field<'_>, name: &str, errors: &mut Errors) {
     }
 }
 
+/// Validates the mapping of a key to a path.
 pub fn key_to_path(item: &Field<'_>, errors: &mut Errors) {
     require(item, &["key", "path"], errors);
     let path = item.get("path");
@@ -219,6 +222,7 @@ pub fn downward_api_file(file: &Field<'_>, errors: &mut Errors) {
     file_mode(&file.get("mode"), errors);
 }
 
+/// Validates an optional image pull policy.
 pub fn pull_policy(policy: &Field<'_>, errors: &mut Errors) {
     const POLICIES: [&str; 3] = ["Always", "IfNotPresent", "Never"];
     if policy.is_empty() {

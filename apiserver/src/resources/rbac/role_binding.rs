@@ -26,6 +26,7 @@ impl Strategy for RoleBindingStrategy {
     }
 }
 
+/// Defaults the role reference and the subjects of a binding.
 pub fn default_binding(binding: &mut Value) {
     let default_group = |reference: &mut Value| {
         if reference["apiGroup"].as_str().unwrap_or("").is_empty() {
@@ -40,6 +41,7 @@ pub fn default_binding(binding: &mut Value) {
     }
 }
 
+/// Validates a binding.
 pub fn validate_binding(binding: &Field<'_>, namespaced: bool, errors: &mut Errors) {
     let role = binding.get("roleRef");
     let (group, kind) = (role.get("apiGroup"), role.get("kind"));

@@ -75,6 +75,7 @@ pub fn validate_driver(name: &Field<'_>, errors: &mut Errors) {
     errors.extend(found.into_iter().map(|e| name.invalid_value(lower.as_str(), e)));
 }
 
+/// Validates the parameters of a driver.
 pub fn validate_parameters(parameters: &Field<'_>, errors: &mut Errors) {
     if parameters.len() > MAX_PARAMETERS {
         errors.push(parameters.too_long(MAX_PARAMETERS));

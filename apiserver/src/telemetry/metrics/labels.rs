@@ -10,13 +10,19 @@ use crate::request::info::Verb;
 pub struct RequestLabels<'a> {
     /// The method; `LIST`, `WATCH`, `APPLY` and `CONNECT` are separate verbs.
     pub verb: &'static str,
+    /// The API group.
     pub group: &'a str,
+    /// The version.
     pub version: &'a str,
+    /// The plural name.
     pub resource: &'a str,
+    /// The subresource.
     pub subresource: &'a str,
     /// `resource`, `namespace` or `cluster`; empty for non-resource paths.
     pub scope: &'static str,
+    /// The component: `apiserver`, or empty.
     pub component: &'static str,
+    /// `All` for dry runs.
     pub dry_run: &'a str,
 }
 

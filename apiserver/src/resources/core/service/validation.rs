@@ -12,6 +12,7 @@ use crate::validation::{content, ip, labels, member, printed};
 const TYPES: [&str; 4] = ["ClusterIP", "ExternalName", "LoadBalancer", "NodePort"];
 const FAMILIES: [&str; 2] = ["IPv4", "IPv6"];
 const FAMILY_POLICIES: [&str; 3] = ["PreferDualStack", "RequireDualStack", "SingleStack"];
+/// The protocols of ports.
 pub const PROTOCOLS: [&str; 3] = ["SCTP", "TCP", "UDP"];
 const TRAFFIC_POLICIES: [&str; 2] = ["Cluster", "Local"];
 const DISTRIBUTIONS: [&str; 3] = ["PreferClose", "PreferSameZone", "PreferSameNode"];
@@ -20,6 +21,7 @@ const SOURCE_RANGES: &str = "service.beta.kubernetes.io/load-balancer-source-ran
 const ONLY_BALANCED: &str = "may only be used when `type` is 'LoadBalancer'";
 const SET_ONCE: &str = "may not change once set";
 
+/// Validates a Service; `old` is its state before an update.
 pub fn validate(service: &Field<'_>, old: Option<&Field<'_>>, errors: &mut Errors) {
     let spec = service.get("spec");
     let ports = spec.get("ports");
@@ -49,6 +51,7 @@ pub fn validate(service: &Field<'_>, old: Option<&Field<'_>>, errors: &mut Error
     validate_traffic(&spec, errors);
 }
 
+/// Validates an update of a Service.
 pub fn validate_update(service: &Field<'_>, old: &Field<'_>, errors: &mut Errors) {
     let external = |service: &Field<'_>| service.walk("spec.type").str() == "ExternalName";
     if !external(service) && !external(old) {
@@ -394,6 +397,7 @@ fn validate_release(service: &Field<'_>, what: &str, errors: &mut Errors) {
     });
 }
 
+/// Validates the status of a Service.
 pub fn validate_status(service: &Field<'_>, old: &Field<'_>, errors: &mut Errors) {
     const POINTS: &str = "status.loadBalancer.ingress";
     const MODES: [&str; 2] = ["Proxy", "VIP"];
