@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn service_account_names() {
+    fn service_account_usernames_are_parsed() {
         for (username, want) in [
             ("system:serviceaccount:ns:robot", Some(("ns", "robot"))),
             ("system:serviceaccount:ns:a.b", Some(("ns", "a.b"))),

@@ -249,7 +249,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn refusals_are_worded_as_the_real_server_does() {
+    fn denials_have_the_real_servers_messages() {
         let alice = UserInfo::new("alice", &[]);
         let pods = ResourceTarget { resource: "pods", ..ResourceTarget::default() };
         let resource = |target| Target::Resource(target);
@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn masters_and_always_allow_need_no_rules() {
+    fn system_masters_and_always_allow_need_no_rules() {
         let request = RequestAttributes { verb: "get", target: Target::Path("/x") };
         for (case, mode, groups, want) in [
             ("masters", Mode::Rbac, vec![MASTERS], true),

@@ -72,7 +72,7 @@ mod tests {
     use std::os::unix::fs::PermissionsExt;
 
     #[test]
-    fn content_and_mode() {
+    fn files_have_content_and_mode() {
         let folder = tempfile::tempdir().expect("a folder");
         for (name, content, secrecy, mode) in [
             ("new/key", "secret", Secrecy::Private, 0o600),

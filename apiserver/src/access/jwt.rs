@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_in_a_folder_stays() {
+    fn a_key_in_a_folder_is_reused() {
         let folder = tempfile::tempdir().expect("a folder");
         let token = SigningKey::in_folder(folder.path()).expect("a key").sign(&json!({})).expect("a token");
         assert!(SigningKey::in_folder(folder.path()).expect("the same key").verify(&token).is_some());

@@ -64,7 +64,7 @@ mod tests {
     use std::time::SystemTime;
 
     #[test]
-    fn urls() {
+    fn server_urls_are_reachable_from_this_machine() {
         for (listen, want) in [
             ("127.0.0.1:6443", "https://127.0.0.1:6443"),
             ("0.0.0.0:1", "https://127.0.0.1:1"),

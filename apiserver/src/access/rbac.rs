@@ -390,7 +390,7 @@ mod tests {
     }
 
     #[test]
-    fn decisions_and_their_reasons() {
+    fn decisions_have_reasons() {
         let pods = json!([{"verbs": ["get"], "apiGroups": [""], "resources": ["pods"]}]);
         let nodes = json!([{"verbs": ["get"], "apiGroups": [""], "resources": ["nodes"]}]);
         let user = |name: &str| json!([{"kind": "User", "name": name}]);
@@ -493,7 +493,7 @@ mod tests {
 
     /// Each of these was a product of two lists that clients control.
     #[test]
-    fn many_bindings_subjects_and_groups_are_looked_at_once() {
+    fn bindings_subjects_and_groups_are_evaluated_once() {
         let names =
             |prefix: &str, count: usize| (0..count).map(|i| format!("{prefix}{i}")).collect::<Vec<_>>();
         let subjects = |names: Vec<String>| {

@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_rule_allows() {
+    fn rules_allow_matching_requests() {
         let pods = json!({"verbs": ["get"], "apiGroups": [""], "resources": ["pods", "*/status"]});
         let named =
             json!({"verbs": ["*"], "apiGroups": ["apps"], "resources": ["*"], "resourceNames": ["a"]});

@@ -360,7 +360,7 @@ mod tests {
     }
 
     #[test]
-    fn the_credential_is_named() {
+    fn a_client_certificate_has_a_credential_id() {
         let now = SystemTime::now();
         let ours = Certificates::ephemeral(&[], &manual(now).0).expect("certificates");
         let Peer::Certified(certificate) = identify_after_handshake(&ours, Some(ours.admin()), now) else {

@@ -173,7 +173,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn files() {
+    fn token_files_are_parsed() {
         for (case, text, token, want) in [
             ("three columns", "t,u,id", "t", Some("u id [system:authenticated]")),
             ("groups", "t,u,id,\"a,b\"\n", "t", Some("u id [a,b,system:authenticated]")),

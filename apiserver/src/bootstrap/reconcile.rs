@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn bindings_and_flow_control() {
+    fn bindings_and_flow_control_are_restored() {
         let binding = |role: &str, subjects: Value| json!({"kind": "RoleBinding", "metadata": {}, "roleRef": {"name": role}, "subjects": subjects});
         let flow = |annotation: &str, precedence: i64| json!({"kind": "FlowSchema", "metadata": {"annotations": {FLOW_AUTOUPDATE: annotation}}, "spec": {"matchingPrecedence": precedence}});
         let wanted = binding("r", json!([{"name": "a"}]));

@@ -153,7 +153,7 @@ fn deep_input_is_refused_without_recursing_through_it() {
 
 /// Separately decoded parts (raw JSON inside of protobuf) count at their depth.
 #[test]
-fn raw_json_inside_of_protobuf_is_as_deep_as_it_stands() {
+fn raw_json_inside_of_protobuf_counts_at_its_depth() {
     let revision = schema().kind("apps", "v1", "ControllerRevision").expect("the kind");
     let nested = |levels: usize| {
         let data = (0..levels).fold(Value::Null, |inner, _| serde_json::json!({ "a": inner }));

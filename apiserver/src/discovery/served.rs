@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn hashes_of_storage_versions_are_the_real_ones() {
+    fn storage_version_hashes_match_the_real_servers() {
         let stored = schema::schema().resources().iter().filter(|r| !r.storage_version_hash.is_empty());
         for resource in stored {
             let (group, mut version) = resource.storage_version;

@@ -120,7 +120,7 @@ fn paths_methods_and_media_types() {
 }
 
 #[test]
-fn small_documents() {
+fn index_version_and_group_documents_are_served() {
     let discovery = discovery();
     let addresses = json!([{"clientCIDR": "0.0.0.0/0", "serverAddress": "127.0.0.1:6443"}]);
     let versions =
@@ -245,7 +245,7 @@ pub(super) fn widgets() -> served::Resource {
 }
 
 #[test]
-fn custom_resources_come_and_go() {
+fn custom_resources_are_added_and_removed() {
     let discovery = discovery();
     let before = send(&discovery, "GET /apis", AGGREGATED).expect("answered").expect("a document");
     let custom = || {

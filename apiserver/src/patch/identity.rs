@@ -96,7 +96,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn identities() {
+    fn kind_and_version_are_compared() {
         let was = Identity::of(&json!({"apiVersion": "v1", "kind": "ConfigMap"}));
         for (api_version, kind, want) in [
             (json!("v1"), json!("ConfigMap"), Ok("same")),

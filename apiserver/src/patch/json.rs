@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn operations() {
+    fn operations_are_applied_in_order() {
         let list = || json!({"l": ["a", "b", "c"]});
         for (case, target, operation, want) in [
             ("add", json!({}), json!({"op": "add", "path": "/a", "value": 1}), Some(json!({"a": 1}))),
@@ -415,7 +415,7 @@ mod tests {
     }
 
     #[test]
-    fn documents_that_are_no_patch() {
+    fn documents_that_are_no_patch_are_rejected() {
         for (patch, code, want) in [
             (
                 json!({}),
@@ -451,7 +451,7 @@ mod tests {
     }
 
     #[test]
-    fn members_without_meaning() {
+    fn unknown_members_of_operations_are_reported() {
         let patch = json!([{"op": "add", "path": "/a", "value": 1}, {"op": "add", "Op": "x", "foo": 1}]);
         let want = ["unknown field \"[1].Op\"", "unknown field \"[1].foo\""];
         assert_eq!(unknown_fields(&patch), want);
@@ -459,7 +459,7 @@ mod tests {
 
     /// A deep value that is copied into itself grows by doubling.
     #[test]
-    fn documents_do_not_become_deeper_than_they_may_be() {
+    fn the_depth_of_documents_is_bounded() {
         let nested = |levels: usize| (0..levels).fold(json!({}), |inner, _| json!({ "a": inner }));
         let deepest = |levels: usize| "/a".repeat(levels);
         for (levels, fits) in [(MAX_DEPTH - 1, true), (MAX_DEPTH, false)] {

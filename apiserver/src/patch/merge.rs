@@ -50,7 +50,7 @@ mod tests {
     use crate::patch::arbitrary;
 
     #[test]
-    fn merging() {
+    fn members_are_merged_and_nulls_remove() {
         for (case, target, patch, want) in [
             (
                 "adds and replaces",
@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn refusals() {
+    fn documents_that_are_no_object_are_rejected() {
         for (patch, want) in [
             (json!(null), "Invalid JSON Patch"),
             (

@@ -113,7 +113,7 @@ mod tests {
     use crate::schema::schema;
 
     #[test]
-    fn bodies_that_are_no_patch() {
+    fn bodies_that_are_no_patch_are_rejected() {
         for (patch_type, body, want) in [
             (
                 PatchType::Json,
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn field_validation_messages() {
+    fn field_validation_reports_unknown_members() {
         let config_map = schema().kind("", "v1", "ConfigMap").expect("a kind of the table");
         for (patch_type, body, want) in [
             (

@@ -45,7 +45,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn durations() {
+    fn durations_have_two_or_three_significant_figures() {
         for (seconds, want) in [
             (-2, "<invalid>"),
             (-1, "0s"),

@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn cells_by_type() {
+    fn cells_are_formatted_by_type() {
         let object = json!({
             "metadata": {"name": "a", "creationTimestamp": "2026-01-01T00:00:00Z"},
             "spec": {"n": 3, "f": 1.5, "s": "text", "b": true, "l": ["x", "y"], "m": {"k": 1}, "bad": "x", "z": null, "empty": ""},
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn columns_that_are_read() {
+    fn declared_columns_follow_the_name() {
         let names = |declared: Value| -> Vec<String> {
             let columns = CustomColumn::read(Some(&declared));
             columns.iter().map(|c| c.definition()["name"].as_str().expect("a name").to_owned()).collect()

@@ -335,7 +335,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn paths() {
+    fn paths_select_values() {
         let value = json!({
             "a": {"b": "1", "c.d": "2", "e": null},
             "l": [{"n": "x", "v": 1, "f": 1.5}, {"n": "y", "v": 2}, {"n": "z", "v": 3}],
@@ -378,7 +378,7 @@ mod tests {
     }
 
     #[test]
-    fn paths_that_do_not_read() {
+    fn invalid_paths_are_rejected() {
         for path in [
             ".a[",
             ".a[x]",

@@ -128,7 +128,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn matching() {
+    fn field_selectors_match() {
         let object = |field: &str| match field {
             "metadata.name" => Some("a,b"),
             "status.phase" => Some("Running"),
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn refusals() {
+    fn invalid_field_selectors_are_rejected() {
         assert_eq!(
             FieldSelector::parse("a=1,b"),
             Err("invalid selector: 'a=1,b'; can't understand 'b'".to_owned())

@@ -374,7 +374,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn matching() {
+    fn label_selectors_match() {
         for (selector, labels, want) in [
             ("", "a=1", true),
             ("a", "a=1", true),
@@ -403,7 +403,7 @@ mod tests {
     }
 
     #[test]
-    fn string_form() {
+    fn label_selectors_print_ordered_by_key() {
         let selector = serde_json::json!({
             "matchLabels": {"b": "1"},
             "matchExpressions": [
@@ -421,7 +421,7 @@ mod tests {
     }
 
     #[test]
-    fn refusals() {
+    fn invalid_label_selectors_are_rejected() {
         for (selector, want) in [
             ("a b", "unable to parse requirement: found 'b', expected: in, notin, =, ==, !=, gt, lt"),
             (",a", "found ',', expected: !, identifier, or 'end of string'"),

@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn sums_and_single_checks() {
+    fn endpoints_report_their_checks() {
         let mut health = Health::new();
         health.check("etcd", &[Endpoint::Readyz], || Err("disk full".to_owned()));
         let roles = health.hook("rbac/bootstrap-roles");

@@ -331,7 +331,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names() {
+    fn each_format_has_its_rule() {
         assert!(dns1123_label("my-name").is_empty());
         assert_eq!(dns1123_label("a.b"), ["must not contain dots"]);
         assert_eq!(dns1123_label("A_").len(), 1);

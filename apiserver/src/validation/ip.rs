@@ -227,7 +227,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn addresses() {
+    fn addresses_are_parsed_and_validated() {
         for (text, legacy, strict) in [
             ("10.0.0.1", None, None),
             ("10.0.0.01", Some("must not have leading 0s"), Some("must not have leading 0s")),
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn blocks() {
+    fn cidr_blocks_are_parsed_and_validated() {
         for (text, error) in [
             ("10.0.0.0/24", None),
             ("10.0.0.0/33", Some(NOT_A_CIDR)),
@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn warnings() {
+    fn non_canonical_values_get_warnings() {
         let warned = |text: &str| {
             let value = json!({"cidr": text});
             cidr_warnings(&Field::root(&value).get("cidr"))

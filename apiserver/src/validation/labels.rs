@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn selectors() {
+    fn label_selectors_are_validated() {
         for (case, selector, want) in [
             ("none", json!(null), ""),
             ("empty", json!({}), ""),

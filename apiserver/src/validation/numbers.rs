@@ -43,7 +43,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn numbers_and_percentages() {
+    fn numbers_and_percentages_are_validated() {
         for (value, want) in [
             (json!(null), ""),
             (json!(0), ""),

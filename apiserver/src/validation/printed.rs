@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_pod_shares_with_its_host_prints_in_its_security_context() {
+    fn host_namespaces_print_in_the_security_context() {
         let template =
             json!({"metadata": {"labels": {"a": "b"}}, "spec": {"hostNetwork": true, "containers": []}});
         let printed = internal("core.PodTemplateSpec", Some(&template));

@@ -142,7 +142,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn names() {
+    fn resource_names_are_classified() {
         for (name, in_containers, in_quotas) in [
             ("cpu", true, true),
             ("hugepages-2Mi", true, true),
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn amounts() {
+    fn amounts_are_validated() {
         for (name, text, want) in [
             ("cpu", "100m", vec![]),
             ("cpu", "-1", vec!["x: Invalid value: \"-1\": must be greater than or equal to 0"]),

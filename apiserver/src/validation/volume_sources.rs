@@ -327,7 +327,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn iscsi_names() {
+    fn iscsi_names_are_validated() {
         for (name, valid) in [
             ("iqn.2001-04.com.example:storage.disk2.sys1.xyz", true),
             ("iqn.2001-04.com.example", false),
@@ -343,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn hosts_and_ports() {
+    fn hosts_with_ports_are_recognized() {
         for (text, valid) in
             [("a:1", true), (":", true), ("a", false), ("a:b:1", false), ("[::1]:1", true), ("[::1", false)]
         {

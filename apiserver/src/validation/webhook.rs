@@ -121,7 +121,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn urls() {
+    fn webhook_urls_are_validated() {
         for (url, want) in [
             ("https://host/path", ""),
             (

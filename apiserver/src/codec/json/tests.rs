@@ -213,7 +213,7 @@ fn the_most_severe_error_is_reported() {
 }
 
 #[test]
-fn objects_come_out_normalised() {
+fn decoded_objects_are_normalized() {
     for (group, name, body, want) in [
         ("", "ConfigMap", "null", json!({"metadata": {}})),
         (

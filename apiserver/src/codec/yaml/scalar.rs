@@ -179,7 +179,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn words_have_their_yaml_1_1_meaning() {
+    fn scalars_have_their_yaml_1_1_values() {
         for (text, want) in [
             ("", json!(null)),
             ("~", json!(null)),

@@ -40,7 +40,7 @@ fn documents_are_read_as_yaml_1_1() {
 }
 
 #[test]
-fn refusals_have_the_real_servers_messages_in_yaml() {
+fn errors_have_the_real_servers_messages() {
     for (text, want) in [
         ("a: b: c", "yaml: mapping values are not allowed in this context"),
         ("a: *b", "yaml: unknown anchor 'b' referenced"),

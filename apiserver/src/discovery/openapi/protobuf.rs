@@ -459,7 +459,7 @@ mod tests {
     }
 
     #[test]
-    fn swagger_documents() {
+    fn version_2_documents_are_encoded() {
         let document = json!({
             "swagger": "2.0",
             "definitions": {"T": {"type": "object", "enum": ["a"], "x-kubernetes-map-type": "atomic"}},
@@ -483,7 +483,7 @@ mod tests {
     }
 
     #[test]
-    fn openapi_documents() {
+    fn version_3_documents_are_encoded() {
         let document = json!({
             "openapi": "3.0.0",
             "components": {"schemas": {"T": {"properties": {

@@ -108,7 +108,7 @@ fn compare(
 }
 
 #[test]
-fn schemas_are_the_real_ones() {
+fn schemas_match_the_real_servers() {
     let Some(dir) = testing::facts_dir() else { return };
     let mut compared = 0;
     let found =
@@ -120,7 +120,7 @@ fn schemas_are_the_real_ones() {
 /// The whole documents against those of a real server, in the folder of PEER_OPENAPI: a file for each, named as in the
 /// index with `__` for slashes.
 #[test]
-fn documents_are_those_of_a_peer() {
+fn documents_match_those_of_a_peer() {
     let Some(dir) = std::env::var_os("PEER_OPENAPI") else { return };
     let mut compared = 0;
     let found = compare(&mut compared, Path::new(&dir), without_descriptions, |document| document);

@@ -390,7 +390,7 @@ mod tests {
     }
 
     #[test]
-    fn what_version_1_cannot_say_goes_into_annotations() {
+    fn fields_without_a_version_1_form_are_stored_in_annotations() {
         let v1 = to_v1(v2());
         assert_eq!(v1["spec"]["targetCPUUtilizationPercentage"], 70);
         assert_eq!(
@@ -413,7 +413,7 @@ mod tests {
     }
 
     #[test]
-    fn every_source_comes_back_as_it_was() {
+    fn every_source_round_trips() {
         for (source, value) in [
             (
                 "Object",

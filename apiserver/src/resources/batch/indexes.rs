@@ -72,7 +72,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn counting() {
+    fn indexes_are_counted() {
         for (text, want) in [
             ("", Ok(0)),
             ("0,2-4", Ok(4)),
@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn overlapping() {
+    fn the_first_common_index_is_found() {
         assert_eq!(overlap("0-2,4", "3,5-6", 9), None);
         assert_eq!(overlap("0-2,4-8", "3,5-6", 9), Some(5));
         assert_eq!(overlap("x,4", "4", 9), Some(4));

@@ -179,7 +179,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn good_schedules() {
+    fn valid_schedules_are_accepted() {
         for schedule in [
             "* * * * *",
             "*/5 0-23/2 1,15 JAN-mar sun",
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn bad_schedules() {
+    fn invalid_schedules_are_rejected() {
         for (schedule, want) in [
             ("* * * *", "expected exactly 5 fields, found 4: [* * * *]"),
             ("60 * * * *", "end of range (60) above maximum (59): 60"),

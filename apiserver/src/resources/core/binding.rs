@@ -52,7 +52,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn targets() {
+    fn only_nodes_are_valid_targets() {
         for (case, target, want) in [
             ("a node", json!({"name": "n"}), vec![]),
             ("nothing", json!({}), vec!["target.name: Required value"]),
@@ -69,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn binding_a_pod() {
+    fn binding_sets_the_node_and_the_condition() {
         let binding = json!({"metadata": {"name": "p", "annotations": {"a": "b"}}, "target": {"name": "n"}});
         let now = "2026-01-02T03:04:05Z";
         let mut pod = json!({"metadata": {"name": "p"}, "spec": {}, "status": {"nominatedNodeName": "m"}});

@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn new_nodes() {
+    fn new_nodes_are_validated() {
         for (case, node, want) in [
             ("plain", json!({}), vec![]),
             (
@@ -317,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn restricted_changes() {
+    fn only_some_fields_of_a_node_may_change() {
         let old =
             json!({"spec": {"podCIDR": "10.0.0.0/24", "podCIDRs": ["10.0.0.0/24"], "providerID": "a://b"}});
         for (case, new, want) in [
@@ -343,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn defaults() {
+    fn nodes_are_defaulted() {
         let mut node =
             json!({"spec": {"podCIDRs": ["10.0.0.0/24"]}, "status": {"capacity": {"cpu": "100u"}}});
         NodeStrategy.default(&mut node);

@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn specs() {
+    fn specs_are_validated() {
         let pod = json!({"containers": [{"name": "c", "image": "i:1"}]});
         for (case, spec, want) in [
             ("nothing", json!({}), vec!["spec.selector: Required value", "spec.template: Required value"]),

@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn key_pairs() {
+    fn mismatched_key_pairs_are_rejected() {
         let block =
             |kind: &str, body: &str| format!("-----BEGIN {kind}-----\n{body}\n-----END {kind}-----\n");
         let (certificate, key) = (block("CERTIFICATE", "MAAA"), block("PRIVATE KEY", "MAAA"));

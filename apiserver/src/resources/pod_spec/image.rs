@@ -108,7 +108,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tags() {
+    fn references_have_their_tags() {
         let digest = format!("nginx@sha256:{}", "0".repeat(64));
         let both = format!("nginx:1@sha256:{}", "0".repeat(64));
         for (image, want) in [

@@ -50,7 +50,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn classes() {
+    fn requests_and_limits_determine_the_class() {
         let container = |requests, limits| json!({"resources": {"requests": requests, "limits": limits}});
         let none = json!({});
         let zero = json!({"cpu": "0"});

@@ -152,7 +152,7 @@ fn in_template(text: &str) -> String {
 }
 
 #[test]
-fn accepted_pods_become_what_they_became() {
+fn accepted_pods_match_the_stored_ones() {
     for case in answers().iter().filter(|case| case.get("spec").is_some()) {
         let pod = create(&case["pod"]);
         assert_eq!(pod["spec"], case["spec"], "{}", case["case"]);

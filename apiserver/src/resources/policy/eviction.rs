@@ -51,7 +51,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bodies() {
+    fn evictions_become_delete_options() {
         for (case, name, options, dry_run, want) in [
             ("none", "p", json!(null), false, Ok(json!({}))),
             ("its own", "p", json!({"gracePeriodSeconds": 5}), false, Ok(json!({"gracePeriodSeconds": 5}))),

@@ -116,7 +116,7 @@ mod tests {
     use crate::request::options::Query;
 
     #[test]
-    fn labels_of_requests() {
+    fn requests_have_their_labels() {
         for (request, want) in [
             ("GET /api/v1/namespaces/n/pods/p", "GET /v1 pods  resource"),
             ("GET /api/v1/namespaces/n/pods", "LIST /v1 pods  namespace"),

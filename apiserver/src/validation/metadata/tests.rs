@@ -9,7 +9,7 @@ fn causes(errors: &Errors) -> Vec<String> {
 }
 
 #[test]
-fn new_metadata() {
+fn new_metadata_is_validated() {
     for (case, kind, metadata, want) in [
         ("nothing wrong", "ConfigMap", json!({"name": "a.b", "namespace": "ns"}), vec![]),
         (

@@ -26,7 +26,7 @@ fn allocated(spec: Value, old: Option<Value>, dry_run: bool) -> Result<Value, St
 }
 
 #[test]
-fn new_services() {
+fn new_services_get_addresses_and_ports() {
     let port = json!([{"port": 80}]);
     for (case, spec, dry_run, member, want) in [
         ("the first of the upper band", json!({"ports": port}), false, "/clusterIPs", json!(["10.0.0.17"])),
@@ -117,7 +117,7 @@ fn new_services() {
 }
 
 #[test]
-fn refusals() {
+fn unavailable_addresses_and_ports_are_rejected() {
     let port = json!([{"port": 80}]);
     for (case, spec, dry_run, want) in [
         (
@@ -190,7 +190,7 @@ fn refusals() {
 }
 
 #[test]
-fn changes() {
+fn changed_services_keep_or_release_what_they_have() {
     let plain = json!({"ports": [{"port": 80}], "clusterIP": "10.0.0.5", "clusterIPs": ["10.0.0.5"],
         "ipFamilies": ["IPv4"], "ipFamilyPolicy": "SingleStack"});
     let with = |change: Value| {
