@@ -125,7 +125,12 @@ pub enum TokenOutcome {
     /// The token is of this authenticator's kind but invalid; token reviews show the reason.
     Invalid(String),
     /// The user, and the requested audiences that the token is intended for.
-    Authenticated { user: Arc<UserInfo>, audiences: Vec<String> },
+    Authenticated {
+        /// The user.
+        user: Arc<UserInfo>,
+        /// The requested audiences that the token is intended for.
+        audiences: Vec<String>,
+    },
 }
 
 /// All authenticators.

@@ -77,16 +77,31 @@ pub struct Certificates {
 pub enum CertificateError {
     /// A file cannot be read or written.
     #[error("{}: {source}", path.display())]
-    Io { path: PathBuf, source: io::Error },
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// The cause.
+        source: io::Error,
+    },
     #[error(
         "the certificate authority in {} is damaged: {why}; restore it, or remove the folder to start with a new one (clients then need a new kubeconfig)",
         folder.display()
     )]
     /// The stored authority cannot be used.
-    DamagedAuthority { folder: PathBuf, why: String },
+    DamagedAuthority {
+        /// The folder of the authority.
+        folder: PathBuf,
+        /// The reason.
+        why: String,
+    },
     /// A certificate cannot be issued.
     #[error("cannot issue a certificate for {name:?}: {source}")]
-    Issue { name: String, source: rcgen::Error },
+    Issue {
+        /// The name of the certificate.
+        name: String,
+        /// The cause.
+        source: rcgen::Error,
+    },
     /// The TLS configuration is invalid.
     #[error("TLS: {0}")]
     Tls(#[from] rustls::Error),

@@ -27,10 +27,18 @@ use super::file::{self, Secrecy};
 pub enum KeyError {
     /// The file cannot be read or written.
     #[error("{path}: {source}", path = .path.display())]
-    Io { path: PathBuf, source: io::Error },
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// The cause.
+        source: io::Error,
+    },
     /// The file contains no usable key.
     #[error("{path} holds no usable signing key", path = .path.display())]
-    Damaged { path: PathBuf },
+    Damaged {
+        /// The file.
+        path: PathBuf,
+    },
     /// No key can be generated.
     #[error("cannot make a signing key")]
     Generate,

@@ -20,15 +20,34 @@ pub struct TokenFile {
 pub enum TokenFileError {
     /// The file cannot be read.
     #[error("token file {path}: {source}")]
-    Unreadable { path: String, source: std::io::Error },
+    Unreadable {
+        /// The file.
+        path: String,
+        /// The cause.
+        source: std::io::Error,
+    },
     #[error(
         "token file {path}, line {line}: expected token,user,uid[,\"group1,group2\"], found {found} columns"
     )]
     /// A line has too few columns.
-    Columns { path: String, line: usize, found: usize },
+    Columns {
+        /// The file.
+        path: String,
+        /// The number of the line.
+        line: usize,
+        /// The number of columns.
+        found: usize,
+    },
     /// A line is quoted incorrectly.
     #[error("token file {path}, line {line}: {what}")]
-    Quoting { path: String, line: usize, what: &'static str },
+    Quoting {
+        /// The file.
+        path: String,
+        /// The number of the line.
+        line: usize,
+        /// The error.
+        what: &'static str,
+    },
 }
 
 impl TokenFile {

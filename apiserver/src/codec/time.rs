@@ -16,13 +16,32 @@ pub enum TimeError {
         quote(element)
     )]
     /// An element of the layout does not match.
-    Unparsable { text: String, layout: &'static str, rest: String, element: &'static str },
+    Unparsable {
+        /// The whole text.
+        text: String,
+        /// The layout that it must have.
+        layout: &'static str,
+        /// The text from the mismatch on.
+        rest: String,
+        /// The element of the layout.
+        element: &'static str,
+    },
     /// An element is out of its range.
     #[error("parsing time {}: {what} out of range", quote(text))]
-    Range { text: String, what: &'static str },
+    Range {
+        /// The whole text.
+        text: String,
+        /// The element.
+        what: &'static str,
+    },
     /// Text follows the time.
     #[error("parsing time {}: extra text: {}", quote(text), quote(rest))]
-    Extra { text: String, rest: String },
+    Extra {
+        /// The whole text.
+        text: String,
+        /// The text after the time.
+        rest: String,
+    },
 }
 
 const SECONDS: &str = "2006-01-02T15:04:05Z07:00";

@@ -44,10 +44,10 @@ pub enum MetadataCheck {
 pub type MetadataChecks = &'static [MetadataCheck];
 
 const NONE: MetadataChecks = &[];
-const WHOLE: MetadataChecks = &[MetadataCheck::ObjectMeta];
-const CHANGES: MetadataChecks = &[MetadataCheck::ObjectMetaUpdate];
-const CHANGES_AND_WHOLE: MetadataChecks = &[MetadataCheck::ObjectMetaUpdate, MetadataCheck::ObjectMeta];
-const WHOLE_AND_CHANGES: MetadataChecks = &[MetadataCheck::ObjectMeta, MetadataCheck::ObjectMetaUpdate];
+const META: MetadataChecks = &[MetadataCheck::ObjectMeta];
+const META_UPDATE: MetadataChecks = &[MetadataCheck::ObjectMetaUpdate];
+const META_UPDATE_AND_META: MetadataChecks = &[MetadataCheck::ObjectMetaUpdate, MetadataCheck::ObjectMeta];
+const META_AND_META_UPDATE: MetadataChecks = &[MetadataCheck::ObjectMeta, MetadataCheck::ObjectMetaUpdate];
 
 /// How a kind's own validation validates metadata.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,9 +66,9 @@ impl MetadataValidation {
     /// The validation of most kinds.
     pub const USUAL: MetadataValidation = MetadataValidation {
         finalizers: Finalizers::Standard,
-        on_create: WHOLE,
-        on_update: CHANGES,
-        on_status_update: CHANGES,
+        on_create: META,
+        on_update: META_UPDATE,
+        on_status_update: META_UPDATE,
     };
 
     /// Custom resources, and the kinds of API servers other than the core one.
@@ -85,26 +85,27 @@ impl MetadataValidation {
             )
             | ("apps", "ControllerRevision")
             | ("networking.k8s.io", "Ingress" | "IngressClass")
-            | ("storage.k8s.io", "VolumeAttributesClass") => on_update(CHANGES_AND_WHOLE),
+            | ("storage.k8s.io", "VolumeAttributesClass") => on_update(META_UPDATE_AND_META),
             ("", "Namespace" | "Node")
             | ("batch", "Job")
             | ("rbac.authorization.k8s.io", _)
             | ("resource.k8s.io", "DeviceClass" | "ResourceClaim")
             | ("networking.k8s.io", "IPAddress")
-            | ("storage.k8s.io", "StorageClass" | "CSIStorageCapacity") => on_update(WHOLE_AND_CHANGES),
+            | ("storage.k8s.io", "StorageClass" | "CSIStorageCapacity") => on_update(META_AND_META_UPDATE),
             ("", "PersistentVolume") => on_update(&[MetadataCheck::ObjectMeta, MetadataCheck::ObjectMeta]),
             ("", "LimitRange") | ("discovery.k8s.io", "EndpointSlice") | ("storage.k8s.io", "CSINode") => {
-                on_update(WHOLE)
+                on_update(META)
             }
             ("storage.k8s.io", "VolumeAttachment") => {
-                MetadataValidation { on_status_update: WHOLE, ..on_update(WHOLE) }
+                MetadataValidation { on_status_update: META, ..on_update(META) }
             }
             ("flowcontrol.apiserver.k8s.io", _) => {
-                MetadataValidation { on_status_update: NONE, ..on_update(WHOLE) }
+                MetadataValidation { on_status_update: NONE, ..on_update(META) }
             }
-            ("certificates.k8s.io", "CertificateSigningRequest") => {
-                MetadataValidation { on_status_update: CHANGES_AND_WHOLE, ..on_update(CHANGES_AND_WHOLE) }
-            }
+            ("certificates.k8s.io", "CertificateSigningRequest") => MetadataValidation {
+                on_status_update: META_UPDATE_AND_META,
+                ..on_update(META_UPDATE_AND_META)
+            },
             ("batch", "CronJob") => {
                 MetadataValidation { on_status_update: NONE, ..MetadataValidation::USUAL }
             }
@@ -115,13 +116,13 @@ impl MetadataValidation {
                 on_status_update: NONE,
             },
             ("admissionregistration.k8s.io", _) => {
-                MetadataValidation { on_update: WHOLE, on_status_update: NONE, ..MetadataValidation::GENERIC }
+                MetadataValidation { on_update: META, on_status_update: NONE, ..MetadataValidation::GENERIC }
             }
             ("apiregistration.k8s.io", "APIService") => {
-                MetadataValidation { on_update: CHANGES_AND_WHOLE, ..MetadataValidation::GENERIC }
+                MetadataValidation { on_update: META_UPDATE_AND_META, ..MetadataValidation::GENERIC }
             }
             ("node.k8s.io", "RuntimeClass") => {
-                MetadataValidation { on_update: WHOLE_AND_CHANGES, ..MetadataValidation::GENERIC }
+                MetadataValidation { on_update: META_AND_META_UPDATE, ..MetadataValidation::GENERIC }
             }
             ("coordination.k8s.io", "Lease") | ("apiextensions.k8s.io", "CustomResourceDefinition") => {
                 MetadataValidation::GENERIC
