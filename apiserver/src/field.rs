@@ -1,7 +1,7 @@
-//! Field: a value and the path that led to it, walked together, and what may be wrong with it.
+//! Field: a value and its path, and the errors that validation finds.
 //!
-//! Validation reads objects through [`Field`], so that an error's path is the path that was walked and can never
-//! disagree with it. Nothing here knows a kind.
+//! Validation reads objects through [`Field`], so that an error's path is always the path of the value. Nothing here
+//! depends on a kind.
 //!
 //! Source: API conventions, "Validation"; the texts are those of the real server.
 
@@ -27,7 +27,7 @@ enum Segment {
 }
 
 impl Path {
-    /// The root: prints as nothing.
+    /// The root path, which is printed as the empty string.
     pub fn root() -> Path {
         Path(None)
     }
@@ -37,19 +37,22 @@ impl Path {
         dotted.split('.').fold(Path::root(), |path, name| path.child(name))
     }
 
+    /// The path of a member.
     pub fn child(&self, name: &str) -> Path {
         self.step(Segment::Child(name.to_owned()))
     }
 
+    /// The path of a list's element.
     pub fn index(&self, index: usize) -> Path {
         self.step(Segment::Index(index))
     }
 
+    /// The path of a map's entry.
     pub fn key(&self, key: &str) -> Path {
         self.step(Segment::Key(key.to_owned()))
     }
 
-    /// The path without its last step.
+    /// The path without its last element.
     pub fn parent(&self) -> Path {
         self.0.as_ref().map_or_else(Path::root, |step| step.parent.clone())
     }
@@ -72,7 +75,7 @@ impl fmt::Display for Path {
     }
 }
 
-/// A value that may be missing, and where it stands. JSON null and a missing member are the same: absent.
+/// A value that may be absent, and its path. JSON null and a missing member are both absent.
 #[derive(Clone)]
 pub struct Field<'a> {
     value: Option<&'a Value>,
@@ -85,16 +88,17 @@ impl<'a> Field<'a> {
         Field::at(Some(value), Path::root())
     }
 
-    /// A value met on another road than from the root (for instance a template checked alone).
+    /// A value with another path than from the root (for instance a template that is validated alone).
     pub fn at(value: Option<&'a Value>, path: Path) -> Field<'a> {
         Field { value: value.filter(|v| !v.is_null()), path }
     }
 
+    /// A member.
     pub fn get(&self, name: &str) -> Field<'a> {
         Field::at(self.value.and_then(|v| v.get(name)), self.path.child(name))
     }
 
-    /// Several steps at once: `pod.walk("spec.securityContext.runAsUser")`.
+    /// Several members at once: `pod.walk("spec.securityContext.runAsUser")`.
     pub fn walk(&self, dotted: &str) -> Field<'a> {
         dotted.split('.').fold(self.clone(), |field, name| field.get(name))
     }
@@ -104,39 +108,41 @@ impl<'a> Field<'a> {
         Field { value: self.value, path }
     }
 
-    /// The elements of a list; nothing if it is absent.
+    /// The elements of a list; none if it is absent.
     pub fn items(&self) -> impl ExactSizeIterator<Item = Field<'a>> + use<'a> {
         let items = self.value.and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
         let path = self.path.clone();
         items.iter().enumerate().map(move |(i, v)| Field::at(Some(v), path.index(i)))
     }
 
-    /// The entries of a map, in key order; nothing if it is absent. Entry paths print as `path[key]`.
+    /// The entries of a map, in key order; none if it is absent. The path of an entry is `path[key]`.
     pub fn entries(&self) -> impl Iterator<Item = (&'a str, Field<'a>)> + use<'a> {
         let map = self.value.and_then(Value::as_object);
         let path = self.path.clone();
         map.into_iter().flatten().map(move |(k, v)| (k.as_str(), Field::at(Some(v), path.key(k))))
     }
 
-    /// The value under one key of a map, its path as [`Field::entries`] has it.
+    /// The value of one key of a map, with the path that [`Field::entries`] gives it.
     pub fn entry(&self, key: &str) -> Field<'a> {
         Field::at(self.value.and_then(|v| v.get(key)), self.path.key(key))
     }
 
+    /// The value, if it is present.
     pub fn value(&self) -> Option<&'a Value> {
         self.value
     }
 
+    /// The path.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Whether there is a value (a pointer that is not nil; for lists and maps see [`Field::is_empty`]).
+    /// Whether the value is present (a pointer that is not nil; for lists and maps see [`Field::is_empty`]).
     pub fn exists(&self) -> bool {
         self.value.is_some()
     }
 
-    /// Absent, or an empty string, list or map: what Go calls the zero value of those.
+    /// Absent, or an empty string, list or map: Go's zero value of those.
     pub fn is_empty(&self) -> bool {
         match self.value {
             None => true,
@@ -147,6 +153,7 @@ impl<'a> Field<'a> {
         }
     }
 
+    /// The number of elements or members, or of bytes of a string; 0 if the value is absent.
     pub fn len(&self) -> usize {
         match self.value {
             Some(Value::String(s)) => s.len(),
@@ -156,69 +163,77 @@ impl<'a> Field<'a> {
         }
     }
 
-    /// The string, or `""` where there is none.
+    /// The string, or `""` if there is none.
     pub fn str(&self) -> &'a str {
         self.value.and_then(Value::as_str).unwrap_or("")
     }
 
+    /// The integer, if it is one.
     pub fn int(&self) -> Option<i64> {
         self.value.and_then(Value::as_i64)
     }
 
-    /// The boolean, or false where there is none.
+    /// The boolean, or false if there is none.
     pub fn bool(&self) -> bool {
         self.value.and_then(Value::as_bool).unwrap_or(false)
     }
 
-    // What may be wrong with it.
+    // Constructors of errors.
 
+    /// `Required value`.
     pub fn required(&self, detail: impl Into<String>) -> FieldError {
         FieldError::new(ErrorType::Required, &self.path, None, detail)
     }
 
     /// `Invalid value: VALUE: detail`, VALUE being this field's (`""` or null where it is absent: see [`Field::invalid_value`]).
     pub fn invalid(&self, detail: impl Into<String>) -> FieldError {
-        FieldError::new(ErrorType::Invalid, &self.path, Some(self.bad()), detail)
+        FieldError::new(ErrorType::Invalid, &self.path, Some(self.shown_value()), detail)
     }
 
-    /// [`Field::invalid`] of a pointer, list or map: where there is none it is shown as null.
+    /// [`Field::invalid`] of a pointer, list or map: an absent value is printed as null.
     pub fn invalid_or_null(&self, detail: impl Into<String>) -> FieldError {
         self.invalid_value(self.value.cloned().unwrap_or(Value::Null), detail)
     }
 
-    /// Invalid, showing another value than the stored one.
+    /// `Invalid value` with another value than the stored one.
     pub fn invalid_value(&self, value: impl Into<Value>, detail: impl Into<String>) -> FieldError {
         FieldError::new(ErrorType::Invalid, &self.path, Some(value.into()), detail)
     }
 
+    /// `Invalid value` of a wrong type.
     pub fn type_invalid(&self, detail: impl Into<String>) -> FieldError {
-        FieldError::new(ErrorType::TypeInvalid, &self.path, Some(self.bad()), detail)
+        FieldError::new(ErrorType::TypeInvalid, &self.path, Some(self.shown_value()), detail)
     }
 
+    /// `Duplicate value`.
     pub fn duplicate(&self) -> FieldError {
-        FieldError::new(ErrorType::Duplicate, &self.path, Some(self.bad()), "")
+        FieldError::new(ErrorType::Duplicate, &self.path, Some(self.shown_value()), "")
     }
 
+    /// `Duplicate value` with another value than the stored one.
     pub fn duplicate_value(&self, value: impl Into<Value>) -> FieldError {
         FieldError::new(ErrorType::Duplicate, &self.path, Some(value.into()), "")
     }
 
+    /// `Not found`.
     pub fn not_found(&self) -> FieldError {
-        FieldError::new(ErrorType::NotFound, &self.path, Some(self.bad()), "")
+        FieldError::new(ErrorType::NotFound, &self.path, Some(self.shown_value()), "")
     }
 
+    /// `Forbidden`.
     pub fn forbidden(&self, detail: impl Into<String>) -> FieldError {
         FieldError::new(ErrorType::Forbidden, &self.path, None, detail)
     }
 
-    /// `Unsupported value: V: supported values: "a", "b"`, in the order given (sort where the real server sorts).
+    /// `Unsupported value: V: supported values: "a", "b"`, in the given order (sort where the real server sorts).
     pub fn not_supported<S: AsRef<str>>(&self, supported: &[S]) -> FieldError {
         let list: Vec<String> = supported.iter().map(|s| quote(s.as_ref())).collect();
         let detail =
             if list.is_empty() { String::new() } else { format!("supported values: {}", list.join(", ")) };
-        FieldError::new(ErrorType::NotSupported, &self.path, Some(self.bad()), detail)
+        FieldError::new(ErrorType::NotSupported, &self.path, Some(self.shown_value()), detail)
     }
 
+    /// `Too long`: more than `max_bytes` bytes.
     pub fn too_long(&self, max_bytes: usize) -> FieldError {
         FieldError::new(
             ErrorType::TooLong,
@@ -228,16 +243,18 @@ impl<'a> Field<'a> {
         )
     }
 
+    /// `Too many`: `actual` items where `max` are allowed.
     pub fn too_many(&self, actual: usize, max: usize) -> FieldError {
         let detail = format!("must have at most {max} {}", plural(max, "item"));
         FieldError::new(ErrorType::TooMany, &self.path, Some(actual.into()), detail)
     }
 
+    /// `Internal error`.
     pub fn internal(&self, detail: impl Into<String>) -> FieldError {
         FieldError::new(ErrorType::Internal, &self.path, None, detail)
     }
 
-    fn bad(&self) -> Value {
+    fn shown_value(&self) -> Value {
         self.value.cloned().unwrap_or_else(|| Value::String(String::new()))
     }
 }
@@ -246,22 +263,33 @@ fn plural(n: usize, noun: &str) -> String {
     if n == 1 { noun.to_owned() } else { format!("{noun}s") }
 }
 
-/// What kind of mistake it is; [`ErrorType::reason`] is the cause's reason in a Status.
+/// The type of an error; [`ErrorType::reason`] is the cause's reason in a Status.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ErrorType {
+    /// A referenced object does not exist.
     NotFound,
+    /// A required value is missing.
     Required,
+    /// A value that must be unique is repeated.
     Duplicate,
+    /// A value is malformed or out of range.
     Invalid,
+    /// A value is not one of the supported ones.
     NotSupported,
+    /// A value is not allowed in this state.
     Forbidden,
+    /// A text is too long.
     TooLong,
+    /// A list has too many items.
     TooMany,
+    /// Validation itself failed.
     Internal,
+    /// A value has a wrong type.
     TypeInvalid,
 }
 
 impl ErrorType {
+    /// The reason of the cause in a Status.
     pub fn reason(self) -> &'static str {
         match self {
             ErrorType::NotFound => "FieldValueNotFound",
@@ -292,17 +320,21 @@ impl ErrorType {
     }
 }
 
-/// One mistake in one field.
+/// An error in one field.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FieldError {
+    /// The type of the error.
     pub error_type: ErrorType,
+    /// The path of the field.
     pub field: String,
-    /// The value as it is shown; None for the types that show none.
+    /// The printed value; None for the types that print none.
     pub bad_value: Option<String>,
+    /// The explanation; may be empty.
     pub detail: String,
 }
 
 impl FieldError {
+    /// An error of a type; `bad_value` is printed as JSON.
     pub fn new(
         error_type: ErrorType,
         path: &Path,
@@ -313,12 +345,13 @@ impl FieldError {
         FieldError { error_type, field: path.to_string(), bad_value, detail: detail.into() }
     }
 
-    /// The same mistake, its value shown in other words: the real server prints some structs in its internal form.
-    pub fn showing(self, value: String) -> FieldError {
+    /// The same error with another text for its value: the real server prints some structs in their internal
+    /// representation.
+    pub fn with_bad_value_text(self, value: String) -> FieldError {
         FieldError { bad_value: Some(value), ..self }
     }
 
-    /// The same mistake without its value.
+    /// The same error without its value.
     pub fn without_value(self) -> FieldError {
         FieldError { bad_value: None, ..self }
     }
@@ -356,12 +389,12 @@ fn show(value: &Value) -> String {
     }
 }
 
-/// Go's JSON encoder keeps its output safe inside HTML.
+/// Escapes JSON for HTML, as Go's encoder does.
 pub fn escape_html(json: &str) -> String {
     json.replace('<', "\\u003c").replace('>', "\\u003e").replace('&', "\\u0026")
 }
 
-/// Quotes as Go's `%q`: printable characters stay, the rest is escaped.
+/// Quotes as Go's `%q`: printable characters are kept, all others are escaped.
 pub fn quote(text: &str) -> String {
     let mut out = String::with_capacity(text.len() + 2);
     out.push('"');
@@ -385,11 +418,11 @@ pub fn quote(text: &str) -> String {
     out
 }
 
-/// What the mistakes of one object may take in bytes: a hostile object can be wrong in a million places, and no answer
-/// needs to tell them all. (The real server tells them all, and gives up after half a minute.)
-const ROOM: usize = 1 << 20;
+/// The maximum size of the errors of one object in bytes: a hostile object can have a million errors, and no response
+/// needs all of them. (The real server reports them all, and gives up after half a minute.)
+const MAX_BYTES: usize = 1 << 20;
 
-/// The mistakes found so far, in the order in which they were found; as many as there is room for.
+/// The errors of one object in the order in which they were found, up to a total size.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Errors {
     found: Vec<FieldError>,
@@ -397,10 +430,12 @@ pub struct Errors {
 }
 
 impl Errors {
+    /// No errors.
     pub fn new() -> Errors {
         Errors::default()
     }
 
+    /// Adds an error, unless the maximum size is reached.
     pub fn push(&mut self, error: FieldError) {
         if !self.is_full() {
             self.bytes += error.size();
@@ -415,24 +450,27 @@ impl Errors {
         }
     }
 
-    /// Adds an `Invalid value` of the field for each message, as the rules in `validation::content` give them.
+    /// Adds an `Invalid value` of the field for each message, as the rules in `validation::content` return them.
     pub fn invalid_each(&mut self, field: &Field<'_>, messages: Vec<String>) {
         self.extend(messages.into_iter().map(|message| field.invalid(message)));
     }
 
-    /// Whether there is no room for more: then looking for more is of no use.
+    /// Whether the maximum size is reached, so that further validation is useless.
     pub fn is_full(&self) -> bool {
-        self.bytes >= ROOM
+        self.bytes >= MAX_BYTES
     }
 
+    /// Whether there are no errors.
     pub fn is_empty(&self) -> bool {
         self.found.is_empty()
     }
 
+    /// The number of errors.
     pub fn len(&self) -> usize {
         self.found.len()
     }
 
+    /// The errors.
     pub fn iter(&self) -> std::slice::Iter<'_, FieldError> {
         self.found.iter()
     }
@@ -494,8 +532,8 @@ mod tests {
     }
 
     #[test]
-    fn a_million_mistakes_are_told_in_part() {
-        let object = json!({"a": "x".repeat(ROOM / 4)});
+    fn the_size_of_reported_errors_is_bounded() {
+        let object = json!({"a": "x".repeat(MAX_BYTES / 4)});
         let wrong = || Field::root(&object).get("a").invalid("bad");
         let small = || Field::root(&object).get("b").required("");
         type Add = fn(&mut Errors, &dyn Fn() -> FieldError);
@@ -514,7 +552,7 @@ mod tests {
     }
 
     #[test]
-    fn a_summary_tells_each_text_once() {
+    fn a_summary_lists_each_text_once() {
         let object = json!({});
         let mut errors = Errors::new();
         errors.push(Field::root(&object).get("a").required(""));

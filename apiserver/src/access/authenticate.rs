@@ -1,7 +1,7 @@
-//! Authenticate: from credentials to a user.
+//! Authentication: from credentials to a user.
 //!
-//! As in kube-apiserver a client certificate is looked at first, then a bearer token; a request that presents neither is
-//! anonymous, one whose only credentials are bad is refused. Whether anonymous users may do anything is RBAC's business.
+//! As in kube-apiserver a client certificate is tried first, then a bearer token. A request that presents neither is
+//! anonymous; a request with invalid credentials only is rejected. RBAC decides what anonymous users may do.
 //!
 //! Start at [`Authenticator::authenticate`].
 
@@ -18,14 +18,17 @@ use crate::clock::Clock;
 use crate::validation::content::{dns1123_label, dns1123_subdomain};
 use crate::{Error, Result};
 
+/// The user of requests without credentials.
 pub const ANONYMOUS: &str = "system:anonymous";
 /// Members bypass every authorization check.
 pub const MASTERS: &str = "system:masters";
+/// The group of all authenticated users.
 pub const AUTHENTICATED: &str = "system:authenticated";
+/// The group of anonymous users.
 pub const UNAUTHENTICATED: &str = "system:unauthenticated";
 /// The group of every node.
 pub const NODES: &str = "system:nodes";
-/// Key of [`UserInfo::extra`]: which credential was shown.
+/// Key of [`UserInfo::extra`]: the id of the credential that was presented.
 pub const CREDENTIAL_ID: &str = "authentication.kubernetes.io/credential-id";
 
 const SERVICE_ACCOUNT_PREFIX: &str = "system:serviceaccount:";
@@ -33,13 +36,18 @@ const SERVICE_ACCOUNT_PREFIX: &str = "system:serviceaccount:";
 /// A user as authentication knows it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct UserInfo {
+    /// The user name.
     pub name: String,
+    /// The uid; may be empty.
     pub uid: String,
+    /// The groups.
     pub groups: Vec<String>,
+    /// Additional attributes.
     pub extra: BTreeMap<String, Vec<String>>,
 }
 
 impl UserInfo {
+    /// A user without uid and extra.
     pub fn new(name: &str, groups: &[&str]) -> UserInfo {
         UserInfo {
             name: name.to_owned(),
@@ -48,17 +56,19 @@ impl UserInfo {
         }
     }
 
+    /// Whether the user is a member of a group.
     pub fn is_in(&self, group: &str) -> bool {
         self.groups.iter().any(|g| g == group)
     }
 
+    /// Adds the user to a group.
     pub fn join(&mut self, group: &str) {
         if !self.is_in(group) {
             self.groups.push(group.to_owned());
         }
     }
 
-    /// The groups every authenticated user is in, unless the credential already said what the user is.
+    /// Adds the groups of authenticated users, unless the credential set the user's groups already.
     pub fn authenticated(mut self) -> UserInfo {
         if self.name != ANONYMOUS && !self.is_in(UNAUTHENTICATED) {
             self.join(AUTHENTICATED);
@@ -101,42 +111,47 @@ pub fn split_service_account_username(username: &str) -> Option<(&str, &str)> {
     (dns1123_label(namespace).is_empty() && dns1123_subdomain(name).is_empty()).then_some((namespace, name))
 }
 
-/// A way to know bearer tokens. The token file is one; service account tokens are another.
+/// An authenticator of bearer tokens, such as the token file or service account tokens.
 pub trait TokenAuthenticator: Send + Sync {
-    /// Whose token it is, if it is meant for one of the audiences.
-    fn authenticate(&self, token: &str, audiences: &[String]) -> Verdict;
+    /// Returns the user of a token, if the token is intended for one of the audiences.
+    fn authenticate(&self, token: &str, audiences: &[String]) -> TokenOutcome;
 }
 
-/// What an authenticator says of a token.
+/// The outcome of authenticating a bearer token.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Verdict {
-    /// Not of its kind.
-    Unknown,
-    /// Of its kind, and not good; the reason is for token reviews.
-    Refused(String),
-    /// The user, and those of the audiences that the token is meant for.
-    Known { user: Arc<UserInfo>, audiences: Vec<String> },
+pub enum TokenOutcome {
+    /// The token is not of this authenticator's kind.
+    Unrecognized,
+    /// The token is of this authenticator's kind but invalid; token reviews show the reason.
+    Invalid(String),
+    /// The user, and the requested audiences that the token is intended for.
+    Authenticated {
+        /// The user.
+        user: Arc<UserInfo>,
+        /// The requested audiences that the token is intended for.
+        audiences: Vec<String>,
+    },
 }
 
-/// All the ways in.
+/// All authenticators.
 pub struct Authenticator {
     tokens: Vec<Box<dyn TokenAuthenticator>>,
     clock: Clock,
 }
 
 impl Authenticator {
-    /// `tokens` are the authenticators of bearer tokens, in the order in which they are asked; `clock` says whether a client
-    /// certificate is good.
+    /// - `tokens`: the authenticators of bearer tokens, in the order in which they are tried.
+    /// - `clock`: the time against which client certificates are validated.
     pub fn new(tokens: Vec<Box<dyn TokenAuthenticator>>, clock: Clock) -> Authenticator {
         Authenticator { tokens, clock }
     }
 
-    /// Who sends a request with these headers over a connection from this peer.
+    /// Authenticates a request with these headers over a connection from this peer.
     ///
     /// # Errors
-    /// [`Error::Unauthorized`] if credentials were presented and none is good.
+    /// [`Error::Unauthorized`] if credentials were presented and none is valid.
     pub fn authenticate(&self, headers: &HeaderMap, peer: &Peer) -> Result<Arc<UserInfo>> {
-        // A connection outlives the certificate that it began with, so the time is looked at for each request.
+        // A connection can outlive its client certificate, so the validity is checked for each request.
         let known = match peer {
             Peer::Known(user) => Some(user),
             Peer::Certified(certificate) => certificate.user_at((self.clock)().as_second()),
@@ -159,7 +174,7 @@ impl Authenticator {
         }
     }
 
-    /// The user of a bearer token, and the audiences it is good for.
+    /// The user of a bearer token, and the audiences it is valid for.
     ///
     /// # Errors
     /// The text that a token review shows.
@@ -167,9 +182,9 @@ impl Authenticator {
         let mut refusals = vec!["invalid bearer token".to_owned()];
         for authenticator in &self.tokens {
             match authenticator.authenticate(token, audiences) {
-                Verdict::Unknown => {}
-                Verdict::Refused(why) => refusals.push(why),
-                Verdict::Known { user, audiences } => return Ok((user, audiences)),
+                TokenOutcome::Unrecognized => {}
+                TokenOutcome::Invalid(why) => refusals.push(why),
+                TokenOutcome::Authenticated { user, audiences } => return Ok((user, audiences)),
             }
         }
         match refusals.as_slice() {
@@ -179,7 +194,7 @@ impl Authenticator {
     }
 }
 
-/// Tokens for the API itself are meant for their issuer.
+/// The audiences of tokens for the API server itself: their issuer.
 pub fn own_audiences() -> [String; 1] {
     [super::service_account_token::ISSUER.to_owned()]
 }
@@ -187,7 +202,7 @@ pub fn own_audiences() -> [String; 1] {
 static ANONYMOUS_USER: LazyLock<Arc<UserInfo>> =
     LazyLock::new(|| Arc::new(UserInfo::new(ANONYMOUS, &[UNAUTHENTICATED])));
 
-/// The token of an `Authorization: Bearer TOKEN` header. An empty one counts as none, and so does any other scheme.
+/// The token of an `Authorization: Bearer TOKEN` header. An empty token and any other scheme count as none.
 fn bearer_token(headers: &HeaderMap) -> Option<&str> {
     let value = headers.get(AUTHORIZATION)?.to_str().ok()?.trim();
     let mut parts = value.splitn(3, ' ');
@@ -261,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn service_account_names() {
+    fn service_account_usernames_are_parsed() {
         for (username, want) in [
             ("system:serviceaccount:ns:robot", Some(("ns", "robot"))),
             ("system:serviceaccount:ns:a.b", Some(("ns", "a.b"))),

@@ -1,9 +1,9 @@
-//! Authorize: may this user do this?
+//! Authorization: whether a user may perform a request.
 //!
-//! Members of `system:masters` may do anything, without a look at the rules. For all others [`super::rbac`] decides, on
-//! what the registry has told us of the RBAC objects it holds.
+//! Members of `system:masters` bypass RBAC. For all other users [`super::rbac`] decides, by the RBAC objects that the
+//! registry has reported.
 //!
-//! Start at [`Authorizer::check`]; [`Authorizer::decide`] is for those who want the reason too.
+//! Start at [`Authorizer::check`]; [`Authorizer::decide`] also returns the reason.
 
 use std::collections::HashSet;
 use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
@@ -11,36 +11,43 @@ use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use serde_json::Value;
 
 use super::authenticate::{MASTERS, UserInfo};
-use super::rbac::{Entry, Kind, RbacIndex, RoleRef, Rules};
-use super::rules::Rule;
+use super::rbac::{Kind, PolicyRules, RbacIndex, RbacObject, RoleRef};
+use super::rules::PolicyRule;
 use crate::error::Error;
 use crate::field::quote;
 use crate::names::GroupResource;
 use crate::request::RequestInfo;
 
-/// What a request is about to do.
+/// The attributes of a request that authorization decides by.
 #[derive(Clone, Copy, Debug)]
 pub struct RequestAttributes<'a> {
     /// An API verb (`get`, `list`, `deletecollection`, ...), or for paths the HTTP method in lower case.
     pub verb: &'a str,
+    /// The resource or path.
     pub target: Target<'a>,
 }
 
+/// The target of a request.
 #[derive(Clone, Copy, Debug)]
 pub enum Target<'a> {
+    /// A resource.
     Resource(ResourceTarget<'a>),
     /// A path outside the resources, such as `/healthz`.
     Path(&'a str),
 }
 
-/// Parts that do not apply are empty.
+/// A resource request. Attributes that do not apply are empty.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ResourceTarget<'a> {
+    /// The API group.
     pub group: &'a str,
+    /// The plural name.
     pub resource: &'a str,
+    /// The subresource.
     pub subresource: &'a str,
+    /// The namespace.
     pub namespace: &'a str,
-    /// Also the name that a list or watch is narrowed to by a field selector.
+    /// The name; also the name that a field selector restricts a list or watch to.
     pub name: &'a str,
 }
 
@@ -63,7 +70,7 @@ impl<'a> From<&'a RequestInfo> for RequestAttributes<'a> {
 }
 
 impl RequestAttributes<'_> {
-    /// The namespace in which rules are looked for; empty for the cluster's.
+    /// The namespace of the rules; empty for cluster scope.
     pub fn namespace(&self) -> &str {
         match &self.target {
             Target::Resource(r) => r.namespace,
@@ -72,73 +79,77 @@ impl RequestAttributes<'_> {
     }
 }
 
+/// The decision about a request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Decision {
+    /// Whether the request is allowed.
     pub allowed: bool,
-    /// Which binding allowed it, or what went wrong when none did; may be empty.
+    /// The binding that allowed the request, or the errors if none did; may be empty.
     pub reason: String,
 }
 
 /// `--authorization-mode`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
+    /// `RBAC`.
     Rbac,
+    /// `AlwaysAllow`.
     AlwaysAllow,
 }
 
-/// Decides, by rules that change while requests run.
+/// Authorizes requests by RBAC rules that change while requests are served.
 pub struct Authorizer {
     mode: Mode,
     index: RwLock<RbacIndex>,
 }
 
 impl Authorizer {
+    /// An authorizer that knows no RBAC objects yet.
     pub fn new(mode: Mode) -> Authorizer {
         Authorizer { mode, index: RwLock::default() }
     }
 
-    /// Whether objects of this resource must be told by [`Authorizer::upsert`] and [`Authorizer::remove`].
+    /// Whether objects of this resource must be reported with [`Authorizer::upsert`] and [`Authorizer::remove`].
     pub fn watches(resource: &GroupResource) -> bool {
         Kind::of(resource).is_some()
     }
 
-    /// An RBAC object was written; other objects are ignored.
+    /// Records a written RBAC object; other objects are ignored.
     pub fn upsert(&self, resource: &GroupResource, object: &Value) {
         if let Some(kind) = Kind::of(resource) {
-            // Read before anyone has to wait.
-            let entry = Entry::of(kind, object);
+            // Parsed before the lock is taken.
+            let entry = RbacObject::of(kind, object);
             self.change().upsert(entry);
         }
     }
 
-    /// An RBAC object is gone; other objects are ignored.
+    /// Records the deletion of an RBAC object; other objects are ignored.
     pub fn remove(&self, resource: &GroupResource, namespace: &str, name: &str) {
         if let Some(kind) = Kind::of(resource) {
             self.change().remove(kind, namespace, name);
         }
     }
 
-    /// These are all RBAC objects there are; other objects are ignored. What was known before and is not among them is
-    /// forgotten, all at once.
+    /// Replaces the whole index with these RBAC objects, atomically; other objects are ignored.
     pub fn replace<'a>(&self, objects: impl IntoIterator<Item = (&'a GroupResource, Value)>) {
         let mut index = RbacIndex::default();
         for (resource, object) in objects {
             if let Some(kind) = Kind::of(resource) {
-                index.upsert(Entry::of(kind, &object));
+                index.upsert(RbacObject::of(kind, &object));
             }
         }
         let old = std::mem::replace(&mut *self.change(), index);
         drop(old);
     }
 
-    fn free(&self, user: &UserInfo) -> bool {
+    fn is_privileged(&self, user: &UserInfo) -> bool {
         self.mode == Mode::AlwaysAllow || user.is_in(MASTERS)
     }
 
     /// # Errors
-    /// [`Error::Forbidden`], worded as the real server does, if the user may not.
+    /// [`Error::Forbidden`] with the real server's message, if the user is not allowed.
     pub fn check(&self, user: &UserInfo, request: &RequestAttributes<'_>) -> Result<(), Error> {
-        if self.free(user) {
+        if self.is_privileged(user) {
             return Ok(());
         }
         let index = self.rules();
@@ -148,8 +159,9 @@ impl Authorizer {
         }
     }
 
+    /// Decides about a request, with the reason.
     pub fn decide(&self, user: &UserInfo, request: &RequestAttributes<'_>) -> Decision {
-        if self.free(user) {
+        if self.is_privileged(user) {
             return Decision { allowed: true, reason: String::new() };
         }
         match self.rules().find(user, request) {
@@ -158,20 +170,23 @@ impl Authorizer {
         }
     }
 
-    /// The rules of each binding that concerns the user in a namespace, and the roles that are bound but do not exist.
-    pub fn rules_for(&self, user: &UserInfo, namespace: &str) -> (Vec<Rules>, Vec<RoleRef>) {
+    /// The rules of each binding that applies to the user in a namespace, and the bound roles that do not exist.
+    pub fn rules_for(&self, user: &UserInfo, namespace: &str) -> (Vec<PolicyRules>, Vec<RoleRef>) {
         match self.mode {
-            Mode::AlwaysAllow => (vec![Rules::from([Rule::all_resources(), Rule::all_paths()])], Vec::new()),
+            Mode::AlwaysAllow => {
+                (vec![PolicyRules::from([PolicyRule::all_resources(), PolicyRule::all_paths()])], Vec::new())
+            }
             Mode::Rbac => self.rules().rules_for(user, namespace),
         }
     }
 
     /// The rules of a role; for a `Role`, of the one in `namespace`.
-    pub fn rules_of(&self, kind: Kind, namespace: &str, name: &str) -> Option<Rules> {
-        self.rules().rules_of(kind, namespace, name).cloned()
+    pub fn rules_of_role(&self, kind: Kind, namespace: &str, name: &str) -> Option<PolicyRules> {
+        self.rules().rules_of_role(kind, namespace, name).cloned()
     }
 
-    // A panic elsewhere while the lock was held leaves whole entries behind: each change is one map operation at a time.
+    // After a panic elsewhere that held the lock the entries are still whole: each change is one map operation at a
+    // time.
     fn rules(&self) -> RwLockReadGuard<'_, RbacIndex> {
         self.index.read().unwrap_or_else(PoisonError::into_inner)
     }
@@ -181,12 +196,12 @@ impl Authorizer {
     }
 }
 
-/// Why nothing allowed a request, as far as the user may know.
+/// The reason of a denial, as far as the user may see it.
 fn denial(unresolved: &[RoleRef]) -> String {
     if unresolved.is_empty() { String::new() } else { format!("RBAC: {}", not_found(unresolved)) }
 }
 
-/// That bound roles do not exist.
+/// The errors of bound roles that do not exist.
 pub fn not_found(unresolved: &[RoleRef]) -> String {
     aggregate(&unresolved.iter().map(RoleRef::not_found).collect::<Vec<_>>())
 }
@@ -202,7 +217,7 @@ pub fn aggregate<T: ToString>(errors: &[T]) -> String {
     }
 }
 
-/// The 403 that tells the user what was tried.
+/// The 403 response, which names the denied request.
 pub fn forbidden(user: &UserInfo, request: &RequestAttributes<'_>, reason: &str) -> Error {
     let verb = request.verb;
     let (tried, resource, name) = match request.target {
@@ -220,7 +235,7 @@ pub fn forbidden(user: &UserInfo, request: &RequestAttributes<'_>, reason: &str)
         }
     };
     let text = format!("User {} cannot {verb} {tried}", quote(&user.name));
-    // Browsers must not take the answer for HTML.
+    // Keeps browsers from interpreting the response as HTML.
     let mut detail = text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
     if !reason.is_empty() {
         detail.push_str(": ");
@@ -234,7 +249,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn refusals_are_worded_as_the_real_server_does() {
+    fn denials_have_the_real_servers_messages() {
         let alice = UserInfo::new("alice", &[]);
         let pods = ResourceTarget { resource: "pods", ..ResourceTarget::default() };
         let resource = |target| Target::Resource(target);
@@ -273,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn masters_and_always_allow_need_no_rules() {
+    fn system_masters_and_always_allow_need_no_rules() {
         let request = RequestAttributes { verb: "get", target: Target::Path("/x") };
         for (case, mode, groups, want) in [
             ("masters", Mode::Rbac, vec![MASTERS], true),

@@ -1,9 +1,11 @@
-//! Certificates: our own small authority, the server's certificate and the administrator's.
+//! Certificates: the cluster's certificate authority, the serving certificate and the administrator's client
+//! certificate.
 //!
-//! Kept under `pki/` in the data folder, named as kubeadm names them, or made anew for an ephemeral server. The server's
-//! and the administrator's are issued again at start whenever they are missing, unreadable, about to expire, not valid yet,
-//! or do not fit, and the server's also while it runs ([`super::serving`]). The authority is never replaced, since every
-//! kubeconfig handed out trusts it: what is wrong with it is reported instead.
+//! They are stored under `pki/` in the data folder with kubeadm's names, or generated for an ephemeral server. The
+//! serving and the administrator's certificate are issued again at start whenever they are missing, unreadable, about
+//! to expire, not valid yet or do not match the configuration; the serving certificate is also renewed while the
+//! server runs ([`super::serving`]). The authority is never replaced, because every issued kubeconfig trusts it:
+//! problems with it are reported instead.
 //!
 //! Start at [`Certificates::in_folder`].
 
@@ -33,7 +35,7 @@ use super::validity::{Validity, WallClock, unix_seconds};
 /// The user of the kubeconfig.
 pub const ADMIN: &str = "coracle-admin";
 
-/// What the server answers to wherever it listens; flags may add to it.
+/// The names in every serving certificate; flags may add others.
 const SERVER_NAMES: [&str; 8] = [
     "localhost",
     "127.0.0.1",
@@ -48,64 +50,87 @@ const SERVER_NAMES: [&str; 8] = [
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 const CA_LIFETIME: Duration = Duration::from_secs(3650 * DAY.as_secs());
 const LEAF_LIFETIME: Duration = Duration::from_secs(365 * DAY.as_secs());
-/// Certificates are valid from long before they are made, but not from before their authority: clocks differ, and some go back.
+/// How long before their creation certificates become valid, but not before their authority: clocks differ and may be
+/// set back.
 const BACKDATE: Duration = Duration::from_secs(365 * DAY.as_secs());
-/// Certificates that are made before even their authority began are valid from a little before.
+/// The same for certificates that are issued before the validity of their authority begins.
 const LEAF_BACKDATE: Duration = Duration::from_secs(60 * 60);
 
 /// A certificate and its private key.
 #[derive(Clone)]
 pub struct Pair {
+    /// The certificate in PEM.
     pub certificate_pem: String,
+    /// The private key in PEM.
     pub key_pem: String,
 }
 
-/// Everything the server needs for TLS.
+/// The certificates that the server needs for TLS.
 pub struct Certificates {
     ca_pem: String,
     server: Arc<ServingCertificate>,
     admin: Pair,
 }
 
-/// Why there are no certificates; one line, made to be shown to the operator.
+/// Why there are no certificates; one line for the operator.
 #[derive(Debug, thiserror::Error)]
 pub enum CertificateError {
+    /// A file cannot be read or written.
     #[error("{}: {source}", path.display())]
-    Io { path: PathBuf, source: io::Error },
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// The cause.
+        source: io::Error,
+    },
     #[error(
         "the certificate authority in {} is damaged: {why}; restore it, or remove the folder to start with a new one (clients then need a new kubeconfig)",
         folder.display()
     )]
-    DamagedAuthority { folder: PathBuf, why: String },
+    /// The stored authority cannot be used.
+    DamagedAuthority {
+        /// The folder of the authority.
+        folder: PathBuf,
+        /// The reason.
+        why: String,
+    },
+    /// A certificate cannot be issued.
     #[error("cannot issue a certificate for {name:?}: {source}")]
-    Issue { name: String, source: rcgen::Error },
+    Issue {
+        /// The name of the certificate.
+        name: String,
+        /// The cause.
+        source: rcgen::Error,
+    },
+    /// The TLS configuration is invalid.
     #[error("TLS: {0}")]
     Tls(#[from] rustls::Error),
+    /// A stored certificate or key is no PEM.
     #[error("certificate: {0}")]
     Pem(#[from] rustls::pki_types::pem::Error),
 }
 
 impl Certificates {
-    /// A new authority and its certificates, in memory only. `names` are more names and addresses of the server.
+    /// A new authority and its certificates, in memory only. `names` are additional names and addresses of the server.
     pub fn ephemeral(names: &[String], clock: &WallClock) -> Result<Certificates, CertificateError> {
         let now = clock();
-        let authority = Authority::new(now)?;
+        let authority = CertificateAuthority::new(now)?;
         let leaf = Leaf::server(names);
         let server = authority.issue(&leaf, now)?;
         let admin = authority.issue(&Leaf::admin(), now)?;
         Certificates::with(authority, &server, leaf, admin, None, clock)
     }
 
-    /// The certificates in `folder`, made where they are missing or no longer good.
+    /// Loads the certificates in `folder`, and issues those that are missing or no longer valid.
     pub fn in_folder(
         folder: &Path,
         names: &[String],
         clock: &WallClock,
     ) -> Result<Certificates, CertificateError> {
         let now = clock();
-        let authority = Authority::in_folder(folder, now)?;
+        let authority = CertificateAuthority::in_folder(folder, now)?;
         let kept = |leaf: &Leaf| match leaf.read(folder) {
-            Some(pair) if authority.vouches_for(&pair, leaf, now) => Ok(pair),
+            Some(pair) if authority.is_current(&pair, leaf, now) => Ok(pair),
             _ => {
                 let pair = authority.issue(leaf, now)?;
                 pair.write(folder, leaf.file)?;
@@ -119,7 +144,7 @@ impl Certificates {
     }
 
     fn with(
-        authority: Authority,
+        authority: CertificateAuthority,
         server: &Pair,
         leaf: Leaf,
         admin: Pair,
@@ -131,7 +156,7 @@ impl Certificates {
         Ok(Certificates { ca_pem, server: Arc::new(server), admin })
     }
 
-    /// The authority's certificate, which clients must trust.
+    /// The authority's certificate, which clients trust.
     pub fn ca_pem(&self) -> &str {
         &self.ca_pem
     }
@@ -141,10 +166,10 @@ impl Certificates {
         &self.admin
     }
 
-    /// The listener's side of TLS with these certificates.
+    /// The TLS configuration of the listener with these certificates.
     ///
     /// # Errors
-    /// [`CertificateError::Pem`] and [`CertificateError::Tls`] for an authority that cannot be read.
+    /// [`CertificateError::Pem`] and [`CertificateError::Tls`] for an authority that cannot be parsed.
     pub fn tls(&self) -> Result<Tls, CertificateError> {
         let ca = CertificateDer::from_pem_slice(self.ca_pem.as_bytes())?;
         Ok(Tls::new(ca, self.server.clone())?)
@@ -152,7 +177,7 @@ impl Certificates {
 }
 
 impl Pair {
-    /// The key first: a certificate on disk always has its key.
+    /// Writes the key first, so that every certificate on disk has its key.
     pub(super) fn write(&self, folder: &Path, name: &str) -> Result<(), CertificateError> {
         for (extension, content, secrecy) in
             [("key", &self.key_pem, Secrecy::Private), ("crt", &self.certificate_pem, Secrecy::Public)]
@@ -204,26 +229,26 @@ impl Leaf {
     }
 }
 
-/// A name as certificates hold it: addresses in their shortest form.
+/// A name as certificates hold it: addresses in canonical form.
 fn canonical(name: &str) -> String {
     name.parse::<IpAddr>().map_or_else(|_| name.to_owned(), |address| address.to_string())
 }
 
 /// The certificate authority, able to sign.
-pub(super) struct Authority {
+pub(super) struct CertificateAuthority {
     certificate_pem: String,
     validity: Validity,
     issuer: Issuer<'static, KeyPair>,
 }
 
-impl Authority {
+impl CertificateAuthority {
     const FILE: &'static str = "ca";
 
-    fn new(now: SystemTime) -> Result<Authority, CertificateError> {
-        Authority::generate(now).map(|(authority, _)| authority)
+    fn new(now: SystemTime) -> Result<CertificateAuthority, CertificateError> {
+        CertificateAuthority::generate(now).map(|(authority, _)| authority)
     }
 
-    fn generate(now: SystemTime) -> Result<(Authority, Pair), CertificateError> {
+    fn generate(now: SystemTime) -> Result<(CertificateAuthority, Pair), CertificateError> {
         let failed = |source| CertificateError::Issue { name: "coracle-ca".to_owned(), source };
         let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256).map_err(failed)?;
         let mut params = CertificateParams::default();
@@ -236,25 +261,27 @@ impl Authority {
         let validity = Validity { not_before: unix_seconds(not_before), not_after: unix_seconds(not_after) };
         let certificate_pem = params.self_signed(&key).map_err(failed)?.pem();
         let pair = Pair { certificate_pem: certificate_pem.clone(), key_pem: key.serialize_pem() };
-        Ok((Authority { certificate_pem, validity, issuer: Issuer::new(params, key) }, pair))
+        Ok((CertificateAuthority { certificate_pem, validity, issuer: Issuer::new(params, key) }, pair))
     }
 
-    /// The authority in `folder`; a new one if there never was any.
-    fn in_folder(folder: &Path, now: SystemTime) -> Result<Authority, CertificateError> {
+    /// Loads the authority in `folder`; generates one if none was ever written.
+    fn in_folder(folder: &Path, now: SystemTime) -> Result<CertificateAuthority, CertificateError> {
         let damaged = |why: String| CertificateError::DamagedAuthority { folder: folder.to_owned(), why };
         let read = |name: &str| match fs::read_to_string(folder.join(name)) {
-            // An empty file is what a power failure leaves of one just made.
+            // A power failure can leave a newly created file empty.
             Ok(text) => Ok(Some(text).filter(|t| !t.is_empty())),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(error) => Err(damaged(format!("{name}: {error}"))),
         };
         let issued = [Leaf::server(&[]), Leaf::admin()].iter().any(|leaf| leaf.read(folder).is_some());
         match (read("ca.crt")?, read("ca.key")?) {
-            (Some(certificate), Some(key)) => Authority::load(certificate, &key, now).map_err(damaged),
-            // A key alone, with nothing signed by it: an earlier start was interrupted right here.
+            (Some(certificate), Some(key)) => {
+                CertificateAuthority::load(certificate, &key, now).map_err(damaged)
+            }
+            // A key alone, with nothing signed by it: an earlier start was interrupted here.
             (None, _) if !issued => {
-                let (authority, pair) = Authority::generate(now)?;
-                pair.write(folder, Authority::FILE)?;
+                let (authority, pair) = CertificateAuthority::generate(now)?;
+                pair.write(folder, CertificateAuthority::FILE)?;
                 Ok(authority)
             }
             (None, _) => Err(damaged("ca.crt is missing".to_owned())),
@@ -262,7 +289,7 @@ impl Authority {
         }
     }
 
-    fn load(certificate_pem: String, key_pem: &str, now: SystemTime) -> Result<Authority, String> {
+    fn load(certificate_pem: String, key_pem: &str, now: SystemTime) -> Result<CertificateAuthority, String> {
         let der = CertificateDer::from_pem_slice(certificate_pem.as_bytes())
             .map_err(|error| format!("ca.crt: {error}"))?;
         let key = KeyPair::from_pem(key_pem).map_err(|error| format!("ca.key: {error}"))?;
@@ -284,7 +311,7 @@ impl Authority {
         }
         let issuer = Issuer::from_ca_cert_der(&der.clone().into_owned(), key)
             .map_err(|error| format!("ca.crt: {error}"))?;
-        Ok(Authority { certificate_pem, validity, issuer })
+        Ok(CertificateAuthority { certificate_pem, validity, issuer })
     }
 
     pub(super) fn issue(&self, leaf: &Leaf, now: SystemTime) -> Result<Pair, CertificateError> {
@@ -304,7 +331,7 @@ impl Authority {
         params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
         params.extended_key_usages = vec![leaf.usage.clone()];
         params.use_authority_key_identifier_extension = true;
-        // No longer than the authority, on either side, unless the clock is out of its time.
+        // The validity stays within the authority's, unless the clock is outside of it.
         let authority = |seconds: i64| UNIX_EPOCH + Duration::from_secs(u64::try_from(seconds).unwrap_or(0));
         let not_before = authority(self.validity.not_before)
             .max(backdated(now, BACKDATE))
@@ -315,8 +342,8 @@ impl Authority {
         Ok(Pair { certificate_pem: certificate.pem(), key_pem: key.serialize_pem() })
     }
 
-    /// Whether a stored pair is what would be issued now, and good for a while.
-    fn vouches_for(&self, pair: &Pair, leaf: &Leaf, now: SystemTime) -> bool {
+    /// Whether a stored pair matches what would be issued now, and is valid for long enough.
+    fn is_current(&self, pair: &Pair, leaf: &Leaf, now: SystemTime) -> bool {
         let Ok(der) = CertificateDer::from_pem_slice(pair.certificate_pem.as_bytes()) else { return false };
         let Ok(ca_der) = CertificateDer::from_pem_slice(self.certificate_pem.as_bytes()) else {
             return false;
@@ -331,7 +358,7 @@ impl Authority {
     }
 }
 
-/// A time before another, but none that some clients cannot read.
+/// A time before another one, but none that some clients cannot parse.
 fn backdated(time: SystemTime, by: Duration) -> SystemTime {
     time.checked_sub(by).map_or(UNIX_EPOCH, |earlier| earlier.max(UNIX_EPOCH))
 }
@@ -379,7 +406,7 @@ mod tests {
     }
 
     #[test]
-    fn the_server_answers_to_all_its_names() {
+    fn the_server_certificate_has_all_names() {
         let extra = ["example.com".to_owned(), "0:0:0:0:0:0:0:2".to_owned()];
         let certificates = Certificates::ephemeral(&extra, &at(now())).expect("certificates");
         let der = certificates.server.certificate();
@@ -394,7 +421,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_good_is_kept() {
+    fn valid_certificates_are_kept() {
         let data = tempfile::tempdir().expect("a folder");
         let folder = data.path().join("pki");
         let first = open(&folder, &[], now()).expect("certificates");
@@ -448,7 +475,7 @@ mod tests {
     }
 
     #[test]
-    fn an_interrupted_first_start_is_begun_again() {
+    fn an_interrupted_first_start_is_repeated() {
         let folder = tempfile::tempdir().expect("a folder");
         fs::write(folder.path().join("ca.key"), "half").expect("a file");
         let first = open(folder.path(), &[], now()).expect("certificates");
@@ -456,9 +483,9 @@ mod tests {
     }
 
     #[test]
-    fn what_is_issued_fits_into_the_time_of_its_authority() {
+    fn certificates_are_valid_within_the_validity_of_their_authority() {
         let start = now();
-        let authority = Authority::new(start).expect("an authority");
+        let authority = CertificateAuthority::new(start).expect("an authority");
         for (case, when) in [
             ("at once", start),
             ("later", start + LEAF_LIFETIME),

@@ -1,31 +1,31 @@
-//! Coverage: which of the rights that some rules grant other rules do not hold.
+//! Coverage: which rights that some rules grant are not granted by other rules.
 //!
-//! A rule is a box: all its verbs on all its groups, resources and names. It is never multiplied out, since sixty values
-//! in each of four lists are thirteen million rights. Instead each rule that is held is subtracted from the box, which
-//! leaves up to four smaller ones; what remains at the end is missing. A box is four sets of bits over the distinct values
-//! of the rule that is wanted.
+//! A rule is a box: all its verbs on all its groups, resources and names. Rules are never expanded into single rights,
+//! because sixty values in each of four lists are thirteen million rights. Instead each owned rule is subtracted from
+//! the box, which leaves up to four smaller boxes; what remains at the end is missing. A box is four bit sets over the
+//! distinct values of the wanted rule.
 //!
-//! Deciding whether boxes cover a box can take exponential time in theory, so the work is counted: beyond
-//! [`Limits::steps`] the comparison is given up, and nothing is granted.
+//! Deciding whether boxes cover a box can take exponential time in theory, so the steps are counted: beyond
+//! [`Limits::steps`] the comparison is aborted and nothing is granted.
 //!
 //! Start at [`missing`].
 
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, HashMap, HashSet};
 
-use super::rules::{ALL, Rule, Values, quoted, url_prefix};
+use super::rules::{ALL, PolicyRule, Values, quoted, url_prefix};
 
-/// How far a comparison goes.
+/// The limits of a comparison.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Steps, each of which handles a value, or 64 of them at once.
+    /// Steps, each of which processes one value or 64 of them at once.
     pub steps: usize,
-    /// Bytes of the description of what is missing, about.
+    /// The approximate size in bytes of the description of missing rights.
     pub description: usize,
 }
 
 impl Limits {
-    /// About a tenth of a second, and what the largest role of a new cluster needs fifty times over.
+    /// About a tenth of a second, and fifty times the need of the largest role of a new cluster.
     pub const STANDARD: Limits = Limits { steps: 20_000_000, description: 256 * 1024 };
 }
 
@@ -33,23 +33,23 @@ impl Limits {
 const AROUND_LINE: usize = 64;
 const AROUND_VERB: usize = 3;
 
-/// The comparison took more than its limit of steps.
+/// The comparison exceeded its limit of steps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct TooMany;
+pub struct TooManySteps;
 
-/// What of `wanted` no rule of `owned` covers.
+/// Returns the rights in `wanted` that no rule of `owned` covers.
 ///
 /// # Errors
-/// [`TooMany`] if the rules cannot be compared within `limits`.
+/// [`TooManySteps`] if the rules cannot be compared within `limits`.
 pub fn missing<'a>(
-    owned: impl IntoIterator<Item = &'a Rule>,
-    wanted: &'a [Rule],
+    owned: impl IntoIterator<Item = &'a PolicyRule>,
+    wanted: &'a [PolicyRule],
     limits: Limits,
-) -> Result<Missing<'a>, TooMany> {
+) -> Result<Missing<'a>, TooManySteps> {
     let mut comparison = Comparison {
         budget: Budget(limits.steps),
         ids: HashMap::new(),
-        missing: Missing { room: limits.description, ..Missing::default() },
+        missing: Missing { remaining_bytes: limits.description, ..Missing::default() },
     };
     let owned = comparison.compile(owned)?;
     for rule in wanted {
@@ -62,32 +62,32 @@ pub fn missing<'a>(
     Ok(comparison.missing)
 }
 
-/// The steps that are left.
+/// The remaining steps.
 struct Budget(usize);
 
 impl Budget {
-    fn spend(&mut self, steps: usize) -> Result<(), TooMany> {
-        self.0 = self.0.checked_sub(steps).ok_or(TooMany)?;
+    fn spend(&mut self, steps: usize) -> Result<(), TooManySteps> {
+        self.0 = self.0.checked_sub(steps).ok_or(TooManySteps)?;
         Ok(())
     }
 }
 
-/// A rule that is held, its values replaced by numbers.
+/// An owned rule, with numbers instead of its values.
 #[derive(PartialEq, Eq, Hash)]
-struct Owned<'a> {
+struct OwnedRule<'a> {
     /// Of verbs, groups, resources and names.
     selections: [Selection; 4],
     urls: &'a [String],
 }
 
-/// Positions in [`Owned::selections`].
+/// Positions in [`OwnedRule::selections`].
 const VERBS: usize = 0;
 const NAMES: usize = 3;
 
-/// The rules that are held, the widest first.
-struct Holdings<'a> {
-    rules: Vec<Owned<'a>>,
-    /// Which rules select a value of an axis, so that a wanted rule meets few of them.
+/// The owned rules, the widest first.
+struct IndexedRules<'a> {
+    rules: Vec<OwnedRule<'a>>,
+    /// Which rules select a value of an axis, so that a wanted rule is compared with few of them.
     postings: [Postings; 4],
 }
 
@@ -116,18 +116,18 @@ impl Postings {
     }
 }
 
-/// Values of one member of a rule that is held.
+/// The values of one member of an owned rule.
 #[derive(PartialEq, Eq, Hash)]
 enum Selection {
     All,
-    /// Sorted, each once.
+    /// Sorted and distinct.
     Only(Vec<u32>),
 }
 
 /// One member of a wanted rule: its distinct values.
 struct Axis<'a> {
     values: Vec<&'a str>,
-    /// What selects a value, and the value's index; sorted.
+    /// The ids that select a value, with the value's index; sorted.
     keys: Vec<(u32, u32)>,
 }
 
@@ -139,7 +139,10 @@ struct Comparison<'a> {
 }
 
 impl<'a> Comparison<'a> {
-    fn compile(&mut self, owned: impl IntoIterator<Item = &'a Rule>) -> Result<Holdings<'a>, TooMany> {
+    fn compile(
+        &mut self,
+        owned: impl IntoIterator<Item = &'a PolicyRule>,
+    ) -> Result<IndexedRules<'a>, TooManySteps> {
         let mut seen = HashSet::new();
         for rule in owned {
             self.budget.spend(rule.size() / 8)?;
@@ -147,7 +150,7 @@ impl<'a> Comparison<'a> {
                 true => Selection::All,
                 false => Selection::Only(self.numbered(&rule.resource_names)),
             };
-            seen.insert(Owned {
+            seen.insert(OwnedRule {
                 selections: [
                     self.select(&rule.verbs),
                     self.select(&rule.api_groups),
@@ -157,8 +160,8 @@ impl<'a> Comparison<'a> {
                 urls: rule.non_resource_urls.as_slice(),
             });
         }
-        let mut rules: Vec<Owned<'a>> = seen.into_iter().collect();
-        // The widest first: most often one of them covers all.
+        let mut rules: Vec<OwnedRule<'a>> = seen.into_iter().collect();
+        // The widest first, since one of them most often covers everything.
         rules.sort_by_cached_key(|rule| {
             rule.selections.each_ref().map(|selection| match selection {
                 Selection::All => Reverse(usize::MAX),
@@ -171,7 +174,7 @@ impl<'a> Comparison<'a> {
                 postings.add(index, selection);
             }
         }
-        Ok(Holdings { rules, postings })
+        Ok(IndexedRules { rules, postings })
     }
 
     fn select(&mut self, list: &Values) -> Selection {
@@ -197,7 +200,7 @@ impl<'a> Comparison<'a> {
         id
     }
 
-    fn axis(&mut self, list: &'a Values) -> Result<Axis<'a>, TooMany> {
+    fn axis(&mut self, list: &'a Values) -> Result<Axis<'a>, TooManySteps> {
         let values = distinct(list);
         self.budget.spend(list.as_slice().len())?;
         let keys = (0..).zip(&values).map(|(index, value)| (self.id(value), index));
@@ -207,7 +210,7 @@ impl<'a> Comparison<'a> {
     }
 
     /// A subresource is also selected by `*/subresource`.
-    fn resource_axis(&mut self, list: &'a Values) -> Result<Axis<'a>, TooMany> {
+    fn resource_axis(&mut self, list: &'a Values) -> Result<Axis<'a>, TooManySteps> {
         let mut axis = self.axis(list)?;
         for (index, value) in (0..).zip(&axis.values) {
             if let Some((_, subresource)) = value.split_once('/') {
@@ -219,7 +222,11 @@ impl<'a> Comparison<'a> {
         Ok(axis)
     }
 
-    fn compare_resources(&mut self, owned: &Holdings<'_>, rule: &'a Rule) -> Result<(), TooMany> {
+    fn compare_resources(
+        &mut self,
+        owned: &IndexedRules<'_>,
+        rule: &'a PolicyRule,
+    ) -> Result<(), TooManySteps> {
         if rule.verbs.is_empty() || rule.api_groups.is_empty() || rule.resources.is_empty() {
             return Ok(());
         }
@@ -245,7 +252,7 @@ impl<'a> Comparison<'a> {
             }
         }
         let [verbs, groups, resources, names] = axes;
-        // Each right once and in the order of the rule, whatever boxes it is in.
+        // Each right once and in the order of the rule, whichever boxes contain it.
         let mut rights: BTreeSet<[u32; 4]> = BTreeSet::new();
         'boxes: for [verb_bits, group_bits, resource_bits, name_bits] in &rest {
             for group in group_bits.iter() {
@@ -267,14 +274,14 @@ impl<'a> Comparison<'a> {
         }
         self.missing.rights.extend(rights.into_iter().map(|[group, resource, verb, name]| {
             let name = (!unnamed).then(|| names.text(name));
-            let thing =
-                Thing::Resource { group: groups.text(group), resource: resources.text(resource), name };
-            (thing, verbs.text(verb))
+            let target =
+                RightTarget::Resource { group: groups.text(group), resource: resources.text(resource), name };
+            (target, verbs.text(verb))
         }));
         Ok(())
     }
 
-    fn compare_urls(&mut self, owned: &Holdings<'_>, rule: &'a Rule) -> Result<(), TooMany> {
+    fn compare_urls(&mut self, owned: &IndexedRules<'_>, rule: &'a PolicyRule) -> Result<(), TooManySteps> {
         if rule.verbs.is_empty() || rule.non_resource_urls.is_empty() {
             return Ok(());
         }
@@ -315,7 +322,7 @@ impl<'a> Comparison<'a> {
                     if self.missing.is_truncated {
                         return Ok(());
                     }
-                    self.missing.rights.push((Thing::Url(url), verb));
+                    self.missing.rights.push((RightTarget::Url(url), verb));
                 }
             }
         }
@@ -323,7 +330,11 @@ impl<'a> Comparison<'a> {
     }
 
     /// The rules that may cover something: those that select anything on the axis on which the fewest do.
-    fn candidates(&mut self, owned: &Holdings<'_>, axes: &[Axis<'a>; 4]) -> Result<Vec<u32>, TooMany> {
+    fn candidates(
+        &mut self,
+        owned: &IndexedRules<'_>,
+        axes: &[Axis<'a>; 4],
+    ) -> Result<Vec<u32>, TooManySteps> {
         let count =
             |(postings, axis): (&Postings, &Axis<'_>)| postings.lists(axis).map(Vec::len).sum::<usize>();
         let fewest = owned.postings.iter().zip(axes).min_by_key(|pair| count(*pair));
@@ -335,13 +346,13 @@ impl<'a> Comparison<'a> {
         Ok(candidates)
     }
 
-    /// What a rule that is held covers on each axis; none if there is an axis on which it covers nothing.
+    /// The values that an owned rule covers on each axis; None if it covers nothing on one of them.
     fn mask<const N: usize>(
         &mut self,
         axes: &[impl std::borrow::Borrow<Axis<'a>>; N],
         selections: [&Selection; N],
-    ) -> Result<Option<[Bits; N]>, TooMany> {
-        // Most rules have nothing in common on some axis, and are done with here.
+    ) -> Result<Option<[Bits; N]>, TooManySteps> {
+        // Most rules have nothing in common with the wanted rule on some axis, and are skipped here.
         for (axis, selection) in axes.iter().zip(selections) {
             if let Selection::Only(ids) = selection {
                 let axis = axis.borrow();
@@ -369,28 +380,28 @@ impl<'a> Comparison<'a> {
         Ok(Some(masks))
     }
 
-    /// What boxes are without another.
+    /// Subtracts one box from others.
     fn subtract<const N: usize>(
         &mut self,
         boxes: Vec<[Bits; N]>,
         mask: &[Bits; N],
-    ) -> Result<Vec<[Bits; N]>, TooMany> {
+    ) -> Result<Vec<[Bits; N]>, TooManySteps> {
         let mut rest = Vec::with_capacity(boxes.len());
         for mut left in boxes {
             let words: usize = left.iter().map(|bits| bits.words.len()).sum();
             self.budget.spend(words)?;
-            if left.iter().zip(mask).any(|(bits, mask)| !bits.meets(mask)) {
+            if left.iter().zip(mask).any(|(bits, mask)| !bits.intersects(mask)) {
                 rest.push(left);
                 continue;
             }
             for axis in 0..N {
-                let outside = left[axis].without(&mask[axis]);
+                let outside = left[axis].difference(&mask[axis]);
                 if !outside.is_empty() {
                     self.budget.spend(words)?;
                     let mut piece = left.clone();
                     piece[axis] = outside;
                     rest.push(piece);
-                    left[axis] = left[axis].within(&mask[axis]);
+                    left[axis] = left[axis].intersection(&mask[axis]);
                 }
             }
         }
@@ -411,7 +422,7 @@ impl<'a> Axis<'a> {
         }
     }
 
-    /// The indexes of the values that a rule selects: looks up what is fewer in what is more.
+    /// The indexes of the values that a rule selects: looks up the shorter list in the longer one.
     fn selected(&self, ids: &[u32]) -> Vec<u32> {
         if ids.len() > self.keys.len() {
             let selected = self.keys.iter().filter(|(id, _)| ids.binary_search(id).is_ok());
@@ -461,15 +472,15 @@ impl Bits {
         self.words.iter().all(|word| *word == 0)
     }
 
-    fn meets(&self, other: &Bits) -> bool {
+    fn intersects(&self, other: &Bits) -> bool {
         self.words.iter().zip(&other.words).any(|(a, b)| a & b != 0)
     }
 
-    fn without(&self, other: &Bits) -> Bits {
+    fn difference(&self, other: &Bits) -> Bits {
         Bits { words: self.words.iter().zip(&other.words).map(|(a, b)| a & !b).collect() }
     }
 
-    fn within(&self, other: &Bits) -> Bits {
+    fn intersection(&self, other: &Bits) -> Bits {
         Bits { words: self.words.iter().zip(&other.words).map(|(a, b)| a & b).collect() }
     }
 
@@ -485,61 +496,63 @@ impl Bits {
     }
 }
 
-/// What a verb is about.
+/// The target of a right.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum Thing<'a> {
+enum RightTarget<'a> {
     Resource {
         group: &'a str,
         resource: &'a str,
-        /// None: whatever its name.
+        /// None: all names.
         name: Option<&'a str>,
     },
     Url(&'a str),
 }
 
-/// The rights that are missing, as far as there is room for them.
+/// The missing rights, as far as they fit into the limit.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Missing<'a> {
-    rights: Vec<(Thing<'a>, &'a str)>,
-    /// Bytes of description that there is room for.
-    room: usize,
+    rights: Vec<(RightTarget<'a>, &'a str)>,
+    /// The remaining bytes of the description.
+    remaining_bytes: usize,
     is_truncated: bool,
 }
 
 impl Missing<'_> {
-    /// Whether all is covered.
+    /// Whether everything is covered.
     pub fn is_empty(&self) -> bool {
         self.rights.is_empty() && !self.is_truncated
     }
 
-    /// A rule for each right.
-    pub fn rules(&self) -> Vec<Rule> {
+    /// One rule for each missing right.
+    pub fn rules(&self) -> Vec<PolicyRule> {
         let one = |text: &str| Values::from_iter([text.to_owned()]);
-        let rule = |(thing, verb): &(Thing<'_>, &str)| match thing {
-            Thing::Resource { group, resource, name } => Rule {
+        let rule = |(target, verb): &(RightTarget<'_>, &str)| match target {
+            RightTarget::Resource { group, resource, name } => PolicyRule {
                 verbs: one(verb),
                 api_groups: one(group),
                 resources: one(resource),
                 resource_names: name.iter().map(|name| (*name).to_owned()).collect(),
-                ..Rule::default()
+                ..PolicyRule::default()
             },
-            Thing::Url(url) => Rule { verbs: one(verb), non_resource_urls: one(url), ..Rule::default() },
+            RightTarget::Url(url) => {
+                PolicyRule { verbs: one(verb), non_resource_urls: one(url), ..PolicyRule::default() }
+            }
         };
         self.rights.iter().map(rule).collect()
     }
 
-    /// The rights as escalation errors describe them: a line for each resource, name and URL, verbs on the same resource joined,
-    /// sorted, each line once.
+    /// The missing rights in the format of escalation errors: a line for each resource, name and URL with its verbs
+    /// joined, sorted, each line once.
     pub fn describe(&self) -> String {
         let mut lines = BTreeSet::new();
-        let mut resources: HashMap<Thing<'_>, Vec<&str>> = HashMap::new();
-        for (thing, verb) in &self.rights {
-            match thing {
-                Thing::Resource { .. } => resources.entry(*thing).or_default().push(verb),
-                Thing::Url(_) => drop(lines.insert(thing.describe(&[verb]))),
+        let mut resources: HashMap<RightTarget<'_>, Vec<&str>> = HashMap::new();
+        for (target, verb) in &self.rights {
+            match target {
+                RightTarget::Resource { .. } => resources.entry(*target).or_default().push(verb),
+                RightTarget::Url(_) => drop(lines.insert(target.describe(&[verb]))),
             }
         }
-        lines.extend(resources.into_iter().map(|(thing, verbs)| thing.describe(&verbs)));
+        lines.extend(resources.into_iter().map(|(target, verbs)| target.describe(&verbs)));
         let mut text = lines.into_iter().collect::<Vec<_>>().join("\n");
         if self.is_truncated {
             text.push_str("\n...and more");
@@ -547,26 +560,26 @@ impl Missing<'_> {
         text
     }
 
-    /// Takes up room for some text.
+    /// Reserves space in the description.
     fn reserve(&mut self, text: usize) {
-        match self.room.checked_sub(text) {
-            Some(left) => self.room = left,
+        match self.remaining_bytes.checked_sub(text) {
+            Some(left) => self.remaining_bytes = left,
             None => self.is_truncated = true,
         }
     }
 }
 
-impl Thing<'_> {
+impl RightTarget<'_> {
     /// For example `{APIGroups:[""], Resources:["pods"], Verbs:["get" "list"]}`.
     fn describe(&self, verbs: &[&str]) -> String {
         let verbs = quoted(verbs);
         match self {
-            Thing::Resource { group, resource, name } => {
+            RightTarget::Resource { group, resource, name } => {
                 let name = name.map_or(String::new(), |name| format!("ResourceNames:{}, ", quoted(&[name])));
                 let (group, resource) = (quoted(&[group]), quoted(&[resource]));
                 format!("{{APIGroups:{group}, Resources:{resource}, {name}Verbs:{verbs}}}")
             }
-            Thing::Url(url) => format!("{{NonResourceURLs:{}, Verbs:{verbs}}}", quoted(&[url])),
+            RightTarget::Url(url) => format!("{{NonResourceURLs:{}, Verbs:{verbs}}}", quoted(&[url])),
         }
     }
 }
@@ -578,8 +591,8 @@ mod tests {
     use serde_json::{Value, json};
     use std::time::{Duration, Instant};
 
-    fn rules(list: &Value) -> Vec<Rule> {
-        Rule::of_role(&json!({"rules": list}))
+    fn rules(list: &Value) -> Vec<PolicyRule> {
+        PolicyRule::of_role(&json!({"rules": list}))
     }
 
     fn described(owned: &Value, wanted: &Value) -> String {
@@ -587,7 +600,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing() {
+    fn missing_rights_are_described() {
         let pods =
             json!({"verbs": ["get", "list"], "apiGroups": ["", "x"], "resources": ["pods", "pods/log"]});
         for (owned, wanted, want) in [
@@ -622,7 +635,7 @@ mod tests {
         (0..count).map(|i| format!("{prefix}{i}")).collect()
     }
 
-    /// What took minutes or all memory, or would if each pair of rules, names or groups were looked at.
+    /// Rules that would take minutes or all memory if each pair of rules, names or groups were compared.
     #[test]
     fn hostile_rules_are_compared_in_bounded_steps() {
         let wide = |n: usize| {
@@ -649,13 +662,13 @@ mod tests {
                 })
                 .collect::<Value>()
         };
-        // Each leaves out another value of each list, so that boxes split again and again.
+        // Each rule leaves out another value of each list, so that boxes split again and again.
         let sieves = |n: usize| {
-            let but = |prefix: &str, without: usize| {
+            let but = |prefix: &str, excluded: usize| {
                 texts(prefix, n)
                     .into_iter()
                     .enumerate()
-                    .filter(|(i, _)| *i != without)
+                    .filter(|(i, _)| *i != excluded)
                     .map(|(_, t)| t)
                     .collect::<Vec<_>>()
             };
@@ -698,11 +711,11 @@ mod tests {
     }
 
     #[test]
-    fn what_takes_too_long_is_not_granted() {
+    fn comparisons_over_the_limit_are_refused() {
         let rule = json!([{"verbs": ["get"], "apiGroups": [""], "resources": texts("r", 100)}]);
         let limits = Limits { steps: 50, ..Limits::STANDARD };
         let rules = rules(&rule);
-        assert_eq!(missing(&rules, &rules, limits), Err(TooMany));
+        assert_eq!(missing(&rules, &rules, limits), Err(TooManySteps));
     }
 
     #[test]
@@ -717,8 +730,8 @@ mod tests {
         );
     }
 
-    /// The definition: every right on its own, each held by one rule or missing.
-    fn multiplied_out(owned: &[Rule], wanted: &[Rule]) -> BTreeSet<String> {
+    /// The definition: every right on its own is granted by one rule or missing.
+    fn multiplied_out(owned: &[PolicyRule], wanted: &[PolicyRule]) -> BTreeSet<String> {
         let mut lines = BTreeSet::new();
         let has = |list: &Values, value: &str| list.contains(ALL) || list.contains(value);
         for rule in wanted {
@@ -750,7 +763,7 @@ mod tests {
         lines
     }
 
-    fn some_rule() -> impl Strategy<Value = Rule> {
+    fn any_rule() -> impl Strategy<Value = PolicyRule> {
         let some = |values: &'static [&'static str], least: usize| {
             proptest::sample::subsequence(values, least..=values.len().min(3))
                 .prop_map(|list| list.into_iter().map(str::to_owned).collect::<Values>())
@@ -761,20 +774,20 @@ mod tests {
             some(&["pods", "pods/log", "nodes/log", "*/log", "*"], 1),
             some(&["a", "b", "c"], 0),
         )
-            .prop_map(|(verbs, api_groups, resources, resource_names)| Rule {
+            .prop_map(|(verbs, api_groups, resources, resource_names)| PolicyRule {
                 verbs,
                 api_groups,
                 resources,
                 resource_names,
-                ..Rule::default()
+                ..PolicyRule::default()
             })
     }
 
     proptest! {
         #[test]
-        fn boxes_say_what_rights_say(
-            owned in proptest::collection::vec(some_rule(), 0..5),
-            wanted in proptest::collection::vec(some_rule(), 1..3),
+        fn box_comparison_agrees_with_single_rights(
+            owned in proptest::collection::vec(any_rule(), 0..5),
+            wanted in proptest::collection::vec(any_rule(), 1..3),
         ) {
             let text = missing(&owned, &wanted, Limits::STANDARD).expect("few rules").describe();
             // Each line is `{APIGroups:["g"], Resources:["r"], ResourceNames:["n"], Verbs:["v" "w"]}`.

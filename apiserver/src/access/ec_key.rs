@@ -1,6 +1,6 @@
-//! EC private keys in SEC1 form (`BEGIN EC PRIVATE KEY`), which more clients read than PKCS#8.
+//! EC private keys in SEC 1 encoding (`BEGIN EC PRIVATE KEY`), which more clients support than PKCS#8.
 //!
-//! Source: RFC 5915 (the form), RFC 5958 (PKCS#8, in which keys are made and kept here).
+//! Source: RFC 5915 (SEC 1), RFC 5958 (PKCS#8, the encoding in which keys are generated and stored here).
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;

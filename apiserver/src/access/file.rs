@@ -1,4 +1,4 @@
-//! File: one file written whole or not at all, as other processes see it and as a power failure leaves it.
+//! File: writes one file atomically, as other processes see it and as it is after a power failure.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Write};
@@ -9,20 +9,21 @@ use std::path::Path;
 pub enum Secrecy {
     /// The owner only.
     Private,
+    /// Everybody.
     Public,
 }
 
-/// Replaces the file at `path`: whoever opens it sees the old content or the new, never a part. When this returns, the new
-/// content is on disk. Missing folders are made, for the owner only.
+/// Replaces the file at `path`: readers see the old or the new content, never a part. On return the new content is on
+/// disk. Missing folders are created, accessible by the owner only.
 pub fn write(path: &Path, content: &[u8], secrecy: Secrecy) -> io::Result<()> {
     let folder = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
     create_folder(folder)?;
     let name = path.file_name().ok_or_else(|| io::Error::from(io::ErrorKind::InvalidInput))?;
-    // A name that nobody can know beforehand, so that nobody can put a file or a link in its place.
+    // An unpredictable name, so that nobody can create a file or a link there beforehand.
     let draft = folder.join(format!(".{}.{}.tmp", name.to_string_lossy(), uuid::Uuid::new_v4().simple()));
     let written = write_draft(&draft, content, secrecy).and_then(|()| fs::rename(&draft, path));
     if written.is_err() {
-        // The first error is the one to report; a draft left behind harms nobody.
+        // Reports the first error; a leftover temporary file is harmless.
         let _ = fs::remove_file(&draft);
     }
     written.and_then(|()| sync_folder(folder))
@@ -38,7 +39,7 @@ fn create_folder(folder: &Path) -> io::Result<()> {
 
 fn write_draft(draft: &Path, content: &[u8], secrecy: Secrecy) -> io::Result<()> {
     let mut options = OpenOptions::new();
-    // Only a new file: what stands there already, a link included, is an error.
+    // Creates a new file only: anything that exists under the name, a link included, is an error.
     options.write(true).create_new(true);
     #[cfg(unix)]
     std::os::unix::fs::OpenOptionsExt::mode(
@@ -52,14 +53,14 @@ fn write_draft(draft: &Path, content: &[u8], secrecy: Secrecy) -> io::Result<()>
     let _ = secrecy;
     let mut file = options.open(draft)?;
     file.write_all(content)?;
-    // Before the name changes: a file that is there after a power failure has its content.
+    // Before the rename, so that a file that exists after a power failure has its content.
     file.sync_all()
 }
 
-/// Has the folder's new entry on disk.
+/// Flushes the folder's new entry to disk.
 fn sync_folder(folder: &Path) -> io::Result<()> {
     match File::open(folder)?.sync_all() {
-        // Some file systems cannot do this, and need not.
+        // Some file systems neither support nor need this.
         Err(error) if error.kind() == io::ErrorKind::InvalidInput => Ok(()),
         synced => synced,
     }
@@ -71,7 +72,7 @@ mod tests {
     use std::os::unix::fs::PermissionsExt;
 
     #[test]
-    fn content_and_mode() {
+    fn files_have_content_and_mode() {
         let folder = tempfile::tempdir().expect("a folder");
         for (name, content, secrecy, mode) in [
             ("new/key", "secret", Secrecy::Private, 0o600),

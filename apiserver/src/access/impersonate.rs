@@ -1,8 +1,9 @@
-//! Impersonate: `Impersonate-*` headers, for those who may act as someone else.
+//! Impersonation: `Impersonate-*` headers, for users who are allowed to act as another user.
 //!
-//! Kubernetes 1.36 knows five modes (KEP-5284). Four are constrained: the caller needs the right to be someone of that
-//! sort *and* the right to do this very thing in that mode; the fifth is the old verb `impersonate`. The first mode that
-//! works is taken, beginning with the one that last worked for the caller; if none does, the first one's refusal is told.
+//! Kubernetes 1.36 has five modes (KEP-5284). Four are constrained: the caller needs the right to impersonate that
+//! kind of user *and* the right to make this request in that mode; the fifth is the verb `impersonate`. The first mode
+//! that allows the request is used, beginning with the one that last succeeded for the caller; if none does, the
+//! denial of the first one is returned.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Mutex, PoisonError};
@@ -25,12 +26,12 @@ const EXTRA: &str = "impersonate-extra-";
 
 const AUTHENTICATION_GROUP: &str = "authentication.k8s.io";
 const NODE_PREFIX: &str = "system:node:";
-/// In a service account token's extra: the node its pod runs on.
+/// In the extra of a service account token: the node its pod runs on.
 const NODE_NAME: &str = "authentication.kubernetes.io/node-name";
-/// From this many groups or extra values on, a right to all of them is tried first.
-const MANY: usize = 4;
-/// How many callers' modes are remembered.
-const REMEMBERED: usize = 10_000;
+/// From this many groups or extra values on, a right to all of them is checked first.
+const TRY_WILDCARD_FROM: usize = 4;
+/// The number of callers with a remembered mode.
+const MAX_REMEMBERED_CALLERS: usize = 10_000;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Mode {
@@ -44,18 +45,18 @@ enum Mode {
 const MODES: [Mode; 5] =
     [Mode::AssociatedNode, Mode::ArbitraryNode, Mode::ServiceAccount, Mode::UserInfo, Mode::Legacy];
 
-/// Swaps users.
+/// Replaces the user of a request by the impersonated one.
 #[derive(Default)]
 pub struct Impersonator {
-    /// The mode that last worked, by the caller's name.
+    /// The mode that last succeeded, by the caller's name.
     last: Mutex<HashMap<String, Mode>>,
 }
 
 impl Impersonator {
-    /// The user whom the headers ask for, if they ask for any and the caller may.
+    /// The user that the headers request, if they request one and the caller is allowed to impersonate it.
     ///
     /// # Errors
-    /// [`Error::BadRequest`] for headers that name no user, [`Error::Forbidden`] if the caller may not.
+    /// [`Error::BadRequest`] for headers without a user, [`Error::Forbidden`] if the caller is not allowed.
     pub fn impersonate(
         &self,
         headers: &HeaderMap,
@@ -66,14 +67,14 @@ impl Impersonator {
         if !headers.keys().any(|name| name.as_str().starts_with("impersonate-")) {
             return Ok(None);
         }
-        let Some(wanted) = wanted(headers)? else { return Ok(None) };
-        let attempt = Attempt { wanted: &wanted, caller, request, authorizer };
-        let last = self.remembered(caller);
+        let Some(requested_user) = requested_user(headers)? else { return Ok(None) };
+        let attempt = Attempt { requested_user: &requested_user, caller, request, authorizer };
+        let last = self.last_mode(caller);
         let mut refusal = None;
         for mode in last.into_iter().chain(MODES.into_iter().filter(|m| Some(*m) != last)) {
             match attempt.by(mode) {
                 Some(Ok(user)) => {
-                    self.remember(caller, mode);
+                    self.set_last_mode(caller, mode);
                     return Ok(Some(user));
                 }
                 Some(Err(error)) => {
@@ -85,21 +86,21 @@ impl Impersonator {
         Err(refusal.unwrap_or(Error::Unauthorized))
     }
 
-    fn remembered(&self, caller: &UserInfo) -> Option<Mode> {
+    fn last_mode(&self, caller: &UserInfo) -> Option<Mode> {
         self.last.lock().unwrap_or_else(PoisonError::into_inner).get(&caller.name).copied()
     }
 
-    fn remember(&self, caller: &UserInfo, mode: Mode) {
+    fn set_last_mode(&self, caller: &UserInfo, mode: Mode) {
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
-        if last.len() >= REMEMBERED {
+        if last.len() >= MAX_REMEMBERED_CALLERS {
             last.clear();
         }
         last.insert(caller.name.clone(), mode);
     }
 }
 
-/// The user as the headers spell it.
-fn wanted(headers: &HeaderMap) -> Result<Option<UserInfo>> {
+/// The user that the headers request.
+fn requested_user(headers: &HeaderMap) -> Result<Option<UserInfo>> {
     let text = |value: &http::HeaderValue| String::from_utf8_lossy(value.as_bytes()).into_owned();
     let first = |name| headers.get(name).map(text).unwrap_or_default();
     let mut extra: BTreeMap<String, Vec<String>> = BTreeMap::new();
@@ -119,7 +120,7 @@ fn wanted(headers: &HeaderMap) -> Result<Option<UserInfo>> {
     Err(Error::bad_request(format!("requested {} without impersonating a user name", go_syntax(&user))))
 }
 
-/// Undoes percent-encoding; a text that is not percent-encoded stays as it is.
+/// Decodes percent-encoding; text that is not percent-encoded is returned as it is.
 fn unescape(text: &str) -> String {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
@@ -142,7 +143,7 @@ fn unescape(text: &str) -> String {
     String::from_utf8(bytes).unwrap_or_else(|_| text.to_owned())
 }
 
-/// The real server dumps the wanted user as a Go value.
+/// The real server prints the requested user as a Go value.
 fn go_syntax(user: &UserInfo) -> String {
     let list = |items: &[String]| {
         if items.is_empty() {
@@ -165,24 +166,25 @@ fn go_syntax(user: &UserInfo) -> String {
     )
 }
 
-/// The name of the node whose user name this is.
+/// The name of the node with this user name.
 fn node_name(username: &str) -> Option<&str> {
     username.strip_prefix(NODE_PREFIX).filter(|name| dns1123_subdomain(name).is_empty())
 }
 
 struct Attempt<'a> {
-    wanted: &'a UserInfo,
+    requested_user: &'a UserInfo,
     caller: &'a UserInfo,
     request: &'a RequestAttributes<'a>,
     authorizer: &'a Authorizer,
 }
 
 impl Attempt<'_> {
-    /// None if the mode is not meant for such a user.
+    /// None if the mode does not apply to such a user.
     fn by(&self, mode: Mode) -> Option<Result<UserInfo>> {
-        let name = &self.wanted.name;
-        let plain =
-            self.wanted.uid.is_empty() && self.wanted.groups.is_empty() && self.wanted.extra.is_empty();
+        let name = &self.requested_user.name;
+        let plain = self.requested_user.uid.is_empty()
+            && self.requested_user.groups.is_empty()
+            && self.requested_user.extra.is_empty();
         let node = node_name(name);
         let service_account = split_service_account_username(name);
         let title = match mode {
@@ -196,7 +198,7 @@ impl Attempt<'_> {
         Some(self.constrained(mode, title))
     }
 
-    /// The node that the caller, a service account, runs on.
+    /// The node that the calling service account's pod runs on.
     fn own_node(&self) -> Option<&str> {
         split_service_account_username(&self.caller.name)?;
         match self.caller.extra.get(NODE_NAME)?.as_slice() {
@@ -208,11 +210,14 @@ impl Attempt<'_> {
     fn constrained(&self, mode: Mode, title: &str) -> Result<UserInfo> {
         let on = format!("impersonate-on:{title}:{}", self.request.verb);
         self.authorizer.check(self.caller, &RequestAttributes { verb: &on, target: self.request.target })?;
-        let rights =
-            Rights { attempt: self, verb: format!("impersonate:{title}"), group: AUTHENTICATION_GROUP };
-        let mut user = self.wanted.clone();
+        let rights = ImpersonationRights {
+            attempt: self,
+            verb: format!("impersonate:{title}"),
+            group: AUTHENTICATION_GROUP,
+        };
+        let mut user = self.requested_user.clone();
         if let Some(node) = node_name(&user.name) {
-            // A right to the own node must be a right to any: which one it is changes with every pod.
+            // A right to the associated node must be a right to all nodes, since the node differs between pods.
             let node = if mode == Mode::AssociatedNode { "*" } else { node };
             rights.check("nodes", "", "", node)?;
             user.groups = vec![NODES.to_owned()];
@@ -220,7 +225,7 @@ impl Attempt<'_> {
         }
         rights.check_user(&mut user)?;
         rights.check_uid()?;
-        let groups = &self.wanted.groups;
+        let groups = &self.requested_user.groups;
         if groups.iter().any(String::is_empty) {
             return Err(rights.refuse("groups", "", "impersonating the empty string group is not allowed"));
         }
@@ -231,22 +236,22 @@ impl Attempt<'_> {
                 "impersonating the system:masters group is not allowed",
             ));
         }
-        if groups.len() < MANY || rights.check("groups", "", "", "*").is_err() {
+        if groups.len() < TRY_WILDCARD_FROM || rights.check("groups", "", "", "*").is_err() {
             rights.check_groups()?;
         }
         if let Some(problem) = self.extra_problem() {
             return Err(rights.refuse("userextras", "", &problem));
         }
-        let values: usize = self.wanted.extra.values().map(Vec::len).sum();
-        if values < MANY || rights.check("userextras", "*", "", "*").is_err() {
+        let values: usize = self.requested_user.extra.values().map(Vec::len).sum();
+        if values < TRY_WILDCARD_FROM || rights.check("userextras", "*", "", "*").is_err() {
             rights.check_extra()?;
         }
         Ok(with_implied_group(user))
     }
 
     fn legacy(&self) -> Result<UserInfo> {
-        let rights = Rights { attempt: self, verb: "impersonate".to_owned(), group: "" };
-        let mut user = self.wanted.clone();
+        let rights = ImpersonationRights { attempt: self, verb: "impersonate".to_owned(), group: "" };
+        let mut user = self.requested_user.clone();
         rights.check_user(&mut user)?;
         rights.check_uid()?;
         rights.check_groups()?;
@@ -255,7 +260,7 @@ impl Attempt<'_> {
     }
 
     fn extra_problem(&self) -> Option<String> {
-        self.wanted.extra.iter().find_map(|(key, values)| {
+        self.requested_user.extra.iter().find_map(|(key, values)| {
             if key.is_empty() {
                 return Some("impersonating the empty string key in extra is not allowed".to_owned());
             }
@@ -270,7 +275,7 @@ impl Attempt<'_> {
     }
 }
 
-/// What is wrong with a key that must look like `example.com/path`.
+/// The error in a key that must have the form `example.com/path`.
 fn domain_prefixed_path_problem(key: &str) -> Option<String> {
     let invalid =
         |value: &str, detail: &str| Some(format!("extra.key: Invalid value: {}: {detail}", quote(value)));
@@ -288,7 +293,7 @@ fn domain_prefixed_path_problem(key: &str) -> Option<String> {
     invalid(path, &regex_error("Invalid path", r"[A-Za-z0-9/\-._~%!$&'()*+,;=:]+", &[]))
 }
 
-/// Everyone is authenticated, or not.
+/// Adds the group of authenticated or of unauthenticated users.
 fn with_implied_group(mut user: UserInfo) -> UserInfo {
     if user.name == ANONYMOUS {
         user.join(UNAUTHENTICATED);
@@ -298,15 +303,15 @@ fn with_implied_group(mut user: UserInfo) -> UserInfo {
     user
 }
 
-/// The rights to be someone, under one verb.
-struct Rights<'a> {
+/// The rights to impersonate, under one verb.
+struct ImpersonationRights<'a> {
     attempt: &'a Attempt<'a>,
     verb: String,
-    /// The API group of users, groups and service accounts: the old mode has them in core.
+    /// The API group of users, groups and service accounts: the legacy mode has them in the core group.
     group: &'static str,
 }
 
-impl Rights<'_> {
+impl ImpersonationRights<'_> {
     fn target<'a>(
         &'a self,
         resource: &'a str,
@@ -328,31 +333,35 @@ impl Rights<'_> {
         forbidden(self.attempt.caller, &self.target(resource, "", "", name), reason)
     }
 
-    /// Service accounts get their groups unless others are asked for.
+    /// Service accounts get their groups unless other groups are requested.
     fn check_user(&self, user: &mut UserInfo) -> Result<()> {
-        match split_service_account_username(&self.attempt.wanted.name) {
+        match split_service_account_username(&self.attempt.requested_user.name) {
             Some((namespace, name)) => {
                 if user.groups.is_empty() {
                     user.groups = service_account_groups(namespace);
                 }
                 self.check("serviceaccounts", "", namespace, name)
             }
-            None => self.check("users", "", "", &self.attempt.wanted.name),
+            None => self.check("users", "", "", &self.attempt.requested_user.name),
         }
     }
 
     fn check_uid(&self) -> Result<()> {
-        let uid = &self.attempt.wanted.uid;
+        let uid = &self.attempt.requested_user.uid;
         if uid.is_empty() { Ok(()) } else { self.check("uids", "", "", uid) }
     }
 
     fn check_groups(&self) -> Result<()> {
-        self.attempt.wanted.groups.iter().try_for_each(|group| self.check("groups", "", "", group))
+        self.attempt.requested_user.groups.iter().try_for_each(|group| self.check("groups", "", "", group))
     }
 
     fn check_extra(&self) -> Result<()> {
-        let pairs =
-            self.attempt.wanted.extra.iter().flat_map(|(k, values)| values.iter().map(move |v| (k, v)));
+        let pairs = self
+            .attempt
+            .requested_user
+            .extra
+            .iter()
+            .flat_map(|(k, values)| values.iter().map(move |v| (k, v)));
         pairs.into_iter().try_for_each(|(key, value)| self.check("userextras", key, "", value))
     }
 }
@@ -384,10 +393,11 @@ mod tests {
         authorizer
     }
 
-    fn try_as(caller: &UserInfo, asked: &[(&str, &str)], rules: Value) -> String {
+    fn try_as(caller: &UserInfo, requested: &[(&str, &str)], rules: Value) -> String {
         let target = ResourceTarget { resource: "pods", namespace: "ns", ..ResourceTarget::default() };
         let request = RequestAttributes { verb: "list", target: Target::Resource(target) };
-        let got = Impersonator::default().impersonate(&headers(asked), caller, &request, &authorizer(rules));
+        let got =
+            Impersonator::default().impersonate(&headers(requested), caller, &request, &authorizer(rules));
         match got {
             Ok(None) => "nobody".to_owned(),
             Ok(Some(user)) => format!("{} [{}] {:?}", user.name, user.groups.join(","), user.extra),
@@ -396,9 +406,9 @@ mod tests {
     }
 
     #[test]
-    fn whom_masters_become() {
+    fn system_masters_may_impersonate_anybody() {
         let admin = UserInfo::new("admin", &[MASTERS]);
-        for (asked, want) in [
+        for (requested, want) in [
             (&[][..], "nobody"),
             (&[("Impersonate-User", "bob")], "bob [system:authenticated] {}"),
             (
@@ -431,16 +441,16 @@ mod tests {
                 r#"400 requested &user.DefaultInfo{Name:"", UID:"u", Groups:[]string(nil), Extra:map[string][]string{"b":[]string{"c", "d"}}} without impersonating a user name"#,
             ),
         ] {
-            assert_eq!(try_as(&admin, asked, json!([])), want, "{asked:?}");
+            assert_eq!(try_as(&admin, requested, json!([])), want, "{requested:?}");
         }
     }
 
     #[test]
-    fn others_need_rights() {
+    fn other_users_need_impersonation_rules() {
         let alice = UserInfo::new("alice", &[]);
         let bob = &[("Impersonate-User", "bob")][..];
         let users = json!({"verbs": ["impersonate"], "apiGroups": [""], "resources": ["users"], "resourceNames": ["bob"]});
-        for (case, asked, rules, want) in [
+        for (case, requested, rules, want) in [
             (
                 "none",
                 bob,
@@ -468,12 +478,12 @@ mod tests {
                 r#"403 users.authentication.k8s.io "bob" is forbidden: User "alice" cannot impersonate:user-info resource "users" in API group "authentication.k8s.io" at the cluster scope"#,
             ),
         ] {
-            assert_eq!(try_as(&alice, asked, rules), want, "{case}");
+            assert_eq!(try_as(&alice, requested, rules), want, "{case}");
         }
     }
 
     #[test]
-    fn the_mode_that_worked_explains_the_next_refusal() {
+    fn the_last_successful_mode_explains_the_next_denial() {
         let alice = UserInfo::new("alice", &[]);
         let authorizer = authorizer(
             json!([{"verbs": ["impersonate"], "apiGroups": [""], "resources": ["users"], "resourceNames": ["bob"]}]),

@@ -1,8 +1,8 @@
-//! JWT: the signing key of service account tokens, kept beside the certificates, and tokens signed with it.
+//! JWT: the signing key of service account tokens, stored beside the certificates, and the tokens signed with it.
 //!
-//! Our own key is for ES256. Keys of other clusters, which are handed in as files, are mostly for RS256.
+//! Generated keys are for ES256. Keys of other clusters, which are loaded from files, are mostly for RS256.
 //!
-//! Source: RFC 7519 and 7515; RFC 7517 for the key as clients read it.
+//! Source: RFC 7519 and 7515; RFC 7517 for the public key.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -22,18 +22,29 @@ use serde_json::{Value, json};
 
 use super::file::{self, Secrecy};
 
-/// Why there is no key to sign with.
+/// Why there is no signing key.
 #[derive(Debug, thiserror::Error)]
 pub enum KeyError {
+    /// The file cannot be read or written.
     #[error("{path}: {source}", path = .path.display())]
-    Io { path: PathBuf, source: io::Error },
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// The cause.
+        source: io::Error,
+    },
+    /// The file contains no usable key.
     #[error("{path} holds no usable signing key", path = .path.display())]
-    Damaged { path: PathBuf },
+    Damaged {
+        /// The file.
+        path: PathBuf,
+    },
+    /// No key can be generated.
     #[error("cannot make a signing key")]
     Generate,
 }
 
-/// Signs tokens, and knows its own again.
+/// Signs tokens, and verifies its own signatures.
 pub struct SigningKey {
     pair: Pair,
     id: String,
@@ -49,7 +60,7 @@ impl SigningKey {
         SigningKey::read(document.as_ref()).ok_or(KeyError::Generate)
     }
 
-    /// The key in `folder`, made if it is missing.
+    /// The key in `folder`; generated if it is missing.
     pub fn in_folder(folder: &Path) -> Result<SigningKey, KeyError> {
         let path = folder.join("service-account.key");
         match std::fs::read(&path) {
@@ -66,7 +77,7 @@ impl SigningKey {
         }
     }
 
-    /// The key in a file, in PEM or plain.
+    /// The key in a file, in PEM or DER.
     pub fn in_file(path: &Path) -> Result<SigningKey, KeyError> {
         let bytes = std::fs::read(path).map_err(|source| KeyError::Io { path: path.to_owned(), source })?;
         let pem = PrivateKeyDer::from_pem_slice(&bytes).ok();
@@ -77,12 +88,12 @@ impl SigningKey {
     fn read(der: &[u8]) -> Option<SigningKey> {
         let random = SystemRandom::new();
         let pair = Pair::read(der, &random)?;
-        // Other servers know a key by this name only.
+        // Other servers compute the key id in the same way.
         let id = URL_SAFE_NO_PAD.encode(digest(&SHA256, &pair.subject_public_key_info()));
         Some(SigningKey { pair, id, random })
     }
 
-    /// The token that says these claims. None if the system has no randomness.
+    /// A token with these claims. None if the system provides no randomness.
     pub fn sign(&self, claims: &Value) -> Option<String> {
         let header = json!({"alg": self.pair.algorithm(), "kid": self.id});
         let encode = |part: &Value| URL_SAFE_NO_PAD.encode(part.to_string());
@@ -91,7 +102,7 @@ impl SigningKey {
         Some(format!("{text}.{}", URL_SAFE_NO_PAD.encode(signature)))
     }
 
-    /// The claims of a token of ours, whatever they say; None for any other text.
+    /// The claims of a token with a valid signature, unchecked; None for any other text.
     pub fn verify(&self, token: &str) -> Option<Value> {
         let (text, signature) = token.rsplit_once('.')?;
         let (header, claims) = text.split_once('.')?;
@@ -106,7 +117,7 @@ impl SigningKey {
         serde_json::from_slice(&decode(claims)?).ok()
     }
 
-    /// The public key, as `/openid/v1/jwks` shows it.
+    /// The public key, as `/openid/v1/jwks` returns it.
     pub fn jwks(&self) -> Value {
         let mut key = self.pair.jwk();
         key["use"] = "sig".into();
@@ -152,13 +163,13 @@ impl Pair {
         }
     }
 
-    /// The public key as certificates hold it (RFC 5280).
+    /// The SubjectPublicKeyInfo of the public key (RFC 5280).
     fn subject_public_key_info(&self) -> Vec<u8> {
         let algorithm = match self {
             Pair::Ecdsa(_) => alg_id::ECDSA_P256,
             Pair::Rsa(_) => alg_id::RSA_ENCRYPTION,
         };
-        // No bit of its last byte is unused.
+        // The bit string's last byte has no unused bits.
         let bits = [&[0], self.public()].concat();
         der(SEQUENCE, &[der(SEQUENCE, algorithm.as_ref()), der(BIT_STRING, &bits)].concat())
     }
@@ -173,7 +184,7 @@ impl Pair {
         }
     }
 
-    /// The members of a JWK that tell the public key.
+    /// The members of the JWK.
     fn jwk(&self) -> Value {
         let encode = |part: &[u8]| URL_SAFE_NO_PAD.encode(part);
         match self {
@@ -195,13 +206,13 @@ impl Pair {
 pub(super) const SEQUENCE: u8 = 0x30;
 const BIT_STRING: u8 = 0x03;
 
-/// A value in DER: its tag, how long it is, its content.
+/// A DER value: tag, length, content.
 pub(super) fn der(tag: u8, content: &[u8]) -> Vec<u8> {
     let length = content.len().to_be_bytes();
     let first = length.iter().position(|byte| *byte != 0).unwrap_or(length.len() - 1);
     let length = length.get(first..).unwrap_or_default();
     let mut value = vec![tag];
-    // From 128 on it is told first how many bytes the length has.
+    // Lengths of 128 and more are preceded by the number of their bytes.
     match length {
         [short] if *short < 0x80 => value.push(*short),
         long => {
@@ -234,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_in_a_folder_stays() {
+    fn a_key_in_a_folder_is_reused() {
         let folder = tempfile::tempdir().expect("a folder");
         let token = SigningKey::in_folder(folder.path()).expect("a key").sign(&json!({})).expect("a token");
         assert!(SigningKey::in_folder(folder.path()).expect("the same key").verify(&token).is_some());
@@ -260,7 +271,7 @@ mod tests {
             assert_eq!(key.verify(&token), Some(claims), "{case}");
             let jwk = &key.jwks()["keys"][0];
             assert_eq!((&jwk["alg"], &jwk["kty"]), (&json!(algorithm), &json!(kind)), "{case}");
-            // What openssl says: pkey -pubout -outform DER | dgst -sha256 -binary | base64
+            // As openssl prints it: pkey -pubout -outform DER | dgst -sha256 -binary | base64
             assert_eq!(jwk["kid"], "kFx36kQMb6_zEHx8CkxnDDHXaJi07HB2IBAm4WUImeI", "{case}");
         }
     }

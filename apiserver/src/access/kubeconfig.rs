@@ -1,4 +1,4 @@
-//! Kubeconfig: the file with which clients find the server and log in as its administrator.
+//! Kubeconfig: the file with which clients reach the server as its administrator.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -11,7 +11,7 @@ use super::certificates::Certificates;
 use super::ec_key::sec1_pem;
 use super::file::{self, Secrecy};
 
-/// The URL under which clients on this machine reach a listener.
+/// The URL of a listener for clients on this machine.
 pub fn server_url(listen: SocketAddr) -> String {
     let reachable = match listen.ip() {
         ip if !ip.is_unspecified() => ip,
@@ -21,10 +21,10 @@ pub fn server_url(listen: SocketAddr) -> String {
     format!("https://{}", SocketAddr::new(reachable, listen.port()))
 }
 
-/// The document, everything inline, so that it works wherever it is copied on this machine.
+/// The document, with all data inline, so that copies of it work anywhere on this machine.
 pub fn document(server: &str, certificates: &Certificates) -> String {
     let admin = certificates.admin();
-    // Some clients read EC keys in this form only, and all of them do.
+    // Some clients support EC keys in this encoding only, and all of them support it.
     let key = sec1_pem(&admin.key_pem).unwrap_or_else(|| admin.key_pem.clone());
     let [ca, certificate, key] =
         [certificates.ca_pem(), &admin.certificate_pem, &key].map(|pem| STANDARD.encode(pem));
@@ -64,7 +64,7 @@ mod tests {
     use std::time::SystemTime;
 
     #[test]
-    fn urls() {
+    fn server_urls_are_reachable_from_this_machine() {
         for (listen, want) in [
             ("127.0.0.1:6443", "https://127.0.0.1:6443"),
             ("0.0.0.0:1", "https://127.0.0.1:1"),
@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn holds_what_a_client_needs() {
+    fn the_document_has_everything_a_client_needs() {
         let clock: WallClock = Arc::new(SystemTime::now);
         let certificates = Certificates::ephemeral(&[], &clock).expect("certificates");
         let document = document("https://127.0.0.1:6443", &certificates);

@@ -1,11 +1,11 @@
-//! Access: who is asking, and may they.
+//! Access: authentication, impersonation and authorization.
 //!
-//! [`authenticate`] turns credentials (client certificates, bearer tokens, none) into a [`UserInfo`]; [`impersonate`] may
-//! swap it for another; [`authorize`] decides by [`rbac`] whether that user may do what the request says. [`reviews`]
-//! answers clients that ask the same questions. [`certificates`] is our own small certificate authority, [`tls`] what the
-//! listener does with it, [`kubeconfig`] what clients get of it.
+//! [`authenticate`] turns credentials (client certificates, bearer tokens, none) into a [`UserInfo`]; [`impersonate`]
+//! may replace it by another one; [`authorize`] decides with [`rbac`] whether that user may perform the request.
+//! [`reviews`] evaluates access reviews and token reviews. [`certificates`] is the cluster's certificate authority,
+//! [`tls`] the listener's use of it, [`kubeconfig`] the administrator's.
 //!
-//! Nothing here reads the store: the registry feeds [`authorize::Authorizer`] with the RBAC objects it writes.
+//! Nothing here reads the store: the registry reports the RBAC objects it writes to [`authorize::Authorizer`].
 
 pub mod authenticate;
 pub mod authorize;

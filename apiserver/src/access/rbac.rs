@@ -1,7 +1,7 @@
-//! RBAC: roles and bindings, indexed by whom they concern.
+//! RBAC: roles and bindings, indexed by their subjects.
 //!
-//! The index holds rules parsed once. A decision looks only at the bindings that name the user or one of the user's
-//! groups, first the cluster's, then the namespace's, each in name order.
+//! The index holds parsed rules. A decision visits only the bindings with the user or one of the user's groups as a
+//! subject: cluster role bindings first, then the namespace's role bindings, each in name order.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt;
@@ -11,21 +11,28 @@ use serde_json::Value;
 
 use super::authenticate::{UserInfo, service_account_username};
 use super::authorize::RequestAttributes;
-use super::rules::Rule;
+use super::rules::PolicyRule;
 use crate::field::quote;
 use crate::names::GroupResource;
 
+/// The API group.
 pub const GROUP: &str = "rbac.authorization.k8s.io";
 
+/// The kinds of RBAC objects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Kind {
+    /// Role.
     Role,
+    /// ClusterRole.
     ClusterRole,
+    /// RoleBinding.
     RoleBinding,
+    /// ClusterRoleBinding.
     ClusterRoleBinding,
 }
 
 impl Kind {
+    /// The kind of a resource, if it is one of RBAC.
     pub fn of(resource: &GroupResource) -> Option<Kind> {
         if resource.group != GROUP {
             return None;
@@ -39,7 +46,7 @@ impl Kind {
         }
     }
 
-    /// The kind of role that a `roleRef.kind` means.
+    /// The kind of role that a `roleRef.kind` names.
     pub fn of_role(kind: &str) -> Option<Kind> {
         match kind {
             "Role" => Some(Kind::Role),
@@ -48,7 +55,7 @@ impl Kind {
         }
     }
 
-    /// The Kind as objects say it.
+    /// The kind's name in objects.
     pub fn name(self) -> &'static str {
         match self {
             Kind::Role => "Role",
@@ -58,6 +65,7 @@ impl Kind {
         }
     }
 
+    /// The singular name of the resource.
     pub fn singular(self) -> &'static str {
         match self {
             Kind::Role => "role",
@@ -68,14 +76,17 @@ impl Kind {
     }
 }
 
-/// A role, as a binding refers to it.
+/// A `roleRef`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct RoleRef {
+    /// Role or ClusterRole.
     pub kind: Kind,
+    /// The name of the role.
     pub name: String,
 }
 
 impl RoleRef {
+    /// The text of the error that the role does not exist.
     pub fn not_found(&self) -> String {
         format!("{}.{GROUP} {} not found", self.kind.singular(), quote(&self.name))
     }
@@ -84,10 +95,10 @@ impl RoleRef {
 /// Bytes of names of missing roles that are reported for one decision. A user may be bound to any number of them.
 const UNRESOLVED: usize = 64 * 1024;
 
-/// The rules of one role, shared by those who look at them without holding a lock.
-pub type Rules = Arc<[Rule]>;
+/// The rules of one role, shared with readers that hold no lock.
+pub type PolicyRules = Arc<[PolicyRule]>;
 
-/// Every role and binding there is. The cluster's are kept as those of the namespace `""`.
+/// All roles and bindings. Those of cluster scope are stored under the namespace `""`.
 #[derive(Debug, Default)]
 pub struct RbacIndex {
     scopes: HashMap<String, Scope>,
@@ -95,14 +106,14 @@ pub struct RbacIndex {
 
 #[derive(Debug, Default)]
 struct Scope {
-    roles: HashMap<String, Rules>,
+    roles: HashMap<String, PolicyRules>,
     bindings: BTreeMap<String, Binding>,
-    by_user: HashMap<String, Concerned>,
-    by_group: HashMap<String, Concerned>,
+    by_user: HashMap<String, BindingsBySubject>,
+    by_group: HashMap<String, BindingsBySubject>,
 }
 
-/// The names of the bindings that concern a user, or a group, each with the index of the first subject that does.
-type Concerned = BTreeMap<String, usize>;
+/// The names of the bindings with a user or group as a subject, each with the index of the first such subject.
+type BindingsBySubject = BTreeMap<String, usize>;
 
 #[derive(Debug)]
 struct Binding {
@@ -113,7 +124,7 @@ struct Binding {
 #[derive(Debug)]
 struct Subject {
     principal: Principal,
-    /// As decisions name it: `User "alice"`, `ServiceAccount "robot/ns"`.
+    /// As decisions print it: `User "alice"`, `ServiceAccount "robot/ns"`.
     description: String,
 }
 
@@ -123,7 +134,7 @@ enum Principal {
     Group(String),
 }
 
-/// What allowed a request: `RoleBinding "b/ns" of Role "r" to User "u"`.
+/// The binding that allowed a request: `RoleBinding "b/ns" of Role "r" to User "u"`.
 #[derive(Debug)]
 pub struct Grant<'a> {
     namespace: &'a str,
@@ -144,9 +155,9 @@ impl fmt::Display for Grant<'_> {
     }
 }
 
-/// An object of RBAC, as the index keeps it.
+/// An RBAC object, parsed for the index.
 #[derive(Debug)]
-pub struct Entry {
+pub struct RbacObject {
     kind: Kind,
     namespace: String,
     name: String,
@@ -155,29 +166,29 @@ pub struct Entry {
 
 #[derive(Debug)]
 enum Content {
-    Rules(Rules),
-    /// None if it refers to no kind of role.
+    PolicyRules(PolicyRules),
+    /// None if its `roleRef` has an unknown kind.
     Binding(Option<Binding>),
 }
 
-impl Entry {
-    /// Reads an object of a kind.
-    pub fn of(kind: Kind, object: &Value) -> Entry {
+impl RbacObject {
+    /// Parses an object of a kind.
+    pub fn of(kind: Kind, object: &Value) -> RbacObject {
         let text = |name: &str| object["metadata"][name].as_str().unwrap_or("").to_owned();
         let namespace = text("namespace");
         let content = match kind {
-            Kind::Role | Kind::ClusterRole => Content::Rules(Rule::of_role(object).into()),
+            Kind::Role | Kind::ClusterRole => Content::PolicyRules(PolicyRule::of_role(object).into()),
             Kind::RoleBinding | Kind::ClusterRoleBinding => Content::Binding(Binding::of(object, &namespace)),
         };
-        Entry { kind, name: text("name"), namespace, content }
+        RbacObject { kind, name: text("name"), namespace, content }
     }
 }
 
 impl RbacIndex {
     /// Adds an object, or replaces the one of its kind and name.
-    pub fn upsert(&mut self, Entry { kind, namespace, name, content }: Entry) {
+    pub fn upsert(&mut self, RbacObject { kind, namespace, name, content }: RbacObject) {
         match content {
-            Content::Rules(rules) => {
+            Content::PolicyRules(rules) => {
                 self.scopes.entry(namespace).or_default().roles.insert(name, rules);
             }
             Content::Binding(binding) => {
@@ -203,19 +214,19 @@ impl RbacIndex {
         }
     }
 
-    /// What allows the request; otherwise the roles that could not be looked at because they do not exist.
+    /// Returns the grant that allows the request; otherwise the bound roles that do not exist.
     pub fn find<'a>(
         &'a self,
         user: &UserInfo,
         request: &RequestAttributes<'_>,
     ) -> Result<Grant<'a>, Vec<RoleRef>> {
         let mut unresolved = Unresolved::default();
-        // A role that is bound many times is looked at once.
+        // A role that is bound many times is evaluated once.
         let mut seen = HashSet::new();
         for grant in self.grants(user, request.namespace()) {
             let role = &grant.binding.role;
-            match self.rules_of(role.kind, grant.namespace, &role.name) {
-                Some(rules) if !seen.insert(Arc::as_ptr(rules).cast::<Rule>()) => {}
+            match self.rules_of_role(role.kind, grant.namespace, &role.name) {
+                Some(rules) if !seen.insert(Arc::as_ptr(rules).cast::<PolicyRule>()) => {}
                 Some(rules) if rules.iter().any(|rule| rule.allows(request)) => return Ok(grant),
                 Some(_) => {}
                 None => unresolved.add(role),
@@ -224,12 +235,12 @@ impl RbacIndex {
         Err(unresolved.roles)
     }
 
-    /// The rules of each binding that concerns the user in a namespace, and the roles that are bound but do not exist.
-    pub fn rules_for(&self, user: &UserInfo, namespace: &str) -> (Vec<Rules>, Vec<RoleRef>) {
+    /// The rules of each binding that applies to the user in a namespace, and the bound roles that do not exist.
+    pub fn rules_for(&self, user: &UserInfo, namespace: &str) -> (Vec<PolicyRules>, Vec<RoleRef>) {
         let (mut rules, mut unresolved) = (Vec::new(), Unresolved::default());
         for grant in self.grants(user, namespace) {
             let role = &grant.binding.role;
-            match self.rules_of(role.kind, grant.namespace, &role.name) {
+            match self.rules_of_role(role.kind, grant.namespace, &role.name) {
                 Some(found) => rules.push(found.clone()),
                 None => unresolved.add(role),
             }
@@ -238,12 +249,12 @@ impl RbacIndex {
     }
 
     /// The rules of a role; for a `Role`, of the one in `namespace`.
-    pub fn rules_of(&self, kind: Kind, namespace: &str, name: &str) -> Option<&Rules> {
+    pub fn rules_of_role(&self, kind: Kind, namespace: &str, name: &str) -> Option<&PolicyRules> {
         let namespace = if kind == Kind::Role { namespace } else { "" };
         self.scopes.get(namespace)?.roles.get(name)
     }
 
-    /// The bindings that concern the user.
+    /// The bindings that apply to the user.
     fn grants<'a>(&'a self, user: &UserInfo, namespace: &str) -> impl Iterator<Item = Grant<'a>> {
         let local = (!namespace.is_empty()).then_some(namespace);
         let scopes = std::iter::once("").chain(local).filter_map(|n| self.scopes.get_key_value(n));
@@ -251,7 +262,7 @@ impl RbacIndex {
     }
 }
 
-/// Roles that are bound and do not exist: each once, as far as there is room for their names.
+/// Bound roles that do not exist: each once, as far as their names fit into the limit.
 #[derive(Default)]
 struct Unresolved<'a> {
     seen: HashSet<&'a RoleRef>,
@@ -298,7 +309,7 @@ impl Scope {
     }
 
     fn grants<'a>(&'a self, namespace: &'a str, user: &UserInfo) -> Vec<Grant<'a>> {
-        // Each group once: a review may name one again and again.
+        // Each group once: a review may repeat a group.
         let groups: HashSet<&str> = user.groups.iter().map(String::as_str).collect();
         let of_groups = groups.into_iter().filter_map(|group| self.by_group.get(group));
         let mut first: BTreeMap<&str, usize> = BTreeMap::new();
@@ -314,7 +325,7 @@ impl Scope {
 }
 
 impl Binding {
-    /// None if it refers to no kind of role, which validation lets nobody write.
+    /// None if its `roleRef` has an unknown kind, which validation rejects.
     fn of(object: &Value, namespace: &str) -> Option<Binding> {
         let reference = &object["roleRef"];
         let kind = Kind::of_role(reference["kind"].as_str()?)?;
@@ -328,7 +339,7 @@ impl Binding {
 }
 
 impl Subject {
-    /// None for a subject that can be nobody: an unknown kind, a service account without a namespace.
+    /// None for a subject that matches nobody: an unknown kind, a service account without a namespace.
     fn of(subject: &Value, binding_namespace: &str) -> Option<Subject> {
         let kind = subject["kind"].as_str()?;
         let name = subject["name"].as_str()?;
@@ -379,7 +390,7 @@ mod tests {
     }
 
     #[test]
-    fn decisions_and_their_reasons() {
+    fn decisions_have_reasons() {
         let pods = json!([{"verbs": ["get"], "apiGroups": [""], "resources": ["pods"]}]);
         let nodes = json!([{"verbs": ["get"], "apiGroups": [""], "resources": ["nodes"]}]);
         let user = |name: &str| json!([{"kind": "User", "name": name}]);
@@ -480,9 +491,9 @@ mod tests {
         assert_eq!(authorizer.rules_for(&UserInfo::new("bob", &[]), "ns"), (vec![], vec![]));
     }
 
-    /// Each of these was a product of two lists that clients fill.
+    /// Each of these was a product of two lists that clients control.
     #[test]
-    fn many_bindings_subjects_and_groups_are_looked_at_once() {
+    fn bindings_subjects_and_groups_are_evaluated_once() {
         let names =
             |prefix: &str, count: usize| (0..count).map(|i| format!("{prefix}{i}")).collect::<Vec<_>>();
         let subjects = |names: Vec<String>| {

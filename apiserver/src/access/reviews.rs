@@ -1,6 +1,6 @@
-//! Reviews: clients ask who they are and what they, or others, may do.
+//! Reviews: SubjectAccessReview and its variants, SelfSubjectReview and TokenReview.
 //!
-//! Each function takes the object that was posted, decoded and defaulted, and gives the answer; nothing is stored.
+//! Each function takes the posted object, decoded and defaulted, and returns the response; nothing is stored.
 
 use serde_json::{Map, Value, json};
 
@@ -15,50 +15,50 @@ use crate::{Error, Result};
 
 const GROUP: &str = "authorization.k8s.io";
 
-/// Bytes of rules that a `SelfSubjectRulesReview` lists; whoever is bound to more is told that they are not all.
+/// Bytes of rules that a `SelfSubjectRulesReview` lists; a longer list is marked as incomplete.
 const MAX_RULES: usize = 4 << 20;
 
-/// `SubjectAccessReview`: may the user named in the spec?
+/// `SubjectAccessReview`: whether the user in the spec is allowed.
 pub fn subject_access_review(authorizer: &Authorizer, review: Value) -> Result<Value> {
     let mut errors = Errors::new();
     validate_spec(&review, true, &mut errors);
     validate_metadata(&review, &[], "must be empty", &mut errors);
-    finish(errors)?;
+    into_result(errors)?;
     let user = subject(&review["spec"]);
-    Ok(decided(authorizer, &user, review))
+    Ok(evaluate(authorizer, &user, review))
 }
 
-/// `LocalSubjectAccessReview`: the same, in the review's own namespace, which is that of the request.
+/// `LocalSubjectAccessReview`: the same, in the review's own namespace, which must be that of the request.
 pub fn local_subject_access_review(authorizer: &Authorizer, review: Value) -> Result<Value> {
     let mut errors = Errors::new();
     validate_spec(&review, true, &mut errors);
     validate_metadata(&review, &["namespace"], "must be empty except for namespace", &mut errors);
     let spec = Field::root(&review).get("spec");
-    let asked = spec.walk("resourceAttributes.namespace");
+    let requested = spec.walk("resourceAttributes.namespace");
     if spec.get("resourceAttributes").exists()
-        && asked.str() != review["metadata"]["namespace"].as_str().unwrap_or("")
+        && requested.str() != review["metadata"]["namespace"].as_str().unwrap_or("")
     {
-        errors.push(asked.invalid_value(asked.str(), "must match metadata.namespace"));
+        errors.push(requested.invalid_value(requested.str(), "must match metadata.namespace"));
     }
     if spec.get("nonResourceAttributes").exists() {
         let path = spec.get("nonResourceAttributes");
         errors.push(path.invalid_value(go_non_resource(&path), "disallowed on this kind of request"));
     }
-    finish(errors)?;
+    into_result(errors)?;
     let user = subject(&review["spec"]);
-    Ok(decided(authorizer, &user, review))
+    Ok(evaluate(authorizer, &user, review))
 }
 
-/// `SelfSubjectAccessReview`: may the asking user?
+/// `SelfSubjectAccessReview`: whether the calling user is allowed.
 pub fn self_subject_access_review(authorizer: &Authorizer, user: &UserInfo, review: Value) -> Result<Value> {
     let mut errors = Errors::new();
     validate_spec(&review, false, &mut errors);
     validate_metadata(&review, &[], "must be empty", &mut errors);
-    finish(errors)?;
-    Ok(decided(authorizer, user, review))
+    into_result(errors)?;
+    Ok(evaluate(authorizer, user, review))
 }
 
-/// `SelfSubjectRulesReview`: all that the asking user may do in a namespace.
+/// `SelfSubjectRulesReview`: the rules of the calling user in a namespace.
 pub fn self_subject_rules_review(authorizer: &Authorizer, user: &UserInfo, review: &Value) -> Result<Value> {
     let namespace = review["spec"]["namespace"].as_str().unwrap_or("");
     if namespace.is_empty() {
@@ -102,7 +102,7 @@ pub fn self_subject_rules_review(authorizer: &Authorizer, user: &UserInfo, revie
     }))
 }
 
-/// `SelfSubjectReview`: who is asking. `now` is the current time in RFC 3339.
+/// `SelfSubjectReview`: the calling user. `now` is the current time in RFC 3339.
 pub fn self_subject_review(user: &UserInfo, now: &str) -> Value {
     json!({
         "kind": "SelfSubjectReview",
@@ -112,14 +112,15 @@ pub fn self_subject_review(user: &UserInfo, now: &str) -> Value {
     })
 }
 
-/// `TokenReview`: whose token is it, and is it good for one of the audiences?
+/// `TokenReview`: the user of a token, and the audiences it is valid for.
 pub fn token_review(authenticator: &Authenticator, mut review: Value) -> Result<Value> {
     let token = review["spec"]["token"].as_str().unwrap_or("");
     if token.is_empty() {
         return Err(Error::bad_request("token is required for TokenReview in authentication"));
     }
-    let asked: Vec<String> = serde_json::from_value(review["spec"]["audiences"].clone()).unwrap_or_default();
-    let audiences = if asked.is_empty() { own_audiences().to_vec() } else { asked };
+    let requested: Vec<String> =
+        serde_json::from_value(review["spec"]["audiences"].clone()).unwrap_or_default();
+    let audiences = if requested.is_empty() { own_audiences().to_vec() } else { requested };
     review["status"] = match authenticator.token(token, &audiences) {
         Ok((user, audiences)) => {
             json!({"authenticated": true, "user": user.to_value(), "audiences": audiences})
@@ -129,7 +130,7 @@ pub fn token_review(authenticator: &Authenticator, mut review: Value) -> Result<
     Ok(review)
 }
 
-fn decided(authorizer: &Authorizer, user: &UserInfo, mut review: Value) -> Value {
+fn evaluate(authorizer: &Authorizer, user: &UserInfo, mut review: Value) -> Value {
     let spec = &review["spec"];
     let text = |attributes: &'static str, name: &str| spec[attributes][name].as_str().unwrap_or("");
     let attribute = |name| text("resourceAttributes", name);
@@ -161,7 +162,7 @@ fn decided(authorizer: &Authorizer, user: &UserInfo, mut review: Value) -> Value
     review
 }
 
-/// The user that a spec describes.
+/// The user in a spec.
 fn subject(spec: &Value) -> UserInfo {
     let text = |name: &str| spec[name].as_str().unwrap_or("").to_owned();
     let list = |value: &Value| strings(value).map(str::to_owned).collect::<Vec<_>>();
@@ -174,7 +175,7 @@ fn subject(spec: &Value) -> UserInfo {
     }
 }
 
-fn finish(errors: Errors) -> Result<()> {
+fn into_result(errors: Errors) -> Result<()> {
     // The real server leaves out the kind here.
     if errors.is_empty() { Ok(()) } else { Err(Error::invalid(&GroupKind::new(GROUP, ""), "", errors)) }
 }
@@ -197,7 +198,7 @@ fn validate_spec(review: &Value, with_subject: bool, errors: &mut Errors) {
     validate_selector(&resource.get("labelSelector"), errors, validate_label_requirement);
 }
 
-/// The Go struct has no JSON names, so its own show.
+/// The Go struct has no JSON tags, so the names of its fields are printed.
 fn go_non_resource(attributes: &Field<'_>) -> Value {
     json!({"Path": attributes.get("path").str(), "Verb": attributes.get("verb").str()})
 }
@@ -230,7 +231,7 @@ fn validate_selector(
     requirements.items().for_each(|requirement| validate_requirement(&requirement, errors));
 }
 
-/// Unknown operators pass: newer clients may know more than we do.
+/// Unknown operators are accepted: newer clients may use operators that this server does not support.
 fn validate_values(requirement: &Field<'_>, errors: &mut Errors) {
     let values = requirement.get("values");
     match requirement.get("operator").str() {
@@ -260,7 +261,7 @@ fn validate_label_requirement(requirement: &Field<'_>, errors: &mut Errors) {
     }
 }
 
-/// RBAC looks at no selector; what cannot be read is still told.
+/// RBAC ignores selectors, but errors in them are reported.
 fn selector_problems(attributes: &Value) -> Vec<String> {
     let field = |requirement: &Value| {
         let values = requirement["values"].as_array().map_or(0, Vec::len);
@@ -340,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn subjects_are_judged() {
+    fn subject_access_reviews_report_the_decision() {
         let pods = json!({"verb": "get", "resource": "pods", "namespace": "ns"});
         let with = |name: &str, value: Value| {
             let mut attributes = pods.clone();
@@ -381,31 +382,33 @@ mod tests {
     }
 
     #[test]
-    fn senseless_questions_are_refused() {
-        let ask = |review: Value| subject_access_review(&authorizer(), review);
+    fn invalid_reviews_are_refused() {
+        let review_of = |review: Value| subject_access_review(&authorizer(), review);
         let local = |review: Value| local_subject_access_review(&authorizer(), review);
         let pods = json!({"verb": "get", "resource": "pods"});
         for (got, want) in [
             (
-                ask(json!({"spec": {"user": "x"}})),
+                review_of(json!({"spec": {"user": "x"}})),
                 r#".authorization.k8s.io "" is invalid: spec.resourceAttributes: Invalid value: null: exactly one of nonResourceAttributes or resourceAttributes must be specified"#,
             ),
             (
-                ask(json!({"spec": {"resourceAttributes": pods}})),
+                review_of(json!({"spec": {"resourceAttributes": pods}})),
                 r#".authorization.k8s.io "" is invalid: spec.user: Invalid value: "": at least one of user or group must be specified"#,
             ),
             (
-                ask(
+                review_of(
                     json!({"spec": {"user": "x", "resourceAttributes": pods, "nonResourceAttributes": {"path": "/", "verb": "get"}}}),
                 ),
                 r#".authorization.k8s.io "" is invalid: spec.nonResourceAttributes: Invalid value: {"Path":"/","Verb":"get"}: cannot be specified in combination with resourceAttributes"#,
             ),
             (
-                ask(json!({"metadata": {"name": "x"}, "spec": {"user": "x", "resourceAttributes": pods}})),
+                review_of(
+                    json!({"metadata": {"name": "x"}, "spec": {"user": "x", "resourceAttributes": pods}}),
+                ),
                 r#".authorization.k8s.io "" is invalid: metadata: Invalid value: {"name":"x"}: must be empty"#,
             ),
             (
-                ask(
+                review_of(
                     json!({"spec": {"user": "x", "resourceAttributes": {"fieldSelector": {"rawSelector": "a=b", "requirements": [{"key": "", "operator": "In"}]}, "labelSelector": {}}}}),
                 ),
                 r#".authorization.k8s.io "" is invalid: [spec.resourceAttributes.fieldSelector.rawSelector: Invalid value: "a=b": may not specified at the same time as requirements, spec.resourceAttributes.fieldSelector.requirements[0].key: Required value: must be specified, spec.resourceAttributes.fieldSelector.requirements[0].values: Required value: must be specified when `operator` is 'In' or 'NotIn', spec.resourceAttributes.labelSelector.requirements: Required value: when spec.resourceAttributes.labelSelector is specified, requirements or rawSelector is required]"#,
@@ -426,7 +429,7 @@ mod tests {
     }
 
     #[test]
-    fn rules_of_the_asking_user() {
+    fn a_self_subject_rules_review_lists_the_callers_rules() {
         let carol = UserInfo::new("carol", &["system:authenticated"]);
         let review = |namespace: &str| json!({"spec": {"namespace": namespace}});
         let status = |namespace| {
@@ -447,7 +450,7 @@ mod tests {
     }
 
     #[test]
-    fn the_asking_user() {
+    fn a_self_subject_review_returns_the_caller() {
         let alice = UserInfo { uid: "u".to_owned(), ..UserInfo::new("alice", &["devs"]) };
         let answer = self_subject_review(&alice, "2026-01-02T03:04:05Z");
         assert_eq!(
@@ -466,7 +469,7 @@ mod tests {
         let rules =
             json!([{"verbs": ["get"], "apiGroups": [""], "resources": ["pods"], "resourceNames": names}]);
         feed("clusterroles", json!({"metadata": {"name": "wide"}, "rules": rules}));
-        // Each binding lists the rules again.
+        // Each binding adds its rules again.
         for i in 0..100 {
             feed(
                 "clusterrolebindings",

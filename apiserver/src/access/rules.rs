@@ -7,22 +7,27 @@ use crate::field::quote;
 
 /// A `PolicyRule`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Rule {
+pub struct PolicyRule {
+    /// `verbs`.
     pub verbs: Values,
+    /// `apiGroups`.
     pub api_groups: Values,
+    /// `resources`.
     pub resources: Values,
+    /// `resourceNames`; empty allows all names.
     pub resource_names: Values,
+    /// `nonResourceURLs`.
     pub non_resource_urls: Values,
 }
 
 /// Matches every value of a member.
 pub const ALL: &str = "*";
 
-impl Rule {
-    /// Reads a rule; members that are missing or no lists are empty.
-    pub fn from_value(rule: &Value) -> Rule {
+impl PolicyRule {
+    /// Parses a rule; members that are missing or no lists are empty.
+    pub fn from_value(rule: &Value) -> PolicyRule {
         let list = |name| strings(&rule[name]).map(str::to_owned).collect();
-        Rule {
+        PolicyRule {
             verbs: list("verbs"),
             api_groups: list("apiGroups"),
             resources: list("resources"),
@@ -32,23 +37,23 @@ impl Rule {
     }
 
     /// The rules of a role object.
-    pub fn of_role(role: &Value) -> Vec<Rule> {
-        role["rules"].as_array().map_or(&[][..], Vec::as_slice).iter().map(Rule::from_value).collect()
+    pub fn of_role(role: &Value) -> Vec<PolicyRule> {
+        role["rules"].as_array().map_or(&[][..], Vec::as_slice).iter().map(PolicyRule::from_value).collect()
     }
 
-    /// Everything, in every group, by resources.
-    pub fn all_resources() -> Rule {
+    /// A rule that allows every verb on every resource of every group.
+    pub fn all_resources() -> PolicyRule {
         let all = || Values::from_iter([ALL.to_owned()]);
-        Rule { verbs: all(), api_groups: all(), resources: all(), ..Rule::default() }
+        PolicyRule { verbs: all(), api_groups: all(), resources: all(), ..PolicyRule::default() }
     }
 
-    /// Everything that is no resource.
-    pub fn all_paths() -> Rule {
+    /// A rule that allows every verb on every non-resource URL.
+    pub fn all_paths() -> PolicyRule {
         let all = || Values::from_iter([ALL.to_owned()]);
-        Rule { verbs: all(), non_resource_urls: all(), ..Rule::default() }
+        PolicyRule { verbs: all(), non_resource_urls: all(), ..PolicyRule::default() }
     }
 
-    /// The JSON form; empty members are left out.
+    /// The rule as JSON; empty members are left out.
     pub fn to_value(&self) -> Value {
         let mut value = Map::new();
         for (name, list) in self.members() {
@@ -59,7 +64,7 @@ impl Rule {
         Value::Object(value)
     }
 
-    /// How many bytes of text the rule holds, with a little for what stands around each value.
+    /// The bytes of text in the rule, with a little for the punctuation around each value.
     pub fn size(&self) -> usize {
         const AROUND: usize = 4;
         let size = |list: &Values| list.as_slice().iter().map(|text| text.len() + AROUND).sum::<usize>();
@@ -92,7 +97,7 @@ impl Rule {
         }
     }
 
-    /// Whether `*`, `pods`, `pods/log` or `*/log` is among the rule's resources.
+    /// Whether the rule's resources contain `*`, `pods`, `pods/log` or `*/log`.
     fn names_resource(&self, resource: &str, subresource: &str) -> bool {
         let list = &self.resources;
         if list.contains(ALL) {
@@ -105,17 +110,17 @@ impl Rule {
     }
 }
 
-/// The values of one member of a rule, in their order. To look one up takes no longer than logarithmic time, so that
-/// a list of thousands of names costs a request next to nothing.
+/// The values of one member of a rule, in order. A lookup takes logarithmic time at most, so that long lists of names
+/// do not slow down requests.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Values {
     items: Vec<String>,
-    /// The indexes of a long list's items, in order of the items.
+    /// For a long list, the indexes of the items in sorted order.
     sorted: Vec<u32>,
 }
 
 impl Values {
-    /// Longer lists are looked up by their order.
+    /// The longest list that is searched linearly.
     const SHORT: usize = 16;
 
     /// The values in their order.
@@ -164,7 +169,7 @@ fn url_covers(rule: &str, path: &str) -> bool {
     rule == path || url_prefix(rule).is_some_and(|prefix| path.starts_with(prefix))
 }
 
-/// What stands before the `*` at the end of a rule's URL, if it ends so.
+/// The prefix before the `*` at the end of a rule's URL, if it ends so.
 pub fn url_prefix(rule: &str) -> Option<&str> {
     rule.ends_with('*').then(|| rule.trim_end_matches('*'))
 }
@@ -187,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_rule_allows() {
+    fn rules_allow_matching_requests() {
         let pods = json!({"verbs": ["get"], "apiGroups": [""], "resources": ["pods", "*/status"]});
         let named =
             json!({"verbs": ["*"], "apiGroups": ["apps"], "resources": ["*"], "resourceNames": ["a"]});
@@ -207,13 +212,13 @@ mod tests {
             (&urls, RequestAttributes { verb: "post", target: Target::Path("/x") }, false),
             (&urls, resource("get", "", "x", ""), false),
         ] {
-            assert_eq!(Rule::from_value(rule).allows(&request), want, "{rule} {request:?}");
+            assert_eq!(PolicyRule::from_value(rule).allows(&request), want, "{rule} {request:?}");
         }
     }
 
     #[test]
     fn rules_keep_their_form() {
         let rule = json!({"verbs": ["get"], "apiGroups": [""], "resources": ["a"], "resourceNames": ["n"]});
-        assert_eq!(Rule::from_value(&rule).to_value(), rule);
+        assert_eq!(PolicyRule::from_value(&rule).to_value(), rule);
     }
 }

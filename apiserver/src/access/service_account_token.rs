@@ -1,12 +1,13 @@
-//! Service account tokens: what they claim, and whether the claims still hold.
+//! Service account tokens: their claims, and whether the claims are still valid.
 //!
-//! A token is as good as its account and the object it is bound to: once either is deleted, or another of the same name, the
-//! token is refused. One that is terminating counts as deleted a minute after its time.
+//! A token is valid as long as its service account and the object it is bound to exist: once either is deleted, or
+//! replaced by another one of the same name, the token is rejected. A terminating object counts as deleted one minute
+//! after its deletionTimestamp.
 //!
-//! The tokens that secrets hold are older: they have neither an end nor an audience, and are good as long as their secret holds
-//! them.
+//! Legacy tokens are stored in secrets: they have neither an expiration nor an audience, and are valid as long as
+//! their secret holds them.
 //!
-//! Source: KEP-1205 (bound tokens), KEP-4193 (node and credential ids), KEP-2799 (tokens in secrets).
+//! Source: KEP-1205 (bound tokens), KEP-4193 (node and credential ids), KEP-2799 (legacy tokens).
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
@@ -16,7 +17,8 @@ use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 
 use super::authenticate::{
-    CREDENTIAL_ID, TokenAuthenticator, UserInfo, Verdict, service_account_groups, service_account_username,
+    CREDENTIAL_ID, TokenAuthenticator, TokenOutcome, UserInfo, service_account_groups,
+    service_account_username,
 };
 use super::jwt::SigningKey;
 use crate::clock::Clock;
@@ -24,30 +26,33 @@ use crate::cluster::Cluster;
 use crate::names::GroupResource;
 use crate::object_meta::ObjectMeta;
 
-/// Who issues the tokens, and for whom, unless a request names an audience.
+/// The issuer of the tokens, and their audience unless a request names others.
 pub const ISSUER: &str = "https://kubernetes.default.svc";
 
-/// Who issues the tokens that secrets hold.
-const SECRETS_ISSUER: &str = "kubernetes/serviceaccount";
-/// Times in tokens and objects are taken this exactly, in seconds: as long as clocks may differ.
+/// The issuer of legacy tokens.
+const LEGACY_ISSUER: &str = "kubernetes/serviceaccount";
+/// The tolerance, in seconds, for the times of tokens and objects, since clocks differ.
 const LEEWAY: i64 = 60;
-/// A secret with this label holds a token that is no longer good.
+/// A secret with this label holds an invalidated token.
 const INVALID_SINCE: &str = "kubernetes.io/legacy-token-invalid-since";
 
-/// An object a token is bound to.
+/// An object that a token is bound to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Bound {
+pub enum BoundObject {
+    /// A pod.
     Pod,
+    /// A secret.
     Secret,
+    /// A node.
     Node,
 }
 
-impl Bound {
+impl BoundObject {
     fn member(self) -> &'static str {
         match self {
-            Bound::Pod => "pod",
-            Bound::Secret => "secret",
-            Bound::Node => "node",
+            BoundObject::Pod => "pod",
+            BoundObject::Secret => "secret",
+            BoundObject::Node => "node",
         }
     }
 
@@ -56,15 +61,19 @@ impl Bound {
     }
 }
 
-/// What a new token shall say.
+/// The parameters of a new token.
 pub struct Request<'a> {
+    /// The ServiceAccount object.
     pub account: &'a Value,
-    pub bound: Option<(Bound, &'a Value)>,
-    /// The node of a bound pod; its uid is empty if there is no such node.
+    /// The object that the token is bound to.
+    pub bound: Option<(BoundObject, &'a Value)>,
+    /// The node of a bound pod; its uid is empty if the node does not exist.
     pub node: Option<(&'a str, &'a str)>,
+    /// The audiences.
     pub audiences: &'a [String],
     /// Seconds since 1970.
     pub issued: i64,
+    /// Seconds until the expiration.
     pub lifetime: i64,
 }
 
@@ -94,44 +103,47 @@ pub fn claims(request: &Request<'_>) -> Value {
     })
 }
 
-/// Knows the users of service account tokens.
+/// Authenticates service account tokens.
 pub struct ServiceAccountTokens {
+    /// The key that verifies tokens.
     pub key: Arc<SigningKey>,
+    /// The stored objects.
     pub cluster: Arc<dyn Cluster + Send + Sync>,
+    /// The current time.
     pub clock: Clock,
 }
 
 impl TokenAuthenticator for ServiceAccountTokens {
-    fn authenticate(&self, token: &str, audiences: &[String]) -> Verdict {
-        let Some(claims) = self.key.verify(token) else { return Verdict::Unknown };
-        let is_held = claims["iss"] == SECRETS_ISSUER;
+    fn authenticate(&self, token: &str, audiences: &[String]) -> TokenOutcome {
+        let Some(claims) = self.key.verify(token) else { return TokenOutcome::Unrecognized };
+        let is_held = claims["iss"] == LEGACY_ISSUER;
         let own: Vec<String> = match is_held {
             true => vec![ISSUER.to_owned()],
             false => texts(&claims["aud"]),
         };
-        // Both lists are as long as clients make them.
+        // Clients control the length of both lists.
         let known: HashSet<&String> = own.iter().collect();
         let common: Vec<String> = audiences.iter().filter(|a| known.contains(a)).cloned().collect();
         if common.is_empty() {
-            return Verdict::Refused(format!(
+            return TokenOutcome::Invalid(format!(
                 "token audiences {} is invalid for the target audiences {}",
                 quoted(&own),
                 quoted(audiences)
             ));
         }
         let user = match is_held {
-            true => self.user_of_held(token, &claims),
+            true => self.user_of_legacy_token(token, &claims),
             false => self.user(&claims),
         };
         match user {
-            Ok(user) => Verdict::Known { user: Arc::new(user), audiences: common },
-            Err(why) => Verdict::Refused(why),
+            Ok(user) => TokenOutcome::Authenticated { user: Arc::new(user), audiences: common },
+            Err(why) => TokenOutcome::Invalid(why),
         }
     }
 }
 
 impl ServiceAccountTokens {
-    /// The user of claims that still hold.
+    /// The user of claims that are still valid.
     fn user(&self, claims: &Value) -> Result<UserInfo, String> {
         let now = (self.clock)().as_second();
         let time = |name: &str| claims[name].as_i64().unwrap_or(0);
@@ -167,16 +179,16 @@ impl ServiceAccountTokens {
         let mut note = |key: &str, value: String| {
             user.extra.insert(format!("authentication.kubernetes.io/{key}"), vec![value]);
         };
-        for kind in [Bound::Secret, Bound::Pod, Bound::Node] {
+        for kind in [BoundObject::Secret, BoundObject::Pod, BoundObject::Node] {
             let reference = &own[kind.member()];
             if reference.is_null() {
                 continue;
             }
-            // Of a pod's token the node is only a remark.
-            if kind != Bound::Node || own["pod"].is_null() {
+            // The node of a pod's token is informational.
+            if kind != BoundObject::Node || own["pod"].is_null() {
                 self.check_bound(kind, &namespace, reference)?;
             }
-            if kind != Bound::Secret {
+            if kind != BoundObject::Secret {
                 note(&format!("{}-name", kind.member()), text(&reference["name"]));
                 if !reference["uid"].is_null() {
                     note(&format!("{}-uid", kind.member()), text(&reference["uid"]));
@@ -187,8 +199,8 @@ impl ServiceAccountTokens {
         Ok(user.authenticated())
     }
 
-    /// The user of a token that a secret holds.
-    fn user_of_held(&self, token: &str, claims: &Value) -> Result<UserInfo, String> {
+    /// The user of a legacy token.
+    fn user_of_legacy_token(&self, token: &str, claims: &Value) -> Result<UserInfo, String> {
         let claim =
             |name: &str| claims[format!("kubernetes.io/serviceaccount/{name}")].as_str().unwrap_or("");
         let (namespace, name) = (claim("namespace"), claim("service-account.name"));
@@ -234,9 +246,9 @@ impl ServiceAccountTokens {
         self.cluster.get(resource, namespace, name).map_err(|error| error.to_string())
     }
 
-    fn check_bound(&self, kind: Bound, namespace: &str, reference: &Value) -> Result<(), String> {
+    fn check_bound(&self, kind: BoundObject, namespace: &str, reference: &Value) -> Result<(), String> {
         let invalidated = || "service account token has been invalidated".to_owned();
-        let namespace = if kind == Bound::Node { "" } else { namespace };
+        let namespace = if kind == BoundObject::Node { "" } else { namespace };
         let name = reference["name"].as_str().unwrap_or("");
         let object = self.stored(&kind.resource(), namespace, name)?.ok_or_else(invalidated)?;
         let claimed = reference["uid"].as_str().unwrap_or("");
@@ -251,7 +263,7 @@ impl ServiceAccountTokens {
     }
 }
 
-/// Whether an object was to be deleted by now, though it may still be there.
+/// Whether an object is deleted or past its deletionTimestamp.
 fn is_deleted(object: &Value, now: i64) -> bool {
     let deleted: Option<jiff::Timestamp> = object.meta_str("deletionTimestamp").parse().ok();
     deleted.is_some_and(|deleted| deleted.as_second() < now.saturating_sub(LEEWAY))
@@ -262,7 +274,7 @@ fn texts(list: &Value) -> Vec<String> {
     items.filter_map(|v| v.as_str().map(str::to_owned)).collect()
 }
 
-/// As Go prints a list of quoted strings.
+/// A list of quoted strings as Go prints it.
 fn quoted(texts: &[String]) -> String {
     let texts: Vec<String> = texts.iter().map(|t| crate::field::quote(t)).collect();
     format!("[{}]", texts.join(" "))
@@ -273,12 +285,12 @@ mod tests {
     use super::*;
     use crate::admission::testing::World;
 
-    /// A secret of an account, a token for it, and what becomes of them.
+    /// A secret of a service account, a token for it, and whether the token is valid.
     #[test]
-    fn tokens_in_secrets_are_good_while_their_secrets_hold_them() {
+    fn legacy_tokens_are_valid_while_their_secret_holds_them() {
         let key = Arc::new(SigningKey::ephemeral().unwrap());
         let claims = json!({
-            "iss": SECRETS_ISSUER, "sub": "system:serviceaccount:ns:bot",
+            "iss": LEGACY_ISSUER, "sub": "system:serviceaccount:ns:bot",
             "kubernetes.io/serviceaccount/namespace": "ns", "kubernetes.io/serviceaccount/secret.name": "s",
             "kubernetes.io/serviceaccount/service-account.name": "bot",
             "kubernetes.io/serviceaccount/service-account.uid": "u",
@@ -286,14 +298,19 @@ mod tests {
         let token = key.sign(&claims).unwrap();
         let account = |uid: &str| json!({"metadata": {"namespace": "ns", "name": "bot", "uid": uid}});
         let secret = |token: &str| json!({"metadata": {"namespace": "ns", "name": "s"}, "data": {"token": STANDARD.encode(token)}});
-        let mut going = secret(&token);
-        going["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z".into();
+        let mut terminating = secret(&token);
+        terminating["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z".into();
         let mut invalid = secret(&token);
         invalid["metadata"]["labels"] = json!({INVALID_SINCE: "2026-01-01"});
         for (case, secret, account, want) in [
             ("good", Some(secret(&token)), Some(account("u")), Ok("system:serviceaccount:ns:bot")),
             ("without its secret", None, Some(account("u")), Err("Token has been invalidated")),
-            ("secret on its way out", Some(going), Some(account("u")), Err("Token has been invalidated")),
+            (
+                "secret on its way out",
+                Some(terminating),
+                Some(account("u")),
+                Err("Token has been invalidated"),
+            ),
             (
                 "another token",
                 Some(secret("t")),
@@ -330,16 +347,16 @@ mod tests {
                 clock: Arc::new(|| jiff::Timestamp::UNIX_EPOCH),
             };
             let got = match tokens.authenticate(&token, &[ISSUER.to_owned()]) {
-                Verdict::Known { user, .. } => Ok(user.name.clone()),
-                Verdict::Refused(why) => Err(why),
-                Verdict::Unknown => Err("unknown".to_owned()),
+                TokenOutcome::Authenticated { user, .. } => Ok(user.name.clone()),
+                TokenOutcome::Invalid(why) => Err(why),
+                TokenOutcome::Unrecognized => Err("unknown".to_owned()),
             };
             assert_eq!(got, want.map(str::to_owned).map_err(str::to_owned), "{case}");
         }
     }
 
     #[test]
-    fn tokens_end_with_their_account_and_bound_object() {
+    fn tokens_are_invalid_once_their_account_or_bound_object_is_deleted() {
         let key = Arc::new(SigningKey::ephemeral().unwrap());
         let at = |seconds: i64| jiff::Timestamp::from_second(1_800_000_000 + seconds).unwrap();
         let object = |namespace: &str, name: &str, uid: &str, deleted: Option<i64>| {
@@ -354,7 +371,7 @@ mod tests {
         let invalidated = Err("service account token has been invalidated");
         for (case, account, bound, now, want) in [
             ("good", account(None), None, 0, Ok(())),
-            ("bound to a pod", account(None), Some((Bound::Pod, pod(None))), 0, Ok(())),
+            ("bound to a pod", account(None), Some((BoundObject::Pod, pod(None))), 0, Ok(())),
             ("the account is just terminating", account(Some(-60)), None, 0, Ok(())),
             (
                 "the account is terminating",
@@ -363,19 +380,25 @@ mod tests {
                 0,
                 Err("service account ns/bot has been deleted"),
             ),
-            ("the pod ends in its time", account(None), Some((Bound::Pod, pod(Some(30)))), 89, Ok(())),
-            ("the pod is past its time", account(None), Some((Bound::Pod, pod(Some(30)))), 91, invalidated),
+            ("the pod ends in its time", account(None), Some((BoundObject::Pod, pod(Some(30)))), 89, Ok(())),
+            (
+                "the pod is past its time",
+                account(None),
+                Some((BoundObject::Pod, pod(Some(30)))),
+                91,
+                invalidated,
+            ),
             (
                 "the secret is terminating",
                 account(None),
-                Some((Bound::Secret, object("ns", "s", "c", Some(-61)))),
+                Some((BoundObject::Secret, object("ns", "s", "c", Some(-61)))),
                 0,
                 invalidated,
             ),
             (
                 "the node is terminating",
                 account(None),
-                Some((Bound::Node, object("", "n", "d", Some(-61)))),
+                Some((BoundObject::Node, object("", "n", "d", Some(-61)))),
                 0,
                 invalidated,
             ),
@@ -411,9 +434,9 @@ mod tests {
                 clock: Arc::new(move || at(now)),
             };
             let got = match tokens.authenticate(&token, &audiences) {
-                Verdict::Known { .. } => Ok(()),
-                Verdict::Refused(why) => Err(why),
-                Verdict::Unknown => Err("unknown".to_owned()),
+                TokenOutcome::Authenticated { .. } => Ok(()),
+                TokenOutcome::Invalid(why) => Err(why),
+                TokenOutcome::Unrecognized => Err("unknown".to_owned()),
             };
             assert_eq!(got, want.map_err(str::to_owned), "{case}");
         }

@@ -1,7 +1,7 @@
-//! The server's certificate, replaced in place: a server may run for longer than its certificate is good.
+//! The serving certificate, renewed in place: a server may run for longer than its certificate is valid.
 //!
-//! There is no timer. Each handshake looks at the clock; the first one that finds the certificate about to expire, or not
-//! yet valid since the clock went back, has another issued, which takes a fraction of a millisecond.
+//! There is no timer. Each handshake reads the clock; the first one that finds the certificate about to expire, or not
+//! yet valid because the clock was set back, issues another one, which takes a fraction of a millisecond.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -14,16 +14,16 @@ use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
-use super::certificates::{Authority, CertificateError, Leaf, Pair};
+use super::certificates::{CertificateAuthority, CertificateError, Leaf, Pair};
 use super::validity::{Validity, WallClock, unix_seconds};
 
-/// The certificate that the listener shows.
+/// The certificate that the listener presents.
 pub struct ServingCertificate {
     current: ArcSwap<Current>,
     renewing: Mutex<()>,
-    authority: Arc<Authority>,
+    authority: Arc<CertificateAuthority>,
     leaf: Leaf,
-    /// Where it is kept; None for a server that keeps nothing.
+    /// The folder it is stored in; None for an ephemeral server.
     folder: Option<PathBuf>,
     clock: WallClock,
 }
@@ -34,14 +34,14 @@ struct Current {
 }
 
 impl ServingCertificate {
-    /// Serves with `pair` for as long as that is good, and then with what `authority` issues for `leaf`.
+    /// Presents `pair` as long as it is valid, and then certificates that `authority` issues for `leaf`.
     ///
     /// # Errors
-    /// [`CertificateError::Pem`] and [`CertificateError::Tls`] for a pair that cannot be read.
+    /// [`CertificateError::Pem`] and [`CertificateError::Tls`] for a pair that cannot be parsed.
     pub(super) fn new(
         pair: &Pair,
         leaf: Leaf,
-        authority: Arc<Authority>,
+        authority: Arc<CertificateAuthority>,
         folder: Option<PathBuf>,
         clock: WallClock,
     ) -> Result<ServingCertificate, CertificateError> {
@@ -49,7 +49,7 @@ impl ServingCertificate {
         Ok(ServingCertificate { current, renewing: Mutex::new(()), authority, leaf, folder, clock })
     }
 
-    /// The certificate that is shown now.
+    /// The certificate that is presented now.
     #[cfg(test)]
     pub(super) fn certificate(&self) -> CertificateDer<'static> {
         self.renew_if_due();
@@ -62,7 +62,7 @@ impl ServingCertificate {
         if !is_due() {
             return;
         }
-        // Others go on with the old one meanwhile.
+        // Other handshakes continue with the old certificate meanwhile.
         let _renewing = match self.renewing.try_lock() {
             Ok(guard) => guard,
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),

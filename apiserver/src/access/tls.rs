@@ -1,8 +1,8 @@
-//! TLS: what the listener shows, and whom it recognises by a client certificate.
+//! TLS: the listener's certificate, and the identification of clients by their certificates.
 //!
-//! A client certificate is asked for and never required: a foreign one must not keep a client with a good token out, so
-//! the handshake only proves that the client holds the certificate's key. Whether we trust it is decided afterwards, in
-//! [`Tls::peer`], and a bad one counts as bad credentials.
+//! A client certificate is requested and never required: an untrusted one must not reject a client with a valid token,
+//! so the handshake only proves that the client has the certificate's key. Whether the certificate is trusted is
+//! decided afterwards, in [`Tls::peer`]; an untrusted one counts as invalid credentials.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -22,21 +22,21 @@ use super::validity::{Validity, unix_seconds};
 /// The user id's attribute in a certificate's subject: 1.3.6.1.4.1.57683.2 (KEP-5018).
 const UID_OID: &[u64] = &[1, 3, 6, 1, 4, 1, 57683, 2];
 
-/// What is known of a client before it sends a request.
+/// The identity of a client before it sends a request.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub enum Peer {
-    /// No certificate, or one that names nobody.
+    /// No certificate, or one without a user name.
     #[default]
     Unidentified,
     /// A client in this process.
     Known(Arc<UserInfo>),
-    /// A certificate of ours, good for as long as it says: a connection may live longer.
+    /// A certificate that our CA signed. Its validity is checked with each request, since a connection may outlive it.
     Certified(Arc<ClientCertificate>),
-    /// A certificate that we do not trust.
+    /// A certificate that is not trusted.
     Rejected,
 }
 
-/// A certificate of ours that a client has shown.
+/// A client certificate that our CA signed.
 #[derive(Debug, PartialEq)]
 pub struct ClientCertificate {
     user: Arc<UserInfo>,
@@ -44,13 +44,13 @@ pub struct ClientCertificate {
 }
 
 impl ClientCertificate {
-    /// The user, if the certificate is good at this time, in seconds since 1970.
+    /// The user, if the certificate is valid at this time, in seconds since 1970.
     pub fn user_at(&self, now: i64) -> Option<&Arc<UserInfo>> {
         self.validity.includes(now).then_some(&self.user)
     }
 }
 
-/// The listener's side of TLS.
+/// The listener's TLS configuration.
 #[derive(Clone)]
 pub struct Tls {
     /// HTTP/2 and HTTP/1.1 by ALPN.
@@ -59,10 +59,10 @@ pub struct Tls {
 }
 
 impl Tls {
-    /// Serves with what `serving` has at the time; knows clients by certificates that `ca` signed.
+    /// Presents the current certificate of `serving`; identifies clients by certificates that `ca` signed.
     ///
     /// # Errors
-    /// For an authority's certificate that is none.
+    /// If the authority's certificate cannot be parsed.
     pub fn new(
         ca: CertificateDer<'static>,
         serving: Arc<dyn ResolvesServerCert>,
@@ -73,17 +73,20 @@ impl Tls {
         let clients = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), Arc::clone(&provider))
             .build()
             .map_err(|e| rustls::Error::General(e.to_string()))?;
-        let asking = Asking { hints: clients.root_hint_subjects().to_vec(), provider: Arc::clone(&provider) };
+        let verifier = AnyClientCertificate {
+            hints: clients.root_hint_subjects().to_vec(),
+            provider: Arc::clone(&provider),
+        };
         let mut config = ServerConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()?
-            .with_client_cert_verifier(Arc::new(asking))
+            .with_client_cert_verifier(Arc::new(verifier))
             .with_cert_resolver(serving);
         config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
         Ok(Tls { config: Arc::new(config), clients })
     }
 
-    /// Who a connection's client is, by the certificates of its handshake (the first is its own). Whether its own is good
-    /// at the time is asked with each request.
+    /// Identifies a connection's client by the certificates of its handshake (the first is its own). The validity of
+    /// its own certificate is checked with each request.
     pub fn peer(&self, certificates: Option<&[CertificateDer<'_>]>, now: SystemTime) -> Peer {
         let Some([own, intermediates @ ..]) = certificates else { return Peer::Unidentified };
         let Ok((_, parsed)) = X509Certificate::from_der(own) else { return Peer::Rejected };
@@ -100,7 +103,7 @@ impl Tls {
     }
 }
 
-/// The user that a trusted certificate names: common name, organizations as groups.
+/// The user of a trusted certificate: the common name, with the organizations as groups.
 fn identify(certificate: &CertificateDer<'_>, parsed: &X509Certificate<'_>, validity: Validity) -> Peer {
     let subject = parsed.subject();
     let Some(name) =
@@ -127,15 +130,15 @@ fn identify(certificate: &CertificateDer<'_>, parsed: &X509Certificate<'_>, vali
     Peer::Certified(Arc::new(ClientCertificate { user, validity }))
 }
 
-/// Asks for a certificate and takes any, if its key signed the handshake.
+/// Requests a certificate and accepts any whose key signed the handshake.
 #[derive(Debug)]
-struct Asking {
-    /// Names our CA, so that clients with several certificates send the right one.
+struct AnyClientCertificate {
+    /// Names our CA, so that clients with several certificates present the right one.
     hints: Vec<DistinguishedName>,
     provider: Arc<CryptoProvider>,
 }
 
-impl ClientCertVerifier for Asking {
+impl ClientCertVerifier for AnyClientCertificate {
     fn client_auth_mandatory(&self) -> bool {
         false
     }
@@ -190,8 +193,8 @@ mod tests {
     use rustls::{ClientConfig, ClientConnection, ServerConnection};
     use std::time::Duration;
 
-    /// Who the server thinks the client is, after a handshake.
-    fn meet(server: &Certificates, client: Option<&Pair>, now: SystemTime) -> Peer {
+    /// How the server identifies a client after a handshake.
+    fn identify_after_handshake(server: &Certificates, client: Option<&Pair>, now: SystemTime) -> Peer {
         let tls = server.tls().expect("TLS");
         let (_, shown) = handshake(&tls, server.ca_pem(), client);
         tls.peer(shown.as_deref(), now)
@@ -199,7 +202,7 @@ mod tests {
 
     type Chain = Vec<CertificateDer<'static>>;
 
-    /// Takes any certificate of the server that its authority signed, whenever it is good.
+    /// Accepts any server certificate that its authority signed, whatever its validity.
     #[derive(Debug)]
     struct AnyTime(Arc<rustls::client::WebPkiServerVerifier>);
 
@@ -241,7 +244,7 @@ mod tests {
         }
     }
 
-    /// A whole handshake in memory: the server's certificates, and what it saw of the client.
+    /// A complete handshake in memory: the server's certificates, and the client's as the server received them.
     fn handshake(tls: &Tls, ca_pem: &str, client: Option<&Pair>) -> (Chain, Option<Chain>) {
         let mut roots = RootCertStore::empty();
         roots.add(CertificateDer::from_pem_slice(ca_pem.as_bytes()).expect("PEM")).expect("a CA");
@@ -293,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn certificates_tell_who_the_client_is() {
+    fn certificates_identify_the_client() {
         let now = SystemTime::now();
         let ours = Certificates::ephemeral(&[], &manual(now).0).expect("certificates");
         let foreign = Certificates::ephemeral(&[], &manual(now).0).expect("certificates");
@@ -308,7 +311,7 @@ mod tests {
         let admin = "coracle-admin [system:masters,system:authenticated]";
         let sec1 =
             Pair { key_pem: sec1_pem(&ours.admin().key_pem).expect("a P-256 key"), ..ours.admin().clone() };
-        for (case, client, met, asked, want) in [
+        for (case, client, connected_at, requested, want) in [
             ("none", None, now, now, "Unidentified"),
             ("ours", Some(ours.admin()), now, now, admin),
             ("ours, the key as kubeconfigs have it", Some(&sec1), now, now, admin),
@@ -319,7 +322,11 @@ mod tests {
             ("too young", Some(ours.admin()), now - 2 * year, now - 2 * year, "not at this time"),
             ("the clock was wrong", Some(ours.admin()), now + year, now, admin),
         ] {
-            assert_eq!(shown(meet(&ours, client, met), asked), want, "{case}");
+            assert_eq!(
+                shown(identify_after_handshake(&ours, client, connected_at), requested),
+                want,
+                "{case}"
+            );
         }
     }
 
@@ -346,17 +353,19 @@ mod tests {
         assert_ne!(shown(start + days(10 * 365 - 1)), second);
         let third = shown(start - days(1000));
         assert_ne!(third, second, "the clock went back to before the authority began");
-        // What is on disk is what is shown, so a restart changes nothing.
+        // The presented certificate is also on disk, so a restart changes nothing.
         let restarted = Certificates::in_folder(folder.path(), &[], &clock).expect("certificates");
         let tls = restarted.tls().expect("TLS");
         assert_eq!(handshake(&tls, restarted.ca_pem(), None).0, third);
     }
 
     #[test]
-    fn the_credential_is_named() {
+    fn a_client_certificate_has_a_credential_id() {
         let now = SystemTime::now();
         let ours = Certificates::ephemeral(&[], &manual(now).0).expect("certificates");
-        let Peer::Certified(certificate) = meet(&ours, Some(ours.admin()), now) else { panic!("not known") };
+        let Peer::Certified(certificate) = identify_after_handshake(&ours, Some(ours.admin()), now) else {
+            panic!("not known")
+        };
         let id = &certificate.user.extra[CREDENTIAL_ID][0];
         assert!(id.starts_with("X509SHA256=") && id.len() == 11 + 64, "{id}");
     }

@@ -6,29 +6,52 @@ use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
 
-use super::authenticate::{TokenAuthenticator, UserInfo, Verdict, own_audiences};
+use super::authenticate::{TokenAuthenticator, TokenOutcome, UserInfo, own_audiences};
 
 /// The tokens of a file.
 #[derive(Debug, Default)]
 pub struct TokenFile {
-    // Looked up by a keyed hash: how long a miss takes tells nothing of the tokens.
+    // Looked up by a keyed hash, so that the time of a miss reveals nothing about the tokens.
     users: HashMap<String, Arc<UserInfo>>,
 }
 
-/// Why a token file cannot be used; one line, made to be shown to the operator.
+/// Why a token file cannot be used; one line for the operator.
 #[derive(Debug, thiserror::Error)]
 pub enum TokenFileError {
+    /// The file cannot be read.
     #[error("token file {path}: {source}")]
-    Unreadable { path: String, source: std::io::Error },
+    Unreadable {
+        /// The file.
+        path: String,
+        /// The cause.
+        source: std::io::Error,
+    },
     #[error(
         "token file {path}, line {line}: expected token,user,uid[,\"group1,group2\"], found {found} columns"
     )]
-    Columns { path: String, line: usize, found: usize },
+    /// A line has too few columns.
+    Columns {
+        /// The file.
+        path: String,
+        /// The number of the line.
+        line: usize,
+        /// The number of columns.
+        found: usize,
+    },
+    /// A line is quoted incorrectly.
     #[error("token file {path}, line {line}: {what}")]
-    Quoting { path: String, line: usize, what: &'static str },
+    Quoting {
+        /// The file.
+        path: String,
+        /// The number of the line.
+        line: usize,
+        /// The error.
+        what: &'static str,
+    },
 }
 
 impl TokenFile {
+    /// Reads a file.
     pub fn read(path: &Path) -> Result<TokenFile, TokenFileError> {
         let shown = path.display().to_string();
         match std::fs::read_to_string(path) {
@@ -37,8 +60,8 @@ impl TokenFile {
         }
     }
 
-    /// Reads `text`; `path` is for messages only. As in kube-apiserver a later line wins over an earlier one with the
-    /// same token, and a line with an empty token gives nobody access.
+    /// Parses `text`; `path` is used in messages only. As in kube-apiserver a later line overrides an earlier one with
+    /// the same token, and a line with an empty token gives nobody access.
     pub fn parse(path: &str, text: &str) -> Result<TokenFile, TokenFileError> {
         let mut users = HashMap::new();
         for record in Records::of(text) {
@@ -66,13 +89,13 @@ impl TokenFile {
 }
 
 impl TokenAuthenticator for TokenFile {
-    fn authenticate(&self, token: &str, audiences: &[String]) -> Verdict {
+    fn authenticate(&self, token: &str, audiences: &[String]) -> TokenOutcome {
         match self.users.get(token) {
-            // These tokens name no audience: they are meant for this server.
+            // These tokens have no audience of their own: they are intended for this server.
             Some(user) if own_audiences().iter().any(|own| audiences.contains(own)) => {
-                Verdict::Known { user: user.clone(), audiences: own_audiences().into() }
+                TokenOutcome::Authenticated { user: user.clone(), audiences: own_audiences().into() }
             }
-            _ => Verdict::Unknown,
+            _ => TokenOutcome::Unrecognized,
         }
     }
 }
@@ -90,7 +113,7 @@ impl<'a> Records<'a> {
         Records { rest: text, line: 1 }
     }
 
-    /// One column; what follows it decides whether the record goes on.
+    /// Reads one column; the character after it decides whether the record continues.
     fn column(&mut self) -> Result<String, (usize, &'static str)> {
         let Some(quoted) = self.rest.strip_prefix('"') else {
             let end = self.rest.find([',', '\n']).unwrap_or(self.rest.len());
@@ -169,7 +192,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn files() {
+    fn token_files_are_parsed() {
         for (case, text, token, want) in [
             ("three columns", "t,u,id", "t", Some("u id [system:authenticated]")),
             ("groups", "t,u,id,\"a,b\"\n", "t", Some("u id [a,b,system:authenticated]")),
@@ -183,7 +206,7 @@ mod tests {
         ] {
             let file = TokenFile::parse("f", text).expect(case);
             let got = match file.authenticate(token, &own_audiences()) {
-                Verdict::Known { user: u, .. } => {
+                TokenOutcome::Authenticated { user: u, .. } => {
                     Some(format!("{} {} [{}]", u.name, u.uid, u.groups.join(",")))
                 }
                 _ => None,
@@ -196,14 +219,14 @@ mod tests {
     fn tokens_are_meant_for_this_server() {
         let file = TokenFile::parse("f", "t,u,id").expect("a file");
         let own = own_audiences();
-        for (asked, want) in
+        for (requested, want) in
             [(vec![own[0].clone(), "other".to_owned()], Some(own.to_vec())), (vec!["other".to_owned()], None)]
         {
-            let got = match file.authenticate("t", &asked) {
-                Verdict::Known { audiences, .. } => Some(audiences),
+            let got = match file.authenticate("t", &requested) {
+                TokenOutcome::Authenticated { audiences, .. } => Some(audiences),
                 _ => None,
             };
-            assert_eq!(got, want, "{asked:?}");
+            assert_eq!(got, want, "{requested:?}");
         }
     }
 

@@ -1,40 +1,44 @@
-//! Validity: from when until when a certificate is good.
+//! Validity: the period in which a certificate is valid.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use x509_parser::prelude::X509Certificate;
 
-/// Where the time comes from.
+/// The source of the time.
 pub type WallClock = std::sync::Arc<dyn Fn() -> SystemTime + Send + Sync>;
 
-/// A certificate of ours with less than this left is replaced: at start, and the server's own also while it runs.
+/// A certificate of ours with less than this left is renewed: at start, and the serving certificate also while the
+/// server runs.
 pub const RENEWAL: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 
-/// The span in which a certificate is good, both ends included, in seconds since 1970.
+/// The period in which a certificate is valid, both ends included, in seconds since 1970.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Validity {
+    /// The first second.
     pub not_before: i64,
+    /// The last second.
     pub not_after: i64,
 }
 
 impl Validity {
-    /// What a certificate says.
+    /// The validity of a certificate.
     pub fn of(certificate: &X509Certificate<'_>) -> Validity {
         let validity = certificate.validity();
         Validity { not_before: validity.not_before.timestamp(), not_after: validity.not_after.timestamp() }
     }
 
-    /// Whether a certificate is good at a time.
+    /// Whether the certificate is valid at a time.
     pub fn includes(self, now: i64) -> bool {
         (self.not_before..=self.not_after).contains(&now)
     }
 
-    /// Whether a certificate of ours is to be replaced: it is about to expire, or the clock has gone back to before it began.
+    /// Whether a certificate of ours is to be renewed: it is about to expire, or the clock was set back to before its
+    /// validity.
     pub fn is_due(self, now: i64) -> bool {
         now < self.not_before || self.not_after.saturating_sub(now) <= RENEWAL.as_secs() as i64
     }
 
-    /// The time in the span that is nearest to a time.
+    /// The time within the validity that is nearest to a time.
     pub fn nearest(self, now: i64) -> i64 {
         now.min(self.not_after).max(self.not_before)
     }

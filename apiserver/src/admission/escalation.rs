@@ -12,9 +12,9 @@ use serde_json::Value;
 use super::{AdmissionAttributes, AdmissionPlugin, Operation};
 use crate::access::authenticate::MASTERS;
 use crate::access::authorize::{Authorizer, RequestAttributes, ResourceTarget, Target, aggregate};
-use crate::access::coverage::{Limits, TooMany, missing};
+use crate::access::coverage::{Limits, TooManySteps, missing};
 use crate::access::rbac::{GROUP, Kind};
-use crate::access::rules::{Rule, quoted};
+use crate::access::rules::{PolicyRule, quoted};
 use crate::cluster::Cluster;
 use crate::field::quote;
 use crate::{Error, Result};
@@ -47,11 +47,11 @@ impl EscalationCheck {
         if self.may(attributes, "escalate", GROUP, resource, attributes.name) {
             return Ok(());
         }
-        self.holds(attributes, &Rule::of_role(attributes.object))?;
+        self.holds(attributes, &PolicyRule::of_role(attributes.object))?;
         let aggregates = |role: &Value| {
             role["aggregationRule"]["clusterRoleSelectors"].as_array().is_some_and(|list| !list.is_empty())
         };
-        let everything = [Rule::all_resources(), Rule::all_paths()];
+        let everything = [PolicyRule::all_resources(), PolicyRule::all_paths()];
         if (aggregates(attributes.object) || attributes.old_object.is_some_and(aggregates))
             && self.holds(attributes, &everything).is_err()
         {
@@ -72,7 +72,7 @@ impl EscalationCheck {
         if self.may(attributes, "bind", text("apiGroup"), &resource, name) {
             return Ok(());
         }
-        match self.authorizer.rules_of(role, attributes.namespace, name) {
+        match self.authorizer.rules_of_role(role, attributes.namespace, name) {
             Some(rules) => self.holds(attributes, &rules),
             // The real server names the resource that is being written, not the role's.
             None => Err(Error::not_found(attributes.resource, name)),
@@ -93,12 +93,12 @@ impl EscalationCheck {
         self.authorizer.check(attributes.user, &request).is_ok()
     }
 
-    fn holds(&self, attributes: &AdmissionAttributes<'_>, rules: &[Rule]) -> Result<()> {
+    fn holds(&self, attributes: &AdmissionAttributes<'_>, rules: &[PolicyRule]) -> Result<()> {
         let user = attributes.user;
         let (owned, unresolved) = self.authorizer.rules_for(user, attributes.namespace);
         // A role that is bound many times counts once.
         let mut seen = HashSet::new();
-        let owned = owned.iter().filter(|rules| seen.insert(Arc::as_ptr(rules).cast::<Rule>()));
+        let owned = owned.iter().filter(|rules| seen.insert(Arc::as_ptr(rules).cast::<PolicyRule>()));
         let who = format!("user {} (groups={})", quote(&user.name), quoted(&user.groups));
         let mut detail = match missing(owned.flat_map(|rules| rules.iter()), rules, Limits::STANDARD) {
             Ok(none) if none.is_empty() => return Ok(()),
@@ -106,7 +106,7 @@ impl EscalationCheck {
                 "{who} is attempting to grant RBAC permissions not currently held:\n{}",
                 missing.describe()
             ),
-            Err(TooMany) => format!(
+            Err(TooManySteps) => format!(
                 "{who} is attempting to grant RBAC permissions that are too many to be compared with those currently held"
             ),
         };

@@ -88,7 +88,7 @@ impl Form {
         }
         let stored = parse(stored)?;
         let asked = served.from_storage(stored.clone());
-        self.shaped(served, Item { stored: &stored, asked: &asked }, served.type_id())
+        self.shaped(served, Item { stored: &stored, requested: &asked }, served.type_id())
     }
 
     /// An object in the form of its version.
@@ -98,13 +98,13 @@ impl Form {
 
     fn shaped(&self, served: &Served, item: Item<'_>, type_id: StructId) -> Result<Bytes> {
         match self.accept.transform {
-            Transform::None => Ok(self.encode(item.asked, type_id)),
+            Transform::None => Ok(self.encode(item.requested, type_id)),
             Transform::Table(version) => {
                 let table = table::table_of_one(&printer(served), item, &self.table_options(version, false));
                 Ok(self.encode_meta("Table", &table))
             }
             Transform::PartialObject(version) => {
-                let partial = render::partial_metadata(item.asked, version);
+                let partial = render::partial_metadata(item.requested, version);
                 Ok(self.encode_meta("PartialObjectMetadata", &partial))
             }
             Transform::PartialObjectList(_) => {
@@ -151,7 +151,11 @@ impl Form {
                     .map_or_else(|| list.to_string().into(), |list_type| self.encode(&list, list_type)))
             }
             Transform::Table(version) => {
-                let items = stored.iter().zip(&asked).map(|(stored, asked)| Item { stored, asked }).collect();
+                let items = stored
+                    .iter()
+                    .zip(&asked)
+                    .map(|(stored, asked)| Item { stored, requested: asked })
+                    .collect();
                 let options = self.table_options(version, false);
                 Ok(self.encode_meta("Table", &table::table(&printer(served), items, metadata, &options)))
             }

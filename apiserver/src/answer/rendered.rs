@@ -169,7 +169,7 @@ impl Renderer {
         Ok(match self.form.accept.transform {
             Transform::Table(version) => {
                 let options = self.form.table_options(version, false);
-                printer(&self.served).row(Item { stored: &stored, asked: &asked }, &options)
+                printer(&self.served).row(Item { stored: &stored, requested: &asked }, &options)
             }
             Transform::PartialObjectList(version) => render::partial_metadata(&asked, version),
             Transform::None | Transform::PartialObject(_) => without_type(asked),

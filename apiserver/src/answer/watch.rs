@@ -62,7 +62,7 @@ impl Frames {
             Transform::None => form.encode(&asked, served.type_id()),
             Transform::Table(version) => {
                 let options = form.table_options(version, std::mem::replace(&mut self.columns_told, true));
-                let item = Item { stored: &stored, asked: &asked };
+                let item = Item { stored: &stored, requested: &asked };
                 form.encode_meta("Table", &table::table_of_one(&printer(served), item, &options))
             }
             Transform::PartialObject(version) | Transform::PartialObjectList(version) => {

@@ -1,43 +1,44 @@
-//! Bootstrap: the objects that are there from the start, as kube-apiserver makes them.
+//! Bootstrap: the objects that kube-apiserver creates at start.
 //!
-//! `objects.jsonl` holds them, one a line, in the order in which they are made: namespaces, API services, priority levels and
-//! flow schemas, the service CIDR, priority classes, the default RBAC roles and bindings (the aggregated ones with the
-//! rules that their controller would gather), and the `kubernetes` service. They are in their stored form but for what the
-//! store gives every object. What is missing is made at every start; what is there, [`reconcile`] looks at.
+//! `objects.jsonl` contains them, one a line, in the order of their creation: namespaces, API services, priority
+//! levels and flow schemas, the service CIDR, priority classes, the default RBAC roles and bindings (the aggregated
+//! ones with the rules that their controller would collect), and the `kubernetes` service. They are in their stored
+//! version, without the fields that the store sets. Missing objects are created at every start; existing ones are
+//! compared by [`reconcile`].
 //!
-//! Service accounts and `kube-root-ca.crt` are not here: controllers make those.
+//! Service accounts and `kube-root-ca.crt` are created by controllers.
 
 mod reconcile;
 
 use serde_json::Value;
 
-pub use reconcile::{Reconciled, reconcile};
+pub use reconcile::{ReconcileAction, reconcile};
 
 const OBJECTS: &str = include_str!("objects.jsonl");
 
-/// What the objects depend on.
-pub struct Facts<'a> {
+/// The parameters of the objects.
+pub struct Parameters<'a> {
     /// The current time in RFC 3339, whole seconds.
     pub now: &'a str,
     /// The port on which the API is served.
     pub secure_port: u16,
 }
 
-/// All of them, each with `apiVersion` and `kind`, in the order in which they must be made.
-pub fn objects(facts: &Facts<'_>) -> Vec<Value> {
-    OBJECTS.lines().map(|line| object(line, facts)).collect()
+/// All objects, each with `apiVersion` and `kind`, in the order of their creation.
+pub fn objects(parameters: &Parameters<'_>) -> Vec<Value> {
+    OBJECTS.lines().map(|line| object(line, parameters)).collect()
 }
 
-fn object(line: &str, facts: &Facts<'_>) -> Value {
+fn object(line: &str, parameters: &Parameters<'_>) -> Value {
     let parse = |text: &str| serde_json::from_str(text).expect("every line of objects.jsonl is JSON");
     if !line.contains("${") {
         return parse(line);
     }
-    let today = facts.now.split('T').next().unwrap_or_default();
+    let today = parameters.now.split('T').next().unwrap_or_default();
     let filled = line
-        .replace("${now}", facts.now)
+        .replace("${now}", parameters.now)
         .replace("${today}", today)
-        .replace("\"${secure-port}\"", &facts.secure_port.to_string());
+        .replace("\"${secure-port}\"", &parameters.secure_port.to_string());
     parse(&filled)
 }
 
@@ -52,7 +53,7 @@ mod tests {
     use crate::access::rbac::GROUP;
     use crate::names::GroupResource;
 
-    const FACTS: Facts<'_> = Facts { now: "2026-01-02T03:04:05Z", secure_port: 6443 };
+    const PARAMETERS: Parameters<'_> = Parameters { now: "2026-01-02T03:04:05Z", secure_port: 6443 };
 
     fn id(object: &Value) -> String {
         let text = |pointer: &str| object.pointer(pointer).and_then(Value::as_str).unwrap_or("");
@@ -60,8 +61,8 @@ mod tests {
     }
 
     #[test]
-    fn there_is_each_object_once() {
-        let objects = objects(&FACTS);
+    fn each_object_is_listed_once() {
+        let objects = objects(&PARAMETERS);
         let ids: BTreeSet<String> = objects.iter().map(id).collect();
         assert_eq!(ids.len(), objects.len());
         for wanted in [
@@ -91,9 +92,9 @@ mod tests {
     }
 
     #[test]
-    fn namespaces_come_before_what_is_in_them() {
+    fn namespaces_precede_their_objects() {
         let mut made = BTreeSet::new();
-        for object in objects(&FACTS) {
+        for object in objects(&PARAMETERS) {
             if let Some(namespace) = object["metadata"]["namespace"].as_str() {
                 assert!(made.contains(&format!("Namespace /{namespace}")), "{}", id(&object));
             }
@@ -102,20 +103,23 @@ mod tests {
     }
 
     #[test]
-    fn facts_are_filled_in() {
-        let objects = objects(&FACTS);
+    fn parameters_are_filled_in() {
+        let objects = objects(&PARAMETERS);
         let find = |wanted: &str| objects.iter().find(|o| id(o) == wanted).expect("an object");
         assert_eq!(find("Service default/kubernetes")["spec"]["ports"][0]["targetPort"], 6443);
         let tracking = "ConfigMap kube-system/kube-apiserver-legacy-service-account-token-tracking";
         assert_eq!(find(tracking)["data"]["since"], "2026-01-02");
-        assert_eq!(find("APIService /v1.apps")["status"]["conditions"][0]["lastTransitionTime"], FACTS.now);
+        assert_eq!(
+            find("APIService /v1.apps")["status"]["conditions"][0]["lastTransitionTime"],
+            PARAMETERS.now
+        );
         assert!(!objects.iter().any(|o| o.to_string().contains("${")));
     }
 
     #[test]
-    fn the_default_roles_do_what_they_are_for() {
+    fn the_default_roles_allow_their_purpose() {
         let authorizer = Arc::new(Authorizer::new(Mode::Rbac));
-        for object in objects(&FACTS) {
+        for object in objects(&PARAMETERS) {
             if object["apiVersion"].as_str().is_some_and(|v| v.starts_with(GROUP)) {
                 let plural = format!("{}s", object["kind"].as_str().expect("a kind").to_lowercase());
                 authorizer.upsert(&GroupResource::new(GROUP, &plural), &object);
@@ -154,10 +158,10 @@ mod tests {
     }
 
     #[test]
-    fn all_of_it_takes_milliseconds() {
+    fn building_all_objects_takes_milliseconds() {
         let start = std::time::Instant::now();
-        let count = objects(&FACTS).len();
-        // The budget is 5 ms in a release build; this bound holds without optimisation on a busy machine.
+        let count = objects(&PARAMETERS).len();
+        // The budget is 5 ms in a release build; this bound holds without optimization on a busy machine.
         assert!(start.elapsed().as_millis() < 200, "{count} objects took {:?}", start.elapsed());
     }
 }

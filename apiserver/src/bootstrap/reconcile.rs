@@ -1,39 +1,41 @@
-//! Reconcile: what of a bootstrap object is restored when the server starts again.
+//! Reconciliation: what is restored of a bootstrap object when the server starts again.
 //!
-//! Operators may add to the default roles and bindings, and may keep one as they made it with the annotation
-//! `rbac.authorization.kubernetes.io/autoupdate: "false"`; but what upgrades bring, and what was lost, comes back. The
-//! specs of flow control's defaults are ours as long as their annotation says so. Everything else stays as it is found.
+//! Operators may extend the default roles and bindings, and may opt out with the annotation
+//! `rbac.authorization.kubernetes.io/autoupdate: "false"`; otherwise missing rules and subjects, and those that
+//! upgrades add, are restored. The specs of the default flow control objects are restored as long as their annotation
+//! requests it. Everything else is left unchanged.
 
 use serde_json::{Map, Value};
 
 use crate::access::coverage::{Limits, missing};
-use crate::access::rules::Rule;
+use crate::access::rules::PolicyRule;
 
 const RBAC_AUTOUPDATE: &str = "rbac.authorization.kubernetes.io/autoupdate";
 const FLOW_AUTOUPDATE: &str = "apf.kubernetes.io/autoupdate-spec";
 
-/// What is to be done about a stored object.
+/// What to do with a stored object.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Reconciled {
+pub enum ReconcileAction {
+    /// Leave the stored object unchanged.
     Keep,
-    /// Store this instead.
+    /// Store this object instead.
     Update(Value),
-    /// Delete the stored one and make this: a binding cannot change its role.
+    /// Delete the stored object and create this one: a binding cannot change its role.
     Recreate(Value),
 }
 
 /// Compares a bootstrap object with the stored one of its name.
-pub fn reconcile(wanted: &Value, stored: &Value) -> Reconciled {
+pub fn reconcile(wanted: &Value, stored: &Value) -> ReconcileAction {
     let annotation = |name: &str| stored["metadata"]["annotations"][name].as_str().unwrap_or("");
     let restored = match wanted["kind"].as_str().unwrap_or("") {
         "ClusterRole" | "Role" | "ClusterRoleBinding" | "RoleBinding"
             if annotation(RBAC_AUTOUPDATE) == "false" =>
         {
-            return Reconciled::Keep;
+            return ReconcileAction::Keep;
         }
         "ClusterRole" | "Role" => role(wanted, stored),
         "ClusterRoleBinding" | "RoleBinding" if wanted["roleRef"] != stored["roleRef"] => {
-            return Reconciled::Recreate(wanted.clone());
+            return ReconcileAction::Recreate(wanted.clone());
         }
         "ClusterRoleBinding" | "RoleBinding" => {
             with_metadata(wanted, added(stored, "subjects", items(&wanted["subjects"])))
@@ -41,15 +43,15 @@ pub fn reconcile(wanted: &Value, stored: &Value) -> Reconciled {
         "FlowSchema" | "PriorityLevelConfiguration" if annotation(FLOW_AUTOUPDATE) == "true" => {
             with(stored, "spec", wanted["spec"].clone())
         }
-        _ => return Reconciled::Keep,
+        _ => return ReconcileAction::Keep,
     };
-    if restored == *stored { Reconciled::Keep } else { Reconciled::Update(restored) }
+    if restored == *stored { ReconcileAction::Keep } else { ReconcileAction::Update(restored) }
 }
 
 fn role(wanted: &Value, stored: &Value) -> Value {
     let mut restored = stored.clone();
     if wanted["aggregationRule"].is_object() {
-        // The rules of such a role are its controller's.
+        // The rules of an aggregated role are its controller's.
         let rule = added(
             &stored["aggregationRule"],
             "clusterRoleSelectors",
@@ -60,16 +62,16 @@ fn role(wanted: &Value, stored: &Value) -> Value {
         if let Some(role) = restored.as_object_mut() {
             role.remove("aggregationRule");
         }
-        let (stored, wanted) = (Rule::of_role(stored), Rule::of_role(wanted));
-        // Of a role that is too large to be compared all comes back.
+        let (stored, wanted) = (PolicyRule::of_role(stored), PolicyRule::of_role(wanted));
+        // All rules of a role that is too large to compare are restored.
         let lost =
             missing(&stored, &wanted, Limits::STANDARD).map_or(wanted.clone(), |missing| missing.rules());
-        restored = added(&restored, "rules", &lost.iter().map(Rule::to_value).collect::<Vec<_>>());
+        restored = added(&restored, "rules", &lost.iter().map(PolicyRule::to_value).collect::<Vec<_>>());
     }
     with_metadata(wanted, restored)
 }
 
-/// Labels and annotations come back; where both have a key, the stored value stays.
+/// Restores labels and annotations; for keys that both have, the stored value is kept.
 fn with_metadata(wanted: &Value, object: Value) -> Value {
     let mut metadata = object["metadata"].clone();
     for name in ["labels", "annotations"] {
@@ -82,7 +84,7 @@ fn with_metadata(wanted: &Value, object: Value) -> Value {
     with(&object, "metadata", metadata)
 }
 
-/// The object with these entries in a list of it, each once.
+/// The object with these entries added to a list, each once.
 fn added(object: &Value, list: &str, entries: &[Value]) -> Value {
     let mut all = items(&object[list]).to_vec();
     for entry in entries {
@@ -109,7 +111,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn roles_get_back_what_they_lost() {
+    fn missing_rules_are_restored() {
         let get = json!({"verbs": ["get"], "apiGroups": [""], "resources": ["pods"]});
         let both = json!({"verbs": ["get", "list"], "apiGroups": [""], "resources": ["pods"]});
         let list = json!({"verbs": ["list"], "apiGroups": [""], "resources": ["pods"]});
@@ -117,24 +119,24 @@ mod tests {
         let labels = json!({"labels": {"a": "b"}});
         let own = json!({"annotations": {RBAC_AUTOUPDATE: "false"}});
         for (case, stored, want) in [
-            ("as it was", role(labels.clone(), json!([both])), Reconciled::Keep),
+            ("as it was", role(labels.clone(), json!([both])), ReconcileAction::Keep),
             (
                 "more than was",
                 role(json!({"labels": {"a": "b", "c": "d"}}), json!([both, {"verbs": ["x"]}])),
-                Reconciled::Keep,
+                ReconcileAction::Keep,
             ),
             (
                 "less than was",
                 role(labels.clone(), json!([get])),
-                Reconciled::Update(role(labels.clone(), json!([get, list]))),
+                ReconcileAction::Update(role(labels.clone(), json!([get, list]))),
             ),
             (
                 "no label",
                 role(json!({}), json!([both])),
-                Reconciled::Update(role(labels.clone(), json!([both]))),
+                ReconcileAction::Update(role(labels.clone(), json!([both]))),
             ),
-            ("another value", role(json!({"labels": {"a": "x"}}), json!([both])), Reconciled::Keep),
-            ("left alone", role(own, json!([])), Reconciled::Keep),
+            ("another value", role(json!({"labels": {"a": "x"}}), json!([both])), ReconcileAction::Keep),
+            ("left alone", role(own, json!([])), ReconcileAction::Keep),
         ] {
             assert_eq!(reconcile(&role(labels.clone(), json!([both])), &stored), want, "{case}");
         }
@@ -146,12 +148,12 @@ mod tests {
         let wanted = aggregated(json!([{"matchLabels": {"a": "b"}}]), json!([{"verbs": ["get"]}]));
         let stored = aggregated(json!([{"matchLabels": {"c": "d"}}]), json!([]));
         let want = aggregated(json!([{"matchLabels": {"c": "d"}}, {"matchLabels": {"a": "b"}}]), json!([]));
-        assert_eq!(reconcile(&wanted, &stored), Reconciled::Update(want.clone()));
-        assert_eq!(reconcile(&wanted, &want), Reconciled::Keep);
+        assert_eq!(reconcile(&wanted, &stored), ReconcileAction::Update(want.clone()));
+        assert_eq!(reconcile(&wanted, &want), ReconcileAction::Keep);
     }
 
     #[test]
-    fn bindings_and_flow_control() {
+    fn bindings_and_flow_control_are_restored() {
         let binding = |role: &str, subjects: Value| json!({"kind": "RoleBinding", "metadata": {}, "roleRef": {"name": role}, "subjects": subjects});
         let flow = |annotation: &str, precedence: i64| json!({"kind": "FlowSchema", "metadata": {"annotations": {FLOW_AUTOUPDATE: annotation}}, "spec": {"matchingPrecedence": precedence}});
         let wanted = binding("r", json!([{"name": "a"}]));
@@ -159,13 +161,13 @@ mod tests {
             (
                 &wanted,
                 binding("r", json!([{"name": "b"}])),
-                Reconciled::Update(binding("r", json!([{"name": "b"}, {"name": "a"}]))),
+                ReconcileAction::Update(binding("r", json!([{"name": "b"}, {"name": "a"}]))),
             ),
-            (&wanted, binding("r", json!([{"name": "a"}, {"name": "b"}])), Reconciled::Keep),
-            (&wanted, binding("x", json!([{"name": "a"}])), Reconciled::Recreate(wanted.clone())),
-            (&flow("true", 1), flow("true", 2), Reconciled::Update(flow("true", 1))),
-            (&flow("true", 1), flow("false", 2), Reconciled::Keep),
-            (&json!({"kind": "Namespace"}), json!({"kind": "Namespace", "spec": {}}), Reconciled::Keep),
+            (&wanted, binding("r", json!([{"name": "a"}, {"name": "b"}])), ReconcileAction::Keep),
+            (&wanted, binding("x", json!([{"name": "a"}])), ReconcileAction::Recreate(wanted.clone())),
+            (&flow("true", 1), flow("true", 2), ReconcileAction::Update(flow("true", 1))),
+            (&flow("true", 1), flow("false", 2), ReconcileAction::Keep),
+            (&json!({"kind": "Namespace"}), json!({"kind": "Namespace", "spec": {}}), ReconcileAction::Keep),
         ] {
             assert_eq!(reconcile(wanted, &stored), want);
         }

@@ -5,14 +5,16 @@ use serde_json::{Map, Value, json};
 use crate::codec::{base64, time, zero};
 use crate::schema::{Field, StructId, Type, schema};
 
-/// A small generator of its own (SplitMix64): what a seed gives stays the same everywhere.
+/// A small generator of its own (SplitMix64): a seed gives the same values everywhere.
 pub struct Random(u64);
 
 impl Random {
+    /// A generator with a seed.
     pub fn new(seed: u64) -> Random {
         Random(seed)
     }
 
+    /// The next number.
     pub fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -20,6 +22,7 @@ impl Random {
         mixed ^ (mixed >> 31)
     }
 
+    /// A number below `limit`.
     pub fn below(&mut self, limit: usize) -> usize {
         (self.next() % limit as u64) as usize
     }
@@ -46,11 +49,11 @@ const TEXTS: [&str; 12] = [
 
 const QUANTITIES: [&str; 8] = ["0", "1", "100m", "1500m", "64Mi", "1.500", "2e3", "-3Gi"];
 
-/// A random object, its members chosen one by one; deeper ones have fewer.
+/// A random object, with randomly chosen members; deeper objects have fewer.
 pub fn object(id: StructId, random: &mut Random, depth: usize) -> Map<String, Value> {
     let mut members = Map::new();
     for field in schema().get(id).members() {
-        // Protobuf carries the kind and apiVersion of the outermost object only.
+        // Protobuf has the kind and apiVersion of the outermost object only.
         let wanted = depth == 0 || random.below(depth + 1) == 0;
         if field.number.is_some()
             && wanted

@@ -1,4 +1,4 @@
-//! Base64 as Go decodes it: line breaks are passed over, stray bits in the last character ignored.
+//! Base64 as Go decodes it: line breaks are skipped, stray bits in the last character ignored.
 
 use std::borrow::Cow;
 
@@ -12,23 +12,24 @@ pub struct Corrupt(pub usize);
 
 /// The canonical form of base64 text.
 pub fn canonical(text: &str) -> Result<Cow<'_, str>, Corrupt> {
-    // What this engine takes is canonical already.
+    // Text that this engine accepts is canonical already.
     if STANDARD.decode(text).is_ok() {
         return Ok(Cow::Borrowed(text));
     }
-    Ok(Cow::Owned(encode(&decode_loosely(text.as_bytes())?)))
+    Ok(Cow::Owned(encode(&decode_lenient(text.as_bytes())?)))
 }
 
+/// The canonical text of bytes.
 pub fn encode(bytes: &[u8]) -> String {
     STANDARD.encode(bytes)
 }
 
-/// The bytes of canonical text; of other text, which no decoded object holds, none.
+/// The bytes of canonical text; empty for other text, which no decoded object contains.
 pub fn decode(canonical: &str) -> Vec<u8> {
     STANDARD.decode(canonical).unwrap_or_default()
 }
 
-fn decode_loosely(text: &[u8]) -> Result<Vec<u8>, Corrupt> {
+fn decode_lenient(text: &[u8]) -> Result<Vec<u8>, Corrupt> {
     let mut bytes = Vec::with_capacity(text.len() / 4 * 3);
     let mut group = [0u8; 4];
     let mut filled = 0;
@@ -58,7 +59,7 @@ fn decode_loosely(text: &[u8]) -> Result<Vec<u8>, Corrupt> {
     if filled == 0 { Ok(bytes) } else { Err(Corrupt(at - filled)) }
 }
 
-/// Where the padding ends whose first character ends before `at`.
+/// The end of the padding that begins before `at`.
 fn padding(text: &[u8], mut at: usize, filled: usize) -> Result<usize, Corrupt> {
     let breaks =
         |at: usize| at + text[at..].iter().take_while(|&&byte| byte == b'\r' || byte == b'\n').count();

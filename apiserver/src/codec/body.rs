@@ -1,8 +1,8 @@
-//! Body: a request's body to the object of a kind that fits the endpoint.
+//! Body: decodes a request's body to an object of the endpoint's kind.
 //!
-//! Which kind a body is, is the body's to say; what it leaves out is the endpoint's. A body that cannot be read, is of a
-//! kind nobody knows, does not fit its kind, or is of a kind that the endpoint does not take, is refused in this order and
-//! in the real server's words.
+//! The body determines its kind; missing parts default to the endpoint's. A body that cannot be parsed, has an unknown
+//! kind, does not match its kind, or has a kind that the endpoint does not accept, is rejected in this order and with
+//! the real server's messages.
 
 use serde_json::Value;
 
@@ -14,16 +14,22 @@ use crate::schema::{StructId, schema};
 /// The format of a body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Format {
+    /// JSON.
     Json,
+    /// YAML.
     Yaml,
+    /// Protobuf.
     Protobuf,
 }
 
-/// The kind that an endpoint takes, in its version.
+/// The kind that an endpoint expects, in its version.
 #[derive(Clone, Copy, Debug)]
 pub struct Expected<'a> {
+    /// The group; empty for the core group.
     pub group: &'a str,
+    /// The version.
     pub version: &'a str,
+    /// The kind.
     pub kind: &'a str,
 }
 
@@ -56,20 +62,22 @@ pub fn is_same_internal_kind(group: &str, kind: &str, other: &str) -> bool {
 /// Groups that are served with a scheme of their own, in which no kind of another group is registered.
 const OWN_SCHEMES: [&str; 2] = ["apiextensions.k8s.io", "apiregistration.k8s.io"];
 
-/// A body that was read.
+/// A decoded body.
 #[derive(Debug)]
 pub struct Body {
-    /// Normalised, with the body's own `kind` and `apiVersion` in full.
+    /// Normalized, with the body's own `kind` and `apiVersion`.
     pub value: Value,
-    /// Messages about unknown and repeated members.
+    /// Messages about unknown and duplicate fields.
     pub strict: Vec<String>,
     /// The body's group and version; they may differ from the endpoint's where a kind has several.
     pub group: String,
+    /// The body's version.
     pub version: String,
+    /// The struct by which the body was decoded.
     pub type_id: StructId,
 }
 
-/// Reads the body of a request for a built-in kind.
+/// Decodes the body of a request for a built-in kind.
 ///
 /// # Errors
 /// [`Error::BadRequest`], always.
@@ -84,7 +92,7 @@ pub fn decode(format: Format, body: &[u8], expected: Expected<'_>) -> Result<Bod
     let (meta, decoded) = read(format, body, endpoint).map_err(|error| unrecognized(&error))?;
     let (group, version) = match (split_api_version(&meta.api_version), format) {
         (Some(split), _) => split,
-        // Protobuf takes a malformed one for none.
+        // Protobuf treats a malformed one as empty.
         (None, Format::Protobuf) => (String::new(), String::new()),
         (None, _) => {
             let error = format!("unexpected GroupVersion string: {}", meta.api_version);
@@ -128,7 +136,7 @@ pub fn decode(format: Format, body: &[u8], expected: Expected<'_>) -> Result<Bod
     Ok(Body { value, strict, group: body_is.group, version: body_is.version, type_id })
 }
 
-/// Reads options from a body. They may claim any version, and what is wrong with them is told bare.
+/// Decodes options from a body. They may have any version, and their errors have no prefix.
 ///
 /// # Errors
 /// [`Error::BadRequest`], always.
@@ -163,8 +171,8 @@ fn not_registered(kind: &str, version: &str) -> String {
     format!("no kind {kind:?} is registered for version {version:?} in scheme \"pkg/runtime/scheme.go:111\"")
 }
 
-/// The messages of field validation as warnings: one for each key that a YAML document repeats, where errors list them all
-/// at once.
+/// Field validation messages as warnings: one for each key that a YAML document repeats, while errors list them all at
+/// once.
 pub fn warnings(strict: &[String]) -> Vec<String> {
     let lines = strict.iter().flat_map(|message| {
         message.strip_prefix(yaml::REPEATED_KEYS).unwrap_or(message).split('\n').map(str::trim)
@@ -174,8 +182,8 @@ pub fn warnings(strict: &[String]) -> Vec<String> {
 
 type Read = (TypeMeta, Result<Decoded, DecodeError>);
 
-/// Reads what the body says it is, and the body as a type, which may turn out not to be its own. Fails if there is no
-/// telling what the body is.
+/// Decodes the body's type meta, and the body as a type, which may turn out not to be its own. Fails if the body's
+/// kind cannot be determined.
 fn read(format: Format, body: &[u8], id: Option<StructId>) -> Result<Read, DecodeError> {
     let (meta, decoded) = match format {
         Format::Json => json::decode_with_meta(body, id),
@@ -199,7 +207,7 @@ fn read(format: Format, body: &[u8], id: Option<StructId>) -> Result<Read, Decod
     }
 }
 
-/// What a body is, with what it leaves out filled in.
+/// The kind of a body, with defaults for missing parts.
 struct Actual {
     group: String,
     version: String,
@@ -259,7 +267,7 @@ fn internal_package(expected: Expected<'_>, endpoint: Option<StructId>) -> &str 
     package.rsplit('.').nth(1).unwrap_or_default()
 }
 
-/// The beginning of a body, as messages show it: text if it looks like JSON, else in hexadecimal.
+/// The beginning of a body, as messages show it: text if it looks like JSON, otherwise hexadecimal.
 fn summary(body: &[u8]) -> String {
     const MOST: usize = 30;
     let shown = &body[..body.len().min(MOST)];
@@ -282,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn bodies_are_refused_in_the_real_servers_words() {
+    fn refusals_have_the_real_servers_messages() {
         let unrecognized = "the object provided is unrecognized (must be of type ConfigMap): ";
         for (format, body, want) in [
             (Format::Json, &b""[..], format!("{unrecognized}couldn't get version/kind; json parse error: unexpected end of JSON input (<empty>)")),
@@ -415,7 +423,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_body_leaves_out_is_the_endpoints() {
+    fn missing_kind_and_version_default_to_the_endpoints() {
         let want = r#"{"apiVersion":"v1","kind":"ConfigMap","metadata":{}}"#;
         for (format, body) in [
             (Format::Json, &b"null"[..]),
@@ -473,7 +481,7 @@ mod tests {
     }
 
     #[test]
-    fn options_are_told_bare() {
+    fn errors_in_options_have_no_prefix() {
         for (body, want) in [
             (r#"{"apiVersion":"apps/v1","propagationPolicy":"Orphan"}"#, ""),
             (

@@ -1,20 +1,20 @@
-//! Limits of documents: how deep and how large a decoded value may be, whatever format it came in and whatever patch made
-//! it. One place for all, since values are built, compared, written and dropped recursively.
+//! Limits of documents: the depth and size of a decoded value, whatever its format or the patch that created it. One
+//! place for all, since values are built, compared, written and dropped recursively.
 
 use serde_json::Value;
 
-/// How deep objects and arrays may be nested in a document that a client sends or a patch makes. `serde_json`, with which
-/// controllers and many clients read, stops at 127 levels, and lists, tables and watch events add up to four. (Go stops
+/// The maximum depth of objects and arrays in a document of a client or the result of a patch. `serde_json`, which
+/// controllers and many clients use, stops at 127 levels, and lists, tables and watch events add up to four. (Go stops
 /// at 10,000.)
 pub const MAX_DEPTH: usize = 120;
 
-/// How deep a document may be that is read back from the store. Above [`MAX_DEPTH`], so that whatever was stored under a
-/// larger limit can still be read and deleted, and lists of it written.
+/// The maximum depth of a stored document. Above [`MAX_DEPTH`], so that objects that were stored under a larger limit
+/// can still be read, listed and deleted.
 pub const MAX_STORED_DEPTH: usize = 600;
 
-/// How many objects and arrays a document may have: each takes hundreds of bytes in memory, defaults add to it, and the
-/// densest of honest objects hold two thirds of this. (Go reads them all, and the real server gives up on them after half a
-/// minute.)
+/// The maximum number of objects and arrays in a document: each takes hundreds of bytes in memory, defaults add to it,
+/// and the densest realistic objects have two thirds of this. (Go reads them all, and the real server gives up on them
+/// after half a minute.)
 pub const MAX_COLLECTIONS: usize = 30_000;
 
 /// The size of a value.
@@ -28,7 +28,7 @@ pub struct Measure {
     pub nodes: usize,
 }
 
-/// Measures a value. Takes time linear in its size, and a stack linear in its depth.
+/// Measures a value, in time linear in its size and a stack linear in its depth.
 pub fn measure(value: &Value) -> Measure {
     let mut whole = Measure { nodes: 1, ..Measure::default() };
     let mut add = |inner: &Value| {

@@ -1,11 +1,12 @@
 //! JSON, YAML and protobuf, read and written by the schema table.
 //!
-//! Every format leads to the same normalised `serde_json::Value` and back; nothing here knows a kind. Invariants:
+//! Every format is converted to and from the same normalized `serde_json::Value`; nothing here depends on a kind.
+//! Invariants:
 //!
-//! - No input makes this panic, recurse without bound or grow beyond a small multiple of its length.
-//! - A decoded object is what the real server would hold after a round trip through its Go types.
+//! - No input causes a panic, unbounded recursion or more memory than a small multiple of its length.
+//! - A decoded object equals the real server's after a round trip through its Go types.
 //!
-//! Start at [`json::decode()`] and [`json::write()`]; the body of a request is read by [`body::decode`].
+//! Start at [`json::decode()`] and [`json::write()`]; the body of a request is decoded by [`body::decode`].
 
 pub mod base64;
 pub mod body;
@@ -26,24 +27,24 @@ use serde_json::Value;
 /// A decoded body.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Decoded {
-    /// Normalised.
+    /// Normalized.
     pub value: Value,
-    /// Messages about unknown and repeated members, as field validation tells them.
+    /// Messages about unknown and duplicate fields, for field validation.
     pub strict: Vec<String>,
 }
 
-/// A body that cannot be decoded, in the real server's words.
+/// A body that cannot be decoded, with the real server's message.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DecodeError {
-    /// It does not even tell its kind.
+    /// Its kind cannot be determined.
     #[error("couldn't get version/kind; json parse error: {0}")]
     Unreadable(String),
-    /// Some value does not fit its type.
+    /// A value does not match its type.
     #[error("{0}")]
-    Misfit(String),
+    TypeMismatch(String),
 }
 
-/// What an object says it is.
+/// The kind and version of an object.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TypeMeta {
     pub api_version: String,

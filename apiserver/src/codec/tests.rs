@@ -1,4 +1,4 @@
-//! Round trips through every format, and input that nobody meant.
+//! Round trips through every format, and malformed input.
 
 use proptest::prelude::*;
 use serde_json::Value;
@@ -9,7 +9,7 @@ use super::limits::{MAX_COLLECTIONS, MAX_DEPTH};
 use super::{body, json, protobuf, yaml};
 use crate::schema::{StructId, schema};
 
-/// Every kind that says so itself, in a fixed order.
+/// Every kind that has a group, version and kind, in a fixed order.
 fn kinds() -> Vec<(&'static str, &'static str, &'static str, StructId)> {
     let all = schema().kinds().filter(|(_, id)| schema().get(*id).field("kind").is_some());
     let mut kinds: Vec<_> = all
@@ -58,7 +58,7 @@ fn every_kind_survives_every_format() {
     }
 }
 
-/// A valid body, changed in a few places.
+/// A valid body with a few changes.
 fn mangle(mut body: Vec<u8>, random: &mut Random) -> Vec<u8> {
     const MARKS: &[u8] = b"{}[]\",:\\ \n\t-#&*!|>'%@`?0123456789eEtfn.\x00\x08\x0b\x0c\x7f\xff\xc3\xe2";
     for _ in 0..=random.below(4) {
@@ -86,7 +86,7 @@ fn mangle(mut body: Vec<u8>, random: &mut Random) -> Vec<u8> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 1500, ..ProptestConfig::default() })]
 
-    /// Nothing that is read leads to a panic, and what is read once is read the same again.
+    /// No input causes a panic, and decoded objects are decoded the same again.
     #[test]
     fn mangled_bodies_are_read_or_refused(seed in any::<u64>()) {
         let mut random = Random::new(seed);
@@ -113,7 +113,7 @@ proptest! {
     }
 
     #[test]
-    fn noise_is_refused(noise in proptest::collection::vec(any::<u8>(), 0..200)) {
+    fn random_bytes_are_refused(noise in proptest::collection::vec(any::<u8>(), 0..200)) {
         let expected = Expected { group: "", version: "v1", kind: "Pod" };
         let _ = body::decode(Format::Json, &noise, expected);
         let _ = body::decode(Format::Yaml, &noise, expected);
@@ -151,9 +151,9 @@ fn deep_input_is_refused_without_recursing_through_it() {
     }
 }
 
-/// Parts that are decoded apart (raw JSON inside of protobuf) count where they stand.
+/// Separately decoded parts (raw JSON inside of protobuf) count at their depth.
 #[test]
-fn raw_json_inside_of_protobuf_is_as_deep_as_it_stands() {
+fn raw_json_inside_of_protobuf_counts_at_its_depth() {
     let revision = schema().kind("apps", "v1", "ControllerRevision").expect("the kind");
     let nested = |levels: usize| {
         let data = (0..levels).fold(Value::Null, |inner, _| serde_json::json!({ "a": inner }));
@@ -169,9 +169,9 @@ fn raw_json_inside_of_protobuf_is_as_deep_as_it_stands() {
 }
 
 #[test]
-fn a_body_holds_so_many_objects() {
+fn the_number_of_objects_in_a_body_is_bounded() {
     let pod = schema().kind("", "v1", "Pod").expect("Pod");
-    // What stands around the containers: the pod, its spec and, in JSON, the list.
+    // Around the containers: the pod, its spec and, in JSON, the list.
     let text =
         |containers: usize| format!(r#"{{"spec":{{"containers":[{}]}}}}"#, vec!["{}"; containers].join(","));
     let most = MAX_COLLECTIONS - 3;
@@ -179,7 +179,7 @@ fn a_body_holds_so_many_objects() {
         assert_eq!(json::decode(text(containers).as_bytes(), pod).is_ok(), fits, "{containers} in JSON");
     }
     for (containers, fits) in [(MAX_COLLECTIONS - 1, true), (MAX_COLLECTIONS, false)] {
-        // Field 2, empty, so many times; itself field 2 of the pod, which is field 2 of the envelope.
+        // Many empty fields 2; itself field 2 of the pod, which is field 2 of the envelope.
         let around = |message: Vec<u8>| {
             let mut length = message.len();
             let mut out = vec![0x12];

@@ -1,11 +1,11 @@
-//! Times as Go reads and prints them: RFC 3339 in, UTC out, whole seconds or microseconds.
+//! Times as Go parses and prints them: RFC 3339 in, UTC out, whole seconds or microseconds.
 //!
 //! The errors are Go's, which clients see. Start at [`parse`].
 
 use jiff::SignedDuration;
 use jiff::civil::DateTime;
 
-/// Why a text is no time, in Go's words.
+/// Why a text is not a time, with Go's message.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TimeError {
     #[error(
@@ -15,17 +15,39 @@ pub enum TimeError {
         quote(rest),
         quote(element)
     )]
-    Misfit { text: String, layout: &'static str, rest: String, element: &'static str },
+    /// An element of the layout does not match.
+    Unparsable {
+        /// The whole text.
+        text: String,
+        /// The layout that it must have.
+        layout: &'static str,
+        /// The text from the mismatch on.
+        rest: String,
+        /// The element of the layout.
+        element: &'static str,
+    },
+    /// An element is out of its range.
     #[error("parsing time {}: {what} out of range", quote(text))]
-    Range { text: String, what: &'static str },
+    Range {
+        /// The whole text.
+        text: String,
+        /// The element.
+        what: &'static str,
+    },
+    /// Text follows the time.
     #[error("parsing time {}: extra text: {}", quote(text), quote(rest))]
-    Extra { text: String, rest: String },
+    Extra {
+        /// The whole text.
+        text: String,
+        /// The text after the time.
+        rest: String,
+    },
 }
 
 const SECONDS: &str = "2006-01-02T15:04:05Z07:00";
 const MICROS: &str = "2006-01-02T15:04:05.000000Z07:00";
 
-/// The canonical form of a time in whole seconds (`2026-01-02T03:04:05Z`); None is the zero time, which is no time at all.
+/// The canonical form of a time in whole seconds (`2026-01-02T03:04:05Z`); None is the zero time, which is absent.
 pub fn parse(text: &str) -> Result<Option<String>, TimeError> {
     if is_canonical(text) {
         return Ok(Some(text.to_owned()));
@@ -48,7 +70,7 @@ pub fn to_unix(canonical: &str) -> Option<(i64, i32)> {
     Some(if nanos < 0 { (seconds - 1, nanos + 1_000_000_000) } else { (seconds, nanos) })
 }
 
-/// The canonical time in whole seconds; None for the zero time, and for what no calendar has.
+/// The canonical time in whole seconds; None for the zero time, and beyond the calendar.
 pub fn from_unix(seconds: i64) -> Option<String> {
     let time = jiff::tz::Offset::UTC.to_datetime(jiff::Timestamp::from_second(seconds).ok()?);
     (!is_zero(time)).then(|| time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string())
@@ -66,7 +88,7 @@ fn is_zero(time: DateTime) -> bool {
     time == jiff::civil::datetime(1, 1, 1, 0, 0, 0, 0)
 }
 
-/// The form nearly all times come in, with days that every month has.
+/// The most frequent form, with days that every month has.
 fn is_canonical(text: &str) -> bool {
     let bytes = text.as_bytes();
     let number = |at: usize| match (bytes.get(at), bytes.get(at + 1)) {
@@ -116,7 +138,7 @@ impl Parser<'_> {
 
     fn year(&mut self) -> Result<i16, TimeError> {
         let digits = self.rest.get(..4).filter(|digits| digits.bytes().all(|byte| byte.is_ascii_digit()));
-        let year = digits.and_then(|digits| digits.parse().ok()).ok_or_else(|| self.misfit("2006"))?;
+        let year = digits.and_then(|digits| digits.parse().ok()).ok_or_else(|| self.type_mismatch("2006"))?;
         self.rest = &self.rest[4..];
         Ok(year)
     }
@@ -125,10 +147,10 @@ impl Parser<'_> {
         if holds { Ok(()) } else { Err(self.range(what)) }
     }
 
-    /// A number of two digits, or also of one where it is not `fixed`, behind a mark.
+    /// A number of two digits, or also of one if it is not `fixed`, after a mark.
     fn after(&mut self, mark: &'static str, element: &'static str, fixed: bool) -> Result<i8, TimeError> {
-        self.rest = self.rest.strip_prefix(mark).ok_or_else(|| self.misfit(mark))?;
-        let (number, rest) = two_digits(self.rest, fixed).ok_or_else(|| self.misfit(element))?;
+        self.rest = self.rest.strip_prefix(mark).ok_or_else(|| self.type_mismatch(mark))?;
+        let (number, rest) = two_digits(self.rest, fixed).ok_or_else(|| self.type_mismatch(element))?;
         self.rest = rest;
         Ok(number)
     }
@@ -139,7 +161,7 @@ impl Parser<'_> {
         let count = digits.map_or(0, |rest| rest.bytes().take_while(u8::is_ascii_digit).count());
         let count = if exact { count.min(6) } else { count };
         if exact && count < 6 {
-            return Err(self.misfit(".000000"));
+            return Err(self.type_mismatch(".000000"));
         }
         if count == 0 {
             return Ok(0);
@@ -156,19 +178,19 @@ impl Parser<'_> {
             self.rest = rest;
             return Ok(0);
         }
-        let misfit = || self.misfit("Z07:00");
-        let zone = self.rest.get(..6).ok_or_else(misfit)?;
+        let type_mismatch = || self.type_mismatch("Z07:00");
+        let zone = self.rest.get(..6).ok_or_else(type_mismatch)?;
         let colon = zone.as_bytes()[3] == b':';
         let (Some((hours, "")), Some((minutes, ""))) = (
             zone.get(1..3).and_then(|text| two_digits(text, true)),
             zone.get(4..6).and_then(|text| two_digits(text, true)),
         ) else {
-            return Err(misfit());
+            return Err(type_mismatch());
         };
         let sign = match zone.as_bytes()[0] {
             b'+' if colon => 1,
             b'-' if colon => -1,
-            _ => return Err(misfit()),
+            _ => return Err(type_mismatch()),
         };
         self.check("time zone offset hour", hours <= 24)?;
         self.check("time zone offset minute", minutes <= 60)?;
@@ -176,8 +198,8 @@ impl Parser<'_> {
         Ok(sign * (i64::from(hours) * 60 + i64::from(minutes)) * 60)
     }
 
-    fn misfit(&self, element: &'static str) -> TimeError {
-        TimeError::Misfit {
+    fn type_mismatch(&self, element: &'static str) -> TimeError {
+        TimeError::Unparsable {
             text: self.text.to_owned(),
             layout: self.layout,
             rest: self.rest.to_owned(),
@@ -202,7 +224,7 @@ fn two_digits(text: &str, fixed: bool) -> Option<(i8, &str)> {
     }
 }
 
-/// As Go's time errors quote: in bytes.
+/// Quotes as Go's time errors do: by bytes.
 fn quote(text: &str) -> String {
     let mut quoted = String::from('"');
     for byte in text.bytes() {
@@ -241,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn refusals_have_gos_words() {
+    fn errors_have_gos_messages() {
         for (text, want) in [
             ("now", r#"parsing time "now" as "2006-01-02T15:04:05Z07:00": cannot parse "now" as "2006""#),
             ("", r#"parsing time "" as "2006-01-02T15:04:05Z07:00": cannot parse "" as "2006""#),

@@ -1,4 +1,4 @@
-//! Zero values: which a Go struct prints although nothing was said, and which it leaves out.
+//! Zero values: those that a Go struct prints although they were not set, and those that it omits.
 
 use std::sync::OnceLock;
 
@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 
 use crate::schema::{Field, Struct, StructId, Type, schema};
 
-/// The zero value of a type as Go prints it; null for what is nil.
+/// The zero value of a type as Go prints it; null for nil.
 pub fn of(ty: &Type) -> Value {
     match ty {
         Type::Struct(id) => of_struct(*id),
@@ -30,19 +30,20 @@ pub fn of(ty: &Type) -> Value {
     }
 }
 
-/// What a null item of a list or a null value of a map turns into.
+/// The value of a null item of a list or a null value of a map.
 pub fn of_entry(ty: &Type) -> Value {
-    // Bytes come back from the store empty, not nil.
+    // Bytes are empty, not nil, after a round trip through the store.
     if *ty == Type::Bytes { Value::String(String::new()) } else { of(ty) }
 }
 
+/// The zero value of a struct as Go prints it.
 pub fn of_struct(id: StructId) -> Value {
     let mut members = Map::new();
     complete(schema().get(id), &mut members);
     Value::Object(members)
 }
 
-/// Adds the zero values that Go prints, but those it prints as null.
+/// Adds the zero values that Go prints, except those it prints as null.
 pub fn complete(known: &Struct, members: &mut Map<String, Value>) {
     for field in known.members().iter().filter(|field| field.keep && !field.pointer) {
         if !members.contains_key(field.name) {
@@ -54,7 +55,7 @@ pub fn complete(known: &Struct, members: &mut Map<String, Value>) {
     }
 }
 
-/// Takes out what was printed as null, as a decoder leaves it out.
+/// Removes what was printed as null, as a decoder omits it.
 pub fn drop_nulls(value: &mut Value, ty: &Type) {
     match (ty, value) {
         (Type::Struct(id), Value::Object(members)) => {
@@ -78,12 +79,12 @@ pub fn drop_nulls(value: &mut Value, ty: &Type) {
     }
 }
 
-/// Whether a member of this value is as good as absent.
+/// Whether a member with this value is omitted.
 pub fn is_omitted(field: &Field, value: &Value) -> bool {
     match (&field.ty, value) {
         (_, Value::Null) => true,
         _ if field.pointer => false,
-        // Nil and empty are one after a round trip through the store.
+        // Nil and empty are the same after a round trip through the store.
         (Type::List(_) | Type::ListMessage(_), Value::Array(items)) => items.is_empty(),
         (Type::Map(_), Value::Object(entries)) => entries.is_empty(),
         _ if field.keep => false,
@@ -94,13 +95,13 @@ pub fn is_omitted(field: &Field, value: &Value) -> bool {
     }
 }
 
-/// Whether null leaves a member as it was, rather than clears it.
+/// Whether null leaves a member unchanged, rather than clearing it.
 pub fn ignores_null(field: &Field) -> bool {
     let scalar = matches!(field.ty, Type::String | Type::Bool | Type::Int32 | Type::Int64 | Type::Double);
     !field.pointer && (scalar || matches!(field.ty, Type::Struct(_) | Type::RawExtension | Type::FieldsV1))
 }
 
-/// The struct of a CustomResourceDefinition's schema, which holds itself.
+/// The struct of a CustomResourceDefinition's schema, which is recursive.
 pub fn json_schema() -> StructId {
     static ID: OnceLock<StructId> = OnceLock::new();
     *ID.get_or_init(|| {
@@ -115,7 +116,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn printed_nulls_go_but_those_of_free_content() {
+    fn printed_nulls_are_dropped_except_in_free_form_content() {
         let role = schema().kind("rbac.authorization.k8s.io", "v1", "ClusterRole").expect("a kind");
         let revision = schema().kind("apps", "v1", "ControllerRevision").expect("a kind");
         for (id, object, want) in [

@@ -1,4 +1,4 @@
-//! The documents of discovery, made from what is served.
+//! The documents of discovery, generated from the served resources.
 //!
 //! Source: API concepts, "API Discovery"; KEP-3352 for the aggregated form.
 
@@ -25,19 +25,19 @@ pub(super) fn versions(served: &Served, address: &str) -> Value {
 
 /// `/apis`
 pub(super) fn groups(groups: &[Group]) -> Value {
-    let groups: Vec<Value> = groups.iter().map(about_group).collect();
+    let groups: Vec<Value> = groups.iter().map(api_group).collect();
     json!({"kind": "APIGroupList", "apiVersion": "v1", "groups": groups})
 }
 
 /// `/apis/GROUP`
 pub(super) fn group(group: &Group) -> Value {
-    let mut told = about_group(group);
-    told["kind"] = "APIGroup".into();
-    told["apiVersion"] = "v1".into();
-    told
+    let mut document = api_group(group);
+    document["kind"] = "APIGroup".into();
+    document["apiVersion"] = "v1".into();
+    document
 }
 
-fn about_group(group: &Group) -> Value {
+fn api_group(group: &Group) -> Value {
     let named =
         |version: &Version| json!({"groupVersion": group_version(group, version), "version": version.name});
     let versions: Vec<Value> = group.versions.iter().map(named).collect();
@@ -53,20 +53,20 @@ fn group_version(group: &Group, version: &Version) -> String {
 
 /// `/api/VERSION` and `/apis/GROUP/VERSION`
 pub(super) fn resources(group: &Group, version: &Version) -> Value {
-    let resources: Vec<Value> = version.resources.iter().flat_map(with_parts).collect();
+    let resources: Vec<Value> = version.resources.iter().flat_map(with_subresources).collect();
     let mut list = json!({
         "kind": "APIResourceList",
         "groupVersion": group_version(group, version),
         "resources": resources,
     });
-    // The core group is as old as the kinds of lists, and still without a version.
+    // The core group predates `apiVersion` in these lists, and still has none.
     if !group.name.is_empty() {
         list["apiVersion"] = "v1".into();
     }
     list
 }
 
-fn with_parts(resource: &Resource) -> Vec<Value> {
+fn with_subresources(resource: &Resource) -> Vec<Value> {
     let mut whole = json!({
         "name": resource.plural,
         "singularName": resource.singular,
@@ -79,7 +79,7 @@ fn with_parts(resource: &Resource) -> Vec<Value> {
         whole["storageVersionHash"] = (*resource.storage_version_hash).into();
     }
     let part = |part: &Subresource| {
-        let mut told = json!({
+        let mut document = json!({
             "name": format!("{}/{}", resource.plural, part.name),
             "singularName": "",
             "namespaced": resource.namespaced,
@@ -87,21 +87,21 @@ fn with_parts(resource: &Resource) -> Vec<Value> {
             "verbs": part.verbs,
         });
         if let Some((group, version)) = &part.group_version {
-            told["version"] = (**version).into();
+            document["version"] = (**version).into();
             if !group.is_empty() {
-                told["group"] = (**group).into();
+                document["group"] = (**group).into();
             }
         }
-        told
+        document
     };
     std::iter::once(whole).chain(resource.subresources.iter().map(part)).collect()
 }
 
-/// The lists that are left out where they are empty.
-fn add_names(told: &mut Value, resource: &Resource) {
+/// Sets the lists that are omitted if they are empty.
+fn add_names(document: &mut Value, resource: &Resource) {
     for (name, list) in [("shortNames", &resource.short_names), ("categories", &resource.categories)] {
         if !list.is_empty() {
-            told[name] = json!(list);
+            document[name] = json!(list);
         }
     }
 }
@@ -112,7 +112,7 @@ pub(super) fn aggregated(groups: &[Group]) -> Value {
         .iter()
         .map(|group| {
             let metadata = if group.name.is_empty() { json!({}) } else { json!({"name": group.name}) };
-            let versions: Vec<Value> = group.versions.iter().map(|v| about_version(group, v)).collect();
+            let versions: Vec<Value> = group.versions.iter().map(|v| version_discovery(group, v)).collect();
             json!({"metadata": metadata, "versions": versions})
         })
         .collect();
@@ -124,22 +124,22 @@ pub(super) fn aggregated(groups: &[Group]) -> Value {
     })
 }
 
-fn about_version(group: &Group, version: &Version) -> Value {
-    // The kinds of built-in resources are told without what is theirs anyway.
+fn version_discovery(group: &Group, version: &Version) -> Value {
+    // The group and version of built-in kinds are omitted where they are those of the resource.
     let own: (&str, &str) = if group.custom { (&group.name, &version.name) } else { ("", "") };
     let response_kind = |kind: &Text, other: Option<&(Text, Text)>| {
         let (group, version) = other.map_or(own, |(group, version)| (group, version));
         json!({"group": group, "version": version, "kind": kind})
     };
     let about_resource = |resource: &Resource| {
-        let mut told = json!({
+        let mut document = json!({
             "resource": resource.plural,
             "responseKind": response_kind(&resource.kind, None),
             "scope": if resource.namespaced { "Namespaced" } else { "Cluster" },
             "singularResource": resource.singular,
             "verbs": resource.verbs,
         });
-        add_names(&mut told, resource);
+        add_names(&mut document, resource);
         let part = |part: &Subresource| {
             json!({
                 "subresource": part.name,
@@ -149,19 +149,19 @@ fn about_version(group: &Group, version: &Version) -> Value {
         };
         let parts: Vec<Value> = resource.subresources.iter().map(part).collect();
         if !parts.is_empty() {
-            told["subresources"] = parts.into();
+            document["subresources"] = parts.into();
         }
-        told
+        document
     };
     let resources: Vec<Value> = version.resources.iter().map(about_resource).collect();
     json!({"version": version.name, "resources": resources, "freshness": "Current"})
 }
 
 /// `/`, always indented.
-pub(super) fn index(served: &Served, elsewhere: &[String]) -> String {
+pub(super) fn index(served: &Served, other_paths: &[String]) -> String {
     let ours = ["/api", "/apis", "/apis/", "/openapi/v2", "/openapi/v3", "/openapi/v3/", "/version"];
     let mut paths: BTreeSet<String> = ours.into_iter().map(str::to_owned).collect();
-    paths.extend(elsewhere.iter().cloned());
+    paths.extend(other_paths.iter().cloned());
     for group in &served.groups {
         let root = if group.name.is_empty() { "/api".to_owned() } else { format!("/apis/{}", group.name) };
         paths.extend(group.versions.iter().map(|version| format!("{root}/{}", version.name)));
@@ -171,7 +171,7 @@ pub(super) fn index(served: &Served, elsewhere: &[String]) -> String {
     format!("{{\n  \"paths\": [\n{}\n  ]\n}}", paths.join(",\n"))
 }
 
-/// Writes a document down.
+/// Encodes a document.
 pub(super) fn encode(document: &Value, format: Format, pretty: bool) -> Result<Bytes> {
     let text = |name: &str| document[name].as_str().unwrap_or("v1");
     let (group, version) = text("apiVersion").split_once('/').unwrap_or(("", "v1"));

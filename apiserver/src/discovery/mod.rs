@@ -1,7 +1,7 @@
-//! What the server offers, told to clients: groups, versions and resources, OpenAPI documents, its version.
+//! Discovery: groups, versions and resources, OpenAPI documents, the server's version.
 //!
-//! Everything is made from one list, [`Served`]: the built-in resources, and the custom ones that come and go. Documents are
-//! made when they are first asked for and kept until the list changes.
+//! All documents are generated from one list, [`Served`]: the built-in resources, and the custom resources that are
+//! added and removed. They are generated on the first request and cached until the list changes.
 //!
 //! Start at [`Discovery::respond`].
 
@@ -25,16 +25,16 @@ pub(crate) use openapi::Descriptions;
 use openapi::OpenApi;
 pub use served::Served;
 
-/// Answers every path that tells what there is.
+/// Serves all discovery paths.
 pub struct Discovery {
     /// `HOST:PORT`, as clients reach the server.
     address: String,
-    /// Paths that others answer, for the index.
-    elsewhere: Vec<String>,
+    /// Paths of other handlers, for the index.
+    other_paths: Vec<String>,
     state: ArcSwap<State>,
 }
 
-/// One state of the list, with the documents made from it.
+/// One state of the list, with its documents.
 struct State {
     served: Served,
     openapi: OpenApi,
@@ -42,12 +42,12 @@ struct State {
     groups: Aggregated,
 }
 
-/// An aggregated document and the hash of what it says.
+/// An aggregated document and its hash.
 #[derive(Default)]
 struct Aggregated(OnceLock<(Value, String)>);
 
-/// How an answer is wanted.
-struct Wanted {
+/// The negotiated form of a response.
+struct NegotiatedForm {
     format: Format,
     /// The aggregated form.
     aggregated: bool,
@@ -56,12 +56,12 @@ struct Wanted {
 
 impl Discovery {
     /// - `address`: `HOST:PORT`, as clients reach the server;
-    /// - `elsewhere`: paths that others answer, such as those of health, for the index at `/`.
-    pub fn new(address: impl Into<String>, elsewhere: impl IntoIterator<Item = String>) -> Discovery {
+    /// - `other_paths`: paths of other handlers, such as health, for the index at `/`.
+    pub fn new(address: impl Into<String>, other_paths: impl IntoIterator<Item = String>) -> Discovery {
         let state = State::new(Served::built_in(), None);
         Discovery {
             address: address.into(),
-            elsewhere: elsewhere.into_iter().collect(),
+            other_paths: other_paths.into_iter().collect(),
             state: ArcSwap::from_pointee(state),
         }
     }
@@ -78,8 +78,8 @@ impl Discovery {
         }
     }
 
-    /// Answers the index, discovery, OpenAPI and the version; None for any other path. Two kinds of paths that lead nowhere
-    /// are the caller's: see [`Error::UnknownResource`] and [`Error::PageNotFound`], and [`Discovery::knows_group`].
+    /// Serves the index, discovery, OpenAPI and the version; None for any other path. Two kinds of unknown paths are
+    /// left to the caller: see [`Error::UnknownResource`] and [`Error::PageNotFound`], and [`Discovery::knows_group`].
     pub fn respond(&self, request: &Parts, now: Timestamp) -> Option<Result<Response<Bytes>>> {
         let query = Query::parse(request.uri.query().unwrap_or_default());
         let path = request.uri.path();
@@ -91,7 +91,7 @@ impl Discovery {
         let get_only = |answer: &dyn Fn() -> Result<Response<Bytes>>| {
             Some(if *method == Method::GET { answer() } else { Err(Error::MethodNotAllowed) })
         };
-        // Where a router stands before the handler, slashes at the end do not count.
+        // Behind a router, trailing slashes are ignored.
         let routed = path.trim_end_matches('/');
         match routed {
             "" if path == "/" => return Some(Ok(self.index(&state.served))),
@@ -104,12 +104,12 @@ impl Discovery {
             }
             "/api" => {
                 return get_only(&|| {
-                    let wanted = Wanted::of(headers, &query, true, true)?;
-                    if wanted.aggregated {
+                    let negotiated = NegotiatedForm::of(headers, &query, true, true)?;
+                    if negotiated.aggregated {
                         let made = || documents::aggregated(&state.served.groups[..1]);
-                        return state.core.respond(headers, &wanted, made);
+                        return state.core.respond(headers, &negotiated, made);
                     }
-                    wanted.write(&documents::versions(&state.served, &self.address))
+                    negotiated.write(&documents::versions(&state.served, &self.address))
                 });
             }
             _ => {}
@@ -121,8 +121,8 @@ impl Discovery {
             }
             ["apis", group] => {
                 let group = state.served.group(group).filter(|group| !group.name.is_empty())?;
-                let wanted = Wanted::of(headers, &query, false, false);
-                Some(wanted.and_then(|wanted| wanted.write(&documents::group(group))))
+                let negotiated = NegotiatedForm::of(headers, &query, false, false);
+                Some(negotiated.and_then(|negotiated| negotiated.write(&documents::group(group))))
             }
             ["api", version] => self.version(&state, "", version, method, headers, &query),
             ["apis", group, version] => self.version(&state, group, version, method, headers, &query),
@@ -130,14 +130,14 @@ impl Discovery {
         }
     }
 
-    /// Whether any path of the group is answered; below those that are not, no page is found. A custom group does not know
-    /// its unknown versions and resources either.
+    /// Whether any path of the group is served; below other groups, no page is found. A custom group does not know its
+    /// unknown versions and resources either.
     pub fn knows_group(&self, group: &str) -> bool {
         self.state.load().served.group(group).is_some()
     }
 
     fn index(&self, served: &Served) -> Response<Bytes> {
-        json_response(documents::index(served, &self.elsewhere))
+        json_response(documents::index(served, &self.other_paths))
     }
 
     fn groups(
@@ -147,13 +147,13 @@ impl Discovery {
         headers: &HeaderMap,
         query: &Query,
     ) -> Result<Response<Bytes>> {
-        // The path with a slash is another handler's, which knows the plain form only.
-        let wanted = Wanted::of(headers, query, path == "/apis", false)?;
+        // The path with a slash belongs to another handler, which has the plain form only.
+        let negotiated = NegotiatedForm::of(headers, query, path == "/apis", false)?;
         let groups = &state.served.groups[1..];
-        if wanted.aggregated {
-            return state.groups.respond(headers, &wanted, || documents::aggregated(groups));
+        if negotiated.aggregated {
+            return state.groups.respond(headers, &negotiated, || documents::aggregated(groups));
         }
-        wanted.write(&documents::groups(groups))
+        negotiated.write(&documents::groups(groups))
     }
 
     fn version(
@@ -170,8 +170,8 @@ impl Discovery {
         if !group.custom && *method != Method::GET {
             return Some(Err(Error::MethodNotAllowed));
         }
-        let wanted = Wanted::of(headers, query, false, !group.custom);
-        Some(wanted.and_then(|wanted| wanted.write(&documents::resources(group, version))))
+        let negotiated = NegotiatedForm::of(headers, query, false, !group.custom);
+        Some(negotiated.and_then(|negotiated| negotiated.write(&documents::resources(group, version))))
     }
 }
 
@@ -186,7 +186,7 @@ impl Aggregated {
     fn respond(
         &self,
         headers: &HeaderMap,
-        wanted: &Wanted,
+        negotiated: &NegotiatedForm,
         made: impl FnOnce() -> Value,
     ) -> Result<Response<Bytes>> {
         let (document, hash) = self.0.get_or_init(|| {
@@ -197,7 +197,7 @@ impl Aggregated {
         let etag = format!("\"{hash}\"");
         let known = headers.get(header::IF_NONE_MATCH).is_some_and(|held| held.as_bytes() == etag.as_bytes());
         let mut response =
-            if known { respond_empty(StatusCode::NOT_MODIFIED) } else { wanted.write(document)? };
+            if known { respond_empty(StatusCode::NOT_MODIFIED) } else { negotiated.write(document)? };
         let headers = response.headers_mut();
         headers.insert(header::VARY, HeaderValue::from_static("Accept"));
         headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("public"));
@@ -208,10 +208,10 @@ impl Aggregated {
     }
 }
 
-impl Wanted {
+impl NegotiatedForm {
     /// - `aggregated`: the path has an aggregated form;
-    /// - `routed`: a router looks at the media types before the handler does.
-    fn of(headers: &HeaderMap, query: &Query, aggregated: bool, routed: bool) -> Result<Wanted> {
+    /// - `routed`: a router checks the media types before the handler.
+    fn of(headers: &HeaderMap, query: &Query, aggregated: bool, routed: bool) -> Result<NegotiatedForm> {
         let clauses = negotiate::clauses(headers);
         if routed {
             negotiate::route(&clauses, &negotiate::FORMATS, &[])?;
@@ -222,7 +222,7 @@ impl Wanted {
             Some(shape) => (aggregated && shape == aggregated_form).then_some(true),
         };
         let (format, aggregated) = negotiate::choose(&clauses, shape)?.unwrap_or((Format::Json, false));
-        Ok(Wanted { format, aggregated, pretty: negotiate::is_human(headers, query) })
+        Ok(NegotiatedForm { format, aggregated, pretty: negotiate::is_human(headers, query) })
     }
 
     fn write(&self, document: &Value) -> Result<Response<Bytes>> {

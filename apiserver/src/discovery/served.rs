@@ -1,7 +1,7 @@
-//! What is served: the list of groups, versions and resources from which all documents are made.
+//! The served groups, versions and resources, from which all documents are generated.
 //!
-//! The built-in part comes from the schema table; custom groups are put beside it and taken away while the server runs.
-//! The list is small and replaced as a whole, so that a document is always made from one state of it.
+//! The built-in part comes from the schema table; custom groups are added and removed while the server runs. The list
+//! is small and replaced as a whole, so that a document is always generated from one state of it.
 
 use std::borrow::Cow;
 use std::cmp::Ordering;
@@ -11,52 +11,73 @@ use serde_json::Value;
 
 use crate::schema;
 
+/// A name or text of a built-in or custom resource.
 pub type Text = Cow<'static, str>;
 
 /// The groups in the order of discovery; the core group, which has no name, is the first.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Served {
+    /// The groups.
     pub groups: Vec<Group>,
 }
 
+/// An API group.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Group {
+    /// The name; empty for the core group.
     pub name: Text,
     /// The preferred one first.
     pub versions: Vec<Version>,
-    /// Defined by clients: its paths answer in a handler of their own, which knows less about methods and media types.
+    /// Defined by clients: its paths have a handler of their own, with fewer methods and media types.
     pub custom: bool,
 }
 
+/// A version of a group.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Version {
+    /// The name.
     pub name: Text,
+    /// The resources, in the order of discovery.
     pub resources: Vec<Resource>,
 }
 
+/// A resource.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Resource {
+    /// The plural name.
     pub plural: Text,
+    /// The singular name.
     pub singular: Text,
+    /// The kind.
     pub kind: Text,
+    /// The kind of its lists.
     pub list_kind: Text,
+    /// Whether objects have a namespace.
     pub namespaced: bool,
+    /// The verbs.
     pub verbs: Vec<Text>,
+    /// The short names.
     pub short_names: Vec<Text>,
+    /// The categories, such as `all`.
     pub categories: Vec<Text>,
-    /// Empty for what is not stored.
+    /// Empty if the resource is not stored.
     pub storage_version_hash: Text,
+    /// The subresources.
     pub subresources: Vec<Subresource>,
-    /// The OpenAPI v3 schema of a custom kind; what built-in kinds look like is in the schema table.
+    /// The OpenAPI v3 schema of a custom kind; those of built-in kinds are in the schema table.
     pub schema: Option<Arc<Value>>,
 }
 
+/// A subresource.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Subresource {
+    /// The name, such as `status`.
     pub name: Text,
+    /// The kind.
     pub kind: Text,
-    /// Of the kind, where they are not the resource's.
+    /// Those of the kind, if they are not the resource's.
     pub group_version: Option<(Text, Text)>,
+    /// The verbs.
     pub verbs: Vec<Text>,
 }
 
@@ -80,12 +101,13 @@ impl Served {
         Served { groups: groups.collect() }
     }
 
+    /// The group with this name.
     pub fn group(&self, name: &str) -> Option<&Group> {
         self.groups.iter().find(|group| group.name == name)
     }
 
-    /// Adds a custom resource to a group's version, which come into being with their first resource and stand where
-    /// discovery puts them: groups behind the built-in ones, by name; versions by [`precedence`], resources by name.
+    /// Adds a custom resource to a group's version, which are created with their first resource, in the order of
+    /// discovery: groups after the built-in ones, by name; versions by [`precedence`], resources by name.
     pub fn add_custom(&mut self, group: &str, version: &str, resource: Resource) {
         let custom = self.groups.iter().position(|g| g.custom).unwrap_or(self.groups.len());
         let index = match self.groups.iter().position(|g| g.name == group) {
@@ -114,6 +136,7 @@ impl Served {
 }
 
 impl Group {
+    /// The version with this name.
     pub fn version(&self, name: &str) -> Option<&Version> {
         self.versions.iter().find(|version| version.name == name)
     }
@@ -157,7 +180,7 @@ pub fn precedence(a: &str, b: &str) -> Ordering {
     }
 }
 
-/// How stable, major, minor of a version that is spelled like `v1`, `v1beta2`.
+/// The stability, major and minor of a version such as `v1`, `v1beta2`.
 fn stability(version: &str) -> Option<(u8, u32, u32)> {
     let number = |digits: &str| {
         let plain = digits.bytes().all(|b| b.is_ascii_digit());
@@ -172,11 +195,11 @@ fn stability(version: &str) -> Option<(u8, u32, u32)> {
     Some((2, number(rest)?, 0))
 }
 
-/// The hash by which clients see that the stored form of a kind has changed.
+/// The hash by which clients detect a change of a kind's storage version.
 pub fn storage_version_hash(group: &str, version: &str, kind: &str) -> String {
     use base64::Engine;
-    let told = format!("{group}/{version}/{kind}");
-    let digest = ring::digest::digest(&ring::digest::SHA256, told.as_bytes());
+    let hashed = format!("{group}/{version}/{kind}");
+    let digest = ring::digest::digest(&ring::digest::SHA256, hashed.as_bytes());
     base64::engine::general_purpose::STANDARD.encode(&digest.as_ref()[..8])
 }
 
@@ -207,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn hashes_of_storage_versions_are_the_real_ones() {
+    fn storage_version_hashes_match_the_real_servers() {
         let stored = schema::schema().resources().iter().filter(|r| !r.storage_version_hash.is_empty());
         for resource in stored {
             let (group, mut version) = resource.storage_version;
@@ -223,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn custom_groups_stand_behind_the_others() {
+    fn custom_groups_follow_the_built_in_ones() {
         let mut served = Served::built_in();
         let pods = served.groups[0].versions[0].resources[0].clone();
         let built_in = served.groups.len();

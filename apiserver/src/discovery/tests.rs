@@ -7,7 +7,7 @@ fn discovery() -> Discovery {
     Discovery::new("127.0.0.1:6443", ["/healthz".to_owned()])
 }
 
-fn ask(discovery: &Discovery, request: &str, accept: &str) -> Option<Result<Response<Bytes>>> {
+fn send(discovery: &Discovery, request: &str, accept: &str) -> Option<Result<Response<Bytes>>> {
     let (method, uri) = request.split_once(' ').expect("a method and a path");
     let mut request = http::Request::builder().method(method).uri(uri);
     if !accept.is_empty() {
@@ -18,14 +18,14 @@ fn ask(discovery: &Discovery, request: &str, accept: &str) -> Option<Result<Resp
 }
 
 fn body(discovery: &Discovery, path: &str, accept: &str) -> Value {
-    let response = ask(discovery, &format!("GET {path}"), accept).expect(path).expect(path);
+    let response = send(discovery, &format!("GET {path}"), accept).expect(path).expect(path);
     serde_json::from_slice(response.body()).expect("JSON")
 }
 
 const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
 
 #[test]
-fn documents_are_the_real_ones() {
+fn documents_match_the_real_servers() {
     let facts = testing::facts("discovery.json");
     let discovery = discovery();
     for root in ["api", "apis"] {
@@ -40,7 +40,7 @@ fn documents_are_the_real_ones() {
     }
 }
 
-/// What a path answers, in short: status and media type, or why not.
+/// The response of a path: status and media type, or the error.
 #[test]
 fn paths_methods_and_media_types() {
     let discovery = discovery();
@@ -105,7 +105,7 @@ fn paths_methods_and_media_types() {
             "200 application/com.github.proto-openapi.spec.v3.v1.0+protobuf",
         ),
     ] {
-        let got = match ask(&discovery, request, accept) {
+        let got = match send(&discovery, request, accept) {
             None => "none".to_owned(),
             Some(Err(Error::Status(status))) => format!("{} routed", status.code),
             Some(Err(error)) => error.code().to_string(),
@@ -120,7 +120,7 @@ fn paths_methods_and_media_types() {
 }
 
 #[test]
-fn small_documents() {
+fn index_version_and_group_documents_are_served() {
     let discovery = discovery();
     let addresses = json!([{"clientCIDR": "0.0.0.0/0", "serverAddress": "127.0.0.1:6443"}]);
     let versions =
@@ -147,7 +147,7 @@ fn small_documents() {
 
 /// The bytes of a real server.
 #[test]
-fn forms_of_a_document() {
+fn formats_of_a_document() {
     let discovery = discovery();
     for (path, accept, want) in [
         (
@@ -182,15 +182,15 @@ fn forms_of_a_document() {
              \u{7}apps/v1\u{12}\u{2}v1\u{1a}\0\"\0",
         ),
     ] {
-        let response = ask(&discovery, &format!("GET {path}"), accept).expect(path).expect(path);
+        let response = send(&discovery, &format!("GET {path}"), accept).expect(path).expect(path);
         assert_eq!(std::str::from_utf8(response.body()), Ok(want), "{path} {accept}");
     }
 }
 
 #[test]
-fn what_a_client_has_is_not_sent_again() {
+fn a_matching_etag_gives_304() {
     let discovery = discovery();
-    let first = ask(&discovery, "GET /apis", AGGREGATED).expect("answered").expect("a document");
+    let first = send(&discovery, "GET /apis", AGGREGATED).expect("answered").expect("a document");
     let etag = &first.headers()[header::ETAG];
     assert_eq!(first.headers()[header::VARY], "Accept");
     assert_eq!(first.headers()[header::CACHE_CONTROL], "public");
@@ -206,7 +206,7 @@ fn what_a_client_has_is_not_sent_again() {
     }
 }
 
-/// A custom resource as its controller would tell it.
+/// A custom resource as its controller would add it.
 pub(super) fn widgets() -> served::Resource {
     let text = |text: &'static str| served::Text::from(text);
     let part = |name: &'static str, kind: &'static str, group_version| served::Subresource {
@@ -245,9 +245,9 @@ pub(super) fn widgets() -> served::Resource {
 }
 
 #[test]
-fn custom_resources_come_and_go() {
+fn custom_resources_are_added_and_removed() {
     let discovery = discovery();
-    let before = ask(&discovery, "GET /apis", AGGREGATED).expect("answered").expect("a document");
+    let before = send(&discovery, "GET /apis", AGGREGATED).expect("answered").expect("a document");
     let custom = || {
         let widget = |version: &str| ("stable.example.com".to_owned(), version.to_owned(), widgets());
         [widget("v1beta1"), widget("v1")]
@@ -264,13 +264,13 @@ fn custom_resources_come_and_go() {
     assert_eq!(list["resources"][2], scale);
     assert_eq!(list["resources"][1].get("group"), None);
     let aggregated = body(&discovery, "/apis", AGGREGATED);
-    let told = aggregated["items"].as_array().and_then(|items| items.last()).expect("a group");
+    let listed = aggregated["items"].as_array().and_then(|items| items.last()).expect("a group");
     let own = json!({"group": "stable.example.com", "version": "v1", "kind": "Widget"});
-    assert_eq!(told["versions"][0]["resources"][0]["responseKind"], own);
-    let posted = ask(&discovery, "POST /apis/stable.example.com/v1", "application/*");
+    assert_eq!(listed["versions"][0]["resources"][0]["responseKind"], own);
+    let posted = send(&discovery, "POST /apis/stable.example.com/v1", "application/*");
     assert!(matches!(posted, Some(Ok(response)) if response.status() == 200));
     discovery.set_custom([]);
     assert!(!discovery.knows_group("stable.example.com"));
-    let after = ask(&discovery, "GET /apis", AGGREGATED).expect("answered").expect("a document");
+    let after = send(&discovery, "GET /apis", AGGREGATED).expect("answered").expect("a document");
     assert_eq!(before.headers()[header::ETAG], after.headers()[header::ETAG]);
 }

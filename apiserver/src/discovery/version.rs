@@ -1,17 +1,19 @@
-//! `/version`: which Kubernetes this server is like.
+//! `/version`: the version of Kubernetes that this server implements.
 
 use serde_json::Value;
 
-/// The release whose behaviour this server has. What follows the plus is ours, as semantic versions have it.
+/// The implemented release. The part after the plus is build metadata of semantic versions.
 pub const GIT_VERSION: &str = "v1.36.2+coracle";
 const MAJOR: &str = "1";
 const MINOR: &str = "36";
 
-/// A member of the answer.
+/// A member of the response.
 pub struct Field {
+    /// The name in JSON.
     pub name: &'static str,
+    /// The value.
     pub value: &'static str,
-    /// Told even if empty.
+    /// Included even if it is empty.
     pub required: bool,
 }
 
@@ -23,8 +25,7 @@ const fn optional(name: &'static str, value: &'static str) -> Field {
     Field { name, value, required: false }
 }
 
-/// The members in the order in which they are told. Clients read the versions and the platform; the rest is there because
-/// it always was.
+/// The members in order. Clients read the versions and the platform; the rest has always been there.
 pub const FIELDS: &[Field] = &[
     required("major", MAJOR),
     required("minor", MINOR),

@@ -1,4 +1,4 @@
-//! The entries of `metadata.managedFields`: read, ordered, written.
+//! The entries of `metadata.managedFields`.
 
 use std::cmp::Ordering;
 use std::collections::HashMap;
@@ -6,29 +6,36 @@ use std::collections::hash_map::Entry::{Occupied, Vacant};
 
 use serde_json::{Value, json};
 
-use super::Set;
+use super::FieldSet;
 
-/// How a manager came by its fields. An apply sorts before an update.
+/// The operation by which a manager got its fields. An apply sorts before an update.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Operation {
+    /// Server-side apply.
     Apply,
+    /// Any other write.
     Update,
 }
 
-/// What one manager owns through one endpoint.
+/// The fields that one manager owns through one endpoint.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Entry {
+    /// The manager's name.
     pub manager: String,
+    /// The operation.
     pub operation: Operation,
+    /// The version of the fields.
     pub api_version: String,
+    /// The subresource; "" for the main endpoint.
     pub subresource: String,
-    /// RFC 3339, whole seconds; "" where there is none.
+    /// RFC 3339, whole seconds; "" if absent.
     pub time: String,
-    pub fields: Set,
+    /// The owned fields.
+    pub fields: FieldSet,
 }
 
 impl Entry {
-    /// Whether both are of the same manager; one that applies may change its version.
+    /// Whether both entries are of the same manager; a manager that applies may change its version.
     pub fn is_same_manager(&self, other: &Entry) -> bool {
         self.manager == other.manager
             && self.operation == other.operation
@@ -36,7 +43,7 @@ impl Entry {
             && (self.operation == Operation::Apply || self.api_version == other.api_version)
     }
 
-    /// Equal for two entries if they are of the same manager.
+    /// Equal for two entries of the same manager.
     fn identity(&self) -> (Operation, String, String, Option<String>) {
         let version = (self.operation == Operation::Update).then(|| self.api_version.clone());
         (self.operation, self.manager.clone(), self.subresource.clone(), version)
@@ -59,7 +66,7 @@ impl Entry {
             api_version: text("apiVersion").to_owned(),
             subresource: text("subresource").to_owned(),
             time: text("time").to_owned(),
-            fields: Set::parse(entry.get("fieldsV1").unwrap_or(&json!({}))).ok()?,
+            fields: FieldSet::parse(entry.get("fieldsV1").unwrap_or(&json!({}))).ok()?,
         })
     }
 
@@ -80,6 +87,7 @@ impl Entry {
         entry
     }
 
+    /// The order of entries in an object.
     pub fn order(&self, other: &Entry) -> Ordering {
         self.operation
             .cmp(&other.operation)
@@ -90,7 +98,7 @@ impl Entry {
     }
 }
 
-/// Reads the list; None if any entry is malformed. Of two entries of one manager the later counts.
+/// Parses the list; None if any entry is malformed. Of two entries of one manager the later one counts.
 pub fn read(list: &Value) -> Option<Vec<Entry>> {
     let mut entries: Vec<Entry> = Vec::new();
     let mut places = HashMap::new();
@@ -107,7 +115,7 @@ pub fn read(list: &Value) -> Option<Vec<Entry>> {
     Some(entries)
 }
 
-/// The list as objects carry it, sorted; null where it is empty.
+/// The list as objects have it, sorted; null if it is empty.
 pub fn write(mut entries: Vec<Entry>) -> Value {
     if entries.is_empty() {
         return Value::Null;

@@ -1,34 +1,35 @@
-//! What a write does to `metadata.managedFields`.
+//! How a write changes `metadata.managedFields`.
 //!
-//! A plain write (create, update, patch: operation `Update`) gives its manager the fields that it changed and takes them from
-//! all others; fields that it removed are nobody's. It never conflicts.
+//! A plain write (create, update, patch: operation `Update`) adds the changed fields to the entry of its manager and
+//! removes them from all others; removed fields are owned by nobody. It never conflicts.
 
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
 use serde_json::Value;
 
-use super::Set;
+use super::FieldSet;
 use super::entry::{self, Entry, Operation};
 use super::reset::reset;
-use super::walk::{self, Delta};
+use super::walk::{self, Comparison};
 use crate::names::{GroupKind, GroupVersion};
 use crate::resources;
 use crate::schema::{StructId, schema};
 
-/// How many managers that update are kept apart.
-const MAX_UPDATERS: usize = 10;
-/// The manager to whom the fields of the others go.
-const ANCIENT: &str = "ancient-changes";
-/// How many bytes of a User-Agent make a manager.
+/// The maximum number of entries of update managers.
+const MAX_UPDATE_MANAGERS: usize = 10;
+/// The manager that gets the fields of the oldest update managers beyond the maximum.
+const ANCIENT_CHANGES: &str = "ancient-changes";
+/// The maximum length of a manager's name that is taken from a User-Agent, in bytes.
 const MANAGER_LENGTH: usize = 128;
 const REPLICAS: &[&str] = &["f:spec", "f:replicas"];
 
-/// Who writes, and through which endpoint.
+/// The manager of a write, and the endpoint it writes through.
 #[derive(Clone, Copy)]
-pub struct Writer<'a> {
+pub struct FieldManager<'a> {
+    /// The manager's name.
     pub manager: &'a str,
-    /// The version in which the write was asked for.
+    /// The version of the request.
     pub api_version: &'a str,
     /// "" for the main endpoint.
     pub subresource: &'a str,
@@ -36,17 +37,18 @@ pub struct Writer<'a> {
     pub now: &'a str,
 }
 
-/// What kind of object is written.
+/// The kind of the object that is written.
 #[derive(Clone, Copy)]
-pub struct Kind<'a> {
+pub struct ObjectKind<'a> {
+    /// The group and kind.
     pub name: &'a GroupKind,
     /// The type in the version of the request.
     pub type_id: StructId,
-    /// It has an endpoint for its status.
+    /// Whether it has a status subresource.
     pub has_status: bool,
 }
 
-/// The manager of a request that names none: the product in its User-Agent.
+/// The manager of a request without `fieldManager`: the product in its User-Agent.
 pub fn manager(field_manager: &str, user_agent: &str) -> String {
     if !field_manager.is_empty() {
         return field_manager.to_owned();
@@ -62,11 +64,11 @@ pub fn manager(field_manager: &str, user_agent: &str) -> String {
     if manager.is_empty() { "unknown".to_owned() } else { manager }
 }
 
-/// The entries after a plain write, as `metadata.managedFields` holds them; null for none.
+/// The entries after a plain write, as `metadata.managedFields` has them; null for none.
 ///
-/// - `live`, `new`: the object before (None on create) and as the client wants it, in the version of the request. Nothing
-///   that the server itself decides may be in `new` yet.
-pub fn update(kind: Kind<'_>, writer: Writer<'_>, live: Option<&Value>, new: &Value) -> Value {
+/// - `live`, `new`: the object before (None on create) and as the client sent it, in the version of the request. `new`
+///   must not contain fields that the server sets.
+pub fn update(kind: ObjectKind<'_>, writer: FieldManager<'_>, live: Option<&Value>, new: &Value) -> Value {
     let kept = live.map_or(&Value::Null, managed_fields);
     let sent = if writer.subresource.is_empty() { managed_fields(new) } else { &Value::Null };
     let mut entries = match sent {
@@ -77,50 +79,50 @@ pub fn update(kind: Kind<'_>, writer: Writer<'_>, live: Option<&Value>, new: &Va
             .unwrap_or_default(),
     };
     if entries.is_empty() && live.is_some() {
-        // What nobody tracks is not tracked by a plain write either.
+        // A plain write does not start tracking an untracked object.
         return Value::Null;
     }
-    let own = compare(kind, writer, live, new);
-    if own.is_empty() && entries.iter().all(|entry| entry.api_version == writer.api_version) {
+    let comparison = compare(kind, writer, live, new);
+    if comparison.is_empty() && entries.iter().all(|entry| entry.api_version == writer.api_version) {
         if sent.is_null() || sent == kept {
             return kept.clone();
         }
         entries.retain(|entry| !entry.fields.is_empty());
         return entry::write(entries);
     }
-    let mut deltas = BTreeMap::from([(writer.api_version.to_owned(), Some(own))]);
+    let mut comparisons = BTreeMap::from([(writer.api_version.to_owned(), Some(comparison))]);
     for entry in &entries {
-        if !deltas.contains_key(&entry.api_version) {
-            let delta = compare_in(&entry.api_version, kind, writer, live, new);
-            deltas.insert(entry.api_version.clone(), delta);
+        if !comparisons.contains_key(&entry.api_version) {
+            let comparison = compare_in(&entry.api_version, kind, writer, live, new);
+            comparisons.insert(entry.api_version.clone(), comparison);
         }
     }
-    disown(&mut entries, |version| deltas.get(version)?.as_ref());
-    let own = deltas.remove(writer.api_version).flatten().unwrap_or_default();
-    give(&mut entries, writer, own.written);
-    fold_old_updaters(&mut entries);
+    remove_fields(&mut entries, |version| comparisons.get(version)?.as_ref());
+    let comparison = comparisons.remove(writer.api_version).flatten().unwrap_or_default();
+    add_fields(&mut entries, writer, comparison.written);
+    cap_update_managers(&mut entries);
     entry::write(entries)
 }
 
-/// The entries after a write to `/scale` changed the replicas of `live`. Who owns them by that has no time.
-pub fn scale(writer: Writer<'_>, live: &Value, replicas: i64) -> Value {
+/// The entries after a write to `/scale` changed the replicas of `live`. The new entry has no time.
+pub fn scale(writer: FieldManager<'_>, live: &Value, replicas: i64) -> Value {
     let kept = managed_fields(live);
     let old = live.pointer("/spec/replicas").and_then(Value::as_i64).unwrap_or(0);
     let mut entries = entry::read(kept).unwrap_or_default();
     if old == replicas || !entries.iter().any(|entry| entry.fields.contains(REPLICAS)) {
         return kept.clone();
     }
-    // A scale does not print a zero: to scale to nothing is to remove the number.
-    let mut delta = Delta::default();
-    let changed = if replicas == 0 { &mut delta.removed } else { &mut delta.written };
-    *changed = Set::of(REPLICAS);
-    disown(&mut entries, |_| Some(&delta));
-    give(&mut entries, Writer { now: "", ..writer }, delta.written.clone());
+    // Scale omits a zero, so scaling to zero removes the field.
+    let mut comparison = Comparison::default();
+    let changed = if replicas == 0 { &mut comparison.removed } else { &mut comparison.written };
+    *changed = FieldSet::of(REPLICAS);
+    remove_fields(&mut entries, |_| Some(&comparison));
+    add_fields(&mut entries, FieldManager { now: "", ..writer }, comparison.written.clone());
     entry::write(entries)
 }
 
-/// Takes back new times, where they would be all that a write changes.
-pub fn keep_times(new: &mut Value, old: &Value) {
+/// Restores the old timestamps if they are all that a write changes.
+pub fn ignore_managed_fields_timestamps(new: &mut Value, old: &Value) {
     let timeless = |entry: &Value| {
         let mut entry = entry.clone();
         entry.as_object_mut().map(|members| members.remove("time"));
@@ -144,39 +146,39 @@ fn managed_fields(object: &Value) -> &Value {
     object.pointer("/metadata/managedFields").unwrap_or(&Value::Null)
 }
 
-/// Clients stop the tracking by one empty entry (or by an empty list, which the codec turns into that).
+/// Clients reset managedFields with one empty entry (or an empty list, which the codec converts to that).
 fn is_reset(sent: &Value) -> bool {
     let list = sent.as_array().map(Vec::as_slice);
     matches!(list, Some([Value::Object(entry)]) if entry.is_empty())
 }
 
-/// What a write changes through its endpoint.
-fn compare(kind: Kind<'_>, writer: Writer<'_>, live: Option<&Value>, new: &Value) -> Delta {
-    let mut delta = walk::compare(live, new, kind.type_id);
-    reset(kind.name, writer.subresource, kind.has_status, &mut delta);
-    delta.each(|set| set.subtract(&UNTRACKED));
-    delta
+/// The fields that a write changes through its endpoint.
+fn compare(kind: ObjectKind<'_>, writer: FieldManager<'_>, live: Option<&Value>, new: &Value) -> Comparison {
+    let mut comparison = walk::compare(live, new, kind.type_id);
+    reset(kind.name, writer.subresource, kind.has_status, &mut comparison);
+    comparison.each(|set| set.difference_with(&UNTRACKED));
+    comparison
 }
 
-/// The same, seen in another version; None if the kind has no such version.
+/// The same in another version; None if the kind has no such version.
 fn compare_in(
     api_version: &str,
-    kind: Kind<'_>,
-    writer: Writer<'_>,
+    kind: ObjectKind<'_>,
+    writer: FieldManager<'_>,
     live: Option<&Value>,
     new: &Value,
-) -> Option<Delta> {
+) -> Option<Comparison> {
     let version = GroupVersion::parse(api_version)?;
     let type_id = schema().kind(&version.group, &version.version, &kind.name.kind)?;
     let convert = |object: &Value| resources::convert(kind.name, api_version, object.clone());
-    Some(compare(Kind { type_id, ..kind }, writer, live.map(convert).as_ref(), &convert(new)))
+    Some(compare(ObjectKind { type_id, ..kind }, writer, live.map(convert).as_ref(), &convert(new)))
 }
 
-/// What is never tracked: that which names an object, and that which the server alone writes.
-static UNTRACKED: LazyLock<Set> = LazyLock::new(|| {
-    let mut untracked = Set::of(&["f:apiVersion"]);
-    untracked.absorb(Set::of(&["f:kind"]));
-    untracked.absorb(Set::of(&["f:metadata"]));
+/// Fields that are never tracked: those that identify an object, and those that only the server writes.
+static UNTRACKED: LazyLock<FieldSet> = LazyLock::new(|| {
+    let mut untracked = FieldSet::of(&["f:apiVersion"]);
+    untracked.union_with(FieldSet::of(&["f:kind"]));
+    untracked.union_with(FieldSet::of(&["f:metadata"]));
     for member in [
         "f:name",
         "f:namespace",
@@ -188,23 +190,23 @@ static UNTRACKED: LazyLock<Set> = LazyLock::new(|| {
         "f:managedFields",
         "f:resourceVersion",
     ] {
-        untracked.absorb(Set::of(&["f:metadata", member]));
+        untracked.union_with(FieldSet::of(&["f:metadata", member]));
     }
     untracked
 });
 
-/// Takes from every manager what was changed or removed. Entries of unknown versions, and those left empty, go.
-fn disown<'d>(entries: &mut Vec<Entry>, mut delta: impl FnMut(&str) -> Option<&'d Delta>) {
+/// Removes changed and removed fields from every manager. Drops entries of unknown versions, and empty ones.
+fn remove_fields<'d>(entries: &mut Vec<Entry>, mut comparison: impl FnMut(&str) -> Option<&'d Comparison>) {
     entries.retain_mut(|entry| {
-        let Some(delta) = delta(&entry.api_version) else { return false };
-        entry.fields.subtract(&delta.written);
-        entry.fields.subtract(&delta.removed);
+        let Some(comparison) = comparison(&entry.api_version) else { return false };
+        entry.fields.difference_with(&comparison.written);
+        entry.fields.difference_with(&comparison.removed);
         !entry.fields.is_empty()
     });
 }
 
-/// Gives fields to the writer.
-fn give(entries: &mut Vec<Entry>, writer: Writer<'_>, fields: Set) {
+/// Adds fields to the writer's entry.
+fn add_fields(entries: &mut Vec<Entry>, writer: FieldManager<'_>, fields: FieldSet) {
     if fields.is_empty() {
         return;
     }
@@ -216,39 +218,39 @@ fn give(entries: &mut Vec<Entry>, writer: Writer<'_>, fields: Set) {
         time: writer.now.to_owned(),
         fields,
     };
-    put(entries, new);
+    merge_entry(entries, new);
 }
 
-/// Adds an entry, or its fields to that of the same manager.
-fn put(entries: &mut Vec<Entry>, new: Entry) {
+/// Adds an entry, or its fields to the entry of the same manager.
+fn merge_entry(entries: &mut Vec<Entry>, new: Entry) {
     match entries.iter_mut().find(|entry| entry.is_same_manager(&new)) {
         Some(entry) => {
             entry.time = new.time.max(std::mem::take(&mut entry.time));
-            entry.fields.absorb(new.fields);
+            entry.fields.union_with(new.fields);
         }
         None => entries.push(new),
     }
 }
 
-/// Keeps the managers that update few: the oldest become one, a version each.
-fn fold_old_updaters(entries: &mut Vec<Entry>) {
+/// Caps the number of update managers: the oldest are merged, one entry for each version.
+fn cap_update_managers(entries: &mut Vec<Entry>) {
     let is_updater = |entry: &Entry| entry.operation == Operation::Update;
-    let mut excess = entries.iter().filter(|e| is_updater(e)).count().saturating_sub(MAX_UPDATERS);
+    let mut excess = entries.iter().filter(|e| is_updater(e)).count().saturating_sub(MAX_UPDATE_MANAGERS);
     if excess == 0 {
         return;
     }
     let (mut updaters, mut rest): (Vec<Entry>, Vec<Entry>) = entries.drain(..).partition(is_updater);
     updaters.sort_by(Entry::order);
-    // The oldest of each version waits for a second one, with which it is put together.
+    // The oldest entry of each version is kept until a second one is merged into it.
     let mut folded: Vec<Entry> = Vec::new();
     for updater in updaters {
         let oldest = folded.iter_mut().find(|first| first.api_version == updater.api_version);
         match oldest {
             Some(oldest) if excess > 0 => {
-                oldest.manager = ANCIENT.to_owned();
+                oldest.manager = ANCIENT_CHANGES.to_owned();
                 oldest.subresource = String::new();
                 oldest.time = updater.time;
-                oldest.fields.absorb(updater.fields);
+                oldest.fields.union_with(updater.fields);
                 excess -= 1;
             }
             None if excess > 0 => folded.push(updater),
@@ -256,7 +258,7 @@ fn fold_old_updaters(entries: &mut Vec<Entry>) {
         }
     }
     for entry in folded {
-        put(&mut rest, entry);
+        merge_entry(&mut rest, entry);
     }
     *entries = rest;
 }

@@ -1,14 +1,14 @@
-//! Field ownership: who set which fields of an object, as `metadata.managedFields` tells.
+//! Field ownership: which manager set which fields of an object (`metadata.managedFields`).
 //!
 //! | file | owns |
 //! | --- | --- |
 //! | `set.rs` | sets of fields and their algebra; `FieldsV1`, their JSON form |
 //! | `walk.rs` | the fields of an object, and those in which two objects differ, by the schema table |
 //! | `entry.rs` | one manager's entry, and the list of them |
-//! | `reset.rs` | which fields an endpoint does not write, whatever a body says |
-//! | `manage.rs` | what a write does to the entries |
+//! | `reset.rs` | which fields an endpoint does not write, whatever the body contains |
+//! | `manage.rs` | how a write changes the entries |
 //!
-//! Nothing here changes an object or knows a store: a write asks for the new entries and puts them into the object itself.
+//! Nothing here changes an object or accesses a store: the caller gets the new entries and stores them in the object.
 //! Start at [`manage::update`].
 //!
 //! Source: KEP-555 (server-side apply).
@@ -19,4 +19,4 @@ mod reset;
 pub mod set;
 pub mod walk;
 
-pub use set::Set;
+pub use set::FieldSet;

@@ -1,9 +1,9 @@
-//! The fields that an endpoint does not write: whatever a body says of them, they are nobody's through it.
+//! The fields that an endpoint does not write: whatever the body contains, nobody gets ownership of them through it.
 //!
-//! Source: what each kind's storage in kube-apiserver says that it resets. Those of a Pod's `ephemeralcontainers` and `resize`
-//! say nothing: there, a client comes to own what it sent in vain.
+//! Source: `GetResetFields` of each kind's storage in kube-apiserver. A Pod's `ephemeralcontainers` and `resize` have
+//! none: there a client gets the ownership of fields that are ignored.
 
-use super::walk::Delta;
+use super::walk::Comparison;
 use crate::names::GroupKind;
 
 type Path = &'static [&'static str];
@@ -12,10 +12,10 @@ const SPEC: Path = &["f:spec"];
 const STATUS: Path = &["f:status"];
 const METADATA: Path = &["f:metadata"];
 
-/// Leaves in a change only what the endpoint writes.
-pub fn reset(kind: &GroupKind, subresource: &str, has_status: bool, delta: &mut Delta) {
+/// Reduces a comparison to the fields that the endpoint writes.
+pub fn reset(kind: &GroupKind, subresource: &str, has_status: bool, comparison: &mut Comparison) {
     for path in not_written(&kind.kind, subresource, has_status) {
-        delta.each(|set| set.prune(path));
+        comparison.each(|set| set.prune(path));
     }
 }
 

@@ -1,10 +1,10 @@
-//! Sets of fields: a tree of path elements, each of which may itself be owned.
+//! Sets of fields: a tree of path elements, each of which may itself be a member.
 //!
-//! A path element is kept as `FieldsV1` writes it: `f:name` a member, `k:{"name":"a"}` an item told apart by keys, `v:"a"`
-//! an item of a set, `i:0` an item by its place. So equal elements are equal strings, and a set and its JSON are the same
-//! tree: `{}` is an owned leaf, `.` says that a node with parts is owned itself.
+//! A path element is stored as `FieldsV1` writes it: `f:name` a member, `k:{"name":"a"}` an item with keys, `v:"a"` an
+//! item of a set, `i:0` an item by its index. So equal elements are equal strings, and a set and its JSON are the same
+//! tree: `{}` is a member without children, `.` marks a node with children that is itself a member.
 //!
-//! A node that is not owned and has no parts is never kept.
+//! A node that is no member and has no children is never stored.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -14,170 +14,171 @@ use serde_json::{Map, Value};
 use crate::codec::json::write_untyped;
 
 /// One step of a path, in its written form.
-pub type Element = String;
+pub type PathElement = String;
 
 /// A set of fields; also any node of one.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Set {
+pub struct FieldSet {
     owned: bool,
-    parts: BTreeMap<Element, Set>,
+    children: BTreeMap<PathElement, FieldSet>,
 }
 
-/// A document that is no set of fields.
+/// A document that is not a valid set of fields.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("not a set of fields at {0}")]
 pub struct Malformed(String);
 
-impl Set {
+impl FieldSet {
+    /// Whether the set has no members.
     pub fn is_empty(&self) -> bool {
-        !self.owned && self.parts.is_empty()
+        !self.owned && self.children.is_empty()
     }
 
     /// Makes the node itself a member.
-    pub fn own(&mut self) {
+    pub fn insert_self(&mut self) {
         self.owned = true;
     }
 
-    /// Puts a part in its place, unless it is empty.
-    pub fn insert(&mut self, element: impl FnOnce() -> Element, part: Set) {
+    /// Adds a child, unless it is empty.
+    pub fn insert(&mut self, element: impl FnOnce() -> PathElement, part: FieldSet) {
         if !part.is_empty() {
-            self.parts.entry(element()).or_default().absorb(part);
+            self.children.entry(element()).or_default().union_with(part);
         }
     }
 
     /// The set of one field.
-    pub fn of(path: &[&str]) -> Set {
-        path.iter().rev().fold(Set { owned: true, parts: BTreeMap::new() }, |inner, element| Set {
-            owned: false,
-            parts: BTreeMap::from([((*element).to_owned(), inner)]),
+    pub fn of(path: &[&str]) -> FieldSet {
+        path.iter().rev().fold(FieldSet { owned: true, children: BTreeMap::new() }, |inner, element| {
+            FieldSet { owned: false, children: BTreeMap::from([((*element).to_owned(), inner)]) }
         })
     }
 
+    /// Whether a field is a member.
     pub fn contains(&self, path: &[&str]) -> bool {
         match path.split_first() {
             None => self.owned,
-            Some((element, rest)) => self.parts.get(*element).is_some_and(|part| part.contains(rest)),
+            Some((element, rest)) => self.children.get(*element).is_some_and(|part| part.contains(rest)),
         }
     }
 
     /// Adds the members of another set.
-    pub fn absorb(&mut self, other: Set) {
+    pub fn union_with(&mut self, other: FieldSet) {
         self.owned |= other.owned;
-        if self.parts.is_empty() {
-            self.parts = other.parts;
+        if self.children.is_empty() {
+            self.children = other.children;
             return;
         }
-        for (element, part) in other.parts {
-            self.parts.entry(element).or_default().absorb(part);
+        for (element, part) in other.children {
+            self.children.entry(element).or_default().union_with(part);
         }
     }
 
-    /// Takes away the members of another set; what lies below them stays.
-    pub fn subtract(&mut self, other: &Set) {
+    /// Removes the members of another set; their children stay.
+    pub fn difference_with(&mut self, other: &FieldSet) {
         self.owned &= !other.owned;
-        // Whichever has fewer parts is gone through: one change is taken from the sets of many managers.
-        if self.parts.len() < other.parts.len() {
-            self.parts.retain(|element, ours| {
-                if let Some(theirs) = other.parts.get(element) {
-                    ours.subtract(theirs);
+        // Iterates over the set with fewer children: one change is removed from the sets of many managers.
+        if self.children.len() < other.children.len() {
+            self.children.retain(|element, ours| {
+                if let Some(theirs) = other.children.get(element) {
+                    ours.difference_with(theirs);
                 }
                 !ours.is_empty()
             });
             return;
         }
-        for (element, theirs) in &other.parts {
-            if let Some(ours) = self.parts.get_mut(element) {
-                ours.subtract(theirs);
+        for (element, theirs) in &other.children {
+            if let Some(ours) = self.children.get_mut(element) {
+                ours.difference_with(theirs);
                 if ours.is_empty() {
-                    self.parts.remove(element);
+                    self.children.remove(element);
                 }
             }
         }
     }
 
-    /// The members that both have.
+    /// The members of both sets.
     #[must_use]
-    pub fn intersection(&self, other: &Set) -> Set {
-        let mut common = Set { owned: self.owned && other.owned, parts: BTreeMap::new() };
-        for (element, ours) in &self.parts {
-            if let Some(theirs) = other.parts.get(element) {
+    pub fn intersection(&self, other: &FieldSet) -> FieldSet {
+        let mut common = FieldSet { owned: self.owned && other.owned, children: BTreeMap::new() };
+        for (element, ours) in &self.children {
+            if let Some(theirs) = other.children.get(element) {
                 common.insert(|| element.clone(), ours.intersection(theirs));
             }
         }
         common
     }
 
-    /// Takes away a field and all that lies below it.
+    /// Removes a field and all its children.
     pub fn prune(&mut self, path: &[&str]) {
         match path {
-            [] => *self = Set::default(),
+            [] => *self = FieldSet::default(),
             [element, rest @ ..] => {
-                if let Some(part) = self.parts.get_mut(*element) {
+                if let Some(part) = self.children.get_mut(*element) {
                     part.prune(rest);
                     if part.is_empty() {
-                        self.parts.remove(*element);
+                        self.children.remove(*element);
                     }
                 }
             }
         }
     }
 
-    /// Reads `FieldsV1`. Elements of kinds that later versions may bring are left out.
+    /// Parses `FieldsV1`. Elements of unknown kinds, which later versions may add, are left out.
     ///
     /// # Errors
-    /// A node that is no object, or an element that does not parse.
-    pub fn parse(fields: &Value) -> Result<Set, Malformed> {
-        let mut set = Set::parse_node(fields)?;
-        // The object as a whole is nobody's.
+    /// A node that is not an object, or an element that does not parse.
+    pub fn parse(fields: &Value) -> Result<FieldSet, Malformed> {
+        let mut set = FieldSet::parse_node(fields)?;
+        // The object as a whole is owned by nobody.
         set.owned = false;
         Ok(set)
     }
 
-    fn parse_node(node: &Value) -> Result<Set, Malformed> {
-        let mut set = Set::default();
+    fn parse_node(node: &Value) -> Result<FieldSet, Malformed> {
+        let mut set = FieldSet::default();
         let none = Map::new();
-        let parts = match node {
-            Value::Object(parts) => parts,
+        let children = match node {
+            Value::Object(children) => children,
             Value::Null => &none,
             other => return Err(Malformed(other.to_string())),
         };
-        for (text, node) in parts {
+        for (text, node) in children {
             if text == "." {
                 set.owned = true;
             } else if let Some(element) = canonical(text)? {
-                let part = Set::parse_node(node)?;
+                let part = FieldSet::parse_node(node)?;
                 set.insert(|| element.into_owned(), part);
             }
         }
-        set.owned |= set.parts.is_empty();
+        set.owned |= set.children.is_empty();
         Ok(set)
     }
 
     /// The set as `FieldsV1`.
     pub fn into_value(self) -> Value {
         let mut node = Map::new();
-        if self.owned && !self.parts.is_empty() {
+        if self.owned && !self.children.is_empty() {
             node.insert(".".to_owned(), Value::Object(Map::new()));
         }
-        node.extend(self.parts.into_iter().map(|(element, part)| (element, part.into_value())));
+        node.extend(self.children.into_iter().map(|(element, part)| (element, part.into_value())));
         Value::Object(node)
     }
 }
 
 /// The element of a member.
-pub fn field(name: &str) -> Element {
+pub fn field(name: &str) -> PathElement {
     ["f:", name].concat()
 }
 
 /// The element of an item of a set.
-pub fn value(item: &Value) -> Element {
+pub fn value(item: &Value) -> PathElement {
     let mut text = b"v:".to_vec();
     write_untyped(item, &mut text);
     String::from_utf8(text).unwrap_or_default()
 }
 
-/// The element of an item with keys, which come in the order of their names.
-pub fn keys<'a>(keys: impl Iterator<Item = (&'a str, Cow<'a, Value>)>) -> Element {
+/// The element of an item with keys, which must be sorted by name.
+pub fn keys<'a>(keys: impl Iterator<Item = (&'a str, Cow<'a, Value>)>) -> PathElement {
     let mut text = b"k:".to_vec();
     let mut separator = b'{';
     for (name, value) in keys {
@@ -191,7 +192,7 @@ pub fn keys<'a>(keys: impl Iterator<Item = (&'a str, Cow<'a, Value>)>) -> Elemen
     String::from_utf8(text).unwrap_or_default()
 }
 
-/// An element as we would write it; None if its kind is not known.
+/// An element in canonical form; None if its kind is unknown.
 fn canonical(text: &str) -> Result<Option<Cow<'_, str>>, Malformed> {
     let malformed = || Malformed(text.to_owned());
     let (kind, content) = match text.as_bytes() {
@@ -224,12 +225,12 @@ mod tests {
 
     use super::*;
 
-    fn set(fields: Value) -> Set {
-        Set::parse(&fields).unwrap()
+    fn set(fields: Value) -> FieldSet {
+        FieldSet::parse(&fields).unwrap()
     }
 
     #[test]
-    fn reads_what_real_servers_and_clients_write() {
+    fn sets_of_real_servers_and_clients_are_read() {
         for (case, written, want) in [
             ("a leaf", json!({"f:data": {}}), json!({"f:data": {}})),
             (
@@ -253,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_what_is_no_set() {
+    fn malformed_sets_are_refused() {
         for wrong in [
             json!(5),
             json!({"f:a": 5}),
@@ -264,12 +265,12 @@ mod tests {
             json!({"v:": {}}),
             json!({"i:x": {}}),
         ] {
-            assert!(Set::parse(&wrong).is_err(), "{wrong}");
+            assert!(FieldSet::parse(&wrong).is_err(), "{wrong}");
         }
     }
 
     #[test]
-    fn prunes_whole_branches() {
+    fn pruning_removes_a_field_and_its_children() {
         let mut pruned = set(
             json!({"f:spec": {".": {}, "f:a": {"f:x": {}}, "f:b": {"f:x": {}}}, "f:status": {"f:y": {}}}),
         );
@@ -278,37 +279,37 @@ mod tests {
         assert_eq!(pruned, set(json!({"f:spec": {".": {}, "f:b": {"f:x": {}}}})));
     }
 
-    fn sets() -> impl Strategy<Value = Set> {
+    fn sets() -> impl Strategy<Value = FieldSet> {
         let element = prop::sample::select(vec!["f:a", "f:b", "k:{\"n\":1}", "v:\"x\"", "i:0"]);
-        let leaf = Just(Set { owned: true, parts: BTreeMap::new() });
+        let leaf = Just(FieldSet { owned: true, children: BTreeMap::new() });
         let node = leaf.prop_recursive(3, 24, 4, move |inner| {
             (any::<bool>(), prop::collection::btree_map(element.clone().prop_map(str::to_owned), inner, 1..4))
-                .prop_map(|(owned, parts)| Set { owned, parts })
+                .prop_map(|(owned, children)| FieldSet { owned, children })
         });
         prop::collection::btree_map(
             prop::sample::select(vec!["f:a", "f:b", "f:c"]).prop_map(str::to_owned),
             node,
             0..4,
         )
-        .prop_map(|parts| Set { owned: false, parts })
+        .prop_map(|children| FieldSet { owned: false, children })
     }
 
-    fn union(a: &Set, b: &Set) -> Set {
+    fn union(a: &FieldSet, b: &FieldSet) -> FieldSet {
         let mut all = a.clone();
-        all.absorb(b.clone());
+        all.union_with(b.clone());
         all
     }
 
-    fn difference(a: &Set, b: &Set) -> Set {
+    fn difference(a: &FieldSet, b: &FieldSet) -> FieldSet {
         let mut rest = a.clone();
-        rest.subtract(b);
+        rest.difference_with(b);
         rest
     }
 
     proptest! {
         #[test]
         fn json_round_trips(a in sets()) {
-            prop_assert_eq!(Set::parse(&a.clone().into_value()).unwrap(), a);
+            prop_assert_eq!(FieldSet::parse(&a.clone().into_value()).unwrap(), a);
         }
 
         #[test]

@@ -1,8 +1,8 @@
-//! Walking objects by their types: which fields there are, and in which two objects differ.
+//! Walking objects by their types: the fields of an object, and the difference between two objects.
 //!
-//! What the walk asks of a type is a [`Shape`] for each place. Built-in types answer from the schema table; a value without
-//! a type has the shape that it shows. A struct of the table stands for a Go struct: a member that Go always prints is there
-//! even if nothing was said, as its zero value or null, so that setting it changes it rather than adds it.
+//! Each position in an object has a [`Shape`]. Those of built-in types come from the schema table; a value without a
+//! type has the shape of its JSON. A struct of the table stands for a Go struct: a member that Go always prints is
+//! present with its zero value or null even if it was not set, so that setting it changes it rather than adds it.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -10,148 +10,155 @@ use std::sync::LazyLock;
 
 use serde_json::{Map, Value};
 
-use super::set::{self, Element, Set};
+use super::set::{self, FieldSet, PathElement};
 use crate::codec::limits::MAX_DEPTH;
 use crate::schema::{Field, List, Struct, StructId, Type, schema};
 
-/// Below so many levels a value is owned as a whole, so that its set of fields, which stands a few levels deep in
-/// `metadata.managedFields`, is never nested deeper than a document may be.
-const DEEPEST: usize = MAX_DEPTH - 10;
+/// Values below this depth are owned as a whole, so that their set of fields, which is nested a few levels deep in
+/// `metadata.managedFields`, stays within the depth limit of documents.
+const MAX_OWNED_DEPTH: usize = MAX_DEPTH - 10;
 
-/// In which fields a new object differs from an old one.
+/// The fields in which a new object differs from an old one.
 #[derive(Debug, Default, PartialEq)]
-pub struct Delta {
+pub struct Comparison {
     /// Added or changed.
-    pub written: Set,
-    pub removed: Set,
+    pub written: FieldSet,
+    /// Fields of the old object that the new one lacks.
+    pub removed: FieldSet,
 }
 
-impl Delta {
+impl Comparison {
+    /// Whether the objects are equal.
     pub fn is_empty(&self) -> bool {
         self.written.is_empty() && self.removed.is_empty()
     }
 
-    /// Does the same to both sets.
-    pub fn each(&mut self, change: impl Fn(&mut Set)) {
+    /// Applies the same change to both sets.
+    pub fn each(&mut self, change: impl Fn(&mut FieldSet)) {
         change(&mut self.written);
         change(&mut self.removed);
     }
 
-    fn insert(&mut self, element: impl Fn() -> Element, part: Delta) {
+    fn insert(&mut self, element: impl Fn() -> PathElement, part: Comparison) {
         self.written.insert(&element, part.written);
         self.removed.insert(&element, part.removed);
     }
 }
 
-/// A place in an object, as far as types know it.
+/// The type of a position in an object.
 #[derive(Clone, Copy)]
-enum Site<'s> {
+enum FieldType<'s> {
     /// A member of a struct.
     Member(&'s Field),
     /// An item, the value of a map, or a whole object.
     Type(&'s Type),
-    /// Below an object that is kept as it came.
+    /// A position below an untyped object.
     Untyped,
 }
 
-/// How ownership sees a place.
+/// The structure of a position for ownership.
 enum Shape<'s> {
-    /// One value, whatever is inside.
+    /// One value, owned as a whole.
     Leaf,
     Struct(&'s Struct),
-    Map(Site<'s>),
-    /// Items told apart by keys, or by their values where there are none.
+    Map(FieldType<'s>),
+    /// Items with keys, or identified by their values if there are no keys.
     Items {
         keys: &'s [&'static str],
-        item: Site<'s>,
+        item: FieldType<'s>,
     },
 }
 
-impl<'s> Site<'s> {
-    /// Typed values need not be looked at.
+impl<'s> FieldType<'s> {
+    /// The values matter only at positions without a type.
     fn shape(self, old: Option<&Value>, new: Option<&Value>) -> Shape<'s> {
         let ty = match self {
-            Site::Member(Field { ty: Type::List(item) | Type::ListMessage(item), list, .. }) => {
+            FieldType::Member(Field { ty: Type::List(item) | Type::ListMessage(item), list, .. }) => {
                 return match list {
                     List::Atomic => Shape::Leaf,
-                    List::Set => Shape::Items { keys: &[], item: Site::Type(item) },
-                    List::Map(keys) => Shape::Items { keys, item: Site::Type(item) },
+                    List::Set => Shape::Items { keys: &[], item: FieldType::Type(item) },
+                    List::Map(keys) => Shape::Items { keys, item: FieldType::Type(item) },
                 };
             }
-            Site::Member(field) if schema().is_atomic(field) => return Shape::Leaf,
-            // It says itself whether it is atomic, whatever its type says.
-            Site::Member(Field { ty: Type::Struct(id), .. }) => return Shape::Struct(schema().get(*id)),
-            Site::Member(Field { ty, .. }) | Site::Type(ty) => ty,
-            Site::Untyped => &Type::RawExtension,
+            FieldType::Member(field) if schema().is_atomic(field) => return Shape::Leaf,
+            // The member states itself whether it is atomic, whatever its type.
+            FieldType::Member(Field { ty: Type::Struct(id), .. }) => return Shape::Struct(schema().get(*id)),
+            FieldType::Member(Field { ty, .. }) | FieldType::Type(ty) => ty,
+            FieldType::Untyped => &Type::RawExtension,
         };
         match ty {
             Type::Struct(id) => match schema().get(*id) {
                 known if known.atomic => Shape::Leaf,
                 known => Shape::Struct(known),
             },
-            Type::Map(entry) => Shape::Map(Site::Type(entry)),
+            Type::Map(entry) => Shape::Map(FieldType::Type(entry)),
             Type::RawExtension if [old, new].into_iter().flatten().all(Value::is_object) => {
-                Shape::Map(Site::Untyped)
+                Shape::Map(FieldType::Untyped)
             }
             _ => Shape::Leaf,
         }
     }
 }
 
-/// Compares two objects of a kind; where there is no old one, with the empty Go object.
-pub fn compare(old: Option<&Value>, new: &Value, kind: StructId) -> Delta {
-    let mut delta = Delta::default();
-    let site = Place { site: Site::Type(&Type::Struct(kind)), depth: 0 };
-    compare_values(site, Some(old.unwrap_or(&EMPTY)), Some(new), &mut delta);
-    delta
+/// Compares two objects of a kind; without an old one, with the empty Go object.
+pub fn compare(old: Option<&Value>, new: &Value, kind: StructId) -> Comparison {
+    let mut comparison = Comparison::default();
+    let field_type = Position { field_type: FieldType::Type(&Type::Struct(kind)), depth: 0 };
+    compare_values(field_type, Some(old.unwrap_or(&EMPTY)), Some(new), &mut comparison);
+    comparison
 }
 
-/// A site, and how deep in its object it is.
+/// A position: its type and its depth in the object.
 #[derive(Clone, Copy)]
-struct Place<'s> {
-    site: Site<'s>,
+struct Position<'s> {
+    field_type: FieldType<'s>,
     depth: usize,
 }
 
-impl<'s> Place<'s> {
+impl<'s> Position<'s> {
     fn shape(self, old: Option<&Value>, new: Option<&Value>) -> Shape<'s> {
-        if self.depth >= DEEPEST { Shape::Leaf } else { self.site.shape(old, new) }
+        if self.depth >= MAX_OWNED_DEPTH { Shape::Leaf } else { self.field_type.shape(old, new) }
     }
 
-    fn inner(self, site: Site<'s>) -> Place<'s> {
-        Place { site, depth: self.depth + 1 }
+    fn inner(self, field_type: FieldType<'s>) -> Position<'s> {
+        Position { field_type, depth: self.depth + 1 }
     }
 }
 
-fn compare_values(site: Place<'_>, old: Option<&Value>, new: Option<&Value>, delta: &mut Delta) {
-    let shape = site.shape(old, new);
-    if shape.is_hollow(old) && shape.is_hollow(new) {
+fn compare_values(
+    field_type: Position<'_>,
+    old: Option<&Value>,
+    new: Option<&Value>,
+    comparison: &mut Comparison,
+) {
+    let shape = field_type.shape(old, new);
+    if shape.has_no_children(old) && shape.has_no_children(new) {
         match (old, new) {
-            (None, Some(_)) => delta.written.own(),
-            (Some(_), None) => delta.removed.own(),
-            (old, new) if old != new => delta.written.own(),
+            (None, Some(_)) => comparison.written.insert_self(),
+            (Some(_), None) => comparison.removed.insert_self(),
+            (old, new) if old != new => comparison.written.insert_self(),
             _ => {}
         }
         return;
     }
     match shape {
         Shape::Leaf => {}
-        Shape::Struct(known) => compare_members(site, known, old, new, delta),
-        Shape::Map(entry) => compare_entries(site.inner(entry), old, new, delta),
+        Shape::Struct(known) => compare_members(field_type, known, old, new, comparison),
+        Shape::Map(entry) => compare_entries(field_type.inner(entry), old, new, comparison),
         Shape::Items { keys, item } => {
-            compare_items(keys, site.inner(item), items(old), items(new), delta);
+            compare_items(keys, field_type.inner(item), items(old), items(new), comparison);
         }
     }
     match (old, new) {
-        (None, _) => delta.written.own(),
-        (_, None) => delta.removed.own(),
+        (None, _) => comparison.written.insert_self(),
+        (_, None) => comparison.removed.insert_self(),
         _ => {}
     }
 }
 
 impl Shape<'_> {
-    /// Nothing inside can be owned apart from the value.
-    fn is_hollow(&self, value: Option<&Value>) -> bool {
+    /// Whether nothing inside of the value can be owned separately.
+    fn has_no_children(&self, value: Option<&Value>) -> bool {
         match self {
             Shape::Leaf => true,
             Shape::Struct(known) => match value {
@@ -167,21 +174,21 @@ impl Shape<'_> {
 }
 
 fn compare_members(
-    owner: Place<'_>,
+    owner: Position<'_>,
     known: &Struct,
     old: Option<&Value>,
     new: Option<&Value>,
-    delta: &mut Delta,
+    comparison: &mut Comparison,
 ) {
-    // All three run in the order of the names.
+    // All three are sorted by name.
     let (mut olds, mut news) = (members(old).iter().peekable(), members(new).iter().peekable());
     for (_, field) in known.members_by_name() {
         let was = present(field, old, next_named(&mut olds, field.name));
         let is = present(field, new, next_named(&mut news, field.name));
         if was.is_some() || is.is_some() {
-            let mut inner = Delta::default();
-            compare_values(owner.inner(Site::Member(field)), was, is, &mut inner);
-            delta.insert(|| set::field(field.name), inner);
+            let mut inner = Comparison::default();
+            compare_values(owner.inner(FieldType::Member(field)), was, is, &mut inner);
+            comparison.insert(|| set::field(field.name), inner);
         }
     }
 }
@@ -193,12 +200,17 @@ fn next_named<'v>(members: &mut Members<'v>, name: &str) -> Option<&'v Value> {
     members.next_if(|(other, _)| *other == name).map(|(_, value)| value)
 }
 
-fn compare_entries(entry: Place<'_>, old: Option<&Value>, new: Option<&Value>, delta: &mut Delta) {
+fn compare_entries(
+    entry: Position<'_>,
+    old: Option<&Value>,
+    new: Option<&Value>,
+    comparison: &mut Comparison,
+) {
     let (old, new) = (members(old), members(new));
     let mut compare_entry = |name: &str, was: Option<&Value>, is: Option<&Value>| {
-        let mut inner = Delta::default();
+        let mut inner = Comparison::default();
         compare_values(entry, was, is, &mut inner);
-        delta.insert(|| set::field(name), inner);
+        comparison.insert(|| set::field(name), inner);
     };
     for (name, was) in old {
         compare_entry(name, Some(was), new.get(name));
@@ -208,61 +220,67 @@ fn compare_entries(entry: Place<'_>, old: Option<&Value>, new: Option<&Value>, d
     }
 }
 
-/// Items of the same element are no items of their own: they change together.
-fn compare_items(keys: &[&'static str], item: Place<'_>, old: &[Value], new: &[Value], delta: &mut Delta) {
+/// Items with the same element are not tracked separately: they change together.
+fn compare_items(
+    keys: &[&'static str],
+    item: Position<'_>,
+    old: &[Value],
+    new: &[Value],
+    comparison: &mut Comparison,
+) {
     if old == new {
         return;
     }
-    let mut pairs: BTreeMap<Element, (Vec<&Value>, Vec<&Value>)> = BTreeMap::new();
+    let mut pairs: BTreeMap<PathElement, (Vec<&Value>, Vec<&Value>)> = BTreeMap::new();
     for value in old {
-        pairs.entry(element(keys, item.site, value)).or_default().0.push(value);
+        pairs.entry(element(keys, item.field_type, value)).or_default().0.push(value);
     }
     for value in new {
-        pairs.entry(element(keys, item.site, value)).or_default().1.push(value);
+        pairs.entry(element(keys, item.field_type, value)).or_default().1.push(value);
     }
     for (element, (was, is)) in pairs {
-        let mut inner = Delta::default();
+        let mut inner = Comparison::default();
         match (was.as_slice(), is.as_slice()) {
             ([] | [_], [] | [_]) => {
                 compare_values(item, was.first().copied(), is.first().copied(), &mut inner);
             }
             ([_, _, ..], [_, _, ..]) if was == is => {}
-            ([_, _, ..], [_, _, ..]) => inner.written.own(),
+            ([_, _, ..], [_, _, ..]) => inner.written.insert_self(),
             ([_, _, ..], _) => {
                 is.first().into_iter().for_each(|is| compare_values(item, None, Some(is), &mut inner));
-                inner.removed.own();
+                inner.removed.insert_self();
             }
             (_, _) => {
                 was.first().into_iter().for_each(|was| compare_values(item, Some(was), None, &mut inner));
-                inner.written.own();
+                inner.written.insert_self();
             }
         }
-        delta.insert(|| element.clone(), inner);
+        comparison.insert(|| element.clone(), inner);
     }
 }
 
-/// The fields that an object says, as apply counts them: the leaves, and items as a whole.
-pub fn fields(object: &Value, kind: StructId) -> Set {
-    let mut set = Set::default();
-    collect(Place { site: Site::Type(&Type::Struct(kind)), depth: 0 }, object, &mut set);
+/// The fields that an object sets, as apply counts them: the leaves, and items as a whole.
+pub fn fields(object: &Value, kind: StructId) -> FieldSet {
+    let mut set = FieldSet::default();
+    collect(Position { field_type: FieldType::Type(&Type::Struct(kind)), depth: 0 }, object, &mut set);
     set
 }
 
-fn collect(place: Place<'_>, value: &Value, set: &mut Set) {
-    let mut part = |element: Element, site: Site<'_>, value: &Value, whole: bool| {
-        let mut inner = Set::default();
-        collect(place.inner(site), value, &mut inner);
+fn collect(place: Position<'_>, value: &Value, set: &mut FieldSet) {
+    let mut part = |element: PathElement, field_type: FieldType<'_>, value: &Value, whole: bool| {
+        let mut inner = FieldSet::default();
+        collect(place.inner(field_type), value, &mut inner);
         if whole || value.is_null() || value.as_object().is_some_and(Map::is_empty) {
-            inner.own();
+            inner.insert_self();
         }
         set.insert(|| element, inner);
     };
     match place.shape(None, Some(value)) {
-        Shape::Leaf => set.own(),
+        Shape::Leaf => set.insert_self(),
         Shape::Struct(known) => {
             for (name, value) in members(Some(value)) {
                 if let Some(field) = known.field(name) {
-                    part(set::field(name), Site::Member(field), value, false);
+                    part(set::field(name), FieldType::Member(field), value, false);
                 }
             }
         }
@@ -279,8 +297,8 @@ fn collect(place: Place<'_>, value: &Value, set: &mut Set) {
     }
 }
 
-/// The element of a list's item. Keys that are left out have their defaults, if they have any.
-fn element(keys: &[&'static str], item: Site<'_>, value: &Value) -> Element {
+/// The element of a list's item. Missing keys have their defaults, if they have any.
+fn element(keys: &[&'static str], item: FieldType<'_>, value: &Value) -> PathElement {
     if keys.is_empty() {
         return set::value(value);
     }
@@ -289,24 +307,24 @@ fn element(keys: &[&'static str], item: Site<'_>, value: &Value) -> Element {
     set::keys(names.into_iter().filter_map(|name| Some((name, key(name, item, value)?))))
 }
 
-fn key<'v>(name: &'static str, item: Site<'_>, value: &'v Value) -> Option<Cow<'v, Value>> {
-    let said = value.get(name);
-    let Site::Type(Type::Struct(id)) = item else { return said.map(Cow::Borrowed) };
+fn key<'v>(name: &'static str, item: FieldType<'_>, value: &'v Value) -> Option<Cow<'v, Value>> {
+    let member = value.get(name);
+    let FieldType::Type(Type::Struct(id)) = item else { return member.map(Cow::Borrowed) };
     let field = schema().get(*id).field(name)?;
     let default = || serde_json::from_str(field.default?).ok();
-    present(field, Some(value), said).map(Cow::Borrowed).or_else(|| default().map(Cow::Owned))
+    present(field, Some(value), member).map(Cow::Borrowed).or_else(|| default().map(Cow::Owned))
 }
 
-/// The member as Go would print it; `parent` is the struct in which it was looked for.
-fn present<'v>(field: &Field, parent: Option<&Value>, said: Option<&'v Value>) -> Option<&'v Value> {
-    match said {
-        Some(value) if !value.is_null() => said,
+/// The member as Go would print it; `parent` is the struct that contains it.
+fn present<'v>(field: &Field, parent: Option<&Value>, member: Option<&'v Value>) -> Option<&'v Value> {
+    match member {
+        Some(value) if !value.is_null() => member,
         _ if field.keep && parent.is_some_and(Value::is_object) => Some(zero(field)),
         _ => None,
     }
 }
 
-/// What Go prints of a member that was never set.
+/// The value that Go prints for a member that was never set.
 fn zero(field: &Field) -> &'static Value {
     match field.ty {
         _ if field.pointer => &Value::Null,

@@ -1,4 +1,4 @@
-//! FlowSchema: which requests it matches, and which flow of its priority level they belong to.
+//! FlowSchema: the requests it matches, and their flows within its priority level.
 
 use http::HeaderValue;
 use serde_json::Value;
@@ -6,13 +6,13 @@ use serde_json::Value;
 use crate::access::UserInfo;
 use crate::access::authorize::{RequestAttributes, ResourceTarget, Target};
 
-/// A FlowSchema, read for matching.
+/// A FlowSchema, parsed for matching.
 pub struct FlowSchema {
     /// Its name.
     pub name: String,
     /// Its uid, as a header's value.
     pub uid: HeaderValue,
-    /// `matchingPrecedence`: the lowest is asked first.
+    /// `matchingPrecedence`: the lowest is matched first.
     pub precedence: i64,
     /// The name of its PriorityLevelConfiguration.
     pub priority_level: String,
@@ -20,7 +20,7 @@ pub struct FlowSchema {
     rules: Vec<Rule>,
 }
 
-/// What tells flows apart.
+/// What distinguishes flows.
 #[derive(Clone, Copy)]
 enum Distinguisher {
     ByUser,
@@ -57,7 +57,7 @@ struct NonResourceRule {
 }
 
 impl FlowSchema {
-    /// Reads a stored FlowSchema; None for one without uid or priority level, which validation rules out.
+    /// Parses a stored FlowSchema; None for one without uid or priority level, which validation rejects.
     pub fn read(object: &Value) -> Option<FlowSchema> {
         let spec = &object["spec"];
         let distinguisher = match spec["distinguisherMethod"]["type"].as_str() {
@@ -75,7 +75,7 @@ impl FlowSchema {
         })
     }
 
-    /// Whether a request is this schema's, if no schema of lower precedence took it.
+    /// Whether the schema matches a request.
     pub fn matches(&self, user: &UserInfo, request: &RequestAttributes<'_>) -> bool {
         self.rules.iter().any(|rule| rule.matches(user, request))
     }

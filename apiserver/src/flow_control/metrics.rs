@@ -1,4 +1,4 @@
-//! `apiserver_flowcontrol_*`: what runs, waits and is refused, by FlowSchema and priority level.
+//! `apiserver_flowcontrol_*`: executing, queued and rejected requests, by FlowSchema and priority level.
 
 use std::time::Instant;
 
@@ -45,7 +45,7 @@ impl Drop for Executing {
     }
 }
 
-/// Counts a request as waiting until it is dropped, and then how long it waited.
+/// Counts a request as waiting until it is dropped, and then records how long it waited.
 pub(super) struct Waiting<'a>(&'a RouteMetrics, Instant);
 
 impl Drop for Waiting<'_> {
@@ -56,6 +56,7 @@ impl Drop for Waiting<'_> {
 }
 
 impl RouteMetrics {
+    /// Counts a request as executing until the guard is dropped.
     pub fn executing(&self) -> Executing {
         self.dispatched.inc();
         let gauges = [self.executing.clone(), self.seats.clone()];
@@ -63,11 +64,13 @@ impl RouteMetrics {
         Executing(gauges)
     }
 
+    /// Counts a request as waiting until the guard is dropped.
     pub fn inqueue(&self) -> Waiting<'_> {
         self.inqueue.inc();
         Waiting(self, Instant::now())
     }
 
+    /// Counts a rejected request.
     pub fn rejected(&self, rejection: Rejection) {
         let position = Rejection::ALL.iter().position(|known| *known == rejection);
         if let Some(counter) = position.and_then(|position| self.rejected.get(position)) {

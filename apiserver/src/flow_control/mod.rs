@@ -1,14 +1,16 @@
-//! API Priority and Fairness: which requests run now, which wait, and which are refused with 429.
+//! API Priority and Fairness: which requests execute now, which wait, and which are rejected with 429.
 //!
-//! A request belongs to a *flow*: the first FlowSchema that matches it (by precedence) names its priority level, and the
-//! schema's distinguisher tells the flows of a level apart, by user or by namespace. A priority level has so many *seats*; a
-//! request takes one while it is executed. When all are taken, requests wait in the queue of their flow, and the next seat goes
-//! to the flow that holds the fewest, so whoever asks much only waits for himself. Exempt levels have no limit.
+//! A request belongs to a *flow*: the first FlowSchema that matches it (by precedence) determines its priority level,
+//! and the schema's distinguisher separates the flows of a level by user or by namespace. A priority level has a
+//! number of *seats*; a request occupies one while it executes. When all are in use, requests wait in the queue of
+//! their flow, and the next seat is given to the flow with the fewest seats, so that a flow with many requests delays
+//! only itself. Exempt levels have no limit.
 //!
-//! The FlowSchemas and PriorityLevelConfigurations are those that are stored; a change takes effect within a second.
+//! The configuration is that of the stored FlowSchemas and PriorityLevelConfigurations; a change takes effect within a
+//! second.
 //!
-//! What upstream has and this has not: borrowing of seats between levels, shuffle sharding (every flow has a queue of its own),
-//! and seats in proportion to the estimated work.
+//! Not implemented, in contrast to upstream: borrowing of seats between levels, shuffle sharding (every flow has a
+//! queue of its own), and seats in proportion to the estimated work.
 //!
 //! Source: KEP-1040, `k8s.io/apiserver/pkg/util/flowcontrol`. Start at [`FlowController::classify`].
 
@@ -38,24 +40,24 @@ pub use queue_set::{Limits, QueueSet, Rejection, Seat};
 /// `--max-mutating-requests-inflight` (200).
 pub const SERVER_CONCURRENCY_LIMIT: usize = 600;
 
-/// How old the configuration may be that a request is classified by.
+/// The maximum age of the configuration by which requests are classified.
 const REFRESH: Duration = Duration::from_secs(1);
 
 const FLOW_SCHEMA_UID: HeaderName = HeaderName::from_static("x-kubernetes-pf-flowschema-uid");
 const PRIORITY_LEVEL_UID: HeaderName = HeaderName::from_static("x-kubernetes-pf-prioritylevel-uid");
 
 /// Reads the stored FlowSchemas and PriorityLevelConfigurations.
-pub trait Source: Send + Sync {
+pub trait ConfigurationSource: Send + Sync {
     /// The stored objects, FlowSchemas first.
     fn flow_configuration(&self) -> (Vec<Value>, Vec<Value>);
 }
 
 /// Classifies requests. One for each server.
 pub struct FlowController {
-    source: Arc<dyn Source>,
+    source: Arc<dyn ConfigurationSource>,
     metrics: FlowControlMetrics,
     configuration: ArcSwap<Configuration>,
-    /// Held by the one request that reads the configuration anew.
+    /// Held by the one request that refreshes the configuration.
     refreshing: Mutex<()>,
 }
 
@@ -66,29 +68,29 @@ struct Configuration {
     read_at: Instant,
 }
 
-/// A FlowSchema and the priority level it leads to.
+/// A FlowSchema and its priority level.
 struct Route {
     schema: FlowSchema,
     level: Arc<PriorityLevel>,
     metrics: RouteMetrics,
 }
 
-/// Where a request belongs.
+/// The flow of a request.
 pub struct Flow {
     route: Arc<Route>,
-    /// Tells this flow from the others of its level; empty where the level is exempt.
+    /// Identifies the flow within its level; empty if the level is exempt.
     key: String,
 }
 
-/// Holds a seat of a priority level, or counts a request of an exempt one, until it is dropped.
+/// Occupies a seat of a priority level, or counts a request of an exempt one, until it is dropped.
 pub struct Admitted {
     _executing: Executing,
     _seat: Option<Seat>,
 }
 
 impl FlowController {
-    /// A controller of the configuration that `source` holds.
-    pub fn new(source: Arc<dyn Source>, metrics: FlowControlMetrics) -> FlowController {
+    /// A controller for the configuration that `source` returns.
+    pub fn new(source: Arc<dyn ConfigurationSource>, metrics: FlowControlMetrics) -> FlowController {
         let configuration = Configuration::read(&*source, &HashMap::new(), &metrics);
         FlowController {
             source,
@@ -98,7 +100,7 @@ impl FlowController {
         }
     }
 
-    /// The flow of a request; None where no FlowSchema matches, which the mandatory ones rule out as long as they are there.
+    /// The flow of a request; None if no FlowSchema matches, which the mandatory ones prevent while they exist.
     pub fn classify(&self, user: &UserInfo, request: &RequestAttributes<'_>) -> Option<Flow> {
         self.refresh();
         let configuration = self.configuration.load();
@@ -112,7 +114,7 @@ impl FlowController {
         if self.configuration.load().read_at.elapsed() < REFRESH {
             return;
         }
-        // Whoever comes second goes on with what is there.
+        // Other requests continue with the current configuration meanwhile.
         let _refreshing = match self.refreshing.try_lock() {
             Ok(guard) => guard,
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
@@ -125,7 +127,7 @@ impl FlowController {
 
 impl Configuration {
     fn read(
-        source: &dyn Source,
+        source: &dyn ConfigurationSource,
         known: &HashMap<String, Arc<PriorityLevel>>,
         metrics: &FlowControlMetrics,
     ) -> Configuration {
@@ -163,7 +165,7 @@ impl Flow {
     /// Waits for a seat, until `deadline` at the latest.
     ///
     /// # Errors
-    /// Why there is none: the level rejects, the flow's queue is full, or it took too long.
+    /// Why there is no seat: the level rejects, the flow's queue is full, or the deadline has passed.
     pub async fn admit(&self, deadline: tokio::time::Instant) -> Result<Admitted, Rejection> {
         let Route { level, metrics, .. } = &*self.route;
         let seat = match &level.queue_set {

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::queue_set::{Limits, QueueSet};
 
-/// Seats that a configuration without `nominalConcurrencyShares` gets: the API's default.
+/// The shares of a configuration without `nominalConcurrencyShares`: the API's default.
 const DEFAULT_SHARES: u64 = 30;
 
 /// A priority level: exempt, or with seats and queues.
@@ -21,8 +21,8 @@ pub struct PriorityLevel {
     pub queue_set: Option<Arc<QueueSet>>,
 }
 
-/// Reads all priority levels. The seats of the server are divided among the limited ones in proportion to their shares, rounded
-/// up. A level that is in `known` already keeps its queues, and who holds seats or waits goes on doing so.
+/// Parses all priority levels. The seats of the server are divided among the limited ones in proportion to their
+/// shares, rounded up. A level that is in `known` already keeps its queues, executing and waiting requests.
 pub fn read_all(
     configurations: &[Value],
     server_seats: usize,
@@ -57,14 +57,14 @@ fn limits(configuration: &Value, seats: usize) -> Limits {
         usize::try_from(queuing[name].as_u64().unwrap_or(default)).unwrap_or(usize::MAX)
     };
     if response["type"] != "Queue" {
-        return Limits { seats, waiting_a_flow: 0, waiting: 0 };
+        return Limits { seats, waiting_per_flow: 0, waiting: 0 };
     }
-    let (queues, length, hand) =
+    let (queues, length, hand_size) =
         (number("queues", 64), number("queueLengthLimit", 50), number("handSize", 8));
     Limits {
         seats,
-        // As many as fit into the queues that shuffle sharding deals to one flow.
-        waiting_a_flow: hand.saturating_mul(length),
+        // The capacity of the queues that shuffle sharding assigns to one flow.
+        waiting_per_flow: hand_size.saturating_mul(length),
         waiting: queues.saturating_mul(length),
     }
 }

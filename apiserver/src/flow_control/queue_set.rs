@@ -6,25 +6,25 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-/// What bounds a [`QueueSet`].
+/// The limits of a [`QueueSet`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Limits {
-    /// Requests that execute at once.
+    /// The maximum number of executing requests.
     pub seats: usize,
-    /// Requests of one flow that wait.
-    pub waiting_a_flow: usize,
-    /// Requests of all flows that wait.
+    /// The maximum number of waiting requests of one flow.
+    pub waiting_per_flow: usize,
+    /// The maximum number of waiting requests of all flows.
     pub waiting: usize,
 }
 
 /// Why a request gets no seat; upstream's reasons of `apiserver_flowcontrol_rejected_requests_total`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rejection {
-    /// Nobody may wait at this level.
+    /// The level has no queues.
     ConcurrencyLimit,
-    /// Too many wait already.
+    /// The queue of the flow, or of the level, is full.
     QueueFull,
-    /// It waited until its deadline.
+    /// The deadline passed while the request waited.
     TimeOut,
 }
 
@@ -42,33 +42,33 @@ impl Rejection {
     }
 }
 
-/// Seats that are dealt out fairly: the next goes to the waiting flow that holds the fewest, and no flow holds more than half of
-/// them, so that what takes long in one flow keeps no other out.
+/// Seats that are assigned fairly: the next one is given to the waiting flow with the fewest, and no flow gets more
+/// than half of them, so that long requests of one flow do not block the others.
 #[derive(Default)]
 pub struct QueueSet(Mutex<State>);
 
 #[derive(Default)]
 struct State {
     limits: Limits,
-    seated: usize,
+    seats_in_use: usize,
     waiting: usize,
-    /// Flows that hold a seat or wait for one.
+    /// Flows that have a seat or wait for one.
     flows: HashMap<Arc<str>, Flow>,
-    /// The flows that wait: by the seats they hold, then by who came first.
+    /// The waiting flows: by their seats in use, then by arrival.
     queue: BTreeSet<(usize, u64, Arc<str>)>,
-    /// Counts who began to wait.
+    /// Counts arrivals of waiting flows.
     arrivals: u64,
 }
 
 #[derive(Default)]
 struct Flow {
-    seated: usize,
-    /// When the first of those who wait came: its place in `queue`.
+    seats_in_use: usize,
+    /// The arrival of the flow's first waiting request: its position in `queue`.
     arrival: u64,
     waiting: VecDeque<oneshot::Sender<Seat>>,
 }
 
-/// A seat, given back when it is dropped.
+/// A seat, released when it is dropped.
 pub struct Seat {
     queue_set: Arc<QueueSet>,
     flow: Arc<str>,
@@ -81,14 +81,14 @@ impl Drop for Seat {
 }
 
 impl QueueSet {
-    /// A queue set of its own, not of a priority level.
+    /// A queue set that belongs to no priority level.
     pub fn with(limits: Limits) -> Arc<QueueSet> {
         let queue_set = Arc::new(QueueSet::default());
         queue_set.set_limits(limits);
         queue_set
     }
 
-    /// Changes the limits. Whoever has a seat keeps it.
+    /// Changes the limits. Requests keep their seats.
     pub fn set_limits(self: &Arc<QueueSet>, limits: Limits) {
         let mut state = self.lock();
         if state.limits != limits {
@@ -102,23 +102,23 @@ impl QueueSet {
         self.lock().limits
     }
 
-    /// Takes a seat for a request of a flow, waiting for one until the deadline at the latest.
+    /// Acquires a seat for a request of a flow, waiting for one until the deadline at the latest.
     ///
     /// # Errors
     /// See [`Rejection`].
     pub async fn acquire(self: &Arc<QueueSet>, flow: &str, deadline: Instant) -> Result<Seat, Rejection> {
-        let seated = match self.try_acquire(flow)? {
+        let seats_in_use = match self.try_acquire(flow)? {
             Ok(seat) => return Ok(seat),
-            Err(seated) => seated,
+            Err(seats_in_use) => seats_in_use,
         };
-        match tokio::time::timeout_at(deadline, seated).await {
+        match tokio::time::timeout_at(deadline, seats_in_use).await {
             Ok(Ok(seat)) => Ok(seat),
             // The sender lives as long as the receiver waits.
             Ok(Err(_)) | Err(_) => Err(Rejection::TimeOut),
         }
     }
 
-    /// A seat at once, or the place in the queue.
+    /// A seat if one is free, or the position in the queue.
     fn try_acquire(
         self: &Arc<QueueSet>,
         flow: &str,
@@ -126,19 +126,19 @@ impl QueueSet {
         let mut state = self.lock();
         let State { limits, waiting, .. } = *state;
         let (of_flow_seated, of_flow_waiting) =
-            state.flows.get(flow).map_or((0, 0), |flow| (flow.seated, flow.waiting.len()));
-        let free = state.seated < limits.seats && of_flow_seated < limits.seats_a_flow();
-        // Who waits is overtaken only by flows that could not be given the free seat anyway.
+            state.flows.get(flow).map_or((0, 0), |flow| (flow.seats_in_use, flow.waiting.len()));
+        let free = state.seats_in_use < limits.seats && of_flow_seated < limits.max_seats_per_flow();
+        // A waiting flow is overtaken only while it may not get the free seat itself.
         if free && of_flow_waiting == 0 {
             let flow: Arc<str> = flow.into();
-            state.seated += 1;
-            state.flows.entry(flow.clone()).or_default().seated += 1;
+            state.seats_in_use += 1;
+            state.flows.entry(flow.clone()).or_default().seats_in_use += 1;
             return Ok(Ok(Seat { queue_set: self.clone(), flow }));
         }
         if limits.waiting == 0 {
             return Err(Rejection::ConcurrencyLimit);
         }
-        if waiting >= limits.waiting || of_flow_waiting >= limits.waiting_a_flow {
+        if waiting >= limits.waiting || of_flow_waiting >= limits.waiting_per_flow {
             return Err(Rejection::QueueFull);
         }
         let (sender, receiver) = oneshot::channel();
@@ -150,7 +150,7 @@ impl QueueSet {
         entry.waiting.push_back(sender);
         if entry.waiting.len() == 1 {
             entry.arrival = arrival;
-            let place = (entry.seated, arrival, flow);
+            let place = (entry.seats_in_use, arrival, flow);
             state.queue.insert(place);
         }
         Ok(Err(receiver))
@@ -158,28 +158,28 @@ impl QueueSet {
 
     fn release(self: &Arc<QueueSet>, flow: &Arc<str>) {
         let mut state = self.lock();
-        state.seated -= 1;
-        state.change(flow, |flow| flow.seated -= 1);
+        state.seats_in_use -= 1;
+        state.change(flow, |flow| flow.seats_in_use -= 1);
         self.dispatch(state);
     }
 
-    /// Gives free seats to those who wait.
+    /// Assigns free seats to waiting requests.
     fn dispatch(self: &Arc<QueueSet>, mut state: MutexGuard<'_, State>) {
-        // Seats whose requests are gone: dropped without the lock, since each gives itself back.
+        // Seats of requests that were cancelled: dropped without the lock, since each releases itself.
         let mut unwanted = Vec::new();
-        while state.seated < state.limits.seats {
-            let Some((seated, _, flow)) = state.queue.first().cloned() else { break };
-            if seated >= state.limits.seats_a_flow() {
+        while state.seats_in_use < state.limits.seats {
+            let Some((seats_in_use, _, flow)) = state.queue.first().cloned() else { break };
+            if seats_in_use >= state.limits.max_seats_per_flow() {
                 break;
             }
             let mut next = None;
             state.waiting -= 1;
             state.change(&flow, |flow| {
                 next = flow.waiting.pop_front().filter(|next| !next.is_closed());
-                flow.seated += usize::from(next.is_some());
+                flow.seats_in_use += usize::from(next.is_some());
             });
             let Some(next) = next else { continue };
-            state.seated += 1;
+            state.seats_in_use += 1;
             if let Err(seat) = next.send(Seat { queue_set: self.clone(), flow }) {
                 unwanted.push(seat);
             }
@@ -188,35 +188,35 @@ impl QueueSet {
         drop(unwanted);
     }
 
-    // A panic elsewhere cannot happen between the statements that change the state together: they do not panic.
+    // The statements that change the state together do not panic, so a poisoned lock still guards a consistent state.
     fn lock(&self) -> MutexGuard<'_, State> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Limits {
-    fn seats_a_flow(&self) -> usize {
+    fn max_seats_per_flow(&self) -> usize {
         self.seats.div_ceil(2)
     }
 }
 
 impl State {
-    /// Changes a flow, and its place in the queue with it.
+    /// Changes a flow, and its position in the queue.
     fn change(&mut self, key: &Arc<str>, change: impl FnOnce(&mut Flow)) {
         let Some(flow) = self.flows.get_mut(key) else { return };
         if !flow.waiting.is_empty() {
-            self.queue.remove(&(flow.seated, flow.arrival, key.clone()));
+            self.queue.remove(&(flow.seats_in_use, flow.arrival, key.clone()));
         }
         let waiting = flow.waiting.len();
         change(flow);
         if flow.waiting.len() < waiting {
-            // The next of this flow stands behind all others that wait and hold as few seats.
+            // The flow's next request queues behind all others whose flows have as few seats.
             self.arrivals += 1;
             flow.arrival = self.arrivals;
         }
         if !flow.waiting.is_empty() {
-            self.queue.insert((flow.seated, flow.arrival, key.clone()));
-        } else if flow.seated == 0 {
+            self.queue.insert((flow.seats_in_use, flow.arrival, key.clone()));
+        } else if flow.seats_in_use == 0 {
             self.flows.remove(key);
         }
     }
@@ -230,7 +230,7 @@ mod tests {
 
     use super::*;
 
-    const LIMITS: Limits = Limits { seats: 4, waiting_a_flow: 10, waiting: 25 };
+    const LIMITS: Limits = Limits { seats: 4, waiting_per_flow: 10, waiting: 25 };
 
     fn later() -> Instant {
         Instant::now() + Duration::from_secs(15)
@@ -238,7 +238,7 @@ mod tests {
 
     fn is_empty(queue_set: &QueueSet) -> bool {
         let state = queue_set.lock();
-        state.flows.is_empty() && state.queue.is_empty() && state.seated == 0 && state.waiting == 0
+        state.flows.is_empty() && state.queue.is_empty() && state.seats_in_use == 0 && state.waiting == 0
     }
 
     #[tokio::test(start_paused = true)]
@@ -253,24 +253,24 @@ mod tests {
             .into_iter()
             .collect();
         let mut order = String::new();
-        let mut seated = Vec::new();
+        let mut seats_in_use = Vec::new();
         for (_, request) in &mut waiting {
             assert!(request.as_mut().now_or_never().is_none());
         }
-        // c ends, then b, then both of a, then all that were seated meanwhile.
+        // c ends, then b, then both of a, then all that got a seat meanwhile.
         for ends in [3, 2, 0, 0] {
             drop(seats.remove(ends));
             waiting.retain_mut(|(flow, request)| match request.as_mut().now_or_never() {
                 Some(seat) => {
                     order.push_str(flow);
-                    seated.push(seat.expect("a seat"));
+                    seats_in_use.push(seat.expect("a seat"));
                     false
                 }
                 None => true,
             });
         }
         assert_eq!(order, "dbab");
-        drop(seated);
+        drop(seats_in_use);
         for (_, request) in waiting {
             drop(request.await.expect("a seat"));
         }
@@ -289,7 +289,7 @@ mod tests {
         let full = queue_set.acquire("greedy", later()).await.err();
         assert_eq!(full, Some(Rejection::QueueFull));
         assert!(queue_set.acquire("other", later()).now_or_never().is_some(), "not held up");
-        // Requests whose clients are gone give way.
+        // Cancelled requests leave the queue.
         drop(waiting);
         drop(seats);
         assert!(queue_set.acquire("greedy", later()).now_or_never().is_some());
@@ -297,18 +297,18 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn who_waits_too_long_is_rejected() {
+    async fn a_request_that_waits_too_long_is_rejected() {
         let queue_set = QueueSet::with(Limits { seats: 1, ..LIMITS });
         let seat = queue_set.acquire("a", later()).await.expect("free");
         assert_eq!(queue_set.acquire("b", later()).await.err(), Some(Rejection::TimeOut));
         drop(seat);
         assert!(is_empty(&queue_set), "who gave up is forgotten with the next seat");
-        let none = QueueSet::with(Limits { seats: 0, waiting_a_flow: 0, waiting: 0 });
+        let none = QueueSet::with(Limits { seats: 0, waiting_per_flow: 0, waiting: 0 });
         assert_eq!(none.acquire("a", later()).await.err(), Some(Rejection::ConcurrencyLimit));
     }
 
     #[tokio::test(start_paused = true)]
-    async fn more_seats_are_dealt_at_once() {
+    async fn additional_seats_are_dispatched_immediately() {
         let queue_set = QueueSet::with(Limits { seats: 1, ..LIMITS });
         let _seat = queue_set.acquire("a", later()).await.expect("free");
         let mut waiting = Box::pin(queue_set.acquire("b", later()));
@@ -317,10 +317,10 @@ mod tests {
         assert!(waiting.now_or_never().is_some());
     }
 
-    /// However many ask, wait, give up and end.
+    /// However many acquire, wait, are cancelled and end.
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-    async fn no_seat_is_lost_or_given_twice() {
-        let queue_set = QueueSet::with(Limits { seats: 3, waiting_a_flow: 1000, waiting: 10_000 });
+    async fn no_seat_is_lost_or_taken_twice() {
+        let queue_set = QueueSet::with(Limits { seats: 3, waiting_per_flow: 1000, waiting: 10_000 });
         let tasks = (0..64).map(|task: u64| {
             let queue_set = queue_set.clone();
             tokio::spawn(async move {
@@ -328,8 +328,8 @@ mod tests {
                     let patience = Duration::from_micros((task * 31 + round * 17) % 400);
                     let flow = format!("{}", task % 5);
                     if let Ok(_seat) = queue_set.acquire(&flow, Instant::now() + patience).await {
-                        let seated = queue_set.lock().seated;
-                        assert!((1..=3).contains(&seated), "{seated}");
+                        let seats_in_use = queue_set.lock().seats_in_use;
+                        assert!((1..=3).contains(&seats_in_use), "{seats_in_use}");
                         tokio::task::yield_now().await;
                     }
                 }

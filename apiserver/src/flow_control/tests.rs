@@ -2,15 +2,15 @@ use serde_json::json;
 
 use super::*;
 use crate::access::authorize::{ResourceTarget, Target};
-use crate::bootstrap::Facts;
+use crate::bootstrap::Parameters;
 use crate::telemetry::metrics::Metrics;
 
-const FACTS: Facts<'_> = Facts { now: "2026-01-02T03:04:05Z", secure_port: 6443 };
+const PARAMETERS: Parameters<'_> = Parameters { now: "2026-01-02T03:04:05Z", secure_port: 6443 };
 
-/// The objects that every cluster is started with.
+/// The bootstrap objects of a cluster.
 struct Bootstrapped(Mutex<(Vec<Value>, Vec<Value>)>);
 
-impl Source for Bootstrapped {
+impl ConfigurationSource for Bootstrapped {
     fn flow_configuration(&self) -> (Vec<Value>, Vec<Value>) {
         self.0.lock().unwrap().clone()
     }
@@ -18,7 +18,7 @@ impl Source for Bootstrapped {
 
 fn bootstrapped() -> Arc<Bootstrapped> {
     let of = |kind: &str| -> Vec<Value> {
-        crate::bootstrap::objects(&FACTS)
+        crate::bootstrap::objects(&PARAMETERS)
             .into_iter()
             .filter(|object| object["kind"] == kind)
             .map(|mut object| {
@@ -46,7 +46,7 @@ fn on<'a>(verb: &'a str, group: &'a str, resource: &'a str, namespace: &'a str) 
 }
 
 #[test]
-fn requests_belong_to_the_flows_that_kubernetes_gives_them() {
+fn requests_are_classified_as_in_kube_apiserver() {
     let (controller, _metrics, _) = controller();
     let path = |verb, path| RequestAttributes { verb, target: Target::Path(path) };
     let node = user("system:node:node-0", &["system:nodes"]);
@@ -117,7 +117,7 @@ fn seats_are_divided_by_shares() {
         ("catch-all", 13, 0),
     ] {
         let limits = seats(level).expect(level);
-        assert_eq!((limits.seats, limits.waiting_a_flow), (want, waiting), "{level}");
+        assert_eq!((limits.seats, limits.waiting_per_flow), (want, waiting), "{level}");
     }
     assert!(seats("exempt").is_none());
     let text = metrics.render([]);
@@ -127,7 +127,7 @@ fn seats_are_divided_by_shares() {
 }
 
 #[tokio::test]
-async fn a_changed_level_keeps_who_is_seated() {
+async fn a_changed_priority_level_keeps_its_executing_requests() {
     let (controller, metrics, source) = controller();
     let alice = user("alice", &[]);
     let request = on("list", "", "pods", "");

@@ -1,4 +1,4 @@
-//! What a patched object says it is. A JSON or merge patch may leave out kind and apiVersion, but not change them.
+//! Kind and apiVersion of a patched object. A JSON or merge patch may leave them out, but not change them.
 
 use serde_json::{Map, Value, json};
 
@@ -8,18 +8,18 @@ use crate::field::quote;
 use crate::names::GroupVersion;
 use crate::schema::schema;
 
-/// The kind and version that an object has, as it says itself.
+/// The kind and apiVersion of an object.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Identity {
     api_version: String,
     kind: String,
 }
 
-/// What to make of a patched object by what it says it is.
-pub(super) enum Verdict {
-    /// It is what it was.
-    Same,
-    /// Without an apiVersion it is read as of no version, and then none of its members mean anything.
+/// The result of comparing kind and apiVersion of a patched object with the original's.
+pub(super) enum IdentityCheck {
+    /// They are the same.
+    Unchanged,
+    /// Without an apiVersion the object is decoded without a version, and all its members are unknown.
     Versionless,
 }
 
@@ -36,11 +36,11 @@ impl Identity {
         }
     }
 
-    /// Compares what the object says now with what it was.
+    /// Compares the kind and apiVersion of the patched object with the original's.
     ///
     /// # Errors
     /// The text of the decoding error.
-    pub(super) fn judge(&self, patched: &Value) -> Result<Verdict, String> {
+    pub(super) fn check(&self, patched: &Value) -> Result<IdentityCheck, String> {
         let mut now = Identity::of(patched);
         if now.kind.is_empty() {
             now.kind.clone_from(&self.kind);
@@ -49,7 +49,7 @@ impl Identity {
         let internal = was.group.split('.').next().filter(|name| !name.is_empty()).unwrap_or("core");
         if now.api_version.is_empty() {
             return match now.kind == self.kind {
-                true => Ok(Verdict::Versionless),
+                true => Ok(IdentityCheck::Versionless),
                 false => Err(self.no_conversion(internal, &now.kind, internal)),
             };
         }
@@ -57,12 +57,12 @@ impl Identity {
             return Err(format!("unexpected GroupVersion string: {}", now.api_version));
         };
         if now.kind == self.kind && version.group == was.group && version.version == was.version {
-            return Ok(Verdict::Same);
+            return Ok(IdentityCheck::Unchanged);
         }
         match schema().kind(&version.group, &version.version, &now.kind) {
             None if schema().is_unserved(&version.group, &version.version, &now.kind) => {
                 match now.kind == self.kind && is_same_internal_kind(&version.group, &now.kind, &was.group) {
-                    true => Ok(Verdict::Same),
+                    true => Ok(IdentityCheck::Unchanged),
                     false => Err(self.no_conversion(&version.version, &now.kind, internal)),
                 }
             }
@@ -71,7 +71,7 @@ impl Identity {
                 quote(&now.kind),
                 quote(&now.api_version)
             )),
-            Some(_) if now.kind == self.kind && version.group == was.group => Ok(Verdict::Same),
+            Some(_) if now.kind == self.kind && version.group == was.group => Ok(IdentityCheck::Unchanged),
             Some(other) => match codec::normalize(patched, other) {
                 Err(error) => Err(error.to_string()),
                 Ok(_) => Err(self.no_conversion(&version.version, &now.kind, internal)),
@@ -84,8 +84,8 @@ impl Identity {
     }
 }
 
-/// What is left of an object without a version, and the complaints about all that was in it.
-pub(super) fn nothing_of(object: &Value) -> (Value, Vec<String>) {
+/// The empty object without a version, and the messages about its unknown members.
+pub(super) fn unknown_members_of(object: &Value) -> (Value, Vec<String>) {
     let members = object.as_object().into_iter().flat_map(Map::keys);
     let unknown = members.filter(|name| !matches!(name.as_str(), "apiVersion" | "kind"));
     (json!({"metadata": {}}), unknown.map(|name| format!("unknown field {}", quote(name))).collect())
@@ -96,7 +96,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn identities() {
+    fn kind_and_version_are_compared() {
         let was = Identity::of(&json!({"apiVersion": "v1", "kind": "ConfigMap"}));
         for (api_version, kind, want) in [
             (json!("v1"), json!("ConfigMap"), Ok("same")),
@@ -137,9 +137,9 @@ mod tests {
             ),
         ] {
             let patched = json!({"apiVersion": api_version, "kind": kind, "data": {"k": "v"}});
-            let verdict = was.judge(&patched).map(|verdict| match verdict {
-                Verdict::Same => "same",
-                Verdict::Versionless => "versionless",
+            let verdict = was.check(&patched).map(|verdict| match verdict {
+                IdentityCheck::Unchanged => "same",
+                IdentityCheck::Versionless => "versionless",
             });
             assert_eq!(verdict, want.map_err(str::to_owned), "{patched}");
         }
@@ -150,7 +150,7 @@ mod tests {
         let was = Identity::of(&json!({"apiVersion": "apps/v1", "kind": "Deployment"}));
         for api_version in ["apps/v1beta1", "extensions/v1beta1"] {
             let patched = json!({"apiVersion": api_version, "kind": "Deployment"});
-            assert!(matches!(was.judge(&patched), Ok(Verdict::Same)), "{api_version}");
+            assert!(matches!(was.check(&patched), Ok(IdentityCheck::Unchanged)), "{api_version}");
         }
     }
 }

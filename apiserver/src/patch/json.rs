@@ -1,31 +1,31 @@
-//! JSON patch, RFC 6902, with the liberties that the real server takes:
+//! JSON patch, RFC 6902, with the real server's deviations:
 //!
 //! - `replace` of a missing member adds it, `copy` of one and `add` without a value give null, and `test` finds null there;
 //! - a negative index counts from the end, for `add` from behind the end;
-//! - whatever stands before the first `/` of a pointer is dropped;
+//! - text before the first `/` of a pointer is dropped;
 //! - the whole document (`""`) can be replaced and tested, nothing else.
 //!
-//! An operation that fails is always the same 422, and then none is applied. So is one that would nest the document deeper
-//! than documents may be, and one with which `copy` would have added too much.
+//! A failing operation is always the same 422, and then none is applied. Operations that would nest the document too
+//! deep, and those with which `copy` would add too much, fail too.
 
 use serde_json::{Map, Value};
 
-use super::{PatchType, Patched, Shown, cannot_unmarshal};
+use super::{PatchType, Patched, ReportedValue, cannot_unmarshal};
 use crate::codec::limits::{MAX_COLLECTIONS, MAX_DEPTH, measure};
 use crate::{Error, Result};
 
 const MAX_OPERATIONS: usize = 10_000;
 
-/// How many bytes of JSON all `copy` operations of a patch may add up to, lest a short patch makes a huge object: the real
-/// server's `JSONPatchMaxCopyBytes`.
+/// The bytes of JSON that all `copy` operations of a patch may add, so that a short patch cannot create a huge object:
+/// the real server's `JSONPatchMaxCopyBytes`.
 const MAX_COPIED: usize = 3 * 1024 * 1024;
 
-/// How much work the operations of a patch may be, in list elements moved to make or close a gap and in values looked at:
-/// a few hundred milliseconds at most. Eight thousand insertions at the front of an empty list are within it.
+/// The work that the operations of a patch may cause, in list elements moved and values visited: a few hundred
+/// milliseconds at most. Eight thousand insertions at the front of an empty list are within it.
 const MAX_WORK: usize = 32_000_000;
 
-/// What looking at a value costs, next to moving one.
-const LOOK: usize = 4;
+/// The cost of visiting a value, relative to moving one.
+const VISIT_COST: usize = 4;
 
 const FIELDS: [&str; 4] = ["op", "path", "from", "value"];
 
@@ -48,10 +48,10 @@ pub fn apply(target: Value, patch: &Value) -> Result<Patched> {
             return Err(Error::TooLarge("the JSON patch inserts, removes or moves too much".to_owned()));
         }
     }
-    Ok(Patched { object: document.root, shown: Shown::Object })
+    Ok(Patched { object: document.root, reported: ReportedValue::Object })
 }
 
-/// The members of operations that mean nothing, as complaints for `fieldValidation`.
+/// The unknown members of operations, as messages for `fieldValidation`.
 pub fn unknown_fields(patch: &Value) -> Vec<String> {
     let operations = patch.as_array().into_iter().flatten().enumerate();
     operations
@@ -62,7 +62,7 @@ pub fn unknown_fields(patch: &Value) -> Vec<String> {
         .collect()
 }
 
-/// The operations of a document; null is a patch without any. Only shapes are checked here.
+/// The operations of a document; null is an empty patch. Checks only the shape.
 fn read(patch: &Value) -> Result<&[Value], String> {
     let operations = match patch {
         Value::Null => &[],
@@ -96,14 +96,14 @@ fn read_members(members: &Map<String, Value>) -> Result<(), String> {
 
 struct Document {
     root: Value,
-    /// What `copy` has added so far.
+    /// The bytes that `copy` has added so far.
     copied_bytes: usize,
     copied_collections: usize,
     work: usize,
 }
 
 impl Document {
-    /// None: the operation cannot be carried out.
+    /// None: the operation fails.
     fn apply(&mut self, operation: &Value) -> Option<()> {
         let text = |name: &str| operation.get(name).and_then(Value::as_str);
         let value = || operation.get("value").cloned().unwrap_or(Value::Null);
@@ -129,22 +129,22 @@ impl Document {
         }
     }
 
-    /// A copy of a value, within what copies may add.
+    /// Copies a value, within the limit of copies.
     fn copy(&mut self, pointer: &str) -> Option<Value> {
         let value = self.get(pointer)?;
         let size = measure(value);
         let bytes = serde_json::to_vec(value).map_or(usize::MAX, |json| json.len());
         let value = value.clone();
-        self.work += size.nodes * LOOK;
+        self.work += size.nodes * VISIT_COST;
         self.copied_collections += size.collections;
         self.copied_bytes = self.copied_bytes.saturating_add(bytes);
         (self.copied_bytes <= MAX_COPIED && self.copied_collections <= MAX_COLLECTIONS).then_some(value)
     }
 
-    /// Refuses a value that would be nested too deep at a place.
+    /// Rejects a value that would be nested too deep at a position.
     fn check_depth(&mut self, pointer: &str, value: &Value) -> Option<()> {
         let size = measure(value);
-        self.work += size.nodes * LOOK;
+        self.work += size.nodes * VISIT_COST;
         (depth_of(pointer) + size.depth <= MAX_DEPTH).then_some(())
     }
 
@@ -212,7 +212,7 @@ impl Document {
         Some(())
     }
 
-    /// The value that holds what `pointer` points at, and under which key.
+    /// The value that contains the target of `pointer`, and the target's key.
     fn parent(&mut self, pointer: &str) -> Option<(&mut Value, String)> {
         let (parents, key) = pointer.rsplit_once('/')?;
         let mut parent = &mut self.root;
@@ -230,7 +230,7 @@ impl Document {
     }
 }
 
-/// How deep what stands at a pointer is: how many objects and arrays are around it.
+/// The depth of a pointer's target: the number of objects and arrays around it.
 fn depth_of(pointer: &str) -> usize {
     pointer.bytes().filter(|byte| *byte == b'/').count()
 }
@@ -239,7 +239,7 @@ fn unescape(segment: &str) -> String {
     segment.replace("~1", "/").replace("~0", "~")
 }
 
-/// The place in a list of `len` elements that `key` names; a negative one counts from the end.
+/// The index that `key` names in a list of `len` elements; a negative one counts from the end.
 fn index(key: &str, len: usize) -> Option<usize> {
     let number: i64 = key.parse().ok()?;
     let at = if number < 0 { i64::try_from(len).ok()? + number } else { number };
@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn operations() {
+    fn operations_are_applied_in_order() {
         let list = || json!({"l": ["a", "b", "c"]});
         for (case, target, operation, want) in [
             ("add", json!({}), json!({"op": "add", "path": "/a", "value": 1}), Some(json!({"a": 1}))),
@@ -415,7 +415,7 @@ mod tests {
     }
 
     #[test]
-    fn documents_that_are_no_patch() {
+    fn documents_that_are_no_patch_are_rejected() {
         for (patch, code, want) in [
             (
                 json!({}),
@@ -451,15 +451,15 @@ mod tests {
     }
 
     #[test]
-    fn members_without_meaning() {
+    fn unknown_members_of_operations_are_reported() {
         let patch = json!([{"op": "add", "path": "/a", "value": 1}, {"op": "add", "Op": "x", "foo": 1}]);
         let want = ["unknown field \"[1].Op\"", "unknown field \"[1].foo\""];
         assert_eq!(unknown_fields(&patch), want);
     }
 
-    /// A deep value copied into its own depths grows by doubling.
+    /// A deep value that is copied into itself grows by doubling.
     #[test]
-    fn documents_do_not_become_deeper_than_they_may_be() {
+    fn the_depth_of_documents_is_bounded() {
         let nested = |levels: usize| (0..levels).fold(json!({}), |inner, _| json!({ "a": inner }));
         let deepest = |levels: usize| "/a".repeat(levels);
         for (levels, fits) in [(MAX_DEPTH - 1, true), (MAX_DEPTH, false)] {

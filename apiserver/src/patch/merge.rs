@@ -1,10 +1,10 @@
 //! JSON merge patch, RFC 7386.
 //!
-//! One deviation, the real server's: a list that takes the place of an object keeps the nulls in its elements.
+//! One deviation, the real server's: a list that replaces an object keeps the nulls in its elements.
 
 use serde_json::{Map, Value};
 
-use super::{PatchType, Patched, Shown, cannot_unmarshal, drop_nulls};
+use super::{PatchType, Patched, ReportedValue, cannot_unmarshal, drop_nulls};
 use crate::{Error, Result};
 
 /// Merges `patch` into `target`.
@@ -20,7 +20,7 @@ pub fn apply(mut target: Value, patch: Value) -> Result<Patched> {
             return Err(PatchType::Merge.malformed(&reason));
         }
     }
-    Ok(Patched { object: target, shown: Shown::Object })
+    Ok(Patched { object: target, reported: ReportedValue::Object })
 }
 
 fn merge(target: &mut Map<String, Value>, patch: Map<String, Value>) {
@@ -50,7 +50,7 @@ mod tests {
     use crate::patch::arbitrary;
 
     #[test]
-    fn merging() {
+    fn members_are_merged_and_nulls_remove() {
         for (case, target, patch, want) in [
             (
                 "adds and replaces",
@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn refusals() {
+    fn documents_that_are_no_object_are_rejected() {
         for (patch, want) in [
             (json!(null), "Invalid JSON Patch"),
             (

@@ -1,10 +1,10 @@
-//! Patches: what a JSON patch, a merge patch or a strategic merge patch makes of an object.
+//! Patches: JSON patch, merge patch and strategic merge patch.
 //!
-//! Pure functions over JSON values. Each takes the object in the form of its version and the decoded document of the
-//! request, and gives a [`Patched`]: the new object, not yet decoded against its type, and the words for the case that
-//! it cannot be. Reading bytes is the codec's work, field ownership and apply have their own module.
+//! Pure functions over JSON values. Each takes the object in the version of the request and the decoded patch
+//! document, and returns a [`Patched`]: the new object, which is not yet decoded against its type, and the value to
+//! report if it cannot be. Parsing bytes is the codec's work; field ownership and apply have their own module.
 //!
-//! Start at [`Patch`], which a request brings; then [`json::apply`], [`merge::apply`] and [`strategic::apply`].
+//! Start at [`Patch`], the patch of a request; then [`json::apply`], [`merge::apply`] and [`strategic::apply`].
 //!
 //! Source: RFC 6902, RFC 7386, API conventions, "PATCH operations"; where the real server deviates, so does this.
 
@@ -23,15 +23,19 @@ use crate::field::{Errors, Field, Path};
 use crate::go_value::GoValue;
 use crate::names::GroupKind;
 
-/// The forms of a patch, apply left out.
+/// The patch types, without apply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PatchType {
+    /// JSON patch.
     Json,
+    /// JSON merge patch.
     Merge,
+    /// Strategic merge patch.
     Strategic,
 }
 
 impl PatchType {
+    /// The patch type of a media type.
     pub fn of_media_type(media_type: &str) -> Option<PatchType> {
         match media_type {
             "application/json-patch+json" => Some(PatchType::Json),
@@ -41,7 +45,7 @@ impl PatchType {
         }
     }
 
-    /// The answer to a body that is no JSON, or no document of this form: `error` is the decoder's text.
+    /// The error for a body that is not JSON, or not a document of this type: `error` is the decoder's message.
     pub fn malformed(self, error: &str) -> Error {
         match self {
             PatchType::Json | PatchType::Merge => {
@@ -55,37 +59,38 @@ impl PatchType {
 /// A patched object that still has to be decoded.
 #[derive(Clone, Debug)]
 pub struct Patched {
+    /// The patched object.
     pub object: Value,
-    shown: Shown,
+    reported: ReportedValue,
 }
 
-/// What a decoding error shows as the invalid value.
+/// The invalid value that a decoding error reports.
 #[derive(Clone, Debug)]
-enum Shown {
+enum ReportedValue {
     /// The whole patched object.
     Object,
-    /// The patch, less what merging has consumed of it.
+    /// The patch, without the parts that merging has consumed.
     Patch(Value),
 }
 
 impl Patched {
     fn of(object: Value) -> Patched {
-        Patched { object, shown: Shown::Object }
+        Patched { object, reported: ReportedValue::Object }
     }
 
-    /// The answer when the patched object does not decode: `error` is the decoder's text.
+    /// The error if the patched object does not decode: `error` is the decoder's message.
     pub fn undecodable(&self, error: &str) -> Error {
-        let shown = match &self.shown {
-            Shown::Object => self.object.to_string(),
-            Shown::Patch(patch) => GoValue(patch).to_string(),
+        let reported = match &self.reported {
+            ReportedValue::Object => self.object.to_string(),
+            ReportedValue::Patch(patch) => GoValue(patch).to_string(),
         };
         let mut errors = Errors::new();
-        errors.push(Field::at(None, Path::of("patch")).invalid_value(shown, error));
+        errors.push(Field::at(None, Path::of("patch")).invalid_value(reported, error));
         Error::invalid(&GroupKind::new("", ""), "", errors)
     }
 }
 
-/// The complaint about a document of the wrong shape, worded as Go's JSON decoder does.
+/// The error about a document of the wrong shape, with the message of Go's JSON decoder.
 fn cannot_unmarshal(value: &Value, into: &str) -> String {
     let kind = match value {
         Value::Null => "null",
@@ -98,7 +103,8 @@ fn cannot_unmarshal(value: &Value, into: &str) -> String {
     format!("json: cannot unmarshal {kind} into Go {into}")
 }
 
-/// A null in a patch removes; where nothing is to be removed it must not stay. List elements are no members.
+/// A null in a patch removes a member; where there is none to remove, the null is dropped. List elements are not
+/// members.
 fn drop_nulls(value: &mut Value) {
     match value {
         Value::Object(members) => {
@@ -115,7 +121,7 @@ mod arbitrary {
     use proptest::prelude::*;
     use serde_json::{Map, Value, json};
 
-    /// Any JSON, with a taste for the words that mean something in a patch.
+    /// Any JSON, with many of the words that have a meaning in patches.
     pub fn json() -> impl Strategy<Value = Value> {
         let leaf = prop_oneof![
             Just(Value::Null),

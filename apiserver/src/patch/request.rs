@@ -1,9 +1,9 @@
-//! The patch of a request: which type it is, its document, and what it makes of an object of a given type.
+//! The patch of a request: its type, its document, and its application to an object of a type.
 
 use http::{HeaderMap, header};
 use serde_json::{Value, json};
 
-use super::identity::{self, Identity, Verdict};
+use super::identity::{self, Identity, IdentityCheck};
 use super::{PatchType, Patched, json as json_patch, merge, strategic};
 use crate::codec::{DecodeError, json as codec};
 use crate::error::Status;
@@ -18,12 +18,12 @@ use crate::{Error, Result};
 pub struct Patch {
     patch_type: PatchType,
     document: Value,
-    /// What field validation complains of in the document itself.
+    /// The field validation errors in the document itself.
     strict: Vec<String>,
 }
 
 impl Patch {
-    /// The type that the Content-Type says. Parameters do not count, letter case does.
+    /// The patch type of the Content-Type. Parameters and letter case are ignored.
     pub fn type_of(headers: &HeaderMap) -> Result<PatchType> {
         let content_type = headers.get(header::CONTENT_TYPE).and_then(|v| v.to_str().ok()).unwrap_or("");
         PatchType::of_media_type(media_type(content_type)).ok_or_else(|| {
@@ -49,7 +49,7 @@ impl Patch {
         Ok(Patch { patch_type, document: document.value, strict })
     }
 
-    /// What the patch makes of an object of that type.
+    /// Applies the patch to an object of a type.
     pub fn apply(
         &self,
         object: Value,
@@ -79,15 +79,15 @@ impl Patch {
         Ok(object)
     }
 
-    /// The answer when the patched object cannot be brought into the form in which the real server works with it.
-    pub fn inconvertible(&self, object: &Value, error: &str) -> Error {
+    /// The error if the patched object cannot be converted to the real server's internal version.
+    pub fn conversion_error(&self, object: &Value, error: &str) -> Error {
         match self.patch_type {
             PatchType::Strategic => Error::Unclassified(error.to_owned()),
             PatchType::Json | PatchType::Merge => Patched::of(object.clone()).undecodable(error),
         }
     }
 
-    /// The patched object as its type has it, and the complaints about its members.
+    /// Decodes the patched object by its type, with the field validation errors.
     fn decode(
         &self,
         object: &Value,
@@ -95,12 +95,12 @@ impl Patch {
         was: &Identity,
     ) -> Result<(Value, Vec<String>), String> {
         let decoded = codec::normalize(object, type_id);
-        // What a strategic merge patch says of kind and version is not even looked at.
+        // Kind and version in a strategic merge patch are ignored.
         let unreadable = matches!(decoded, Err(DecodeError::Unreadable(_)));
         if self.patch_type != PatchType::Strategic && !unreadable {
-            match was.judge(object)? {
-                Verdict::Same => {}
-                Verdict::Versionless => return Ok(identity::nothing_of(object)),
+            match was.check(object)? {
+                IdentityCheck::Unchanged => {}
+                IdentityCheck::Versionless => return Ok(identity::unknown_members_of(object)),
             }
         }
         decoded.map(|decoded| (decoded.value, decoded.strict)).map_err(|error| error.to_string())
@@ -113,7 +113,7 @@ mod tests {
     use crate::schema::schema;
 
     #[test]
-    fn bodies_that_are_no_patch() {
+    fn bodies_that_are_no_patch_are_rejected() {
         for (patch_type, body, want) in [
             (
                 PatchType::Json,
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn complaints_about_fields() {
+    fn field_validation_reports_unknown_members() {
         let config_map = schema().kind("", "v1", "ConfigMap").expect("a kind of the table");
         for (patch_type, body, want) in [
             (
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn kind_and_version_stay() {
+    fn kind_and_version_cannot_change() {
         let config_map = schema().kind("", "v1", "ConfigMap").expect("a kind of the table");
         let object = json!({"kind": "ConfigMap", "apiVersion": "v1", "metadata": {"name": "a"}});
         for (patch_type, body, want) in [

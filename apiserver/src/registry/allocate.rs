@@ -19,7 +19,7 @@ use super::write::{Part, Writing, store_failed, stored_bytes};
 use super::{ObjectIndex, Registry, parse};
 use crate::names::GroupResource;
 use crate::object_meta::ObjectMeta;
-use crate::resources::core::service::allocation::{self, Stock};
+use crate::resources::core::service::allocation::{self, Allocators};
 use crate::validation::ip::{self, Cidr};
 use crate::{Error, Result};
 
@@ -106,15 +106,15 @@ impl Registry {
             let mut ports = reserved.node_ports.clone();
             for stored in snapshot.bucket(SERVICES).iter() {
                 match parse(stored) {
-                    Ok(service) => ports.extend(allocation::held_ports(&service)),
+                    Ok(service) => ports.extend(allocation::held_node_ports(&service)),
                     Err(error) => _ = unreadable.replace(Some(error)),
                 }
             }
             ports
         };
-        let mut stock = Stock::new(CLUSTER_IPS, addresses, node_ports, dry_run);
-        let allocated = allocation::allocate(service, old, &mut stock, &mut below);
-        let (addresses, node_ports) = stock.into_taken();
+        let mut allocators = Allocators::new(CLUSTER_IPS, addresses, node_ports, dry_run);
+        let allocated = allocation::allocate(service, old, &mut allocators, &mut below);
+        let (addresses, node_ports) = allocators.into_allocated();
         if let Some(error) = unreadable.into_inner() {
             return Err(error);
         }

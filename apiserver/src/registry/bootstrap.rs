@@ -8,8 +8,8 @@ use super::deletion::rfc3339;
 use super::served::Served;
 use super::write::{store_failed, stored_bytes, track};
 use super::{Registry, parse};
-use crate::bootstrap::{self, Facts, Reconciled};
-use crate::fields::manage::Writer;
+use crate::bootstrap::{self, Parameters, ReconcileAction};
+use crate::fields::manage::FieldManager;
 use crate::names::GroupVersion;
 use crate::object_meta::ObjectMeta;
 use crate::{Error, Result};
@@ -18,7 +18,7 @@ impl Registry {
     /// Makes what is missing of them, and restores what must be as it was.
     pub async fn bootstrap(&self, secure_port: u16, default_storage_class: Option<&str>) -> Result<()> {
         let now = rfc3339(self.now());
-        let mut objects = bootstrap::objects(&Facts { now: &now, secure_port });
+        let mut objects = bootstrap::objects(&Parameters { now: &now, secure_port });
         objects.extend(default_storage_class.into_iter().flat_map(storage_classes));
         let mut writes = Vec::new();
         for object in objects {
@@ -55,8 +55,8 @@ impl Registry {
         };
         let expect = Expect::Revision(stored.revision);
         Ok(match bootstrap::reconcile(&object, &parse(&stored)?) {
-            Reconciled::Keep => None,
-            Reconciled::Update(object) | Reconciled::Recreate(object) => {
+            ReconcileAction::Keep => None,
+            ReconcileAction::Update(object) | ReconcileAction::Recreate(object) => {
                 Some(Write::put(key, expect, stored_bytes(served, object)))
             }
         })
@@ -80,12 +80,12 @@ fn without_decided(object: &Value) -> Value {
 }
 
 /// Who makes them in a real control plane.
-fn writer<'a>(served: &'a Served, now: &'a str) -> Writer<'a> {
+fn writer<'a>(served: &'a Served, now: &'a str) -> FieldManager<'a> {
     let manager = match served.group_kind.group.as_str() {
         "flowcontrol.apiserver.k8s.io" => "api-priority-and-fairness-config-producer-v1",
         _ => "kube-apiserver",
     };
-    Writer { manager, api_version: &served.api_version, subresource: "", now }
+    FieldManager { manager, api_version: &served.api_version, subresource: "", now }
 }
 
 /// The classes of the simulated CSI driver: the default one, and one that waits for a pod.

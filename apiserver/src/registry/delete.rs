@@ -28,7 +28,7 @@ impl Registry {
         caller: Caller<'_>,
     ) -> Result<Outcome> {
         let served = &*target.served;
-        if let Some(why) = served.behaviour.strategy.undeletable(&target.name) {
+        if let Some(why) = served.behaviour.strategy.validate_delete(&target.name) {
             return Err(Error::forbidden(&served.group_resource, &target.name, why));
         }
         self.delete_any(target, options, caller).await

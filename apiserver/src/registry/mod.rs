@@ -306,7 +306,7 @@ impl Cluster for Registry {
     }
 }
 
-impl flow_control::Source for Registry {
+impl flow_control::ConfigurationSource for Registry {
     fn flow_configuration(&self) -> (Vec<Value>, Vec<Value>) {
         let snapshot = self.store.snapshot();
         // One that cannot be read is left out.

@@ -328,8 +328,8 @@ impl Registry {
                 patch.apply(shown, served.type_id(), options.field_validation, caller.warnings)?;
             let strategy = served.behaviour.strategy;
             strategy.default(&mut object);
-            if let Some(error) = strategy.inconvertible(&object) {
-                return Err(patch.inconvertible(&object, &error));
+            if let Some(error) = strategy.conversion_error(&object) {
+                return Err(patch.conversion_error(&object, &error));
             }
             fit_namespace(target, &mut object)?;
             fit_name(target, &object)?;
@@ -395,7 +395,7 @@ impl Registry {
     fn track(&self, writing: &Writing<'_>, old: Option<&Value>, new: &mut Value) {
         let Some(field_manager) = writing.field_manager else { return };
         let served = &*writing.target.served;
-        let writer = manage::Writer {
+        let writer = manage::FieldManager {
             manager: &manage::manager(field_manager, writing.caller.user_agent),
             api_version: &served.api_version,
             subresource: writing.part.name(),
@@ -416,7 +416,7 @@ impl Registry {
         match part {
             Part::Main => behaviour.strategy.prepare_for_update(&mut new, old, &context),
             Part::Status => behaviour.strategy.prepare_for_status_update(&mut new, old, &context),
-            other => behaviour.strategy.prepare_for_part_update(other.name(), &mut new, old, &context),
+            other => behaviour.strategy.prepare_for_subresource_update(other.name(), &mut new, old, &context),
         }
         if behaviour.generation && part != Part::Status && behaviour.strategy.is_new_generation(&new, old) {
             new.set_meta("generation", old.generation() + 1);
@@ -425,7 +425,7 @@ impl Registry {
         let errors = match part {
             Part::Main => validate::update(&new, old, &behaviour, namespaced),
             Part::Status => validate::status_update(&new, old, &behaviour, namespaced),
-            other => validate::part_update(other.name(), &new, old, &behaviour, namespaced),
+            other => validate::subresource_update(other.name(), &new, old, &behaviour, namespaced),
         };
         self.refuse_invalid(served, &new, errors)?;
         writing.caller.warnings.extend(match part {
@@ -441,7 +441,7 @@ impl Registry {
         if deletion::is_released(&new) && behaviour.strategy.is_released(&new) {
             return Ok(Changed::Remove(new));
         }
-        manage::keep_times(&mut new, old);
+        manage::ignore_managed_fields_timestamps(&mut new, old);
         Ok(if new == *old { Changed::Nothing } else { Changed::Store(new) })
     }
 
@@ -508,7 +508,7 @@ impl Registry {
         let mut object = body.decode(expected, validation, caller.warnings)?;
         let strategy = target.served.behaviour.strategy;
         strategy.default(&mut object);
-        match strategy.inconvertible(&object) {
+        match strategy.conversion_error(&object) {
             None => Ok(object),
             Some(error) => Err(Error::bad_request(format!(
                 "{0} in version {1} cannot be handled as a {0}: {error}",
@@ -811,8 +811,8 @@ fn generate_name(base: &str) -> String {
 }
 
 /// Gives the fields that a write changes to who writes; both objects are in storage form.
-pub(super) fn track(served: &Served, writer: manage::Writer<'_>, old: Option<&Value>, new: &mut Value) {
-    let kind = manage::Kind {
+pub(super) fn track(served: &Served, writer: manage::FieldManager<'_>, old: Option<&Value>, new: &mut Value) {
+    let kind = manage::ObjectKind {
         name: &served.group_kind,
         type_id: served.type_id(),
         has_status: served.subresource("status").is_some(),

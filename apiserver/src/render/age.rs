@@ -9,7 +9,7 @@ const HOUR: i64 = 60 * MINUTE;
 const DAY: i64 = 24 * HOUR;
 const YEAR: i64 = 365 * DAY;
 
-/// A duration of whole seconds. Clocks may disagree by a second; what lies further in the future is `<invalid>`.
+/// A duration in whole seconds. Clocks may differ by a second; a time further in the future is `<invalid>`.
 pub fn human_duration(seconds: i64) -> String {
     let two = |value: i64, unit: &str, rest: i64, rest_unit: &str| match rest {
         0 => format!("{value}{unit}"),
@@ -30,12 +30,12 @@ pub fn human_duration(seconds: i64) -> String {
     }
 }
 
-/// The moment a field holds; None where it is absent or no time.
+/// The time in a field; None if it is absent or not a time.
 pub fn moment(field: &Field<'_>) -> Option<Timestamp> {
     field.str().parse().ok()
 }
 
-/// How long ago it was.
+/// The age of a time.
 pub fn since(then: Timestamp, now: Timestamp) -> String {
     human_duration(now.duration_since(then).as_secs())
 }
@@ -45,7 +45,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn durations() {
+    fn durations_have_two_or_three_significant_figures() {
         for (seconds, want) in [
             (-2, "<invalid>"),
             (-1, "0s"),

@@ -10,51 +10,54 @@ use super::{age, kinds};
 use crate::field::Field;
 use crate::schema::Descriptions;
 
-/// An object whose cells are computed, and the time at which.
+/// An object whose cells are computed, and the current time.
 pub struct Row<'a> {
+    /// The object.
     pub object: Field<'a>,
+    /// The time that ages are relative to.
     pub now: Timestamp,
 }
 
 impl<'a> Row<'a> {
+    /// The value at a dotted path.
     pub fn get(&self, path: &str) -> Field<'a> {
         self.object.walk(path)
     }
 
-    /// The string there, `""` where it is absent.
+    /// The string at a path, `""` if it is absent.
     pub fn text(&self, path: &str) -> Value {
         self.get(path).str().into()
     }
 
-    /// The string there, or `otherwise` where it is absent or empty.
+    /// The string at a path, or `otherwise` if it is absent or empty.
     pub fn text_or(&self, path: &str, otherwise: &str) -> Value {
         let text = self.get(path).str();
         if text.is_empty() { otherwise.into() } else { text.into() }
     }
 
-    /// The string there, or `otherwise` where it is absent; an empty one is shown.
+    /// The string at a path, or `otherwise` if it is absent; an empty one is shown.
     pub fn set_or(&self, path: &str, otherwise: &str) -> Value {
         let field = self.get(path);
         if field.exists() { field.str().into() } else { otherwise.into() }
     }
 
-    /// The integer there, 0 where it is absent.
+    /// The integer at a path, 0 if it is absent.
     pub fn integer(&self, path: &str) -> Value {
         self.get(path).int().unwrap_or(0).into()
     }
 
-    /// The boolean there, or `otherwise` where it is absent.
+    /// The boolean at a path, or `otherwise` if it is absent.
     pub fn flag_or(&self, path: &str, otherwise: bool) -> Value {
         let field = self.get(path);
         if field.exists() { field.bool().into() } else { otherwise.into() }
     }
 
-    /// How many elements or members there are.
+    /// The number of elements or members at a path.
     pub fn count(&self, path: &str) -> Value {
         self.get(path).len().into()
     }
 
-    /// How long ago the moment there was, or `otherwise` where there is none.
+    /// The age of the time at a path, or `otherwise` if it is absent.
     pub fn since_or(&self, path: &str, otherwise: &str) -> String {
         match age::moment(&self.get(path)) {
             Some(then) => age::since(then, self.now),
@@ -62,19 +65,22 @@ impl<'a> Row<'a> {
         }
     }
 
+    /// The age of the time at a path; `<unknown>` if there is none.
     pub fn since(&self, path: &str) -> String {
         self.since_or(path, "<unknown>")
     }
 }
 
-/// What a column's header says of it.
+/// The description of a column.
 #[derive(Clone, Copy)]
 pub enum Text {
-    Words(&'static str),
+    /// The description itself.
+    Literal(&'static str),
     /// The description of a field: `core.v1.PodStatus.podIP`.
     Field(&'static str),
 }
 
+/// A column: its definition, and the function that computes its cells.
 #[derive(Clone, Copy)]
 pub struct Column {
     name: &'static str,
@@ -85,21 +91,25 @@ pub struct Column {
     text: Text,
     cell: fn(&Row<'_>) -> Value,
     /// False for a cell without a header.
-    headed: bool,
+    has_header: bool,
 }
 
+/// A column of strings.
 pub const fn string(name: &'static str, text: Text, cell: fn(&Row<'_>) -> Value) -> Column {
-    Column { name, kind: "string", format: "", priority: 0, text, cell, headed: true }
+    Column { name, kind: "string", format: "", priority: 0, text, cell, has_header: true }
 }
 
+/// A column of integers.
 pub const fn integer(name: &'static str, text: Text, cell: fn(&Row<'_>) -> Value) -> Column {
     Column { kind: "integer", ..string(name, text, cell) }
 }
 
+/// A column of booleans.
 pub const fn boolean(name: &'static str, text: Text, cell: fn(&Row<'_>) -> Value) -> Column {
     Column { kind: "boolean", ..string(name, text, cell) }
 }
 
+/// A column of times.
 pub const fn date(name: &'static str, text: Text, cell: fn(&Row<'_>) -> Value) -> Column {
     Column { kind: "date", ..string(name, text, cell) }
 }
@@ -110,22 +120,24 @@ impl Column {
         Column { priority: 1, ..self }
     }
 
-    /// The object's name, which clients may print as `kind/name`.
+    /// Marks the column as the object's name, which clients may print as `kind/name`.
     pub const fn naming(self) -> Column {
         Column { format: "name", ..self }
     }
 
+    /// Leaves the column out of the table's definitions, but not out of its rows.
     pub const fn without_header(self) -> Column {
-        Column { headed: false, ..self }
+        Column { has_header: false, ..self }
     }
 
+    /// The column's cell in a row.
     pub fn cell(&self, row: &Row<'_>) -> Value {
         (self.cell)(row)
     }
 
     /// The `TableColumnDefinition`; None for a column without a header.
     pub fn definition(&self) -> Option<Value> {
-        self.headed.then(|| {
+        self.has_header.then(|| {
             json!({
                 "name": self.name, "type": self.kind, "format": self.format, "priority": self.priority,
                 "description": self.text.resolve(),
@@ -134,36 +146,41 @@ impl Column {
     }
 }
 
+/// The description of names.
 pub const NAME_TEXT: Text = Text::Field("meta.v1.ObjectMeta.name");
+/// The description of creation times.
 pub const CREATED_TEXT: Text = Text::Field("meta.v1.ObjectMeta.creationTimestamp");
 
+/// The column of names.
 pub const NAME: Column = string("Name", NAME_TEXT, |row| row.text("metadata.name")).naming();
+/// The column of ages.
 pub const AGE: Column = string("Age", CREATED_TEXT, |row| row.since("metadata.creationTimestamp").into());
 
-/// The columns of a kind that has none of its own.
-pub const PLAIN: &[Column] = &[
+/// The columns of a kind without columns of its own.
+pub const DEFAULT_COLUMNS: &[Column] = &[
     NAME,
     date("Created At", CREATED_TEXT, |row| row.text_or("metadata.creationTimestamp", "0001-01-01T00:00:00Z")),
 ];
 
 impl Text {
+    /// The text of the description.
     pub fn resolve(self) -> &'static str {
         match self {
-            Text::Words(words) => words,
+            Text::Literal(words) => words,
             Text::Field(path) => described(path),
         }
     }
 }
 
-/// The description of a field, `GROUP.VERSION.TYPE.FIELD`. Those that columns need are kept, the rest is not.
+/// The description of a field, `GROUP.VERSION.TYPE.FIELD`. Only those of columns are cached.
 fn described(path: &'static str) -> &'static str {
     static TEXTS: OnceLock<HashMap<&'static str, String>> = OnceLock::new();
     let texts = TEXTS.get_or_init(|| {
         let all = Descriptions::unpack();
-        let columns = kinds::KINDS.iter().flat_map(|(.., columns)| columns.iter()).chain(PLAIN);
+        let columns = kinds::KINDS.iter().flat_map(|(.., columns)| columns.iter()).chain(DEFAULT_COLUMNS);
         let paths = columns.filter_map(|column| match column.text {
             Text::Field(path) => Some(path),
-            Text::Words(_) => None,
+            Text::Literal(_) => None,
         });
         let text = |path: &'static str| {
             let (type_name, field) = path.rsplit_once('.')?;

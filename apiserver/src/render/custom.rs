@@ -1,4 +1,4 @@
-//! The columns of a custom resource: its name, and what `additionalPrinterColumns` point at.
+//! The columns of a custom resource: its name, and its `additionalPrinterColumns`.
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -9,6 +9,7 @@ use super::json_path::JsonPath;
 use crate::field::Field;
 use crate::go_value::GoValue;
 
+/// A column of a custom resource.
 pub struct CustomColumn {
     definition: Value,
     /// `string`, `integer`, `number`, `boolean` or `date`.
@@ -17,7 +18,7 @@ pub struct CustomColumn {
 }
 
 impl CustomColumn {
-    /// The name, then the declared columns, or the age where there are none. A path that does not read ends the list.
+    /// The name, then the declared columns, or the age if there are none. An invalid path ends the list.
     pub fn read(declared: Option<&Value>) -> Vec<CustomColumn> {
         let name =
             json!({"name": "Name", "type": "string", "format": "name", "description": NAME_TEXT.resolve()});
@@ -50,11 +51,12 @@ impl CustomColumn {
         Some(CustomColumn { definition, kind: kind.to_owned(), path: JsonPath::parse(path)? })
     }
 
+    /// The `TableColumnDefinition`.
     pub fn definition(&self) -> Value {
         self.definition.clone()
     }
 
-    /// The first value that the path finds, in the form of the column's type; null where there is none of that type.
+    /// The first value of the path, in the format of the column's type; null if there is none of that type.
     pub fn cell(&self, object: &Value, now: Timestamp) -> Value {
         let Some(found) = self.path.first(object) else { return Value::Null };
         match (self.kind.as_str(), &*found) {
@@ -84,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn cells_by_type() {
+    fn cells_are_formatted_by_type() {
         let object = json!({
             "metadata": {"name": "a", "creationTimestamp": "2026-01-01T00:00:00Z"},
             "spec": {"n": 3, "f": 1.5, "s": "text", "b": true, "l": ["x", "y"], "m": {"k": 1}, "bad": "x", "z": null, "empty": ""},
@@ -120,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn columns_that_are_read() {
+    fn declared_columns_follow_the_name() {
         let names = |declared: Value| -> Vec<String> {
             let columns = CustomColumn::read(Some(&declared));
             columns.iter().map(|c| c.definition()["name"].as_str().expect("a name").to_owned()).collect()

@@ -1,20 +1,22 @@
 //! JSONPath in kubectl's dialect, as far as columns of custom resources need it: `.spec.hosts[0]`,
-//! `.status.conditions[?(@.type=="Ready")].status`, `.metadata.labels['a']`, `..name`, `.items[*].x`, `[1:3]`, `['a','b']`.
+//! `.status.conditions[?(@.type=="Ready")].status`, `.metadata.labels['a']`, `..name`, `.items[*].x`, `[1:3]`,
+//! `['a','b']`.
 //!
-//! Source: "JSONPath Support" of the kubectl reference; client-go's own liberties are kept (`@`, `$` and spaces mean
-//! nothing, a key in brackets may hold dots that lead on).
+//! Source: "JSONPath Support" of the kubectl reference; client-go's deviations are kept (`@`, `$` and spaces are
+//! ignored, a key in brackets may contain dots).
 
 use std::borrow::Cow;
 use std::cmp::Ordering;
 
 use serde_json::Value;
 
+/// A parsed path.
 pub struct JsonPath(Vec<Step>);
 
 enum Step {
     Field(String),
     Wildcard,
-    /// The value and all that it contains.
+    /// The value and everything inside of it.
     Recursive,
     Slice(Slice),
     Union(Vec<Vec<Step>>),
@@ -25,26 +27,27 @@ enum Step {
 struct Slice {
     from: Option<i64>,
     to: Option<i64>,
-    /// A single index: the end is one behind the start.
+    /// A single index: the end is one after the start.
     single: bool,
     step: Option<i64>,
 }
 
 struct Filter {
     left: Vec<Step>,
-    /// None: the left side only has to be there.
+    /// None: the left side only has to exist.
     right: Option<(String, Vec<Step>)>,
 }
 
-/// What a path has led to. None as a result: the path does not fit the value.
+/// The values that a path selects. None as a result: the path does not match the value.
 type Found<'a> = Vec<Cow<'a, Value>>;
 
 impl JsonPath {
+    /// Parses a path; None if it is invalid.
     pub fn parse(text: &str) -> Option<JsonPath> {
         Parser { rest: text }.steps().map(JsonPath)
     }
 
-    /// The first value found.
+    /// The first selected value.
     pub fn first<'a>(&self, value: &'a Value) -> Option<Cow<'a, Value>> {
         follow(&self.0, vec![Cow::Borrowed(value)])?.into_iter().next()
     }
@@ -131,7 +134,7 @@ impl Filter {
     }
 }
 
-/// Only values of one type compare.
+/// Only values of one type can be compared.
 fn compare(left: &Value, operator: &str, right: &Value) -> Option<bool> {
     let ordering = match (left, right) {
         (Value::String(a), Value::String(b)) => a.cmp(b),
@@ -170,7 +173,7 @@ fn children(value: Cow<'_, Value>) -> Found<'_> {
     match value {
         Cow::Borrowed(Value::Object(members)) => members.values().map(Cow::Borrowed).collect(),
         Cow::Borrowed(Value::Array(elements)) => elements.iter().map(Cow::Borrowed).collect(),
-        // Only literals are owned, and they contain nothing.
+        // Only literals are owned, and they have no children.
         _ => Vec::new(),
     }
 }
@@ -232,7 +235,7 @@ impl<'t> Parser<'t> {
         taken
     }
 
-    /// Up to what ends a name, unless it is escaped.
+    /// The text up to the end of a name, unless that is escaped.
     fn word(&mut self) -> &'t str {
         let mut escaped = false;
         let end = self.rest.find(|c: char| {
@@ -251,7 +254,7 @@ impl<'t> Parser<'t> {
         }
     }
 
-    /// What stands in brackets that have just been opened.
+    /// The content of the brackets that have just been opened.
     fn brackets(&mut self, steps: &mut Vec<Step>) -> Option<()> {
         let inner = self.take(self.rest.find(']')?);
         self.take(1);
@@ -281,7 +284,7 @@ impl<'t> Parser<'t> {
         Some(())
     }
 
-    /// A filter whose `[?(` has been taken: up to the `)]` that stands outside of quotes.
+    /// A filter after its `[?(`: up to the `)]` outside of quotes.
     fn filter(&mut self) -> Option<Step> {
         let mut quote = None;
         let end = self.rest.find(|c: char| {
@@ -307,7 +310,7 @@ impl<'t> Parser<'t> {
         }))
     }
 
-    /// A string whose opening quote has been taken.
+    /// A string after its opening quote.
     fn quoted(&mut self, quote: char) -> Option<String> {
         let mut text = String::new();
         let mut chars = self.rest.char_indices();
@@ -332,7 +335,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn paths() {
+    fn paths_select_values() {
         let value = json!({
             "a": {"b": "1", "c.d": "2", "e": null},
             "l": [{"n": "x", "v": 1, "f": 1.5}, {"n": "y", "v": 2}, {"n": "z", "v": 3}],
@@ -375,7 +378,7 @@ mod tests {
     }
 
     #[test]
-    fn paths_that_do_not_read() {
+    fn invalid_paths_are_rejected() {
         for path in [
             ".a[",
             ".a[x]",

@@ -1,7 +1,7 @@
-//! Other forms of an answer: Table and PartialObjectMetadata.
+//! Transformed responses: Table and PartialObjectMetadata.
 //!
-//! Pure functions from JSON to JSON; what the client has asked for comes from `request::negotiate`, and the time of the
-//! request is handed in. Start at [`table::table`] and [`partial_metadata`].
+//! Pure functions from JSON to JSON; the requested transformation comes from `request::negotiate`, and the time of the
+//! request is a parameter. Start at [`table::table`] and [`partial_metadata`].
 
 mod age;
 mod columns;
@@ -38,7 +38,7 @@ pub fn partial_metadata_list<'a>(
     version: MetaVersion,
 ) -> Value {
     let items: Vec<Value> = objects.into_iter().map(|object| partial_metadata(object, version)).collect();
-    // The real server never makes the list that nothing is put in.
+    // The real server does not allocate a list without items.
     let items = if items.is_empty() { Value::Null } else { items.into() };
     json!({
         "kind": "PartialObjectMetadataList", "apiVersion": version.api_version(),

@@ -1,12 +1,12 @@
 //! Table: objects as rows of cells, as `kubectl get` shows them.
 //!
-//! A [`Printer`] says which columns a kind has; built-in kinds have theirs in `kinds`, custom resources theirs in their
-//! definition, and a kind with neither is shown by name and creation time.
+//! A [`Printer`] has the columns of a kind; those of built-in kinds are in `kinds`, those of custom resources in their
+//! definition. A kind with neither is shown by name and creation time.
 
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
-use super::columns::{Column, PLAIN, Row};
+use super::columns::{Column, DEFAULT_COLUMNS, Row};
 use super::custom::CustomColumn;
 use super::kinds::{self, SortKey};
 use super::partial_metadata;
@@ -14,17 +14,20 @@ use crate::error::{Error, Result};
 use crate::field::{Field, quote};
 use crate::request::negotiate::MetaVersion;
 
-/// What is sent along with each row.
+/// What is included in each row (`includeObject`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum IncludeObject {
+    /// Nothing.
     None,
+    /// The object's metadata.
     #[default]
     Metadata,
+    /// The whole object.
     Object,
 }
 
 impl IncludeObject {
-    /// Reads the query parameter `includeObject`.
+    /// Parses the query parameter `includeObject`.
     pub fn parse(text: &str) -> Result<IncludeObject> {
         match text {
             "None" => Ok(IncludeObject::None),
@@ -38,10 +41,12 @@ impl IncludeObject {
     }
 }
 
-/// How to make a table, besides what is in it.
+/// The options of a table.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
+    /// The version of the `meta.k8s.io` group.
     pub version: MetaVersion,
+    /// What is included in each row.
     pub include_object: IncludeObject,
     /// Without column definitions, as in every event of a watch but the first.
     pub no_headers: bool,
@@ -52,20 +57,20 @@ pub struct Options {
 /// An object of a table.
 #[derive(Clone, Copy)]
 pub struct Item<'a> {
-    /// The form in which it is stored: cells are computed from that.
+    /// The stored version, from which cells are computed.
     pub stored: &'a Value,
-    /// The form in which it is asked for, to be sent along.
-    pub asked: &'a Value,
+    /// The requested version, which rows may include.
+    pub requested: &'a Value,
 }
 
 impl<'a> Item<'a> {
-    /// An object whose two forms are the same.
+    /// An object whose two versions are the same.
     pub fn of(object: &'a Value) -> Item<'a> {
-        Item { stored: object, asked: object }
+        Item { stored: object, requested: object }
     }
 }
 
-/// How a kind's objects are shown.
+/// The columns of a kind.
 pub struct Printer<'a> {
     group: &'a str,
     kind: &'a str,
@@ -75,13 +80,14 @@ pub struct Printer<'a> {
 enum Columns {
     BuiltIn(&'static [Column]),
     /// Kinds without columns of their own.
-    Plain,
+    Default,
     Custom(Vec<CustomColumn>),
 }
 
 impl<'a> Printer<'a> {
+    /// The printer of a built-in kind.
     pub fn of_kind(group: &'a str, kind: &'a str) -> Printer<'a> {
-        let columns = kinds::columns(group, kind).map_or(Columns::Plain, Columns::BuiltIn);
+        let columns = kinds::columns(group, kind).map_or(Columns::Default, Columns::BuiltIn);
         Printer { group, kind, columns }
     }
 
@@ -90,7 +96,7 @@ impl<'a> Printer<'a> {
         Printer { group: "", kind: "", columns: Columns::Custom(CustomColumn::read(columns)) }
     }
 
-    /// What rows are sorted by, where that is not the order of the list.
+    /// The sort key of rows, if it is not the order of the list.
     pub fn sort_key(&self) -> Option<SortKey> {
         kinds::sort_key(self.group, self.kind)
     }
@@ -99,7 +105,7 @@ impl<'a> Printer<'a> {
     pub fn definitions(&self) -> Vec<Value> {
         match &self.columns {
             Columns::BuiltIn(columns) => columns.iter().filter_map(Column::definition).collect(),
-            Columns::Plain => PLAIN.iter().filter_map(Column::definition).collect(),
+            Columns::Default => DEFAULT_COLUMNS.iter().filter_map(Column::definition).collect(),
             Columns::Custom(columns) => columns.iter().map(CustomColumn::definition).collect(),
         }
     }
@@ -109,7 +115,7 @@ impl<'a> Printer<'a> {
         let row = Row { object: Field::root(object), now };
         match &self.columns {
             Columns::BuiltIn(columns) => columns.iter().map(|column| column.cell(&row)).collect(),
-            Columns::Plain => PLAIN.iter().map(|column| column.cell(&row)).collect(),
+            Columns::Default => DEFAULT_COLUMNS.iter().map(|column| column.cell(&row)).collect(),
             Columns::Custom(columns) => columns.iter().map(|column| column.cell(object, now)).collect(),
         }
     }
@@ -123,8 +129,8 @@ impl<'a> Printer<'a> {
         }
         let object = match options.include_object {
             IncludeObject::None => Value::Null,
-            IncludeObject::Metadata => partial_metadata(item.asked, options.version),
-            IncludeObject::Object => item.asked.clone(),
+            IncludeObject::Metadata => partial_metadata(item.requested, options.version),
+            IncludeObject::Object => item.requested.clone(),
         };
         row.insert("object".into(), object);
         row.into()
@@ -137,7 +143,7 @@ pub fn table(printer: &Printer<'_>, mut items: Vec<Item<'_>>, metadata: Value, o
         items.sort_by_cached_key(|item| key(item.stored));
     }
     let rows: Vec<Value> = items.into_iter().map(|item| printer.row(item, options)).collect();
-    let nothing = rows.is_empty() && matches!(printer.columns, Columns::Plain);
+    let nothing = rows.is_empty() && matches!(printer.columns, Columns::Default);
     let definitions = if options.no_headers { Value::Null } else { printer.definitions().into() };
     json!({
         "kind": "Table", "apiVersion": options.version.api_version(), "metadata": metadata,
@@ -149,7 +155,7 @@ pub fn table(printer: &Printer<'_>, mut items: Vec<Item<'_>>, metadata: Value, o
 /// A table of one object, at that object's revision.
 pub fn table_of_one(printer: &Printer<'_>, item: Item<'_>, options: &Options) -> Value {
     let mut metadata = Map::new();
-    if let Some(revision) = item.asked.pointer("/metadata/resourceVersion") {
+    if let Some(revision) = item.requested.pointer("/metadata/resourceVersion") {
         metadata.insert("resourceVersion".into(), revision.clone());
     }
     table(printer, vec![item], metadata.into(), options)

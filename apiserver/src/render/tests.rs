@@ -1,5 +1,5 @@
-//! `real.jsonl` holds what a real v1.36 server answered: the columns of every kind (name, type, format, priority, length of
-//! the description), and objects with the cells it made of them (less what no cell depends on).
+//! `real.jsonl` contains recorded responses of a real v1.36 server: the columns of every kind (name, type, format,
+//! priority, length of the description), and objects with their cells (without the fields that no cell depends on).
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -24,7 +24,7 @@ fn options(include_object: IncludeObject, now: Timestamp) -> Options {
 }
 
 #[test]
-fn cells_are_those_of_the_real_server() {
+fn cells_match_the_real_servers() {
     let mut seen = 0;
     for record in records().iter().filter(|record| record.get("cells").is_some()) {
         let table = table_of_one(
@@ -41,7 +41,7 @@ fn cells_are_those_of_the_real_server() {
 }
 
 #[test]
-fn columns_are_those_of_the_real_server() {
+fn columns_match_the_real_servers() {
     for record in records().iter().filter(|record| record.get("columns").is_some()) {
         let definitions = printer(record).definitions();
         let short = |d: &Value| {
@@ -54,7 +54,7 @@ fn columns_are_those_of_the_real_server() {
 }
 
 #[test]
-fn what_goes_with_a_row() {
+fn rows_include_the_requested_object() {
     let now = Timestamp::UNIX_EPOCH;
     let object = json!({
         "kind": "ConfigMap", "apiVersion": "v1", "data": {"k": "v"},
@@ -84,7 +84,7 @@ fn what_goes_with_a_row() {
 }
 
 #[test]
-fn what_is_a_member_of_the_spec_inside_is_no_metadata() {
+fn spec_members_kept_in_annotations_are_not_metadata() {
     const GENERATION: &str = "deprecated.daemonset.template.generation";
     for (kind, annotations, want) in [
         ("DaemonSet", json!({GENERATION: "1", "a": "b"}), json!({"a": "b"})),
@@ -113,7 +113,7 @@ fn tables_without_rows_or_headers() {
 }
 
 #[test]
-fn flow_schemas_stand_in_matching_order() {
+fn flow_schemas_are_sorted_by_matching_order() {
     let schema = |name: &str, precedence: i64| json!({"metadata": {"name": name}, "spec": {"matchingPrecedence": precedence}});
     let schemas = [schema("c", 500), schema("b", 9), schema("a", 500)];
     let printer = Printer::of_kind("flowcontrol.apiserver.k8s.io", "FlowSchema");
@@ -125,7 +125,7 @@ fn flow_schemas_stand_in_matching_order() {
 }
 
 #[test]
-fn include_object_is_read() {
+fn include_object_is_parsed() {
     assert_eq!(IncludeObject::parse("").ok(), Some(IncludeObject::Metadata));
     let error = IncludeObject::parse("Nope").expect_err("no such form");
     assert_eq!(

@@ -1,14 +1,15 @@
-//! What a real Kubernetes 1.36.2 server answered, case by case, held against the strategies.
+//! Compares the strategies with the recorded responses of a real Kubernetes 1.36.2 server.
 //!
-//! `answers.jsonl` has a line for each kind's base object and a line for each case: `change` is a merge patch over the base
-//! (or over `old`, itself a patch over the base, where the case is an update), `causes` is what a dry run refused it with,
-//! `stored` is what it added to the object where it was content. `…` ends a cause whose explaining expression is left out.
+//! `answers.jsonl` has a line for each kind's base object and a line for each case: `change` is a merge patch over the
+//! base (or over `old`, itself a patch over the base, if the case is an update), `causes` are those of the rejected
+//! dry run, `stored` is what the server added to an accepted object. `…` ends a cause without its explaining
+//! expression.
 
 use std::collections::HashMap;
 
 use serde_json::{Map, Value, json};
 
-use super::core::service::allocation::{Stock, addresses, allocate, held_ports};
+use super::core::service::allocation::{Allocators, addresses, allocate, held_node_ports};
 use super::corpus::merged;
 use super::strategy::Context;
 use super::{Behaviour, behaviour};
@@ -34,7 +35,7 @@ impl Case<'_> {
         format!("{} {}", self.line["kind"], self.line["case"])
     }
 
-    /// Runs the pipeline; what is wrong, or the object as it would be stored and the warnings.
+    /// Runs the pipeline; returns the errors, or the object as it would be stored and the warnings.
     fn run(&self) -> Result<(Value, Vec<String>), Vec<String>> {
         let context = Context {
             now: "2026-01-01T00:00:00Z",
@@ -51,11 +52,14 @@ impl Case<'_> {
         if self.line["kind"] == "Service" && !status {
             let range = Cidr::parse("10.0.0.0/24").expect("a block");
             let held = || old.iter().flat_map(addresses).collect();
-            let mut stock = Stock::new(range, held, || old.iter().flat_map(held_ports).collect(), true);
-            allocate(&mut object, old.as_ref(), &mut stock, &mut |_| 0).map_err(|error| match error {
-                Error::Invalid { errors, .. } => causes(&errors),
-                error => vec![error.to_string()],
-            })?;
+            let mut allocators =
+                Allocators::new(range, held, || old.iter().flat_map(held_node_ports).collect(), true);
+            allocate(&mut object, old.as_ref(), &mut allocators, &mut |_| 0).map_err(
+                |error| match error {
+                    Error::Invalid { errors, .. } => causes(&errors),
+                    error => vec![error.to_string()],
+                },
+            )?;
         }
         let errors = match &old {
             None => {
@@ -101,7 +105,7 @@ fn causes(errors: &Errors) -> Vec<String> {
     errors.iter().map(|error| error.to_string()).collect()
 }
 
-/// Without what says nothing: zero values are shown or not by the codec, not by the strategies.
+/// Without zero values: whether they are printed is decided by the codec, not by the strategies.
 fn pruned(value: &Value) -> Value {
     match value {
         Value::Object(members) => {
@@ -124,7 +128,7 @@ fn is_zero(value: &Value) -> bool {
     }
 }
 
-/// What differs from case to case and from clock to clock, and what the pipeline adds, not the strategy.
+/// Without the fields that differ by case and time, and those that the pipeline sets, not the strategy.
 fn comparable(object: &Value, behaviour: &Behaviour) -> Value {
     let mut object = pruned(object);
     for place in ["/status/lastPhaseTransitionTime", "/metadata/name", "/metadata/namespace"] {
@@ -151,7 +155,7 @@ fn agrees(ours: &[String], theirs: &Value) -> bool {
 }
 
 #[test]
-fn strategies_answer_as_the_real_server_did() {
+fn strategies_match_the_real_servers_responses() {
     let lines: Vec<Value> = include_str!("answers.jsonl")
         .lines()
         .map(|line| serde_json::from_str(line).expect("every line is JSON"))
@@ -178,10 +182,10 @@ fn strategies_answer_as_the_real_server_did() {
         let behaviour = behaviour(&group(base), kind);
         let case = Case { line, behaviour, namespaced, old, object };
         let result = case.run();
-        let told = match (&result, line.get("causes")) {
+        let difference = match (&result, line.get("causes")) {
             (Err(ours), Some(theirs)) if agrees(ours, theirs) => continue,
             (Err(ours), theirs) => {
-                format!("told {ours:#?}\n instead of {:#?}", theirs.unwrap_or(&Value::Null))
+                format!("reported {ours:#?}\n instead of {:#?}", theirs.unwrap_or(&Value::Null))
             }
             (Ok(_), Some(theirs)) => format!("passed instead of {theirs:#}"),
             (Ok((stored, warnings)), None) => {
@@ -196,7 +200,7 @@ fn strategies_answer_as_the_real_server_did() {
                 }
             }
         };
-        wrong.push(format!("{}: {told}", case.name()));
+        wrong.push(format!("{}: {difference}", case.name()));
     }
     assert!(count > 400, "only {count} cases");
     assert!(wrong.is_empty(), "{} of {count} differ\n\n{}", wrong.len(), wrong.join("\n\n"));

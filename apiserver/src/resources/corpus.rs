@@ -1,8 +1,8 @@
-//! What the real server answered, compared with what the strategies say.
+//! Compares the strategies with recorded responses of the real server.
 //!
-//! A corpus is recorded by sending objects with `dryRun=All`. It has a `base` for each kind; a case is a merge patch on
-//! it, and either the causes of the refusal or the object that was accepted, itself a patch on the base's `want`. Uids read
-//! `UID`, names `n`. Empty objects and lists are not compared: that they are written is the codec's affair.
+//! A corpus is recorded by sending objects with `dryRun=All`. It has a `base` for each kind; a case is a merge patch
+//! on it, and either the causes of the rejection or the accepted object, itself a patch on the base's `want`. Uids are
+//! `UID`, names `n`. Empty objects and lists are not compared: whether they are written is decided by the codec.
 
 use std::collections::BTreeMap;
 
@@ -18,7 +18,7 @@ use crate::field::{Errors, Field};
 use crate::resources::validate;
 use crate::schema::{StructId, schema};
 
-/// Runs every case of a corpus and tells all that differ at once.
+/// Runs every case of a corpus and reports all differences at once.
 pub fn check(text: &str) {
     let corpus: Value = serde_json::from_str(text).expect("a corpus");
     let mut differences = String::new();
@@ -63,7 +63,7 @@ impl<'a> Kind<'a> {
         }
     }
 
-    /// As the object reaches the strategy.
+    /// The object as the strategy gets it.
     fn decoded(&self, object: &Value) -> Value {
         let mut object = codec::json::normalize(object, self.shape).expect("an object of its kind").value;
         object["kind"] = self.name.into();
@@ -72,7 +72,7 @@ impl<'a> Kind<'a> {
     }
 }
 
-/// Nobody in particular asks, at this time.
+/// The context of the recorded requests.
 const CONTEXT: Context<'_> = Context {
     now: "2026-01-02T03:04:05Z",
     user: &UserInfo { name: String::new(), uid: String::new(), groups: Vec::new(), extra: BTreeMap::new() },
@@ -81,7 +81,7 @@ const CONTEXT: Context<'_> = Context {
 
 fn create(case: &Value, base: &Value, kind: &Kind<'_>) -> Value {
     let (object, errors) = created(case, "patch", base, kind);
-    told(&object, &errors, kind.behaviour.strategy.warnings(&Field::root(&object), None))
+    outcome(&object, &errors, kind.behaviour.strategy.warnings(&Field::root(&object), None))
 }
 
 fn created(case: &Value, patch: &str, base: &Value, kind: &Kind<'_>) -> (Value, Errors) {
@@ -112,7 +112,7 @@ fn update(case: &Value, base: &Value, kind: &Kind<'_>) -> Value {
         new["metadata"]["generation"] = json!(2);
     }
     let errors = validate::update(&new, &old, &kind.behaviour, kind.namespaced);
-    told(&new, &errors, strategy.warnings(&Field::root(&new), Some(&Field::root(&old))))
+    outcome(&new, &errors, strategy.warnings(&Field::root(&new), Some(&Field::root(&old))))
 }
 
 fn status_update(case: &Value, base: &Value, kind: &Kind<'_>) -> Value {
@@ -122,8 +122,8 @@ fn status_update(case: &Value, base: &Value, kind: &Kind<'_>) -> Value {
     let mut new = kind.decoded(&merged(&old, &case["patch"]));
     strategy.prepare_for_status_update(&mut new, &old, &CONTEXT);
     let errors = validate::status_update(&new, &old, &kind.behaviour, kind.namespaced);
-    // A status that is accepted is stored as it is; there is nothing of it to compare.
-    told(&json!({}), &errors, Vec::new())
+    // An accepted status is stored as it is; nothing of it is compared.
+    outcome(&json!({}), &errors, Vec::new())
 }
 
 fn wanted(case: &Value, base: &Value) -> Value {
@@ -140,7 +140,7 @@ fn wanted(case: &Value, base: &Value) -> Value {
     }
 }
 
-fn told(object: &Value, errors: &Errors, warnings: Vec<String>) -> Value {
+fn outcome(object: &Value, errors: &Errors, warnings: Vec<String>) -> Value {
     if !errors.is_empty() {
         let causes: Vec<String> = errors.iter().map(ToString::to_string).collect();
         return json!({"causes": causes, "warnings": []});
@@ -171,7 +171,7 @@ pub(super) fn merged(base: &Value, patch: &Value) -> Value {
     Value::Object(members)
 }
 
-/// Without what is empty, at any depth.
+/// Without empty values, at any depth.
 fn pruned(value: Value) -> Value {
     let empty = |value: &Value| {
         value.is_null()

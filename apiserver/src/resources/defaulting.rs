@@ -1,15 +1,16 @@
-//! Filling in what a client may leave out.
+//! Defaulting: sets members that are missing.
 
 use serde_json::{Map, Value};
 
+/// The members of a JSON object.
 pub type Object = Map<String, Value>;
 
-/// The object at a dotted path, made where it is missing; None where something else stands in the way.
+/// The object at a dotted path, created if it is missing; None if another value is in the way.
 pub fn object_at<'a>(value: &'a mut Value, path: &str) -> Option<&'a mut Object> {
     path.split('.').try_fold(value, |value, name| Some(member(value.as_object_mut()?, name)))?.as_object_mut()
 }
 
-/// The member, an empty object where it is missing.
+/// The member, an empty object if it is missing.
 pub fn member<'a>(object: &'a mut Object, name: &str) -> &'a mut Value {
     object.entry(name).or_insert_with(|| Value::Object(Map::new()))
 }
@@ -21,7 +22,7 @@ pub fn fill<const N: usize>(object: &mut Object, defaults: [(&str, Value); N]) {
     }
 }
 
-/// Makes a member what it is elsewhere, missing included.
+/// Sets a member to its old value, or removes it if the old object does not have it.
 pub fn restore(object: &mut Object, old: Option<&Object>, name: &str) {
     match old.and_then(|old| old.get(name)) {
         Some(value) => object.insert(name.to_owned(), value.clone()),
@@ -29,7 +30,7 @@ pub fn restore(object: &mut Object, old: Option<&Object>, name: &str) {
     };
 }
 
-/// Takes back what a request to `/status` says about metadata, for the kinds that let nothing of it through.
+/// Restores the metadata in an update of `/status`, for kinds that do not let any of it change.
 pub fn keep_metadata(object: &mut Value, old: &Value) {
     const KEPT: [&str; 7] = [
         "deletionTimestamp",

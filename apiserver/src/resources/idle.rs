@@ -1,10 +1,10 @@
-//! Kinds that are stored and have no effect yet, and what their writers are told about it. A webhook that denies everything and
-//! is never called makes tests pass that should not.
+//! Kinds that are stored without having an effect, and the warnings about them. A webhook that denies everything but
+//! is never called makes tests pass that should fail.
 
 use serde_json::Value;
 
-/// The text of the `Warning` header for who creates or updates an object that has no effect yet; None where it has. The real
-/// server, where such objects have an effect, does not warn of this.
+/// The `Warning` for a client that creates or updates an object without effect; None if the object has one. The real
+/// server, where such objects have an effect, has no such warning.
 pub fn warning(group: &str, kind: &str, object: &Value) -> Option<String> {
     let missing = match (group, kind) {
         ("apiextensions.k8s.io", "CustomResourceDefinition") => "does not serve custom resources",
@@ -13,7 +13,7 @@ pub fn warning(group: &str, kind: &str, object: &Value) -> Option<String> {
             "MutatingWebhookConfiguration" | "ValidatingWebhookConfiguration",
         ) => "does not call admission webhooks",
         ("admissionregistration.k8s.io", _) => "does not evaluate admission policies",
-        // One without a service only says that this server has the group.
+        // One without a service only states that this server has the group.
         ("apiregistration.k8s.io", "APIService") if object.pointer("/spec/service").is_some() => {
             "does not proxy requests to aggregated API servers"
         }
@@ -28,7 +28,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn what_has_no_effect_is_said() {
+    fn fields_without_effect_are_warned_about() {
         const POLICIES: &str = "admissionregistration.k8s.io";
         let service = json!({"spec": {"service": {"name": "s", "namespace": "n"}}});
         for (group, kind, object, want) in [
@@ -43,13 +43,13 @@ mod tests {
             ("apiregistration.k8s.io", "APIService", json!({"spec": {}}), None),
             ("apps", "Deployment", json!({}), None),
         ] {
-            let told = warning(group, kind, &object);
-            assert_eq!(told.is_some(), want.is_some(), "{kind}");
-            if let (Some(told), Some(want)) = (told, want) {
+            let warned = warning(group, kind, &object);
+            assert_eq!(warned.is_some(), want.is_some(), "{kind}");
+            if let (Some(warned), Some(want)) = (warned, want) {
                 assert!(
-                    told.contains(want)
-                        && told.ends_with(&format!("this {kind} is stored and has no effect")),
-                    "{told}"
+                    warned.contains(want)
+                        && warned.ends_with(&format!("this {kind} is stored and has no effect")),
+                    "{warned}"
                 );
             }
         }

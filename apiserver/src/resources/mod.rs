@@ -43,7 +43,7 @@ pub struct Behaviour {
     pub strategy: &'static dyn Strategy,
     pub name: NameRule,
     /// What the kind's own validation does about metadata.
-    pub metadata: metadata::Rules,
+    pub metadata: metadata::MetadataValidation,
     /// The server counts changes of the desired state in `metadata.generation`.
     pub generation: bool,
     /// A client that creates may also set the status.
@@ -61,7 +61,7 @@ pub struct Behaviour {
 const USUAL: Behaviour = Behaviour {
     strategy: &DefaultStrategy,
     name: NameRule::Subdomain,
-    metadata: metadata::Rules::USUAL,
+    metadata: metadata::MetadataValidation::USUAL,
     generation: false,
     status_on_create: false,
     create_on_update: false,
@@ -84,7 +84,7 @@ pub fn convert(kind: &GroupKind, to: &str, object: Value) -> Value {
 
 /// The behaviour of a built-in kind; kinds not named here are usual.
 pub fn behaviour(group: &str, kind: &str) -> Behaviour {
-    Behaviour { metadata: metadata::Rules::of(group, kind), ..by_kind(group, kind) }
+    Behaviour { metadata: metadata::MetadataValidation::of(group, kind), ..by_kind(group, kind) }
 }
 
 fn by_kind(group: &str, kind: &str) -> Behaviour {

@@ -50,7 +50,13 @@ pub trait Strategy: Send + Sync {
 
     /// Restores what a request to another part of the object may not change: `finalize` of a Namespace, `ephemeralcontainers`
     /// and `resize` of a Pod, `approval` of a CertificateSigningRequest.
-    fn prepare_for_part_update(&self, part: &str, object: &mut Value, old: &Value, context: &Context<'_>) {
+    fn prepare_for_subresource_update(
+        &self,
+        part: &str,
+        object: &mut Value,
+        old: &Value,
+        context: &Context<'_>,
+    ) {
         let _ = (part, object, old, context);
     }
 
@@ -60,7 +66,7 @@ pub trait Strategy: Send + Sync {
     }
 
     /// Why an object of this name may not be deleted, if so. As part of a collection it may.
-    fn undeletable(&self, name: &str) -> Option<&'static str> {
+    fn validate_delete(&self, name: &str) -> Option<&'static str> {
         let _ = name;
         None
     }
@@ -71,7 +77,7 @@ pub trait Strategy: Send + Sync {
     }
 
     /// Why the real server cannot bring an object into the form in which it works with it, in the words of Go.
-    fn inconvertible(&self, object: &Value) -> Option<String> {
+    fn conversion_error(&self, object: &Value) -> Option<String> {
         let _ = object;
         None
     }
@@ -97,7 +103,13 @@ pub trait Strategy: Send + Sync {
         let _ = (object, old, errors);
     }
 
-    fn validate_part_update(&self, part: &str, object: &Field<'_>, old: &Field<'_>, errors: &mut Errors) {
+    fn validate_subresource_update(
+        &self,
+        part: &str,
+        object: &Field<'_>,
+        old: &Field<'_>,
+        errors: &mut Errors,
+    ) {
         let _ = (part, object, old, errors);
     }
 

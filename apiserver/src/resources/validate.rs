@@ -1,12 +1,12 @@
-//! The validation of an object: its metadata, then what its strategy says.
+//! The validation of an object: its metadata, then the rules of its strategy.
 
 use serde_json::Value;
 
 use super::Behaviour;
 use crate::field::{Errors, Field};
-use crate::validation::metadata::{self, Identity, Passes};
+use crate::validation::metadata::{self, Identity, MetadataChecks};
 
-/// What is wrong with a new object, defaulted and prepared, its name generated.
+/// The errors in a new object, which is defaulted and prepared and has its name.
 pub fn create(object: &Value, behaviour: &Behaviour, namespaced: bool) -> Errors {
     let (object, mut errors) = (Field::root(object), Errors::new());
     let identity = Identity { namespaced, name: behaviour.name };
@@ -16,24 +16,30 @@ pub fn create(object: &Value, behaviour: &Behaviour, namespaced: bool) -> Errors
     errors
 }
 
-/// What is wrong with a changed object, defaulted and prepared.
+/// The errors in a changed object, which is defaulted and prepared.
 pub fn update(new: &Value, old: &Value, behaviour: &Behaviour, namespaced: bool) -> Errors {
     let mut errors = changed(new, old, behaviour, namespaced, behaviour.metadata.on_update);
     behaviour.strategy.validate_update(&Field::root(new), &Field::root(old), &mut errors);
     errors
 }
 
-/// What is wrong with an object whose status was written.
+/// The errors in an object after an update of its status.
 pub fn status_update(new: &Value, old: &Value, behaviour: &Behaviour, namespaced: bool) -> Errors {
     let mut errors = changed(new, old, behaviour, namespaced, behaviour.metadata.on_status_update);
     behaviour.strategy.validate_status_update(&Field::root(new), &Field::root(old), &mut errors);
     errors
 }
 
-/// What is wrong with an object of which another part was written.
-pub fn part_update(part: &str, new: &Value, old: &Value, behaviour: &Behaviour, namespaced: bool) -> Errors {
+/// The errors in an object after an update of another subresource.
+pub fn subresource_update(
+    part: &str,
+    new: &Value,
+    old: &Value,
+    behaviour: &Behaviour,
+    namespaced: bool,
+) -> Errors {
     let mut errors = changed(new, old, behaviour, namespaced, behaviour.metadata.on_status_update);
-    behaviour.strategy.validate_part_update(part, &Field::root(new), &Field::root(old), &mut errors);
+    behaviour.strategy.validate_subresource_update(part, &Field::root(new), &Field::root(old), &mut errors);
     errors
 }
 
@@ -42,11 +48,11 @@ pub(crate) fn changed(
     old: &Value,
     behaviour: &Behaviour,
     namespaced: bool,
-    passes: Passes,
+    checks: MetadataChecks,
 ) -> Errors {
     let mut errors = Errors::new();
     let identity = Identity { namespaced, name: behaviour.name };
     let (new, old) = (Field::root(new), Field::root(old));
-    metadata::validate_update(&new, &old, identity, behaviour.metadata.finalizers, passes, &mut errors);
+    metadata::validate_update(&new, &old, identity, behaviour.metadata.finalizers, checks, &mut errors);
     errors
 }

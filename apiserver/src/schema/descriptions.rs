@@ -6,7 +6,7 @@ use flate2::read::DeflateDecoder;
 
 const PACKED: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/descriptions.json.deflate"));
 
-/// Unpacked while documents are built, and dropped afterwards: more than half a megabyte that is seldom read.
+/// Unpacked while documents are generated, and dropped afterwards: more than half a megabyte that is rarely used.
 pub(crate) struct Descriptions(HashMap<String, HashMap<String, String>>);
 
 impl Descriptions {
@@ -23,7 +23,7 @@ impl Descriptions {
         if let Some(fields) = self.0.get(openapi_name) {
             return fields.get(field).map(String::as_str);
         }
-        // The crate has one generic type for all lists; what every object has in common is told by any of them.
+        // The crate has one generic type for all lists; the common members of objects are described by any of them.
         let any_kind = matches!(field, "kind" | "apiVersion");
         let pod = any_kind.then(|| self.0.get("io.k8s.api.core.v1.Pod")).flatten()?;
         pod.get(field).map(String::as_str)

@@ -2,44 +2,51 @@
 //!
 //! Source: "Field Selectors"; commas, equal signs and backslashes in values are escaped with a backslash.
 
-/// How many terms a selector may have: each is tried on every object of a list.
+/// The maximum number of terms: each is evaluated for every object of a list.
 const MAX_TERMS: usize = 1000;
 
-/// What all named fields must satisfy; empty selects everything.
+/// The terms that the fields must satisfy; an empty selector selects everything.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct FieldSelector {
     terms: Vec<Term>,
 }
 
+/// A requirement on one field.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Term {
+    /// The field's path, such as `metadata.name`.
     pub field: String,
+    /// The value it is compared with.
     pub value: String,
+    /// Whether the value must be equal, or must differ.
     pub equal: bool,
 }
 
 impl FieldSelector {
+    /// Whether the selector selects everything.
     pub fn is_empty(&self) -> bool {
         self.terms.is_empty()
     }
 
+    /// The terms.
     pub fn terms(&self) -> &[Term] {
         &self.terms
     }
 
-    /// The one value that a field must have, if the selector demands one.
+    /// The one value that a field must have, if the selector requires one.
     pub fn exact(&self, field: &str) -> Option<&str> {
         self.terms.iter().find(|t| t.equal && t.field == field).map(|t| t.value.as_str())
     }
 
-    /// Whether the fields satisfy every term; `field` looks one up, missing ones are empty.
+    /// Whether the fields satisfy every term; `field` returns a field's value, missing ones are empty.
     pub fn matches<'a>(&self, field: impl Fn(&str) -> Option<&'a str>) -> bool {
         self.terms.iter().all(|t| (field(&t.field).unwrap_or("") == t.value) == t.equal)
     }
 
+    /// Parses the string form. The error is the message.
     pub fn parse(text: &str) -> Result<FieldSelector, String> {
         let mut terms = Vec::new();
-        // In this order, so that of several mistakes the same one is told as by the real server.
+        // In this order, so that of several errors the real server's is reported.
         let mut parts = split(text);
         parts.sort_unstable();
         if parts.len() > MAX_TERMS {
@@ -52,7 +59,7 @@ impl FieldSelector {
             let (field, equal, value) = split_term(part)
                 .ok_or_else(|| format!("invalid selector: '{text}'; can't understand '{part}'"))?;
             let value = unescape(value)?;
-            // An operator alone demands nothing.
+            // An operator alone requires nothing.
             if !(field.is_empty() && value.is_empty()) {
                 terms.push(Term { field: field.to_owned(), value, equal });
             }
@@ -61,7 +68,7 @@ impl FieldSelector {
     }
 }
 
-/// Splits at commas that no backslash protects.
+/// Splits at unescaped commas.
 fn split(text: &str) -> Vec<&str> {
     let mut parts = Vec::new();
     let (mut start, mut escaped) = (0, false);
@@ -121,7 +128,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn matching() {
+    fn field_selectors_match() {
         let object = |field: &str| match field {
             "metadata.name" => Some("a,b"),
             "status.phase" => Some("Running"),
@@ -143,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn refusals() {
+    fn invalid_field_selectors_are_rejected() {
         assert_eq!(
             FieldSelector::parse("a=1,b"),
             Err("invalid selector: 'a=1,b'; can't understand 'b'".to_owned())

@@ -9,11 +9,11 @@ use serde_json::Value;
 use crate::field::{Field, Path};
 use crate::validation::content;
 
-/// How many requirements a query may have: each is tried on every object of a list. Values in a set do not count, which are
-/// looked up.
+/// The maximum number of requirements: each is evaluated for every object of a list. The values in a set do not count,
+/// since they are found by binary search.
 const MAX_REQUIREMENTS: usize = 1000;
 
-/// What all labels must satisfy; empty selects everything.
+/// The requirements that the labels must satisfy; an empty selector selects everything.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct LabelSelector {
     requirements: Vec<Requirement>,
@@ -39,11 +39,12 @@ enum Test {
 }
 
 impl LabelSelector {
+    /// Whether the selector selects everything.
     pub fn is_empty(&self) -> bool {
         self.requirements.is_empty()
     }
 
-    /// Whether labels satisfy every requirement; `label` looks one up.
+    /// Whether labels satisfy every requirement; `label` returns a label's value.
     pub fn matches<'a>(&self, label: impl Fn(&str) -> Option<&'a str>) -> bool {
         self.requirements.iter().all(|requirement| {
             let value = label(&requirement.key);
@@ -59,12 +60,12 @@ impl LabelSelector {
         })
     }
 
-    /// Reads the string form, as it stands in a query.
+    /// Parses the string form of a query parameter.
     pub fn parse(text: &str) -> Result<LabelSelector, String> {
         Parser { tokens: scan(text), position: 0 }.selector()
     }
 
-    /// Reads a `metav1.LabelSelector` that validation has passed; None selects nothing.
+    /// Converts a valid `metav1.LabelSelector`; None selects nothing.
     pub fn from_object(selector: Option<&Value>) -> Option<LabelSelector> {
         let selector = Field::root(selector?);
         let mut requirements = Vec::new();
@@ -163,7 +164,7 @@ impl Token {
         }
     }
 
-    /// Where a value is expected, the words `in` and `notin` are only words.
+    /// Where a value is expected, `in` and `notin` are values.
     fn as_value(&self) -> Option<&str> {
         match self {
             Token::Word(_) | Token::In | Token::NotIn => Some(self.literal()),
@@ -263,7 +264,7 @@ impl Parser {
         let key = self.word("expected: identifier")?;
         check(content::qualified_name(&key), &key, &Path::root())?;
         if negated {
-            // Any operator after `!key` is parsed and then ignored by the real server's grammar: it refuses it below.
+            // The real server parses any operator after `!key` and then ignores it; its grammar rejects it below.
             return Ok(Requirement { key, test: Test::Missing });
         }
         if matches!(self.peek(), Token::End | Token::Comma) {
@@ -373,7 +374,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn matching() {
+    fn label_selectors_match() {
         for (selector, labels, want) in [
             ("", "a=1", true),
             ("a", "a=1", true),
@@ -402,7 +403,7 @@ mod tests {
     }
 
     #[test]
-    fn string_form() {
+    fn label_selectors_print_ordered_by_key() {
         let selector = serde_json::json!({
             "matchLabels": {"b": "1"},
             "matchExpressions": [
@@ -420,7 +421,7 @@ mod tests {
     }
 
     #[test]
-    fn refusals() {
+    fn invalid_label_selectors_are_rejected() {
         for (selector, want) in [
             ("a b", "unable to parse requirement: found 'b', expected: in, notin, =, ==, !=, gt, lt"),
             (",a", "found ',', expected: !, identifier, or 'end of string'"),

@@ -1,6 +1,6 @@
-//! Label and field selectors: what of a list or watch the client wants to see.
+//! Label and field selectors: which objects of a list or watch a client requests.
 //!
-//! A selector is parsed once into requirements and asked many times; asking allocates nothing. List and watch share it.
+//! A selector is parsed once into requirements and evaluated many times, without allocations. List and watch share it.
 
 pub mod fields;
 pub mod labels;

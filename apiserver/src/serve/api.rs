@@ -49,7 +49,7 @@ const LARGE: usize = 64 << 10;
 const GROWTH: usize = 16;
 /// How many large requests are under way at once, and how many may wait: of one flow, and of all. Only one is worked on; the
 /// others wait for the store, or for admission webhooks.
-const LARGE_LIMITS: Limits = Limits { seats: 4, waiting_a_flow: 300, waiting: 4000 };
+const LARGE_LIMITS: Limits = Limits { seats: 4, waiting_per_flow: 300, waiting: 4000 };
 /// How many responses are rendered at once, chunk by chunk, whose rendering takes more than copying.
 const RENDERED_AT_ONCE: usize = 2;
 

@@ -26,7 +26,7 @@ use crate::request::negotiate::{Accept, Format};
 use crate::request::options::{DeleteOptions, ListOptions, Query, WriteKind, WriteOptions};
 use crate::request::{Verb, Warnings};
 use crate::schema::Subresource;
-use crate::telemetry::metrics::Ongoing;
+use crate::telemetry::metrics::GaugeGuard;
 use crate::validation::content;
 use crate::{Error, Result};
 
@@ -41,7 +41,7 @@ pub(super) struct Call<'a> {
     pub warnings: &'a Warnings,
     pub audit_annotations: &'a AuditAnnotations,
     /// Counts a watch for as long as it lasts.
-    pub lasting: Option<Ongoing>,
+    pub lasting: Option<GaugeGuard>,
     /// The request's body, or why it could not be read: that matters where the body does.
     pub body: Result<Bytes>,
 }

@@ -1,7 +1,8 @@
 //! Health: named checks behind `/healthz`, `/livez` and `/readyz`.
 //!
-//! A check is a closure, asked anew at every request; a [`Hook`] is a step of the start-up that fails its check until it
-//! has finished. Why a check fails is for the log: the endpoints are open to everyone, so the sum says only that it failed.
+//! A check is a closure that is evaluated at every request; a [`Hook`] is a step of the start-up whose check fails
+//! until it has finished. The reason of a failure is only logged: the endpoints are open to everyone, so the response
+//! says only that the check failed.
 //!
 //! Source: API concepts, "API health endpoints".
 
@@ -17,14 +18,19 @@ use http::{HeaderValue, Response, StatusCode, header};
 use crate::field::quote;
 use crate::request::options::Query;
 
+/// A health endpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Endpoint {
+    /// `/healthz`.
     Healthz,
+    /// `/livez`.
     Livez,
+    /// `/readyz`.
     Readyz,
 }
 
 impl Endpoint {
+    /// All endpoints.
     pub const ALL: &'static [Endpoint] = &[Endpoint::Healthz, Endpoint::Livez, Endpoint::Readyz];
 
     fn name(self) -> &'static str {
@@ -49,11 +55,12 @@ pub struct Health {
     checks: Vec<Check>,
 }
 
-/// A step of the start-up; until it is finished, the server is not healthy.
+/// A step of the start-up; the server is unhealthy until it has finished.
 #[derive(Clone, Debug, Default)]
 pub struct Hook(Arc<AtomicBool>);
 
 impl Hook {
+    /// Marks the step as finished.
     pub fn finish(&self) {
         self.0.store(true, Ordering::Release);
     }
@@ -70,7 +77,7 @@ impl Default for Health {
 }
 
 impl Health {
-    /// The two checks that every server has.
+    /// The two checks of every server.
     pub fn new() -> Health {
         let mut health = Health { checks: Vec::new() };
         health.check("ping", Endpoint::ALL, || Ok(()));
@@ -78,7 +85,7 @@ impl Health {
         health
     }
 
-    /// Adds a check. The error is for `ENDPOINT/NAME`, which only the authorized may ask, and for the log.
+    /// Adds a check. Its error is returned by `ENDPOINT/NAME`, which requires authorization, and logged.
     pub fn check(
         &mut self,
         name: impl Into<Cow<'static, str>>,
@@ -91,44 +98,46 @@ impl Health {
     /// Adds the check `poststarthook/NAME`, which fails until the hook is finished.
     pub fn hook(&mut self, name: &str) -> Hook {
         let hook = Hook::default();
-        let asked = hook.clone();
+        let step = hook.clone();
         self.check(format!("poststarthook/{name}"), Endpoint::ALL, move || {
-            if asked.is_finished() { Ok(()) } else { Err("not finished".to_owned()) }
+            if step.is_finished() { Ok(()) } else { Err("not finished".to_owned()) }
         });
         hook
     }
 
-    /// Adds the check `shutdown`: finishing the hook makes the server unready, though it goes on to live.
+    /// Adds the check `shutdown`: finishing the hook makes the server unready, but not unhealthy.
     pub fn shutdown(&mut self) -> Hook {
         let hook = Hook::default();
-        let asked = hook.clone();
+        let step = hook.clone();
         self.check("shutdown", &[Endpoint::Readyz], move || {
-            if asked.is_finished() { Err("process is shutting down".to_owned()) } else { Ok(()) }
+            if step.is_finished() { Err("process is shutting down".to_owned()) } else { Ok(()) }
         });
         hook
     }
 
     /// Whether every check of the endpoint passes.
     pub fn passes(&self, endpoint: Endpoint) -> bool {
-        self.asked_by(endpoint).all(|check| (check.probe)().is_ok())
+        self.checks_of(endpoint).all(|check| (check.probe)().is_ok())
     }
 
-    /// The paths answered, for the index of the server.
+    /// The served paths, for the index of the server.
     pub fn paths(&self) -> impl Iterator<Item = String> {
         Endpoint::ALL.iter().flat_map(|endpoint| {
             let root = format!("/{}", endpoint.name());
-            let checks = self.asked_by(*endpoint).map(|check| format!("/{}/{}", endpoint.name(), check.name));
+            let checks =
+                self.checks_of(*endpoint).map(|check| format!("/{}/{}", endpoint.name(), check.name));
             std::iter::once(root).chain(checks)
         })
     }
 
-    /// Answers `/healthz`, `/livez`, `/readyz` and the single checks below them, whatever the method; None for any other path.
+    /// Serves `/healthz`, `/livez`, `/readyz` and the single checks below them, whatever the method; None for any
+    /// other path.
     pub fn respond(&self, path: &str, query: &Query) -> Option<Response<Bytes>> {
         let path = path.strip_prefix('/')?;
         let (root, name) = path.split_once('/').map_or((path, None), |(root, name)| (root, Some(name)));
         let endpoint = Endpoint::ALL.iter().copied().find(|endpoint| endpoint.name() == root)?;
         let Some(name) = name else { return Some(self.sum(endpoint, query)) };
-        let check = self.asked_by(endpoint).find(|check| check.name == name)?;
+        let check = self.checks_of(endpoint).find(|check| check.name == name)?;
         Some(match (check.probe)() {
             Ok(()) => text(StatusCode::OK, "ok".to_owned()),
             Err(error) => {
@@ -137,7 +146,7 @@ impl Health {
         })
     }
 
-    fn asked_by(&self, endpoint: Endpoint) -> impl Iterator<Item = &Check> {
+    fn checks_of(&self, endpoint: Endpoint) -> impl Iterator<Item = &Check> {
         self.checks.iter().filter(move |check| check.endpoints.contains(&endpoint))
     }
 
@@ -146,7 +155,7 @@ impl Health {
         let excluded: BTreeSet<&str> = query.all("exclude").collect();
         let mut lines = String::new();
         let mut failed = false;
-        for check in self.asked_by(endpoint) {
+        for check in self.checks_of(endpoint) {
             let verdict = if excluded.contains(&*check.name) {
                 "excluded: ok"
             } else if let Err(error) = (check.probe)() {
@@ -159,7 +168,7 @@ impl Health {
             let sign = if verdict.ends_with("ok") { '+' } else { '-' };
             let _ = writeln!(lines, "[{sign}]{} {verdict}", check.name);
         }
-        let known = |name: &&str| self.asked_by(endpoint).any(|check| check.name == *name);
+        let known = |name: &&str| self.checks_of(endpoint).any(|check| check.name == *name);
         let unknown: Vec<String> =
             excluded.iter().filter(|name| !known(name)).map(|name| quote(name)).collect();
         if !unknown.is_empty() {
@@ -189,7 +198,7 @@ fn text(status: StatusCode, body: String) -> Response<Bytes> {
 mod tests {
     use super::*;
 
-    fn ask(health: &Health, uri: &str) -> String {
+    fn get(health: &Health, uri: &str) -> String {
         let (path, query) = uri.split_once('?').unwrap_or((uri, ""));
         match health.respond(path, &Query::parse(query)) {
             None => "none".to_owned(),
@@ -201,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn sums_and_single_checks() {
+    fn endpoints_report_their_checks() {
         let mut health = Health::new();
         health.check("etcd", &[Endpoint::Readyz], || Err("disk full".to_owned()));
         let roles = health.hook("rbac/bootstrap-roles");
@@ -229,10 +238,10 @@ mod tests {
                     .to_owned(),
             ),
         ] {
-            assert_eq!(ask(&health, uri), want, "{uri}");
+            assert_eq!(get(&health, uri), want, "{uri}");
         }
         shutdown.finish();
-        assert!(ask(&health, "/readyz?exclude=etcd").contains("[-]shutdown failed"));
+        assert!(get(&health, "/readyz?exclude=etcd").contains("[-]shutdown failed"));
         assert!(health.passes(Endpoint::Livez) && !health.passes(Endpoint::Readyz));
     }
 
@@ -241,7 +250,7 @@ mod tests {
         let mut health = Health::new();
         let hook = health.hook("start");
         assert!(!health.passes(Endpoint::Readyz));
-        assert_eq!(ask(&health, "/readyz/poststarthook/start"), "500 internal server error: not finished\n");
+        assert_eq!(get(&health, "/readyz/poststarthook/start"), "500 internal server error: not finished\n");
         hook.finish();
         assert!(health.passes(Endpoint::Readyz));
     }

@@ -1,9 +1,10 @@
-//! Metrics: what `/metrics` tells, under Kubernetes' names.
+//! Metrics: `/metrics`, with Kubernetes' names.
 //!
-//! The numbers live in the `prometheus` crate, since it writes the classic text format with the names as they are (an
-//! OpenMetrics encoder renames counters), and its registry takes collectors of other rooms ([`Metrics::registry`]).
-//! Finding four metrics by nine labels would cost a request more than counting it, so the handles of each set of labels
-//! are found once and kept: a known set costs one hash and one lookup, no lock and no allocation.
+//! The values are in the `prometheus` crate, since it writes the classic text format without changing names (an
+//! OpenMetrics encoder renames counters), and its registry accepts the collectors of other modules
+//! ([`Metrics::registry`]). Looking up four metrics by nine labels would cost more than counting, so the handles of
+//! each set of labels are looked up once and cached: a known set costs one hash and one lookup, no lock and no
+//! allocation.
 //!
 //! Start at [`RequestLabels::of`] and [`Metrics::request`].
 
@@ -31,7 +32,7 @@ const REQUEST: &[&str] =
     &["verb", "group", "version", "resource", "subresource", "scope", "component", "dry_run", "code"];
 const REQUEST_TIMED: &[&str] =
     &["verb", "group", "version", "resource", "subresource", "scope", "component", "dry_run"];
-const REQUEST_LASTING: &[&str] =
+const REQUEST_LONGRUNNING: &[&str] =
     &["verb", "group", "version", "resource", "subresource", "scope", "component"];
 const WATCHED: &[&str] = &["group", "version", "resource"];
 
@@ -42,15 +43,18 @@ const SECONDS: &[f64] = &[
 const RESPONSE_BYTES: &[f64] = &[1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9];
 const EVENT_BYTES: &[f64] = &[1024.0, 2048.0, 4096.0, 8192.0, 16384.0, 32768.0, 65536.0, 131072.0];
 
-/// How much there is of a resource.
+/// The number of stored objects of a resource.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoredObjects {
+    /// The API group.
     pub group: String,
+    /// The plural name.
     pub resource: String,
+    /// The number of objects.
     pub objects: u64,
 }
 
-/// What the server counts.
+/// The metrics of the server.
 pub struct Metrics {
     registry: Registry,
     total: IntCounterVec,
@@ -61,12 +65,12 @@ pub struct Metrics {
     inflight: [IntGauge; 2],
     watch_events: IntCounterVec,
     watch_event_sizes: HistogramVec,
-    /// Filled anew at each scrape; the lock keeps two scrapes from mixing.
+    /// Updated at each scrape; the lock keeps two scrapes apart.
     stored: Mutex<Stored>,
     storage_size: IntGaugeVec,
     tls_handshake_errors: IntCounter,
     hasher: DefaultHashBuilder,
-    /// By the hash of labels and code. As in the crate's own families, no two sets are expected to share one of 64 bits.
+    /// By the hash of labels and code. As in the crate's own families, 64 bits are assumed to have no collisions.
     known: ArcSwap<HashMap<u64, Arc<Handles>>>,
 }
 
@@ -79,23 +83,23 @@ struct Stored {
 struct Handles {
     total: IntCounter,
     duration: Histogram,
-    /// Not for dry runs.
+    /// None for dry runs.
     sli_duration: Option<Histogram>,
     /// For reads only.
     response_sizes: Option<Histogram>,
 }
 
-/// Counts something as going on while it lives.
-pub struct Ongoing(IntGauge);
+/// Increments a gauge while it lives.
+pub struct GaugeGuard(IntGauge);
 
-impl Ongoing {
-    fn new(gauge: IntGauge) -> Ongoing {
+impl GaugeGuard {
+    fn new(gauge: IntGauge) -> GaugeGuard {
         gauge.inc();
-        Ongoing(gauge)
+        GaugeGuard(gauge)
     }
 }
 
-impl Drop for Ongoing {
+impl Drop for GaugeGuard {
     fn drop(&mut self) {
         self.0.dec();
     }
@@ -108,6 +112,7 @@ pub struct WatchEvents {
 }
 
 impl WatchEvents {
+    /// Counts a sent event of `bytes` bytes.
     pub fn sent(&self, bytes: usize) {
         self.total.inc();
         self.sizes.observe(bytes as f64);
@@ -121,6 +126,7 @@ impl Default for Metrics {
 }
 
 impl Metrics {
+    /// The metrics of a new server, all zero.
     pub fn new() -> Metrics {
         let registry = Registry::new();
         register(&registry, process::Process::new().expect(STATIC));
@@ -143,22 +149,22 @@ impl Metrics {
                 &registry,
                 "apiserver_request_sli_duration_seconds",
                 "Time to answer, without what webhooks took.",
-                REQUEST_LASTING,
-                // The two finest buckets are the full histogram's only.
+                REQUEST_LONGRUNNING,
+                // Only the full histogram has the two finest buckets.
                 &SECONDS[2..],
             ),
             response_sizes: histograms(
                 &registry,
                 "apiserver_response_sizes",
                 "Bytes of the answers to reads.",
-                REQUEST_LASTING,
+                REQUEST_LONGRUNNING,
                 RESPONSE_BYTES,
             ),
             longrunning: gauges(
                 &registry,
                 "apiserver_longrunning_requests",
                 "Watches and other requests that last.",
-                REQUEST_LASTING,
+                REQUEST_LONGRUNNING,
             ),
             inflight: ["readOnly", "mutating"].map(|kind| inflight.with_label_values(&[kind])),
             watch_events: counters(
@@ -207,12 +213,12 @@ impl Metrics {
         }
     }
 
-    /// For collectors of other rooms.
+    /// The registry, for collectors of other modules.
     pub fn registry(&self) -> &Registry {
         &self.registry
     }
 
-    /// Counts an answer. `webhooks` is the part of its duration that was spent waiting for them.
+    /// Counts a response. `webhooks` is the part of its duration that was spent waiting for webhooks.
     pub fn request(
         &self,
         labels: &RequestLabels<'_>,
@@ -235,14 +241,14 @@ impl Metrics {
         });
     }
 
-    /// Counts a request as lasting until the answer is dropped.
-    pub fn longrunning(&self, labels: &RequestLabels<'_>) -> Ongoing {
-        Ongoing::new(self.longrunning.with_label_values(&labels.lasting()))
+    /// Counts a long-running request until the guard is dropped.
+    pub fn longrunning(&self, labels: &RequestLabels<'_>) -> GaugeGuard {
+        GaugeGuard::new(self.longrunning.with_label_values(&labels.longrunning_values()))
     }
 
-    /// Counts a request as in flight until the answer is dropped.
-    pub fn inflight(&self, mutating: bool) -> Ongoing {
-        Ongoing::new(self.inflight[usize::from(mutating)].clone())
+    /// Counts a request as in flight until the guard is dropped.
+    pub fn inflight(&self, mutating: bool) -> GaugeGuard {
+        GaugeGuard::new(self.inflight[usize::from(mutating)].clone())
     }
 
     /// The counters for a new watch of a resource.
@@ -254,23 +260,24 @@ impl Metrics {
         }
     }
 
+    /// Counts a failed TLS handshake.
     pub fn tls_handshake_error(&self) {
         self.tls_handshake_errors.inc();
     }
 
-    /// Tells which server this is, once: `kubernetes_build_info` with these labels.
+    /// Sets `kubernetes_build_info` with these labels, once.
     pub fn build_info(&self, labels: &[(&str, &str)]) {
         let (names, values): (Vec<&str>, Vec<&str>) = labels.iter().copied().unzip();
         let info = gauges(&self.registry, "kubernetes_build_info", "What was built, and how.", &names);
         info.with_label_values(&values).set(1);
     }
 
-    /// Sets how many bytes the store takes. kube-apiserver numbers its etcd clusters; there is one store.
+    /// Sets the size of the store in bytes. kube-apiserver numbers its etcd clusters; there is one store.
     pub fn storage_size(&self, bytes: u64) {
         self.storage_size.with_label_values(&["etcd-0"]).set(i64::try_from(bytes).unwrap_or(i64::MAX));
     }
 
-    /// The text of `/metrics`. What is stored is asked of the caller at each scrape.
+    /// The response of `/metrics`. The caller passes the stored objects at each scrape.
     pub fn render(&self, stored: impl IntoIterator<Item = StoredObjects>) -> String {
         let lock = self.stored.lock();
         let gauges = lock.unwrap_or_else(std::sync::PoisonError::into_inner);
@@ -291,8 +298,8 @@ impl Metrics {
 
     fn handles(&self, labels: &RequestLabels<'_>, code: u16) -> Handles {
         let code = code.to_string();
-        let lasting = labels.lasting();
-        let [verb, group, version, resource, subresource, scope, component] = lasting;
+        let longrunning_values = labels.longrunning_values();
+        let [verb, group, version, resource, subresource, scope, component] = longrunning_values;
         let timed = [verb, group, version, resource, subresource, scope, component, labels.dry_run];
         let all = [verb, group, version, resource, subresource, scope, component, labels.dry_run, &code];
         let real = labels.dry_run.is_empty();
@@ -300,8 +307,8 @@ impl Metrics {
         Handles {
             total: self.total.with_label_values(&all),
             duration: self.duration.with_label_values(&timed),
-            sli_duration: real.then(|| self.sli_duration.with_label_values(&lasting)),
-            response_sizes: read.then(|| self.response_sizes.with_label_values(&lasting)),
+            sli_duration: real.then(|| self.sli_duration.with_label_values(&longrunning_values)),
+            response_sizes: read.then(|| self.response_sizes.with_label_values(&longrunning_values)),
         }
     }
 }

@@ -1,6 +1,7 @@
-//! What the server tells about itself: [`health`] and [`metrics`].
+//! Telemetry: [`health`] and [`metrics`].
 //!
-//! Neither knows the other rooms: health is closures that were handed in, metrics are numbers that were reported.
+//! Neither depends on other modules: health checks are closures that are passed in, metrics are values that are
+//! reported.
 
 pub mod health;
 pub mod metrics;

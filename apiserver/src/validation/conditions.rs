@@ -10,6 +10,7 @@ use crate::field::{Errors, Field};
 const MAX_REASON: usize = 1024;
 const MAX_MESSAGE: usize = 32 * 1024;
 
+/// Validates a list of conditions with unique types.
 pub fn validate_conditions(conditions: &Field<'_>, errors: &mut Errors) {
     let mut seen = HashSet::new();
     for condition in conditions.items() {
@@ -21,6 +22,7 @@ pub fn validate_conditions(conditions: &Field<'_>, errors: &mut Errors) {
     }
 }
 
+/// Validates one condition.
 pub fn validate_condition(condition: &Field<'_>, errors: &mut Errors) {
     labels::validate_label_name(&condition.get("type"), errors);
     let status = condition.get("status");

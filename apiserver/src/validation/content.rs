@@ -1,12 +1,12 @@
-//! The rules for single strings and numbers: names, labels, ports. Each returns what is wrong, in the real
-//! server's words; an empty list is a pass.
+//! The rules for single strings and numbers: names, labels, ports. Each returns the errors, with the real server's
+//! messages; an empty list means valid.
 //!
 //! Source: RFC 1035 and 1123 as the API narrows them; API conventions, "Names".
 
 const SUBDOMAIN: &str = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*";
 const QUALIFIED: &str = "([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]";
 
-/// What every failed pattern is told with: the rule, examples, the expression.
+/// The message of a failed pattern: the rule, examples, the expression.
 pub fn regex_error(rule: &str, pattern: &str, examples: &[&str]) -> String {
     if examples.is_empty() {
         return format!("{rule} (regex used for validation is '{pattern}')");
@@ -22,10 +22,12 @@ pub fn regex_error(rule: &str, pattern: &str, examples: &[&str]) -> String {
     text
 }
 
+/// The message about a text of more than `max` characters.
 pub fn max_length(max: usize) -> String {
     format!("must be no more than {max} characters")
 }
 
+/// The message about an empty text.
 pub const EMPTY: &str = "must be non-empty";
 
 fn is_label_shape(text: &str) -> bool {
@@ -138,7 +140,7 @@ fn qualified_error() -> String {
     regex_error(QUALIFIED_RULE, QUALIFIED, &["MyName", "my.name", "123-abc"])
 }
 
-/// The rules that moved to the newer package count bytes where the older ones say characters.
+/// The rules that moved to the newer package count bytes where the older ones count characters.
 fn max_bytes(max: usize) -> String {
     format!("must be no more than {max} bytes")
 }
@@ -174,7 +176,7 @@ pub fn qualified_name(text: &str) -> Vec<String> {
     errors
 }
 
-/// As [`dns1123_subdomain`], in the words of the newer package.
+/// As [`dns1123_subdomain`], with the messages of the newer package.
 pub fn long_name(text: &str) -> Vec<String> {
     let mut errors = dns1123_subdomain(text);
     if text.len() > 253
@@ -201,7 +203,7 @@ pub fn label_value(text: &str) -> Vec<String> {
     errors
 }
 
-/// What an RBAC object's name may be: anything that is one segment of a path.
+/// The name of an RBAC object: anything that is one segment of a path.
 pub fn path_segment(text: &str) -> Vec<String> {
     if text == "." || text == ".." {
         return vec![format!("may not be '{text}'")];
@@ -209,7 +211,7 @@ pub fn path_segment(text: &str) -> Vec<String> {
     path_segment_prefix(text)
 }
 
-/// What may begin a path segment.
+/// A valid prefix of a path segment.
 pub fn path_segment_prefix(text: &str) -> Vec<String> {
     ["/", "%"].iter().filter(|c| text.contains(**c)).map(|c| format!("may not contain '{c}'")).collect()
 }
@@ -241,7 +243,7 @@ fn not_a_dot_path(text: &str) -> Option<String> {
     }
 }
 
-/// An environment variable's name: printable ASCII but `=`.
+/// The name of an environment variable: printable ASCII but `=`.
 pub fn env_var_name(text: &str) -> Vec<String> {
     if text.is_empty() {
         return vec![format!("environment variable name {EMPTY}")];
@@ -265,6 +267,7 @@ pub fn c_identifier(text: &str) -> Vec<String> {
     )]
 }
 
+/// The number is between `low` and `high`, both included.
 pub fn in_range(value: i64, low: i64, high: i64) -> Vec<String> {
     if (low..=high).contains(&value) {
         return Vec::new();
@@ -272,6 +275,7 @@ pub fn in_range(value: i64, low: i64, high: i64) -> Vec<String> {
     vec![format!("must be between {low} and {high}, inclusive")]
 }
 
+/// The number of a port.
 pub fn port_number(port: i64) -> Vec<String> {
     in_range(port, 1, 65535)
 }
@@ -327,7 +331,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names() {
+    fn each_format_has_its_rule() {
         assert!(dns1123_label("my-name").is_empty());
         assert_eq!(dns1123_label("a.b"), ["must not contain dots"]);
         assert_eq!(dns1123_label("A_").len(), 1);

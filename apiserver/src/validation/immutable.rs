@@ -1,24 +1,25 @@
-//! What was set at creation and stays.
+//! Fields that are set at creation and cannot change.
 
 use serde_json::Value;
 
 use super::printed;
 use crate::field::{Errors, Field};
 
+/// The message about a changed immutable field.
 pub const IMMUTABLE: &str = "field is immutable";
 
-/// Whether two members hold the same; an empty list or string is as good as none.
+/// Whether two members have the same value; an empty list or string equals an absent one.
 pub fn same(new: &Field<'_>, old: &Field<'_>) -> bool {
     let empty = |field: &Field<'_>| field.value().is_none_or(is_empty);
     new.value() == old.value() || (empty(new) && empty(old))
 }
 
-/// A list or string that says no more than an absent one. (An object may be a pointer, which says something.)
+/// An empty list or string, which equals an absent one. (An empty object may be a pointer that is set.)
 pub fn is_empty(value: &Value) -> bool {
     value.as_array().is_some_and(Vec::is_empty) || value.as_str().is_some_and(str::is_empty)
 }
 
-/// The new value must be the old one.
+/// The new value must equal the old one.
 pub fn immutable(new: &Field<'_>, old: &Field<'_>, errors: &mut Errors) {
     errors.push_if(!same(new, old), || match new.value() {
         Some(_) => new.invalid(IMMUTABLE),
@@ -26,7 +27,7 @@ pub fn immutable(new: &Field<'_>, old: &Field<'_>, errors: &mut Errors) {
     });
 }
 
-/// [`immutable`] for a value that prints in its internal form, such as `meta.LabelSelector`.
+/// [`immutable`] for a value that is printed in its internal representation, such as `meta.LabelSelector`.
 pub fn immutable_as(type_name: &'static str, new: &Field<'_>, old: &Field<'_>, errors: &mut Errors) {
     errors.push_if(!same(new, old), || printed::invalid(new, type_name, IMMUTABLE));
 }
@@ -37,7 +38,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn what_may_not_change() {
+    fn immutable_fields_cannot_change() {
         for (new, old, want) in [
             (json!("a"), json!("a"), ""),
             (json!([]), json!(null), ""),

@@ -1,7 +1,7 @@
-//! IP addresses and CIDR blocks, as fields hold them: what is accepted, what is warned about.
+//! IP addresses and CIDR blocks in fields: what is accepted, and what gets a warning.
 //!
-//! Old fields are read by a parser that lets leading zeros pass (Go's before 1.17); since 1.36 such values are refused
-//! where they are new, and tolerated where an object already holds them. Non-canonical IPv6 only gets a warning.
+//! Older fields accept leading zeros (as Go did before 1.17); since 1.36 such values are rejected when they are new,
+//! and tolerated where an object already has them. Non-canonical IPv6 only gets a warning.
 //!
 //! Source: KEP-4858.
 
@@ -13,7 +13,7 @@ use crate::field::{Field, quote};
 const NOT_AN_IP: &str = "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)";
 const NOT_A_CIDR: &str = "must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)";
 
-/// Reads an address with leading zeros accepted in IPv4. Zones are refused.
+/// Parses an address, accepting leading zeros in IPv4. Zones are rejected.
 pub fn parse(text: &str) -> Option<IpAddr> {
     if let Ok(address) = text.parse::<IpAddr>() {
         return Some(address);
@@ -40,7 +40,7 @@ fn parse_decimal(text: &str) -> Option<u32> {
     digits.then(|| text.parse().ok()).flatten()
 }
 
-/// The usual writing of an address; an IPv4 address inside IPv6 is written as IPv4.
+/// The canonical text of an address; an IPv4-mapped IPv6 address is written as IPv4.
 fn canonical(address: IpAddr) -> String {
     address.to_canonical().to_string()
 }
@@ -49,7 +49,7 @@ fn is_mapped(address: IpAddr) -> bool {
     matches!(address, IpAddr::V6(v6) if v6.to_ipv4_mapped().is_some())
 }
 
-/// What is wrong with a value of an old field.
+/// The error in a value of an older field.
 pub fn legacy_address(text: &str) -> Option<&'static str> {
     let Some(address) = parse(text) else { return Some(NOT_AN_IP) };
     if text.parse::<IpAddr>().is_err() {
@@ -58,7 +58,7 @@ pub fn legacy_address(text: &str) -> Option<&'static str> {
     is_mapped(address).then_some("must not be an IPv4-mapped IPv6 address")
 }
 
-/// What is wrong with a value of a field that wants canonical addresses.
+/// The error in a value of a field that requires canonical addresses.
 pub fn address(text: &str) -> Option<String> {
     if let Some(error) = legacy_address(text) {
         return Some(error.to_owned());
@@ -67,7 +67,7 @@ pub fn address(text: &str) -> Option<String> {
     (text != canonical).then(|| format!("must be in canonical form ({})", quote(&canonical)))
 }
 
-/// What is wrong with an address to which traffic shall go.
+/// The errors in the address of an endpoint.
 pub fn endpoint_address(text: &str) -> Vec<String> {
     let Some(address) = parse(text) else { return vec!["must be a valid IP address".to_owned()] };
     let (link_local, link_local_multicast) = match address.to_canonical() {
@@ -89,7 +89,7 @@ pub fn endpoint_address(text: &str) -> Vec<String> {
     .collect()
 }
 
-/// The warning that a valid, but unusual address deserves.
+/// The warning about a valid but non-canonical address.
 pub fn address_warning(field: &Field<'_>) -> Option<String> {
     let (path, text) = (field.path(), field.str());
     let address = parse(text)?;
@@ -110,22 +110,24 @@ pub fn address_warning(field: &Field<'_>) -> Option<String> {
     })
 }
 
-/// An address and how many of its leading bits name the network.
+/// An address and the number of leading bits that are the network's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cidr {
+    /// The address, including bits beyond the prefix.
     pub address: IpAddr,
+    /// The number of leading bits that name the network.
     pub prefix: u8,
 }
 
 impl Cidr {
-    /// Reads a block with leading zeros accepted, and bits beyond the prefix.
+    /// Parses a block, accepting leading zeros and bits beyond the prefix.
     pub fn parse(text: &str) -> Option<Cidr> {
         let (address, prefix) = text.split_once('/')?;
         let cidr = Cidr { address: parse(address)?, prefix: u8::try_from(parse_decimal(prefix)?).ok()? };
         (cidr.prefix <= cidr.width()).then_some(cidr)
     }
 
-    /// As [`Cidr::parse`], refusing leading zeros.
+    /// As [`Cidr::parse`], rejecting leading zeros.
     fn parse_strict(text: &str) -> Option<Cidr> {
         let (address, prefix) = text.split_once('/')?;
         let leading_zero = prefix.len() > 1 && prefix.starts_with('0');
@@ -150,13 +152,14 @@ impl Cidr {
         Cidr { address, prefix: self.prefix }
     }
 
+    /// Whether the block contains an address.
     pub fn contains(&self, address: IpAddr) -> bool {
         let other = Cidr { address, prefix: self.prefix };
         address.is_ipv4() == self.address.is_ipv4() && other.network().address == self.network().address
     }
 }
 
-/// `10.0.0.0/24`; IPv4 inside IPv6 is written as IPv4, its prefix with it.
+/// `10.0.0.0/24`; IPv4-mapped IPv6 is written as IPv4, with its prefix.
 impl fmt::Display for Cidr {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let prefix = if is_mapped(self.address) { self.prefix.saturating_sub(96) } else { self.prefix };
@@ -164,7 +167,7 @@ impl fmt::Display for Cidr {
     }
 }
 
-/// What is wrong with a block in an old field.
+/// The error in a block in an older field.
 pub fn legacy_cidr(text: &str) -> Option<&'static str> {
     if Cidr::parse(text).is_none() {
         return Some(NOT_A_CIDR);
@@ -178,7 +181,7 @@ pub fn legacy_cidr(text: &str) -> Option<&'static str> {
     (strict != strict.network()).then_some("must not have bits set beyond the prefix length")
 }
 
-/// What is wrong with a block in a field that wants canonical ones.
+/// The error in a block in a field that requires canonical blocks.
 pub fn cidr(text: &str) -> Option<String> {
     if let Some(error) = legacy_cidr(text) {
         return Some(error.to_owned());
@@ -187,7 +190,7 @@ pub fn cidr(text: &str) -> Option<String> {
     (text != canonical).then(|| format!("must be in canonical form ({})", quote(&canonical)))
 }
 
-/// The warnings that a valid, but unusual block deserves.
+/// The warnings about a valid but non-canonical block.
 pub fn cidr_warnings(field: &Field<'_>) -> Vec<String> {
     let (path, text) = (field.path(), field.str());
     let Some(cidr) = Cidr::parse(text) else { return Vec::new() };
@@ -224,7 +227,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn addresses() {
+    fn addresses_are_parsed_and_validated() {
         for (text, legacy, strict) in [
             ("10.0.0.1", None, None),
             ("10.0.0.01", Some("must not have leading 0s"), Some("must not have leading 0s")),
@@ -243,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn blocks() {
+    fn cidr_blocks_are_parsed_and_validated() {
         for (text, error) in [
             ("10.0.0.0/24", None),
             ("10.0.0.0/33", Some(NOT_A_CIDR)),
@@ -260,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn warnings() {
+    fn non_canonical_values_get_warnings() {
         let warned = |text: &str| {
             let value = json!({"cidr": text});
             cidr_warnings(&Field::root(&value).get("cidr"))

@@ -1,4 +1,4 @@
-//! Labels and the selectors over them, as they stand in objects.
+//! Labels and label selectors in objects.
 //!
 //! Start at [`validate_label_selector`]; a plain map of labels (metadata, nodeSelector, template labels) has
 //! [`validate_labels`].
@@ -9,8 +9,9 @@ use crate::validation::content;
 /// What a selector that was stored under older rules may keep.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SelectorOptions {
+    /// Allows values that are no label values.
     pub allow_invalid_values: bool,
-    /// For requests that only ask (access reviews), where an unknown operator may be ignored.
+    /// For access reviews, which ignore unknown operators.
     pub allow_unknown_operators: bool,
 }
 
@@ -42,18 +43,18 @@ fn validate_requirement(requirement: &Field<'_>, options: SelectorOptions, error
     }
 }
 
-/// Whether a stored selector holds values that a new one may not: its object may go on with such values.
+/// Whether a stored selector has values that a new one may not have: an update of its object may keep such values.
 pub fn has_invalid_values(selector: &Field<'_>) -> bool {
     let mut values = selector.get("matchExpressions").items().flat_map(|e| e.get("values").items());
     values.any(|value| !content::label_value(value.str()).is_empty())
 }
 
-/// The rules of a label's key where it stands alone.
+/// Validates a label key that stands alone.
 pub fn validate_label_name(name: &Field<'_>, errors: &mut Errors) {
     errors.invalid_each(name, content::qualified_name(name.str()));
 }
 
-/// The rules of a map of labels. Mistakes are reported for the map itself, as the real server does.
+/// Validates a map of labels. Errors are reported for the map itself, as the real server does.
 pub fn validate_labels(labels: &Field<'_>, errors: &mut Errors) {
     for (key, value) in labels.entries() {
         for message in content::qualified_name(key) {
@@ -77,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn selectors() {
+    fn label_selectors_are_validated() {
         for (case, selector, want) in [
             ("none", json!(null), ""),
             ("empty", json!({}), ""),

@@ -1,26 +1,28 @@
-//! Rules for one member of an object, as most kinds need them: it must be there, be one of some words, keep a rule of
-//! [`super::content`].
+//! Rules for one member of an object that most kinds need: it is required, has one of some values, or satisfies a rule
+//! of [`super::content`].
 
 use serde_json::Value;
 
 use super::content;
 use crate::field::{Errors, Field};
 
-/// A rule for strings.
-pub type Rule = fn(&str) -> Vec<String>;
+/// A rule for strings: returns the errors.
+pub type StringRule = fn(&str) -> Vec<String>;
 
+/// A required member.
 pub fn required(field: &Field<'_>, errors: &mut Errors) {
     errors.push_if(field.is_empty(), || field.required(""));
 }
 
+/// Required members.
 pub fn all_required(object: &Field<'_>, members: &[&str], errors: &mut Errors) {
     for member in members {
         required(&object.get(member), errors);
     }
 }
 
-/// It must be there and keep the rule.
-pub fn required_and(field: &Field<'_>, rule: Rule, errors: &mut Errors) {
+/// A required member that must satisfy the rule.
+pub fn required_and(field: &Field<'_>, rule: StringRule, errors: &mut Errors) {
     if field.is_empty() {
         errors.push(field.required(""));
     } else {
@@ -28,26 +30,26 @@ pub fn required_and(field: &Field<'_>, rule: Rule, errors: &mut Errors) {
     }
 }
 
-/// If it is there, it must keep the rule; an empty string is not there.
-pub fn if_any(field: &Field<'_>, rule: Rule, errors: &mut Errors) {
+/// An optional member that must satisfy the rule; an empty string counts as absent.
+pub fn if_any(field: &Field<'_>, rule: StringRule, errors: &mut Errors) {
     if !field.is_empty() {
         errors.invalid_each(field, rule(field.str()));
     }
 }
 
-/// If it is there, even if empty, it must keep the rule.
-pub fn if_set(field: &Field<'_>, rule: Rule, errors: &mut Errors) {
+/// An optional member that must satisfy the rule even if it is empty.
+pub fn if_set(field: &Field<'_>, rule: StringRule, errors: &mut Errors) {
     if field.exists() {
         errors.invalid_each(field, rule(field.str()));
     }
 }
 
-/// If it is there, it must be one of these.
+/// An optional member that must have one of these values.
 pub fn one_of(field: &Field<'_>, supported: &[&str], errors: &mut Errors) {
     errors.push_if(field.exists() && !supported.contains(&field.str()), || field.not_supported(supported));
 }
 
-/// It must be there and be one of these.
+/// A required member that must have one of these values.
 pub fn required_one_of(field: &Field<'_>, supported: &[&str], errors: &mut Errors) {
     if field.is_empty() {
         errors.push(field.required(""));
@@ -56,13 +58,13 @@ pub fn required_one_of(field: &Field<'_>, supported: &[&str], errors: &mut Error
     }
 }
 
-/// The number of a port; 0 where there is none.
+/// A port number; 0 if it is absent.
 pub fn port_number(port: &Field<'_>, errors: &mut Errors) {
     let number = port.int().unwrap_or(0);
     errors.extend(content::port_number(number).into_iter().map(|e| port.invalid_value(number, e)));
 }
 
-/// The number or the name of a port.
+/// A port number or name.
 pub fn port(port: &Field<'_>, errors: &mut Errors) {
     match port.value() {
         Some(Value::String(name)) => errors.invalid_each(port, content::port_name(name)),
@@ -90,7 +92,7 @@ pub fn domain_prefixed_path(path: &Field<'_>, errors: &mut Errors) {
     });
 }
 
-/// A domain of at least two labels; a closing dot is allowed.
+/// A domain of at least two labels; a trailing dot is allowed.
 pub fn fully_qualified_domain_name(domain: &Field<'_>, errors: &mut Errors) {
     if domain.is_empty() {
         errors.push(domain.required(""));

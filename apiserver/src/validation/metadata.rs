@@ -1,12 +1,14 @@
-//! Object metadata: what it must be when an object is created, what may change afterwards.
+//! Object metadata: its rules on create, and what may change on update.
 //!
-//! The real server looks at metadata more than once. Every update passes its generic layer (*whole*: all the rules of a
-//! new object; *changes*: what is immutable, and the contents again); then most kinds' own validation does some of that a
-//! second time, with the kind's rule for names and a stricter one for finalizers. Each pass reports what it finds, which is
-//! why a bad label is told four times for a Secret and three times for a Deployment. [`Rules::of`] holds, as data, which
-//! passes a kind makes.
+//! The real server validates metadata more than once. Every update passes its generic layer (*ObjectMeta*: all the
+//! rules of a new object; *ObjectMetaUpdate*: immutable fields, and the contents again); then the validation of most
+//! kinds does some of that again, with the kind's rule for names and a stricter rule for finalizers. Each check
+//! reports its errors, which is why a bad label is reported four times for a Secret and three times for a Deployment.
+//! [`MetadataValidation::of`] is the table of the checks of each kind.
 //!
-//! Start at [`Rules`]; the passes themselves are [`validate_whole`] and [`validate_changes`].
+//! Start at [`MetadataValidation`]; the checks are [`validate_object_meta`] and [`validate_object_meta_update`].
+//!
+//! Source: `ValidateObjectMeta` and `ValidateObjectMetaUpdate` of apimachinery's `api/validation`.
 
 use serde_json::Value;
 
@@ -14,7 +16,7 @@ use super::immutable::IMMUTABLE;
 use super::{content, ip, labels};
 use crate::field::{Errors, Field, quote};
 
-/// All annotations' keys and values together, in bytes.
+/// The limit of all annotations' keys and values together, in bytes.
 const ANNOTATIONS_LIMIT: usize = 256 * 1024;
 const MANAGER_LENGTH: usize = 128;
 const SUBRESOURCE_LENGTH: usize = 256;
@@ -34,57 +36,62 @@ pub enum NameRule {
     IpAddress,
 }
 
-/// How a finalizer may be named.
+/// The rule for the names of finalizers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Finalizers {
-    /// Any name that could be a label's key.
+    /// Any qualified name.
     Qualified,
-    /// Besides, without a `/` only the three that the API itself defines.
+    /// A qualified name; without a `/` only the three that the API itself defines.
     Standard,
 }
 
-/// One look at the metadata of a changed object.
+/// A check of the metadata of a changed object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Pass {
-    /// As if it were new.
-    Whole,
-    /// What must not change.
-    Changes,
+pub enum MetadataCheck {
+    /// The rules of new metadata.
+    ObjectMeta,
+    /// What may not change.
+    ObjectMetaUpdate,
 }
 
-/// The passes that a kind's own validation makes, in order.
-pub type Passes = &'static [Pass];
+/// The checks that a kind's own validation makes, in order.
+pub type MetadataChecks = &'static [MetadataCheck];
 
-const NONE: Passes = &[];
-const WHOLE: Passes = &[Pass::Whole];
-const CHANGES: Passes = &[Pass::Changes];
-const CHANGES_AND_WHOLE: Passes = &[Pass::Changes, Pass::Whole];
-const WHOLE_AND_CHANGES: Passes = &[Pass::Whole, Pass::Changes];
+const NONE: MetadataChecks = &[];
+const META: MetadataChecks = &[MetadataCheck::ObjectMeta];
+const META_UPDATE: MetadataChecks = &[MetadataCheck::ObjectMetaUpdate];
+const META_UPDATE_AND_META: MetadataChecks = &[MetadataCheck::ObjectMetaUpdate, MetadataCheck::ObjectMeta];
+const META_AND_META_UPDATE: MetadataChecks = &[MetadataCheck::ObjectMeta, MetadataCheck::ObjectMetaUpdate];
 
-/// What a kind's own validation does about metadata.
+/// How a kind's own validation validates metadata.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Rules {
+pub struct MetadataValidation {
+    /// The rule for finalizers.
     pub finalizers: Finalizers,
-    pub on_create: Passes,
-    pub on_update: Passes,
-    /// Of `/status`, and of the other subresources that write the whole object.
-    pub on_status_update: Passes,
+    /// The checks on create.
+    pub on_create: MetadataChecks,
+    /// The checks on update.
+    pub on_update: MetadataChecks,
+    /// On updates of `/status`, and of the other subresources that write the whole object.
+    pub on_status_update: MetadataChecks,
 }
 
-impl Rules {
-    pub const USUAL: Rules = Rules {
+impl MetadataValidation {
+    /// The validation of most kinds.
+    pub const USUAL: MetadataValidation = MetadataValidation {
         finalizers: Finalizers::Standard,
-        on_create: WHOLE,
-        on_update: CHANGES,
-        on_status_update: CHANGES,
+        on_create: META,
+        on_update: META_UPDATE,
+        on_status_update: META_UPDATE,
     };
 
-    /// Custom resources, and the kinds of API servers that know no core API.
-    pub const GENERIC: Rules = Rules { finalizers: Finalizers::Qualified, ..Rules::USUAL };
+    /// Custom resources, and the kinds of API servers other than the core one.
+    pub const GENERIC: MetadataValidation =
+        MetadataValidation { finalizers: Finalizers::Qualified, ..MetadataValidation::USUAL };
 
-    /// The rules of a built-in kind.
-    pub fn of(group: &str, kind: &str) -> Rules {
-        let on_update = |on_update| Rules { on_update, ..Rules::USUAL };
+    /// The table of the built-in kinds.
+    pub fn of(group: &str, kind: &str) -> MetadataValidation {
+        let on_update = |on_update| MetadataValidation { on_update, ..MetadataValidation::USUAL };
         match (group, kind) {
             (
                 "",
@@ -92,93 +99,114 @@ impl Rules {
             )
             | ("apps", "ControllerRevision")
             | ("networking.k8s.io", "Ingress" | "IngressClass")
-            | ("storage.k8s.io", "VolumeAttributesClass") => on_update(CHANGES_AND_WHOLE),
+            | ("storage.k8s.io", "VolumeAttributesClass") => on_update(META_UPDATE_AND_META),
             ("", "Namespace" | "Node")
             | ("batch", "Job")
             | ("rbac.authorization.k8s.io", _)
             | ("resource.k8s.io", "DeviceClass" | "ResourceClaim")
             | ("networking.k8s.io", "IPAddress")
-            | ("storage.k8s.io", "StorageClass" | "CSIStorageCapacity") => on_update(WHOLE_AND_CHANGES),
-            ("", "PersistentVolume") => on_update(&[Pass::Whole, Pass::Whole]),
+            | ("storage.k8s.io", "StorageClass" | "CSIStorageCapacity") => on_update(META_AND_META_UPDATE),
+            ("", "PersistentVolume") => on_update(&[MetadataCheck::ObjectMeta, MetadataCheck::ObjectMeta]),
             ("", "LimitRange") | ("discovery.k8s.io", "EndpointSlice") | ("storage.k8s.io", "CSINode") => {
-                on_update(WHOLE)
+                on_update(META)
             }
-            ("storage.k8s.io", "VolumeAttachment") => Rules { on_status_update: WHOLE, ..on_update(WHOLE) },
-            ("flowcontrol.apiserver.k8s.io", _) => Rules { on_status_update: NONE, ..on_update(WHOLE) },
-            ("certificates.k8s.io", "CertificateSigningRequest") => {
-                Rules { on_status_update: CHANGES_AND_WHOLE, ..on_update(CHANGES_AND_WHOLE) }
+            ("storage.k8s.io", "VolumeAttachment") => {
+                MetadataValidation { on_status_update: META, ..on_update(META) }
             }
-            ("batch", "CronJob") => Rules { on_status_update: NONE, ..Rules::USUAL },
-            ("", "Event") | ("policy", "PodDisruptionBudget") => Rules {
+            ("flowcontrol.apiserver.k8s.io", _) => {
+                MetadataValidation { on_status_update: NONE, ..on_update(META) }
+            }
+            ("certificates.k8s.io", "CertificateSigningRequest") => MetadataValidation {
+                on_status_update: META_UPDATE_AND_META,
+                ..on_update(META_UPDATE_AND_META)
+            },
+            ("batch", "CronJob") => {
+                MetadataValidation { on_status_update: NONE, ..MetadataValidation::USUAL }
+            }
+            ("", "Event") | ("policy", "PodDisruptionBudget") => MetadataValidation {
                 finalizers: Finalizers::Qualified,
                 on_create: NONE,
                 on_update: NONE,
                 on_status_update: NONE,
             },
             ("admissionregistration.k8s.io", _) => {
-                Rules { on_update: WHOLE, on_status_update: NONE, ..Rules::GENERIC }
+                MetadataValidation { on_update: META, on_status_update: NONE, ..MetadataValidation::GENERIC }
             }
             ("apiregistration.k8s.io", "APIService") => {
-                Rules { on_update: CHANGES_AND_WHOLE, ..Rules::GENERIC }
+                MetadataValidation { on_update: META_UPDATE_AND_META, ..MetadataValidation::GENERIC }
             }
-            ("node.k8s.io", "RuntimeClass") => Rules { on_update: WHOLE_AND_CHANGES, ..Rules::GENERIC },
+            ("node.k8s.io", "RuntimeClass") => {
+                MetadataValidation { on_update: META_AND_META_UPDATE, ..MetadataValidation::GENERIC }
+            }
             ("coordination.k8s.io", "Lease") | ("apiextensions.k8s.io", "CustomResourceDefinition") => {
-                Rules::GENERIC
+                MetadataValidation::GENERIC
             }
-            _ => Rules::USUAL,
+            _ => MetadataValidation::USUAL,
         }
     }
 }
 
-/// Where an object lives and how it may be called.
+/// The scope of a kind, and the rule for its names.
 #[derive(Clone, Copy, Debug)]
 pub struct Identity {
+    /// Whether objects have a namespace.
     pub namespaced: bool,
+    /// The rule for names.
     pub name: NameRule,
 }
 
-/// The metadata of a new object, as its kind sees it.
-pub fn validate_create(object: &Field<'_>, identity: Identity, rules: &Rules, errors: &mut Errors) {
-    if rules.on_create == NONE {
+/// Validates the metadata of a new object, by the rules of its kind.
+pub fn validate_create(
+    object: &Field<'_>,
+    identity: Identity,
+    validation: &MetadataValidation,
+    errors: &mut Errors,
+) {
+    if validation.on_create == NONE {
         return;
     }
-    validate_whole(object, identity, rules.finalizers, errors);
+    validate_object_meta(object, identity, validation.finalizers, errors);
 }
 
-/// The generic layer's pass over a new object. Whatever it finds a kind that looks itself has found already, so it matters
-/// to the few that do not, and only when the kind is content.
+/// The generic layer's check of a new object. A kind that validates metadata itself has reported all of these errors
+/// already, so this matters only to the few kinds that do not, and runs only if the kind reported no error.
 pub fn validate_create_generic(object: &Field<'_>, namespaced: bool, errors: &mut Errors) {
     if errors.is_empty() {
-        validate_whole(object, generic(namespaced), Finalizers::Qualified, errors);
+        validate_object_meta(object, generic(namespaced), Finalizers::Qualified, errors);
     }
 }
 
-/// The metadata of a changed object: the generic layer's passes, then the kind's own.
+/// Validates the metadata of a changed object: the generic layer's checks, then the kind's own.
 pub fn validate_update(
     new: &Field<'_>,
     old: &Field<'_>,
     identity: Identity,
     finalizers: Finalizers,
-    passes: Passes,
+    checks: MetadataChecks,
     errors: &mut Errors,
 ) {
-    validate_whole(new, generic(identity.namespaced), Finalizers::Qualified, errors);
-    validate_changes(new, old, Finalizers::Qualified, errors);
-    for pass in passes {
-        match pass {
-            Pass::Whole => validate_whole(new, identity, finalizers, errors),
-            Pass::Changes => validate_changes(new, old, finalizers, errors),
+    validate_object_meta(new, generic(identity.namespaced), Finalizers::Qualified, errors);
+    validate_object_meta_update(new, old, Finalizers::Qualified, errors);
+    for check in checks {
+        match check {
+            MetadataCheck::ObjectMeta => validate_object_meta(new, identity, finalizers, errors),
+            MetadataCheck::ObjectMetaUpdate => validate_object_meta_update(new, old, finalizers, errors),
         }
     }
 }
 
-/// The generic layer knows no kind: a name must fit into a path, that is all.
+/// The generic layer's rules: a name must be a path segment, whatever the kind.
 fn generic(namespaced: bool) -> Identity {
     Identity { namespaced, name: NameRule::PathSegment }
 }
 
-/// The rules for new metadata, the name being generated already.
-pub fn validate_whole(object: &Field<'_>, identity: Identity, finalizers: Finalizers, errors: &mut Errors) {
+/// The rules of new metadata (`ValidateObjectMeta`); the name has been generated already.
+pub fn validate_object_meta(
+    object: &Field<'_>,
+    identity: Identity,
+    finalizers: Finalizers,
+    errors: &mut Errors,
+) {
     let metadata = object.get("metadata");
     validate_names(&metadata, identity.name, errors);
     validate_namespace(&metadata.get("namespace"), identity.namespaced, errors);
@@ -194,9 +222,14 @@ pub fn validate_whole(object: &Field<'_>, identity: Identity, finalizers: Finali
     validate_standard_finalizers(&metadata.get("finalizers"), finalizers, errors);
 }
 
-/// The rules for a change. That the resourceVersion fits has been seen to, and that uid and creationTimestamp of the stored
-/// object are filled in where a client left them out.
-pub fn validate_changes(new: &Field<'_>, old: &Field<'_>, finalizers: Finalizers, errors: &mut Errors) {
+/// The rules of changed metadata (`ValidateObjectMetaUpdate`). The resourceVersion has been checked, and the uid and
+/// creationTimestamp of the stored object have been filled in where the client left them out.
+pub fn validate_object_meta_update(
+    new: &Field<'_>,
+    old: &Field<'_>,
+    finalizers: Finalizers,
+    errors: &mut Errors,
+) {
     let (new, old) = (new.get("metadata"), old.get("metadata"));
     if old.get("deletionTimestamp").exists() {
         validate_no_new_finalizers(&new.get("finalizers"), &old.get("finalizers"), errors);
@@ -222,7 +255,7 @@ pub fn validate_changes(new: &Field<'_>, old: &Field<'_>, finalizers: Finalizers
     validate_standard_finalizers(&new.get("finalizers"), finalizers, errors);
 }
 
-/// A field that may not change; `absent` is how Go prints it where there is none.
+/// A field that may not change; `absent` is how Go prints it where it is absent.
 pub fn validate_immutable(new: &Field<'_>, old: &Field<'_>, absent: Value, errors: &mut Errors) {
     errors.push_if(new.value() != old.value(), || {
         new.invalid_value(new.value().cloned().unwrap_or(absent), IMMUTABLE)
@@ -230,19 +263,19 @@ pub fn validate_immutable(new: &Field<'_>, old: &Field<'_>, absent: Value, error
 }
 
 fn validate_names(metadata: &Field<'_>, rule: NameRule, errors: &mut Errors) {
-    let (name, base) = (metadata.get("name"), metadata.get("generateName"));
-    if !base.is_empty() {
-        errors.invalid_each(&base, base_mistakes(rule, base.str()));
+    let (name, prefix) = (metadata.get("name"), metadata.get("generateName"));
+    if !prefix.is_empty() {
+        errors.invalid_each(&prefix, generate_name_errors(rule, prefix.str()));
     }
     if name.is_empty() {
         errors.push(name.required("name or generateName is required"));
     } else {
-        errors.invalid_each(&name, name_mistakes(rule, name.str()));
+        errors.invalid_each(&name, name_errors(rule, name.str()));
     }
 }
 
-/// What is wrong with a name.
-pub fn name_mistakes(rule: NameRule, name: &str) -> Vec<String> {
+/// The errors in a name.
+pub fn name_errors(rule: NameRule, name: &str) -> Vec<String> {
     match rule {
         NameRule::Subdomain => content::dns1123_subdomain(name),
         NameRule::LongName => content::long_name(name),
@@ -252,24 +285,24 @@ pub fn name_mistakes(rule: NameRule, name: &str) -> Vec<String> {
     }
 }
 
-/// What is wrong with the beginning of a name, such as `generateName`, to which something will be appended.
-pub fn base_mistakes(rule: NameRule, base: &str) -> Vec<String> {
+/// The errors in a prefix of a name, such as `generateName`, to which a suffix is appended.
+pub fn generate_name_errors(rule: NameRule, prefix: &str) -> Vec<String> {
     match rule {
-        NameRule::Subdomain | NameRule::Label => name_mistakes(rule, &without_trailing_dash(base)),
-        NameRule::PathSegment => content::path_segment_prefix(base),
+        NameRule::Subdomain | NameRule::Label => name_errors(rule, &without_trailing_dash(prefix)),
+        NameRule::PathSegment => content::path_segment_prefix(prefix),
         NameRule::LongName => Vec::new(),
-        NameRule::IpAddress => name_mistakes(rule, base),
+        NameRule::IpAddress => name_errors(rule, prefix),
     }
 }
 
-/// A dash may end a base. The real server takes the letter before it away too, and so never looks at it.
-fn without_trailing_dash(base: &str) -> String {
-    match base.strip_suffix('-') {
+/// A prefix may end in a dash. The real server also removes the letter before the dash, and so never validates it.
+fn without_trailing_dash(prefix: &str) -> String {
+    match prefix.strip_suffix('-') {
         Some(rest) if !rest.is_empty() => {
             let cut = rest.char_indices().next_back().map_or(0, |(i, _)| i);
             format!("{}a", &rest[..cut])
         }
-        _ => base.to_owned(),
+        _ => prefix.to_owned(),
     }
 }
 
@@ -284,7 +317,7 @@ fn validate_namespace(namespace: &Field<'_>, namespaced: bool, errors: &mut Erro
     }
 }
 
-/// The metadata of an object that is yet to be made: labels and annotations, and nothing else.
+/// The metadata of an object template: labels and annotations, and nothing else.
 pub fn validate_template(metadata: &Field<'_>, errors: &mut Errors) {
     // In the order in which Go declares the members of ObjectMeta.
     const FORBIDDEN: [&str; 13] = [
@@ -312,7 +345,7 @@ pub fn validate_template(metadata: &Field<'_>, errors: &mut Errors) {
     }
 }
 
-/// Annotations: keys as labels have them, whatever their case; all together not too big.
+/// Annotations: keys are qualified names of any case, and the total size is limited.
 pub fn validate_annotations(annotations: &Field<'_>, errors: &mut Errors) {
     for (key, _) in annotations.entries() {
         let mistakes = content::qualified_name(&key.to_lowercase());
@@ -322,7 +355,7 @@ pub fn validate_annotations(annotations: &Field<'_>, errors: &mut Errors) {
     errors.push_if(size > ANNOTATIONS_LIMIT, || annotations.too_long(ANNOTATIONS_LIMIT));
 }
 
-/// Owners. Mistakes are reported for the list, not for its elements.
+/// Owner references. Errors are reported for the list, not for its elements.
 fn validate_owner_references(owners: &Field<'_>, errors: &mut Errors) {
     let mut controller: Option<String> = None;
     for owner in owners.items() {
@@ -338,7 +371,7 @@ fn validate_owner_references(owners: &Field<'_>, errors: &mut Errors) {
                     "Only one reference can have Controller set to true. Found \"true\" in references for {first} and {this}"
                 );
                 let printed = print_list(owners.items().map(|o| print_owner_reference(&o)));
-                errors.push(owners.invalid(message).showing(printed));
+                errors.push(owners.invalid(message).with_bad_value_text(printed));
             }
         }
     }
@@ -354,11 +387,11 @@ fn validate_owner_reference(owner: &Field<'_>, errors: &mut Errors) {
     }
     if (group, version, owner.get("kind").str()) == ("", "v1", "Event") {
         let mistake = owner.invalid("/v1, Kind=Event is disallowed from being an owner");
-        errors.push(mistake.showing(print_owner_reference(owner)));
+        errors.push(mistake.with_bad_value_text(print_owner_reference(owner)));
     }
 }
 
-/// Group and version; both empty where the text is neither `version` nor `group/version`.
+/// Group and version; both empty if the text is neither `version` nor `group/version`.
 fn split_api_version(text: &str) -> (&str, &str) {
     match text.split_once('/') {
         None => ("", text),
@@ -400,7 +433,7 @@ fn validate_standard_finalizers(finalizers: &Field<'_>, rule: Finalizers, errors
     }
 }
 
-/// A finalizer that is neither qualified by a domain nor one of the API's own.
+/// Reports a finalizer that is neither qualified by a domain nor one of the API's own.
 pub fn validate_standard_finalizer(finalizer: &Field<'_>, errors: &mut Errors) {
     let name = finalizer.str();
     let known = name.contains('/') || ["kubernetes", "orphan", "foregroundDeletion"].contains(&name);
@@ -409,7 +442,7 @@ pub fn validate_standard_finalizer(finalizer: &Field<'_>, errors: &mut Errors) {
     });
 }
 
-/// An object that is being deleted keeps the finalizers it has, or fewer.
+/// A terminating object may not get new finalizers.
 fn validate_no_new_finalizers(new: &Field<'_>, old: &Field<'_>, errors: &mut Errors) {
     let mut added: Vec<&str> = new.items().map(|f| f.str()).collect();
     added.retain(|name| old.items().all(|f| f.str() != *name));

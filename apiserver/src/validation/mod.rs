@@ -1,7 +1,8 @@
-//! Validation: what an object must be before it is stored, metadata and the kind's own rules together, in the real
-//! server's order.
+//! Validation: the rules that an object must satisfy before it is stored, those of metadata and of the kind together,
+//! in the real server's order.
 //!
-//! Start at [`create`], [`update`], [`status_update`] and [`part_update`]. The other modules hold the rules that many kinds share.
+//! Start at [`create`], [`update`], [`status_update`] and [`subresource_update`]. The other modules hold the rules
+//! that many kinds share.
 
 pub mod conditions;
 pub mod content;

@@ -5,7 +5,7 @@
 use super::{content, labels};
 use crate::field::{Errors, Field};
 
-/// The rules of a NodeSelector. An object that was stored with ill-formed values may keep such.
+/// Validates a NodeSelector. An object that was stored with invalid values may keep them.
 pub fn validate_node_selector(selector: &Field<'_>, allow_invalid_values: bool, errors: &mut Errors) {
     let terms = selector.get("nodeSelectorTerms");
     errors.push_if(terms.is_empty(), || terms.required("must have at least one node selector term"));
@@ -14,7 +14,7 @@ pub fn validate_node_selector(selector: &Field<'_>, allow_invalid_values: bool, 
     }
 }
 
-/// The rules of one term: requirements on a node's labels, and on its name.
+/// Validates one term: requirements on a node's labels, and on its name.
 pub fn validate_term(term: &Field<'_>, allow_invalid_values: bool, errors: &mut Errors) {
     for requirement in term.get("matchExpressions").items() {
         validate_requirement(&requirement, allow_invalid_values, errors);
@@ -65,12 +65,12 @@ fn validate_field_requirement(requirement: &Field<'_>, errors: &mut Errors) {
     }
 }
 
-/// Whether a stored selector holds values that a new one may not.
+/// Whether a stored selector has values that a new one may not have.
 pub fn has_invalid_values(selector: &Field<'_>) -> bool {
     selector.get("nodeSelectorTerms").items().any(|term| labels::has_invalid_values(&term))
 }
 
-/// What a deprecated node label is told with.
+/// The warning about a deprecated node label.
 pub fn deprecated_label(key: &str) -> Option<&'static str> {
     Some(match key {
         "beta.kubernetes.io/arch" => r#"deprecated since v1.14; use "kubernetes.io/arch" instead"#,

@@ -1,18 +1,19 @@
-//! The rules for numbers, and for "a number or a percentage".
+//! The rules for numbers, and for fields that hold a number or a percentage.
 
 use serde_json::Value;
 
 use crate::field::{Errors, Field};
 use crate::validation::content;
 
+/// The message about a negative number.
 pub const NOT_NEGATIVE: &str = "must be greater than or equal to 0";
 
-/// An absent number is fine.
+/// An absent number is valid.
 pub fn not_negative(field: &Field<'_>, errors: &mut Errors) {
     errors.push_if(field.int().is_some_and(|number| number < 0), || field.invalid(NOT_NEGATIVE));
 }
 
-/// A number that is not negative, or a percentage.
+/// A non-negative number, or a percentage.
 pub fn int_or_percent(field: &Field<'_>, errors: &mut Errors) {
     match field.value() {
         Some(Value::String(text)) => errors.invalid_each(field, content::percent(text)),
@@ -20,7 +21,7 @@ pub fn int_or_percent(field: &Field<'_>, errors: &mut Errors) {
     }
 }
 
-/// A percentage above 100 is refused; a number never is.
+/// Rejects a percentage above 100; a number is never rejected.
 pub fn at_most_100_percent(field: &Field<'_>, errors: &mut Errors) {
     errors.push_if(percent(field).is_some_and(|percent| percent > 100), || {
         field.invalid("must not be greater than 100%")
@@ -42,7 +43,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn numbers_and_percentages() {
+    fn numbers_and_percentages_are_validated() {
         for (value, want) in [
             (json!(null), ""),
             (json!(0), ""),

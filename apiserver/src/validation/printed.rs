@@ -1,15 +1,15 @@
-//! Printed: how composite values look inside messages.
+//! Composite values as they are printed in messages.
 //!
 //! The real server prints what it validates, and it validates its internal types: Go's JSON of a struct without tags,
-//! zero values and all (`{"Type":"Slow","RollingUpdate":null}`). `printed/types.txt` says what those types are made of
-//! and which published member holds each field; `printed/generate.go` writes it from Kubernetes' own packages.
+//! including zero values (`{"Type":"Slow","RollingUpdate":null}`). `printed/types.txt` lists the fields of those types
+//! and the published member of each field; `printed/generate.go` generates it from Kubernetes' own packages.
 //!
-//! A row of the table is a type's name and its fields in order, `Name[~][=member]:shape`: `~` leaves the field out where
-//! it is absent, `member` is told where it is not the name with a small first letter, and `@[member]:shape` is a struct
-//! whose fields stand among its owner's. A shape is what the zero value prints, the name of a struct, or `?`, `[` or `{`
-//! (what may be nil: a pointer, a list, a map) and a shape.
+//! A row of the table is a type's name and its fields in order, `Name[~][=member]:shape`: `~` omits the field when it
+//! is absent, `member` is given if it is not the name with a small first letter, and `@[member]:shape` is an embedded
+//! struct. A shape is the printed zero value, the name of a struct, or `?`, `[` or `{` (a nullable pointer, list or
+//! map) and a shape.
 //!
-//! What does not fit into [`MOST`] bytes is left out: zero values make a print many times as long as its value.
+//! Output beyond [`MOST`] bytes is omitted: zero values make the output many times as long as its value.
 //!
 //! Start at [`internal`].
 
@@ -24,10 +24,10 @@ use serde_json::Value;
 
 use crate::field::{Field, FieldError, escape_html};
 
-/// From so many bytes on, no more fields and items are printed.
+/// No more fields and items are printed beyond this many bytes.
 const MOST: usize = 1 << 20;
 
-/// The value as Go prints it, had it the internal type of that name (`apps.DeploymentStrategy`); `null` for none.
+/// The value as Go prints it in the internal type of that name (`apps.DeploymentStrategy`); `null` for none.
 pub fn internal(type_name: &'static str, value: Option<&Value>) -> String {
     let Some(value) = value else { return "null".to_owned() };
     let mut out = String::new();
@@ -37,24 +37,24 @@ pub fn internal(type_name: &'static str, value: Option<&Value>) -> String {
 
 /// [`Field::invalid`] for a value of an internal type.
 pub fn invalid(field: &Field<'_>, type_name: &'static str, detail: &str) -> FieldError {
-    field.invalid(detail).showing(internal(type_name, field.value()))
+    field.invalid(detail).with_bad_value_text(internal(type_name, field.value()))
 }
 
 /// [`Field::not_supported`] for a value of an internal type.
 pub fn not_supported(field: &Field<'_>, type_name: &'static str, supported: &[&str]) -> FieldError {
-    field.not_supported(supported).showing(internal(type_name, field.value()))
+    field.not_supported(supported).with_bad_value_text(internal(type_name, field.value()))
 }
 
 /// [`Field::duplicate`] for a value of an internal type.
 pub fn duplicate(field: &Field<'_>, type_name: &'static str) -> FieldError {
-    field.duplicate().showing(internal(type_name, field.value()))
+    field.duplicate().with_bad_value_text(internal(type_name, field.value()))
 }
 
 struct Member {
-    /// None: an embedded struct, whose fields stand among its owner's.
+    /// None: an embedded struct.
     shown: Option<&'static str>,
     omitted_when_absent: bool,
-    /// Where the value is; the owner itself for an embedded struct of the same level.
+    /// The member that holds the value; the owner itself for an embedded struct of the same level.
     member: String,
     shape: &'static str,
 }
@@ -138,7 +138,7 @@ fn print_list<T>(
     out.push(close);
 }
 
-/// Prints the fields of a struct, those of embedded structs among them.
+/// Prints the fields of a struct, including those of embedded structs.
 fn print_fields(type_name: &str, value: Option<&Value>, first: &mut bool, out: &mut String) {
     let moved = (type_name == "core.PodSpec").then(|| value.map(with_host_sharing)).flatten();
     let value = moved.as_ref().or(value);
@@ -161,7 +161,7 @@ fn print_fields(type_name: &str, value: Option<&Value>, first: &mut bool, out: &
     }
 }
 
-/// The internal pod keeps in its security context what it shares with its host; the published one in the spec.
+/// The internal pod has the host namespaces in its security context; the published one has them in the spec.
 fn with_host_sharing(spec: &Value) -> Value {
     let mut moved = spec.clone();
     for member in ["hostNetwork", "hostPID", "hostIPC", "shareProcessNamespace", "hostUsers"] {
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_pod_shares_with_its_host_prints_in_its_security_context() {
+    fn host_namespaces_print_in_the_security_context() {
         let template =
             json!({"metadata": {"labels": {"a": "b"}}, "spec": {"hostNetwork": true, "containers": []}});
         let printed = internal("core.PodTemplateSpec", Some(&template));

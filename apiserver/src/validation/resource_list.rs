@@ -1,4 +1,4 @@
-//! Resource lists: the names of resources and the amounts that stand beside them (`cpu: 100m`).
+//! Resource lists: the names of resources and their amounts (`cpu: 100m`).
 //!
 //! Source: the Kubernetes documentation, "Resource Management"; the texts are those of the real server.
 
@@ -53,7 +53,7 @@ fn is_counted(name: &str) -> bool {
     OBJECTS.contains(&name) || is_extended(name)
 }
 
-/// The rules of any resource's name; mistakes are told at `field`. Returns whether it passed.
+/// Validates the name of a resource; errors are reported at `field`. Returns whether it is valid.
 pub fn validate_name(name: &str, field: &Field<'_>, errors: &mut Errors) -> bool {
     let mistakes = content::qualified_name(name);
     let unknown =
@@ -66,7 +66,7 @@ pub fn validate_name(name: &str, field: &Field<'_>, errors: &mut Errors) -> bool
     passed
 }
 
-/// The rules of a resource that containers ask for.
+/// Validates the name of a resource that containers request.
 pub fn validate_container_name(name: &str, field: &Field<'_>, errors: &mut Errors) {
     validate_name(name, field, errors);
     if !name.contains('/') {
@@ -80,7 +80,7 @@ pub fn validate_container_name(name: &str, field: &Field<'_>, errors: &mut Error
     }
 }
 
-/// The rules of a resource that quotas limit.
+/// Validates the name of a resource that quotas limit.
 pub fn validate_quota_name(name: &str, field: &Field<'_>, errors: &mut Errors) {
     validate_name(name, field, errors);
     errors.push_if(!name.contains('/') && !is_standard_in_quota(name), || {
@@ -88,12 +88,12 @@ pub fn validate_quota_name(name: &str, field: &Field<'_>, errors: &mut Errors) {
     });
 }
 
-/// The quantity in a field; 0 where there is none.
+/// The quantity in a field; 0 if it is absent.
 pub fn amount(field: &Field<'_>) -> Quantity {
     field.str().parse().unwrap_or(Quantity::from_int(0))
 }
 
-/// The rules of an amount of the resource `name`: not negative, and whole if the resource is counted.
+/// Validates an amount of the resource `name`: not negative, and whole if the resource is counted.
 pub fn validate_amount(name: &str, field: &Field<'_>, errors: &mut Errors) {
     validate_not_negative(field, errors);
     errors.push_if(is_counted(name) && amount(field).milli_value() % 1000 != 0, || {
@@ -101,15 +101,17 @@ pub fn validate_amount(name: &str, field: &Field<'_>, errors: &mut Errors) {
     });
 }
 
+/// Rejects a negative amount.
 pub fn validate_not_negative(field: &Field<'_>, errors: &mut Errors) {
     errors.push_if(amount(field).is_negative(), || field.invalid("must be greater than or equal to 0"));
 }
 
+/// Rejects an amount that is not positive.
 pub fn validate_positive(field: &Field<'_>, errors: &mut Errors) {
     errors.push_if(!amount(field).is_positive(), || field.invalid("must be greater than zero"));
 }
 
-/// The oldest rule for capacities, which shows the amount as a plain number.
+/// The oldest rule for capacities, which prints the amount as a plain number.
 pub fn validate_capacity(field: &Field<'_>, errors: &mut Errors) {
     let value = amount(field).value();
     errors.push_if(value < 0, || field.invalid_value(value, "must be a valid resource quantity"));
@@ -129,7 +131,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn names() {
+    fn resource_names_are_classified() {
         for (name, in_containers, in_quotas) in [
             ("cpu", true, true),
             ("hugepages-2Mi", true, true),
@@ -160,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn amounts() {
+    fn amounts_are_validated() {
         for (name, text, want) in [
             ("cpu", "100m", vec![]),
             ("cpu", "-1", vec!["x: Invalid value: \"-1\": must be greater than or equal to 0"]),

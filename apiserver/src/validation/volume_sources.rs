@@ -1,19 +1,20 @@
-//! Volume sources that both pods and PersistentVolumes know, and the few rules in which those two differ.
+//! Volume sources of both pods and PersistentVolumes, and the rules in which those two differ.
 //!
 //! Start at [`validate_source`].
 
 use super::{content, member, paths};
 use crate::field::{Errors, Field, Path};
 
-/// Whose source it is.
+/// The kind of object that has the source.
 #[derive(Clone, Copy)]
-pub enum Owner<'a> {
+pub enum SourceOwner<'a> {
+    /// A pod.
     Pod,
-    /// With the volume's name.
+    /// A PersistentVolume, with its name.
     PersistentVolume(&'a str),
 }
 
-/// Members that must be there, in the order in which they are looked at.
+/// Required members, in the order in which they are checked.
 const REQUIRED: [(&str, &[&str]); 14] = [
     ("awsElasticBlockStore", &["volumeID"]),
     ("azureDisk", &["diskName", "diskURI"]),
@@ -31,8 +32,8 @@ const REQUIRED: [(&str, &[&str]); 14] = [
     ("vsphereVolume", &["volumePath"]),
 ];
 
-/// The rules of one source, `kind` being its member's name (`nfs`). Kinds that only pods know are not known here.
-pub fn validate_source(kind: &str, source: &Field<'_>, owner: Owner<'_>, errors: &mut Errors) {
+/// Validates one source, `kind` being its member's name (`nfs`). Sources that only pods have are ignored.
+pub fn validate_source(kind: &str, source: &Field<'_>, owner: SourceOwner<'_>, errors: &mut Errors) {
     let source = &source.with_path(reported_path(kind, source));
     for (_, members) in REQUIRED.iter().filter(|(required_by, _)| *required_by == kind) {
         member::all_required(source, members, errors);
@@ -57,7 +58,7 @@ pub fn validate_source(kind: &str, source: &Field<'_>, owner: Owner<'_>, errors:
     }
 }
 
-/// One source is reported under another name than it has.
+/// One source is reported under another name.
 fn reported_path(kind: &str, source: &Field<'_>) -> Path {
     match kind {
         "gcePersistentDisk" => source.path().parent().child("persistentDisk"),
@@ -92,12 +93,14 @@ fn validate_azure_file(source: &Field<'_>, errors: &mut Errors) {
     errors.push_if(namespace.exists() && namespace.is_empty(), || namespace.required(""));
 }
 
-/// A reference to a secret; those of PersistentVolumes name its namespace too.
-fn validate_secret_reference(reference: &Field<'_>, owner: Owner<'_>, errors: &mut Errors) {
+/// A reference to a secret; in PersistentVolumes it has a namespace too.
+fn validate_secret_reference(reference: &Field<'_>, owner: SourceOwner<'_>, errors: &mut Errors) {
     if reference.exists() {
         match owner {
-            Owner::Pod => member::all_required(reference, &["name"], errors),
-            Owner::PersistentVolume(_) => member::all_required(reference, &["name", "namespace"], errors),
+            SourceOwner::Pod => member::all_required(reference, &["name"], errors),
+            SourceOwner::PersistentVolume(_) => {
+                member::all_required(reference, &["name", "namespace"], errors)
+            }
         }
     }
 }
@@ -112,9 +115,9 @@ pub fn validate_csi_driver_name(name: &Field<'_>, errors: &mut Errors) {
     errors.invalid_each(name, content::dns1123_subdomain(&name.str().to_lowercase()));
 }
 
-fn validate_csi(source: &Field<'_>, owner: Owner<'_>, errors: &mut Errors) {
+fn validate_csi(source: &Field<'_>, owner: SourceOwner<'_>, errors: &mut Errors) {
     validate_csi_driver_name(&source.get("driver"), errors);
-    if let Owner::Pod = owner {
+    if let SourceOwner::Pod = owner {
         let name = source.walk("nodePublishSecretRef.name");
         if source.get("nodePublishSecretRef").exists() {
             errors.push_if(name.is_empty(), || name.required(""));
@@ -179,9 +182,9 @@ fn validate_flocker(source: &Field<'_>, errors: &mut Errors) {
     errors.push_if(name.str().contains('/'), || name.invalid("must not contain '/'"));
 }
 
-fn validate_glusterfs(source: &Field<'_>, owner: Owner<'_>, errors: &mut Errors) {
+fn validate_glusterfs(source: &Field<'_>, owner: SourceOwner<'_>, errors: &mut Errors) {
     let namespace = source.get("endpointsNamespace");
-    if matches!(owner, Owner::Pod) || !namespace.exists() {
+    if matches!(owner, SourceOwner::Pod) || !namespace.exists() {
         return;
     }
     if namespace.is_empty() {
@@ -220,11 +223,11 @@ fn validate_absolute(path: &Field<'_>, errors: &mut Errors) {
     errors.push_if(!path.str().starts_with('/'), || path.invalid("must be an absolute path"));
 }
 
-fn validate_iscsi(source: &Field<'_>, owner: Owner<'_>, errors: &mut Errors) {
+fn validate_iscsi(source: &Field<'_>, owner: SourceOwner<'_>, errors: &mut Errors) {
     let (portal, iqn, lun) = (source.get("targetPortal"), source.get("iqn"), source.get("lun"));
     let (secret, initiator) = (source.get("secretRef"), source.get("initiatorName"));
     errors.push_if(portal.is_empty(), || portal.required(""));
-    if let Owner::PersistentVolume(name) = owner
+    if let SourceOwner::PersistentVolume(name) = owner
         && initiator.exists()
         && name.len() + 1 + portal.len() > 64
     {
@@ -235,28 +238,28 @@ fn validate_iscsi(source: &Field<'_>, owner: Owner<'_>, errors: &mut Errors) {
     if iqn.is_empty() {
         errors.push(iqn.required(""));
     } else {
-        errors.extend(iscsi_name_mistake(iqn.str(), owner).map(|e| iqn.invalid(e)));
+        errors.extend(iscsi_name_error(iqn.str(), owner).map(|e| iqn.invalid(e)));
     }
     errors.invalid_each(&lun, content::in_range(lun.int().unwrap_or(0), 0, 255));
     let authenticated = source.get("chapAuthDiscovery").bool() || source.get("chapAuthSession").bool();
     errors.push_if(authenticated && !secret.exists(), || secret.required(""));
-    if let Owner::PersistentVolume(_) = owner
+    if let SourceOwner::PersistentVolume(_) = owner
         && secret.exists()
     {
         member::all_required(&secret, &["name"], errors);
     }
     if initiator.exists() {
         let reported = initiator.with_path(source.path().child("initiatorname"));
-        errors.extend(iscsi_name_mistake(initiator.str(), owner).map(|e| reported.invalid(e)));
+        errors.extend(iscsi_name_error(initiator.str(), owner).map(|e| reported.invalid(e)));
     }
 }
 
-fn iscsi_name_mistake(name: &str, owner: Owner<'_>) -> Option<&'static str> {
+fn iscsi_name_error(name: &str, owner: SourceOwner<'_>) -> Option<&'static str> {
     let valid = match name.get(..3) {
         Some("iqn") => is_iscsi_qualified_name(name),
         Some("eui") => is_iscsi_hex_name(name, 16),
         Some("naa") => is_iscsi_hex_name(name, 32),
-        _ if matches!(owner, Owner::Pod) => {
+        _ if matches!(owner, SourceOwner::Pod) => {
             return Some("must be valid format starting with iqn, eui, or naa");
         }
         _ => false,
@@ -278,7 +281,7 @@ fn is_iscsi_qualified_name(name: &str) -> bool {
     dated && !domain.is_empty() && domain.chars().all(named) && !target.is_empty() && !target.contains(bad)
 }
 
-/// Three letters, any character, then so many letters and digits.
+/// Three letters, any character, then `count` letters and digits.
 fn is_iscsi_hex_name(name: &str, count: usize) -> bool {
     let rest: Vec<char> = name.chars().skip(4).collect();
     rest.len() == count && rest.iter().all(char::is_ascii_alphanumeric)
@@ -313,7 +316,7 @@ fn is_host_and_port(text: &str) -> bool {
     !bare.contains(['[', ']']) && !port.contains(['[', ']'])
 }
 
-fn validate_storageos(source: &Field<'_>, owner: Owner<'_>, errors: &mut Errors) {
+fn validate_storageos(source: &Field<'_>, owner: SourceOwner<'_>, errors: &mut Errors) {
     member::required_and(&source.get("volumeName"), content::dns1123_label, errors);
     member::if_any(&source.get("volumeNamespace"), content::dns1123_label, errors);
     validate_secret_reference(&source.get("secretRef"), owner, errors);
@@ -324,7 +327,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn iscsi_names() {
+    fn iscsi_names_are_validated() {
         for (name, valid) in [
             ("iqn.2001-04.com.example:storage.disk2.sys1.xyz", true),
             ("iqn.2001-04.com.example", false),
@@ -335,12 +338,12 @@ mod tests {
             ("naa.62004567BA64678D0123456789ABCDEF", true),
             ("nah.1", false),
         ] {
-            assert_eq!(iscsi_name_mistake(name, Owner::PersistentVolume("v")).is_none(), valid, "{name}");
+            assert_eq!(iscsi_name_error(name, SourceOwner::PersistentVolume("v")).is_none(), valid, "{name}");
         }
     }
 
     #[test]
-    fn hosts_and_ports() {
+    fn hosts_with_ports_are_recognized() {
         for (text, valid) in
             [("a:1", true), (":", true), ("a", false), ("a:b:1", false), ("[::1]:1", true), ("[::1", false)]
         {

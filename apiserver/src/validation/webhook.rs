@@ -1,11 +1,11 @@
-//! How a webhook is reached: by a URL, or by a Service of the cluster.
+//! The client configuration of a webhook: a URL, or a Service of the cluster.
 
 use crate::field::{Errors, Field};
 use crate::validation::content;
 
 const FORM: &str = "; desired format: https://host[/path]";
 
-/// The rules of a `clientConfig`. Its URL must be https.
+/// Validates a `clientConfig`. Its URL must be https.
 pub fn validate_client_config(config: &Field<'_>, errors: &mut Errors) {
     let (url, service) = (config.get("url"), config.get("service"));
     match (url.exists(), service.exists()) {
@@ -15,7 +15,7 @@ pub fn validate_client_config(config: &Field<'_>, errors: &mut Errors) {
     }
 }
 
-/// The parts of a URL that are looked at.
+/// The parts of a URL that are validated.
 struct Url<'a> {
     scheme: &'a str,
     user: Option<&'a str>,
@@ -81,9 +81,9 @@ fn validate_url(url: &Field<'_>, errors: &mut Errors) {
 }
 
 fn validate_service(service: &Field<'_>, errors: &mut Errors) {
-    // The real server takes one for the other here, so a missing namespace is told as a missing name.
-    for (looked_at, told) in [("namespace", "name"), ("name", "namespace")] {
-        errors.push_if(service.get(looked_at).is_empty(), || service.get(told).required(""));
+    // The real server swaps the two here: a missing namespace is reported as a missing name.
+    for (checked, reported) in [("namespace", "name"), ("name", "namespace")] {
+        errors.push_if(service.get(checked).is_empty(), || service.get(reported).required(""));
     }
     let port = service.get("port");
     let mistakes = content::port_number(port.int().unwrap_or(0));
@@ -100,7 +100,7 @@ fn validate_path(path: &Field<'_>, errors: &mut Errors) {
         _ => {}
     }
     errors.push_if(!path.str().starts_with('/'), || path.invalid("must start with a '/'"));
-    // Whatever stands first is taken for the slash.
+    // The first character is taken for the slash.
     let mut rest = path.str().chars();
     rest.next();
     let rest = rest.as_str();
@@ -121,7 +121,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn urls() {
+    fn webhook_urls_are_validated() {
         for (url, want) in [
             ("https://host/path", ""),
             (

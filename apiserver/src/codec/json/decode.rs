@@ -1,11 +1,11 @@
-//! Decode: one pass over JSON text, led by the table, to the normalised object.
+//! Decode: converts JSON text to a normalized object in one pass, by the schema table.
 //!
-//! What comes out is what a round trip through the Go struct would give: null is absence, empty `omitempty` members are
-//! gone, zero values that Go prints are there (only those printed as null are not), quantities, times and base64 are
-//! canonical. Unknown and repeated members are told in document order; repeated ones are merged as Go merges them.
+//! The result equals a round trip through the Go struct: null is absence, empty `omitempty` members are dropped, zero
+//! values that Go prints are present (except those printed as null), quantities, times and base64 are canonical.
+//! Unknown and duplicate fields are reported in document order; duplicate ones are merged as Go merges them.
 //!
-//! Errors have Go's precedence: text that is no JSON, then a `kind` or `apiVersion` that is no string, then a value that a
-//! type with its own JSON form refuses, then the first value of a wrong type.
+//! Errors have Go's precedence: a syntax error, then a `kind` or `apiVersion` that is not a string, then a value that
+//! is rejected by a type with a JSON unmarshaler of its own, then the first value of a wrong type.
 
 use std::collections::HashSet;
 use std::str::FromStr;
@@ -19,31 +19,31 @@ use crate::schema::{Field, Schema, StructId, Type, schema};
 
 type Result<T> = std::result::Result<T, SyntaxError>;
 
-/// No more messages about unknown and repeated members than that.
-const MOST_MESSAGES: usize = 100;
+/// The maximum number of messages about unknown and duplicate fields.
+const MAX_MESSAGES: usize = 100;
 
 /// Decodes JSON text into a struct of the table.
 pub fn decode(text: &[u8], id: StructId) -> std::result::Result<Decoded, DecodeError> {
     decode_with_meta(text, Some(id)).1
 }
 
-/// Decodes the JSON text of an object without a type, such as a custom resource: nothing is unknown.
+/// Decodes the JSON text of an object without a type, such as a custom resource: no field is unknown.
 pub fn decode_untyped(text: &[u8]) -> std::result::Result<Decoded, DecodeError> {
     decode_with_meta(text, None).1
 }
 
-/// Decodes any JSON value; only repeated members are told.
+/// Decodes any JSON value; only duplicate fields are reported.
 pub fn decode_value(text: &[u8]) -> std::result::Result<Decoded, DecodeError> {
     let mut decoder = Decoder::new(text);
     let read = decoder.untyped(true).and_then(|value| decoder.reader.finish().map(|()| value));
-    match (read, decoder.misfit) {
-        (Err(SyntaxError(text)), _) | (_, Some(text)) => Err(DecodeError::Misfit(text)),
+    match (read, decoder.type_mismatch) {
+        (Err(SyntaxError(text)), _) | (_, Some(text)) => Err(DecodeError::TypeMismatch(text)),
         (Ok(value), None) => Ok(Decoded { value, strict: decoder.strict.messages }),
     }
 }
 
-/// Decodes any JSON value without looking at it. It is a part of a document: so deep in it, after so many other objects
-/// and arrays, to which it adds its own.
+/// Decodes any JSON value that is part of a document: at that depth, after that many other objects and arrays, to
+/// which it adds its own.
 pub(in crate::codec) fn decode_raw(
     text: &[u8],
     depth: usize,
@@ -55,28 +55,28 @@ pub(in crate::codec) fn decode_raw(
     Ok(value)
 }
 
-/// Decodes a value that was stored.
+/// Decodes a stored value.
 pub(super) fn decode_stored(text: &[u8]) -> std::result::Result<Value, DecodeError> {
     Decoder::of(Reader::of_stored(text)).raw()
 }
 
-/// Decodes, and tells which kind the text says it is, whether or not it fits.
+/// Decodes, and returns the type meta of the text, whether or not it matches.
 pub(in crate::codec) fn decode_with_meta(
     text: &[u8],
     id: Option<StructId>,
 ) -> (TypeMeta, std::result::Result<Decoded, DecodeError>) {
     let mut decoder = Decoder::new(text);
     let read = decoder.document(id);
-    let Decoder { meta, unreadable, refused, misfit, strict, .. } = decoder;
-    let result = match (read, unreadable, refused.or(misfit)) {
+    let Decoder { meta, unreadable, refused, type_mismatch, strict, .. } = decoder;
+    let result = match (read, unreadable, refused.or(type_mismatch)) {
         (Err(SyntaxError(text)), _, _) | (_, Some(text), _) => Err(DecodeError::Unreadable(text)),
-        (_, _, Some(text)) => Err(DecodeError::Misfit(text)),
+        (_, _, Some(text)) => Err(DecodeError::TypeMismatch(text)),
         (Ok(value), None, None) => Ok(Decoded { value, strict: strict.messages }),
     };
     (meta, result)
 }
 
-/// One step of the way from the document to the value at hand.
+/// A step of the path from the document to the current value.
 enum Step<'a> {
     Member(StructId, &'static Field),
     Index(usize),
@@ -89,11 +89,12 @@ struct Decoder<'a> {
     path: Vec<Step<'a>>,
     meta: TypeMeta,
     strict: Messages,
-    /// Set inside of types that Go decodes apart: no messages, and a misfit ends it all.
-    apart: bool,
+    /// Set inside of types with a JSON unmarshaler of their own: there are no messages, and a type mismatch ends the
+    /// decoding.
+    in_unmarshaler: bool,
     unreadable: Option<String>,
     refused: Option<String>,
-    misfit: Option<String>,
+    type_mismatch: Option<String>,
 }
 
 #[derive(Default)]
@@ -104,7 +105,7 @@ struct Messages {
 
 impl Messages {
     fn push(&mut self, message: String) {
-        if self.messages.len() < MOST_MESSAGES && self.seen.insert(message.clone()) {
+        if self.messages.len() < MAX_MESSAGES && self.seen.insert(message.clone()) {
             self.messages.push(message);
         }
     }
@@ -122,16 +123,16 @@ impl<'a> Decoder<'a> {
             path: Vec::with_capacity(16),
             meta: TypeMeta::default(),
             strict: Messages::default(),
-            apart: false,
+            in_unmarshaler: false,
             unreadable: None,
             refused: None,
-            misfit: None,
+            type_mismatch: None,
         }
     }
 
     fn raw(&mut self) -> std::result::Result<Value, DecodeError> {
         let read = self.untyped(false).and_then(|value| self.reader.finish().map(|()| value));
-        read.map_err(|SyntaxError(text)| DecodeError::Misfit(text))
+        read.map_err(|SyntaxError(text)| DecodeError::TypeMismatch(text))
     }
 
     fn document(&mut self, id: Option<StructId>) -> Result<Value> {
@@ -158,7 +159,8 @@ impl<'a> Decoder<'a> {
         Ok(value)
     }
 
-    /// A value of a type; `old` is what an earlier member of the same name gave. Null comes back as null.
+    /// Decodes a value of a type; `old` is the value of an earlier member with the same name. Null is returned as
+    /// null.
     fn value(&mut self, ty: &Type, old: Option<Value>) -> Result<Value> {
         let kind = self.reader.peek()?;
         match (ty, kind) {
@@ -191,7 +193,7 @@ impl<'a> Decoder<'a> {
             (Type::Double, Kind::Number) => self.double(),
             (_, kind) => {
                 self.reader.skip()?;
-                self.misfit(kind.name());
+                self.type_mismatch(kind.name());
                 Ok(Value::Null)
             }
         }
@@ -201,7 +203,7 @@ impl<'a> Decoder<'a> {
         let schema = self.schema;
         let known = schema.get(id);
         let document = self.path.is_empty();
-        // One bit for each member that was seen; the table has no struct with more than 64.
+        // One bit for each known member; no struct of the table has more than 64.
         let mut seen = 0u64;
         let fresh = members.is_empty();
         let mut first = true;
@@ -213,7 +215,7 @@ impl<'a> Decoder<'a> {
                 self.note_meta(&name)?;
             }
             let Some(position) = known.position(&name) else {
-                self.tell("unknown field", &name);
+                self.report_strict("unknown field", &name);
                 self.reader.skip()?;
                 continue;
             };
@@ -221,7 +223,7 @@ impl<'a> Decoder<'a> {
             let bit = 1u64.checked_shl(u32::try_from(position).unwrap_or(u32::MAX)).unwrap_or_default();
             let repeated = seen & bit != 0;
             if repeated {
-                self.tell("duplicate field", field.name);
+                self.report_strict("duplicate field", field.name);
             }
             seen |= bit;
             self.path.push(Step::Member(id, field));
@@ -229,7 +231,7 @@ impl<'a> Decoder<'a> {
             let mut value = self.member(field, old)?;
             self.path.pop();
             if field.name == "managedFields" && self.path.len() == 1 && value == Value::Array(Vec::new()) {
-                // To say that there are no managers is not to say nothing: as one empty entry, it is not left out.
+                // An empty list of managers is not the same as none: as one empty entry, it is not dropped.
                 value = Value::Array(vec![Value::Object(Map::new())]);
             }
             if !zero::is_omitted(field, &value) {
@@ -249,7 +251,7 @@ impl<'a> Decoder<'a> {
     }
 
     fn map(&mut self, ty: &Type, mut entries: Map<String, Value>) -> Result<Value> {
-        // Entries of an earlier member of the same name are no duplicates.
+        // Entries of an earlier member with the same name are not duplicates.
         let mut seen = (!entries.is_empty()).then(HashSet::new);
         let mut first = true;
         self.reader.begin()?;
@@ -261,7 +263,7 @@ impl<'a> Decoder<'a> {
                 None => entries.contains_key(&name),
             };
             if repeated {
-                self.tell("duplicate field", &name);
+                self.report_strict("duplicate field", &name);
             }
             self.path.push(Step::Key(key));
             let value = self.value(ty, None)?;
@@ -304,13 +306,13 @@ impl<'a> Decoder<'a> {
         Ok(match base64::canonical(&text) {
             Ok(text) => Value::String(text.into_owned()),
             Err(error) => {
-                self.keep_misfit(error.to_string());
+                self.keep_type_mismatch(error.to_string());
                 Value::Null
             }
         })
     }
 
-    /// Bytes written as a list of numbers.
+    /// Bytes as a list of numbers.
     fn listed_bytes(&mut self) -> Result<Value> {
         let mut bytes = Vec::new();
         self.reader.begin()?;
@@ -321,11 +323,11 @@ impl<'a> Decoder<'a> {
             bytes.push(match kind {
                 Kind::Null => 0,
                 Kind::Number => u8::from_str(text).unwrap_or_else(|_| {
-                    self.keep_misfit(self.type_error(&format!("number {text}"), Some("uint8")));
+                    self.keep_type_mismatch(self.type_error(&format!("number {text}"), Some("uint8")));
                     0
                 }),
                 other => {
-                    self.keep_misfit(self.type_error(other.name(), Some("uint8")));
+                    self.keep_type_mismatch(self.type_error(other.name(), Some("uint8")));
                     0
                 }
             });
@@ -338,7 +340,7 @@ impl<'a> Decoder<'a> {
         Ok(match i64::from_str(text) {
             Ok(number) if !narrow || i32::try_from(number).is_ok() => number.into(),
             _ => {
-                self.misfit(&format!("number {text}"));
+                self.type_mismatch(&format!("number {text}"));
                 Value::Null
             }
         })
@@ -349,7 +351,7 @@ impl<'a> Decoder<'a> {
         Ok(match f64::from_str(text).ok().and_then(float) {
             Some(number) => number.into(),
             None => {
-                self.misfit(&format!("number {text}"));
+                self.type_mismatch(&format!("number {text}"));
                 Value::Null
             }
         })
@@ -411,9 +413,9 @@ impl<'a> Decoder<'a> {
         Ok(Value::Null)
     }
 
-    /// The forms of a CustomResourceDefinition's schema that are a schema or something else.
+    /// The types of a CustomResourceDefinition's schema that are a schema or something else.
     fn schema_or(&mut self, ty: &Type, kind: Kind) -> Result<Value> {
-        let outer = std::mem::replace(&mut self.apart, true);
+        let outer = std::mem::replace(&mut self.in_unmarshaler, true);
         let schema_type = Type::Struct(zero::json_schema());
         let value = match (ty, kind) {
             (_, Kind::Object) => self.value(&schema_type, None)?,
@@ -425,14 +427,14 @@ impl<'a> Decoder<'a> {
                 self.refuse("boolean or JSON schema expected".to_owned());
                 Value::Null
             }
-            // Other values count as nothing.
+            // Other values count as absent.
             _ => self.reader.skip().map(|_| Value::Null)?,
         };
-        self.apart = outer;
+        self.in_unmarshaler = outer;
         Ok(value)
     }
 
-    fn untyped(&mut self, told: bool) -> Result<Value> {
+    fn untyped(&mut self, report_duplicates: bool) -> Result<Value> {
         match self.reader.peek()? {
             Kind::Null => self.reader.null().map(|()| Value::Null),
             Kind::Bool => self.reader.bool().map(Value::Bool),
@@ -440,7 +442,7 @@ impl<'a> Decoder<'a> {
             Kind::Number => {
                 let text = self.reader.number()?;
                 Ok(untyped_number(text).unwrap_or_else(|| {
-                    self.keep_misfit(format!(
+                    self.keep_type_mismatch(format!(
                         "json: cannot unmarshal number {text} into Go value of type float64"
                     ));
                     Value::Null
@@ -451,16 +453,16 @@ impl<'a> Decoder<'a> {
                 self.reader.begin()?;
                 while self.reader.item(items.is_empty())? {
                     self.path.push(Step::Index(items.len()));
-                    items.push(self.untyped(told)?);
+                    items.push(self.untyped(report_duplicates)?);
                     self.path.pop();
                 }
                 Ok(Value::Array(items))
             }
-            Kind::Object => self.untyped_object(told),
+            Kind::Object => self.untyped_object(report_duplicates),
         }
     }
 
-    fn untyped_object(&mut self, told: bool) -> Result<Value> {
+    fn untyped_object(&mut self, report_duplicates: bool) -> Result<Value> {
         let document = self.path.is_empty();
         let mut members = Map::new();
         let mut first = true;
@@ -471,18 +473,18 @@ impl<'a> Decoder<'a> {
             if document {
                 self.note_meta(&name)?;
             }
-            if told && members.contains_key(&name) {
-                self.tell("duplicate field", &name);
+            if report_duplicates && members.contains_key(&name) {
+                self.report_strict("duplicate field", &name);
             }
             self.path.push(Step::Key(key));
-            let value = self.untyped(told)?;
+            let value = self.untyped(report_duplicates)?;
             self.path.pop();
             members.insert(name, value);
         }
         Ok(Value::Object(members))
     }
 
-    /// Looks ahead at what the document says it is: Go finds that out first, and takes names of any case.
+    /// Parses the type meta ahead: Go does that first, and accepts names of any case.
     fn note_meta(&mut self, name: &str) -> Result<()> {
         let (slot, name) = if name.eq_ignore_ascii_case("kind") {
             (&mut self.meta.kind, "kind")
@@ -506,9 +508,9 @@ impl<'a> Decoder<'a> {
         Ok(())
     }
 
-    /// Takes down a message about a member of the value at hand.
-    fn tell(&mut self, what: &str, name: &str) {
-        if self.apart {
+    /// Reports an unknown or duplicate member of the current value.
+    fn report_strict(&mut self, what: &str, name: &str) {
+        if self.in_unmarshaler {
             return;
         }
         let mut path = String::new();
@@ -523,15 +525,15 @@ impl<'a> Decoder<'a> {
         self.strict.push(format!("{what} {}", crate::field::quote(&path)));
     }
 
-    /// A value of the wrong type; decoding goes on, to find what weighs more.
-    fn misfit(&mut self, what: &str) {
+    /// Records a value of the wrong type; decoding continues, since later errors may have precedence.
+    fn type_mismatch(&mut self, what: &str) {
         let error = self.type_error(what, None);
-        self.keep_misfit(error);
+        self.keep_type_mismatch(error);
     }
 
-    fn keep_misfit(&mut self, error: String) {
-        // What Go decodes apart ends its own decoding at once.
-        let slot = if self.apart { &mut self.refused } else { &mut self.misfit };
+    fn keep_type_mismatch(&mut self, error: String) {
+        // A type mismatch in a JSON unmarshaler ends that unmarshaler.
+        let slot = if self.in_unmarshaler { &mut self.refused } else { &mut self.type_mismatch };
         slot.get_or_insert(error);
     }
 
@@ -539,7 +541,7 @@ impl<'a> Decoder<'a> {
         self.refused.get_or_insert(error);
     }
 
-    /// Go's words for a value that does not fit the field at hand; `wanted` where that is not the field's own type.
+    /// Go's message for a value that does not match the current field; `wanted` if that is not the field's own type.
     fn type_error(&self, what: &str, wanted: Option<&str>) -> String {
         let member = self.path.iter().rposition(|step| matches!(step, Step::Member(..)));
         let Some((at, Step::Member(owner, field))) = member.map(|at| (at, &self.path[at])) else {
@@ -571,7 +573,7 @@ fn push_name(path: &mut String, name: &str) {
     path.push_str(name);
 }
 
-/// The number of a float: an integer where it is whole, since that is how Go prints it.
+/// The number of a float: an integer if it is whole, since Go prints it so.
 pub(in crate::codec) fn float(number: f64) -> Option<Number> {
     const EXACT: f64 = 9_007_199_254_740_992.0;
     if number.fract() == 0.0 && number.abs() < EXACT {

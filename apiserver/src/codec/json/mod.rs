@@ -1,6 +1,6 @@
 //! JSON as the real server reads and writes it.
 //!
-//! Start at [`decode()`] and [`write()`]; [`normalize`] makes any value what decoding would have made of it.
+//! Start at [`decode()`] and [`write()`]; [`normalize`] converts any value to the result of decoding it.
 
 mod decode;
 mod reader;
@@ -28,7 +28,7 @@ pub fn parse_own(text: &[u8]) -> Result<Value, DecodeError> {
     serde_json::from_slice(text).or_else(|_| decode::decode_stored(text))
 }
 
-/// What decoding the JSON text of a value gives, such as of a patch's result.
+/// The result of decoding the JSON text of a value, such as a patched object.
 pub fn normalize(value: &Value, id: StructId) -> Result<Decoded, DecodeError> {
     decode(&serde_json::to_vec(value).unwrap_or_default(), id)
 }

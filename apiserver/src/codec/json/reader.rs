@@ -1,31 +1,37 @@
 //! Reader: JSON text, token by token.
 //!
-//! Accepts what Go's scanner accepts (malformed UTF-8 and lone surrogates become U+FFFD) and refuses the rest with its
-//! words, which clients see. Nesting is bounded, since values are built and dropped recursively.
+//! Accepts what Go's scanner accepts (malformed UTF-8 and lone surrogates become U+FFFD) and rejects the rest with its
+//! messages, which clients see. Nesting is bounded, since values are built and dropped recursively.
 
 use std::borrow::Cow;
 
 use crate::codec::limits::{MAX_COLLECTIONS, MAX_DEPTH, MAX_STORED_DEPTH};
 
-/// The text is not JSON. Holds Go's words.
+/// A syntax error, with Go's message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SyntaxError(pub String);
 
 type Result<T> = std::result::Result<T, SyntaxError>;
 
-/// What a value begins as.
+/// The kind of a value, by its first character.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
+    /// `null`.
     Null,
+    /// `true` or `false`.
     Bool,
+    /// A number.
     Number,
+    /// A string.
     String,
+    /// An array.
     Array,
+    /// An object.
     Object,
 }
 
 impl Kind {
-    /// The name that Go's type errors use.
+    /// The name in Go's type errors.
     pub fn name(self) -> &'static str {
         match self {
             Kind::Null => "null",
@@ -38,6 +44,7 @@ impl Kind {
     }
 }
 
+/// Reads JSON text token by token.
 pub struct Reader<'a> {
     bytes: &'a [u8],
     at: usize,
@@ -48,11 +55,12 @@ pub struct Reader<'a> {
 }
 
 impl<'a> Reader<'a> {
+    /// Reads a whole document.
     pub fn new(bytes: &'a [u8]) -> Reader<'a> {
         Reader::inside(bytes, 0, 0)
     }
 
-    /// Reads text that is a part of a document: so deep in it, after so many other objects and arrays.
+    /// Reads text that is part of a document: at that depth, after that many other objects and arrays.
     pub fn inside(bytes: &'a [u8], depth: usize, collections: usize) -> Reader<'a> {
         Reader { bytes, at: 0, depth, max_depth: MAX_DEPTH, collections, max_collections: MAX_COLLECTIONS }
     }
@@ -62,12 +70,12 @@ impl<'a> Reader<'a> {
         Reader { max_depth: MAX_STORED_DEPTH, max_collections: usize::MAX, ..Reader::new(bytes) }
     }
 
-    /// How many objects and arrays were begun, those before the text included.
+    /// The number of objects and arrays that were begun, including those before the text.
     pub fn collections(&self) -> usize {
         self.collections
     }
 
-    /// The kind of the value that comes next; nothing of it is read.
+    /// The kind of the next value; reads nothing.
     pub fn peek(&mut self) -> Result<Kind> {
         match self.peek_byte()? {
             b'{' => Ok(Kind::Object),
@@ -80,10 +88,12 @@ impl<'a> Reader<'a> {
         }
     }
 
+    /// Reads a null.
     pub fn null(&mut self) -> Result<()> {
         self.literal("null")
     }
 
+    /// Reads a boolean.
     pub fn bool(&mut self) -> Result<bool> {
         let value = self.bytes.get(self.at) == Some(&b't');
         self.literal(if value { "true" } else { "false" })?;
@@ -140,6 +150,7 @@ impl<'a> Reader<'a> {
         }
     }
 
+    /// Reads a string.
     pub fn string(&mut self) -> Result<Cow<'a, str>> {
         let (text, escaped) = self.quoted()?;
         Ok(unescape(text, escaped))
@@ -199,7 +210,7 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    /// The next key of the object that was begun, as it stands between its quotes; the value follows. None ends the object.
+    /// The next key of the current object, in its escaped form; the value follows. None ends the object.
     pub fn key(&mut self, first: bool) -> Result<Option<Key<'a>>> {
         match (self.peek_byte()?, first) {
             (b'}', _) => return self.end().map(|()| None),
@@ -221,13 +232,13 @@ impl<'a> Reader<'a> {
         Ok(Some(Key { text, escaped }))
     }
 
-    /// Whether the array that was begun has another item, which follows; false ends it.
+    /// Whether the current array has another item, which follows; false ends it.
     pub fn item(&mut self, first: bool) -> Result<bool> {
         match (self.peek_byte()?, first) {
             (b']', _) => return self.end().map(|()| false),
             (b',', false) => {
                 self.at += 1;
-                // A bracket after a comma is no end but a missing value.
+                // A bracket after a comma is a missing value.
                 self.peek()?;
             }
             (_, false) => return Err(self.refuse("after array element")),
@@ -242,7 +253,7 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    /// What reading would give, without moving.
+    /// Reads ahead without moving.
     pub fn ahead<T>(&mut self, read: impl FnOnce(&mut Reader<'a>) -> Result<T>) -> Result<T> {
         let (at, collections) = (self.at, self.collections);
         let found = read(self);
@@ -250,7 +261,7 @@ impl<'a> Reader<'a> {
         found
     }
 
-    /// Passes over a value and gives its text.
+    /// Skips a value and returns its text.
     pub fn skip(&mut self) -> Result<&'a [u8]> {
         let kind = self.peek()?;
         let start = self.at;
@@ -279,7 +290,7 @@ impl<'a> Reader<'a> {
         Ok(&self.bytes[start..self.at])
     }
 
-    /// Refuses anything but white space after the value.
+    /// Rejects anything but white space after the value.
     pub fn finish(&mut self) -> Result<()> {
         self.skip_space();
         if self.at < self.bytes.len() {
@@ -318,16 +329,17 @@ pub struct Key<'a> {
 }
 
 impl<'a> Key<'a> {
+    /// The key without escapes.
     pub fn name(self) -> Cow<'a, str> {
         unescape(self.text, self.escaped)
     }
 }
 
-/// How many bytes from the start are neither quote, backslash nor control character.
+/// The number of leading bytes that are neither quote, backslash nor control character.
 fn plain_prefix(bytes: &[u8]) -> usize {
     const ONES: u64 = 0x0101_0101_0101_0101;
     const HIGHS: u64 = 0x8080_8080_8080_8080;
-    // The high bit of each byte that is zero (and perhaps of some after it).
+    // The high bit of each byte that is zero (and maybe of some after it).
     let zeroes = |word: u64| word.wrapping_sub(ONES) & !word & HIGHS;
     let mut chunks = bytes.chunks_exact(8);
     let mut at = 0;
@@ -345,7 +357,7 @@ fn plain_prefix(bytes: &[u8]) -> usize {
     at + chunks.remainder().iter().take_while(|&&byte| byte != b'"' && byte != b'\\' && byte >= 0x20).count()
 }
 
-/// The string that the checked text between two quotes stands for.
+/// The string of the validated text between two quotes.
 fn unescape(text: &[u8], escaped: bool) -> Cow<'_, str> {
     if !escaped {
         return match std::str::from_utf8(text) {
@@ -377,7 +389,7 @@ fn unescape(text: &[u8], escaped: bool) -> Cow<'_, str> {
     Cow::Owned(String::from_utf8(plain).unwrap_or_else(|error| repair(error.as_bytes())))
 }
 
-/// The character of a `\u` escape, whose digits the text begins with, and what follows; surrogates come in pairs.
+/// The character of the `\u` escape whose digits the text begins with, and the rest; surrogates come in pairs.
 fn unicode_escape(text: &[u8]) -> (char, &[u8]) {
     let digits = |text: &[u8]| {
         let hex = std::str::from_utf8(text.get(..4)?).ok()?;
@@ -399,7 +411,7 @@ fn unicode_escape(text: &[u8]) -> (char, &[u8]) {
     (char::REPLACEMENT_CHARACTER, rest)
 }
 
-/// Malformed UTF-8 with U+FFFD for each byte that belongs to no character, as Go reads it.
+/// Replaces each byte of malformed UTF-8 by U+FFFD, as Go does.
 pub(in crate::codec) fn repair(text: &[u8]) -> String {
     let mut repaired = String::with_capacity(text.len() + 8);
     for chunk in text.utf8_chunks() {
@@ -409,7 +421,7 @@ pub(in crate::codec) fn repair(text: &[u8]) -> String {
     repaired
 }
 
-/// A byte as Go's syntax errors print it: the character of that number, escaped where it does not print.
+/// A byte as Go's syntax errors print it: the character with that number, escaped if it is not printable.
 fn quote(byte: u8) -> String {
     match byte {
         b'\'' => r"'\''".to_owned(),
@@ -451,7 +463,7 @@ mod tests {
     }
 
     #[test]
-    fn syntax_errors_have_gos_words() {
+    fn syntax_errors_have_gos_messages() {
         for (text, want) in [
             ("", "unexpected end of JSON input"),
             ("{\"a\":1", "unexpected end of JSON input"),

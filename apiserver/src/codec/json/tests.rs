@@ -1,4 +1,4 @@
-//! What the real server said to bodies of its own kinds; each message was taken from its answer.
+//! The real server's responses to bodies of its own kinds; the messages are recorded.
 
 use serde_json::{Value, json};
 
@@ -10,7 +10,7 @@ fn kind(group: &str, kind: &str) -> StructId {
 }
 
 #[test]
-fn misfits_are_refused_in_the_real_servers_words() {
+fn type_mismatches_have_the_real_servers_messages() {
     let crd = |schema: &str| {
         format!(
             r#"{{"spec":{{"versions":[{{"schema":{{"openAPIV3Schema":{{"properties":{{"p":{schema}}}}}}}}}]}}}}"#
@@ -140,7 +140,11 @@ fn misfits_are_refused_in_the_real_servers_words() {
         ),
     ] {
         let want = format!("json: cannot unmarshal {want}");
-        assert_eq!(decode(body.as_bytes(), kind(group, name)), Err(DecodeError::Misfit(want)), "{body}");
+        assert_eq!(
+            decode(body.as_bytes(), kind(group, name)),
+            Err(DecodeError::TypeMismatch(want)),
+            "{body}"
+        );
     }
     for (group, name, body, want) in [
         (
@@ -169,15 +173,15 @@ fn misfits_are_refused_in_the_real_servers_words() {
             "boolean or JSON schema expected",
         ),
     ] {
-        let want = Err(DecodeError::Misfit(want.to_owned()));
+        let want = Err(DecodeError::TypeMismatch(want.to_owned()));
         assert_eq!(decode(body.as_bytes(), kind(group, name)), want, "{body}");
     }
 }
 
 #[test]
-fn the_error_that_weighs_most_is_told() {
+fn the_most_severe_error_is_reported() {
     for (body, want) in [
-        // The first misfit, unless a type with a form of its own refuses something.
+        // The first type mismatch, unless a type with an unmarshaler of its own rejects a value.
         (
             r#"{"metadata":{"name":5},"spec":5}"#,
             "json: cannot unmarshal number into Go struct field ObjectMeta.metadata.name of type string",
@@ -209,7 +213,7 @@ fn the_error_that_weighs_most_is_told() {
 }
 
 #[test]
-fn objects_come_out_normalised() {
+fn decoded_objects_are_normalized() {
     for (group, name, body, want) in [
         ("", "ConfigMap", "null", json!({"metadata": {}})),
         (
@@ -268,7 +272,7 @@ fn objects_come_out_normalised() {
 }
 
 #[test]
-fn unknown_and_repeated_members_are_told_in_order_and_merged() {
+fn unknown_and_duplicate_fields_are_reported_in_order_and_merged() {
     let body = r#"{
         "metadata": {"name": "a", "lables": {"x": "y"}, "name": "b", "labels": {"k": "1", "k": "2"}},
         "spec": {
@@ -315,7 +319,7 @@ fn untyped_objects_keep_everything() {
 }
 
 #[test]
-fn a_part_is_written_by_its_own_type() {
+fn a_nested_value_is_written_by_its_own_type() {
     let part = json!({"uid": "u", "name": "x", "kind": "Event", "apiVersion": "v1"});
     let event = kind("", "Event");
     let ty = schema().type_at(event, "involvedObject").expect("a type");
@@ -328,7 +332,7 @@ fn a_part_is_written_by_its_own_type() {
 }
 
 #[test]
-fn normalising_is_what_decoding_does() {
+fn normalizing_equals_decoding() {
     let value: Value = json!({"metadata": {"labels": {"a": null}}, "data": {"k": 5}});
     let error = normalize(&value, kind("", "ConfigMap")).map_err(|error| error.to_string());
     let want = "json: cannot unmarshal number into Go struct field ConfigMap.data of type string";

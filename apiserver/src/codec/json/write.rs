@@ -1,8 +1,8 @@
 //! Write: JSON text as Go prints it.
 //!
-//! Members of structs come in Go's order and those of maps and untyped objects sorted. Zero values that Go prints are
-//! added, the ones it omits dropped, members that the table does not know dropped. A value whose shape does not fit its
-//! type is written as it is: this never fails.
+//! Members of structs are in Go's order, those of maps and untyped objects are sorted. Zero values that Go prints are
+//! added, those it omits are dropped, and so are unknown members. A value that does not match its type is written as
+//! it is: this never fails.
 
 use std::io::Write as _;
 
@@ -28,7 +28,7 @@ pub fn write_untyped(value: &Value, out: &mut Vec<u8>) {
     }
 }
 
-/// Writes a value of any type, such as a part of an object that a message shows.
+/// Writes a value of any type, such as a part of an object in a message.
 pub fn write_type(value: &Value, ty: &Type, out: &mut Vec<u8>) {
     match (ty, value) {
         (Type::Struct(id), Value::Object(members)) => write_struct(members, *id, out),
@@ -51,7 +51,7 @@ pub fn write_type(value: &Value, ty: &Type, out: &mut Vec<u8>) {
 fn write_struct(members: &Map<String, Value>, id: StructId, out: &mut Vec<u8>) {
     let known = schema().get(id);
     let mut values: Vec<Option<&Value>> = vec![None; known.members().len()];
-    // Both run in the order of the names.
+    // Both are sorted by name.
     let mut present = members.iter().peekable();
     for (position, field) in known.members_by_name() {
         while present.next_if(|(name, _)| name.as_str() < field.name).is_some() {}
@@ -106,7 +106,7 @@ fn write_map(entries: &Map<String, Value>, out: &mut Vec<u8>, write_entry: impl 
     out.push(b'}');
 }
 
-/// Floats have no fraction where there is none, and an exponent only far from one.
+/// Whole floats have no fraction, and an exponent is used only far from one.
 fn write_number(number: &Number, out: &mut Vec<u8>) {
     let written = match number.as_f64() {
         Some(float) if number.is_f64() && float != 0.0 && !(1e-6..1e21).contains(&float.abs()) => {
@@ -123,7 +123,7 @@ fn write_number(number: &Number, out: &mut Vec<u8>) {
     let _ = written;
 }
 
-/// Bytes that may not stand in a string as they are: 1 needs an escape, 2 may begin a line separator.
+/// Bytes that need an escape in strings: 1 always, 2 may begin a line separator.
 const SPECIAL: [u8; 256] = {
     let mut special = [0; 256];
     let mut byte = 0;
@@ -140,7 +140,7 @@ const SPECIAL: [u8; 256] = {
     special
 };
 
-/// A string, with what is special in HTML and JavaScript escaped too, as Go does.
+/// A string; characters that are special in HTML and JavaScript are escaped too, as in Go.
 pub fn write_string(text: &str, out: &mut Vec<u8>) {
     let bytes = text.as_bytes();
     out.push(b'"');
@@ -178,7 +178,7 @@ pub fn write_string(text: &str, out: &mut Vec<u8>) {
     out.push(b'"');
 }
 
-/// The compact text spread over lines, two spaces a level, for people who look at it.
+/// Indents compact text by two spaces a level.
 pub fn indent(compact: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(compact.len() * 3 / 2);
     let mut depth = 0;

@@ -1,6 +1,6 @@
-//! Decode: a protobuf message to the same normalised object that JSON gives.
+//! Decode: converts a protobuf message to the same normalized object as JSON.
 //!
-//! Unknown fields are passed over. What is malformed is an error in the words of the real server's generated code.
+//! Unknown fields are skipped. Malformed messages are errors with the messages of the real server's generated code.
 
 use std::borrow::Cow;
 
@@ -14,11 +14,12 @@ use crate::schema::{Field, Struct, StructId, Type, schema};
 
 type Result<T> = std::result::Result<T, DecodeError>;
 
+/// Reads the message of a struct.
 pub fn read_struct(reader: Reader<'_>, id: StructId) -> Result<Map<String, Value>> {
     read_struct_into(reader, id, Map::new())
 }
 
-/// A message that comes twice adds to what was there.
+/// A repeated message is merged into the former one.
 fn read_struct_into(
     reader: Reader<'_>,
     id: StructId,
@@ -30,7 +31,7 @@ fn read_struct_into(
     Ok(members)
 }
 
-/// Reads the fields of a message into the members; those of an embedded struct come as a message of their own.
+/// Reads the fields of a message into the members; an embedded struct is a message of its own.
 fn read_fields(mut reader: Reader<'_>, known: &Struct, members: &mut Map<String, Value>) -> Result<()> {
     while let Some((number, wire)) = reader.tag(known.name)? {
         let Some(field) = known.field_by_number(number) else {
@@ -125,7 +126,7 @@ fn read_value(reader: &mut Reader<'_>, ty: &Type) -> Result<Value> {
         Type::String => Ok(Value::String(text(reader.bytes()?).into_owned())),
         Type::Bytes => Ok(Value::String(base64::encode(reader.bytes()?))),
         Type::Bool => Ok(Value::Bool(reader.varint()? != 0)),
-        // Go drops what an int32 cannot hold.
+        // Go drops the excess bits of an int32.
         Type::Int32 => Ok((reader.varint()? as i32).into()),
         Type::Int64 => Ok((reader.varint()? as i64).into()),
         Type::Double => {
@@ -139,12 +140,12 @@ fn read_value(reader: &mut Reader<'_>, ty: &Type) -> Result<Value> {
         Type::SchemaOrBool | Type::SchemaOrArray | Type::SchemaOrStrings => {
             read_schema_or(reader.message()?, ty)
         }
-        // Neither holds another.
+        // Neither can contain another.
         Type::List(_) | Type::Map(_) => reader.bytes().map(|_| Value::Null),
     }
 }
 
-/// Hands each field of a message to `take`, and passes over those it does not take.
+/// Passes each field of a message to `take`, and skips those it does not take.
 fn each<'a>(
     mut reader: Reader<'a>,
     mut take: impl FnMut(u32, Wire, &mut Reader<'a>) -> Result<bool>,
@@ -194,7 +195,7 @@ fn read_time(reader: Reader<'_>, micro: bool) -> Result<Value> {
         }
         Ok(true)
     })?;
-    // The epoch stands for no time.
+    // The epoch is the zero time.
     let time = match (seconds, nanos) {
         (0, 0) => None,
         _ if micro => time::micro_from_unix(seconds, nanos),
@@ -203,10 +204,10 @@ fn read_time(reader: Reader<'_>, micro: bool) -> Result<Value> {
     Ok(time.map_or(Value::Null, Value::String))
 }
 
-/// Raw bytes: JSON, or an object in its own envelope.
+/// Raw bytes: JSON, or an object in an envelope of its own.
 fn read_raw(reader: Reader<'_>) -> Result<Value> {
     let mut raw = None;
-    // An envelope takes many frames of the stack.
+    // An envelope needs many stack frames.
     let (inside, begun) = (reader.depth(), reader.begun().clone());
     let of_envelope = inside + 50;
     each(reader, |number, wire, reader| {
@@ -256,7 +257,7 @@ fn text(bytes: &[u8]) -> Cow<'_, str> {
     std::str::from_utf8(bytes).map_or_else(|_| Cow::Owned(repair(bytes)), Cow::Borrowed)
 }
 
-/// The Go name of a field, nearly: errors show it.
+/// The Go name of a field, approximately, for errors.
 fn go_name(field: &Field) -> String {
     if let Type::Struct(id) = field.ty
         && field.name == "metadata"

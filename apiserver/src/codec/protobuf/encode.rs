@@ -1,6 +1,6 @@
-//! Encode: an object to a protobuf message, field by field in the order of the numbers.
+//! Encode: converts an object to a protobuf message, field by field in the order of the numbers.
 //!
-//! As the real server's generated code does it: what is no pointer is always written, even if it is zero.
+//! As in the real server's generated code, fields that are not pointers are always written, even if they are zero.
 
 use serde_json::{Map, Value};
 
@@ -8,7 +8,7 @@ use super::wire::{Wire, Write};
 use crate::codec::{base64, json, time, zero};
 use crate::schema::{Field, StructId, Type, schema};
 
-/// Without members every field is zero, and those that are no pointers are written all the same.
+/// Without members every field is zero, and fields that are not pointers are still written.
 pub fn write_struct(members: Option<&Map<String, Value>>, id: StructId, out: &mut Vec<u8>) {
     for (number, field) in schema().get(id).fields_by_number() {
         if let (true, Type::Struct(embedded)) = (field.inline, &field.ty) {
@@ -44,7 +44,7 @@ fn write_field(number: u32, field: &Field, value: Option<&Value>, out: &mut Vec<
     }
 }
 
-/// Writes one value with its tag; one whose shape does not fit its type counts as zero.
+/// Writes one value with its tag; one that does not match its type counts as zero.
 fn write_value(number: u32, ty: &Type, value: &Value, out: &mut Vec<u8>) {
     match ty {
         Type::Struct(id) => {
@@ -85,7 +85,7 @@ fn write_value(number: u32, ty: &Type, value: &Value, out: &mut Vec<u8>) {
         Type::SchemaOrBool | Type::SchemaOrArray | Type::SchemaOrStrings => {
             out.message_field(number, |out| write_schema_or(ty, value, out));
         }
-        // Neither holds another.
+        // Neither can contain another.
         Type::List(_) | Type::Map(_) => {}
     }
 }

@@ -1,7 +1,7 @@
 //! Protobuf: any kind, from the table alone.
 //!
-//! A body is the magic `k8s\0` and an envelope that tells the kind and holds the object's message; kinds, lists, options
-//! and reviews differ only in the table's rows. A Table has no protobuf form, nor has the real server's.
+//! A body is the magic `k8s\0` and an envelope with the type meta and the object's message; kinds, lists, options and
+//! reviews differ only in the table's rows. Tables have no protobuf encoding, as in the real server.
 //!
 //! Start at [`encode`] and [`open`].
 
@@ -22,7 +22,7 @@ use super::{DecodeError, TypeMeta};
 use crate::schema::{StructId, schema};
 use wire::{Reader, Wire, Write, error};
 
-/// What every body begins with.
+/// The prefix of every body.
 pub const MAGIC: &[u8] = b"k8s\0";
 
 /// An opened envelope.
@@ -31,19 +31,20 @@ pub struct Envelope<'a> {
     pub meta: TypeMeta,
     /// The object's message.
     message: &'a [u8],
-    /// How many messages it is in, and how many were begun in the whole body.
+    /// The depth of the message, and the number of messages begun in the whole body.
     depth: usize,
     begun: Begun,
 }
 
-/// Counts messages, objects and arrays, wherever in a body they are.
+/// Counts messages, objects and arrays anywhere in a body.
 type Begun = Rc<Cell<usize>>;
 
 impl Envelope<'_> {
-    /// Decodes the object, normalised; its kind and apiVersion are the envelope's to tell.
+    /// Decodes the object, normalized and without kind and apiVersion, which are in the envelope.
     ///
     /// # Errors
-    /// In the real server's words; also for what would be nested too deep in JSON, where a message is up to two levels.
+    /// With the real server's messages; also for objects that would be nested too deep in JSON, where a message is up
+    /// to two levels.
     pub fn decode(&self, id: StructId) -> Result<Value, DecodeError> {
         let reader = Reader::inside(self.message, self.depth, self.begun.clone());
         let value = decode::read_struct(reader, id).map(Value::Object)?;
@@ -57,7 +58,7 @@ impl Envelope<'_> {
 /// Opens the envelope of a body.
 ///
 /// # Errors
-/// In the real server's words; none of them knows the kind yet.
+/// With the real server's messages, before the kind is known.
 pub fn open(body: &[u8]) -> Result<Envelope<'_>, DecodeError> {
     open_inside(body, 0, Begun::default())
 }
@@ -96,7 +97,7 @@ fn read_meta(mut reader: Reader<'_>) -> Result<TypeMeta, DecodeError> {
     Ok(meta)
 }
 
-/// Decodes a body inside of another, of whatever kind it says it is.
+/// Decodes a body inside of another one, of any kind.
 fn decode_inside(body: &[u8], depth: usize, begun: Begun) -> Result<Value, DecodeError> {
     let envelope = open_inside(body, depth, begun)?;
     let TypeMeta { api_version, kind } = &envelope.meta;
@@ -110,7 +111,7 @@ fn decode_inside(body: &[u8], depth: usize, begun: Begun) -> Result<Value, Decod
     Ok(value)
 }
 
-/// Encodes an object, envelope and all; `apiVersion` and `kind` are taken from it.
+/// Encodes an object with its envelope; `apiVersion` and `kind` are the object's.
 pub fn encode(value: &Value, id: StructId) -> Vec<u8> {
     let own = |name: &str| value.get(name).and_then(Value::as_str).unwrap_or_default().as_bytes();
     let mut out = MAGIC.to_vec();
@@ -125,9 +126,9 @@ pub fn encode(value: &Value, id: StructId) -> Vec<u8> {
     out
 }
 
-/// What stands before and after the items of a list that are encoded one by one with [`write_item`].
+/// The bytes before and after the items of a list that are encoded one by one with [`write_item`].
 ///
-/// - `list`: the list with no items in it, and its type, whose items are the last of its fields.
+/// - `list`: the list without items, and its type, whose items are the last of its fields.
 /// - `items`: the bytes of all encoded items together.
 pub fn encode_around(list: &Value, id: StructId, items: usize) -> (Vec<u8>, Vec<u8>) {
     let own = |name: &str| list.get(name).and_then(Value::as_str).unwrap_or_default().as_bytes();
@@ -161,7 +162,7 @@ pub fn write_message(value: &Value, id: StructId, out: &mut Vec<u8>) {
     encode::write_struct(value.as_object(), id, out);
 }
 
-/// One frame of a watch: its length in four bytes, then the event, which holds the encoded object.
+/// One frame of a watch: its length in four bytes, then the event with the encoded object.
 pub fn watch_frame(event: &str, object: &[u8]) -> Vec<u8> {
     let mut message = Vec::with_capacity(object.len() + 32);
     message.bytes_field(1, event.as_bytes());

@@ -18,7 +18,7 @@ fn type_of(object: &Value) -> StructId {
 }
 
 #[test]
-fn the_real_servers_answers_are_understood_and_given() {
+fn the_real_servers_messages_round_trip() {
     for (object, text, body) in samples() {
         let id = type_of(&object);
         let kind = &object["kind"];
@@ -60,7 +60,7 @@ fn watch_frames_are_the_real_servers() {
 }
 
 #[test]
-fn what_is_no_envelope_is_refused() {
+fn bodies_without_an_envelope_are_refused() {
     let expected = "provided data does not appear to be a protobuf message, expected prefix [107 56 115 0]";
     for (body, want) in [
         (&b""[..], "empty data"),
@@ -74,7 +74,7 @@ fn what_is_no_envelope_is_refused() {
 }
 
 #[test]
-fn malformed_messages_are_refused_in_the_real_servers_words() {
+fn malformed_messages_have_the_real_servers_errors() {
     let config_map = schema().kind("", "v1", "ConfigMap").expect("ConfigMap");
     for (message, want) in [
         (&b"\xff"[..], "unexpected EOF"),

@@ -1,4 +1,4 @@
-//! The wire of protobuf: tags, varints, delimited bytes. Knows no message.
+//! The wire format of protobuf: tags, varints, delimited bytes. Knows no message.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -8,15 +8,22 @@ use super::super::limits::{MAX_COLLECTIONS, MAX_DEPTH};
 
 type Result<T> = std::result::Result<T, DecodeError>;
 
+/// A wire type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wire {
+    /// 0: a varint.
     Varint,
+    /// 1: eight bytes.
     Fixed64,
+    /// 2: length-delimited bytes.
     Bytes,
+    /// 3: the start of a group.
     StartGroup,
+    /// 4: the end of a group.
     EndGroup,
+    /// 5: four bytes.
     Fixed32,
-    /// 6 and 7 mean nothing.
+    /// 6 and 7 have no meaning.
     Illegal(u8),
 }
 
@@ -33,6 +40,7 @@ impl Wire {
         }
     }
 
+    /// The number of the wire type.
     pub fn code(self) -> u8 {
         match self {
             Wire::Varint => 0,
@@ -46,8 +54,9 @@ impl Wire {
     }
 }
 
+/// A decoding error with this text.
 pub fn error(text: impl Into<String>) -> DecodeError {
-    DecodeError::Misfit(text.into())
+    DecodeError::TypeMismatch(text.into())
 }
 
 fn cut_short() -> DecodeError {
@@ -57,23 +66,24 @@ fn cut_short() -> DecodeError {
 /// Reads the fields of one message.
 pub struct Reader<'a> {
     rest: &'a [u8],
-    /// How many messages this one is in.
+    /// The number of messages around this one.
     depth: usize,
-    /// How many messages were begun, by this reader and those it comes from.
+    /// The number of messages begun by this reader and its parents.
     begun: Rc<Cell<usize>>,
 }
 
 impl<'a> Reader<'a> {
-    /// Reads a message that is so deep inside of others, of which so many were begun.
+    /// Reads a message at that depth, after that many others.
     pub fn inside(bytes: &'a [u8], depth: usize, begun: Rc<Cell<usize>>) -> Reader<'a> {
         Reader { rest: bytes, depth, begun }
     }
 
+    /// The number of messages around this one.
     pub fn depth(&self) -> usize {
         self.depth
     }
 
-    /// How many messages were begun so far, wherever; what is decoded apart adds its objects and arrays.
+    /// The number of messages begun so far; separately decoded parts add their objects and arrays.
     pub fn begun(&self) -> &Rc<Cell<usize>> {
         &self.begun
     }
@@ -97,6 +107,7 @@ impl<'a> Reader<'a> {
         }
     }
 
+    /// Reads a varint.
     pub fn varint(&mut self) -> Result<u64> {
         let mut value = 0u64;
         for (at, &byte) in self.rest.iter().enumerate() {
@@ -112,6 +123,7 @@ impl<'a> Reader<'a> {
         Err(cut_short())
     }
 
+    /// Reads length-delimited bytes.
     pub fn bytes(&mut self) -> Result<&'a [u8]> {
         let length = self.varint()?;
         if length > i64::MAX as u64 {
@@ -120,6 +132,7 @@ impl<'a> Reader<'a> {
         self.take(usize::try_from(length).map_err(|_| cut_short())?)
     }
 
+    /// Reads eight bytes.
     pub fn fixed64(&mut self) -> Result<u64> {
         let bytes = self.take(8)?;
         Ok(bytes.try_into().map_or(0, u64::from_le_bytes))
@@ -137,7 +150,7 @@ impl<'a> Reader<'a> {
         Ok(Reader { rest: self.bytes()?, depth: self.depth + 1, begun: self.begun.clone() })
     }
 
-    /// Passes over the value of an unknown field.
+    /// Skips the value of an unknown field.
     pub fn skip(&mut self, wire: Wire) -> Result<()> {
         let mut groups = 0usize;
         let mut wire = wire;
@@ -168,11 +181,15 @@ impl<'a> Reader<'a> {
 
 /// Appends the parts of a message.
 pub trait Write {
+    /// Appends a varint.
     fn varint(&mut self, value: u64);
+    /// Appends a field's tag.
     fn tag(&mut self, number: u32, wire: Wire);
+    /// Appends a field of bytes.
     fn bytes_field(&mut self, number: u32, bytes: &[u8]);
     /// Negative numbers take ten bytes.
     fn int_field(&mut self, number: u32, value: i64);
+    /// Appends a field with the message that `write` appends.
     fn message_field(&mut self, number: u32, write: impl FnOnce(&mut Self));
 }
 
@@ -202,7 +219,7 @@ impl Write for Vec<u8> {
 
     fn message_field(&mut self, number: u32, write: impl FnOnce(&mut Self)) {
         self.tag(number, Wire::Bytes);
-        // One byte holds most lengths; a longer one moves the message.
+        // One byte is enough for most lengths; a longer one moves the message.
         let at = self.len();
         self.push(0);
         write(self);
@@ -222,7 +239,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_written_is_read() {
+    fn written_fields_are_read_back() {
         for value in [0, 1, 127, 128, 300, u64::from(u32::MAX), u64::MAX] {
             let mut bytes = Vec::new();
             bytes.varint(value);
@@ -239,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn refusals_have_gos_words() {
+    fn errors_have_gos_messages() {
         let all = |bytes: &[u8]| {
             let mut reader = Reader::inside(bytes, 0, Rc::default());
             while let Some((_, wire)) = reader.tag("M")? {

@@ -1,7 +1,7 @@
 //! Read: the first document of a YAML stream, as JSON text.
 //!
-//! Composing the document takes no recursion; turning it into JSON follows aliases, so how deep that goes, how many nodes and
-//! how many bytes it yields is bounded before any of it is made.
+//! Composing the document needs no recursion; the conversion to JSON follows aliases, so its depth, nodes and bytes
+//! are bounded before they are created.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -9,50 +9,51 @@ use std::collections::HashMap;
 use saphyr_parser::{Event, Parser, ScalarStyle, ScanError, Tag};
 use serde_json::{Map, Value};
 
-use super::scalar::{Meaning, meaning, tagged};
+use super::scalar::{ScalarValue, resolve, tagged};
 use crate::codec::DecodeError;
 use crate::codec::base64;
 use crate::codec::json::{repair, write_untyped};
 use crate::codec::limits::MAX_DEPTH;
 use crate::field::quote;
 
-/// What the message about repeated keys begins with.
+/// The prefix of the message about repeated keys.
 pub const REPEATED_KEYS: &str = "yaml: unmarshal errors:\n";
 
-/// How many bytes of JSON aliases may add up to, as many as a whole body may have: a document of 100 KB may ask for
-/// gigabytes. The real server bounds only how many nodes come from aliases.
+/// The maximum bytes of JSON from aliases, as many as a whole body may have: a document of 100 KB can expand to
+/// gigabytes. The real server bounds only the number of nodes from aliases.
 const MAX_ALIASED_BYTES: usize = 3 * 1024 * 1024;
 
-/// What a node takes in JSON besides its text, such as quotes and a comma.
+/// The bytes of a node in JSON besides its text, such as quotes and a comma.
 const NODE_BYTES: usize = 8;
 
-/// How many scalars, lists, maps and aliases a document may have.
+/// The maximum number of scalars, lists, maps and aliases of a document.
 const MAX_NODES: usize = 1_000_000;
 
-/// How many `[`, `{` and `,` there may be: the scanner keeps what a flow collection holds until it is closed.
+/// The maximum number of `[`, `{` and `,`: the scanner buffers a flow collection until it is closed.
 const MAX_FLOW_INDICATORS: usize = 500_000;
 
-/// How many bytes all tags may have, with the prefixes that they abbreviate.
+/// The maximum bytes of all tags, with the prefixes that they abbreviate.
 const MAX_TAG_BYTES: usize = 3 * 1024 * 1024;
 
-/// How many bytes of messages about repeated keys are kept.
+/// The maximum bytes of messages about repeated keys.
 const MAX_REPEATED_BYTES: usize = 256 * 1024;
 
-/// A document that was read.
+/// A converted document.
 #[derive(Debug)]
 pub struct Document {
+    /// The document as JSON text.
     pub json: Vec<u8>,
-    /// The message about keys that are there twice, one a line.
+    /// The message about repeated keys, one a line.
     pub repeated_keys: Option<String>,
 }
 
-/// Turns the first document of a YAML stream into JSON text, members sorted.
+/// Converts the first document of a YAML stream to JSON text with sorted members.
 ///
 /// # Errors
-/// In words close to the real server's.
+/// With messages close to the real server's.
 pub fn to_json(text: &[u8]) -> Result<Document, DecodeError> {
     let text = String::from_utf8(text.to_vec()).unwrap_or_else(|error| repair(error.as_bytes()));
-    let (value, repeated) = read(&text).map_err(DecodeError::Misfit)?;
+    let (value, repeated) = read(&text).map_err(DecodeError::TypeMismatch)?;
     let mut json = Vec::with_capacity(text.len());
     write_untyped(&value, &mut json);
     let repeated_keys = (!repeated.is_empty()).then(|| format!("{REPEATED_KEYS}  {}", repeated.join("\n  ")));
@@ -80,14 +81,14 @@ fn read(text: &str) -> Result<(Value, Vec<String>)> {
 
 type Result<T, E = String> = std::result::Result<T, E>;
 
-/// What a tag means here. The text of other tags, which may be long, is not kept.
+/// The meaning of a tag. The text of other tags, which may be long, is dropped.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Tagged {
     Not,
     Binary,
     Merge,
     Core(&'static str),
-    /// Text, whatever it looks like.
+    /// A string, whatever its text.
     Other,
 }
 
@@ -117,7 +118,7 @@ enum Node<'a> {
     List(Vec<u32>),
     /// Keys and values in turn.
     Map(Vec<u32>),
-    /// The anchored node, which may be around this one.
+    /// The anchored node, which may contain this one.
     Alias(u32),
 }
 
@@ -140,7 +141,7 @@ fn compose(text: &str) -> Result<Nodes<'_>> {
     let mut nodes = Nodes { all: Vec::new(), root: None };
     let mut anchors: HashMap<usize, u32> = HashMap::new();
     let mut tag_bytes = 0;
-    // The lists and maps that are not at their end.
+    // The lists and maps that are not closed yet.
     let mut open: Vec<u32> = Vec::new();
     for event in Parser::new_from_str(text) {
         let (event, span) = event.map_err(|error| scan_error(&error, text))?;
@@ -195,7 +196,7 @@ fn compose(text: &str) -> Result<Nodes<'_>> {
 
 const NO_TOKEN: &str = "found character that cannot start any token";
 
-/// What Go's parser misses, where other problems are its scanner's.
+/// Errors of Go's parser, while other errors are its scanner's.
 const FROM_PARSER: [&str; 5] = [
     "did not find expected key",
     "did not find expected '-' indicator",
@@ -204,7 +205,7 @@ const FROM_PARSER: [&str; 5] = [
     "did not find expected ',' or ']'",
 ];
 
-/// The line is left out where it is the first, as the real server does.
+/// The line number is omitted for the first line, as in the real server.
 fn scan_error(error: &ScanError, text: &str) -> String {
     let marker = error.marker();
     let info = error.info();
@@ -220,7 +221,7 @@ fn scan_error(error: &ScanError, text: &str) -> String {
     let problem = match problem {
         "tabs disallowed within this context (block indentation)" => NO_TOKEN,
         "found a tab" => {
-            // Go tells the line of the tab, not of what it comes after.
+            // Go reports the line of the tab, not of the text before it.
             line += 1;
             "found a tab character that violates indentation"
         }
@@ -229,7 +230,7 @@ fn scan_error(error: &ScanError, text: &str) -> String {
         other => other,
     };
     if FROM_PARSER.contains(&problem) {
-        // Its lines count from none, the scanner's from one.
+        // Its lines count from zero, the scanner's from one.
         return match line {
             0 | 1 => format!("yaml: {problem}"),
             line => format!("yaml: line {}: {problem}", line - 1),
@@ -241,7 +242,7 @@ fn scan_error(error: &ScanError, text: &str) -> String {
     }
 }
 
-/// The parser lets a document begin with a tab.
+/// The parser accepts a tab at the beginning of a document.
 fn refuse_leading_tab(text: &str) -> Result<()> {
     let blank = |line: &str| {
         line.trim_start_matches([' ', '\t']).is_empty() || line.starts_with('#') || line.trim_end() == "---"
@@ -256,11 +257,11 @@ fn refuse_leading_tab(text: &str) -> Result<()> {
 
 struct Converter<'n, 'a> {
     nodes: &'n Nodes<'a>,
-    /// How many nodes were converted, how many of them because of an alias, and to how many bytes those came.
+    /// The number of converted nodes, those of them from aliases, and the bytes of the latter.
     converted: usize,
     from_aliases: usize,
     aliased_bytes: usize,
-    /// The anchored nodes that are being converted, by way of aliases.
+    /// The anchored nodes that are being converted through aliases.
     open: Vec<u32>,
     repeated: Vec<String>,
     repeated_bytes: usize,
@@ -298,7 +299,7 @@ impl<'a> Converter<'_, 'a> {
         converted
     }
 
-    /// Counts a node that is about to be converted.
+    /// Counts a node before its conversion.
     fn count(&mut self, id: u32) -> Result<()> {
         self.converted += 1;
         if !self.open.is_empty() {
@@ -312,7 +313,7 @@ impl<'a> Converter<'_, 'a> {
         Ok(())
     }
 
-    /// The real server's rule: much from aliases is fine as long as it is not much altogether.
+    /// The real server's rule: a large share of aliases is fine in a small document.
     fn has_excessive_aliases(&self) -> bool {
         const FEW: f64 = 400_000.0;
         const MANY: f64 = 4_000_000.0;
@@ -351,7 +352,7 @@ impl<'a> Converter<'_, 'a> {
         }
     }
 
-    /// Merges a map, or several of which the first counts most, into the members.
+    /// Merges a map, or several of which the first has precedence, into the members.
     fn merge(&mut self, source: u32, members: &mut Map<String, Value>, depth: usize) -> Result<()> {
         if depth > MAX_DEPTH {
             return Err("yaml: exceeded max depth".to_owned());
@@ -371,7 +372,7 @@ impl<'a> Converter<'_, 'a> {
         }
     }
 
-    /// The name of a member, and how messages show the key where that is not the name in quotes.
+    /// The name of a member, and the key as messages show it if that is not the quoted name.
     fn key(&mut self, id: u32) -> Result<(String, Option<String>)> {
         if !self.open.is_empty() {
             self.count(id)?;
@@ -411,12 +412,12 @@ fn scalar(text: &str, plain: bool, tag: Tagged) -> Result<Value> {
         Tagged::Core(tag) => tagged(tag, text).map_err(|error| format!("yaml: {error}")),
         Tagged::Merge | Tagged::Other => Ok(text.into()),
         Tagged::Not if !plain => Ok(text.into()),
-        Tagged::Not => match meaning(text) {
-            Meaning::Null => Ok(Value::Null),
-            Meaning::Bool(set) => Ok(Value::Bool(set)),
-            Meaning::Number(number) => Ok(Value::Number(number)),
-            Meaning::Unspeakable(what) => Err(format!("json: unsupported value: {what}")),
-            Meaning::Timestamp | Meaning::Text => Ok(text.into()),
+        Tagged::Not => match resolve(text) {
+            ScalarValue::Null => Ok(Value::Null),
+            ScalarValue::Bool(set) => Ok(Value::Bool(set)),
+            ScalarValue::Number(number) => Ok(Value::Number(number)),
+            ScalarValue::NonFinite(what) => Err(format!("json: unsupported value: {what}")),
+            ScalarValue::Timestamp | ScalarValue::Text => Ok(text.into()),
         },
     }
 }

@@ -1,48 +1,52 @@
-//! Scalar: what a plain word means in YAML 1.1.
+//! Scalar: the meaning of a plain scalar in YAML 1.1.
 
 use serde_json::{Number, Value};
 
-/// The meaning of a scalar without a tag.
+/// The value of a scalar without a tag.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Meaning {
+pub enum ScalarValue {
+    /// Null.
     Null,
+    /// A boolean.
     Bool(bool),
+    /// A number.
     Number(Number),
-    /// Infinite, or no number at all: JSON has no word for it.
-    Unspeakable(&'static str),
-    /// Stays text where nothing asks for a time, but may not be written plain.
+    /// Infinite or not a number, which JSON cannot represent.
+    NonFinite(&'static str),
+    /// A string where no time is expected, but it may not be written plain.
     Timestamp,
+    /// A string.
     Text,
 }
 
-/// What a plain scalar means.
-pub fn meaning(text: &str) -> Meaning {
+/// Resolves a plain scalar.
+pub fn resolve(text: &str) -> ScalarValue {
     match text {
-        "" | "~" | "null" | "Null" | "NULL" => return Meaning::Null,
+        "" | "~" | "null" | "Null" | "NULL" => return ScalarValue::Null,
         "y" | "Y" | "yes" | "Yes" | "YES" | "true" | "True" | "TRUE" | "on" | "On" | "ON" => {
-            return Meaning::Bool(true);
+            return ScalarValue::Bool(true);
         }
         "n" | "N" | "no" | "No" | "NO" | "false" | "False" | "FALSE" | "off" | "Off" | "OFF" => {
-            return Meaning::Bool(false);
+            return ScalarValue::Bool(false);
         }
-        ".nan" | ".NaN" | ".NAN" => return Meaning::Unspeakable("NaN"),
-        ".inf" | ".Inf" | ".INF" | "+.inf" | "+.Inf" | "+.INF" => return Meaning::Unspeakable("+Inf"),
-        "-.inf" | "-.Inf" | "-.INF" => return Meaning::Unspeakable("-Inf"),
+        ".nan" | ".NaN" | ".NAN" => return ScalarValue::NonFinite("NaN"),
+        ".inf" | ".Inf" | ".INF" | "+.inf" | "+.Inf" | "+.INF" => return ScalarValue::NonFinite("+Inf"),
+        "-.inf" | "-.Inf" | "-.INF" => return ScalarValue::NonFinite("-Inf"),
         _ => {}
     }
     match text.as_bytes()[0] {
         b'.' => float(text),
-        b'+' | b'-' | b'0'..=b'9' if is_timestamp(text) => Some(Meaning::Timestamp),
+        b'+' | b'-' | b'0'..=b'9' if is_timestamp(text) => Some(ScalarValue::Timestamp),
         b'+' | b'-' | b'0'..=b'9' => {
             let plain = text.replace('_', "");
-            integer(&plain).map(Meaning::Number).or_else(|| float(&plain))
+            integer(&plain).map(ScalarValue::Number).or_else(|| float(&plain))
         }
         _ => None,
     }
-    .unwrap_or(Meaning::Text)
+    .unwrap_or(ScalarValue::Text)
 }
 
-/// Base 60, which is text, but was a number in YAML 1.1: `1:30`, `190:20:30.15`.
+/// Base 60, which is a string, but was a number in YAML 1.1: `1:30`, `190:20:30.15`.
 pub fn is_sexagesimal(text: &str) -> bool {
     let unsigned = text.strip_prefix(['+', '-']).unwrap_or(text);
     let mut parts = unsigned.split(':');
@@ -87,7 +91,7 @@ fn integer(text: &str) -> Option<Number> {
     if negative { 0i64.checked_sub_unsigned(magnitude).map(Number::from) } else { Some(magnitude.into()) }
 }
 
-fn float(text: &str) -> Option<Meaning> {
+fn float(text: &str) -> Option<ScalarValue> {
     let unsigned = text.strip_prefix(['+', '-']).unwrap_or(text);
     let (mantissa, exponent) =
         unsigned.split_once(['e', 'E']).map_or((unsigned, None), |(m, e)| (m, Some(e)));
@@ -100,8 +104,8 @@ fn float(text: &str) -> Option<Meaning> {
     if !digits(whole) || !digits(fraction) || (whole.is_empty() && fraction.is_empty()) || !exponent_fits {
         return None;
     }
-    // What overflows is text.
-    Number::from_f64(text.parse().ok()?).map(Meaning::Number)
+    // A number that overflows is a string.
+    Number::from_f64(text.parse().ok()?).map(ScalarValue::Number)
 }
 
 /// `2001-1-2`, `2001-01-02T15:04:05.6Z`, `2001-01-02 15:04:05`.
@@ -146,25 +150,25 @@ fn is_clock(text: &str, zoned: bool) -> bool {
 /// The value of a scalar with a core tag, such as `!!int "5"`.
 ///
 /// # Errors
-/// The words of the real server, where the text is nothing of the tag's kind.
+/// With the real server's messages, if the text is not of the tag's type.
 pub fn tagged(tag: &str, text: &str) -> Result<Value, String> {
-    let found = meaning(text);
+    let found = resolve(text);
     let of = match (&found, tag) {
-        (_, "str") | (Meaning::Text, _) if tag == "str" => return Ok(text.into()),
-        (Meaning::Null, "null") => return Ok(Value::Null),
-        (Meaning::Bool(set), "bool") => return Ok(Value::Bool(*set)),
-        (Meaning::Number(number), "int") if !number.is_f64() => return Ok(Value::Number(number.clone())),
-        (Meaning::Number(number), "float") => {
+        (_, "str") | (ScalarValue::Text, _) if tag == "str" => return Ok(text.into()),
+        (ScalarValue::Null, "null") => return Ok(Value::Null),
+        (ScalarValue::Bool(set), "bool") => return Ok(Value::Bool(*set)),
+        (ScalarValue::Number(number), "int") if !number.is_f64() => return Ok(Value::Number(number.clone())),
+        (ScalarValue::Number(number), "float") => {
             let float = number.as_f64().and_then(Number::from_f64);
             return Ok(float.map_or(Value::Null, Value::Number));
         }
-        (Meaning::Timestamp, "timestamp") => return Ok(text.into()),
-        (Meaning::Null, _) => "null",
-        (Meaning::Bool(_), _) => "bool",
-        (Meaning::Number(number), _) if !number.is_f64() => "int",
-        (Meaning::Number(_) | Meaning::Unspeakable(_), _) => "float",
-        (Meaning::Timestamp, _) => "timestamp",
-        (Meaning::Text, _) => "str",
+        (ScalarValue::Timestamp, "timestamp") => return Ok(text.into()),
+        (ScalarValue::Null, _) => "null",
+        (ScalarValue::Bool(_), _) => "bool",
+        (ScalarValue::Number(number), _) if !number.is_f64() => "int",
+        (ScalarValue::Number(_) | ScalarValue::NonFinite(_), _) => "float",
+        (ScalarValue::Timestamp, _) => "timestamp",
+        (ScalarValue::Text, _) => "str",
     };
     Err(format!("cannot decode !!{of} `{text}` as a !!{tag}"))
 }
@@ -175,7 +179,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn words_have_their_yaml_1_1_meaning() {
+    fn scalars_have_their_yaml_1_1_values() {
         for (text, want) in [
             ("", json!(null)),
             ("~", json!(null)),
@@ -205,12 +209,12 @@ mod tests {
             ("0x", json!("0x")),
             ("2001-01-02x", json!("2001-01-02x")),
         ] {
-            let found = match meaning(text) {
-                Meaning::Null => Value::Null,
-                Meaning::Bool(set) => Value::Bool(set),
-                Meaning::Number(number) => Value::Number(number),
+            let found = match resolve(text) {
+                ScalarValue::Null => Value::Null,
+                ScalarValue::Bool(set) => Value::Bool(set),
+                ScalarValue::Number(number) => Value::Number(number),
                 other => {
-                    assert_eq!(other, Meaning::Text, "{text}");
+                    assert_eq!(other, ScalarValue::Text, "{text}");
                     text.into()
                 }
             };
@@ -219,7 +223,7 @@ mod tests {
         for text in
             ["2001-01-02", "2001-1-2", "2001-01-02T03:04:05Z", "2001-01-02t3:4:5.6+01:00", "2001-01-02 3:4:5"]
         {
-            assert_eq!(meaning(text), Meaning::Timestamp, "{text}");
+            assert_eq!(resolve(text), ScalarValue::Timestamp, "{text}");
         }
         assert!(is_sexagesimal("1:30") && is_sexagesimal("-190:20:30.15") && !is_sexagesimal("1:60"));
     }

@@ -40,7 +40,7 @@ fn documents_are_read_as_yaml_1_1() {
 }
 
 #[test]
-fn refusals_have_the_real_servers_words() {
+fn errors_have_the_real_servers_messages() {
     for (text, want) in [
         ("a: b: c", "yaml: mapping values are not allowed in this context"),
         ("a: *b", "yaml: unknown anchor 'b' referenced"),
@@ -71,7 +71,7 @@ fn refusals_have_the_real_servers_words() {
 }
 
 #[test]
-fn repeated_keys_are_told_and_the_last_one_counts() {
+fn repeated_keys_are_reported_and_the_last_one_counts() {
     let document = to_json(b"a: 1\nb: {k: 1, k: 2}\na: 3\n").expect("a document");
     assert_eq!(document.json, br#"{"a":3,"b":{"k":2}}"#);
     let want = "yaml: unmarshal errors:\n  line 2: key \"k\" already set in map\n  line 3: key \"a\" already set in map";
@@ -79,16 +79,16 @@ fn repeated_keys_are_told_and_the_last_one_counts() {
 }
 
 #[test]
-fn aliases_cannot_make_much_of_little() {
+fn alias_expansion_is_bounded() {
     let levels: String =
         (1..12).map(|n| format!("l{n}: &l{n} [{}]\n", vec![format!("*l{}", n - 1); 10].join(","))).collect();
     let error = read(&format!("l0: &l0 [x,x,x,x,x,x,x,x,x,x]\n{levels}"));
     assert_eq!(error, Err("yaml: document contains excessive aliasing".to_owned()));
 }
 
-/// Documents of at most 3 MiB that ask for more, each with what it is refused with.
+/// Documents of at most 3 MiB that expand to more, each with the error.
 #[test]
-fn what_is_made_of_a_document_is_bounded() {
+fn converted_documents_are_bounded() {
     let aliasing = "yaml: document contains excessive aliasing";
     let big = |bytes: usize| "x".repeat(bytes);
     let aliases = |count: usize| vec!["*a"; count].join(",");
@@ -133,7 +133,7 @@ fn what_is_made_of_a_document_is_bounded() {
 }
 
 #[test]
-fn what_is_large_without_aliases_is_read() {
+fn large_documents_without_aliases_are_read() {
     let text = "x".repeat(20_000);
     for (case, text) in [
         ("much from few aliases", format!("a: &a {text}\nb: [{}]", vec!["*a"; 100].join(","))),
@@ -157,7 +157,7 @@ fn messages_about_repeated_keys_are_bounded() {
     assert!(document.repeated_keys.expect("messages").len() < 1 << 20);
 }
 
-/// The real server's answer for a ConfigMap with these values; only line separators are written in a safer way.
+/// The real server's output for a ConfigMap with these values; only line separators are written in a safer way.
 #[test]
 fn values_are_written_in_the_real_servers_style() {
     for (text, want) in [

@@ -1,19 +1,19 @@
 //! Write: a value as YAML, in the style of the real server.
 //!
-//! Members are sorted with numbers in them counted (`a2` before `a10`), lists are not indented below their member, and
-//! text is plain where that is safe, else quoted or a literal block.
+//! Members are sorted with numbers by value (`a2` before `a10`), lists are not indented below their member, and
+//! strings are plain where that is safe, otherwise quoted or a literal block.
 
 use std::cmp::Ordering;
 
 use serde_json::{Map, Value};
 
-use super::scalar::{Meaning, is_sexagesimal, meaning};
+use super::scalar::{ScalarValue, is_sexagesimal, resolve};
 use crate::codec::json::write_untyped;
 
 /// Lines are broken at the first blank after this column.
 const BEST_WIDTH: usize = 80;
 
-/// Longer keys are written behind a question mark.
+/// Longer keys are written after a question mark.
 const LONGEST_SIMPLE_KEY: usize = 128;
 
 /// Writes a value as a YAML document.
@@ -85,7 +85,7 @@ impl Writer {
             }
             match value {
                 Value::Object(members) if !members.is_empty() => {
-                    // Behind a question mark, the value stands on the line of its colon.
+                    // After a question mark, the value is on the line of its colon.
                     if simple {
                         self.line(indent + 2);
                     } else {
@@ -237,19 +237,19 @@ impl Writer {
                 self.put_all(line);
             }
         }
-        // A line that is empty still ends.
+        // An empty line still ends.
         if text.ends_with('\n') || self.column == 0 {
             self.put('\n');
         }
     }
 }
 
-/// The plainest style in which a text is read back as that text.
+/// The plainest style in which a string is read back unchanged.
 fn style(text: &str, is_key: bool) -> Style {
-    let facts = Facts::of(text);
+    let facts = AllowedStyles::of(text);
     let wanted = if text.contains('\n') {
         Style::Literal
-    } else if meaning(text) == Meaning::Text && !is_sexagesimal(text) {
+    } else if resolve(text) == ScalarValue::Text && !is_sexagesimal(text) {
         Style::Plain
     } else {
         Style::Double
@@ -263,21 +263,21 @@ fn style(text: &str, is_key: bool) -> Style {
     }
 }
 
-/// The styles that a text allows.
-struct Facts {
+/// The styles that a string allows.
+struct AllowedStyles {
     breaks: bool,
     plain: bool,
     single: bool,
     literal: bool,
 }
 
-impl Facts {
-    fn of(text: &str) -> Facts {
+impl AllowedStyles {
+    fn of(text: &str) -> AllowedStyles {
         let special = text.chars().any(|c| c != '\n' && !is_printable(c));
         let breaks = text.contains('\n');
         let edge = |c: char| c == ' ' || c == '\n';
         let space_break = text.contains(" \n");
-        Facts {
+        AllowedStyles {
             breaks,
             plain: !special
                 && !breaks
@@ -290,7 +290,7 @@ impl Facts {
     }
 }
 
-/// Whether a character of the text would be taken for syntax.
+/// Whether a character of the string would be read as syntax.
 fn has_indicators(text: &str) -> bool {
     if text.starts_with("---") || text.starts_with("...") {
         return true;
@@ -316,7 +316,7 @@ fn has_indicators(text: &str) -> bool {
     false
 }
 
-/// Line separators count as unprintable here, so that they are escaped.
+/// Line separators count as unprintable here, so they are escaped.
 fn is_printable(c: char) -> bool {
     matches!(c, ' '..='~' | '\u{a0}'..='\u{2027}' | '\u{202a}'..='\u{d7ff}' | '\u{e000}'..='\u{fefe}' | '\u{ff00}'..='\u{fffd}')
 }
@@ -332,7 +332,7 @@ fn natural(a: &str, b: &str) -> Ordering {
         (true, true) => return x.cmp(&y),
         (false, false) => {}
         (x_letter, _) => {
-            // Behind a digit, a letter comes first, since the other may be one more digit.
+            // After a digit, a letter comes first, since the other one may be another digit.
             let behind_digit = at > 0 && a[at - 1].is_numeric();
             return if x_letter == behind_digit { Ordering::Less } else { Ordering::Greater };
         }
@@ -341,7 +341,7 @@ fn natural(a: &str, b: &str) -> Ordering {
         text[at..].iter().copied().take_while(char::is_ascii_digit).collect()
     };
     let (m, n) = (digits(&a), digits(&b));
-    // A zero counts only behind another digit.
+    // A zero counts only after another digit.
     let inside =
         (x == '0' || y == '0') && a[..at].iter().rev().take_while(|c| c.is_ascii_digit()).any(|&c| c != '0');
     let value = |digits: &[char]| {

@@ -1,4 +1,4 @@
-//! The component schemas of custom kinds: what a CustomResourceDefinition says, and what every object has.
+//! The component schemas of custom kinds: that of the CustomResourceDefinition, with the members of every object.
 
 use serde_json::{Map, Value, json};
 
@@ -46,7 +46,7 @@ pub(super) fn schemas(
     schemas
 }
 
-/// Puts the members that every object has into a schema.
+/// Adds the members of every object to a schema.
 fn envelope(schema: &mut Value, metadata: &str, text: &str, texts: &Descriptions) {
     for name in ["apiVersion", "kind"] {
         let text = texts.of_field("io.k8s.api.core.v1.Pod", name).unwrap_or_default();
@@ -56,7 +56,7 @@ fn envelope(schema: &mut Value, metadata: &str, text: &str, texts: &Descriptions
     schema["properties"]["metadata"] = json!({"allOf": [reference], "description": text});
 }
 
-/// Says the two forms of each int-or-string, which definitions only mark.
+/// Adds the two types of each int-or-string, which definitions only mark.
 fn both_forms(schema: &mut Value) {
     match schema {
         Value::Object(members) => {

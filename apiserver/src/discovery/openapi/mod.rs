@@ -1,10 +1,10 @@
-//! OpenAPI documents: `/openapi/v3` and what it leads to, and `/openapi/v2`.
+//! OpenAPI documents: `/openapi/v3` and its documents, and `/openapi/v2`.
 //!
-//! A document is made when it is first asked for, from the schema table and the list of what is served, and kept as bytes.
-//! The index must tell a hash of each without making them: the hash is of what a document is made from. When the list
-//! changes, documents whose part of it did not change stay.
+//! A document is generated on the first request, from the schema table and the served resources, and cached as bytes.
+//! The index contains a hash of each without generating it: the hash of a document's sources. When the list changes,
+//! documents whose sources did not change are kept.
 //!
-//! Start at [`OpenApi::respond`]; schemas are made in [`schemas`], operations in [`paths`].
+//! Start at [`OpenApi::respond`]; schemas are generated in [`schemas`], operations in [`paths`].
 
 mod custom;
 mod paths;
@@ -30,14 +30,14 @@ use crate::schema::Descriptions;
 use schemas::{META, Schemas, reference};
 use swagger::Swagger;
 
-/// A digest of the sources that documents are made by.
+/// A digest of the sources that generate the documents.
 const SOURCES: &str = env!("OPENAPI_SOURCES");
 
 const JSON: &str = "application/json";
 const PROTOBUF_V2: &str = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf";
 const PROTOBUF_V3: &str = "application/com.github.proto-openapi.spec.v3.v1.0+protobuf";
 
-/// The documents of one state of what is served.
+/// The documents of one state of the served resources.
 pub(super) struct OpenApi {
     documents: BTreeMap<String, Arc<Document>>,
     swagger: Encoded,
@@ -50,14 +50,14 @@ struct Document {
     encoded: Encoded,
 }
 
-/// A document's bytes, made when they are first asked for.
+/// A document's bytes, generated on the first request.
 #[derive(Default)]
 struct Encoded {
     json: OnceLock<Bytes>,
     protobuf: OnceLock<Bytes>,
 }
 
-/// What a document is made from.
+/// The source of a document.
 #[derive(Debug, PartialEq)]
 enum Source {
     /// `/api`
@@ -78,7 +78,7 @@ enum Source {
 }
 
 impl OpenApi {
-    /// The documents of what is served now; those of `before` that are still true are kept.
+    /// The documents of the served resources; unchanged ones of `before` are kept.
     pub(super) fn new(served: &Served, before: Option<&OpenApi>) -> OpenApi {
         let mut sources = vec![
             ("api".to_owned(), Source::Versions),
@@ -118,7 +118,7 @@ impl OpenApi {
         OpenApi { documents: documents.collect(), swagger: Encoded::default() }
     }
 
-    /// Answers the paths below `/openapi`, whatever the method; None for other paths.
+    /// Serves the paths below `/openapi`, whatever the method; None for other paths.
     pub(super) fn respond(
         &self,
         method: &Method,
@@ -146,7 +146,7 @@ impl OpenApi {
         };
         let paths: Map<String, Value> = self.documents.iter().map(url).collect();
         let mut response = Response::new(Bytes::from(json!({"paths": paths}).to_string()));
-        // So says the real server, and so clients do not expect anything else.
+        // The real server's value, which clients therefore accept.
         set(&mut response, header::CONTENT_TYPE, "text/plain; charset=utf-8");
         response
     }
@@ -248,9 +248,10 @@ impl Source {
     fn document(&self, texts: &Descriptions) -> Value {
         let string = json!({"type": "string"});
         let meta = |name: &str| reference(&format!("{META}.{name}"));
-        let lone = |path: &str, tag: &str, text: &str, id: &str, media_types: &[&str], answer: &Value| {
-            Map::from_iter([(path.to_owned(), paths::lone(tag, text, id, media_types, answer))])
-        };
+        let single_get =
+            |path: &str, tag: &str, text: &str, id: &str, media_types: &[&str], answer: &Value| {
+                Map::from_iter([(path.to_owned(), paths::single_get(tag, text, id, media_types, answer))])
+            };
         let mut home = None;
         let mut known = Map::new();
         let mut authenticated = true;
@@ -258,11 +259,11 @@ impl Source {
             Source::Versions => {
                 let answer = meta("APIVersions");
                 let text = "get available API versions";
-                lone("/api/", "core", text, "getCoreAPIVersions", paths::FORMATS, &answer)
+                single_get("/api/", "core", text, "getCoreAPIVersions", paths::FORMATS, &answer)
             }
             Source::Groups => {
                 let answer = meta("APIGroupList");
-                lone(
+                single_get(
                     "/apis/",
                     "apis",
                     "get available API versions",
@@ -274,7 +275,7 @@ impl Source {
             Source::Group(group) => {
                 let (path, tag) = (format!("/apis/{group}/"), paths::tag(group, None));
                 let id = format!("get{}APIGroup", paths::group_id(group));
-                lone(&path, &tag, "get information of a group", &id, paths::FORMATS, &meta("APIGroup"))
+                single_get(&path, &tag, "get information of a group", &id, paths::FORMATS, &meta("APIGroup"))
             }
             Source::Version { group, version, resources, custom } => {
                 home = Some((&**group, &**version));
@@ -285,19 +286,19 @@ impl Source {
             Source::CodeVersion => {
                 let answer = reference("io.k8s.apimachinery.pkg.version.Info");
                 let text = "get the version information for this server";
-                lone("/version/", "version", text, "getCodeVersion", &[JSON], &answer)
+                single_get("/version/", "version", text, "getCodeVersion", &[JSON], &answer)
             }
             Source::OpenIdConfiguration => {
                 let text =
                     "get service account issuer OpenID configuration, also known as the 'OIDC discovery doc'";
                 let id = "getServiceAccountIssuerOpenIDConfiguration";
-                lone("/.well-known/openid-configuration/", "WellKnown", text, id, &[JSON], &string)
+                single_get("/.well-known/openid-configuration/", "WellKnown", text, id, &[JSON], &string)
             }
             Source::OpenIdKeys => {
                 let text = "get service account issuer OpenID JSON Web Key Set (contains public token \
                             verification keys)";
                 let id = "getServiceAccountIssuerOpenIDKeyset";
-                lone("/openid/v1/jwks/", "openid", text, id, &["application/jwk-set+json"], &string)
+                single_get("/openid/v1/jwks/", "openid", text, id, &["application/jwk-set+json"], &string)
             }
         };
         let mut document = json!({"openapi": "3.0.0", "info": info(), "paths": paths, "components": {}});
@@ -325,7 +326,7 @@ fn security_schemes() -> Value {
     }})
 }
 
-/// The first media type offered, in the order of what the client prefers. Offers are named by their subtype.
+/// The first offered media type, in the order of the client's preferences. Offers are identified by their subtype.
 fn accepted(headers: &HeaderMap, offers: &[(&str, &'static str)]) -> Option<&'static str> {
     let clauses = negotiate::clauses(headers);
     if clauses.is_empty() {
@@ -370,7 +371,7 @@ fn in_a_year(now: Timestamp) -> String {
     later.strftime("%a, %d %b %Y %H:%M:%S UTC").to_string()
 }
 
-/// SHA-512 in upper-case hexadecimal, the form of every hash here.
+/// SHA-512 in upper-case hexadecimal, as all hashes here.
 pub(super) fn digest(parts: &[&[u8]]) -> String {
     let mut context = ring::digest::Context::new(&ring::digest::SHA512);
     parts.iter().for_each(|part| context.update(part));

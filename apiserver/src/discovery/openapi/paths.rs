@@ -1,7 +1,6 @@
-//! The paths of a document: which operations a resource has, and how each is called, asked and answered.
+//! The paths of a document: the operations of a resource, with their ids, parameters and responses.
 //!
-//! What a verb means is told in [`VERBS`], what is different for custom resources in [`Verb::of_custom`]. Start at
-//! [`of_version`].
+//! [`VERBS`] describes the verbs, [`Verb::of_custom`] the differences of custom resources. Start at [`of_version`].
 
 mod parameters;
 
@@ -14,24 +13,24 @@ use crate::discovery::served::{Resource, Subresource};
 use crate::resources::behaviour;
 use parameters::{in_path, in_query, pretty};
 
-/// The forms of objects, as media types.
+/// The media types of objects.
 pub(super) const FORMATS: &[&str] =
     &["application/json", "application/vnd.kubernetes.protobuf", "application/yaml"];
 
-/// What a verb on a resource is in HTTP, and how it is told.
+/// The HTTP method of a verb on a resource, and its description.
 #[derive(Clone, Copy)]
 struct Verb {
     name: &'static str,
     method: &'static str,
     action: &'static str,
-    /// How the operation's id begins.
+    /// The prefix of the operation's id.
     id: &'static str,
     /// With `{kind}`, `{a kind}`, and `{part}`: `status of `, or nothing.
     description: &'static str,
-    /// The types of options, and members of them that do not count.
+    /// The types of options, and the members of them that are left out.
     options: &'static [(&'static str, &'static [&'static str])],
     body: Body,
-    answer: Answer,
+    response: ResponseBody,
     codes: &'static [u16],
 }
 
@@ -44,7 +43,7 @@ enum Body {
 }
 
 #[derive(Clone, Copy, PartialEq)]
-enum Answer {
+enum ResponseBody {
     Object,
     List,
     Events,
@@ -60,7 +59,7 @@ const VERBS: [Verb; 9] = [
         description: "list or watch objects of kind {kind}",
         options: &[("ListOptions", &[])],
         body: Body::None,
-        answer: Answer::List,
+        response: ResponseBody::List,
         codes: &[200],
     },
     Verb {
@@ -71,7 +70,7 @@ const VERBS: [Verb; 9] = [
         description: "create {part}{a kind}",
         options: &[("CreateOptions", &[])],
         body: Body::Object,
-        answer: Answer::Object,
+        response: ResponseBody::Object,
         codes: &[200, 201, 202],
     },
     Verb {
@@ -82,7 +81,7 @@ const VERBS: [Verb; 9] = [
         description: "delete collection of {kind}",
         options: &[("DeleteOptions", &[]), ("ListOptions", &["allowWatchBookmarks", "watch"])],
         body: Body::DeleteOptions,
-        answer: Answer::Status,
+        response: ResponseBody::Status,
         codes: &[200],
     },
     Verb {
@@ -93,7 +92,7 @@ const VERBS: [Verb; 9] = [
         description: "read {part}the specified {kind}",
         options: &[],
         body: Body::None,
-        answer: Answer::Object,
+        response: ResponseBody::Object,
         codes: &[200],
     },
     Verb {
@@ -104,7 +103,7 @@ const VERBS: [Verb; 9] = [
         description: "replace {part}the specified {kind}",
         options: &[("UpdateOptions", &[])],
         body: Body::Object,
-        answer: Answer::Object,
+        response: ResponseBody::Object,
         codes: &[200, 201],
     },
     Verb {
@@ -115,7 +114,7 @@ const VERBS: [Verb; 9] = [
         description: "partially update {part}the specified {kind}",
         options: &[("PatchOptions", &[])],
         body: Body::Patch,
-        answer: Answer::Object,
+        response: ResponseBody::Object,
         codes: &[200, 201],
     },
     Verb {
@@ -126,7 +125,7 @@ const VERBS: [Verb; 9] = [
         description: "delete {a kind}",
         options: &[("DeleteOptions", &[])],
         body: Body::DeleteOptions,
-        answer: Answer::Status,
+        response: ResponseBody::Status,
         codes: &[200, 202],
     },
     Verb {
@@ -138,7 +137,7 @@ const VERBS: [Verb; 9] = [
                       operation instead.",
         options: &[("ListOptions", &[])],
         body: Body::None,
-        answer: Answer::Events,
+        response: ResponseBody::Events,
         codes: &[200],
     },
     Verb {
@@ -150,7 +149,7 @@ const VERBS: [Verb; 9] = [
                       operation instead, filtered to a single item with the 'fieldSelector' parameter.",
         options: &[("ListOptions", &[])],
         body: Body::None,
-        answer: Answer::Events,
+        response: ResponseBody::Events,
         codes: &[200],
     },
 ];
@@ -160,7 +159,7 @@ impl Verb {
         VERBS.into_iter().find(|verb| verb.name == name)
     }
 
-    /// How the verb is told of a custom resource.
+    /// The verb as custom resources describe it.
     fn of_custom(self) -> Verb {
         match self.name {
             "list" => Verb { description: "list objects of kind {kind}", ..self },
@@ -172,11 +171,11 @@ impl Verb {
     }
 }
 
-/// The operations of paths, before they are written down.
+/// The operations by path and method, before they are written.
 type Items = BTreeMap<String, BTreeMap<&'static str, Operation>>;
 
 struct Operation {
-    told: Map<String, Value>,
+    members: Map<String, Value>,
     parameters: Vec<Value>,
 }
 
@@ -196,19 +195,25 @@ pub(super) fn of_version(
     if !custom {
         let id = format!("get{}APIResources", prefix(group, version));
         let list = reference(&format!("{META}.APIResourceList"));
-        let item = lone(&tag(group, Some(version)), "get available resources", &id, FORMATS, &list);
+        let item = single_get(&tag(group, Some(version)), "get available resources", &id, FORMATS, &list);
         paths.insert(format!("{root}/"), item);
     }
     paths
 }
 
-/// The item of a path that has nothing but a GET without parameters.
-pub(super) fn lone(tag: &str, description: &str, id: &str, media_types: &[&str], answer: &Value) -> Value {
+/// The item of a path with only a GET without parameters.
+pub(super) fn single_get(
+    tag: &str,
+    description: &str,
+    id: &str,
+    media_types: &[&str],
+    response: &Value,
+) -> Value {
     json!({"get": {
         "tags": [tag],
         "description": description,
         "operationId": id,
-        "responses": responses(&[200], media_types, answer),
+        "responses": responses(&[200], media_types, response),
     }})
 }
 
@@ -235,7 +240,7 @@ fn title(word: &str) -> String {
     chars.next().into_iter().flat_map(char::to_uppercase).chain(chars).collect()
 }
 
-/// `a Pod`, `an Eviction`; what looks like a plural goes without.
+/// `a Pod`, `an Eviction`; words that look like a plural get no article.
 fn with_article(kind: &str) -> String {
     if kind.ends_with('s') && !kind.ends_with("ss") {
         return kind.to_owned();
@@ -276,7 +281,7 @@ impl Writer<'_> {
                 "deletecollection" => {
                     self.add(&collection, "deletecollection", &format!("Collection{own}"), None);
                 }
-                // The old paths to watch things, which custom resources never had.
+                // The deprecated watch paths, which custom resources never had.
                 "watch" if resource.schema.is_none() => {
                     self.add(&watch_collection, "watchlist", &format!("{own}List"), None);
                     self.add(&watch_item, "watch", &own, None);
@@ -307,20 +312,20 @@ impl Writer<'_> {
         self.resource.schema.is_some()
     }
 
-    /// The group, version and kind that are told of an operation.
-    fn told_kind<'a>(&'a self, part: Option<&'a Subresource>) -> (&'a str, &'a str, &'a str) {
+    /// The group, version and kind of an operation.
+    fn group_version_kind<'a>(&'a self, part: Option<&'a Subresource>) -> (&'a str, &'a str, &'a str) {
         let own = (self.group, self.version);
         let Some(part) = part else { return (own.0, own.1, &self.resource.kind) };
         let (group, version) = part.group_version.as_ref().map_or(own, |(group, version)| (group, version));
         (group, version, &part.kind)
     }
 
-    /// Adds the operation of a verb. `what` ends its id.
+    /// Adds the operation of a verb. `what` is the suffix of its id.
     fn add(&mut self, path: &str, verb: &str, what: &str, part: Option<&Subresource>) {
         let Some(verb) = Verb::named(verb) else { return };
         let verb = if self.is_custom() { verb.of_custom() } else { verb };
-        let mut told = self.told(verb.action, verb.id, what, part);
-        told.insert("description".into(), self.description(&verb, part).into());
+        let mut members = self.members(verb.action, verb.id, what, part);
+        members.insert("description".into(), self.description(&verb, part).into());
         let is_log = part.is_some_and(|part| part.name == "log");
         let mut parameters = vec![pretty()];
         for (kind, skipped) in verb.options {
@@ -329,33 +334,35 @@ impl Writer<'_> {
         if is_log {
             parameters.extend(in_query(self.group, self.version, "PodLogOptions", &[]));
         }
-        let (group, version, kind) = self.told_kind(part);
+        let (group, version, kind) = self.group_version_kind(part);
         let object = component(group, version, kind);
         if let Some(body) = self.body(verb.body, &object) {
-            told.insert("requestBody".into(), body);
+            members.insert("requestBody".into(), body);
         }
-        let answer = match verb.answer {
+        let response = match verb.response {
             _ if is_log => json!({"type": "string"}),
-            Answer::Object => reference(&object),
-            Answer::List => reference(&component(group, version, &self.resource.list_kind)),
-            Answer::Events => reference(&format!("{META}.WatchEvent")),
-            Answer::Status if verb.name == "delete" && self.deletion_answers_object() => reference(&object),
-            Answer::Status => reference(&format!("{META}.Status")),
+            ResponseBody::Object => reference(&object),
+            ResponseBody::List => reference(&component(group, version, &self.resource.list_kind)),
+            ResponseBody::Events => reference(&format!("{META}.WatchEvent")),
+            ResponseBody::Status if verb.name == "delete" && self.deletion_answers_object() => {
+                reference(&object)
+            }
+            ResponseBody::Status => reference(&format!("{META}.Status")),
         };
-        let more: &[&str] = match verb.answer {
+        let more: &[&str] = match verb.response {
             _ if is_log => &["text/plain"],
-            Answer::List | Answer::Events if !self.is_custom() => {
+            ResponseBody::List | ResponseBody::Events if !self.is_custom() => {
                 &["application/json;stream=watch", "application/vnd.kubernetes.protobuf;stream=watch"]
             }
             _ => &[],
         };
-        let answers = responses(verb.codes, &[self.formats(), more].concat(), &answer);
-        told.insert("responses".into(), answers);
+        let responses_by_code = responses(verb.codes, &[self.formats(), more].concat(), &response);
+        members.insert("responses".into(), responses_by_code);
         parameters.extend(in_path(path, kind));
-        self.insert(path, verb.method, Operation { told, parameters });
+        self.insert(path, verb.method, Operation { members, parameters });
     }
 
-    /// Adds the operations of a part that opens a connection.
+    /// Adds the operations of a subresource that opens a connection.
     fn connect(&mut self, path: &str, what: &str, part: &Subresource) {
         let proxied = part.kind.ends_with("ProxyOptions");
         let methods: &[&'static str] = if proxied {
@@ -366,21 +373,21 @@ impl Writer<'_> {
         for method in methods {
             let upper = method.to_uppercase();
             let what = format!("{}{what}", title(method));
-            let mut told = self.told("connect", "connect", &what, Some(part));
+            let mut members = self.members("connect", "connect", &what, Some(part));
             let description = format!("connect {upper} requests to {} of {}", part.name, self.resource.kind);
-            told.insert("description".into(), description.into());
-            told.insert("responses".into(), responses(&[200], &["*/*"], &json!({"type": "string"})));
+            members.insert("description".into(), description.into());
+            members.insert("responses".into(), responses(&[200], &["*/*"], &json!({"type": "string"})));
             let mut parameters = in_query(self.group, self.version, &part.kind, &[]);
             parameters.extend(in_path(path, &part.kind));
-            self.insert(path, method, Operation { told, parameters });
+            self.insert(path, method, Operation { members, parameters });
         }
     }
 
-    /// What every operation tells.
-    fn told(&self, action: &str, id: &str, what: &str, part: Option<&Subresource>) -> Map<String, Value> {
-        // Even the scale of a custom resource is told as the resource's kind.
+    /// The members of every operation.
+    fn members(&self, action: &str, id: &str, what: &str, part: Option<&Subresource>) -> Map<String, Value> {
+        // Even the scale of a custom resource has the resource's kind.
         let part = part.filter(|_| !self.is_custom());
-        let (group, version, kind) = self.told_kind(part);
+        let (group, version, kind) = self.group_version_kind(part);
         [
             ("tags", json!([tag(self.group, Some(self.version))])),
             ("operationId", format!("{id}{}{what}", prefix(self.group, self.version)).into()),
@@ -439,7 +446,7 @@ impl Writer<'_> {
     }
 }
 
-/// Writes a path down: the parameters that all of its operations have are told once.
+/// Writes a path: the parameters of all its operations are written once.
 fn written((path, mut operations): (String, BTreeMap<&'static str, Operation>)) -> (String, Value) {
     let mut common: Vec<Value> = match operations.values().next() {
         None => Vec::new(),
@@ -452,12 +459,12 @@ fn written((path, mut operations): (String, BTreeMap<&'static str, Operation>)) 
     for operation in operations.values_mut() {
         operation.parameters.retain(|parameter| !common.contains(parameter));
     }
-    for (method, Operation { mut told, mut parameters }) in operations {
+    for (method, Operation { mut members, mut parameters }) in operations {
         parameters::sort(&mut parameters);
         if !parameters.is_empty() {
-            told.insert("parameters".into(), parameters.into());
+            members.insert("parameters".into(), parameters.into());
         }
-        item.insert(method.into(), told.into());
+        item.insert(method.into(), members.into());
     }
     parameters::sort(&mut common);
     if !common.is_empty() {

@@ -1,7 +1,7 @@
-//! OpenAPI documents as protobuf: gnostic's messages, written from the JSON document by two tables of field numbers.
+//! OpenAPI documents as protobuf: gnostic's messages, converted from the JSON document by two tables of field numbers.
 //!
-//! The tables have the members that our documents have; a member that they do not know is a mistake of theirs, which the
-//! tests find. Arbitrary values (extensions, enums, defaults of version 2) travel as YAML text; ours is JSON, which is YAML.
+//! The tables have the members of our documents; the tests find members that they lack. Arbitrary values (extensions,
+//! enums, defaults of version 2) are YAML text; ours is JSON, which is YAML.
 //!
 //! Source: gnostic-models, `openapiv2/OpenAPIv2.proto` and `openapiv3/OpenAPIv3.proto`.
 
@@ -17,7 +17,7 @@ pub(super) fn openapi(document: &Value) -> Vec<u8> {
     encode(&v3::DOCUMENT, document)
 }
 
-/// How a JSON value becomes the value of a field.
+/// The type of a field.
 #[derive(Clone, Copy)]
 enum Shape {
     Text,
@@ -31,13 +31,13 @@ enum Shape {
     Repeated(&'static Shape),
 }
 
-/// How a JSON value becomes a message.
+/// The structure of a message.
 enum Message {
-    /// Known members, and the number under which the others, `x-...`, go as `NamedAny`.
+    /// Known members, and the number of the others, `x-...`, as `NamedAny`.
     Object { members: &'static [(&'static str, u32, Shape)], extensions: u32 },
     /// Any member: `NUMBER: { name = 1, value = 2 }`.
     Named { number: u32, value: Shape },
-    /// Which one of several fields it is.
+    /// A oneof: which field a value has.
     Choice(fn(&Value) -> (u32, Shape)),
 }
 
@@ -55,7 +55,7 @@ fn is_reference(value: &Value) -> bool {
     value.get("$ref").is_some()
 }
 
-/// A security scheme and what asks for one are alike in both versions.
+/// A security scheme and its requirement are the same in both versions.
 static REQUIREMENT: Message = Named { number: 1, value: message(&STRING_ARRAY) };
 static STRING_ARRAY: Message = Choice(|_| (1, TEXTS));
 
@@ -346,7 +346,7 @@ fn encode(message: &Message, value: &Value) -> Vec<u8> {
         }
         Choice(choose) => {
             let (number, shape) = choose(value);
-            // The member of a oneof is there even if it is zero: it tells which one was chosen.
+            // The member of a oneof is written even if it is zero, to select it.
             field(number, shape, value, true, &mut out);
         }
     }
@@ -459,7 +459,7 @@ mod tests {
     }
 
     #[test]
-    fn swagger_documents() {
+    fn version_2_documents_are_encoded() {
         let document = json!({
             "swagger": "2.0",
             "definitions": {"T": {"type": "object", "enum": ["a"], "x-kubernetes-map-type": "atomic"}},
@@ -483,7 +483,7 @@ mod tests {
     }
 
     #[test]
-    fn openapi_documents() {
+    fn version_3_documents_are_encoded() {
         let document = json!({
             "openapi": "3.0.0",
             "components": {"schemas": {"T": {"properties": {

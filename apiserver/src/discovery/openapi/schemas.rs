@@ -1,6 +1,6 @@
 //! The component schemas of a document, made from the schema table.
 //!
-//! Start at [`Schemas::of`]: it takes the types that a document's operations name and follows what they refer to.
+//! Start at [`Schemas::of`]: it takes the types in a document's operations and follows their references.
 
 use serde_json::{Map, Value, json};
 
@@ -17,7 +17,7 @@ pub(super) fn reference(openapi_name: &str) -> Value {
     json!({"$ref": format!("{REFERENCE}{openapi_name}")})
 }
 
-/// The name of the type that a kind has in the documents.
+/// The name of a kind's type in the documents.
 pub(super) fn component(group: &str, version: &str, kind: &str) -> String {
     match schema().kind(group, version, kind) {
         Some(id) => schema().get(id).openapi_name(),
@@ -32,13 +32,13 @@ pub(super) fn component(group: &str, version: &str, kind: &str) -> String {
 pub(super) struct Schemas<'a> {
     table: &'static Schema,
     texts: &'a Descriptions,
-    /// The group and version of the document: some kinds belong to all, and are told for this one only.
+    /// The group and version of the document: kinds that belong to all versions are listed for this one only.
     home: Option<(&'a str, &'a str)>,
     found: Map<String, Value>,
 }
 
 impl<'a> Schemas<'a> {
-    /// The schemas of everything that `document` refers to, and of what these refer to. `custom` are given.
+    /// The schemas of everything that `document` refers to, transitively. `custom` are given.
     pub(super) fn of(
         document: &Value,
         custom: Map<String, Value>,
@@ -46,14 +46,14 @@ impl<'a> Schemas<'a> {
         texts: &'a Descriptions,
     ) -> Map<String, Value> {
         let mut schemas = Schemas { table: schema(), texts, home, found: custom };
-        let mut wanted = Vec::new();
-        references(document, &mut wanted);
-        schemas.found.values().for_each(|schema| references(schema, &mut wanted));
-        while let Some(name) = wanted.pop() {
+        let mut negotiated = Vec::new();
+        references(document, &mut negotiated);
+        schemas.found.values().for_each(|schema| references(schema, &mut negotiated));
+        while let Some(name) = negotiated.pop() {
             if !schemas.found.contains_key(&name)
                 && let Some(schema) = schemas.component(&name)
             {
-                references(&schema, &mut wanted);
+                references(&schema, &mut negotiated);
                 schemas.found.insert(name, schema);
             }
         }
@@ -100,7 +100,7 @@ impl<'a> Schemas<'a> {
         schema.into()
     }
 
-    /// The kinds that a type is. Those known in every group version are told for the document's.
+    /// The kinds of a type. Those of every group version are listed for the document's.
     fn kinds(&self, id: StructId) -> Vec<Value> {
         let known = self.table.kinds().filter(|(_, type_id)| *type_id == id);
         let mut kinds: Vec<(&str, &str, &str)> = Vec::new();
@@ -114,8 +114,10 @@ impl<'a> Schemas<'a> {
         }
         kinds.sort_unstable();
         kinds.dedup();
-        let told = kinds.into_iter();
-        told.map(|(group, version, kind)| json!({"group": group, "kind": kind, "version": version})).collect()
+        let entries = kinds.into_iter();
+        entries
+            .map(|(group, version, kind)| json!({"group": group, "kind": kind, "version": version}))
+            .collect()
     }
 
     fn member(&self, owner: &str, field: &Field) -> Value {
@@ -139,7 +141,7 @@ impl<'a> Schemas<'a> {
             more.extend(keys.map(|keys| ("x-kubernetes-list-map-keys".to_owned(), keys.clone().into())));
         }
         if field.atomic || field.granular {
-            // Bytes are a list to Go.
+            // Bytes are a list in Go.
             let what = if field.ty == Type::Bytes { "list" } else { "map" };
             let kind = if field.atomic { "atomic" } else { "granular" };
             more.insert(format!("x-kubernetes-{what}-type"), kind.into());
@@ -186,7 +188,7 @@ impl<'a> Schemas<'a> {
         }
     }
 
-    /// An item of a list or map, whose zero value is its default.
+    /// An item of a list or map, with its zero value as the default.
     fn item(&self, ty: &Type, enumeration: &[&'static str]) -> Value {
         let mut schema = self.value(ty, enumeration);
         extend(&mut schema, zero(ty).map(|zero| ("default".to_owned(), zero)).into_iter().collect());
@@ -194,7 +196,7 @@ impl<'a> Schemas<'a> {
     }
 }
 
-/// Adds members to a schema. A reference stands alone, so that it moves aside into `allOf`.
+/// Adds members to a schema. A reference cannot have siblings, so it is moved into `allOf`.
 fn extend(schema: &mut Value, more: Map<String, Value>) {
     if more.is_empty() {
         return;
@@ -207,7 +209,7 @@ fn extend(schema: &mut Value, more: Map<String, Value>) {
     }
 }
 
-/// What Go prints of a value that was not set; None where it prints nothing, or null.
+/// The value that Go prints for an unset member; None if it prints nothing, or null.
 fn zero(ty: &Type) -> Option<Value> {
     match ty {
         Type::Struct(_) => Some(json!({})),
@@ -235,7 +237,7 @@ fn union(structure: &Struct) -> Option<Value> {
     Some(json!([union]))
 }
 
-/// The types with a JSON form of their own.
+/// The types with a JSON encoding of their own.
 fn special(name: &str) -> Option<Value> {
     let (package, name) = name.rsplit_once('.')?;
     Some(match (package, name) {

@@ -1,8 +1,8 @@
-//! Version 2 of the documents, converted from version 3: one document for everything, in a poorer language.
+//! Version 2 of the documents, converted from version 3: one document for everything.
 
 use serde_json::{Map, Value, json};
 
-/// Gathers documents of version 3 into one of version 2.
+/// Collects documents of version 3 into one of version 2.
 pub(super) struct Swagger {
     paths: Map<String, Value>,
     definitions: Map<String, Value>,
@@ -42,7 +42,7 @@ impl Swagger {
     }
 }
 
-/// A type that is known in many group versions is told with those of each document.
+/// A type of several group versions lists those of each document.
 fn unite_kinds(known: &mut Value, more: &Value) {
     const KINDS: &str = "x-kubernetes-group-version-kind";
     if let (Some(Value::Array(known)), Some(Value::Array(more))) = (known.get_mut(KINDS), more.get(KINDS)) {
@@ -61,27 +61,27 @@ fn path_item(item: Value) -> Value {
 }
 
 fn operation(mut operation: Value) -> Value {
-    let mut told = Map::new();
+    let mut converted = Map::new();
     for name in
         ["tags", "description", "operationId", "x-kubernetes-action", "x-kubernetes-group-version-kind"]
     {
         if let Some(value) = operation.get_mut(name) {
-            told.insert(name.to_owned(), value.take());
+            converted.insert(name.to_owned(), value.take());
         }
     }
-    told.insert("schemes".into(), json!(["https"]));
+    converted.insert("schemes".into(), json!(["https"]));
     let mut all = match parameters(operation["parameters"].take()) {
         Value::Array(parameters) => parameters,
         _ => Vec::new(),
     };
     let body = operation["requestBody"].take();
-    // Discovery says that it would read what it writes, though it reads nothing.
+    // Discovery lists the produced types as consumed ones, although it reads nothing.
     let consumed = match &body["content"] {
         Value::Object(content) => media_types(content),
-        _ if told.contains_key("x-kubernetes-action") => json!(["*/*"]),
+        _ if converted.contains_key("x-kubernetes-action") => json!(["*/*"]),
         _ => produced(&operation["responses"]),
     };
-    told.insert("consumes".into(), consumed);
+    converted.insert("consumes".into(), consumed);
     if let Some(mut schema_of_body) = content_schema(&body) {
         schema(&mut schema_of_body);
         let mut parameter = json!({"name": "body", "in": "body", "schema": schema_of_body});
@@ -91,9 +91,9 @@ fn operation(mut operation: Value) -> Value {
         all.insert(0, parameter);
     }
     if !all.is_empty() {
-        told.insert("parameters".into(), all.into());
+        converted.insert("parameters".into(), all.into());
     }
-    told.insert("produces".into(), produced(&operation["responses"]));
+    converted.insert("produces".into(), produced(&operation["responses"]));
     let mut responses = Map::new();
     for (code, response) in operation["responses"].as_object().into_iter().flatten() {
         let mut converted = json!({"description": response["description"]});
@@ -103,11 +103,11 @@ fn operation(mut operation: Value) -> Value {
         }
         responses.insert(code.clone(), converted);
     }
-    told.insert("responses".into(), responses.into());
-    told.into()
+    converted.insert("responses".into(), responses.into());
+    converted.into()
 }
 
-/// The media types of an operation's answers.
+/// The media types of an operation's responses.
 fn produced(responses: &Value) -> Value {
     let contents = responses.as_object().into_iter().flatten().map(|(_, response)| &response["content"]);
     contents.filter_map(Value::as_object).map(media_types).next().unwrap_or_else(|| json!([]))
@@ -122,7 +122,7 @@ fn content_schema(holder: &Value) -> Option<Value> {
     content.values().next().map(|media_type| media_type["schema"].clone())
 }
 
-/// Parameters say their type beside their name.
+/// Parameters have their type beside their name.
 fn parameters(mut parameters: Value) -> Value {
     for parameter in parameters.as_array_mut().into_iter().flatten() {
         if let Value::Object(schema) = parameter["schema"].take()
@@ -135,7 +135,7 @@ fn parameters(mut parameters: Value) -> Value {
     parameters
 }
 
-/// Converts a schema: what version 2 cannot say is left out, and with it the type where that would be wrong alone.
+/// Converts a schema: what version 2 cannot express is dropped, with the type if that would be wrong alone.
 fn schema(value: &mut Value) {
     let Some(members) = value.as_object_mut() else { return };
     if let Some(Value::String(target)) = members.get_mut("$ref") {

@@ -20,7 +20,7 @@ fn without_descriptions(value: &Value) -> Value {
     }
 }
 
-/// Without what the recorded facts do not have: descriptions, and the defaults of items.
+/// Without descriptions and item defaults, which the recorded facts lack.
 fn bare(value: &Value) -> Value {
     let mut value = without_descriptions(value);
     drop_item_defaults(&mut value);
@@ -46,7 +46,7 @@ fn drop_item_defaults(value: &mut Value) {
     }
 }
 
-/// Says where two documents differ.
+/// Lists the differences of two documents.
 fn differences(path: &str, ours: &Value, theirs: &Value, found: &mut Vec<String>) {
     match (ours, theirs) {
         (Value::Object(a), Value::Object(b)) => {
@@ -73,11 +73,11 @@ fn differences(path: &str, ours: &Value, theirs: &Value, found: &mut Vec<String>
     }
 }
 
-/// Differences that are meant, and a part of how they are printed.
-const MEANT: &[(&str, &str)] = &[
+/// Intended differences, and a part of their output.
+const INTENDED: &[(&str, &str)] = &[
     (
         "meta.v1.WatchEvent.properties.object.$ref",
-        "the text of WatchEvent tells its member too, so that it has none",
+        "the description of WatchEvent includes its member's, so that the member has none",
     ),
     ("meta.v1.WatchEvent.properties.object.allOf", "likewise"),
     (
@@ -103,12 +103,12 @@ fn compare(
         differences(key, &convert(part(&ours)), &convert(part(&theirs)), &mut found);
         *compared += 1;
     }
-    found.retain(|difference| !MEANT.iter().any(|(path, _)| difference.contains(path)));
+    found.retain(|difference| !INTENDED.iter().any(|(path, _)| difference.contains(path)));
     found
 }
 
 #[test]
-fn schemas_are_the_real_ones() {
+fn schemas_match_the_real_servers() {
     let mut compared = 0;
     let found = compare(&mut compared, &testing::testdata().join("openapi-v3"), bare, |document| {
         &document["components"]["schemas"]
@@ -117,10 +117,10 @@ fn schemas_are_the_real_ones() {
     assert!(found.is_empty(), "{} differences:\n{}", found.len(), found.join("\n"));
 }
 
-/// The whole documents against those of a real server, in the folder that PEER_OPENAPI names: a file for each, called as
-/// the index calls it with `__` for slashes.
+/// The whole documents against those of a real server, in the folder of PEER_OPENAPI: a file for each, named as in the
+/// index with `__` for slashes.
 #[test]
-fn documents_are_those_of_a_peer() {
+fn documents_match_those_of_a_peer() {
     let Some(dir) = std::env::var_os("PEER_OPENAPI") else { return };
     let mut compared = 0;
     let found = compare(&mut compared, Path::new(&dir), without_descriptions, |document| document);
@@ -181,14 +181,14 @@ fn operations_have_their_names() {
         ),
         ("get /apis/apps/v1/".into(), "getAppsV1APIResources", "get available resources"),
     ] {
-        let told = known.get(&operation).expect(&operation);
+        let details = known.get(&operation).expect(&operation);
         assert_eq!(
-            (&told["operationId"], &told["description"]),
+            (&details["operationId"], &details["description"]),
             (&id.into(), &description.into()),
             "{operation}"
         );
     }
-    let ids: Vec<&str> = known.values().filter_map(|told| told["operationId"].as_str()).collect();
+    let ids: Vec<&str> = known.values().filter_map(|details| details["operationId"].as_str()).collect();
     let distinct: std::collections::BTreeSet<&str> = ids.iter().copied().collect();
     assert_eq!(ids.len(), distinct.len());
 }
@@ -198,26 +198,29 @@ fn operations_have_their_names() {
 fn patches_take_field_validation() {
     for (key, document) in &built_in().documents {
         let document = document.source.document(&Descriptions::unpack());
-        for (operation, told) in
-            operations(&document).filter(|(_, told)| told["x-kubernetes-action"] == "patch")
+        for (operation, details) in
+            operations(&document).filter(|(_, details)| details["x-kubernetes-action"] == "patch")
         {
             let path = operation.split_once(' ').expect("a path").1;
-            let all =
-                format!("{} {}", names(&told["parameters"]), names(&document["paths"][path]["parameters"]));
+            let all = format!(
+                "{} {}",
+                names(&details["parameters"]),
+                names(&document["paths"][path]["parameters"])
+            );
             assert!(all.contains("fieldValidation"), "{key} {operation}: {all}");
-            assert!(told["x-kubernetes-group-version-kind"]["kind"].is_string(), "{key} {operation}");
+            assert!(details["x-kubernetes-group-version-kind"]["kind"].is_string(), "{key} {operation}");
         }
     }
 }
 
 #[test]
-fn explanations_are_there() {
+fn types_and_fields_have_descriptions() {
     let apps = document("apis/apps/v1");
     let schemas = apps["components"]["schemas"].as_object().expect("schemas");
     let mut silent: Vec<&str> = Vec::new();
     for (name, schema) in schemas {
-        let told = schema["description"].is_string() || name.ends_with("List");
-        if !told {
+        let details = schema["description"].is_string() || name.ends_with("List");
+        if !details {
             silent.push(name);
         }
     }
@@ -229,32 +232,32 @@ fn hashes_redirect_and_documents_are_immutable() {
     let openapi = built_in();
     let key = "apis/apps/v1";
     let url = openapi.documents[key].url(key);
-    let ask = |uri: &str, held: &str| {
+    let send = |uri: &str, held: &str| {
         let (path, query) = uri.split_once('?').unwrap_or((uri, ""));
         let mut headers = HeaderMap::new();
         headers.insert(header::IF_NONE_MATCH, held.parse().expect("a value"));
         let now = "2026-11-21T10:29:25Z".parse().expect("a time");
         openapi.respond(&Method::GET, path, &Query::parse(query), &headers, now).expect("answered")
     };
-    let redirect = ask("/openapi/v3/apis/apps/v1?hash=ABC", "x");
+    let redirect = send("/openapi/v3/apis/apps/v1?hash=ABC", "x");
     assert_eq!(
         (redirect.status().as_u16(), redirect.headers()[header::LOCATION].to_str().ok()),
         (301, Some(&*url))
     );
-    let whole = ask(&url, "x");
+    let whole = send(&url, "x");
     assert_eq!(whole.headers()[header::EXPIRES], "Sun, 21 Nov 2027 10:29:25 UTC");
     assert_eq!(whole.headers()[header::CACHE_CONTROL], "public, immutable");
     let etag = whole.headers()[header::ETAG].to_str().expect("text");
     for (held, want) in
         [(etag.to_owned(), 304), (format!("\"x\", W/{etag}"), 304), ("*".into(), 304), ("x".into(), 200)]
     {
-        assert_eq!(ask("/openapi/v3/apis/apps/v1", &held).status(), want, "{held}");
+        assert_eq!(send("/openapi/v3/apis/apps/v1", &held).status(), want, "{held}");
     }
-    assert!(ask("/openapi/v3", "x").body().windows(url.len()).any(|part| part == url.as_bytes()));
+    assert!(send("/openapi/v3", "x").body().windows(url.len()).any(|part| part == url.as_bytes()));
 }
 
 #[test]
-fn version_2_is_version_3_in_poorer_words() {
+fn version_2_is_converted_from_version_3() {
     let openapi = built_in();
     let response = openapi.respond(
         &Method::GET,
@@ -280,7 +283,7 @@ fn version_2_is_version_3_in_poorer_words() {
 }
 
 #[test]
-fn custom_kinds_are_told_and_the_others_kept() {
+fn custom_kinds_are_added_and_other_documents_kept() {
     let mut served = Served::built_in();
     let before = OpenApi::new(&served, None);
     let widgets = super::super::tests::widgets();

@@ -8,15 +8,15 @@ fn group_kind(kind: &str) -> GroupKind {
     GroupKind::new("", kind)
 }
 
-fn writer<'a>(manager: &'a str, subresource: &'a str, now: &'a str) -> Writer<'a> {
-    Writer { manager, api_version: "v1", subresource, now }
+fn writer<'a>(manager: &'a str, subresource: &'a str, now: &'a str) -> FieldManager<'a> {
+    FieldManager { manager, api_version: "v1", subresource, now }
 }
 
 /// The entries after a write, as `manager fields` lines.
-fn write(kind: &str, writer: Writer<'_>, live: Option<&Value>, new: &Value) -> (Value, Vec<String>) {
+fn write(kind: &str, writer: FieldManager<'_>, live: Option<&Value>, new: &Value) -> (Value, Vec<String>) {
     let name = group_kind(kind);
     let type_id = schema().kind("", "v1", kind).unwrap();
-    let kind = Kind { name: &name, type_id, has_status: kind != "ConfigMap" };
+    let kind = ObjectKind { name: &name, type_id, has_status: kind != "ConfigMap" };
     let entries = update(kind, writer, live, new);
     let lines = shown(&entries);
     let mut object = new.clone();
@@ -39,7 +39,7 @@ fn config(data: Value) -> Value {
 }
 
 #[test]
-fn who_changes_a_field_owns_it_alone() {
+fn changing_a_field_takes_its_ownership() {
     let (first, lines) = write("ConfigMap", writer("one", "", TIMES[0]), None, &config(json!({"k": "v"})));
     assert_eq!(lines, [r#"one@1 {"f:data":{".":{},"f:k":{}}}"#]);
     let (second, lines) =
@@ -58,7 +58,7 @@ fn a_write_that_changes_nothing_keeps_the_entries() {
 }
 
 #[test]
-fn a_client_may_write_the_entries() {
+fn clients_may_write_managed_fields() {
     let (live, kept) = write("ConfigMap", writer("one", "", TIMES[0]), None, &config(json!({"k": "v"})));
     let entry = |operation: &str, fields: Value| json!({"manager": "x", "operation": operation, "apiVersion": "v1", "fieldsType": "FieldsV1", "fieldsV1": fields});
     for (case, sent, want) in [
@@ -85,13 +85,13 @@ fn a_client_may_write_the_entries() {
 }
 
 #[test]
-fn what_nobody_tracks_stays_untracked() {
+fn an_object_without_managed_fields_stays_untracked() {
     let live = config(json!({"k": "v"}));
     assert_eq!(write("ConfigMap", writer("one", "", TIMES[1]), Some(&live), &config(json!({}))).1, [""; 0]);
 }
 
 #[test]
-fn an_endpoint_tracks_its_part() {
+fn a_subresource_tracks_its_own_fields() {
     let pod = |phase: &str, node: &str| json!({"spec": {"nodeName": node}, "status": {"phase": phase}});
     let (live, lines) = write("Pod", writer("one", "", TIMES[0]), None, &pod("Pending", "n"));
     assert_eq!(lines, [r#"one@1 {"f:spec":{"f:nodeName":{}}}"#]);
@@ -103,7 +103,7 @@ fn an_endpoint_tracks_its_part() {
 }
 
 #[test]
-fn unknown_versions_are_forgotten_at_the_next_change() {
+fn the_next_change_removes_entries_of_unknown_versions() {
     let (mut live, _) = write("ConfigMap", writer("one", "", TIMES[0]), None, &config(json!({"k": "v"})));
     live["metadata"]["managedFields"][0]["apiVersion"] = "v9".into();
     let (_, lines) = write("ConfigMap", writer("two", "", TIMES[1]), Some(&live), &config(json!({"k": "w"})));
@@ -111,7 +111,7 @@ fn unknown_versions_are_forgotten_at_the_next_change() {
 }
 
 #[test]
-fn ten_updaters_are_kept_apart() {
+fn at_most_ten_update_managers_are_kept() {
     let mut live = config(json!({}));
     let mut lines = Vec::new();
     for number in 0..13 {
@@ -130,7 +130,7 @@ fn ten_updaters_are_kept_apart() {
 }
 
 #[test]
-fn replicas_move_to_who_scales() {
+fn scaling_transfers_the_ownership_of_replicas() {
     let fields = json!([{"manager": "one", "operation": "Update", "apiVersion": "v1", "time": TIMES[0],
         "fieldsType": "FieldsV1", "fieldsV1": {"f:spec": {"f:replicas": {}, "f:x": {}}}}]);
     let live = json!({"metadata": {"managedFields": fields}, "spec": {"replicas": 2}});
@@ -145,28 +145,28 @@ fn replicas_move_to_who_scales() {
 }
 
 #[test]
-fn times_alone_change_nothing() {
+fn changed_timestamps_alone_are_ignored() {
     let object = |time: &str, value: &str| json!({"metadata": {"managedFields": [{"manager": "m", "time": time}]}, "data": {"k": value}});
     let old = object(TIMES[0], "v");
     for (new, want) in
         [(object(TIMES[1], "v"), object(TIMES[0], "v")), (object(TIMES[1], "w"), object(TIMES[1], "w"))]
     {
         let mut kept = new.clone();
-        keep_times(&mut kept, &old);
+        ignore_managed_fields_timestamps(&mut kept, &old);
         assert_eq!(kept, want);
     }
 }
 
 #[test]
-fn managers_have_names() {
-    for (asked, agent, want) in [
+fn the_manager_defaults_to_the_user_agent() {
+    for (requested, agent, want) in [
         ("me", "curl/8", "me"),
         ("", "kubectl/v1.36.0 (linux/amd64)", "kubectl"),
         ("", "two words: x/1", "two words: x"),
         ("", "/nothing", "unknown"),
         ("", "", "unknown"),
     ] {
-        assert_eq!(manager(asked, agent), want);
+        assert_eq!(manager(requested, agent), want);
     }
     assert_eq!(manager("", &"é".repeat(100)).len(), 128);
 }

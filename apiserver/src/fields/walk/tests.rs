@@ -6,11 +6,11 @@ fn kind(group: &str, kind: &str) -> StructId {
     schema().kind(group, "v1", kind).unwrap()
 }
 
-/// What was written and what was removed between two pods with these specs.
-fn pod_delta(old: Value, new: Value) -> (Value, Value) {
-    let delta = compare(Some(&json!({"spec": old})), &json!({"spec": new}), kind("", "Pod"));
-    let spec = |set: Set| set.into_value()["f:spec"].take();
-    (spec(delta.written), spec(delta.removed))
+/// The written and removed fields between two pods with these specs.
+fn pod_comparison(old: Value, new: Value) -> (Value, Value) {
+    let comparison = compare(Some(&json!({"spec": old})), &json!({"spec": new}), kind("", "Pod"));
+    let spec = |set: FieldSet| set.into_value()["f:spec"].take();
+    (spec(comparison.written), spec(comparison.removed))
 }
 
 #[test]
@@ -54,9 +54,9 @@ fn a_new_object_owns_what_it_adds_to_the_empty_go_object() {
                     ".": {}, "f:lastProbeTime": {}, "f:lastTransitionTime": {}, "f:status": {}, "f:type": {}}}}}),
         ),
     ] {
-        let delta = compare(None, &object, id);
-        assert_eq!(delta.written.into_value(), want, "{case}");
-        assert!(delta.removed.is_empty(), "{case}");
+        let comparison = compare(None, &object, id);
+        assert_eq!(comparison.written.into_value(), want, "{case}");
+        assert!(comparison.removed.is_empty(), "{case}");
     }
 }
 
@@ -102,7 +102,7 @@ fn two_objects_differ_in_fields() {
             json!({"f:hostAliases": {"k:{\"ip\":\"1\"}": {".": {}, "f:ip": {}}}}),
         ),
     ] {
-        assert_eq!(pod_delta(old, new), (written, removed), "{case}");
+        assert_eq!(pod_comparison(old, new), (written, removed), "{case}");
     }
 }
 

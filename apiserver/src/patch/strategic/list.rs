@@ -1,8 +1,8 @@
-//! Merging two lists, and the order of what comes out.
+//! Merging two lists, and the order of the result.
 //!
-//! The order of a merged list: the items that the patch names stand in the patch's order (or that of `$setElementOrder`),
-//! the others in the live one, and the two are woven: another item comes before a named one only if both are live and it
-//! came before it already. So new items are in front.
+//! The order of a merged list: the items in the patch are in the patch's order (or that of `$setElementOrder`), the
+//! others in the live order, and the two are interleaved: another item precedes a patched one only if both are live
+//! and it preceded it already. So new items come first.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
@@ -15,7 +15,8 @@ use super::{
 use crate::go_value::{GoValue, go_type};
 use crate::{Error, Result};
 
-/// Merges as the field says; a list without merge strategy is replaced. With `deletes`, `patch` names what is to go.
+/// Merges by the field's patch strategy; a list without one is replaced. With `deletes`, `patch` lists the values to
+/// delete.
 pub(super) fn merge(
     live: Vec<Value>,
     patch: &mut [Value],
@@ -35,8 +36,8 @@ pub(super) fn merge(
         };
     }
     if deletes {
-        let gone: HashSet<String> = patch.iter().map(Value::to_string).collect();
-        return Ok(live.into_iter().filter(|item| !gone.contains(&item.to_string())).collect());
+        let deleted: HashSet<String> = patch.iter().map(Value::to_string).collect();
+        return Ok(live.into_iter().filter(|item| !deleted.contains(&item.to_string())).collect());
     }
     let identity = Identity(list.merge_key());
     let (live_order, patch_order) = (identity.of_all(&live)?, identity.of_all(patch)?);
@@ -47,10 +48,10 @@ pub(super) fn merge(
             merged.push(item.clone());
         }
     }
-    arrange(merged, identity, &patch_order, &live_order)
+    order_items(merged, identity, &patch_order, &live_order)
 }
 
-/// Merges a list for which the patch gives an order. None: neither side has the list.
+/// Merges a list with the order that the patch gives. None: neither side has the list.
 pub(super) fn merge_ordered(
     live: Option<Vec<Value>>,
     patch: Option<Vec<Value>>,
@@ -74,7 +75,7 @@ pub(super) fn merge_ordered(
         }
         (Some(live), Some(mut patch)) => merge(live, &mut patch, list, false)?,
     };
-    arrange(merged, identity, &identity.of_all(order)?, &live_order).map(Some)
+    order_items(merged, identity, &identity.of_all(order)?, &live_order).map(Some)
 }
 
 fn merge_maps(
@@ -85,12 +86,12 @@ fn merge_maps(
 ) -> Result<Vec<Value>> {
     let identity = Identity(Some(key));
     let mut replace = false;
-    let mut gone = HashSet::new();
+    let mut deleted = HashSet::new();
     let mut changes: Vec<&mut Map<String, Value>> = Vec::with_capacity(patch.len());
     for item in patch.iter_mut().filter_map(Value::as_object_mut) {
         match item.get(DIRECTIVE).map(|directive| directive.as_str().unwrap_or_default()) {
             None => changes.push(item),
-            Some("delete") => _ = gone.insert(identity.of_map(item)?),
+            Some("delete") => _ = deleted.insert(identity.of_map(item)?),
             Some("replace") => replace = true,
             Some("merge") => {
                 return Err(Error::Unclassified("merging lists cannot yet be specified in the patch".into()));
@@ -102,7 +103,7 @@ fn merge_maps(
     if replace {
         return Ok(changes.into_iter().map(|item| Value::Object(item.clone())).collect());
     }
-    live.retain(|item| identity.of(item).map_or(true, |id| !gone.contains(&id)));
+    live.retain(|item| identity.of(item).map_or(true, |id| !deleted.contains(&id)));
     let live_order = identity.of_all(&live)?;
     let mut places: HashMap<&String, usize> = HashMap::with_capacity(live.len());
     for (place, id) in live_order.iter().enumerate() {
@@ -117,24 +118,24 @@ fn merge_maps(
             }
         }
     }
-    arrange(live, identity, &patch_order, &live_order)
+    order_items(live, identity, &patch_order, &live_order)
 }
 
-/// The order of the live list when the patch gives one of its own: without what the patch deletes, and with a new item in
-/// the place of each deleted one, as long as there are some.
+/// The live order for a patch without an order of its own: without the items that the patch deletes, and with a new
+/// item in the place of each deleted one, as long as there are some.
 fn order_after(live: &[Value], patch: &[Value], identity: Identity) -> Vec<String> {
     let ids =
         |items: &[Value]| -> Vec<String> { items.iter().filter_map(|item| identity.of(item).ok()).collect() };
     let (directives, changes): (Vec<_>, Vec<_>) =
         patch.iter().partition(|item| item.get(DIRECTIVE).is_some());
-    let gone: HashSet<String> = directives
+    let deleted: HashSet<String> = directives
         .into_iter()
         .filter(|item| item.get(DIRECTIVE).is_some_and(|directive| directive == "delete"))
         .filter_map(|item| identity.of(item).ok())
         .collect();
     let mut order = ids(live);
     let all = order.len();
-    order.retain(|id| !gone.contains(id));
+    order.retain(|id| !deleted.contains(id));
     let mut present: HashSet<String> = order.iter().cloned().collect();
     for id in changes.into_iter().filter_map(|item| identity.of(item).ok()) {
         if order.len() == all {
@@ -147,7 +148,7 @@ fn order_after(live: &[Value], patch: &[Value], identity: Identity) -> Vec<Strin
     order
 }
 
-/// The items of a patch must stand in the given order, and all in it; those that are deleted do not count.
+/// All items of the patch must be in the given order; deleted ones do not count.
 fn check_order(patch: &[Value], order: &[Value], identity: Identity) -> Result<()> {
     if patch.is_empty() || order.is_empty() {
         return Ok(());
@@ -173,8 +174,13 @@ fn check_order(patch: &[Value], order: &[Value], identity: Identity) -> Result<(
     )))
 }
 
-/// Puts the items of a merged list in order: see the head of this module.
-fn arrange(items: Vec<Value>, identity: Identity, order: &[String], live: &[String]) -> Result<Vec<Value>> {
+/// Orders the items of a merged list: see the module's documentation.
+fn order_items(
+    items: Vec<Value>,
+    identity: Identity,
+    order: &[String],
+    live: &[String],
+) -> Result<Vec<Value>> {
     let (order, live) = (ranks(order), ranks(live));
     let (mut named, mut others) = (Vec::new(), Vec::new());
     for item in items {
@@ -186,7 +192,7 @@ fn arrange(items: Vec<Value>, identity: Identity, order: &[String], live: &[Stri
     }
     named.sort_by_key(|(rank, ..)| *rank);
     let mut arranged = Vec::with_capacity(named.len() + others.len());
-    let mut others = settle(others).into_iter().peekable();
+    let mut others = order_by_live_position(others).into_iter().peekable();
     for (_, named_place, item) in named {
         while let Some((_, other)) =
             others.next_if(|(place, _)| matches!((place, named_place), (Some(a), Some(b)) if *a < b))
@@ -199,14 +205,14 @@ fn arrange(items: Vec<Value>, identity: Identity, order: &[String], live: &[Stri
     Ok(arranged)
 }
 
-/// Sorts by live place. Items without one exist only under an empty `$setElementOrder`; each goes to the front, and one
-/// with a place then goes before those.
-fn settle(mut items: Vec<(Option<usize>, Value)>) -> Vec<(Option<usize>, Value)> {
+/// Sorts by live position. Items without one exist only under an empty `$setElementOrder`; each is moved to the front,
+/// and one with a position then precedes those.
+fn order_by_live_position(mut items: Vec<(Option<usize>, Value)>) -> Vec<(Option<usize>, Value)> {
     if items.iter().all(|(place, _)| place.is_some()) {
         items.sort_by_key(|(place, _)| *place);
         return items;
     }
-    // A chain: each item, and which one follows it. Those with a place stand in it in the order of their places.
+    // A linked list of the items. Those with a position are in the order of their positions.
     let mut following: Vec<Option<usize>> = Vec::with_capacity(items.len());
     let mut first = None;
     let mut placed: BTreeSet<(usize, usize)> = BTreeSet::new();
@@ -237,7 +243,7 @@ fn ranks(ids: &[String]) -> HashMap<&String, usize> {
     ranks
 }
 
-/// What tells the items of a list apart: the value under the merge key, or the item itself. Held as JSON text.
+/// The identity of a list's items: the value of the merge key, or the item itself, as JSON text.
 #[derive(Clone, Copy)]
 struct Identity(Option<&'static str>);
 
@@ -266,7 +272,7 @@ enum ElementType {
     Scalar,
 }
 
-/// The one type that all elements have.
+/// The common type of all elements.
 fn element_type(lists: &[&[Value]]) -> Result<ElementType> {
     let mut elements = lists.iter().copied().flatten();
     let Some(first) = elements.next() else {
@@ -291,7 +297,7 @@ mod tests {
 
     use super::*;
 
-    /// What [`settle`] promises, done item by item.
+    /// The result of [`order_by_live_position`], item by item.
     fn one_by_one(items: &[(Option<usize>, Value)]) -> Vec<(Option<usize>, Value)> {
         let mut settled: Vec<(Option<usize>, Value)> = Vec::new();
         for (place, item) in items {
@@ -305,10 +311,10 @@ mod tests {
 
     proptest! {
         #[test]
-        fn items_settle_as_if_put_in_one_by_one(places in prop::collection::vec(prop::option::of(0..6usize), 0..12)) {
+        fn items_are_ordered_as_if_inserted_one_by_one(places in prop::collection::vec(prop::option::of(0..6usize), 0..12)) {
             let items: Vec<_> = places.into_iter().enumerate().map(|(i, place)| (place, Value::from(i))).collect();
             prop_assume!(items.iter().any(|(place, _)| place.is_none()));
-            prop_assert_eq!(settle(items.clone()), one_by_one(&items));
+            prop_assert_eq!(order_by_live_position(items.clone()), one_by_one(&items));
         }
     }
 }

@@ -1,14 +1,16 @@
-//! Strategic merge patch: a merge patch that knows the object's type and so can merge lists.
+//! Strategic merge patch: a merge patch that uses the object's type to merge lists.
 //!
-//! A list whose field says so is merged item by item, by the field's merge key or, for lists of primitives, by value.
+//! A list with a patch strategy is merged item by item, by the field's merge key or, for lists of primitives, by
+//! value. Members that start with `$` are directives for the map that contains them:
 //! Members that start with `$` are directives, to the map they stand in:
 //!
-//! - `$patch: replace` or `delete`: take the patch's map instead, or none; in an item of a list: for that item, or the list;
+//! - `$patch: replace` or `delete`: take the patch's map instead, or none; in an item of a list: for that item, or the
+//!   list;
 //! - `$retainKeys: [..]`: drop every other member of the map;
-//! - `$deleteFromPrimitiveList/FIELD: [..]`: take these values out of the list;
+//! - `$deleteFromPrimitiveList/FIELD: [..]`: remove these values from the list;
 //! - `$setElementOrder/FIELD: [..]`: the order of the merged list, see [`list`].
 //!
-//! The patch is consumed on the way: directives and lists that have been dealt with leave it, and errors show the rest.
+//! The patch is consumed during the merge: applied directives and lists are removed from it, and errors show the rest.
 //!
 //! Source: API conventions, "PATCH operations", and the design "preserve order in strategic merge patch".
 
@@ -21,7 +23,7 @@ use std::collections::HashSet;
 
 use serde_json::{Map, Value};
 
-use super::{PatchType, Patched, Shown, cannot_unmarshal, drop_nulls};
+use super::{PatchType, Patched, ReportedValue, cannot_unmarshal, drop_nulls};
 use crate::go_value::{GoString, GoValue, go_type};
 use crate::schema::{Field, StructId, Type, schema};
 use crate::{Error, Result};
@@ -33,9 +35,8 @@ const DELETE_FROM: &str = "$deleteFromPrimitiveList";
 
 /// Merges `patch` into `target`, an object of type `kind`.
 ///
-/// # Errors
-/// 400 and 422 for what the patch format forbids, 500 without a reason for what does not fit the object's type, and 422
-/// if the merged object cannot be of that type.
+/// 400 and 422 for violations of the patch format, 500 without a reason for a patch that does not match the object's
+/// type, and 422 if the merged object cannot be of that type.
 pub fn apply(target: Value, patch: Value, kind: StructId) -> Result<Patched> {
     let mut patch = match patch {
         Value::Null => Map::new(),
@@ -48,7 +49,8 @@ pub fn apply(target: Value, patch: Value, kind: StructId) -> Result<Patched> {
     let target = if let Value::Object(target) = target { target } else { Map::new() };
     let ty = Type::Struct(kind);
     let merged = merge(target, &mut patch, &ty)?;
-    let mut patched = Patched { object: Value::Object(merged), shown: Shown::Patch(Value::Object(patch)) };
+    let mut patched =
+        Patched { object: Value::Object(merged), reported: ReportedValue::Patch(Value::Object(patch)) };
     match restore::restore(&mut patched.object, &ty, None) {
         Ok(()) => Ok(patched),
         Err(reason) => Err(patched.undecodable(&reason)),
@@ -96,7 +98,7 @@ fn retain_keys(live: &mut Map<String, Value>, patch: &mut Map<String, Value>) ->
     Ok(())
 }
 
-/// Merges the list that an order directive is for, together with its part of the patch.
+/// Merges the list of an order directive, together with its part of the patch.
 fn merge_ordered(
     live: &mut Map<String, Value>,
     patch: &mut Map<String, Value>,
@@ -149,7 +151,7 @@ fn merge_member(live: &mut Map<String, Value>, key: &str, patch: &mut Value, ty:
         }
         (None, _) if deletes => {}
         (Some(live), patch) if deletes && go_type(live) != go_type(patch) => {}
-        (_, patch) => match adopt(patch) {
+        (_, patch) => match new_value(patch) {
             Some(value) => _ = live.insert(key.to_owned(), value),
             None => _ = live.remove(key),
         },
@@ -157,9 +159,9 @@ fn merge_member(live: &mut Map<String, Value>, key: &str, patch: &mut Value, ty:
     Ok(())
 }
 
-/// What a patch says of a member that the live object does not have: its values, less nulls and directives.
-/// None if it is but a directive.
-fn adopt(patch: &mut Value) -> Option<Value> {
+/// The value of a member that the live object does not have: the patch's, without nulls and directives. None if it is
+/// only a directive.
+fn new_value(patch: &mut Value) -> Option<Value> {
     drop_nulls(patch);
     drop_directives(patch).then(|| patch.clone())
 }

@@ -1,7 +1,7 @@
-//! Whether a merged object can be of its type: the real server's way from a plain map to a typed object.
+//! Whether a merged object can be of its type: the real server's conversion from a map to a typed object.
 //!
-//! It is more liberal with numbers than reading JSON (`1.0` is an integer, and too large an integer is cut), and it has
-//! words of its own. What it leaves to the codec are texts with a grammar: times, durations, base64.
+//! It is more lenient with numbers than decoding JSON (`1.0` is an integer, and too large an integer is truncated),
+//! and has messages of its own. Texts with a grammar (times, durations, base64) are left to the codec.
 
 use serde_json::Value;
 
@@ -10,12 +10,12 @@ use crate::go_value::go_type;
 use crate::quantity::Quantity;
 use crate::schema::{Field, Type, schema};
 
-/// Brings a value into the form of its type.
+/// Converts a value to its type.
 ///
-/// - `field`: the field that the value, or the list or map around it, belongs to; none for a whole object.
+/// - `field`: the field that contains the value, or the list or map around it; none for a whole object.
 ///
 /// # Errors
-/// The text of the first mismatch, members in Go's order.
+/// The message of the first mismatch, members in Go's order.
 pub(super) fn restore(value: &mut Value, ty: &Type, field: Option<&Field>) -> Result<(), String> {
     if value.is_null() {
         return Ok(());
@@ -80,7 +80,7 @@ fn integer(value: &mut Value, name: &str, cut: fn(i64) -> i64) -> Result<(), Str
     Ok(())
 }
 
-/// A float beyond the range of integers becomes the smallest one, as on the machines that the real server runs on.
+/// A float beyond the range of integers becomes the smallest one, as on amd64.
 fn whole(float: f64) -> i64 {
     const LIMIT: f64 = 9_223_372_036_854_775_808.0;
     if (-LIMIT..LIMIT).contains(&float) { float as i64 } else { i64::MIN }
@@ -98,7 +98,7 @@ fn int_or_string(value: &mut Value) -> Result<(), String> {
     Ok(())
 }
 
-/// The kind of a decoded JSON value, in Go's words.
+/// The kind of a decoded JSON value, as Go names it.
 fn kind(value: &Value) -> &'static str {
     match value {
         Value::Array(_) => "slice",

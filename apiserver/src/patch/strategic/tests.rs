@@ -1,4 +1,4 @@
-//! What the real server made of these patches.
+//! The results of the real server for these patches.
 
 use proptest::prelude::*;
 use serde_json::json;
@@ -14,7 +14,7 @@ fn pod(spec: Value) -> Value {
     json!({"spec": spec})
 }
 
-/// Patches a Pod's spec and gives the new one, or code and text of the error.
+/// Patches a Pod's spec and returns the new one, or code and message of the error.
 fn patched_spec(spec: Value, patch: Value) -> Result<Value, (u16, String)> {
     patched(pod(spec), pod(patch)).map(|object| object["spec"].clone())
 }
@@ -39,7 +39,7 @@ fn containers(names: &str) -> Value {
 }
 
 #[test]
-fn merging_lists_by_key() {
+fn lists_are_merged_by_key() {
     for (case, live, patch, want) in [
         ("changes one", "ab", json!([{"name": "b", "image": "n"}]), "a:i b:n"),
         ("new ones come first", "ab", json!([{"name": "c", "image": "n"}]), "c:n a:i b:i"),
@@ -65,7 +65,7 @@ fn merging_lists_by_key() {
 }
 
 #[test]
-fn order_given() {
+fn set_element_order_orders_the_merged_list() {
     let item = |c: char| json!({"name": c.to_string()});
     for (case, live, order, patch, want) in [
         ("order alone", "abc", "cb", json!(null), "a:i c:i b:i"),
@@ -104,7 +104,7 @@ fn order_given() {
 }
 
 #[test]
-fn primitive_lists() {
+fn primitive_lists_are_merged_by_value() {
     for (case, live, patch, want) in [
         ("new ones come first", json!(["a", "b"]), json!({"finalizers": ["c"]}), json!(["c", "a", "b"])),
         (
@@ -163,7 +163,7 @@ fn primitive_lists() {
 }
 
 #[test]
-fn maps() {
+fn maps_are_merged_by_directives() {
     for (case, live, patch, want) in [
         ("null removes", json!({"a": "1", "b": "2"}), json!({"a": null, "z": null}), json!({"b": "2"})),
         ("replace", json!({"a": "1"}), json!({"$patch": "replace", "b": "2"}), json!({"b": "2"})),
@@ -184,7 +184,7 @@ fn maps() {
 }
 
 #[test]
-fn values_of_new_members() {
+fn new_members_lose_nulls_and_directives() {
     let item = json!({"name": "n", "args": null, "env": [{"$patch": "replace"}, {"name": "z"}]});
     let got = patched_spec(json!({"containers": containers("a")}), json!({"containers": [item.clone()]}));
     assert_eq!(got.expect("a new item")["containers"][0], item, "stays as it came");
@@ -200,7 +200,7 @@ fn other_lists_are_replaced() {
 }
 
 #[test]
-fn wrong_patches() {
+fn invalid_patches_are_rejected() {
     let live =
         || json!({"containers": [{"name": "a"}], "nodeSelector": {"x": "1"}, "tolerations": [{"key": "k"}]});
     for (patch, code, want) in [
@@ -333,7 +333,7 @@ fn wrong_patches() {
 }
 
 #[test]
-fn numbers_are_restored_liberally() {
+fn numbers_are_converted_leniently() {
     for (given, want) in [(json!(1.0), 1), (json!(4294967297i64), 1), (json!(1e30), 0), (json!(u64::MAX), 0)]
     {
         assert_eq!(patched_spec(json!({}), json!({"priority": given})), Ok(json!({"priority": want})));
@@ -348,7 +348,7 @@ fn numbers_are_restored_liberally() {
 }
 
 #[test]
-fn errors_show_what_is_left_of_the_patch() {
+fn errors_show_the_unapplied_rest_of_the_patch() {
     let live = json!({"containers": [{"name": "a"}]});
     let patch = json!({
         "$setElementOrder/containers": [{"name": "a"}], "containers": [{"name": "a", "image": "x"}], "priority": "x",

@@ -83,7 +83,7 @@ impl Registry {
         self.rewrite(target, delete.dry_run, |pod| {
             check_preconditions(&target.served, pod, delete)?;
             let mut marked = pod.clone();
-            eviction::mark(&mut marked, &now);
+            eviction::add_disruption_target(&mut marked, &now);
             Ok(marked)
         })
         .await?;

@@ -87,7 +87,7 @@ impl Registry {
                 let mut object = current.clone();
                 object.set_meta("resourceVersion", new.resource_version());
                 let wanted = replicas(&new, "/spec/replicas");
-                let writer = manage::Writer {
+                let writer = manage::FieldManager {
                     manager: &manager,
                     api_version: &target.served.api_version,
                     subresource: "scale",

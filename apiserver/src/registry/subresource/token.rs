@@ -6,7 +6,7 @@ use super::super::body::Body;
 use super::super::deletion::rfc3339;
 use super::super::{Caller, Outcome, Payload, Registry, Target};
 use crate::access::jwt::SigningKey;
-use crate::access::service_account_token::{Bound, ISSUER, Request, claims};
+use crate::access::service_account_token::{BoundObject, ISSUER, Request, claims};
 use crate::cluster::Cluster;
 use crate::codec::body::Expected;
 use crate::field::{Errors, Field};
@@ -52,7 +52,7 @@ impl Registry {
         validate(&request, &kind)?;
         let bound = self.bound_object(target, &request)?;
         let node = match &bound {
-            Some((Bound::Pod, pod)) => self.node_of(pod)?,
+            Some((BoundObject::Pod, pod)) => self.node_of(pod)?,
             _ => None,
         };
         let now = self.now();
@@ -77,7 +77,7 @@ impl Registry {
     }
 
     /// The object that the token shall be bound to.
-    fn bound_object(&self, target: &Target, request: &Value) -> Result<Option<(Bound, Value)>> {
+    fn bound_object(&self, target: &Target, request: &Value) -> Result<Option<(BoundObject, Value)>> {
         let reference = Field::root(request).walk("spec.boundObjectRef");
         if !reference.exists() {
             return Ok(None);
@@ -86,9 +86,9 @@ impl Registry {
             (reference.get("apiVersion").str(), reference.get("kind").str(), reference.get("name").str());
         let in_core = !api_version.contains('/');
         let (bound, plural, namespace) = match kind {
-            "Pod" if in_core => (Bound::Pod, "pods", target.namespace.as_str()),
-            "Secret" if in_core => (Bound::Secret, "secrets", target.namespace.as_str()),
-            "Node" if in_core => (Bound::Node, "nodes", ""),
+            "Pod" if in_core => (BoundObject::Pod, "pods", target.namespace.as_str()),
+            "Secret" if in_core => (BoundObject::Secret, "secrets", target.namespace.as_str()),
+            "Node" if in_core => (BoundObject::Node, "nodes", ""),
             _ => {
                 let version = if in_core { format!("/{api_version}") } else { api_version.to_owned() };
                 let detail = format!("cannot bind token to object of type {version}, Kind={kind}");
@@ -102,7 +102,7 @@ impl Registry {
         let object = Cluster::get(self, &resource, namespace, name)?
             .ok_or_else(|| Error::not_found(&resource, name))?;
         let account = object.pointer("/spec/serviceAccountName").and_then(Value::as_str).unwrap_or("");
-        if bound == Bound::Pod && account != target.name {
+        if bound == BoundObject::Pod && account != target.name {
             return Err(Error::bad_request(format!(
                 "cannot bind token for serviceaccount {} to pod running with different serviceaccount name.",
                 crate::field::quote(&target.name)

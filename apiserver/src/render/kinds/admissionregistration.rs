@@ -3,51 +3,55 @@
 use serde_json::Value;
 
 use crate::field::Field;
-use crate::render::columns::Text::Words;
+use crate::render::columns::Text::Literal;
 use crate::render::columns::{AGE, Column, NAME, Row, integer, string};
 
+/// The columns of MutatingWebhookConfiguration and ValidatingWebhookConfiguration.
 pub const WEBHOOKS: &[Column] = &[
     NAME,
     integer(
         "Webhooks",
-        Words("Webhooks indicates the number of webhooks registered in this configuration"),
+        Literal("Webhooks indicates the number of webhooks registered in this configuration"),
         |row| row.count("webhooks"),
     ),
     AGE,
 ];
 
+/// The columns of ValidatingAdmissionPolicy.
 pub const VALIDATING_POLICY: &[Column] = &[
     NAME,
     integer(
         "Validations",
-        Words("Validations indicates the number of validation rules defined in this configuration"),
+        Literal("Validations indicates the number of validation rules defined in this configuration"),
         |row| row.count("spec.validations"),
     ),
     PARAM_KIND,
     AGE,
 ];
 
+/// The columns of MutatingAdmissionPolicy.
 pub const MUTATING_POLICY: &[Column] = &[
     NAME,
     integer(
         "Mutations",
-        Words("Mutation indicates the number of mutations rules defined in this configuration"),
+        Literal("Mutation indicates the number of mutations rules defined in this configuration"),
         |row| row.count("spec.mutations"),
     ),
     PARAM_KIND,
     AGE,
 ];
 
+/// The columns of MutatingAdmissionPolicyBinding.
 pub const POLICY_BINDING: &[Column] = &[
     NAME,
     string(
         "PolicyName",
-        Words("PolicyName indicates the policy definition which the policy binding binded to"),
+        Literal("PolicyName indicates the policy definition which the policy binding binded to"),
         |row| row.text("spec.policyName"),
     ),
     string(
         "ParamRef",
-        Words("ParamRef indicates the param resource which sets the configuration param"),
+        Literal("ParamRef indicates the param resource which sets the configuration param"),
         param_ref,
     ),
     AGE,
@@ -55,7 +59,7 @@ pub const POLICY_BINDING: &[Column] = &[
 
 const PARAM_KIND: Column = string(
     "ParamKind",
-    Words("ParamKind specifies the kind of resources used to parameterize this policy"),
+    Literal("ParamKind specifies the kind of resources used to parameterize this policy"),
     |row| {
         let kind = row.get("spec.paramKind");
         if !kind.exists() {

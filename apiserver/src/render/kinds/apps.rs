@@ -4,15 +4,16 @@ use serde_json::Value;
 
 use super::template::{CONTAINERS, IMAGES, labels, selector};
 use crate::names::{GroupKind, GroupVersion};
-use crate::render::columns::Text::{Field as Described, Words};
+use crate::render::columns::Text::{Field as Described, Literal};
 use crate::render::columns::{AGE, Column, NAME, Row, integer, string};
 use crate::selector::LabelSelector;
 
-const READY_OF_DESIRED: Column = string("Ready", Words("Number of the pod with ready state"), |row| {
+const READY_OF_DESIRED: Column = string("Ready", Literal("Number of the pod with ready state"), |row| {
     let count = |path| row.get(path).int().unwrap_or(0);
     format!("{}/{}", count("status.readyReplicas"), count("spec.replicas")).into()
 });
 
+/// The columns of Deployment.
 pub const DEPLOYMENT: &[Column] = &[
     NAME,
     READY_OF_DESIRED,
@@ -32,8 +33,10 @@ pub const DEPLOYMENT: &[Column] = &[
     .wide(),
 ];
 
+/// The columns of StatefulSet.
 pub const STATEFUL_SET: &[Column] = &[NAME, READY_OF_DESIRED, AGE, CONTAINERS, IMAGES];
 
+/// The columns of ReplicaSet.
 pub const REPLICA_SET: &[Column] = &[
     NAME,
     integer("Desired", Described("apps.v1.ReplicaSetSpec.replicas"), |row| row.integer("spec.replicas")),
@@ -47,6 +50,7 @@ pub const REPLICA_SET: &[Column] = &[
     string("Selector", Described("apps.v1.ReplicaSetSpec.selector"), selector_cell).wide(),
 ];
 
+/// The columns of ReplicationController.
 pub const REPLICATION_CONTROLLER: &[Column] = &[
     NAME,
     integer("Desired", Described("core.v1.ReplicationControllerSpec.replicas"), |row| {
@@ -67,6 +71,7 @@ pub const REPLICATION_CONTROLLER: &[Column] = &[
     .wide(),
 ];
 
+/// The columns of DaemonSet.
 pub const DAEMON_SET: &[Column] = &[
     NAME,
     integer("Desired", Described("apps.v1.DaemonSetStatus.desiredNumberScheduled"), |row| {
@@ -93,9 +98,10 @@ pub const DAEMON_SET: &[Column] = &[
     string("Selector", Described("apps.v1.DaemonSetSpec.selector"), selector_cell).wide(),
 ];
 
+/// The columns of ControllerRevision.
 pub const CONTROLLER_REVISION: &[Column] = &[
     NAME,
-    string("Controller", Words("Controller of the object"), controller),
+    string("Controller", Literal("Controller of the object"), controller),
     string("Revision", Described("apps.v1.ControllerRevision.revision"), |row| row.integer("revision")),
     AGE,
 ];
@@ -104,7 +110,7 @@ fn selector_cell(row: &Row<'_>) -> Value {
     selector(&row.get("spec.selector")).into()
 }
 
-/// The owner that manages the object: `statefulset.apps/web`.
+/// The controller of the object: `statefulset.apps/web`.
 fn controller(row: &Row<'_>) -> Value {
     let mut owners = row.get("metadata.ownerReferences").items();
     let Some(owner) = owners.find(|owner| owner.get("controller").bool()) else { return "<none>".into() };

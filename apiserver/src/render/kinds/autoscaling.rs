@@ -1,4 +1,4 @@
-//! Autoscalers and the scale of what they act on.
+//! Autoscalers and the scale subresource.
 
 use serde_json::Value;
 
@@ -7,6 +7,7 @@ use crate::render::columns::NAME;
 use crate::render::columns::Text::Field as Described;
 use crate::render::columns::{AGE, Column, NAME_TEXT, Row, integer, string};
 
+/// The columns of HorizontalPodAutoscaler.
 pub const HORIZONTAL_POD_AUTOSCALER: &[Column] = &[
     NAME,
     string("Reference", Described("autoscaling.v2.HorizontalPodAutoscalerSpec.scaleTargetRef"), |row| {
@@ -26,6 +27,7 @@ pub const HORIZONTAL_POD_AUTOSCALER: &[Column] = &[
     AGE,
 ];
 
+/// The columns of Scale.
 pub const SCALE: &[Column] = &[
     string("Name", NAME_TEXT, |row| row.text("metadata.name")),
     integer("Desired", Described("autoscaling.v1.ScaleSpec.replicas"), |row| row.integer("spec.replicas")),
@@ -35,7 +37,7 @@ pub const SCALE: &[Column] = &[
     AGE,
 ];
 
-/// The first two metrics: what is, and what is wanted.
+/// The first two metrics: current and target value.
 fn targets(row: &Row<'_>) -> Value {
     const SHOWN: usize = 2;
     let specs = row.get("spec.metrics");
@@ -66,7 +68,7 @@ fn target(spec: &Field<'_>, status: Option<&Field<'_>>) -> String {
     let current = |member: &str| {
         let source = status?.get(source);
         let value = source.get("current").get(member);
-        // A quantity that is not there prints as zero, as long as the metric itself is there.
+        // A missing quantity prints as zero if the metric itself exists.
         source.exists().then(|| quantity(&value))
     };
     let by_average = wanted.get("averageValue").exists();

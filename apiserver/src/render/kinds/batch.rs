@@ -4,14 +4,15 @@ use serde_json::Value;
 
 use super::template::{CONTAINERS, CRON_CONTAINERS, CRON_IMAGES, IMAGES, selector};
 use crate::render::age;
-use crate::render::columns::Text::{Field as Described, Words};
+use crate::render::columns::Text::{Field as Described, Literal};
 use crate::render::columns::{AGE, Column, NAME, Row, boolean, integer, string};
 
+/// The columns of Job.
 pub const JOB: &[Column] = &[
     NAME,
-    string("Status", Words("Status of the job."), status),
+    string("Status", Literal("Status of the job."), status),
     string("Completions", Described("batch.v1.JobStatus.succeeded"), completions),
-    string("Duration", Words("Time required to complete the job."), duration),
+    string("Duration", Literal("Time required to complete the job."), duration),
     AGE,
     CONTAINERS,
     IMAGES,
@@ -21,6 +22,7 @@ pub const JOB: &[Column] = &[
     .wide(),
 ];
 
+/// The columns of CronJob.
 pub const CRON_JOB: &[Column] = &[
     NAME,
     string("Schedule", Described("batch.v1.CronJobSpec.schedule"), |row| row.text("spec.schedule")),

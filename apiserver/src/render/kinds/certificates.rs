@@ -3,14 +3,15 @@
 use serde_json::Value;
 
 use crate::render::age;
-use crate::render::columns::Text::{Field as Described, Words};
+use crate::render::columns::Text::{Field as Described, Literal};
 use crate::render::columns::{AGE, Column, NAME, Row, string};
 
+/// The columns of CertificateSigningRequest.
 pub const CERTIFICATE_SIGNING_REQUEST: &[Column] = &[
     NAME,
     AGE,
-    string("SignerName", Words(SIGNER_NAME), |row| row.text_or("spec.signerName", "<none>")),
-    string("Requestor", Words("Base64-encoded PKCS#10 CSR data"), |row| row.text("spec.username")),
+    string("SignerName", Literal(SIGNER_NAME), |row| row.text_or("spec.signerName", "<none>")),
+    string("Requestor", Literal("Base64-encoded PKCS#10 CSR data"), |row| row.text("spec.username")),
     string(
         "RequestedDuration",
         Described("certificates.v1.CertificateSigningRequestSpec.expirationSeconds"),
@@ -19,7 +20,7 @@ pub const CERTIFICATE_SIGNING_REQUEST: &[Column] = &[
             seconds.map_or_else(|| "<none>".into(), age::human_duration).into()
         },
     ),
-    string("Condition", Words("Conditions applied to the request, such as approval or denial."), condition),
+    string("Condition", Literal("Conditions applied to the request, such as approval or denial."), condition),
 ];
 
 const SIGNER_NAME: &str = "Requested signer for the request. It is a qualified name in the form: `scope-hostname.io/name`. If empty, it will be defaulted:\n 1. If it's a kubelet client certificate, it is assigned\n    \"kubernetes.io/kube-apiserver-client-kubelet\".\n 2. If it's a kubelet serving certificate, it is assigned\n    \"kubernetes.io/kubelet-serving\".\n 3. Otherwise, it is assigned \"kubernetes.io/legacy-unknown\".\nDistribution of trust for signers happens out of band. You can select on this field using `spec.signerName`.";

@@ -1,19 +1,21 @@
-//! Kinds about the cluster as a whole: nodes, namespaces, classes, the API's own services.
+//! Kinds of the whole cluster: nodes, namespaces, classes, API services.
 
 use std::collections::BTreeSet;
 
 use serde_json::Value;
 
-use crate::render::columns::Text::{Field as Described, Words};
+use crate::render::columns::Text::{Field as Described, Literal};
 use crate::render::columns::{AGE, Column, NAME, Row, boolean, integer, string};
 
+/// The columns of Namespace.
 pub const NAMESPACE: &[Column] =
-    &[NAME, string("Status", Words("The status of the namespace"), |row| row.text("status.phase")), AGE];
+    &[NAME, string("Status", Literal("The status of the namespace"), |row| row.text("status.phase")), AGE];
 
+/// The columns of Node.
 pub const NODE: &[Column] = &[
     NAME,
-    string("Status", Words("The status of the node"), node_status),
-    string("Roles", Words("The roles of the node"), roles),
+    string("Status", Literal("The status of the node"), node_status),
+    string("Roles", Literal("The roles of the node"), roles),
     AGE,
     string("Version", Described("core.v1.NodeSystemInfo.kubeletVersion"), |row| {
         row.text("status.nodeInfo.kubeletVersion")
@@ -37,21 +39,25 @@ pub const NODE: &[Column] = &[
     .wide(),
 ];
 
+/// The columns of ComponentStatus.
 pub const COMPONENT_STATUS: &[Column] = &[
     NAME,
-    string("Status", Words("Status of the component conditions"), |row| {
+    string("Status", Literal("Status of the component conditions"), |row| {
         match healthy(row, "status").as_str() {
             None => "Unknown".into(),
             Some("True") => "Healthy".into(),
             Some(_) => "Unhealthy".into(),
         }
     }),
-    string("Message", Words("Message of the component conditions"), |row| {
+    string("Message", Literal("Message of the component conditions"), |row| {
         healthy(row, "message").as_str().into()
     }),
-    string("Error", Words("Error of the component conditions"), |row| healthy(row, "error").as_str().into()),
+    string("Error", Literal("Error of the component conditions"), |row| {
+        healthy(row, "error").as_str().into()
+    }),
 ];
 
+/// The columns of PriorityClass.
 pub const PRIORITY_CLASS: &[Column] = &[
     NAME,
     integer("Value", Described("scheduling.v1.PriorityClass.value"), |row| row.integer("value")),
@@ -64,18 +70,20 @@ pub const PRIORITY_CLASS: &[Column] = &[
     }),
 ];
 
-pub const RUNTIME_CLASS: &[Column] = &[NAME, string("Handler", Words(""), |row| row.text("handler")), AGE];
+/// The columns of RuntimeClass.
+pub const RUNTIME_CLASS: &[Column] = &[NAME, string("Handler", Literal(""), |row| row.text("handler")), AGE];
 
+/// The columns of APIService.
 pub const API_SERVICE: &[Column] = &[
     NAME,
-    string("Service", Words("The reference to the service that hosts this API endpoint."), |row| {
+    string("Service", Literal("The reference to the service that hosts this API endpoint."), |row| {
         let service = row.get("spec.service");
         if !service.exists() {
             return "Local".into();
         }
         format!("{}/{}", service.get("namespace").str(), service.get("name").str()).into()
     }),
-    string("Available", Words("Whether this service is available."), |row| {
+    string("Available", Literal("Whether this service is available."), |row| {
         let mut conditions = row.get("status.conditions").items();
         let Some(condition) = conditions.find(|c| c.get("type").str() == "Available") else {
             return "Unknown".into();
@@ -99,7 +107,7 @@ fn node_status(row: &Row<'_>) -> Value {
     format!("{status}{cordoned}").into()
 }
 
-/// Told by labels: `node-role.kubernetes.io/ROLE` or `kubernetes.io/role=ROLE`.
+/// The roles in labels: `node-role.kubernetes.io/ROLE` or `kubernetes.io/role=ROLE`.
 fn roles(row: &Row<'_>) -> Value {
     let labels = row.get("metadata.labels");
     let roles: BTreeSet<&str> = labels
@@ -119,7 +127,7 @@ fn address(row: &Row<'_>, kind: &str) -> Value {
     address.map_or("<none>", |address| address.get("address").str()).into()
 }
 
-/// A member of the first condition about health.
+/// A member of the first health condition.
 fn healthy(row: &Row<'_>, member: &str) -> Value {
     let mut conditions = row.get("conditions").items();
     let condition = conditions.find(|c| c.get("type").str() == "Healthy");

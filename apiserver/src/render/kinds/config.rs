@@ -3,6 +3,7 @@
 use crate::render::columns::Text::Field as Described;
 use crate::render::columns::{AGE, Column, NAME, string};
 
+/// The columns of ConfigMap.
 pub const CONFIG_MAP: &[Column] = &[
     NAME,
     string("Data", Described("core.v1.ConfigMap.data"), |row| {
@@ -11,6 +12,7 @@ pub const CONFIG_MAP: &[Column] = &[
     AGE,
 ];
 
+/// The columns of Secret.
 pub const SECRET: &[Column] = &[
     NAME,
     string("Type", Described("core.v1.Secret.type"), |row| row.text("type")),
@@ -18,6 +20,7 @@ pub const SECRET: &[Column] = &[
     AGE,
 ];
 
+/// The columns of Lease.
 pub const LEASE: &[Column] = &[
     NAME,
     string("Holder", Described("coordination.v1.LeaseSpec.holderIdentity"), |row| {

@@ -5,6 +5,7 @@ use serde_json::Value;
 use crate::render::columns::Text::Field as Described;
 use crate::render::columns::{Column, NAME, Row, string};
 
+/// The columns of Event and Event.
 pub const EVENT: &[Column] = &[
     string("Last Seen", Described("core.v1.Event.lastTimestamp"), |row| last_seen(row).into()),
     string("Type", Described("core.v1.Event.type"), |row| row.text("type")),
@@ -52,7 +53,7 @@ fn count(row: &Row<'_>) -> Value {
     }
 }
 
-/// Who reported it, and from where: `kubelet, node-0`.
+/// The reporting component and its host: `kubelet, node-0`.
 fn source(row: &Row<'_>) -> Value {
     let either = |first: &str, second: &str| row.text_or(first, row.get(second).str());
     let component = either("source.component", "reportingComponent");

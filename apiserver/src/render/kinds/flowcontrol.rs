@@ -3,9 +3,10 @@
 use serde_json::Value;
 
 use crate::field::Field;
-use crate::render::columns::Text::{Field as Described, Words};
+use crate::render::columns::Text::{Field as Described, Literal};
 use crate::render::columns::{AGE, Column, NAME, Row, string};
 
+/// The columns of FlowSchema.
 pub const FLOW_SCHEMA: &[Column] = &[
     NAME,
     string("PriorityLevel", Described("flowcontrol.v1.PriorityLevelConfigurationReference.name"), |row| {
@@ -18,20 +19,21 @@ pub const FLOW_SCHEMA: &[Column] = &[
         row.set_or("spec.distinguisherMethod.type", "<none>")
     }),
     AGE,
-    string("MissingPL", Words("references a broken or non-existent PriorityLevelConfiguration"), |row| {
+    string("MissingPL", Literal("references a broken or non-existent PriorityLevelConfiguration"), |row| {
         let mut conditions = row.get("status.conditions").items();
         let dangling = conditions.find(|c| c.get("type").str() == "Dangling");
         dangling.map_or("?", |c| c.get("status").str()).into()
     }),
 ];
 
-/// The order in which schemas are tried.
+/// The order in which schemas are matched.
 pub fn matching_order(schema: &Value) -> (i64, String) {
     let schema = Field::root(schema);
     let precedence = schema.walk("spec.matchingPrecedence").int().unwrap_or(0);
     (precedence, schema.walk("metadata.name").str().to_owned())
 }
 
+/// The columns of PriorityLevelConfiguration.
 pub const PRIORITY_LEVEL_CONFIGURATION: &[Column] = &[
     NAME,
     string("Type", Described("flowcontrol.v1.PriorityLevelConfigurationSpec.type"), |row| {
@@ -56,7 +58,7 @@ pub const PRIORITY_LEVEL_CONFIGURATION: &[Column] = &[
 
 const QUEUING: &str = "spec.limited.limitResponse.queuing";
 
-/// A number of a part that not every priority level has.
+/// A number of a member that not every priority level has.
 fn within(row: &Row<'_>, part: &str, member: &str) -> Value {
     let part = row.get(part);
     if part.exists() { part.get(member).int().unwrap_or(0).into() } else { "<none>".into() }

@@ -1,7 +1,6 @@
 //! The columns of every built-in kind, one constant each, with the rules that compute their cells.
 //!
-//! Cells are computed from the form in which objects are stored; a HorizontalPodAutoscaler is shown as of autoscaling/v2, an
-//! Event as of v1.
+//! Cells are computed from the stored version; a HorizontalPodAutoscaler is shown as autoscaling/v2, an Event as v1.
 
 mod admissionregistration;
 mod apps;
@@ -26,7 +25,7 @@ use super::columns::{AGE, Column, NAME};
 
 const NAME_AND_AGE: &[Column] = &[NAME, AGE];
 
-/// Group, kind and columns. A kind that is not here is shown by name and creation time only.
+/// Group, kind and columns. Other kinds are shown by name and creation time.
 pub const KINDS: &[(&str, &str, &[Column])] = &[
     ("", "ComponentStatus", cluster::COMPONENT_STATUS),
     ("", "ConfigMap", config::CONFIG_MAP),
@@ -90,11 +89,12 @@ pub const KINDS: &[(&str, &str, &[Column])] = &[
     ("storage.k8s.io", "VolumeAttributesClass", storage::VOLUME_ATTRIBUTES_CLASS),
 ];
 
+/// The columns of a built-in kind; None for one without columns of its own.
 pub fn columns(group: &str, kind: &str) -> Option<&'static [Column]> {
     KINDS.iter().find(|(g, k, _)| (*g, *k) == (group, kind)).map(|(.., columns)| *columns)
 }
 
-/// The `conditions` of a row, for an object that is done.
+/// The `conditions` of a row, for a finished object.
 pub fn row_conditions(group: &str, kind: &str, object: &Value) -> Option<Value> {
     match (group, kind) {
         ("", "Pod") => pod::row_conditions(object),
@@ -102,10 +102,10 @@ pub fn row_conditions(group: &str, kind: &str, object: &Value) -> Option<Value> 
     }
 }
 
-/// What an object's row is sorted by.
+/// The key by which rows are sorted.
 pub type SortKey = fn(&Value) -> (i64, String);
 
-/// How a kind's rows are sorted, where it is not the order of the list.
+/// The sort key of a kind's rows, if it is not the order of the list.
 pub fn sort_key(group: &str, kind: &str) -> Option<SortKey> {
     match (group, kind) {
         ("flowcontrol.apiserver.k8s.io", "FlowSchema") => Some(flowcontrol::matching_order),
@@ -113,7 +113,7 @@ pub fn sort_key(group: &str, kind: &str) -> Option<SortKey> {
     }
 }
 
-/// At most `max` of `all`, joined, and how many were left out.
+/// At most `max` of `all`, joined, and the number of the others.
 fn first_few(all: &[String], max: usize) -> String {
     let shown = all.get(..max).unwrap_or(all).join(",");
     match all.len().saturating_sub(max) {

@@ -8,12 +8,13 @@ use super::first_few;
 use super::template::{labels, selector};
 use crate::field::Field;
 use crate::names::GroupResource;
-use crate::render::columns::Text::{Field as Described, Words};
+use crate::render::columns::Text::{Field as Described, Literal};
 use crate::render::columns::{AGE, Column, NAME, NAME_TEXT, Row, string};
 
-/// How many endpoints, ports or hosts are shown.
+/// The number of endpoints, ports or hosts that are shown.
 const SHOWN: usize = 3;
 
+/// The columns of Service.
 pub const SERVICE: &[Column] = &[
     NAME,
     string("Type", Described("core.v1.ServiceSpec.type"), |row| row.text("spec.type")),
@@ -29,9 +30,11 @@ pub const SERVICE: &[Column] = &[
     .wide(),
 ];
 
+/// The columns of Endpoints.
 pub const ENDPOINTS: &[Column] =
     &[NAME, string("Endpoints", Described("core.v1.Endpoints.subsets"), endpoints), AGE];
 
+/// The columns of EndpointSlice.
 pub const ENDPOINT_SLICE: &[Column] = &[
     NAME,
     string("AddressType", Described("discovery.v1.EndpointSlice.addressType"), |row| row.text("addressType")),
@@ -50,30 +53,36 @@ pub const ENDPOINT_SLICE: &[Column] = &[
     AGE,
 ];
 
+/// The columns of Ingress.
 pub const INGRESS: &[Column] = &[
     NAME,
     string(
         "Class",
-        Words("The name of the IngressClass resource that should be used for additional configuration"),
+        Literal("The name of the IngressClass resource that should be used for additional configuration"),
         |row| row.set_or("spec.ingressClassName", "<none>"),
     ),
-    string("Hosts", Words("Hosts that incoming requests are matched against before the ingress rule"), hosts),
-    string("Address", Words("Address is a list containing ingress points for the load-balancer"), |row| {
+    string(
+        "Hosts",
+        Literal("Hosts that incoming requests are matched against before the ingress rule"),
+        hosts,
+    ),
+    string("Address", Literal("Address is a list containing ingress points for the load-balancer"), |row| {
         load_balancer(row).join(",").into()
     }),
-    string("Ports", Words("Ports of TLS configurations that open"), |row| {
+    string("Ports", Literal("Ports of TLS configurations that open"), |row| {
         if row.get("spec.tls").is_empty() { "80".into() } else { "80, 443".into() }
     }),
     AGE,
 ];
 
+/// The columns of IngressClass.
 pub const INGRESS_CLASS: &[Column] = &[
     string("Name", NAME_TEXT, |row| default_marked(row, &["ingressclass.kubernetes.io/is-default-class"]))
         .naming(),
-    string("Controller", Words("Controller that is responsible for handling this class"), |row| {
+    string("Controller", Literal("Controller that is responsible for handling this class"), |row| {
         row.text("spec.controller")
     }),
-    string("Parameters", Words("A reference to a resource with additional parameters"), |row| {
+    string("Parameters", Literal("A reference to a resource with additional parameters"), |row| {
         let parameters = row.get("spec.parameters");
         if !parameters.exists() {
             return "<none>".into();
@@ -85,6 +94,7 @@ pub const INGRESS_CLASS: &[Column] = &[
     AGE,
 ];
 
+/// The columns of NetworkPolicy.
 pub const NETWORK_POLICY: &[Column] = &[
     NAME,
     string("Pod-Selector", Described("networking.v1.NetworkPolicySpec.podSelector"), |row| {
@@ -93,6 +103,7 @@ pub const NETWORK_POLICY: &[Column] = &[
     AGE,
 ];
 
+/// The columns of ServiceCIDR.
 pub const SERVICE_CIDR: &[Column] = &[
     NAME,
     string("CIDRs", Described("networking.v1.ServiceCIDRSpec.cidrs"), |row| {
@@ -101,6 +112,7 @@ pub const SERVICE_CIDR: &[Column] = &[
     AGE,
 ];
 
+/// The columns of IPAddress.
 pub const IP_ADDRESS: &[Column] = &[
     NAME,
     string("ParentRef", Described("networking.v1.IPAddressSpec.parentRef"), |row| {
@@ -117,7 +129,7 @@ pub const IP_ADDRESS: &[Column] = &[
     AGE.without_header(),
 ];
 
-/// The name, marked where one of the annotations makes the class the default.
+/// The name, marked if one of the annotations makes the class the default.
 pub fn default_marked(row: &Row<'_>, annotations: &[&str]) -> Value {
     let name = row.get("metadata.name").str();
     let all = row.get("metadata.annotations");

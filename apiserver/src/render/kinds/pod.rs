@@ -1,20 +1,21 @@
-//! Pods: what their containers add up to.
+//! Pods: the summary of their containers.
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use crate::field::Field;
 use crate::render::age;
-use crate::render::columns::Text::{Field as Described, Words};
+use crate::render::columns::Text::{Field as Described, Literal};
 use crate::render::columns::{AGE, Column, NAME, Row, string};
 
+/// The columns of Pod.
 pub const POD: &[Column] = &[
     NAME,
-    string("Ready", Words("The aggregate readiness state of this pod for accepting traffic."), ready),
-    string("Status", Words("The aggregate status of the containers in this pod."), status),
+    string("Ready", Literal("The aggregate readiness state of this pod for accepting traffic."), ready),
+    string("Status", Literal("The aggregate status of the containers in this pod."), status),
     string(
         "Restarts",
-        Words(
+        Literal(
             "The number of times the containers in this pod have been restarted and when the last container in this pod has restarted.",
         ),
         restarts,
@@ -34,6 +35,7 @@ pub const POD: &[Column] = &[
     string("Readiness Gates", Described("core.v1.PodSpec.readinessGates"), readiness_gates).wide(),
 ];
 
+/// The conditions of a finished pod's row.
 pub fn row_conditions(pod: &Value) -> Option<Value> {
     let (reason, message) = match pod.pointer("/status/phase").and_then(Value::as_str)? {
         "Succeeded" => ("Succeeded", "The pod has completed successfully."),
@@ -80,7 +82,7 @@ fn has_condition(pod: &Field<'_>, condition_type: &str) -> bool {
         .is_some_and(|c| c.get("status").str() == "True")
 }
 
-/// An init container that goes on running beside the others.
+/// A restartable init container (sidecar).
 fn is_restartable(container: &Field<'_>) -> bool {
     container.get("restartPolicy").str() == "Always"
 }
@@ -98,7 +100,7 @@ impl Restarts {
     }
 }
 
-/// How a pod is doing, told from its containers in the order in which they run.
+/// The state of a pod, computed from its containers in the order in which they run.
 struct Summary {
     reason: String,
     ready: usize,
@@ -123,8 +125,7 @@ impl Summary {
         summary
     }
 
-    /// Returns whether one of them is still to finish or has failed. If none is, only the restarts of those that go on
-    /// running count.
+    /// Returns whether one of them is unfinished or has failed. If none is, only the restarts of sidecars count.
     fn add_init_containers(&mut self, pod: &Field<'_>) -> bool {
         let specs = pod.walk("spec.initContainers");
         let restartable = |status: &Field<'_>| {
@@ -148,7 +149,7 @@ impl Summary {
             }
             let waiting = status.walk("state.waiting.reason").str();
             self.reason = if terminated.exists() {
-                format!("Init:{}", reason_of_end(&terminated))
+                format!("Init:{}", termination_reason(&terminated))
             } else if !waiting.is_empty() && waiting != "PodInitializing" {
                 format!("Init:{waiting}")
             } else {
@@ -162,7 +163,7 @@ impl Summary {
         false
     }
 
-    /// From the last container to the first, so that the first has the last word.
+    /// From the last container to the first, so that the first has precedence.
     fn add_containers(&mut self, pod: &Field<'_>) {
         let mut running = false;
         let mut error = None;
@@ -174,7 +175,7 @@ impl Summary {
             if !waiting.is_empty() {
                 self.reason = waiting.into();
             } else if terminated.exists() {
-                self.reason = reason_of_end(&terminated);
+                self.reason = termination_reason(&terminated);
                 if terminated.get("exitCode").int().unwrap_or(0) != 0 {
                     error = Some(self.reason.clone());
                 }
@@ -212,8 +213,8 @@ fn reason_of_pod(pod: &Field<'_>) -> String {
     }
 }
 
-/// Why a container has ended.
-fn reason_of_end(terminated: &Field<'_>) -> String {
+/// Why a container terminated.
+fn termination_reason(terminated: &Field<'_>) -> String {
     let (reason, signal) = (terminated.get("reason").str(), terminated.get("signal").int().unwrap_or(0));
     if !reason.is_empty() {
         reason.into()

@@ -3,35 +3,37 @@
 use serde_json::Value;
 
 use crate::field::Field;
-use crate::render::columns::Text::Words;
+use crate::render::columns::Text::Literal;
 use crate::render::columns::{AGE, Column, NAME, Row, integer, string};
 
+/// The columns of PodDisruptionBudget.
 pub const POD_DISRUPTION_BUDGET: &[Column] = &[
     NAME,
-    string("Min Available", Words("The minimum number of pods that must be available."), |row| {
+    string("Min Available", Literal("The minimum number of pods that must be available."), |row| {
         int_or_string(&row.get("spec.minAvailable"))
     }),
-    string("Max Unavailable", Words("The maximum number of pods that may be unavailable."), |row| {
+    string("Max Unavailable", Literal("The maximum number of pods that may be unavailable."), |row| {
         int_or_string(&row.get("spec.maxUnavailable"))
     }),
     integer(
         "Allowed Disruptions",
-        Words("Calculated number of pods that may be disrupted at this time."),
+        Literal("Calculated number of pods that may be disrupted at this time."),
         |row| row.integer("status.disruptionsAllowed"),
     ),
     AGE,
 ];
 
+/// The columns of ResourceQuota.
 pub const RESOURCE_QUOTA: &[Column] = &[
     NAME,
     string(
         "Request",
-        Words("Request represents a minimum amount of cpu/memory that a container may consume."),
+        Literal("Request represents a minimum amount of cpu/memory that a container may consume."),
         |row| usage(row, false),
     ),
     string(
         "Limit",
-        Words(
+        Literal(
             "Limits control the maximum amount of cpu/memory that a container may use independent of contention on the node.",
         ),
         |row| usage(row, true),
@@ -47,7 +49,7 @@ fn int_or_string(field: &Field<'_>) -> Value {
     }
 }
 
-/// `RESOURCE: used/hard` of the limits, or of all else.
+/// `RESOURCE: used/hard` of the limits, or of all others.
 fn usage(row: &Row<'_>, limits: bool) -> Value {
     let used = row.get("status.used");
     let quantity = |field: Field<'_>| if field.exists() { field.str().to_owned() } else { "0".into() };

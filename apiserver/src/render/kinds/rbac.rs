@@ -3,37 +3,39 @@
 use serde_json::Value;
 
 use crate::field::Field;
-use crate::render::columns::Text::Words;
+use crate::render::columns::Text::Literal;
 use crate::render::columns::{AGE, Column, NAME, Row, string};
 
+/// The columns of RoleBinding.
 pub const ROLE_BINDING: &[Column] = &[
     NAME,
     string(
         "Role",
-        Words(
+        Literal(
             "RoleRef can reference a Role in the current namespace or a ClusterRole in the global namespace. If the RoleRef cannot be resolved, the Authorizer must return an error.",
         ),
         role,
     ),
     AGE,
-    string("Users", Words("Users in the roleBinding"), users).wide(),
-    string("Groups", Words("Groups in the roleBinding"), groups).wide(),
-    string("ServiceAccounts", Words("ServiceAccounts in the roleBinding"), service_accounts).wide(),
+    string("Users", Literal("Users in the roleBinding"), users).wide(),
+    string("Groups", Literal("Groups in the roleBinding"), groups).wide(),
+    string("ServiceAccounts", Literal("ServiceAccounts in the roleBinding"), service_accounts).wide(),
 ];
 
+/// The columns of ClusterRoleBinding.
 pub const CLUSTER_ROLE_BINDING: &[Column] = &[
     NAME,
     string(
         "Role",
-        Words(
+        Literal(
             "RoleRef can only reference a ClusterRole in the global namespace. If the RoleRef cannot be resolved, the Authorizer must return an error.",
         ),
         role,
     ),
     AGE,
-    string("Users", Words("Users in the clusterRoleBinding"), users).wide(),
-    string("Groups", Words("Groups in the clusterRoleBinding"), groups).wide(),
-    string("ServiceAccounts", Words("ServiceAccounts in the clusterRoleBinding"), service_accounts).wide(),
+    string("Users", Literal("Users in the clusterRoleBinding"), users).wide(),
+    string("Groups", Literal("Groups in the clusterRoleBinding"), groups).wide(),
+    string("ServiceAccounts", Literal("ServiceAccounts in the clusterRoleBinding"), service_accounts).wide(),
 ];
 
 fn role(row: &Row<'_>) -> Value {

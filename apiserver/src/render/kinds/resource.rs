@@ -2,19 +2,21 @@
 
 use serde_json::Value;
 
-use crate::render::columns::Text::{Field as Described, Words};
+use crate::render::columns::Text::{Field as Described, Literal};
 use crate::render::columns::{AGE, Column, NAME, Row, string};
 
+/// The columns of ResourceClaim.
 pub const RESOURCE_CLAIM: &[Column] = &[
     NAME,
     string(
         "State",
-        Words("A summary of the current state (allocated, pending, reserved, etc.)."),
+        Literal("A summary of the current state (allocated, pending, reserved, etc.)."),
         claim_state,
     ),
     AGE,
 ];
 
+/// The columns of ResourceSlice.
 pub const RESOURCE_SLICE: &[Column] = &[
     NAME,
     string("Node", Described("resource.v1.ResourceSliceSpec.nodeName"), |row| row.text("spec.nodeName")),

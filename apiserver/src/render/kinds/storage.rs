@@ -1,12 +1,13 @@
-//! Volumes, claims, and what they are made by.
+//! Volumes, claims, classes and CSI objects.
 
 use serde_json::Value;
 
 use super::networking::default_marked;
 use crate::field::Field;
-use crate::render::columns::Text::{Field as Described, Words};
+use crate::render::columns::Text::{Field as Described, Literal};
 use crate::render::columns::{AGE, Column, NAME, NAME_TEXT, Row, boolean, integer, string};
 
+/// The columns of PersistentVolume.
 pub const PERSISTENT_VOLUME: &[Column] = &[
     NAME,
     string("Capacity", Described("core.v1.PersistentVolumeSpec.capacity"), |row| {
@@ -28,8 +29,8 @@ pub const PERSISTENT_VOLUME: &[Column] = &[
         }
         format!("{}/{}", claim.get("namespace").str(), claim.get("name").str()).into()
     }),
-    string("StorageClass", Words("StorageClass of the pv"), class),
-    string("VolumeAttributesClass", Words("VolumeAttributesClass of the pv"), |row| {
+    string("StorageClass", Literal("StorageClass of the pv"), class),
+    string("VolumeAttributesClass", Literal("VolumeAttributesClass of the pv"), |row| {
         row.set_or("spec.volumeAttributesClassName", "<unset>")
     }),
     string("Reason", Described("core.v1.PersistentVolumeStatus.reason"), |row| row.text("status.reason")),
@@ -40,6 +41,7 @@ pub const PERSISTENT_VOLUME: &[Column] = &[
     .wide(),
 ];
 
+/// The columns of PersistentVolumeClaim.
 pub const PERSISTENT_VOLUME_CLAIM: &[Column] = &[
     NAME,
     string("Status", Described("core.v1.PersistentVolumeClaimStatus.phase"), phase),
@@ -52,8 +54,8 @@ pub const PERSISTENT_VOLUME_CLAIM: &[Column] = &[
     string("Access Modes", Described("core.v1.PersistentVolumeClaimStatus.accessModes"), |row| {
         if_bound(row, || access_modes(&row.get("status.accessModes")))
     }),
-    string("StorageClass", Words("StorageClass of the pvc"), class),
-    string("VolumeAttributesClass", Words("VolumeAttributesClass of the pvc"), |row| {
+    string("StorageClass", Literal("StorageClass of the pvc"), class),
+    string("VolumeAttributesClass", Literal("VolumeAttributesClass of the pvc"), |row| {
         row.set_or("spec.volumeAttributesClassName", "<unset>")
     }),
     AGE,
@@ -63,6 +65,7 @@ pub const PERSISTENT_VOLUME_CLAIM: &[Column] = &[
     .wide(),
 ];
 
+/// The columns of StorageClass.
 pub const STORAGE_CLASS: &[Column] = &[
     string("Name", NAME_TEXT, |row| {
         default_marked(
@@ -87,6 +90,7 @@ pub const STORAGE_CLASS: &[Column] = &[
     AGE,
 ];
 
+/// The columns of VolumeAttributesClass.
 pub const VOLUME_ATTRIBUTES_CLASS: &[Column] = &[
     NAME,
     string("DriverName", Described("storage.v1.VolumeAttributesClass.driverName"), |row| {
@@ -95,6 +99,7 @@ pub const VOLUME_ATTRIBUTES_CLASS: &[Column] = &[
     AGE,
 ];
 
+/// The columns of VolumeAttachment.
 pub const VOLUME_ATTACHMENT: &[Column] = &[
     NAME,
     string("Attacher", Described("storage.v1.VolumeAttachmentSpec.attacher"), |row| {
@@ -111,14 +116,18 @@ pub const VOLUME_ATTACHMENT: &[Column] = &[
     AGE,
 ];
 
+/// The columns of CSINode.
 pub const CSI_NODE: &[Column] = &[
     NAME,
-    integer("Drivers", Words("Drivers indicates the number of CSI drivers registered on the node"), |row| {
-        row.count("spec.drivers")
-    }),
+    integer(
+        "Drivers",
+        Literal("Drivers indicates the number of CSI drivers registered on the node"),
+        |row| row.count("spec.drivers"),
+    ),
     AGE,
 ];
 
+/// The columns of CSIDriver.
 pub const CSI_DRIVER: &[Column] = &[
     NAME,
     boolean("AttachRequired", Described("storage.v1.CSIDriverSpec.attachRequired"), |row| {
@@ -158,7 +167,7 @@ fn phase(row: &Row<'_>) -> Value {
     }
 }
 
-/// A claim without a volume has neither capacity nor modes.
+/// A claim without a volume has neither capacity nor access modes.
 fn if_bound(row: &Row<'_>, cell: impl FnOnce() -> Value) -> Value {
     if row.get("spec.volumeName").is_empty() { "".into() } else { cell() }
 }
@@ -179,7 +188,7 @@ fn access_modes(modes: &Field<'_>) -> Value {
     SHORT.iter().filter(|(mode, _)| has(mode)).map(|(_, short)| *short).collect::<Vec<_>>().join(",").into()
 }
 
-/// The annotation of old wins over the field.
+/// The deprecated annotation has precedence over the field.
 fn class(row: &Row<'_>) -> Value {
     let annotation = row.get("metadata.annotations").get("volume.beta.kubernetes.io/storage-class");
     if annotation.exists() { annotation.str().into() } else { row.text("spec.storageClassName") }

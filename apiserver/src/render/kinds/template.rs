@@ -1,36 +1,41 @@
-//! Pod templates, and the columns that every kind with one has.
+//! Pod templates, and the columns of the kinds with one.
 
 use crate::field::Field;
-use crate::render::columns::Text::Words;
+use crate::render::columns::Text::Literal;
 use crate::render::columns::{Column, NAME, Row, Text, string};
 use crate::selector::LabelSelector;
 
-const CONTAINERS_TEXT: Text = Words("Names of each container in the template.");
+const CONTAINERS_TEXT: Text = Literal("Names of each container in the template.");
 const IMAGES_TEXT: crate::render::columns::Text =
-    Words("Images referenced by each container in the template.");
+    Literal("Images referenced by each container in the template.");
 
+/// The columns of PodTemplate.
 pub const POD_TEMPLATE: &[Column] = &[
     NAME,
     string("Containers", CONTAINERS_TEXT, |row| containers(row, "template", "name").into()),
     string("Images", IMAGES_TEXT, |row| containers(row, "template", "image").into()),
-    string("Pod Labels", Words("The labels for the pod template."), |row| {
+    string("Pod Labels", Literal("The labels for the pod template."), |row| {
         labels(&row.get("template.metadata.labels")).into()
     }),
 ];
 
+/// The column of container names.
 pub const CONTAINERS: Column =
     string("Containers", CONTAINERS_TEXT, |row| containers(row, "spec.template", "name").into()).wide();
+/// The column of container images.
 pub const IMAGES: Column =
     string("Images", IMAGES_TEXT, |row| containers(row, "spec.template", "image").into()).wide();
+/// The column of container names of a CronJob.
 pub const CRON_CONTAINERS: Column = string("Containers", CONTAINERS_TEXT, |row| {
     containers(row, "spec.jobTemplate.spec.template", "name").into()
 })
 .wide();
+/// The column of container images of a CronJob.
 pub const CRON_IMAGES: Column =
     string("Images", IMAGES_TEXT, |row| containers(row, "spec.jobTemplate.spec.template", "image").into())
         .wide();
 
-/// One member of every container of the template there, joined by commas.
+/// One member of every container of a template, joined by commas.
 fn containers(row: &Row<'_>, template: &str, member: &str) -> String {
     let containers = row.get(template).walk("spec.containers");
     containers.items().map(|c| c.get(member).str()).collect::<Vec<_>>().join(",")

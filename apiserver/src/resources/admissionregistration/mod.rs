@@ -1,8 +1,7 @@
 //! Strategies of the group admissionregistration.k8s.io, one file a kind.
 //!
-//! What the two kinds of webhook configuration share is in [`webhooks`], what the policies share in [`policies`], and what
-//! all say about the requests they are for in [`rules`]. Expressions are looked at as text only: whether they compile is
-//! for whoever evaluates them.
+//! [`webhooks`] is shared by the two kinds of webhook configuration, [`policies`] by the policies, and [`rules`], the
+//! requests they match, by all. Expressions are validated as text only: they are not compiled.
 
 pub mod mutating_admission_policy;
 pub mod mutating_admission_policy_binding;

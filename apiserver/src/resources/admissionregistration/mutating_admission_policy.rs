@@ -13,7 +13,7 @@ use crate::resources::strategy::Strategy;
 const PATCHES: [(&str, &str); 2] = [("ApplyConfiguration", "applyConfiguration"), ("JSONPatch", "jsonPatch")];
 const PATCH_TYPES: [&str; 2] = ["ApplyConfiguration", "JSONPatch"];
 
-/// The rules of MutatingAdmissionPolicy.
+/// The strategy of MutatingAdmissionPolicy.
 pub struct MutatingAdmissionPolicyStrategy;
 
 impl Strategy for MutatingAdmissionPolicyStrategy {

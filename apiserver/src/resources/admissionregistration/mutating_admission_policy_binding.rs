@@ -9,7 +9,7 @@ use super::webhooks::name_warnings;
 use crate::field::{Errors, Field};
 use crate::resources::strategy::Strategy;
 
-/// The rules of MutatingAdmissionPolicyBinding.
+/// The strategy of MutatingAdmissionPolicyBinding.
 pub struct MutatingAdmissionPolicyBindingStrategy;
 
 impl Strategy for MutatingAdmissionPolicyBindingStrategy {

@@ -7,7 +7,7 @@ use crate::field::{Errors, Field};
 use crate::resources::defaulting::fill;
 use crate::resources::strategy::Strategy;
 
-/// The rules of MutatingWebhookConfiguration.
+/// The strategy of MutatingWebhookConfiguration.
 pub struct MutatingWebhookConfigurationStrategy;
 
 impl Strategy for MutatingWebhookConfigurationStrategy {

@@ -10,7 +10,7 @@ use super::rules::{FAILURE_POLICIES, validate_enum, validate_match_resources};
 
 const MAX_MATCH_CONDITIONS: usize = 64;
 
-/// Words of the expression language that cannot be names.
+/// Reserved words of CEL, which cannot be names.
 const RESERVED: [&str; 21] = [
     "true",
     "false",
@@ -35,7 +35,8 @@ const RESERVED: [&str; 21] = [
     "while",
 ];
 
-/// What a policy's spec begins with: policy for failures, parameters, the requests it is for, conditions, variables.
+/// Validates the fields that both kinds of policy share: failure policy, parameters, match constraints, conditions,
+/// variables.
 pub fn validate_policy(policy: &Field<'_>, old: Option<&Field<'_>>, errors: &mut Errors) {
     let spec = policy.get("spec");
     let failure = spec.get("failurePolicy");
@@ -63,6 +64,7 @@ pub fn validate_policy(policy: &Field<'_>, old: Option<&Field<'_>>, errors: &mut
     }
 }
 
+/// Validates the variables of a policy.
 pub fn validate_variables(spec: &Field<'_>, errors: &mut Errors) {
     for variable in spec.get("variables").items() {
         let (name, expression) = (variable.get("name"), variable.get("expression"));
@@ -75,6 +77,7 @@ pub fn validate_variables(spec: &Field<'_>, errors: &mut Errors) {
     }
 }
 
+/// Whether a text is empty or white space only.
 pub fn is_blank(field: &Field<'_>) -> bool {
     field.str().trim().is_empty()
 }
@@ -84,6 +87,7 @@ fn is_identifier(name: &str) -> bool {
     name.starts_with(head) && name.chars().all(|c| head(c) || c.is_ascii_digit()) && !RESERVED.contains(&name)
 }
 
+/// Validates the match conditions of a policy or webhook.
 pub fn validate_match_conditions(conditions: &Field<'_>, errors: &mut Errors) {
     errors.push_if(conditions.len() > MAX_MATCH_CONDITIONS, || {
         conditions.too_many(conditions.len(), MAX_MATCH_CONDITIONS)
@@ -107,33 +111,33 @@ fn validate_param_kind(params: &Field<'_>, errors: &mut Errors) {
         [""] => errors.push(version.required("")),
         [only] => validate_version(&version, only, errors),
         [group, number] => {
-            let mistakes = content::dns1123_subdomain(group);
-            errors.push_if(!group.is_empty() && !mistakes.is_empty(), || {
-                version.invalid_value(*group, mistakes.join(","))
+            let found = content::dns1123_subdomain(group);
+            errors.push_if(!group.is_empty() && !found.is_empty(), || {
+                version.invalid_value(*group, found.join(","))
             });
             validate_version(&version, number, errors);
         }
         _ => errors.push(version.invalid(format!("unexpected GroupVersion string: {}", version.str()))),
     }
-    let mistakes = content::dns1035_label(&kind.str().to_lowercase());
+    let found = content::dns1035_label(&kind.str().to_lowercase());
     if kind.is_empty() {
         errors.push(kind.required(""));
-    } else if !mistakes.is_empty() {
-        let detail = format!("may have mixed case, but should otherwise match: {}", mistakes.join(","));
+    } else if !found.is_empty() {
+        let detail = format!("may have mixed case, but should otherwise match: {}", found.join(","));
         errors.push(kind.invalid(detail));
     }
 }
 
 fn validate_version(field: &Field<'_>, version: &str, errors: &mut Errors) {
-    let mistakes = content::dns1035_label(version);
+    let found = content::dns1035_label(version);
     if version.is_empty() {
         errors.push(field.invalid("version must be specified"));
-    } else if !mistakes.is_empty() {
-        errors.push(field.invalid_value(version, mistakes.join(",")));
+    } else if !found.is_empty() {
+        errors.push(field.invalid_value(version, found.join(",")));
     }
 }
 
-/// What the bindings of both kinds of policy begin with.
+/// Validates the fields that the bindings of both kinds of policy share.
 pub fn validate_binding(spec: &Field<'_>, errors: &mut Errors) {
     let policy = spec.get("policyName");
     if policy.is_empty() {

@@ -9,20 +9,23 @@ use crate::resources::defaulting::{Object, fill};
 use crate::validation::content;
 use crate::validation::labels::{SelectorOptions, validate_label_selector};
 
+/// The values of `failurePolicy`.
 pub const FAILURE_POLICIES: [&str; 2] = ["Fail", "Ignore"];
+/// The values of `matchPolicy`.
 pub const MATCH_POLICIES: [&str; 2] = ["Equivalent", "Exact"];
+/// The values of `reinvocationPolicy`.
 pub const REINVOCATION_POLICIES: [&str; 2] = ["IfNeeded", "Never"];
 const OPERATIONS: [&str; 5] = ["*", "CONNECT", "CREATE", "DELETE", "UPDATE"];
-/// What can be changed on its way.
+/// The operations whose objects can be mutated.
 const MUTATING_OPERATIONS: [&str; 4] = ["*", "CONNECT", "CREATE", "UPDATE"];
 const SCOPES: [&str; 3] = ["*", "Cluster", "Namespaced"];
 
-/// An enum that may be absent.
+/// An optional enum.
 pub fn validate_enum(field: &Field<'_>, supported: &[&str], errors: &mut Errors) {
     errors.push_if(field.exists() && !supported.contains(&field.str()), || field.not_supported(supported));
 }
 
-/// Fills in the rules in a list.
+/// Defaults the rules in a list.
 pub fn default_rules(rules: Option<&mut Value>) {
     let rules = rules.and_then(Value::as_array_mut).into_iter().flatten();
     for rule in rules.filter_map(Value::as_object_mut) {
@@ -30,7 +33,7 @@ pub fn default_rules(rules: Option<&mut Value>) {
     }
 }
 
-/// Fills in a `MatchResources`.
+/// Defaults a `MatchResources`.
 pub fn default_match_resources(resources: &mut Object) {
     fill(
         resources,
@@ -45,7 +48,7 @@ pub fn default_match_resources(resources: &mut Object) {
     }
 }
 
-/// The rules of a `MatchResources`.
+/// Validates a `MatchResources`.
 pub fn validate_match_resources(resources: &Field<'_>, errors: &mut Errors) {
     let policy = resources.get("matchPolicy");
     errors.push_if(!policy.exists(), || policy.required(""));
@@ -62,12 +65,12 @@ pub fn validate_match_resources(resources: &Field<'_>, errors: &mut Errors) {
     }
 }
 
-/// A deletion cannot be changed, so who changes cannot ask for it.
+/// A mutating policy cannot match deletions.
 pub fn validate_mutating_operations(resources: &Field<'_>, errors: &mut Errors) {
     let rules = resources.get("resourceRules");
-    let told = rules.path().child("operations");
+    let reported = rules.path().child("operations");
     for operation in rules.items().flat_map(|rule| rule.get("operations").items()) {
-        validate_enum(&operation.with_path(told.clone()), &MUTATING_OPERATIONS, errors);
+        validate_enum(&operation.with_path(reported.clone()), &MUTATING_OPERATIONS, errors);
     }
 }
 
@@ -79,7 +82,7 @@ fn validate_resource_names(names: &Field<'_>, errors: &mut Errors) {
     }
 }
 
-/// The rules of a rule.
+/// Validates a rule.
 pub fn validate_rule(rule: &Field<'_>, errors: &mut Errors) {
     let operations = rule.get("operations");
     refuse_none(&operations, errors);
@@ -110,7 +113,7 @@ fn refuse_more_than_all(list: &Field<'_>, noun: &str, errors: &mut Errors) {
     });
 }
 
-/// `pods`, `pods/status`, `*`, `*/*`, `pods/*`, `*/scale`: none may say what another says already.
+/// `pods`, `pods/status`, `*`, `*/*`, `pods/*`, `*/scale`: an entry may not repeat what another one covers.
 fn validate_resources(resources: &Field<'_>, errors: &mut Errors) {
     refuse_none(resources, errors);
     let (mut with_all_parts, mut parts_of_all) = (HashSet::new(), HashSet::new());
@@ -125,12 +128,12 @@ fn validate_resources(resources: &Field<'_>, errors: &mut Errors) {
             whole = text != "*";
             continue;
         };
-        for (told, said) in [
+        for (is_redundant, covering) in [
             (with_all_parts.contains(name), format!("{name}/*")),
             (parts_of_all.contains(part), format!("*/{part}")),
         ] {
-            errors.push_if(told, || {
-                resource.invalid(format!("if '{said}' is present, must not specify {text}"))
+            errors.push_if(is_redundant, || {
+                resource.invalid(format!("if '{covering}' is present, must not specify {text}"))
             });
         }
         if part == "*" {

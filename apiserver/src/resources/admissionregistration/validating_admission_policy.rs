@@ -17,7 +17,7 @@ const MAX_AUDIT_ANNOTATIONS: usize = 20;
 const MAX_VALUE_EXPRESSION: usize = 5 * 1024;
 const REASONS: [&str; 3] = ["Forbidden", "Invalid", "RequestEntityTooLarge"];
 
-/// The rules of ValidatingAdmissionPolicy.
+/// The strategy of ValidatingAdmissionPolicy.
 pub struct ValidatingAdmissionPolicyStrategy;
 
 impl Strategy for ValidatingAdmissionPolicyStrategy {
@@ -52,7 +52,7 @@ impl Strategy for ValidatingAdmissionPolicyStrategy {
     }
 }
 
-/// Fills in what both kinds of policy fill in.
+/// The defaults of both kinds of policy.
 pub fn default_policy(object: &mut Value) {
     let Some(spec) = object_at(object, "spec") else { return };
     fill(spec, [("failurePolicy", json!("Fail"))]);
@@ -100,8 +100,8 @@ fn validate_audit_annotations(annotations: &Field<'_>, policy: &str, errors: &mu
     for annotation in annotations.items() {
         let (key, expression) = (annotation.get("key"), annotation.get("valueExpression"));
         let full = format!("{policy}/{}", key.str());
-        for mistake in content::qualified_name(&full) {
-            errors.push(key.invalid_value(full.as_str(), mistake));
+        for error in content::qualified_name(&full) {
+            errors.push(key.invalid_value(full.as_str(), error));
         }
         if is_blank(&expression) {
             errors.push(expression.required("valueExpression is not specified"));

@@ -12,7 +12,7 @@ use crate::resources::strategy::Strategy;
 
 const ACTIONS: [&str; 3] = ["Audit", "Deny", "Warn"];
 
-/// The rules of ValidatingAdmissionPolicyBinding.
+/// The strategy of ValidatingAdmissionPolicyBinding.
 pub struct ValidatingAdmissionPolicyBindingStrategy;
 
 impl Strategy for ValidatingAdmissionPolicyBindingStrategy {
@@ -31,7 +31,7 @@ impl Strategy for ValidatingAdmissionPolicyBindingStrategy {
     }
 }
 
-/// Fills in what the bindings of both kinds of policy fill in.
+/// The defaults of the bindings of both kinds of policy.
 pub fn default_binding(object: &mut Value) {
     let resources = object.get_mut("spec").and_then(|spec| spec.get_mut("matchResources"));
     if let Some(resources) = resources.and_then(Value::as_object_mut) {

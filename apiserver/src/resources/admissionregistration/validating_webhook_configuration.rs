@@ -6,7 +6,7 @@ use super::webhooks;
 use crate::field::{Errors, Field};
 use crate::resources::strategy::Strategy;
 
-/// The rules of ValidatingWebhookConfiguration.
+/// The strategy of ValidatingWebhookConfiguration.
 pub struct ValidatingWebhookConfigurationStrategy;
 
 impl Strategy for ValidatingWebhookConfigurationStrategy {

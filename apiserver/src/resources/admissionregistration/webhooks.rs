@@ -15,7 +15,7 @@ use crate::validation::{content, webhook};
 
 const NO_SIDE_EFFECTS: [&str; 2] = ["None", "NoneOnDryRun"];
 const SIDE_EFFECTS: [&str; 4] = ["None", "NoneOnDryRun", "Some", "Unknown"];
-/// The versions of AdmissionReview that the server speaks, in the order in which it asks for them.
+/// The versions of AdmissionReview that the server supports, in the order of preference.
 const REVIEW_VERSIONS: [&str; 2] = ["v1", "v1beta1"];
 const STATIC_SUFFIX: &str = ".static.k8s.io";
 
@@ -25,7 +25,7 @@ pub fn of(configuration: &mut Value) -> impl Iterator<Item = &mut Object> {
     webhooks.into_iter().flatten().filter_map(Value::as_object_mut)
 }
 
-/// Fills in what both kinds fill in.
+/// The defaults of both kinds of webhook.
 pub fn default(webhook: &mut Object) {
     fill(
         webhook,
@@ -44,7 +44,7 @@ pub fn default(webhook: &mut Object) {
     }
 }
 
-/// What a configuration may keep that had it before.
+/// What an existing configuration may keep.
 #[derive(Default)]
 struct Tolerance {
     match_conditions: bool,
@@ -83,7 +83,7 @@ impl Tolerance {
     }
 }
 
-/// The rules of a configuration, new or `old` before.
+/// Validates a configuration; `old` is its state before an update.
 pub fn validate(configuration: &Field<'_>, old: Option<&Field<'_>>, errors: &mut Errors) {
     let tolerance = old.map_or_else(Tolerance::default, |old| Tolerance::after(old, configuration));
     let mut names = HashSet::new();
@@ -123,13 +123,13 @@ fn validate_webhook(hook: &Field<'_>, tolerance: &Tolerance, errors: &mut Errors
     validate_review_versions(&hook.get("admissionReviewVersions"), tolerance, errors);
 }
 
-/// A webhook's name is a domain of three segments at least.
+/// A webhook's name is a domain of at least three segments.
 fn validate_name(name: &Field<'_>, errors: &mut Errors) {
-    let mistakes = content::dns1123_subdomain(name.str());
+    let found = content::dns1123_subdomain(name.str());
     if name.is_empty() {
         errors.push(name.required(""));
-    } else if !mistakes.is_empty() {
-        errors.push(name.invalid(mistakes.join(",")));
+    } else if !found.is_empty() {
+        errors.push(name.invalid(found.join(",")));
     } else if name.str().split('.').count() < 3 {
         errors.push(name.invalid("should be a domain with at least three segments separated by dots"));
     }
@@ -157,7 +157,7 @@ fn validate_review_versions(versions: &Field<'_>, tolerance: &Tolerance, errors:
     });
 }
 
-/// Names that the server keeps for configurations that it reads from files.
+/// Names that are reserved for configurations in files.
 pub fn name_warnings(object: &Field<'_>) -> Vec<String> {
     let reserved = object.walk("metadata.name").str().ends_with(STATIC_SUFFIX);
     reserved

@@ -1,4 +1,4 @@
-//! CustomResourceDefinition: all but its schemas, which whoever serves custom resources reads and judges.
+//! CustomResourceDefinition: everything but its schemas, which are validated where custom resources are served.
 
 use std::collections::HashSet;
 
@@ -18,12 +18,12 @@ const COLUMN_FORMATS: [&str; 8] =
 const REVIEW_VERSIONS: [&str; 2] = ["v1", "v1beta1"];
 const MAX_DEPRECATION_WARNING: usize = 256;
 
-/// Groups of the community need somebody's approval.
+/// Groups of the community require an approval.
 const PROTECTED_GROUPS: [&str; 2] = ["k8s.io", "kubernetes.io"];
 const APPROVAL: &str = "api-approved.kubernetes.io";
 const APPROVAL_HELP: &str = "see https://github.com/kubernetes/enhancements/pull/1111";
 
-/// The rules of CustomResourceDefinition.
+/// The strategy of CustomResourceDefinition.
 pub struct CustomResourceDefinitionStrategy;
 
 impl Strategy for CustomResourceDefinitionStrategy {
@@ -87,7 +87,7 @@ fn default_names(names: &mut Object) {
     }
 }
 
-/// The version that objects are written in is one that they may be found in.
+/// The storage version is one of the stored versions.
 fn store_storage_version(object: &mut Value) {
     let versions = object.pointer("/spec/versions").and_then(Value::as_array).into_iter().flatten();
     let mut storage = versions.filter(|version| version["storage"] == true).map(|version| &version["name"]);
@@ -101,9 +101,9 @@ fn store_storage_version(object: &mut Value) {
 }
 
 fn validate_definition(object: &Field<'_>, old: Option<&Field<'_>>, errors: &mut Errors) {
-    let told = object.get("spec");
-    let spec = internal::spec(told.value().unwrap_or(&Value::Null));
-    let spec = Field::at(Some(&spec), told.path().clone());
+    let reported = object.get("spec");
+    let spec = internal::spec(reported.value().unwrap_or(&Value::Null));
+    let spec = Field::at(Some(&spec), reported.path().clone());
     validate_spec(&spec, old, errors);
     if let Some(old) = old {
         let established = old.walk("status.conditions").items().any(|condition| {
@@ -151,17 +151,17 @@ fn validate_spec(spec: &Field<'_>, old: Option<&Field<'_>>, errors: &mut Errors)
 }
 
 fn validate_group(group: &Field<'_>, errors: &mut Errors) {
-    let mistakes = content::dns1123_subdomain(group.str());
+    let found = content::dns1123_subdomain(group.str());
     if group.is_empty() {
         errors.push(group.required(""));
-    } else if !mistakes.is_empty() {
-        errors.push(group.invalid(mistakes.join(",")));
+    } else if !found.is_empty() {
+        errors.push(group.invalid(found.join(",")));
     } else if !group.str().contains('.') {
         errors.push(group.invalid("should be a domain with at least one dot"));
     }
 }
 
-/// A definition needs a schema in every version, unless it comes from the time when it did not.
+/// A definition requires a schema in every version, unless it was created before schemas were required.
 fn validate_schemas_exist(spec: &Field<'_>, old: Option<&Field<'_>>, errors: &mut Errors) {
     let without = |version: &Field<'_>| !version.walk("schema.openAPIV3Schema").exists();
     let tolerated = old.is_some_and(|old| old.walk("spec.versions").items().any(|v| without(&v)));
@@ -180,8 +180,8 @@ fn validate_versions(spec: &Field<'_>, errors: &mut Errors) {
     for version in versions.items() {
         let name = version.get("name");
         unique &= seen.insert(name.str());
-        let mistakes = content::dns1035_label(name.str());
-        errors.push_if(!mistakes.is_empty(), || name.invalid(mistakes.join(",")));
+        let found = content::dns1035_label(name.str());
+        errors.push_if(!found.is_empty(), || name.invalid(found.join(",")));
         validate_deprecation(&version, errors);
         validate_subresources(&version.get("subresources"), errors);
         for column in version.get("additionalPrinterColumns").items() {
@@ -194,8 +194,8 @@ fn validate_versions(spec: &Field<'_>, errors: &mut Errors) {
         printed::invalid(&versions, VERSIONS, "must have exactly one version marked as storage version")
     });
     let version = spec.get("version");
-    let mistakes = content::dns1035_label(version.str());
-    errors.push_if(!version.is_empty() && !mistakes.is_empty(), || version.invalid(mistakes.join(",")));
+    let found = content::dns1035_label(version.str());
+    errors.push_if(!version.is_empty() && !found.is_empty(), || version.invalid(found.join(",")));
 }
 
 fn validate_deprecation(version: &Field<'_>, errors: &mut Errors) {
@@ -223,9 +223,9 @@ fn validate_names(names: &Field<'_>, errors: &mut Errors) {
     }
     let (kind, list_kind) = (names.get("kind"), names.get("listKind"));
     for name in [&kind, &list_kind] {
-        let mistakes = content::dns1035_label(&name.str().to_lowercase());
-        errors.push_if(!name.is_empty() && !mistakes.is_empty(), || {
-            let detail = format!("may have mixed case, but should otherwise match: {}", mistakes.join(","));
+        let found = content::dns1035_label(&name.str().to_lowercase());
+        errors.push_if(!name.is_empty() && !found.is_empty(), || {
+            let detail = format!("may have mixed case, but should otherwise match: {}", found.join(","));
             name.invalid(detail)
         });
     }
@@ -247,8 +247,8 @@ fn validate_label(name: &Field<'_>, errors: &mut Errors) {
 }
 
 fn validate_list_name(name: &Field<'_>, errors: &mut Errors) {
-    let mistakes = content::dns1035_label(name.str());
-    errors.push_if(!mistakes.is_empty(), || name.invalid(mistakes.join(",")));
+    let found = content::dns1035_label(name.str());
+    errors.push_if(!found.is_empty(), || name.invalid(found.join(",")));
 }
 
 fn validate_subresources(subresources: &Field<'_>, errors: &mut Errors) {
@@ -373,7 +373,7 @@ fn validate_stored_versions(stored: &Field<'_>, versions: &Field<'_>, errors: &m
     }
 }
 
-/// What an annotation says about a protected group.
+/// The approval annotation of a protected group.
 #[derive(PartialEq, Eq)]
 enum Approval {
     Missing,
@@ -384,9 +384,9 @@ enum Approval {
 
 impl Approval {
     fn of(object: &Field<'_>) -> Approval {
-        let told = object.walk("metadata.annotations").get(APPROVAL);
-        let (scheme, rest) = told.str().split_once("://").unwrap_or(("", ""));
-        match told.str() {
+        let reported = object.walk("metadata.annotations").get(APPROVAL);
+        let (scheme, rest) = reported.str().split_once("://").unwrap_or(("", ""));
+        match reported.str() {
             "" => Approval::Missing,
             text if text.starts_with("unapproved") => Approval::Bypassed,
             _ if !scheme.is_empty() && !rest.is_empty() && !rest.starts_with('/') => Approval::Approved,
@@ -406,12 +406,12 @@ fn validate_approval(object: &Field<'_>, old: Option<&Field<'_>>, errors: &mut E
     }
     let annotations = object.walk("metadata.annotations");
     let path = Path::of("metadata.annotations").key(APPROVAL);
-    let told = annotations.get(APPROVAL).with_path(path);
+    let reported = annotations.get(APPROVAL).with_path(path);
     let must = format!("protected groups must have approval annotation {}", quote(APPROVAL));
     match approval {
         Approval::Approved | Approval::Bypassed => {}
-        Approval::Missing => errors.push(told.required(format!("{must}, {APPROVAL_HELP}"))),
-        Approval::Invalid => errors.push(told.invalid(format!(
+        Approval::Missing => errors.push(reported.required(format!("{must}, {APPROVAL_HELP}"))),
+        Approval::Invalid => errors.push(reported.invalid(format!(
             "{must} with either a URL or a reason starting with \"unapproved\", {APPROVAL_HELP}"
         ))),
     }

@@ -1,14 +1,15 @@
-//! The spec of a CustomResourceDefinition as the real server judges it.
+//! The internal representation of a CustomResourceDefinition's spec.
 //!
-//! Its internal type has a place above the versions for what all of them share - schema, subresources, columns, selectable
-//! fields - and v1 objects are moved into it, so mistakes are told under `spec.validation` and the like. A webhook for
-//! conversion loses one level.
+//! The internal type has fields above the versions for what all of them share - schema, subresources, columns,
+//! selectable fields - and v1 objects are converted to it, so errors are reported under `spec.validation` and the
+//! like. The webhook of a conversion loses one level.
 
 use serde_json::{Value, json};
 
 use crate::resources::defaulting::Object;
 
-/// What moves above the versions when it is the same in all of them: its name in a version, and its name above.
+/// The fields that move above the versions if they are the same in all of them: the name in a version, and the name
+/// above.
 const SHARED: [(&str, &str); 4] = [
     ("schema", "validation"),
     ("subresources", "subresources"),
@@ -16,18 +17,18 @@ const SHARED: [(&str, &str); 4] = [
     ("selectableFields", "selectableFields"),
 ];
 
-/// The internal form of a v1 spec.
+/// The internal representation of a v1 spec.
 pub fn spec(v1: &Value) -> Value {
     let mut spec = v1.as_object().cloned().unwrap_or_default();
     if let Some(webhook) =
         spec.get_mut("conversion").and_then(|conversion| conversion.as_object_mut()?.remove("webhook"))
     {
         let conversion = &mut spec["conversion"];
-        for (told, moved) in [
+        for (published, moved) in [
             ("clientConfig", "webhookClientConfig"),
             ("conversionReviewVersions", "conversionReviewVersions"),
         ] {
-            if let Some(value) = webhook.get(told) {
+            if let Some(value) = webhook.get(published) {
                 conversion[moved] = value.clone();
             }
         }
@@ -38,22 +39,22 @@ pub fn spec(v1: &Value) -> Value {
     let first = spec.get("versions").and_then(|versions| versions.get(0)).cloned();
     if let Some(first) = first {
         spec.insert("version".into(), first["name"].clone());
-        for (told, moved) in SHARED {
-            move_up(&mut spec, &first, told, moved);
+        for (published, moved) in SHARED {
+            move_up(&mut spec, &first, published, moved);
         }
     }
     Value::Object(spec)
 }
 
-fn move_up(spec: &mut Object, first: &Value, told: &str, moved: &str) {
+fn move_up(spec: &mut Object, first: &Value, published: &str, moved: &str) {
     let Some(versions) = spec.get_mut("versions").and_then(Value::as_array_mut) else { return };
-    if !versions.iter().all(|version| version.get(told) == first.get(told)) {
+    if !versions.iter().all(|version| version.get(published) == first.get(published)) {
         return;
     }
     for version in versions.iter_mut().filter_map(Value::as_object_mut) {
-        version.remove(told);
+        version.remove(published);
     }
-    if let Some(shared) = first.get(told) {
+    if let Some(shared) = first.get(published) {
         spec.insert(moved.to_owned(), shared.clone());
     }
 }
@@ -63,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_versions_share_moves_up() {
+    fn shared_version_fields_move_up() {
         let v1 = json!({"versions": [
             {"name": "v1", "schema": {"a": 1}, "subresources": {"status": {}}},
             {"name": "v2", "schema": {"a": 1}},

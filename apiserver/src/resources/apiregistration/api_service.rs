@@ -1,4 +1,4 @@
-//! APIService: who serves a group and version. One without a Service is served here, and always available.
+//! APIService: the server of a group and version. One without a Service is served locally, and always available.
 
 use serde_json::{Value, json};
 
@@ -7,7 +7,7 @@ use crate::resources::defaulting::{fill, keep_metadata};
 use crate::resources::strategy::{Context, Strategy};
 use crate::validation::content;
 
-/// The rules of APIService.
+/// The strategy of APIService.
 pub struct ApiServiceStrategy;
 
 impl Strategy for ApiServiceStrategy {
@@ -89,10 +89,8 @@ fn validate_backend(spec: &Field<'_>, errors: &mut Errors) {
         errors.push_if(member.is_empty(), || member.required(""));
     }
     let port = service.get("port");
-    let mistakes = content::port_number(port.int().unwrap_or(0));
-    errors.push_if(!mistakes.is_empty(), || {
-        port.invalid(format!("port is not valid: {}", mistakes.join(", ")))
-    });
+    let found = content::port_number(port.int().unwrap_or(0));
+    errors.push_if(!found.is_empty(), || port.invalid(format!("port is not valid: {}", found.join(", "))));
     errors.push_if(insecure.bool() && !bundle.is_empty(), || {
         insecure.invalid("may not be true if caBundle is present")
     });

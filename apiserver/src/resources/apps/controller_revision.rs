@@ -1,4 +1,4 @@
-//! ControllerRevision: a state of the past, kept by a controller. Its data never changes, its number may.
+//! ControllerRevision: a former state, stored by a controller. Its data never changes, its revision may.
 
 use serde_json::Value;
 
@@ -6,7 +6,7 @@ use crate::field::{Errors, Field};
 use crate::resources::strategy::Strategy;
 use crate::validation::{immutable, numbers};
 
-/// The rules of ControllerRevision.
+/// The strategy of ControllerRevision.
 pub struct ControllerRevisionStrategy;
 
 impl Strategy for ControllerRevisionStrategy {

@@ -1,6 +1,6 @@
 //! DaemonSet.
 //!
-//! The generation of its template was a field once; apps/v1 keeps it in an annotation, which only the server writes.
+//! The template generation was a field once; apps/v1 has an annotation for it, which only the server writes.
 
 use std::num::IntErrorKind;
 
@@ -15,10 +15,10 @@ use crate::selector::LabelSelector;
 use crate::validation::labels::{SelectorOptions, has_invalid_values, validate_label_selector};
 use crate::validation::{immutable, numbers, printed};
 
-/// The annotation that is a member of the spec to the server itself.
+/// The annotation of the template generation, which is a field of the internal spec.
 pub const TEMPLATE_GENERATION: &str = "deprecated.daemonset.template.generation";
 
-/// The rules of DaemonSet.
+/// The strategy of DaemonSet.
 pub struct DaemonSetStrategy;
 
 impl Strategy for DaemonSetStrategy {
@@ -27,19 +27,19 @@ impl Strategy for DaemonSetStrategy {
         pod_spec::default_pod_template(member(spec, "template"));
         fill(spec, [("revisionHistoryLimit", json!(10))]);
         default_update_strategy(spec);
-        // Inside a real server it is a number of its own, which is always printed.
+        // The internal type has a number, which is always printed.
         if object["metadata"]["annotations"][TEMPLATE_GENERATION].is_null() {
             set_template_generation(object, 0);
         }
     }
 
-    fn inconvertible(&self, object: &Value) -> Option<String> {
+    fn conversion_error(&self, object: &Value) -> Option<String> {
         let text = object["metadata"]["annotations"][TEMPLATE_GENERATION].as_str()?;
-        let mistake = match text.parse::<i64>().err()?.kind() {
+        let error = match text.parse::<i64>().err()?.kind() {
             IntErrorKind::PosOverflow | IntErrorKind::NegOverflow => "value out of range",
             _ => "invalid syntax",
         };
-        Some(format!("strconv.ParseInt: parsing {}: {mistake}", quote(text)))
+        Some(format!("strconv.ParseInt: parsing {}: {error}", quote(text)))
     }
 
     fn prepare_for_create(&self, object: &mut Value, context: &Context<'_>) {
@@ -53,7 +53,7 @@ impl Strategy for DaemonSetStrategy {
         set_template_generation(object, template_generation(old) + i64::from(changed));
     }
 
-    /// The count belongs to the spec, wherever it is written.
+    /// The template generation is part of the spec, whichever endpoint is written.
     fn prepare_for_status_update(&self, object: &mut Value, old: &Value, _: &Context<'_>) {
         set_template_generation(object, template_generation(old));
     }
@@ -118,7 +118,7 @@ fn default_update_strategy(spec: &mut Object) {
     } else {
         0
     };
-    // Parameters are numbers in the server's own form, so that those of another strategy read 0.
+    // Parameters are numbers in the internal type, so those of another strategy are 0.
     if let Some(rolling) = strategy.get_mut("rollingUpdate").and_then(Value::as_object_mut) {
         fill(rolling, [("maxUnavailable", json!(unavailable)), ("maxSurge", json!(0))]);
     }
@@ -137,7 +137,7 @@ fn validate_spec(spec: &Field<'_>, old: Option<&Field<'_>>, errors: &mut Errors)
     workload::refuse_empty_selector(&selector, "daemonset", errors);
     let old_template = old.map(|old| old.get("template"));
     pod_spec::validate_pod_template(&template, &workload::template_options(old_template.as_ref()), errors);
-    workload::validate_runs_for_ever(&template, "DaemonSet", errors);
+    workload::validate_restart_policy_always(&template, "DaemonSet", errors);
     numbers::not_negative(&spec.get("minReadySeconds"), errors);
     validate_update_strategy(&spec.get("updateStrategy"), errors);
     numbers::not_negative(&spec.get("revisionHistoryLimit"), errors);
@@ -186,8 +186,8 @@ mod tests {
             ("99999999999999999999", wrong("99999999999999999999", "value out of range")),
         ] {
             let object = json!({"metadata": {"annotations": {TEMPLATE_GENERATION: text}}});
-            assert_eq!(DaemonSetStrategy.inconvertible(&object), want, "{text:?}");
+            assert_eq!(DaemonSetStrategy.conversion_error(&object), want, "{text:?}");
         }
-        assert_eq!(DaemonSetStrategy.inconvertible(&json!({"metadata": {}})), None);
+        assert_eq!(DaemonSetStrategy.conversion_error(&json!({"metadata": {}})), None);
     }
 }

@@ -9,7 +9,7 @@ use crate::resources::pod_spec;
 use crate::resources::strategy::{Context, Strategy, desired_state};
 use crate::validation::{immutable, numbers, printed};
 
-/// The rules of Deployment.
+/// The strategy of Deployment.
 pub struct DeploymentStrategy;
 
 impl Strategy for DeploymentStrategy {
@@ -35,14 +35,14 @@ impl Strategy for DeploymentStrategy {
         workload::prepare_template(object, Some(old), "/spec/template", context.features);
     }
 
-    /// Alone of the workloads, a Deployment's labels cannot be written with its status.
+    /// Unlike those of other workloads, a Deployment's labels cannot be written with its status.
     fn prepare_for_status_update(&self, object: &mut Value, old: &Value, _: &Context<'_>) {
         if let Some(metadata) = object_at(object, "metadata") {
             restore(metadata, old["metadata"].as_object(), "labels");
         }
     }
 
-    /// Annotations count too: a Deployment hands them on to its ReplicaSets.
+    /// Annotations count too, since they are copied to the ReplicaSets.
     fn is_new_generation(&self, object: &Value, old: &Value) -> bool {
         let annotations = |object: &Value| object["metadata"]["annotations"].clone();
         desired_state(object).ne(desired_state(old)) || annotations(object) != annotations(old)
@@ -119,7 +119,7 @@ fn validate_spec(object: &Field<'_>, old: Option<&Field<'_>>, errors: &mut Error
     });
 }
 
-/// Selector and template, which a Deployment and its ReplicaSets must agree about.
+/// Selector and template, on which a Deployment and its ReplicaSets must agree.
 pub(super) fn validate_selected_pods(
     spec: &Field<'_>,
     template: &Field<'_>,
@@ -130,7 +130,7 @@ pub(super) fn validate_selected_pods(
     if workload::validate_selector(&selector, "deployment", errors) {
         workload::validate_selection(&selector, template, errors);
         pod_spec::validate_pod_template(template, &workload::template_options(old_template), errors);
-        workload::validate_runs_for_ever(template, "ReplicaSet", errors);
+        workload::validate_restart_policy_always(template, "ReplicaSet", errors);
     } else {
         errors.push(printed::invalid(&selector, "meta.LabelSelector", "invalid label selector"));
     }

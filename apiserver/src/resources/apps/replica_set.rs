@@ -9,7 +9,7 @@ use crate::resources::pod_spec;
 use crate::resources::strategy::{Context, Strategy};
 use crate::validation::{immutable, numbers};
 
-/// The rules of ReplicaSet.
+/// The strategy of ReplicaSet.
 pub struct ReplicaSetStrategy;
 
 impl Strategy for ReplicaSetStrategy {

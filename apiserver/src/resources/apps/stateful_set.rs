@@ -1,6 +1,6 @@
 //! StatefulSet.
 //!
-//! Its pods get their host name, subdomain and claims' volumes from the controller, so the template is judged as the
+//! The controller sets the host name, subdomain and claim volumes of its pods, so the template is validated as the
 //! controller will use it. After creation only the fields in [`MUTABLE`] may change.
 
 use std::collections::HashSet;
@@ -28,7 +28,7 @@ const MUTABLE: [&str; 7] = [
     "minReadySeconds",
 ];
 
-/// The rules of StatefulSet.
+/// The strategy of StatefulSet.
 pub struct StatefulSetStrategy;
 
 impl Strategy for StatefulSetStrategy {
@@ -113,7 +113,7 @@ impl Strategy for StatefulSetStrategy {
     fn warnings(&self, object: &Field<'_>, old: Option<&Field<'_>>) -> Vec<String> {
         let mut warnings = workload::template_warnings(object, old, "spec.template");
         for claim in object.walk("spec.volumeClaimTemplates").items() {
-            // The real server tells an update's warnings under a misspelt path.
+            // The real server reports the warnings of an update under a misspelt path.
             let path = if old.is_none() { claim.path().clone() } else { claim.path().child("Spec") };
             warnings.extend(claims::claim_spec_warnings(&claim.get("spec").with_path(path)));
         }
@@ -129,7 +129,7 @@ impl Strategy for StatefulSetStrategy {
 
 fn default_update_strategy(spec: &mut Object) {
     let Some(strategy) = member(spec, "updateStrategy").as_object_mut() else { return };
-    // A type that is told without its parameters keeps none.
+    // A type without its parameters stays without them.
     if !strategy.contains_key("type") {
         fill(strategy, [("type", json!("RollingUpdate")), ("rollingUpdate", json!({}))]);
     }
@@ -140,7 +140,8 @@ fn default_update_strategy(spec: &mut Object) {
     }
 }
 
-/// With the gate MaxUnavailableStatefulSet the field has a default; without it the field is dropped, unless the old set has it.
+/// Defaults `maxUnavailable` if the gate MaxUnavailableStatefulSet is on; otherwise drops the field, unless the old
+/// set has it.
 fn gate_max_unavailable(object: &mut Value, old: Option<&Value>, features: &FeatureGates) {
     const ROLLING_UPDATE: &str = "/spec/updateStrategy/rollingUpdate";
     let in_use = old.and_then(|old| old.pointer(ROLLING_UPDATE)?.get("maxUnavailable")).is_some();
@@ -154,7 +155,7 @@ fn gate_max_unavailable(object: &mut Value, old: Option<&Value>, features: &Feat
     }
 }
 
-/// What is not looked at, because it cannot change or was wrong before.
+/// What is not validated, because it cannot change or was invalid before.
 #[derive(Default)]
 struct Tolerance<'a> {
     old_template: Option<Field<'a>>,
@@ -195,7 +196,7 @@ fn validate_spec(spec: &Field<'_>, tolerance: &Tolerance<'_>, errors: &mut Error
     } else {
         errors.push(printed::invalid(&selector, "meta.LabelSelector", ""));
     }
-    workload::validate_runs_for_ever(&spec.get("template"), "StatefulSet", errors);
+    workload::validate_restart_policy_always(&spec.get("template"), "StatefulSet", errors);
 }
 
 fn validate_update_strategy(strategy: &Field<'_>, errors: &mut Errors) {
@@ -269,7 +270,7 @@ fn as_the_controller_uses_it(spec: &Field<'_>) -> Value {
     template
 }
 
-/// The spec without what may change.
+/// The spec without its mutable fields.
 fn immutable_part(spec: &Field<'_>) -> Object {
     let mut rest = spec.value().and_then(Value::as_object).cloned().unwrap_or_default();
     rest.retain(|name, value| !MUTABLE.contains(&name.as_str()) && !immutable::is_empty(value));

@@ -1,4 +1,4 @@
-//! What the kinds that run pods from a template share: selectors, counts in a status, warnings about names.
+//! Rules of the kinds that run pods from a template: selectors, counts in a status, warnings about names.
 
 use serde_json::Value;
 
@@ -9,8 +9,8 @@ use crate::selector::LabelSelector;
 use crate::validation::labels::{SelectorOptions, validate_label_selector};
 use crate::validation::{content, numbers, printed};
 
-/// What is wrong with a selector that a kind cannot do without, where it may be empty in no case. Returns whether it can
-/// select at all; `noun` is the kind in the words of the message.
+/// Validates a required selector that may not be empty. Returns whether it can select at all; `noun` is the kind as
+/// the message names it.
 pub fn validate_selector(selector: &Field<'_>, noun: &str, errors: &mut Errors) -> bool {
     if !selector.exists() {
         errors.push(selector.required(""));
@@ -23,6 +23,7 @@ pub fn validate_selector(selector: &Field<'_>, noun: &str, errors: &mut Errors) 
     usable
 }
 
+/// Rejects a selector that is empty; `noun` is the kind as the message names it.
 pub fn refuse_empty_selector(selector: &Field<'_>, noun: &str, errors: &mut Errors) {
     let empty = selector.get("matchLabels").is_empty() && selector.get("matchExpressions").is_empty();
     errors.push_if(selector.exists() && empty, || {
@@ -30,7 +31,7 @@ pub fn refuse_empty_selector(selector: &Field<'_>, noun: &str, errors: &mut Erro
     });
 }
 
-/// A workload must select the pods that it makes.
+/// A workload must select the pods it creates.
 pub fn validate_selection(selector: &Field<'_>, template: &Field<'_>, errors: &mut Errors) {
     let labels = template.walk("metadata.labels");
     let selects = LabelSelector::from_object(selector.value())
@@ -41,8 +42,8 @@ pub fn validate_selection(selector: &Field<'_>, template: &Field<'_>, errors: &m
     });
 }
 
-/// Pods that are replaced when they end are never told to end by themselves. `kind` is as the message has it.
-pub fn validate_runs_for_ever(template: &Field<'_>, kind: &str, errors: &mut Errors) {
+/// Pods that are replaced when they end require the restart policy Always. `kind` is as the message names it.
+pub fn validate_restart_policy_always(template: &Field<'_>, kind: &str, errors: &mut Errors) {
     let policy = template.walk("spec.restartPolicy");
     errors.push_if(policy.str() != "Always", || policy.not_supported(&["Always"]));
     let deadline = template.walk("spec.activeDeadlineSeconds");
@@ -51,25 +52,25 @@ pub fn validate_runs_for_ever(template: &Field<'_>, kind: &str, errors: &mut Err
     });
 }
 
-/// The rules of the pods' options for a template that is new, or was `old` before.
+/// The pod validation options for a new template, or for one that was `old` before.
 pub fn template_options(old: Option<&Field<'_>>) -> pod_spec::Options {
     old.map_or_else(pod_spec::Options::for_template, pod_spec::Options::for_template_update)
 }
 
-/// Numbers in a status that count something.
+/// Validates non-negative counts in a status.
 pub fn validate_counts(status: &Field<'_>, names: &[&str], errors: &mut Errors) {
     for name in names {
         numbers::not_negative(&status.get(name), errors);
     }
 }
 
-/// A part may not be more than the whole.
+/// A count may not exceed another one.
 pub fn validate_part(status: &Field<'_>, part: &str, whole: &str, detail: &str, errors: &mut Errors) {
     let count = |name: &str| status.get(name).int().unwrap_or(0);
     errors.push_if(count(part) > count(whole), || status.get(part).invalid_value(count(part), detail));
 }
 
-/// Hash collisions are only ever counted up.
+/// The collision count may not decrease.
 pub fn validate_collisions(status: &Field<'_>, old: &Field<'_>, errors: &mut Errors) {
     let (new, old) = (status.get("collisionCount"), old.get("collisionCount"));
     errors.push_if(new.int() < old.int(), || {
@@ -77,18 +78,18 @@ pub fn validate_collisions(status: &Field<'_>, old: &Field<'_>, errors: &mut Err
     });
 }
 
-/// Pods are called after their workload, and a name with dots makes odd host names.
+/// Pods are named after their workload, and a name with dots makes invalid host names.
 pub fn name_warning(object: &Field<'_>) -> Option<String> {
-    let mistakes = content::dns1123_label(object.walk("metadata.name").str());
-    (!mistakes.is_empty()).then(|| {
+    let found = content::dns1123_label(object.walk("metadata.name").str());
+    (!found.is_empty()).then(|| {
         format!(
             "metadata.name: this is used in Pod names and hostnames, which can result in surprising behavior; a DNS label is recommended: [{}]",
-            mistakes.join(" ")
+            found.join(" ")
         )
     })
 }
 
-/// Whether the change counts as one of the desired state.
+/// Whether the update changes the desired state.
 pub fn generation_changed(object: &Field<'_>, old: &Field<'_>) -> bool {
     let generation = |object: &Field<'_>| object.walk("metadata.generation").int();
     generation(object) != generation(old)
@@ -102,7 +103,7 @@ pub fn template_warnings(object: &Field<'_>, old: Option<&Field<'_>>, path: &str
     }
 }
 
-/// Lets the pods' room drop from a template what is not switched on.
+/// Drops from a template the fields whose feature gates are off.
 pub fn prepare_template(object: &mut Value, old: Option<&Value>, pointer: &str, features: &FeatureGates) {
     if let Some(template) = object.pointer_mut(pointer) {
         pod_spec::prepare_pod_template(template, old.and_then(|old| old.pointer(pointer)), features);

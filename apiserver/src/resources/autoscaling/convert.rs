@@ -1,8 +1,8 @@
-//! A HorizontalPodAutoscaler of autoscaling/v1 as one of v2, and back.
+//! Conversion of a HorizontalPodAutoscaler between autoscaling/v1 and v2.
 //!
-//! Version 1 has one number for the processor; all else that version 2 says travels in annotations, in forms of their own:
-//! metrics, current metrics and conditions in the shape that version 1's Go types have, behavior in the shape of the
-//! server's internal type. Annotations that cannot be read are dropped, as the real server drops them.
+//! Version 1 has one number for CPU utilization; everything else of version 2 is stored in annotations: metrics,
+//! current metrics and conditions in the format of version 1's Go types, behavior in that of the internal type.
+//! Annotations that cannot be parsed are dropped, as in the real server.
 //!
 //! Start at [`to_v2`] and [`to_v1`].
 
@@ -18,9 +18,10 @@ const METRICS: &str = "autoscaling.alpha.kubernetes.io/metrics";
 const CURRENT_METRICS: &str = "autoscaling.alpha.kubernetes.io/current-metrics";
 const CONDITIONS: &str = "autoscaling.alpha.kubernetes.io/conditions";
 const BEHAVIOR: &str = "autoscaling.alpha.kubernetes.io/behavior";
-/// How deep what an annotation says may be, so that the object stays a document of its own when that stands in its spec.
+/// The maximum depth of an annotation's content, so that the object stays within the depth limit when it becomes part
+/// of the spec.
 const MAX_ANNOTATION_DEPTH: usize = limits::MAX_DEPTH - 10;
-/// What only travels between the versions; the last two belonged to versions that are gone.
+/// The annotations of the conversion; the last two belonged to removed versions.
 const ROUND_TRIP: [&str; 6] = [
     METRICS,
     CURRENT_METRICS,
@@ -30,7 +31,7 @@ const ROUND_TRIP: [&str; 6] = [
     "autoscaling.alpha.kubernetes.io/scale-up-tolerance",
 ];
 
-/// The object in version 2, whatever version it has.
+/// The object in version 2, whatever its version.
 pub fn to_v2(mut object: Value) -> Value {
     if object["apiVersion"] == "autoscaling/v2" {
         return object;
@@ -38,12 +39,12 @@ pub fn to_v2(mut object: Value) -> Value {
     object["apiVersion"] = "autoscaling/v2".into();
     let Some(members) = object.as_object_mut() else { return object };
     let annotations = take_annotations(members);
-    let told = |key: &str| {
+    let input = |key: &str| {
         let value = serde_json::from_str::<Value>(annotations.get(key)?.as_str()?).ok()?;
         (limits::measure(&value).depth < MAX_ANNOTATION_DEPTH).then_some(value)
     };
     let list = |key: &str, convert: fn(&Value) -> Option<Value>| -> Option<Vec<Value>> {
-        told(key)?.as_array()?.iter().map(convert).collect()
+        input(key)?.as_array()?.iter().map(convert).collect()
     };
 
     if let Some(spec) = member(members, "spec").as_object_mut() {
@@ -53,7 +54,7 @@ pub fn to_v2(mut object: Value) -> Value {
             metrics.push(cpu_utilization(DEFAULT_UTILIZATION));
         }
         spec.insert("metrics".into(), metrics.into());
-        if let Some(behavior) = told(BEHAVIOR).as_ref().and_then(behavior_to_v2) {
+        if let Some(behavior) = input(BEHAVIOR).as_ref().and_then(behavior_to_v2) {
             spec.insert("behavior".into(), behavior);
         }
     }
@@ -72,7 +73,7 @@ pub fn to_v2(mut object: Value) -> Value {
     object
 }
 
-/// The object in version 1, whatever version it has.
+/// The object in version 1, whatever its version.
 pub fn to_v1(mut object: Value) -> Value {
     if object["apiVersion"] == "autoscaling/v1" {
         return object;
@@ -123,14 +124,14 @@ pub fn to_v1(mut object: Value) -> Value {
     }
     if !annotations.is_empty()
         && let Some(metadata) = member(members, "metadata").as_object_mut()
-        && let Some(told) = member(metadata, "annotations").as_object_mut()
+        && let Some(input) = member(metadata, "annotations").as_object_mut()
     {
-        told.extend(annotations.into_iter().map(|(key, text)| (key.to_owned(), text.into())));
+        input.extend(annotations.into_iter().map(|(key, text)| (key.to_owned(), text.into())));
     }
     object
 }
 
-/// Takes away the annotations that only travel between the versions.
+/// Removes the annotations of the conversion.
 fn take_annotations(object: &mut Object) -> Object {
     let mut taken = Map::new();
     let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) else { return taken };
@@ -151,7 +152,7 @@ fn cpu_target(metric: &Value) -> Option<&Value> {
     metric.pointer("/resource/target/averageUtilization").filter(|_| cpu)
 }
 
-/// Each source: its member, and whether it names a metric or a resource.
+/// Each source: its member, and whether it has a metric or a resource.
 const SOURCES: [(&str, bool); 5] =
     [("object", true), ("pods", true), ("resource", false), ("containerResource", false), ("external", true)];
 
@@ -179,22 +180,22 @@ impl Names {
     }
 }
 
-/// One metric of version 1's annotation. None: it cannot be read.
+/// One metric of version 1's annotation. None: it cannot be parsed.
 fn metric_to_v2(metric: &Value, current: bool) -> Option<Value> {
     let mut out = json!({"type": metric.get("type").map_or(Some(""), Value::as_str)?});
     for (source, by_metric) in SOURCES {
-        if let Some(told) = metric.get(source).filter(|told| !told.is_null()) {
-            told.as_object()?;
-            out[source] = source_to_v2(source, by_metric, told, current)?;
+        if let Some(input) = metric.get(source).filter(|input| !input.is_null()) {
+            input.as_object()?;
+            out[source] = source_to_v2(source, by_metric, input, current)?;
         }
     }
     Some(out)
 }
 
-fn source_to_v2(source: &str, by_metric: bool, told: &Value, current: bool) -> Option<Value> {
+fn source_to_v2(source: &str, by_metric: bool, input: &Value, current: bool) -> Option<Value> {
     let names = Names::of(source, current);
-    let (value, average) = (quantity(&told[names.value])?, quantity(&told[names.average])?);
-    let utilization = told.get(names.utilization).filter(|percent| !percent.is_null()).cloned();
+    let (value, average) = (quantity(&input[names.value])?, quantity(&input[names.average])?);
+    let utilization = input.get(names.utilization).filter(|percent| !percent.is_null()).cloned();
     let zero = || Some(json!("0"));
     let (kind, value, average) = match (source, current) {
         ("object", false) if average.is_none() => ("Value", value.or_else(zero), None),
@@ -213,21 +214,21 @@ fn source_to_v2(source: &str, by_metric: bool, told: &Value, current: bool) -> O
         ("averageUtilization", utilization.filter(|_| !by_metric)),
     ]);
     let metric = members([
-        ("name", Some(text(&told["metricName"]))),
-        ("selector", told.get(names.selector).filter(|selector| !selector.is_null()).cloned()),
+        ("name", Some(text(&input["metricName"]))),
+        ("selector", input.get(names.selector).filter(|selector| !selector.is_null()).cloned()),
     ]);
     Some(members([
-        ("describedObject", (source == "object").then(|| without_nulls(&told["target"]))),
+        ("describedObject", (source == "object").then(|| without_nulls(&input["target"]))),
         ("metric", by_metric.then_some(metric)),
-        ("name", (!by_metric).then(|| text(&told["name"]))),
-        ("container", (source == "containerResource").then(|| text(&told["container"]))),
+        ("name", (!by_metric).then(|| text(&input["name"]))),
+        ("container", (source == "containerResource").then(|| text(&input["container"]))),
         (if current { "current" } else { "target" }, Some(measure)),
     ]))
 }
 
-/// An absent quantity is None; one that cannot be read is no Some at all.
-fn quantity(told: &Value) -> Option<Option<Value>> {
-    let text = match told {
+/// An absent quantity is Some(None); one that cannot be parsed is None.
+fn quantity(input: &Value) -> Option<Option<Value>> {
+    let text = match input {
         Value::Null => return Some(None),
         Value::String(text) => text.clone(),
         Value::Number(number) => number.to_string(),
@@ -236,8 +237,8 @@ fn quantity(told: &Value) -> Option<Option<Value>> {
     Some(Some(text.parse::<Quantity>().ok()?.to_string().into()))
 }
 
-fn text(told: &Value) -> Value {
-    if told.is_string() { told.clone() } else { json!("") }
+fn text(input: &Value) -> Value {
+    if input.is_string() { input.clone() } else { json!("") }
 }
 
 fn members<const N: usize>(members: [(&str, Option<Value>); N]) -> Value {
@@ -249,10 +250,10 @@ fn without_nulls(value: &Value) -> Value {
     members.filter(|(_, value)| !value.is_null()).map(|(k, v)| (k.clone(), v.clone())).collect()
 }
 
-/// The internal type's members have no names of their own in JSON, so they are told in Go's, in any case.
-fn behavior_to_v2(told: &Value) -> Option<Value> {
-    let told = named_like(
-        told,
+/// The internal type's fields have no JSON tags, so they have Go's names, in any case.
+fn behavior_to_v2(input: &Value) -> Option<Value> {
+    let input = named_like(
+        input,
         &[
             "scaleUp",
             "scaleDown",
@@ -265,7 +266,7 @@ fn behavior_to_v2(told: &Value) -> Option<Value> {
             "periodSeconds",
         ],
     );
-    told.as_object().is_some_and(|told| !told.is_empty()).then_some(told)
+    input.as_object().is_some_and(|input| !input.is_empty()).then_some(input)
 }
 
 fn named_like(value: &Value, names: &[&str]) -> Value {
@@ -283,14 +284,14 @@ fn named_like(value: &Value, names: &[&str]) -> Value {
     }
 }
 
-/// One metric as version 1's annotation has it: its members in the order of the Go type.
+/// One metric as in version 1's annotation: its members in the order of the Go type.
 fn metric_to_v1(metric: &Value, current: bool) -> String {
-    let mut told = vec![("type", Some(metric["type"].to_string()))];
+    let mut input = vec![("type", Some(metric["type"].to_string()))];
     for (source, by_metric) in SOURCES {
         let given = metric.get(source).filter(|given| !given.is_null());
-        told.push((source, given.map(|given| source_to_v1(source, by_metric, given, current))));
+        input.push((source, given.map(|given| source_to_v1(source, by_metric, given, current))));
     }
-    object(&told)
+    object(&input)
 }
 
 fn source_to_v1(source: &str, by_metric: bool, given: &Value, current: bool) -> String {
@@ -337,27 +338,27 @@ fn source_to_v1(source: &str, by_metric: bool, given: &Value, current: bool) -> 
 }
 
 fn reference_to_v1(reference: &Value) -> String {
-    let told = |name: &str| reference.get(name).map(Value::to_string);
-    let required = |name: &str| told(name).or_else(|| Some("\"\"".to_owned()));
-    object(&[("kind", required("kind")), ("name", required("name")), ("apiVersion", told("apiVersion"))])
+    let input = |name: &str| reference.get(name).map(Value::to_string);
+    let required = |name: &str| input(name).or_else(|| Some("\"\"".to_owned()));
+    object(&[("kind", required("kind")), ("name", required("name")), ("apiVersion", input("apiVersion"))])
 }
 
 fn condition_to_v1(condition: &Value) -> String {
-    let told = |name: &str| condition.get(name).map(Value::to_string);
-    let since = told("lastTransitionTime").or_else(|| Some("null".to_owned()));
+    let input = |name: &str| condition.get(name).map(Value::to_string);
+    let since = input("lastTransitionTime").or_else(|| Some("null".to_owned()));
     object(&[
-        ("type", told("type")),
-        ("status", told("status")),
+        ("type", input("type")),
+        ("status", input("status")),
         ("lastTransitionTime", since),
-        ("reason", told("reason")),
-        ("message", told("message")),
+        ("reason", input("reason")),
+        ("message", input("message")),
     ])
 }
 
 /// A JSON object with its members in this order.
 fn object(members: &[(&str, Option<String>)]) -> String {
-    let told = members.iter().filter_map(|(name, value)| Some(format!("\"{name}\":{}", value.as_ref()?)));
-    format!("{{{}}}", told.collect::<Vec<_>>().join(","))
+    let input = members.iter().filter_map(|(name, value)| Some(format!("\"{name}\":{}", value.as_ref()?)));
+    format!("{{{}}}", input.collect::<Vec<_>>().join(","))
 }
 
 fn array(items: &[String]) -> String {
@@ -389,7 +390,7 @@ mod tests {
     }
 
     #[test]
-    fn what_version_1_cannot_say_goes_into_annotations() {
+    fn fields_without_a_version_1_form_are_stored_in_annotations() {
         let v1 = to_v1(v2());
         assert_eq!(v1["spec"]["targetCPUUtilizationPercentage"], 70);
         assert_eq!(
@@ -412,7 +413,7 @@ mod tests {
     }
 
     #[test]
-    fn every_source_comes_back_as_it_was() {
+    fn every_source_round_trips() {
         for (source, value) in [
             (
                 "Object",

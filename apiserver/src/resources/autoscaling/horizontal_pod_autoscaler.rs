@@ -1,4 +1,4 @@
-//! HorizontalPodAutoscaler, in the form of autoscaling/v2.
+//! HorizontalPodAutoscaler, as autoscaling/v2.
 
 use serde_json::{Value, json};
 
@@ -13,7 +13,7 @@ const MAX_STABILIZATION_SECONDS: i64 = 3600;
 const SELECT_POLICIES: [&str; 3] = ["Disabled", "Max", "Min"];
 const POLICY_TYPES: [&str; 2] = ["Percent", "Pods"];
 
-/// The rules of HorizontalPodAutoscaler.
+/// The strategy of HorizontalPodAutoscaler.
 pub struct HorizontalPodAutoscalerStrategy;
 
 impl Strategy for HorizontalPodAutoscalerStrategy {
@@ -44,7 +44,7 @@ impl Strategy for HorizontalPodAutoscalerStrategy {
     }
 }
 
-/// Scaling up may double the pods or add four of them each quarter of a minute, scaling down may remove them all.
+/// Scaling up may double the pods or add four of them every 15 seconds, scaling down may remove all of them.
 fn default_behavior(behavior: &mut Object) {
     let percent = json!({"type": "Percent", "value": 100, "periodSeconds": 15});
     let pods = json!({"type": "Pods", "value": 4, "periodSeconds": 15});
@@ -64,7 +64,7 @@ fn default_behavior(behavior: &mut Object) {
 
 fn validate_spec(spec: &Field<'_>, old: Option<&Field<'_>>, errors: &mut Errors) {
     let (least, most) = (spec.get("minReplicas"), spec.get("maxReplicas"));
-    // The feature gate HPAScaleToZero is off; an autoscaler that scales to zero already may go on.
+    // The feature gate HPAScaleToZero is off; an autoscaler that scales to zero already may keep doing so.
     let lower_bound = i64::from(old.is_none_or(|old| old.get("minReplicas").int() != Some(0)));
     errors.push_if(least.int().is_some_and(|least| least < lower_bound), || {
         least.invalid(format!("must be greater than or equal to {lower_bound}"))
@@ -89,14 +89,14 @@ fn validate_spec(spec: &Field<'_>, old: Option<&Field<'_>>, errors: &mut Errors)
     }
 }
 
-/// What the apiVersion of a reference may be.
+/// The rule for the apiVersion of a reference.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Versions {
-    /// With the name of a group.
+    /// It must have a group.
     OfGroup,
-    /// That of the core group too.
+    /// It may be that of the core group.
     Any,
-    /// Whatever it was before.
+    /// It is not validated.
     Unchecked,
 }
 
@@ -125,11 +125,12 @@ pub fn validate_reference(reference: &Field<'_>, versions: Versions, errors: &mu
         }
     }
     let version = reference.get("apiVersion");
-    if let Err(mistake) = check_version(version.str(), versions) {
-        errors.push(version.invalid(mistake));
+    if let Err(error) = check_version(version.str(), versions) {
+        errors.push(version.invalid(error));
     }
 }
 
+/// Checks the apiVersion of a reference. The error is the message.
 pub fn check_version(version: &str, versions: Versions) -> Result<(), String> {
     let has_group = version.split_once('/').is_some_and(|(group, _)| !group.is_empty());
     match versions {

@@ -1,4 +1,4 @@
-//! The metrics that a HorizontalPodAutoscaler looks at.
+//! The metrics of a HorizontalPodAutoscaler.
 
 use serde_json::{Value, json};
 
@@ -6,10 +6,10 @@ use super::horizontal_pod_autoscaler::{Versions, check_version, validate_referen
 use crate::field::{Errors, Field};
 use crate::validation::{content, resource_list};
 
-/// In percent of what the pods request, where nothing is told.
+/// The default utilization, in percent of the pods' requests.
 pub const DEFAULT_UTILIZATION: i64 = 80;
 
-/// Each source with the member that describes it, in the order in which they are looked at.
+/// Each source with its member, in the order in which they are checked.
 const SOURCES: [(&str, &str); 5] = [
     ("Object", "object"),
     ("External", "external"),
@@ -19,7 +19,7 @@ const SOURCES: [(&str, &str); 5] = [
 ];
 const TYPES: [&str; 5] = ["ContainerResource", "External", "Object", "Pods", "Resource"];
 
-/// The metric that version 1 knows.
+/// The metric of version 1.
 pub fn cpu_utilization(percent: impl Into<Value>) -> Value {
     json!({
         "type": "Resource",
@@ -27,7 +27,7 @@ pub fn cpu_utilization(percent: impl Into<Value>) -> Value {
     })
 }
 
-/// The rules of `spec.metrics`.
+/// Validates `spec.metrics`.
 pub fn validate(spec: &Field<'_>, old: Option<&Field<'_>>, errors: &mut Errors) {
     let metrics = spec.get("metrics");
     let versions = object_versions(old);
@@ -43,7 +43,7 @@ pub fn validate(spec: &Field<'_>, old: Option<&Field<'_>>, errors: &mut Errors) 
     });
 }
 
-/// An autoscaler that describes an object under an odd version already may keep it.
+/// An autoscaler that refers to an object with an invalid version may keep it.
 fn object_versions(old: Option<&Field<'_>>) -> Versions {
     let odd = |metric: Field<'_>| {
         let object = metric.get("object");
@@ -136,7 +136,7 @@ fn validate_target(target: &Field<'_>, errors: &mut Errors) {
     });
 }
 
-/// Which of its measures each source must have, and which it may not have together.
+/// The measures that each source requires, and those that exclude each other.
 fn validate_measure(kind: &str, target: &Field<'_>, errors: &mut Errors) {
     let (value, average) = (target.get("value"), target.get("averageValue"));
     let utilization = target.get("averageUtilization");

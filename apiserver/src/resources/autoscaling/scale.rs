@@ -1,10 +1,10 @@
-//! Scale: how many replicas a workload shall have, read from it and written to it under its `/scale`.
+//! Scale: the desired number of replicas of a workload, read and written through its `/scale`.
 
 use crate::field::{Errors, Field};
 use crate::resources::strategy::Strategy;
 use crate::validation::numbers;
 
-/// The rules of Scale.
+/// The strategy of Scale.
 pub struct ScaleStrategy;
 
 impl Strategy for ScaleStrategy {

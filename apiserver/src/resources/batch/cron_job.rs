@@ -9,10 +9,10 @@ use crate::resources::defaulting::{fill, member, object_at};
 use crate::resources::strategy::{Context, Strategy};
 use crate::validation::{numbers, printed};
 
-/// A Job is called after its CronJob and the minute it is for, eleven characters more.
+/// The name of a Job is that of its CronJob and the scheduled minute, eleven characters more.
 const MAX_NAME: usize = 63 - 11;
 
-/// The rules of CronJob.
+/// The strategy of CronJob.
 pub struct CronJobStrategy;
 
 impl Strategy for CronJobStrategy {
@@ -95,8 +95,8 @@ fn validate_spec(spec: &Field<'_>, old: Option<&Field<'_>>, errors: &mut Errors)
 }
 
 fn validate_schedule(schedule: &Field<'_>, zone_allowed: bool, has_zone_field: bool, errors: &mut Errors) {
-    if let Err(mistake) = schedule::check(schedule.str()) {
-        errors.push(schedule.invalid(mistake));
+    if let Err(error) = schedule::check(schedule.str()) {
+        errors.push(schedule.invalid(error));
     }
     if schedule.str().contains("TZ") {
         if !zone_allowed {
@@ -130,8 +130,8 @@ fn validate_zone(zone: &Field<'_>, errors: &mut Errors) {
     errors.push_if(name.eq_ignore_ascii_case("Local"), || {
         zone.invalid("timeZone must be an explicit time zone as defined in https://www.iana.org/time-zones")
     });
-    if let Err(mistake) = schedule::check_zone(name) {
-        errors.push(zone.invalid(mistake));
+    if let Err(error) = schedule::check_zone(name) {
+        errors.push(zone.invalid(error));
     }
 }
 

@@ -2,10 +2,10 @@
 
 use crate::field::quote;
 
-/// The first and the last of a run of indexes.
+/// The first and last of consecutive indexes.
 type Interval = (i64, i64);
 
-/// How many indexes the text holds, all of them below `completions`.
+/// The number of indexes in the text, which must be below `completions`.
 pub fn count(text: &str, completions: i64) -> Result<i64, String> {
     let (mut total, mut last) = (0, None);
     if text.is_empty() {
@@ -22,7 +22,7 @@ pub fn count(text: &str, completions: i64) -> Result<i64, String> {
     Ok(total)
 }
 
-/// The first index that is in both texts; parts that cannot be read are passed over.
+/// The first index that is in both texts; parts that cannot be parsed are skipped.
 pub fn overlap(completed: &str, failed: &str, completions: i64) -> Option<i64> {
     let read = |text: &str| -> Vec<Interval> {
         text.split(',').filter_map(|part| interval(part, completions).ok()).collect()
@@ -72,7 +72,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn counting() {
+    fn indexes_are_counted() {
         for (text, want) in [
             ("", Ok(0)),
             ("0,2-4", Ok(4)),
@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn overlapping() {
+    fn the_first_common_index_is_found() {
         assert_eq!(overlap("0-2,4", "3,5-6", 9), None);
         assert_eq!(overlap("0-2,4-8", "3,5-6", 9), Some(5));
         assert_eq!(overlap("x,4", "4", 9), Some(4));

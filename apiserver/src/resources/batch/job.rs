@@ -1,7 +1,7 @@
 //! Job.
 //!
-//! A Job selects its pods by its own uid, unless its author takes that over with `manualSelector`. What runs is fixed once
-//! it runs: while a Job is suspended and nothing of it is active, what concerns scheduling and resources may change.
+//! A Job selects its pods by its own uid, unless `manualSelector` is set. The template is immutable while the Job
+//! runs: while it is suspended without active pods, its scheduling directives and resources may change.
 
 use serde_json::{Value, json};
 
@@ -20,7 +20,7 @@ const UID_LABEL: &str = "batch.kubernetes.io/controller-uid";
 const OLD_NAME_LABEL: &str = "job-name";
 const OLD_UID_LABEL: &str = "controller-uid";
 
-/// The rules of Job.
+/// The strategy of Job.
 pub struct JobStrategy;
 
 impl Strategy for JobStrategy {
@@ -54,7 +54,7 @@ impl Strategy for JobStrategy {
     }
 
     fn validate_update(&self, object: &Field<'_>, old: &Field<'_>, errors: &mut Errors) {
-        // The real server validates a changed Job as a new one first, so it tells what is wrong twice.
+        // The real server validates a changed Job as a new one first, so it reports its errors twice.
         validate_whole(object, Some(old), errors);
         let (spec, old_spec) = (object.get("spec"), old.get("spec"));
         validate_spec(&spec, Some(&old_spec), errors);
@@ -87,7 +87,7 @@ impl Strategy for JobStrategy {
     }
 }
 
-/// Labels the pods with the Job's name and uid, and selects them by the uid. The caller has set the uid.
+/// Labels the pods with the Job's name and uid, and selects them by the uid, which the caller has set.
 fn generate_selector(object: &mut Value) {
     let own = |name: &str| object["metadata"][name].as_str().unwrap_or("").to_owned();
     let (name, uid) = (own("name"), own("uid"));
@@ -103,7 +103,7 @@ fn generate_selector(object: &mut Value) {
     }
 }
 
-/// A Job without labels of its own has those of its template, the generated ones included.
+/// A Job without labels gets those of its template, the generated ones included.
 fn default_labels(object: &mut Value) {
     let labels = object["spec"]["template"]["metadata"]["labels"].clone();
     let Some(metadata) = object_at(object, "metadata") else { return };
@@ -135,7 +135,7 @@ fn validate_generated_selector(object: &Field<'_>, old: Option<&Field<'_>>, erro
     let (name, uid) = (object.walk("metadata.name"), object.walk("metadata.uid"));
     errors.push_if(uid.is_empty(), || uid.required(""));
     let mut expected = vec![(OLD_UID_LABEL, uid.str()), (OLD_NAME_LABEL, name.str())];
-    // Jobs from before the prefixed labels go without them.
+    // Jobs from before the prefixed labels do not have them.
     let had =
         |label: &str| old.is_none_or(|old| old.walk("spec.template.metadata.labels").get(label).exists());
     if had(NAME_LABEL) && had(UID_LABEL) {
@@ -155,12 +155,12 @@ fn validate_generated_selector(object: &Field<'_>, old: Option<&Field<'_>>, erro
 
 fn validate_has_label(labels: &Field<'_>, key: &str, want: &str, errors: &mut Errors) {
     let label = labels.get(key);
-    let told = Field::at(labels.value(), labels.path().key(key));
+    let reported = Field::at(labels.value(), labels.path().key(key));
     let detail = format!("must be '{want}'");
     if !label.exists() {
-        errors.push(told.required(detail));
+        errors.push(reported.required(detail));
     } else if label.str() != want {
-        errors.push(told.invalid(detail));
+        errors.push(reported.invalid(detail));
     }
 }
 
@@ -194,31 +194,31 @@ fn validate_completions(spec: &Field<'_>, old: &Field<'_>, errors: &mut Errors) 
 fn validate_template_change(object: &Field<'_>, old: &Field<'_>, errors: &mut Errors) {
     let template = object.walk("spec.template");
     let mut allowed = old.walk("spec.template").value().cloned().unwrap_or_default();
-    if !is_pausing(old) {
+    if !is_suspended_and_inactive(old) {
         let old = Field::at(Some(&allowed), template.path().clone());
         return immutable_as("core.PodTemplateSpec", &template, &old, errors);
     }
     let pod = template.get("spec").with_path(template.path().child("spec"));
     let Some(new) = pod.value().and_then(Value::as_object) else { return };
     if let Some(allowed) = object_at(&mut allowed, "spec") {
-        take_scheduling(allowed, new);
+        copy_scheduling(allowed, new);
         for list in ["containers", "initContainers"] {
-            take_resources(allowed.get_mut(list), new.get(list));
+            copy_resources(allowed.get_mut(list), new.get(list));
         }
     }
     immutable_as("core.PodSpec", &pod, &Field::at(allowed.get("spec"), pod.path().clone()), errors);
 }
 
-/// Suspended, with nothing running.
-fn is_pausing(job: &Field<'_>) -> bool {
+/// Suspended, without active pods.
+fn is_suspended_and_inactive(job: &Field<'_>) -> bool {
     let status = job.get("status");
     job.walk("spec.suspend").bool()
         && (!status.get("startTime").exists() || job_status::has_condition(&status, "Suspended"))
         && status.get("active").int().unwrap_or(0) == 0
 }
 
-/// Gives the old pod what of the new one decides where it may run.
-fn take_scheduling(old: &mut Object, new: &Object) {
+/// Copies the scheduling directives of the new pod template into the old one.
+fn copy_scheduling(old: &mut Object, new: &Object) {
     for name in ["nodeSelector", "tolerations", "schedulingGates"] {
         restore(old, Some(new), name);
     }
@@ -235,8 +235,8 @@ fn take_scheduling(old: &mut Object, new: &Object) {
     }
 }
 
-/// Gives the old containers the resources of the new ones, name by name in order.
-fn take_resources(old: Option<&mut Value>, new: Option<&Value>) {
+/// Copies the resources of the new containers into the old ones, by name and order.
+fn copy_resources(old: Option<&mut Value>, new: Option<&Value>) {
     let (Some(old), Some(new)) = (old.and_then(Value::as_array_mut), new.and_then(Value::as_array)) else {
         return;
     };

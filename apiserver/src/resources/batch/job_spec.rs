@@ -1,6 +1,6 @@
-//! The spec of a Job, as it stands in a Job and in a CronJob's template.
+//! The spec of a Job, in a Job and in a CronJob's template.
 //!
-//! Start at [`validate`]; what only a Job has (a selector, fields that do not change) is in [`super::job`].
+//! Start at [`validate`]; the rules of Jobs alone (selector, immutable fields) are in [`super::job`].
 
 use std::collections::HashSet;
 
@@ -13,8 +13,8 @@ use crate::resources::defaulting::{Object, fill, member};
 use crate::resources::pod_spec;
 use crate::validation::{content, numbers, printed};
 
-/// What an indexed Job may have at most, and what it may have where it has more completions than
-/// [`MANY_COMPLETIONS`] and a backoff limit per index.
+/// The limits of an indexed Job, and those of one with more completions than [`MANY_COMPLETIONS`] and a backoff limit
+/// per index.
 const MAX_PARALLELISM: i64 = 100_000;
 const MAX_FAILED_INDEXES: i64 = 100_000;
 const MANY_COMPLETIONS: i64 = 100_000;
@@ -31,11 +31,12 @@ const ACTIONS: [&str; 4] = ["Count", "FailIndex", "FailJob", "Ignore"];
 const OPERATORS: [&str; 2] = ["In", "NotIn"];
 const STATUSES: [&str; 3] = ["False", "True", "Unknown"];
 
+/// Whether the completion mode is `Indexed`.
 pub fn is_indexed(spec: &Field<'_>) -> bool {
     spec.get("completionMode").str() == "Indexed"
 }
 
-/// Fills in what is filled in for a CronJob's template too.
+/// The defaults that a CronJob's template gets too.
 pub fn default_parts(spec: &mut Object) {
     pod_spec::default_pod_template(member(spec, "template"));
     let rules = spec.get_mut("podFailurePolicy").and_then(|policy| policy.get_mut("rules"));
@@ -49,7 +50,7 @@ pub fn default_parts(spec: &mut Object) {
     }
 }
 
-/// Fills in the spec of a Job.
+/// The defaults of a Job's spec.
 pub fn default(spec: &mut Object) {
     default_parts(spec);
     if !spec.contains_key("completions") && !spec.contains_key("parallelism") {
@@ -70,7 +71,7 @@ pub fn default(spec: &mut Object) {
     );
 }
 
-/// The rules; `old_template` is what the pods' template was before.
+/// Validates the spec; `old_template` is the former pod template.
 pub fn validate(spec: &Field<'_>, old_template: Option<&Field<'_>>, errors: &mut Errors) {
     validate_numbers(spec, errors);
     let manager = spec.get("managedBy");
@@ -123,8 +124,8 @@ fn validate_manager(manager: &Field<'_>, errors: &mut Errors) {
     match manager.str().split_once('/') {
         _ if manager.is_empty() => errors.push(manager.required("")),
         Some((host, path)) if !host.is_empty() && !path.is_empty() => {
-            for mistake in content::dns1123_subdomain(host) {
-                errors.push(manager.invalid_value(host, mistake));
+            for error in content::dns1123_subdomain(host) {
+                errors.push(manager.invalid_value(host, error));
             }
             errors.push_if(!path.bytes().all(in_path), || {
                 manager.invalid_value(path, content::regex_error("Invalid path", PATH, &[]))
@@ -295,8 +296,8 @@ fn validate_success_rule(rule: &Field<'_>, completions: i64, errors: &mut Errors
         errors.push_if(succeeded.len() > MAX_SUCCEEDED_INDEXES, || succeeded.too_long(MAX_SUCCEEDED_INDEXES));
         match indexes::count(succeeded.str(), completions) {
             Ok(count) => total = count,
-            Err(mistake) => {
-                errors.push(succeeded.invalid(format!("error parsing succeededIndexes: {mistake}")));
+            Err(error) => {
+                errors.push(succeeded.invalid(format!("error parsing succeededIndexes: {error}")));
             }
         }
     }

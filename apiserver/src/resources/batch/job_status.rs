@@ -1,7 +1,7 @@
-//! The status of a Job. Controllers of other makers write it too (`managedBy`), so it has rules of its own: counters that
-//! only grow, terminal conditions that stay, and figures that agree with each other.
+//! The status of a Job. External controllers write it too (`managedBy`), so it has rules of its own: counters that
+//! only grow, terminal conditions that stay, and consistent figures.
 //!
-//! A rule looks at an update only where it touches what the rule is about, so that a status of old times stays writable.
+//! A rule applies only to updates that change the fields it concerns, so that older statuses stay writable.
 
 use std::collections::HashSet;
 
@@ -11,6 +11,7 @@ use super::{indexes, job_spec};
 use crate::field::{Errors, Field};
 use crate::validation::{numbers, printed};
 
+/// Whether a status has the condition with status True.
 pub fn has_condition(status: &Field<'_>, kind: &str) -> bool {
     condition_is(status, kind, "True")
 }
@@ -22,7 +23,7 @@ fn condition_is(status: &Field<'_>, kind: &str, value: &str) -> bool {
         .any(|condition| condition.get("type").str() == kind && condition.get("status").str() == value)
 }
 
-/// What the conditions say.
+/// The terminal conditions of a status.
 struct Outcome {
     complete: bool,
     failed: bool,
@@ -45,7 +46,7 @@ impl Outcome {
     }
 }
 
-/// A change of status, and which parts of it changed.
+/// A change of the status, and which of its fields changed.
 struct Change<'a> {
     spec: Field<'a>,
     new: Field<'a>,
@@ -75,13 +76,13 @@ impl Change<'_> {
         self.outcome.finished() != self.old_outcome.finished()
     }
 
-    /// A mistake in the conditions, which are never shown.
+    /// Reports an error in the conditions without their value.
     fn conditions(&self, wrong: bool, detail: &str, errors: &mut Errors) {
         errors.push_if(wrong, || self.new.get("conditions").invalid(detail).without_value());
     }
 }
 
-/// The rules of a Job's status that was written.
+/// Validates an update of a Job's status.
 pub fn validate_change(job: &Field<'_>, old: &Field<'_>, errors: &mut Errors) {
     let (new, old) = (job.get("status"), old.get("status"));
     let (outcome, old_outcome) = (Outcome::of(&new), Outcome::of(&old));
@@ -174,8 +175,8 @@ fn validate_indexes(change: &Change<'_>, errors: &mut Errors) {
     let limited_per_index = change.spec.get("backoffLimitPerIndex").exists();
     if let Some(completions) = completions {
         let mut readable = |field: &Field<'_>, name: &str| {
-            if let Err(mistake) = indexes::count(field.str(), completions) {
-                errors.push(field.invalid(format!("error parsing {name}: {mistake}")));
+            if let Err(error) = indexes::count(field.str(), completions) {
+                errors.push(field.invalid(format!("error parsing {name}: {error}")));
             }
         };
         if completed_changed {
@@ -232,7 +233,7 @@ fn validate_success(change: &Change<'_>, errors: &mut Errors) {
     );
 }
 
-/// What may only go one way.
+/// Fields that may change in one direction only.
 fn validate_progress(change: &Change<'_>, errors: &mut Errors) {
     for kind in ["Failed", "Complete", "FailureTarget"] {
         change.conditions(
@@ -248,7 +249,7 @@ fn validate_progress(change: &Change<'_>, errors: &mut Errors) {
         });
     };
     counted_up("failed");
-    // An elastic indexed Job may shrink, and what it shrinks by is no longer counted.
+    // An elastic indexed Job may shrink; the indexes beyond its completions are no longer counted.
     let elastic = job_spec::is_indexed(&change.spec)
         && change.spec.get("completions").int() == change.spec.get("parallelism").int();
     if !elastic {

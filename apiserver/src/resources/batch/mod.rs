@@ -1,6 +1,6 @@
 //! Strategies of the group batch.
 //!
-//! A CronJob holds the spec of the Jobs it makes, so what both share is in [`job_spec`].
+//! A CronJob contains the spec of its Jobs, so the rules of both are in [`job_spec`].
 
 pub mod cron_job;
 mod indexes;

@@ -1,10 +1,10 @@
-//! Schedules in cron's language: five fields, or a descriptor such as `@daily` and `@every 1h30m`.
+//! Cron schedules: five fields, or a descriptor such as `@daily` and `@every 1h30m`.
 //!
-//! Only read here, to say what is wrong with one; the texts are those of the parser that the real server uses.
+//! Schedules are only parsed for validation; the messages are those of the real server's parser.
 
 use crate::field::quote;
 
-/// The least and the greatest value of a field, and the names that stand for values.
+/// The lowest and highest value of a field, and the names of values.
 struct Bounds {
     least: i64,
     greatest: i64,
@@ -14,7 +14,7 @@ struct Bounds {
 const MONTHS: &[&str] = &["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"];
 const DAYS: &[&str] = &["sun", "mon", "tue", "wed", "thu", "fri", "sat"];
 
-/// Minute, hour, day of month, month, day of week. Names count from the least value.
+/// Minute, hour, day of month, month, day of week. Names count from the lowest value.
 const FIELDS: [Bounds; 5] = [
     Bounds { least: 0, greatest: 59, names: &[] },
     Bounds { least: 0, greatest: 23, names: &[] },
@@ -26,7 +26,7 @@ const FIELDS: [Bounds; 5] = [
 const DESCRIPTORS: [&str; 7] =
     ["@yearly", "@annually", "@monthly", "@weekly", "@daily", "@midnight", "@hourly"];
 
-/// What is wrong with a schedule that is not empty.
+/// The error in a schedule that is not empty.
 pub fn check(schedule: &str) -> Result<(), String> {
     let schedule = strip_zone(schedule)?;
     if schedule.starts_with('@') {
@@ -41,7 +41,7 @@ pub fn check(schedule: &str) -> Result<(), String> {
     })
 }
 
-/// A zone may stand before a schedule; stored CronJobs of old times have it.
+/// A time zone may precede a schedule; old stored CronJobs have it.
 fn strip_zone(schedule: &str) -> Result<&str, String> {
     let Some(rest) = schedule.strip_prefix("TZ=").or_else(|| schedule.strip_prefix("CRON_TZ=")) else {
         return Ok(schedule);
@@ -53,7 +53,7 @@ fn strip_zone(schedule: &str) -> Result<&str, String> {
     Ok(rest.trim())
 }
 
-/// Whether a time zone is known, under exactly this name.
+/// Whether a time zone with exactly this name exists.
 pub fn check_zone(name: &str) -> Result<(), String> {
     if ["", "UTC", "Local"].contains(&name) {
         return Ok(());
@@ -72,7 +72,7 @@ fn check_range(range: &str, bounds: &Bounds) -> Result<(), String> {
         [interval] => (*interval, None),
         [interval, step] => (*interval, Some(*step)),
         _ => {
-            // The interval is read first, so its mistakes are told first.
+            // The interval is parsed first, so its errors are reported first.
             let interval = range.split('/').next().unwrap_or(range);
             interval_limits(interval, range, bounds)?;
             return Err(format!("too many slashes: {range}"));
@@ -100,7 +100,7 @@ fn check_range(range: &str, bounds: &Bounds) -> Result<(), String> {
     Ok(())
 }
 
-/// The first and the last value, and whether only one was told.
+/// The first and last value, and whether only one is given.
 fn interval_limits(interval: &str, range: &str, bounds: &Bounds) -> Result<(i64, i64, bool), String> {
     let limits: Vec<&str> = interval.split('-').collect();
     let single = limits.len() == 1;
@@ -147,7 +147,7 @@ fn check_descriptor(text: &str) -> Result<(), String> {
     }
 }
 
-/// A duration in Go's form: `1h30m`, `-1.5s`, `0`.
+/// A duration as Go parses it: `1h30m`, `-1.5s`, `0`.
 fn check_duration(text: &str) -> Result<(), String> {
     let invalid = || format!("time: invalid duration {}", quote(text));
     let mut rest = text.strip_prefix(['+', '-']).unwrap_or(text);
@@ -179,7 +179,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn good_schedules() {
+    fn valid_schedules_are_accepted() {
         for schedule in [
             "* * * * *",
             "*/5 0-23/2 1,15 JAN-mar sun",
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn bad_schedules() {
+    fn invalid_schedules_are_rejected() {
         for (schedule, want) in [
             ("* * * *", "expected exactly 5 fields, found 4: [* * * *]"),
             ("60 * * * *", "end of range (60) above maximum (59): 60"),

@@ -1,7 +1,7 @@
 //! CertificateSigningRequest.
 //!
-//! Who asks is written into the spec by the server, and nothing of the spec ever changes. Approval has a path of its own:
-//! only there conditions of approval may be set, and only under `/status` the certificate.
+//! The server sets the requesting user in the spec, and the spec never changes. Approval conditions can be set through
+//! `/approval` only, the certificate through `/status` only.
 
 use std::collections::{HashMap, HashSet};
 
@@ -51,12 +51,12 @@ const USAGES: [&str; 23] = [
     "timestamping",
 ];
 
-/// The rules of CertificateSigningRequest.
+/// The strategy of CertificateSigningRequest.
 pub struct CertificateSigningRequestStrategy;
 
-/// What a request may set.
+/// The subresource of a request.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Part {
+enum Subresource {
     Main,
     Status,
     Approval,
@@ -66,13 +66,13 @@ impl Strategy for CertificateSigningRequestStrategy {
     fn prepare_for_create(&self, object: &mut Value, context: &Context<'_>) {
         let user = context.user;
         let Some(spec) = object_at(object, "spec") else { return };
-        for (member, value, told) in [
+        for (member, value, is_set) in [
             ("username", json!(user.name), !user.name.is_empty()),
             ("uid", json!(user.uid), !user.uid.is_empty()),
             ("groups", json!(user.groups), !user.groups.is_empty()),
             ("extra", json!(user.extra), !user.extra.is_empty()),
         ] {
-            if told {
+            if is_set {
                 spec.insert(member.into(), value);
             } else {
                 spec.remove(member);
@@ -92,7 +92,13 @@ impl Strategy for CertificateSigningRequestStrategy {
         set_condition_times(object, old, context.now);
     }
 
-    fn prepare_for_part_update(&self, _: &str, object: &mut Value, old: &Value, context: &Context<'_>) {
+    fn prepare_for_subresource_update(
+        &self,
+        _: &str,
+        object: &mut Value,
+        old: &Value,
+        context: &Context<'_>,
+    ) {
         set_condition_times(object, old, context.now);
         let conditions = object.pointer("/status/conditions").cloned();
         if let Some(object) = object.as_object_mut() {
@@ -109,15 +115,15 @@ impl Strategy for CertificateSigningRequestStrategy {
     }
 
     fn validate_update(&self, object: &Field<'_>, old: &Field<'_>, errors: &mut Errors) {
-        validate_change(object, old, Part::Main, errors);
+        validate_change(object, old, Subresource::Main, errors);
     }
 
     fn validate_status_update(&self, object: &Field<'_>, old: &Field<'_>, errors: &mut Errors) {
-        validate_change(object, old, Part::Status, errors);
+        validate_change(object, old, Subresource::Status, errors);
     }
 
-    fn validate_part_update(&self, _: &str, object: &Field<'_>, old: &Field<'_>, errors: &mut Errors) {
-        validate_change(object, old, Part::Approval, errors);
+    fn validate_subresource_update(&self, _: &str, object: &Field<'_>, old: &Field<'_>, errors: &mut Errors) {
+        validate_change(object, old, Subresource::Approval, errors);
     }
 }
 
@@ -125,7 +131,7 @@ fn conditions(object: &mut Value) -> impl Iterator<Item = &mut Value> {
     object.pointer_mut("/status/conditions").and_then(Value::as_array_mut).into_iter().flatten()
 }
 
-/// Conditions of approval that come back with a status stay as they were, as long as there are as many.
+/// Approval conditions in a status update are restored, as long as their number is the same.
 fn keep_conditions(object: &mut Value, old: &Value, kind: &str) {
     let mut old = old.clone();
     let kept: Vec<Value> =
@@ -161,7 +167,7 @@ fn set_condition_times(object: &mut Value, old: &Value, now: &str) {
     }
 }
 
-/// What a stored request may keep.
+/// What an existing request may keep.
 #[derive(Default)]
 struct Tolerance {
     both_decisions: bool,
@@ -200,8 +206,8 @@ fn validate_request(object: &Field<'_>, old: Option<&Field<'_>>, errors: &mut Er
     let tolerance = old.map_or_else(Tolerance::default, |old| Tolerance::after(old, object));
     let spec = object.get("spec");
     let request = spec.get("request");
-    if let Err(mistake) = check_request(request.str()) {
-        errors.push(request.invalid_value(request.value().cloned().unwrap_or_default(), mistake));
+    if let Err(error) = check_request(request.str()) {
+        errors.push(request.invalid_value(request.value().cloned().unwrap_or_default(), error));
     }
     validate_usages(&spec.get("usages"), &tolerance, errors);
     let signer = spec.get("signerName");
@@ -217,9 +223,9 @@ fn validate_request(object: &Field<'_>, old: Option<&Field<'_>>, errors: &mut Er
     validate_conditions(&object.walk("status.conditions"), &tolerance, errors);
     let certificate = object.walk("status.certificate");
     if !tolerance.odd_certificate
-        && let Err(mistake) = check_certificates(certificate.str())
+        && let Err(error) = check_certificates(certificate.str())
     {
-        errors.push(certificate.invalid_value("<certificate data>", mistake));
+        errors.push(certificate.invalid_value("<certificate data>", error));
     }
 }
 
@@ -272,9 +278,9 @@ fn validate_signer(signer: &Field<'_>, errors: &mut Errors) {
     };
     errors.push_if(domain.len() > 253, || signer.too_long(253));
     let mut labels = domain.split('.').map(|label| (label, content::dns1123_label(label)));
-    if let Some((label, mistakes)) = labels.find(|(_, mistakes)| !mistakes.is_empty()) {
-        for mistake in mistakes {
-            let detail = format!("validating label {}: {mistake}", quote(label));
+    if let Some((label, found)) = labels.find(|(_, found)| !found.is_empty()) {
+        for error in found {
+            let detail = format!("validating label {}: {error}", quote(label));
             errors.push(signer.invalid_value(domain, detail));
         }
     }
@@ -282,9 +288,9 @@ fn validate_signer(signer: &Field<'_>, errors: &mut Errors) {
         signer.invalid_value(domain, "should be a domain with at least two segments separated by dots")
     });
     let mut labels = path.split('.').map(|label| (label, content::dns1123_subdomain(label)));
-    if let Some((label, mistakes)) = labels.find(|(_, mistakes)| !mistakes.is_empty()) {
-        for mistake in mistakes {
-            let detail = format!("validating label {}: {mistake}", quote(label));
+    if let Some((label, found)) = labels.find(|(_, found)| !found.is_empty()) {
+        for error in found {
+            let detail = format!("validating label {}: {error}", quote(label));
             errors.push(signer.invalid_value(path, detail));
         }
     }
@@ -317,7 +323,7 @@ fn validate_conditions(conditions: &Field<'_>, tolerance: &Tolerance, errors: &m
     }
 }
 
-fn validate_change(object: &Field<'_>, old: &Field<'_>, part: Part, errors: &mut Errors) {
+fn validate_change(object: &Field<'_>, old: &Field<'_>, part: Subresource, errors: &mut Errors) {
     validate_request(object, Some(old), errors);
     let of_kind = |object: &Field<'_>, kind: &str| -> Vec<Option<Value>> {
         let conditions = object.walk("status.conditions").items();
@@ -329,7 +335,7 @@ fn validate_change(object: &Field<'_>, old: &Field<'_>, part: Part, errors: &mut
             conditions.forbidden(format!("updates may not remove a condition of type {}", quote(kind)))
         });
     }
-    if part != Part::Approval {
+    if part != Subresource::Approval {
         for kind in [APPROVED, DENIED] {
             let (new, old) = (of_kind(object, kind), of_kind(old, kind));
             let what = match new.len().cmp(&old.len()) {
@@ -344,7 +350,7 @@ fn validate_change(object: &Field<'_>, old: &Field<'_>, part: Part, errors: &mut
     }
     let (new, old) = (object.walk("status.certificate"), old.walk("status.certificate"));
     if new.str() != old.str() {
-        if part != Part::Status {
+        if part != Subresource::Status {
             errors.push(new.forbidden("updates may not set certificate content"));
         } else if !old.is_empty() {
             errors.push(new.forbidden("updates may not modify existing certificate content"));

@@ -6,7 +6,7 @@ use crate::features::FeatureGates;
 use crate::field::{Errors, Field};
 use crate::resources::strategy::{Context, Strategy};
 
-/// The rules of Lease.
+/// The strategy of Lease.
 pub struct LeaseStrategy;
 
 /// Members of coordinated leader election (CoordinatedLeaderElection).

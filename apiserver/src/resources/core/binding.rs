@@ -1,4 +1,4 @@
-//! Binding: puts a pod on a node. It is posted and never stored.
+//! Binding: binds a pod to a node. It is posted and never stored.
 
 use serde_json::Value;
 
@@ -6,7 +6,7 @@ use super::pod;
 use crate::field::{Errors, Field, quote};
 use crate::resources::strategy::Strategy;
 
-/// The rules of Binding.
+/// The strategy of Binding.
 pub struct BindingStrategy;
 
 impl Strategy for BindingStrategy {
@@ -18,7 +18,7 @@ impl Strategy for BindingStrategy {
     }
 }
 
-/// Puts the pod on the node, with the Binding's labels and annotations; or says why it cannot be put there.
+/// Binds the pod to the node, with the Binding's labels and annotations; returns why it cannot be bound.
 pub fn bind(pod: &mut Value, binding: &Value, now: &str) -> Result<(), String> {
     let name = pod.pointer("/metadata/name").and_then(Value::as_str).unwrap_or("").to_owned();
     if pod.pointer("/metadata/deletionTimestamp").is_some() {
@@ -52,7 +52,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn targets() {
+    fn only_nodes_are_valid_targets() {
         for (case, target, want) in [
             ("a node", json!({"name": "n"}), vec![]),
             ("nothing", json!({}), vec!["target.name: Required value"]),
@@ -69,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn binding_a_pod() {
+    fn binding_sets_the_node_and_the_condition() {
         let binding = json!({"metadata": {"name": "p", "annotations": {"a": "b"}}, "target": {"name": "n"}});
         let now = "2026-01-02T03:04:05Z";
         let mut pod = json!({"metadata": {"name": "p"}, "spec": {}, "status": {"nominatedNodeName": "m"}});

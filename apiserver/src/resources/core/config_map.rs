@@ -1,13 +1,13 @@
-//! ConfigMap, and what it shares with Secret: keys, the limit of size, `immutable`.
+//! ConfigMap, and the rules that it shares with Secret: keys, the size limit, `immutable`.
 
 use crate::field::{Errors, Field, Path};
 use crate::resources::strategy::Strategy;
 use crate::validation::content;
 
-/// All values of a ConfigMap or Secret together, in bytes.
+/// The limit of all values of a ConfigMap or Secret together, in bytes.
 pub const MAX_SIZE: usize = 1024 * 1024;
 
-/// The rules of ConfigMap.
+/// The strategy of ConfigMap.
 pub struct ConfigMapStrategy;
 
 impl Strategy for ConfigMapStrategy {
@@ -24,7 +24,7 @@ impl Strategy for ConfigMapStrategy {
         }
         let size: usize = data.entries().map(|(_, value)| value.len()).sum();
         errors.push_if(size + encoded_size(&binary) > MAX_SIZE, || {
-            // The real server means the whole object, and that is how it prints.
+            // The real server reports the whole object, which prints like this.
             Field::at(None, Path::root().key("")).too_long(MAX_SIZE)
         });
     }
@@ -35,17 +35,17 @@ impl Strategy for ConfigMapStrategy {
     }
 }
 
-/// A key of data, with its value at hand for the path.
+/// Validates a key of data; `value` gives the path.
 pub fn validate_key(key: &str, value: &Field<'_>, errors: &mut Errors) {
     errors.extend(content::config_map_key(key).into_iter().map(|e| value.invalid_value(key, e)));
 }
 
-/// How many bytes the base64 values of a map stand for.
+/// The decoded size of the base64 values of a map, in bytes.
 pub fn encoded_size(map: &Field<'_>) -> usize {
     map.entries().map(|(_, value)| value.str().trim_end_matches('=').len() * 3 / 4).sum()
 }
 
-/// Once `immutable` is true neither it nor the data change.
+/// Once `immutable` is true neither it nor the data may change.
 pub fn validate_immutable(new: &Field<'_>, old: &Field<'_>, members: &[&str], errors: &mut Errors) {
     const FROZEN: &str = "field is immutable when `immutable` is set";
     if !old.get("immutable").bool() {

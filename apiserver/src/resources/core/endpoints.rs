@@ -7,7 +7,7 @@ use crate::field::{Errors, Field};
 use crate::resources::strategy::Strategy;
 use crate::validation::{content, ip, member};
 
-/// The rules of Endpoints.
+/// The strategy of Endpoints.
 pub struct EndpointsStrategy;
 
 impl Strategy for EndpointsStrategy {
@@ -26,7 +26,7 @@ impl Strategy for EndpointsStrategy {
         }
     }
 
-    /// Older servers let more pass: what has not changed is not looked at.
+    /// Older servers accepted more: unchanged subsets are not validated.
     fn validate_update(&self, endpoints: &Field<'_>, old: &Field<'_>, errors: &mut Errors) {
         if endpoints.get("subsets").value() != old.get("subsets").value() {
             self.validate(endpoints, errors);

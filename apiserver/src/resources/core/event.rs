@@ -1,7 +1,8 @@
 //! Event: one kind, served in two groups; stored as core/v1.
 //!
-//! [`to_core`] and [`to_events`] are the two forms of one object. The rules see the stored form, whose members' names the
-//! real server uses in messages, whichever group the request came in by; only the stricter ones differ by group.
+//! [`to_core`] and [`to_events`] convert between the two versions of an object. The rules apply to the stored version,
+//! whose field names the real server uses in messages, whichever group the request used; only the stricter rules
+//! differ by group.
 
 use serde_json::Value;
 
@@ -10,7 +11,7 @@ use crate::resources::strategy::Strategy;
 use crate::validation::immutable::{immutable, immutable_as};
 use crate::validation::{content, printed};
 
-/// Members that have another name in each group: core's, events.k8s.io's.
+/// Members with different names in the two groups: core's, events.k8s.io's.
 const RENAMED: [(&str, &str); 8] = [
     ("involvedObject", "regarding"),
     ("message", "note"),
@@ -22,12 +23,12 @@ const RENAMED: [(&str, &str); 8] = [
     ("reportingInstance", "reportingInstance"),
 ];
 
-/// The stored form of an event that came as events.k8s.io/v1.
+/// Converts an event from events.k8s.io/v1 to the stored version.
 pub fn to_core(event: Value) -> Value {
     rename(event, "v1", |(core, events)| (events, core))
 }
 
-/// The events.k8s.io/v1 form of a stored event.
+/// Converts a stored event to events.k8s.io/v1.
 pub fn to_events(event: Value) -> Value {
     rename(event, "events.k8s.io/v1", |names| names)
 }
@@ -48,7 +49,7 @@ fn rename(
     event
 }
 
-/// The rules of Event in the core group, where old clients write: loose.
+/// The strategy of Event in the core group, with lenient rules for older clients.
 pub struct EventStrategy;
 
 impl Strategy for EventStrategy {
@@ -57,7 +58,7 @@ impl Strategy for EventStrategy {
     }
 }
 
-/// The rules of Event in the group events.k8s.io.
+/// The strategy of Event in the group events.k8s.io.
 pub struct EventsV1Strategy;
 
 impl Strategy for EventsV1Strategy {
@@ -109,10 +110,12 @@ impl Strategy for EventsV1Strategy {
         stays("action", errors);
         let (new, was) = pair("related");
         errors.push_if(new.value() != was.value(), || {
-            let mistake = new.invalid(crate::validation::immutable::IMMUTABLE);
+            let error = new.invalid(crate::validation::immutable::IMMUTABLE);
             match new.value() {
-                Some(value) => mistake.showing(printed::internal("core.ObjectReference", Some(value))),
-                None => mistake.showing("null".to_owned()),
+                Some(value) => {
+                    error.with_bad_value_text(printed::internal("core.ObjectReference", Some(value)))
+                }
+                None => error.with_bad_value_text("null".to_owned()),
             }
         });
         let (new, was) = (event.get("reportingComponent"), old.get("reportingComponent"));
@@ -124,7 +127,7 @@ impl Strategy for EventsV1Strategy {
     }
 }
 
-/// What every event must be. Those with an `eventTime` are new ones, of which more is asked.
+/// The rules of every event. Those with an `eventTime` are of the new API, which has stricter rules.
 fn validate(event: &Field<'_>, reporter: &str, errors: &mut Errors) {
     let namespace = event.walk("metadata.namespace").str();
     let object_namespace = event.walk("involvedObject.namespace");
@@ -152,8 +155,8 @@ fn validate(event: &Field<'_>, reporter: &str, errors: &mut Errors) {
             });
         }
     }
-    let told = event.walk("metadata.namespace").with_path(event.path().child("namespace"));
-    errors.invalid_each(&told, content::dns1123_subdomain(namespace));
+    let reported = event.walk("metadata.namespace").with_path(event.path().child("namespace"));
+    errors.invalid_each(&reported, content::dns1123_subdomain(namespace));
 }
 
 fn validate_series(event: &Field<'_>, errors: &mut Errors) {
@@ -172,7 +175,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn the_two_forms_are_one_object() {
+    fn both_representations_round_trip() {
         let stored = json!({"apiVersion": "v1", "kind": "Event", "metadata": {"name": "e"},
             "involvedObject": {"name": "p"}, "message": "m", "source": {"component": "c"}, "count": 2,
             "firstTimestamp": "2026-01-01T00:00:00Z", "reportingComponent": "r", "reason": "R"});

@@ -12,7 +12,7 @@ use crate::validation::{content, resource_list};
 const LISTS: [&str; 5] = ["max", "min", "default", "defaultRequest", "maxLimitRequestRatio"];
 const TYPES: [&str; 3] = ["Container", "PersistentVolumeClaim", "Pod"];
 
-/// The rules of LimitRange.
+/// The strategy of LimitRange.
 pub struct LimitRangeStrategy;
 
 impl Strategy for LimitRangeStrategy {
@@ -51,7 +51,7 @@ impl Strategy for LimitRangeStrategy {
     }
 }
 
-/// What a list does not say it takes from another.
+/// Copies the missing entries of a list from another one.
 fn default_from(limit: &mut Value, list: &str, source: &str) {
     let Some(source) = limit.get(source).and_then(Value::as_object).cloned() else { return };
     if limit[list].is_null() {
@@ -65,13 +65,13 @@ fn default_from(limit: &mut Value, list: &str, source: &str) {
 }
 
 fn validate_type(kind: &Field<'_>, errors: &mut Errors) {
-    let mistakes = content::qualified_name(kind.str());
-    let unknown = mistakes.is_empty() && !kind.str().contains('/') && !TYPES.contains(&kind.str());
-    errors.invalid_each(kind, mistakes);
+    let found = content::qualified_name(kind.str());
+    let unknown = found.is_empty() && !kind.str().contains('/') && !TYPES.contains(&kind.str());
+    errors.invalid_each(kind, found);
     errors.push_if(unknown, || kind.invalid("must be a standard limit type or fully qualified"));
 }
 
-/// A pod as a whole has no defaults: it asks for what its containers ask for.
+/// A pod as a whole has no defaults: its requests are those of its containers.
 fn may_have(kind: &str, list: &str) -> bool {
     kind != "Pod" || !list.starts_with("default")
 }
@@ -108,7 +108,7 @@ fn validate_storage_limit(limit: &Field<'_>, errors: &mut Errors) {
     });
 }
 
-/// Least, default and greatest amounts must be in that order.
+/// Minimum, default and maximum amounts must be in that order.
 fn validate_against_each_other(limit: &Field<'_>, errors: &mut Errors) {
     let kind = limit.get("type").str();
     let lists = LISTS.into_iter().filter(|list| may_have(kind, list)).map(|list| limit.get(list));
@@ -119,7 +119,7 @@ fn validate_against_each_other(limit: &Field<'_>, errors: &mut Errors) {
             let amount = at(list);
             (amount.exists() && may_have(kind, list)).then(|| resource_list::amount(&amount))
         };
-        // Less, greater, where it is told, which of both is shown, and the words.
+        // Lower list, higher list, the reported list, which of both values is shown, and the words of the message.
         for (less, more, list, shows_less, less_is, more_is) in [
             ("min", "max", "min", true, "min", "max"),
             ("min", "defaultRequest", "defaultRequest", false, "min", "default request"),

@@ -1,4 +1,4 @@
-//! Namespace: it carries its own name as a label, and goes when nothing in its spec holds it any more.
+//! Namespace: it has its own name as a label, and is deleted once its spec has no finalizers.
 
 use serde_json::{Value, json};
 
@@ -10,7 +10,7 @@ const NAME_LABEL: &str = "kubernetes.io/metadata.name";
 /// The namespace controller's finalizer, in the spec.
 const KUBERNETES: &str = "kubernetes";
 
-/// The rules of Namespace.
+/// The strategy of Namespace.
 pub struct NamespaceStrategy;
 
 impl Strategy for NamespaceStrategy {
@@ -57,7 +57,13 @@ impl Strategy for NamespaceStrategy {
         });
     }
 
-    fn validate_part_update(&self, _: &str, namespace: &Field<'_>, _: &Field<'_>, errors: &mut Errors) {
+    fn validate_subresource_update(
+        &self,
+        _: &str,
+        namespace: &Field<'_>,
+        _: &Field<'_>,
+        errors: &mut Errors,
+    ) {
         for finalizer in namespace.walk("spec.finalizers").items() {
             validate_finalizer(&finalizer, errors);
         }

@@ -1,6 +1,6 @@
 //! Node.
 //!
-//! The rules for taints and swap are reported under `metadata`: the real server's slip.
+//! Errors in taints and swap are reported under `metadata`, as in the real server.
 
 use std::collections::BTreeSet;
 
@@ -14,7 +14,7 @@ use crate::validation::{content, printed, resource_list};
 
 const TAINTS: &str = "scheduler.alpha.kubernetes.io/taints";
 
-/// The rules of Node.
+/// The strategy of Node.
 pub struct NodeStrategy;
 
 impl Strategy for NodeStrategy {
@@ -85,7 +85,7 @@ fn remove(node: &mut Value, owner: &str, member: &str) {
     }
 }
 
-/// `podCIDR` and the first of `podCIDRs` are one and the same; where they differ, `podCIDR` is right.
+/// `podCIDR` and the first of `podCIDRs` are the same; if they differ, `podCIDR` wins.
 fn default_pod_cidrs(node: &mut Value) {
     let Some(spec) = node.get_mut("spec").and_then(Value::as_object_mut) else { return };
     let first = spec.get("podCIDRs").and_then(|cidrs| cidrs.get(0)).cloned();
@@ -100,7 +100,7 @@ fn default_pod_cidrs(node: &mut Value) {
     }
 }
 
-/// Taints from before there was a member for them.
+/// Taints in the annotation that preceded the field.
 fn validate_annotations(node: &Field<'_>, errors: &mut Errors) {
     let annotations = node.walk("metadata.annotations");
     let text = annotations.get(TAINTS);
@@ -142,7 +142,7 @@ fn validate_features(features: &Field<'_>, errors: &mut Errors) {
     let mut rest = features.items().skip(1);
     for feature in features.items() {
         let name = feature.str();
-        let mistake = if name.len() > MAX {
+        let error = if name.len() > MAX {
             Some(format!("must be no more than {MAX} characters"))
         } else {
             (!is_feature_name(name)).then(|| {
@@ -150,8 +150,7 @@ fn validate_features(features: &Field<'_>, errors: &mut Errors) {
             })
         };
         errors.extend(
-            mistake
-                .map(|mistake| feature.invalid(format!("invalid feature name {}: {mistake}", quote(name)))),
+            error.map(|error| feature.invalid(format!("invalid feature name {}: {error}", quote(name)))),
         );
         let Some(next) = rest.next() else { continue };
         if name == next.str() {
@@ -170,10 +169,10 @@ fn is_feature_name(name: &str) -> bool {
         })
 }
 
-/// One block, or one of each family.
+/// One block, or one of each IP family.
 fn validate_pod_cidrs(cidrs: &Field<'_>, errors: &mut Errors) {
     for cidr in cidrs.items() {
-        errors.extend(ip::legacy_cidr(cidr.str()).map(|mistake| cidr.invalid(mistake)));
+        errors.extend(ip::legacy_cidr(cidr.str()).map(|error| cidr.invalid(error)));
     }
     if cidrs.len() < 2 {
         return;
@@ -225,7 +224,7 @@ fn validate_change(node: &Field<'_>, old: &Field<'_>, errors: &mut Errors) {
 
 fn printed_address(address: &Field<'_>) -> FieldError {
     let shown = ["type", "address"].map(|member| Value::from(address.get(member).str()).to_string());
-    address.duplicate().showing(format!(r#"{{"Type":{},"Address":{}}}"#, shown[0], shown[1]))
+    address.duplicate().with_bad_value_text(format!(r#"{{"Type":{},"Address":{}}}"#, shown[0], shown[1]))
 }
 
 fn validate_pod_cidrs_kept(new: &Field<'_>, old: &Field<'_>, errors: &mut Errors) {
@@ -241,7 +240,7 @@ fn validate_pod_cidrs_kept(new: &Field<'_>, old: &Field<'_>, errors: &mut Errors
     errors.extend(std::iter::repeat_n(new.forbidden(detail), changed));
 }
 
-/// Where a kubelet was once told to get its configuration. New nodes cannot have it; old ones may keep it.
+/// The former dynamic kubelet configuration. New nodes cannot have it; existing ones may keep it.
 fn validate_config_source(source: &Field<'_>, in_spec: bool, errors: &mut Errors) {
     let map = source.get("configMap");
     if !map.exists() {
@@ -281,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn new_nodes() {
+    fn new_nodes_are_validated() {
         for (case, node, want) in [
             ("plain", json!({}), vec![]),
             (
@@ -318,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn what_stays() {
+    fn only_some_fields_of_a_node_may_change() {
         let old =
             json!({"spec": {"podCIDR": "10.0.0.0/24", "podCIDRs": ["10.0.0.0/24"], "providerID": "a://b"}});
         for (case, new, want) in [
@@ -344,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn defaults() {
+    fn nodes_are_defaulted() {
         let mut node =
             json!({"spec": {"podCIDRs": ["10.0.0.0/24"]}, "status": {"capacity": {"cpu": "100u"}}});
         NodeStrategy.default(&mut node);

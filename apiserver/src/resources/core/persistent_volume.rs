@@ -6,13 +6,13 @@ use super::persistent_volume_claim::{BETA_STORAGE_CLASS, VOLUME_MODES, validate_
 use crate::field::{Errors, Field};
 use crate::resources::strategy::{Context, Strategy};
 use crate::validation::immutable::{IMMUTABLE, immutable};
-use crate::validation::volume_sources::{self, Owner};
+use crate::validation::volume_sources::{self, SourceOwner};
 use crate::validation::{content, member, node_selector, printed, resource_list};
 
 const MOUNT_OPTIONS: &str = "volume.beta.kubernetes.io/mount-options";
 const RECLAIM_POLICIES: [&str; 3] = ["Delete", "Recycle", "Retain"];
 
-/// The sources, in the order in which they are looked at. One only is allowed.
+/// The sources, in the order in which they are checked. Only one is allowed.
 const SOURCES: [&str; 22] = [
     "hostPath",
     "gcePersistentDisk",
@@ -55,7 +55,7 @@ const MOUNTED_WITH_OPTIONS: [&str; 13] = [
     "photonPersistentDisk",
 ];
 
-/// Members of a source that have a value if the client gives none.
+/// The defaults of members of a source.
 const DEFAULTS: [(&str, &str, &str); 10] = [
     ("hostPath", "type", ""),
     ("rbd", "pool", "rbd"),
@@ -69,7 +69,7 @@ const DEFAULTS: [(&str, &str, &str); 10] = [
     ("scaleIO", "fsType", "xfs"),
 ];
 
-/// The rules of PersistentVolume.
+/// The strategy of PersistentVolume.
 pub struct PersistentVolumeStrategy;
 
 impl Strategy for PersistentVolumeStrategy {
@@ -107,7 +107,7 @@ impl Strategy for PersistentVolumeStrategy {
         let lenient = node_selector::has_invalid_values(&old.walk("spec.nodeAffinity.required"));
         validate_volume(volume, lenient, errors);
         validate_mount_options(volume, errors);
-        // The real server does so twice, and tells everything twice.
+        // The real server validates twice, and reports every error twice.
         validate_volume(volume, lenient, errors);
         validate_change(volume, old, errors);
     }
@@ -127,10 +127,10 @@ fn default_spec(spec: &mut Value) {
     default_sources(spec);
 }
 
-/// Fills in what a volume's source and capacity leave out; all there is of an inline volume.
+/// Defaults a volume's source and capacity; an inline volume has no other defaults.
 pub fn default_sources(spec: &mut Value) {
     for (source, member, value) in DEFAULTS {
-        // Where the member is a pointer, an empty string is a value.
+        // An empty string is a value where the member is a pointer.
         let pointer = matches!(source, "hostPath" | "azureDisk");
         let unset = |had: &Value| had.is_null() || (*had == "" && !pointer);
         if let Some(source) = spec.get_mut(source).filter(|source| unset(&source[member])) {
@@ -157,7 +157,7 @@ fn validate_volume(volume: &Field<'_>, lenient: bool, errors: &mut Errors) {
             errors.push(selector.required("must specify required node constraints"));
         }
     }
-    validate_source(&spec, Owner::PersistentVolume(volume.walk("metadata.name").str()), errors);
+    validate_source(&spec, SourceOwner::PersistentVolume(volume.walk("metadata.name").str()), errors);
     errors.push_if(policy.str() == "Recycle" && is_root(spec.walk("hostPath.path").str()), || {
         policy.forbidden("may not be 'recycle' for a hostPath mount of '/'")
     });
@@ -166,7 +166,7 @@ fn validate_volume(volume: &Field<'_>, lenient: bool, errors: &mut Errors) {
     validate_attributes_class(&spec, errors);
 }
 
-/// The rules of a volume that is written into a VolumeAttachment: one of a migrated plugin, without a life of its own.
+/// Validates a volume inside a VolumeAttachment: one of a migrated plugin, without a lifecycle of its own.
 pub fn validate_inline_spec(spec: &Field<'_>, errors: &mut Errors) {
     let forbid = |set: bool, member: &str, errors: &mut Errors| {
         errors.push_if(set, || {
@@ -183,7 +183,7 @@ pub fn validate_inline_spec(spec: &Field<'_>, errors: &mut Errors) {
         policy.forbidden("may only be Retain in the context of inline volumes")
     });
     forbid(spec.get("nodeAffinity").exists(), "nodeAffinity", errors);
-    validate_source(spec, Owner::PersistentVolume(""), errors);
+    validate_source(spec, SourceOwner::PersistentVolume(""), errors);
     forbid(!spec.get("storageClassName").is_empty(), "storageClassName", errors);
     let mode = spec.get("volumeMode");
     errors.push_if(!["", "Filesystem"].contains(&mode.str()), || {
@@ -200,8 +200,8 @@ fn validate_access_of(spec: &Field<'_>, errors: &mut Errors) {
 fn validate_capacity(capacity: &Field<'_>, errors: &mut Errors) {
     member::required(capacity, errors);
     errors.push_if(!capacity.get("storage").exists() || capacity.len() > 1, || {
-        let mistake = capacity.not_supported(&["storage"]);
-        if capacity.exists() { mistake } else { mistake.showing("null".to_owned()) }
+        let error = capacity.not_supported(&["storage"]);
+        if capacity.exists() { error } else { error.with_bad_value_text("null".to_owned()) }
     });
     for (_, amount) in capacity.entries() {
         resource_list::validate_capacity(&amount, errors);
@@ -209,14 +209,14 @@ fn validate_capacity(capacity: &Field<'_>, errors: &mut Errors) {
     }
 }
 
-fn validate_source(spec: &Field<'_>, owner: Owner<'_>, errors: &mut Errors) {
+fn validate_source(spec: &Field<'_>, owner: SourceOwner<'_>, errors: &mut Errors) {
     let mut found = false;
     for kind in SOURCES {
         let source = spec.get(kind);
         if !source.exists() {
             continue;
         }
-        // The real server forgets to count here.
+        // The real server does not count the source here.
         if found && kind != "flexVolume" {
             let name = if kind == "cephfs" { "cephFS" } else { kind };
             errors.push(
@@ -236,7 +236,7 @@ fn validate_source(spec: &Field<'_>, owner: Owner<'_>, errors: &mut Errors) {
     errors.push_if(!found, || spec.required("must specify a volume type"));
 }
 
-/// Whether a path means `/`.
+/// Whether a path is `/`.
 fn is_root(path: &str) -> bool {
     let mut depth = 0usize;
     for part in path.split('/').filter(|part| !matches!(*part, "" | ".")) {
@@ -266,8 +266,8 @@ fn validate_mount_options(volume: &Field<'_>, errors: &mut Errors) {
     });
 }
 
-/// What may change after creation: neither the source (but for a secret that was missing) nor the mode, and the nodes only
-/// from none, or to newer labels.
+/// Immutable fields: the source (but for a missing secret) and the mode; the node affinity may only be added, or
+/// changed to newer labels.
 fn validate_change(volume: &Field<'_>, old: &Field<'_>, errors: &mut Errors) {
     const SECRET: &str = "controllerExpandSecretRef";
     let (mut new_source, old_source) = (source_of(volume), source_of(old));
@@ -293,7 +293,7 @@ fn validate_change(volume: &Field<'_>, old: &Field<'_>, errors: &mut Errors) {
         } else {
             "null".to_owned()
         };
-        affinity.invalid(detail).showing(shown)
+        affinity.invalid(detail).with_bad_value_text(shown)
     });
     let class = volume.walk("spec.volumeAttributesClassName");
     errors.push_if(old.walk("spec.volumeAttributesClassName").exists() && !class.exists(), || {
@@ -301,7 +301,7 @@ fn validate_change(volume: &Field<'_>, old: &Field<'_>, errors: &mut Errors) {
     });
 }
 
-/// The members of the spec that are its source.
+/// The volume source of the spec.
 fn source_of(volume: &Field<'_>) -> Value {
     let spec = volume.get("spec");
     let members = SOURCES.iter().filter_map(|kind| Some((*kind, spec.get(kind).value()?.clone())));
@@ -315,7 +315,7 @@ fn is_same_affinity(new: &Field<'_>, old: &Field<'_>) -> bool {
         "beta.kubernetes.io/os" => "kubernetes.io/os",
         "beta.kubernetes.io/arch" => "kubernetes.io/arch",
         "beta.kubernetes.io/instance-type" => "node.kubernetes.io/instance-type",
-        // The real server looks it up in a Go map and takes what it gets, so an empty key passes for the newer one.
+        // The real server reads a missing entry of a Go map, so an empty key counts as the newer one.
         _ => "",
     };
     let (Some(new), Some(old)) = (new.value(), old.value()) else { return false };
@@ -354,7 +354,7 @@ fn warnings(volume: &Field<'_>) -> Vec<String> {
     for term in spec.walk("nodeAffinity.required.nodeSelectorTerms").items() {
         warnings.extend(node_selector::expression_warnings(&term));
     }
-    for (source, shown, deprecated, gone) in [
+    for (source, shown, deprecated, removed) in [
         ("cephfs", "cephfs", "1.28", "1.31"),
         ("photonPersistentDisk", "photonPersistentDisk", "1.11", "1.16"),
         ("scaleIO", "scaleIO", "1.16", "1.22"),
@@ -363,7 +363,8 @@ fn warnings(volume: &Field<'_>) -> Vec<String> {
         ("rbd", "rbd", "1.28", "1.31"),
     ] {
         if spec.get(source).exists() {
-            warnings.push(format!("spec.{shown}: deprecated in v{deprecated}, non-functional in v{gone}+"));
+            warnings
+                .push(format!("spec.{shown}: deprecated in v{deprecated}, non-functional in v{removed}+"));
         }
     }
     warnings

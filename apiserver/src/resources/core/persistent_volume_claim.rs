@@ -1,7 +1,7 @@
-//! PersistentVolumeClaim, and the claims inside other objects: a StatefulSet's templates, a pod's ephemeral volumes.
+//! PersistentVolumeClaim, and claims inside other objects: a StatefulSet's templates, a pod's ephemeral volumes.
 //!
-//! Those call [`default_claim`], [`validate_claim_template`] and their like. The Pod that carries an ephemeral claim and
-//! the claim that is made from it pass the same rules.
+//! Their strategies call [`default_claim`], [`validate_claim_template`] and the like. A Pod's ephemeral claim template
+//! and the claim that is created from it have the same rules.
 
 use serde_json::{Value, json};
 
@@ -11,14 +11,16 @@ use crate::validation::immutable::{IMMUTABLE, immutable};
 use crate::validation::labels::{self, SelectorOptions};
 use crate::validation::{content, member, metadata, printed, resource_list};
 
-/// The class of a claim before it had a member for it.
+/// The annotation that preceded `storageClassName`.
 pub const BETA_STORAGE_CLASS: &str = "volume.beta.kubernetes.io/storage-class";
 const BETA_STORAGE_CLASS_WARNING: &str = r#"deprecated since v1.8; use "storageClassName" attribute instead"#;
 
+/// The access modes of volumes and claims.
 pub const ACCESS_MODES: [&str; 4] = ["ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod"];
+/// The values of `volumeMode`.
 pub const VOLUME_MODES: [&str; 2] = ["Block", "Filesystem"];
 
-/// The rules of PersistentVolumeClaim.
+/// The strategy of PersistentVolumeClaim.
 pub struct PersistentVolumeClaimStrategy;
 
 impl Strategy for PersistentVolumeClaimStrategy {
@@ -59,7 +61,7 @@ impl Strategy for PersistentVolumeClaimStrategy {
     }
 }
 
-/// Fills in a whole claim, a StatefulSet's template included.
+/// Defaults a claim, or a StatefulSet's template.
 pub fn default_claim(claim: &mut Value) {
     if claim["status"]["phase"].as_str().unwrap_or("").is_empty() {
         claim["status"]["phase"] = "Pending".into();
@@ -70,7 +72,7 @@ pub fn default_claim(claim: &mut Value) {
     }
 }
 
-/// Fills in a claim's spec; all there is of an ephemeral one.
+/// Defaults a claim's spec; an ephemeral claim template has no other defaults.
 pub fn default_claim_spec(spec: &mut Value) {
     if spec["volumeMode"].is_null() {
         spec["volumeMode"] = "Filesystem".into();
@@ -80,8 +82,8 @@ pub fn default_claim_spec(spec: &mut Value) {
     }
 }
 
-/// Drops what is not switched on (sources in other namespaces), and brings the old and the new way to name a data source
-/// into agreement. A claim that had a source keeps it, whatever it is.
+/// Drops the fields of disabled features (sources in other namespaces), and aligns `dataSource` with `dataSourceRef`.
+/// A claim that had a source keeps it.
 fn prepare_claim_spec(spec: &mut Value, old: Option<&Value>) {
     let had = |member: &str| old.is_some_and(|old| old.get(member).is_some());
     let namespace = |spec: &Value| spec.pointer("/dataSourceRef/namespace").is_some_and(|ns| ns != "");
@@ -120,22 +122,24 @@ fn remove(object: &mut Value, member: &str) {
     }
 }
 
-/// What a claim that already exists may keep.
+/// What an existing claim may keep.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ClaimOptions {
+    /// The options for the label selector.
     pub selector: SelectorOptions,
+    /// Allows an apiGroup of the data source that is no subdomain.
     pub allow_invalid_api_groups: bool,
 }
 
 impl ClaimOptions {
-    /// What the old spec allows the new one.
+    /// The options for an update of the old spec.
     pub fn after(old: &Field<'_>) -> ClaimOptions {
-        let mut mistakes = Errors::new();
-        labels::validate_label_selector(&old.get("selector"), SelectorOptions::default(), &mut mistakes);
+        let mut found = Errors::new();
+        labels::validate_label_selector(&old.get("selector"), SelectorOptions::default(), &mut found);
         let has_group = |member| old.get(member).get("apiGroup").exists();
         ClaimOptions {
             selector: SelectorOptions {
-                allow_invalid_values: !mistakes.is_empty(),
+                allow_invalid_values: !found.is_empty(),
                 ..SelectorOptions::default()
             },
             allow_invalid_api_groups: has_group("dataSource") || has_group("dataSourceRef"),
@@ -143,13 +147,13 @@ impl ClaimOptions {
     }
 }
 
-/// The rules of a claim inside a pod: labels, annotations and spec, and nothing else.
+/// Validates a claim template inside a pod: labels, annotations and spec, and nothing else.
 pub fn validate_claim_template(template: &Field<'_>, errors: &mut Errors) {
     metadata::validate_template(&template.get("metadata"), errors);
     validate_claim_spec(&template.get("spec"), ClaimOptions::default(), errors);
 }
 
-/// The rules of a claim's spec.
+/// Validates a claim's spec.
 pub fn validate_claim_spec(spec: &Field<'_>, options: ClaimOptions, errors: &mut Errors) {
     let modes = spec.get("accessModes");
     errors.push_if(modes.is_empty(), || modes.required("at least 1 access mode is required"));
@@ -164,7 +168,7 @@ pub fn validate_claim_spec(spec: &Field<'_>, options: ClaimOptions, errors: &mut
     member::if_any(&spec.get("volumeAttributesClassName"), content::dns1123_subdomain, errors);
 }
 
-/// The list of access modes, mistakes being told for the list.
+/// Validates the access modes; errors are reported for the list.
 pub fn validate_access_modes(modes: &Field<'_>, errors: &mut Errors) {
     for mode in modes.items().filter(|mode| !ACCESS_MODES.contains(&mode.str())) {
         errors.push(mode.with_path(modes.path().clone()).not_supported(&ACCESS_MODES));
@@ -196,12 +200,12 @@ fn validate_data_sources(spec: &Field<'_>, options: ClaimOptions, errors: &mut E
     if !source.exists() || !reference.exists() {
         return;
     }
-    // The real server shows the path of the member where a value belongs, which prints as an empty object.
-    let mistake = |detail| spec.invalid_value(json!({}), detail);
+    // The real server prints the path of the member in place of the value, which results in an empty object.
+    let error = |detail| spec.invalid_value(json!({}), detail);
     if !reference.get("namespace").is_empty() {
-        errors.push(mistake("may not be specified when dataSourceRef.namespace is specified"));
+        errors.push(error("may not be specified when dataSourceRef.namespace is specified"));
     } else if ["apiGroup", "kind", "name"].iter().any(|m| source.get(m).value() != reference.get(m).value()) {
-        errors.push(mistake("must match dataSourceRef"));
+        errors.push(error("must match dataSourceRef"));
     }
 }
 
@@ -221,8 +225,8 @@ fn validate_data_source(source: &Field<'_>, options: ClaimOptions, errors: &mut 
     member::if_any(&source.get("namespace"), content::dns1123_label, errors);
 }
 
-/// What may change after creation: the volume's name once, a missing class, and for bound claims the size and the class of
-/// attributes.
+/// Immutable fields: the volume's name can be set once, a missing class can be set, and bound claims can change their
+/// size and volume attributes class.
 fn validate_change(claim: &Field<'_>, old: &Field<'_>, errors: &mut Errors) {
     let (mut new_spec, mut old_spec) = (spec_of(claim), spec_of(old));
     if old_spec["volumeName"].as_str().unwrap_or("").is_empty() {
@@ -243,7 +247,7 @@ fn validate_change(claim: &Field<'_>, old: &Field<'_>, errors: &mut Errors) {
         ))
     });
     validate_size_change(claim, old, errors);
-    // The real server tells this one as if it stood at the root.
+    // The real server reports this error at the root.
     let mode = claim.walk("spec.volumeMode").with_path(claim.path().child("volumeMode"));
     immutable(&mode, &old.walk("spec.volumeMode"), errors);
     validate_attributes_class_change(claim, old, errors);
@@ -280,8 +284,8 @@ fn beta_class<'a>(claim: &Field<'a>) -> Field<'a> {
     claim.walk("metadata.annotations").get(BETA_STORAGE_CLASS)
 }
 
-/// The class stays, but it may move from the annotation to its member, and a claim without one may get one. Where the change
-/// is allowed it is taken out of `new_spec`.
+/// The class cannot change, but it may move from the annotation to its field, and a claim without one may get one. An
+/// allowed change is removed from `new_spec`.
 fn validate_class_change(claim: &Field<'_>, old: &Field<'_>, new_spec: &mut Value, errors: &mut Errors) {
     let class = claim.walk("spec.storageClassName");
     let appeared = class.exists() && !old.walk("spec.storageClassName").exists();
@@ -354,12 +358,12 @@ fn validate_status(status: &Field<'_>, errors: &mut Errors) {
     }
 }
 
-/// Of Kubernetes' own resources a claim has `storage` only. Returns whether the name passed.
+/// Of Kubernetes' native resources only `storage` is valid. Returns whether the name is valid.
 fn validate_resource_key(name: &str, list: &Field<'_>, errors: &mut Errors) -> bool {
-    let mistakes = content::qualified_name(name);
-    let foreign = mistakes.is_empty() && resource_list::is_native(name) && name != "storage";
-    let passed = mistakes.is_empty() && !foreign;
-    errors.extend(mistakes.into_iter().map(|e| list.invalid_value(name, e)));
+    let found = content::qualified_name(name);
+    let foreign = found.is_empty() && resource_list::is_native(name) && name != "storage";
+    let passed = found.is_empty() && !foreign;
+    errors.extend(found.into_iter().map(|e| list.invalid_value(name, e)));
     errors.push_if(foreign, || {
         let key = Value::from(name);
         Field::at(Some(&key), list.path().clone()).not_supported(&["storage"])
@@ -367,7 +371,7 @@ fn validate_resource_key(name: &str, list: &Field<'_>, errors: &mut Errors) -> b
     passed
 }
 
-/// Warnings about a claim's spec, ephemeral ones included.
+/// Warnings about a claim's spec, including those of ephemeral volumes.
 pub fn claim_spec_warnings(spec: &Field<'_>) -> Vec<String> {
     let mut warnings = Vec::new();
     for list in ["requests", "limits"] {

@@ -1,6 +1,7 @@
-//! Pod: what a live pod has beyond its spec.
+//! Pod: the rules beyond those of its spec.
 //!
-//! The spec's own rules are in `resources::pod_spec`; updates, and writes of the pod's parts, in the modules below.
+//! The rules of the spec are in `resources::pod_spec`; those of updates and of the pod's subresources in the modules
+//! below.
 
 mod resize;
 mod status;
@@ -14,7 +15,7 @@ use crate::resources::pod_spec::{self, Options, annotations, scheduling};
 use crate::resources::strategy::{Context, Strategy};
 use crate::validation::ip;
 
-/// The rules of Pod.
+/// The strategy of Pod.
 pub struct PodStrategy;
 
 impl Strategy for PodStrategy {
@@ -25,11 +26,11 @@ impl Strategy for PodStrategy {
     fn prepare_for_create(&self, pod: &mut Value, context: &Context<'_>) {
         pod["status"] = json!({"phase": "Pending", "qosClass": status::qos_class(&Field::root(pod))});
         if let Some(spec) = pod["spec"].as_object_mut() {
-            // Admission may have chosen the account.
+            // Admission may have set the service account.
             pod_spec::mirror_service_account(spec);
         }
         pod_spec::drop_disabled(&mut pod["spec"], None, context.features);
-        hold_back(pod, context.now);
+        set_scheduling_gated(pod, context.now);
         scheduling::merge_label_keys(pod);
         copy_app_armor_annotations(pod);
     }
@@ -42,7 +43,13 @@ impl Strategy for PodStrategy {
         status::prepare(pod, old, context.features);
     }
 
-    fn prepare_for_part_update(&self, part: &str, pod: &mut Value, old: &Value, context: &Context<'_>) {
+    fn prepare_for_subresource_update(
+        &self,
+        part: &str,
+        pod: &mut Value,
+        old: &Value,
+        context: &Context<'_>,
+    ) {
         match part {
             "ephemeralcontainers" => {
                 let containers = pod.pointer("/spec/ephemeralContainers").cloned();
@@ -83,7 +90,7 @@ impl Strategy for PodStrategy {
         status::validate(pod, old, errors);
     }
 
-    fn validate_part_update(&self, part: &str, pod: &Field<'_>, old: &Field<'_>, errors: &mut Errors) {
+    fn validate_subresource_update(&self, part: &str, pod: &Field<'_>, old: &Field<'_>, errors: &mut Errors) {
         let options = Options::for_pod_update(old);
         match part {
             "ephemeralcontainers" => {
@@ -102,7 +109,7 @@ impl Strategy for PodStrategy {
     fn warnings(&self, pod: &Field<'_>, old: Option<&Field<'_>>) -> Vec<String> {
         match old {
             None => pod_spec::pod_warnings(pod),
-            // Nobody updates pods by hand, so nobody would read warnings about the spec.
+            // Updates of pods are rarely made by people, so warnings about the spec would not be read.
             Some(old) => status::warnings(pod, old),
         }
     }
@@ -114,7 +121,7 @@ impl Strategy for PodStrategy {
     }
 }
 
-/// Metadata aside, what holds for a pod at any time.
+/// The rules of a pod at any time, except for its metadata.
 fn validate_whole(pod: &Field<'_>, options: &Options, errors: &mut Errors) {
     let (metadata, spec) = (pod.get("metadata"), pod.get("spec"));
     annotations::validate(&metadata.get("annotations"), &spec, options, errors);
@@ -141,8 +148,8 @@ fn validate_annotations_update(pod: &Field<'_>, old: &Field<'_>, options: &Optio
     annotations::validate(&new, &pod.get("spec"), options, errors);
 }
 
-/// A pod with gates is not for the scheduler yet, and says so.
-fn hold_back(pod: &mut Value, now: &str) {
+/// A pod with scheduling gates gets the condition `PodScheduled` with the reason `SchedulingGated`.
+fn set_scheduling_gated(pod: &mut Value, now: &str) {
     let gates = pod.pointer("/spec/schedulingGates").and_then(Value::as_array);
     if gates.is_some_and(|gates| !gates.is_empty()) {
         pod["status"]["conditions"] = json!([{
@@ -155,7 +162,8 @@ fn hold_back(pod: &mut Value, now: &str) {
     }
 }
 
-/// Profiles that are only told by annotation are told by field as well, unless the pod's own profile says the same.
+/// AppArmor profiles that are set by annotation only are copied to the field, unless the pod's own profile is the
+/// same.
 ///
 /// Source: KEP-24, "Version skew strategy".
 fn copy_app_armor_annotations(pod: &mut Value) {
@@ -178,7 +186,7 @@ fn copy_app_armor_annotations(pod: &mut Value) {
     }
 }
 
-/// Sets a condition of the pod to True. Its time is that of its last change.
+/// Sets a condition of the pod to True. Its time is that of its last transition.
 pub fn set_condition(pod: &mut Value, kind: &str, reason: &str, message: &str, now: &str) {
     let mut condition = json!({"type": kind, "status": "True", "lastTransitionTime": now});
     for (member, text) in [("reason", reason), ("message", message)] {
@@ -202,7 +210,7 @@ pub fn set_condition(pod: &mut Value, kind: &str, reason: &str, message: &str, n
     }
 }
 
-/// Who writes a part of the pod does not write its metadata.
+/// Subresource updates do not change the pod's metadata.
 fn keep_metadata(pod: &mut Value, old: &Value) {
     for member in ["labels", "annotations", "finalizers", "ownerReferences"] {
         let kept = old.pointer("/metadata").and_then(|metadata| metadata.get(member)).cloned();

@@ -1,4 +1,4 @@
-//! PodTemplate: a template on its own.
+//! PodTemplate: a pod template as an object.
 
 use serde_json::Value;
 
@@ -6,7 +6,7 @@ use crate::field::{Errors, Field};
 use crate::resources::pod_spec::{self, Options};
 use crate::resources::strategy::{Context, Strategy};
 
-/// The rules of PodTemplate.
+/// The strategy of PodTemplate.
 pub struct PodTemplateStrategy;
 
 impl Strategy for PodTemplateStrategy {

@@ -7,7 +7,7 @@ use crate::resources::pod_spec::{self, Options};
 use crate::resources::strategy::{Context, Strategy};
 use crate::validation::{content, numbers};
 
-/// The rules of ReplicationController.
+/// The strategy of ReplicationController.
 pub struct ReplicationControllerStrategy;
 
 impl Strategy for ReplicationControllerStrategy {
@@ -48,17 +48,17 @@ impl Strategy for ReplicationControllerStrategy {
     fn warnings(&self, object: &Field<'_>, old: Option<&Field<'_>>) -> Vec<String> {
         let (spec, template) = (object.get("spec"), object.walk("spec.template"));
         if let Some(old) = old {
-            // The real server warns about the template that is replaced.
+            // The real server warns about the replaced template.
             let changed = old.get("spec").value() != spec.value();
             let old = old.walk("spec.template");
             return if changed { pod_spec::pod_template_warnings(&old) } else { Vec::new() };
         }
         let mut warnings = Vec::new();
-        let mistakes = content::dns1123_label(object.walk("metadata.name").str());
-        if !mistakes.is_empty() {
+        let found = content::dns1123_label(object.walk("metadata.name").str());
+        if !found.is_empty() {
             warnings.push(format!(
                 "metadata.name: this is used in Pod names and hostnames, which can result in surprising behavior; a DNS label is recommended: [{}]",
-                mistakes.join(" ")
+                found.join(" ")
             ));
         }
         warnings.extend(pod_spec::pod_template_warnings(&template));
@@ -66,7 +66,7 @@ impl Strategy for ReplicationControllerStrategy {
     }
 }
 
-/// A controller without selector or labels has those of its template.
+/// A controller without selector or labels gets those of its template.
 fn default_labels(object: &mut Value) {
     let Some(labels) = object.pointer("/spec/template/metadata/labels").cloned() else { return };
     let missing = |object: &Value, owner: &str, member: &str| {
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn specs() {
+    fn specs_are_validated() {
         let pod = json!({"containers": [{"name": "c", "image": "i:1"}]});
         for (case, spec, want) in [
             ("nothing", json!({}), vec!["spec.selector: Required value", "spec.template: Required value"]),

@@ -18,7 +18,7 @@ const SCOPES: [&str; 7] = [
 ];
 const EXCLUSIVE_SCOPES: [[&str; 2]; 2] = [["BestEffort", "NotBestEffort"], ["Terminating", "NotTerminating"]];
 
-/// The rules of ResourceQuota.
+/// The strategy of ResourceQuota.
 pub struct ResourceQuotaStrategy;
 
 impl Strategy for ResourceQuotaStrategy {
@@ -52,7 +52,7 @@ impl Strategy for ResourceQuotaStrategy {
     }
 }
 
-/// A set, sorted and each once.
+/// A sorted set.
 fn names<'a>(scopes: &Field<'a>) -> Vec<&'a str> {
     let mut names: Vec<&str> = scopes.items().map(|scope| scope.str()).collect();
     names.sort_unstable();
@@ -67,7 +67,7 @@ fn validate_amounts(list: &Field<'_>, errors: &mut Errors) {
     }
 }
 
-/// Whether a scope says anything about a resource.
+/// Whether a scope applies to a resource.
 fn applies(scope: &str, resource: &str) -> bool {
     let pods = resource == "pods";
     let part =
@@ -84,7 +84,7 @@ fn applies(scope: &str, resource: &str) -> bool {
     }
 }
 
-/// The limited resources to which a scope does not apply, one by one.
+/// The limited resources to which a scope does not apply.
 fn foreign<'a>(spec: &Field<'a>, scope: &'a str) -> impl Iterator<Item = &'a str> + use<'a> {
     let limited = spec.get("hard").entries().map(|(name, _)| name);
     limited.filter(move |name| resource_list::is_standard_in_quota(name) && !applies(scope, name))
@@ -154,7 +154,7 @@ fn validate_scope_selector(spec: &Field<'_>, errors: &mut Errors) {
     validate_exclusion(&scopes, &present, errors);
 }
 
-/// Requests that may grow beyond their limit.
+/// Resources whose requests may exceed their limits.
 fn warnings(hard: &Field<'_>) -> Vec<String> {
     let mut warnings = Vec::new();
     for resource in ["cpu", "memory", "storage", "ephemeral-storage"] {

@@ -1,4 +1,4 @@
-//! Secret: data of a type, and what the type demands.
+//! Secret: data of a type, and the rules of the types.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -14,7 +14,7 @@ use crate::validation::member;
 const TLS: &str = "kubernetes.io/tls";
 const SERVICE_ACCOUNT_NAME: &str = "kubernetes.io/service-account.name";
 
-/// The rules of Secret.
+/// The strategy of Secret.
 pub struct SecretStrategy;
 
 impl Strategy for SecretStrategy {
@@ -42,15 +42,15 @@ impl Strategy for SecretStrategy {
 
     fn warnings(&self, secret: &Field<'_>, _: Option<&Field<'_>>) -> Vec<String> {
         match secret.get("type").str() {
-            TLS => key_pair_mistake(&decoded(secret, "tls.crt"), &decoded(secret, "tls.key"))
-                .into_iter()
-                .collect(),
+            TLS => {
+                key_pair_error(&decoded(secret, "tls.crt"), &decoded(secret, "tls.key")).into_iter().collect()
+            }
             _ => Vec::new(),
         }
     }
 }
 
-/// `stringData` is for writing only: its values go over to `data`.
+/// `stringData` is write-only: its values are moved to `data`.
 fn encode_strings(secret: &mut Value) {
     let Some(strings) = secret.as_object_mut().and_then(|members| members.remove("stringData")) else {
         return;
@@ -88,17 +88,17 @@ fn validate_type(secret: &Field<'_>, errors: &mut Errors) {
     }
 }
 
-/// A value that must be there and be a JSON object.
+/// A required value that must be a JSON object.
 fn validate_json(secret: &Field<'_>, key: &str, errors: &mut Errors) {
     let value = secret.get("data").entry(key);
     if !value.exists() {
         errors.push(value.required(""));
-    } else if let Some(mistake) = json_object_mistake(&decoded(secret, key)) {
-        errors.push(value.invalid_value("<secret contents redacted>", mistake));
+    } else if let Some(error) = json_object_error(&decoded(secret, key)) {
+        errors.push(value.invalid_value("<secret contents redacted>", error));
     }
 }
 
-fn json_object_mistake(text: &[u8]) -> Option<String> {
+fn json_object_error(text: &[u8]) -> Option<String> {
     let kind = match codec::json::decode_value(text) {
         Err(error) => return Some(error.to_string()),
         Ok(decoded) => match decoded.value {
@@ -112,8 +112,8 @@ fn json_object_mistake(text: &[u8]) -> Option<String> {
     Some(format!("json: cannot unmarshal {kind} into Go value of type map[string]interface {{}}"))
 }
 
-/// What hinders a certificate and a key from being used together, as far as their PEM blocks show.
-fn key_pair_mistake(certificate: &[u8], key: &[u8]) -> Option<String> {
+/// Why a certificate and a key do not belong together, as far as their PEM blocks show.
+fn key_pair_error(certificate: &[u8], key: &[u8]) -> Option<String> {
     let is_certificate = |block: &&PemBlock| block.kind == "CERTIFICATE";
     let is_key = |block: &&PemBlock| block.kind.ends_with("PRIVATE KEY");
     let (certificates, keys) = (pem_blocks(certificate), pem_blocks(key));
@@ -136,7 +136,7 @@ fn key_pair_mistake(certificate: &[u8], key: &[u8]) -> Option<String> {
             ),
         });
     }
-    // DER of a certificate is a SEQUENCE.
+    // A certificate's DER is a SEQUENCE.
     (first.der.first() != Some(&0x30)).then(|| "x509: malformed certificate".to_owned())
 }
 
@@ -174,14 +174,14 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn strings_go_over_to_data() {
+    fn string_data_is_written_to_data() {
         let mut secret = json!({"data": {"a": "eA=="}, "stringData": {"a": "new", "b": "ü"}});
         SecretStrategy.default(&mut secret);
         assert_eq!(secret, json!({"data": {"a": "bmV3", "b": "w7w="}, "type": "Opaque"}));
     }
 
     #[test]
-    fn key_pairs() {
+    fn mismatched_key_pairs_are_rejected() {
         let block =
             |kind: &str, body: &str| format!("-----BEGIN {kind}-----\n{body}\n-----END {kind}-----\n");
         let (certificate, key) = (block("CERTIFICATE", "MAAA"), block("PRIVATE KEY", "MAAA"));
@@ -196,7 +196,7 @@ mod tests {
             ),
             (block("CERTIFICATE", "AAAA"), key.clone(), Some("x509: malformed certificate")),
         ] {
-            assert_eq!(key_pair_mistake(certificate.as_bytes(), key.as_bytes()).as_deref(), want);
+            assert_eq!(key_pair_error(certificate.as_bytes(), key.as_bytes()).as_deref(), want);
         }
     }
 }

@@ -1,7 +1,8 @@
-//! Service: a union by `type`, whose members come and go with it.
+//! Service: a union by `type`.
 //!
-//! [`allocation`] gives addresses and ports; the registry calls it before anything here, because the rules ask for what it
-//! fills in. `validation` holds the rules; this file the defaults, what a change of type clears, and the warnings.
+//! [`allocation`] allocates addresses and ports; the registry calls it before the strategy, because the rules require
+//! the allocated fields. `validation` contains the rules; this file the defaults, the fields that a change of type
+//! clears, and the warnings.
 
 pub mod allocation;
 mod validation;
@@ -18,10 +19,10 @@ use crate::validation::ip;
 
 const TOPOLOGY_HINTS: &str = "service.kubernetes.io/topology-aware-hints";
 const TOPOLOGY_MODE: &str = "service.kubernetes.io/topology-mode";
-/// The `clusterIP` of a Service that wants none.
+/// The `clusterIP` of a headless Service.
 const NONE: &str = "None";
 
-/// The rules of Service.
+/// The strategy of Service.
 pub struct ServiceStrategy;
 
 impl Strategy for ServiceStrategy {
@@ -41,7 +42,7 @@ impl Strategy for ServiceStrategy {
     }
 
     fn prepare_for_update(&self, service: &mut Value, old: &Value, _: &Context<'_>) {
-        drop_what_the_type_had(service, old);
+        drop_type_dependent_fields(service, old);
         drop_stray_policy(service);
     }
 
@@ -66,15 +67,15 @@ impl Strategy for ServiceStrategy {
     }
 }
 
-/// The unusual addresses among the points of a load balancer, for Services and Ingresses.
+/// Warnings about non-canonical addresses in the ingress points of a load balancer, for Services and Ingresses.
 pub fn point_warnings(object: &Field<'_>) -> Vec<String> {
     let points = object.walk("status.loadBalancer.ingress");
-    // The real server names the point, not its address.
+    // The real server reports the point, not its address.
     let addresses = points.items().map(|point| point.get("ip").with_path(point.path().clone()));
     addresses.filter_map(|address| ip::address_warning(&address)).collect()
 }
 
-/// A string member of the spec, "" where it is missing.
+/// A string member of the spec, "" if it is missing.
 fn text<'a>(service: &'a Value, member: &str) -> &'a str {
     service.get("spec").and_then(|spec| spec.get(member)).and_then(Value::as_str).unwrap_or("")
 }
@@ -85,7 +86,7 @@ fn list<'a>(service: &'a Value, member: &str) -> &'a [Value] {
     list.map_or(&[], Vec::as_slice)
 }
 
-/// Whether both have the same in a member of the spec.
+/// Whether a member of the spec is the same in both.
 fn same(a: &Value, b: &Value, member: &str) -> bool {
     let member = |service: &'_ Value| service.get("spec").and_then(|spec| spec.get(member)).cloned();
     member(a) == member(b)
@@ -123,7 +124,7 @@ fn default_spec(spec: &mut Value) {
     }
     let has_external_ips = spec["externalIPs"].as_array().is_some_and(|ips| !ips.is_empty());
     let kind = spec["type"].as_str().unwrap_or("").to_owned();
-    if is_reached_from_outside(&kind, has_external_ips) {
+    if is_externally_accessible(&kind, has_external_ips) {
         set_if_absent(spec, "externalTrafficPolicy", json!("Cluster"));
     }
     if matches!(kind.as_str(), "ClusterIP" | "NodePort" | "LoadBalancer")
@@ -136,12 +137,12 @@ fn default_spec(spec: &mut Value) {
     }
 }
 
-fn is_reached_from_outside(kind: &str, has_external_ips: bool) -> bool {
+fn is_externally_accessible(kind: &str, has_external_ips: bool) -> bool {
     matches!(kind, "LoadBalancer" | "NodePort") || (kind == "ClusterIP" && has_external_ips)
 }
 
 fn is_external(service: &Value) -> bool {
-    is_reached_from_outside(text(service, "type"), !list(service, "externalIPs").is_empty())
+    is_externally_accessible(text(service, "type"), !list(service, "externalIPs").is_empty())
 }
 
 fn needs_health_check(service: &Value) -> bool {
@@ -152,22 +153,22 @@ fn needs_address(service: &Value) -> bool {
     text(service, "type") != "ExternalName"
 }
 
-/// An ExternalName was once stored with a default that it should not have, and never shows it since.
+/// An ExternalName was once stored with a wrong default, which is not shown since.
 fn drop_stray_policy(service: &mut Value) {
     if !needs_address(service) && ["Cluster", "Local"].contains(&text(service, "internalTrafficPolicy")) {
         remove(service, "internalTrafficPolicy");
     }
 }
 
-/// The node ports in use, 0 being none.
+/// The node ports, 0 if none is allocated.
 fn node_ports(service: &Value) -> impl Iterator<Item = i64> {
     let ports = list(service, "ports").iter();
     ports.filter_map(|port| port.get("nodePort").and_then(Value::as_i64)).filter(|port| *port != 0)
 }
 
-/// A change of type clears what the new one does not have, if the client did not touch it. What it did touch is left for
-/// the rules to refuse.
-fn drop_what_the_type_had(service: &mut Value, old: &Value) {
+/// A change of type clears the fields that the new type does not have, if the client did not change them. Changed
+/// fields are left to be rejected by the rules.
+fn drop_type_dependent_fields(service: &mut Value, old: &Value) {
     let kind = |service: &Value| text(service, "type").to_owned();
     let (was, is) = (kind(old), kind(service));
     if needs_address(old) && !needs_address(service) {

@@ -7,7 +7,7 @@ use crate::resources::strategy::{Context, Strategy};
 
 const ENFORCE_MOUNTABLE_SECRETS: &str = "kubernetes.io/enforce-mountable-secrets";
 
-/// The rules of ServiceAccount.
+/// The strategy of ServiceAccount.
 pub struct ServiceAccountStrategy;
 
 impl Strategy for ServiceAccountStrategy {
@@ -32,7 +32,7 @@ impl Strategy for ServiceAccountStrategy {
     }
 }
 
-/// Secrets are those of the account's namespace, whatever else a reference says.
+/// References to secrets keep their name only: secrets are in the account's namespace.
 fn keep_names_of_secrets(account: &mut Value) {
     for secret in account.get_mut("secrets").and_then(Value::as_array_mut).into_iter().flatten() {
         *secret = secret.get("name").map_or(json!({}), |name| json!({"name": name}));

@@ -18,7 +18,7 @@ const MAX_ADDRESSES: usize = 100;
 const MAX_HINTS: usize = 8;
 const MANAGERS: [&str; 2] = ["endpointslice-controller.k8s.io", "endpointslicemirroring-controller.k8s.io"];
 
-/// The rules of EndpointSlice.
+/// The strategy of EndpointSlice.
 pub struct EndpointSliceStrategy;
 
 impl Strategy for EndpointSliceStrategy {
@@ -53,7 +53,7 @@ impl Strategy for EndpointSliceStrategy {
         validate_endpoints(slice, errors);
     }
 
-    /// Older servers let more pass: endpoints that have not changed are not looked at.
+    /// Older servers accepted more: unchanged endpoints are not validated.
     fn validate_update(&self, slice: &Field<'_>, old: &Field<'_>, errors: &mut Errors) {
         validate_head(slice, errors);
         if slice.get("endpoints").value() != old.get("endpoints").value() {
@@ -76,7 +76,7 @@ impl Strategy for EndpointSliceStrategy {
     }
 }
 
-/// The topology of an older version of the API is not kept, but for the node that an endpoint was on.
+/// The topology of v1beta1 is dropped, except for the node of an endpoint.
 fn drop_topology(slice: &mut Value, old: Option<&Value>) {
     let host = |endpoint: &Value| {
         endpoint.get("deprecatedTopology").and_then(|topology| topology.get(HOST_LABEL)).cloned()
@@ -137,14 +137,14 @@ fn validate_endpoints(slice: &Field<'_>, errors: &mut Errors) {
 
 fn validate_address(address: &Field<'_>, addresses: &Field<'_>, kind: &str, errors: &mut Errors) {
     let text = address.str();
-    let mistake = match kind {
+    let error = match kind {
         "IPv4" => ip::legacy_address(text).map(str::to_owned),
         "IPv6" => ip::address(text),
         "FQDN" => return member::fully_qualified_domain_name(address, errors),
         _ => return,
     };
-    if let Some(mistake) = mistake {
-        errors.push(address.invalid(mistake));
+    if let Some(error) = error {
+        errors.push(address.invalid(error));
         return;
     }
     let fits = ip::parse(text).is_some_and(|parsed| parsed.is_ipv4() == (kind == "IPv4"));
@@ -152,8 +152,8 @@ fn validate_address(address: &Field<'_>, addresses: &Field<'_>, kind: &str, erro
     errors.invalid_each(address, ip::endpoint_address(text));
 }
 
-/// Returns whether there are not too many.
-fn validate_hints(hints: &Field<'_>, rule: member::Rule, errors: &mut Errors) -> bool {
+/// Returns whether the number of hints is valid.
+fn validate_hints(hints: &Field<'_>, rule: member::StringRule, errors: &mut Errors) -> bool {
     if hints.len() > MAX_HINTS {
         errors.push(hints.too_many(hints.len(), MAX_HINTS));
         return false;

@@ -7,7 +7,7 @@ use crate::validation::resource_list;
 
 const MAX_CONFIGURATIONS: usize = 32;
 
-/// The rules of DeviceClass.
+/// The strategy of DeviceClass.
 pub struct DeviceClassStrategy;
 
 impl Strategy for DeviceClassStrategy {

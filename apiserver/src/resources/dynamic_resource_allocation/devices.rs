@@ -1,4 +1,4 @@
-//! Devices as they are asked for: requests, selectors, constraints, configuration, tolerations.
+//! Requests of devices: requests, selectors, constraints, configuration, tolerations.
 
 use std::collections::HashSet;
 
@@ -9,7 +9,7 @@ use crate::resources::defaulting::{Object, fill};
 use crate::validation::volume_sources::validate_csi_driver_name;
 use crate::validation::{content, labels};
 
-/// How many requests, constraints, configurations and selectors there may be, each.
+/// The maximum number of requests, constraints, configurations and selectors, each.
 const MAX_ENTRIES: usize = 32;
 const MAX_ALTERNATIVES: usize = 8;
 const MAX_EXPRESSION: usize = 10 * 1024;
@@ -19,7 +19,7 @@ const ALLOCATION_MODES: [&str; 2] = ["All", "ExactCount"];
 const TAINT_EFFECTS: [&str; 3] = ["NoExecute", "NoSchedule", "None"];
 const TOLERATION_OPERATORS: [&str; 2] = ["Equal", "Exists"];
 
-/// Fills in the requests of a claim's spec.
+/// Defaults the requests of a claim's spec.
 pub fn default_requests(spec: &mut Value) {
     let requests = spec.pointer_mut("/devices/requests").and_then(Value::as_array_mut);
     for request in requests.into_iter().flatten() {
@@ -45,7 +45,7 @@ fn default_request(request: &mut Object) {
     }
 }
 
-/// Checks each entry of a list that may not be longer than `most`.
+/// Validates each entry of a list with at most `most` entries.
 pub fn validate_list(
     list: &Field<'_>,
     most: usize,
@@ -62,7 +62,7 @@ pub fn validate_list(
     true
 }
 
-/// Entries that must differ in what `key` tells.
+/// Reports entries with the same `key`.
 pub fn refuse_duplicates<'a>(list: &Field<'a>, key: impl Fn(&Field<'a>) -> &'a str, errors: &mut Errors) {
     let mut seen = HashSet::new();
     for entry in list.items() {
@@ -71,7 +71,7 @@ pub fn refuse_duplicates<'a>(list: &Field<'a>, key: impl Fn(&Field<'a>) -> &'a s
     }
 }
 
-/// The rules of a claim's spec.
+/// Validates a claim's spec.
 pub fn validate_claim_spec(spec: &Field<'_>, errors: &mut Errors) {
     let devices = spec.get("devices");
     let requests = devices.get("requests");
@@ -136,6 +136,7 @@ fn validate_one_request(request: &Field<'_>, errors: &mut Errors) {
     }
 }
 
+/// Validates the CEL selectors of a request or a class.
 pub fn validate_selectors(selectors: &Field<'_>, errors: &mut Errors) {
     validate_list(selectors, MAX_ENTRIES, errors, |selector, errors| {
         let cel = selector.get("cel");
@@ -167,6 +168,7 @@ fn validate_effect(effect: &Field<'_>, errors: &mut Errors) {
     });
 }
 
+/// Validates a device taint.
 pub fn validate_taint(taint: &Field<'_>, errors: &mut Errors) {
     let (value, effect) = (taint.get("value"), taint.get("effect"));
     labels::validate_label_name(&taint.get("key"), errors);
@@ -205,8 +207,8 @@ fn validate_references(names: &Field<'_>, requests: &Field<'_>, errors: &mut Err
         let segments: Vec<&str> = name.str().split('/').collect();
         if segments.len() <= 2 {
             for segment in segments {
-                for mistake in content::dns1123_label(segment) {
-                    errors.push(name.invalid_value(segment, mistake));
+                for error in content::dns1123_label(segment) {
+                    errors.push(name.invalid_value(segment, error));
                 }
             }
         }
@@ -217,7 +219,7 @@ fn validate_references(names: &Field<'_>, requests: &Field<'_>, errors: &mut Err
     }
 }
 
-/// What a driver is told about the devices it prepares.
+/// The configuration that a driver gets for the devices it prepares.
 pub fn validate_configuration(config: &Field<'_>, errors: &mut Errors) {
     let opaque = config.get("opaque");
     if !opaque.exists() {
@@ -253,8 +255,8 @@ pub fn validate_qualified_name(name: &str, field: &Field<'_>, errors: &mut Error
         return errors.push(field.invalid_value("", "the name must not be empty"));
     }
     errors.push_if(id.len() > MAX_IDENTIFIER, || field.too_long(MAX_IDENTIFIER));
-    for mistake in content::c_identifier(id) {
-        errors.push(field.invalid_value(id, mistake));
+    for error in content::c_identifier(id) {
+        errors.push(field.invalid_value(id, error));
     }
 }
 

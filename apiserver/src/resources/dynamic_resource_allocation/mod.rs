@@ -1,5 +1,5 @@
-//! Strategies of the group resource.k8s.io, one file a kind; what claims, templates and classes say about devices is in
-//! [`devices`]. Expressions are looked at as text only.
+//! Strategies of the group resource.k8s.io (dynamic resource allocation), one file a kind; the device requests of
+//! claims, templates and classes are in [`devices`]. CEL expressions are validated as text only.
 
 pub mod device_class;
 mod devices;

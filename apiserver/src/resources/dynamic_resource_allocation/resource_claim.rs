@@ -1,4 +1,4 @@
-//! ResourceClaim. Its spec never changes; what was allocated for it neither.
+//! ResourceClaim. Its spec and its allocation are immutable.
 
 use std::collections::HashSet;
 
@@ -13,7 +13,7 @@ use crate::validation::node_selector::validate_node_selector;
 
 const MAX_RESERVATIONS: usize = 256;
 
-/// The rules of ResourceClaim.
+/// The strategy of ResourceClaim.
 pub struct ResourceClaimStrategy;
 
 impl Strategy for ResourceClaimStrategy {

@@ -8,7 +8,7 @@ use crate::resources::strategy::Strategy;
 use crate::validation::immutable::immutable_as;
 use crate::validation::metadata::validate_template;
 
-/// The rules of ResourceClaimTemplate.
+/// The strategy of ResourceClaimTemplate.
 pub struct ResourceClaimTemplateStrategy;
 
 impl Strategy for ResourceClaimTemplateStrategy {

@@ -1,4 +1,4 @@
-//! ResourceSlice: the devices of a driver's pool. How a capacity may be shared out (`requestPolicy`) is not judged here.
+//! ResourceSlice: the devices of a driver's pool. The `requestPolicy` of a capacity is not validated.
 
 use serde_json::{Value, json};
 
@@ -21,7 +21,7 @@ const MAX_TAINTS: usize = 16;
 const MAX_VALUE: usize = 64;
 const MAX_POOL_NAME: usize = 253;
 
-/// The rules of ResourceSlice.
+/// The strategy of ResourceSlice.
 pub struct ResourceSliceStrategy;
 
 impl Strategy for ResourceSliceStrategy {
@@ -110,28 +110,28 @@ fn validate_pool_name(name: &Field<'_>, errors: &mut Errors) {
     }
     errors.push_if(name.len() > MAX_POOL_NAME, || name.too_long(MAX_POOL_NAME));
     for part in name.str().split('/') {
-        for mistake in content::dns1123_subdomain(part) {
-            errors.push(name.invalid_value(part, mistake));
+        for error in content::dns1123_subdomain(part) {
+            errors.push(name.invalid_value(part, error));
         }
     }
 }
 
-/// Where devices can be reached from: exactly one of several ways to say it.
+/// The nodes that can access the devices: exactly one of several fields.
 fn validate_nodes(spec: &Field<'_>, errors: &mut Errors) {
     const ONE: &str =
         "exactly one of `nodeName`, `nodeSelector`, `allNodes`, `perDeviceNodeSelection` is required";
-    let mut told: Vec<&str> = Vec::new();
+    let mut present: Vec<&str> = Vec::new();
     let (name, selector) = (spec.get("nodeName"), spec.get("nodeSelector"));
     if name.exists() {
         if name.is_empty() {
             errors.push(name.invalid("must be either unset or set to a non-empty string"));
         } else {
-            told.push("`nodeName`");
+            present.push("`nodeName`");
             errors.invalid_each(&name, content::dns1123_subdomain(name.str()));
         }
     }
     if selector.exists() {
-        told.push("`nodeSelector`");
+        present.push("`nodeSelector`");
         validate_node_selector(&selector, false, errors);
         let terms = selector.get("nodeSelectorTerms");
         errors.push_if(terms.len() != 1, || terms.invalid("must have exactly one node selector term"));
@@ -141,16 +141,16 @@ fn validate_nodes(spec: &Field<'_>, errors: &mut Errors) {
     {
         let flag = spec.get(member);
         if flag.bool() {
-            told.push(shown);
+            present.push(shown);
         } else {
             errors.push_if(flag.exists(), || flag.invalid("must be either unset or set to true"));
         }
     }
-    match told.len() {
+    match present.len() {
         0 => errors.push(spec.required(ONE)),
         1 => {}
         _ => errors.push(spec.invalid_value(
-            format!("{{{}}}", told.join(", ")),
+            format!("{{{}}}", present.join(", ")),
             format!("{ONE}, but multiple fields are set"),
         )),
     }
@@ -170,8 +170,8 @@ fn validate_counters(set: &Field<'_>, name: &str, errors: &mut Errors) {
         errors.push(counters.too_many(count, MAX_COUNTERS));
     } else {
         for (key, _) in counters.entries() {
-            for mistake in content::dns1123_label(key) {
-                errors.push(counters.invalid_value(key, mistake));
+            for error in content::dns1123_label(key) {
+                errors.push(counters.invalid_value(key, error));
             }
         }
     }

@@ -1,4 +1,4 @@
-//! FlowSchema: which priority level a request belongs to.
+//! FlowSchema: the priority level of the requests it matches.
 
 use serde_json::{Value, json};
 
@@ -14,11 +14,11 @@ const DISTINGUISHERS: [&str; 2] = ["ByNamespace", "ByUser"];
 const VERBS: [&str; 9] =
     ["create", "delete", "deletecollection", "get", "list", "patch", "proxy", "update", "watch"];
 
-/// Each kind of subject with the member that describes it, in the order in which they are looked at.
+/// Each kind of subject with its member, in the order in which they are checked.
 const SUBJECTS: [(&str, &str); 3] =
     [("ServiceAccount", "serviceAccount"), ("User", "user"), ("Group", "group")];
 
-/// The rules of FlowSchema.
+/// The strategy of FlowSchema.
 pub struct FlowSchemaStrategy;
 
 impl Strategy for FlowSchemaStrategy {
@@ -64,7 +64,7 @@ fn validate_spec(name: &str, spec: &Field<'_>, errors: &mut Errors) {
     let kind = method.get("type");
     errors.push_if(method.exists() && !DISTINGUISHERS.contains(&kind.str()), || {
         let shown = printed::internal("flowcontrol.FlowDistinguisherMethod", method.value());
-        kind.not_supported(&DISTINGUISHERS).showing(shown)
+        kind.not_supported(&DISTINGUISHERS).with_bad_value_text(shown)
     });
     let level = spec.walk("priorityLevelConfiguration.name");
     if level.is_empty() {
@@ -135,7 +135,7 @@ fn has_all(list: &Field<'_>) -> bool {
     list.items().any(|item| item.str() == "*")
 }
 
-/// A list that must not be empty, and may hold `*` only alone.
+/// A list that must not be empty, and may contain `*` only alone.
 fn validate_list(list: &Field<'_>, none: &str, noun: &str, errors: &mut Errors) {
     errors.push_if(list.is_empty(), || list.required(none));
     errors.push_if(list.len() > 1 && has_all(list), || {
@@ -162,10 +162,10 @@ fn validate_resource_rule(rule: &Field<'_>, errors: &mut Errors) {
     }
     if !has_all(&namespaces) {
         for namespace in namespaces.items() {
-            for mistake in content::dns1123_label(namespace.str()) {
+            for error in content::dns1123_label(namespace.str()) {
                 errors.push(
                     namespace.invalid(format!(
-                        "each member of this list must be '*' or a DNS-1123 label; {mistake}"
+                        "each member of this list must be '*' or a DNS-1123 label; {error}"
                     )),
                 );
             }
@@ -180,12 +180,12 @@ fn validate_url_rule(rule: &Field<'_>, errors: &mut Errors) {
     validate_list(&urls, none, "non-resource URLs", errors);
     if !has_all(&urls) {
         for url in urls.items() {
-            errors.extend(url_mistake(url.str()).map(|mistake| url.invalid(mistake)));
+            errors.extend(url_error(url.str()).map(|error| url.invalid(error)));
         }
     }
 }
 
-fn url_mistake(url: &str) -> Option<&'static str> {
+fn url_error(url: &str) -> Option<&'static str> {
     let wildcards = url.matches('*').count();
     match url {
         "" => Some("must not be empty"),

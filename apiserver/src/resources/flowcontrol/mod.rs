@@ -13,12 +13,12 @@ use serde_json::Value;
 use crate::bootstrap;
 use crate::field::{Errors, Field};
 
-/// The spec that the server insists on for an object of this name, if it does.
+/// The mandatory spec of an object with this name, if it has one.
 fn mandatory_spec(kind: &str, name: &str) -> Option<Value> {
     if !["exempt", "catch-all"].contains(&name) {
         return None;
     }
-    let objects = bootstrap::objects(&bootstrap::Facts { now: "", secure_port: 0 });
+    let objects = bootstrap::objects(&bootstrap::Parameters { now: "", secure_port: 0 });
     let mut wanted =
         objects.into_iter().find(|object| object["kind"] == kind && object["metadata"]["name"] == name)?;
     Some(wanted["spec"].take())

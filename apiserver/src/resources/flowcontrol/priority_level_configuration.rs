@@ -1,4 +1,4 @@
-//! PriorityLevelConfiguration: how many requests of a level may be served at once, and what the others do.
+//! PriorityLevelConfiguration: how many requests of a level may execute at once, and what happens to the others.
 
 use serde_json::{Value, json};
 
@@ -10,11 +10,11 @@ use crate::validation::printed;
 
 const SPEC: &str = "flowcontrol.PriorityLevelConfigurationSpec";
 const MAX_QUEUES: i64 = 10_000_000;
-/// What the hash that deals hands can tell apart.
+/// The entropy of the hash for shuffle sharding, in bits.
 const MAX_HASH_BITS: f64 = 60.0;
 const PRESERVE_ZERO: &str = "flowcontrol.k8s.io/v1beta3-preserve-zero-concurrency-shares";
 
-/// The rules of PriorityLevelConfiguration.
+/// The strategy of PriorityLevelConfiguration.
 pub struct PriorityLevelConfigurationStrategy;
 
 impl Strategy for PriorityLevelConfigurationStrategy {
@@ -55,12 +55,12 @@ impl Strategy for PriorityLevelConfigurationStrategy {
     }
 }
 
-/// The levels without which the server cannot do; only how much the exempt one lends may be told.
+/// The mandatory levels; only the lendable shares of the exempt one may be changed.
 fn validate_mandatory(name: &str, spec: &Field<'_>, errors: &mut Errors) {
     let Some(mut wanted) = mandatory_spec("PriorityLevelConfiguration", name) else { return };
-    let mut told = spec.value().cloned().unwrap_or_default();
+    let mut actual = spec.value().cloned().unwrap_or_default();
     let except = if name == "exempt" {
-        for spec in [&mut wanted, &mut told] {
+        for spec in [&mut wanted, &mut actual] {
             if let Some(spec) = spec.as_object_mut() {
                 spec.remove("exempt");
             }
@@ -69,7 +69,7 @@ fn validate_mandatory(name: &str, spec: &Field<'_>, errors: &mut Errors) {
     } else {
         ""
     };
-    errors.push_if(told != wanted, || {
+    errors.push_if(actual != wanted, || {
         printed::invalid(spec, SPEC, &format!("spec of '{name}'{except} must equal the fixed value"))
     });
 }
@@ -136,7 +136,7 @@ fn validate_response(response: &Field<'_>, errors: &mut Errors) {
 
 fn validate_queuing(queuing: &Field<'_>, errors: &mut Errors) {
     let number = |name: &str| queuing.get(name).int().unwrap_or(0);
-    let (queues, hand) = (number("queues"), number("handSize"));
+    let (queues, hand_size) = (number("queues"), number("handSize"));
     errors.push_if(number("queueLengthLimit") <= 0, || {
         queuing.get("queueLengthLimit").invalid("must be positive")
     });
@@ -147,13 +147,13 @@ fn validate_queuing(queuing: &Field<'_>, errors: &mut Errors) {
         }
         _ => None,
     });
-    let bits = ((queues as f64).log2() * hand as f64).ceil();
-    errors.extend(match hand {
+    let bits = ((queues as f64).log2() * hand_size as f64).ceil();
+    errors.extend(match hand_size {
         ..=0 => Some("must be positive".to_owned()),
-        _ if hand > queues => Some(format!("should not be greater than queues ({queues})")),
+        _ if hand_size > queues => Some(format!("should not be greater than queues ({queues})")),
         _ if bits > MAX_HASH_BITS => Some(format!(
-            "required entropy bits of deckSize {queues} and handSize {hand} should not be greater than {MAX_HASH_BITS}"
+            "required entropy bits of deckSize {queues} and handSize {hand_size} should not be greater than {MAX_HASH_BITS}"
         )),
         _ => None,
-    }.map(|mistake| queuing.get("handSize").invalid(mistake)));
+    }.map(|error| queuing.get("handSize").invalid(error)));
 }

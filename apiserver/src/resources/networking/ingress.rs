@@ -13,14 +13,14 @@ const PATH_TYPES: [&str; 3] = ["Exact", "ImplementationSpecific", "Prefix"];
 const FORBIDDEN_PARTS: [&str; 5] = ["//", "/./", "/../", "%2f", "%2F"];
 const FORBIDDEN_ENDS: [&str; 2] = ["/..", "/."];
 
-/// The rules of Ingress.
+/// The strategy of Ingress.
 pub struct IngressStrategy;
 
-/// What an ingress that already exists may keep.
+/// What an existing ingress may keep.
 #[derive(Clone, Copy, Default)]
 struct Kept {
     secret_names: bool,
-    /// Rules for a host with a wildcard are not looked at further.
+    /// Rules for a wildcard host are not validated further.
     wildcard_rules: bool,
 }
 
@@ -42,9 +42,9 @@ impl Strategy for IngressStrategy {
             .any(|name| !content::dns1123_subdomain(name.str()).is_empty());
         let mut wildcards = old.walk("spec.rules").items().filter(|r| r.get("host").str().contains('*'));
         let ill_ruled = wildcards.any(|rule| {
-            let mut mistakes = Errors::new();
-            validate_paths(&rule.get("http"), &mut mistakes);
-            !mistakes.is_empty()
+            let mut found = Errors::new();
+            validate_paths(&rule.get("http"), &mut found);
+            !found.is_empty()
         });
         let kept = Kept { secret_names: ill_named, wildcard_rules: ill_ruled };
         validate(&ingress.get("spec"), kept, errors);
@@ -98,7 +98,7 @@ fn validate(spec: &Field<'_>, kept: Kept, errors: &mut Errors) {
     }
     for tls in spec.get("tls").items() {
         for host in tls.get("hosts").items() {
-            errors.invalid_each(&host, domain_mistakes(host.str()));
+            errors.invalid_each(&host, domain_errors(host.str()));
         }
         if !kept.secret_names {
             member::if_any(&tls.get("secretName"), content::dns1123_subdomain, errors);
@@ -107,7 +107,7 @@ fn validate(spec: &Field<'_>, kept: Kept, errors: &mut Errors) {
     member::if_set(&spec.get("ingressClassName"), content::dns1123_subdomain, errors);
 }
 
-fn domain_mistakes(domain: &str) -> Vec<String> {
+fn domain_errors(domain: &str) -> Vec<String> {
     if domain.contains('*') {
         content::wildcard_dns1123_subdomain(domain)
     } else {
@@ -120,7 +120,7 @@ fn validate_host(host: &Field<'_>, errors: &mut Errors) {
         errors.push_if(ip::parse(host.str()).is_some(), || {
             host.invalid("must be a DNS name, not an IP address")
         });
-        errors.invalid_each(host, domain_mistakes(host.str()));
+        errors.invalid_each(host, domain_errors(host.str()));
     }
 }
 

@@ -9,7 +9,7 @@ use crate::validation::{content, member};
 
 const MAX_CONTROLLER: usize = 250;
 
-/// The rules of IngressClass.
+/// The strategy of IngressClass.
 pub struct IngressClassStrategy;
 
 impl Strategy for IngressClassStrategy {

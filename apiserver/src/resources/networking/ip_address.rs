@@ -5,7 +5,7 @@ use crate::resources::strategy::Strategy;
 use crate::validation::immutable::immutable_as;
 use crate::validation::{content, member};
 
-/// The rules of IPAddress.
+/// The strategy of IPAddress.
 pub struct IpAddressStrategy;
 
 impl Strategy for IpAddressStrategy {

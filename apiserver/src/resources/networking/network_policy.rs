@@ -15,10 +15,10 @@ const PROTOCOLS: [&str; 3] = ["TCP", "UDP", "SCTP"];
 /// A direction, and the list of its peers.
 const DIRECTIONS: [(&str, &str); 2] = [("ingress", "from"), ("egress", "to")];
 
-/// The rules of NetworkPolicy.
+/// The strategy of NetworkPolicy.
 pub struct NetworkPolicyStrategy;
 
-/// What a policy that already exists may keep.
+/// What an existing policy may keep.
 #[derive(Default)]
 struct Kept<'a> {
     selector: SelectorOptions,
@@ -48,10 +48,10 @@ impl Strategy for NetworkPolicyStrategy {
     }
 
     fn validate_update(&self, policy: &Field<'_>, old: &Field<'_>, errors: &mut Errors) {
-        let mut mistakes = Errors::new();
-        validate_label_selector(&old.walk("spec.podSelector"), SelectorOptions::default(), &mut mistakes);
+        let mut found = Errors::new();
+        validate_label_selector(&old.walk("spec.podSelector"), SelectorOptions::default(), &mut found);
         let selector =
-            SelectorOptions { allow_invalid_values: !mistakes.is_empty(), ..SelectorOptions::default() };
+            SelectorOptions { allow_invalid_values: !found.is_empty(), ..SelectorOptions::default() };
         let blocks = ip_blocks(old).flat_map(|block| texts(&block)).map(|text| text.str()).collect();
         validate(policy, &Kept { selector, blocks }, errors);
     }
@@ -69,7 +69,7 @@ fn ip_blocks<'a>(policy: &Field<'a>) -> impl Iterator<Item = Field<'a>> + use<'a
     })
 }
 
-/// The block and what is cut out of it.
+/// The block and the excepted blocks.
 fn texts<'a>(block: &Field<'a>) -> impl Iterator<Item = Field<'a>> + use<'a> {
     std::iter::once(block.get("cidr")).chain(block.get("except").items())
 }

@@ -9,7 +9,7 @@ use crate::validation::immutable::IMMUTABLE;
 use crate::validation::ip::{self, Cidr};
 use crate::validation::printed;
 
-/// The rules of ServiceCIDR.
+/// The strategy of ServiceCIDR.
 pub struct ServiceCidrStrategy;
 
 impl Strategy for ServiceCidrStrategy {
@@ -44,7 +44,7 @@ impl Strategy for ServiceCidrStrategy {
         });
     }
 
-    /// One block may be joined by one of the other family, nothing else changes.
+    /// A block of the other IP family may be added, nothing else may change.
     fn validate_update(&self, range: &Field<'_>, old: &Field<'_>, errors: &mut Errors) {
         let (blocks, was) = (range.walk("spec.cidrs"), old.walk("spec.cidrs"));
         let joined = (was.len(), blocks.len()) == (1, 2);

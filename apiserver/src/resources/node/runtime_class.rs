@@ -9,7 +9,7 @@ use crate::validation::immutable::IMMUTABLE;
 use crate::validation::labels::validate_labels;
 use crate::validation::{content, node_selector, printed};
 
-/// The rules of RuntimeClass.
+/// The strategy of RuntimeClass.
 pub struct RuntimeClassStrategy;
 
 impl Strategy for RuntimeClassStrategy {
@@ -40,7 +40,7 @@ impl Strategy for RuntimeClassStrategy {
     }
 }
 
-/// Tolerations are merged into a pod's, so each may be told once.
+/// Tolerations are merged into a pod's, so each may be listed once.
 fn validate_tolerations(tolerations: &Field<'_>, errors: &mut Errors) {
     pod_spec::scheduling::validate_tolerations(tolerations, &Options::default(), errors);
     let key = |toleration: &Field<'_>| {

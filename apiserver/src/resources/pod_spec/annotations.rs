@@ -1,5 +1,4 @@
-//! Annotations that mean something to pods: mirror pods, deletion cost, and profiles and tolerations from before they had
-//! fields.
+//! Annotations of pods: mirror pods, deletion cost, and the profiles and tolerations that preceded fields.
 
 use std::cell::LazyCell;
 use std::collections::HashSet;
@@ -10,14 +9,18 @@ use super::{Options, containers, scheduling};
 use crate::field::{Errors, Field, quote};
 use crate::validation::paths;
 
+/// The annotation of mirror pods.
 pub const MIRROR: &str = "kubernetes.io/config.mirror";
 const DELETION_COST: &str = "controller.kubernetes.io/pod-deletion-cost";
 const TOLERATIONS: &str = "scheduler.alpha.kubernetes.io/tolerations";
+/// The deprecated annotation of a pod's seccomp profile.
 pub const SECCOMP_POD: &str = "seccomp.security.alpha.kubernetes.io/pod";
+/// The prefix of the deprecated annotations of containers' seccomp profiles.
 pub const SECCOMP_CONTAINER: &str = "container.seccomp.security.alpha.kubernetes.io/";
+/// The prefix of the deprecated annotations of containers' AppArmor profiles.
 pub const APP_ARMOR: &str = "container.apparmor.security.beta.kubernetes.io/";
 
-/// The rules of a pod's or template's annotations; `path` is where they are reported.
+/// Validates a pod's or template's annotations; `path` is where they are reported.
 pub fn validate(annotations: &Field<'_>, spec: &Field<'_>, options: &Options, errors: &mut Errors) {
     let entry = |key: &str| annotations.get(key).with_path(annotations.path().key(key));
     let mirror = entry(MIRROR);
@@ -44,7 +47,7 @@ pub fn validate(annotations: &Field<'_>, spec: &Field<'_>, options: &Options, er
     }
 }
 
-/// Whether the deletion cost is a 32 bit integer in plain form; none is fine.
+/// Whether the deletion cost is a canonical 32 bit integer; none is valid.
 pub fn is_deletion_cost(cost: &Field<'_>) -> bool {
     let text = cost.str();
     let plain = text.starts_with('-') || text == "0" || text.starts_with(|c: char| ('1'..='9').contains(&c));
@@ -75,9 +78,8 @@ fn validate_seccomp(profile: &Field<'_>, errors: &mut Errors) {
         _ if !profile.exists() => {}
         "runtime/default" | "docker/default" | "unconfined" => {}
         text => match text.strip_prefix("localhost/") {
-            Some(path) => errors.extend(
-                paths::descending(path).into_iter().map(|mistake| profile.invalid_value(path, mistake)),
-            ),
+            Some(path) => errors
+                .extend(paths::descending(path).into_iter().map(|error| profile.invalid_value(path, error))),
             None => errors.push(profile.invalid("must be a valid seccomp profile")),
         },
     }
@@ -91,7 +93,7 @@ fn validate_app_armor(value: &Field<'_>, container: &str, known: &HashSet<&str>,
     errors.push_if(!formed, || value.invalid(format!("invalid AppArmor profile name: {}", quote(profile))));
 }
 
-/// Profiles given both by annotation and by field must agree.
+/// Profiles that are set by annotation and by field must agree.
 pub fn validate_profiles_match(annotations: &Field<'_>, spec: &Field<'_>, errors: &mut Errors) {
     let pod = spec.get("securityContext");
     let agree = |key: &str, profile: &Field<'_>, what: &str, defaults: &[&str], errors: &mut Errors| {
@@ -136,7 +138,7 @@ pub fn validate_profiles_match(annotations: &Field<'_>, spec: &Field<'_>, errors
     }
 }
 
-/// What may not happen to a pod's annotations once it is there.
+/// Validates changes of a pod's annotations.
 pub fn validate_update(new: &Field<'_>, old: &Field<'_>, errors: &mut Errors) {
     let guarded = |key: &str| {
         if key.starts_with(APP_ARMOR) {
@@ -159,7 +161,7 @@ pub fn validate_update(new: &Field<'_>, old: &Field<'_>, errors: &mut Errors) {
     }
 }
 
-/// The field's form of an AppArmor annotation; None if it has none.
+/// An AppArmor annotation as the field's value; None if it has no such value.
 pub fn app_armor_profile(annotation: &str) -> Option<Value> {
     match annotation {
         "unconfined" => Some(json!({"type": "Unconfined"})),

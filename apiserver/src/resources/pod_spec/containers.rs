@@ -1,4 +1,4 @@
-//! Containers: what holds for each of them, and what for init, app and ephemeral ones in particular.
+//! Containers: the rules of all containers, and those of init, app and ephemeral ones.
 //!
 //! Start at [`validate`].
 
@@ -9,11 +9,15 @@ use super::{Options, env, is_sidecar, probes, resources, security};
 use crate::field::{Errors, Field};
 use crate::validation::{content, paths};
 
-/// What containers are checked against: the pod around them.
+/// The pod of the validated containers.
 pub struct Pod<'a> {
+    /// The spec of the pod.
     pub spec: &'a Field<'a>,
+    /// The volumes that containers can mount.
     pub volumes: &'a Mountable<'a>,
+    /// The names of the pod's resource claims.
     pub claims: &'a BTreeSet<&'a str>,
+    /// The relaxed rules.
     pub options: &'a Options,
 }
 
@@ -65,7 +69,7 @@ fn validate_init_containers(pod: &Pod<'_>, errors: &mut Errors) {
         } else if !name.is_empty() {
             names.insert(name.str());
         }
-        // The real server counts ports within each init container alone, and names it the first.
+        // The real server validates the ports of each init container separately, and reports it as the first.
         let alone = container.with_path(pod.spec.path().child("initContainers").index(0));
         validate_host_ports(std::iter::once(alone), errors);
         if is_sidecar(&container) {
@@ -93,7 +97,7 @@ fn validate_no_restart_on_resize(container: &Field<'_>, options: &Options, error
     }
 }
 
-/// What ephemeral containers, which come when the pod already runs, cannot have.
+/// Fields that ephemeral containers, which are added to running pods, cannot have.
 const NOT_EPHEMERAL: [&str; 9] = [
     "ports",
     "resources",
@@ -133,7 +137,7 @@ fn validate_ephemeral_containers(pod: &Pod<'_>, errors: &mut Errors) {
     }
 }
 
-/// `resources: {}` stands in every container, and says nothing.
+/// Every container has `resources: {}`, which has no meaning.
 fn is_bare(member: &Field<'_>) -> bool {
     member.is_empty() && member.path().to_string().ends_with(".resources")
 }
@@ -142,7 +146,7 @@ fn names_of<'a>(containers: &Field<'a>) -> BTreeSet<&'a str> {
     containers.items().map(|container| container.get("name").str()).collect()
 }
 
-/// Of a pod's containers (not of a template's): the image has no spaces around it.
+/// For a pod's containers (not a template's): the image has no leading or trailing spaces.
 pub fn validate_image_is_trimmed(container: &Field<'_>, errors: &mut Errors) {
     let image = container.get("image");
     errors.push_if(image.str().trim() != image.str(), || {
@@ -183,11 +187,11 @@ fn validate_ports(ports: &Field<'_>, errors: &mut Errors) {
         let (name, number) = (port.get("name"), port.get("containerPort"));
         let (host, protocol) = (port.get("hostPort"), port.get("protocol"));
         if !name.is_empty() {
-            let mistakes = content::port_name(name.str());
-            if mistakes.is_empty() {
+            let found = content::port_name(name.str());
+            if found.is_empty() {
                 errors.push_if(!names.insert(name.str()), || name.duplicate());
             }
-            errors.invalid_each(&name, mistakes);
+            errors.invalid_each(&name, found);
         }
         match number.int().unwrap_or(0) {
             0 => errors.push(number.required("")),
@@ -204,7 +208,7 @@ fn validate_ports(ports: &Field<'_>, errors: &mut Errors) {
     }
 }
 
-/// No two containers can have the same port of the host.
+/// Two containers cannot have the same host port.
 fn validate_host_ports<'a>(containers: impl Iterator<Item = Field<'a>>, errors: &mut Errors) {
     let mut taken = BTreeSet::new();
     for port in containers.flat_map(|container| container.get("ports").items()) {
@@ -219,7 +223,7 @@ fn validate_host_ports<'a>(containers: impl Iterator<Item = Field<'a>>, errors: 
     }
 }
 
-/// Names and paths of the entries of a list; of two with one name, the last.
+/// Names and paths of a list's entries; of two with one name, the last.
 fn by_name<'a>(list: &Field<'a>, path: &str) -> BTreeMap<&'a str, &'a str> {
     list.items().map(|entry| (entry.get("name").str(), entry.get(path).str())).collect()
 }
@@ -242,7 +246,7 @@ fn validate_mounts(container: &Field<'_>, volumes: &Mountable<'_>, errors: &mut 
             path.invalid("must not already exist as a path in volumeDevices")
         });
         let (sub, expression) = (mount.get("subPath"), mount.get("subPathExpr"));
-        // From here on the real server does not say which mount is meant.
+        // From here on the real server does not report the index of the mount.
         let blurred = |field: &Field<'_>, member| field.with_path(mounts.path().child(member)).path().clone();
         if !sub.is_empty() {
             let sub = sub.with_path(blurred(&sub, "subPath"));
@@ -337,7 +341,7 @@ fn validate_resize_policy(policies: &Field<'_>, pod_restart_policy: &str, errors
     for policy in policies.items() {
         let resource = policy.get("resourceName");
         errors.push_if(!seen.insert(resource.str()), || policy.duplicate_value(resource.str()));
-        // Mistakes in an entry are reported for the list.
+        // Errors in an entry are reported for the list.
         let resource = resource.with_path(policies.path().clone());
         let restart = policy.get("restartPolicy").with_path(policies.path().clone());
         for (field, known) in [(&resource, RESOURCES), (&restart, POLICIES)] {
@@ -353,7 +357,7 @@ fn validate_resize_policy(policies: &Field<'_>, pod_restart_policy: &str, errors
     }
 }
 
-/// A container's own restart policy, and the rules by exit code that refine it.
+/// A container's own restart policy, and its restart rules by exit code.
 fn validate_restart_policy(container: &Field<'_>, errors: &mut Errors) {
     const POLICIES: [&str; 3] = ["Always", "Never", "OnFailure"];
     const ACTIONS: [&str; 2] = ["Restart", "RestartAllContainers"];
@@ -363,7 +367,7 @@ fn validate_restart_policy(container: &Field<'_>, errors: &mut Errors) {
         errors.push_if(!POLICIES.contains(&policy.str()), || policy.not_supported(&POLICIES));
     } else if !rules.is_empty() {
         errors.push(policy.required("must specify restartPolicy when restart rules are used"));
-        // Init containers are not looked at any further.
+        // Init containers are not validated further.
         if container.path().to_string().contains("initContainers[") {
             return;
         }

@@ -1,7 +1,7 @@
-//! Defaults: what a client may leave out of a pod's spec.
+//! Defaults of a pod's spec.
 //!
-//! [`default_pod_spec`] fills in what pods and templates share; [`default_pod`] adds what only a Pod gets, so that a
-//! template keeps showing what its author wrote.
+//! [`default_pod_spec`] sets the defaults of pods and templates; [`default_pod`] adds those of Pods alone, so that a
+//! template stays as its author wrote it.
 //!
 //! Source: the field descriptions of core/v1, "Defaults to ...".
 
@@ -13,7 +13,7 @@ use crate::validation::resource_list;
 
 type Object = Map<String, Value>;
 
-/// Annotations that carried init containers before they had a field; they are forgotten wherever they are met.
+/// Annotations that contained init containers before there was a field; they are removed everywhere.
 const INIT_CONTAINER_ANNOTATIONS: [&str; 4] = [
     "pod.beta.kubernetes.io/init-containers",
     "pod.alpha.kubernetes.io/init-containers",
@@ -21,7 +21,7 @@ const INIT_CONTAINER_ANNOTATIONS: [&str; 4] = [
     "pod.alpha.kubernetes.io/init-container-statuses",
 ];
 
-/// Fills in a template: its pod spec, as a template.
+/// Defaults a template: its pod spec, as a template.
 pub fn default_pod_template(template: &mut Value) {
     if template.is_null() {
         *template = json!({});
@@ -31,7 +31,7 @@ pub fn default_pod_template(template: &mut Value) {
     default_pod_spec(template.entry("spec").or_insert_with(|| json!({})));
 }
 
-/// Fills in a Pod.
+/// Defaults a Pod.
 pub fn default_pod(pod: &mut Value) {
     let Some(pod) = pod.as_object_mut() else { return };
     drop_init_container_annotations(pod);
@@ -41,7 +41,7 @@ pub fn default_pod(pod: &mut Value) {
     default_status(pod);
 }
 
-/// Fills in a pod's spec with what pods and templates share.
+/// Sets the defaults that pods and templates share.
 pub fn default_pod_spec(spec: &mut Value) {
     let Some(spec) = spec.as_object_mut() else { return };
     mirror_service_account(spec);
@@ -69,7 +69,7 @@ pub fn default_pod_spec(spec: &mut Value) {
     }
 }
 
-/// The old name of `serviceAccountName` is read where the new one is missing, and always shows the same.
+/// The deprecated name of `serviceAccountName` is read if the new one is missing, and always set to the same.
 pub fn mirror_service_account(spec: &mut Object) {
     let name = |spec: &Object, member| spec.get(member).filter(|v| v.as_str() != Some("")).cloned();
     match name(spec, "serviceAccountName").or_else(|| name(spec, "serviceAccount")) {
@@ -91,7 +91,7 @@ fn drop_init_container_annotations(owner: &mut Object) {
     }
 }
 
-/// What a Pod gets and a template does not.
+/// The defaults of a Pod that a template does not get.
 fn default_live_pod_spec(spec: &mut Value) {
     for list in ["containers", "initContainers"] {
         for container in spec.as_object_mut().into_iter().flat_map(|spec| objects(spec, list)) {
@@ -133,7 +133,7 @@ fn default_host_ports(container: &mut Object) {
     }
 }
 
-/// `podIP` and the first of `podIPs` are one and the same; where they differ, `podIP` is right.
+/// `podIP` and the first of `podIPs` are the same; if they differ, `podIP` wins.
 fn default_status(pod: &mut Object) {
     let Some(status) = object(pod, "status") else { return };
     let first = status.get("podIPs").and_then(|ips| ips.get(0)?.get("ip")).cloned();
@@ -194,7 +194,7 @@ fn default_container(container: &mut Object) {
     }
 }
 
-/// `latest` may move, so it is always asked for.
+/// `latest` may change, so it is always pulled.
 fn pull_policy(image: &str) -> &'static str {
     if image::tag(image) == Some("latest") { "Always" } else { "IfNotPresent" }
 }
@@ -227,7 +227,7 @@ fn default_field_ref(source: &mut Object) {
     }
 }
 
-/// The members of volume sources that have a plain default.
+/// The defaults of volume sources.
 fn source_defaults(source: &str) -> Vec<(&'static str, Value)> {
     match source {
         "secret" | "configMap" | "downwardAPI" | "projected" => vec![("defaultMode", json!(0o644))],

@@ -1,4 +1,4 @@
-//! Environment variables, and what of the pod may be shown inside its containers (the downward API).
+//! Environment variables, and the fields of a pod that containers can read (the downward API).
 
 use serde_json::json;
 
@@ -6,7 +6,7 @@ use crate::field::{Errors, Field};
 use crate::validation::metadata::{self, NameRule};
 use crate::validation::{content, paths};
 
-/// Fields of a pod that a variable may show.
+/// Fields of a pod that a variable can have.
 const IN_VARIABLES: [&str; 9] = [
     "metadata.name",
     "metadata.namespace",
@@ -19,11 +19,11 @@ const IN_VARIABLES: [&str; 9] = [
     "status.podIPs",
 ];
 
-/// Fields of a pod that a file may show.
+/// Fields of a pod that a file can have.
 const IN_FILES: [&str; 5] =
     ["metadata.annotations", "metadata.labels", "metadata.name", "metadata.namespace", "metadata.uid"];
 
-/// What the API can name of a pod at all.
+/// All fields that the downward API knows.
 const SELECTABLE: [&str; 14] = [
     "metadata.annotations",
     "metadata.labels",
@@ -50,13 +50,16 @@ const CONTAINER_RESOURCES: [&str; 6] = [
     "requests.memory",
 ];
 
-/// Where a field is shown, which decides what may be.
+/// Where a field is exposed, which determines the valid ones.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Shown {
+    /// In an environment variable.
     InVariable,
+    /// In a file of a downward API volume.
     InFile,
 }
 
+/// Validates the environment variables of a container.
 pub fn validate_env(variables: &Field<'_>, errors: &mut Errors) {
     for variable in variables.items() {
         if errors.is_full() {
@@ -95,7 +98,7 @@ fn validate_value_from(variable: &Field<'_>, errors: &mut Errors) {
             rule(&source, errors);
         }
     }
-    let mistake = match sources {
+    let error = match sources {
         0 => {
             "must specify one of: `fieldRef`, `resourceFieldRef`, `configMapKeyRef`, `secretKeyRef` or `fileKeyRef`"
         }
@@ -103,7 +106,7 @@ fn validate_value_from(variable: &Field<'_>, errors: &mut Errors) {
         1 => return,
         _ => "may not have more than one field specified at a time",
     };
-    errors.push(from.invalid_value("", mistake));
+    errors.push(from.invalid_value("", error));
 }
 
 fn validate_key_selector(selector: &Field<'_>, errors: &mut Errors) {
@@ -136,6 +139,7 @@ fn subscript(path: &str) -> Option<(&str, &str)> {
     path.strip_suffix("']")?.split_once("['").filter(|(path, _)| !path.is_empty())
 }
 
+/// Validates a reference to a field of the pod.
 pub fn validate_field_ref(selector: &Field<'_>, shown: Shown, errors: &mut Errors) {
     let (version, path) = (selector.get("apiVersion"), selector.get("fieldPath"));
     for field in [&version, &path] {
@@ -173,6 +177,7 @@ pub fn validate_field_ref(selector: &Field<'_>, shown: Shown, errors: &mut Error
     }
 }
 
+/// Validates a reference to a resource of a container.
 pub fn validate_resource_ref(selector: &Field<'_>, shown: Shown, errors: &mut Errors) {
     let (container, resource) = (selector.get("containerName"), selector.get("resource"));
     let name = resource.str();
@@ -202,13 +207,14 @@ fn validate_divisor(divisor: &Field<'_>, resource: &str, huge_page: bool, errors
         _ => return,
     };
     let list = if what == "cpu" { "1m and 1".to_owned() } else { BYTES.join(", ") };
-    // The real server shows the resource's name here, not the divisor.
+    // The real server prints the resource's name here, not the divisor.
     errors.push_if(!supported.contains(&divisor.str()), || {
         let detail = format!("only divisor's values {list} are supported with the {what} resource");
         divisor.invalid_value(resource, detail)
     });
 }
 
+/// Validates the sources of a container's `envFrom`.
 pub fn validate_env_from(sources: &Field<'_>, errors: &mut Errors) {
     for source in sources.items() {
         let prefix = source.get("prefix");
@@ -223,12 +229,12 @@ pub fn validate_env_from(sources: &Field<'_>, errors: &mut Errors) {
                 validate_env_source(&reference, errors);
             }
         }
-        let mistake = match given {
+        let error = match given {
             0 => "must specify one of: `configMapRef` or `secretRef`",
             1 => continue,
             _ => "may not have more than one field specified at a time",
         };
-        errors.push(sources.invalid_value("", mistake));
+        errors.push(sources.invalid_value("", error));
     }
 }
 
@@ -237,7 +243,7 @@ fn validate_env_source(reference: &Field<'_>, errors: &mut Errors) {
     if name.is_empty() {
         errors.push(name.required(""));
     } else {
-        // The real server takes the name for the beginning of one.
-        errors.invalid_each(&name, metadata::base_mistakes(NameRule::Subdomain, name.str()));
+        // The real server validates the name as a prefix.
+        errors.invalid_each(&name, metadata::generate_name_errors(NameRule::Subdomain, name.str()));
     }
 }

@@ -1,4 +1,4 @@
-//! Image references, as far as defaults need them: which tag an image has.
+//! Image references: the tag of an image, for defaulting.
 //!
 //! Source: the reference grammar of `distribution/reference`, normalised as Docker does.
 
@@ -21,7 +21,7 @@ pub fn tag(image: &str) -> Option<&str> {
     }
 }
 
-/// The registry is told apart from a first path component by a dot, a port, capitals or the name `localhost`.
+/// A registry is distinguished from a first path component by a dot, a port, capitals or the name `localhost`.
 fn split_domain(image: &str) -> (Option<&str>, &str) {
     match image.split_once('/') {
         Some((first, rest))
@@ -108,7 +108,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tags() {
+    fn references_have_their_tags() {
         let digest = format!("nginx@sha256:{}", "0".repeat(64));
         let both = format!("nginx:1@sha256:{}", "0".repeat(64));
         for (image, want) in [

@@ -1,10 +1,10 @@
-//! What Pods and pod templates share: defaults, rules and warnings of a pod's spec.
+//! The pod spec of Pods and pod templates: defaults, rules and warnings.
 //!
-//! Every kind that carries a template calls the functions re-exported here with the template and its path; the Pod kind
-//! itself (`resources::core::pod`) adds what only a live pod has: status, updates, subresources.
+//! Every kind with a template calls the functions re-exported here with the template and its path; the Pod kind
+//! (`resources::core::pod`) adds the rules of status, updates and subresources.
 //!
-//! Everything is at the feature gates' defaults of Kubernetes 1.36. Privileged containers are allowed, as every cluster
-//! tool configures the real server (its flag `--allow-privileged`). Start at [`validate_pod_spec`] in `spec.rs`.
+//! Feature gates have the defaults of Kubernetes 1.36. Privileged containers are allowed, as every cluster tool
+//! configures the real server (its flag `--allow-privileged`). Start at [`validate_pod_spec`] in `spec.rs`.
 
 pub mod annotations;
 mod containers;
@@ -43,7 +43,7 @@ pub fn containers<'a>(spec: &Field<'a>) -> impl Iterator<Item = Field<'a>> + use
     CONTAINER_LISTS.map(|list| spec.get(list)).into_iter().flat_map(|list| list.items())
 }
 
-/// An init container that keeps running beside the others.
+/// An init container that keeps running beside the app containers.
 pub fn is_sidecar(container: &Field<'_>) -> bool {
     container.get("restartPolicy").str() == "Always"
 }

@@ -1,27 +1,37 @@
-//! Options: which rules are relaxed, because an object that already breaks them must stay updatable.
+//! Options: rules that are relaxed so that existing objects that break them stay updatable.
 
 use super::{annotations, containers, is_sidecar, resources, scheduling, security};
 use crate::field::{Errors, Field};
 use crate::validation::{labels, node_selector, paths, resource_list};
 
-/// What a pod's spec may get away with.
+/// The relaxed rules of a pod's spec.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Options {
-    /// The object is a Pod, not a template.
+    /// Whether the object is a Pod, not a template.
     pub is_pod: bool,
+    /// Allows a pod deletion cost that is no integer.
     pub allow_invalid_deletion_cost: bool,
-    /// Values in the selectors of pod affinities.
+    /// Allows invalid values in the selectors of pod affinities.
     pub allow_invalid_selector_values: bool,
+    /// Allows invalid values in node affinities.
     pub allow_invalid_node_affinity_values: bool,
+    /// Allows huge pages that are no multiple of the page size.
     pub allow_indivisible_huge_pages: bool,
+    /// Allows invalid selectors in topology spread constraints.
     pub allow_invalid_spread_selectors: bool,
+    /// Allows label keys that were not merged into the selector.
     pub allow_unmerged_label_keys: bool,
+    /// Allows the path of a projected token to contain `..`.
     pub allow_non_local_token_path: bool,
+    /// Allows sysctls of namespaces that the pod shares with its host.
     pub allow_sysctls_of_host_namespaces: bool,
+    /// Allows any SELinux change policy.
     pub any_selinux_change_policy: bool,
-    /// The operators `Lt` and `Gt`.
+    /// Allows the operators `Lt` and `Gt`.
     pub allow_comparing_tolerations: bool,
+    /// Allows user namespaces together with block devices.
     pub allow_user_namespaces_with_devices: bool,
+    /// Allows resize policies that restart init containers.
     pub allow_restarting_init_on_resize: bool,
 }
 
@@ -31,7 +41,7 @@ impl Options {
         Options::default()
     }
 
-    /// For a template that was `old` before.
+    /// For an update of the template `old`.
     pub fn for_template_update(old: &Field<'_>) -> Options {
         Options::for_update(old, false)
     }
@@ -41,7 +51,7 @@ impl Options {
         Options { is_pod: true, ..Options::default() }
     }
 
-    /// For a Pod that was `old` before.
+    /// For an update of the Pod `old`.
     pub fn for_pod_update(old: &Field<'_>) -> Options {
         Options::for_update(old, true)
     }

@@ -1,4 +1,4 @@
-//! Preparation: what a client may not set is dropped before anyone validates it.
+//! Preparation: drops the fields of disabled features before validation.
 
 use serde_json::{Map, Value};
 
@@ -6,16 +6,16 @@ use super::{CONTAINER_LISTS, containers};
 use crate::features::FeatureGates;
 use crate::field::{Field, Path};
 
-/// Drops from a template what is switched off; `old` is what it was before an update.
+/// Drops the fields of disabled features from a template; `old` is the template before an update.
 pub fn prepare_pod_template(template: &mut Value, old: Option<&Value>, features: &FeatureGates) {
     if let Some(spec) = template.get_mut("spec") {
         drop_disabled(spec, old.and_then(|old| old.get("spec")), features);
     }
 }
 
-/// Drops from a pod's spec the members whose feature gates are off, unless the old spec has them already: trust bundles and pod
-/// certificates (ClusterTrustBundleProjection, PodCertificateRequest), stop signals (ContainerStopSignals) and scheduling
-/// groups (GenericWorkload).
+/// Drops the fields of disabled features from a pod's spec, unless the old spec has them already: trust bundles and
+/// pod certificates (ClusterTrustBundleProjection, PodCertificateRequest), stop signals (ContainerStopSignals) and
+/// scheduling groups (GenericWorkload).
 pub fn drop_disabled(spec: &mut Value, old: Option<&Value>, features: &FeatureGates) {
     let old = Field::at(old, Path::root());
     let Some(spec) = spec.as_object_mut() else { return };

@@ -1,4 +1,4 @@
-//! Probes and lifecycle hooks: how a container is asked, and told.
+//! Probes and lifecycle hooks of containers.
 
 use serde_json::Value;
 
@@ -45,7 +45,7 @@ pub fn validate_lifecycle(container: &Field<'_>, grace: Option<i64>, errors: &mu
     }
 }
 
-/// Exactly one of the actions that are known where the handler stands.
+/// Exactly one of the actions that are valid for the handler.
 fn validate_handler(handler: &Field<'_>, actions: &[&str], grace: Option<i64>, errors: &mut Errors) {
     let mut found = false;
     for name in actions {
@@ -90,8 +90,8 @@ fn validate_port(port: &Field<'_>, errors: &mut Errors) {
         Some(Value::String(name)) => errors.invalid_each(port, content::port_name(name)),
         _ => {
             let number = port.int().unwrap_or(0);
-            for mistake in content::port_number(number) {
-                errors.push(port.invalid_value(number, mistake));
+            for error in content::port_number(number) {
+                errors.push(port.invalid_value(number, error));
             }
         }
     }

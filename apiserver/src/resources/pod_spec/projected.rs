@@ -1,6 +1,6 @@
 //! Projected volumes: several sources in one directory.
 //!
-//! Trust bundles and pod certificates are behind gates that are off, and dropped before anyone looks at them.
+//! Trust bundles and pod certificates are behind disabled feature gates, and dropped before validation.
 
 use std::collections::BTreeSet;
 
@@ -12,6 +12,7 @@ use crate::validation::paths;
 const MIN_TOKEN_SECONDS: i64 = 10 * 60;
 const MAX_TOKEN_SECONDS: i64 = 1 << 32;
 
+/// Validates a projected volume.
 pub fn validate(volume: &Field<'_>, options: &Options, errors: &mut Errors) {
     file_mode(&volume.get("defaultMode"), errors);
     let mut taken = BTreeSet::new();
@@ -56,7 +57,7 @@ fn validate_keys<'a>(
     }
 }
 
-/// Each path may be written once; the mistake shows `shown`.
+/// Each path may occur once; the error shows `shown`.
 fn take<'a>(
     path: &'a str,
     shown: &str,

@@ -1,9 +1,10 @@
-//! Quality of service: how a pod fares when its node runs short.
+//! Quality of service classes.
 
 use super::resources::read;
 use crate::field::Field;
 
-/// The class of a pod: of the resources that it asks for as a whole, if it does, else of those of its containers.
+/// `Guaranteed` if every container has limits of both cpu and memory, and equal requests; `BestEffort` if there are no
+/// requests or limits; otherwise `Burstable`. Pod-level resources, if set, alone determine the class.
 pub fn qos_class(spec: &Field<'_>) -> &'static str {
     let whole = spec.get("resources");
     let requirements: Vec<Field<'_>> = if whole.exists() {
@@ -22,7 +23,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn classes() {
+    fn requests_and_limits_determine_the_class() {
         let container = |requests, limits| json!({"resources": {"requests": requests, "limits": limits}});
         let none = json!({});
         let zero = json!({"cpu": "0"});

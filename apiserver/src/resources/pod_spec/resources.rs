@@ -32,8 +32,7 @@ pub fn aggregate(spec: &Field<'_>, which: &str) -> ResourceList {
     )
 }
 
-/// Where a pod asks for resources as a whole, what it leaves out follows from its containers: limits of huge pages,
-/// then requests.
+/// Defaults pod-level resources from the containers: limits of huge pages, then requests.
 pub fn default_pod_level(spec: &mut Value) {
     if spec.get("resources").is_none() {
         return;
@@ -73,7 +72,7 @@ pub fn default_pod_level(spec: &mut Value) {
     }
 }
 
-/// The rules of a container's resources; `claims` are the names of the pod's claims.
+/// Validates a container's resources; `claims` are the names of the pod's claims.
 pub fn validate_container(
     requirements: &Field<'_>,
     claims: &BTreeSet<&str>,
@@ -84,7 +83,7 @@ pub fn validate_container(
     validate_claims(&requirements.get("claims"), claims, errors);
 }
 
-/// The rules of a pod's overhead: those of a container's limits, reported as such.
+/// Validates a pod's overhead: the rules of a container's limits, reported as such.
 pub fn validate_overhead(overhead: &Field<'_>, options: &Options, errors: &mut Errors) {
     let limits = json!({ "limits": overhead.value() });
     let requirements = Field::at(Some(&limits), overhead.path().clone());
@@ -94,7 +93,7 @@ pub fn validate_overhead(overhead: &Field<'_>, options: &Options, errors: &mut E
 fn validate_pod_level_name(name: &str, quantity: &Field<'_>, errors: &mut Errors) {
     if resource_list::validate_name(name, quantity, errors) && !is_pod_level(name) {
         let error = quantity.not_supported(&["cpu", "hugepages-", "memory"]);
-        errors.push(error.showing(quote(name)));
+        errors.push(error.with_bad_value_text(quote(name)));
     }
 }
 
@@ -141,7 +140,7 @@ fn validate_requirements(
         });
 }
 
-/// Whether the quantity is a whole number of the pages that the name tells the size of.
+/// Whether the quantity is a multiple of the page size in the name.
 pub fn fits_huge_page(name: &str, quantity: &Quantity) -> bool {
     let size = name.strip_prefix(HUGE_PAGES).and_then(|size| size.parse::<Quantity>().ok());
     size.is_some_and(|size| {
@@ -158,7 +157,7 @@ fn validate_huge_pages(quantity: &Field<'_>, name: &str, options: &Options, erro
 
 fn validate_claims(claims: &Field<'_>, known: &BTreeSet<&str>, errors: &mut Errors) {
     let mut seen: BTreeSet<String> = BTreeSet::new();
-    // How many entries there are for a name, be it for one request or all.
+    // The number of entries for a name, for one request or all.
     let mut entries: BTreeMap<&str, usize> = BTreeMap::new();
     for claim in claims.items() {
         let (name, request) = (claim.get("name").str(), claim.get("request"));
@@ -177,7 +176,7 @@ fn validate_claims(claims: &Field<'_>, known: &BTreeSet<&str>, errors: &mut Erro
             if seen.contains(&key) {
                 errors.push(claim.duplicate_value(key.as_str()));
             } else if request.is_empty() {
-                // The whole claim overlaps with each request of it that came before.
+                // The whole claim overlaps with each earlier request of it.
                 let overlaps = entries.get(name).copied().unwrap_or_default();
                 errors.extend(std::iter::repeat_n(claim.duplicate_value(name), overlaps));
             }
@@ -186,7 +185,7 @@ fn validate_claims(claims: &Field<'_>, known: &BTreeSet<&str>, errors: &mut Erro
             }
         }
         if !known.contains(name) {
-            let mut error = claim.not_found().showing(quote(name));
+            let mut error = claim.not_found().with_bad_value_text(quote(name));
             let list: Vec<&str> = known.iter().copied().collect();
             error.detail = match list.as_slice() {
                 [] => "must be one of the names in pod.spec.resourceClaims which is empty".to_owned(),
@@ -197,7 +196,7 @@ fn validate_claims(claims: &Field<'_>, known: &BTreeSet<&str>, errors: &mut Erro
     }
 }
 
-/// The rules of a pod's own resources; `claims` are the names of its claims.
+/// Validates pod-level resources; `claims` are the names of the pod's claims.
 pub fn validate_pod_level(spec: &Field<'_>, claims: &BTreeSet<&str>, options: &Options, errors: &mut Errors) {
     let requirements = spec.get("resources");
     if !requirements.exists() {
@@ -214,7 +213,7 @@ pub fn validate_pod_level(spec: &Field<'_>, claims: &BTreeSet<&str>, options: &O
     validate_consistency(spec, &requirements, errors);
 }
 
-/// What the containers ask for fits into what the pod asks for.
+/// The resources of the containers may not exceed the pod's.
 fn validate_consistency(spec: &Field<'_>, requirements: &Field<'_>, errors: &mut Errors) {
     for (list, relevant) in [
         ("requests", (|_| true) as fn(&str) -> bool),
@@ -241,7 +240,7 @@ fn validate_consistency(spec: &Field<'_>, requirements: &Field<'_>, errors: &mut
     }
 }
 
-/// The entry of a map, reported as such (`limits[cpu]`).
+/// The entry of a map, reported as an entry (`limits[cpu]`).
 fn entry<'a>(map: &Field<'a>, key: &str) -> Field<'a> {
     map.get(key).with_path(map.path().key(key))
 }

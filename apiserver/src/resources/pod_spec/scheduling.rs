@@ -1,4 +1,4 @@
-//! Where a pod may run: node selectors, affinities, tolerations, spreading, gates.
+//! Scheduling: node selectors, affinities, tolerations, topology spread, gates.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,12 +9,14 @@ use crate::field::{Errors, Field};
 use crate::validation::labels::{self, SelectorOptions};
 use crate::validation::{content, node_selector, printed};
 
+/// The member of required affinity terms.
 pub const REQUIRED: &str = "requiredDuringSchedulingIgnoredDuringExecution";
+/// The member of preferred affinity terms.
 pub const PREFERRED: &str = "preferredDuringSchedulingIgnoredDuringExecution";
 
 const EFFECTS: [&str; 3] = ["NoSchedule", "PreferNoSchedule", "NoExecute"];
 
-/// `spec.affinity`.
+/// Validates `spec.affinity`.
 pub fn validate_affinity(affinity: &Field<'_>, options: &Options, errors: &mut Errors) {
     let node = affinity.get("nodeAffinity");
     if node.get(REQUIRED).exists() {
@@ -56,6 +58,7 @@ fn validate_pod_affinity_term(term: &Field<'_>, options: &Options, errors: &mut 
     labels::validate_label_name(&topology, errors);
 }
 
+/// Validates the selectors of a pod affinity term.
 pub fn validate_pod_affinity_selectors(term: &Field<'_>, allow_invalid_values: bool, errors: &mut Errors) {
     let options = SelectorOptions { allow_invalid_values, ..SelectorOptions::default() };
     for selector in ["labelSelector", "namespaceSelector"] {
@@ -65,8 +68,8 @@ pub fn validate_pod_affinity_selectors(term: &Field<'_>, allow_invalid_values: b
 
 /// `matchLabelKeys` and `mismatchLabelKeys` of an affinity term or a spread constraint.
 ///
-/// When a pod is created its own values of these keys become requirements of the selector; so a key may stand in the
-/// selector once, but not twice.
+/// When a pod is created its own values of these keys are added to the selector as requirements; so a key may be in
+/// the selector once, but not twice.
 pub fn validate_label_keys(owner: &Field<'_>, errors: &mut Errors) {
     let (matching, mismatching) = (owner.get("matchLabelKeys"), owner.get("mismatchLabelKeys"));
     let selector = owner.get("labelSelector");
@@ -83,7 +86,7 @@ pub fn validate_label_keys(owner: &Field<'_>, errors: &mut Errors) {
         }
     }
     if selector.exists() {
-        // Of keys that are told twice the last counts.
+        // The last one of duplicate keys counts.
         let positions: BTreeMap<&str, usize> =
             matching.items().enumerate().map(|(i, key)| (key.str(), i)).collect();
         let mut selected: BTreeSet<&str> =
@@ -105,7 +108,7 @@ pub fn validate_label_keys(owner: &Field<'_>, errors: &mut Errors) {
     }
 }
 
-/// The rules that `matchLabelKeys` of spread constraints had before keys were merged into selectors.
+/// The rules of `matchLabelKeys` in spread constraints before keys were merged into selectors.
 fn validate_unmerged_label_keys(constraint: &Field<'_>, errors: &mut Errors) {
     let (keys, selector) = (constraint.get("matchLabelKeys"), constraint.get("labelSelector"));
     if keys.is_empty() {
@@ -125,7 +128,7 @@ fn validate_unmerged_label_keys(constraint: &Field<'_>, errors: &mut Errors) {
     }
 }
 
-/// `spec.tolerations`.
+/// Validates `spec.tolerations`.
 pub fn validate_tolerations(tolerations: &Field<'_>, options: &Options, errors: &mut Errors) {
     for toleration in tolerations.items() {
         let (key, operator) = (toleration.get("key"), toleration.get("operator"));
@@ -149,13 +152,12 @@ pub fn validate_tolerations(tolerations: &Field<'_>, options: &Options, errors: 
 }
 
 fn validate_operator(operator: &Field<'_>, value: &Field<'_>, options: &Options, errors: &mut Errors) {
-    // The real server reports what is wrong with the value for the operator.
+    // The real server reports errors in the value for the operator.
     let shown = operator.path();
     match operator.str() {
         "Equal" | "" => {
-            let mistakes = content::label_value(value.str());
-            errors
-                .push_if(!mistakes.is_empty(), || value.with_path(shown.clone()).invalid(mistakes.join(";")));
+            let found = content::label_value(value.str());
+            errors.push_if(!found.is_empty(), || value.with_path(shown.clone()).invalid(found.join(";")));
         }
         "Exists" => errors.push_if(!value.is_empty(), || {
             value.with_path(shown.clone()).invalid("value must be empty when `operator` is 'Exists'")
@@ -170,14 +172,14 @@ fn validate_operator(operator: &Field<'_>, value: &Field<'_>, options: &Options,
     }
 }
 
-/// The taints of a node.
+/// Validates the taints of a node.
 pub fn validate_taints(taints: &Field<'_>, errors: &mut Errors) {
     let mut seen = BTreeSet::new();
     for taint in taints.items() {
         let (key, value, effect) = (taint.get("key"), taint.get("value"), taint.get("effect"));
         labels::validate_label_name(&key, errors);
-        let mistakes = content::label_value(value.str());
-        errors.push_if(!mistakes.is_empty(), || value.invalid(mistakes.join(";")));
+        let found = content::label_value(value.str());
+        errors.push_if(!found.is_empty(), || value.invalid(found.join(";")));
         if effect.is_empty() {
             errors.push(effect.required(""));
         } else {
@@ -191,7 +193,7 @@ pub fn validate_taints(taints: &Field<'_>, errors: &mut Errors) {
     }
 }
 
-/// `spec.topologySpreadConstraints`.
+/// Validates `spec.topologySpreadConstraints`.
 pub fn validate_spread<'a>(constraints: &Field<'a>, options: &Options, errors: &mut Errors) {
     const ACTIONS: [&str; 2] = ["DoNotSchedule", "ScheduleAnyway"];
     const POLICIES: [&str; 2] = ["Honor", "Ignore"];
@@ -209,7 +211,7 @@ pub fn validate_spread<'a>(constraints: &Field<'a>, options: &Options, errors: &
         errors.push_if(!ACTIONS.contains(&action.str()), || action.not_supported(&ACTIONS));
         let left = left.entry(pair(&constraint)).or_default();
         *left -= 1;
-        // All but the last of those that are the same are told.
+        // All but the last one of equal constraints are reported.
         errors.push_if(*left > 0, || {
             let pair = constraint.get("{topologyKey, whenUnsatisfiable}");
             pair.duplicate_value(format!("{{{}, {}}}", topology.str(), action.str()))
@@ -247,19 +249,19 @@ fn validate_positive(number: &Field<'_>, errors: &mut Errors) {
     errors.push_if(value <= 0, || number.invalid_value(value, "must be greater than zero"));
 }
 
-/// `spec.schedulingGates`: reported for the gate, not for its name.
+/// Validates `spec.schedulingGates`: reported for the gate, not for its name.
 pub fn validate_gates(gates: &Field<'_>, errors: &mut Errors) {
     let mut seen = BTreeSet::new();
     for gate in gates.items() {
         let name = gate.get("name").str();
-        for mistake in content::qualified_name(name) {
-            errors.push(gate.invalid_value(name, mistake));
+        for error in content::qualified_name(name) {
+            errors.push(gate.invalid_value(name, error));
         }
         errors.push_if(!seen.insert(name), || gate.duplicate_value(name));
     }
 }
 
-/// Requirements of a pod's own labels, added to the selectors that ask for them by key.
+/// Adds requirements with the pod's own labels to the selectors that request them by key.
 pub fn merge_label_keys(pod: &mut Value) {
     let labels = pod.pointer("/metadata/labels").cloned().unwrap_or_default();
     let Some(spec) = pod.get_mut("spec") else { return };

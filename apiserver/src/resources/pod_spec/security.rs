@@ -1,5 +1,5 @@
-//! Security contexts: users and groups, profiles of seccomp and AppArmor, sysctls, what pods share with their host, and
-//! what only one operating system knows.
+//! Security contexts: users and groups, seccomp and AppArmor profiles, sysctls, host namespaces, and the fields of one
+//! operating system only.
 
 use std::collections::BTreeSet;
 
@@ -15,12 +15,12 @@ fn validate_id(id: &Field<'_>, errors: &mut Errors) {
     }
 }
 
-/// A value out of a fixed set, where there is one.
+/// An optional enum.
 fn validate_choice(choice: &Field<'_>, known: &[&str], errors: &mut Errors) {
     errors.push_if(choice.exists() && !known.contains(&choice.str()), || choice.not_supported(known));
 }
 
-/// A container's security context.
+/// Validates a container's security context.
 pub fn validate_container(container: &Field<'_>, spec: &Field<'_>, errors: &mut Errors) {
     let context = container.get("securityContext");
     if !context.exists() {
@@ -48,13 +48,13 @@ pub fn validate_container(container: &Field<'_>, spec: &Field<'_>, errors: &mut 
     validate_app_armor(&context.get("appArmorProfile"), errors);
 }
 
-/// Whether the pod's users are the host's.
+/// Whether the pod uses the host's user namespace.
 fn has_host_users(spec: &Field<'_>) -> bool {
     let host_users = spec.get("hostUsers");
     !host_users.exists() || host_users.bool()
 }
 
-/// A pod's security context.
+/// Validates a pod's security context.
 pub fn validate_pod(spec: &Field<'_>, options: &Options, errors: &mut Errors) {
     let context = spec.get("securityContext");
     for member in ["fsGroup", "runAsUser", "runAsGroup"] {
@@ -96,12 +96,13 @@ fn validate_seccomp(profile: &Field<'_>, errors: &mut Errors) {
         (true, true) => errors.invalid_each(&file, paths::descending(file.str())),
         (false, true) => errors.push(
             file.invalid("can only be set when seccomp type is Localhost")
-                .showing(printed::internal("core.SeccompProfile", profile.value())),
+                .with_bad_value_text(printed::internal("core.SeccompProfile", profile.value())),
         ),
         (false, false) => {}
     }
 }
 
+/// Validates an AppArmor profile.
 pub fn validate_app_armor(profile: &Field<'_>, errors: &mut Errors) {
     const TYPES: [&str; 3] = ["Localhost", "RuntimeDefault", "Unconfined"];
     const MAX_PATH: usize = 4095;
@@ -188,7 +189,7 @@ pub fn validate_host_sysctl(spec: &Field<'_>, name: &Field<'_>, errors: &mut Err
     });
 }
 
-/// `net/ipv4/conf/eth0.100/x` is `net.ipv4.conf.eth0/100.x`: the first separator decides how a name is written.
+/// `net/ipv4/conf/eth0.100/x` is `net.ipv4.conf.eth0/100.x`: the first separator determines the notation.
 fn with_dots(name: &str) -> String {
     match name.find(['.', '/']) {
         Some(at) if name[at..].starts_with('/') => {
@@ -219,13 +220,13 @@ fn validate_windows_options(windows: &Field<'_>, errors: &mut Errors) {
     }
     let user = windows.get("runAsUserName");
     if user.exists() {
-        for mistake in windows_user(user.str()) {
-            errors.push(user.invalid(format!("runAsUserName{mistake}")));
+        for error in windows_user(user.str()) {
+            errors.push(user.invalid(format!("runAsUserName{error}")));
         }
     }
 }
 
-/// What is wrong with `user` or `DOMAIN\user`.
+/// The error in `user` or `DOMAIN\user`.
 fn windows_user(text: &str) -> Vec<&'static str> {
     if text.is_empty() {
         return vec![" cannot be an empty string"];
@@ -256,7 +257,7 @@ fn windows_user(text: &str) -> Vec<&'static str> {
         ),
     ]
     .into_iter()
-    .filter_map(|(wrong, mistake)| wrong.then_some(mistake))
+    .filter_map(|(wrong, error)| wrong.then_some(error))
     .collect()
 }
 
@@ -275,7 +276,7 @@ fn is_windows_domain(text: &str) -> bool {
     })
 }
 
-/// Host process containers of Windows: all of them or none, and only on the host's network.
+/// Windows host process containers: all of them or none, and only on the host's network.
 pub fn validate_host_processes(spec: &Field<'_>, errors: &mut Errors) {
     const HOST_PROCESS: &str = "securityContext.windowsOptions.hostProcess";
     let of_pod = spec.walk(HOST_PROCESS);
@@ -306,7 +307,7 @@ pub fn validate_host_processes(spec: &Field<'_>, errors: &mut Errors) {
     });
 }
 
-/// A pod with users of its own cannot share the host's namespaces.
+/// A pod with a user namespace cannot share the host's namespaces.
 pub fn validate_host_users(spec: &Field<'_>, options: &Options, errors: &mut Errors) {
     const DETAIL: &str = "when `hostUsers` is false";
     if has_host_users(spec) {
@@ -324,7 +325,7 @@ pub fn validate_host_users(spec: &Field<'_>, options: &Options, errors: &mut Err
     }
 }
 
-/// The operating system a pod is for, and what the other one's pods may not set.
+/// The operating system of a pod, and the fields that pods of the other one cannot set.
 pub fn validate_os(spec: &Field<'_>, errors: &mut Errors) {
     const NAMES: [&str; 2] = ["linux", "windows"];
     let (os, name) = (spec.get("os"), spec.walk("os.name"));

@@ -1,4 +1,4 @@
-//! A pod's spec as a whole: its parts in the real server's order, and the parts that are too small for a file of their own.
+//! A pod's spec: its parts in the real server's order, and the parts that are too small for a file of their own.
 //!
 //! Start at [`validate_pod_spec`].
 
@@ -9,7 +9,7 @@ use super::{Options, annotations, resources, scheduling, security, volumes};
 use crate::field::{Errors, Field, Path};
 use crate::validation::{content, ip, labels, metadata, printed};
 
-/// The rules of a template (`field` is the template itself). Its metadata's mistakes are reported without `metadata` in
+/// Validates a template (`field` is the template itself). Errors in its metadata are reported without `metadata` in
 /// their path, as the real server does.
 pub fn validate_pod_template(template: &Field<'_>, options: &Options, errors: &mut Errors) {
     let (metadata, spec) = (template.get("metadata"), template.get("spec"));
@@ -26,7 +26,7 @@ pub fn validate_pod_template(template: &Field<'_>, options: &Options, errors: &m
     });
 }
 
-/// The rules of a pod's spec; `metadata` is the pod's, absent for a template.
+/// Validates a pod's spec; `metadata` is the pod's, absent for a template.
 pub fn validate_pod_spec(spec: &Field<'_>, metadata: &Field<'_>, options: &Options, errors: &mut Errors) {
     let grace = spec.get("terminationGracePeriodSeconds");
     errors.push_if(!grace.exists(), || grace.required(""));
@@ -98,7 +98,7 @@ fn require_choice(choice: &Field<'_>, known: &[&str], errors: &mut Errors) {
     }
 }
 
-/// The claims on devices that a pod names.
+/// Validates the device claims of a pod.
 fn validate_claims(claims: &Field<'_>, metadata: &Field<'_>, errors: &mut Errors) {
     let mirror = metadata.get("annotations").get(annotations::MIRROR).exists();
     let mut names = BTreeSet::new();
@@ -117,14 +117,14 @@ fn validate_claims(claims: &Field<'_>, metadata: &Field<'_>, errors: &mut Errors
             errors.push(name.duplicate());
         }
         let (direct, template) = (claim.get("resourceClaimName"), claim.get("resourceClaimTemplateName"));
-        let mistake = match (direct.exists(), template.exists()) {
+        let error = match (direct.exists(), template.exists()) {
             (true, true) => {
                 Some("at most one of `resourceClaimName` or `resourceClaimTemplateName` may be specified")
             }
             (false, false) => Some("must specify one of: `resourceClaimName`, `resourceClaimTemplateName`"),
             _ => None,
         };
-        errors.extend(mistake.map(|detail| printed::invalid(&claim, "core.PodResourceClaim", detail)));
+        errors.extend(error.map(|detail| printed::invalid(&claim, "core.PodResourceClaim", detail)));
         for reference in [direct, template] {
             if reference.exists() {
                 check(&reference, content::dns1123_subdomain, errors);
@@ -133,7 +133,7 @@ fn validate_claims(claims: &Field<'_>, metadata: &Field<'_>, errors: &mut Errors
     }
 }
 
-/// On the host's network a container's port is the host's.
+/// On the host's network a container port is a host port.
 fn validate_host_network_ports(spec: &Field<'_>, options: &Options, errors: &mut Errors) {
     if !spec.get("hostNetwork").bool() {
         return;
@@ -168,7 +168,7 @@ fn validate_dns(config: &Field<'_>, policy: &str, errors: &mut Errors) {
         servers.invalid(format!("must not have more than {MAX_SERVERS} nameservers"))
     });
     for server in servers.items() {
-        errors.extend(ip::legacy_address(server.str()).map(|mistake| server.invalid(mistake)));
+        errors.extend(ip::legacy_address(server.str()).map(|error| server.invalid(error)));
     }
     errors.push_if(searches.len() > MAX_SEARCHES, || {
         searches.invalid(format!("must not have more than {MAX_SEARCHES} search paths"))
@@ -181,8 +181,8 @@ fn validate_dns(config: &Field<'_>, policy: &str, errors: &mut Errors) {
     });
     for search in searches.items().filter(|search| search.str() != ".") {
         let domain = search.str().strip_suffix('.').unwrap_or(search.str());
-        for mistake in content::dns1123_subdomain_with_underscore(domain) {
-            errors.push(search.invalid_value(domain, mistake));
+        for error in content::dns1123_subdomain_with_underscore(domain) {
+            errors.push(search.invalid_value(domain, error));
         }
     }
     for option in config.get("options").items() {
@@ -193,7 +193,7 @@ fn validate_dns(config: &Field<'_>, policy: &str, errors: &mut Errors) {
 fn validate_host_aliases(aliases: &Field<'_>, errors: &mut Errors) {
     for alias in aliases.items() {
         let address = alias.get("ip");
-        errors.extend(ip::legacy_address(address.str()).map(|mistake| address.invalid(mistake)));
+        errors.extend(ip::legacy_address(address.str()).map(|error| address.invalid(error)));
         for name in alias.get("hostnames").items() {
             check(&name, content::dns1123_subdomain, errors);
         }
@@ -215,7 +215,7 @@ fn validate_hostname_override(spec: &Field<'_>, errors: &mut Errors) {
     check(&name, content::dns1123_subdomain, errors);
 }
 
-/// A variable read from a file needs a volume that the pod itself fills.
+/// A variable from a file needs an emptyDir volume of the pod.
 fn validate_env_files(spec: &Field<'_>, errors: &mut Errors) {
     for container in super::containers(spec) {
         for variable in container.get("env").items() {

@@ -1,11 +1,11 @@
-//! What a real server (v1.36.2) answered to pods and templates, most of them wrong in some way.
+//! Recorded responses of a real server (v1.36.2) to pods and templates, most of them invalid.
 //!
-//! `answers.jsonl` holds one new pod a line: `pod` is merged into [`base`], `errors` are the causes of the refusal in their
-//! order (`anyOrder`: the real server has none), `templateErrors` what it told of the same as a template where that is not
-//! the same but for the path; for accepted pods `spec` is what they became.
+//! `answers.jsonl` contains one new pod a line: `pod` is merged into [`base`], `errors` are the causes of the
+//! rejection in their order (`anyOrder`: the real server has none), `templateErrors` those of the same spec as a
+//! template if they differ in more than the path; for accepted pods `spec` is the stored spec.
 //!
-//! `updates.jsonl` holds one change a line: the pod `old`, changed by `setup` if there is one, then by `new` through `part`
-//! (empty: the pod itself).
+//! `updates.jsonl` contains one change a line: the pod `old`, changed by `setup` if there is one, then by `new`
+//! through the subresource `part` (empty: the pod itself).
 
 use std::collections::BTreeMap;
 
@@ -52,7 +52,7 @@ fn merge(target: &mut Value, patch: &Value) {
     }
 }
 
-/// What admission adds to every pod: account, priority, tolerations.
+/// The fields that admission adds to every pod: account, priority, tolerations.
 fn admit(pod: &mut Value) {
     let toleration =
         |key| json!({"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300});
@@ -68,7 +68,7 @@ fn admit(pod: &mut Value) {
     }
 }
 
-/// What the codec adds: structs that are there even where they are empty.
+/// The fields that the codec adds: structs that are present even if they are empty.
 fn encode(pod: &mut Value) {
     for list in super::CONTAINER_LISTS {
         for container in pod["spec"].get_mut(list).and_then(Value::as_array_mut).into_iter().flatten() {
@@ -87,7 +87,7 @@ fn texts(case: &Value, member: &str) -> Vec<String> {
     list.iter().map(|text| text.as_str().expect("a text").to_owned()).collect()
 }
 
-fn told(errors: &Errors) -> Vec<String> {
+fn causes(errors: &Errors) -> Vec<String> {
     errors.iter().map(ToString::to_string).collect()
 }
 
@@ -119,7 +119,7 @@ fn pods_are_refused_with_the_real_texts() {
         let pod = create(&case["pod"]);
         let mut errors = Errors::new();
         pod::PodStrategy.validate(&Field::root(&pod), &mut errors);
-        assert_same(&case, "pod", told(&errors), texts(&case, "errors"), &mut failed);
+        assert_same(&case, "pod", causes(&errors), texts(&case, "errors"), &mut failed);
     }
     assert_eq!(failed, 0);
 }
@@ -139,7 +139,7 @@ fn templates_are_refused_with_the_real_texts() {
             Some(_) => texts(&case, "templateErrors"),
             None => texts(&case, "errors").iter().map(|text| in_template(text)).collect(),
         };
-        assert_same(&case, "template", told(&errors), want, &mut failed);
+        assert_same(&case, "template", causes(&errors), want, &mut failed);
     }
     assert_eq!(failed, 0);
 }
@@ -152,7 +152,7 @@ fn in_template(text: &str) -> String {
 }
 
 #[test]
-fn accepted_pods_become_what_they_became() {
+fn accepted_pods_match_the_stored_ones() {
     for case in answers().iter().filter(|case| case.get("spec").is_some()) {
         let pod = create(&case["pod"]);
         assert_eq!(pod["spec"], case["spec"], "{}", case["case"]);
@@ -163,7 +163,7 @@ fn accepted_pods_become_what_they_became() {
     }
 }
 
-/// The changed pod, prepared, and what is wrong with it.
+/// The changed and prepared pod, and its errors.
 fn change(old: &Value, patch: &Value, part: &str) -> (Value, Errors) {
     let mut pod = old.clone();
     merge(&mut pod, patch);
@@ -173,13 +173,13 @@ fn change(old: &Value, patch: &Value, part: &str) -> (Value, Errors) {
     match part {
         "" => pod::PodStrategy.prepare_for_update(&mut pod, old, &CONTEXT),
         "status" => pod::PodStrategy.prepare_for_status_update(&mut pod, old, &CONTEXT),
-        part => pod::PodStrategy.prepare_for_part_update(part, &mut pod, old, &CONTEXT),
+        part => pod::PodStrategy.prepare_for_subresource_update(part, &mut pod, old, &CONTEXT),
     }
     let (new, before) = (Field::root(&pod), Field::root(old));
     match part {
         "" => pod::PodStrategy.validate_update(&new, &before, &mut errors),
         "status" => pod::PodStrategy.validate_status_update(&new, &before, &mut errors),
-        part => pod::PodStrategy.validate_part_update(part, &new, &before, &mut errors),
+        part => pod::PodStrategy.validate_subresource_update(part, &new, &before, &mut errors),
     }
     (pod, errors)
 }
@@ -192,12 +192,12 @@ fn changes_are_refused_with_the_real_texts() {
         if let Some(setup) = case.get("setup") {
             let (part, patch) = (setup[0].as_str().expect("a part"), &setup[1]);
             let (pod, errors) = change(&old, patch, part);
-            assert_eq!(told(&errors), Vec::<String>::new(), "{}", case["case"]);
+            assert_eq!(causes(&errors), Vec::<String>::new(), "{}", case["case"]);
             generation += i64::from(pod::PodStrategy.is_new_generation(&pod, &old));
             old = pod;
         }
         let (pod, errors) = change(&old, &case["new"], case["part"].as_str().expect("a part"));
-        assert_same(&case, "change", told(&errors), texts(&case, "errors"), &mut failed);
+        assert_same(&case, "change", causes(&errors), texts(&case, "errors"), &mut failed);
         if let Some(want) = case.get("generation") {
             generation += i64::from(pod::PodStrategy.is_new_generation(&pod, &old));
             assert_eq!(want, generation, "{}", case["case"]);

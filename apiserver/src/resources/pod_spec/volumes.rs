@@ -1,6 +1,6 @@
 //! Volumes of a pod: each has a name and one source, the sources have rules of their own.
 //!
-//! Start at [`validate`]; the table of sources is [`SOURCES`], in the order in which the real server looks at them.
+//! Start at [`validate`]; the table of sources is [`SOURCES`], in the order in which the real server checks them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,16 +8,17 @@ use super::env::{self, Shown};
 use super::{Options, projected};
 use crate::field::{Errors, Field, quote};
 use crate::resources::core::persistent_volume_claim::validate_claim_template;
-use crate::validation::volume_sources::{self, Owner};
+use crate::validation::volume_sources::{self, SourceOwner};
 use crate::validation::{content, paths, resource_list};
 
+/// The message about an invalid file mode.
 pub const FILE_MODE: &str = "must be a number between 0 and 0777 (octal), both inclusive";
 
-/// The volumes that a container can mount, by name.
+/// The mountable volumes of a pod, by name.
 pub type Mountable<'a> = BTreeMap<&'a str, Field<'a>>;
 
-/// The sources, in the order in which the real server looks at them, and where it reports that one stands beside
-/// another: its own spelling, slips included.
+/// The sources, in the order in which the real server checks them, and the field it reports for an additional source:
+/// with its own spelling, errors included.
 const SOURCES: [(&str, &str); 30] = [
     ("emptyDir", "emptyDir"),
     ("hostPath", "hostPath"),
@@ -51,9 +52,9 @@ const SOURCES: [(&str, &str); 30] = [
     ("image", "image"),
 ];
 
-/// Checks the volumes of a pod and returns those that are fit to be mounted.
+/// Validates the volumes of a pod and returns those that can be mounted.
 pub fn validate<'a>(volumes: &Field<'a>, pod: &str, options: &Options, errors: &mut Errors) -> Mountable<'a> {
-    // Claims that will be made for this pod, which no volume may name as if they were anyone's.
+    // Claims of this pod's ephemeral volumes, which no other volume may use.
     let made: BTreeSet<String> = volumes
         .items()
         .filter(|volume| !pod.is_empty() && volume.get("ephemeral").exists())
@@ -145,18 +146,18 @@ fn validate_source(kind: &str, source: &Field<'_>, options: &Options, errors: &m
             }
             pull_policy(&source.get("pullPolicy"), errors);
         }
-        _ => volume_sources::validate_source(kind, source, Owner::Pod, errors),
+        _ => volume_sources::validate_source(kind, source, SourceOwner::Pod, errors),
     }
 }
 
-/// The claim that is made for an ephemeral volume is called after pod and volume.
+/// The claim of an ephemeral volume is named after pod and volume.
 fn validate_claim_name(volume: &Field<'_>, pod: &str, errors: &mut Errors) {
     if pod.is_empty() || volume.is_empty() {
         return;
     }
     let claim = format!("{pod}-{}", volume.str());
-    for mistake in content::dns1123_subdomain(&claim) {
-        errors.push(volume.invalid(format!("PVC name {}: {mistake}", quote(&claim))));
+    for error in content::dns1123_subdomain(&claim) {
+        errors.push(volume.invalid(format!("PVC name {}: {error}", quote(&claim))));
     }
 }
 
@@ -169,7 +170,7 @@ fn validate_iscsi_name_length(volume: &Field<'_>, source: &Field<'_>, errors: &m
     });
 }
 
-/// Members that must be given.
+/// Required members.
 fn require(source: &Field<'_>, members: &[&str], errors: &mut Errors) {
     for member in members {
         let member = source.get(member);
@@ -177,6 +178,7 @@ fn require(source: &Field<'_>, members: &[&str], errors: &mut Errors) {
     }
 }
 
+/// Validates a file mode.
 pub fn file_mode(mode: &Field<'_>, errors: &mut Errors) {
     errors.push_if(mode.int().is_some_and(|mode| !(0..=0o777).contains(&mode)), || mode.invalid(FILE_MODE));
 }
@@ -190,6 +192,7 @@ fn validate_keys(source: &Field<'_>, name: &str, errors: &mut Errors) {
     }
 }
 
+/// Validates the mapping of a key to a path.
 pub fn key_to_path(item: &Field<'_>, errors: &mut Errors) {
     require(item, &["key", "path"], errors);
     let path = item.get("path");
@@ -197,7 +200,7 @@ pub fn key_to_path(item: &Field<'_>, errors: &mut Errors) {
     file_mode(&item.get("mode"), errors);
 }
 
-/// One file of the downward API. The real server reports its mistakes for the volume, without saying which file.
+/// One file of the downward API. The real server reports its errors for the volume, without the index of the file.
 pub fn downward_api_file(file: &Field<'_>, errors: &mut Errors) {
     let path = file.get("path");
     require(file, &["path"], errors);
@@ -219,6 +222,7 @@ pub fn downward_api_file(file: &Field<'_>, errors: &mut Errors) {
     file_mode(&file.get("mode"), errors);
 }
 
+/// Validates an optional image pull policy.
 pub fn pull_policy(policy: &Field<'_>, errors: &mut Errors) {
     const POLICIES: [&str; 3] = ["Always", "IfNotPresent", "Never"];
     if policy.is_empty() {

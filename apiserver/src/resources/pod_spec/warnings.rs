@@ -1,4 +1,4 @@
-//! Warnings: what is accepted, and probably not meant.
+//! Warnings: fields that are accepted, but probably not intended.
 //!
 //! Start at [`pod_warnings`] and [`pod_template_warnings`].
 
@@ -24,7 +24,7 @@ const DEPRECATED_ANNOTATIONS: [(&str, &str); 3] = [
     ),
 ];
 
-/// Volume sources that do not work any more: member, name in the warning, since when.
+/// Volume sources that no longer work: member, name in the warning, since when.
 const DEPRECATED_VOLUMES: [(&str, &str, &str); 9] = [
     ("photonPersistentDisk", "photonPersistentDisk", "deprecated in v1.11, non-functional in v1.16+"),
     ("gitRepo", "gitRepo", "deprecated in v1.11, and disabled by default in v1.33+"),
@@ -41,11 +41,11 @@ const DEPRECATED_VOLUMES: [(&str, &str, &str); 9] = [
 pub fn pod_warnings(pod: &Field<'_>) -> Vec<String> {
     let mut warnings = Vec::new();
     app_armor_warnings(pod, true, &mut warnings);
-    let mistakes = content::dns1123_label(pod.walk("metadata.name").str());
-    if !mistakes.is_empty() {
+    let found = content::dns1123_label(pod.walk("metadata.name").str());
+    if !found.is_empty() {
         warnings.push(format!(
             "metadata.name: this is used in the Pod's hostname, which can result in surprising behavior; a DNS label is recommended: [{}]",
-            mistakes.join(" ")
+            found.join(" ")
         ));
     }
     common_warnings(pod, &mut warnings);
@@ -123,12 +123,12 @@ fn matches_no_pod(selector: &Field<'_>) -> String {
     format!("{}: a null labelSelector results in matching no pod", selector.path())
 }
 
-/// Wrong values are accepted where they only express a preference.
+/// Invalid values are accepted where they only express a preference.
 fn value_warnings(term: &Field<'_>, warnings: &mut Vec<String>) {
     for requirement in term.get("matchExpressions").items() {
         for value in requirement.get("values").items() {
-            for mistake in content::label_value(value.str()) {
-                warnings.push(format!("{}: {} is invalid, {mistake}", value.path(), value.str()));
+            for error in content::label_value(value.str()) {
+                warnings.push(format!("{}: {} is invalid, {error}", value.path(), value.str()));
             }
         }
     }
@@ -151,7 +151,7 @@ fn volume_warnings(spec: &Field<'_>, warnings: &mut Vec<String>) {
     }
 }
 
-/// A path inside of a volume and, in a projected one, where it comes from.
+/// A path inside of a volume and, in a projected one, its source.
 #[derive(Clone, PartialEq)]
 struct Placed<'a> {
     path: &'a str,
@@ -169,7 +169,7 @@ fn placed<'a>(items: &Field<'a>, source: &str) -> Vec<Placed<'a>> {
     items.items().map(|item| Placed { path: item.get("path").str(), source: source.to_owned() }).collect()
 }
 
-/// Files of one volume that stand in each other's way.
+/// Files of one volume with overlapping paths.
 fn overlap_warnings(volume: &Field<'_>, warnings: &mut Vec<String>) {
     let name = quote(volume.get("name").str());
     let mut warn = |paths: Vec<Placed<'_>>, kind: String| {
@@ -220,7 +220,7 @@ fn overlaps(paths: Vec<Placed<'_>>) -> Vec<String> {
     found
 }
 
-/// Entries that should be there once.
+/// Entries that should be unique.
 fn duplicate_warnings(spec: &Field<'_>, warnings: &mut Vec<String>) {
     for (list, member) in [("hostAliases", "ip"), ("imagePullSecrets", "name")] {
         let mut seen = BTreeSet::new();
@@ -247,7 +247,7 @@ fn fraction_warning(list: &Field<'_>, resource: &str, warnings: &mut Vec<String>
     }
 }
 
-/// Seccomp annotations do nothing without the field.
+/// Seccomp annotations have no effect without the field.
 fn seccomp_warnings(owner: &Field<'_>, warnings: &mut Vec<String>) {
     let all = owner.walk("metadata.annotations");
     let mut warn = |key: &str, context: Field<'_>| {
@@ -266,10 +266,10 @@ fn seccomp_warnings(owner: &Field<'_>, warnings: &mut Vec<String>) {
     }
 }
 
-/// AppArmor annotations still work, but there is a field.
+/// AppArmor annotations still work, but are deprecated.
 ///
-/// In a Pod they have been copied to the field by now (`copied`): only where the field says the same may the annotation
-/// have been its source.
+/// In a Pod they have been copied to the field already (`copied`): only where the field has the same value can the
+/// annotation have been its source.
 fn app_armor_warnings(owner: &Field<'_>, copied: bool, warnings: &mut Vec<String>) {
     let (spec, all) = (owner.get("spec"), owner.walk("metadata.annotations"));
     if copied && spec.walk("os.name").str() == "windows" {
@@ -284,12 +284,12 @@ fn app_armor_warnings(owner: &Field<'_>, copied: bool, warnings: &mut Vec<String
         }
         let own = container.walk("securityContext.appArmorProfile");
         let meant = annotations::app_armor_profile(annotation.str());
-        let told_by_field = if own.exists() {
+        let set_by_field = if own.exists() {
             !copied || own.value() != meant.as_ref()
         } else {
             of_pod.exists() && of_pod.value() == meant.as_ref()
         };
-        if !told_by_field {
+        if !set_by_field {
             warnings.push(format!(
                 r#"{}: deprecated since v1.30; use the "appArmorProfile" field instead"#,
                 all.path().key(&key)
@@ -311,7 +311,7 @@ fn container_warnings(container: &Field<'_>, warnings: &mut Vec<String>) {
         if defined.insert(name) {
             continue;
         }
-        // Building on the earlier value is fine, repeating or replacing it is not.
+        // A reference to the earlier value is fine, repeating or replacing it is not.
         let reference = format!("$({name})");
         if variable.get("valueFrom").exists() || value == reference || !value.contains(&reference) {
             warnings.push(format!(

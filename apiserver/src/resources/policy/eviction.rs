@@ -1,4 +1,4 @@
-//! Eviction: a polite way to delete a pod. It is posted and never stored.
+//! Eviction: deletes a pod within its disruption budgets. It is posted and never stored.
 
 use serde_json::{Value, json};
 
@@ -8,12 +8,12 @@ use crate::resources::core::pod::set_condition;
 use crate::resources::strategy::Strategy;
 use crate::{Error, Result};
 
-/// The rules of Eviction.
+/// The strategy of Eviction.
 pub struct EvictionStrategy;
 
 impl Strategy for EvictionStrategy {}
 
-/// Checks an Eviction of the pod `name`, and returns the options to delete it with.
+/// Validates an Eviction of the pod `name`, and returns the options of the deletion.
 pub fn delete_options(name: &str, eviction: &Value, dry_run: bool) -> Result<Value> {
     const UNSAFE: &str = "ignoreStoreReadErrorWithClusterBreakingPotential";
     let field = Field::root(eviction);
@@ -41,8 +41,8 @@ pub fn delete_options(name: &str, eviction: &Value, dry_run: bool) -> Result<Val
     Ok(options)
 }
 
-/// Leaves on the pod why it goes.
-pub fn mark(pod: &mut Value, now: &str) {
+/// Adds the condition `DisruptionTarget` to the pod.
+pub fn add_disruption_target(pod: &mut Value, now: &str) {
     set_condition(pod, "DisruptionTarget", "EvictionByEvictionAPI", "Eviction API: evicting", now);
 }
 
@@ -51,7 +51,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bodies() {
+    fn evictions_become_delete_options() {
         for (case, name, options, dry_run, want) in [
             ("none", "p", json!(null), false, Ok(json!({}))),
             ("its own", "p", json!({"gracePeriodSeconds": 5}), false, Ok(json!({"gracePeriodSeconds": 5}))),

@@ -8,7 +8,7 @@ use crate::validation::{numbers, printed};
 
 const EVICTION_POLICIES: [&str; 2] = ["AlwaysAllow", "IfHealthyBudget"];
 
-/// The rules of PodDisruptionBudget.
+/// The strategy of PodDisruptionBudget.
 pub struct PodDisruptionBudgetStrategy;
 
 impl Strategy for PodDisruptionBudgetStrategy {

@@ -7,7 +7,7 @@ use crate::field::{Errors, Field};
 use crate::resources::strategy::Strategy;
 use crate::validation::labels::{SelectorOptions, has_invalid_values, validate_label_selector};
 
-/// The rules of ClusterRole.
+/// The strategy of ClusterRole.
 pub struct ClusterRoleStrategy;
 
 impl Strategy for ClusterRoleStrategy {
@@ -31,10 +31,9 @@ fn validate(role: &Field<'_>, options: SelectorOptions, errors: &mut Errors) {
     });
     for selector in selectors.items() {
         validate_label_selector(&selector, options, errors);
-        // Besides, it must be usable, which is never lenient.
-        let mut mistakes = Errors::new();
-        validate_label_selector(&selector, SelectorOptions::default(), &mut mistakes);
-        errors
-            .push_if(!mistakes.is_empty(), || selector.invalid_value(Value::Null, "invalid label selector."));
+        // The selector must also be valid without the tolerance for existing objects.
+        let mut found = Errors::new();
+        validate_label_selector(&selector, SelectorOptions::default(), &mut found);
+        errors.push_if(!found.is_empty(), || selector.invalid_value(Value::Null, "invalid label selector."));
     }
 }

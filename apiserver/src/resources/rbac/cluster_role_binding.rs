@@ -6,7 +6,7 @@ use super::role_binding::{default_binding, validate_binding, validate_same_role}
 use crate::field::{Errors, Field};
 use crate::resources::strategy::Strategy;
 
-/// The rules of ClusterRoleBinding.
+/// The strategy of ClusterRoleBinding.
 pub struct ClusterRoleBindingStrategy;
 
 impl Strategy for ClusterRoleBindingStrategy {

@@ -1,9 +1,9 @@
-//! Role, and the rules inside it that a ClusterRole has too.
+//! Role, and the policy rules that a ClusterRole has too.
 
 use crate::field::{Errors, Field};
 use crate::resources::strategy::Strategy;
 
-/// The rules of Role.
+/// The strategy of Role.
 pub struct RoleStrategy;
 
 impl Strategy for RoleStrategy {
@@ -12,7 +12,7 @@ impl Strategy for RoleStrategy {
     }
 }
 
-/// Each rule is either about resources or, cluster-wide only, about paths.
+/// Each rule is either about resources or, cluster-wide only, about non-resource URLs.
 pub fn validate_policy_rules(role: &Field<'_>, namespaced: bool, errors: &mut Errors) {
     for rule in role.get("rules").items() {
         let (verbs, urls) = (rule.get("verbs"), rule.get("nonResourceURLs"));

@@ -1,4 +1,4 @@
-//! RoleBinding, and what it shares with ClusterRoleBinding: the reference to a role and the subjects.
+//! RoleBinding, and the rules that it shares with ClusterRoleBinding: the role reference and the subjects.
 
 use serde_json::{Value, json};
 
@@ -8,7 +8,7 @@ use crate::validation::{content, member, printed};
 
 const GROUP: &str = "rbac.authorization.k8s.io";
 
-/// The rules of RoleBinding.
+/// The strategy of RoleBinding.
 pub struct RoleBindingStrategy;
 
 impl Strategy for RoleBindingStrategy {
@@ -26,6 +26,7 @@ impl Strategy for RoleBindingStrategy {
     }
 }
 
+/// Defaults the role reference and the subjects of a binding.
 pub fn default_binding(binding: &mut Value) {
     let default_group = |reference: &mut Value| {
         if reference["apiGroup"].as_str().unwrap_or("").is_empty() {
@@ -40,6 +41,7 @@ pub fn default_binding(binding: &mut Value) {
     }
 }
 
+/// Validates a binding.
 pub fn validate_binding(binding: &Field<'_>, namespaced: bool, errors: &mut Errors) {
     let role = binding.get("roleRef");
     let (group, kind) = (role.get("apiGroup"), role.get("kind"));
@@ -72,7 +74,7 @@ fn validate_subject(subject: &Field<'_>, namespaced: bool, errors: &mut Errors) 
     }
 }
 
-/// A binding is for one role; for another it must be made anew.
+/// A binding's role is immutable; another role needs a new binding.
 pub fn validate_same_role(binding: &Field<'_>, old: &Field<'_>, errors: &mut Errors) {
     let (role, was) = (binding.get("roleRef"), old.get("roleRef"));
     let changed = ["apiGroup", "kind", "name"].iter().any(|m| role.get(m).str() != was.get(m).str());

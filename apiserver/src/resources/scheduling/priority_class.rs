@@ -1,4 +1,4 @@
-//! PriorityClass. Its number never changes; names that begin with `system-` are for the two classes that the server makes.
+//! PriorityClass. Its value is immutable; names that begin with `system-` are reserved for the two system classes.
 
 use serde_json::{Value, json};
 
@@ -9,11 +9,11 @@ use crate::validation::immutable::immutable;
 
 const HIGHEST_OF_USERS: i64 = 1_000_000_000;
 const SYSTEM_PREFIX: &str = "system-";
-/// The classes that are always there, and their values.
+/// The system classes and their values.
 const SYSTEM_CLASSES: [(&str, i64); 2] =
     [("system-node-critical", 2_000_001_000), ("system-cluster-critical", 2_000_000_000)];
 
-/// The rules of PriorityClass.
+/// The strategy of PriorityClass.
 pub struct PriorityClassStrategy;
 
 impl Strategy for PriorityClassStrategy {
@@ -23,12 +23,12 @@ impl Strategy for PriorityClassStrategy {
         }
     }
 
-    fn undeletable(&self, name: &str) -> Option<&'static str> {
+    fn validate_delete(&self, name: &str) -> Option<&'static str> {
         let system = SYSTEM_CLASSES.iter().any(|(known, _)| *known == name);
         system.then_some("this is a system priority class and cannot be deleted")
     }
 
-    /// The generation stays what it was at first: the real server never counts.
+    /// The generation stays the initial one, as in the real server.
     fn is_new_generation(&self, _: &Value, _: &Value) -> bool {
         false
     }
@@ -36,9 +36,9 @@ impl Strategy for PriorityClassStrategy {
     fn validate(&self, object: &Field<'_>, errors: &mut Errors) {
         let (name, value) = (object.walk("metadata.name"), object.get("value"));
         if name.str().starts_with(SYSTEM_PREFIX) {
-            if let Err(mistake) = check_system_class(object) {
+            if let Err(error) = check_system_class(object) {
                 errors.push(name.forbidden(format!(
-                    "priority class names with '{SYSTEM_PREFIX}' prefix are reserved for system use only. error: {mistake}"
+                    "priority class names with '{SYSTEM_PREFIX}' prefix are reserved for system use only. error: {error}"
                 )));
             }
         } else {

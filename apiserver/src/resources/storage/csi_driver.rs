@@ -1,4 +1,4 @@
-//! CSIDriver. It counts generations from its first change, not from its creation.
+//! CSIDriver. Its generation is counted from the first update, not from its creation.
 
 use std::collections::HashSet;
 
@@ -15,7 +15,7 @@ const LIFECYCLE_MODES: [&str; 2] = ["Persistent", "Ephemeral"];
 const MIN_UPDATE_PERIOD: i64 = 10;
 const TOKEN_WARNING: &str = "spec.serviceAccountTokenInSecrets is unset; if supported by this CSI driver, set to true to prevent possible logging of tokens in volume attributes";
 
-/// The rules of CSIDriver.
+/// The strategy of CSIDriver.
 pub struct CsiDriverStrategy;
 
 impl Strategy for CsiDriverStrategy {
@@ -57,7 +57,7 @@ impl Strategy for CsiDriverStrategy {
     fn validate_update(&self, driver: &Field<'_>, old: &Field<'_>, errors: &mut Errors) {
         let (spec, old) = (driver.get("spec"), old.get("spec"));
         validate_spec(&spec, errors);
-        // Under a name that it never had.
+        // The real server reports this name, which the field never had.
         let attach = spec.get("attachRequired").with_path(spec.path().child("attachedRequired"));
         immutable(&attach, &old.get("attachRequired"), errors);
         immutable(&spec.get("volumeLifecycleModes"), &old.get("volumeLifecycleModes"), errors);
@@ -72,7 +72,7 @@ impl Strategy for CsiDriverStrategy {
     }
 }
 
-/// Drops what the gate VolumeLimitScaling lets in, unless the old driver has it.
+/// Drops the field of the gate VolumeLimitScaling, unless the old driver has it.
 fn drop_disabled(driver: &mut Value, old: Option<&Value>, features: &FeatureGates) {
     let in_use = old.and_then(|old| old.pointer("/spec/preventPodSchedulingIfMissing")).is_some();
     if !in_use

@@ -11,7 +11,7 @@ use crate::validation::{content, immutable, member};
 
 const MAX_NODE_ID: usize = 256;
 
-/// The rules of CSINode.
+/// The strategy of CSINode.
 pub struct CsiNodeStrategy;
 
 impl Strategy for CsiNodeStrategy {
@@ -33,7 +33,7 @@ impl Strategy for CsiNodeStrategy {
         }
     }
 
-    /// A driver that is there stays as it is, but for how many volumes it can take.
+    /// Existing drivers are immutable, except for their allocatable count.
     fn validate_update(&self, node: &Field<'_>, old: &Field<'_>, errors: &mut Errors) {
         self.validate(node, errors);
         let drivers = node.walk("spec.drivers");
@@ -59,7 +59,7 @@ fn without_count(driver: &Field<'_>) -> Value {
     driver
 }
 
-/// Mistakes are told for the driver.
+/// Errors are reported for the driver.
 fn validate_topology_keys(driver: &Field<'_>, errors: &mut Errors) {
     let mut keys = HashSet::new();
     for key in driver.get("topologyKeys").items().map(|key| key.with_path(driver.path().clone())) {

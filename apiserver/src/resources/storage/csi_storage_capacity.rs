@@ -8,7 +8,7 @@ use crate::validation::immutable::{IMMUTABLE, immutable_as};
 use crate::validation::labels::{self, SelectorOptions};
 use crate::validation::{content, node_selector, resource_list};
 
-/// The rules of CSIStorageCapacity.
+/// The strategy of CSIStorageCapacity.
 pub struct CsiStorageCapacityStrategy;
 
 impl Strategy for CsiStorageCapacityStrategy {
@@ -18,10 +18,10 @@ impl Strategy for CsiStorageCapacityStrategy {
 
     fn validate_update(&self, capacity: &Field<'_>, old: &Field<'_>, errors: &mut Errors) {
         let (topology, had) = (capacity.get("nodeTopology"), old.get("nodeTopology"));
-        let mut mistakes = Errors::new();
-        labels::validate_label_selector(&had, SelectorOptions::default(), &mut mistakes);
+        let mut found = Errors::new();
+        labels::validate_label_selector(&had, SelectorOptions::default(), &mut found);
         let options =
-            SelectorOptions { allow_invalid_values: !mistakes.is_empty(), ..SelectorOptions::default() };
+            SelectorOptions { allow_invalid_values: !found.is_empty(), ..SelectorOptions::default() };
         validate(capacity, options, errors);
         immutable_as("meta.LabelSelector", &topology, &had, errors);
         let class = capacity.get("storageClassName");

@@ -1,4 +1,4 @@
-//! StorageClass, and what it shares with VolumeAttributesClass: a driver's name and its parameters.
+//! StorageClass, and the rules that it shares with VolumeAttributesClass: the driver's name and its parameters.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -10,10 +10,10 @@ use crate::validation::immutable::immutable;
 use crate::validation::{content, labels, member, node_selector};
 
 const MAX_PARAMETERS: usize = 512;
-/// All parameters' names and values together, in bytes.
+/// The limit of all parameters' names and values together, in bytes.
 const MAX_PARAMETERS_SIZE: usize = 256 * 1024;
 
-/// The rules of StorageClass.
+/// The strategy of StorageClass.
 pub struct StorageClassStrategy;
 
 impl Strategy for StorageClassStrategy {
@@ -59,7 +59,7 @@ impl Strategy for StorageClassStrategy {
     }
 }
 
-/// A map that is empty is as good as none.
+/// Whether two maps are equal; an empty one equals an absent one.
 pub fn is_same_map(new: &Field<'_>, old: &Field<'_>) -> bool {
     new.value() == old.value() || (new.is_empty() && old.is_empty())
 }
@@ -71,10 +71,11 @@ pub fn validate_driver(name: &Field<'_>, errors: &mut Errors) {
         return;
     }
     let lower = name.str().to_lowercase();
-    let mistakes = content::qualified_name(&lower);
-    errors.extend(mistakes.into_iter().map(|e| name.invalid_value(lower.as_str(), e)));
+    let found = content::qualified_name(&lower);
+    errors.extend(found.into_iter().map(|e| name.invalid_value(lower.as_str(), e)));
 }
 
+/// Validates the parameters of a driver.
 pub fn validate_parameters(parameters: &Field<'_>, errors: &mut Errors) {
     if parameters.len() > MAX_PARAMETERS {
         errors.push(parameters.too_long(MAX_PARAMETERS));
@@ -87,7 +88,7 @@ pub fn validate_parameters(parameters: &Field<'_>, errors: &mut Errors) {
     errors.push_if(size > MAX_PARAMETERS_SIZE, || parameters.too_long(MAX_PARAMETERS_SIZE));
 }
 
-/// Each term of the topologies: its keys once, and no two terms the same.
+/// The terms of the topologies: unique keys, and no two equal terms.
 fn validate_topologies(topologies: &Field<'_>, errors: &mut Errors) {
     let mut seen: HashMap<BTreeMap<&str, BTreeSet<&str>>, usize> = HashMap::new();
     for term in topologies.items() {
@@ -103,7 +104,7 @@ fn validate_topologies(topologies: &Field<'_>, errors: &mut Errors) {
             labels::validate_label_name(&key, errors);
             errors.push_if(requirements.insert(key.str(), set).is_some(), || key.duplicate());
         }
-        // The real server compares with as many empty terms as there are terms, before it comes to real ones.
+        // The real server first compares with as many empty terms as there are terms.
         let imagined = if requirements.is_empty() { topologies.len() } else { 0 };
         let equal = seen.entry(requirements).or_default();
         errors.extend(std::iter::repeat_n(expressions.duplicate_value(""), imagined + *equal));

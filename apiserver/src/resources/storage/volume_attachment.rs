@@ -13,7 +13,7 @@ use crate::validation::volume_sources::validate_csi_driver_name;
 const MAX_METADATA: usize = 256 * 1024;
 const MAX_MESSAGE: usize = 1024;
 
-/// The rules of VolumeAttachment.
+/// The strategy of VolumeAttachment.
 pub struct VolumeAttachmentStrategy;
 
 impl Strategy for VolumeAttachmentStrategy {
@@ -72,7 +72,7 @@ fn validate_status(status: &Field<'_>, errors: &mut Errors) {
     errors.push_if(size > MAX_METADATA, || details.too_long(MAX_METADATA));
     for error in ["attachError", "detachError"].map(|member| status.get(member)) {
         let (message, code) = (error.get("message"), error.get("errorCode"));
-        // Told with the other limit.
+        // Reported with the other limit, as in the real server.
         errors.push_if(message.len() > MAX_MESSAGE, || message.too_long(MAX_METADATA));
         errors.push_if(code.int().is_some_and(|code| code < 0), || {
             code.invalid(format!("must be between 0 and {}, inclusive", i32::MAX))

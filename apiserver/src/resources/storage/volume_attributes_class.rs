@@ -1,10 +1,10 @@
-//! VolumeAttributesClass: nothing of it changes.
+//! VolumeAttributesClass: immutable.
 
 use super::storage_class::{is_same_map, validate_driver, validate_parameters};
 use crate::field::{Errors, Field};
 use crate::resources::strategy::Strategy;
 
-/// The rules of VolumeAttributesClass.
+/// The strategy of VolumeAttributesClass.
 pub struct VolumeAttributesClassStrategy;
 
 impl Strategy for VolumeAttributesClassStrategy {

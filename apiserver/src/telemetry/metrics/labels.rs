@@ -1,4 +1,4 @@
-//! What a request is counted under.
+//! The labels of a request.
 
 use http::Method;
 
@@ -8,24 +8,30 @@ use crate::request::info::Verb;
 /// The labels of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct RequestLabels<'a> {
-    /// The method, with `LIST`, `WATCH`, `APPLY` and `CONNECT` told apart.
+    /// The method; `LIST`, `WATCH`, `APPLY` and `CONNECT` are separate verbs.
     pub verb: &'static str,
+    /// The API group.
     pub group: &'a str,
+    /// The version.
     pub version: &'a str,
+    /// The plural name.
     pub resource: &'a str,
+    /// The subresource.
     pub subresource: &'a str,
-    /// `resource`, `namespace` or `cluster`; empty for paths that are no resource.
+    /// `resource`, `namespace` or `cluster`; empty for non-resource paths.
     pub scope: &'static str,
+    /// The component: `apiserver`, or empty.
     pub component: &'static str,
+    /// `All` for dry runs.
     pub dry_run: &'a str,
 }
 
-/// Subresources that open a connection rather than read or write an object.
+/// Subresources that open a connection instead of reading or writing an object.
 const CONNECTING: &[&str] = &["log", "exec", "portforward", "attach", "proxy"];
 
 impl<'a> RequestLabels<'a> {
-    /// The labels of a request; None for paths that are not counted. Only what is served may be counted: the names of a
-    /// path that leads nowhere are the client's invention, and each would stay for good.
+    /// The labels of a request; None for paths that are not counted. Only requests for served resources may be
+    /// counted: unknown names are chosen by the client, and each would create a metric forever.
     ///
     /// - `apply`: a PATCH that is a server-side apply.
     /// - `dry_run`: `All`, or empty.
@@ -88,7 +94,7 @@ impl<'a> RequestLabels<'a> {
         })
     }
 
-    pub(super) fn lasting(&self) -> [&'a str; 7] {
+    pub(super) fn longrunning_values(&self) -> [&'a str; 7] {
         [self.verb, self.group, self.version, self.resource, self.subresource, self.scope, self.component]
     }
 }
@@ -110,7 +116,7 @@ mod tests {
     use crate::request::options::Query;
 
     #[test]
-    fn labels_of_requests() {
+    fn requests_have_their_labels() {
         for (request, want) in [
             ("GET /api/v1/namespaces/n/pods/p", "GET /v1 pods  resource"),
             ("GET /api/v1/namespaces/n/pods", "LIST /v1 pods  namespace"),

@@ -1,4 +1,4 @@
-//! The process as the system sees it: processor time, memory, open files. Nothing is told where there is no `/proc`.
+//! Metrics of the process: CPU time, memory, open files. Empty on systems without `/proc`.
 
 use std::fs;
 
@@ -6,7 +6,7 @@ use prometheus::core::{Collector, Desc};
 use prometheus::proto::MetricFamily;
 use prometheus::{Counter, Gauge};
 
-/// How `/proc` counts time: USER_HZ, which is 100 on every Linux that runs Rust.
+/// The unit of times in `/proc`: USER_HZ, which is 100 on every Linux that runs Rust.
 const TICKS_PER_SECOND: f64 = 100.0;
 
 pub(super) struct Process {
@@ -56,15 +56,15 @@ impl Collector for Process {
     }
 }
 
-/// A number of `/proc/self/stat`, counted from 1 as in proc(5).
+/// A field of `/proc/self/stat`, counted from 1 as in proc(5).
 fn stat(number: usize) -> Option<f64> {
     let stat = fs::read_to_string("/proc/self/stat").ok()?;
-    // The second field is the program's name, which may hold anything but ends at the last parenthesis.
+    // The second field, the program's name, may contain anything and ends at the last parenthesis.
     let (_, rest) = stat.rsplit_once(") ")?;
     rest.split(' ').nth(number.checked_sub(3)?)?.parse().ok()
 }
 
-/// A line of `/proc/self/status`, which has kilobytes, in bytes.
+/// A value of `/proc/self/status`, which is in kilobytes, in bytes.
 fn status(key: &str) -> Option<f64> {
     let status = fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix(key))?;

@@ -38,9 +38,9 @@ fn stored() -> Vec<StoredObjects> {
 }
 
 #[test]
-fn what_is_counted_is_told() {
+fn counts_are_rendered() {
     let metrics = busy();
-    let lasting = metrics.longrunning(&RequestLabels { verb: "WATCH", ..PODS });
+    let longrunning_values = metrics.longrunning(&RequestLabels { verb: "WATCH", ..PODS });
     let inflight = metrics.inflight(true);
     let text = metrics.render(stored());
     let pods = r#"group="",resource="pods",scope="namespace",subresource="",verb="LIST",version="v1""#;
@@ -65,7 +65,7 @@ fn what_is_counted_is_told() {
         r#"sli_duration_seconds_count{component="apiserver",group="",resource="pods",scope="resource""#
     ));
     assert!(text.contains(r#"verb="WATCH",version="v1"} 1"#));
-    drop((lasting, inflight));
+    drop((longrunning_values, inflight));
     let text = metrics.render([]);
     assert!(text.contains(r#"verb="WATCH",version="v1"} 0"#));
     assert!(!text.contains("apiserver_storage_objects{"));
@@ -73,7 +73,7 @@ fn what_is_counted_is_told() {
 
 /// Every name, type and label is the real server's.
 #[test]
-fn names_types_and_labels_are_the_real_ones() {
+fn names_types_and_labels_match_the_real_servers() {
     let facts = crate::testing::facts("apiserver-metrics.json");
     let metrics = busy();
     metrics.build_info(&[("git_version", "v1.36.2"), ("major", "1")]);
@@ -91,10 +91,10 @@ fn names_types_and_labels_are_the_real_ones() {
     }
 }
 
-/// Counting a known request must not be felt beside answering it. The bound is ten times the budget, for a busy machine
-/// and a build without optimisation.
+/// Counting a known request must be negligible beside responding to it. The bound is ten times the budget, for a busy
+/// machine and a build without optimization.
 #[test]
-fn counting_is_quick() {
+fn counting_is_fast() {
     let metrics = busy();
     let rounds = 10_000;
     let started = std::time::Instant::now();

@@ -9,11 +9,11 @@ fn causes(errors: &Errors) -> Vec<String> {
 }
 
 #[test]
-fn new_metadata() {
+fn new_metadata_is_validated() {
     for (case, kind, metadata, want) in [
         ("nothing wrong", "ConfigMap", json!({"name": "a.b", "namespace": "ns"}), vec![]),
         (
-            "an ugly base is told of twice",
+            "an invalid generateName is reported twice",
             "ConfigMap",
             json!({"generateName": "_x-", "name": "_x-abcde", "namespace": "ns"}),
             vec!["metadata.generateName", "metadata.name"],
@@ -68,7 +68,7 @@ fn new_metadata() {
 }
 
 #[test]
-fn owners_print_as_go_prints_them() {
+fn owner_references_print_as_in_go() {
     let object = json!({"metadata": {"name": "a", "ownerReferences": [
         {"apiVersion": "v1", "kind": "Event", "name": "e", "uid": "1", "controller": true},
         {"apiVersion": "a/b/c", "kind": "Pod", "name": "p", "uid": "2", "blockOwnerDeletion": false, "controller": true},
@@ -94,7 +94,7 @@ fn a_deleted_object_gets_no_new_finalizers() {
     let old = json!({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": ["a/b"]}});
     let new = json!({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": ["a/d", "a/c", "a/b"]}});
     let mut errors = Errors::new();
-    validate_changes(&Field::root(&new), &Field::root(&old), Finalizers::Standard, &mut errors);
+    validate_object_meta_update(&Field::root(&new), &Field::root(&old), Finalizers::Standard, &mut errors);
     assert_eq!(
         causes(&errors),
         [
@@ -103,10 +103,10 @@ fn a_deleted_object_gets_no_new_finalizers() {
     );
 }
 
-/// What the real server answers to an update that adds the label `a=-`, the finalizer `x` (no domain), the annotation `-`
-/// and a deletionTimestamp: how often it tells each.
+/// The real server's response to an update that adds the label `a=-`, the finalizer `x` (no domain), the annotation
+/// `-` and a deletionTimestamp: how often each error is reported.
 #[test]
-fn updates_repeat_themselves() {
+fn updates_report_errors_repeatedly() {
     let old = json!({"metadata": {"name": "a", "namespace": "ns", "uid": "u"}});
     let new = json!({"metadata": {"name": "a", "namespace": "ns", "uid": "u", "deletionTimestamp": "2026-01-01T00:00:00Z",
         "labels": {"a": "-"}, "annotations": {"-": ""}, "finalizers": ["x"]}});
@@ -134,11 +134,11 @@ fn updates_repeat_themselves() {
 }
 
 #[test]
-fn passes_come_in_the_order_of_the_kind() {
+fn checks_run_in_the_order_of_the_kind() {
     let object = json!({"metadata": {"name": "a", "finalizers": ["bad one"]}});
     let object = Field::root(&object);
     for (group, kind, want) in [
-        // Whether it is a qualified name at all only those ask who look at the whole.
+        // Only the whole-metadata check reports names that are not qualified.
         (
             "",
             "ConfigMap",
@@ -151,7 +151,7 @@ fn passes_come_in_the_order_of_the_kind() {
         ),
         ("batch", "CronJob", "metadata.finalizers metadata.finalizers[0]"),
     ] {
-        let rules = Rules::of(group, kind);
+        let rules = MetadataValidation::of(group, kind);
         let (identity, mut errors) = (generic(false), Errors::new());
         validate_update(&object, &object, identity, rules.finalizers, rules.on_update, &mut errors);
         let fields: Vec<&str> = errors.iter().map(|error| error.field.as_str()).collect();

@@ -1,4 +1,4 @@
-//! The difference between two values, as messages show it: a unified diff of their indented prints.
+//! The difference between two values in messages: a unified diff of their indented output.
 //!
 //! Which lines count as unchanged is decided by Ratcliff and Obershelp's pattern matching (the longest common block, then
 //! the same to its left and right), as in Python's difflib, which the real server's library follows to the letter.
@@ -11,13 +11,13 @@ use serde_json::Value;
 use super::internal;
 
 const CONTEXT: usize = 3;
-/// From so many lines on, lines that are frequent do not start a match.
+/// From this number of lines on, frequent lines do not start a match.
 const MANY_LINES: usize = 200;
-/// How many pairs of lines are looked at in search of what is unchanged: the search can be quadratic in the number of lines
-/// and worse. What is not found by then counts as changed.
+/// The number of line pairs that are compared: the search is quadratic in the number of lines and worse. Lines that
+/// are not matched by then count as changed.
 const MOST_PAIRS: usize = 3_000_000;
 
-/// The changes from `old` to `new`, both of the internal type of that name; empty where they print alike.
+/// The diff from `old` to `new`, both of the internal type of that name; empty if they print alike.
 pub fn diff(type_name: &'static str, old: Option<&Value>, new: Option<&Value>) -> String {
     let (old, new) = (indented(&internal(type_name, old)), indented(&internal(type_name, new)));
     unified(&old, &new)
@@ -72,7 +72,7 @@ fn indented(json: &str) -> Vec<String> {
     lines
 }
 
-/// A stretch of the two texts: unchanged, or old lines and the new ones in their place.
+/// A range of the two texts: unchanged lines, or old lines and their replacement.
 struct Stretch {
     same: bool,
     old: Range<usize>,
@@ -105,7 +105,7 @@ fn unified(old: &[String], new: &[String]) -> String {
     out
 }
 
-/// `first line,count`; the count 1 is left out, and nothing stands after the line before it.
+/// `first line,count`; a count of 1 is left out, and an empty range names the line before it.
 fn place(range: Range<usize>) -> String {
     match range.len() {
         0 => format!("{},0", range.start),
@@ -114,7 +114,7 @@ fn place(range: Range<usize>) -> String {
     }
 }
 
-/// The stretches in groups, with so much that is unchanged around each as its reader needs.
+/// The stretches in groups, with the unchanged lines around each that serve as context.
 fn hunks(stretches: Vec<Stretch>) -> Vec<Vec<Stretch>> {
     let mut hunks: Vec<Vec<Stretch>> = Vec::new();
     let mut hunk = Vec::new();
@@ -174,15 +174,15 @@ struct Block {
 struct Matcher<'a> {
     old: &'a [String],
     new: &'a [String],
-    /// Where in `new` a line stands, if it may start a match.
+    /// The positions of a line in `new`, if it may start a match.
     places: HashMap<&'a str, Vec<usize>>,
-    /// What was found, in order.
+    /// The matching blocks, in order.
     blocks: Vec<Block>,
-    /// How many pairs of lines were looked at.
+    /// The number of compared line pairs.
     pairs: usize,
 }
 
-/// What is still to be done, in order, while blocks are searched for.
+/// The remaining steps of the search, in order.
 enum Step {
     Search(Range<usize>, Range<usize>),
     Keep(Block),
@@ -200,7 +200,7 @@ impl<'a> Matcher<'a> {
         Matcher { old, new, places, blocks: Vec::new(), pairs: 0 }
     }
 
-    /// Finds the blocks: the longest one, then those to its left and right, and so on.
+    /// Finds the blocks: the longest one, then those before and after it, and so on.
     fn find_all(&mut self) {
         let mut steps = vec![Step::Search(0..self.old.len(), 0..self.new.len())];
         while let Some(step) = steps.pop() {
@@ -228,7 +228,7 @@ impl<'a> Matcher<'a> {
 
     fn longest(&mut self, old: Range<usize>, new: Range<usize>) -> Block {
         let mut best = Block { old: old.start, new: new.start, len: 0 };
-        // How long the block is that ends with the line before and each line of `new`.
+        // The length of the block that ends with the previous line and each line of `new`.
         let mut ending: HashMap<usize, usize> = HashMap::new();
         for i in old.clone() {
             let mut next = HashMap::new();
@@ -247,7 +247,7 @@ impl<'a> Matcher<'a> {
             }
             ending = next;
         }
-        // Frequent lines start no match, but they may belong to one.
+        // Frequent lines start no match, but may be part of one.
         while best.old > old.start && best.new > new.start && self.old[best.old - 1] == self.new[best.new - 1]
         {
             best = Block { old: best.old - 1, new: best.new - 1, len: best.len + 1 };
@@ -267,9 +267,9 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    /// Every other line changed would recurse as deep as there are lines, and repeated lines are compared each with each.
+    /// Changing every other line recurses as deep as there are lines, and repeated lines are compared pairwise.
     #[test]
-    fn large_differences_are_told_in_time() {
+    fn large_diffs_are_bounded() {
         let lines = |count: usize, line: &dyn Fn(usize) -> String| (0..count).map(line).collect::<Vec<_>>();
         let cases: [(&str, Vec<String>, Vec<String>); 2] = [
             (
@@ -295,9 +295,9 @@ mod tests {
         }
     }
 
-    /// Differences that the real server told.
+    /// Diffs of the real server.
     #[test]
-    fn changes_read_as_the_real_server_tells_them() {
+    fn diffs_match_the_real_servers() {
         let claim = json!({"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}},
             "storageClassName": "c", "volumeMode": "Filesystem"});
         let volume = json!({"hostPath": {"path": "/tmp/here", "type": ""}});

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use crate::schema::{Type, schema};
 
-/// What the options mean, for those that need more than their name.
+/// The descriptions of options that need more than their name.
 const TEXTS: &[(&str, &str)] = &[
     ("allowWatchBookmarks", "Whether a watch may get BOOKMARK events, which tell how far it has come."),
     ("continue", "The token of the last page, to go on with the list."),
@@ -61,7 +61,7 @@ pub(super) fn pretty() -> Value {
     query("pretty", "string")
 }
 
-/// The parameters that a path has in braces. `kind` is what its name is of.
+/// The parameters in braces of a path. `kind` is the kind of its name.
 pub(super) fn in_path(path: &str, kind: &str) -> Vec<Value> {
     let names = path.split('{').skip(1).filter_map(|rest| rest.split_once('}').map(|(name, _)| name));
     names

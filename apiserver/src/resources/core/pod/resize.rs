@@ -1,4 +1,4 @@
-//! `pods/resize`: other requests and limits for containers that run.
+//! `pods/resize`: changes the requests and limits of running containers.
 //!
 //! Source: KEP-1287 (in place resize), KEP-5419 (of pod-level resources).
 
@@ -11,8 +11,8 @@ use crate::resources::pod_spec::{annotations, is_sidecar, qos_class};
 
 const LISTS: [&str; 2] = ["containers", "initContainers"];
 
-/// Keeps of the request only resources and resize policies; everything, if the containers are not the same ones, so that
-/// validation can say so.
+/// Keeps only resources and resize policies of the request; keeps everything if the containers differ, so that
+/// validation can report it.
 pub fn prepare(pod: &mut Value, old: &Value) {
     let count = |pod: &Value, list: &str| pod["spec"].get(list).and_then(Value::as_array).map_or(0, Vec::len);
     if LISTS.iter().any(|list| count(pod, list) != count(old, list)) {
@@ -42,7 +42,7 @@ fn resize_containers(wanted: &Value, old: &Value) -> Value {
     Value::Array(resized)
 }
 
-/// The rules of a resize, beyond those for the pod as a whole.
+/// The rules of a resize, beyond those of the whole pod.
 pub fn validate(pod: &Field<'_>, old: &Field<'_>, errors: &mut Errors) {
     let (spec, old_spec) = (pod.get("spec"), old.get("spec"));
     let unsupported = if old.walk("metadata.annotations").get(annotations::MIRROR).exists() {
@@ -53,7 +53,7 @@ pub fn validate(pod: &Field<'_>, old: &Field<'_>, errors: &mut Errors) {
         None
     };
     if let Some(detail) = unsupported {
-        // Nothing else is said then.
+        // No other error is reported then.
         *errors = Errors::new();
         errors.push(pod.with_path(Path::root().key("")).forbidden(detail));
         return;
@@ -83,7 +83,7 @@ pub fn validate(pod: &Field<'_>, old: &Field<'_>, errors: &mut Errors) {
             let changed = !same(container, old);
             if let Some(resources) = container.get_mut("resources") {
                 restore_cpu_and_memory(resources, old.get("resources"));
-                // The real server forgets claims here, so that a container that has some cannot be resized.
+                // The real server drops claims here, so that a container with claims cannot be resized.
                 set(resources, "claims", None);
             }
             validate_container(container, old, changed, &field, &spec, errors);
@@ -121,7 +121,7 @@ fn validate_container(
     }
 }
 
-/// A node that runs the pod tells the resources of its containers if it can resize them.
+/// The node that runs the pod reports the resources of its containers if it supports resizing.
 fn is_supported(pod: &Field<'_>) -> bool {
     let statuses = pod.walk("status.containerStatuses");
     let running = statuses.items().find(|status| status.walk("state.running").exists());
@@ -158,7 +158,7 @@ fn validate_pod_level(
     errors.push_if(!unchanged, || spec.forbidden("only cpu and memory resources are mutable at pod-level"));
 }
 
-/// Returns whether the containers are the same ones in the same order.
+/// Returns whether the containers are the same and in the same order.
 fn validate_same_containers(spec: &Field<'_>, old: &Field<'_>, errors: &mut Errors) -> bool {
     let before = errors.len();
     for list in LISTS {
@@ -185,7 +185,7 @@ fn validate_nothing_removed(new: &Field<'_>, old: &Field<'_>, level: &str, error
     }
 }
 
-/// Puts back what a resize may change.
+/// Restores the resources that a resize may change.
 fn restore_cpu_and_memory(resources: &mut Value, old: Option<&Value>) {
     let Some(resources) = resources.as_object_mut() else { return };
     for list in ["limits", "requests"] {

@@ -1,4 +1,4 @@
-//! A Pod's status, as the kubelet and others write it.
+//! A Pod's status, written by the kubelet and others.
 
 use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 
@@ -17,7 +17,7 @@ const STATUS_LISTS: [(&str, &str); 3] = [
     ("ephemeralContainerStatuses", "ephemeralContainers"),
 ];
 
-/// The class that was decided when the pod came, or that it would get.
+/// The QoS class that was set at creation, or that would be computed.
 pub fn qos_class<'a>(pod: &Field<'a>) -> &'a str {
     match pod.walk("status.qosClass").str() {
         "" => pod_spec::qos_class(&pod.get("spec")),
@@ -25,7 +25,7 @@ pub fn qos_class<'a>(pod: &Field<'a>) -> &'a str {
     }
 }
 
-/// Keeps what a writer of the status may not drop: the class, and how far the pod was observed.
+/// Restores what a status update may not drop: the QoS class and the observed generations.
 pub fn prepare(pod: &mut Value, old: &Value, features: &FeatureGates) {
     set_from(pod, old, "/metadata", "ownerReferences");
     let unset = |value: Option<&Value>| value.is_none_or(|value| value == 0 || value == "");
@@ -42,7 +42,7 @@ pub fn prepare(pod: &mut Value, old: &Value, features: &FeatureGates) {
     }
     let now = pod.pointer_mut("/status/conditions").and_then(Value::as_array_mut);
     for condition in now.into_iter().flatten() {
-        // Several conditions may be of one type: they are matched in order.
+        // Several conditions may have one type: they are matched in order.
         let known = before.get_mut(&condition["type"]).and_then(VecDeque::pop_front);
         let generation = known.filter(|generation| !generation.is_null());
         if unset(condition.get("observedGeneration")) {
@@ -63,7 +63,8 @@ fn set_from(object: &mut Value, old: &Value, owner: &str, member: &str) {
     }
 }
 
-/// Drops what is switched off and was not there before (ImageVolumeWithDigest, DRANodeAllocatableResources).
+/// Drops fields of disabled features that the old status does not have (ImageVolumeWithDigest,
+/// DRANodeAllocatableResources).
 fn drop_disabled(pod: &mut Value, old: &Value, features: &FeatureGates) {
     let Some(status) = pod.get_mut("status") else { return };
     if !features.is_enabled("DRANodeAllocatableResources")
@@ -93,7 +94,7 @@ fn elements<'a>(owner: &'a mut Value, list: &str) -> impl Iterator<Item = &'a mu
     owner.get_mut(list).and_then(Value::as_array_mut).into_iter().flatten()
 }
 
-/// Warnings about addresses that were written in an unusual way.
+/// Warnings about non-canonical addresses.
 pub fn warnings(pod: &Field<'_>, old: &Field<'_>) -> Vec<String> {
     let (status, old) = (pod.get("status"), old.get("status"));
     let changed = ["podIPs", "hostIPs"]
@@ -104,7 +105,7 @@ pub fn warnings(pod: &Field<'_>, old: &Field<'_>) -> Vec<String> {
     addresses.filter_map(|address| ip::address_warning(&address)).collect()
 }
 
-/// The rules for a written status.
+/// Validates a status update.
 pub fn validate(pod: &Field<'_>, old: &Field<'_>, errors: &mut Errors) {
     let (status, old_status) = (pod.get("status"), old.get("status"));
     let (spec, old_spec) = (pod.get("spec"), old.get("spec"));
@@ -171,7 +172,7 @@ fn validate_nomination(node: &Field<'_>, old_status: &Field<'_>, old_spec: &Fiel
     });
 }
 
-/// A container that has ended only runs again where its restart policy lets it.
+/// A terminated container only restarts if its restart policy allows it.
 fn validate_transitions(
     new: &Field<'_>,
     old: &Field<'_>,
@@ -203,7 +204,7 @@ fn validate_transitions(
     }
 }
 
-/// The containers of a list by their names; of several of one name the first.
+/// The containers of a list by name; of several with one name the first.
 fn by_name<'a>(containers: &Field<'a>) -> HashMap<&'a str, Field<'a>> {
     let mut by_name = HashMap::new();
     for container in containers.items() {
@@ -301,13 +302,13 @@ fn validate_extended_claim(status: &Field<'_>, spec: &Field<'_>, errors: &mut Er
     }
 }
 
-/// One address, or one of each family. Addresses that are there already may be written as they are.
+/// One address, or one of each IP family. Existing addresses are not validated.
 fn validate_addresses(addresses: &Field<'_>, old: &Field<'_>, errors: &mut Errors) {
     let known: BTreeSet<&str> = old.items().map(|old| old.get("ip").str()).collect();
     for address in addresses.items() {
         let text = address.get("ip").str();
-        let mistake = ip::legacy_address(text).filter(|_| !known.contains(text));
-        errors.extend(mistake.map(|mistake| address.invalid_value(text, mistake)));
+        let error = ip::legacy_address(text).filter(|_| !known.contains(text));
+        errors.extend(error.map(|error| address.invalid_value(text, error)));
     }
     if addresses.len() < 2 {
         return;
@@ -326,7 +327,7 @@ fn validate_addresses(addresses: &Field<'_>, old: &Field<'_>, errors: &mut Error
         let shown = addresses.items().map(|a| format!(r#"{{"IP":{}}}"#, quote(a.get("ip").str())));
         addresses
             .invalid("may specify no more than one IP for each IP family")
-            .showing(format!("[{}]", shown.collect::<Vec<_>>().join(",")))
+            .with_bad_value_text(format!("[{}]", shown.collect::<Vec<_>>().join(",")))
     });
 }
 
@@ -344,9 +345,9 @@ fn validate_user(user: &Field<'_>, windows: bool, errors: &mut Errors) {
     }
 }
 
-/// The health of the devices that a container was given.
+/// Validates the health of a container's devices.
 ///
-/// - `containers`: those of the spec by name; `claims`: the devices that each has claimed, as far as they were asked for.
+/// - `containers`: those of the spec by name; `claims`: the claimed devices of each, as far as they were looked up.
 fn validate_health<'a>(
     status: &Field<'_>,
     ephemeral: bool,
@@ -366,8 +367,8 @@ fn validate_health<'a>(
     let container = containers.get(name);
     for device in devices.items() {
         let of = device.get("name");
-        let mistake = container.and_then(|container| unknown_device(container, of.str(), claims));
-        errors.extend(mistake.map(|mistake| of.invalid(mistake)));
+        let error = container.and_then(|container| unknown_device(container, of.str(), claims));
+        errors.extend(error.map(|error| of.invalid(error)));
         let mut ids = BTreeSet::new();
         for resource in device.get("resources").items() {
             let (health, message) = (resource.get("health"), resource.get("message"));

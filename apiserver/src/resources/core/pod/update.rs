@@ -1,4 +1,4 @@
-//! Updates of a Pod: what of a running thing can still be changed.
+//! Updates of a Pod: which fields of a running pod may change.
 //!
 //! Start at [`validate`]; `resize` and `ephemeralcontainers` have rules of their own.
 
@@ -16,7 +16,7 @@ use crate::validation::printed::{self, diff};
 
 const UPDATABLE: &str = "`spec.containers[*].image`,`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing tolerations),`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)";
 
-/// Whether two values mean the same: quantities are compared by what they amount to, not by how they are written.
+/// Whether two values are semantically equal: quantities are compared by amount, not by text.
 pub fn same(a: &Value, b: &Value) -> bool {
     same_under("", a, b)
 }
@@ -41,7 +41,7 @@ fn same_under(owner: &str, a: &Value, b: &Value) -> bool {
     }
 }
 
-/// The rules for a change of the spec.
+/// Validates a change of the spec.
 pub fn validate(spec: &Field<'_>, old: &Field<'_>, options: &Options, errors: &mut Errors) {
     for list in ["containers", "initContainers"] {
         let containers = spec.get(list);
@@ -79,13 +79,13 @@ pub fn validate(spec: &Field<'_>, old: &Field<'_>, options: &Options, errors: &m
     }
 }
 
-/// A deadline may come, and come nearer. Returns whether to look any further.
+/// A deadline may be added or decreased. Returns whether to continue.
 fn validate_deadline(new: &Field<'_>, old: &Field<'_>, errors: &mut Errors) -> bool {
     match (new.int(), old.int()) {
         (Some(seconds), before) => {
-            let mistakes = content::in_range(seconds, 0, i64::from(i32::MAX));
-            let passed = mistakes.is_empty();
-            errors.invalid_each(new, mistakes);
+            let found = content::in_range(seconds, 0, i64::from(i32::MAX));
+            let passed = found.is_empty();
+            errors.invalid_each(new, found);
             let later = passed && before.is_some_and(|before| before < seconds);
             errors.push_if(later, || new.invalid("must be less than or equal to previous value"));
             passed && !later
@@ -99,7 +99,7 @@ fn validate_deadline(new: &Field<'_>, old: &Field<'_>, errors: &mut Errors) -> b
     }
 }
 
-/// Tolerations may be added, and how long they last may change.
+/// Tolerations may be added, and their durations may change.
 fn validate_tolerations(new: &Field<'_>, old: &Field<'_>, options: &Options, errors: &mut Errors) {
     let what = |toleration: Field<'_>| {
         ["key", "operator", "value", "effect"].map(|member| toleration.get(member).str().to_owned())
@@ -112,7 +112,7 @@ fn validate_tolerations(new: &Field<'_>, old: &Field<'_>, options: &Options, err
     }
 }
 
-/// Gates only ever go.
+/// Scheduling gates may only be removed.
 fn validate_gates(new: &Field<'_>, old: &Field<'_>, errors: &mut Errors) {
     let known: HashSet<&str> = old.items().map(|gate| gate.get("name").str()).collect();
     for name in new.items().map(|gate| gate.get("name")) {
@@ -125,7 +125,7 @@ fn validate_gates(new: &Field<'_>, old: &Field<'_>, errors: &mut Errors) {
     }
 }
 
-/// Puts back what may be changed, so that only what may not be is left.
+/// Restores the mutable fields, so that only changes of immutable fields remain.
 fn restore_updatable(spec: &mut Value, old: &Value) {
     for list in ["containers", "initContainers"] {
         let olds = old.get(list).and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
@@ -143,7 +143,7 @@ fn restore_updatable(spec: &mut Value, old: &Value) {
     }
 }
 
-/// While it is held back, a pod's choice of nodes may become narrower.
+/// While a pod is gated, its node selection may become narrower.
 ///
 /// Source: KEP-3838.
 fn validate_gated(spec: &Field<'_>, old: &Field<'_>, errors: &mut Errors) {
@@ -165,7 +165,7 @@ fn validate_gated(spec: &Field<'_>, old: &Field<'_>, errors: &mut Errors) {
         let list = list.collect::<Vec<_>>().join(",");
         let shown = if terms.exists() { format!("[{list}]") } else { "null".to_owned() };
         let detail = "no additions/deletions to non-empty NodeSelectorTerms list are allowed";
-        errors.push(terms.invalid(detail).showing(shown));
+        errors.push(terms.invalid(detail).with_bad_value_text(shown));
         return;
     }
     for (term, before) in terms.items().zip(old_terms.items()) {
@@ -180,7 +180,8 @@ fn required_terms<'a>(spec: &Field<'a>) -> Field<'a> {
     spec.walk("affinity.nodeAffinity").get(REQUIRED).get("nodeSelectorTerms")
 }
 
-/// Requirements of a term are all needed, so more of them are narrower; but an empty term matches nothing, and must stay so.
+/// All requirements of a term must match, so more of them are narrower; but an empty term matches nothing, and must
+/// stay empty.
 fn only_adds(new: &Field<'_>, old: &Field<'_>) -> bool {
     let lists = ["matchExpressions", "matchFields"];
     if lists.iter().all(|list| old.get(list).is_empty()) {
@@ -207,7 +208,7 @@ fn restore_gated(spec: &mut Value, old: &Value) {
     }
 }
 
-/// Ephemeral containers may come; they neither go nor change.
+/// Ephemeral containers may be added; they cannot be removed or changed.
 pub fn validate_ephemeral_containers(pod: &Field<'_>, old: &Field<'_>, errors: &mut Errors) {
     let (new, old) = (pod.walk("spec.ephemeralContainers"), old.walk("spec.ephemeralContainers"));
     for before in old.items() {
@@ -234,7 +235,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sameness_is_of_amounts() {
+    fn quantities_are_compared_by_amount() {
         for (a, b, want) in [
             (json!({"limits": {"memory": "1Gi"}}), json!({"limits": {"memory": "1073741824"}}), true),
             (json!({"limits": {"memory": "1Gi"}}), json!({"limits": {"memory": "1G"}}), false),

@@ -1,11 +1,12 @@
-//! Addresses and ports from the common stock: cluster IPs, node ports, and what is derived from them (families).
+//! The allocators of Services: cluster IPs, node ports, and the IP families derived from them.
 //!
-//! Pure: the caller brings the [`Stock`], made of what the present Services hold, and a source of randomness; it keeps
-//! others from allocating until the result is stored. [`allocate`] is to be called *before* the strategy's `prepare_*` hooks and
-//! the rules, which ask for what it fills in; what it refuses is told instead of anything the rules would say.
+//! Pure: the caller passes the [`Allocators`], built from the addresses and ports of the existing Services, and a
+//! source of randomness; it prevents concurrent allocations until the result is stored. [`allocate`] is called
+//! *before* the strategy's `prepare_*` hooks and the rules, which require the allocated fields; its errors replace
+//! those of the rules.
 //!
-//! The cluster is of one IP family. Dynamic allocations start in the upper part of a range, so that hand-picked ones
-//! collide less (KEP-3070, KEP-3668).
+//! The cluster has one IP family. Dynamic allocations start in the upper part of a range, so that static ones collide
+//! less (KEP-3070, KEP-3668).
 
 use std::cell::LazyCell;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
@@ -21,61 +22,61 @@ use crate::names::GroupKind;
 use crate::validation::ip::{self, Cidr};
 
 const NODE_PORTS: RangeInclusive<i64> = 30000..=32767;
-/// Where the ports of dry runs are counted from: as the real server counts.
+/// The first port of dry runs, as in the real server.
 const DRY_PORTS: i64 = 32769;
 
-/// A source of randomness: a number below the given one.
+/// A source of randomness: returns a number below the given one.
 pub type Random<'a> = &'a mut dyn FnMut(u64) -> u64;
 
 type Lazy<'a, T> = LazyCell<BTreeSet<T>, Box<dyn FnOnce() -> BTreeSet<T> + 'a>>;
 
-/// What may be taken, and what is.
-pub struct Stock<'a> {
+/// The IP allocator and the node port allocator.
+pub struct Allocators<'a> {
     range: Cidr,
-    /// What others hold; found out when it matters.
+    /// The addresses of other Services; computed when needed.
     addresses: Lazy<'a, IpAddr>,
     node_ports: Lazy<'a, i64>,
-    taken_addresses: BTreeSet<IpAddr>,
-    taken_ports: BTreeSet<i64>,
-    /// Nothing is really taken: an address comes from nowhere, and ports from beyond the range.
+    allocated_addresses: BTreeSet<IpAddr>,
+    allocated_ports: BTreeSet<i64>,
+    /// Nothing is allocated: addresses stay empty, and ports are beyond the range.
     dry_run: bool,
 }
 
-impl<'a> Stock<'a> {
-    /// What this range of cluster IPs and the node ports leave, apart from the ones that others hold.
+impl<'a> Allocators<'a> {
+    /// Allocators for a range of cluster IPs and the node ports; the lists are those that are in use already.
     pub fn new(
         range: Cidr,
         addresses: impl FnOnce() -> BTreeSet<IpAddr> + 'a,
         node_ports: impl FnOnce() -> BTreeSet<i64> + 'a,
         dry_run: bool,
-    ) -> Stock<'a> {
-        Stock {
+    ) -> Allocators<'a> {
+        Allocators {
             range: range.network(),
             addresses: LazyCell::new(Box::new(addresses)),
             node_ports: LazyCell::new(Box::new(node_ports)),
-            taken_addresses: BTreeSet::new(),
-            taken_ports: BTreeSet::new(),
+            allocated_addresses: BTreeSet::new(),
+            allocated_ports: BTreeSet::new(),
             dry_run,
         }
     }
 
-    /// The addresses and node ports that were taken.
-    pub fn into_taken(self) -> (BTreeSet<IpAddr>, BTreeSet<i64>) {
-        (self.taken_addresses, self.taken_ports)
+    /// The newly allocated addresses and node ports.
+    pub fn into_allocated(self) -> (BTreeSet<IpAddr>, BTreeSet<i64>) {
+        (self.allocated_addresses, self.allocated_ports)
     }
 
     fn family(&self) -> &'static str {
         family_of(self.range.address)
     }
 
-    /// How many addresses can be given, neither the network's own nor (in IPv4) the broadcast address among them.
+    /// The number of usable addresses, without the network's own and (in IPv4) the broadcast address.
     fn size(&self) -> u64 {
         let host_bits = if self.range.address.is_ipv4() { 32 } else { 128 } - u32::from(self.range.prefix);
         let reserved = if self.range.address.is_ipv4() { 2 } else { 1 };
         1u64.checked_shl(host_bits).unwrap_or(u64::MAX).saturating_sub(reserved)
     }
 
-    /// The `n`th address that can be given.
+    /// The `n`th usable address.
     fn nth(&self, n: u64) -> IpAddr {
         match self.range.address {
             IpAddr::V4(v4) => Ipv4Addr::from(u32::from(v4).wrapping_add(n as u32 + 1)).into(),
@@ -88,7 +89,7 @@ impl<'a> Stock<'a> {
             && (self.nth(0)..=self.nth(self.size().saturating_sub(1))).contains(&address)
     }
 
-    fn take_address(&mut self, address: IpAddr) -> Result<(), String> {
+    fn allocate_address(&mut self, address: IpAddr) -> Result<(), String> {
         if !self.has(address) {
             return Err(match self.dry_run {
                 true => format!(
@@ -98,63 +99,63 @@ impl<'a> Stock<'a> {
                 false => "the provided network does not match the current range".to_owned(),
             });
         }
-        if !self.dry_run && (self.addresses.contains(&address) || !self.taken_addresses.insert(address)) {
+        if !self.dry_run && (self.addresses.contains(&address) || !self.allocated_addresses.insert(address)) {
             return Err("provided IP is already allocated".to_owned());
         }
         Ok(())
     }
 
-    fn take_any_address(&mut self, random: Random<'_>) -> Option<IpAddr> {
+    fn allocate_next_address(&mut self, random: Random<'_>) -> Option<IpAddr> {
         if self.dry_run {
             return Some(self.range.address);
         }
         let free = |n: &u64| {
             let address = self.nth(*n);
-            !self.addresses.contains(&address) && !self.taken_addresses.contains(&address)
+            !self.addresses.contains(&address) && !self.allocated_addresses.contains(&address)
         };
         let offset = band(self.size().saturating_add(2), 16, 16, 256);
         let address = self.nth(pick(self.size(), offset, random, free)?);
-        self.taken_addresses.insert(address);
+        self.allocated_addresses.insert(address);
         Some(address)
     }
 
-    fn take_port(&mut self, port: i64) -> Result<(), String> {
+    fn allocate_node_port(&mut self, port: i64) -> Result<(), String> {
         if !self.dry_run && !NODE_PORTS.contains(&port) {
             let (first, last) = (NODE_PORTS.start(), NODE_PORTS.end());
             return Err(format!(
                 "provided port is not in the valid range. The range of valid ports is {first}-{last}"
             ));
         }
-        if self.node_ports.contains(&port) || !self.taken_ports.insert(port) {
+        if self.node_ports.contains(&port) || !self.allocated_ports.insert(port) {
             return Err("provided port is already allocated".to_owned());
         }
         Ok(())
     }
 
-    fn take_any_port(&mut self, random: Random<'_>) -> Option<i64> {
+    fn allocate_next_node_port(&mut self, random: Random<'_>) -> Option<i64> {
         let first = *NODE_PORTS.start();
         let port = if self.dry_run {
-            let last = self.node_ports.last().max(self.taken_ports.last());
+            let last = self.node_ports.last().max(self.allocated_ports.last());
             last.map_or(DRY_PORTS, |last| (last + 1).max(DRY_PORTS))
         } else {
             let size = (NODE_PORTS.end() - first + 1) as u64;
             let free = |n: &u64| {
                 let port = first + *n as i64;
-                !self.node_ports.contains(&port) && !self.taken_ports.contains(&port)
+                !self.node_ports.contains(&port) && !self.allocated_ports.contains(&port)
             };
             first + pick(size, band(size, 16, 32, 128), random, free)? as i64
         };
-        self.taken_ports.insert(port);
+        self.allocated_ports.insert(port);
         Some(port)
     }
 }
 
-/// How many of a range are left to hand-picked allocations as long as possible.
+/// The size of the part of a range that is preferred for static allocations.
 fn band(size: u64, min: u64, step: u64, max: u64) -> u64 {
     if size <= min { 0 } else { (size / step).clamp(min, max) }
 }
 
-/// A free one, from the part of the range above `offset` first, starting anywhere in it.
+/// A free number, preferably at or above `offset`, with a random start.
 fn pick(size: u64, offset: u64, random: Random<'_>, free: impl Fn(&u64) -> bool) -> Option<u64> {
     let mut any_of = |from: u64, to: u64| {
         let start = if to > from { from + random(to - from) } else { from };
@@ -167,24 +168,24 @@ fn family_of(address: IpAddr) -> &'static str {
     if address.to_canonical().is_ipv4() { "IPv4" } else { "IPv6" }
 }
 
-/// The cluster IPs that a Service holds.
+/// The cluster IPs of a Service.
 pub fn addresses(service: &Value) -> impl Iterator<Item = IpAddr> {
     let texts = list(service, "clusterIPs").iter().filter_map(Value::as_str);
     texts.filter(|_| needs_address(service)).filter_map(ip::parse)
 }
 
-/// The node ports that a Service holds, the one for health checks among them.
-pub fn held_ports(service: &Value) -> impl Iterator<Item = i64> {
+/// The node ports of a Service, including that of health checks.
+pub fn held_node_ports(service: &Value) -> impl Iterator<Item = i64> {
     let health = service.pointer("/spec/healthCheckNodePort").and_then(Value::as_i64);
     node_ports(service).chain(health.filter(|port| *port != 0))
 }
 
-/// Whether a Service may want a node port.
-pub fn deals_in_ports(service: &Value) -> bool {
+/// Whether a Service may need a node port.
+pub fn may_need_node_ports(service: &Value) -> bool {
     matches!(text(service, "type"), "NodePort" | "LoadBalancer")
 }
 
-/// The IPAddress object that says whose an address is.
+/// The IPAddress object of an allocated address.
 pub fn ip_address(address: IpAddr, namespace: &str, name: &str) -> Value {
     json!({
         "apiVersion": "networking.k8s.io/v1",
@@ -200,32 +201,32 @@ pub fn ip_address(address: IpAddr, namespace: &str, name: &str) -> Value {
     })
 }
 
-/// Gives a new or changed Service what it needs and does not have.
+/// Allocates the addresses and node ports of a new or changed Service.
 ///
 /// # Errors
-/// 422 for what it asks for and cannot get, 500 where the real server answers so.
+/// 422 for requested values that cannot be allocated, 500 where the real server returns it.
 pub fn allocate(
     service: &mut Value,
     old: Option<&Value>,
-    stock: &mut Stock,
+    allocators: &mut Allocators,
     random: Random<'_>,
 ) -> Result<()> {
     if let Some(old) = old {
-        keep_allocated(service, old);
+        patch_allocated_values(service, old);
     }
-    align_addresses(service, old);
+    normalize_cluster_ips(service, old);
     if needs_address(service) && !old.is_some_and(|old| is_settled(service, old)) {
-        choose_families(service, old, stock)?;
-        give_addresses(service, old, stock, random)?;
+        init_ip_family_fields(service, old, allocators)?;
+        allocate_cluster_ips(service, old, allocators, random)?;
     }
-    if deals_in_ports(service) {
+    if may_need_node_ports(service) {
         match old {
-            None => give_node_ports(service, stock, random)?,
-            Some(old) => change_node_ports(service, old, stock, random)?,
+            None => allocate_node_ports(service, allocators, random)?,
+            Some(old) => update_node_ports(service, old, allocators, random)?,
         }
     }
     if needs_health_check(service) && !old.is_some_and(needs_health_check) {
-        give_health_port(service, stock, random)?;
+        allocate_health_check_node_port(service, allocators, random)?;
     }
     Ok(())
 }
@@ -237,8 +238,8 @@ fn refused(service: &Value, error: FieldError) -> Error {
     Error::invalid(&GroupKind::new("", "Service"), name, errors)
 }
 
-/// A client that sends a Service as it wrote it, without what was allocated since, keeps that.
-fn keep_allocated(service: &mut Value, old: &Value) {
+/// Restores allocated values that an update without them would remove (`patchAllocatedValues`).
+fn patch_allocated_values(service: &mut Value, old: &Value) {
     if needs_address(old) && needs_address(service) {
         if text(service, "clusterIP").is_empty() {
             copy(service, old, "clusterIP");
@@ -255,7 +256,7 @@ fn keep_allocated(service: &mut Value, old: &Value) {
     if has_node_ports(old) && has_node_ports(service) {
         let kept: HashSet<i64> = node_ports(service).collect();
         let name = |port: &Value| port.get("name").and_then(Value::as_str).unwrap_or("").to_owned();
-        // Of several of a name the last counts.
+        // The last one of several with a name counts.
         let by_name: HashMap<String, i64> =
             list(old, "ports").iter().map(|had| (name(had), node_port(had))).collect();
         for port in service.pointer_mut("/spec/ports").and_then(Value::as_array_mut).into_iter().flatten() {
@@ -284,8 +285,8 @@ fn copy(service: &mut Value, old: &Value, member: &str) {
     }
 }
 
-/// `clusterIP` and the first of `clusterIPs` are one: clients that know only the former are helped.
-fn align_addresses(service: &mut Value, old: Option<&Value>) {
+/// Aligns `clusterIP` with the first of `clusterIPs`, for clients that only know the former.
+fn normalize_cluster_ips(service: &mut Value, old: Option<&Value>) {
     let only = |service: &Value| json!([text(service, "clusterIP")]);
     let Some(old) = old else {
         if !text(service, "clusterIP").is_empty() && list(service, "clusterIPs").is_empty() {
@@ -307,7 +308,7 @@ fn align_addresses(service: &mut Value, old: Option<&Value>) {
     }
 }
 
-/// Services that prefer two families neither gain nor lose one by a change of something else.
+/// A Service that prefers two families keeps its families when something else changes.
 fn is_settled(service: &Value, old: &Value) -> bool {
     let prefers = |service: &Value| text(service, "ipFamilyPolicy") == "PreferDualStack";
     prefers(service)
@@ -315,8 +316,8 @@ fn is_settled(service: &Value, old: &Value) -> bool {
         && ["type", "clusterIPs", "ipFamilies"].iter().all(|member| same(service, old, member))
 }
 
-/// Infers `ipFamilyPolicy` and `ipFamilies`, and refuses what this cluster does not have.
-fn choose_families(service: &mut Value, old: Option<&Value>, stock: &Stock) -> Result<()> {
+/// Infers `ipFamilyPolicy` and `ipFamilies`, and rejects families that this cluster does not have.
+fn init_ip_family_fields(service: &mut Value, old: Option<&Value>, allocators: &Allocators) -> Result<()> {
     let headless = text(service, "clusterIP") == NONE;
     let selects = service.pointer("/spec/selector").and_then(Value::as_object).is_some_and(|s| !s.is_empty());
     let unmanaged = headless && !selects;
@@ -330,10 +331,10 @@ fn choose_families(service: &mut Value, old: Option<&Value>, stock: &Stock) -> R
     validation::validate_addresses(&Field::root(service), old_field.as_ref(), &mut errors);
     if errors.is_empty() {
         reduce_to_policy(service, old, &mut errors);
-        infer_families(service, stock, &mut errors);
+        infer_families(service, allocators, &mut errors);
     }
     if errors.is_empty() && !unmanaged {
-        refuse_foreign_families(service, stock, &mut errors);
+        refuse_foreign_families(service, allocators, &mut errors);
     }
     if !errors.is_empty() {
         let name = service.pointer("/metadata/name").and_then(Value::as_str).unwrap_or("");
@@ -341,7 +342,7 @@ fn choose_families(service: &mut Value, old: Option<&Value>, stock: &Stock) -> R
     }
     let mut families = list(service, "ipFamilies").to_vec();
     if families.is_empty() {
-        families.push(stock.family().into());
+        families.push(allocators.family().into());
     }
     if unmanaged && families.len() < 2 && text(service, "ipFamilyPolicy") != "SingleStack" {
         families.push(if families[0] == "IPv4" { "IPv6" } else { "IPv4" }.into());
@@ -350,7 +351,7 @@ fn choose_families(service: &mut Value, old: Option<&Value>, stock: &Stock) -> R
     Ok(())
 }
 
-/// A policy of one family gives the second back; any other must not lose it.
+/// A policy of one family releases the second one; with any other policy it must be kept.
 fn reduce_to_policy(service: &mut Value, old: Option<&Value>, errors: &mut Errors) {
     let single = text(service, "ipFamilyPolicy") == "SingleStack";
     for (member, what, several) in
@@ -374,13 +375,13 @@ fn reduce_to_policy(service: &mut Value, old: Option<&Value>, errors: &mut Error
     }
 }
 
-/// The families of given addresses, where the client did not name them.
-fn infer_families(service: &mut Value, stock: &Stock, errors: &mut Errors) {
+/// The families of the given addresses, if the client did not set them.
+fn infer_families(service: &mut Value, allocators: &Allocators, errors: &mut Errors) {
     let mut families = list(service, "ipFamilies").to_vec();
     let known = families.len();
     for (i, address) in addresses(service).enumerate().skip(known) {
         let family = family_of(address);
-        if family == stock.family() {
+        if family == allocators.family() {
             families.push(family.into());
         } else {
             let addresses = Field::root(service).walk("spec.clusterIPs");
@@ -393,49 +394,49 @@ fn infer_families(service: &mut Value, stock: &Stock, errors: &mut Errors) {
     }
 }
 
-fn refuse_foreign_families(service: &Value, stock: &Stock, errors: &mut Errors) {
+fn refuse_foreign_families(service: &Value, allocators: &Allocators, errors: &mut Errors) {
     let spec = Field::root(service).get("spec");
     let policy = spec.get("ipFamilyPolicy");
     errors.push_if(policy.str() == "RequireDualStack", || {
         policy.invalid("this cluster is not configured for dual-stack services")
     });
-    for family in spec.get("ipFamilies").items().filter(|family| family.str() != stock.family()) {
+    for family in spec.get("ipFamilies").items().filter(|family| family.str() != allocators.family()) {
         errors.push(family.invalid("not configured on this cluster"));
     }
 }
 
-/// Gives a Service without address one, or the one it asks for. One that had an address keeps it, whatever it says now:
-/// that is for the rules to refuse.
-fn give_addresses(
+/// Allocates the requested address, or any. A Service with an address keeps it, whatever the update contains: the
+/// rules reject a change.
+fn allocate_cluster_ips(
     service: &mut Value,
     old: Option<&Value>,
-    stock: &mut Stock,
+    allocators: &mut Allocators,
     random: Random<'_>,
 ) -> Result<()> {
-    let asked = list(service, "clusterIPs").first().and_then(Value::as_str).unwrap_or("").to_owned();
-    if asked == NONE || old.is_some_and(needs_address) {
+    let requested = list(service, "clusterIPs").first().and_then(Value::as_str).unwrap_or("").to_owned();
+    if requested == NONE || old.is_some_and(needs_address) {
         return Ok(());
     }
-    let address = if asked.is_empty() {
-        let address = stock.take_any_address(random).ok_or_else(|| {
+    let address = if requested.is_empty() {
+        let address = allocators.allocate_next_address(random).ok_or_else(|| {
             let name = service.pointer("/metadata/name").and_then(Value::as_str).unwrap_or("");
             Error::Internal(format!("failed to allocate a serviceIP for Service {name:?}: range is full"))
         })?;
         address.to_string()
     } else {
-        let taken = ip::parse(&asked).map_or(Ok(()), |address| stock.take_address(address));
+        let taken = ip::parse(&requested).map_or(Ok(()), |address| allocators.allocate_address(address));
         taken.map_err(|why| {
             let addresses = Field::root(service).walk("spec.clusterIPs");
-            refused(service, addresses.invalid(format!("failed to allocate IP {asked}: {why}")))
+            refused(service, addresses.invalid(format!("failed to allocate IP {requested}: {why}")))
         })?;
-        asked
+        requested
     };
     service["spec"]["clusterIPs"] = json!([address]);
     service["spec"]["clusterIP"] = address.into();
     Ok(())
 }
 
-/// Whether ports without a node port get one. Ports that name theirs get it anyway.
+/// Whether ports without a node port get one. Ports with a requested one always get it.
 fn allocates_node_ports(service: &Value) -> bool {
     text(service, "type") == "NodePort"
         || service.pointer("/spec/allocateLoadBalancerNodePorts").and_then(Value::as_bool).unwrap_or(true)
@@ -450,34 +451,34 @@ fn no_port_left() -> Error {
     Error::Internal("failed to allocate a nodePort: range is full".to_owned())
 }
 
-/// Gives the ports of a new Service their node ports; the same port under several protocols gets the same one.
-fn give_node_ports(service: &mut Value, stock: &mut Stock, random: Random<'_>) -> Result<()> {
+/// Allocates the node ports of a new Service; the same port with several protocols gets the same one.
+fn allocate_node_ports(service: &mut Value, allocators: &mut Allocators, random: Random<'_>) -> Result<()> {
     let mut ports = list(service, "ports").to_vec();
     let number = |port: &Value| port.get("port").and_then(Value::as_i64).unwrap_or(0);
     let mut given: HashMap<i64, i64> = HashMap::new();
-    // What a port asks for under any of its protocols: of several the first.
-    let mut wished: HashMap<i64, i64> = HashMap::new();
+    // The node ports that are requested for a port, with any protocol: the first one counts.
+    let mut requested_ports: HashMap<i64, i64> = HashMap::new();
     for port in ports.iter().filter(|port| node_port(port) != 0) {
-        wished.entry(number(port)).or_insert(node_port(port));
+        requested_ports.entry(number(port)).or_insert(node_port(port));
     }
     for (i, entry) in ports.iter_mut().enumerate() {
-        let (port, asked) = (number(entry), node_port(entry));
-        if asked == 0 && !allocates_node_ports(service) {
+        let (port, requested) = (number(entry), node_port(entry));
+        if requested == 0 && !allocates_node_ports(service) {
             continue;
         }
         let shared = given.get(&port).copied();
         let wanted = match shared {
-            Some(shared) if asked == 0 || asked == shared => {
+            Some(shared) if requested == 0 || requested == shared => {
                 entry["nodePort"] = shared.into();
                 continue;
             }
-            Some(_) => asked,
-            None => wished.get(&port).copied().unwrap_or(0),
+            Some(_) => requested,
+            None => requested_ports.get(&port).copied().unwrap_or(0),
         };
         let got = if wanted == 0 {
-            stock.take_any_port(&mut *random).ok_or_else(no_port_left)?
+            allocators.allocate_next_node_port(&mut *random).ok_or_else(no_port_left)?
         } else {
-            stock.take_port(wanted).map_err(|why| port_refused(service, i, wanted, why))?;
+            allocators.allocate_node_port(wanted).map_err(|why| port_refused(service, i, wanted, why))?;
             wanted
         };
         entry["nodePort"] = got.into();
@@ -487,26 +488,33 @@ fn give_node_ports(service: &mut Value, stock: &mut Stock, random: Random<'_>) -
     Ok(())
 }
 
-/// Gives the ports of a changed Service the node ports that are new to it.
-fn change_node_ports(service: &mut Value, old: &Value, stock: &mut Stock, random: Random<'_>) -> Result<()> {
+/// Allocates the node ports that a changed Service adds.
+fn update_node_ports(
+    service: &mut Value,
+    old: &Value,
+    allocators: &mut Allocators,
+    random: Random<'_>,
+) -> Result<()> {
     let mut ports = list(service, "ports").to_vec();
     let mut taken: HashSet<i64> = node_ports(old).collect();
     let mut seen: BTreeMap<i64, BTreeSet<String>> = BTreeMap::new();
     for (i, port) in ports.iter_mut().enumerate() {
-        let mut asked = node_port(port);
-        if asked == 0 {
+        let mut requested = node_port(port);
+        if requested == 0 {
             if !allocates_node_ports(service) {
                 continue;
             }
-            asked = stock.take_any_port(&mut *random).ok_or_else(no_port_left)?;
-            port["nodePort"] = asked.into();
-        } else if !taken.contains(&asked) {
-            stock.take_port(asked).map_err(|why| port_refused(service, i, asked, why))?;
-            taken.insert(asked);
+            requested = allocators.allocate_next_node_port(&mut *random).ok_or_else(no_port_left)?;
+            port["nodePort"] = requested.into();
+        } else if !taken.contains(&requested) {
+            allocators
+                .allocate_node_port(requested)
+                .map_err(|why| port_refused(service, i, requested, why))?;
+            taken.insert(requested);
         }
         let protocol = port.get("protocol").and_then(Value::as_str).unwrap_or("");
-        if !seen.entry(asked).or_default().insert(protocol.to_owned()) {
-            return Err(Error::Unclassified(format!("duplicate nodePort: {{{protocol} {asked}}}")));
+        if !seen.entry(requested).or_default().insert(protocol.to_owned()) {
+            return Err(Error::Unclassified(format!("duplicate nodePort: {{{protocol} {requested}}}")));
         }
     }
     if !ports.is_empty() {
@@ -515,17 +523,21 @@ fn change_node_ports(service: &mut Value, old: &Value, stock: &mut Stock, random
     Ok(())
 }
 
-fn give_health_port(service: &mut Value, stock: &mut Stock, random: Random<'_>) -> Result<()> {
-    let asked = service.pointer("/spec/healthCheckNodePort").and_then(Value::as_i64).unwrap_or(0);
-    let port = if asked == 0 {
-        stock.take_any_port(random).ok_or_else(|| {
+fn allocate_health_check_node_port(
+    service: &mut Value,
+    allocators: &mut Allocators,
+    random: Random<'_>,
+) -> Result<()> {
+    let requested = service.pointer("/spec/healthCheckNodePort").and_then(Value::as_i64).unwrap_or(0);
+    let port = if requested == 0 {
+        allocators.allocate_next_node_port(random).ok_or_else(|| {
             Error::Internal("failed to allocate a HealthCheck NodePort 0: range is full".to_owned())
         })?
     } else {
-        stock.take_port(asked).map_err(|why| {
-            Error::Internal(format!("failed to allocate requested HealthCheck NodePort {asked}: {why}"))
+        allocators.allocate_node_port(requested).map_err(|why| {
+            Error::Internal(format!("failed to allocate requested HealthCheck NodePort {requested}: {why}"))
         })?;
-        asked
+        requested
     };
     service["spec"]["healthCheckNodePort"] = port.into();
     Ok(())

@@ -1,10 +1,10 @@
-//! The rules of a Service, in the order in which the real server tells them.
+//! The rules of a Service, in the order in which the real server reports errors.
 
 use std::collections::HashSet;
 
 use serde_json::json;
 
-use super::{NONE, TOPOLOGY_HINTS, TOPOLOGY_MODE, is_reached_from_outside};
+use super::{NONE, TOPOLOGY_HINTS, TOPOLOGY_MODE, is_externally_accessible};
 use crate::field::{Errors, Field};
 use crate::validation::immutable::IMMUTABLE;
 use crate::validation::{content, ip, labels, member, printed};
@@ -12,6 +12,7 @@ use crate::validation::{content, ip, labels, member, printed};
 const TYPES: [&str; 4] = ["ClusterIP", "ExternalName", "LoadBalancer", "NodePort"];
 const FAMILIES: [&str; 2] = ["IPv4", "IPv6"];
 const FAMILY_POLICIES: [&str; 3] = ["PreferDualStack", "RequireDualStack", "SingleStack"];
+/// The protocols of ports.
 pub const PROTOCOLS: [&str; 3] = ["SCTP", "TCP", "UDP"];
 const TRAFFIC_POLICIES: [&str; 2] = ["Cluster", "Local"];
 const DISTRIBUTIONS: [&str; 3] = ["PreferClose", "PreferSameZone", "PreferSameNode"];
@@ -20,6 +21,7 @@ const SOURCE_RANGES: &str = "service.beta.kubernetes.io/load-balancer-source-ran
 const ONLY_BALANCED: &str = "may only be used when `type` is 'LoadBalancer'";
 const SET_ONCE: &str = "may not change once set";
 
+/// Validates a Service; `old` is its state before an update.
 pub fn validate(service: &Field<'_>, old: Option<&Field<'_>>, errors: &mut Errors) {
     let spec = service.get("spec");
     let ports = spec.get("ports");
@@ -49,6 +51,7 @@ pub fn validate(service: &Field<'_>, old: Option<&Field<'_>>, errors: &mut Error
     validate_traffic(&spec, errors);
 }
 
+/// Validates an update of a Service.
 pub fn validate_update(service: &Field<'_>, old: &Field<'_>, errors: &mut Errors) {
     let external = |service: &Field<'_>| service.walk("spec.type").str() == "ExternalName";
     if !external(service) && !external(old) {
@@ -90,7 +93,7 @@ fn validate_topology_annotations(service: &Field<'_>, errors: &mut Errors) {
     });
 }
 
-/// What each type demands and excludes.
+/// The fields that each type requires and excludes.
 fn validate_union(service: &Field<'_>, errors: &mut Errors) {
     let spec = service.get("spec");
     match spec.get("type").str() {
@@ -110,8 +113,8 @@ fn validate_union(service: &Field<'_>, errors: &mut Errors) {
             if domain.is_empty() {
                 errors.push(name.required(""));
             }
-            let mistakes = if domain.is_empty() { vec![] } else { content::dns1123_subdomain(domain) };
-            errors.extend(mistakes.into_iter().map(|e| name.invalid_value(domain, e)));
+            let found = if domain.is_empty() { vec![] } else { content::dns1123_subdomain(domain) };
+            errors.extend(found.into_iter().map(|e| name.invalid_value(domain, e)));
         }
         _ => {}
     }
@@ -157,13 +160,13 @@ fn validate_affinity(spec: &Field<'_>, errors: &mut Errors) {
     }
 }
 
-/// The values that an old object has in a list already, which then are not looked at again.
+/// The values that an old object already has in a list, which are not validated again.
 fn known<'a>(old: Option<&Field<'a>>, list: &str) -> HashSet<&'a str> {
     let lists = old.into_iter().map(|old| old.get("spec").get(list));
     lists.flat_map(|list| list.items()).map(|known| known.str().trim()).collect()
 }
 
-/// `clusterIP`, `clusterIPs`, `ipFamilies` and `ipFamilyPolicy`, one by one and against each other.
+/// `clusterIP`, `clusterIPs`, `ipFamilies` and `ipFamilyPolicy`, individually and together.
 pub(super) fn validate_addresses(service: &Field<'_>, old: Option<&Field<'_>>, errors: &mut Errors) {
     let spec = service.get("spec");
     if spec.get("type").str() == "ExternalName" {
@@ -211,7 +214,7 @@ fn validate_families(spec: &Field<'_>, errors: &mut Errors) {
     member::one_of(&spec.get("ipFamilyPolicy"), &FAMILY_POLICIES, errors);
 }
 
-/// Returns whether all are addresses, or the one and only None.
+/// Returns whether all are addresses, or the only one is None.
 fn validate_each_address(addresses: &Field<'_>, old: Option<&Field<'_>>, errors: &mut Errors) -> bool {
     let known = known(old, "clusterIPs");
     let mut valid = true;
@@ -226,9 +229,9 @@ fn validate_each_address(addresses: &Field<'_>, old: Option<&Field<'_>>, errors:
         if known.contains(address.str()) {
             continue;
         }
-        if let Some(mistake) = ip::legacy_address(address.str()) {
+        if let Some(error) = ip::legacy_address(address.str()) {
             valid = false;
-            errors.push(address.invalid(mistake));
+            errors.push(address.invalid(error));
         }
     }
     errors.push_if(addresses.len() > 2, || addresses.invalid("may only hold up to 2 values"));
@@ -238,9 +241,9 @@ fn validate_each_address(addresses: &Field<'_>, old: Option<&Field<'_>>, errors:
 fn validate_external_ips(spec: &Field<'_>, old: Option<&Field<'_>>, errors: &mut Errors) {
     let known = known(old, "externalIPs");
     for address in spec.get("externalIPs").items() {
-        let mistake = ip::legacy_address(address.str());
-        match mistake.filter(|_| !known.contains(address.str())) {
-            Some(mistake) => errors.push(address.invalid(mistake)),
+        let error = ip::legacy_address(address.str());
+        match error.filter(|_| !known.contains(address.str())) {
+            Some(error) => errors.push(address.invalid(error)),
             None => errors.invalid_each(&address, ip::endpoint_address(address.str())),
         }
     }
@@ -266,7 +269,7 @@ fn validate_ports_differ(ports: &Field<'_>, errors: &mut Errors) {
     }
 }
 
-/// The member, or the annotation it replaced. Spaces around a range are part of the API by accident.
+/// The field, or the annotation it replaced. Spaces around a range are accepted.
 fn validate_source_ranges(service: &Field<'_>, old: Option<&Field<'_>>, errors: &mut Errors) {
     let spec = service.get("spec");
     let balanced = spec.get("type").str() == "LoadBalancer";
@@ -311,7 +314,7 @@ fn validate_balancer_class(service: &Field<'_>, errors: &mut Errors) {
 fn validate_traffic(spec: &Field<'_>, errors: &mut Errors) {
     let kind = spec.get("type").str();
     let (external, health) = (spec.get("externalTrafficPolicy"), spec.get("healthCheckNodePort"));
-    if is_reached_from_outside(kind, !spec.get("externalIPs").is_empty()) {
+    if is_externally_accessible(kind, !spec.get("externalIPs").is_empty()) {
         member::required_one_of(&external, &TRAFFIC_POLICIES, errors);
     } else {
         errors.push_if(!external.is_empty(), || {
@@ -338,7 +341,7 @@ fn validate_traffic(spec: &Field<'_>, errors: &mut Errors) {
     member::one_of(&spec.get("trafficDistribution"), &DISTRIBUTIONS, errors);
 }
 
-/// Addresses may be added and given back at the end of the list; the first one stays.
+/// Addresses may be added to and released from the end of the list; the first one is immutable.
 fn validate_addresses_change(service: &Field<'_>, old: &Field<'_>, errors: &mut Errors) {
     if is_headless(service) && is_headless(old) {
         return;
@@ -394,6 +397,7 @@ fn validate_release(service: &Field<'_>, what: &str, errors: &mut Errors) {
     });
 }
 
+/// Validates the status of a Service.
 pub fn validate_status(service: &Field<'_>, old: &Field<'_>, errors: &mut Errors) {
     const POINTS: &str = "status.loadBalancer.ingress";
     const MODES: [&str; 2] = ["Proxy", "VIP"];
@@ -418,14 +422,14 @@ pub fn validate_status(service: &Field<'_>, old: &Field<'_>, errors: &mut Errors
     }
 }
 
-/// The address of a load balancer's point of entry; known ones are not looked at again.
+/// The IP of a load balancer's ingress point; existing ones are not validated again.
 pub fn validate_point_address(address: &Field<'_>, known: &HashSet<&str>, errors: &mut Errors) {
     if !address.is_empty() && !known.contains(address.str()) {
         errors.extend(ip::legacy_address(address.str()).map(|e| address.invalid(e)));
     }
 }
 
-/// The name of a load balancer's point of entry.
+/// The host name of a load balancer's ingress point.
 pub fn validate_point_host(host: &Field<'_>, errors: &mut Errors) {
     if host.is_empty() {
         return;

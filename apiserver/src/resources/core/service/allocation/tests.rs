@@ -4,14 +4,15 @@ use crate::resources::strategy::Strategy;
 const TAKEN: &str = r#"{"spec": {"type": "LoadBalancer", "clusterIP": "10.0.0.1", "clusterIPs": ["10.0.0.1"],
     "ports": [{"port": 80, "nodePort": 30001}], "healthCheckNodePort": 30002}}"#;
 
-fn stock(dry_run: bool) -> Stock<'static> {
+fn allocators(dry_run: bool) -> Allocators<'static> {
     let taken = || -> Value { serde_json::from_str(TAKEN).expect("a service") };
     let range = Cidr::parse("10.0.0.0/24").expect("a block");
-    let (addresses, ports) = (move || addresses(&taken()).collect(), move || held_ports(&taken()).collect());
-    Stock::new(range, addresses, ports, dry_run)
+    let (addresses, ports) =
+        (move || addresses(&taken()).collect(), move || held_node_ports(&taken()).collect());
+    Allocators::new(range, addresses, ports, dry_run)
 }
 
-/// The service that comes out, or what is told.
+/// The resulting Service, or the error message.
 fn allocated(spec: Value, old: Option<Value>, dry_run: bool) -> Result<Value, String> {
     let with_defaults = |spec: Value| {
         let mut service = json!({"metadata": {"name": "s"}, "spec": spec});
@@ -20,12 +21,12 @@ fn allocated(spec: Value, old: Option<Value>, dry_run: bool) -> Result<Value, St
     };
     let mut service = with_defaults(spec);
     let old = old.map(with_defaults);
-    let result = allocate(&mut service, old.as_ref(), &mut stock(dry_run), &mut |_| 0);
+    let result = allocate(&mut service, old.as_ref(), &mut allocators(dry_run), &mut |_| 0);
     result.map(|()| service["spec"].take()).map_err(|error| error.to_string())
 }
 
 #[test]
-fn new_services() {
+fn new_services_get_addresses_and_ports() {
     let port = json!([{"port": 80}]);
     for (case, spec, dry_run, member, want) in [
         ("the first of the upper band", json!({"ports": port}), false, "/clusterIPs", json!(["10.0.0.17"])),
@@ -116,7 +117,7 @@ fn new_services() {
 }
 
 #[test]
-fn refusals() {
+fn unavailable_addresses_and_ports_are_rejected() {
     let port = json!([{"port": 80}]);
     for (case, spec, dry_run, want) in [
         (
@@ -174,22 +175,22 @@ fn refusals() {
             "spec.ports[1].nodePort: Invalid value: 30011: provided port is already allocated",
         ),
     ] {
-        let told = allocated(spec, None, dry_run).expect_err(case);
-        assert_eq!(told, format!("Service \"s\" is invalid: {want}"), "{case}");
+        let message = allocated(spec, None, dry_run).expect_err(case);
+        assert_eq!(message, format!("Service \"s\" is invalid: {want}"), "{case}");
     }
-    let told = allocated(
+    let message = allocated(
         json!({"type": "LoadBalancer", "externalTrafficPolicy": "Local", "ports": port, "healthCheckNodePort": 30001}),
         None,
         false,
     );
     assert_eq!(
-        told.expect_err("taken"),
+        message.expect_err("taken"),
         "Internal error occurred: failed to allocate requested HealthCheck NodePort 30001: provided port is already allocated"
     );
 }
 
 #[test]
-fn changes() {
+fn changed_services_keep_or_release_what_they_have() {
     let plain = json!({"ports": [{"port": 80}], "clusterIP": "10.0.0.5", "clusterIPs": ["10.0.0.5"],
         "ipFamilies": ["IPv4"], "ipFamilyPolicy": "SingleStack"});
     let with = |change: Value| {
@@ -245,9 +246,10 @@ fn changes() {
 }
 
 #[test]
-fn a_full_range_says_so() {
+fn a_full_range_is_reported() {
     let range = Cidr::parse("10.0.0.0/30").expect("a block");
-    let mut stock = Stock::new(range, BTreeSet::new, BTreeSet::new, false);
-    let taken: Vec<_> = (0..3).map(|_| stock.take_any_address(&mut |_| 0).map(|ip| ip.to_string())).collect();
+    let mut allocators = Allocators::new(range, BTreeSet::new, BTreeSet::new, false);
+    let taken: Vec<_> =
+        (0..3).map(|_| allocators.allocate_next_address(&mut |_| 0).map(|ip| ip.to_string())).collect();
     assert_eq!(taken, [Some("10.0.0.1".to_owned()), Some("10.0.0.2".to_owned()), None]);
 }
