@@ -265,7 +265,7 @@ fn wide_role() -> Vec<Hostile> {
 }
 
 fn crowded_pod() -> Vec<Hostile> {
-    let containers = vec![json!({}); 29_000];
+    let containers = vec![json!({}); 14_000];
     let pod = json!({"metadata": {"name": "crowded"}, "spec": {"containers": containers}});
     vec![("POST", format!("/api/v1/namespaces/{NAMESPACE}/pods"), JSON, text(&pod))]
 }

@@ -21,7 +21,6 @@ use serde_json::Value;
 use crate::request::negotiate::{self, Clause, Format};
 use crate::request::options::Query;
 use crate::{Error, Result};
-pub(crate) use openapi::Descriptions;
 use openapi::OpenApi;
 pub use served::Served;
 

@@ -57,7 +57,6 @@ use crate::codec::{json, zero};
 use crate::features::FeatureGates;
 use crate::flow_control;
 use crate::names::GroupResource;
-use crate::object_meta::ObjectMeta;
 use crate::request::Warnings;
 use crate::request::info::ResourceRequest;
 use crate::schema::{StructId, Type, schema};

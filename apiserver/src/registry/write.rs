@@ -21,6 +21,7 @@ use crate::access::authorize::{self, RequestAttributes, ResourceTarget};
 use crate::admission::{AdmissionAttributes, Operation, OperationOptions};
 use crate::codec;
 use crate::codec::body::Expected;
+use crate::codec::limits::{MAX_COLLECTIONS, measure};
 use crate::features::FeatureGates;
 use crate::field::{ErrorType, Errors, Field, FieldError, Path, quote};
 use crate::fields::manage;
@@ -30,7 +31,7 @@ use crate::patch::Patch;
 use crate::request::Warnings;
 use crate::request::options::{FieldValidation, WriteOptions, parse_revision};
 use crate::resources::idle;
-use crate::resources::strategy::Context;
+use crate::resources::strategy::{Context, Strategy};
 use crate::resources::validate;
 use crate::schema::Subresource;
 use crate::{Error, Result};
@@ -327,7 +328,7 @@ impl Registry {
             let mut object =
                 patch.apply(shown, served.type_id(), options.field_validation, caller.warnings)?;
             let strategy = served.behaviour.strategy;
-            strategy.default(&mut object);
+            default_within_limits(strategy, &mut object)?;
             if let Some(error) = strategy.conversion_error(&object) {
                 return Err(patch.conversion_error(&object, &error));
             }
@@ -507,7 +508,7 @@ impl Registry {
         let expected = Expected { group: resource.group, version: resource.version, kind: resource.kind };
         let mut object = body.decode(expected, validation, caller.warnings)?;
         let strategy = target.served.behaviour.strategy;
-        strategy.default(&mut object);
+        default_within_limits(strategy, &mut object)?;
         match strategy.conversion_error(&object) {
             None => Ok(object),
             Some(error) => Err(Error::bad_request(format!(
@@ -662,6 +663,16 @@ impl Writing<'_> {
             audit_annotations: self.caller.audit_annotations,
         }
     }
+}
+
+/// Fills in the defaults, which may be a multiple of what a body contains.
+fn default_within_limits(strategy: &dyn Strategy, object: &mut Value) -> Result<()> {
+    strategy.default(object);
+    if measure(object).collections > MAX_COLLECTIONS {
+        let detail = format!("more than {MAX_COLLECTIONS} objects and lists with their defaults");
+        return Err(Error::TooLarge(detail));
+    }
+    Ok(())
 }
 
 /// Says so where what is written has no effect yet.

@@ -2,9 +2,9 @@
 
 use serde_json::{Map, Value, json};
 
-use super::descriptions::Descriptions;
 use super::schemas::{META, component, reference};
 use crate::discovery::served::Resource;
+use crate::schema::Descriptions;
 
 const CONVENTIONS: &str =
     "https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md";

@@ -1,7 +1,7 @@
 //! How deep objects may be, and what happens to stored ones that are deeper.
 
 use super::*;
-use crate::codec::limits::MAX_DEPTH;
+use crate::codec::limits::{MAX_COLLECTIONS, MAX_DEPTH};
 
 fn nested(levels: usize) -> Value {
     (0..levels).fold(json!(1), |inner, _| json!({ "a": inner }))
@@ -105,4 +105,18 @@ async fn what_cannot_be_read_is_an_error_and_no_empty_object() {
     let config_maps = GroupResource::new("", "configmaps");
     assert_eq!(cluster.get(&config_maps, "ns", "x").map_err(|error| error.code()), Err(500));
     assert_eq!(cluster.list(&config_maps, "ns").map_err(|error| error.code()), Err(500));
+}
+
+#[tokio::test]
+async fn defaults_count_among_the_objects_of_a_document() {
+    let server = Server::start().await;
+    let pod = |containers: usize| {
+        let containers = vec![json!({}); containers];
+        json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "x"}, "spec": {"containers": containers}})
+    };
+    // Each container gets its resources.
+    for (containers, code) in [(MAX_COLLECTIONS / 2 - 100, 422), (MAX_COLLECTIONS / 2, 413)] {
+        let created = server.create("v1", "pods", &pod(containers)).await;
+        assert_eq!(created.map(drop).map_err(|error| error.code()), Err(code), "{containers}");
+    }
 }

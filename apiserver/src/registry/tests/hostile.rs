@@ -63,7 +63,7 @@ fn objects() -> impl Iterator<Item = Object> {
     lines.map(|line| {
         let columns: Vec<&str> = line.split('\t').collect();
         let [api_version, plural, count, case, frame, item] = columns[..] else { panic!("{line}") };
-        let count = count.parse::<usize>().map_or(usize::MAX, |divisor| 29_000 / SCALE / divisor);
+        let count = count.parse::<usize>().map_or(usize::MAX, |divisor| 14_000 / SCALE / divisor);
         // Texts are not lists.
         let separator = if frame.contains("\"ITEMS") { "" } else { "," };
         let items = joined(separator, MOST - frame.len(), count, |i| {

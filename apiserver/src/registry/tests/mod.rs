@@ -16,6 +16,7 @@ use serde_json::{Value, json};
 use super::*;
 use crate::access::authorize::Mode;
 use crate::admission::OperationOptions;
+use crate::object_meta::ObjectMeta;
 use crate::patch::Patch;
 use crate::request::Format;
 use crate::request::options::WriteOptions;

@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use super::super::*;
 use crate::Result;
 use crate::access::authorize::Mode;
+use crate::object_meta::ObjectMeta;
 use crate::request::Format;
 use crate::request::options::{DeleteOptions, Query, WriteKind, WriteOptions};
 
