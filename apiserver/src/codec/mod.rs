@@ -47,6 +47,8 @@ pub enum DecodeError {
 /// The kind and version of an object.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TypeMeta {
+    /// Group and version, `apps/v1`; may be empty.
     pub api_version: String,
+    /// The kind; may be empty.
     pub kind: String,
 }

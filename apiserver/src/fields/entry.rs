@@ -6,7 +6,7 @@ use std::collections::hash_map::Entry::{Occupied, Vacant};
 
 use serde_json::{Value, json};
 
-use super::FieldSet;
+use super::FieldPathSet;
 
 /// The operation by which a manager got its fields. An apply sorts before an update.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -31,7 +31,7 @@ pub struct Entry {
     /// RFC 3339, whole seconds; "" if absent.
     pub time: String,
     /// The owned fields.
-    pub fields: FieldSet,
+    pub fields: FieldPathSet,
 }
 
 impl Entry {
@@ -66,7 +66,7 @@ impl Entry {
             api_version: text("apiVersion").to_owned(),
             subresource: text("subresource").to_owned(),
             time: text("time").to_owned(),
-            fields: FieldSet::parse(entry.get("fieldsV1").unwrap_or(&json!({}))).ok()?,
+            fields: FieldPathSet::parse(entry.get("fieldsV1").unwrap_or(&json!({}))).ok()?,
         })
     }
 

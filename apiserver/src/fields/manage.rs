@@ -8,7 +8,7 @@ use std::sync::LazyLock;
 
 use serde_json::Value;
 
-use super::FieldSet;
+use super::FieldPathSet;
 use super::entry::{self, Entry, Operation};
 use super::reset::reset;
 use super::walk::{self, Comparison};
@@ -115,7 +115,7 @@ pub fn scale(writer: FieldManager<'_>, live: &Value, replicas: i64) -> Value {
     // Scale omits a zero, so scaling to zero removes the field.
     let mut comparison = Comparison::default();
     let changed = if replicas == 0 { &mut comparison.removed } else { &mut comparison.written };
-    *changed = FieldSet::of(REPLICAS);
+    *changed = FieldPathSet::of(REPLICAS);
     remove_fields(&mut entries, |_| Some(&comparison));
     add_fields(&mut entries, FieldManager { now: "", ..writer }, comparison.written.clone());
     entry::write(entries)
@@ -175,10 +175,10 @@ fn compare_in(
 }
 
 /// Fields that are never tracked: those that identify an object, and those that only the server writes.
-static UNTRACKED: LazyLock<FieldSet> = LazyLock::new(|| {
-    let mut untracked = FieldSet::of(&["f:apiVersion"]);
-    untracked.union_with(FieldSet::of(&["f:kind"]));
-    untracked.union_with(FieldSet::of(&["f:metadata"]));
+static UNTRACKED: LazyLock<FieldPathSet> = LazyLock::new(|| {
+    let mut untracked = FieldPathSet::of(&["f:apiVersion"]);
+    untracked.union_with(FieldPathSet::of(&["f:kind"]));
+    untracked.union_with(FieldPathSet::of(&["f:metadata"]));
     for member in [
         "f:name",
         "f:namespace",
@@ -190,7 +190,7 @@ static UNTRACKED: LazyLock<FieldSet> = LazyLock::new(|| {
         "f:managedFields",
         "f:resourceVersion",
     ] {
-        untracked.union_with(FieldSet::of(&["f:metadata", member]));
+        untracked.union_with(FieldPathSet::of(&["f:metadata", member]));
     }
     untracked
 });
@@ -206,7 +206,7 @@ fn remove_fields<'d>(entries: &mut Vec<Entry>, mut comparison: impl FnMut(&str) 
 }
 
 /// Adds fields to the writer's entry.
-fn add_fields(entries: &mut Vec<Entry>, writer: FieldManager<'_>, fields: FieldSet) {
+fn add_fields(entries: &mut Vec<Entry>, writer: FieldManager<'_>, fields: FieldPathSet) {
     if fields.is_empty() {
         return;
     }

@@ -19,4 +19,4 @@ mod reset;
 pub mod set;
 pub mod walk;
 
-pub use set::FieldSet;
+pub use set::FieldPathSet;

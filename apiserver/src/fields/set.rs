@@ -18,9 +18,9 @@ pub type PathElement = String;
 
 /// A set of fields; also any node of one.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct FieldSet {
+pub struct FieldPathSet {
     owned: bool,
-    children: BTreeMap<PathElement, FieldSet>,
+    children: BTreeMap<PathElement, FieldPathSet>,
 }
 
 /// A document that is not a valid set of fields.
@@ -28,7 +28,7 @@ pub struct FieldSet {
 #[error("not a set of fields at {0}")]
 pub struct Malformed(String);
 
-impl FieldSet {
+impl FieldPathSet {
     /// Whether the set has no members.
     pub fn is_empty(&self) -> bool {
         !self.owned && self.children.is_empty()
@@ -40,16 +40,16 @@ impl FieldSet {
     }
 
     /// Adds a child, unless it is empty.
-    pub fn insert(&mut self, element: impl FnOnce() -> PathElement, part: FieldSet) {
+    pub fn insert(&mut self, element: impl FnOnce() -> PathElement, part: FieldPathSet) {
         if !part.is_empty() {
             self.children.entry(element()).or_default().union_with(part);
         }
     }
 
     /// The set of one field.
-    pub fn of(path: &[&str]) -> FieldSet {
-        path.iter().rev().fold(FieldSet { owned: true, children: BTreeMap::new() }, |inner, element| {
-            FieldSet { owned: false, children: BTreeMap::from([((*element).to_owned(), inner)]) }
+    pub fn of(path: &[&str]) -> FieldPathSet {
+        path.iter().rev().fold(FieldPathSet { owned: true, children: BTreeMap::new() }, |inner, element| {
+            FieldPathSet { owned: false, children: BTreeMap::from([((*element).to_owned(), inner)]) }
         })
     }
 
@@ -62,7 +62,7 @@ impl FieldSet {
     }
 
     /// Adds the members of another set.
-    pub fn union_with(&mut self, other: FieldSet) {
+    pub fn union_with(&mut self, other: FieldPathSet) {
         self.owned |= other.owned;
         if self.children.is_empty() {
             self.children = other.children;
@@ -74,7 +74,7 @@ impl FieldSet {
     }
 
     /// Removes the members of another set; their children stay.
-    pub fn difference_with(&mut self, other: &FieldSet) {
+    pub fn difference_with(&mut self, other: &FieldPathSet) {
         self.owned &= !other.owned;
         // Iterates over the set with fewer children: one change is removed from the sets of many managers.
         if self.children.len() < other.children.len() {
@@ -98,8 +98,8 @@ impl FieldSet {
 
     /// The members of both sets.
     #[must_use]
-    pub fn intersection(&self, other: &FieldSet) -> FieldSet {
-        let mut common = FieldSet { owned: self.owned && other.owned, children: BTreeMap::new() };
+    pub fn intersection(&self, other: &FieldPathSet) -> FieldPathSet {
+        let mut common = FieldPathSet { owned: self.owned && other.owned, children: BTreeMap::new() };
         for (element, ours) in &self.children {
             if let Some(theirs) = other.children.get(element) {
                 common.insert(|| element.clone(), ours.intersection(theirs));
@@ -111,7 +111,7 @@ impl FieldSet {
     /// Removes a field and all its children.
     pub fn prune(&mut self, path: &[&str]) {
         match path {
-            [] => *self = FieldSet::default(),
+            [] => *self = FieldPathSet::default(),
             [element, rest @ ..] => {
                 if let Some(part) = self.children.get_mut(*element) {
                     part.prune(rest);
@@ -127,15 +127,15 @@ impl FieldSet {
     ///
     /// # Errors
     /// A node that is not an object, or an element that does not parse.
-    pub fn parse(fields: &Value) -> Result<FieldSet, Malformed> {
-        let mut set = FieldSet::parse_node(fields)?;
+    pub fn parse(fields: &Value) -> Result<FieldPathSet, Malformed> {
+        let mut set = FieldPathSet::parse_node(fields)?;
         // The object as a whole is owned by nobody.
         set.owned = false;
         Ok(set)
     }
 
-    fn parse_node(node: &Value) -> Result<FieldSet, Malformed> {
-        let mut set = FieldSet::default();
+    fn parse_node(node: &Value) -> Result<FieldPathSet, Malformed> {
+        let mut set = FieldPathSet::default();
         let none = Map::new();
         let children = match node {
             Value::Object(children) => children,
@@ -146,7 +146,7 @@ impl FieldSet {
             if text == "." {
                 set.owned = true;
             } else if let Some(element) = canonical(text)? {
-                let part = FieldSet::parse_node(node)?;
+                let part = FieldPathSet::parse_node(node)?;
                 set.insert(|| element.into_owned(), part);
             }
         }
@@ -225,8 +225,8 @@ mod tests {
 
     use super::*;
 
-    fn set(fields: Value) -> FieldSet {
-        FieldSet::parse(&fields).unwrap()
+    fn set(fields: Value) -> FieldPathSet {
+        FieldPathSet::parse(&fields).unwrap()
     }
 
     #[test]
@@ -265,7 +265,7 @@ mod tests {
             json!({"v:": {}}),
             json!({"i:x": {}}),
         ] {
-            assert!(FieldSet::parse(&wrong).is_err(), "{wrong}");
+            assert!(FieldPathSet::parse(&wrong).is_err(), "{wrong}");
         }
     }
 
@@ -279,28 +279,28 @@ mod tests {
         assert_eq!(pruned, set(json!({"f:spec": {".": {}, "f:b": {"f:x": {}}}})));
     }
 
-    fn sets() -> impl Strategy<Value = FieldSet> {
+    fn sets() -> impl Strategy<Value = FieldPathSet> {
         let element = prop::sample::select(vec!["f:a", "f:b", "k:{\"n\":1}", "v:\"x\"", "i:0"]);
-        let leaf = Just(FieldSet { owned: true, children: BTreeMap::new() });
+        let leaf = Just(FieldPathSet { owned: true, children: BTreeMap::new() });
         let node = leaf.prop_recursive(3, 24, 4, move |inner| {
             (any::<bool>(), prop::collection::btree_map(element.clone().prop_map(str::to_owned), inner, 1..4))
-                .prop_map(|(owned, children)| FieldSet { owned, children })
+                .prop_map(|(owned, children)| FieldPathSet { owned, children })
         });
         prop::collection::btree_map(
             prop::sample::select(vec!["f:a", "f:b", "f:c"]).prop_map(str::to_owned),
             node,
             0..4,
         )
-        .prop_map(|children| FieldSet { owned: false, children })
+        .prop_map(|children| FieldPathSet { owned: false, children })
     }
 
-    fn union(a: &FieldSet, b: &FieldSet) -> FieldSet {
+    fn union(a: &FieldPathSet, b: &FieldPathSet) -> FieldPathSet {
         let mut all = a.clone();
         all.union_with(b.clone());
         all
     }
 
-    fn difference(a: &FieldSet, b: &FieldSet) -> FieldSet {
+    fn difference(a: &FieldPathSet, b: &FieldPathSet) -> FieldPathSet {
         let mut rest = a.clone();
         rest.difference_with(b);
         rest
@@ -309,7 +309,7 @@ mod tests {
     proptest! {
         #[test]
         fn json_round_trips(a in sets()) {
-            prop_assert_eq!(FieldSet::parse(&a.clone().into_value()).unwrap(), a);
+            prop_assert_eq!(FieldPathSet::parse(&a.clone().into_value()).unwrap(), a);
         }
 
         #[test]

@@ -10,7 +10,7 @@ use std::sync::LazyLock;
 
 use serde_json::{Map, Value};
 
-use super::set::{self, FieldSet, PathElement};
+use super::set::{self, FieldPathSet, PathElement};
 use crate::codec::limits::MAX_DEPTH;
 use crate::schema::{Field, List, Struct, StructId, Type, schema};
 
@@ -22,9 +22,9 @@ const MAX_OWNED_DEPTH: usize = MAX_DEPTH - 10;
 #[derive(Debug, Default, PartialEq)]
 pub struct Comparison {
     /// Added or changed.
-    pub written: FieldSet,
+    pub written: FieldPathSet,
     /// Fields of the old object that the new one lacks.
-    pub removed: FieldSet,
+    pub removed: FieldPathSet,
 }
 
 impl Comparison {
@@ -34,7 +34,7 @@ impl Comparison {
     }
 
     /// Applies the same change to both sets.
-    pub fn each(&mut self, change: impl Fn(&mut FieldSet)) {
+    pub fn each(&mut self, change: impl Fn(&mut FieldPathSet)) {
         change(&mut self.written);
         change(&mut self.removed);
     }
@@ -260,15 +260,15 @@ fn compare_items(
 }
 
 /// The fields that an object sets, as apply counts them: the leaves, and items as a whole.
-pub fn fields(object: &Value, kind: StructId) -> FieldSet {
-    let mut set = FieldSet::default();
+pub fn fields(object: &Value, kind: StructId) -> FieldPathSet {
+    let mut set = FieldPathSet::default();
     collect(Position { field_type: FieldType::Type(&Type::Struct(kind)), depth: 0 }, object, &mut set);
     set
 }
 
-fn collect(place: Position<'_>, value: &Value, set: &mut FieldSet) {
+fn collect(place: Position<'_>, value: &Value, set: &mut FieldPathSet) {
     let mut part = |element: PathElement, field_type: FieldType<'_>, value: &Value, whole: bool| {
-        let mut inner = FieldSet::default();
+        let mut inner = FieldPathSet::default();
         collect(place.inner(field_type), value, &mut inner);
         if whole || value.is_null() || value.as_object().is_some_and(Map::is_empty) {
             inner.insert_self();

@@ -28,6 +28,7 @@ pub const MAGIC: &[u8] = b"k8s\0";
 /// An opened envelope.
 #[derive(Debug)]
 pub struct Envelope<'a> {
+    /// The kind and version of the object.
     pub meta: TypeMeta,
     /// The object's message.
     message: &'a [u8],

@@ -9,7 +9,7 @@ fn kind(group: &str, kind: &str) -> StructId {
 /// The written and removed fields between two pods with these specs.
 fn pod_comparison(old: Value, new: Value) -> (Value, Value) {
     let comparison = compare(Some(&json!({"spec": old})), &json!({"spec": new}), kind("", "Pod"));
-    let spec = |set: FieldSet| set.into_value()["f:spec"].take();
+    let spec = |set: FieldPathSet| set.into_value()["f:spec"].take();
     (spec(comparison.written), spec(comparison.removed))
 }
 
