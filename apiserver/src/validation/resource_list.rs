@@ -2,15 +2,15 @@
 //!
 //! Source: the Kubernetes documentation, "Resource Management"; the texts are those of the real server.
 
+use coracle_pod_resources::names::{self, COMPUTE};
 use serde_json::Value;
 
 use super::content;
 use crate::field::{Errors, Field};
 use crate::quantity::Quantity;
 
-pub const HUGE_PAGES: &str = "hugepages-";
+pub use coracle_pod_resources::names::{HUGE_PAGES, is_huge_pages, is_native};
 
-const COMPUTE: [&str; 3] = ["cpu", "memory", "ephemeral-storage"];
 /// Countable objects: their amounts are whole numbers.
 const OBJECTS: [&str; 9] = [
     "pods",
@@ -24,19 +24,10 @@ const OBJECTS: [&str; 9] = [
     "services.loadbalancers",
 ];
 
-/// In the `kubernetes.io` namespace; a name without a prefix is.
-pub fn is_native(name: &str) -> bool {
-    !name.contains('/') || name.contains("kubernetes.io/")
-}
-
-pub fn is_huge_pages(name: &str) -> bool {
-    name.starts_with(HUGE_PAGES)
-}
-
 /// A vendor's resource, such as `example.com/gpu`.
 pub fn is_extended(name: &str) -> bool {
     let in_quota = format!("requests.{name}");
-    !is_native(name) && !name.starts_with("requests.") && content::qualified_name(&in_quota).is_empty()
+    names::is_extended(name) && content::qualified_name(&in_quota).is_empty()
 }
 
 /// Whether limits may exceed requests.

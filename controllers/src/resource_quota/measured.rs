@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use coracle_pod_resources::{ResourceList, add_resource_list, max_resource_list};
 use coracle_quantity::Quantity;
 use k8s_openapi::api::core::v1::{
     PersistentVolumeClaim, ResourceQuotaSpec, ScopedResourceSelectorRequirement, Service, ServiceSpec,
@@ -12,13 +13,11 @@ use k8s_openapi::jiff::Timestamp;
 
 use super::scopes;
 
-pub(super) type Usage = BTreeMap<String, Quantity>;
-
 pub(super) trait Measured {
     /// Whether a name in a quota is about objects of this kind.
     fn measures(name: &str) -> bool;
 
-    fn usage(&self, now: Timestamp) -> Usage;
+    fn usage(&self, now: Timestamp) -> ResourceList;
 
     /// Whether the object is in a scope; most kinds are in none.
     fn is_in(&self, _scope: &ScopedResourceSelectorRequirement) -> bool {
@@ -27,10 +26,10 @@ pub(super) trait Measured {
 }
 
 /// What an object takes of that which a quota limits.
-pub(super) fn taken<K: Measured>(spec: &ResourceQuotaSpec, object: &K, now: Timestamp) -> Usage {
+pub(super) fn taken<K: Measured>(spec: &ResourceQuotaSpec, object: &K, now: Timestamp) -> ResourceList {
     let hard = spec.hard.as_ref();
     if !scopes::all(spec, |scope| object.is_in(scope)) {
-        return Usage::new();
+        return ResourceList::new();
     }
     let mut usage = object.usage(now);
     usage.retain(|name, _| hard.is_some_and(|hard| hard.contains_key(name)));
@@ -45,27 +44,13 @@ pub(super) fn one() -> Quantity {
     Quantity::from_int(1)
 }
 
-pub(super) fn add(list: &mut Usage, more: &Usage) {
-    for (name, amount) in more {
-        list.entry(name.clone()).and_modify(|sum| *sum = sum.plus(amount)).or_insert(*amount);
-    }
-}
-
-/// The larger of both, one by one.
-pub(super) fn raise(list: &mut Usage, least: &Usage) {
-    for (name, amount) in least {
-        let entry = list.entry(name.clone()).or_insert(*amount);
-        *entry = (*entry).max(*amount);
-    }
-}
-
 /// A resource list of the API.
-pub(super) fn amounts(list: Option<&BTreeMap<String, Written>>) -> Usage {
+pub(super) fn amounts(list: Option<&BTreeMap<String, Written>>) -> ResourceList {
     let list = list.into_iter().flatten();
     list.filter_map(|(name, amount)| Some((name.clone(), amount.0.parse().ok()?))).collect()
 }
 
-fn counted(names: impl IntoIterator<Item = (&'static str, usize)>) -> Usage {
+fn counted(names: impl IntoIterator<Item = (&'static str, usize)>) -> ResourceList {
     let number = |count| Quantity::from_int(i64::try_from(count).unwrap_or(i64::MAX));
     names.into_iter().map(|(name, count)| (name.to_owned(), number(count))).collect()
 }
@@ -75,7 +60,7 @@ impl Measured for Service {
         ["count/services", "services", "services.loadbalancers", "services.nodeports"].contains(&name)
     }
 
-    fn usage(&self, _now: Timestamp) -> Usage {
+    fn usage(&self, _now: Timestamp) -> ResourceList {
         let (balancers, node_ports) = self.spec.as_ref().map_or((0, 0), outside);
         counted([
             ("count/services", 1),
@@ -107,7 +92,7 @@ impl Measured for PersistentVolumeClaim {
         name == "count/persistentvolumeclaims" || STORAGE.contains(&part)
     }
 
-    fn usage(&self, _now: Timestamp) -> Usage {
+    fn usage(&self, _now: Timestamp) -> ResourceList {
         let mut usage = counted([("persistentvolumeclaims", 1)]);
         let storage = |list: Option<&BTreeMap<String, Written>>| amounts(list).remove("storage");
         let spec = self.spec.clone().unwrap_or_default();
@@ -152,16 +137,16 @@ impl Measured for ResourceClaim {
         name == CLAIMS || name.ends_with(OF_DEVICE_CLASS)
     }
 
-    fn usage(&self, _now: Timestamp) -> Usage {
+    fn usage(&self, _now: Timestamp) -> ResourceList {
         let mut usage = counted([(CLAIMS, 1)]);
         let requests = self.spec.devices.iter().flat_map(|devices| &devices.requests).flatten();
-        requests.for_each(|request| add(&mut usage, &devices(request)));
+        requests.for_each(|request| add_resource_list(&mut usage, &devices(request)));
         usage
     }
 }
 
 /// The devices that a request may take, by class: of alternatives the most.
-fn devices(request: &DeviceRequest) -> Usage {
+fn devices(request: &DeviceRequest) -> ResourceList {
     let of_class = |class: &str, mode: Option<&str>, count: Option<i64>| {
         let number = match mode {
             Some("ExactCount") => count.unwrap_or(0),
@@ -171,9 +156,12 @@ fn devices(request: &DeviceRequest) -> Usage {
         let names = [format!("{class}{OF_DEVICE_CLASS}"), format!("{REQUESTS_OF_DEVICE_CLASS}{class}")];
         names.map(|name| (name, Quantity::from_int(number))).into()
     };
-    let mut most = Usage::new();
+    let mut most = ResourceList::new();
     for one in request.first_available.iter().flatten() {
-        raise(&mut most, &of_class(&one.device_class_name, one.allocation_mode.as_deref(), one.count));
+        max_resource_list(
+            &mut most,
+            &of_class(&one.device_class_name, one.allocation_mode.as_deref(), one.count),
+        );
     }
     if let Some(exactly) = request.exactly.as_ref().filter(|_| most.is_empty()) {
         let mode = exactly.allocation_mode.as_deref();

@@ -19,6 +19,7 @@ mod scopes;
 use std::sync::Arc;
 use std::time::Duration;
 
+use coracle_pod_resources::{ResourceList, add_resource_list};
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod, ResourceQuota, ResourceQuotaSpec, Service};
 use k8s_openapi::api::resource::v1::ResourceClaim;
@@ -32,7 +33,7 @@ use crate::runtime::resources::Resources;
 use crate::runtime::supervise::Supervisor;
 use crate::runtime::{Context, Controller, Error, Next, Sources, Turn};
 use counts::Counted;
-use measured::{Measured, Usage, add, none, taken};
+use measured::{Measured, none, taken};
 
 const RESYNC: Duration = Duration::from_secs(300);
 /// What goes together is counted once: with many pods in a namespace a count is not cheap.
@@ -119,8 +120,8 @@ impl ResourceQuotas {
     }
 
     /// All that is known to be used of what a quota limits.
-    async fn used(&self, namespace: &str, spec: &ResourceQuotaSpec) -> Result<Usage, Error> {
-        let mut used = Usage::new();
+    async fn used(&self, namespace: &str, spec: &ResourceQuotaSpec) -> Result<ResourceList, Error> {
+        let mut used = ResourceList::new();
         self.measure::<Pod>(namespace, spec, &mut used).await?;
         self.measure::<Service>(namespace, spec, &mut used).await?;
         self.measure::<PersistentVolumeClaim>(namespace, spec, &mut used).await?;
@@ -147,7 +148,7 @@ impl ResourceQuotas {
         &self,
         namespace: &str,
         spec: &ResourceQuotaSpec,
-        used: &mut Usage,
+        used: &mut ResourceList,
     ) -> Result<(), Error>
     where
         K: Measured + Cached + Resource<Scope = NamespaceResourceScope>,
@@ -160,7 +161,7 @@ impl ResourceQuotas {
         let objects =
             Api::<K>::namespaced(self.client.clone(), namespace).list(&ListParams::default()).await?;
         let now = self.clock.now();
-        objects.items.iter().for_each(|object| add(used, &taken(spec, object, now)));
+        objects.items.iter().for_each(|object| add_resource_list(used, &taken(spec, object, now)));
         Ok(())
     }
 }

@@ -2,13 +2,14 @@
 
 use std::collections::BTreeMap;
 
+use coracle_pod_resources::ResourceList;
 use k8s_openapi::api::core::v1::{ResourceQuota, ResourceQuotaStatus};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
-use super::measured::{Usage, amounts};
+use super::measured::amounts;
 
 /// The status as it should be; None if it is so. Of what could not be looked at it keeps what it knew.
-pub(super) fn status(quota: &ResourceQuota, found: &Usage) -> Option<ResourceQuotaStatus> {
+pub(super) fn status(quota: &ResourceQuota, found: &ResourceList) -> Option<ResourceQuotaStatus> {
     let hard = quota.spec.as_ref().and_then(|spec| spec.hard.clone()).unwrap_or_default();
     let old = quota.status.clone().unwrap_or_default();
     let (was_hard, was_used) = (old.hard.unwrap_or_default(), old.used.unwrap_or_default());
@@ -30,7 +31,7 @@ mod tests {
 
     #[test]
     fn a_status_tells_limits_and_usage() {
-        let found = Usage::from([
+        let found = ResourceList::from([
             ("pods".to_owned(), "2".parse().unwrap()),
             ("limits.memory".to_owned(), "1.5Gi".parse().unwrap()),
         ]);

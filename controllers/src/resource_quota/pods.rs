@@ -2,48 +2,29 @@
 //!
 //! A pod counts with what its containers ask for and, while they are resized, with what they have if that is more.
 
+use coracle_pod_resources::{
+    InitContainer, ResourceList, add_overhead_to_limits, add_resource_list, aggregate_containers,
+    apply_pod_level_resources, max_resource_list, quota,
+};
 use k8s_openapi::api::core::v1::{
     Container, ContainerStatus, Pod, PodAffinityTerm, PodSpec, ResourceRequirements,
     ScopedResourceSelectorRequirement, WeightedPodAffinityTerm,
 };
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
-use super::measured::{Measured, Usage, add, amounts, one, raise};
+use super::measured::{Measured, amounts, one};
 use super::scopes;
-
-const REQUESTS: &str = "requests.";
-const LIMITS: &str = "limits.";
-const HUGE_PAGES: &str = "hugepages-";
-/// A resource that stands for devices of a class.
-const DEVICE_CLASS: &str = "deviceclass.resource.kubernetes.io/";
-const COMPUTE: [&str; 3] = ["cpu", "memory", "ephemeral-storage"];
 
 impl Measured for Pod {
     fn measures(name: &str) -> bool {
-        let request = name.strip_prefix(REQUESTS);
-        let part = request.or_else(|| name.strip_prefix(LIMITS)).unwrap_or(name);
-        ["count/pods", "pods"].contains(&name)
-            || COMPUTE.contains(&part)
-            || request.unwrap_or(name).starts_with(HUGE_PAGES)
-            || request.is_some_and(is_extended)
+        quota::matches(name)
     }
 
-    fn usage(&self, now: Timestamp) -> Usage {
-        let mut usage = Usage::from([("count/pods".to_owned(), one())]);
+    fn usage(&self, now: Timestamp) -> ResourceList {
+        let mut usage = ResourceList::from([(quota::COUNT_PODS.to_owned(), one())]);
         if runs(self, now) {
-            usage.insert("pods".to_owned(), one());
-            for (name, amount) in resources(self, Which::Requests) {
-                let plain = COMPUTE.contains(&name.as_str()) || name.starts_with(HUGE_PAGES);
-                if plain || is_extended(&name) {
-                    usage.insert(format!("{REQUESTS}{name}"), amount);
-                }
-                if plain {
-                    usage.insert(name, amount);
-                }
-            }
-            let limits = resources(self, Which::Limits).into_iter();
-            let limits = limits.filter(|(name, _)| COMPUTE.contains(&name.as_str()));
-            usage.extend(limits.map(|(name, amount)| (format!("{LIMITS}{name}"), amount)));
+            let (requests, limits) = (resources(self, Which::Requests), resources(self, Which::Limits));
+            usage.extend(quota::compute_usage(&requests, &limits));
         }
         usage
     }
@@ -65,12 +46,6 @@ impl Measured for Pod {
     }
 }
 
-/// A vendor's resource, such as `example.com/gpu`.
-fn is_extended(name: &str) -> bool {
-    let is_native = !name.contains('/') || name.contains("kubernetes.io/");
-    name.starts_with(DEVICE_CLASS) || !(is_native || name.starts_with(REQUESTS))
-}
-
 /// Whether a pod holds what it asked for: it has not ended, and is not stuck in its end.
 fn runs(pod: &Pod, now: Timestamp) -> bool {
     let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
@@ -87,7 +62,7 @@ enum Which {
 }
 
 impl Which {
-    fn of(self, resources: Option<&ResourceRequirements>) -> Usage {
+    fn of(self, resources: Option<&ResourceRequirements>) -> ResourceList {
         amounts(resources.and_then(|resources| match self {
             Which::Requests => resources.requests.as_ref(),
             Which::Limits => resources.limits.as_ref(),
@@ -95,51 +70,40 @@ impl Which {
     }
 }
 
-/// What a whole pod asks for. The containers' sum, but at least what each init container needs beside the sidecars that run by
-/// then; the pod's own word counts more.
-fn resources(pod: &Pod, which: Which) -> Usage {
-    let Some(spec) = &pod.spec else { return Usage::new() };
-    let mut total = Usage::new();
-    let (mut sidecars, mut at_start) = (Usage::new(), Usage::new());
-    for container in &spec.containers {
-        add(&mut total, &held(pod, container, which));
+/// What a whole pod asks for, with its overhead.
+fn resources(pod: &Pod, which: Which) -> ResourceList {
+    let Some(spec) = &pod.spec else { return ResourceList::new() };
+    let init_containers = spec.init_containers.iter().flatten().map(|container| {
+        let is_restartable = container.restart_policy.as_deref() == Some("Always");
+        let resources = match is_restartable {
+            true => held(pod, container, which),
+            false => which.of(container.resources.as_ref()),
+        };
+        InitContainer { resources, is_restartable }
+    });
+    let containers = spec.containers.iter().map(|container| held(pod, container, which));
+    let mut total = aggregate_containers(containers, init_containers);
+    apply_pod_level_resources(&mut total, which.of(spec.resources.as_ref()));
+    let overhead = amounts(spec.overhead.as_ref());
+    match which {
+        Which::Requests => add_resource_list(&mut total, &overhead),
+        Which::Limits => add_overhead_to_limits(&mut total, &overhead),
     }
-    for container in spec.init_containers.iter().flatten() {
-        if container.restart_policy.as_deref() == Some("Always") {
-            let own = held(pod, container, which);
-            add(&mut total, &own);
-            add(&mut sidecars, &own);
-            raise(&mut at_start, &sidecars);
-        } else {
-            let mut together = which.of(container.resources.as_ref());
-            add(&mut together, &sidecars);
-            raise(&mut at_start, &together);
-        }
-    }
-    raise(&mut total, &at_start);
-    let own = which.of(spec.resources.as_ref()).into_iter();
-    total
-        .extend(own.filter(|(name, _)| ["cpu", "memory"].contains(&&**name) || name.starts_with(HUGE_PAGES)));
-    let mut overhead = amounts(spec.overhead.as_ref());
-    if which == Which::Limits {
-        overhead.retain(|name, _| total.get(name).is_some_and(|limit| !limit.is_zero()));
-    }
-    add(&mut total, &overhead);
     total
 }
 
 /// What a container asks for, or has.
-fn held(pod: &Pod, container: &Container, which: Which) -> Usage {
+fn held(pod: &Pod, container: &Container, which: Which) -> ResourceList {
     let asked = which.of(container.resources.as_ref());
     let Some(status) = status_of(pod, &container.name).filter(|status| status.resources.is_some()) else {
         return asked;
     };
     let mut held = which.of(status.resources.as_ref());
     if which == Which::Requests {
-        raise(&mut held, &amounts(status.allocated_resources.as_ref()));
+        max_resource_list(&mut held, &amounts(status.allocated_resources.as_ref()));
     }
     if !is_resize_infeasible(pod) {
-        raise(&mut held, &asked);
+        max_resource_list(&mut held, &asked);
     }
     held
 }

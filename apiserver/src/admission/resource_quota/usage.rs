@@ -5,29 +5,25 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use coracle_pod_resources::names::{DEVICE_CLASS, REQUESTS, is_pod_level};
+use coracle_pod_resources::{add_overhead_to_limits, add_resource_list, max_resource_list, quota};
 use serde_json::Value;
 
-use crate::admission::pod::{self, ResourceList, containers, pod_resources, resources};
+use crate::admission::pod::{ResourceList, containers, pod_resources, resources};
 use crate::admission::{AdmissionAttributes, Operation, items, text};
 use crate::names::GroupResource;
 use crate::quantity::Quantity;
 use crate::resources::core::persistent_volume_claim::BETA_STORAGE_CLASS;
-use crate::validation::resource_list::{is_extended, is_huge_pages, is_native};
 
 /// What a pod's containers must say where a quota limits it.
 const REQUIRED: [&str; 6] =
     ["cpu", "memory", "requests.cpu", "requests.memory", "limits.cpu", "limits.memory"];
-const COMPUTE: [&str; 3] = ["cpu", "memory", "ephemeral-storage"];
 /// Plain counts from before there were any for all resources.
 const COUNTED_BY_NAME: [&str; 4] = ["configmaps", "replicationcontrollers", "resourcequotas", "secrets"];
 const BY_CLASS: &str = ".storageclass.storage.k8s.io/";
-/// A resource of pods that stands for devices of a class.
-const DEVICE_CLASS: &str = "deviceclass.resource.kubernetes.io/";
 const CLAIMED_OF_DEVICE_CLASS: &str = ".deviceclass.resource.k8s.io/devices";
 /// As many devices as one claim can get.
 const ALL_DEVICES: i64 = 32;
-const REQUESTS: &str = "requests.";
-const LIMITS: &str = "limits.";
 
 /// How objects of a resource are measured.
 #[derive(Debug, PartialEq)]
@@ -73,7 +69,7 @@ impl Evaluator {
     /// Whether a name in a quota is about objects of this kind.
     pub(super) fn measures(&self, name: &str) -> bool {
         match self {
-            Evaluator::Pods => is_of_pods(name),
+            Evaluator::Pods => quota::matches(name),
             Evaluator::Services => {
                 ["count/services", "services", "services.nodeports", "services.loadbalancers"].contains(&name)
             }
@@ -104,9 +100,7 @@ impl Evaluator {
         let spec = &object["spec"];
         let whole = ["requests", "limits"].iter().any(|list| {
             let names = spec["resources"][list].as_object().into_iter().flatten();
-            names
-                .into_iter()
-                .any(|(name, _)| ["cpu", "memory"].contains(&name.as_str()) || is_huge_pages(name))
+            names.into_iter().any(|(name, _)| is_pod_level(name))
         });
         if *self != Evaluator::Pods || whole {
             return Vec::new();
@@ -114,7 +108,7 @@ impl Evaluator {
         let mut missing: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
         for container in containers(spec, &["containers", "initContainers"]) {
             let own = &container["resources"];
-            let told = compute_usage(&resources(&own["requests"]), &resources(&own["limits"]));
+            let told = quota::compute_usage(&resources(&own["requests"]), &resources(&own["limits"]));
             for name in measured.iter().filter(|n| REQUIRED.contains(n) && !told.contains_key(**n)) {
                 missing.entry(name).or_default().insert(text(&container["name"]));
             }
@@ -134,47 +128,16 @@ fn count(resource: &GroupResource) -> String {
     format!("count/{resource}")
 }
 
-fn is_of_pods(name: &str) -> bool {
-    let request = name.strip_prefix(REQUESTS);
-    let part = request.or_else(|| name.strip_prefix(LIMITS)).unwrap_or(name);
-    ["count/pods", "pods"].contains(&name)
-        || COMPUTE.contains(&part)
-        || is_huge_pages(request.unwrap_or(name))
-        || request.is_some_and(|of| !is_native(name) || of.starts_with(DEVICE_CLASS))
-}
-
 fn pod_usage(pod: &Value) -> ResourceList {
-    let mut usage = ResourceList::from([("count/pods".to_owned(), one())]);
+    let mut usage = ResourceList::from([(quota::COUNT_PODS.to_owned(), one())]);
     let ended = ["Failed", "Succeeded"].contains(&text(&pod["status"]["phase"]));
     if !ended {
         let spec = &pod["spec"];
-        let mut asked = ["requests", "limits"].map(|which| pod_resources(spec, which));
-        let [requests, limits] = &mut asked;
-        for (name, overhead) in resources(&spec["overhead"]) {
-            limits
-                .entry(name.clone())
-                .and_modify(|limit| *limit = if limit.is_zero() { *limit } else { limit.plus(&overhead) });
-            requests.entry(name).and_modify(|sum| *sum = sum.plus(&overhead)).or_insert(overhead);
-        }
-        usage.extend(compute_usage(requests, limits));
-    }
-    usage
-}
-
-/// Requests and limits under the names of quotas.
-fn compute_usage(requests: &ResourceList, limits: &ResourceList) -> ResourceList {
-    let mut usage = ResourceList::from([("pods".to_owned(), one())]);
-    for (name, quantity) in requests {
-        let plain = COMPUTE.contains(&name.as_str()) || is_huge_pages(name);
-        if plain {
-            usage.insert(name.clone(), *quantity);
-        }
-        if plain || is_extended(name) || name.starts_with(DEVICE_CLASS) {
-            usage.insert(format!("{REQUESTS}{name}"), *quantity);
-        }
-    }
-    for (name, quantity) in limits.iter().filter(|(name, _)| COMPUTE.contains(&name.as_str())) {
-        usage.insert(format!("{LIMITS}{name}"), *quantity);
+        let [mut requests, mut limits] = ["requests", "limits"].map(|which| pod_resources(spec, which));
+        let overhead = resources(&spec["overhead"]);
+        add_resource_list(&mut requests, &overhead);
+        add_overhead_to_limits(&mut limits, &overhead);
+        usage.extend(quota::compute_usage(&requests, &limits));
     }
     usage
 }
@@ -226,8 +189,8 @@ fn device_claim_usage(devices: &Value) -> ResourceList {
             alternatives => alternatives,
         };
         let mut most = ResourceList::new();
-        asked.iter().for_each(|asked| pod::raise(&mut most, &devices_asked(asked)));
-        pod::add(&mut usage, &most);
+        asked.iter().for_each(|asked| max_resource_list(&mut most, &devices_asked(asked)));
+        add_resource_list(&mut usage, &most);
     }
     usage
 }

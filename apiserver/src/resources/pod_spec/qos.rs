@@ -1,47 +1,19 @@
 //! Quality of service: how a pod fares when its node runs short.
 
-use super::resources::{Quantities, read};
+use super::resources::read;
 use crate::field::Field;
 
-/// `Guaranteed` if every container has limits of both cpu and memory, and requests as much; `BestEffort` if nothing is
-/// asked for at all; else `Burstable`. Where the pod asks for resources as a whole, that alone counts.
+/// The class of a pod: of the resources that it asks for as a whole, if it does, else of those of its containers.
 pub fn qos_class(spec: &Field<'_>) -> &'static str {
     let whole = spec.get("resources");
-    let (mut requests, mut limits) = (Quantities::new(), Quantities::new());
-    let mut all_limited = true;
-    let owners: Vec<Field<'_>> = if whole.exists() {
-        vec![whole.clone()]
+    let requirements: Vec<Field<'_>> = if whole.exists() {
+        vec![whole]
     } else {
         let lists = [spec.get("containers"), spec.get("initContainers")];
         lists.iter().flat_map(|list| list.items()).map(|container| container.get("resources")).collect()
     };
-    for owner in &owners {
-        let own = compute(&owner.get("limits"));
-        all_limited &= own.len() == 2 || (whole.exists() && owner.get("limits").is_empty());
-        add(&mut limits, own);
-        add(&mut requests, compute(&owner.get("requests")));
-    }
-    if requests.is_empty() && limits.is_empty() {
-        "BestEffort"
-    } else if all_limited && requests == limits {
-        "Guaranteed"
-    } else {
-        "Burstable"
-    }
-}
-
-/// cpu and memory, where there is any.
-fn compute(list: &Field<'_>) -> Quantities {
-    let mut quantities = read(list);
-    quantities.retain(|name, quantity| (name == "cpu" || name == "memory") && quantity.is_positive());
-    quantities
-}
-
-fn add(total: &mut Quantities, more: Quantities) {
-    for (name, quantity) in more {
-        let sum = total.get(&name).map_or(quantity, |have| have.plus(&quantity));
-        total.insert(name, sum);
-    }
+    let lists = |field: &Field<'_>| (read(&field.get("requests")), read(&field.get("limits")));
+    coracle_pod_resources::qos_class(requirements.iter().map(lists)).as_str()
 }
 
 #[cfg(test)]

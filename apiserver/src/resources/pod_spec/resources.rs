@@ -4,6 +4,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use coracle_pod_resources::names::is_pod_level;
+use coracle_pod_resources::{InitContainer, ResourceList, aggregate_containers};
 use serde_json::{Value, json};
 
 use super::{Options, is_sidecar};
@@ -12,55 +14,22 @@ use crate::quantity::Quantity;
 use crate::validation::resource_list::{HUGE_PAGES, amount};
 use crate::validation::{content, resource_list};
 
-pub type Quantities = BTreeMap<String, Quantity>;
-
 /// A list of quantities by resource name.
-pub fn read(list: &Field<'_>) -> Quantities {
+pub fn read(list: &Field<'_>) -> ResourceList {
     list.entries().filter_map(|(name, value)| Some((name.to_owned(), value.str().parse().ok()?))).collect()
 }
 
-fn add(total: &mut Quantities, more: &Quantities) {
-    for (name, quantity) in more {
-        let sum = total.get(name).map_or(*quantity, |have| have.plus(quantity));
-        total.insert(name.clone(), sum);
-    }
-}
-
-fn at_least(total: &mut Quantities, other: &Quantities) {
-    for (name, quantity) in other {
-        if total.get(name).is_none_or(|have| quantity > have) {
-            total.insert(name.clone(), *quantity);
-        }
-    }
-}
-
 /// What all containers need at most at one time; `which` is `requests` or `limits`.
-///
-/// App containers and sidecars run together; an init container runs beside the sidecars before it.
-pub fn aggregate(spec: &Field<'_>, which: &str) -> Quantities {
-    let (mut total, mut sidecars, mut init) = (Quantities::new(), Quantities::new(), Quantities::new());
-    for container in spec.get("containers").items() {
-        add(&mut total, &read(&container.get("resources").get(which)));
-    }
-    for container in spec.get("initContainers").items() {
-        let own = read(&container.get("resources").get(which));
-        if is_sidecar(&container) {
-            add(&mut total, &own);
-            add(&mut sidecars, &own);
-            at_least(&mut init, &sidecars);
-        } else {
-            let mut beside = own;
-            add(&mut beside, &sidecars);
-            at_least(&mut init, &beside);
-        }
-    }
-    at_least(&mut total, &init);
-    total
-}
-
-/// Resources that a whole pod may ask for.
-fn is_pod_level(name: &str) -> bool {
-    name == "cpu" || name == "memory" || resource_list::is_huge_pages(name)
+pub fn aggregate(spec: &Field<'_>, which: &str) -> ResourceList {
+    let own = |container: &Field<'_>| read(&container.get("resources").get(which));
+    let (containers, init_containers) = (spec.get("containers").items(), spec.get("initContainers").items());
+    aggregate_containers(
+        containers.map(|container| own(&container)),
+        init_containers.map(|container| InitContainer {
+            resources: own(&container),
+            is_restartable: is_sidecar(&container),
+        }),
+    )
 }
 
 /// Where a pod asks for resources as a whole, what it leaves out follows from its containers: limits of huge pages,

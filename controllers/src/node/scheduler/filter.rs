@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use coracle_pod_resources::ResourceList;
 use k8s_openapi::api::core::v1::{
     ContainerPort, Node, NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, Pod, PodSpec, Taint,
     Toleration,
@@ -10,13 +11,13 @@ use k8s_openapi::api::core::v1::{
 use super::claims::{Claims, reaches};
 use super::neighbours::Neighbours;
 use super::plan::Place;
-use super::resources::Amounts;
+use super::resources::amount;
 
 /// A pod that looks for a node.
 pub struct Candidate<'a> {
     pub pod: &'a Pod,
     pub spec: &'a PodSpec,
-    pub requests: Amounts,
+    pub requests: ResourceList,
     pub claims: Claims,
 }
 
@@ -175,14 +176,14 @@ fn conflicts(one: &ContainerPort, other: &ContainerPort) -> bool {
 fn too_little(candidate: &Candidate, place: &Place) -> Option<Refusal> {
     let mut refusal = Refusal { reasons: Vec::new(), is_resolvable: true };
     let pods = i64::try_from(place.pods.len()).unwrap_or(i64::MAX);
-    if pods >= place.allocatable.get("pods").value() {
+    if pods >= amount(&place.allocatable, "pods").value() {
         refusal.reasons.push("Too many pods".to_owned());
     }
     for (name, wanted) in candidate.requests.iter().filter(|(_, wanted)| wanted.is_positive()) {
-        let all = place.allocatable.get(name);
-        if wanted > all.minus(&place.used.get(name)) {
+        let all = amount(&place.allocatable, name);
+        if *wanted > all.minus(&amount(&place.used, name)) {
             refusal.reasons.push(format!("Insufficient {name}"));
-            refusal.is_resolvable &= wanted <= all;
+            refusal.is_resolvable &= *wanted <= all;
         }
     }
     (!refusal.reasons.is_empty()).then_some(refusal)

@@ -3,18 +3,19 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use coracle_pod_resources::{ResourceList, add_resource_list};
 use k8s_openapi::api::core::v1::{Node, Pod, PodSpec};
 
 use super::claims::{Claims, Serving};
 use super::filter::{Candidate, Refusal, refusal};
 use super::neighbours::{Namespaces, Neighbours, anti_terms};
-use super::resources::{Amounts, requests};
+use super::resources::{requests, resource_list};
 
 /// A node and what is on it.
 pub struct Place {
     pub node: Arc<Node>,
-    pub allocatable: Amounts,
-    pub used: Amounts,
+    pub allocatable: ResourceList,
+    pub used: ResourceList,
     pub pods: Vec<Arc<Pod>>,
     /// Those of the pods that do not want to be with certain others.
     pub exclusive: Vec<Arc<Pod>>,
@@ -23,7 +24,7 @@ pub struct Place {
 impl Place {
     pub fn new(node: Arc<Node>) -> Place {
         let allocatable = node.status.as_ref().and_then(|status| status.allocatable.as_ref());
-        let (allocatable, used) = (Amounts::of(allocatable), Amounts::default());
+        let (allocatable, used) = (resource_list(allocatable), ResourceList::new());
         Place { node, allocatable, used, pods: Vec::new(), exclusive: Vec::new() }
     }
 
@@ -34,7 +35,7 @@ impl Place {
     /// Puts a pod here.
     pub fn take(&mut self, pod: Arc<Pod>) {
         if let Some(spec) = &pod.spec {
-            self.used.add(&requests(spec));
+            add_resource_list(&mut self.used, &requests(spec));
         }
         if anti_terms(&pod).next().is_some() {
             self.exclusive.push(pod.clone());

@@ -1,43 +1,23 @@
-//! Amounts of resources: what pods ask for, and what nodes have.
+//! What pods ask for, as the scheduler counts it.
 
 use std::collections::BTreeMap;
 
+use coracle_pod_resources::{
+    InitContainer, ResourceList, add_resource_list, aggregate_containers, apply_pod_level_resources,
+};
 use coracle_quantity::Quantity;
 use k8s_openapi::api::core::v1::{Container, PodSpec};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as Text;
 
-/// Amounts of resources, by their names.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Amounts(BTreeMap<String, Quantity>);
+/// A resource list of the API. The API server admits no quantity that cannot be parsed.
+pub fn resource_list(quantities: Option<&BTreeMap<String, Text>>) -> ResourceList {
+    let quantities = quantities.into_iter().flatten();
+    quantities.filter_map(|(name, quantity)| Some((name.clone(), quantity.0.parse().ok()?))).collect()
+}
 
-impl Amounts {
-    pub fn of(quantities: Option<&BTreeMap<String, Text>>) -> Amounts {
-        let quantities = quantities.into_iter().flatten();
-        Amounts(quantities.map(|(name, quantity)| (name.clone(), read(&quantity.0))).collect())
-    }
-
-    pub fn get(&self, name: &str) -> Quantity {
-        self.0.get(name).copied().unwrap_or(Quantity::from_int(0))
-    }
-
-    pub fn iter(&self) -> impl Iterator<Item = (&str, Quantity)> {
-        self.0.iter().map(|(name, amount)| (name.as_str(), *amount))
-    }
-
-    pub fn add(&mut self, other: &Amounts) {
-        self.merge(other, |mine, theirs| mine.plus(&theirs));
-    }
-
-    fn at_least(&mut self, other: &Amounts) {
-        self.merge(other, Quantity::max);
-    }
-
-    fn merge(&mut self, other: &Amounts, with: impl Fn(Quantity, Quantity) -> Quantity) {
-        for (name, amount) in &other.0 {
-            let mine = self.0.entry(name.clone()).or_insert(Quantity::from_int(0));
-            *mine = with(*mine, *amount);
-        }
-    }
+/// The amount of a resource; zero if the list does not name it.
+pub fn amount(list: &ResourceList, name: &str) -> Quantity {
+    list.get(name).copied().unwrap_or(Quantity::from_int(0))
 }
 
 /// Whether an init container runs on beside the others.
@@ -46,33 +26,20 @@ pub fn is_sidecar(container: &Container) -> bool {
 }
 
 /// What has to be free for a pod: what it needs while it runs, or to get there if that is more.
-pub fn requests(spec: &PodSpec) -> Amounts {
-    let of = |container: &Container| {
-        Amounts::of(container.resources.as_ref().and_then(|resources| resources.requests.as_ref()))
+pub fn requests(spec: &PodSpec) -> ResourceList {
+    let own = |container: &Container| {
+        resource_list(container.resources.as_ref().and_then(|resources| resources.requests.as_ref()))
     };
-    let (mut running, mut sidecars, mut peak) = (Amounts::default(), Amounts::default(), Amounts::default());
-    spec.containers.iter().for_each(|container| running.add(&of(container)));
-    for container in spec.init_containers.iter().flatten() {
-        let mut here = of(container);
-        if is_sidecar(container) {
-            sidecars.add(&here);
-            peak.at_least(&sidecars);
-        } else {
-            here.add(&sidecars);
-            peak.at_least(&here);
-        }
-    }
-    running.add(&sidecars);
-    running.at_least(&peak);
-    let of_pod = spec.resources.as_ref().and_then(|resources| resources.requests.as_ref());
-    running.0.extend(Amounts::of(of_pod).0);
-    running.add(&Amounts::of(spec.overhead.as_ref()));
-    running
-}
-
-/// The API server lets no quantity through that cannot be read.
-fn read(text: &str) -> Quantity {
-    text.parse().unwrap_or(Quantity::from_int(0))
+    let init_containers = spec
+        .init_containers
+        .iter()
+        .flatten()
+        .map(|container| InitContainer { resources: own(container), is_restartable: is_sidecar(container) });
+    let mut total = aggregate_containers(spec.containers.iter().map(own), init_containers);
+    let pod_level = spec.resources.as_ref().and_then(|resources| resources.requests.as_ref());
+    apply_pod_level_resources(&mut total, resource_list(pod_level));
+    add_resource_list(&mut total, &resource_list(spec.overhead.as_ref()));
+    total
 }
 
 #[cfg(test)]
@@ -110,7 +77,7 @@ mod tests {
             ),
         ] {
             let spec: PodSpec = serde_json::from_value(spec).unwrap();
-            assert_eq!(requests(&spec).get("cpu").milli_value(), want, "{case}");
+            assert_eq!(amount(&requests(&spec), "cpu").milli_value(), want, "{case}");
         }
     }
 }
