@@ -38,7 +38,7 @@ use coracle_apiserver::serve::listener::Listener;
 use coracle_apiserver::serve::{Api, Config};
 use coracle_apiserver::telemetry::health::{Endpoint, Health, Hook};
 use coracle_apiserver::telemetry::metrics::Metrics;
-use coracle_controllers::runtime::Settings;
+use coracle_controllers::Settings;
 use coracle_controllers::runtime::supervise::Readiness;
 use coracle_storage::log::{EphemeralLog, LogError, SledLog};
 use coracle_storage::{Limits, Store};

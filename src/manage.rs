@@ -12,7 +12,7 @@ use coracle_controllers::Options;
 use coracle_controllers::runtime::clock::Clock;
 use coracle_controllers::runtime::metrics::Metrics;
 use coracle_controllers::runtime::supervise::Readiness;
-use coracle_controllers::runtime::{Settings, Sign};
+use coracle_controllers::{Settings, Sign};
 use http::header::{HeaderValue, USER_AGENT};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};

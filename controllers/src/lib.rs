@@ -3,42 +3,93 @@
 //! One folder a controller, named as kube-controller-manager names it; [`runtime`] is the loop that all of them run in.
 //! Start at [`CONTROLLERS`], then [`run`].
 
-mod attach_detach;
-mod beneath;
-mod csi;
 mod disruption;
 mod ephemeral_volume;
 mod garbage_collector;
 mod namespace;
-mod node;
+mod persistentvolume_attach_detach;
 mod persistentvolume_binder;
 mod persistentvolume_expander;
-mod pod_gc;
-mod provisioner;
-mod pv_protection;
-mod pvc_protection;
-mod resource_quota;
-mod root_ca;
+mod persistentvolume_protection;
+mod persistentvolumeclaim_protection;
+mod pod_garbage_collector;
+mod resourcequota;
+mod root_ca_certificate_publisher;
 pub mod runtime;
 mod serviceaccount;
 mod serviceaccount_token;
 mod simulation;
 mod statefulset;
-mod volume;
 mod volumeattributesclass_protection;
-mod workload;
 
 use std::panic::AssertUnwindSafe;
+use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::{BoxFuture, FutureExt, join_all};
 use kube::Client;
+use tokio::sync::oneshot;
 
+use runtime::Controller;
 use runtime::clock::Clock;
 use runtime::leader::Election;
 use runtime::metrics::Metrics;
 use runtime::supervise::{Readiness, supervise};
-use runtime::{Context, Controller, Settings};
+
+/// What controllers are made of.
+type Context = runtime::Context<Settings>;
+
+/// What the controllers cannot learn from the API.
+#[derive(Clone)]
+pub struct Settings {
+    /// For how long a namespace that begins to go is left as it is. What was admitted to it before may still have to be stored,
+    /// and not every API server may know yet that it is going.
+    pub namespace_grace: Duration,
+    /// The certificates, in PEM, by which clients know the API server; without them they are not published.
+    pub root_ca: Option<String>,
+    /// Signs the claims of a token; without it no tokens are made.
+    pub sign: Option<Sign>,
+    /// How many nodes to simulate. None: scheduling is somebody else's, as it is beside another cluster.
+    pub nodes: Option<usize>,
+    /// Whether a feature gate is on, by Kubernetes' name.
+    pub is_enabled: IsEnabled,
+    /// Where the directories are that stand for volumes (`volumes/`), and what pods see of them (`pods/`).
+    pub data: PathBuf,
+}
+
+/// The gate that lets the CSI driver `coracle.csi` do what `kubernetes.io/host-path` does; Kubernetes has none of that name.
+pub const HOST_PATH_MIGRATION: &str = "CSIMigrationHostPath";
+
+pub type IsEnabled = Arc<dyn Fn(&str) -> bool + Send + Sync>;
+
+/// None where it fails.
+pub type Sign = Arc<dyn Fn(&serde_json::Value) -> Option<String> + Send + Sync>;
+
+impl Default for Settings {
+    /// As far as kube-controller-manager has a default.
+    fn default() -> Settings {
+        Settings {
+            namespace_grace: Duration::from_secs(5),
+            root_ca: None,
+            sign: None,
+            nodes: None,
+            // Of those that the controllers ask for no other is off by default.
+            is_enabled: Arc::new(|gate| gate != HOST_PATH_MIGRATION),
+            data: "/tmp/hostpath_pv".into(),
+        }
+    }
+}
+
+/// How a controller is made.
+trait Initialize: Controller {
+    /// Whether it can do its work with these settings; one that cannot is not started.
+    fn is_possible(_: &Settings) -> bool {
+        true
+    }
+
+    fn new(context: &Context) -> Self;
+}
 
 /// A controller as it is listed.
 pub struct Entry {
@@ -51,7 +102,7 @@ pub struct Entry {
 
 /// All controllers there are.
 pub const CONTROLLERS: &[Entry] = &[
-    entry::<attach_detach::AttachDetach>(),
+    entry::<persistentvolume_attach_detach::AttachDetach>(),
     entry::<disruption::Disruptions>(),
     entry::<ephemeral_volume::EphemeralVolumes>(),
     Entry {
@@ -71,23 +122,33 @@ pub const CONTROLLERS: &[Entry] = &[
         is_possible: |_| true,
     },
     entry::<persistentvolume_expander::Expander>(),
-    entry::<pv_protection::VolumeProtection>(),
-    entry::<pvc_protection::ClaimProtection>(),
-    entry::<pod_gc::PodGarbageCollector>(),
-    entry::<resource_quota::ResourceQuotas>(),
-    entry::<root_ca::RootCertificates>(),
+    entry::<persistentvolume_protection::VolumeProtection>(),
+    entry::<persistentvolumeclaim_protection::ClaimProtection>(),
+    entry::<pod_garbage_collector::PodGarbageCollector>(),
+    entry::<resourcequota::ResourceQuotas>(),
+    entry::<root_ca_certificate_publisher::RootCertificates>(),
     entry::<serviceaccount::ServiceAccounts>(),
     entry::<serviceaccount_token::Tokens>(),
     entry::<statefulset::StatefulSets>(),
     entry::<volumeattributesclass_protection::AttributesClassProtection>(),
 ];
 
-const fn entry<C: Controller>() -> Entry {
+const fn entry<C: Initialize>() -> Entry {
     let start = |context: Context, readiness: Readiness| {
         let controller = C::new(&context);
         runtime::run(context, controller, move || readiness.ready(C::NAME)).boxed()
     };
     Entry { name: C::NAME, start, is_possible: C::is_possible }
+}
+
+/// Makes and runs one of several loops that are started together.
+fn start_part<C: Initialize>(context: Context, synced: oneshot::Sender<()>) -> BoxFuture<'static, ()> {
+    let controller = C::new(&context);
+    let ready = move || {
+        // The receiver is dropped if nobody waits.
+        let _ = synced.send(());
+    };
+    runtime::run(context, controller, ready).boxed()
 }
 
 /// As whom a client of the controllers should come: what they write is owned by the name before the slash.
@@ -109,8 +170,8 @@ pub fn run(
     is_selected: impl Fn(&str) -> bool,
 ) -> impl Future<Output = ()> + Send {
     let Options { clock, metrics, readiness, settings } = options;
-    let selected = CONTROLLERS.iter().chain(node::CONTROLLERS).filter(|entry| is_selected(entry.name));
-    let selected = selected.chain(node::PARTS).chain(csi::PARTS);
+    let selected = CONTROLLERS.iter().chain(simulation::CONTROLLERS).filter(|entry| is_selected(entry.name));
+    let selected = selected.chain(simulation::ALWAYS);
     let selected: Vec<&Entry> = selected.filter(|entry| (entry.is_possible)(&settings)).collect();
     // At once, so that nobody who asks later believes them to be ready.
     selected.iter().for_each(|entry| readiness.expect(entry.name));

@@ -14,6 +14,7 @@ mod scale;
 use std::fmt;
 use std::sync::Arc;
 
+use coracle_kinds::meta::selects;
 use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet, StatefulSet};
 use k8s_openapi::api::core::v1::{Pod, ReplicationController};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
@@ -24,8 +25,8 @@ use kube::{Api, Client};
 use crate::runtime::cache::{Cache, Change, NamespacedName};
 use crate::runtime::clock::Clock;
 use crate::runtime::events::Recorder;
-use crate::runtime::{Context, Controller, Error, Next, Sources, Turn};
-use crate::workload::selects;
+use crate::runtime::{Controller, Error, Next, Sources, Turn};
+use crate::{Context, Initialize};
 use plan::Counts;
 
 pub struct Disruptions {
@@ -59,11 +60,7 @@ impl fmt::Display for Key {
 /// Why the pods of a budget cannot be counted.
 type Uncountable = String;
 
-impl Controller for Disruptions {
-    const NAME: &'static str = "disruption-controller";
-    const QUEUE: &'static str = "disruption";
-    type Key = Key;
-
+impl Initialize for Disruptions {
     fn new(context: &Context) -> Disruptions {
         Disruptions {
             client: context.client.clone(),
@@ -77,6 +74,12 @@ impl Controller for Disruptions {
             replication_controllers: context.cache(),
         }
     }
+}
+
+impl Controller for Disruptions {
+    const NAME: &'static str = "disruption-controller";
+    const QUEUE: &'static str = "disruption";
+    type Key = Key;
 
     fn sources(&self, sources: &mut Sources<Key>) {
         let (budgets, recorder, clock) = (self.budgets.clone(), self.recorder.clone(), self.clock.clone());
@@ -97,7 +100,7 @@ impl Controller for Disruptions {
             .needs(&self.replication_controllers);
     }
 
-    async fn reconcile(&self, key: &Key, turn: &mut Turn) -> Result<Next, Error> {
+    async fn reconcile(&self, key: &Key, turn: &Turn) -> Result<Next, Error> {
         match key {
             Key::Budget(name) => match self.budgets.get(name) {
                 Some(budget) => self.reconcile_budget(&budget, turn).await,
@@ -112,7 +115,7 @@ impl Controller for Disruptions {
 }
 
 impl Disruptions {
-    async fn reconcile_budget(&self, budget: &PodDisruptionBudget, turn: &mut Turn) -> Result<Next, Error> {
+    async fn reconcile_budget(&self, budget: &PodDisruptionBudget, turn: &Turn) -> Result<Next, Error> {
         let now = self.clock.now();
         let (status, recheck) = match self.count(budget).await {
             Ok((pods, counts)) => {
@@ -178,7 +181,7 @@ impl Disruptions {
     }
 
     /// Takes back from a pod that it is about to be disrupted, if nothing came of it.
-    async fn clear_stale_condition(&self, pod: &Pod, turn: &mut Turn) -> Result<Next, Error> {
+    async fn clear_stale_condition(&self, pod: &Pod, turn: &Turn) -> Result<Next, Error> {
         let now = self.clock.now();
         match plan::stale_after(pod, now) {
             None => Ok(Next::Change),

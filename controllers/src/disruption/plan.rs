@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use coracle_kinds::pods::{conditions, is_ready};
 use k8s_openapi::api::core::v1::{Pod, PodCondition};
 use k8s_openapi::api::policy::v1::{PodDisruptionBudget, PodDisruptionBudgetSpec, PodDisruptionBudgetStatus};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, LabelSelector, Time};
@@ -10,7 +11,6 @@ use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
 use super::Uncountable;
-use crate::workload::pods::{conditions, is_ready};
 
 /// So long an evicted pod may take until it is being deleted, and a pod that is to be disrupted until it is.
 const DELETION: SignedDuration = SignedDuration::from_mins(2);

@@ -5,10 +5,11 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
+use coracle_kinds::meta::controller;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::core::{DynamicObject, GroupVersionKind};
-use kube::{Api, Resource, discovery};
+use kube::{Api, discovery};
 
 use super::{Disruptions, Uncountable};
 use crate::runtime::cache::{Cache, Cached, NamespacedName};
@@ -26,7 +27,7 @@ impl Disruptions {
         // By the owner of the pods, so that each is looked for once, and by what has the scale, so that each counts once.
         let (mut owners, mut scales) = (HashSet::new(), HashMap::new());
         for pod in pods {
-            let Some(owner) = controller_of(pod.as_ref()) else {
+            let Some(owner) = controller(&pod.metadata) else {
                 unmanaged = true;
                 continue;
             };
@@ -63,7 +64,7 @@ impl Disruptions {
                 let Some(set) = referred(&self.replica_sets, owner, namespace) else {
                     return self.ask(owner, namespace).await;
                 };
-                let above = controller_of(set.as_ref()).filter(|above| above.kind == "Deployment");
+                let above = controller(&set.metadata).filter(|above| above.kind == "Deployment");
                 if let Some(above) = above
                     && let Some(deployment) = referred(&self.deployments, above, namespace)
                 {
@@ -123,10 +124,6 @@ fn message(error: kube::Error) -> Uncountable {
         kube::Error::Api(status) => status.message.clone(),
         error => error.to_string(),
     }
-}
-
-fn controller_of(object: &impl Resource) -> Option<&OwnerReference> {
-    object.meta().owner_references.iter().flatten().find(|owner| owner.controller == Some(true))
 }
 
 /// The object that a reference means, and not one that came after it by the same name.

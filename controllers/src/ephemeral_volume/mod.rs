@@ -6,6 +6,7 @@
 
 use std::sync::Arc;
 
+use coracle_kinds::meta::is_controlled_by;
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, PersistentVolumeClaimTemplate, Pod};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::api::PostParams;
@@ -14,8 +15,8 @@ use prometheus::Counter;
 
 use crate::runtime::cache::{Cache, NamespacedName};
 use crate::runtime::events::Recorder;
-use crate::runtime::{Context, Controller, Error, Next, Sources, Turn};
-use crate::volume::is_controlled_by;
+use crate::runtime::{Controller, Error, Next, Sources, Turn};
+use crate::{Context, Initialize};
 
 pub struct EphemeralVolumes {
     client: Client,
@@ -26,11 +27,7 @@ pub struct EphemeralVolumes {
     failed: Counter,
 }
 
-impl Controller for EphemeralVolumes {
-    const NAME: &'static str = "ephemeral-volume-controller";
-    const QUEUE: &'static str = "ephemeral_volume";
-    type Key = NamespacedName;
-
+impl Initialize for EphemeralVolumes {
     fn new(context: &Context) -> EphemeralVolumes {
         let counter = |name, help| context.metrics.counter(name, help, &[]).with_label_values::<&str>(&[]);
         EphemeralVolumes {
@@ -45,6 +42,12 @@ impl Controller for EphemeralVolumes {
             ),
         }
     }
+}
+
+impl Controller for EphemeralVolumes {
+    const NAME: &'static str = "ephemeral-volume-controller";
+    const QUEUE: &'static str = "ephemeral_volume";
+    type Key = NamespacedName;
 
     fn sources(&self, sources: &mut Sources<NamespacedName>) {
         sources
@@ -62,7 +65,7 @@ impl Controller for EphemeralVolumes {
             });
     }
 
-    async fn reconcile(&self, name: &NamespacedName, turn: &mut Turn) -> Result<Next, Error> {
+    async fn reconcile(&self, name: &NamespacedName, turn: &Turn) -> Result<Next, Error> {
         let Some(pod) = self.pods.get(name) else { return Ok(Next::Change) };
         if pod.metadata.deletion_timestamp.is_some() {
             return Ok(Next::Change);
@@ -87,7 +90,7 @@ impl EphemeralVolumes {
         pod: &Pod,
         volume: &str,
         template: &PersistentVolumeClaimTemplate,
-        turn: &mut Turn,
+        turn: &Turn,
     ) -> Result<(), Error> {
         let namespace = pod.namespace().unwrap_or_default();
         let name = NamespacedName::new(&namespace, format!("{}-{volume}", pod.name_any()));

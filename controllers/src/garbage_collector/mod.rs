@@ -29,12 +29,13 @@ use prometheus::Counter;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
+use crate::Context;
 use crate::runtime::events::{Recorder, Type};
 use crate::runtime::metrics::QueueMetrics;
 use crate::runtime::queue::Queue;
 use crate::runtime::resources::Resources;
 use crate::runtime::supervise::Supervisor;
-use crate::runtime::{Context, until_one_panics};
+use crate::runtime::until_one_panics;
 use graph::{Change, Graph, Identity, Owner, Uid, Work};
 use monitor::{Monitors, News};
 

@@ -1,11 +1,11 @@
 //! Deletes what is in a namespace, and looks at what remains.
 
-use futures::{StreamExt, stream};
 use kube::api::{DeleteParams, DynamicObject, ListParams};
 use kube::core::Request;
 use kube::{Api, Client, ResourceExt};
 
 use super::plan::{Findings, Remains};
+use crate::runtime::batch::execute_all;
 use crate::runtime::resources::{Resources, Served};
 use crate::runtime::unless;
 
@@ -52,8 +52,8 @@ impl Content<'_> {
         let deletable = snapshot.preferred().filter(|served| served.namespaced && served.supports("delete"));
         let (pods, others): (Vec<&Served>, Vec<&Served>) = deletable.partition(|served| is_pods(served));
         for (resources, grace) in [(pods, grace), (others, 0)] {
-            let work: Vec<_> = resources.into_iter().map(|served| self.delete_all(served, grace)).collect();
-            let outcomes: Vec<Outcome<'_>> = stream::iter(work).buffer_unordered(AT_ONCE).collect().await;
+            let work = resources.into_iter().map(|served| self.delete_all(served, grace));
+            let outcomes: Vec<Outcome<'_>> = execute_all(work, AT_ONCE).await;
             let pods_remain = outcomes.iter().any(|o| is_pods(o.served) && o.remains.count > 0);
             for outcome in outcomes {
                 emptied.estimate = emptied.estimate.max(outcome.estimate);

@@ -8,7 +8,7 @@
 //! 4. what was found is written into its conditions;
 //! 5. once nothing remains, the finalizer `kubernetes` is dropped.
 //!
-//! [`Settings::namespace_grace`]: crate::runtime::Settings::namespace_grace
+//! [`Settings::namespace_grace`]: crate::Settings::namespace_grace
 
 mod content;
 mod plan;
@@ -25,7 +25,8 @@ use serde_json::json;
 use crate::runtime::cache::{Cache, NamespacedName};
 use crate::runtime::clock::Clock;
 use crate::runtime::resources::Resources;
-use crate::runtime::{Context, Controller, Error, Next, Sources, Turn, unless};
+use crate::runtime::{Controller, Error, Next, Sources, Turn, unless};
+use crate::{Context, Initialize};
 use content::Content;
 
 const FINALIZER: &str = "kubernetes";
@@ -39,14 +40,7 @@ pub struct Namespaces {
     pods: Arc<Cache<Pod>>,
 }
 
-impl Controller for Namespaces {
-    const NAME: &'static str = "namespace-controller";
-    const QUEUE: &'static str = "namespace";
-    const WORKERS: usize = 10;
-    const LONGEST_RETRY: Duration = Duration::from_secs(60);
-    /// The name of a namespace.
-    type Key = String;
-
+impl Initialize for Namespaces {
     fn new(context: &Context) -> Namespaces {
         Namespaces {
             client: context.client.clone(),
@@ -57,6 +51,15 @@ impl Controller for Namespaces {
             pods: context.cache(),
         }
     }
+}
+
+impl Controller for Namespaces {
+    const NAME: &'static str = "namespace-controller";
+    const QUEUE: &'static str = "namespace";
+    const WORKERS: usize = 10;
+    const LONGEST_RETRY: Duration = Duration::from_secs(60);
+    /// The name of a namespace.
+    type Key = String;
 
     fn sources(&self, sources: &mut Sources<String>) {
         let grace = self.grace;
@@ -79,7 +82,7 @@ impl Controller for Namespaces {
             });
     }
 
-    async fn reconcile(&self, name: &String, turn: &mut Turn) -> Result<Next, Error> {
+    async fn reconcile(&self, name: &String, turn: &Turn) -> Result<Next, Error> {
         let api = Api::<Namespace>::all(self.client.clone());
         let Some(mut namespace) = api.get_opt(name).await? else { return Ok(Next::Change) };
         let Some(deleted) = deleted(&namespace) else { return Ok(Next::Change) };

@@ -3,9 +3,9 @@
 //! Binding has no transaction: it is four writes, each skipped when there is nothing to change, in an order in which a crash
 //! after any of them leaves something that the next pass completes.
 
+use coracle_kinds::meta::{annotate, annotation, strip};
+use coracle_kinds::storage::{BIND_COMPLETED, BOUND_BY_CONTROLLER, Claim, Volume};
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
-
-use crate::volume::{BIND_COMPLETED, BOUND_BY_CONTROLLER, Claim, Volume, annotate, annotation, strip};
 
 /// The volume with a reference to the claim; None if it has it.
 pub fn volume_to_claim(volume: &PersistentVolume, claim: &PersistentVolumeClaim) -> Option<PersistentVolume> {

@@ -3,16 +3,17 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use coracle_kinds::storage::{Claim, Volume};
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
 use k8s_openapi::jiff::Timestamp;
 use prometheus::core::{Collector, Desc};
 use prometheus::proto::MetricFamily;
 use prometheus::{Counter, CounterVec, GaugeVec, HistogramVec, Opts};
 
-use crate::runtime::Context;
+use crate::Context;
+use crate::persistentvolume_binder::csi_migration::HOST_PATH;
 use crate::runtime::cache::{Cache, NamespacedName};
 use crate::runtime::clock::Clock;
-use crate::volume::{Claim, HOST_PATH, Volume};
 
 /// What cannot be told.
 pub const UNKNOWN: &str = "N/A";

@@ -10,7 +10,9 @@
 
 pub mod bind;
 mod claims;
+pub mod csi_migration;
 pub mod in_tree;
+pub mod indexes;
 mod metrics;
 pub mod search;
 mod volumes;
@@ -22,9 +24,10 @@ use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
 use kube::api::PostParams;
 use kube::{Api, Client, ResourceExt};
 
-use crate::provisioner::provision;
 use crate::runtime::cache::Cache;
-use crate::runtime::{self, Context, Error, Turn};
+use crate::runtime::{self, Error, Turn};
+use crate::simulation::provisioner::provision;
+use crate::{Context, Settings, start_part};
 
 pub const NAME: &str = "persistentvolume-binder-controller";
 
@@ -40,11 +43,11 @@ const RESYNC: Duration = Duration::from_secs(15);
 /// If one of the loops does.
 pub async fn run(context: Context, ready: impl FnOnce() + Send + 'static) {
     metrics::show_inventory(&context);
-    let parts: [runtime::Part; 4] = [
-        runtime::part::<claims::Claims>,
-        runtime::part::<volumes::Volumes>,
-        runtime::part::<provision::Provision<in_tree::HostPath>>,
-        runtime::part::<in_tree::reclaim::Reclaim>,
+    let parts: [runtime::Part<Settings>; 4] = [
+        start_part::<claims::Claims>,
+        start_part::<volumes::Volumes>,
+        start_part::<provision::Provision<in_tree::HostPath>>,
+        start_part::<in_tree::reclaim::Reclaim>,
     ];
     runtime::together(context, &parts, ready).await;
 }
@@ -69,11 +72,7 @@ impl Writer {
         Api::all(self.client.clone())
     }
 
-    async fn claim(
-        &self,
-        claim: PersistentVolumeClaim,
-        turn: &mut Turn,
-    ) -> Result<PersistentVolumeClaim, Error> {
+    async fn claim(&self, claim: PersistentVolumeClaim, turn: &Turn) -> Result<PersistentVolumeClaim, Error> {
         let api = self.claim_api(&claim);
         let answer = api.replace(&claim.name_any(), &PostParams::default(), &claim).await?;
         turn.wrote(&self.claims, &answer);
@@ -83,7 +82,7 @@ impl Writer {
     async fn claim_status(
         &self,
         claim: PersistentVolumeClaim,
-        turn: &mut Turn,
+        turn: &Turn,
     ) -> Result<PersistentVolumeClaim, Error> {
         let api = self.claim_api(&claim);
         let answer = api.replace_status(&claim.name_any(), &PostParams::default(), &claim).await?;
@@ -91,17 +90,13 @@ impl Writer {
         Ok(answer)
     }
 
-    async fn volume(&self, volume: PersistentVolume, turn: &mut Turn) -> Result<PersistentVolume, Error> {
+    async fn volume(&self, volume: PersistentVolume, turn: &Turn) -> Result<PersistentVolume, Error> {
         let answer = self.volume_api().replace(&volume.name_any(), &PostParams::default(), &volume).await?;
         turn.wrote(&self.volumes, &answer);
         Ok(answer)
     }
 
-    async fn volume_status(
-        &self,
-        volume: PersistentVolume,
-        turn: &mut Turn,
-    ) -> Result<PersistentVolume, Error> {
+    async fn volume_status(&self, volume: PersistentVolume, turn: &Turn) -> Result<PersistentVolume, Error> {
         let answer =
             self.volume_api().replace_status(&volume.name_any(), &PostParams::default(), &volume).await?;
         turn.wrote(&self.volumes, &answer);
@@ -113,7 +108,7 @@ impl Writer {
         &self,
         volume: PersistentVolume,
         phase: &str,
-        turn: &mut Turn,
+        turn: &Turn,
     ) -> Result<PersistentVolume, Error> {
         match bind::volume_phase(&volume, phase, "") {
             Some(changed) => self.volume_status(changed, turn).await,
@@ -126,7 +121,7 @@ impl Writer {
         &self,
         claim: &PersistentVolumeClaim,
         volume: &PersistentVolume,
-        turn: &mut Turn,
+        turn: &Turn,
     ) -> Result<(), Error> {
         let mut volume = volume.clone();
         if let Some(changed) = bind::volume_to_claim(&volume, claim) {
@@ -144,7 +139,7 @@ impl Writer {
     }
 
     /// Lets a volume go that its claim does not want.
-    async fn unbind(&self, volume: &PersistentVolume, turn: &mut Turn) -> Result<(), Error> {
+    async fn unbind(&self, volume: &PersistentVolume, turn: &Turn) -> Result<(), Error> {
         let volume = self.volume(bind::unbound(volume), turn).await?;
         self.volume_phase(volume, "Available", turn).await.map(|_| ())
     }

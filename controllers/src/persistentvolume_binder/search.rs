@@ -2,11 +2,10 @@
 
 use std::collections::BTreeSet;
 
+use coracle_kinds::storage::{Claim, Volume};
 use coracle_quantity::Quantity;
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
 use kube::core::{Selector, SelectorExt};
-
-use crate::volume::{Claim, Volume};
 
 /// Why a volume that a claim names cannot be its volume, in the words of the event.
 pub fn mismatch(volume: &PersistentVolume, claim: &PersistentVolumeClaim) -> Option<String> {

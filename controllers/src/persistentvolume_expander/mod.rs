@@ -5,15 +5,18 @@
 
 use std::sync::Arc;
 
+use coracle_kinds::meta::annotation;
+use coracle_kinds::storage::{Claim, Volume, asks_for_more};
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
 use kube::api::{Patch, PatchParams};
 use kube::{Api, Client};
 use serde_json::json;
 
+use crate::persistentvolume_binder::csi_migration::{HOST_PATH, Migration};
 use crate::runtime::cache::{Cache, NamespacedName};
 use crate::runtime::events::Recorder;
-use crate::runtime::{Context, Controller, Error, Next, Sources, Turn, unless};
-use crate::volume::{Claim, HOST_PATH, Migration, Volume, annotation, asks_for_more};
+use crate::runtime::{Controller, Error, Next, Sources, Turn, unless};
+use crate::{Context, Initialize};
 
 const COMPONENT: &str = "volume_expand";
 /// Who expands what a claim is bound to.
@@ -27,11 +30,7 @@ pub struct Expander {
     migration: Migration,
 }
 
-impl Controller for Expander {
-    const NAME: &'static str = "persistentvolume-expander-controller";
-    const QUEUE: &'static str = "volume_expand";
-    type Key = NamespacedName;
-
+impl Initialize for Expander {
     fn new(context: &Context) -> Expander {
         Expander {
             client: context.client.clone(),
@@ -41,6 +40,12 @@ impl Controller for Expander {
             migration: Migration::of(&context.settings),
         }
     }
+}
+
+impl Controller for Expander {
+    const NAME: &'static str = "persistentvolume-expander-controller";
+    const QUEUE: &'static str = "volume_expand";
+    type Key = NamespacedName;
 
     fn sources(&self, sources: &mut Sources<NamespacedName>) {
         sources
@@ -54,7 +59,7 @@ impl Controller for Expander {
             .needs(&self.volumes);
     }
 
-    async fn reconcile(&self, name: &NamespacedName, turn: &mut Turn) -> Result<Next, Error> {
+    async fn reconcile(&self, name: &NamespacedName, turn: &Turn) -> Result<Next, Error> {
         let Some(claim) = self.claims.get(name).filter(|claim| asks_for_more(claim)) else {
             return Ok(Next::Change);
         };

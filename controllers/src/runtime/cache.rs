@@ -14,7 +14,7 @@ mod read;
 use std::any::TypeId;
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::fmt::{self, Debug};
+use std::fmt::Debug;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use futures::{StreamExt, pin_mut};
@@ -26,33 +26,7 @@ use tokio::sync::{mpsc, watch as signal};
 
 use read::Read;
 
-/// An object's place: `namespace/name`, or `name` where there are no namespaces.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct NamespacedName {
-    /// Empty for objects of the cluster.
-    pub namespace: String,
-    pub name: String,
-}
-
-impl NamespacedName {
-    pub fn new(namespace: impl Into<String>, name: impl Into<String>) -> NamespacedName {
-        NamespacedName { namespace: namespace.into(), name: name.into() }
-    }
-
-    pub fn of(object: &impl Resource) -> NamespacedName {
-        let meta = object.meta();
-        NamespacedName::new(meta.namespace.clone().unwrap_or_default(), meta.name.clone().unwrap_or_default())
-    }
-}
-
-impl fmt::Display for NamespacedName {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.namespace.is_empty() {
-            true => f.write_str(&self.name),
-            false => write!(f, "{}/{}", self.namespace, self.name),
-        }
-    }
-}
+pub use coracle_kinds::NamespacedName;
 
 /// What a controller can have a cache of.
 pub trait Cached:

@@ -14,8 +14,8 @@ use kube::api::PostParams;
 use kube::{Api, Client};
 
 use super::clock::Clock;
+use super::events::Recorder;
 use super::{Context, unless};
-use crate::runtime::events::Recorder;
 
 const NAMESPACE: &str = "kube-system";
 const NAME: &str = "kube-controller-manager";
@@ -35,7 +35,7 @@ pub struct Election {
 
 impl Election {
     /// `identity` is nobody else's.
-    pub fn new(context: &Context, identity: String) -> Election {
+    pub fn new<S>(context: &Context<S>, identity: String) -> Election {
         let client: Client = context.client.clone();
         Election {
             leases: Api::namespaced(client, NAMESPACE),

@@ -54,7 +54,7 @@ pub struct Supervisor {
 }
 
 /// Runs what `start` makes, again after each panic, until the future is dropped or the work ends by itself.
-pub async fn supervise<F>(name: &str, context: &Context, start: impl Fn() -> F)
+pub async fn supervise<F, S>(name: &str, context: &Context<S>, start: impl Fn() -> F)
 where
     F: Future<Output = ()> + Send + 'static,
 {
@@ -63,7 +63,7 @@ where
 
 impl Supervisor {
     /// With the clock and the metrics of a context.
-    pub fn of(context: &Context) -> Supervisor {
+    pub fn of<S>(context: &Context<S>) -> Supervisor {
         Supervisor::new(context.clock.clone(), context.metrics.clone())
     }
 

@@ -1,26 +1,31 @@
 //! The loop itself, on a clock that is turned by hand and an API that is told what to say.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use http::{Request, Response};
 use k8s_openapi::api::core::v1::ConfigMap;
 use k8s_openapi::jiff::Timestamp;
+use kube::Client;
 use kube::client::Body;
 use tokio::sync::mpsc;
 
-use super::clock::Hand;
+use super::cache::{self, Cache, NamespacedName};
+use super::clock::{Clock, Hand};
+use super::metrics::Metrics;
 use super::supervise::{Supervisor, supervise};
 use super::*;
 
 /// A context over an API that never answers.
-fn context() -> (Context, Hand) {
+fn context() -> (Context<()>, Hand) {
     let (clock, hand) = Clock::manual(Timestamp::UNIX_EPOCH);
     let silent = tower::service_fn(|_: Request<Body>| {
         std::future::pending::<Result<Response<Body>, std::convert::Infallible>>()
     });
     let client = Client::new(silent, "default");
     let metrics = Metrics::new(prometheus::Registry::new());
-    (Context::new(client, clock, metrics, Settings::default()), hand)
+    (Context::new(client, clock, metrics, ()), hand)
 }
 
 #[tokio::test]
@@ -65,15 +70,11 @@ impl Controller for Counting {
     const QUEUE: &'static str = "counting";
     type Key = String;
 
-    fn new(_: &Context) -> Counting {
-        unreachable!("made by hand")
-    }
-
     fn sources(&self, sources: &mut Sources<String>) {
         sources.on(&self.objects, |_, queue| queue.add("all".to_owned()));
     }
 
-    async fn reconcile(&self, _: &String, turn: &mut Turn) -> Result<Next, Error> {
+    async fn reconcile(&self, _: &String, turn: &Turn) -> Result<Next, Error> {
         let pass = self.passes.fetch_add(1, Ordering::Relaxed) + 1;
         self.told.send(pass).unwrap();
         match pass {
@@ -139,7 +140,7 @@ impl cache::Index<ConfigMap> for Fragile {
 }
 
 /// A context over an API whose every streaming list tells of one object, and then nothing more.
-fn context_of_one() -> (Context, Hand) {
+fn context_of_one() -> (Context<()>, Hand) {
     let (clock, hand) = Clock::manual(Timestamp::UNIX_EPOCH);
     let api = tower::service_fn(|request: Request<Body>| async move {
         let query = request.uri().query().unwrap_or_default();
@@ -157,7 +158,7 @@ fn context_of_one() -> (Context, Hand) {
         Ok::<_, std::convert::Infallible>(Response::new(Body::from(frames.concat().into_bytes())))
     });
     let metrics = Metrics::new(prometheus::Registry::new());
-    (Context::new(Client::new(api, "default"), clock, metrics, Settings::default()), hand)
+    (Context::new(Client::new(api, "default"), clock, metrics, ()), hand)
 }
 
 #[tokio::test]

@@ -12,7 +12,8 @@ use kube::api::PostParams;
 use kube::{Api, Client};
 
 use crate::runtime::cache::{Cache, NamespacedName};
-use crate::runtime::{Context, Controller, Error, Next, Sources, Turn, is_namespace_going, unless};
+use crate::runtime::{Controller, Error, Next, Sources, Turn, is_namespace_going, unless};
+use crate::{Context, Initialize};
 
 const ACCOUNT: &str = "default";
 
@@ -22,16 +23,18 @@ pub struct ServiceAccounts {
     accounts: Arc<Cache<ServiceAccount>>,
 }
 
+impl Initialize for ServiceAccounts {
+    fn new(context: &Context) -> ServiceAccounts {
+        let client = context.client.clone();
+        ServiceAccounts { client, namespaces: context.cache(), accounts: context.cache() }
+    }
+}
+
 impl Controller for ServiceAccounts {
     const NAME: &'static str = "serviceaccount-controller";
     const QUEUE: &'static str = "serviceaccount";
     /// The name of a namespace.
     type Key = String;
-
-    fn new(context: &Context) -> ServiceAccounts {
-        let client = context.client.clone();
-        ServiceAccounts { client, namespaces: context.cache(), accounts: context.cache() }
-    }
 
     fn sources(&self, sources: &mut Sources<String>) {
         sources
@@ -48,7 +51,7 @@ impl Controller for ServiceAccounts {
             });
     }
 
-    async fn reconcile(&self, namespace: &String, turn: &mut Turn) -> Result<Next, Error> {
+    async fn reconcile(&self, namespace: &String, turn: &Turn) -> Result<Next, Error> {
         let account = NamespacedName::new(namespace, ACCOUNT);
         let is_active =
             self.namespaces.get(&NamespacedName::new("", namespace)).is_some_and(|n| is_active(&n));

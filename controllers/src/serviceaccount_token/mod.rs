@@ -19,7 +19,8 @@ use kube::core::PartialObjectMeta;
 use kube::{Api, Client};
 
 use crate::runtime::cache::{Cache, NamespacedName};
-use crate::runtime::{Context, Controller, Error, Next, Settings, Sign, Sources, Turn, only_this, unless};
+use crate::runtime::{Controller, Error, Next, Sources, Turn, only_this, unless};
+use crate::{Context, Initialize, Settings, Sign};
 
 /// The annotation that names a secret's account.
 const ACCOUNT_NAME: &str = "kubernetes.io/service-account.name";
@@ -60,11 +61,7 @@ pub struct Tokens {
     secrets: Arc<Cache<PartialObjectMeta<Secret>>>,
 }
 
-impl Controller for Tokens {
-    const NAME: &'static str = "serviceaccount-token-controller";
-    const QUEUE: &'static str = "serviceaccount_tokens_service";
-    type Key = Token;
-
+impl Initialize for Tokens {
     fn is_possible(settings: &Settings) -> bool {
         settings.sign.is_some()
     }
@@ -77,6 +74,12 @@ impl Controller for Tokens {
             secrets: context.cache(),
         }
     }
+}
+
+impl Controller for Tokens {
+    const NAME: &'static str = "serviceaccount-token-controller";
+    const QUEUE: &'static str = "serviceaccount_tokens_service";
+    type Key = Token;
 
     fn sources(&self, sources: &mut Sources<Token>) {
         let secrets = self.secrets.clone();
@@ -96,7 +99,7 @@ impl Controller for Tokens {
             });
     }
 
-    async fn reconcile(&self, token: &Token, _: &mut Turn) -> Result<Next, Error> {
+    async fn reconcile(&self, token: &Token, _: &Turn) -> Result<Next, Error> {
         let Some(sign) = &self.settings.sign else { return Ok(Next::Change) };
         let secrets = Api::<Secret>::namespaced(self.client.clone(), &token.secret.namespace);
         let secret = secrets.get_opt(&token.secret.name).await?;

@@ -1,8 +1,7 @@
 //! Carries out a plan, and tells of it.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
-use futures::{StreamExt, stream};
 use k8s_openapi::api::apps::v1::{StatefulSet, StatefulSetStatus};
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 use kube::api::PostParams;
@@ -10,12 +9,11 @@ use kube::{Api, ResourceExt};
 
 use super::plan::{Act, Claims, Owners, Plan};
 use super::{StatefulSets, status};
+use crate::runtime::batch::slow_start;
 use crate::runtime::{Error, Turn, only_this, unless};
 
-/// So many acts are tried before it is asked how they went; it begins with one, so that what must fail fails once.
-const BATCH: usize = 500;
-/// How many of them are under way at a time: a server turns away what is too much at once, whoever asks.
-const AT_ONCE: usize = 64;
+/// kube-controller-manager's burst of replicas.
+const LARGEST_BATCH: usize = 500;
 
 #[derive(Clone, Copy, Debug)]
 enum Verb {
@@ -28,10 +26,10 @@ enum Verb {
 pub(super) struct Hands<'a> {
     pub controller: &'a StatefulSets,
     pub set: &'a StatefulSet,
-    pub turn: Mutex<&'a mut Turn>,
+    pub turn: &'a Turn,
 }
 
-impl<'a> Hands<'a> {
+impl Hands<'_> {
     /// Does what the plan says until something fails. The status is what the plan wants, as far as it came.
     pub async fn carry_out(&self, plan: &Plan) -> (StatefulSetStatus, Result<(), Error>) {
         let mut status = plan.status.clone();
@@ -50,16 +48,8 @@ impl<'a> Hands<'a> {
     }
 
     async fn stage(&self, acts: &[Act], at_once: bool) -> Result<(), Error> {
-        let (mut rest, mut size) = (acts, 1);
-        while !rest.is_empty() {
-            let (batch, later) = rest.split_at(size.min(rest.len()));
-            let acts: Vec<_> = batch.iter().map(|act| self.act(act)).collect();
-            let outcomes: Vec<_> = stream::iter(acts).buffer_unordered(AT_ONCE).collect().await;
-            outcomes.into_iter().collect::<Result<(), Error>>()?;
-            rest = later;
-            size = if at_once { (2 * size).min(BATCH) } else { 1 };
-        }
-        Ok(())
+        let largest = if at_once { LARGEST_BATCH } else { 1 };
+        slow_start(acts, largest, |act| self.act(act)).await
     }
 
     async fn act(&self, act: &Act) -> Result<(), Error> {
@@ -91,7 +81,7 @@ impl<'a> Hands<'a> {
             return created.map(|_| ()).map_err(Error::from);
         }
         self.own(owners).await.inspect_err(|error| self.failed(Verb::Update, pod, error))?;
-        let created = created.map(|pod| self.turn().wrote(&self.controller.pods, &pod)).map_err(Error::from);
+        let created = created.map(|pod| self.turn.wrote(&self.controller.pods, &pod)).map_err(Error::from);
         self.tell(Verb::Create, pod, &created);
         created
     }
@@ -100,14 +90,14 @@ impl<'a> Hands<'a> {
         self.make(pod, claims).await?;
         self.own(owners).await?;
         let repaired = self.pods().replace(&pod.name_any(), &PostParams::default(), pod).await?;
-        self.turn().wrote(&self.controller.pods, &repaired);
+        self.turn.wrote(&self.controller.pods, &repaired);
         Ok(())
     }
 
     async fn delete(&self, pod: &Arc<Pod>) -> Result<(), Error> {
         let deleted = unless(404, self.pods().delete(&pod.name_any(), &only_this(pod.as_ref())).await);
         let deleted =
-            deleted.map(|_| self.turn().deleted(&self.controller.pods, pod.as_ref())).map_err(Error::from);
+            deleted.map(|_| self.turn.deleted(&self.controller.pods, pod.as_ref())).map_err(Error::from);
         self.tell(Verb::Delete, pod, &deleted);
         deleted
     }
@@ -120,7 +110,7 @@ impl<'a> Hands<'a> {
             let (pod, set) = (pod.name_any(), self.set.name_any());
             match self.claims().create(&PostParams::default(), claim).await {
                 Ok(made) => {
-                    self.turn().wrote(&self.controller.claims, &made);
+                    self.turn.wrote(&self.controller.claims, &made);
                     let message = format!("Create Claim {name} Pod {pod} in StatefulSet {set} success");
                     self.controller.recorder.normal(self.set, "SuccessfulCreate", message);
                 }
@@ -157,7 +147,7 @@ impl<'a> Hands<'a> {
             }
             if let Some(claim) = &verdict.change {
                 let changed = self.claims().replace(name, &PostParams::default(), claim).await?;
-                self.turn().wrote(&self.controller.claims, &changed);
+                self.turn.wrote(&self.controller.claims, &changed);
             }
         }
         Ok(())
@@ -185,11 +175,6 @@ impl<'a> Hands<'a> {
         let (pod, set) = (pod.name_any(), self.set.name_any());
         let message = format!("{verb:?} Pod {pod} in StatefulSet {set} failed error: {}", text(error));
         self.controller.recorder.warning(self.set, &format!("Failed{verb:?}"), message);
-    }
-
-    fn turn(&self) -> MutexGuard<'_, &'a mut Turn> {
-        // No code that can panic runs under the lock.
-        self.turn.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn pods(&self) -> Api<Pod> {

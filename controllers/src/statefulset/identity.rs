@@ -2,13 +2,12 @@
 
 use std::ops::Range;
 
+use coracle_kinds::pods;
 use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::core::v1::{
     PersistentVolumeClaim, PersistentVolumeClaimVolumeSource, Pod, PodTemplateSpec, Volume,
 };
 use kube::ResourceExt;
-
-use crate::workload::pods;
 
 pub(super) const POD_NAME_LABEL: &str = "statefulset.kubernetes.io/pod-name";
 const POD_INDEX_LABEL: &str = "apps.kubernetes.io/pod-index";

@@ -21,9 +21,13 @@ mod rollout;
 mod status;
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
+use coracle_kinds::controller_revision;
+use coracle_kinds::controller_revision::Place;
+use coracle_kinds::meta::controller;
+use coracle_kinds::meta::selects;
 use k8s_openapi::api::apps::v1::{ControllerRevision, StatefulSet, StatefulSetSpec, StatefulSetStatus};
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -34,11 +38,10 @@ use prometheus::CounterVec;
 
 use crate::runtime::cache::{Cache, Change, NamespacedName};
 use crate::runtime::clock::Clock;
+use crate::runtime::controller_ref;
 use crate::runtime::events::Recorder;
-use crate::runtime::{Context, Controller, Error, Next, Sources, Turn, only_this, unless};
-use crate::workload::history::{self, Place};
-use crate::workload::ownership::{self, controller};
-use crate::workload::selects;
+use crate::runtime::{Controller, Error, Next, Sources, Turn, only_this, unless};
+use crate::{Context, Initialize};
 use act::Hands;
 use metrics::{Delays, Gauges};
 use plan::{Gates, Observed, Revision, plan};
@@ -63,11 +66,7 @@ pub struct StatefulSets {
     claims: Arc<Cache<PersistentVolumeClaim>>,
 }
 
-impl Controller for StatefulSets {
-    const NAME: &'static str = "statefulset-controller";
-    const QUEUE: &'static str = "statefulset";
-    type Key = NamespacedName;
-
+impl Initialize for StatefulSets {
     fn new(context: &Context) -> StatefulSets {
         let is_enabled = &context.settings.is_enabled;
         StatefulSets {
@@ -89,6 +88,12 @@ impl Controller for StatefulSets {
             claims: context.cache(),
         }
     }
+}
+
+impl Controller for StatefulSets {
+    const NAME: &'static str = "statefulset-controller";
+    const QUEUE: &'static str = "statefulset";
+    type Key = NamespacedName;
 
     fn sources(&self, sources: &mut Sources<NamespacedName>) {
         let (sets, delays) = (self.sets.clone(), self.delays.clone());
@@ -110,7 +115,7 @@ impl Controller for StatefulSets {
             .needs(&self.revisions);
     }
 
-    async fn reconcile(&self, name: &NamespacedName, turn: &mut Turn) -> Result<Next, Error> {
+    async fn reconcile(&self, name: &NamespacedName, turn: &Turn) -> Result<Next, Error> {
         let Some(set) = self.sets.get(name) else {
             self.gauges.forget(name);
             return Ok(Next::Change);
@@ -134,14 +139,14 @@ impl StatefulSets {
         &self,
         set: &StatefulSet,
         selector: &Selector,
-        turn: &mut Turn,
+        turn: &Turn,
     ) -> Result<Vec<Arc<ControllerRevision>>, Error> {
-        let mut revisions = ownership::candidates(&set.metadata, &self.revisions);
+        let mut revisions = controller_ref::candidates(&set.metadata, &self.revisions);
         revisions.retain(|revision| selects(selector, &revision.metadata));
         let objects = (&self.api::<ControllerRevision>(set), &self.revisions);
         // Those that are nobody's stay a part of the history of a set that goes.
-        ownership::claim((&self.api(set), set), objects, revisions.clone(), |_| true, turn).await?;
-        history::sort(&mut revisions);
+        controller_ref::claim((&self.api(set), set), objects, revisions.clone(), |_| true, turn).await?;
+        controller_revision::sort(&mut revisions);
         Ok(revisions)
     }
 
@@ -149,12 +154,12 @@ impl StatefulSets {
         &self,
         set: &StatefulSet,
         selector: &Selector,
-        turn: &mut Turn,
+        turn: &Turn,
     ) -> Result<Vec<Arc<Pod>>, Error> {
-        let pods = ownership::candidates(&set.metadata, &self.pods);
+        let pods = controller_ref::candidates(&set.metadata, &self.pods);
         let matches = |pod: &Pod| selects(selector, &pod.metadata) && identity::is_member(set, pod);
         let objects = (&self.api::<Pod>(set), &self.pods);
-        ownership::claim((&self.api(set), set), objects, pods, matches, turn).await
+        controller_ref::claim((&self.api(set), set), objects, pods, matches, turn).await
     }
 
     async fn sync(
@@ -162,7 +167,7 @@ impl StatefulSets {
         set: &StatefulSet,
         revisions: &[Arc<ControllerRevision>],
         pods: &[Arc<Pod>],
-        turn: &mut Turn,
+        turn: &Turn,
     ) -> Result<Next, Error> {
         let old = set.status.clone().unwrap_or_default();
         let mut collisions = old.collision_count.unwrap_or(0);
@@ -184,11 +189,11 @@ impl StatefulSets {
         set: &StatefulSet,
         revisions: &[Arc<ControllerRevision>],
         collisions: &mut i32,
-        turn: &mut Turn,
+        turn: &Turn,
     ) -> Result<Option<ControllerRevision>, Error> {
         let Some(spec) = &set.spec else { return Ok(None) };
         let api = self.api::<ControllerRevision>(set);
-        let revision = match history::place(set, &spec.template, revisions, *collisions) {
+        let revision = match controller_revision::place(set, &spec.template, revisions, *collisions) {
             Place::Last(last) => return Ok(Some(Arc::unwrap_or_clone(last))),
             Place::Again(earlier, number) => {
                 let last = ControllerRevision { revision: number, ..Arc::unwrap_or_clone(earlier) };
@@ -199,7 +204,7 @@ impl StatefulSets {
                 Some(last) if self.means_the_same(set, last).await? => {
                     return Ok(Some(last.as_ref().clone()));
                 }
-                _ => history::create(&api, &set.name_any(), *new, collisions).await?,
+                _ => controller_revision::create(&api, &set.name_any(), *new, collisions).await?,
             },
         };
         turn.wrote(&self.revisions, &revision);
@@ -209,7 +214,9 @@ impl StatefulSets {
     /// Whether a revision that looks different is the template as it was before the API server learned more defaults: the server is
     /// asked what it would make of it.
     async fn means_the_same(&self, set: &StatefulSet, revision: &ControllerRevision) -> Result<bool, Error> {
-        let (Some(spec), Ok(template)) = (&set.spec, history::template(revision)) else { return Ok(false) };
+        let (Some(spec), Ok(template)) = (&set.spec, controller_revision::template(revision)) else {
+            return Ok(false);
+        };
         if !self.compares_semantically {
             return Ok(false);
         }
@@ -231,11 +238,11 @@ impl StatefulSets {
         revisions: [&ControllerRevision; 2],
         collisions: i32,
         pods: &[Arc<Pod>],
-        turn: &mut Turn,
+        turn: &Turn,
     ) -> Result<Next, Error> {
         let known = |revision: &ControllerRevision| {
             let name = revision.name_any();
-            let template = history::template(revision);
+            let template = controller_revision::template(revision);
             let template =
                 template.map_err(|error| Error::Unfinished(format!("ControllerRevision {name}: {error}")));
             Ok::<_, Error>(Revision { name, template: template? })
@@ -244,7 +251,7 @@ impl StatefulSets {
         let (current, update) = (known(current)?, known(update)?);
         let (gates, now, claims) = (self.gates, self.clock.now(), self.claims_of(set, pods));
         let plan = plan(&Observed { set, current, update, collisions, pods, claims, now, gates });
-        let hands = Hands { controller: self, set, turn: Mutex::new(turn) };
+        let hands = Hands { controller: self, set, turn };
         let (status, outcome) = hands.carry_out(&plan).await;
         let told = self.tell(set, status, turn).await;
         outcome?;
@@ -268,7 +275,7 @@ impl StatefulSets {
         names.filter_map(claim).collect()
     }
 
-    async fn tell(&self, set: &StatefulSet, status: StatefulSetStatus, turn: &mut Turn) -> Result<(), Error> {
+    async fn tell(&self, set: &StatefulSet, status: StatefulSetStatus, turn: &Turn) -> Result<(), Error> {
         let status = status::complete(set, status);
         self.gauges.tell(set, &status, self.gates.max_unavailable);
         if status::is_news(set, &status) {
@@ -287,13 +294,13 @@ impl StatefulSets {
         revisions: &[Arc<ControllerRevision>],
         pods: &[Arc<Pod>],
         live: &[String],
-        turn: &mut Turn,
+        turn: &Turn,
     ) -> Result<(), Error> {
         let is_live = |name: &str| {
             live.iter().any(|l| l == name) || pods.iter().any(|pod| identity::revision(pod) == name)
         };
         let limit = set.spec.as_ref().and_then(|spec| spec.revision_history_limit).unwrap_or(10);
-        for revision in history::surplus(revisions, is_live, limit) {
+        for revision in controller_revision::surplus(revisions, is_live, limit) {
             let this = only_this(revision.as_ref());
             unless(404, self.api::<ControllerRevision>(set).delete(&revision.name_any(), &this).await)?;
             turn.deleted(&self.revisions, revision.as_ref());

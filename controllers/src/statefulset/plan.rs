@@ -7,13 +7,13 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use coracle_kinds::pods;
 use k8s_openapi::api::apps::v1::{StatefulSet, StatefulSetStatus};
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod, PodTemplateSpec};
 use k8s_openapi::jiff::Timestamp;
 
 use super::retention::{self, Verdict};
 use super::{identity, rollout, status};
-use crate::workload::pods;
 
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Gates {

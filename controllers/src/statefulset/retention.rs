@@ -4,12 +4,11 @@
 //! References of others stay as they are. A claim that an earlier set or pod of the name owns is not touched at all, and where
 //! somebody else controls a claim nobody here does.
 
+use coracle_kinds::meta::reference;
 use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::Resource;
-
-use crate::workload::ownership::reference;
 
 /// What happens to claims whose pod is not wanted any more, for either reason.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

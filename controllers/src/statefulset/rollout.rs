@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
+use coracle_kinds::pods;
 use k8s_openapi::api::apps::v1::{RollingUpdateStatefulSetStrategy, StatefulSet};
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
 use super::identity::{replicas, revision};
-use crate::workload::pods;
 
 pub(super) fn is_rolling(set: &StatefulSet) -> bool {
     strategy(set) == Some("RollingUpdate")

@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
+use coracle_kinds::pods;
 use k8s_openapi::api::apps::v1::{StatefulSet, StatefulSetStatus};
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::jiff::Timestamp;
 
 use super::identity::{replicas, revision};
 use super::rollout::is_rolling;
-use crate::workload::pods;
 
 /// What the pods amount to. Conditions are nobody's business here; those of others go.
 pub(super) fn count(

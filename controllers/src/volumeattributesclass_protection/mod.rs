@@ -11,14 +11,16 @@
 
 use std::sync::Arc;
 
+use coracle_kinds::meta::{has_finalizer, set_finalizer};
+use coracle_kinds::storage::{Claim, Volume};
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
 use k8s_openapi::api::storage::v1::VolumeAttributesClass;
 use kube::api::{ListParams, PostParams};
 use kube::{Api, Client};
 
 use crate::runtime::cache::{Cache, Cached, Index, NamespacedName};
-use crate::runtime::{Context, Controller, Error, Next, Sources, Turn, unless};
-use crate::volume::{Claim, Volume, has_finalizer, set_finalizer};
+use crate::runtime::{Controller, Error, Next, Sources, Turn, unless};
+use crate::{Context, Initialize};
 
 const PROTECTION: &str = "kubernetes.io/vac-protection";
 
@@ -30,12 +32,7 @@ pub struct AttributesClassProtection {
     volumes: Arc<Cache<PersistentVolume>>,
 }
 
-impl Controller for AttributesClassProtection {
-    const NAME: &'static str = "volumeattributesclass-protection-controller";
-    const QUEUE: &'static str = "vacprotection";
-    /// A class.
-    type Key = NamespacedName;
-
+impl Initialize for AttributesClassProtection {
     fn new(context: &Context) -> AttributesClassProtection {
         AttributesClassProtection {
             client: context.client.clone(),
@@ -44,6 +41,13 @@ impl Controller for AttributesClassProtection {
             volumes: context.cache(),
         }
     }
+}
+
+impl Controller for AttributesClassProtection {
+    const NAME: &'static str = "volumeattributesclass-protection-controller";
+    const QUEUE: &'static str = "vacprotection";
+    /// A class.
+    type Key = NamespacedName;
 
     fn sources(&self, sources: &mut Sources<NamespacedName>) {
         sources
@@ -60,7 +64,7 @@ impl Controller for AttributesClassProtection {
             });
     }
 
-    async fn reconcile(&self, name: &NamespacedName, turn: &mut Turn) -> Result<Next, Error> {
+    async fn reconcile(&self, name: &NamespacedName, turn: &Turn) -> Result<Next, Error> {
         let Some(class) = self.classes.get(name) else { return Ok(Next::Change) };
         let is_terminating = class.metadata.deletion_timestamp.is_some();
         let is_protected = has_finalizer(&class.metadata, PROTECTION);

@@ -5,21 +5,22 @@ pub mod plan;
 use std::sync::Arc;
 use std::time::Duration;
 
+use coracle_kinds::meta::{annotate, annotation};
+use coracle_kinds::pods;
+use coracle_kinds::storage::{BETA_STORAGE_PROVISIONER, BIND_COMPLETED, Claim, STORAGE_PROVISIONER, Volume};
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Pod};
 use k8s_openapi::api::storage::v1::StorageClass;
 use kube::{Resource, ResourceExt};
 
 use super::metrics::{EndToEnd, Operation, Retroactive};
 use super::{COMPONENT, NAME, RESYNC, Writer, bind, in_tree};
+use crate::persistentvolume_binder::csi_migration::Migration;
+use crate::persistentvolume_binder::indexes::{ByClaim, ByMeaning};
 use crate::runtime::cache::{Cache, NamespacedName};
 use crate::runtime::clock::Clock;
 use crate::runtime::events::Recorder;
-use crate::runtime::{Context, Controller, Error, Next, Sources, Turn};
-use crate::volume::{
-    BETA_STORAGE_PROVISIONER, BIND_COMPLETED, ByClaim, ByMeaning, Claim, Migration, STORAGE_PROVISIONER,
-    Volume, annotate, annotation,
-};
-use crate::workload::pods;
+use crate::runtime::{Controller, Error, Next, Sources, Turn};
+use crate::{Context, Initialize};
 use plan::{Around, Notice, Plan, plan};
 
 /// For how long a volume is available at least, though a claim waits for it: clients wait for that phase, and kube-controller-manager
@@ -97,14 +98,10 @@ fn unbound(
 
 /// Whether no node was found for a pod yet.
 fn is_waiting(pod: &Pod) -> bool {
-    pods::node(pod).is_none() && !crate::volume::is_terminated(pod)
+    pods::node(pod).is_none() && !coracle_kinds::pods::is_terminated(pod)
 }
 
-impl Controller for Claims {
-    const NAME: &'static str = NAME;
-    const QUEUE: &'static str = "claims";
-    type Key = NamespacedName;
-
+impl Initialize for Claims {
     fn new(context: &Context) -> Claims {
         Claims {
             look: Look::new(context),
@@ -116,6 +113,12 @@ impl Controller for Claims {
             retroactive: Retroactive::new(context),
         }
     }
+}
+
+impl Controller for Claims {
+    const NAME: &'static str = NAME;
+    const QUEUE: &'static str = "claims";
+    type Key = NamespacedName;
 
     fn sources(&self, sources: &mut Sources<NamespacedName>) {
         let (waiting, waiting_too) = (self.look.claims.clone(), self.look.claims.clone());
@@ -144,7 +147,7 @@ impl Controller for Claims {
             });
     }
 
-    async fn reconcile(&self, name: &NamespacedName, turn: &mut Turn) -> Result<Next, Error> {
+    async fn reconcile(&self, name: &NamespacedName, turn: &Turn) -> Result<Next, Error> {
         let Some(claim) = self.look.claims.get(name) else {
             self.provisioning.forget(name);
             return Ok(Next::Change);
@@ -191,7 +194,7 @@ impl Claims {
         self.recorder.event(claim.object_ref(&()), notice.r#type, notice.reason, notice.message.clone());
     }
 
-    async fn phase(&self, claim: &PersistentVolumeClaim, phase: &str, turn: &mut Turn) -> Result<(), Error> {
+    async fn phase(&self, claim: &PersistentVolumeClaim, phase: &str, turn: &Turn) -> Result<(), Error> {
         if let Some(changed) = bind::claim_phase(claim, phase, None) {
             self.writer.claim_status(changed, turn).await?;
         }
@@ -203,7 +206,7 @@ impl Claims {
         &self,
         claim: &PersistentVolumeClaim,
         class: &StorageClass,
-        turn: &mut Turn,
+        turn: &Turn,
     ) -> Result<(), Error> {
         let is_in_tree = match in_tree::provides(&class.provisioner, self.migration) {
             Ok(is_in_tree) => is_in_tree,

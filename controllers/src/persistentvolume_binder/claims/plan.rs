@@ -5,16 +5,17 @@
 
 use std::sync::Arc;
 
+use coracle_kinds::meta::{annotate, annotation, strip};
+use coracle_kinds::storage::{
+    BETA_STORAGE_PROVISIONER, BIND_COMPLETED, BOUND_BY_CONTROLLER, Claim, MIGRATED_TO, SELECTED_NODE,
+    STORAGE_PROVISIONER, Volume, default_class, waits_for_consumer,
+};
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
 use k8s_openapi::api::storage::v1::StorageClass;
 
 use super::super::search;
+use crate::persistentvolume_binder::csi_migration::Migration;
 use crate::runtime::events::Type;
-use crate::volume::{
-    BETA_STORAGE_PROVISIONER, BIND_COMPLETED, BOUND_BY_CONTROLLER, Claim, MIGRATED_TO, Migration,
-    SELECTED_NODE, STORAGE_PROVISIONER, Volume, annotate, annotation, default_class, strip,
-    waits_for_consumer,
-};
 
 /// An event to tell.
 #[derive(Clone, Debug, PartialEq, Eq)]

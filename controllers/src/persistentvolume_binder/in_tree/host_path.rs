@@ -2,6 +2,10 @@
 
 use std::sync::Arc;
 
+use coracle_kinds::meta::{annotate, set_finalizer};
+use coracle_kinds::storage::{
+    BOUND_BY_CONTROLLER, Claim, DELETE, IN_TREE_PROTECTION, PROVISIONED_BY, Volume,
+};
 use k8s_openapi::api::core::v1::{HostPathVolumeSource, PersistentVolume, PersistentVolumeClaim};
 use k8s_openapi::api::storage::v1::StorageClass;
 use kube::ResourceExt;
@@ -10,15 +14,13 @@ use super::super::claims::Look;
 use super::super::claims::plan::{Plan, plan};
 use super::super::metrics::{Attempts, Operation};
 use super::super::{COMPONENT, NAME};
-use crate::provisioner::directories::Directories;
-use crate::provisioner::{Asked, Plugin, Refusal};
+use crate::Context;
+use crate::persistentvolume_binder::csi_migration::{HOST_PATH, Migration, honors_policy};
+use crate::runtime::Sources;
 use crate::runtime::cache::NamespacedName;
 use crate::runtime::events::Recorder;
-use crate::runtime::{Context, Sources};
-use crate::volume::{
-    BOUND_BY_CONTROLLER, Claim, DELETE, HOST_PATH, IN_TREE_PROTECTION, Migration, PROVISIONED_BY, Volume,
-    annotate, honors_policy, set_finalizer,
-};
+use crate::simulation::provisioner::directories::Directories;
+use crate::simulation::provisioner::{Asked, Plugin, Refusal};
 
 /// Says that the plugin made the directory.
 const CREATED_BY: (&str, &str) = ("kubernetes.io/createdby", "hostpath-dynamic-provisioner");

@@ -1,14 +1,16 @@
 //! The plugin in the controller: `kubernetes.io/host-path`, whose volumes are directories of this machine.
 //!
-//! [`HostPath`] makes volumes for claims in the loop of all [`crate::provisioner`]s, [`reclaim`] deletes and recycles them.
+//! [`HostPath`] makes volumes for claims in the loop of all [`crate::simulation::provisioner`]s, [`reclaim`] deletes and recycles them.
 
 mod host_path;
 pub mod reclaim;
 
+use coracle_kinds::meta::annotation;
+use coracle_kinds::storage::{MIGRATED_TO, PROVISIONED_BY};
 use k8s_openapi::api::core::v1::PersistentVolume;
 
 pub use self::host_path::{HostPath, source};
-use crate::volume::{HOST_PATH, MIGRATED_TO, Migration, PROVISIONED_BY, annotation};
+use crate::persistentvolume_binder::csi_migration::{HOST_PATH, Migration};
 
 /// What the names of plugins in the controller begin with.
 const IN_TREE: &str = "kubernetes.io/";

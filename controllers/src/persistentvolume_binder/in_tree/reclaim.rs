@@ -9,6 +9,9 @@
 
 use std::sync::Arc;
 
+use coracle_kinds::meta::{annotation, set_finalizer};
+use coracle_kinds::pods::is_terminated;
+use coracle_kinds::storage::{Claim, DELETE, DELETION_PROTECTIONS, MIGRATED_TO, RECYCLE, Volume};
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Pod};
 use kube::api::DeleteParams;
 use kube::{Client, ResourceExt};
@@ -17,16 +20,15 @@ use super::super::metrics::{Attempts, Operation};
 use super::super::volumes::referred;
 use super::super::{COMPONENT, NAME, RESYNC, Writer};
 use super::deletes;
-use crate::provisioner::directories::Directories;
-use crate::provisioner::operations::{Operations, Script, Step};
+use crate::persistentvolume_binder::csi_migration::{HOST_PATH, honors_policy};
+use crate::persistentvolume_binder::indexes::ByClaim;
 use crate::runtime::cache::{Cache, NamespacedName};
 use crate::runtime::clock::Clock;
 use crate::runtime::events::Recorder;
-use crate::runtime::{Context, Controller, Error, Next, Sources, Turn, unless};
-use crate::volume::{
-    ByClaim, Claim, DELETE, DELETION_PROTECTIONS, HOST_PATH, MIGRATED_TO, RECYCLE, Volume, annotation,
-    honors_policy, is_terminated, set_finalizer,
-};
+use crate::runtime::{Controller, Error, Next, Sources, Turn, unless};
+use crate::simulation::provisioner::directories::Directories;
+use crate::simulation::provisioner::operations::{Operations, Script, Step};
+use crate::{Context, Initialize};
 
 pub struct Reclaim {
     client: Client,
@@ -42,11 +44,7 @@ pub struct Reclaim {
     attempts: Attempts,
 }
 
-impl Controller for Reclaim {
-    const NAME: &'static str = NAME;
-    const QUEUE: &'static str = "host_path_reclaim";
-    type Key = NamespacedName;
-
+impl Initialize for Reclaim {
     fn new(context: &Context) -> Reclaim {
         Reclaim {
             client: context.client.clone(),
@@ -62,6 +60,12 @@ impl Controller for Reclaim {
             attempts: Attempts::new(context, Operation::Delete, HOST_PATH),
         }
     }
+}
+
+impl Controller for Reclaim {
+    const NAME: &'static str = NAME;
+    const QUEUE: &'static str = "host_path_reclaim";
+    type Key = NamespacedName;
 
     fn sources(&self, sources: &mut Sources<NamespacedName>) {
         let volumes = self.volumes.clone();
@@ -75,7 +79,7 @@ impl Controller for Reclaim {
             });
     }
 
-    async fn reconcile(&self, name: &NamespacedName, turn: &mut Turn) -> Result<Next, Error> {
+    async fn reconcile(&self, name: &NamespacedName, turn: &Turn) -> Result<Next, Error> {
         let Some(volume) = self.volumes.get(name).filter(|volume| is_ours(volume)) else {
             self.operations.forget(name);
             return Ok(Next::Change);
@@ -90,7 +94,7 @@ impl Controller for Reclaim {
 }
 
 impl Reclaim {
-    async fn delete(&self, volume: &PersistentVolume, turn: &mut Turn) -> Result<Next, Error> {
+    async fn delete(&self, volume: &PersistentVolume, turn: &Turn) -> Result<Next, Error> {
         match deletes(volume) {
             Ok(true) => {}
             Ok(false) => return Ok(Next::Change),
@@ -139,7 +143,7 @@ impl Reclaim {
         Ok(Next::Change)
     }
 
-    async fn recycle(&self, volume: &PersistentVolume, turn: &mut Turn) -> Result<(), Error> {
+    async fn recycle(&self, volume: &PersistentVolume, turn: &Turn) -> Result<(), Error> {
         let Some(live) = self.released(volume).await? else { return Ok(()) };
         let pods = self.pods_of(&live);
         if !pods.is_empty() {
@@ -200,7 +204,7 @@ impl Reclaim {
         volume: &PersistentVolume,
         reason: &str,
         message: String,
-        turn: &mut Turn,
+        turn: &Turn,
     ) -> Result<(), Error> {
         if volume.phase() != "Failed" {
             let volume = self.writer.volume_status(volume.with_phase("Failed", &message), turn).await?;

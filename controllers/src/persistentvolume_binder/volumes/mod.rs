@@ -4,6 +4,8 @@ pub mod plan;
 
 use std::sync::Arc;
 
+use coracle_kinds::meta::annotation;
+use coracle_kinds::storage::{Claim, DELETE, MIGRATED_TO, Volume};
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
 use k8s_openapi::api::storage::v1::StorageClass;
 use kube::{Api, Client, Resource};
@@ -11,13 +13,13 @@ use kube::{Api, Client, Resource};
 use super::claims::plan::Notice;
 use super::metrics::{EndToEnd, Operation, UNKNOWN};
 use super::{COMPONENT, NAME, RESYNC, Writer, in_tree};
+use crate::persistentvolume_binder::csi_migration::{HOST_PATH, Migration, honors_policy};
+use crate::persistentvolume_binder::indexes::ByMeaning;
 use crate::runtime::cache::{Cache, NamespacedName};
 use crate::runtime::clock::Clock;
 use crate::runtime::events::Recorder;
-use crate::runtime::{Context, Controller, Error, Next, Sources, Turn, unless};
-use crate::volume::{
-    ByMeaning, Claim, DELETE, HOST_PATH, MIGRATED_TO, Migration, Volume, annotation, honors_policy,
-};
+use crate::runtime::{Controller, Error, Next, Sources, Turn, unless};
+use crate::{Context, Initialize};
 use plan::{Plan, plan};
 
 pub struct Volumes {
@@ -33,11 +35,7 @@ pub struct Volumes {
     deleting: EndToEnd,
 }
 
-impl Controller for Volumes {
-    const NAME: &'static str = NAME;
-    const QUEUE: &'static str = "volumes";
-    type Key = NamespacedName;
-
+impl Initialize for Volumes {
     fn new(context: &Context) -> Volumes {
         Volumes {
             client: context.client.clone(),
@@ -52,6 +50,12 @@ impl Controller for Volumes {
             deleting: EndToEnd::new(context, Operation::Delete),
         }
     }
+}
+
+impl Controller for Volumes {
+    const NAME: &'static str = NAME;
+    const QUEUE: &'static str = "volumes";
+    type Key = NamespacedName;
 
     fn sources(&self, sources: &mut Sources<NamespacedName>) {
         let (volumes, all) = (self.volumes.clone(), self.volumes.clone());
@@ -71,7 +75,7 @@ impl Controller for Volumes {
             });
     }
 
-    async fn reconcile(&self, name: &NamespacedName, turn: &mut Turn) -> Result<Next, Error> {
+    async fn reconcile(&self, name: &NamespacedName, turn: &Turn) -> Result<Next, Error> {
         let Some(volume) = self.volumes.get(name) else {
             self.deleting.end(name);
             return Ok(Next::Change);
@@ -117,7 +121,7 @@ impl Volumes {
     }
 
     /// Phase Released; then a policy that is none is told. The others are the business of the plugins.
-    async fn release(&self, mut volume: PersistentVolume, turn: &mut Turn) -> Result<(), Error> {
+    async fn release(&self, mut volume: PersistentVolume, turn: &Turn) -> Result<(), Error> {
         if !matches!(volume.phase(), "Released" | "Failed") {
             volume = self.writer.volume_phase(volume, "Released", turn).await?;
         }

@@ -1,12 +1,15 @@
 //! What to do about a volume. Pure.
 
+use coracle_kinds::meta::{annotate, annotation, has_finalizer, set_finalizer, strip};
+use coracle_kinds::storage::{
+    Claim, DELETE, EXTERNAL_PROTECTION, IN_TREE_PROTECTION, MIGRATED_TO, PROVISIONED_BY, RECYCLE, RETAIN,
+    Volume,
+};
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
 
 use super::super::claims::plan::Notice;
-use crate::volume::{
-    CSI_DRIVER, Claim, DELETE, EXTERNAL_PROTECTION, IN_TREE_PROTECTION, MIGRATED_TO, Migration,
-    PROVISIONED_BY, RECYCLE, RETAIN, Volume, annotate, annotation, has_finalizer, set_finalizer, strip,
-};
+use crate::persistentvolume_binder::csi_migration::Migration;
+use crate::simulation::csi::CSI_DRIVER;
 
 #[derive(Clone, Debug, PartialEq)]
 pub enum Plan {
@@ -114,7 +117,7 @@ pub fn marked(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::volume::HOST_PATH;
+    use crate::persistentvolume_binder::csi_migration::HOST_PATH;
     use serde_json::{Value, json};
 
     fn volume(meta: Value, spec: Value) -> PersistentVolume {

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::Arc;
 
+use coracle_kinds::pods;
 use k8s_openapi::api::apps::v1::{StatefulSet, StatefulSetStatus};
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
@@ -13,7 +14,6 @@ use serde_json::json;
 use super::super::plan::{Gates, Observed};
 use super::super::{identity, rollout};
 use super::world::{ANOTHER, World};
-use crate::workload::pods;
 
 /// What was broken, if anything.
 pub type Lawful = Result<(), String>;

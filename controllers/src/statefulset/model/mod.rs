@@ -10,6 +10,9 @@ mod world;
 use std::fmt;
 use std::sync::Arc;
 
+use coracle_kinds::controller_revision;
+use coracle_kinds::controller_revision::Place;
+use coracle_kinds::pods;
 use k8s_openapi::api::apps::v1::{ControllerRevision, StatefulSet, StatefulSetStatus};
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 use kube::ResourceExt;
@@ -19,8 +22,6 @@ use serde_json::json;
 
 use super::plan::{Act, Claims, Gates, Observed, Owners, Plan, Revision, plan};
 use super::{identity, status};
-use crate::workload::history::{self, Place};
-use crate::workload::pods;
 use laws::{Lawful, Laws, law};
 use world::{ANOTHER, Refusal, World};
 
@@ -389,7 +390,7 @@ impl Controller {
         let (current, update) = self.revisions(&set, world);
         let known = |revision: &ControllerRevision| Revision {
             name: revision.name_any(),
-            template: history::template(revision).unwrap(),
+            template: controller_revision::template(revision).unwrap(),
         };
         let (current, update) = (known(&current), known(&update));
         let (gates, now) = (self.gates, world.now);
@@ -408,8 +409,8 @@ impl Controller {
                 || pods.iter().any(|pod| identity::revision(pod) == name)
         };
         let mut revisions: Vec<_> = world.revisions.now().values().cloned().collect();
-        history::sort(&mut revisions);
-        for surplus in history::surplus(&revisions, is_live, 1) {
+        controller_revision::sort(&mut revisions);
+        for surplus in controller_revision::surplus(&revisions, is_live, 1) {
             world.revisions.remove(&surplus.name_any());
         }
         Ok(plan.wake.is_some())
@@ -422,19 +423,20 @@ impl Controller {
         world: &mut World,
     ) -> (Arc<ControllerRevision>, Arc<ControllerRevision>) {
         let mut revisions: Vec<_> = world.revisions.now().values().cloned().collect();
-        history::sort(&mut revisions);
-        let update = match history::place(set, &set.spec.as_ref().unwrap().template, &revisions, 0) {
-            Place::Last(last) => last.name_any(),
-            Place::Again(earlier, number) => {
-                world.revisions.update(&earlier.name_any(), |revision| revision.revision = number);
-                earlier.name_any()
-            }
-            Place::New(new) => {
-                let name = new.name_any();
-                world.revisions.create(*new).unwrap();
-                name
-            }
-        };
+        controller_revision::sort(&mut revisions);
+        let update =
+            match controller_revision::place(set, &set.spec.as_ref().unwrap().template, &revisions, 0) {
+                Place::Last(last) => last.name_any(),
+                Place::Again(earlier, number) => {
+                    world.revisions.update(&earlier.name_any(), |revision| revision.revision = number);
+                    earlier.name_any()
+                }
+                Place::New(new) => {
+                    let name = new.name_any();
+                    world.revisions.create(*new).unwrap();
+                    name
+                }
+            };
         let update = world.revisions.now()[&update].clone();
         let current = set.status.as_ref().and_then(|status| status.current_revision.clone());
         let current = revisions.into_iter().find(|revision| revision.metadata.name == current);

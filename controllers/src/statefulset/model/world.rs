@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use coracle_kinds::pods;
 use k8s_openapi::api::apps::v1::{ControllerRevision, StatefulSet};
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
@@ -11,7 +12,6 @@ use kube::{Resource, ResourceExt};
 use serde_json::json;
 
 use super::super::identity;
-use crate::workload::pods;
 
 /// By name.
 pub type Objects<K> = BTreeMap<String, Arc<K>>;

@@ -1,0 +1,240 @@
+//! persistentvolume-attach-detach-controller: asks for CSI volumes to be attached to the nodes whose pods use them.
+//!
+//! A volume is looked at when it changes, or its claim, its attachments, or a pod that uses it:
+//! 1. its attachments and the nodes of its pods are compared ([`plan`]);
+//! 2. VolumeAttachments are made and deleted; the driver's external-attacher does what they say;
+//! 3. pods are told when their volume is attached, or why it cannot be.
+//!
+//! Only nodes are served that say they want it, and only drivers whose CSIDriver does. An attachment of a client's is not
+//! touched: only those are deleted that have the name which this controller gives to the attachment of a volume to a node. That of a
+//! volume that is deleted is remembered; a process that did not see the volume leaves its attachments alone.
+
+mod plan;
+
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use coracle_kinds::meta::annotation;
+use coracle_kinds::pods::{self, claims_of, is_terminated};
+use coracle_kinds::storage::attachment::{self, attachment, is_attached, volume_of};
+use coracle_kinds::storage::{Claim, Volume};
+use k8s_openapi::api::core::v1::{Node, PersistentVolume, PersistentVolumeClaim, Pod};
+use k8s_openapi::api::storage::v1::{CSIDriver, VolumeAttachment};
+use kube::api::PostParams;
+use kube::{Api, Client, ResourceExt};
+
+use crate::persistentvolume_attach_detach::needs_attachment;
+use crate::persistentvolume_binder::indexes::ByClaim;
+use crate::persistentvolume_binder::indexes::ByVolume;
+use crate::runtime::cache::{Cache, NamespacedName};
+use crate::runtime::events::Recorder;
+use crate::runtime::queue::Queue;
+use crate::runtime::{Controller, Error, Next, Sources, Turn, only_this, unless};
+use crate::{Context, Initialize};
+use plan::{Observed, plan};
+
+/// What a node says that leaves its attachments to this controller.
+const MANAGED: &str = "volumes.kubernetes.io/controller-managed-attach-detach";
+
+pub struct AttachDetach {
+    client: Client,
+    recorder: Recorder,
+    volumes: Arc<Cache<PersistentVolume>>,
+    claims: Arc<Cache<PersistentVolumeClaim>>,
+    pods: Arc<Cache<Pod>>,
+    nodes: Arc<Cache<Node>>,
+    drivers: Arc<Cache<CSIDriver>>,
+    attachments: Arc<Cache<VolumeAttachment>>,
+    told: Mutex<Told>,
+    /// The attachments that this controller is responsible for, by the volumes that they were made for.
+    managed: Mutex<HashMap<NamespacedName, HashSet<String>>>,
+}
+
+/// What pods were told, or are to be.
+#[derive(Default)]
+struct Told {
+    /// The attachments that were asked for.
+    attaching: HashSet<String>,
+    /// The nodes that have to wait for a volume.
+    refused: HashMap<NamespacedName, BTreeSet<String>>,
+}
+
+impl Initialize for AttachDetach {
+    fn new(context: &Context) -> AttachDetach {
+        AttachDetach {
+            client: context.client.clone(),
+            recorder: context.recorder("attachdetach-controller"),
+            volumes: context.cache(),
+            claims: context.cache(),
+            pods: context.cache(),
+            nodes: context.cache(),
+            drivers: context.cache(),
+            attachments: context.cache(),
+            told: Mutex::default(),
+            managed: Mutex::default(),
+        }
+    }
+}
+
+impl Controller for AttachDetach {
+    const NAME: &'static str = "persistentvolume-attach-detach-controller";
+    const QUEUE: &'static str = "attach_detach";
+    /// A volume.
+    type Key = NamespacedName;
+
+    fn sources(&self, sources: &mut Sources<NamespacedName>) {
+        let claims = self.claims.clone();
+        sources
+            .on_each_if(&self.volumes, |change| {
+                let is_csi = change.states().any(|volume| attachment::is_csi(volume));
+                is_csi && change.is_news(|volume| volume.claim_ref().cloned())
+            })
+            .on(&self.claims, |change, queue| {
+                if change.is_news(|claim| (claim.volume_name().to_owned(), claim.phase().to_owned())) {
+                    change.states().for_each(|claim| wake(claim, queue));
+                }
+            })
+            .on(&self.pods, move |change, queue| {
+                let Some(pod) = change.object() else { return };
+                if change.is_news(|pod| (pods::node(pod).map(str::to_owned), is_terminated(pod))) {
+                    let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
+                    let names = claims_of(pod).map(|claim| NamespacedName::new(namespace, claim.name));
+                    names.filter_map(|name| claims.get(&name)).for_each(|claim| wake(&claim, queue));
+                }
+            })
+            .on(&self.attachments, |change, queue| {
+                let is_going =
+                    |attachment: &VolumeAttachment| attachment.metadata.deletion_timestamp.is_some();
+                if change.is_news(|attachment| (is_going(attachment), is_attached(attachment))) {
+                    let volume = change.object().and_then(|attachment| volume_of(attachment));
+                    volume.into_iter().for_each(|volume| queue.add(NamespacedName::new("", volume)));
+                }
+            })
+            .needs(&self.nodes)
+            .needs(&self.drivers);
+    }
+
+    async fn reconcile(&self, name: &NamespacedName, turn: &Turn) -> Result<Next, Error> {
+        let known = self.volumes.get(name);
+        let attachments = self.managed(name, known.as_deref());
+        let volume = known.filter(|volume| needs_attachment(volume, &self.drivers));
+        let pods = volume.as_ref().map(|volume| self.pods_of(volume)).unwrap_or_default();
+        self.tell_attached(name, &attachments, &pods);
+        let nodes =
+            pods.iter().filter_map(|pod| pods::node(pod)).filter(|node| self.is_managed(node)).collect();
+        let plan = plan(&Observed { volume: volume.as_deref(), nodes, attachments: &attachments });
+        let api = Api::<VolumeAttachment>::all(self.client.clone());
+        for gone in plan.detach {
+            let name = gone.name_any();
+            unless(404, unless(409, api.delete(&name, &only_this(gone)).await))?;
+            self.told().attaching.remove(&name);
+        }
+        for node in plan.attach {
+            let Some(wanted) = volume.as_deref().and_then(|volume| attachment(volume, node)) else {
+                continue;
+            };
+            if let Some(answer) = unless(409, api.create(&PostParams::default(), &wanted).await)? {
+                turn.wrote(&self.attachments, &answer);
+            }
+            self.told().attaching.insert(wanted.name_any());
+        }
+        self.tell_refused(name, plan.refuse, &pods);
+        Ok(Next::Change)
+    }
+}
+
+impl AttachDetach {
+    fn told(&self) -> MutexGuard<'_, Told> {
+        self.told.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The attachments of a volume that this controller made, or would have made.
+    fn managed(
+        &self,
+        name: &NamespacedName,
+        volume: Option<&PersistentVolume>,
+    ) -> Vec<Arc<VolumeAttachment>> {
+        let mut attachments = self.attachments.by::<ByVolume>(name);
+        let mut managed = self.managed.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = managed.remove(name).unwrap_or_default();
+        attachments.retain(|known| {
+            let made = volume.and_then(|volume| attachment(volume, &known.spec.node_name));
+            before.contains(&known.name_any()) || made.is_some_and(|made| made.name_any() == known.name_any())
+        });
+        if !attachments.is_empty() {
+            let names = attachments.iter().map(|attachment| attachment.name_any()).collect();
+            managed.insert(name.clone(), names);
+        }
+        attachments
+    }
+
+    /// Tells pods that their volume was attached, once.
+    fn tell_attached(
+        &self,
+        volume: &NamespacedName,
+        attachments: &[Arc<VolumeAttachment>],
+        pods: &[Arc<Pod>],
+    ) {
+        for attachment in attachments.iter().filter(|attachment| is_attached(attachment)) {
+            if self.told().attaching.remove(&attachment.name_any()) {
+                let node = attachment.spec.node_name.as_str();
+                let there = pods.iter().filter(|pod| pods::node(pod) == Some(node));
+                // With the space at the end that kube-controller-manager leaves.
+                let message = format!("AttachVolume.Attach succeeded for volume {:?} ", volume.name);
+                there.for_each(|pod| {
+                    self.recorder.normal(pod.as_ref(), "SuccessfulAttachVolume", message.clone());
+                });
+            }
+        }
+    }
+
+    /// Tells pods that another node has their volume, once.
+    fn tell_refused(&self, volume: &NamespacedName, nodes: Vec<&str>, pods: &[Arc<Pod>]) {
+        let refused: BTreeSet<String> = nodes.into_iter().map(str::to_owned).collect();
+        let known = match refused.is_empty() {
+            true => self.told().refused.remove(volume),
+            false => self.told().refused.insert(volume.clone(), refused.clone()),
+        };
+        for new in refused.difference(&known.unwrap_or_default()) {
+            let (here, elsewhere): (Vec<_>, Vec<_>) =
+                pods.iter().partition(|pod| pods::node(pod) == Some(new));
+            for pod in here {
+                let message = plan::refusal(&volume.name, pod, &elsewhere);
+                self.recorder.warning(pod.as_ref(), "FailedAttachVolume", message);
+            }
+        }
+    }
+
+    /// The pods on nodes that use a volume.
+    fn pods_of(&self, volume: &PersistentVolume) -> Vec<Arc<Pod>> {
+        let Some(name) = volume.claim_name() else { return Vec::new() };
+        let is_bound = |claim: &PersistentVolumeClaim| {
+            claim.phase() == "Bound" && claim.volume_name() == volume.name_any() && volume.is_bound_to(claim)
+        };
+        if !self.claims.get(&name).is_some_and(|claim| is_bound(&claim)) {
+            return Vec::new();
+        }
+        let mut pods = self.pods.by::<ByClaim>(&name);
+        pods.retain(|pod| pods::node(pod).is_some() && !is_terminated(pod));
+        pods
+    }
+
+    fn is_managed(&self, node: &str) -> bool {
+        let node = self.nodes.get(&NamespacedName::new("", node));
+        node.is_some_and(|node| annotation(&node.metadata, MANAGED) == Some("true"))
+    }
+}
+
+/// Has the volume of a claim looked at.
+fn wake(claim: &PersistentVolumeClaim, queue: &Queue<NamespacedName>) {
+    if !claim.volume_name().is_empty() {
+        queue.add(NamespacedName::new("", claim.volume_name()));
+    }
+}
+
+/// Whether the driver of a volume wants it attached. One that nobody described does.
+pub fn needs_attachment(volume: &PersistentVolume, drivers: &Cache<CSIDriver>) -> bool {
+    let source = volume.spec.as_ref().and_then(|spec| spec.csi.as_ref());
+    let driver = source.map(|source| drivers.get(&NamespacedName::new("", &source.driver)));
+    driver.is_some_and(|driver| driver.is_none_or(|driver| driver.spec.attach_required != Some(false)))
+}

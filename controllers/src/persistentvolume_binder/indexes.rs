@@ -1,0 +1,41 @@
+//! Indexes of the caches by what claims, volumes, pods and attachments say of each other.
+
+use coracle_kinds::pods::claims_of;
+use coracle_kinds::storage::Volume;
+use coracle_kinds::storage::attachment::volume_of;
+use k8s_openapi::api::core::v1::{PersistentVolume, Pod};
+use k8s_openapi::api::storage::v1::VolumeAttachment;
+
+use crate::runtime::cache::{Index, NamespacedName};
+
+/// Finds the pods that have a volume of a claim, by its name or as an ephemeral one of their own.
+pub struct ByClaim;
+
+impl Index<Pod> for ByClaim {
+    fn keys(pod: &Pod) -> Vec<NamespacedName> {
+        let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
+        claims_of(pod).map(|claim| NamespacedName::new(namespace, claim.name)).collect()
+    }
+}
+
+/// Finds the volumes that are meant for a claim, or for nobody yet.
+pub struct ByMeaning;
+
+impl ByMeaning {
+    pub const NOBODY: NamespacedName = NamespacedName { namespace: String::new(), name: String::new() };
+}
+
+impl Index<PersistentVolume> for ByMeaning {
+    fn keys(volume: &PersistentVolume) -> Vec<NamespacedName> {
+        vec![volume.claim_name().unwrap_or(ByMeaning::NOBODY)]
+    }
+}
+
+/// Finds the attachments of a volume.
+pub struct ByVolume;
+
+impl Index<VolumeAttachment> for ByVolume {
+    fn keys(attachment: &VolumeAttachment) -> Vec<NamespacedName> {
+        volume_of(attachment).into_iter().map(|volume| NamespacedName::new("", volume)).collect()
+    }
+}

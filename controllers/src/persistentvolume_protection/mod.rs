@@ -1,0 +1,87 @@
+//! persistentvolume-protection-controller: a volume that is bound is not deleted.
+//!
+//! A volume is looked at when it changes: one that lives has the finalizer `kubernetes.io/pv-protection`, one that is deleted loses
+//! it as soon as its phase is not Bound.
+
+use std::sync::Arc;
+
+use coracle_kinds::meta::set_finalizer;
+use coracle_kinds::storage::Volume;
+use k8s_openapi::api::core::v1::PersistentVolume;
+use kube::api::PostParams;
+use kube::{Api, Client};
+
+use crate::runtime::cache::{Cache, NamespacedName};
+use crate::runtime::{Controller, Error, Next, Sources, Turn, unless};
+use crate::{Context, Initialize};
+
+const PROTECTION: &str = "kubernetes.io/pv-protection";
+
+pub struct VolumeProtection {
+    client: Client,
+    volumes: Arc<Cache<PersistentVolume>>,
+}
+
+impl Initialize for VolumeProtection {
+    fn new(context: &Context) -> VolumeProtection {
+        VolumeProtection { client: context.client.clone(), volumes: context.cache() }
+    }
+}
+
+impl Controller for VolumeProtection {
+    const NAME: &'static str = "persistentvolume-protection-controller";
+    const QUEUE: &'static str = "pvprotection";
+    type Key = NamespacedName;
+
+    fn sources(&self, sources: &mut Sources<NamespacedName>) {
+        sources.on_each(&self.volumes);
+    }
+
+    async fn reconcile(&self, name: &NamespacedName, turn: &Turn) -> Result<Next, Error> {
+        let Some(volume) = self.volumes.get(name) else { return Ok(Next::Change) };
+        if let Some(changed) = protected(&volume) {
+            let api = Api::<PersistentVolume>::all(self.client.clone());
+            let answer = unless(404, api.replace(&name.name, &PostParams::default(), &changed).await)?;
+            if let Some(answer) = answer {
+                turn.wrote(&self.volumes, &answer);
+            }
+        }
+        Ok(Next::Change)
+    }
+}
+
+/// The volume with the finalizer or without it; None if it is as it should be.
+fn protected(volume: &PersistentVolume) -> Option<PersistentVolume> {
+    if volume.is_terminating() && volume.phase() == "Bound" {
+        return None;
+    }
+    let mut changed = volume.clone();
+    set_finalizer(&mut changed.metadata, PROTECTION, !volume.is_terminating()).then_some(changed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn finalizers() {
+        let deleted = Some("2026-01-01T00:00:00Z");
+        let (none, both) = (json!([]), json!(["a/b", PROTECTION]));
+        for (case, deletion, phase, finalizers, want) in [
+            ("new", None, "Pending", &none, Some(vec![PROTECTION])),
+            ("protected", None, "Available", &both, None),
+            ("deleted while bound", deleted, "Bound", &both, None),
+            ("deleted and released", deleted, "Released", &both, Some(vec!["a/b"])),
+            ("deleted and never bound", deleted, "Pending", &both, Some(vec!["a/b"])),
+            ("deleted, not protected", deleted, "Available", &none, None),
+        ] {
+            let volume = serde_json::from_value(json!({
+                "metadata": {"deletionTimestamp": deletion, "finalizers": finalizers}, "status": {"phase": phase},
+            }));
+            let changed = protected(&volume.unwrap());
+            let want = want.map(|names| names.into_iter().map(str::to_owned).collect::<Vec<_>>());
+            assert_eq!(changed.map(|volume| volume.metadata.finalizers.unwrap_or_default()), want, "{case}");
+        }
+    }
+}

@@ -1,0 +1,160 @@
+//! persistentvolumeclaim-protection-controller: a claim that a pod uses is not deleted.
+//!
+//! A claim is looked at when it changes, and when a pod of it is gone, ended or was never placed; then:
+//! 1. a claim that lives has the finalizer `kubernetes.io/pvc-protection`;
+//! 2. one that is deleted keeps it while a pod uses it, as far as the cache knows;
+//! 3. the server is asked for all pods of the namespace, and the finalizer goes if none uses it.
+//!
+//! A pod that no node was found for does not count: kubelet refuses to start pods with claims that are deleted. A pod that ended
+//! counts until it is deleted.
+
+mod live;
+
+use std::sync::Arc;
+
+use coracle_kinds::meta::{has_finalizer, is_controlled_by, set_finalizer};
+use coracle_kinds::pods::{self, claims_of, is_terminated};
+use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
+use kube::api::PostParams;
+use kube::{Api, Client, ResourceExt};
+
+use crate::persistentvolume_binder::indexes::ByClaim;
+use crate::runtime::cache::{Cache, Change, NamespacedName};
+use crate::runtime::{Controller, Error, Next, Sources, Turn, unless};
+use crate::{Context, Initialize};
+use live::LivePods;
+
+const PROTECTION: &str = "kubernetes.io/pvc-protection";
+
+pub struct ClaimProtection {
+    client: Client,
+    claims: Arc<Cache<PersistentVolumeClaim>>,
+    pods: Arc<Cache<Pod>>,
+    live_pods: LivePods,
+}
+
+impl Initialize for ClaimProtection {
+    fn new(context: &Context) -> ClaimProtection {
+        ClaimProtection {
+            client: context.client.clone(),
+            claims: context.cache(),
+            pods: context.cache(),
+            live_pods: LivePods::new(context.client.clone()),
+        }
+    }
+}
+
+impl Controller for ClaimProtection {
+    const NAME: &'static str = "persistentvolumeclaim-protection-controller";
+    const QUEUE: &'static str = "pvcprotection";
+    /// Those that wait for a live list share the next one.
+    const WORKERS: usize = 32;
+    type Key = NamespacedName;
+
+    fn sources(&self, sources: &mut Sources<NamespacedName>) {
+        sources.on_each(&self.claims).on(&self.pods, |change, queue| {
+            for pod in freeing(change) {
+                let namespace = pod.namespace().unwrap_or_default();
+                claims_of(pod).for_each(|claim| queue.add(NamespacedName::new(&namespace, claim.name)));
+            }
+        });
+    }
+
+    async fn reconcile(&self, name: &NamespacedName, turn: &Turn) -> Result<Next, Error> {
+        let Some(claim) = self.claims.get(name) else { return Ok(Next::Change) };
+        let is_terminating = claim.metadata.deletion_timestamp.is_some();
+        let is_protected = has_finalizer(&claim.metadata, PROTECTION);
+        let has_to_change = match (is_terminating, is_protected) {
+            (true, true) => !self.is_used(&claim).await?,
+            (false, protected) => !protected,
+            (true, false) => false,
+        };
+        if has_to_change {
+            let mut changed = claim.as_ref().clone();
+            set_finalizer(&mut changed.metadata, PROTECTION, !is_protected);
+            let api = Api::<PersistentVolumeClaim>::namespaced(self.client.clone(), &name.namespace);
+            let answer = unless(404, api.replace(&name.name, &PostParams::default(), &changed).await)?;
+            if let Some(answer) = answer {
+                turn.wrote(&self.claims, &answer);
+            }
+        }
+        Ok(Next::Change)
+    }
+}
+
+impl ClaimProtection {
+    async fn is_used(&self, claim: &PersistentVolumeClaim) -> Result<bool, Error> {
+        let namespace = claim.namespace().unwrap_or_default();
+        let known = self.pods.by::<ByClaim>(&NamespacedName::of(claim));
+        if known.iter().any(|pod| holds(pod, claim)) {
+            return Ok(true);
+        }
+        Ok(self.live_pods.list(&namespace).await?.iter().any(|pod| holds(pod, claim)))
+    }
+}
+
+/// The pods whose claims may be free after a change: those that went, ended, or were never placed. The same name may have become
+/// another pod.
+fn freeing(change: &Change<Pod>) -> impl Iterator<Item = &Pod> {
+    let gone = change
+        .old
+        .as_deref()
+        .filter(|old| change.new.as_deref().is_none_or(|new| new.metadata.uid != old.metadata.uid));
+    let changed = change.new.as_deref().filter(|new| is_terminated(new) || pods::node(new).is_none());
+    gone.into_iter().chain(changed)
+}
+
+/// Whether a claim must not go because of a pod.
+fn holds(pod: &Pod, claim: &PersistentVolumeClaim) -> bool {
+    let is_shut_down =
+        pod.metadata.deletion_timestamp.is_some() && pod.metadata.deletion_grace_period_seconds == Some(0);
+    pods::node(pod).is_some()
+        && claims_of(pod).any(|named| {
+            let is_meant = claim.metadata.name.as_ref() == Some(&named.name);
+            is_meant && (!named.is_ephemeral || (!is_shut_down && is_controlled_by(&claim.metadata, pod)))
+        })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    #[test]
+    fn who_holds_a_claim() {
+        let by_name = json!({"name": "v", "persistentVolumeClaim": {"claimName": "c"}});
+        let other = json!({"name": "v", "persistentVolumeClaim": {"claimName": "d"}});
+        let ephemeral = json!({"name": "e", "ephemeral": {}});
+        let deleted = json!({"deletionTimestamp": "2026-01-01T00:00:00Z", "deletionGracePeriodSeconds": 0});
+        let going = json!({"deletionTimestamp": "2026-01-01T00:00:00Z", "deletionGracePeriodSeconds": 30});
+        for (case, claim, meta, node, phase, volume, want) in [
+            ("runs", "c", json!({}), "n", "Running", &by_name, true),
+            ("pending on a node", "c", json!({}), "n", "Pending", &by_name, true),
+            ("not placed", "c", json!({}), "", "Pending", &by_name, false),
+            ("ended", "c", json!({}), "n", "Succeeded", &by_name, true),
+            ("failed", "c", json!({}), "n", "Failed", &by_name, true),
+            ("terminating", "c", going.clone(), "n", "Running", &by_name, true),
+            ("shut down", "c", deleted.clone(), "n", "Running", &by_name, true),
+            ("another claim", "c", json!({}), "n", "Running", &other, false),
+            ("ephemeral", "p-e", json!({}), "n", "Running", &ephemeral, true),
+            ("ephemeral, terminating", "p-e", going, "n", "Running", &ephemeral, true),
+            ("ephemeral, shut down", "p-e", deleted, "n", "Running", &ephemeral, false),
+        ] {
+            let mut meta = meta;
+            meta["name"] = json!("p");
+            meta["uid"] = json!("1");
+            let pod: Pod = object(json!({
+                "metadata": meta, "spec": {"containers": [], "nodeName": node, "volumes": [volume]}, "status": {"phase": phase},
+            }));
+            let owner =
+                json!({"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": "1", "controller": true});
+            let owned: PersistentVolumeClaim =
+                object(json!({"metadata": {"name": claim, "ownerReferences": [owner]}}));
+            assert_eq!(holds(&pod, &owned), want, "{case}");
+        }
+    }
+
+    fn object<K: k8s_openapi::serde::de::DeserializeOwned>(value: Value) -> K {
+        serde_json::from_value(value).unwrap()
+    }
+}

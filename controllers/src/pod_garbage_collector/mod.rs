@@ -1,0 +1,131 @@
+//! pod-garbage-collector-controller: deletes the pods that no kubelet will delete.
+//!
+//! All pods are looked at now and then:
+//! 1. those that have ended, once there are too many;
+//! 2. those that are going on a node that is out of service (KEP-2268), or that never had a node;
+//! 3. those on nodes that are gone: a node is missed for some time, and asked of the server, before its pods go.
+//!
+//! A pod is marked as failed first, so that whoever waits for its end sees one.
+
+mod plan;
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::{Node, Pod};
+use kube::api::{Patch, PatchParams};
+use kube::{Api, Client};
+use prometheus::CounterVec;
+use serde_json::json;
+
+use crate::runtime::batch::execute_all;
+use crate::runtime::cache::Cache;
+use crate::runtime::clock::Clock;
+use crate::runtime::{Controller, Error, Next, Sources, Turn, only_this, unless};
+use crate::{Context, Initialize};
+use plan::{Quarantine, Reason};
+
+/// kube-controller-manager's defaults.
+const PERIOD: Duration = Duration::from_secs(20);
+const QUARANTINE: Duration = Duration::from_secs(40);
+const TERMINATED_THRESHOLD: usize = 12_500;
+
+/// How many pods are deleted at the same time.
+const AT_ONCE: usize = 20;
+
+pub struct PodGarbageCollector {
+    client: Client,
+    clock: Clock,
+    pods: Arc<Cache<Pod>>,
+    nodes: Arc<Cache<Node>>,
+    quarantine: Mutex<Quarantine>,
+    deleted: CounterVec,
+    errors: CounterVec,
+}
+
+impl Initialize for PodGarbageCollector {
+    fn new(context: &Context) -> PodGarbageCollector {
+        let counter = |name, help| context.metrics.counter(name, help, &["namespace", "reason"]);
+        PodGarbageCollector {
+            client: context.client.clone(),
+            clock: context.clock.clone(),
+            pods: context.cache(),
+            nodes: context.cache(),
+            quarantine: Mutex::default(),
+            deleted: counter(
+                "pod_gc_collector_force_delete_pods_total",
+                "Number of pods that are being forcefully deleted since the Pod GC Controller started.",
+            ),
+            errors: counter(
+                "pod_gc_collector_force_delete_pod_errors_total",
+                "Number of errors encountered when forcefully deleting the pods since the Pod GC Controller started.",
+            ),
+        }
+    }
+}
+
+impl Controller for PodGarbageCollector {
+    const NAME: &'static str = "pod-garbage-collector-controller";
+    const QUEUE: &'static str = "orphaned_pods_nodes";
+    const WORKERS: usize = 1;
+    /// There is one: all pods.
+    type Key = &'static str;
+
+    fn sources(&self, sources: &mut Sources<&'static str>) {
+        sources.needs(&self.pods).needs(&self.nodes).every(PERIOD, &self.clock, "pods");
+    }
+
+    async fn reconcile(&self, _: &&'static str, turn: &Turn) -> Result<Next, Error> {
+        let (pods, nodes) = (self.pods.all(), self.nodes.all());
+        let pods = || pods.iter().map(Arc::as_ref);
+        let nodes: BTreeMap<&str, &Node> =
+            nodes.iter().filter_map(|node| Some((node.metadata.name.as_deref()?, node.as_ref()))).collect();
+        let mut going = plan::due(pods(), &nodes, TERMINATED_THRESHOLD);
+        let missed = {
+            let mut quarantine = self.quarantine.lock().unwrap_or_else(PoisonError::into_inner);
+            quarantine.pass(pods(), &nodes, QUARANTINE, self.clock.now())
+        };
+        for node in missed {
+            match Api::<Node>::all(self.client.clone()).get_metadata_opt(&node).await {
+                Ok(None) => going.extend(plan::on(&node, pods())),
+                Ok(Some(_)) => {}
+                // It is missed again from the next time on.
+                Err(error) => tracing::info!(%node, %error, "cannot tell whether the node is gone"),
+            }
+        }
+        let work = going.into_iter().map(|(pod, reason)| self.count(pod, reason));
+        let deleted: Vec<Option<&Pod>> = execute_all(work, AT_ONCE).await;
+        deleted.into_iter().flatten().for_each(|pod| turn.deleted(&self.pods, pod));
+        Ok(Next::Change)
+    }
+}
+
+impl PodGarbageCollector {
+    async fn count<'a>(&self, pod: &'a Pod, reason: Reason) -> Option<&'a Pod> {
+        let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
+        let labels = &[namespace, reason.label()];
+        self.deleted.with_label_values(labels).inc();
+        match self.delete(namespace, pod, reason).await {
+            Ok(()) => Some(pod),
+            Err(error) => {
+                self.errors.with_label_values(labels).inc();
+                tracing::info!(namespace, pod = pod.metadata.name, %error, "cannot delete the pod");
+                None
+            }
+        }
+    }
+
+    async fn delete(&self, namespace: &str, pod: &Pod, reason: Reason) -> kube::Result<()> {
+        let pods = Api::<Pod>::namespaced(self.client.clone(), namespace);
+        let name = pod.metadata.name.as_deref().unwrap_or_default();
+        if let Some(status) = plan::failed(pod, reason, self.clock.now()) {
+            let patch = json!({"metadata": {"uid": pod.metadata.uid}, "status": status});
+            let patched = pods.patch_status(name, &PatchParams::default(), &Patch::Strategic(patch)).await;
+            if unless(404, patched)?.is_none() {
+                return Ok(());
+            }
+        }
+        unless(404, pods.delete(name, &only_this(pod).grace_period(0)).await).map(|_| ())
+    }
+}

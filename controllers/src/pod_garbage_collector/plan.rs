@@ -1,0 +1,258 @@
+//! Which pods have to go, and why.
+
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use coracle_kinds::pods;
+use k8s_openapi::api::core::v1::{Node, Pod, PodCondition, PodStatus};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
+
+const OUT_OF_SERVICE: &str = "node.kubernetes.io/out-of-service";
+const DISRUPTION_TARGET: &str = "DisruptionTarget";
+
+/// Why a pod has to go; the labels of the metrics.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Reason {
+    /// It has ended, and there are too many like it.
+    Terminated,
+    /// It is going, and its node will not come back.
+    OutOfService,
+    /// Its node is gone.
+    Orphaned,
+    /// It is going, and never had a node that could let it go.
+    Unscheduled,
+}
+
+impl Reason {
+    pub fn label(self) -> &'static str {
+        match self {
+            Reason::Terminated => "terminated",
+            Reason::OutOfService => "out-of-service",
+            Reason::Orphaned => "orphaned",
+            Reason::Unscheduled => "unscheduled",
+        }
+    }
+}
+
+/// The pods that have to go whatever became of their nodes. Of those that have ended only what is over the threshold: evicted
+/// ones first, then the oldest.
+pub fn due<'a>(
+    pods: impl Iterator<Item = &'a Pod> + Clone,
+    nodes: &BTreeMap<&str, &Node>,
+    threshold: usize,
+) -> Vec<(&'a Pod, Reason)> {
+    let has_ended = |pod: &&Pod| !matches!(pods::phase(pod), "Pending" | "Running" | "Unknown");
+    let mut ended: Vec<&Pod> = pods.clone().filter(has_ended).collect();
+    let too_many = ended.len().saturating_sub(threshold);
+    if too_many > 0 {
+        ended.sort_by_key(|pod| {
+            let evicted = pod.status.as_ref().and_then(|s| s.reason.as_deref()) == Some("Evicted");
+            let meta = &pod.metadata;
+            let created = meta.creation_timestamp.as_ref().map(|time| time.0);
+            (Reverse(pods::phase(pod) == "Failed" && evicted), created, meta.name.clone())
+        });
+    }
+    let ended = ended.into_iter().take(too_many).map(|pod| (pod, Reason::Terminated));
+    let out_of_service = |pod: &&Pod| {
+        let node = pods::node(pod).and_then(|node| nodes.get(node));
+        pods::is_terminating(pod) && node.is_some_and(|node| !is_ready(node) && is_out_of_service(node))
+    };
+    let stuck = pods.clone().filter(out_of_service).map(|pod| (pod, Reason::OutOfService));
+    let unscheduled = pods.filter(|pod| pods::is_terminating(pod) && pods::node(pod).is_none());
+    ended.chain(stuck).chain(unscheduled.map(|pod| (pod, Reason::Unscheduled))).collect()
+}
+
+fn is_ready(node: &Node) -> bool {
+    let conditions = node.status.as_ref().and_then(|status| status.conditions.as_deref()).unwrap_or_default();
+    conditions.iter().any(|condition| condition.type_ == "Ready" && condition.status == "True")
+}
+
+fn is_out_of_service(node: &Node) -> bool {
+    let taints = node.spec.as_ref().and_then(|spec| spec.taints.as_deref()).unwrap_or_default();
+    taints.iter().any(|taint| taint.key == OUT_OF_SERVICE)
+}
+
+/// The nodes that pods are on and that are not there, since when. A node may only not be known yet, so that it is looked for
+/// some time later.
+#[derive(Debug, Default)]
+pub struct Quarantine(BTreeMap<String, Timestamp>);
+
+impl Quarantine {
+    /// Takes in the nodes that are missed now, and lets go those that have been for long enough. A node that came back and went
+    /// again begins anew.
+    pub fn pass<'a>(
+        &mut self,
+        pods: impl Iterator<Item = &'a Pod>,
+        nodes: &BTreeMap<&str, &Node>,
+        long_enough: Duration,
+        now: Timestamp,
+    ) -> Vec<String> {
+        let long_enough = SignedDuration::try_from(long_enough).unwrap_or(SignedDuration::MAX);
+        self.0.retain(|node, _| !nodes.contains_key(node.as_str()));
+        for node in pods.filter_map(pods::node).filter(|node| !nodes.contains_key(node)) {
+            if !self.0.contains_key(node) {
+                self.0.insert(node.to_owned(), now);
+            }
+        }
+        let over: Vec<String> = self
+            .0
+            .iter()
+            .filter(|(_, since)| now.duration_since(**since) >= long_enough)
+            .map(|(n, _)| n.clone())
+            .collect();
+        over.iter().for_each(|node| {
+            self.0.remove(node);
+        });
+        over
+    }
+}
+
+/// The pods on a node.
+pub fn on<'a>(node: &str, pods: impl Iterator<Item = &'a Pod>) -> Vec<(&'a Pod, Reason)> {
+    pods.filter(|pod| pods::node(pod) == Some(node)).map(|pod| (pod, Reason::Orphaned)).collect()
+}
+
+/// What to change in the status of a pod before it is deleted, so that nobody takes it for running on; None if it has ended
+/// already.
+pub fn failed(pod: &Pod, reason: Reason, now: Timestamp) -> Option<PodStatus> {
+    if matches!(pods::phase(pod), "Succeeded" | "Failed") {
+        return None;
+    }
+    let is_target =
+        |condition: &&PodCondition| condition.type_ == DISRUPTION_TARGET && condition.status == "True";
+    let since = || {
+        let conditions = pod.status.as_ref()?.conditions.as_ref()?;
+        conditions.iter().find(is_target)?.last_transition_time.clone()
+    };
+    let target = || PodCondition {
+        type_: DISRUPTION_TARGET.to_owned(),
+        status: "True".to_owned(),
+        reason: Some("DeletionByPodGC".to_owned()),
+        message: Some("PodGC: node no longer exists".to_owned()),
+        observed_generation: pod.metadata.generation,
+        last_transition_time: since().or(Some(Time(now))),
+        ..PodCondition::default()
+    };
+    Some(PodStatus {
+        phase: Some("Failed".to_owned()),
+        observed_generation: pod.metadata.generation,
+        conditions: (reason == Reason::Orphaned).then(|| vec![target()]),
+        ..PodStatus::default()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn pod(name: &str, phase: &str, node: &str, going: bool, more: serde_json::Value) -> Pod {
+        let mut pod = json!({
+            "metadata": {"name": name, "generation": 1}, "spec": {"containers": [], "nodeName": node},
+            "status": {"phase": phase},
+        });
+        if going {
+            pod["metadata"]["deletionTimestamp"] = "1970-01-01T00:00:00Z".into();
+        }
+        for (key, value) in more.as_object().into_iter().flatten() {
+            let (member, key) = key.split_once('.').unwrap();
+            pod[member][key] = value.clone();
+        }
+        serde_json::from_value(pod).unwrap()
+    }
+
+    fn node(name: &str, ready: &str, taint: &str) -> Node {
+        let node = json!({
+            "metadata": {"name": name}, "spec": {"taints": [{"key": taint, "effect": "NoExecute"}]},
+            "status": {"conditions": [{"type": "Ready", "status": ready}]},
+        });
+        serde_json::from_value(node).unwrap()
+    }
+
+    fn by_name(nodes: &[Node]) -> BTreeMap<&str, &Node> {
+        nodes.iter().map(|node| (node.metadata.name.as_deref().unwrap(), node)).collect()
+    }
+
+    #[test]
+    fn pods_that_have_to_go() {
+        let nodes = [
+            node("up", "True", OUT_OF_SERVICE),
+            node("down", "Unknown", OUT_OF_SERVICE),
+            node("asleep", "Unknown", "other"),
+        ];
+        let at = |second: &str| json!({"metadata.creationTimestamp": format!("1970-01-01T00:00:{second}Z")});
+        let none = json!({});
+        for (case, pods, want) in [
+            ("running", vec![pod("a", "Running", "up", false, none.clone())], &[][..]),
+            (
+                "the oldest over the threshold",
+                vec![
+                    pod("a", "Failed", "up", false, at("03")),
+                    pod("b", "Succeeded", "up", false, at("01")),
+                    pod("c", "Failed", "up", false, at("02")),
+                ],
+                &[("b", Reason::Terminated)],
+            ),
+            (
+                "evicted ones first",
+                vec![
+                    pod("a", "Failed", "up", false, at("01")),
+                    pod("b", "Succeeded", "up", false, at("02")),
+                    pod("c", "Failed", "up", false, json!({"status.reason": "Evicted"})),
+                ],
+                &[("c", Reason::Terminated)],
+            ),
+            (
+                "going, by their nodes",
+                vec![
+                    pod("a", "Running", "up", true, none.clone()),
+                    pod("b", "Running", "down", true, none.clone()),
+                    pod("c", "Running", "down", false, none.clone()),
+                    pod("d", "Running", "asleep", true, none.clone()),
+                    pod("e", "Pending", "", true, none.clone()),
+                    pod("f", "Pending", "", false, none.clone()),
+                    pod("g", "Running", "gone", true, none.clone()),
+                ],
+                &[("b", Reason::OutOfService), ("e", Reason::Unscheduled)],
+            ),
+        ] {
+            let due = due(pods.iter(), &by_name(&nodes), 2);
+            let got: Vec<_> =
+                due.iter().map(|(pod, reason)| (pod.metadata.name.as_deref().unwrap(), *reason)).collect();
+            assert_eq!(got, want, "{case}");
+        }
+    }
+
+    #[test]
+    fn a_node_is_missed_for_some_time_first() {
+        let pods = [pod("a", "Running", "n", false, json!({})), pod("b", "Pending", "", false, json!({}))];
+        let mut quarantine = Quarantine::default();
+        let mut pass = |second, nodes: &[Node]| {
+            let now = Timestamp::from_second(second).unwrap();
+            quarantine.pass(pods.iter(), &by_name(nodes), Duration::from_secs(40), now)
+        };
+        assert_eq!(pass(0, &[]), [""; 0]);
+        assert_eq!(pass(20, &[]), [""; 0]);
+        assert_eq!(pass(30, &[node("n", "True", "")]), [""; 0]);
+        assert_eq!(pass(50, &[]), [""; 0], "it came back meanwhile");
+        assert_eq!(pass(90, &[]), ["n"]);
+        assert_eq!(pass(110, &[]), [""; 0], "what is found again waits again");
+    }
+
+    #[test]
+    fn pods_fail_before_they_go() {
+        let now = Timestamp::UNIX_EPOCH;
+        for (case, phase, reason, want) in [
+            ("running", "Running", Reason::OutOfService, Some((Some("Failed"), 0))),
+            ("orphaned", "Running", Reason::Orphaned, Some((Some("Failed"), 1))),
+            ("ended", "Succeeded", Reason::Orphaned, None),
+        ] {
+            let status = failed(&pod("a", phase, "n", false, json!({})), reason, now);
+            let got =
+                status.as_ref().map(|s| (s.phase.as_deref(), s.conditions.as_ref().map_or(0, Vec::len)));
+            assert_eq!(got, want, "{case}");
+        }
+    }
+}

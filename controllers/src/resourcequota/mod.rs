@@ -1,0 +1,191 @@
+//! resourcequota-controller: how much of what its ResourceQuotas allow a namespace has in use.
+//!
+//! The API server adds to a quota's `used` as it admits objects, and takes nothing away. A quota is made exact when its limits
+//! change, when something that it limits goes or takes less, and every five minutes:
+//! 1. what there is in the namespace is listed: kinds that take more than their number (`measured.rs`, `pods.rs`) as a
+//!    whole, of the others only the number (`counts.rs`);
+//! 2. what the objects in the quota's scopes take (`scopes.rs`) is added up;
+//! 3. the status is written if it differs, against the revision of the quota that was known before the list.
+//!
+//! That order is why the lists are the server's and not a cache's. Whoever adds an object changes the quota: what the list has
+//! not seen, the write runs into, and all is done again.
+
+mod counts;
+mod measured;
+mod plan;
+mod pods;
+mod scopes;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use coracle_pod_resources::{ResourceList, add_resource_list};
+use k8s_openapi::NamespaceResourceScope;
+use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod, ResourceQuota, ResourceQuotaSpec, Service};
+use k8s_openapi::api::resource::v1::ResourceClaim;
+use kube::api::{ListParams, PostParams};
+use kube::{Api, Client, Resource};
+
+use crate::runtime::cache::{Cache, Cached, Change, NamespacedName};
+use crate::runtime::clock::Clock;
+use crate::runtime::queue::Queue;
+use crate::runtime::resources::Resources;
+use crate::runtime::supervise::Supervisor;
+use crate::runtime::{Controller, Error, Next, Sources, Turn};
+use crate::{Context, Initialize};
+use counts::Counted;
+use measured::{Measured, none, taken};
+
+const RESYNC: Duration = Duration::from_secs(300);
+/// What goes together is counted once: with many pods in a namespace a count is not cheap.
+const TOGETHER: Duration = Duration::from_millis(100);
+/// That others write too is no failure, and must not make what is freed wait longer and longer.
+const AFTER_A_CHARGE: Duration = Duration::from_millis(250);
+
+pub struct ResourceQuotas {
+    client: Client,
+    clock: Clock,
+    resources: Arc<Resources>,
+    supervisor: Supervisor,
+    quotas: Arc<Cache<ResourceQuota>>,
+    pods: Arc<Cache<Pod>>,
+    services: Arc<Cache<Service>>,
+    volume_claims: Arc<Cache<PersistentVolumeClaim>>,
+    device_claims: Arc<Cache<ResourceClaim>>,
+}
+
+impl Initialize for ResourceQuotas {
+    fn new(context: &Context) -> ResourceQuotas {
+        ResourceQuotas {
+            client: context.client.clone(),
+            clock: context.clock.clone(),
+            resources: context.resources(),
+            supervisor: Supervisor::of(context),
+            quotas: context.cache(),
+            pods: context.cache(),
+            services: context.cache(),
+            volume_claims: context.cache(),
+            device_claims: context.cache(),
+        }
+    }
+}
+
+impl Controller for ResourceQuotas {
+    const NAME: &'static str = "resourcequota-controller";
+    const QUEUE: &'static str = "resourcequota_primary";
+    type Key = NamespacedName;
+
+    fn sources(&self, sources: &mut Sources<NamespacedName>) {
+        sources.on(&self.quotas, |change, queue| {
+            let told = |quota: &Arc<ResourceQuota>| (quota.metadata.uid.clone(), quota.spec.clone());
+            let is_news = change.old.as_ref().map(told) != change.new.as_ref().map(told);
+            change.name().filter(|_| is_news).into_iter().for_each(|name| queue.add(name));
+        });
+        self.replenish(sources, &self.pods);
+        self.replenish(sources, &self.services);
+        self.replenish(sources, &self.volume_claims);
+        self.replenish(sources, &self.device_claims);
+        let (client, quotas, resources) = (self.client.clone(), self.quotas.clone(), self.resources.clone());
+        let supervisor = self.supervisor.clone();
+        sources.beside(|queue| counts::watch_deletions(client, quotas, resources, queue, supervisor));
+    }
+
+    async fn reconcile(&self, name: &NamespacedName, turn: &Turn) -> Result<Next, Error> {
+        let Some(quota) = self.quotas.get(name) else { return Ok(Next::Change) };
+        let used = self.used(&name.namespace, &spec_of(&quota)).await?;
+        if let Some(status) = plan::status(&quota, &used) {
+            let changed = ResourceQuota { status: Some(status), ..quota.as_ref().clone() };
+            let quotas = Api::<ResourceQuota>::namespaced(self.client.clone(), &name.namespace);
+            match quotas.replace_status(&name.name, &PostParams::default(), &changed).await {
+                Ok(answer) => turn.wrote(&self.quotas, &answer),
+                Err(kube::Error::Api(status)) if status.code == 409 => {
+                    return Ok(Next::After(AFTER_A_CHARGE));
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(Next::After(RESYNC))
+    }
+}
+
+impl ResourceQuotas {
+    /// Looks at the quotas that limit what an object of a kind takes, once it is gone or takes something else.
+    fn replenish<K: Measured + Cached>(&self, sources: &mut Sources<NamespacedName>, cache: &Arc<Cache<K>>) {
+        let (quotas, clock) = (self.quotas.clone(), self.clock.clone());
+        sources.on(cache, move |change: &Change<K>, queue| {
+            let Some(old) = &change.old else { return };
+            let now = clock.now();
+            wake(&quotas, old.meta().namespace.as_deref(), queue, |spec| match &change.new {
+                Some(new) => taken(spec, old.as_ref(), now) != taken(spec, new.as_ref(), now),
+                None => limited(spec).any(K::measures),
+            });
+        });
+    }
+
+    /// All that is known to be used of what a quota limits.
+    async fn used(&self, namespace: &str, spec: &ResourceQuotaSpec) -> Result<ResourceList, Error> {
+        let mut used = ResourceList::new();
+        self.measure::<Pod>(namespace, spec, &mut used).await?;
+        self.measure::<Service>(namespace, spec, &mut used).await?;
+        self.measure::<PersistentVolumeClaim>(namespace, spec, &mut used).await?;
+        self.measure::<ResourceClaim>(namespace, spec, &mut used).await?;
+        let mut snapshot = self.resources.current();
+        for name in limited(spec) {
+            let Some(counted) = Counted::by(name) else { continue };
+            if snapshot.resources.is_empty() {
+                snapshot = self.resources.refresh().await?;
+            }
+            let Some(served) = counted.find(&snapshot) else { continue };
+            let number = match scopes::are_none(spec) {
+                true => counts::count(&self.client, namespace, served).await?,
+                // Only what is measured can be in a scope.
+                false => none(),
+            };
+            used.insert(name.to_owned(), number);
+        }
+        Ok(used)
+    }
+
+    /// Adds up what the objects of a kind take.
+    async fn measure<K>(
+        &self,
+        namespace: &str,
+        spec: &ResourceQuotaSpec,
+        used: &mut ResourceList,
+    ) -> Result<(), Error>
+    where
+        K: Measured + Cached + Resource<Scope = NamespaceResourceScope>,
+    {
+        let names: Vec<&str> = limited(spec).filter(|name| K::measures(name)).collect();
+        if names.is_empty() {
+            return Ok(());
+        }
+        used.extend(names.into_iter().map(|name| (name.to_owned(), none())));
+        let objects =
+            Api::<K>::namespaced(self.client.clone(), namespace).list(&ListParams::default()).await?;
+        let now = self.clock.now();
+        objects.items.iter().for_each(|object| add_resource_list(used, &taken(spec, object, now)));
+        Ok(())
+    }
+}
+
+fn spec_of(quota: &ResourceQuota) -> ResourceQuotaSpec {
+    quota.spec.clone().unwrap_or_default()
+}
+
+/// The names of what a quota limits.
+fn limited(spec: &ResourceQuotaSpec) -> impl Iterator<Item = &str> {
+    spec.hard.iter().flat_map(|hard| hard.keys()).map(String::as_str)
+}
+
+/// Looks, in a moment, at the quotas of a namespace, or of all, that mind something.
+fn wake(
+    quotas: &Cache<ResourceQuota>,
+    namespace: Option<&str>,
+    queue: &Queue<NamespacedName>,
+    minds: impl Fn(&ResourceQuotaSpec) -> bool,
+) {
+    let candidates = namespace.map_or_else(|| quotas.all(), |namespace| quotas.in_namespace(namespace));
+    let minding = candidates.iter().filter(|quota| quota.spec.as_ref().is_some_and(&minds));
+    minding.for_each(|quota| queue.add_after(NamespacedName::of(quota.as_ref()), TOGETHER));
+}

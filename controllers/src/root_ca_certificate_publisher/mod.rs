@@ -1,0 +1,173 @@
+//! root-ca-certificate-publisher-controller: every namespace has a ConfigMap `kube-root-ca.crt`, by which pods know the API server.
+//!
+//! A namespace is looked at when it changes and when its ConfigMap does; then:
+//! 1. without the ConfigMap, it is created;
+//! 2. one that says something else is written anew.
+//!
+//! Only the metadata of ConfigMaps is watched: keeping all of them for the sake of one a namespace would be a waste.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
+use kube::api::PostParams;
+use kube::core::PartialObjectMeta;
+use kube::{Api, Client};
+use prometheus::CounterVec;
+
+use crate::runtime::cache::Cache;
+use crate::runtime::{Controller, Error, Next, Sources, Turn, is_namespace_going, unless};
+use crate::{Context, Initialize, Settings};
+
+const NAME: &str = "kube-root-ca.crt";
+const KEY: &str = "ca.crt";
+const DESCRIPTION: &str = "kubernetes.io/description";
+const TEXT: &str = "Contains a CA bundle that can be used to verify the kube-apiserver when using internal endpoints such as \
+                    the internal service IP or kubernetes.default.svc. No other usage is guaranteed across distributions of \
+                    Kubernetes clusters.";
+
+pub struct RootCertificates {
+    client: Client,
+    certificates: String,
+    namespaces: Arc<Cache<Namespace>>,
+    published: Arc<Cache<PartialObjectMeta<ConfigMap>>>,
+    syncs: CounterVec,
+}
+
+impl Initialize for RootCertificates {
+    fn is_possible(settings: &Settings) -> bool {
+        settings.root_ca.is_some()
+    }
+
+    fn new(context: &Context) -> RootCertificates {
+        let help = "Number of namespace syncs happened in root ca cert publisher.";
+        RootCertificates {
+            client: context.client.clone(),
+            certificates: context.settings.root_ca.clone().unwrap_or_default(),
+            namespaces: context.cache(),
+            published: context.cache(),
+            syncs: context.metrics.counter("root_ca_cert_publisher_sync_total", help, &["code"]),
+        }
+    }
+}
+
+impl Controller for RootCertificates {
+    const NAME: &'static str = "root-ca-certificate-publisher-controller";
+    const QUEUE: &'static str = "root_ca_cert_publisher";
+    /// The name of a namespace.
+    type Key = String;
+
+    fn sources(&self, sources: &mut Sources<String>) {
+        sources
+            .on(&self.namespaces, |change, queue| {
+                let going = |n: &Arc<Namespace>| n.metadata.deletion_timestamp.is_some();
+                if change.new.as_ref().is_some_and(|namespace| !going(namespace)) {
+                    change.name().into_iter().for_each(|name| queue.add(name.name));
+                }
+            })
+            .on(&self.published, |change, queue| {
+                // Those that were there before come with their namespaces.
+                if change.old.is_some() {
+                    change.name().filter(|n| n.name == NAME).into_iter().for_each(|n| queue.add(n.namespace));
+                }
+            });
+    }
+
+    async fn reconcile(&self, namespace: &String, _: &Turn) -> Result<Next, Error> {
+        let outcome = self.publish(namespace).await;
+        let code = match &outcome {
+            Ok(()) => 200,
+            Err(kube::Error::Api(status)) => status.code,
+            Err(_) => 500,
+        };
+        self.syncs.with_label_values(&[&code.to_string()]).inc();
+        outcome?;
+        Ok(Next::Change)
+    }
+}
+
+impl RootCertificates {
+    async fn publish(&self, namespace: &str) -> kube::Result<()> {
+        let api = Api::<ConfigMap>::namespaced(self.client.clone(), namespace);
+        let current = api.get_opt(NAME).await?;
+        let Some(wanted) = wanted(current.as_ref(), &self.certificates) else { return Ok(()) };
+        let written = match current {
+            Some(_) => api.replace(NAME, &PostParams::default(), &wanted).await,
+            None => api.create(&PostParams::default(), &wanted).await,
+        };
+        // Somebody else wrote: there will be news of that.
+        match unless(409, written) {
+            Err(error) if is_namespace_going(&error) => Ok(()),
+            written => written.map(|_| ()),
+        }
+    }
+}
+
+/// The ConfigMap to be; None if it is so already.
+fn wanted(current: Option<&ConfigMap>, certificates: &str) -> Option<ConfigMap> {
+    let data = BTreeMap::from([(KEY.to_owned(), certificates.to_owned())]);
+    let described = |current: &ConfigMap| {
+        current
+            .metadata
+            .annotations
+            .iter()
+            .flatten()
+            .any(|(key, text)| key == DESCRIPTION && !text.is_empty())
+    };
+    if current.is_some_and(|current| current.data.as_ref() == Some(&data) && described(current)) {
+        return None;
+    }
+    let mut wanted = current.cloned().unwrap_or_default();
+    wanted.metadata.name = Some(NAME.to_owned());
+    wanted.metadata.annotations.get_or_insert_default().insert(DESCRIPTION.to_owned(), TEXT.to_owned());
+    wanted.data = Some(data);
+    Some(wanted)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_changed_is_written_anew() {
+        let fresh = wanted(None, "ca").unwrap();
+        let changed = |change: fn(&mut ConfigMap)| {
+            let mut changed = fresh.clone();
+            change(&mut changed);
+            changed
+        };
+        for (case, current, want) in [
+            ("as it was written", changed(|_| {}), false),
+            (
+                "with a label",
+                changed(|c| c.metadata.labels = Some(BTreeMap::from([("a".into(), "b".into())]))),
+                false,
+            ),
+            (
+                "described otherwise",
+                changed(|c| {
+                    c.metadata.annotations.as_mut().unwrap().insert(DESCRIPTION.into(), "my".into());
+                }),
+                false,
+            ),
+            ("not described", changed(|c| c.metadata.annotations = None), true),
+            (
+                "other data",
+                changed(|c| {
+                    c.data.as_mut().unwrap().insert(KEY.into(), "other".into());
+                }),
+                true,
+            ),
+            ("more data", changed(|c| c.data.as_mut().unwrap().extend([("x".into(), "y".into())])), true),
+        ] {
+            let written = wanted(Some(&current), "ca");
+            assert_eq!(written.is_some(), want, "{case}");
+            if let Some(written) = written {
+                assert_eq!(
+                    (written.data, written.metadata.annotations),
+                    (fresh.data.clone(), fresh.metadata.annotations.clone())
+                );
+            }
+        }
+    }
+}

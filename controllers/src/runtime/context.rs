@@ -1,0 +1,104 @@
+//! What every controller works with.
+
+use std::any::{Any, TypeId};
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+use kube::Client;
+use tokio::task::JoinSet;
+
+use super::cache::{Cache, Cached};
+use super::clock::Clock;
+use super::controller::LONGEST_RETRY;
+use super::events::{Broadcaster, Recorder};
+use super::metrics::Metrics;
+use super::queue::{Key, Queue};
+use super::resources::Resources;
+use super::supervise::Supervisor;
+
+/// What every controller works with. Cloning is cheap; the caches end with the last clone.
+#[derive(Clone)]
+pub struct Context<S> {
+    pub client: Client,
+    pub clock: Clock,
+    pub metrics: Metrics,
+    /// What the controllers are configured with. The runtime does not look at it.
+    pub settings: Arc<S>,
+    broadcaster: Broadcaster,
+    caches: Arc<Mutex<Caches>>,
+    resources: Arc<OnceLock<Arc<Resources>>>,
+    identity: Arc<str>,
+}
+
+#[derive(Default)]
+struct Caches {
+    by_kind: HashMap<TypeId, Arc<dyn Any + Send + Sync>>,
+    /// The tasks that keep them fresh, stopped when this is dropped.
+    tasks: JoinSet<()>,
+}
+
+impl<S> Context<S> {
+    pub fn new(client: Client, clock: Clock, metrics: Metrics, settings: S) -> Context<S> {
+        let supervisor = Supervisor::new(clock.clone(), metrics.clone());
+        let broadcaster = Broadcaster::start(client.clone(), clock.clone(), supervisor);
+        Context {
+            client,
+            clock,
+            metrics,
+            settings: Arc::new(settings),
+            broadcaster,
+            caches: Arc::default(),
+            resources: Arc::default(),
+            identity: uuid::Uuid::new_v4().to_string().into(),
+        }
+    }
+
+    /// The cache of a kind, begun when it is first asked for.
+    pub fn cache<K: Cached>(&self) -> Arc<Cache<K>> {
+        let mut caches = self.caches.lock().unwrap_or_else(PoisonError::into_inner);
+        let caches = &mut *caches;
+        let known = caches.by_kind.entry(TypeId::of::<K>()).or_insert_with(|| {
+            let cache = Arc::new(Cache::<K>::empty());
+            let (watching, client, supervisor) = (cache.clone(), self.client.clone(), Supervisor::of(self));
+            let start = move || {
+                let (cache, client) = (watching.clone(), client.clone());
+                async move { cache.run(client).await }
+            };
+            let name = format!("cache of {}", K::plural(&()));
+            caches.tasks.spawn(async move { supervisor.run(&name, start).await });
+            cache
+        });
+        // The map is keyed by the type.
+        known.clone().downcast().unwrap_or_else(|_| Arc::new(Cache::empty()))
+    }
+
+    /// What the API serves, kept fresh from when it is first asked for.
+    pub fn resources(&self) -> Arc<Resources> {
+        let start = || {
+            let resources = Arc::new(Resources::new(self.client.clone()));
+            // Not the context: the caches end with the last one.
+            let (definitions, services) = (self.cache(), self.cache());
+            let (fresh, clock, supervisor) = (resources.clone(), self.clock.clone(), Supervisor::of(self));
+            let start =
+                move || fresh.clone().run(clock.clone(), Arc::clone(&definitions), Arc::clone(&services));
+            let keeping_fresh = async move { supervisor.run("discovery", start).await };
+            self.caches.lock().unwrap_or_else(PoisonError::into_inner).tasks.spawn(keeping_fresh);
+            resources
+        };
+        self.resources.get_or_init(start).clone()
+    }
+
+    /// Makes events in the name of a component.
+    pub fn recorder(&self, component: &str) -> Recorder {
+        self.broadcaster.recorder(component)
+    }
+
+    /// Which process this is, among all that ever were.
+    pub fn identity(&self) -> &str {
+        &self.identity
+    }
+
+    pub fn queue<K: Key>(&self, name: &str) -> Queue<K> {
+        Queue::new(self.clock.clone(), self.metrics.queue(name), LONGEST_RETRY)
+    }
+}

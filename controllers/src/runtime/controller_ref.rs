@@ -1,0 +1,188 @@
+//! Which objects a controller manages: those that its object controls and that match. It adopts what matches and nobody
+//! controls, and releases what does not match any more. Nothing changes hands while the owner is being deleted.
+
+use std::fmt::Debug;
+use std::sync::Arc;
+
+use coracle_kinds::meta::{controller, reference};
+use futures::future::join_all;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use k8s_openapi::serde::de::DeserializeOwned;
+use kube::api::{Patch, PatchParams};
+use kube::{Api, Resource, ResourceExt};
+use serde_json::{Value, json};
+
+use super::cache::{Cache, Cached, Index, NamespacedName};
+use super::{Error, Turn, unless};
+
+/// Finds the objects that an owner controls, by their namespace and its uid; without one, those that nobody does.
+struct ByController;
+
+impl<K: Resource> Index<K> for ByController {
+    fn keys(object: &K) -> Vec<NamespacedName> {
+        let uid = controller(object.meta()).map_or("", |controller| &controller.uid);
+        vec![NamespacedName::new(object.meta().namespace.clone().unwrap_or_default(), uid)]
+    }
+}
+
+/// What is the owner's, and what could become so.
+pub fn candidates<K: Cached>(owner: &ObjectMeta, objects: &Cache<K>) -> Vec<Arc<K>> {
+    let namespace = owner.namespace.as_deref().unwrap_or_default();
+    let of = |uid: &str| objects.by::<ByController>(&NamespacedName::new(namespace, uid));
+    let mut candidates = of(owner.uid.as_deref().unwrap_or_default());
+    candidates.extend(of(""));
+    candidates
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Relation {
+    Owned,
+    /// Nobody's, and it should be the owner's.
+    Orphan,
+    /// The owner's, and it should not be.
+    Misplaced,
+    Foreign,
+}
+
+fn relation(owner: &ObjectMeta, object: &ObjectMeta, matches: bool) -> Relation {
+    let is_going = |meta: &ObjectMeta| meta.deletion_timestamp.is_some();
+    match controller(object) {
+        Some(controller) if Some(&controller.uid) != owner.uid.as_ref() => Relation::Foreign,
+        Some(_) if matches => Relation::Owned,
+        Some(_) if is_going(owner) => Relation::Foreign,
+        Some(_) => Relation::Misplaced,
+        None if matches && !is_going(owner) && !is_going(object) => Relation::Orphan,
+        None => Relation::Foreign,
+    }
+}
+
+/// The owner's objects among the candidates, after those have changed hands that have to.
+///
+/// # Errors
+/// Something could not be adopted or released, or the owner is not what the cache says any more.
+pub async fn claim<O, K>(
+    (owners, owner): (&Api<O>, &O),
+    (objects, cache): (&Api<K>, &Arc<Cache<K>>),
+    candidates: Vec<Arc<K>>,
+    matches: impl Fn(&K) -> bool,
+    turn: &Turn,
+) -> Result<Vec<Arc<K>>, Error>
+where
+    O: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned,
+    K: Cached,
+{
+    let (mut owned, mut changing) = (Vec::new(), Vec::new());
+    for object in candidates {
+        match relation(owner.meta(), object.meta(), matches(&object)) {
+            Relation::Owned => owned.push(object),
+            Relation::Orphan => changing.push((adoption(object.meta(), owner), object, Relation::Orphan)),
+            Relation::Misplaced => {
+                changing.push((release(object.meta(), owner.meta()), object, Relation::Misplaced));
+            }
+            Relation::Foreign => {}
+        }
+    }
+    if changing.iter().any(|(_, _, relation)| *relation == Relation::Orphan) {
+        is_still_there(owners, owner).await?;
+    }
+    let changes = changing.into_iter().map(|(patch, object, relation)| async move {
+        let patch = Patch::Strategic(patch);
+        let answer = objects.patch(&object.name_any(), &PatchParams::default(), &patch).await;
+        // Gone, or another of the name: then there is nothing to change hands.
+        let answer = match unless(404, answer) {
+            Err(kube::Error::Api(status)) if status.code == 422 && relation == Relation::Misplaced => {
+                Ok(None)
+            }
+            answer => answer,
+        };
+        (relation, answer)
+    });
+    let mut failure = None;
+    for (relation, answer) in join_all(changes).await {
+        match answer {
+            Err(error) => failure = Some(error),
+            Ok(None) => {}
+            Ok(Some(changed)) => {
+                turn.wrote(cache, &changed);
+                if relation == Relation::Orphan {
+                    owned.push(Arc::new(changed));
+                }
+            }
+        }
+    }
+    failure.map_or(Ok(owned), |error| Err(error.into()))
+}
+
+/// Asks the server: what is adopted by an owner that is gone has to be cleaned up by hand.
+async fn is_still_there<O>(owners: &Api<O>, owner: &O) -> Result<(), Error>
+where
+    O: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned,
+{
+    let live = owners.get(&owner.name_any()).await?;
+    let gone =
+        |why| Err(Error::Unfinished(format!("can't adopt for {} {}: {why}", O::kind(&()), owner.name_any())));
+    match live.meta() {
+        meta if meta.uid != owner.meta().uid => gone("the original is gone"),
+        meta if meta.deletion_timestamp.is_some() => gone("it has just been deleted"),
+        _ => Ok(()),
+    }
+}
+
+fn adoption(object: &ObjectMeta, owner: &impl Resource<DynamicType = ()>) -> Value {
+    json!({"metadata": {"uid": object.uid, "ownerReferences": [reference(owner)]}})
+}
+
+fn release(object: &ObjectMeta, owner: &ObjectMeta) -> Value {
+    json!({"metadata": {"uid": object.uid, "ownerReferences": [{"$patch": "delete", "uid": owner.uid}]}})
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use k8s_openapi::api::core::v1::Pod;
+
+    #[test]
+    fn candidates_are_the_owners_and_nobodys() {
+        let pod = |namespace: &str, name: &str, controller: &str| -> Pod {
+            let owner =
+                json!({"apiVersion": "v1", "kind": "K", "name": "n", "uid": controller, "controller": true});
+            let owners: Vec<Value> = (!controller.is_empty()).then_some(owner).into_iter().collect();
+            let meta = json!({"namespace": namespace, "name": name, "uid": name, "ownerReferences": owners});
+            serde_json::from_value(json!({"metadata": meta})).unwrap()
+        };
+        let pods = [("a", "1", "o"), ("a", "2", "x"), ("a", "3", ""), ("b", "4", "o"), ("b", "5", "")];
+        let cache = Cache::with(pods.map(|(namespace, name, controller)| pod(namespace, name, controller)));
+        let found = candidates(&pod("a", "o", "").metadata, &cache);
+        assert_eq!(found.iter().map(|pod| pod.name_any()).collect::<Vec<_>>(), ["1", "3"]);
+    }
+
+    #[test]
+    fn objects_change_hands() {
+        let meta = |uid: &str, controller: Option<&str>, going: bool| {
+            let mut meta = json!({"uid": uid});
+            if let Some(uid) = controller {
+                meta["ownerReferences"] =
+                    json!([{"apiVersion": "v1", "kind": "K", "name": "n", "uid": uid, "controller": true}]);
+            }
+            if going {
+                meta["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+            }
+            serde_json::from_value::<ObjectMeta>(meta).unwrap()
+        };
+        use Relation::*;
+        for (case, owner_going, controller, going, matches, want) in [
+            ("owned", false, Some("o"), false, true, Owned),
+            ("owned while both go", true, Some("o"), true, true, Owned),
+            ("another's", false, Some("x"), false, true, Foreign),
+            ("no longer selected", false, Some("o"), false, false, Misplaced),
+            ("kept by an owner that goes", true, Some("o"), false, false, Foreign),
+            ("nobody's", false, None, false, true, Orphan),
+            ("nobody's and going", false, None, true, true, Foreign),
+            ("not for an owner that goes", true, None, false, true, Foreign),
+            ("nobody's, not selected", false, None, false, false, Foreign),
+        ] {
+            let owner = meta("o", None, owner_going);
+            assert_eq!(relation(&owner, &meta("p", controller, going), matches), want, "{case}");
+        }
+    }
+}

@@ -1,0 +1,117 @@
+//! What wakes a controller.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::FutureExt;
+use futures::future::{BoxFuture, join_all};
+use tokio::task::JoinSet;
+
+use super::cache::{Cache, Cached, Change, NamespacedName};
+use super::clock::Clock;
+use super::queue::{Key, Queue};
+
+/// What wakes a controller.
+pub struct Sources<K> {
+    queue: Queue<K>,
+    pumps: JoinSet<()>,
+    synced: Vec<BoxFuture<'static, ()>>,
+}
+
+impl<K: Key> Sources<K> {
+    pub(super) fn new(queue: Queue<K>) -> Sources<K> {
+        Sources { queue, pumps: JoinSet::new(), synced: Vec::new() }
+    }
+
+    /// Waits for all caches, and returns the tasks that add keys.
+    pub(super) async fn synced(self) -> JoinSet<()> {
+        join_all(self.synced).await;
+        self.pumps
+    }
+
+    /// Calls `wake` with each change of a kind, those that made what exists included.
+    pub fn on<T: Cached>(
+        &mut self,
+        cache: &Arc<Cache<T>>,
+        wake: impl Fn(&Change<T>, &Queue<K>) + Send + 'static,
+    ) -> &mut Sources<K> {
+        let (queue, cache) = (self.queue.clone(), cache.clone());
+        let mut changes = cache.subscribe();
+        self.pumps.spawn(async move {
+            while let Some(change) = changes.recv().await {
+                wake(&change, &queue);
+            }
+        });
+        self.needs(&cache)
+    }
+
+    /// Looks at these keys at first, whatever happens.
+    pub fn at_first(&mut self, keys: impl IntoIterator<Item = K>) -> &mut Sources<K> {
+        keys.into_iter().for_each(|key| self.queue.add(key));
+        self
+    }
+
+    /// Waits for a cache before the first key is looked at, without being woken by it.
+    pub fn needs<T: Cached>(&mut self, cache: &Arc<Cache<T>>) -> &mut Sources<K> {
+        let cache = cache.clone();
+        self.synced.push(async move { cache.synced().await }.boxed());
+        self
+    }
+
+    /// Runs a task beside the workers that adds keys in its own time.
+    pub fn beside<F>(&mut self, task: impl FnOnce(Queue<K>) -> F) -> &mut Sources<K>
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        self.pumps.spawn(task(self.queue.clone()));
+        self
+    }
+
+    /// Looks at a key now and then, whatever happens.
+    pub fn every(&mut self, period: Duration, clock: &Clock, key: K) -> &mut Sources<K> {
+        let (queue, clock) = (self.queue.clone(), clock.clone());
+        self.pumps.spawn(async move {
+            loop {
+                queue.add(key.clone());
+                clock.sleep(period).await;
+            }
+        });
+        self
+    }
+
+    /// Calls `wake` now and then, whatever happens.
+    pub fn periodically(
+        &mut self,
+        period: Duration,
+        clock: &Clock,
+        wake: impl Fn(&Queue<K>) + Send + 'static,
+    ) -> &mut Sources<K> {
+        let (queue, clock) = (self.queue.clone(), clock.clone());
+        self.pumps.spawn(async move {
+            loop {
+                clock.sleep(period).await;
+                wake(&queue);
+            }
+        });
+        self
+    }
+}
+
+impl Sources<NamespacedName> {
+    /// Looks at each object of a kind that changes.
+    pub fn on_each<T: Cached>(&mut self, cache: &Arc<Cache<T>>) -> &mut Sources<NamespacedName> {
+        self.on_each_if(cache, |_| true)
+    }
+
+    /// Looks at each object of a kind that changes in a way that concerns the controller.
+    pub fn on_each_if<T: Cached>(
+        &mut self,
+        cache: &Arc<Cache<T>>,
+        concerns: impl Fn(&Change<T>) -> bool + Send + 'static,
+    ) -> &mut Sources<NamespacedName> {
+        self.on(cache, move |change, queue| {
+            change.name().filter(|_| concerns(change)).into_iter().for_each(|name| queue.add(name));
+        })
+    }
+}

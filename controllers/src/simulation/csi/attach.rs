@@ -1,0 +1,90 @@
+//! external-attacher: does what a VolumeAttachment for the driver says, for which a directory needs nothing but the word.
+//!
+//! One that is asked for gets a finalizer, then its status; one that is deleted loses the finalizer.
+
+use std::sync::Arc;
+
+use coracle_kinds::meta::has_finalizer;
+use coracle_kinds::storage::attachment::{is_attached, volume_of};
+use k8s_openapi::api::core::v1::PersistentVolume;
+use k8s_openapi::api::storage::v1::VolumeAttachment;
+use kube::api::{Patch, PatchParams};
+use kube::{Api, Client};
+use serde_json::{Value, json};
+
+use crate::runtime::cache::{Cache, NamespacedName};
+use crate::runtime::{Controller, Error, Next, Sources, Turn, unless};
+use crate::simulation::csi::CSI_DRIVER;
+use crate::{Context, Initialize};
+
+/// external-attacher's, of the driver's name without its dots.
+const FINALIZER: &str = "external-attacher/coracle-csi";
+
+pub struct Attach {
+    client: Client,
+    attachments: Arc<Cache<VolumeAttachment>>,
+    volumes: Arc<Cache<PersistentVolume>>,
+}
+
+impl Initialize for Attach {
+    fn new(context: &Context) -> Attach {
+        Attach { client: context.client.clone(), attachments: context.cache(), volumes: context.cache() }
+    }
+}
+
+impl Controller for Attach {
+    const NAME: &'static str = CSI_DRIVER;
+    const QUEUE: &'static str = "csi_attach";
+    /// An attachment.
+    type Key = NamespacedName;
+
+    fn sources(&self, sources: &mut Sources<NamespacedName>) {
+        sources
+            .on_each_if(&self.attachments, |change| change.new.as_ref().is_some_and(|new| is_ours(new)))
+            .needs(&self.volumes);
+    }
+
+    async fn reconcile(&self, name: &NamespacedName, turn: &Turn) -> Result<Next, Error> {
+        let Some(attachment) = self.attachments.get(name).filter(|attachment| is_ours(attachment)) else {
+            return Ok(Next::Change);
+        };
+        let has_finalizer = has_finalizer(&attachment.metadata, FINALIZER);
+        if attachment.metadata.deletion_timestamp.is_some() {
+            if has_finalizer {
+                let none = json!({"metadata": {"$deleteFromPrimitiveList/finalizers": [FINALIZER]}});
+                self.patch(&attachment, none, turn).await?;
+            }
+            return Ok(Next::Change);
+        }
+        if !has_finalizer {
+            self.patch(&attachment, json!({"metadata": {"finalizers": [FINALIZER]}}), turn).await?;
+        }
+        let volume = volume_of(&attachment).unwrap_or_default();
+        if !is_attached(&attachment) && self.volumes.get(&NamespacedName::new("", volume)).is_some() {
+            self.patch(&attachment, json!({"status": {"attached": true}}), turn).await?;
+        }
+        Ok(Next::Change)
+    }
+}
+
+impl Attach {
+    async fn patch(&self, attachment: &VolumeAttachment, mut patch: Value, turn: &Turn) -> Result<(), Error> {
+        let name = attachment.metadata.name.as_deref().unwrap_or_default();
+        let api = Api::<VolumeAttachment>::all(self.client.clone());
+        let is_of_status = patch.get("status").is_some();
+        patch["metadata"]["uid"] = json!(attachment.metadata.uid);
+        let (patch, params) = (Patch::Strategic(patch), PatchParams::default());
+        let answer = match is_of_status {
+            true => api.patch_status(name, &params, &patch).await,
+            false => api.patch(name, &params, &patch).await,
+        };
+        if let Some(answer) = unless(404, unless(409, answer))?.flatten() {
+            turn.wrote(&self.attachments, &answer);
+        }
+        Ok(())
+    }
+}
+
+fn is_ours(attachment: &VolumeAttachment) -> bool {
+    attachment.spec.attacher == CSI_DRIVER
+}

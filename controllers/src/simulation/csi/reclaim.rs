@@ -1,0 +1,169 @@
+//! external-provisioner's loop over volumes: keeps them by a finalizer until their directories are gone (KEP-2644).
+//!
+//! A volume is looked at when it changes, or is attached no longer:
+//! 1. it gets the finalizer, or loses it, as its policy says;
+//! 2. if it is released, to be deleted, and nowhere attached, the server is asked whether that is still so;
+//! 3. the directory is removed, unless it is another volume's too, then the volume, then the finalizer.
+
+use std::sync::Arc;
+
+use coracle_kinds::meta::has_finalizer;
+use coracle_kinds::storage::attachment::volume_of;
+use coracle_kinds::storage::{DELETION_PROTECTIONS, Volume};
+use k8s_openapi::api::core::v1::PersistentVolume;
+use k8s_openapi::api::storage::v1::VolumeAttachment;
+use kube::api::{Patch, PatchParams, PostParams};
+use kube::{Api, Client, ResourceExt};
+use prometheus::{CounterVec, HistogramVec};
+use serde_json::json;
+
+use super::plan::{is_ours, is_to_delete, protected};
+use crate::persistentvolume_binder::csi_migration::{Migration, honors_policy};
+use crate::persistentvolume_binder::indexes::ByVolume;
+use crate::runtime::cache::{Cache, NamespacedName};
+use crate::runtime::events::Recorder;
+use crate::runtime::{Controller, Error, Next, Sources, Turn, only_this, unless};
+use crate::simulation::csi::CSI_DRIVER;
+use crate::simulation::provisioner::directories::Directories;
+use crate::simulation::provisioner::operations::{Operations, Script, Step};
+use crate::{Context, Initialize};
+
+pub struct Reclaim {
+    client: Client,
+    volumes: Arc<Cache<PersistentVolume>>,
+    attachments: Arc<Cache<VolumeAttachment>>,
+    directories: Directories,
+    operations: Operations,
+    recorder: Recorder,
+    migration: Migration,
+    honors_policy: bool,
+    deleted: CounterVec,
+    failed: CounterVec,
+    duration: HistogramVec,
+}
+
+impl Initialize for Reclaim {
+    fn new(context: &Context) -> Reclaim {
+        let counter = |name, help| context.metrics.counter(name, help, &["class"]);
+        Reclaim {
+            client: context.client.clone(),
+            volumes: context.cache(),
+            attachments: context.cache(),
+            directories: Directories::new(&context.settings),
+            operations: Operations::new(context.clock.clone()),
+            recorder: super::recorder(context),
+            migration: Migration::of(&context.settings),
+            honors_policy: honors_policy(&context.settings),
+            deleted: counter("controller_persistentvolume_delete_total", "Volumes that were deleted"),
+            failed: counter(
+                "controller_persistentvolume_delete_failed_total",
+                "Attempts to delete a volume that failed",
+            ),
+            duration: context.metrics.histogram(
+                "controller_persistentvolume_delete_duration_seconds",
+                "How long the deletion of a volume takes",
+                prometheus::DEFAULT_BUCKETS,
+                &["class"],
+            ),
+        }
+    }
+}
+
+impl Controller for Reclaim {
+    const NAME: &'static str = CSI_DRIVER;
+    const QUEUE: &'static str = "csi_reclaim";
+    type Key = NamespacedName;
+
+    fn sources(&self, sources: &mut Sources<NamespacedName>) {
+        let migration = self.migration;
+        sources
+            // Also one that was: an operation may be under way for it.
+            .on_each_if(&self.volumes, move |change| change.states().any(|volume| is_ours(volume, migration)))
+            .on(&self.attachments, |change, queue| {
+                let volume = change.object().and_then(|attachment| volume_of(attachment));
+                volume.into_iter().for_each(|volume| queue.add(NamespacedName::new("", volume)));
+            });
+    }
+
+    async fn reconcile(&self, name: &NamespacedName, turn: &Turn) -> Result<Next, Error> {
+        let Some(volume) = self.volumes.get(name).filter(|volume| is_ours(volume, self.migration)) else {
+            self.operations.forget(name);
+            return Ok(Next::Change);
+        };
+        if let Some(changed) = protected(&volume, self.honors_policy) {
+            let answer = self.api().replace(&name.name, &PostParams::default(), &changed).await?;
+            turn.wrote(&self.volumes, &answer);
+            return Ok(Next::Change);
+        }
+        if !is_to_delete(&volume) {
+            self.operations.forget(name);
+            return Ok(Next::Change);
+        }
+        let (script, complaints) = Script::of_volume(&volume);
+        let attempt = self.operations.attempt(name, volume.metadata.uid.as_deref(), script.delete);
+        if attempt.is_new {
+            complaints.iter().for_each(|c| self.recorder.warning(volume.as_ref(), "InvalidSimulation", c));
+        }
+        let deleted = match attempt.step {
+            Step::Wait(left) => return Ok(Next::After(left)),
+            Step::Fail(why) => Err(why),
+            Step::Do => match self.attached_to(&volume) {
+                Some(node) => Err(format!("persistentvolume {name} is still attached to node {node}")),
+                None => self.delete(&volume, turn).await?,
+            },
+        };
+        let class = volume.class();
+        match deleted {
+            Ok(()) => {
+                self.operations.forget(name);
+                self.deleted.with_label_values(&[class]).inc();
+                self.duration.with_label_values(&[class]).observe(attempt.seconds);
+                Ok(Next::Change)
+            }
+            Err(why) => {
+                self.operations.fail(name);
+                self.failed.with_label_values(&[class]).inc();
+                self.recorder.warning(volume.as_ref(), "VolumeFailedDelete", &why);
+                Err(Error::Unfinished(why))
+            }
+        }
+    }
+}
+
+impl Reclaim {
+    fn api(&self) -> Api<PersistentVolume> {
+        Api::all(self.client.clone())
+    }
+
+    /// The node that a volume is attached to.
+    fn attached_to(&self, volume: &PersistentVolume) -> Option<String> {
+        let attachments = self.attachments.by::<ByVolume>(&NamespacedName::of(volume));
+        attachments.first().map(|attachment| attachment.spec.node_name.clone())
+    }
+
+    /// Deletes the directory and then the volume, or says why that cannot be. One that is wanted again is left alone.
+    async fn delete(&self, volume: &PersistentVolume, turn: &Turn) -> Result<Result<(), String>, Error> {
+        let name = volume.name_any();
+        let live = unless(404, self.api().get(&name).await)?;
+        let is_still =
+            |live: &PersistentVolume| live.metadata.uid == volume.metadata.uid && is_to_delete(live);
+        let Some(live) = live.filter(is_still) else { return Ok(Ok(())) };
+        if let Some(other) = self.directories.other_user(&live, &self.volumes, &self.client).await? {
+            return Ok(Err(format!("its directory is also that of persistentvolume {other}")));
+        }
+        if let Err(refusal) = self.directories.delete(&live).await {
+            return Ok(Err(refusal));
+        }
+        unless(404, unless(409, self.api().delete(&name, &only_this(&live)).await))?;
+        if DELETION_PROTECTIONS.iter().any(|finalizer| has_finalizer(&live.metadata, finalizer)) {
+            // Others take theirs away at the same time.
+            let patch = json!({
+                "metadata": {"uid": live.metadata.uid, "$deleteFromPrimitiveList/finalizers": DELETION_PROTECTIONS}
+            });
+            let patched = self.api().patch(&name, &PatchParams::default(), &Patch::Strategic(patch)).await;
+            unless(404, unless(409, patched))?;
+        }
+        turn.deleted(&self.volumes, &live);
+        Ok(Ok(()))
+    }
+}

@@ -1,0 +1,82 @@
+//! What a pod's annotations say about how it behaves.
+
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::Pod;
+
+use super::super::IGNORE;
+use crate::simulation::overrides::{self, PREFIX, duration, exit_code, flag};
+
+/// How the containers of a pod behave: by default they are ready at once, run for ever, and end when they are told to.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Script {
+    /// How long a container runs before it is ready.
+    pub ready_after: Duration,
+    pub never_ready: bool,
+    /// How long a container runs before it exits of itself.
+    pub exit_after: Option<Duration>,
+    /// The code it exits with then.
+    pub exit_code: i32,
+    /// How long a container takes to exit once it is told to.
+    pub terminate_after: Duration,
+}
+
+impl Script {
+    /// A pod's script, and a complaint about each annotation that had to be left out of it.
+    pub fn of(pod: &Pod) -> (Script, Vec<String>) {
+        let mut script = Script::default();
+        let annotations = pod.metadata.annotations.as_ref();
+        let complaints = overrides::read("annotation", annotations, |name, value| script.set(name, value));
+        (script, complaints)
+    }
+
+    fn set(&mut self, name: &str, value: &str) -> Result<(), &'static str> {
+        match name {
+            "ready-after" => self.ready_after = duration(value)?,
+            "never-ready" => self.never_ready = flag(value)?,
+            "exit-after" => self.exit_after = Some(duration(value)?),
+            "exit-code" => self.exit_code = exit_code(value)?,
+            "terminate-after" => self.terminate_after = duration(value)?,
+            _ if IGNORE.strip_prefix(PREFIX) == Some(name) => flag(value).map(drop)?,
+            _ => return Err("there is no such annotation"),
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn scripts() {
+        let read = |annotations: &[(&str, &str)]| {
+            let mut pod = Pod::default();
+            let annotations = annotations.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned()));
+            pod.metadata.annotations = Some(annotations.collect());
+            Script::of(&pod)
+        };
+        let (script, complaints) = read(&[
+            ("other.dev/ready-after", "x"),
+            ("sim.coracle.dev/exit-after", "1s"),
+            ("sim.coracle.dev/exit-code", "3"),
+            ("sim.coracle.dev/ignore", "false"),
+        ]);
+        let want = Script { exit_after: Some(Duration::from_secs(1)), exit_code: 3, ..Script::default() };
+        assert_eq!((script, complaints), (want, vec![]));
+        let (script, complaints) = read(&[
+            ("sim.coracle.dev/exit-code", "256"),
+            ("sim.coracle.dev/never-ready", "yes"),
+            ("sim.coracle.dev/redy-after", "1s"),
+        ]);
+        assert_eq!(script, Script::default());
+        assert_eq!(
+            complaints,
+            [
+                r#"Ignored annotation sim.coracle.dev/exit-code="256": not a number from 0 to 255"#,
+                r#"Ignored annotation sim.coracle.dev/never-ready="yes": neither true nor false"#,
+                r#"Ignored annotation sim.coracle.dev/redy-after="1s": there is no such annotation"#,
+            ]
+        );
+    }
+}

@@ -1,0 +1,46 @@
+//! What makes pods run and volumes exist where nothing runs: nodes, a scheduler, kubelets and a CSI driver.
+//!
+//! In the order in which a pod meets them:
+//! 1. [`node_registration`]: the Node objects `node-0`, `node-1`, ..., with the leases that show that they live;
+//! 2. [`scheduler`]: binds pods to nodes, to any that the API has;
+//! 3. [`csi`]: the driver `coracle.csi` with its sidecars; [`provisioner`] is what provisioners of directories share;
+//! 4. [`kubelet`]: runs the pods that are bound to the simulated nodes.
+//!
+//! Always true here:
+//! - What a client writes is not fought over. The kubelet writes when something happens to a pod, not when a status is other
+//!   than it would be; a pod that a client declares to be finished is finished.
+//! - Pods and nodes that are somebody else's are left alone: other schedulers' pods, pods with [`IGNORE`], other nodes' pods.
+//! - Files are touched only through [`confined_fs`].
+
+pub mod confined_fs;
+pub mod csi;
+pub mod kubelet;
+pub mod node;
+mod node_registration;
+pub mod overrides;
+pub mod provisioner;
+pub mod scheduler;
+
+use coracle_kinds::meta::annotation;
+use coracle_kinds::pods;
+use k8s_openapi::api::core::v1::Pod;
+
+use crate::{Entry, entry};
+
+/// Selected like controllers, by the names of the programs that do the same in a cluster.
+pub const CONTROLLERS: &[Entry] = &[entry::<scheduler::Scheduler>(), entry::<kubelet::Kubelet>()];
+
+/// Runs with the simulated nodes; no flag selects it.
+pub const ALWAYS: &[Entry] = &[entry::<node_registration::Nodes>(), csi::ENTRY];
+
+/// A pod with this annotation is not simulated.
+pub const IGNORE: &str = "sim.coracle.dev/ignore";
+
+fn is_ignored(pod: &Pod) -> bool {
+    annotation(&pod.metadata, IGNORE) == Some("true")
+}
+
+/// Whether a pod has ended, of itself or because a client declared so.
+fn is_finished(pod: &Pod) -> bool {
+    matches!(pods::phase(pod), "Succeeded" | "Failed")
+}

@@ -1,0 +1,116 @@
+//! What provisioners of directories have in common: the one in the controller (`persistentvolume_binder::in_tree`) and the
+//! simulated CSI driver ([`crate::simulation::csi`]).
+//!
+//! - [`provision`] is the loop over claims; a [`Plugin`] says what is its own way in it.
+//! - [`directories`] is all that touches the directories; [`journal`] knows those that are no volumes yet.
+//! - [`operations`] lets an operation take long or fail, as `sim.coracle.dev/` parameters and annotations ask for.
+//!
+//! Reclaiming differs in more than it shares, so that each has a loop of its own for it.
+
+pub mod directories;
+pub mod journal;
+pub mod operations;
+pub mod provision;
+
+use std::sync::Arc;
+
+use coracle_kinds::meta::annotate;
+use coracle_kinds::storage::{Claim, DELETE};
+use k8s_openapi::api::core::v1::{Node, PersistentVolume, PersistentVolumeClaim, PersistentVolumeSpec};
+use k8s_openapi::api::storage::v1::StorageClass;
+
+use crate::Context;
+use crate::runtime::Sources;
+use crate::runtime::cache::NamespacedName;
+use crate::runtime::events::Recorder;
+
+/// A provisioner, in what it does its own way.
+pub trait Plugin: Sized + Send + Sync + 'static {
+    /// The controller that it is a part of.
+    const CONTROLLER: &'static str;
+    /// The name of its queue of claims.
+    const QUEUE: &'static str;
+    /// Its name in the annotations of the claims that it is to provision.
+    const PROVISIONER: &'static str;
+
+    fn new(context: &Context) -> Self;
+
+    /// Waits for what else it looks at.
+    fn needs(&self, sources: &mut Sources<NamespacedName>);
+
+    /// Who tells the events.
+    fn recorder(&self) -> &Recorder;
+
+    /// The class by which a claim is to be provisioned. None: it is not, as things stand.
+    fn class(&self, claim: &PersistentVolumeClaim) -> Option<Arc<StorageClass>>;
+
+    /// Why a claim cannot be provisioned.
+    fn refusal(&self, asked: &Asked) -> Option<Refusal>;
+
+    /// Completes a volume: its source, and who is to delete it.
+    fn complete(&self, volume: &mut PersistentVolume, asked: &Asked);
+
+    /// An attempt begins.
+    fn begun(&self, _: &PersistentVolumeClaim) {}
+
+    /// What is said of a volume that was made.
+    fn success(&self, volume: &str) -> String;
+
+    /// What is said of a volume that could not be made.
+    fn failure(&self, class: &StorageClass, error: &str) -> String;
+
+    /// An attempt ended, after so many seconds.
+    fn observe(&self, _: &StorageClass, _seconds: f64, _is_success: bool) {}
+}
+
+/// What is asked of a provisioner.
+pub struct Asked<'a> {
+    pub claim: &'a PersistentVolumeClaim,
+    pub class: &'a StorageClass,
+    /// The node that the scheduler chose, by its name, and whether there is one.
+    pub node: Option<(&'a str, Option<Arc<Node>>)>,
+}
+
+impl Asked<'_> {
+    /// What is said if the chosen node does not exist.
+    pub fn missing_node(&self) -> Option<String> {
+        let (name, node) = self.node.as_ref()?;
+        node.is_none().then(|| format!("node {name:?} not found"))
+    }
+
+    /// The volume that a claim and its class ask for, meant for the claim from the start.
+    fn volume(&self, name: &str) -> PersistentVolume {
+        let Asked { claim, class, .. } = self;
+        let mut volume = PersistentVolume::default();
+        volume.metadata.name = Some(name.to_owned());
+        for (key, value) in operations::inherited(class) {
+            annotate(&mut volume.metadata, key, value);
+        }
+        let spec = claim.spec.as_ref();
+        let requests = spec.and_then(|spec| spec.resources.as_ref()?.requests.clone()).unwrap_or_default();
+        let policy = class.reclaim_policy.clone().unwrap_or_else(|| DELETE.to_owned());
+        volume.spec = Some(PersistentVolumeSpec {
+            access_modes: spec.and_then(|spec| spec.access_modes.clone()),
+            capacity: Some(requests.into_iter().filter(|(resource, _)| resource == "storage").collect()),
+            claim_ref: Some(claim.reference()),
+            mount_options: class.mount_options.clone(),
+            persistent_volume_reclaim_policy: Some(policy),
+            storage_class_name: Some(claim.class().to_owned()),
+            ..PersistentVolumeSpec::default()
+        });
+        volume
+    }
+}
+
+/// Why a claim cannot be provisioned.
+pub struct Refusal {
+    pub message: String,
+    /// Whether another node has to be found for the pod.
+    pub reschedules: bool,
+}
+
+impl Refusal {
+    pub fn because(message: impl Into<String>) -> Refusal {
+        Refusal { message: message.into(), reschedules: false }
+    }
+}

@@ -1,0 +1,212 @@
+//! The loop that makes volumes for the claims that were given to a plugin.
+//!
+//! A claim is looked at when it changes:
+//! 1. one that is not the plugin's to provision (any more) is left alone;
+//! 2. so is one whose volume `pvc-UID` is there: the binder goes on from it;
+//! 3. what the plugin cannot do is told, and tried again;
+//! 4. the directory is made, then the volume, which is meant for the claim from the start;
+//! 5. a directory whose volume never came about goes when nobody claims it any more, also after a crash ([`Journal`]).
+
+use std::sync::Arc;
+
+use coracle_kinds::meta::annotation;
+use coracle_kinds::storage::{BETA_STORAGE_PROVISIONER, Claim, SELECTED_NODE, STORAGE_PROVISIONER};
+use k8s_openapi::api::core::v1::{Node, PersistentVolume, PersistentVolumeClaim};
+use kube::api::{Patch, PatchParams, PostParams};
+use kube::{Api, Client, ResourceExt};
+use serde_json::json;
+
+use super::directories::{Directories, NO_DIRECTORY};
+use super::journal::{Begun, Journal};
+use super::operations::{Operations, Script, Step};
+use super::{Asked, Plugin};
+use crate::runtime::cache::{Cache, Change, NamespacedName};
+use crate::runtime::{Controller, Error, Next, Sources, Turn, unless};
+use crate::{Context, Initialize};
+
+pub struct Provision<P> {
+    client: Client,
+    claims: Arc<Cache<PersistentVolumeClaim>>,
+    volumes: Arc<Cache<PersistentVolume>>,
+    nodes: Arc<Cache<Node>>,
+    directories: Directories,
+    operations: Operations,
+    journal: Arc<Journal>,
+    plugin: P,
+}
+
+impl<P: Plugin> Initialize for Provision<P> {
+    fn new(context: &Context) -> Provision<P> {
+        Provision {
+            client: context.client.clone(),
+            claims: context.cache(),
+            volumes: context.cache(),
+            nodes: context.cache(),
+            directories: Directories::new(&context.settings),
+            operations: Operations::new(context.clock.clone()),
+            journal: Arc::new(Journal::open(&context.settings, P::PROVISIONER)),
+            plugin: P::new(context),
+        }
+    }
+}
+
+impl<P: Plugin> Controller for Provision<P> {
+    const NAME: &'static str = P::CONTROLLER;
+    const QUEUE: &'static str = P::QUEUE;
+    type Key = NamespacedName;
+
+    fn sources(&self, sources: &mut Sources<NamespacedName>) {
+        let journal = self.journal.clone();
+        let has_begun = move |change: &Change<_>| change.name().is_some_and(|name| journal.knows(&name));
+        sources
+            // Also one that was: an operation may be under way for it.
+            .on_each_if(&self.claims, move |change| {
+                change.states().any(|claim| is_given::<P>(claim)) || has_begun(change)
+            })
+            .at_first(self.journal.claims())
+            .needs(&self.volumes)
+            .needs(&self.nodes);
+        self.plugin.needs(sources);
+    }
+
+    async fn reconcile(&self, name: &NamespacedName, turn: &Turn) -> Result<Next, Error> {
+        let claim = self.claims.get(name);
+        self.abandon(name, claim.as_deref()).await?;
+        let claim = claim.filter(|claim| is_given::<P>(claim));
+        let volume_name = claim.as_deref().map(volume_name);
+        let is_there =
+            volume_name.iter().any(|name| self.volumes.get(&NamespacedName::new("", name)).is_some());
+        let class = claim.as_ref().filter(|_| !is_there).and_then(|claim| self.plugin.class(claim));
+        let (Some(claim), Some(class), Some(volume_name)) = (claim, class, volume_name) else {
+            self.operations.forget(name);
+            return Ok(Next::Change);
+        };
+        let (script, complaints) = Script::of_class(&class);
+        let attempt = self.operations.attempt(name, claim.metadata.uid.as_deref(), script.provision);
+        let recorder = self.plugin.recorder();
+        if attempt.is_new {
+            self.plugin.begun(&claim);
+            complaints.iter().for_each(|c| recorder.warning(claim.as_ref(), "InvalidSimulation", c));
+        }
+        if let Step::Wait(left) = attempt.step {
+            return Ok(Next::After(left));
+        }
+        let node = annotation(&claim.metadata, SELECTED_NODE);
+        let node = node.map(|node| (node, self.nodes.get(&NamespacedName::new("", node))));
+        let asked = Asked { claim: &claim, class: &class, node };
+        let made = self.make(&volume_name, &asked, attempt.step, turn).await?;
+        self.plugin.observe(&class, attempt.seconds, made.is_ok());
+        match made {
+            Ok(()) => {
+                let message = self.plugin.success(&volume_name);
+                recorder.normal(claim.as_ref(), "ProvisioningSucceeded", message);
+                self.operations.forget(name);
+                Ok(Next::Change)
+            }
+            Err(why) => {
+                recorder.warning(claim.as_ref(), "ProvisioningFailed", &why);
+                self.operations.fail(name);
+                Err(Error::Unfinished(why))
+            }
+        }
+    }
+}
+
+impl<P: Plugin> Provision<P> {
+    /// Makes the directory and the volume, or says why that cannot be.
+    async fn make(
+        &self,
+        name: &str,
+        asked: &Asked<'_>,
+        step: Step,
+        turn: &Turn,
+    ) -> Result<Result<(), String>, Error> {
+        if let Some(refusal) = self.plugin.refusal(asked) {
+            if refusal.reschedules {
+                self.reschedule(asked.claim, turn).await?;
+            }
+            return Ok(Err(refusal.message));
+        }
+        let mut volume = asked.volume(name);
+        self.plugin.complete(&mut volume, asked);
+        let claim = NamespacedName::of(asked.claim);
+        let made = match self.begin(&claim, &volume).await {
+            Ok(()) => self.directories.make(&volume).await,
+            Err(refusal) => Err(refusal),
+        };
+        // As it fails in the worst case: something was made, and nobody heard of it.
+        let made = match step {
+            Step::Fail(why) => made.and(Err(why)),
+            _ => made,
+        };
+        if let Err(error) = made {
+            return Ok(Err(self.plugin.failure(asked.class, &error)));
+        }
+        let api = Api::<PersistentVolume>::all(self.client.clone());
+        // One that is there was made by a try whose answer was lost.
+        if let Some(answer) = unless(409, api.create(&PostParams::default(), &volume).await)? {
+            turn.wrote(&self.volumes, &answer);
+        }
+        self.end(&claim, name).await;
+        Ok(Ok(()))
+    }
+
+    /// Writes down that a directory is to be made, or says why it must not be.
+    async fn begin(&self, claim: &NamespacedName, volume: &PersistentVolume) -> Result<(), String> {
+        let directory = self.directories.of(volume).ok_or(NO_DIRECTORY)?;
+        let begun = Begun::new(claim, &volume.name_any(), directory);
+        self.journal.begin(begun).await.map_err(|error| format!("cannot note that it begins: {error}"))
+    }
+
+    async fn end(&self, claim: &NamespacedName, volume: &str) {
+        if let Err(error) = self.journal.end(claim, volume).await {
+            tracing::warn!(%claim, volume, %error, "cannot note that it was made");
+        }
+    }
+
+    /// Removes the directories that were begun for a claim which will not get their volumes any more.
+    async fn abandon(
+        &self,
+        name: &NamespacedName,
+        claim: Option<&PersistentVolumeClaim>,
+    ) -> Result<(), Error> {
+        let waits_for = claim.filter(|claim| claim.volume_name().is_empty()).map(volume_name);
+        let begun = self.journal.of(name).into_iter();
+        for begun in begun.filter(|begun| waits_for.as_ref() != Some(&begun.volume)) {
+            let api = Api::<PersistentVolume>::all(self.client.clone());
+            if !self.directories.is_own(&begun.directory) {
+                // The data directory was another, or had another name.
+                let directory = begun.directory.display();
+                tracing::warn!(claim = %name, %directory, "an unfinished volume is left behind");
+            } else if api.get_opt(&begun.volume).await?.is_none() {
+                self.directories.remove(&begun.directory).await.map_err(Error::Unfinished)?;
+            }
+            self.end(name, &begun.volume).await;
+        }
+        Ok(())
+    }
+
+    /// Asks the scheduler for another node.
+    async fn reschedule(&self, claim: &PersistentVolumeClaim, turn: &Turn) -> Result<(), Error> {
+        let name = NamespacedName::of(claim);
+        let api = Api::<PersistentVolumeClaim>::namespaced(self.client.clone(), &name.namespace);
+        let patch = json!({"metadata": {"uid": claim.metadata.uid, "annotations": {SELECTED_NODE: null}}});
+        let answer = api.patch(&name.name, &PatchParams::default(), &Patch::Merge(patch)).await;
+        if let Some(claim) = unless(404, answer)? {
+            turn.wrote(&self.claims, &claim);
+        }
+        Ok(())
+    }
+}
+
+/// The name of the volume that is made for a claim.
+fn volume_name(claim: &PersistentVolumeClaim) -> String {
+    format!("pvc-{}", claim.uid().unwrap_or_default())
+}
+
+/// Whether a claim waits for this plugin.
+fn is_given<P: Plugin>(claim: &PersistentVolumeClaim) -> bool {
+    let provisioner = annotation(&claim.metadata, STORAGE_PROVISIONER)
+        .or(annotation(&claim.metadata, BETA_STORAGE_PROVISIONER));
+    provisioner == Some(P::PROVISIONER) && claim.volume_name().is_empty()
+}

@@ -1,0 +1,342 @@
+//! default-scheduler: binds pods that have no node.
+//!
+//! One pass looks at all pods that wait, the most important first:
+//! 1. pods of other schedulers, gated ones, and those that go away are left alone;
+//! 2. a pod that was placed before waits for the watch to tell so, or for its claims to be bound;
+//! 3. [`plan::decide`] places a pod or says why it cannot be placed;
+//! 4. pods are bound, claims told of the node, and what cannot be placed gets a condition and an event.
+//!
+//! A pod that could not be placed is looked at again when something changes that could help it.
+//!
+//! Nothing is preempted, and preferences choose nothing: of the nodes that take a pod it gets the emptiest.
+
+mod claims;
+mod filter;
+mod neighbours;
+mod plan;
+
+use std::collections::{BTreeMap, HashMap};
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use coracle_kinds::pods;
+use coracle_kinds::storage::SELECTED_NODE;
+use futures::{StreamExt, stream};
+use k8s_openapi::api::core::v1::{
+    Namespace, Node, PersistentVolume, PersistentVolumeClaim, Pod, PodCondition,
+};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use kube::api::{Patch, PatchParams, PostParams};
+use kube::{Api, Client, ResourceExt};
+use serde_json::{Value, json};
+
+use super::{is_finished, is_ignored};
+use crate::persistentvolume_binder::bind;
+use crate::runtime::cache::{Cache, Cached, NamespacedName};
+use crate::runtime::clock::Clock;
+use crate::runtime::events::Recorder;
+use crate::runtime::{Controller, Error, Next, Sources, Turn, unless};
+use crate::{Context, Initialize, Settings};
+use claims::{Serving, Storage, selected_node};
+use plan::{Decision, Place};
+
+const NAME: &str = "default-scheduler";
+const MANAGER: &str = "kube-scheduler";
+/// How many bindings are under way at once.
+const BINDINGS: usize = 16;
+
+pub struct Scheduler {
+    client: Client,
+    clock: Clock,
+    recorder: Recorder,
+    pods: Arc<Cache<Pod>>,
+    nodes: Arc<Cache<Node>>,
+    namespaces: Arc<Cache<Namespace>>,
+    storage: Storage,
+    /// Counts what may make room for a pod that was refused.
+    chances: Arc<AtomicU64>,
+    /// What was decided about pods that still have no node, by their uids.
+    known: Mutex<HashMap<String, Known>>,
+}
+
+#[derive(Clone)]
+enum Known {
+    /// Bound, and the watch has yet to tell; or to be bound when its claims are.
+    Placed { node: String, waits_for_claims: bool },
+    /// Refused when there had been so many chances.
+    Refused(u64),
+}
+
+/// The one key: everything that waits is looked at together, since one pod's place is another's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Pass;
+
+impl fmt::Display for Pass {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("pass")
+    }
+}
+
+impl Initialize for Scheduler {
+    fn is_possible(settings: &Settings) -> bool {
+        settings.nodes.is_some()
+    }
+
+    fn new(context: &Context) -> Scheduler {
+        Scheduler {
+            client: context.client.clone(),
+            clock: context.clock.clone(),
+            recorder: context.recorder(NAME),
+            pods: context.cache(),
+            nodes: context.cache(),
+            namespaces: context.cache(),
+            storage: Storage::new(context),
+            chances: Arc::default(),
+            known: Mutex::default(),
+        }
+    }
+}
+
+impl Controller for Scheduler {
+    const NAME: &'static str = "kube-scheduler";
+    const QUEUE: &'static str = "scheduler";
+    const WORKERS: usize = 1;
+    type Key = Pass;
+
+    fn sources(&self, sources: &mut Sources<Pass>) {
+        let chances = self.chances.clone();
+        sources.on(&self.pods, move |change, queue| {
+            let waits = |pod: &Option<Arc<Pod>>| pod.as_ref().is_some_and(|pod| pods::node(pod).is_none());
+            let wait = waits(&change.new);
+            let states = change.old.as_ref().zip(change.new.as_ref());
+            let holds = |pod: &Option<Arc<Pod>>| pod.as_ref().is_some_and(|pod| holds_room(pod));
+            // A pod that waits may have got tolerations or lost a gate; one with a node may come or go.
+            let is_other = wait && states.is_some_and(|(old, new)| asks_for(old) != asks_for(new));
+            if is_other || holds(&change.old) != holds(&change.new) {
+                chances.fetch_add(1, Ordering::Relaxed);
+                queue.add(Pass);
+            } else if wait {
+                queue.add(Pass);
+            }
+        });
+        self.chance(sources, &self.nodes);
+        self.chance(sources, &self.storage.claims);
+        self.chance(sources, &self.storage.volumes);
+        self.chance(sources, &self.storage.classes);
+        sources.needs(&self.namespaces);
+    }
+
+    async fn reconcile(&self, _: &Pass, turn: &Turn) -> Result<Next, Error> {
+        let chances = self.chances.load(Ordering::Relaxed);
+        let (mut places, waiting) = self.observe();
+        let namespaces = self.namespaces.all().into_iter().map(|namespace| {
+            let meta = namespace.metadata.clone();
+            (meta.name.unwrap_or_default(), meta.labels.unwrap_or_default())
+        });
+        let namespaces = namespaces.collect();
+        let mut decisions = Vec::new();
+        for pod in plan::in_order(waiting) {
+            let known = self.known().get(uid(&pod)).cloned();
+            let decision = match known {
+                Some(Known::Refused(then)) if then == chances => continue,
+                Some(Known::Placed { node, waits_for_claims: true }) => match self.storage.of(&pod) {
+                    Ok(claims) if claims.waiting.is_empty() => Decision::Bind(node),
+                    _ => continue,
+                },
+                Some(Known::Placed { .. }) => continue,
+                _ => plan::decide(&mut places, &pod, self.storage.of(&pod), &namespaces),
+            };
+            self.remember(&pod, &decision, chances);
+            decisions.push((pod, decision));
+        }
+        let (mut bindings, mut failures) = (Vec::new(), Vec::new());
+        for (pod, decision) in decisions {
+            match decision {
+                Decision::Bind(node) => bindings.push(self.bind(pod, node)),
+                Decision::Serve(node, served) => {
+                    for serving in &served {
+                        failures.extend(self.serve(serving, &node, turn).await.err());
+                    }
+                }
+                Decision::Refuse(message) => match self.refuse(&pod, &message).await {
+                    Ok(Some(pod)) => turn.wrote(&self.pods, &pod),
+                    Ok(None) => {}
+                    Err(error) => failures.push(error),
+                },
+            }
+        }
+        let bound: Vec<_> = stream::iter(bindings).buffer_unordered(BINDINGS).collect().await;
+        failures.extend(bound.into_iter().filter_map(Result::err));
+        failures.into_iter().next().map_or(Ok(Next::Change), Err)
+    }
+}
+
+impl Scheduler {
+    fn chance<T: Cached>(&self, sources: &mut Sources<Pass>, cache: &Arc<Cache<T>>) {
+        let chances = self.chances.clone();
+        sources.on(cache, move |_, queue| {
+            chances.fetch_add(1, Ordering::Relaxed);
+            queue.add(Pass);
+        });
+    }
+
+    /// The nodes with what is on them or will be, and the pods that have no node. Forgets what is known of others.
+    fn observe(&self) -> (Vec<Place>, Vec<Arc<Pod>>) {
+        let mut places: Vec<Place> = self.nodes.all().into_iter().map(Place::new).collect();
+        // The cache is ordered by name.
+        let find = |places: &[Place], name: &str| places.binary_search_by(|place| place.name().cmp(name));
+        let mut waiting = Vec::new();
+        let mut known = self.known();
+        let mut still_known = HashMap::new();
+        for pod in self.pods.all() {
+            let node = match (pods::node(&pod), known.remove_entry(uid(&pod))) {
+                (Some(node), _) => Some(node.to_owned()).filter(|_| holds_room(&pod)),
+                (None, entry) if is_waiting(&pod) => {
+                    let entry = entry.filter(|(_, known)| self.still_holds(&pod, known));
+                    let node = match &entry {
+                        Some((_, Known::Placed { node, .. })) => Some(node.clone()),
+                        _ => None,
+                    };
+                    still_known.extend(entry);
+                    waiting.push(pod.clone());
+                    node
+                }
+                _ => None,
+            };
+            let place = node.and_then(|node| find(&places, &node).ok());
+            if let Some(place) = place.and_then(|index| places.get_mut(index)) {
+                place.take(pod);
+            }
+        }
+        *known = still_known;
+        (places, waiting)
+    }
+
+    /// A provisioner that cannot serve a node takes its name away, and the pod has to be placed anew.
+    fn still_holds(&self, pod: &Pod, known: &Known) -> bool {
+        match known {
+            Known::Placed { node, waits_for_claims: true } => {
+                self.storage.of(pod).is_ok_and(|claims| claims.are_to_be_served_on(node))
+            }
+            _ => true,
+        }
+    }
+
+    fn remember(&self, pod: &Pod, decision: &Decision, chances: u64) {
+        let known = match decision {
+            Decision::Bind(node) => Known::Placed { node: node.clone(), waits_for_claims: false },
+            Decision::Serve(node, _) => Known::Placed { node: node.clone(), waits_for_claims: true },
+            Decision::Refuse(_) => Known::Refused(chances),
+        };
+        self.known().insert(uid(pod).to_owned(), known);
+    }
+
+    async fn bind(&self, pod: Arc<Pod>, node: String) -> Result<(), Error> {
+        let name = NamespacedName::of(pod.as_ref());
+        let api = Api::<Pod>::namespaced(self.client.clone(), &name.namespace);
+        let binding = json!({
+            "apiVersion": "v1", "kind": "Binding",
+            "metadata": {"namespace": name.namespace, "name": name.name, "uid": pod.metadata.uid},
+            "target": {"kind": "Node", "name": node},
+        });
+        let post = PostParams { field_manager: Some(MANAGER.to_owned()), ..PostParams::default() };
+        let bound = api.create_subresource::<_, Value>("binding", &name.name, &post, &binding).await;
+        match bound {
+            Ok(_) => {
+                let message = format!("Successfully assigned {name} to {node}");
+                self.recorder.normal(pod.as_ref(), "Scheduled", message);
+                Ok(())
+            }
+            Err(error) => {
+                self.known().remove(uid(&pod));
+                match error {
+                    // Gone, going, or bound by somebody else: the watch tells.
+                    kube::Error::Api(status) if matches!(status.code, 404 | 409) => Ok(()),
+                    error => Err(error.into()),
+                }
+            }
+        }
+    }
+
+    /// Binds a volume to a claim from its side, or tells the provisioner of the node; the binder does the rest.
+    async fn serve(&self, serving: &Serving, node: &str, turn: &Turn) -> Result<(), Error> {
+        let Serving { claim, volume } = serving;
+        if let Some(volume) = volume {
+            if let Some(changed) = bind::volume_to_claim(volume, claim) {
+                let api = Api::<PersistentVolume>::all(self.client.clone());
+                let post = PostParams { field_manager: Some(MANAGER.to_owned()), ..PostParams::default() };
+                turn.wrote(&self.storage.volumes, &api.replace(&volume.name_any(), &post, &changed).await?);
+            }
+            return Ok(());
+        }
+        if selected_node(claim) == Some(node) {
+            return Ok(());
+        }
+        let name = NamespacedName::of(claim.as_ref());
+        let api = Api::<PersistentVolumeClaim>::namespaced(self.client.clone(), &name.namespace);
+        let patch = Patch::Merge(json!({
+            "metadata": {"uid": claim.metadata.uid, "annotations": {SELECTED_NODE: node}}
+        }));
+        let claim = api.patch(&name.name, &PatchParams::apply(MANAGER), &patch).await?;
+        turn.wrote(&self.storage.claims, &claim);
+        Ok(())
+    }
+
+    /// Tells that a pod has no place, unless that was told.
+    async fn refuse(&self, pod: &Pod, message: &str) -> Result<Option<Pod>, Error> {
+        let conditions = pod.status.iter().flat_map(|status| status.conditions.iter().flatten());
+        let known = conditions.into_iter().find(|condition| condition.type_ == "PodScheduled");
+        let told = |c: &PodCondition| c.status == "False" && c.message.as_deref() == Some(message);
+        if known.is_some_and(told) {
+            return Ok(None);
+        }
+        self.recorder.warning(pod, "FailedScheduling", message);
+        let since = known.filter(|condition| condition.status == "False");
+        let since = since.and_then(|condition| condition.last_transition_time.clone());
+        let condition = PodCondition {
+            type_: "PodScheduled".to_owned(),
+            status: "False".to_owned(),
+            reason: Some("Unschedulable".to_owned()),
+            message: Some(message.to_owned()),
+            observed_generation: pod.metadata.generation,
+            last_transition_time: since.or(Some(Time(self.clock.now()))),
+            ..PodCondition::default()
+        };
+        let name = NamespacedName::of(pod);
+        let api = Api::<Pod>::namespaced(self.client.clone(), &name.namespace);
+        let patch = json!({"metadata": {"uid": pod.metadata.uid}, "status": {"conditions": [condition]}});
+        let params = PatchParams::apply(MANAGER);
+        let answer = api.patch_status(&name.name, &params, &Patch::Strategic(patch)).await;
+        Ok(unless(404, unless(409, answer))?.flatten())
+    }
+
+    fn known(&self) -> MutexGuard<'_, HashMap<String, Known>> {
+        // No code that can panic runs under the lock.
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What the place of a pod depends on; a status is no part of it.
+fn asks_for(pod: &Pod) -> (Option<i64>, Option<&BTreeMap<String, String>>) {
+    (pod.metadata.generation, pod.metadata.labels.as_ref())
+}
+
+fn uid(pod: &Pod) -> &str {
+    pod.metadata.uid.as_deref().unwrap_or_default()
+}
+
+/// Whether a pod takes room on its node.
+fn holds_room(pod: &Pod) -> bool {
+    pods::node(pod).is_some() && !is_finished(pod)
+}
+
+/// Whether a pod without a node is ours to place.
+fn is_waiting(pod: &Pod) -> bool {
+    let spec = pod.spec.as_ref();
+    let scheduler = spec.and_then(|spec| spec.scheduler_name.as_deref()).unwrap_or(NAME);
+    let is_gated =
+        spec.and_then(|spec| spec.scheduling_gates.as_ref()).is_some_and(|gates| !gates.is_empty());
+    let is_going = pod.metadata.deletion_timestamp.is_some();
+    scheduler == NAME && !is_gated && !is_going && !is_finished(pod) && !is_ignored(pod)
+}

@@ -1,0 +1,127 @@
+//! Pods as controllers see them: made from templates, bound to a node, and more or less ready.
+
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::{Pod, PodCondition, PodTemplateSpec};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
+use kube::{Resource, ResourceExt};
+
+use crate::meta::reference;
+
+/// A pod that `owner` controls, made from a template, without a name.
+pub fn from_template(template: &PodTemplateSpec, owner: &impl Resource<DynamicType = ()>) -> Pod {
+    let meta = template.metadata.clone().unwrap_or_default();
+    let metadata = ObjectMeta {
+        generate_name: Some(format!("{}-", owner.name_any())),
+        namespace: owner.namespace(),
+        labels: meta.labels,
+        annotations: meta.annotations,
+        finalizers: meta.finalizers,
+        owner_references: Some(vec![reference(owner)]),
+        ..ObjectMeta::default()
+    };
+    Pod { metadata, spec: template.spec.clone(), status: None }
+}
+
+/// The node that a pod is bound to.
+pub fn node(pod: &Pod) -> Option<&str> {
+    pod.spec.as_ref()?.node_name.as_deref().filter(|name| !name.is_empty())
+}
+
+/// The phase; empty for a pod that was not created yet.
+pub fn phase(pod: &Pod) -> &str {
+    pod.status.as_ref().and_then(|status| status.phase.as_deref()).unwrap_or_default()
+}
+
+/// Whether a pod was deleted, gracefully, and is still there.
+pub fn is_terminating(pod: &Pod) -> bool {
+    pod.metadata.deletion_timestamp.is_some()
+}
+
+/// The conditions of a pod.
+pub fn conditions(pod: &Pod) -> impl Iterator<Item = &PodCondition> {
+    pod.status.iter().flat_map(|status| &status.conditions).flatten()
+}
+
+fn ready(pod: &Pod) -> Option<&PodCondition> {
+    conditions(pod).find(|condition| condition.type_ == "Ready" && condition.status == "True")
+}
+
+/// Whether the condition `Ready` is true.
+pub fn is_ready(pod: &Pod) -> bool {
+    ready(pod).is_some()
+}
+
+/// Whether a pod has been ready for `min_ready_seconds`.
+pub fn is_available(pod: &Pod, min_ready_seconds: i32, now: Timestamp) -> bool {
+    is_ready(pod)
+        && (min_ready_seconds == 0 || available_in(pod, min_ready_seconds, now) == Some(Duration::ZERO))
+}
+
+/// How long a ready pod has still to be so; None if it is not, or nobody knows since when it is.
+pub fn available_in(pod: &Pod, min_ready_seconds: i32, now: Timestamp) -> Option<Duration> {
+    let since = ready(pod)?.last_transition_time.as_ref()?.0;
+    let left = SignedDuration::from_secs(min_ready_seconds.into()) - now.duration_since(since);
+    Some(left.try_into().unwrap_or_default())
+}
+
+/// A claim as a pod names it.
+pub struct ClaimOfPod<'a> {
+    /// The pod's name for what it gets by the claim.
+    pub volume: &'a str,
+    /// The name of the claim.
+    pub name: String,
+    /// Whether it is made from a template in the pod.
+    pub is_ephemeral: bool,
+}
+
+/// The claims of a pod.
+pub fn claims_of(pod: &Pod) -> impl Iterator<Item = ClaimOfPod<'_>> {
+    let volumes = pod.spec.iter().flat_map(|spec| spec.volumes.iter().flatten());
+    volumes.filter_map(|volume| {
+        let (name, is_ephemeral) = match (&volume.persistent_volume_claim, &volume.ephemeral) {
+            (Some(source), _) => (source.claim_name.clone(), false),
+            (None, Some(_)) => (format!("{}-{}", pod.name_any(), volume.name), true),
+            _ => return None,
+        };
+        Some(ClaimOfPod { volume: &volume.name, name, is_ephemeral })
+    })
+}
+
+/// Whether nothing of a pod runs any more: it ended, or it terminates and no container is running.
+pub fn is_terminated(pod: &Pod) -> bool {
+    let Some(status) = &pod.status else { return pod.metadata.deletion_timestamp.is_some() };
+    let all =
+        [&status.init_container_statuses, &status.container_statuses, &status.ephemeral_container_statuses];
+    let none_runs = all.into_iter().flatten().flatten().all(|container| {
+        container.state.as_ref().is_some_and(|state| state.terminated.is_some() || state.waiting.is_some())
+    });
+    let is_over = matches!(status.phase.as_deref(), Some("Succeeded" | "Failed"));
+    is_over || (pod.metadata.deletion_timestamp.is_some() && none_runs)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn a_pod_is_available_when_it_has_been_ready_long_enough() {
+        let now: Timestamp = "2026-01-01T00:01:00Z".parse().unwrap();
+        let seconds = Duration::from_secs;
+        for (case, status, since, min, want, left) in [
+            ("not ready", "False", json!("2026-01-01T00:00:00Z"), 0, false, None),
+            ("no minimum", "True", json!(null), 0, true, None),
+            ("just ready", "True", json!("2026-01-01T00:01:00Z"), 10, false, Some(seconds(10))),
+            ("on the second", "True", json!("2026-01-01T00:00:50Z"), 10, true, Some(seconds(0))),
+            ("long ago", "True", json!("2026-01-01T00:00:00Z"), 10, true, Some(seconds(0))),
+            ("since when", "True", json!(null), 10, false, None),
+        ] {
+            let condition = json!({"type": "Ready", "status": status, "lastTransitionTime": since});
+            let pod: Pod = serde_json::from_value(json!({"status": {"conditions": [condition]}})).unwrap();
+            assert_eq!(is_available(&pod, min, now), want, "{case}");
+            assert_eq!(available_in(&pod, min, now), left, "{case}");
+        }
+    }
+}
