@@ -33,7 +33,7 @@ use tokio::sync::oneshot;
 
 use runtime::Controller;
 use runtime::clock::Clock;
-use runtime::leader::Election;
+use runtime::leader::LeaderElector;
 use runtime::metrics::Metrics;
 use runtime::supervise::{Readiness, supervise};
 
@@ -44,7 +44,7 @@ type Context = runtime::Context<Settings>;
 #[derive(Clone)]
 pub struct Settings {
     /// For how long a namespace that begins to go is left as it is. What was admitted to it before may still have to be stored,
-    /// and not every API server may know yet that it is going.
+    /// and not every API server may know yet that it is terminating.
     pub namespace_grace: Duration,
     /// The certificates, in PEM, by which clients know the API server; without them they are not published.
     pub root_ca: Option<String>,
@@ -207,11 +207,11 @@ pub async fn run_elected(
     const RELEASE: Duration = Duration::from_secs(1);
     let clock = options.clock.clone();
     let context = Context::new(client.clone(), clock.clone(), options.metrics.clone(), Settings::default());
-    let mut election = Election::new(&context, identity);
+    let mut elector = LeaderElector::new(&context, identity);
     let leading = async {
-        election.win().await;
+        elector.acquire().await;
         tokio::select! {
-            () = election.keep() => {}
+            () = elector.renew_until_lost() => {}
             // It has no end.
             () = run(client, options, is_selected) => {}
         }
@@ -229,7 +229,7 @@ pub async fn run_elected(
     }
     // Also where it was only about to be won: the answer may be on its way.
     tokio::select! {
-        released = election.release() => if let Err(error) = released {
+        released = elector.release() => if let Err(error) = released {
             tracing::info!(%error, "the lease is not given back");
         },
         () = clock.sleep(RELEASE) => {}

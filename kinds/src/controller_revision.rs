@@ -13,7 +13,7 @@ use kube::api::PostParams;
 use kube::{Api, Resource, ResourceExt};
 use serde_json::{Value, json};
 
-use crate::meta::reference;
+use crate::meta::controller_ref;
 
 const HASH_LABEL: &str = "controller.kubernetes.io/hash";
 /// A name has 253 bytes; this leaves enough for the hash.
@@ -73,29 +73,29 @@ pub fn sort(revisions: &mut [Arc<ControllerRevision>]) {
 
 /// Where the wanted template stands in the history.
 #[derive(Debug)]
-pub enum Place {
+pub enum RevisionMatch {
     /// It is the last one.
-    Last(Arc<ControllerRevision>),
+    Latest(Arc<ControllerRevision>),
     /// It was there before, and becomes the last one by this number.
-    Again(Arc<ControllerRevision>, i64),
+    Earlier(Arc<ControllerRevision>, i64),
     /// It is new, under the name that it has unless that is taken.
     New(Box<ControllerRevision>),
 }
 
 /// Finds the template of `owner` among its revisions, which are sorted.
-pub fn place(
+pub fn match_template(
     owner: &impl Resource<DynamicType = ()>,
     template: &PodTemplateSpec,
     revisions: &[Arc<ControllerRevision>],
     collisions: i32,
-) -> Place {
+) -> RevisionMatch {
     let data = data(template);
     let number = revisions.last().map_or(1, |last| last.revision + 1);
     let holds = |revision: &&Arc<ControllerRevision>| revision.data.as_ref().is_some_and(|d| d.0 == data);
     match (revisions.last(), revisions.iter().rev().find(holds)) {
-        (Some(last), Some(_)) if holds(&last) => Place::Last(last.clone()),
-        (_, Some(earlier)) => Place::Again(earlier.clone(), number),
-        (_, None) => Place::New(Box::new(new(owner, template, data, number, collisions))),
+        (Some(last), Some(_)) if holds(&last) => RevisionMatch::Latest(last.clone()),
+        (_, Some(earlier)) => RevisionMatch::Earlier(earlier.clone(), number),
+        (_, None) => RevisionMatch::New(Box::new(new(owner, template, data, number, collisions))),
     }
 }
 
@@ -114,7 +114,7 @@ fn new(
         namespace: owner.namespace(),
         labels: Some(labels),
         annotations: owner.meta().annotations.clone(),
-        owner_references: Some(vec![reference(owner)]),
+        owner_references: Some(vec![controller_ref(owner)]),
         ..ObjectMeta::default()
     };
     ControllerRevision { metadata, data: Some(RawExtension(data)), revision }
@@ -148,7 +148,7 @@ pub async fn create(
 }
 
 /// The oldest revisions beyond a limit; those that are live do not count. A negative limit is none. `revisions` are sorted.
-pub fn surplus(
+pub fn excess(
     revisions: &[Arc<ControllerRevision>],
     is_live: impl Fn(&str) -> bool,
     limit: i32,
@@ -157,8 +157,8 @@ pub fn surplus(
         |revision: &&Arc<ControllerRevision>| !is_live(revision.metadata.name.as_deref().unwrap_or_default());
     let history: Vec<_> = revisions.iter().filter(is_history).collect();
     let kept = usize::try_from(limit).unwrap_or(usize::MAX);
-    let surplus = history.len().saturating_sub(kept);
-    history.into_iter().take(surplus)
+    let excess = history.len().saturating_sub(kept);
+    history.into_iter().take(excess)
 }
 
 #[cfg(test)]

@@ -43,12 +43,12 @@ pub fn annotation<'a>(meta: &'a ObjectMeta, name: &str) -> Option<&'a str> {
 }
 
 /// Sets an annotation.
-pub fn annotate(meta: &mut ObjectMeta, name: &str, value: &str) {
+pub fn set_annotation(meta: &mut ObjectMeta, name: &str, value: &str) {
     meta.annotations.get_or_insert_default().insert(name.to_owned(), value.to_owned());
 }
 
 /// Removes an annotation, and the map with the last one. Returns whether it was there.
-pub fn strip(meta: &mut ObjectMeta, name: &str) -> bool {
+pub fn remove_annotation(meta: &mut ObjectMeta, name: &str) -> bool {
     let Some(annotations) = &mut meta.annotations else { return false };
     let was_there = annotations.remove(name).is_some();
     if annotations.is_empty() {
@@ -92,7 +92,7 @@ pub fn reference<O: Resource<DynamicType = ()>>(owner: &O) -> OwnerReference {
 }
 
 /// The reference to the controller of an object.
-pub fn controller(meta: &ObjectMeta) -> Option<&OwnerReference> {
+pub fn controller_of(meta: &ObjectMeta) -> Option<&OwnerReference> {
     meta.owner_references.iter().flatten().find(|owner| owner.controller == Some(true))
 }
 
@@ -105,7 +105,7 @@ pub fn is_controlled_by(meta: &ObjectMeta, owner: &impl Resource) -> bool {
 }
 
 /// Whether a label selector matches the labels of an object.
-pub fn selects(selector: &Selector, meta: &ObjectMeta) -> bool {
+pub fn selector_matches(selector: &Selector, meta: &ObjectMeta) -> bool {
     match &meta.labels {
         Some(labels) => selector.matches(labels),
         None => selector.matches(&Default::default()),

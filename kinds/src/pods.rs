@@ -7,7 +7,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use kube::{Resource, ResourceExt};
 
-use crate::meta::reference;
+use crate::meta::controller_ref;
 
 /// A pod that `owner` controls, made from a template, without a name.
 pub fn from_template(template: &PodTemplateSpec, owner: &impl Resource<DynamicType = ()>) -> Pod {
@@ -18,7 +18,7 @@ pub fn from_template(template: &PodTemplateSpec, owner: &impl Resource<DynamicTy
         labels: meta.labels,
         annotations: meta.annotations,
         finalizers: meta.finalizers,
-        owner_references: Some(vec![reference(owner)]),
+        owner_references: Some(vec![controller_ref(owner)]),
         ..ObjectMeta::default()
     };
     Pod { metadata, spec: template.spec.clone(), status: None }
@@ -56,18 +56,19 @@ pub fn is_ready(pod: &Pod) -> bool {
 /// Whether a pod has been ready for `min_ready_seconds`.
 pub fn is_available(pod: &Pod, min_ready_seconds: i32, now: Timestamp) -> bool {
     is_ready(pod)
-        && (min_ready_seconds == 0 || available_in(pod, min_ready_seconds, now) == Some(Duration::ZERO))
+        && (min_ready_seconds == 0
+            || time_until_available(pod, min_ready_seconds, now) == Some(Duration::ZERO))
 }
 
 /// How long a ready pod has still to be so; None if it is not, or nobody knows since when it is.
-pub fn available_in(pod: &Pod, min_ready_seconds: i32, now: Timestamp) -> Option<Duration> {
+pub fn time_until_available(pod: &Pod, min_ready_seconds: i32, now: Timestamp) -> Option<Duration> {
     let since = ready(pod)?.last_transition_time.as_ref()?.0;
     let left = SignedDuration::from_secs(min_ready_seconds.into()) - now.duration_since(since);
     Some(left.try_into().unwrap_or_default())
 }
 
 /// A claim as a pod names it.
-pub struct ClaimOfPod<'a> {
+pub struct PodClaim<'a> {
     /// The pod's name for what it gets by the claim.
     pub volume: &'a str,
     /// The name of the claim.
@@ -77,7 +78,7 @@ pub struct ClaimOfPod<'a> {
 }
 
 /// The claims of a pod.
-pub fn claims_of(pod: &Pod) -> impl Iterator<Item = ClaimOfPod<'_>> {
+pub fn pod_claims(pod: &Pod) -> impl Iterator<Item = PodClaim<'_>> {
     let volumes = pod.spec.iter().flat_map(|spec| spec.volumes.iter().flatten());
     volumes.filter_map(|volume| {
         let (name, is_ephemeral) = match (&volume.persistent_volume_claim, &volume.ephemeral) {
@@ -85,7 +86,7 @@ pub fn claims_of(pod: &Pod) -> impl Iterator<Item = ClaimOfPod<'_>> {
             (None, Some(_)) => (format!("{}-{}", pod.name_any(), volume.name), true),
             _ => return None,
         };
-        Some(ClaimOfPod { volume: &volume.name, name, is_ephemeral })
+        Some(PodClaim { volume: &volume.name, name, is_ephemeral })
     })
 }
 
@@ -121,7 +122,7 @@ mod tests {
             let condition = json!({"type": "Ready", "status": status, "lastTransitionTime": since});
             let pod: Pod = serde_json::from_value(json!({"status": {"conditions": [condition]}})).unwrap();
             assert_eq!(is_available(&pod, min, now), want, "{case}");
-            assert_eq!(available_in(&pod, min, now), left, "{case}");
+            assert_eq!(time_until_available(&pod, min, now), left, "{case}");
         }
     }
 }

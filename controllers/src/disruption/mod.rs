@@ -14,7 +14,7 @@ mod scale;
 use std::fmt;
 use std::sync::Arc;
 
-use coracle_kinds::meta::selects;
+use coracle_kinds::meta::selector_matches;
 use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet, StatefulSet};
 use k8s_openapi::api::core::v1::{Pod, ReplicationController};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
@@ -25,7 +25,7 @@ use kube::{Api, Client};
 use crate::runtime::cache::{Cache, Change, NamespacedName};
 use crate::runtime::clock::Clock;
 use crate::runtime::events::Recorder;
-use crate::runtime::{Controller, Error, Next, Sources, Turn};
+use crate::runtime::{Action, Controller, Error, ReconcileContext, Sources};
 use crate::{Context, Initialize};
 use plan::Counts;
 
@@ -100,22 +100,26 @@ impl Controller for Disruptions {
             .needs(&self.replication_controllers);
     }
 
-    async fn reconcile(&self, key: &Key, turn: &Turn) -> Result<Next, Error> {
+    async fn reconcile(&self, key: &Key, ctx: &ReconcileContext) -> Result<Action, Error> {
         match key {
             Key::Budget(name) => match self.budgets.get(name) {
-                Some(budget) => self.reconcile_budget(&budget, turn).await,
-                None => Ok(Next::Change),
+                Some(budget) => self.reconcile_budget(&budget, ctx).await,
+                None => Ok(Action::AwaitChange),
             },
             Key::Pod(name) => match self.pods.get(name) {
-                Some(pod) => self.clear_stale_condition(&pod, turn).await,
-                None => Ok(Next::Change),
+                Some(pod) => self.clear_stale_condition(&pod, ctx).await,
+                None => Ok(Action::AwaitChange),
             },
         }
     }
 }
 
 impl Disruptions {
-    async fn reconcile_budget(&self, budget: &PodDisruptionBudget, turn: &Turn) -> Result<Next, Error> {
+    async fn reconcile_budget(
+        &self,
+        budget: &PodDisruptionBudget,
+        ctx: &ReconcileContext,
+    ) -> Result<Action, Error> {
         let now = self.clock.now();
         let (status, recheck) = match self.count(budget).await {
             Ok((pods, counts)) => {
@@ -137,9 +141,9 @@ impl Disruptions {
             let name = NamespacedName::of(budget);
             let budgets = Api::<PodDisruptionBudget>::namespaced(self.client.clone(), &name.namespace);
             let answer = budgets.replace_status(&name.name, &PostParams::default(), &changed).await?;
-            turn.wrote(&self.budgets, &answer);
+            ctx.record_write(&self.budgets, &answer);
         }
-        Ok(recheck.map_or(Next::Change, Next::After))
+        Ok(recheck.map_or(Action::AwaitChange, Action::Requeue))
     }
 
     /// The pods of a budget, and how many there should be.
@@ -162,7 +166,7 @@ impl Disruptions {
             return Ok(Vec::new());
         };
         let mut pods = self.pods.in_namespace(budget.metadata.namespace.as_deref().unwrap_or_default());
-        pods.retain(|pod| selects(&selector, &pod.metadata));
+        pods.retain(|pod| selector_matches(&selector, &pod.metadata));
         Ok(pods)
     }
 
@@ -181,18 +185,18 @@ impl Disruptions {
     }
 
     /// Takes back from a pod that it is about to be disrupted, if nothing came of it.
-    async fn clear_stale_condition(&self, pod: &Pod, turn: &Turn) -> Result<Next, Error> {
+    async fn clear_stale_condition(&self, pod: &Pod, ctx: &ReconcileContext) -> Result<Action, Error> {
         let now = self.clock.now();
         match plan::stale_after(pod, now) {
-            None => Ok(Next::Change),
-            Some(delay) if !delay.is_zero() => Ok(Next::After(delay)),
+            None => Ok(Action::AwaitChange),
+            Some(delay) if !delay.is_zero() => Ok(Action::Requeue(delay)),
             Some(_) => {
                 let name = NamespacedName::of(pod);
                 let pods = Api::<Pod>::namespaced(self.client.clone(), &name.namespace);
                 let cleared = plan::without_disruption(pod, now);
                 let answer = pods.replace_status(&name.name, &PostParams::default(), &cleared).await?;
-                turn.wrote(&self.pods, &answer);
-                Ok(Next::Change)
+                ctx.record_write(&self.pods, &answer);
+                Ok(Action::AwaitChange)
             }
         }
     }
@@ -215,9 +219,9 @@ fn budgets_of(
     let (mut matching, mut matched) = (Vec::new(), Vec::new());
     for budget in budgets.in_namespace(namespace) {
         let Ok(Some(selector)) = selector(&budget) else { continue };
-        if selects(&selector, &pod.metadata) {
+        if selector_matches(&selector, &pod.metadata) {
             matching.push(NamespacedName::of(budget.as_ref()));
-        } else if change.old.as_ref().is_some_and(|old| selects(&selector, &old.metadata)) {
+        } else if change.old.as_ref().is_some_and(|old| selector_matches(&selector, &old.metadata)) {
             matched.push(NamespacedName::of(budget.as_ref()));
         }
     }

@@ -5,7 +5,7 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use coracle_kinds::meta::controller;
+use coracle_kinds::meta::controller_of;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::core::{DynamicObject, GroupVersionKind};
@@ -13,7 +13,7 @@ use kube::{Api, discovery};
 
 use super::{Disruptions, Uncountable};
 use crate::runtime::cache::{Cache, Cached, NamespacedName};
-use crate::runtime::unless;
+use crate::runtime::ignore_not_found;
 
 pub(super) struct Scale {
     pub wanted: i32,
@@ -27,7 +27,7 @@ impl Disruptions {
         // By the owner of the pods, so that each is looked for once, and by what has the scale, so that each counts once.
         let (mut owners, mut scales) = (HashSet::new(), HashMap::new());
         for pod in pods {
-            let Some(owner) = controller(&pod.metadata) else {
+            let Some(owner) = controller_of(&pod.metadata) else {
                 unmanaged = true;
                 continue;
             };
@@ -64,7 +64,7 @@ impl Disruptions {
                 let Some(set) = referred(&self.replica_sets, owner, namespace) else {
                     return self.ask(owner, namespace).await;
                 };
-                let above = controller(&set.metadata).filter(|above| above.kind == "Deployment");
+                let above = controller_of(&set.metadata).filter(|above| above.kind == "Deployment");
                 if let Some(above) = above
                     && let Some(deployment) = referred(&self.deployments, above, namespace)
                 {
@@ -95,7 +95,7 @@ impl Disruptions {
                 error => message(error),
             })?;
         let scales = Api::<DynamicObject>::namespaced_with(self.client.clone(), namespace, &resource);
-        let Some(scale) = unless(404, scales.get_scale(&owner.name).await).map_err(message)? else {
+        let Some(scale) = ignore_not_found(scales.get_scale(&owner.name).await).map_err(message)? else {
             if capabilities.subresources.iter().any(|(of, _)| of.plural == "scale" && of.kind == "Scale") {
                 return Ok(None);
             }

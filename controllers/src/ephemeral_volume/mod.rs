@@ -15,7 +15,7 @@ use prometheus::Counter;
 
 use crate::runtime::cache::{Cache, NamespacedName};
 use crate::runtime::events::Recorder;
-use crate::runtime::{Controller, Error, Next, Sources, Turn};
+use crate::runtime::{Action, Controller, Error, ReconcileContext, Sources};
 use crate::{Context, Initialize};
 
 pub struct EphemeralVolumes {
@@ -65,13 +65,13 @@ impl Controller for EphemeralVolumes {
             });
     }
 
-    async fn reconcile(&self, name: &NamespacedName, turn: &Turn) -> Result<Next, Error> {
-        let Some(pod) = self.pods.get(name) else { return Ok(Next::Change) };
+    async fn reconcile(&self, name: &NamespacedName, ctx: &ReconcileContext) -> Result<Action, Error> {
+        let Some(pod) = self.pods.get(name) else { return Ok(Action::AwaitChange) };
         if pod.metadata.deletion_timestamp.is_some() {
-            return Ok(Next::Change);
+            return Ok(Action::AwaitChange);
         }
         for (volume, template) in ephemeral(&pod) {
-            if let Err(error) = self.provide(&pod, volume, template, turn).await {
+            if let Err(error) = self.provide(&pod, volume, template, ctx).await {
                 self.recorder.warning(
                     pod.as_ref(),
                     "FailedBinding",
@@ -80,7 +80,7 @@ impl Controller for EphemeralVolumes {
                 return Err(error);
             }
         }
-        Ok(Next::Change)
+        Ok(Action::AwaitChange)
     }
 }
 
@@ -90,7 +90,7 @@ impl EphemeralVolumes {
         pod: &Pod,
         volume: &str,
         template: &PersistentVolumeClaimTemplate,
-        turn: &Turn,
+        ctx: &ReconcileContext,
     ) -> Result<(), Error> {
         let namespace = pod.namespace().unwrap_or_default();
         let name = NamespacedName::new(&namespace, format!("{}-{volume}", pod.name_any()));
@@ -107,7 +107,7 @@ impl EphemeralVolumes {
         let claims = Api::<PersistentVolumeClaim>::namespaced(self.client.clone(), &namespace);
         match claims.create(&PostParams::default(), &claim(pod, &name.name, template)).await {
             Ok(claim) => {
-                turn.wrote(&self.claims, &claim);
+                ctx.record_write(&self.claims, &claim);
                 Ok(())
             }
             Err(error) => {

@@ -147,7 +147,7 @@ pub struct Node {
 #[derive(Clone, Debug)]
 pub enum Change {
     Seen(Object),
-    Gone(Identity),
+    Deleted(Identity),
     /// Asked by name, the server did not have it.
     Absent(Identity),
 }
@@ -162,7 +162,7 @@ pub enum Work {
     /// Release its dependents.
     Orphan(Uid),
     /// Tell that a dependent refers to an owner of another namespace.
-    TellOfNamespace { dependent: Identity, owner: Owner },
+    ReportInvalidNamespace { dependent: Identity, owner: Owner },
 }
 
 pub struct Graph {
@@ -214,7 +214,7 @@ impl Graph {
         let mut work = Vec::new();
         match change {
             Change::Seen(object) => self.see(object, &mut work),
-            Change::Gone(identity) => {
+            Change::Deleted(identity) => {
                 self.observe(&identity, &mut work);
                 self.remove(&identity, &mut work);
             }
@@ -278,7 +278,7 @@ impl Graph {
             let Some(owner) = disagreement(dependent, identity) else { continue };
             if !identity.namespace.is_empty() && dependent.identity.namespace != identity.namespace {
                 let (dependent, owner) = (dependent.identity.clone(), owner.clone());
-                work.push(Work::TellOfNamespace { dependent, owner });
+                work.push(Work::ReportInvalidNamespace { dependent, owner });
             }
             work.push(Work::Delete(dependent.identity.uid.clone()));
         }
@@ -301,7 +301,7 @@ impl Graph {
             if is_elsewhere && is_namespaced {
                 if node.is_observed {
                     let (dependent, owner) = (dependent.clone(), owner.clone());
-                    work.push(Work::TellOfNamespace { dependent, owner });
+                    work.push(Work::ReportInvalidNamespace { dependent, owner });
                 }
                 is_doubtful = true;
             } else {

@@ -30,14 +30,14 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
 use crate::Context;
-use crate::runtime::events::{Recorder, Type};
+use crate::runtime::discovery::Discovery;
+use crate::runtime::events::{EventType, Recorder};
 use crate::runtime::metrics::QueueMetrics;
+use crate::runtime::propagate_panics;
 use crate::runtime::queue::Queue;
-use crate::runtime::resources::Resources;
 use crate::runtime::supervise::Supervisor;
-use crate::runtime::until_one_panics;
 use graph::{Change, Graph, Identity, Owner, Uid, Work};
-use monitor::{Monitors, News};
+use monitor::{MonitorEvent, Monitors};
 
 pub const NAME: &str = "garbage-collector-controller";
 
@@ -47,12 +47,12 @@ const WORKERS: usize = 20;
 /// What the tasks of the collector share.
 struct Collector {
     client: Client,
-    resources: Arc<Resources>,
+    resources: Arc<Discovery>,
     recorder: Recorder,
     graph: Mutex<Graph>,
     to_delete: Queue<Uid>,
     to_orphan: Queue<Uid>,
-    news: mpsc::UnboundedSender<News>,
+    news: mpsc::UnboundedSender<MonitorEvent>,
     errors: Counter,
 }
 
@@ -69,7 +69,7 @@ pub async fn run(context: Context, ready: impl FnOnce() + Send + 'static) {
     );
     let collector = Arc::new(Collector {
         client: context.client.clone(),
-        resources: context.resources(),
+        resources: context.discovery(),
         recorder: context.recorder(NAME),
         graph: Mutex::default(),
         to_delete: context.queue("garbage_collector_attempt_to_delete"),
@@ -99,14 +99,14 @@ pub async fn run(context: Context, ready: impl FnOnce() + Send + 'static) {
         tasks.spawn(collector.clone().delete());
         tasks.spawn(collector.clone().orphan());
     }
-    until_one_panics(tasks).await;
+    propagate_panics(tasks).await;
 }
 
 impl Collector {
     /// The only writer of the graph.
     async fn keep_graph(
         self: Arc<Self>,
-        mut listening: mpsc::UnboundedReceiver<News>,
+        mut listening: mpsc::UnboundedReceiver<MonitorEvent>,
         metrics: QueueMetrics,
     ) {
         const AT_ONCE: usize = 256;
@@ -116,22 +116,24 @@ impl Collector {
             metrics.depth.set(listening.len() as i64);
             let work: Vec<Work> = {
                 let mut graph = self.graph();
-                news.drain(..).flat_map(|news| learn(&mut graph, news)).collect()
+                news.drain(..).flat_map(|news| observe(&mut graph, news)).collect()
             };
-            work.into_iter().for_each(|work| self.take(work));
+            work.into_iter().for_each(|work| self.enqueue(work));
         }
     }
 
-    fn take(&self, work: Work) {
+    fn enqueue(&self, work: Work) {
         match work {
             Work::Delete(uid) => self.to_delete.add(uid),
             Work::DeleteLater(uid) => self.to_delete.retry(uid),
             Work::Orphan(uid) => self.to_orphan.add(uid),
-            Work::TellOfNamespace { dependent, owner } => self.tell_of_namespace(&dependent, &owner),
+            Work::ReportInvalidNamespace { dependent, owner } => {
+                self.report_invalid_namespace(&dependent, &owner)
+            }
         }
     }
 
-    fn tell_of_namespace(&self, dependent: &Identity, owner: &Owner) {
+    fn report_invalid_namespace(&self, dependent: &Identity, owner: &Owner) {
         let namespace = &dependent.namespace;
         let message = format!(
             "ownerRef [{}/{}, namespace: {namespace}, name: {}, uid: {}] does not exist in namespace {namespace:?}",
@@ -146,13 +148,13 @@ impl Collector {
             uid: text(&dependent.uid),
             ..ObjectReference::default()
         };
-        self.recorder.event(about, Type::Warning, "OwnerRefInvalidNamespace", message);
+        self.recorder.event(about, EventType::Warning, "OwnerRefInvalidNamespace", message);
     }
 
     /// Tells the graph that an identity was not found.
     fn report_absent(&self, identity: Identity) {
         // The graph's task ends with the collector.
-        let _ = self.news.send(News::Change(Change::Absent(identity)));
+        let _ = self.news.send(MonitorEvent::Change(Change::Absent(identity)));
     }
 
     fn graph(&self) -> MutexGuard<'_, Graph> {
@@ -161,13 +163,13 @@ impl Collector {
     }
 }
 
-fn learn(graph: &mut Graph, news: News) -> Vec<Work> {
+fn observe(graph: &mut Graph, news: MonitorEvent) -> Vec<Work> {
     match news {
-        News::Change(change) => graph.apply(change),
-        News::All { api_version, kind, seen } => {
+        MonitorEvent::Change(change) => graph.apply(change),
+        MonitorEvent::All { api_version, kind, seen } => {
             let known = graph.observed(&api_version, &kind).into_iter();
             let gone: Vec<Identity> = known.filter(|identity| !seen.contains(&identity.uid)).collect();
-            gone.into_iter().flat_map(|identity| graph.apply(Change::Gone(identity))).collect()
+            gone.into_iter().flat_map(|identity| graph.apply(Change::Deleted(identity))).collect()
         }
     }
 }

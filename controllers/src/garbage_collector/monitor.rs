@@ -13,12 +13,12 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::{AbortHandle, JoinSet};
 
 use super::graph::{Change, Object, Uid};
-use crate::runtime::resources::{Resources, Served, Snapshot};
+use crate::runtime::discovery::{Discovery, DiscoverySnapshot, ServedResource};
 use crate::runtime::supervise::Supervisor;
 
 /// What a monitor tells.
 #[derive(Debug)]
-pub enum News {
+pub enum MonitorEvent {
     Change(Change),
     /// All that there is of a kind was told: what was not, is gone.
     All {
@@ -31,25 +31,29 @@ pub enum News {
 /// The monitors, one a resource.
 pub struct Monitors {
     client: Client,
-    news: mpsc::UnboundedSender<News>,
+    news: mpsc::UnboundedSender<MonitorEvent>,
     running: HashMap<(String, String), Monitor>,
     tasks: JoinSet<()>,
     supervisor: Supervisor,
 }
 
 struct Monitor {
-    served: Served,
+    served: ServedResource,
     synced: watch::Receiver<bool>,
     task: AbortHandle,
 }
 
 impl Monitors {
-    pub fn new(client: Client, news: mpsc::UnboundedSender<News>, supervisor: Supervisor) -> Monitors {
+    pub fn new(
+        client: Client,
+        news: mpsc::UnboundedSender<MonitorEvent>,
+        supervisor: Supervisor,
+    ) -> Monitors {
         Monitors { client, news, running: HashMap::new(), tasks: JoinSet::new(), supervisor }
     }
 
     /// Follows discovery for ever. `ready` is called when everything that was there at first is known.
-    pub async fn run(mut self, resources: &Resources, ready: impl FnOnce()) {
+    pub async fn run(mut self, resources: &Discovery, ready: impl FnOnce()) {
         let mut snapshots = resources.subscribe();
         let mut ready = Some(ready);
         loop {
@@ -68,27 +72,28 @@ impl Monitors {
         }
     }
 
-    fn follow(&mut self, snapshot: &Snapshot) {
-        let key = |served: &Served| (served.resource.group.clone(), served.resource.plural.clone());
+    fn follow(&mut self, snapshot: &DiscoverySnapshot) {
+        let key = |served: &ServedResource| (served.resource.group.clone(), served.resource.plural.clone());
         let watched: HashMap<_, _> =
             snapshot.preferred().filter(|served| is_monitored(served)).map(|s| (key(s), s)).collect();
         if snapshot.failed.is_empty() {
             // A group that could not be asked for may still be served.
             self.running.retain(|key, monitor| {
-                let goes_on = watched.get(key).is_some_and(|served| **served == monitor.served);
-                if !goes_on {
+                let is_current = watched.get(key).is_some_and(|served| **served == monitor.served);
+                if !is_current {
                     monitor.task.abort();
                 }
-                goes_on
+                is_current
             });
         }
         for (key, served) in watched {
             if !self.running.contains_key(&key) {
                 let (client, news, supervisor) =
                     (self.client.clone(), self.news.clone(), self.supervisor.clone());
-                let (told, synced) = watch::channel(false);
-                let (told, watched) = (Arc::new(told), served.clone());
-                let start = move || monitor(client.clone(), watched.clone(), news.clone(), told.clone());
+                let (synced_sender, synced) = watch::channel(false);
+                let (synced_sender, watched) = (Arc::new(synced_sender), served.clone());
+                let start =
+                    move || monitor(client.clone(), watched.clone(), news.clone(), synced_sender.clone());
                 let name = format!("monitor of {}", served.resource.plural);
                 let task = self.tasks.spawn(async move { supervisor.run(&name, start).await });
                 self.running.insert(key, Monitor { served: served.clone(), synced, task });
@@ -105,7 +110,7 @@ impl Monitors {
 }
 
 /// Events own nothing and are owned by nothing, and there are many of them.
-fn is_monitored(served: &Served) -> bool {
+fn is_monitored(served: &ServedResource) -> bool {
     let is_event =
         served.resource.plural == "events" && matches!(&*served.resource.group, "" | "events.k8s.io");
     !is_event && ["delete", "list", "watch"].iter().all(|verb| served.supports(verb))
@@ -113,8 +118,8 @@ fn is_monitored(served: &Served) -> bool {
 
 async fn monitor(
     client: Client,
-    served: Served,
-    news: mpsc::UnboundedSender<News>,
+    served: ServedResource,
+    news: mpsc::UnboundedSender<MonitorEvent>,
     synced: Arc<watch::Sender<bool>>,
 ) {
     let api = Api::<PartialObjectMeta<DynamicObject>>::all_with(client, &served.resource);
@@ -123,7 +128,7 @@ async fn monitor(
     let kind: Arc<str> = served.resource.kind.as_str().into();
     let object = |meta: &PartialObjectMeta<DynamicObject>| Object::new(&kind, &api_version, &meta.metadata);
     // Whoever listened is gone when this fails, and so is the task.
-    let tell = |change| drop(news.send(News::Change(change)));
+    let send = |change| drop(news.send(MonitorEvent::Change(change)));
     let mut seen = HashSet::new();
     pin_mut!(stream);
     while let Some(event) = stream.next().await {
@@ -132,17 +137,17 @@ async fn monitor(
             Ok(Event::InitApply(meta)) => {
                 if let Some(object) = object(&meta) {
                     seen.insert(object.identity.uid.clone());
-                    tell(Change::Seen(object));
+                    send(Change::Seen(object));
                 }
             }
             Ok(Event::InitDone) => {
                 let (api_version, kind) = (api_version.clone(), kind.clone());
-                drop(news.send(News::All { api_version, kind, seen: std::mem::take(&mut seen) }));
+                drop(news.send(MonitorEvent::All { api_version, kind, seen: std::mem::take(&mut seen) }));
                 synced.send_replace(true);
             }
-            Ok(Event::Apply(meta)) => object(&meta).map(Change::Seen).into_iter().for_each(tell),
+            Ok(Event::Apply(meta)) => object(&meta).map(Change::Seen).into_iter().for_each(send),
             Ok(Event::Delete(meta)) => {
-                object(&meta).map(|object| Change::Gone(object.identity)).into_iter().for_each(tell);
+                object(&meta).map(|object| Change::Deleted(object.identity)).into_iter().for_each(send);
             }
             Err(error) => tracing::debug!(%kind, %error, "a watch has to be started again"),
         }

@@ -40,7 +40,7 @@ fn change(text: &str) -> Change {
     let (verb, object) = (words.next().unwrap(), identity(words.next().unwrap()));
     let flags: Vec<&str> = words.collect();
     match verb {
-        "gone" => Change::Gone(object),
+        "gone" => Change::Deleted(object),
         "absent" => Change::Absent(object),
         _ => Change::Seen(Object {
             identity: object,
@@ -54,21 +54,23 @@ fn change(text: &str) -> Change {
     }
 }
 
-fn told(work: &Work) -> String {
+fn render(work: &Work) -> String {
     match work {
         Work::Delete(uid) => format!("delete {uid}"),
         Work::DeleteLater(uid) => format!("later {uid}"),
         Work::Orphan(uid) => format!("orphan {uid}"),
-        Work::TellOfNamespace { dependent, owner } => format!("tell {} of {}", dependent.uid, owner.uid),
+        Work::ReportInvalidNamespace { dependent, owner } => {
+            format!("tell {} of {}", dependent.uid, owner.uid)
+        }
     }
 }
 
 /// Lines of `change => work, work`, blank ones left out.
-fn play(name: &str, script: &str) {
+fn run_script(name: &str, script: &str) {
     let mut graph = Graph::default();
     for (number, line) in script.lines().map(str::trim).filter(|line| !line.is_empty()).enumerate() {
         let (happens, want) = line.split_once("=>").unwrap_or_else(|| panic!("{name}: {line}"));
-        let work: Vec<String> = graph.apply(change(happens)).iter().map(told).collect();
+        let work: Vec<String> = graph.apply(change(happens)).iter().map(render).collect();
         assert_eq!(work.join(", "), want.trim(), "{name}, step {}: {happens}", number + 1);
     }
 }
@@ -251,6 +253,6 @@ fn scripts() {
             gone o => delete d1, delete d2",
         ),
     ] {
-        play(name, script);
+        run_script(name, script);
     }
 }

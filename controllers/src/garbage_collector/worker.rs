@@ -13,7 +13,7 @@ use super::Collector;
 use super::attempt::{Dependents, Plan, Policy, Standing, plan};
 use super::graph::{FOREGROUND, Identity, Node, ORPHAN, Owner, Phase, Uid};
 use crate::runtime::queue::Queue;
-use crate::runtime::{Error, unless};
+use crate::runtime::{Error, ignore_not_found};
 
 /// How many dependents of an owner are released at a time: a server turns away what is too much at once, whoever asks.
 const AT_ONCE: usize = 32;
@@ -22,7 +22,7 @@ const AT_ONCE: usize = 32;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Outcome {
     Done,
-    Again,
+    Retry,
 }
 
 /// Where an identity lives in the API.
@@ -62,9 +62,9 @@ impl Collector {
     fn settle(&self, queue: &Queue<Uid>, uid: &Uid, outcome: Result<Outcome, Error>) {
         match outcome {
             Ok(Outcome::Done) => queue.forget(uid),
-            Ok(Outcome::Again) => queue.retry(uid.clone()),
+            Ok(Outcome::Retry) => queue.retry(uid.clone()),
             Err(error) => {
-                tracing::debug!(controller = super::NAME, %uid, %error, "will try again");
+                tracing::debug!(controller = super::NAME, %uid, %error, "requeued after an error");
                 self.errors.inc();
                 queue.retry(uid.clone());
             }
@@ -81,7 +81,7 @@ impl Collector {
             return Ok(Outcome::Done);
         };
         let Some(api) = self.place(&identity)?.api() else { return Ok(Outcome::Done) };
-        let live = unless(404, api.get_metadata(&identity.name).await)?.map(|object| object.metadata);
+        let live = ignore_not_found(api.get_metadata(&identity.name).await)?.map(|object| object.metadata);
         let Some(live) = live.filter(|live| live.uid.as_deref() == Some(uid)) else {
             self.report_absent(identity);
             return Ok(Outcome::Done);
@@ -92,11 +92,11 @@ impl Collector {
             let owners = self.classify(&identity, &live).await?;
             let Some(owners) = owners else { return Ok(Outcome::Done) };
             let plan = plan(Phase::of(&live), &owners, self.dependents(uid));
-            act(&identity, &api, &live, plan).await?;
+            apply(&identity, &api, &live, plan).await?;
         }
         // A watch that was started again may never tell of an object that came and went meanwhile.
         let is_observed = self.graph().node(uid).is_none_or(|node| node.is_observed);
-        Ok(if is_observed { Outcome::Done } else { Outcome::Again })
+        Ok(if is_observed { Outcome::Done } else { Outcome::Retry })
     }
 
     fn read<T>(&self, uid: &Uid, read: impl FnOnce(&Node) -> Option<T>) -> Option<T> {
@@ -166,7 +166,7 @@ impl Collector {
             Place::Namespace(api) => (api, beside),
             Place::Nowhere => return Ok(None),
         };
-        let found = unless(404, api.get_metadata(&owner.name).await)?.map(|object| object.metadata);
+        let found = ignore_not_found(api.get_metadata(&owner.name).await)?.map(|object| object.metadata);
         match found.filter(|found| found.uid.as_deref() == Some(&owner.uid)) {
             Some(found) => Ok(Some(Standing::of(Phase::of(&found)))),
             None => {
@@ -192,7 +192,7 @@ impl Collector {
         });
         stream::iter(work).buffer_unordered(AT_ONCE).try_collect::<()>().await?;
         if let Some(api) = self.place(&owner)?.api()
-            && let Some(live) = unless(404, api.get_metadata(&owner.name).await)?
+            && let Some(live) = ignore_not_found(api.get_metadata(&owner.name).await)?
         {
             remove_finalizer(&api, &live.metadata, ORPHAN).await?;
         }
@@ -214,7 +214,7 @@ impl Collector {
     }
 }
 
-async fn act(
+async fn apply(
     identity: &Identity,
     api: &Api<DynamicObject>,
     live: &ObjectMeta,
@@ -245,7 +245,7 @@ async fn release(api: &Api<DynamicObject>, identity: &Identity, owners: &[Uid]) 
             let kept = |reference: &OwnerReference| owners.iter().all(|uid| **uid != reference.uid);
             refer(api, &live, |references| references.retain(kept)).await
         }
-        answer => Ok(unless(404, answer).map(|_| ())?),
+        answer => Ok(ignore_not_found(answer).map(|_| ())?),
     }
 }
 
@@ -290,12 +290,12 @@ async fn patch(
     members["uid"] = json!(live.uid);
     let patch = Patch::Merge(json!({"metadata": members}));
     let name = live.name.as_deref().unwrap_or_default();
-    Ok(unless(404, api.patch_metadata(name, &PatchParams::default(), &patch).await).map(|_| ())?)
+    Ok(ignore_not_found(api.patch_metadata(name, &PatchParams::default(), &patch).await).map(|_| ())?)
 }
 
 async fn live(api: &Api<DynamicObject>, name: &str, uid: &str) -> Result<Option<ObjectMeta>, Error> {
     let found =
-        unless(404, api.get_metadata(name).await)?.map(|object: PartialObjectMeta<_>| object.metadata);
+        ignore_not_found(api.get_metadata(name).await)?.map(|object: PartialObjectMeta<_>| object.metadata);
     Ok(found.filter(|found| found.uid.as_deref() == Some(uid)))
 }
 
@@ -316,7 +316,7 @@ async fn delete(
         preconditions: Some(Preconditions { uid: judged.uid.clone(), resource_version: revision }),
         ..DeleteParams::default()
     };
-    let conflict = match unless(404, api.delete(name, &options).await) {
+    let conflict = match ignore_not_found(api.delete(name, &options).await) {
         Err(kube::Error::Api(status)) if status.code == 409 => status,
         answer => return Ok(answer.map(|_| ())?),
     };
@@ -327,5 +327,5 @@ async fn delete(
     }
     // Something else of it changed, which does not save it.
     options.preconditions = Some(Preconditions { uid: judged.uid.clone(), resource_version: None });
-    Ok(unless(404, api.delete(name, &options).await).map(|_| ())?)
+    Ok(ignore_not_found(api.delete(name, &options).await).map(|_| ())?)
 }

@@ -6,8 +6,8 @@ use kube::{Api, Client, ResourceExt};
 
 use super::plan::{Findings, Remains};
 use crate::runtime::batch::execute_all;
-use crate::runtime::resources::{Resources, Served};
-use crate::runtime::unless;
+use crate::runtime::discovery::{Discovery, ServedResource};
+use crate::runtime::{ignore_not_found, ignore_status};
 
 /// How many resources are worked on at the same time.
 const AT_ONCE: usize = 8;
@@ -15,7 +15,7 @@ const AT_ONCE: usize = 8;
 pub struct Content<'a> {
     pub client: &'a Client,
     pub namespace: &'a str,
-    pub resources: &'a Resources,
+    pub resources: &'a Discovery,
 }
 
 /// How far a pass came.
@@ -30,7 +30,7 @@ pub struct Emptied {
 
 /// What became of one resource.
 struct Outcome<'a> {
-    served: &'a Served,
+    served: &'a ServedResource,
     remains: Remains,
     estimate: i64,
     error: Option<String>,
@@ -50,7 +50,8 @@ impl Content<'_> {
             emptied.findings.discovery = Some((snapshot.failed.len(), why));
         }
         let deletable = snapshot.preferred().filter(|served| served.namespaced && served.supports("delete"));
-        let (pods, others): (Vec<&Served>, Vec<&Served>) = deletable.partition(|served| is_pods(served));
+        let (pods, others): (Vec<&ServedResource>, Vec<&ServedResource>) =
+            deletable.partition(|served| is_pods(served));
         for (resources, grace) in [(pods, grace), (others, 0)] {
             let work = resources.into_iter().map(|served| self.delete_all(served, grace));
             let outcomes: Vec<Outcome<'_>> = execute_all(work, AT_ONCE).await;
@@ -73,7 +74,7 @@ impl Content<'_> {
         Ok(emptied)
     }
 
-    async fn delete_all<'a>(&self, served: &'a Served, grace: i64) -> Outcome<'a> {
+    async fn delete_all<'a>(&self, served: &'a ServedResource, grace: i64) -> Outcome<'a> {
         let outcome = |remains, estimate, error| Outcome { served, remains, estimate, error };
         let remains = match self.try_delete_all(served).await {
             Ok(remains) => remains,
@@ -92,7 +93,7 @@ impl Content<'_> {
         }
     }
 
-    async fn try_delete_all(&self, served: &Served) -> kube::Result<Remains> {
+    async fn try_delete_all(&self, served: &ServedResource) -> kube::Result<Remains> {
         let api =
             Api::<DynamicObject>::namespaced_with(self.client.clone(), self.namespace, &served.resource);
         // Whatever a kind's own default is: nothing shall outlive its namespace.
@@ -116,7 +117,7 @@ impl Content<'_> {
 }
 
 async fn remaining(
-    served: &Served,
+    served: &ServedResource,
     api: &Api<DynamicObject>,
 ) -> kube::Result<Vec<kube::core::PartialObjectMeta<DynamicObject>>> {
     if !served.supports("list") {
@@ -128,10 +129,10 @@ async fn remaining(
 
 /// None for what the server does not know, or no longer.
 fn unsupported<T>(answer: kube::Result<T>) -> kube::Result<Option<T>> {
-    Ok(unless(405, unless(404, answer))?.flatten())
+    Ok(ignore_status(405, ignore_not_found(answer))?.flatten())
 }
 
-fn is_pods(served: &Served) -> bool {
+fn is_pods(served: &ServedResource) -> bool {
     served.resource.group.is_empty() && served.resource.plural == "pods"
 }
 

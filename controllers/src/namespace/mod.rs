@@ -2,7 +2,7 @@
 //!
 //! A namespace is looked at some time after it began to go (see [`Settings::namespace_grace`]), after each of its changes, and when
 //! its last pod is gone; then:
-//! 1. one that is not going, or has none of its own finalizers left, is left alone;
+//! 1. one that is not terminating, or has none of its own finalizers left, is left alone;
 //! 2. its pods are deleted, and while one remains nothing else is: what they use stays as long as they run (KEP-5080);
 //! 3. then everything else that can be deleted, in no order; what remains is counted;
 //! 4. what was found is written into its conditions;
@@ -24,8 +24,10 @@ use serde_json::json;
 
 use crate::runtime::cache::{Cache, NamespacedName};
 use crate::runtime::clock::Clock;
-use crate::runtime::resources::Resources;
-use crate::runtime::{Controller, Error, Next, Sources, Turn, unless};
+use crate::runtime::discovery::Discovery;
+use crate::runtime::{
+    Action, Controller, Error, ReconcileContext, Sources, ignore_conflict, ignore_not_found,
+};
 use crate::{Context, Initialize};
 use content::Content;
 
@@ -35,7 +37,7 @@ pub struct Namespaces {
     client: Client,
     clock: Clock,
     grace: Duration,
-    resources: Arc<Resources>,
+    resources: Arc<Discovery>,
     namespaces: Arc<Cache<Namespace>>,
     pods: Arc<Cache<Pod>>,
 }
@@ -46,7 +48,7 @@ impl Initialize for Namespaces {
             client: context.client.clone(),
             clock: context.clock.clone(),
             grace: context.settings.namespace_grace,
-            resources: context.resources(),
+            resources: context.discovery(),
             namespaces: context.cache(),
             pods: context.cache(),
         }
@@ -82,12 +84,12 @@ impl Controller for Namespaces {
             });
     }
 
-    async fn reconcile(&self, name: &String, turn: &Turn) -> Result<Next, Error> {
+    async fn reconcile(&self, name: &String, ctx: &ReconcileContext) -> Result<Action, Error> {
         let api = Api::<Namespace>::all(self.client.clone());
-        let Some(mut namespace) = api.get_opt(name).await? else { return Ok(Next::Change) };
-        let Some(deleted) = deleted(&namespace) else { return Ok(Next::Change) };
+        let Some(mut namespace) = api.get_opt(name).await? else { return Ok(Action::AwaitChange) };
+        let Some(deleted) = deleted(&namespace) else { return Ok(Action::AwaitChange) };
         if finalizers(&namespace).is_empty() {
-            return Ok(Next::Change);
+            return Ok(Action::AwaitChange);
         }
         let content = Content { client: &self.client, namespace: name, resources: &self.resources };
         let pods = self.pods.in_namespace(name);
@@ -102,10 +104,10 @@ impl Controller for Namespaces {
             namespace.status = Some(status);
             match api.replace_status(name, &PostParams::default(), &namespace).await {
                 Ok(answer) => {
-                    turn.wrote(&self.namespaces, &answer);
+                    ctx.record_write(&self.namespaces, &answer);
                     namespace = answer;
                 }
-                // Somebody else wrote meanwhile; its change is looked at in its turn.
+                // Somebody else wrote meanwhile; its change is looked at in its ctx.
                 Err(error) => tracing::debug!(namespace = %name, %error, "the conditions are not written"),
             }
         }
@@ -113,10 +115,10 @@ impl Controller for Namespaces {
             return Err(Error::Unfinished(error));
         }
         if emptied.estimate > 0 {
-            return Ok(Next::After(plan::pause(emptied.estimate)));
+            return Ok(Action::Requeue(plan::pause(emptied.estimate)));
         }
         self.finalize(&api, namespace).await?;
-        Ok(Next::Change)
+        Ok(Action::AwaitChange)
     }
 }
 
@@ -133,7 +135,7 @@ impl Namespaces {
             });
             let answer = api.replace_subresource("finalize", &name, &PostParams::default(), &body).await;
             // Without an answer it was written to meanwhile.
-            let answer = unless(409, unless(404, answer))?;
+            let answer = ignore_conflict(ignore_not_found(answer))?;
             if answer.is_some() {
                 return Ok(());
             }
@@ -146,7 +148,7 @@ impl Namespaces {
     }
 }
 
-/// Since when it is going.
+/// Since when it is terminating.
 fn deleted(namespace: &Namespace) -> Option<Timestamp> {
     namespace.metadata.deletion_timestamp.as_ref().map(|time| time.0)
 }

@@ -15,9 +15,9 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use coracle_kinds::meta::annotation;
-use coracle_kinds::pods::{self, claims_of, is_terminated};
+use coracle_kinds::pods::{self, is_terminated, pod_claims};
 use coracle_kinds::storage::attachment::{self, attachment, is_attached, volume_of};
-use coracle_kinds::storage::{Claim, Volume};
+use coracle_kinds::storage::{ClaimExt, VolumeExt};
 use k8s_openapi::api::core::v1::{Node, PersistentVolume, PersistentVolumeClaim, Pod};
 use k8s_openapi::api::storage::v1::{CSIDriver, VolumeAttachment};
 use kube::api::PostParams;
@@ -29,7 +29,9 @@ use crate::persistentvolume_binder::indexes::ByVolume;
 use crate::runtime::cache::{Cache, NamespacedName};
 use crate::runtime::events::Recorder;
 use crate::runtime::queue::Queue;
-use crate::runtime::{Controller, Error, Next, Sources, Turn, only_this, unless};
+use crate::runtime::{
+    Action, Controller, Error, ReconcileContext, Sources, ignore_conflict, ignore_not_found, uid_precondition,
+};
 use crate::{Context, Initialize};
 use plan::{Observed, plan};
 
@@ -45,14 +47,14 @@ pub struct AttachDetach {
     nodes: Arc<Cache<Node>>,
     drivers: Arc<Cache<CSIDriver>>,
     attachments: Arc<Cache<VolumeAttachment>>,
-    told: Mutex<Told>,
+    notifications: Mutex<PodNotifications>,
     /// The attachments that this controller is responsible for, by the volumes that they were made for.
     managed: Mutex<HashMap<NamespacedName, HashSet<String>>>,
 }
 
 /// What pods were told, or are to be.
 #[derive(Default)]
-struct Told {
+struct PodNotifications {
     /// The attachments that were asked for.
     attaching: HashSet<String>,
     /// The nodes that have to wait for a volume.
@@ -70,7 +72,7 @@ impl Initialize for AttachDetach {
             nodes: context.cache(),
             drivers: context.cache(),
             attachments: context.cache(),
-            told: Mutex::default(),
+            notifications: Mutex::default(),
             managed: Mutex::default(),
         }
     }
@@ -87,25 +89,25 @@ impl Controller for AttachDetach {
         sources
             .on_each_if(&self.volumes, |change| {
                 let is_csi = change.states().any(|volume| attachment::is_csi(volume));
-                is_csi && change.is_news(|volume| volume.claim_ref().cloned())
+                is_csi && change.changed(|volume| volume.claim_ref().cloned())
             })
             .on(&self.claims, |change, queue| {
-                if change.is_news(|claim| (claim.volume_name().to_owned(), claim.phase().to_owned())) {
+                if change.changed(|claim| (claim.volume_name().to_owned(), claim.phase().to_owned())) {
                     change.states().for_each(|claim| wake(claim, queue));
                 }
             })
             .on(&self.pods, move |change, queue| {
                 let Some(pod) = change.object() else { return };
-                if change.is_news(|pod| (pods::node(pod).map(str::to_owned), is_terminated(pod))) {
+                if change.changed(|pod| (pods::node(pod).map(str::to_owned), is_terminated(pod))) {
                     let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
-                    let names = claims_of(pod).map(|claim| NamespacedName::new(namespace, claim.name));
+                    let names = pod_claims(pod).map(|claim| NamespacedName::new(namespace, claim.name));
                     names.filter_map(|name| claims.get(&name)).for_each(|claim| wake(&claim, queue));
                 }
             })
             .on(&self.attachments, |change, queue| {
-                let is_going =
+                let is_terminating =
                     |attachment: &VolumeAttachment| attachment.metadata.deletion_timestamp.is_some();
-                if change.is_news(|attachment| (is_going(attachment), is_attached(attachment))) {
+                if change.changed(|attachment| (is_terminating(attachment), is_attached(attachment))) {
                     let volume = change.object().and_then(|attachment| volume_of(attachment));
                     volume.into_iter().for_each(|volume| queue.add(NamespacedName::new("", volume)));
                 }
@@ -114,37 +116,37 @@ impl Controller for AttachDetach {
             .needs(&self.drivers);
     }
 
-    async fn reconcile(&self, name: &NamespacedName, turn: &Turn) -> Result<Next, Error> {
+    async fn reconcile(&self, name: &NamespacedName, ctx: &ReconcileContext) -> Result<Action, Error> {
         let known = self.volumes.get(name);
         let attachments = self.managed(name, known.as_deref());
         let volume = known.filter(|volume| needs_attachment(volume, &self.drivers));
         let pods = volume.as_ref().map(|volume| self.pods_of(volume)).unwrap_or_default();
-        self.tell_attached(name, &attachments, &pods);
+        self.record_attached(name, &attachments, &pods);
         let nodes =
             pods.iter().filter_map(|pod| pods::node(pod)).filter(|node| self.is_managed(node)).collect();
         let plan = plan(&Observed { volume: volume.as_deref(), nodes, attachments: &attachments });
         let api = Api::<VolumeAttachment>::all(self.client.clone());
         for gone in plan.detach {
             let name = gone.name_any();
-            unless(404, unless(409, api.delete(&name, &only_this(gone)).await))?;
-            self.told().attaching.remove(&name);
+            ignore_not_found(ignore_conflict(api.delete(&name, &uid_precondition(gone)).await))?;
+            self.notifications().attaching.remove(&name);
         }
         for node in plan.attach {
             let Some(wanted) = volume.as_deref().and_then(|volume| attachment(volume, node)) else {
                 continue;
             };
-            if let Some(answer) = unless(409, api.create(&PostParams::default(), &wanted).await)? {
-                turn.wrote(&self.attachments, &answer);
+            if let Some(answer) = ignore_conflict(api.create(&PostParams::default(), &wanted).await)? {
+                ctx.record_write(&self.attachments, &answer);
             }
-            self.told().attaching.insert(wanted.name_any());
+            self.notifications().attaching.insert(wanted.name_any());
         }
-        self.tell_refused(name, plan.refuse, &pods);
-        Ok(Next::Change)
+        self.record_refused(name, plan.refuse, &pods);
+        Ok(Action::AwaitChange)
     }
 }
 
 impl AttachDetach {
-    fn told(&self) -> MutexGuard<'_, Told> {
+    fn notifications(&self) -> MutexGuard<'_, PodNotifications> {
         self.told.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -169,14 +171,14 @@ impl AttachDetach {
     }
 
     /// Tells pods that their volume was attached, once.
-    fn tell_attached(
+    fn record_attached(
         &self,
         volume: &NamespacedName,
         attachments: &[Arc<VolumeAttachment>],
         pods: &[Arc<Pod>],
     ) {
         for attachment in attachments.iter().filter(|attachment| is_attached(attachment)) {
-            if self.told().attaching.remove(&attachment.name_any()) {
+            if self.notifications().attaching.remove(&attachment.name_any()) {
                 let node = attachment.spec.node_name.as_str();
                 let there = pods.iter().filter(|pod| pods::node(pod) == Some(node));
                 // With the space at the end that kube-controller-manager leaves.
@@ -189,11 +191,11 @@ impl AttachDetach {
     }
 
     /// Tells pods that another node has their volume, once.
-    fn tell_refused(&self, volume: &NamespacedName, nodes: Vec<&str>, pods: &[Arc<Pod>]) {
+    fn record_refused(&self, volume: &NamespacedName, nodes: Vec<&str>, pods: &[Arc<Pod>]) {
         let refused: BTreeSet<String> = nodes.into_iter().map(str::to_owned).collect();
         let known = match refused.is_empty() {
-            true => self.told().refused.remove(volume),
-            false => self.told().refused.insert(volume.clone(), refused.clone()),
+            true => self.notifications().refused.remove(volume),
+            false => self.notifications().refused.insert(volume.clone(), refused.clone()),
         };
         for new in refused.difference(&known.unwrap_or_default()) {
             let (here, elsewhere): (Vec<_>, Vec<_>) =

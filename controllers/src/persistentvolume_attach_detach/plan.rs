@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use coracle_kinds::storage::Volume;
+use coracle_kinds::storage::VolumeExt;
 use k8s_openapi::api::core::v1::{PersistentVolume, Pod};
 use k8s_openapi::api::storage::v1::VolumeAttachment;
 use kube::ResourceExt;
@@ -28,8 +28,8 @@ pub struct Plan<'a> {
 pub fn plan<'a>(observed: &Observed<'a>) -> Plan<'a> {
     let mut plan = Plan::default();
     for attachment in observed.attachments {
-        let is_going = attachment.metadata.deletion_timestamp.is_some();
-        if !is_going && !observed.nodes.contains(attachment.spec.node_name.as_str()) {
+        let is_terminating = attachment.metadata.deletion_timestamp.is_some();
+        if !is_terminating && !observed.nodes.contains(attachment.spec.node_name.as_str()) {
             plan.detach.push(attachment);
         }
     }
@@ -111,7 +111,7 @@ mod tests {
 
     /// On a node; one that is going begins with a dash.
     fn attachment(node: &str) -> VolumeAttachment {
-        let (node, going) =
+        let (node, terminating) =
             node.strip_prefix('-').map_or((node, None), |node| (node, Some("2026-01-01T00:00:00Z")));
         serde_json::from_value(json!({
             "metadata": {"deletionTimestamp": going}, "spec": {"nodeName": node, "attacher": "d", "source": {}},

@@ -3,8 +3,8 @@
 //! Binding has no transaction: it is four writes, each skipped when there is nothing to change, in an order in which a crash
 //! after any of them leaves something that the next pass completes.
 
-use coracle_kinds::meta::{annotate, annotation, strip};
-use coracle_kinds::storage::{BIND_COMPLETED, BOUND_BY_CONTROLLER, Claim, Volume};
+use coracle_kinds::meta::{annotation, remove_annotation, set_annotation};
+use coracle_kinds::storage::{BIND_COMPLETED, BOUND_BY_CONTROLLER, ClaimExt, VolumeExt};
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
 
 /// The volume with a reference to the claim; None if it has it.
@@ -21,7 +21,7 @@ pub fn volume_to_claim(volume: &PersistentVolume, claim: &PersistentVolumeClaim)
         volume.spec.get_or_insert_default().claim_ref = Some(claim.reference());
     }
     if marks {
-        annotate(&mut volume.metadata, BOUND_BY_CONTROLLER, "yes");
+        set_annotation(&mut volume.metadata, BOUND_BY_CONTROLLER, "yes");
     }
     Some(volume)
 }
@@ -44,9 +44,9 @@ pub fn claim_to_volume(
     let mut claim = claim.clone();
     if !names {
         claim.spec.get_or_insert_default().volume_name.clone_from(&volume.metadata.name);
-        annotate(&mut claim.metadata, BOUND_BY_CONTROLLER, "yes");
+        set_annotation(&mut claim.metadata, BOUND_BY_CONTROLLER, "yes");
     }
-    annotate(&mut claim.metadata, BIND_COMPLETED, "yes");
+    set_annotation(&mut claim.metadata, BIND_COMPLETED, "yes");
     Some(claim)
 }
 
@@ -94,7 +94,7 @@ pub fn claim_phase(
 /// The volume without its claim: one that the controller bound forgets it, one that a user meant for it only its uid.
 pub fn unbound(volume: &PersistentVolume) -> PersistentVolume {
     let mut volume = volume.clone();
-    let by_controller = strip(&mut volume.metadata, BOUND_BY_CONTROLLER);
+    let by_controller = remove_annotation(&mut volume.metadata, BOUND_BY_CONTROLLER);
     let spec = volume.spec.get_or_insert_default();
     match (&mut spec.claim_ref, by_controller) {
         (Some(reference), false) => reference.uid = None,

@@ -1,7 +1,7 @@
 //! Indexes of the caches by what claims, volumes, pods and attachments say of each other.
 
-use coracle_kinds::pods::claims_of;
-use coracle_kinds::storage::Volume;
+use coracle_kinds::pods::pod_claims;
+use coracle_kinds::storage::VolumeExt;
 use coracle_kinds::storage::attachment::volume_of;
 use k8s_openapi::api::core::v1::{PersistentVolume, Pod};
 use k8s_openapi::api::storage::v1::VolumeAttachment;
@@ -14,20 +14,20 @@ pub struct ByClaim;
 impl Index<Pod> for ByClaim {
     fn keys(pod: &Pod) -> Vec<NamespacedName> {
         let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
-        claims_of(pod).map(|claim| NamespacedName::new(namespace, claim.name)).collect()
+        pod_claims(pod).map(|claim| NamespacedName::new(namespace, claim.name)).collect()
     }
 }
 
 /// Finds the volumes that are meant for a claim, or for nobody yet.
-pub struct ByMeaning;
+pub struct ByClaimRef;
 
-impl ByMeaning {
-    pub const NOBODY: NamespacedName = NamespacedName { namespace: String::new(), name: String::new() };
+impl ByClaimRef {
+    pub const NONE: NamespacedName = NamespacedName { namespace: String::new(), name: String::new() };
 }
 
-impl Index<PersistentVolume> for ByMeaning {
+impl Index<PersistentVolume> for ByClaimRef {
     fn keys(volume: &PersistentVolume) -> Vec<NamespacedName> {
-        vec![volume.claim_name().unwrap_or(ByMeaning::NOBODY)]
+        vec![volume.claim_name().unwrap_or(ByClaimRef::NONE)]
     }
 }
 

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use coracle_kinds::storage::{Claim, Volume};
+use coracle_kinds::storage::{ClaimExt, VolumeExt};
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
 use k8s_openapi::jiff::Timestamp;
 use prometheus::core::{Collector, Desc};

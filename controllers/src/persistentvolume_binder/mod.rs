@@ -25,7 +25,7 @@ use kube::api::PostParams;
 use kube::{Api, Client, ResourceExt};
 
 use crate::runtime::cache::Cache;
-use crate::runtime::{self, Error, Turn};
+use crate::runtime::{self, Error, ReconcileContext};
 use crate::simulation::provisioner::provision;
 use crate::{Context, Settings, start_part};
 
@@ -49,7 +49,7 @@ pub async fn run(context: Context, ready: impl FnOnce() + Send + 'static) {
         start_part::<provision::Provision<in_tree::HostPath>>,
         start_part::<in_tree::reclaim::Reclaim>,
     ];
-    runtime::together(context, &parts, ready).await;
+    runtime::run_all(context, &parts, ready).await;
 }
 
 /// Writes of claims and volumes, each against the revision that was read.
@@ -72,34 +72,46 @@ impl Writer {
         Api::all(self.client.clone())
     }
 
-    async fn claim(&self, claim: PersistentVolumeClaim, turn: &Turn) -> Result<PersistentVolumeClaim, Error> {
+    async fn claim(
+        &self,
+        claim: PersistentVolumeClaim,
+        ctx: &ReconcileContext,
+    ) -> Result<PersistentVolumeClaim, Error> {
         let api = self.claim_api(&claim);
         let answer = api.replace(&claim.name_any(), &PostParams::default(), &claim).await?;
-        turn.wrote(&self.claims, &answer);
+        ctx.record_write(&self.claims, &answer);
         Ok(answer)
     }
 
     async fn claim_status(
         &self,
         claim: PersistentVolumeClaim,
-        turn: &Turn,
+        ctx: &ReconcileContext,
     ) -> Result<PersistentVolumeClaim, Error> {
         let api = self.claim_api(&claim);
         let answer = api.replace_status(&claim.name_any(), &PostParams::default(), &claim).await?;
-        turn.wrote(&self.claims, &answer);
+        ctx.record_write(&self.claims, &answer);
         Ok(answer)
     }
 
-    async fn volume(&self, volume: PersistentVolume, turn: &Turn) -> Result<PersistentVolume, Error> {
+    async fn volume(
+        &self,
+        volume: PersistentVolume,
+        ctx: &ReconcileContext,
+    ) -> Result<PersistentVolume, Error> {
         let answer = self.volume_api().replace(&volume.name_any(), &PostParams::default(), &volume).await?;
-        turn.wrote(&self.volumes, &answer);
+        ctx.record_write(&self.volumes, &answer);
         Ok(answer)
     }
 
-    async fn volume_status(&self, volume: PersistentVolume, turn: &Turn) -> Result<PersistentVolume, Error> {
+    async fn volume_status(
+        &self,
+        volume: PersistentVolume,
+        ctx: &ReconcileContext,
+    ) -> Result<PersistentVolume, Error> {
         let answer =
             self.volume_api().replace_status(&volume.name_any(), &PostParams::default(), &volume).await?;
-        turn.wrote(&self.volumes, &answer);
+        ctx.record_write(&self.volumes, &answer);
         Ok(answer)
     }
 
@@ -108,10 +120,10 @@ impl Writer {
         &self,
         volume: PersistentVolume,
         phase: &str,
-        turn: &Turn,
+        ctx: &ReconcileContext,
     ) -> Result<PersistentVolume, Error> {
         match bind::volume_phase(&volume, phase, "") {
-            Some(changed) => self.volume_status(changed, turn).await,
+            Some(changed) => self.volume_status(changed, ctx).await,
             None => Ok(volume),
         }
     }
@@ -121,26 +133,26 @@ impl Writer {
         &self,
         claim: &PersistentVolumeClaim,
         volume: &PersistentVolume,
-        turn: &Turn,
+        ctx: &ReconcileContext,
     ) -> Result<(), Error> {
         let mut volume = volume.clone();
         if let Some(changed) = bind::volume_to_claim(&volume, claim) {
-            volume = self.volume(changed, turn).await?;
+            volume = self.volume(changed, ctx).await?;
         }
-        volume = self.volume_phase(volume, "Bound", turn).await?;
+        volume = self.volume_phase(volume, "Bound", ctx).await?;
         let mut claim = claim.clone();
         if let Some(changed) = bind::claim_to_volume(&claim, &volume) {
-            claim = self.claim(changed, turn).await?;
+            claim = self.claim(changed, ctx).await?;
         }
         if let Some(changed) = bind::claim_phase(&claim, "Bound", Some(&volume)) {
-            self.claim_status(changed, turn).await?;
+            self.claim_status(changed, ctx).await?;
         }
         Ok(())
     }
 
     /// Lets a volume go that its claim does not want.
-    async fn unbind(&self, volume: &PersistentVolume, turn: &Turn) -> Result<(), Error> {
-        let volume = self.volume(bind::unbound(volume), turn).await?;
-        self.volume_phase(volume, "Available", turn).await.map(|_| ())
+    async fn unbind(&self, volume: &PersistentVolume, ctx: &ReconcileContext) -> Result<(), Error> {
+        let volume = self.volume(bind::unbound(volume), ctx).await?;
+        self.volume_phase(volume, "Available", ctx).await.map(|_| ())
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use coracle_kinds::storage::{Claim, Volume};
+use coracle_kinds::storage::{ClaimExt, VolumeExt};
 use coracle_quantity::Quantity;
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
 use kube::core::{Selector, SelectorExt};

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use coracle_kinds::meta::annotation;
-use coracle_kinds::storage::{Claim, Volume, asks_for_more};
+use coracle_kinds::storage::{ClaimExt, VolumeExt, asks_for_more};
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
 use kube::api::{Patch, PatchParams};
 use kube::{Api, Client};
@@ -15,7 +15,7 @@ use serde_json::json;
 use crate::persistentvolume_binder::csi_migration::{HOST_PATH, Migration};
 use crate::runtime::cache::{Cache, NamespacedName};
 use crate::runtime::events::Recorder;
-use crate::runtime::{Controller, Error, Next, Sources, Turn, unless};
+use crate::runtime::{Action, Controller, Error, ReconcileContext, Sources, ignore_not_found};
 use crate::{Context, Initialize};
 
 const COMPONENT: &str = "volume_expand";
@@ -59,13 +59,13 @@ impl Controller for Expander {
             .needs(&self.volumes);
     }
 
-    async fn reconcile(&self, name: &NamespacedName, turn: &Turn) -> Result<Next, Error> {
+    async fn reconcile(&self, name: &NamespacedName, ctx: &ReconcileContext) -> Result<Action, Error> {
         let Some(claim) = self.claims.get(name).filter(|claim| asks_for_more(claim)) else {
-            return Ok(Next::Change);
+            return Ok(Action::AwaitChange);
         };
         let volume = self.volumes.get(&NamespacedName::new("", claim.volume_name()));
         let Some(volume) = volume.filter(|volume| volume.is_bound_to(&claim)) else {
-            return Ok(Next::Change);
+            return Ok(Action::AwaitChange);
         };
         let is_of_host = volume.spec.as_ref().is_some_and(|spec| spec.host_path.is_some());
         let driver = self.migration.driver(HOST_PATH).filter(|_| is_of_host);
@@ -82,8 +82,8 @@ impl Controller for Expander {
             let api = Api::<PersistentVolumeClaim>::namespaced(self.client.clone(), &name.namespace);
             let patch = json!({"metadata": {"uid": claim.metadata.uid, "annotations": {RESIZER: driver}}});
             let patched = api.patch(&name.name, &PatchParams::default(), &Patch::Merge(patch)).await;
-            unless(404, patched)?.iter().for_each(|claim| turn.wrote(&self.claims, claim));
+            ignore_not_found(patched)?.iter().for_each(|claim| ctx.record_write(&self.claims, claim));
         }
-        Ok(Next::Change)
+        Ok(Action::AwaitChange)
     }
 }

@@ -6,13 +6,13 @@
 use std::sync::Arc;
 
 use coracle_kinds::meta::set_finalizer;
-use coracle_kinds::storage::Volume;
+use coracle_kinds::storage::VolumeExt;
 use k8s_openapi::api::core::v1::PersistentVolume;
 use kube::api::PostParams;
 use kube::{Api, Client};
 
 use crate::runtime::cache::{Cache, NamespacedName};
-use crate::runtime::{Controller, Error, Next, Sources, Turn, unless};
+use crate::runtime::{Action, Controller, Error, ReconcileContext, Sources, ignore_not_found};
 use crate::{Context, Initialize};
 
 const PROTECTION: &str = "kubernetes.io/pv-protection";
@@ -37,16 +37,16 @@ impl Controller for VolumeProtection {
         sources.on_each(&self.volumes);
     }
 
-    async fn reconcile(&self, name: &NamespacedName, turn: &Turn) -> Result<Next, Error> {
-        let Some(volume) = self.volumes.get(name) else { return Ok(Next::Change) };
+    async fn reconcile(&self, name: &NamespacedName, ctx: &ReconcileContext) -> Result<Action, Error> {
+        let Some(volume) = self.volumes.get(name) else { return Ok(Action::AwaitChange) };
         if let Some(changed) = protected(&volume) {
             let api = Api::<PersistentVolume>::all(self.client.clone());
-            let answer = unless(404, api.replace(&name.name, &PostParams::default(), &changed).await)?;
+            let answer = ignore_not_found(api.replace(&name.name, &PostParams::default(), &changed).await)?;
             if let Some(answer) = answer {
-                turn.wrote(&self.volumes, &answer);
+                ctx.record_write(&self.volumes, &answer);
             }
         }
-        Ok(Next::Change)
+        Ok(Action::AwaitChange)
     }
 }
 

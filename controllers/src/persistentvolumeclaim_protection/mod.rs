@@ -13,14 +13,14 @@ mod live;
 use std::sync::Arc;
 
 use coracle_kinds::meta::{has_finalizer, is_controlled_by, set_finalizer};
-use coracle_kinds::pods::{self, claims_of, is_terminated};
+use coracle_kinds::pods::{self, is_terminated, pod_claims};
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 use kube::api::PostParams;
 use kube::{Api, Client, ResourceExt};
 
 use crate::persistentvolume_binder::indexes::ByClaim;
 use crate::runtime::cache::{Cache, Change, NamespacedName};
-use crate::runtime::{Controller, Error, Next, Sources, Turn, unless};
+use crate::runtime::{Action, Controller, Error, ReconcileContext, Sources, ignore_not_found};
 use crate::{Context, Initialize};
 use live::LivePods;
 
@@ -55,13 +55,13 @@ impl Controller for ClaimProtection {
         sources.on_each(&self.claims).on(&self.pods, |change, queue| {
             for pod in freeing(change) {
                 let namespace = pod.namespace().unwrap_or_default();
-                claims_of(pod).for_each(|claim| queue.add(NamespacedName::new(&namespace, claim.name)));
+                pod_claims(pod).for_each(|claim| queue.add(NamespacedName::new(&namespace, claim.name)));
             }
         });
     }
 
-    async fn reconcile(&self, name: &NamespacedName, turn: &Turn) -> Result<Next, Error> {
-        let Some(claim) = self.claims.get(name) else { return Ok(Next::Change) };
+    async fn reconcile(&self, name: &NamespacedName, ctx: &ReconcileContext) -> Result<Action, Error> {
+        let Some(claim) = self.claims.get(name) else { return Ok(Action::AwaitChange) };
         let is_terminating = claim.metadata.deletion_timestamp.is_some();
         let is_protected = has_finalizer(&claim.metadata, PROTECTION);
         let has_to_change = match (is_terminating, is_protected) {
@@ -73,12 +73,12 @@ impl Controller for ClaimProtection {
             let mut changed = claim.as_ref().clone();
             set_finalizer(&mut changed.metadata, PROTECTION, !is_protected);
             let api = Api::<PersistentVolumeClaim>::namespaced(self.client.clone(), &name.namespace);
-            let answer = unless(404, api.replace(&name.name, &PostParams::default(), &changed).await)?;
+            let answer = ignore_not_found(api.replace(&name.name, &PostParams::default(), &changed).await)?;
             if let Some(answer) = answer {
-                turn.wrote(&self.claims, &answer);
+                ctx.record_write(&self.claims, &answer);
             }
         }
-        Ok(Next::Change)
+        Ok(Action::AwaitChange)
     }
 }
 
@@ -109,7 +109,7 @@ fn holds(pod: &Pod, claim: &PersistentVolumeClaim) -> bool {
     let is_shut_down =
         pod.metadata.deletion_timestamp.is_some() && pod.metadata.deletion_grace_period_seconds == Some(0);
     pods::node(pod).is_some()
-        && claims_of(pod).any(|named| {
+        && pod_claims(pod).any(|named| {
             let is_meant = claim.metadata.name.as_ref() == Some(&named.name);
             is_meant && (!named.is_ephemeral || (!is_shut_down && is_controlled_by(&claim.metadata, pod)))
         })
@@ -126,18 +126,19 @@ mod tests {
         let other = json!({"name": "v", "persistentVolumeClaim": {"claimName": "d"}});
         let ephemeral = json!({"name": "e", "ephemeral": {}});
         let deleted = json!({"deletionTimestamp": "2026-01-01T00:00:00Z", "deletionGracePeriodSeconds": 0});
-        let going = json!({"deletionTimestamp": "2026-01-01T00:00:00Z", "deletionGracePeriodSeconds": 30});
+        let terminating =
+            json!({"deletionTimestamp": "2026-01-01T00:00:00Z", "deletionGracePeriodSeconds": 30});
         for (case, claim, meta, node, phase, volume, want) in [
             ("runs", "c", json!({}), "n", "Running", &by_name, true),
             ("pending on a node", "c", json!({}), "n", "Pending", &by_name, true),
             ("not placed", "c", json!({}), "", "Pending", &by_name, false),
             ("ended", "c", json!({}), "n", "Succeeded", &by_name, true),
             ("failed", "c", json!({}), "n", "Failed", &by_name, true),
-            ("terminating", "c", going.clone(), "n", "Running", &by_name, true),
+            ("terminating", "c", terminating.clone(), "n", "Running", &by_name, true),
             ("shut down", "c", deleted.clone(), "n", "Running", &by_name, true),
             ("another claim", "c", json!({}), "n", "Running", &other, false),
             ("ephemeral", "p-e", json!({}), "n", "Running", &ephemeral, true),
-            ("ephemeral, terminating", "p-e", going, "n", "Running", &ephemeral, true),
+            ("ephemeral, terminating", "p-e", terminating, "n", "Running", &ephemeral, true),
             ("ephemeral, shut down", "p-e", deleted, "n", "Running", &ephemeral, false),
         ] {
             let mut meta = meta;

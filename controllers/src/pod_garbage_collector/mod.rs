@@ -22,7 +22,9 @@ use serde_json::json;
 use crate::runtime::batch::execute_all;
 use crate::runtime::cache::Cache;
 use crate::runtime::clock::Clock;
-use crate::runtime::{Controller, Error, Next, Sources, Turn, only_this, unless};
+use crate::runtime::{
+    Action, Controller, Error, ReconcileContext, Sources, ignore_not_found, uid_precondition,
+};
 use crate::{Context, Initialize};
 use plan::{Quarantine, Reason};
 
@@ -76,28 +78,28 @@ impl Controller for PodGarbageCollector {
         sources.needs(&self.pods).needs(&self.nodes).every(PERIOD, &self.clock, "pods");
     }
 
-    async fn reconcile(&self, _: &&'static str, turn: &Turn) -> Result<Next, Error> {
+    async fn reconcile(&self, _: &&'static str, ctx: &ReconcileContext) -> Result<Action, Error> {
         let (pods, nodes) = (self.pods.all(), self.nodes.all());
         let pods = || pods.iter().map(Arc::as_ref);
         let nodes: BTreeMap<&str, &Node> =
             nodes.iter().filter_map(|node| Some((node.metadata.name.as_deref()?, node.as_ref()))).collect();
-        let mut going = plan::due(pods(), &nodes, TERMINATED_THRESHOLD);
+        let mut terminating = plan::due(pods(), &nodes, TERMINATED_THRESHOLD);
         let missed = {
             let mut quarantine = self.quarantine.lock().unwrap_or_else(PoisonError::into_inner);
             quarantine.pass(pods(), &nodes, QUARANTINE, self.clock.now())
         };
         for node in missed {
             match Api::<Node>::all(self.client.clone()).get_metadata_opt(&node).await {
-                Ok(None) => going.extend(plan::on(&node, pods())),
+                Ok(None) => terminating.extend(plan::on(&node, pods())),
                 Ok(Some(_)) => {}
                 // It is missed again from the next time on.
                 Err(error) => tracing::info!(%node, %error, "cannot tell whether the node is gone"),
             }
         }
-        let work = going.into_iter().map(|(pod, reason)| self.count(pod, reason));
+        let work = terminating.into_iter().map(|(pod, reason)| self.count(pod, reason));
         let deleted: Vec<Option<&Pod>> = execute_all(work, AT_ONCE).await;
-        deleted.into_iter().flatten().for_each(|pod| turn.deleted(&self.pods, pod));
-        Ok(Next::Change)
+        deleted.into_iter().flatten().for_each(|pod| ctx.record_delete(&self.pods, pod));
+        Ok(Action::AwaitChange)
     }
 }
 
@@ -122,10 +124,10 @@ impl PodGarbageCollector {
         if let Some(status) = plan::failed(pod, reason, self.clock.now()) {
             let patch = json!({"metadata": {"uid": pod.metadata.uid}, "status": status});
             let patched = pods.patch_status(name, &PatchParams::default(), &Patch::Strategic(patch)).await;
-            if unless(404, patched)?.is_none() {
+            if ignore_not_found(patched)?.is_none() {
                 return Ok(());
             }
         }
-        unless(404, pods.delete(name, &only_this(pod).grace_period(0)).await).map(|_| ())
+        ignore_not_found(pods.delete(name, &uid_precondition(pod).grace_period(0)).await).map(|_| ())
     }
 }

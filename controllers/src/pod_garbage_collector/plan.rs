@@ -17,11 +17,11 @@ const DISRUPTION_TARGET: &str = "DisruptionTarget";
 pub enum Reason {
     /// It has ended, and there are too many like it.
     Terminated,
-    /// It is going, and its node will not come back.
+    /// It is terminating, and its node will not come back.
     OutOfService,
     /// Its node is gone.
     Orphaned,
-    /// It is going, and never had a node that could let it go.
+    /// It is terminating, and never had a node that could let it go.
     Unscheduled,
 }
 
@@ -148,7 +148,7 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    fn pod(name: &str, phase: &str, node: &str, going: bool, more: serde_json::Value) -> Pod {
+    fn pod(name: &str, phase: &str, node: &str, terminating: bool, more: serde_json::Value) -> Pod {
         let mut pod = json!({
             "metadata": {"name": name, "generation": 1}, "spec": {"containers": [], "nodeName": node},
             "status": {"phase": phase},
@@ -205,7 +205,7 @@ mod tests {
                 &[("c", Reason::Terminated)],
             ),
             (
-                "going, by their nodes",
+                "terminating, by their nodes",
                 vec![
                     pod("a", "Running", "up", true, none.clone()),
                     pod("b", "Running", "down", true, none.clone()),

@@ -18,11 +18,11 @@ use kube::{Api, Client};
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::task::{AbortHandle, JoinSet};
 
-use super::measured::Measured;
-use super::{limited, wake};
+use super::evaluators::Evaluator;
+use super::{enqueue_affected, limited};
 use crate::runtime::cache::{Cache, Change, NamespacedName};
+use crate::runtime::discovery::{Discovery, DiscoverySnapshot, ServedResource};
 use crate::runtime::queue::Queue;
-use crate::runtime::resources::{Resources, Served, Snapshot};
 use crate::runtime::supervise::Supervisor;
 
 /// Plain names from before there were any for all resources.
@@ -38,9 +38,9 @@ pub(super) struct Counted {
 impl Counted {
     /// What a name in a quota counts, if that is all it is about.
     pub fn by(name: &str) -> Option<Counted> {
-        let is_measured =
+        let has_evaluator =
             [Pod::measures, Service::measures, PersistentVolumeClaim::measures, ResourceClaim::measures];
-        if is_measured.iter().any(|measures| measures(name)) {
+        if has_evaluator.iter().any(|measures| matches(name)) {
             return None;
         }
         let resource = name.strip_prefix("count/").or_else(|| BY_NAME.contains(&name).then_some(name))?;
@@ -51,7 +51,7 @@ impl Counted {
     }
 
     /// How it is served, if it is, and in namespaces.
-    pub fn find<'a>(&self, snapshot: &'a Snapshot) -> Option<&'a Served> {
+    pub fn find<'a>(&self, snapshot: &'a DiscoverySnapshot) -> Option<&'a ServedResource> {
         snapshot.preferred().find(|served| {
             served.namespaced
                 && served.resource.group == self.group
@@ -62,7 +62,11 @@ impl Counted {
 }
 
 /// How many objects of a resource there are in a namespace.
-pub(super) async fn count(client: &Client, namespace: &str, served: &Served) -> kube::Result<Quantity> {
+pub(super) async fn count(
+    client: &Client,
+    namespace: &str,
+    served: &ServedResource,
+) -> kube::Result<Quantity> {
     let objects = Api::<DynamicObject>::namespaced_with(client.clone(), namespace, &served.resource);
     let first = objects.list_metadata(&ListParams::default().limit(1)).await?;
     let here = i64::try_from(first.items.len()).unwrap_or(i64::MAX);
@@ -73,12 +77,12 @@ pub(super) async fn count(client: &Client, namespace: &str, served: &Served) -> 
 pub(super) async fn watch_deletions(
     client: Client,
     quotas: Arc<Cache<ResourceQuota>>,
-    resources: Arc<Resources>,
+    resources: Arc<Discovery>,
     queue: Queue<NamespacedName>,
     supervisor: Supervisor,
 ) {
     let (mut changes, mut snapshots) = (quotas.subscribe(), resources.subscribe());
-    let mut running: HashMap<Counted, (Served, AbortHandle)> = HashMap::new();
+    let mut running: HashMap<Counted, (ServedResource, AbortHandle)> = HashMap::new();
     let mut tasks = JoinSet::new();
     loop {
         let snapshot = snapshots.borrow_and_update().clone();
@@ -110,7 +114,7 @@ pub(super) async fn watch_deletions(
     }
 }
 
-fn wanted(quotas: &Cache<ResourceQuota>, snapshot: &Snapshot) -> HashMap<Counted, Served> {
+fn wanted(quotas: &Cache<ResourceQuota>, snapshot: &DiscoverySnapshot) -> HashMap<Counted, ServedResource> {
     let quotas = quotas.all();
     let names = quotas.iter().filter_map(|quota| quota.spec.as_ref()).flat_map(limited);
     let counted = names.filter_map(Counted::by);
@@ -130,20 +134,22 @@ async fn other_limits(changes: &mut UnboundedReceiver<Change<ResourceQuota>>) {
 
 async fn watch(
     client: Client,
-    served: Served,
+    served: ServedResource,
     counted: Counted,
     quotas: Arc<Cache<ResourceQuota>>,
     queue: Queue<NamespacedName>,
 ) {
     let objects = Api::<PartialObjectMeta<DynamicObject>>::all_with(client, &served.resource);
     let events = watcher(objects, Config::default().streaming_lists()).default_backoff();
-    let minds = |spec: &_| limited(spec).any(|name| Counted::by(name).as_ref() == Some(&counted));
+    let is_affected = |spec: &_| limited(spec).any(|name| Counted::by(name).as_ref() == Some(&counted));
     pin_mut!(events);
     while let Some(event) = events.next().await {
         match event {
-            Ok(Event::Delete(gone)) => wake(&quotas, gone.metadata.namespace.as_deref(), &queue, minds),
+            Ok(Event::Delete(gone)) => {
+                enqueue_affected(&quotas, gone.metadata.namespace.as_deref(), &queue, is_affected)
+            }
             // Who knows what went before.
-            Ok(Event::InitDone) => wake(&quotas, None, &queue, minds),
+            Ok(Event::InitDone) => enqueue_affected(&quotas, None, &queue, is_affected),
             Ok(_) => {}
             Err(error) => {
                 tracing::debug!(resource = %served.resource.plural, %error, "a watch has to be started again");

@@ -2,7 +2,7 @@
 //!
 //! The API server adds to a quota's `used` as it admits objects, and takes nothing away. A quota is made exact when its limits
 //! change, when something that it limits goes or takes less, and every five minutes:
-//! 1. what there is in the namespace is listed: kinds that take more than their number (`measured.rs`, `pods.rs`) as a
+//! 1. what there is in the namespace is listed: kinds that take more than their number (`evaluators.rs`, `pods.rs`) as a
 //!    whole, of the others only the number (`counts.rs`);
 //! 2. what the objects in the quota's scopes take (`scopes.rs`) is added up;
 //! 3. the status is written if it differs, against the revision of the quota that was known before the list.
@@ -11,7 +11,7 @@
 //! not seen, the write runs into, and all is done again.
 
 mod counts;
-mod measured;
+mod evaluators;
 mod plan;
 mod pods;
 mod scopes;
@@ -28,13 +28,13 @@ use kube::{Api, Client, Resource};
 
 use crate::runtime::cache::{Cache, Cached, Change, NamespacedName};
 use crate::runtime::clock::Clock;
+use crate::runtime::discovery::Discovery;
 use crate::runtime::queue::Queue;
-use crate::runtime::resources::Resources;
 use crate::runtime::supervise::Supervisor;
-use crate::runtime::{Controller, Error, Next, Sources, Turn};
+use crate::runtime::{Action, Controller, Error, ReconcileContext, Sources};
 use crate::{Context, Initialize};
 use counts::Counted;
-use measured::{Measured, none, taken};
+use evaluators::{Evaluator, none, scoped_usage};
 
 const RESYNC: Duration = Duration::from_secs(300);
 /// What goes together is counted once: with many pods in a namespace a count is not cheap.
@@ -45,7 +45,7 @@ const AFTER_A_CHARGE: Duration = Duration::from_millis(250);
 pub struct ResourceQuotas {
     client: Client,
     clock: Clock,
-    resources: Arc<Resources>,
+    resources: Arc<Discovery>,
     supervisor: Supervisor,
     quotas: Arc<Cache<ResourceQuota>>,
     pods: Arc<Cache<Pod>>,
@@ -59,7 +59,7 @@ impl Initialize for ResourceQuotas {
         ResourceQuotas {
             client: context.client.clone(),
             clock: context.clock.clone(),
-            resources: context.resources(),
+            resources: context.discovery(),
             supervisor: Supervisor::of(context),
             quotas: context.cache(),
             pods: context.cache(),
@@ -78,8 +78,8 @@ impl Controller for ResourceQuotas {
     fn sources(&self, sources: &mut Sources<NamespacedName>) {
         sources.on(&self.quotas, |change, queue| {
             let told = |quota: &Arc<ResourceQuota>| (quota.metadata.uid.clone(), quota.spec.clone());
-            let is_news = change.old.as_ref().map(told) != change.new.as_ref().map(told);
-            change.name().filter(|_| is_news).into_iter().for_each(|name| queue.add(name));
+            let has_changed = change.old.as_ref().map(told) != change.new.as_ref().map(told);
+            change.name().filter(|_| has_changed).into_iter().for_each(|name| queue.add(name));
         });
         self.replenish(sources, &self.pods);
         self.replenish(sources, &self.services);
@@ -90,34 +90,34 @@ impl Controller for ResourceQuotas {
         sources.beside(|queue| counts::watch_deletions(client, quotas, resources, queue, supervisor));
     }
 
-    async fn reconcile(&self, name: &NamespacedName, turn: &Turn) -> Result<Next, Error> {
-        let Some(quota) = self.quotas.get(name) else { return Ok(Next::Change) };
+    async fn reconcile(&self, name: &NamespacedName, ctx: &ReconcileContext) -> Result<Action, Error> {
+        let Some(quota) = self.quotas.get(name) else { return Ok(Action::AwaitChange) };
         let used = self.used(&name.namespace, &spec_of(&quota)).await?;
         if let Some(status) = plan::status(&quota, &used) {
             let changed = ResourceQuota { status: Some(status), ..quota.as_ref().clone() };
             let quotas = Api::<ResourceQuota>::namespaced(self.client.clone(), &name.namespace);
             match quotas.replace_status(&name.name, &PostParams::default(), &changed).await {
-                Ok(answer) => turn.wrote(&self.quotas, &answer),
+                Ok(answer) => ctx.record_write(&self.quotas, &answer),
                 Err(kube::Error::Api(status)) if status.code == 409 => {
-                    return Ok(Next::After(AFTER_A_CHARGE));
+                    return Ok(Action::Requeue(AFTER_A_CHARGE));
                 }
                 Err(error) => return Err(error.into()),
             }
         }
-        Ok(Next::After(RESYNC))
+        Ok(Action::Requeue(RESYNC))
     }
 }
 
 impl ResourceQuotas {
     /// Looks at the quotas that limit what an object of a kind takes, once it is gone or takes something else.
-    fn replenish<K: Measured + Cached>(&self, sources: &mut Sources<NamespacedName>, cache: &Arc<Cache<K>>) {
+    fn replenish<K: Evaluator + Cached>(&self, sources: &mut Sources<NamespacedName>, cache: &Arc<Cache<K>>) {
         let (quotas, clock) = (self.quotas.clone(), self.clock.clone());
         sources.on(cache, move |change: &Change<K>, queue| {
             let Some(old) = &change.old else { return };
             let now = clock.now();
-            wake(&quotas, old.meta().namespace.as_deref(), queue, |spec| match &change.new {
-                Some(new) => taken(spec, old.as_ref(), now) != taken(spec, new.as_ref(), now),
-                None => limited(spec).any(K::measures),
+            enqueue_affected(&quotas, old.meta().namespace.as_deref(), queue, |spec| match &change.new {
+                Some(new) => scoped_usage(spec, old.as_ref(), now) != scoped_usage(spec, new.as_ref(), now),
+                None => limited(spec).any(K::matches),
             });
         });
     }
@@ -154,9 +154,9 @@ impl ResourceQuotas {
         used: &mut ResourceList,
     ) -> Result<(), Error>
     where
-        K: Measured + Cached + Resource<Scope = NamespaceResourceScope>,
+        K: Evaluator + Cached + Resource<Scope = NamespaceResourceScope>,
     {
-        let names: Vec<&str> = limited(spec).filter(|name| K::measures(name)).collect();
+        let names: Vec<&str> = limited(spec).filter(|name| K::matches(name)).collect();
         if names.is_empty() {
             return Ok(());
         }
@@ -164,7 +164,7 @@ impl ResourceQuotas {
         let objects =
             Api::<K>::namespaced(self.client.clone(), namespace).list(&ListParams::default()).await?;
         let now = self.clock.now();
-        objects.items.iter().for_each(|object| add_resource_list(used, &taken(spec, object, now)));
+        objects.items.iter().for_each(|object| add_resource_list(used, &scoped_usage(spec, object, now)));
         Ok(())
     }
 }
@@ -179,13 +179,13 @@ fn limited(spec: &ResourceQuotaSpec) -> impl Iterator<Item = &str> {
 }
 
 /// Looks, in a moment, at the quotas of a namespace, or of all, that mind something.
-fn wake(
+fn enqueue_affected(
     quotas: &Cache<ResourceQuota>,
     namespace: Option<&str>,
     queue: &Queue<NamespacedName>,
-    minds: impl Fn(&ResourceQuotaSpec) -> bool,
+    is_affected: impl Fn(&ResourceQuotaSpec) -> bool,
 ) {
     let candidates = namespace.map_or_else(|| quotas.all(), |namespace| quotas.in_namespace(namespace));
-    let minding = candidates.iter().filter(|quota| quota.spec.as_ref().is_some_and(&minds));
-    minding.for_each(|quota| queue.add_after(NamespacedName::of(quota.as_ref()), TOGETHER));
+    let affected = candidates.iter().filter(|quota| quota.spec.as_ref().is_some_and(&is_affected));
+    affected.for_each(|quota| queue.add_after(NamespacedName::of(quota.as_ref()), TOGETHER));
 }

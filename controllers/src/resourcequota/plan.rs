@@ -6,7 +6,7 @@ use coracle_pod_resources::ResourceList;
 use k8s_openapi::api::core::v1::{ResourceQuota, ResourceQuotaStatus};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
-use super::measured::amounts;
+use super::evaluators::amounts;
 
 /// The status as it should be; None if it is so. Of what could not be looked at it keeps what it knew.
 pub(super) fn status(quota: &ResourceQuota, found: &ResourceList) -> Option<ResourceQuotaStatus> {
@@ -20,8 +20,8 @@ pub(super) fn status(quota: &ResourceQuota, found: &ResourceList) -> Option<Reso
             Some((name.clone(), found.or_else(|| was_used.get(name).cloned())?))
         })
         .collect();
-    let is_news = was_hard != hard || amounts(Some(&was_used)) != amounts(Some(&used));
-    is_news.then_some(ResourceQuotaStatus { hard: Some(hard), used: Some(used) })
+    let has_changed = was_hard != hard || amounts(Some(&was_used)) != amounts(Some(&used));
+    has_changed.then_some(ResourceQuotaStatus { hard: Some(hard), used: Some(used) })
 }
 
 #[cfg(test)]

@@ -12,11 +12,11 @@ use k8s_openapi::api::core::v1::{
 };
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
-use super::measured::{Measured, amounts, one};
+use super::evaluators::{Evaluator, amounts, one};
 use super::scopes;
 
-impl Measured for Pod {
-    fn measures(name: &str) -> bool {
+impl Evaluator for Pod {
+    fn matches(name: &str) -> bool {
         quota::matches(name)
     }
 

@@ -1,8 +1,8 @@
-//! Scopes: which objects a quota minds.
+//! Scopes: which objects a quota is_affected.
 
 use k8s_openapi::api::core::v1::{ResourceQuotaSpec, ScopedResourceSelectorRequirement};
 
-/// Whether a quota minds everything.
+/// Whether a quota is_affected everything.
 pub(super) fn are_none(spec: &ResourceQuotaSpec) -> bool {
     all(spec, |_| false)
 }

@@ -16,7 +16,9 @@ use kube::{Api, Client};
 use prometheus::CounterVec;
 
 use crate::runtime::cache::Cache;
-use crate::runtime::{Controller, Error, Next, Sources, Turn, is_namespace_going, unless};
+use crate::runtime::{
+    Action, Controller, Error, ReconcileContext, Sources, ignore_conflict, is_namespace_terminating,
+};
 use crate::{Context, Initialize, Settings};
 
 const NAME: &str = "kube-root-ca.crt";
@@ -60,7 +62,7 @@ impl Controller for RootCertificates {
     fn sources(&self, sources: &mut Sources<String>) {
         sources
             .on(&self.namespaces, |change, queue| {
-                let going = |n: &Arc<Namespace>| n.metadata.deletion_timestamp.is_some();
+                let terminating = |n: &Arc<Namespace>| n.metadata.deletion_timestamp.is_some();
                 if change.new.as_ref().is_some_and(|namespace| !going(namespace)) {
                     change.name().into_iter().for_each(|name| queue.add(name.name));
                 }
@@ -73,7 +75,7 @@ impl Controller for RootCertificates {
             });
     }
 
-    async fn reconcile(&self, namespace: &String, _: &Turn) -> Result<Next, Error> {
+    async fn reconcile(&self, namespace: &String, _: &ReconcileContext) -> Result<Action, Error> {
         let outcome = self.publish(namespace).await;
         let code = match &outcome {
             Ok(()) => 200,
@@ -82,7 +84,7 @@ impl Controller for RootCertificates {
         };
         self.syncs.with_label_values(&[&code.to_string()]).inc();
         outcome?;
-        Ok(Next::Change)
+        Ok(Action::AwaitChange)
     }
 }
 
@@ -96,8 +98,8 @@ impl RootCertificates {
             None => api.create(&PostParams::default(), &wanted).await,
         };
         // Somebody else wrote: there will be news of that.
-        match unless(409, written) {
-            Err(error) if is_namespace_going(&error) => Ok(()),
+        match ignore_conflict(written) {
+            Err(error) if is_namespace_terminating(&error) => Ok(()),
             written => written.map(|_| ()),
         }
     }

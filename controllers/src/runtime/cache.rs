@@ -6,7 +6,7 @@
 //! - A panic costs nothing but time: the watch is started again ([`super::supervise`]), and tells what was missed.
 //! - Field managers are dropped before an object is kept: no controller reasons about them, and they are half the bytes.
 //!
-//! A cache lags behind the server. A controller waits for its own writes by [`Cache::saw`]; what must not be decided on an old
+//! A cache lags behind the server. A controller waits for its own writes by [`Cache::wait_until_observed`]; what must not be decided on an old
 //! state (dropping a finalizer, reclaiming a volume) has to be asked of the server.
 
 mod read;
@@ -58,7 +58,7 @@ impl<K> Change<K> {
     }
 
     /// Whether something about the object is other than before; also whether it came or went.
-    pub fn is_news<T: PartialEq>(&self, what: impl Fn(&K) -> T) -> bool {
+    pub fn changed<T: PartialEq>(&self, what: impl Fn(&K) -> T) -> bool {
         self.old.as_deref().map(&what) != self.new.as_deref().map(&what)
     }
 
@@ -155,7 +155,7 @@ impl<K: Cached> Cache<K> {
 
     /// What a watch would tell.
     #[cfg(test)]
-    pub fn see(&self, object: K) {
+    pub fn observe(&self, object: K) {
         self.apply(object);
     }
 
@@ -207,7 +207,7 @@ impl<K: Cached> Cache<K> {
     }
 
     /// Waits until a write can be seen here.
-    pub async fn saw(&self, write: &Write) {
+    pub async fn wait_until_observed(&self, write: &Write) {
         self.wait_for(|progress| match write {
             Write::Revision(revision) => progress.revision >= *revision,
             Write::Deleted(name, uid) => self.get(name).is_none_or(|object| {
@@ -303,7 +303,7 @@ impl<K: Cached> Cache<K> {
         let known =
             old.as_ref().is_some_and(|old| old.meta().resource_version == new.meta().resource_version);
         if !known {
-            state.tell(Change { old, new: Some(new) });
+            state.notify(Change { old, new: Some(new) });
         }
     }
 
@@ -345,11 +345,11 @@ impl<K: Cached> State<K> {
                     index.remove(name, keys);
                 }
             }
-            self.tell(Change { old: Some(old), new: None });
+            self.notify(Change { old: Some(old), new: None });
         }
     }
 
-    fn tell(&mut self, change: Change<K>) {
+    fn notify(&mut self, change: Change<K>) {
         self.subscribers.retain(|subscriber| subscriber.send(change.clone()).is_ok());
     }
 }
@@ -449,7 +449,7 @@ mod tests {
         // A relist that is cut short removes nothing, though history was lost.
         see(vec![Event::Init, init(object("a", "2", 9, None))]);
         assert_eq!(names(&cache.all()), ["a/1", "a/2"]);
-        let seen = |revision| cache.saw(&Write::Revision(revision)).now_or_never().is_some();
+        let seen = |revision| cache.wait_until_observed(&Write::Revision(revision)).now_or_never().is_some();
         assert!(!seen(9), "what else has a revision up to 9 is yet to come");
         let mut again = object("a", "2", 9, None);
         again.metadata.uid = some("another");
@@ -474,7 +474,7 @@ mod tests {
     fn own_writes_are_waited_for() {
         let cache = Cache::with([object("a", "1", 5, None)]);
         let name = NamespacedName::new("a", "1");
-        let seen = |write: Write| cache.saw(&write).now_or_never().is_some();
+        let seen = |write: Write| cache.wait_until_observed(&write).now_or_never().is_some();
         assert!(seen(Write::Revision(5)));
         assert!(!seen(Write::Revision(6)));
         assert!(!seen(Write::Deleted(name.clone(), "a-1".to_owned())));

@@ -25,9 +25,9 @@ impl Clock {
     }
 
     /// A clock that stands still until its hand is moved.
-    pub fn manual(start: Timestamp) -> (Clock, Hand) {
+    pub fn mock(start: Timestamp) -> (Clock, MockClock) {
         let time = watch::Sender::new(start);
-        (Clock(Arc::new(Manual(time.subscribe()))), Hand(time))
+        (Clock(Arc::new(MockTime(time.subscribe()))), MockClock(time))
     }
 
     pub fn now(&self) -> Timestamp {
@@ -69,9 +69,9 @@ impl Time for System {
     }
 }
 
-struct Manual(watch::Receiver<Timestamp>);
+struct MockTime(watch::Receiver<Timestamp>);
 
-impl Time for Manual {
+impl Time for MockTime {
     fn now(&self) -> Timestamp {
         *self.0.borrow()
     }
@@ -90,9 +90,9 @@ impl Time for Manual {
 
 /// Moves a manual clock.
 #[derive(Debug)]
-pub struct Hand(watch::Sender<Timestamp>);
+pub struct MockClock(watch::Sender<Timestamp>);
 
-impl Hand {
+impl MockClock {
     pub fn advance(&self, by: Duration) {
         let by = SignedDuration::try_from(by).unwrap_or(SignedDuration::MAX);
         self.0.send_modify(|now| *now = now.saturating_add(by).unwrap_or(Timestamp::MAX));
@@ -105,10 +105,10 @@ mod tests {
 
     #[tokio::test]
     async fn a_manual_clock_moves_by_hand_only() {
-        let (clock, hand) = Clock::manual(Timestamp::UNIX_EPOCH);
+        let (clock, mock) = Clock::mock(Timestamp::UNIX_EPOCH);
         let mut later = clock.sleep(Duration::from_secs(10));
         for (by, want) in [(0, false), (9, false), (1, true)] {
-            hand.advance(Duration::from_secs(by));
+            mock.advance(Duration::from_secs(by));
             assert_eq!((&mut later).now_or_never().is_some(), want, "{by}");
         }
         assert_eq!(clock.now().as_second(), 10);

@@ -10,10 +10,10 @@ use tokio::task::JoinSet;
 use super::cache::{Cache, Cached};
 use super::clock::Clock;
 use super::controller::LONGEST_RETRY;
+use super::discovery::Discovery;
 use super::events::{Broadcaster, Recorder};
 use super::metrics::Metrics;
 use super::queue::{Key, Queue};
-use super::resources::Resources;
 use super::supervise::Supervisor;
 
 /// What every controller works with. Cloning is cheap; the caches end with the last clone.
@@ -26,7 +26,7 @@ pub struct Context<S> {
     pub settings: Arc<S>,
     broadcaster: Broadcaster,
     caches: Arc<Mutex<Caches>>,
-    resources: Arc<OnceLock<Arc<Resources>>>,
+    resources: Arc<OnceLock<Arc<Discovery>>>,
     identity: Arc<str>,
 }
 
@@ -73,9 +73,9 @@ impl<S> Context<S> {
     }
 
     /// What the API serves, kept fresh from when it is first asked for.
-    pub fn resources(&self) -> Arc<Resources> {
+    pub fn discovery(&self) -> Arc<Discovery> {
         let start = || {
-            let resources = Arc::new(Resources::new(self.client.clone()));
+            let resources = Arc::new(Discovery::new(self.client.clone()));
             // Not the context: the caches end with the last one.
             let (definitions, services) = (self.cache(), self.cache());
             let (fresh, clock, supervisor) = (resources.clone(), self.clock.clone(), Supervisor::of(self));

@@ -10,16 +10,18 @@ use tokio::task::JoinSet;
 
 use super::clock::Clock;
 use super::queue::{Key, Queue};
-use super::{Context, Error, Sources, Turn};
+use super::{Context, Error, ReconcileContext, Sources};
 
 /// client-go's default.
 pub(super) const LONGEST_RETRY: Duration = Duration::from_secs(1000);
 
-/// When to look at a key again, if nothing happens before.
+/// When to reconcile a key again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Next {
-    Change,
-    After(Duration),
+pub enum Action {
+    /// When a source enqueues it.
+    AwaitChange,
+    /// After this time, if no source enqueues it before.
+    Requeue(Duration),
 }
 
 /// A controller of one queue.
@@ -28,26 +30,36 @@ pub trait Controller: Sized + Send + Sync + 'static {
     const NAME: &'static str;
     /// Its queue's name in the metrics.
     const QUEUE: &'static str;
-    /// How many keys are worked on at the same time.
+    /// How many keys are reconciled at the same time.
     const WORKERS: usize = 5;
-    /// How long a key waits at most after a failure.
+    /// The longest backoff after an error.
     const LONGEST_RETRY: Duration = LONGEST_RETRY;
+    /// What its queue holds.
     type Key: Key;
 
-    /// Says which keys to look at when something changes.
+    /// Declares which keys to enqueue when something changes.
     fn sources(&self, sources: &mut Sources<Self::Key>);
 
-    /// Brings what belongs to a key closer to what it should be. It is called for keys that have gone as well.
-    fn reconcile(&self, key: &Self::Key, turn: &Turn) -> impl Future<Output = Result<Next, Error>> + Send;
+    /// Brings the state of a key closer to the desired one. It is called for the keys of deleted objects as well.
+    ///
+    /// - `ctx`: records what is written
+    ///
+    /// # Errors
+    /// The key has to be reconciled again.
+    fn reconcile(
+        &self,
+        key: &Self::Key,
+        ctx: &ReconcileContext,
+    ) -> impl Future<Output = Result<Action, Error>> + Send;
 
-    /// A key that came up again had to wait for a cache to see what was written to objects of this group and resource.
-    fn held_back(&self, _group: &str, _resource: &str) {}
+    /// Called when a key that was enqueued again had to wait until a cache observed what was written to this resource.
+    fn on_stale_cache(&self, _group: &str, _resource: &str) {}
 }
 
-/// Runs a controller until the future is dropped. `ready` is called once all its sources are known.
+/// Runs a controller until the future is dropped. `ready` is called once all its sources are synced.
 ///
 /// # Panics
-/// If the controller does; [`super::supervise`] starts it again.
+/// If the controller does; [`super::supervise`] restarts it.
 pub async fn run<C: Controller, S>(context: Context<S>, controller: C, ready: impl FnOnce()) {
     let queue = Queue::new(context.clock.clone(), context.metrics.queue(C::QUEUE), C::LONGEST_RETRY);
     let mut sources = Sources::new(queue.clone());
@@ -59,24 +71,24 @@ pub async fn run<C: Controller, S>(context: Context<S>, controller: C, ready: im
         let (controller, queue, clock) = (controller.clone(), queue.clone(), context.clock.clone());
         tasks.spawn(async move {
             loop {
-                work(controller.as_ref(), &queue, &clock).await;
+                process_next_key(controller.as_ref(), &queue, &clock).await;
             }
         });
     }
-    until_one_panics(tasks).await;
+    propagate_panics(tasks).await;
 }
 
-/// Makes a controller and runs it, and tells when it knows all it needs.
+/// Makes a controller and runs it; reports when its sources are synced.
 pub type Part<S> = fn(Context<S>, oneshot::Sender<()>) -> BoxFuture<'static, ()>;
 
-/// Runs parts until the future is dropped. `ready` is called once all of them know all they need.
+/// Runs several controllers that are started under one name, until the future is dropped. `ready` is called once all are synced.
 ///
 /// # Panics
 /// If one of them does.
-pub async fn together<S: Clone>(context: Context<S>, parts: &[Part<S>], ready: impl FnOnce()) {
+pub async fn run_all<S: Clone>(context: Context<S>, parts: &[Part<S>], ready: impl FnOnce()) {
     let start = |part: &Part<S>| {
-        let (told, synced) = oneshot::channel();
-        (part(context.clone(), told), synced)
+        let (sender, synced) = oneshot::channel();
+        (part(context.clone(), sender), synced)
     };
     let (running, synced): (Vec<_>, Vec<_>) = parts.iter().map(start).unzip();
     let all_synced = async {
@@ -86,34 +98,34 @@ pub async fn together<S: Clone>(context: Context<S>, parts: &[Part<S>], ready: i
     futures::join!(join_all(running), all_synced);
 }
 
-async fn work<C: Controller>(controller: &C, queue: &Queue<C::Key>, clock: &Clock) {
+async fn process_next_key<C: Controller>(controller: &C, queue: &Queue<C::Key>, clock: &Clock) {
     let key = queue.next().await;
-    let mut turn = Turn::default();
-    let outcome = controller.reconcile(&key, &mut turn).await;
-    let late = turn.settle(clock).await;
-    if queue.is_wanted(&key) {
-        late.iter().for_each(|(group, resource)| controller.held_back(group, resource));
+    let mut turn = ReconcileContext::default();
+    let outcome = controller.reconcile(&key, &ctx).await;
+    let late = ctx.wait_until_observed(clock).await;
+    if queue.is_dirty(&key) {
+        late.iter().for_each(|(group, resource)| controller.on_stale_cache(group, resource));
     }
     match outcome {
         Ok(next) => {
             queue.forget(&key);
-            if let Next::After(delay) = next {
+            if let Action::Requeue(delay) = next {
                 queue.add_after(key.clone(), delay);
             }
         }
         Err(error) => {
-            tracing::info!(controller = C::NAME, %key, %error, "will try again");
+            tracing::info!(controller = C::NAME, %key, %error, "requeued after an error");
             queue.retry(key.clone());
         }
     }
     queue.done(&key);
 }
 
-/// Waits for tasks that have no end of their own.
+/// Waits for tasks that do not end.
 ///
 /// # Panics
-/// As soon as one of them did.
-pub async fn until_one_panics(mut tasks: JoinSet<()>) {
+/// As soon as one of them does.
+pub async fn propagate_panics(mut tasks: JoinSet<()>) {
     while let Some(ended) = tasks.join_next().await {
         if let Err(error) = ended
             && let Ok(panic) = error.try_into_panic()

@@ -4,7 +4,7 @@
 use std::fmt::Debug;
 use std::sync::Arc;
 
-use coracle_kinds::meta::{controller, reference};
+use coracle_kinds::meta::{controller_of, controller_ref};
 use futures::future::join_all;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use k8s_openapi::serde::de::DeserializeOwned;
@@ -13,14 +13,14 @@ use kube::{Api, Resource, ResourceExt};
 use serde_json::{Value, json};
 
 use super::cache::{Cache, Cached, Index, NamespacedName};
-use super::{Error, Turn, unless};
+use super::{Error, ReconcileContext, ignore_not_found};
 
 /// Finds the objects that an owner controls, by their namespace and its uid; without one, those that nobody does.
 struct ByController;
 
 impl<K: Resource> Index<K> for ByController {
     fn keys(object: &K) -> Vec<NamespacedName> {
-        let uid = controller(object.meta()).map_or("", |controller| &controller.uid);
+        let uid = controller_of(object.meta()).map_or("", |controller| &controller.uid);
         vec![NamespacedName::new(object.meta().namespace.clone().unwrap_or_default(), uid)]
     }
 }
@@ -45,13 +45,13 @@ enum Relation {
 }
 
 fn relation(owner: &ObjectMeta, object: &ObjectMeta, matches: bool) -> Relation {
-    let is_going = |meta: &ObjectMeta| meta.deletion_timestamp.is_some();
-    match controller(object) {
+    let is_terminating = |meta: &ObjectMeta| meta.deletion_timestamp.is_some();
+    match controller_of(object) {
         Some(controller) if Some(&controller.uid) != owner.uid.as_ref() => Relation::Foreign,
         Some(_) if matches => Relation::Owned,
-        Some(_) if is_going(owner) => Relation::Foreign,
+        Some(_) if is_terminating(owner) => Relation::Foreign,
         Some(_) => Relation::Misplaced,
-        None if matches && !is_going(owner) && !is_going(object) => Relation::Orphan,
+        None if matches && !is_terminating(owner) && !is_terminating(object) => Relation::Orphan,
         None => Relation::Foreign,
     }
 }
@@ -60,12 +60,12 @@ fn relation(owner: &ObjectMeta, object: &ObjectMeta, matches: bool) -> Relation 
 ///
 /// # Errors
 /// Something could not be adopted or released, or the owner is not what the cache says any more.
-pub async fn claim<O, K>(
+pub async fn claim_objects<O, K>(
     (owners, owner): (&Api<O>, &O),
     (objects, cache): (&Api<K>, &Arc<Cache<K>>),
     candidates: Vec<Arc<K>>,
     matches: impl Fn(&K) -> bool,
-    turn: &Turn,
+    ctx: &ReconcileContext,
 ) -> Result<Vec<Arc<K>>, Error>
 where
     O: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned,
@@ -89,7 +89,7 @@ where
         let patch = Patch::Strategic(patch);
         let answer = objects.patch(&object.name_any(), &PatchParams::default(), &patch).await;
         // Gone, or another of the name: then there is nothing to change hands.
-        let answer = match unless(404, answer) {
+        let answer = match ignore_not_found(answer) {
             Err(kube::Error::Api(status)) if status.code == 422 && relation == Relation::Misplaced => {
                 Ok(None)
             }
@@ -103,7 +103,7 @@ where
             Err(error) => failure = Some(error),
             Ok(None) => {}
             Ok(Some(changed)) => {
-                turn.wrote(cache, &changed);
+                ctx.record_write(cache, &changed);
                 if relation == Relation::Orphan {
                     owned.push(Arc::new(changed));
                 }
@@ -113,7 +113,7 @@ where
     failure.map_or(Ok(owned), |error| Err(error.into()))
 }
 
-/// Asks the server: what is adopted by an owner that is gone has to be cleaned up by hand.
+/// Asks the server: what is adopted by an owner that is gone has to be cleaned up by mock.
 async fn is_still_there<O>(owners: &Api<O>, owner: &O) -> Result<(), Error>
 where
     O: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned,
@@ -129,7 +129,7 @@ where
 }
 
 fn adoption(object: &ObjectMeta, owner: &impl Resource<DynamicType = ()>) -> Value {
-    json!({"metadata": {"uid": object.uid, "ownerReferences": [reference(owner)]}})
+    json!({"metadata": {"uid": object.uid, "ownerReferences": [controller_ref(owner)]}})
 }
 
 fn release(object: &ObjectMeta, owner: &ObjectMeta) -> Value {
@@ -157,8 +157,8 @@ mod tests {
     }
 
     #[test]
-    fn objects_change_hands() {
-        let meta = |uid: &str, controller: Option<&str>, going: bool| {
+    fn objects_are_adopted_and_released() {
+        let meta = |uid: &str, controller: Option<&str>, terminating: bool| {
             let mut meta = json!({"uid": uid});
             if let Some(uid) = controller {
                 meta["ownerReferences"] =
@@ -170,7 +170,7 @@ mod tests {
             serde_json::from_value::<ObjectMeta>(meta).unwrap()
         };
         use Relation::*;
-        for (case, owner_going, controller, going, matches, want) in [
+        for (case, owner_going, controller, terminating, matches, want) in [
             ("owned", false, Some("o"), false, true, Owned),
             ("owned while both go", true, Some("o"), true, true, Owned),
             ("another's", false, Some("x"), false, true, Foreign),
@@ -182,7 +182,7 @@ mod tests {
             ("nobody's, not selected", false, None, false, false, Foreign),
         ] {
             let owner = meta("o", None, owner_going);
-            assert_eq!(relation(&owner, &meta("p", controller, going), matches), want, "{case}");
+            assert_eq!(relation(&owner, &meta("p", controller, terminating), matches), want, "{case}");
         }
     }
 }

@@ -18,7 +18,7 @@ use tokio::sync::mpsc;
 
 use super::clock::Clock;
 use super::supervise::Supervisor;
-use super::unless;
+use super::{ignore_not_found, ignore_status};
 
 /// client-go's limits.
 const REMEMBERED: NonZeroUsize = NonZeroUsize::new(4096).unwrap();
@@ -34,7 +34,7 @@ const TRIES: usize = 12;
 const PAUSE: Duration = Duration::from_secs(10);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Type {
+pub enum EventType {
     Normal,
     Warning,
 }
@@ -55,15 +55,15 @@ impl Recorder {
     }
 
     pub fn normal(&self, about: &impl Resource<DynamicType = ()>, reason: &str, message: impl Into<String>) {
-        self.event(reference(about), Type::Normal, reason, message);
+        self.event(reference(about), EventType::Normal, reason, message);
     }
 
     pub fn warning(&self, about: &impl Resource<DynamicType = ()>, reason: &str, message: impl Into<String>) {
-        self.event(reference(about), Type::Warning, reason, message);
+        self.event(reference(about), EventType::Warning, reason, message);
     }
 
     /// Tells of an object that is known by its reference.
-    pub fn event(&self, about: ObjectReference, r#type: Type, reason: &str, message: impl Into<String>) {
+    pub fn event(&self, about: ObjectReference, r#type: EventType, reason: &str, message: impl Into<String>) {
         let now = self.clock.now();
         let mut event = Event { involved_object: about, ..Event::default() };
         event.metadata.namespace = event.involved_object.namespace.clone().or(Some("default".to_owned()));
@@ -159,12 +159,12 @@ async fn write(client: &Client, event: &Event) -> kube::Result<()> {
             "count": event.count, "lastTimestamp": event.last_timestamp, "message": event.message,
         });
         let patched = events.patch(name, &PatchParams::default(), &Patch::Strategic(patch)).await;
-        if unless(404, patched)?.is_some() {
+        if ignore_not_found(patched)?.is_some() {
             return Ok(());
         }
     }
     // The namespace may be on its way out.
-    unless(403, events.create(&PostParams::default(), event).await).map(|_| ())
+    ignore_status(403, events.create(&PostParams::default(), event).await).map(|_| ())
 }
 
 /// Decides what becomes of an event, from those before it.

@@ -1,7 +1,7 @@
 //! Leader election: of several processes one runs the controllers, the one whose identity a Lease holds.
 //!
 //! Clocks of machines differ, so nobody believes the times in a Lease: whoever wants it must have seen it unchanged for as long
-//! as it lasts ([`Candidate::bid`]). Its holder renews it in time, or stops before anybody else may start.
+//! as it lasts ([`Candidate::acquire_or_renew`]). Its holder renews it in time, or stops before anybody else may start.
 //!
 //! Source: client-go's leaderelection, with kube-controller-manager's times.
 
@@ -15,7 +15,7 @@ use kube::{Api, Client};
 
 use super::clock::Clock;
 use super::events::Recorder;
-use super::{Context, unless};
+use super::{Context, ignore_conflict};
 
 const NAMESPACE: &str = "kube-system";
 const NAME: &str = "kube-controller-manager";
@@ -26,18 +26,18 @@ const RENEW_DEADLINE: Duration = Duration::from_secs(10);
 const RETRY_PERIOD: Duration = Duration::from_secs(2);
 
 /// Takes part in the election.
-pub struct Election {
+pub struct LeaderElector {
     leases: Api<Lease>,
     clock: Clock,
     recorder: Recorder,
     candidate: Candidate,
 }
 
-impl Election {
+impl LeaderElector {
     /// `identity` is nobody else's.
-    pub fn new<S>(context: &Context<S>, identity: String) -> Election {
+    pub fn new<S>(context: &Context<S>, identity: String) -> LeaderElector {
         let client: Client = context.client.clone();
-        Election {
+        LeaderElector {
             leases: Api::namespaced(client, NAMESPACE),
             clock: context.clock.clone(),
             recorder: context.recorder(NAME),
@@ -46,15 +46,15 @@ impl Election {
     }
 
     /// Waits until the lease is ours.
-    pub async fn win(&mut self) {
+    pub async fn acquire(&mut self) {
         while !self.is_renewed().await {
             self.clock.sleep(RETRY_PERIOD).await;
         }
-        self.tell("became leader");
+        self.record_event("became leader");
     }
 
     /// Renews the lease until that fails for too long.
-    pub async fn keep(&mut self) {
+    pub async fn renew_until_lost(&mut self) {
         loop {
             self.clock.sleep(RETRY_PERIOD).await;
             let deadline = self.clock.sleep(RENEW_DEADLINE);
@@ -70,7 +70,7 @@ impl Election {
                 () = deadline => break,
             }
         }
-        self.tell("stopped leading");
+        self.record_event("stopped leading");
     }
 
     /// Gives the lease to whoever comes first, if it is ours.
@@ -83,8 +83,8 @@ impl Election {
             let now = self.clock.now();
             let Some(spec) = self.candidate.release(lease.spec.as_ref(), now) else { break };
             lease.spec = Some(spec);
-            if unless(409, self.leases.replace(NAME, &PostParams::default(), &lease).await)?.is_some() {
-                self.tell("stopped leading");
+            if ignore_conflict(self.leases.replace(NAME, &PostParams::default(), &lease).await)?.is_some() {
+                self.record_event("stopped leading");
                 break;
             }
         }
@@ -102,7 +102,9 @@ impl Election {
     async fn renew(&mut self) -> kube::Result<bool> {
         let current = self.leases.get_opt(NAME).await?;
         let observed = current.as_ref().and_then(|lease| lease.spec.as_ref());
-        let Some(spec) = self.candidate.bid(observed, self.clock.now()) else { return Ok(false) };
+        let Some(spec) = self.candidate.acquire_or_renew(observed, self.clock.now()) else {
+            return Ok(false);
+        };
         let mut lease = current.clone().unwrap_or_default();
         lease.metadata.name = Some(NAME.to_owned());
         lease.spec = Some(spec);
@@ -111,10 +113,10 @@ impl Election {
             None => self.leases.create(&PostParams::default(), &lease).await,
         };
         // Somebody else was faster.
-        Ok(unless(409, written)?.is_some())
+        Ok(ignore_conflict(written)?.is_some())
     }
 
-    fn tell(&self, what: &str) {
+    fn record_event(&self, what: &str) {
         let mut lease = Lease::default();
         lease.metadata.namespace = Some(NAMESPACE.to_owned());
         lease.metadata.name = Some(NAME.to_owned());
@@ -132,7 +134,7 @@ struct Candidate {
 
 impl Candidate {
     /// The lease to write; None while it is another's.
-    fn bid(&mut self, lease: Option<&LeaseSpec>, now: Timestamp) -> Option<LeaseSpec> {
+    fn acquire_or_renew(&mut self, lease: Option<&LeaseSpec>, now: Timestamp) -> Option<LeaseSpec> {
         let since = self.observe(lease, now);
         let bid = LeaseSpec {
             holder_identity: Some(self.identity.clone()),
@@ -195,7 +197,7 @@ mod tests {
 
     #[test]
     fn one_leads_at_a_time() {
-        for (case, story, transitions) in [
+        for (case, scenario, transitions) in [
             ("the first one takes it", &[(0, "a", Bids(true))][..], 0),
             ("it is renewed", &[(0, "a", Bids(true)), (2, "a", Bids(true)), (30, "a", Bids(true))], 0),
             (
@@ -235,11 +237,11 @@ mod tests {
             let mut candidates =
                 ["a", "b"].map(|name| Candidate { identity: name.to_owned(), observed: None });
             let mut lease: Option<LeaseSpec> = None;
-            for (second, who, does) in story {
+            for (second, who, does) in scenario {
                 let now = Timestamp::from_second(*second).unwrap();
                 let candidate = candidates.iter_mut().find(|c| c.identity == *who).unwrap();
                 let written = match does {
-                    Bids(_) => candidate.bid(lease.as_ref(), now),
+                    Bids(_) => candidate.acquire_or_renew(lease.as_ref(), now),
                     Releases => candidate.release(lease.as_ref(), now),
                 };
                 if let Bids(want) = does {
@@ -255,8 +257,8 @@ mod tests {
     fn a_renewal_keeps_the_time_of_the_election() {
         let mut candidate = Candidate { identity: "a".to_owned(), observed: None };
         let at = |second| Timestamp::from_second(second).unwrap();
-        let first = candidate.bid(None, at(1)).unwrap();
-        let second = candidate.bid(Some(&first), at(3)).unwrap();
+        let first = candidate.acquire_or_renew(None, at(1)).unwrap();
+        let second = candidate.acquire_or_renew(Some(&first), at(3)).unwrap();
         assert_eq!(second.acquire_time, Some(MicroTime(at(1))));
         assert_eq!(second.renew_time, Some(MicroTime(at(3))));
     }

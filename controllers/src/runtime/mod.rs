@@ -1,16 +1,16 @@
-//! The one loop that every controller runs in.
+//! The one loop that every controller runs in. Nothing here knows a kind, a driver or a setting of a controller.
 //!
 //! ```text
-//!   caches ──► sources ──► queue ──► worker: observe, plan, act ──► the API ──► caches
+//!   caches ──► sources ──► queue ──► worker: observe, plan, apply ─► the API ──► caches
 //!               (keys)   (each key    │                                          │
 //!                          once)      └──── waits until its own writes ◄─────────┘
-//!                                           are seen, then gives the key back
+//!                                           are observed, then marks the key done
 //! ```
 //!
-//! A controller is a [`Controller`]: what wakes it ([`Controller::sources`]) and what it does about a key
+//! A controller is a [`Controller`]: what enqueues keys ([`Controller::sources`]) and what it does about a key
 //! ([`Controller::reconcile`]). By custom its folder has `mod.rs` for the two, `plan.rs` for the pure decision with its
-//! table of tests, and more files only where they are needed. What goes wrong is retried, later each time; a panic starts the controller
-//! again ([`supervise`]).
+//! table of tests, and more files only where they are needed. After an error the key is queued again with backoff; a panic
+//! restarts the controller ([`supervise`]).
 
 pub mod batch;
 pub mod cache;
@@ -18,37 +18,39 @@ pub mod clock;
 mod context;
 mod controller;
 pub mod controller_ref;
+pub mod discovery;
 pub mod events;
 pub mod leader;
 pub mod metrics;
 pub mod queue;
+mod reconcile_context;
 mod requests;
-pub mod resources;
 mod sources;
 pub mod supervise;
 #[cfg(test)]
 mod tests;
-mod turn;
 
 pub use context::Context;
-pub use controller::{Controller, Next, Part, run, together, until_one_panics};
-pub use requests::{is_namespace_going, only_this, unless};
+pub use controller::{Action, Controller, Part, propagate_panics, run, run_all};
+pub use reconcile_context::ReconcileContext;
+pub use requests::{
+    ignore_conflict, ignore_not_found, ignore_status, is_namespace_terminating, uid_precondition,
+};
 pub use sources::Sources;
-pub use turn::Turn;
 
-/// Why a pass over a key did not reach its end. All of these are tried again.
+/// Why a reconciliation failed. The key is queued again after each of these.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The API refused or could not be reached.
     #[error(transparent)]
     Api(#[from] kube::Error),
-    /// Something is not as it must be yet, and nobody will tell when it is.
+    /// Something is not yet as it must be, and no watch event will report when it is.
     #[error("{0}")]
     Unfinished(String),
 }
 
 impl Error {
-    /// Whether the API answered with this code.
+    /// Whether the API responded with this status code.
     pub fn is(&self, code: u16) -> bool {
         matches!(self, Error::Api(kube::Error::Api(status)) if status.code == code)
     }

@@ -115,7 +115,7 @@ impl<K: Key> Queue<K> {
     }
 
     /// Whether a key waits, or came up again while it is worked on.
-    pub fn is_wanted(&self, key: &K) -> bool {
+    pub fn is_dirty(&self, key: &K) -> bool {
         self.state().dirty.contains_key(key)
     }
 
@@ -214,20 +214,20 @@ impl<K: Key> Queue<K> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::clock::Hand;
+    use super::super::clock::MockClock;
     use super::super::metrics::Metrics;
     use super::*;
     use futures::FutureExt;
 
-    fn queue() -> (Queue<&'static str>, Hand) {
-        let (clock, hand) = Clock::manual(Timestamp::UNIX_EPOCH);
+    fn queue() -> (Queue<&'static str>, MockClock) {
+        let (clock, mock) = Clock::mock(Timestamp::UNIX_EPOCH);
         (
             Queue::new(
                 clock,
                 Metrics::new(prometheus::Registry::new()).queue("test"),
                 Duration::from_secs(1),
             ),
-            hand,
+            mock,
         )
     }
 
@@ -237,14 +237,14 @@ mod tests {
 
     #[test]
     fn a_key_waits_once_and_is_worked_on_once() {
-        let (queue, _hand) = queue();
+        let (queue, _mock) = queue();
         queue.add("a");
         queue.add("a");
         queue.add("b");
         assert_eq!(next(&queue), Some("a"));
-        assert!(!queue.is_wanted(&"a"));
+        assert!(!queue.is_dirty(&"a"));
         queue.add("a");
-        assert!(queue.is_wanted(&"a"));
+        assert!(queue.is_dirty(&"a"));
         assert_eq!(next(&queue), Some("b"), "a is being worked on");
         assert_eq!(next(&queue), None);
         queue.done(&"a");
@@ -256,28 +256,28 @@ mod tests {
 
     #[test]
     fn the_earliest_time_counts() {
-        let (queue, hand) = queue();
+        let (queue, mock) = queue();
         queue.add_after("a", Duration::from_secs(5));
         queue.add_after("a", Duration::from_secs(3));
         queue.add_after("a", Duration::from_secs(4));
         queue.offer("a");
-        hand.advance(Duration::from_secs(2));
+        mock.advance(Duration::from_secs(2));
         assert_eq!(next(&queue), None);
-        hand.advance(Duration::from_secs(1));
+        mock.advance(Duration::from_secs(1));
         assert_eq!(next(&queue), Some("a"));
         queue.done(&"a");
-        hand.advance(Duration::from_secs(10));
+        mock.advance(Duration::from_secs(10));
         assert_eq!(next(&queue), None);
     }
 
     #[test]
     fn failures_in_a_row_wait_longer_up_to_a_limit() {
-        let (queue, hand) = queue();
+        let (queue, mock) = queue();
         let mut wait_of = || {
             queue.retry("a");
             let mut waited = 0;
             while next(&queue).is_none() {
-                hand.advance(Duration::from_millis(5));
+                mock.advance(Duration::from_millis(5));
                 waited += 5;
             }
             queue.done(&"a");
@@ -291,7 +291,7 @@ mod tests {
 
     #[tokio::test]
     async fn every_worker_finds_its_key() {
-        let (queue, _hand) = queue();
+        let (queue, _mock) = queue();
         let workers: Vec<_> = (0..3)
             .map(|_| {
                 let queue = queue.clone();

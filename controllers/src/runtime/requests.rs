@@ -3,25 +3,41 @@
 use kube::Resource;
 use kube::api::{DeleteParams, Preconditions};
 
-/// The answer of the API without the errors of this code: what they say is no news to the caller.
+/// None instead of an error with this status code.
 ///
 /// # Errors
 /// Any other error.
-pub fn unless<T>(code: u16, answer: kube::Result<T>) -> kube::Result<Option<T>> {
-    match answer {
+pub fn ignore_status<T>(code: u16, result: kube::Result<T>) -> kube::Result<Option<T>> {
+    match result {
         Err(kube::Error::Api(status)) if status.code == code => Ok(None),
-        answer => answer.map(Some),
+        result => result.map(Some),
     }
 }
 
-/// Deletes this object, and no other of its name.
-pub fn only_this(object: &impl Resource) -> DeleteParams {
+/// None instead of 404: the object does not exist.
+///
+/// # Errors
+/// Any other error.
+pub fn ignore_not_found<T>(result: kube::Result<T>) -> kube::Result<Option<T>> {
+    ignore_status(404, result)
+}
+
+/// None instead of 409: the object exists, is another one, or has changed since it was read.
+///
+/// # Errors
+/// Any other error.
+pub fn ignore_conflict<T>(result: kube::Result<T>) -> kube::Result<Option<T>> {
+    ignore_status(409, result)
+}
+
+/// Parameters that delete this object, and no other of its name.
+pub fn uid_precondition(object: &impl Resource) -> DeleteParams {
     let preconditions = Preconditions { uid: object.meta().uid.clone(), resource_version: None };
     DeleteParams::default().preconditions(preconditions)
 }
 
-/// Whether a create was refused because the namespace is gone or going, which ends the matter.
-pub fn is_namespace_going(error: &kube::Error) -> bool {
+/// Whether a create was refused because its namespace is terminating or deleted. Trying again is of no use then.
+pub fn is_namespace_terminating(error: &kube::Error) -> bool {
     let kube::Error::Api(status) = error else { return false };
     let causes = status.details.iter().flat_map(|details| &details.causes);
     status.code == 404 || causes.into_iter().any(|cause| cause.reason == "NamespaceTerminating")

@@ -12,25 +12,25 @@ use kube::client::Body;
 use tokio::sync::mpsc;
 
 use super::cache::{self, Cache, NamespacedName};
-use super::clock::{Clock, Hand};
+use super::clock::{Clock, MockClock};
 use super::metrics::Metrics;
 use super::supervise::{Supervisor, supervise};
 use super::*;
 
 /// A context over an API that never answers.
-fn context() -> (Context<()>, Hand) {
-    let (clock, hand) = Clock::manual(Timestamp::UNIX_EPOCH);
+fn context() -> (Context<()>, MockClock) {
+    let (clock, mock) = Clock::mock(Timestamp::UNIX_EPOCH);
     let silent = tower::service_fn(|_: Request<Body>| {
         std::future::pending::<Result<Response<Body>, std::convert::Infallible>>()
     });
     let client = Client::new(silent, "default");
     let metrics = Metrics::new(prometheus::Registry::new());
-    (Context::new(client, clock, metrics, ()), hand)
+    (Context::new(client, clock, metrics, ()), mock)
 }
 
 #[tokio::test]
 async fn a_panic_starts_a_controller_again_later_each_time() {
-    let (context, hand) = context();
+    let (context, mock) = context();
     let (begun, mut starts) = mpsc::unbounded_channel();
     let panics = context.metrics.panics.with_label_values(&["fragile"]);
     tokio::spawn(async move {
@@ -50,10 +50,10 @@ async fn a_panic_starts_a_controller_again_later_each_time() {
         }
         // The pause has begun once the panic is counted; the clock may be turned then.
         tokio::task::yield_now().await;
-        hand.advance(Duration::from_secs(pause) - Duration::from_millis(1));
+        mock.advance(Duration::from_secs(pause) - Duration::from_millis(1));
         tokio::task::yield_now().await;
         assert!(starts.try_recv().is_err(), "{pause}");
-        hand.advance(Duration::from_millis(1));
+        mock.advance(Duration::from_millis(1));
     }
     starts.recv().await.unwrap();
 }
@@ -74,20 +74,20 @@ impl Controller for Counting {
         sources.on(&self.objects, |_, queue| queue.add("all".to_owned()));
     }
 
-    async fn reconcile(&self, _: &String, turn: &Turn) -> Result<Next, Error> {
+    async fn reconcile(&self, _: &String, ctx: &ReconcileContext) -> Result<Action, Error> {
         let pass = self.passes.fetch_add(1, Ordering::Relaxed) + 1;
         self.told.send(pass).unwrap();
         match pass {
             1 => Err(Error::Unfinished("not yet".to_owned())),
             2 => {
-                turn.wrote(&self.objects, &object(7));
-                Ok(Next::After(Duration::ZERO))
+                ctx.record_write(&self.objects, &object(7));
+                Ok(Action::Requeue(Duration::ZERO))
             }
-            _ => Ok(Next::Change),
+            _ => Ok(Action::AwaitChange),
         }
     }
 
-    fn held_back(&self, group: &str, resource: &str) {
+    fn on_stale_cache(&self, group: &str, resource: &str) {
         assert_eq!((group, resource), ("", "configmaps"));
         self.told.send(0).unwrap();
     }
@@ -102,7 +102,7 @@ fn object(revision: u64) -> ConfigMap {
 
 #[tokio::test]
 async fn a_key_is_worked_on_again_after_its_writes_are_seen() {
-    let (context, hand) = context();
+    let (context, mock) = context();
     let (told, mut passes) = mpsc::unbounded_channel();
     let objects = Arc::new(Cache::with([object(1)]));
     let controller = Counting { passes: Arc::default(), objects: objects.clone(), told };
@@ -114,14 +114,14 @@ async fn a_key_is_worked_on_again_after_its_writes_are_seen() {
     while retries.get() < 1.0 {
         tokio::task::yield_now().await;
     }
-    hand.advance(Duration::from_millis(5));
+    mock.advance(Duration::from_millis(5));
     assert_eq!(passes.recv().await, Some(2));
-    objects.see(object(2));
+    objects.observe(object(2));
     for _ in 0..100 {
         tokio::task::yield_now().await;
     }
     assert!(passes.try_recv().is_err(), "revision 7 was not seen yet");
-    objects.see(object(7));
+    objects.observe(object(7));
     assert_eq!(passes.recv().await, Some(0));
     assert_eq!(passes.recv().await, Some(3));
 }
@@ -140,8 +140,8 @@ impl cache::Index<ConfigMap> for Fragile {
 }
 
 /// A context over an API whose every streaming list tells of one object, and then nothing more.
-fn context_of_one() -> (Context<()>, Hand) {
-    let (clock, hand) = Clock::manual(Timestamp::UNIX_EPOCH);
+fn context_of_one() -> (Context<()>, MockClock) {
+    let (clock, mock) = Clock::mock(Timestamp::UNIX_EPOCH);
     let api = tower::service_fn(|request: Request<Body>| async move {
         let query = request.uri().query().unwrap_or_default();
         if !query.contains("sendInitialEvents=true") {
@@ -158,12 +158,12 @@ fn context_of_one() -> (Context<()>, Hand) {
         Ok::<_, std::convert::Infallible>(Response::new(Body::from(frames.concat().into_bytes())))
     });
     let metrics = Metrics::new(prometheus::Registry::new());
-    (Context::new(Client::new(api, "default"), clock, metrics, ()), hand)
+    (Context::new(Client::new(api, "default"), clock, metrics, ()), mock)
 }
 
 #[tokio::test]
 async fn a_panic_in_a_cache_starts_its_watch_again() {
-    let (context, hand) = context_of_one();
+    let (context, mock) = context_of_one();
     let objects = context.cache::<ConfigMap>();
     let mut changes = objects.subscribe();
     assert!(objects.by::<Fragile>(&NamespacedName::new("", "a")).is_empty(), "the index is kept from now on");
@@ -173,7 +173,7 @@ async fn a_panic_in_a_cache_starts_its_watch_again() {
     }
     assert!(objects.all().is_empty() && !objects.is_synced(), "nothing was half done");
     tokio::task::yield_now().await;
-    hand.advance(Duration::from_secs(1));
+    mock.advance(Duration::from_secs(1));
     objects.synced().await;
     assert_eq!(objects.by::<Fragile>(&NamespacedName::new("", "a")).len(), 1);
     let change = changes.recv().await.unwrap();
@@ -183,7 +183,7 @@ async fn a_panic_in_a_cache_starts_its_watch_again() {
 
 #[tokio::test]
 async fn a_panic_costs_a_channel_no_more_than_what_was_handed_over() {
-    let (clock, hand) = Clock::manual(Timestamp::UNIX_EPOCH);
+    let (clock, mock) = Clock::mock(Timestamp::UNIX_EPOCH);
     let metrics = Metrics::new(prometheus::Registry::new());
     let panics = metrics.panics.with_label_values(&["numbers"]);
     let (sender, receiver) = mpsc::unbounded_channel();
@@ -208,7 +208,7 @@ async fn a_panic_costs_a_channel_no_more_than_what_was_handed_over() {
         tokio::task::yield_now().await;
     }
     tokio::task::yield_now().await;
-    hand.advance(Duration::from_secs(1));
+    mock.advance(Duration::from_secs(1));
     assert_eq!(seen.recv().await, Some(3));
     drop(sender);
     consuming.await.unwrap();

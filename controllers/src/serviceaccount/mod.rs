@@ -12,7 +12,9 @@ use kube::api::PostParams;
 use kube::{Api, Client};
 
 use crate::runtime::cache::{Cache, NamespacedName};
-use crate::runtime::{Controller, Error, Next, Sources, Turn, is_namespace_going, unless};
+use crate::runtime::{
+    Action, Controller, Error, ReconcileContext, Sources, ignore_conflict, is_namespace_terminating,
+};
 use crate::{Context, Initialize};
 
 const ACCOUNT: &str = "default";
@@ -51,23 +53,23 @@ impl Controller for ServiceAccounts {
             });
     }
 
-    async fn reconcile(&self, namespace: &String, turn: &Turn) -> Result<Next, Error> {
+    async fn reconcile(&self, namespace: &String, ctx: &ReconcileContext) -> Result<Action, Error> {
         let account = NamespacedName::new(namespace, ACCOUNT);
         let is_active =
             self.namespaces.get(&NamespacedName::new("", namespace)).is_some_and(|n| is_active(&n));
         if !is_active || self.accounts.get(&account).is_some() {
-            return Ok(Next::Change);
+            return Ok(Action::AwaitChange);
         }
         let accounts = Api::<ServiceAccount>::namespaced(self.client.clone(), namespace);
         let mut account = ServiceAccount::default();
         account.metadata.name = Some(ACCOUNT.to_owned());
-        match unless(409, accounts.create(&PostParams::default(), &account).await) {
-            Ok(Some(account)) => turn.wrote(&self.accounts, &account),
+        match ignore_conflict(accounts.create(&PostParams::default(), &account).await) {
+            Ok(Some(account)) => ctx.record_write(&self.accounts, &account),
             Ok(None) => {}
-            Err(error) if is_namespace_going(&error) => {}
+            Err(error) if is_namespace_terminating(&error) => {}
             Err(error) => return Err(error.into()),
         }
-        Ok(Next::Change)
+        Ok(Action::AwaitChange)
     }
 }
 

@@ -19,7 +19,9 @@ use kube::core::PartialObjectMeta;
 use kube::{Api, Client};
 
 use crate::runtime::cache::{Cache, NamespacedName};
-use crate::runtime::{Controller, Error, Next, Sources, Turn, only_this, unless};
+use crate::runtime::{
+    Action, Controller, Error, ReconcileContext, Sources, ignore_conflict, ignore_not_found, uid_precondition,
+};
 use crate::{Context, Initialize, Settings, Sign};
 
 /// The annotation that names a secret's account.
@@ -99,8 +101,8 @@ impl Controller for Tokens {
             });
     }
 
-    async fn reconcile(&self, token: &Token, _: &Turn) -> Result<Next, Error> {
-        let Some(sign) = &self.settings.sign else { return Ok(Next::Change) };
+    async fn reconcile(&self, token: &Token, _: &ReconcileContext) -> Result<Action, Error> {
+        let Some(sign) = &self.settings.sign else { return Ok(Action::AwaitChange) };
         let secrets = Api::<Secret>::namespaced(self.client.clone(), &token.secret.namespace);
         let secret = secrets.get_opt(&token.secret.name).await?;
         match (secret, self.account(token).await?) {
@@ -110,7 +112,7 @@ impl Controller for Tokens {
             (Some(secret), None) => delete(&secrets, &secret).await?,
             (Some(secret), Some(account)) => self.fill(&secrets, secret, &account, sign).await?,
         }
-        Ok(Next::Change)
+        Ok(Action::AwaitChange)
     }
 }
 
@@ -138,20 +140,20 @@ impl Tokens {
         };
         let name = secret.metadata.name.unwrap_or_default();
         // Who wrote or deleted it meanwhile brings it here again.
-        unless(409, unless(404, secrets.replace(&name, &PostParams::default(), &filled).await))?;
+        ignore_conflict(ignore_not_found(secrets.replace(&name, &PostParams::default(), &filled).await))?;
         Ok(())
     }
 
     async fn forget(&self, token: &Token, account: &ServiceAccount) -> Result<(), Error> {
         let Some(without) = plan::without_reference(account, &token.secret.name) else { return Ok(()) };
         let accounts = Api::<ServiceAccount>::namespaced(self.client.clone(), &token.secret.namespace);
-        unless(404, accounts.replace(&token.account, &PostParams::default(), &without).await)?;
+        ignore_not_found(accounts.replace(&token.account, &PostParams::default(), &without).await)?;
         Ok(())
     }
 }
 
 async fn delete(secrets: &Api<Secret>, secret: &Secret) -> Result<(), Error> {
     let name = secret.metadata.name.as_deref().unwrap_or_default();
-    unless(409, unless(404, secrets.delete(name, &only_this(secret)).await))?;
+    ignore_conflict(ignore_not_found(secrets.delete(name, &uid_precondition(secret)).await))?;
     Ok(())
 }

@@ -29,8 +29,8 @@ use serde_json::{Value, json};
 use super::node::SimulatedNode;
 use crate::runtime::cache::{Cache, NamespacedName};
 use crate::runtime::clock::Clock;
-use crate::runtime::events::{Recorder, Type};
-use crate::runtime::{Controller, Error, Next, Sources, Turn, unless};
+use crate::runtime::events::{EventType, Recorder};
+use crate::runtime::{Action, Controller, Error, ReconcileContext, Sources, ignore_not_found};
 use crate::{Context, Initialize, Settings};
 
 const LEASES: &str = "kube-node-lease";
@@ -83,30 +83,32 @@ impl Controller for Nodes {
         }
     }
 
-    async fn reconcile(&self, name: &String, turn: &Turn) -> Result<Next, Error> {
-        let Some(simulated) = SimulatedNode::named(name, self.count) else { return Ok(Next::Change) };
+    async fn reconcile(&self, name: &String, ctx: &ReconcileContext) -> Result<Action, Error> {
+        let Some(simulated) = SimulatedNode::named(name, self.count) else { return Ok(Action::AwaitChange) };
         let known = self.nodes.get(&NamespacedName::new("", name));
         let now = self.clock.now();
         let node = match (known, self.last_heartbeat(simulated)) {
-            (None, Some(_)) => return Ok(Next::Change),
+            (None, Some(_)) => return Ok(Action::AwaitChange),
             (known, None) => {
                 let node = self.register(simulated, known.as_deref(), now).await?;
-                turn.wrote(&self.nodes, &node);
+                ctx.record_write(&self.nodes, &node);
                 self.beat(simulated, now);
                 node
             }
             (Some(node), Some(last))
                 if is_bare(&node) || now.duration_since(last).as_secs() >= HEARTBEAT_SECONDS =>
             {
-                let Some(node) = self.report(simulated, &node, now).await? else { return Ok(Next::Change) };
-                turn.wrote(&self.nodes, &node);
+                let Some(node) = self.report(simulated, &node, now).await? else {
+                    return Ok(Action::AwaitChange);
+                };
+                ctx.record_write(&self.nodes, &node);
                 self.beat(simulated, now);
                 node
             }
             (Some(node), Some(_)) => (*node).clone(),
         };
         self.renew(&node, now).await?;
-        Ok(Next::Change)
+        Ok(Action::AwaitChange)
     }
 }
 
@@ -134,7 +136,7 @@ impl Nodes {
         // As in a kubelet's events, a node's uid is its name.
         let mut about = kube::Resource::object_ref(&node, &());
         about.uid = Some(simulated.name());
-        self.recorder.on(&simulated.name()).event(about, Type::Normal, "Starting", "Starting kubelet.");
+        self.recorder.on(&simulated.name()).event(about, EventType::Normal, "Starting", "Starting kubelet.");
         Ok(node)
     }
 
@@ -169,7 +171,7 @@ impl Nodes {
         };
         let params = PatchParams::apply(MANAGER);
         let answer = api.patch_status(&simulated.name(), &params, &Patch::Strategic(patch)).await;
-        match unless(404, answer)? {
+        match ignore_not_found(answer)? {
             Some(reported) if is_bare(node) => self.make_schedulable(reported).await.map(Some),
             reported => Ok(reported),
         }
@@ -181,7 +183,7 @@ impl Nodes {
         let name = wanted.metadata.name.clone().unwrap_or_default();
         let patch = Patch::Merge(json!({"spec": wanted.spec}));
         let renewed = api.patch(&name, &PatchParams::apply(MANAGER), &patch).await;
-        if unless(404, renewed)?.is_none() {
+        if ignore_not_found(renewed)?.is_none() {
             let post = PostParams { field_manager: Some(MANAGER.to_owned()), ..PostParams::default() };
             api.create(&post, &wanted).await?;
         }

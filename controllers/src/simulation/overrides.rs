@@ -5,7 +5,7 @@ use std::time::Duration;
 
 pub const PREFIX: &str = "sim.coracle.dev/";
 
-/// Gives each of our entries to `set`, and answers with a complaint about each one that it refuses.
+/// Gives each of our entries to `set`, and answers with a warning about each one that it refuses.
 ///
 /// - `what`: of what kind the entries are
 /// - `set`: told the name without the prefix and the value; says what it expected instead

@@ -45,7 +45,7 @@ impl Gauges {
     }
 
     /// `unavailable` is only counted with the gate MaxUnavailableStatefulSet.
-    pub fn tell(&self, set: &StatefulSet, status: &StatefulSetStatus, counts_unavailable: bool) {
+    pub fn update(&self, set: &StatefulSet, status: &StatefulSetStatus, counts_unavailable: bool) {
         let (namespace, name) = (set.namespace().unwrap_or_default(), set.name_any());
         let labels = [namespace.as_str(), name.as_str()];
         self.replicas.with_label_values(&labels).set(identity::replicas(set).into());
@@ -126,7 +126,7 @@ mod tests {
 
     #[test]
     fn a_delay_ends_when_the_last_generation_is_observed() {
-        let (clock, hand) = Clock::manual(Timestamp::UNIX_EPOCH);
+        let (clock, mock) = Clock::mock(Timestamp::UNIX_EPOCH);
         let delays = Delays::new(&Metrics::default(), clock);
         let state = |generation: i64, observed: i64| -> StatefulSet {
             let set = json!({
@@ -146,7 +146,7 @@ mod tests {
         ] {
             delays.see(&Change { old: None, new: Some(Arc::new(set)) });
             assert_eq!((delays.seconds.get_sample_count(), delays.seconds.get_sample_sum()), want, "{case}");
-            hand.advance(Duration::from_secs(1));
+            mock.advance(Duration::from_secs(1));
         }
     }
 }

@@ -2,15 +2,15 @@
 //!
 //! A set is looked at when it or one of its pods changes, when a pod appears that nobody controls and that it selects, when
 //! a claim is gone that had to go first, and when a pod has been ready for long enough:
-//! 1. revisions and pods that match are adopted, pods that do not match any more are released (`workload::ownership`);
-//! 2. the template finds its place in the history (`workload::history`);
+//! 1. revisions and pods that match are adopted, pods that do not match any more are released (`runtime::controller_ref`);
+//! 2. the template finds its place in the history (`coracle_kinds::controller_revision`);
 //! 3. from all that, what to do and what to tell (`plan.rs`, with `identity.rs`, `retention.rs`, `rollout.rs` and `status.rs`);
-//! 4. that is done (`act.rs`), and the status written, also after a failure;
+//! 4. that is done (`executor.rs`), and the status written, also after a failure;
 //! 5. the oldest revisions go.
 //!
 //! Claims are not watched, but for those that go: one that was changed is seen to at the next occasion.
 
-mod act;
+mod executor;
 mod identity;
 mod metrics;
 #[cfg(test)]
@@ -25,9 +25,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use coracle_kinds::controller_revision;
-use coracle_kinds::controller_revision::Place;
-use coracle_kinds::meta::controller;
-use coracle_kinds::meta::selects;
+use coracle_kinds::controller_revision::RevisionMatch;
+use coracle_kinds::meta::controller_of;
+use coracle_kinds::meta::selector_matches;
 use k8s_openapi::api::apps::v1::{ControllerRevision, StatefulSet, StatefulSetSpec, StatefulSetStatus};
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -40,9 +40,11 @@ use crate::runtime::cache::{Cache, Change, NamespacedName};
 use crate::runtime::clock::Clock;
 use crate::runtime::controller_ref;
 use crate::runtime::events::Recorder;
-use crate::runtime::{Controller, Error, Next, Sources, Turn, only_this, unless};
+use crate::runtime::{
+    Action, Controller, Error, ReconcileContext, Sources, ignore_not_found, uid_precondition,
+};
 use crate::{Context, Initialize};
-use act::Hands;
+use executor::Executor;
 use metrics::{Delays, Gauges};
 use plan::{Gates, Observed, Revision, plan};
 
@@ -115,72 +117,73 @@ impl Controller for StatefulSets {
             .needs(&self.revisions);
     }
 
-    async fn reconcile(&self, name: &NamespacedName, turn: &Turn) -> Result<Next, Error> {
+    async fn reconcile(&self, name: &NamespacedName, ctx: &ReconcileContext) -> Result<Action, Error> {
         let Some(set) = self.sets.get(name) else {
             self.gauges.forget(name);
-            return Ok(Next::Change);
+            return Ok(Action::AwaitChange);
         };
         let selector = set.spec.as_ref().map(|spec| Selector::try_from(spec.selector.clone()));
         // What cannot be read will not be readable the next time.
-        let Some(Ok(selector)) = selector else { return Ok(Next::Change) };
-        let revisions = self.revisions_of(&set, &selector, turn).await?;
-        let pods = self.pods_of(&set, &selector, turn).await?;
-        self.sync(&set, &revisions, &pods, turn).await
+        let Some(Ok(selector)) = selector else { return Ok(Action::AwaitChange) };
+        let revisions = self.list_revisions(&set, &selector, ctx).await?;
+        let pods = self.claim_pods(&set, &selector, ctx).await?;
+        self.perform_update(&set, &revisions, &pods, ctx).await
     }
 
-    fn held_back(&self, group: &str, resource: &str) {
+    fn on_stale_cache(&self, group: &str, resource: &str) {
         self.stale_skips.with_label_values(&[group, resource]).inc();
     }
 }
 
 impl StatefulSets {
     /// From the oldest to the newest.
-    async fn revisions_of(
+    async fn list_revisions(
         &self,
         set: &StatefulSet,
         selector: &Selector,
-        turn: &Turn,
+        ctx: &ReconcileContext,
     ) -> Result<Vec<Arc<ControllerRevision>>, Error> {
         let mut revisions = controller_ref::candidates(&set.metadata, &self.revisions);
-        revisions.retain(|revision| selects(selector, &revision.metadata));
+        revisions.retain(|revision| selector_matches(selector, &revision.metadata));
         let objects = (&self.api::<ControllerRevision>(set), &self.revisions);
         // Those that are nobody's stay a part of the history of a set that goes.
-        controller_ref::claim((&self.api(set), set), objects, revisions.clone(), |_| true, turn).await?;
+        controller_ref::claim_objects((&self.api(set), set), objects, revisions.clone(), |_| true, ctx)
+            .await?;
         controller_revision::sort(&mut revisions);
         Ok(revisions)
     }
 
-    async fn pods_of(
+    async fn claim_pods(
         &self,
         set: &StatefulSet,
         selector: &Selector,
-        turn: &Turn,
+        ctx: &ReconcileContext,
     ) -> Result<Vec<Arc<Pod>>, Error> {
         let pods = controller_ref::candidates(&set.metadata, &self.pods);
-        let matches = |pod: &Pod| selects(selector, &pod.metadata) && identity::is_member(set, pod);
+        let matches = |pod: &Pod| selector_matches(selector, &pod.metadata) && identity::is_member(set, pod);
         let objects = (&self.api::<Pod>(set), &self.pods);
-        controller_ref::claim((&self.api(set), set), objects, pods, matches, turn).await
+        controller_ref::claim_objects((&self.api(set), set), objects, pods, matches, ctx).await
     }
 
-    async fn sync(
+    async fn perform_update(
         &self,
         set: &StatefulSet,
         revisions: &[Arc<ControllerRevision>],
         pods: &[Arc<Pod>],
-        turn: &Turn,
-    ) -> Result<Next, Error> {
+        ctx: &ReconcileContext,
+    ) -> Result<Action, Error> {
         let old = set.status.clone().unwrap_or_default();
         let mut collisions = old.collision_count.unwrap_or(0);
-        let Some(update) = self.update_revision(set, revisions, &mut collisions, turn).await? else {
-            return Ok(Next::Change);
+        let Some(update) = self.update_revision(set, revisions, &mut collisions, ctx).await? else {
+            return Ok(Action::AwaitChange);
         };
         let current = revisions.iter().find(|revision| revision.metadata.name == old.current_revision);
         let current = current.map_or(&update, AsRef::as_ref);
         let live = [current.name_any(), update.name_any()];
-        let outcome = self.bring(set, [current, &update], collisions, pods, turn).await;
-        let trimmed = self.trim(set, revisions, pods, &live, turn).await;
+        let outcome = self.update_stateful_set(set, [current, &update], collisions, pods, ctx).await;
+        let truncated = self.truncate_history(set, revisions, pods, &live, ctx).await;
         let next = outcome?;
-        trimmed.map(|()| next)
+        truncated.map(|()| next)
     }
 
     /// The revision of the template as it is. A set that goes makes no history: all that its status needs is the name.
@@ -189,31 +192,36 @@ impl StatefulSets {
         set: &StatefulSet,
         revisions: &[Arc<ControllerRevision>],
         collisions: &mut i32,
-        turn: &Turn,
+        ctx: &ReconcileContext,
     ) -> Result<Option<ControllerRevision>, Error> {
         let Some(spec) = &set.spec else { return Ok(None) };
         let api = self.api::<ControllerRevision>(set);
-        let revision = match controller_revision::place(set, &spec.template, revisions, *collisions) {
-            Place::Last(last) => return Ok(Some(Arc::unwrap_or_clone(last))),
-            Place::Again(earlier, number) => {
+        let revision = match controller_revision::match_template(set, &spec.template, revisions, *collisions)
+        {
+            RevisionMatch::Latest(last) => return Ok(Some(Arc::unwrap_or_clone(last))),
+            RevisionMatch::Earlier(earlier, number) => {
                 let last = ControllerRevision { revision: number, ..Arc::unwrap_or_clone(earlier) };
                 api.replace(&last.name_any(), &PostParams::default(), &last).await?
             }
-            Place::New(new) if set.metadata.deletion_timestamp.is_some() => return Ok(Some(*new)),
-            Place::New(new) => match revisions.last() {
-                Some(last) if self.means_the_same(set, last).await? => {
+            RevisionMatch::New(new) if set.metadata.deletion_timestamp.is_some() => return Ok(Some(*new)),
+            RevisionMatch::New(new) => match revisions.last() {
+                Some(last) if self.is_semantically_equal(set, last).await? => {
                     return Ok(Some(last.as_ref().clone()));
                 }
                 _ => controller_revision::create(&api, &set.name_any(), *new, collisions).await?,
             },
         };
-        turn.wrote(&self.revisions, &revision);
+        ctx.record_write(&self.revisions, &revision);
         Ok(Some(revision))
     }
 
     /// Whether a revision that looks different is the template as it was before the API server learned more defaults: the server is
     /// asked what it would make of it.
-    async fn means_the_same(&self, set: &StatefulSet, revision: &ControllerRevision) -> Result<bool, Error> {
+    async fn is_semantically_equal(
+        &self,
+        set: &StatefulSet,
+        revision: &ControllerRevision,
+    ) -> Result<bool, Error> {
         let (Some(spec), Ok(template)) = (&set.spec, controller_revision::template(revision)) else {
             return Ok(false);
         };
@@ -232,14 +240,14 @@ impl StatefulSets {
     }
 
     /// Observe, plan, act, and tell.
-    async fn bring(
+    async fn update_stateful_set(
         &self,
         set: &StatefulSet,
         revisions: [&ControllerRevision; 2],
         collisions: i32,
         pods: &[Arc<Pod>],
-        turn: &Turn,
-    ) -> Result<Next, Error> {
+        ctx: &ReconcileContext,
+    ) -> Result<Action, Error> {
         let known = |revision: &ControllerRevision| {
             let name = revision.name_any();
             let template = controller_revision::template(revision);
@@ -249,17 +257,17 @@ impl StatefulSets {
         };
         let [current, update] = revisions;
         let (current, update) = (known(current)?, known(update)?);
-        let (gates, now, claims) = (self.gates, self.clock.now(), self.claims_of(set, pods));
+        let (gates, now, claims) = (self.gates, self.clock.now(), self.cached_claims(set, pods));
         let plan = plan(&Observed { set, current, update, collisions, pods, claims, now, gates });
-        let hands = Hands { controller: self, set, turn };
-        let (status, outcome) = hands.carry_out(&plan).await;
-        let told = self.tell(set, status, turn).await;
+        let executor = Executor { controller: self, set, ctx };
+        let (status, outcome) = executor.execute(&plan).await;
+        let updated = self.update_status(set, status, ctx).await;
         outcome?;
-        told.map(|()| plan.wake.map_or(Next::Change, Next::After))
+        updated.map(|()| plan.requeue_after.map_or(Action::AwaitChange, Action::Requeue))
     }
 
     /// The claims of the pods that there are and of those that there should be.
-    fn claims_of(
+    fn cached_claims(
         &self,
         set: &StatefulSet,
         pods: &[Arc<Pod>],
@@ -275,35 +283,40 @@ impl StatefulSets {
         names.filter_map(claim).collect()
     }
 
-    async fn tell(&self, set: &StatefulSet, status: StatefulSetStatus, turn: &Turn) -> Result<(), Error> {
+    async fn update_status(
+        &self,
+        set: &StatefulSet,
+        status: StatefulSetStatus,
+        ctx: &ReconcileContext,
+    ) -> Result<(), Error> {
         let status = status::complete(set, status);
-        self.gauges.tell(set, &status, self.gates.max_unavailable);
-        if status::is_news(set, &status) {
+        self.gauges.update(set, &status, self.gates.max_unavailable);
+        if status::has_changed(set, &status) {
             let changed = StatefulSet { status: Some(status), ..set.clone() };
             let api = self.api::<StatefulSet>(set);
             let answer = api.replace_status(&set.name_any(), &PostParams::default(), &changed).await?;
-            turn.wrote(&self.sets, &answer);
+            ctx.record_write(&self.sets, &answer);
         }
         Ok(())
     }
 
     /// Deletes the oldest revisions that are of no use.
-    async fn trim(
+    async fn truncate_history(
         &self,
         set: &StatefulSet,
         revisions: &[Arc<ControllerRevision>],
         pods: &[Arc<Pod>],
         live: &[String],
-        turn: &Turn,
+        ctx: &ReconcileContext,
     ) -> Result<(), Error> {
         let is_live = |name: &str| {
             live.iter().any(|l| l == name) || pods.iter().any(|pod| identity::revision(pod) == name)
         };
         let limit = set.spec.as_ref().and_then(|spec| spec.revision_history_limit).unwrap_or(10);
-        for revision in controller_revision::surplus(revisions, is_live, limit) {
-            let this = only_this(revision.as_ref());
-            unless(404, self.api::<ControllerRevision>(set).delete(&revision.name_any(), &this).await)?;
-            turn.deleted(&self.revisions, revision.as_ref());
+        for revision in controller_revision::excess(revisions, is_live, limit) {
+            let this = uid_precondition(revision.as_ref());
+            ignore_not_found(self.api::<ControllerRevision>(set).delete(&revision.name_any(), &this).await)?;
+            ctx.record_delete(&self.revisions, revision.as_ref());
         }
         Ok(())
     }
@@ -320,18 +333,18 @@ impl StatefulSets {
 fn sets_of(change: &Change<Pod>, sets: &Cache<StatefulSet>) -> Vec<NamespacedName> {
     let Some(pod) = change.object() else { return Vec::new() };
     let namespace = pod.namespace().unwrap_or_default();
-    let controllers = change.states().filter_map(|pod| controller(&pod.metadata));
+    let controllers = change.states().filter_map(|pod| controller_of(&pod.metadata));
     let mut concerned: Vec<NamespacedName> = controllers
         .filter(|controller| controller.kind == "StatefulSet")
         .map(|controller| NamespacedName::new(&namespace, &controller.name))
         .collect();
     concerned.dedup();
-    let matters = |pod: &Pod| (pod.metadata.labels.clone(), controller(&pod.metadata).cloned());
+    let matters = |pod: &Pod| (pod.metadata.labels.clone(), controller_of(&pod.metadata).cloned());
     let is_new = change
         .old
         .as_ref()
         .is_none_or(|old| change.new.as_ref().is_some_and(|new| matters(old) != matters(new)));
-    if is_new && change.new.is_some() && controller(&pod.metadata).is_none() {
+    if is_new && change.new.is_some() && controller_of(&pod.metadata).is_none() {
         let sets = sets.in_namespace(&namespace);
         concerned.extend(
             sets.iter()
@@ -344,5 +357,5 @@ fn sets_of(change: &Change<Pod>, sets: &Cache<StatefulSet>) -> Vec<NamespacedNam
 
 fn could_adopt(set: &StatefulSet, pod: &ObjectMeta) -> bool {
     let selector = set.spec.as_ref().map(|spec| Selector::try_from(spec.selector.clone()));
-    selector.is_some_and(|selector| selector.is_ok_and(|selector| selects(&selector, pod)))
+    selector.is_some_and(|selector| selector.is_ok_and(|selector| selector_matches(&selector, pod)))
 }

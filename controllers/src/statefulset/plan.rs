@@ -12,7 +12,7 @@ use k8s_openapi::api::apps::v1::{StatefulSet, StatefulSetStatus};
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod, PodTemplateSpec};
 use k8s_openapi::jiff::Timestamp;
 
-use super::retention::{self, Verdict};
+use super::retention::{self, OwnerUpdate};
 use super::{identity, rollout, status};
 
 #[derive(Clone, Copy, Debug)]
@@ -47,65 +47,59 @@ pub(super) struct Observed<'a> {
 #[derive(Debug)]
 pub(super) struct Plan {
     /// What an error ends: each stage needs those before it.
-    pub stages: Vec<Vec<Act>>,
+    pub stages: Vec<Vec<Step>>,
     /// Whether the acts of a stage need not wait for each other.
-    pub at_once: bool,
+    pub is_burst: bool,
     /// Pods to delete at last, for the sake of the update. The status does not count them any more.
     pub outdated: Vec<Arc<Pod>>,
     pub status: StatefulSetStatus,
     /// When a pod becomes available by the mere passing of time.
-    pub wake: Option<Duration>,
+    pub requeue_after: Option<Duration>,
 }
 
 #[derive(Debug)]
-pub(super) enum Act {
+pub(super) enum Step {
     Create {
         pod: Arc<Pod>,
-        claims: Claims,
-        owners: Owners,
+        claims: PodClaims,
+        owners: ClaimOwners,
     },
     /// A pod that waits for what it lacks.
-    Complete {
+    ProvideClaims {
         pod: Arc<Pod>,
-        claims: Claims,
-        owners: Owners,
+        claims: PodClaims,
+        owners: ClaimOwners,
     },
     /// The pod, as it should be.
-    Repair {
+    Update {
         pod: Arc<Pod>,
-        claims: Claims,
-        owners: Owners,
+        claims: PodClaims,
+        owners: ClaimOwners,
     },
-    Own(Owners),
+    UpdateClaimOwners(ClaimOwners),
     Delete(Arc<Pod>),
 }
 
 /// The claims of a pod that cannot be used.
 #[derive(Debug, Default)]
-pub(super) struct Claims {
+pub(super) struct PodClaims {
     pub missing: Vec<PersistentVolumeClaim>,
     /// The names of those that are being deleted.
-    pub going: Vec<String>,
+    pub terminating: Vec<String>,
 }
 
 /// The names of claims, and what is to be done about their owners.
-pub(super) type Owners = Vec<(String, Verdict)>;
-
-/// What a pod means for those after it.
-#[derive(PartialEq, Eq)]
-enum Then {
-    GoOn,
-    Stop,
-}
+pub(super) type ClaimOwners = Vec<(String, OwnerUpdate)>;
 
 pub(super) fn plan(seen: &Observed) -> Plan {
     let set = seen.set;
     let names = (seen.current.name.as_str(), seen.update.name.as_str());
     let status = status::count(set, names, seen.collisions, seen.pods, seen.now);
-    let wake = seen.wake(&status);
+    let requeue_after = seen.requeue_after(&status);
     let is_parallel =
         set.spec.as_ref().and_then(|spec| spec.pod_management_policy.as_deref()) == Some("Parallel");
-    let mut plan = Plan { stages: Vec::new(), at_once: is_parallel, outdated: Vec::new(), status, wake };
+    let mut plan =
+        Plan { stages: Vec::new(), is_burst: is_parallel, outdated: Vec::new(), status, requeue_after };
     if set.metadata.deletion_timestamp.is_none() {
         seen.decide(&mut plan, !is_parallel);
     }
@@ -118,15 +112,15 @@ impl Observed<'_> {
         let (replicas, condemned) = self.split();
         let mut stage = Vec::new();
         for pod in &replicas {
-            let (act, then) = self.tend(pod, ordered);
-            stage.extend(act);
-            if ordered && then == Then::Stop {
+            let (step, flow) = self.reconcile_replica(pod, ordered);
+            stage.extend(step);
+            if ordered && flow.is_break() {
                 plan.stages.push(stage);
                 return;
             }
         }
         plan.stages.push(stage);
-        plan.stages.push(condemned.iter().filter_map(|pod| self.disown(pod)).collect());
+        plan.stages.push(condemned.iter().filter_map(|pod| self.release_claims(pod)).collect());
         let first_unhealthy =
             replicas.iter().chain(condemned.iter().rev()).find(|pod| self.is_unavailable(pod));
         let mut stage = Vec::new();
@@ -134,7 +128,7 @@ impl Observed<'_> {
             let is_first = first_unhealthy.is_some_and(|first| Arc::ptr_eq(first, pod));
             let may_go = status::is_running_and_ready(pod) && !self.is_unavailable(pod) || is_first;
             if !pods::is_terminating(pod) && (may_go || !ordered) {
-                stage.push(Act::Delete(pod.clone()));
+                stage.push(Step::Delete(pod.clone()));
             }
             if ordered {
                 plan.stages.push(stage);
@@ -162,8 +156,8 @@ impl Observed<'_> {
         condemned.sort_by_key(|(ordinal, _)| std::cmp::Reverse(*ordinal));
         let replicas = range.enumerate().map(|(index, ordinal)| {
             there.remove(&ordinal).unwrap_or_else(|| {
-                let held_back = rollout::is_held_back(self.set, index);
-                let revision = if held_back { &self.current } else { &self.update };
+                let keeps_current = rollout::is_below_partition(self.set, index);
+                let revision = if keeps_current { &self.current } else { &self.update };
                 Arc::new(identity::pod(self.set, ordinal, &revision.template, &revision.name))
             })
         });
@@ -171,16 +165,19 @@ impl Observed<'_> {
     }
 
     /// What a pod that is wanted needs, and whether those after it have to wait.
-    fn tend(&self, pod: &Arc<Pod>, ordered: bool) -> (Option<Act>, Then) {
+    fn reconcile_replica(&self, pod: &Arc<Pod>, ordered: bool) -> (Option<Step>, ControlFlow<()>) {
         match pods::phase(pod) {
             // However it ended, it is started again.
             "Failed" | "Succeeded" => {
-                return ((!pods::is_terminating(pod)).then(|| Act::Delete(pod.clone())), Then::Stop);
+                return (
+                    (!pods::is_terminating(pod)).then(|| Step::Delete(pod.clone())),
+                    ControlFlow::Break(()),
+                );
             }
-            "" if self.has_blocking_claim(pod) => return (None, Then::Stop),
+            "" if self.has_blocking_claim(pod) => return (None, ControlFlow::Break(())),
             "" => {
                 let (claims, owners) = (self.claims(pod), self.owners(pod, false));
-                return (Some(Act::Create { pod: pod.clone(), claims, owners }), Then::Stop);
+                return (Some(Step::Create { pod: pod.clone(), claims, owners }), ControlFlow::Break(()));
             }
             _ => {}
         }
@@ -191,25 +188,26 @@ impl Observed<'_> {
         let has_wrong_owner = owners.iter().any(|(_, verdict)| verdict.change.is_some());
         // A pod that has what it needs runs on with a claim that is being deleted.
         let needs_claims = is_pending || !identity::has_volumes(self.set, pod);
-        let claims = if needs_claims { self.claims(pod) } else { Claims::default() };
+        let claims = if needs_claims { self.claims(pod) } else { PodClaims::default() };
         let act = match repaired {
-            Some(repaired) => Some(Act::Repair { pod: Arc::new(repaired), claims, owners }),
+            Some(repaired) => Some(Step::Update { pod: Arc::new(repaired), claims, owners }),
             None if is_pending => {
-                let lacks = !claims.missing.is_empty() || !claims.going.is_empty() || !owners.is_empty();
-                lacks.then(|| Act::Complete { pod: pod.clone(), claims, owners })
+                let lacks =
+                    !claims.missing.is_empty() || !claims.terminating.is_empty() || !owners.is_empty();
+                lacks.then(|| Step::ProvideClaims { pod: pod.clone(), claims, owners })
             }
             None if has_wrong_owner && !(ordered && stop) => {
-                Some(Act::Repair { pod: pod.clone(), claims, owners })
+                Some(Step::Update { pod: pod.clone(), claims, owners })
             }
             None => None,
         };
-        (act, if stop { Then::Stop } else { Then::GoOn })
+        (act, if stop { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
     }
 
     /// The claims of a pod that is not wanted any more.
-    fn disown(&self, pod: &Pod) -> Option<Act> {
+    fn release_claims(&self, pod: &Pod) -> Option<Step> {
         let owners = self.owners(pod, true);
-        owners.iter().any(|(_, verdict)| verdict.change.is_some()).then_some(Act::Own(owners))
+        owners.iter().any(|(_, verdict)| verdict.change.is_some()).then_some(Step::UpdateClaimOwners(owners))
     }
 
     fn is_unavailable(&self, pod: &Pod) -> bool {
@@ -220,21 +218,22 @@ impl Observed<'_> {
         self.set.spec.as_ref().and_then(|spec| spec.min_ready_seconds).unwrap_or(0)
     }
 
-    fn wake(&self, status: &StatefulSetStatus) -> Option<Duration> {
+    fn requeue_after(&self, status: &StatefulSetStatus) -> Option<Duration> {
         let seconds = self.min_ready_seconds();
         if seconds == 0 || status.ready_replicas == status.available_replicas {
             return None;
         }
-        let waiting = self.pods.iter().filter_map(|pod| pods::available_in(pod, seconds, self.now));
+        let waiting = self.pods.iter().filter_map(|pod| pods::time_until_available(pod, seconds, self.now));
         let first = waiting.filter(|left| !left.is_zero()).min();
         Some(first.unwrap_or(Duration::from_secs(seconds.unsigned_abs().into())))
     }
 
-    fn claims(&self, pod: &Pod) -> Claims {
-        let Some(ordinal) = identity::ordinal(pod) else { return Claims::default() };
+    fn claims(&self, pod: &Pod) -> PodClaims {
+        let Some(ordinal) = identity::ordinal(pod) else { return PodClaims::default() };
         let missing = identity::claims(self.set, ordinal, |name| self.claims.contains_key(name));
-        let going = self.claims_there(pod).filter(|(_, claim)| claim.metadata.deletion_timestamp.is_some());
-        Claims { missing: missing.collect(), going: going.map(|(name, _)| name).collect() }
+        let terminating =
+            self.claims_there(pod).filter(|(_, claim)| claim.metadata.deletion_timestamp.is_some());
+        PodClaims { missing: missing.collect(), terminating: terminating.map(|(name, _)| name).collect() }
     }
 
     /// The claims of a pod that are there.
@@ -244,14 +243,14 @@ impl Observed<'_> {
         names.filter_map(|name| self.claims.get(&name).map(|claim| (name, claim.as_ref())))
     }
 
-    fn owners(&self, pod: &Pod, is_condemned: bool) -> Owners {
+    fn owners(&self, pod: &Pod, is_condemned: bool) -> ClaimOwners {
         if !self.gates.retention {
             return Vec::new();
         }
         let judged = self
             .claims_there(pod)
-            .map(|(name, claim)| (name, retention::judge(claim, self.set, pod, is_condemned)));
-        judged.filter(|(_, verdict)| *verdict != Verdict::default()).collect()
+            .map(|(name, claim)| (name, retention::owner_update(claim, self.set, pod, is_condemned)));
+        judged.filter(|(_, verdict)| *verdict != OwnerUpdate::default()).collect()
     }
 
     fn has_blocking_claim(&self, pod: &Pod) -> bool {

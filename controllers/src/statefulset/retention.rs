@@ -4,7 +4,7 @@
 //! References of others stay as they are. A claim that an earlier set or pod of the name owns is not touched at all, and where
 //! somebody else controls a claim nobody here does.
 
-use coracle_kinds::meta::reference;
+use coracle_kinds::meta::controller_ref;
 use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
@@ -50,40 +50,44 @@ enum Owner {
 
 /// What is to be done about a claim's owners.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Verdict {
+pub struct OwnerUpdate {
     /// Somebody else controls the claim, against the policy.
-    pub is_contested: bool,
+    pub has_conflicting_controller: bool,
     /// The claim as it should be, if it is not.
     pub change: Option<Box<PersistentVolumeClaim>>,
 }
 
 /// `pod` is the claim's, and may have still to be made.
-pub(super) fn judge(
+pub(super) fn owner_update(
     claim: &PersistentVolumeClaim,
     set: &StatefulSet,
     pod: &Pod,
     is_condemned: bool,
-) -> Verdict {
+) -> OwnerUpdate {
     let policy = Policy::of(set);
-    let (set, pod) = (reference(set), reference(pod));
+    let (set, pod) = (controller_ref(set), controller_ref(pod));
     let refs = claim.metadata.owner_references.as_deref().unwrap_or_default();
-    let is_contested = !policy.retains() && refs.iter().any(|owner| contests(owner, &set, &pod));
+    let has_conflicting_controller =
+        !policy.retains() && refs.iter().any(|owner| conflicts(owner, &set, &pod));
     if is_stale(refs, &set) || is_stale(refs, &pod) {
-        return Verdict { is_contested, change: None };
+        return OwnerUpdate { has_conflicting_controller, change: None };
     }
-    let owner = if is_contested { Owner::Nobody } else { policy.owner(is_condemned) };
-    let owned_by = |whom: &OwnerReference| refs.iter().any(|owner| owner.uid == whom.uid);
-    let half_hearted = |owner: &OwnerReference| {
+    let owner = if has_conflicting_controller { Owner::Nobody } else { policy.owner(is_condemned) };
+    let owned_by = |other: &OwnerReference| refs.iter().any(|owner| owner.uid == other.uid);
+    let is_not_controller = |owner: &OwnerReference| {
         [&set, &pod].iter().any(|o| o.uid == owner.uid) && owner.controller != Some(true)
     };
     let is_fine = owned_by(&set) == (owner == Owner::Set)
         && owned_by(&pod) == (owner == Owner::Pod)
-        && !refs.iter().any(half_hearted);
+        && !refs.iter().any(is_not_controller);
     if is_fine {
-        return Verdict { is_contested, change: None };
+        return OwnerUpdate { has_conflicting_controller, change: None };
     }
-    let mut owners: Vec<OwnerReference> =
-        refs.iter().filter(|owner| !names(owner, &set) && !names(owner, &pod)).cloned().collect();
+    let mut owners: Vec<OwnerReference> = refs
+        .iter()
+        .filter(|owner| !is_of_same_name(owner, &set) && !is_of_same_name(owner, &pod))
+        .cloned()
+        .collect();
     match owner {
         Owner::Nobody => {}
         Owner::Set => owners.push(set),
@@ -91,13 +95,13 @@ pub(super) fn judge(
     }
     let mut changed = Box::new(claim.clone());
     changed.metadata.owner_references = Some(owners).filter(|owners| !owners.is_empty());
-    Verdict { is_contested, change: Some(changed) }
+    OwnerUpdate { has_conflicting_controller, change: Some(changed) }
 }
 
 /// Whether a claim goes with an earlier pod of the name, so that a new one has to wait for a new claim.
 pub(super) fn blocks(claim: &PersistentVolumeClaim, set: &StatefulSet, pod: &Pod) -> bool {
     let refs = claim.metadata.owner_references.as_deref().unwrap_or_default();
-    Policy::of(set).deletes_when_scaled && is_stale(refs, &reference(pod))
+    Policy::of(set).deletes_when_scaled && is_stale(refs, &controller_ref(pod))
 }
 
 /// The pods that a claim goes with.
@@ -107,18 +111,18 @@ pub(super) fn pods(claim: &PersistentVolumeClaim) -> impl Iterator<Item = &str> 
 }
 
 /// Whether a reference is to an object of that name, whichever.
-fn names(owner: &OwnerReference, whom: &OwnerReference) -> bool {
-    (&owner.api_version, &owner.kind, &owner.name) == (&whom.api_version, &whom.kind, &whom.name)
+fn is_of_same_name(owner: &OwnerReference, other: &OwnerReference) -> bool {
+    (&owner.api_version, &owner.kind, &owner.name) == (&other.api_version, &other.kind, &other.name)
 }
 
 /// Whether a reference is to another object of the name.
-fn is_stale(refs: &[OwnerReference], whom: &OwnerReference) -> bool {
-    refs.iter().find(|owner| names(owner, whom)).is_some_and(|owner| owner.uid != whom.uid)
+fn is_stale(refs: &[OwnerReference], other: &OwnerReference) -> bool {
+    refs.iter().find(|owner| is_of_same_name(owner, other)).is_some_and(|owner| owner.uid != other.uid)
 }
 
-fn contests(owner: &OwnerReference, set: &OwnerReference, pod: &OwnerReference) -> bool {
-    match [set, pod].iter().find(|whom| names(owner, whom)) {
-        Some(whom) => owner.uid != whom.uid,
+fn conflicts(owner: &OwnerReference, set: &OwnerReference, pod: &OwnerReference) -> bool {
+    match [set, pod].iter().find(|other| is_of_same_name(owner, other)) {
+        Some(other) => owner.uid != other.uid,
         None => owner.controller == Some(true),
     }
 }
@@ -193,9 +197,9 @@ mod tests {
             ("DD", false, "XS", "! X"),
             ("DD", false, "Xs", "! X"),
         ] {
-            let verdict = judge(&claim(owners), &set(policy), &pod(), is_condemned);
+            let verdict = owner_update(&claim(owners), &set(policy), &pod(), is_condemned);
             let change = verdict.change.as_ref().map_or("=".to_owned(), |change| letters(change));
-            let told = if verdict.is_contested { format!("! {change}") } else { change };
+            let told = if verdict.has_conflicting_controller { format!("! {change}") } else { change };
             assert_eq!(told, want, "{policy} {is_condemned} {owners}");
         }
     }

@@ -27,7 +27,7 @@ fn partition(set: &StatefulSet) -> usize {
 }
 
 /// Whether a pod that is missing comes back as it was, `index` ordinals above the first.
-pub(super) fn is_held_back(set: &StatefulSet, index: usize) -> bool {
+pub(super) fn is_below_partition(set: &StatefulSet, index: usize) -> bool {
     let current = set.status.as_ref().and_then(|status| status.current_replicas).unwrap_or(0);
     match rolling(set) {
         Some(_) => index < partition(set),
@@ -144,7 +144,7 @@ mod tests {
             (json!({"type": "OnDelete"}), 0),
         ] {
             let set = set(strategy);
-            assert_eq!((0..5).take_while(|index| is_held_back(&set, *index)).count(), want);
+            assert_eq!((0..5).take_while(|index| is_below_partition(&set, *index)).count(), want);
         }
     }
 

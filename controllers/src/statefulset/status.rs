@@ -64,7 +64,7 @@ pub(super) fn complete(set: &StatefulSet, mut status: StatefulSetStatus) -> Stat
 }
 
 /// Whether a status says something new. Not worth a write alone are collisions.
-pub(super) fn is_news(set: &StatefulSet, status: &StatefulSetStatus) -> bool {
+pub(super) fn has_changed(set: &StatefulSet, status: &StatefulSetStatus) -> bool {
     fn told(status: &StatefulSetStatus) -> ([i32; 5], [&str; 2]) {
         let counts = [
             status.replicas,
@@ -92,7 +92,7 @@ mod tests {
         serde_json::from_value(set).unwrap()
     }
 
-    fn pod(phase: &str, ready: bool, revision: &str, going: bool) -> Arc<Pod> {
+    fn pod(phase: &str, ready: bool, revision: &str, terminating: bool) -> Arc<Pod> {
         let mut pod = json!({
             "metadata": {"labels": {"controller-revision-hash": revision}},
             "status": {"phase": phase, "conditions": [
@@ -195,7 +195,7 @@ mod tests {
         ] {
             let mut status = stored.clone();
             status.as_object_mut().unwrap().extend(change.as_object().unwrap().clone());
-            assert_eq!(is_news(&set, &serde_json::from_value(status).unwrap()), want, "{case}");
+            assert_eq!(has_changed(&set, &serde_json::from_value(status).unwrap()), want, "{case}");
         }
     }
 }

@@ -12,14 +12,14 @@
 use std::sync::Arc;
 
 use coracle_kinds::meta::{has_finalizer, set_finalizer};
-use coracle_kinds::storage::{Claim, Volume};
+use coracle_kinds::storage::{ClaimExt, VolumeExt};
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
 use k8s_openapi::api::storage::v1::VolumeAttributesClass;
 use kube::api::{ListParams, PostParams};
 use kube::{Api, Client};
 
 use crate::runtime::cache::{Cache, Cached, Index, NamespacedName};
-use crate::runtime::{Controller, Error, Next, Sources, Turn, unless};
+use crate::runtime::{Action, Controller, Error, ReconcileContext, Sources, ignore_not_found};
 use crate::{Context, Initialize};
 
 const PROTECTION: &str = "kubernetes.io/vac-protection";
@@ -53,19 +53,19 @@ impl Controller for AttributesClassProtection {
         sources
             .on_each(&self.classes)
             .on(&self.claims, |change, queue| {
-                if change.is_news(classes_of_claim) {
+                if change.changed(classes_of_claim) {
                     change.old.iter().flat_map(|old| classes_of_claim(old)).for_each(|name| queue.add(name));
                 }
             })
             .on(&self.volumes, |change, queue| {
-                if change.is_news(classes_of_volume) {
+                if change.changed(classes_of_volume) {
                     change.old.iter().flat_map(|old| classes_of_volume(old)).for_each(|name| queue.add(name));
                 }
             });
     }
 
-    async fn reconcile(&self, name: &NamespacedName, turn: &Turn) -> Result<Next, Error> {
-        let Some(class) = self.classes.get(name) else { return Ok(Next::Change) };
+    async fn reconcile(&self, name: &NamespacedName, ctx: &ReconcileContext) -> Result<Action, Error> {
+        let Some(class) = self.classes.get(name) else { return Ok(Action::AwaitChange) };
         let is_terminating = class.metadata.deletion_timestamp.is_some();
         let is_protected = has_finalizer(&class.metadata, PROTECTION);
         let has_to_change = match (is_terminating, is_protected) {
@@ -77,12 +77,12 @@ impl Controller for AttributesClassProtection {
             let mut changed = class.as_ref().clone();
             set_finalizer(&mut changed.metadata, PROTECTION, !is_protected);
             let api = Api::<VolumeAttributesClass>::all(self.client.clone());
-            let answer = unless(404, api.replace(&name.name, &PostParams::default(), &changed).await)?;
+            let answer = ignore_not_found(api.replace(&name.name, &PostParams::default(), &changed).await)?;
             if let Some(answer) = answer {
-                turn.wrote(&self.classes, &answer);
+                ctx.record_write(&self.classes, &answer);
             }
         }
-        Ok(Next::Change)
+        Ok(Action::AwaitChange)
     }
 }
 

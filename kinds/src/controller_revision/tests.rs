@@ -50,10 +50,10 @@ fn a_template_is_found_again() {
         ("img:3", &history, "new 5"),
         ("img:1", &[], "new 1"),
     ] {
-        let told = match place(&owner(), &pod_template(image), revisions, 0) {
-            Place::Last(last) => format!("last {}", last.name_any()),
-            Place::Again(earlier, number) => format!("again {} {number}", earlier.name_any()),
-            Place::New(new) => format!("new {}", new.revision),
+        let told = match match_template(&owner(), &pod_template(image), revisions, 0) {
+            RevisionMatch::Latest(last) => format!("last {}", last.name_any()),
+            RevisionMatch::Earlier(earlier, number) => format!("again {} {number}", earlier.name_any()),
+            RevisionMatch::New(new) => format!("new {}", new.revision),
         };
         assert_eq!(told, want, "{image}");
     }
@@ -62,7 +62,9 @@ fn a_template_is_found_again() {
 
 #[test]
 fn a_new_revision_tells_where_it_comes_from() {
-    let Place::New(new) = place(&owner(), &pod_template("img:1"), &[], 0) else { panic!("it is new") };
+    let RevisionMatch::New(new) = match_template(&owner(), &pod_template("img:1"), &[], 0) else {
+        panic!("it is new")
+    };
     assert_eq!(new.metadata.name.as_deref(), Some("web-78c7599dd5"));
     assert_eq!(json!(new.metadata.labels), json!({"app": "web", HASH_LABEL: "78c7599dd5"}));
     assert_eq!(json!(new.metadata.annotations), json!({"note": "copied"}));
@@ -78,8 +80,8 @@ fn the_oldest_go_first() {
         [revision("c", 3, ""), revision("b", 2, ""), revision("a", 1, ""), revision("d", 4, "")];
     sort(&mut history);
     for (limit, live, want) in [(10, "d", ""), (1, "d", "a b"), (0, "ad", "b c"), (-1, "d", "")] {
-        let surplus: Vec<_> =
-            surplus(&history, |name| live.contains(name), limit).map(|r| r.name_any()).collect();
-        assert_eq!(surplus.join(" "), want, "{limit}");
+        let excess: Vec<_> =
+            excess(&history, |name| live.contains(name), limit).map(|r| r.name_any()).collect();
+        assert_eq!(excess.join(" "), want, "{limit}");
     }
 }

@@ -63,7 +63,7 @@ fn storage(
 }
 
 /// What a claim asks for and is bound to.
-pub trait Claim {
+pub trait ClaimExt {
     /// The storage class; `""` is none.
     fn class(&self) -> &str;
     /// Whether it says of which class it is; "" is an answer too.
@@ -84,7 +84,7 @@ pub trait Claim {
     fn reference(&self) -> ObjectReference;
 }
 
-impl Claim for PersistentVolumeClaim {
+impl ClaimExt for PersistentVolumeClaim {
     fn class(&self) -> &str {
         class(&self.metadata, self.spec.as_ref().and_then(|spec| spec.storage_class_name.as_ref()))
     }
@@ -133,7 +133,7 @@ impl Claim for PersistentVolumeClaim {
 }
 
 /// What a volume offers and is bound to.
-pub trait Volume {
+pub trait VolumeExt {
     /// The storage class; `""` is none.
     fn class(&self) -> &str;
     /// The reference to the claim that it is meant for.
@@ -160,7 +160,7 @@ pub trait Volume {
     fn with_phase(&self, phase: &str, message: &str) -> PersistentVolume;
 }
 
-impl Volume for PersistentVolume {
+impl VolumeExt for PersistentVolume {
     fn class(&self) -> &str {
         class(&self.metadata, self.spec.as_ref().and_then(|spec| spec.storage_class_name.as_ref()))
     }

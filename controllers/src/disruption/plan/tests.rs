@@ -47,7 +47,7 @@ fn shares_are_rounded_up() {
 #[test]
 fn a_budget_spares_what_is_healthy_beyond_what_has_to_stay() {
     let unready = pod("u", json!({"conditions": [{"type": "Ready", "status": "False"}]}));
-    let going: Arc<Pod> = Arc::new(
+    let terminating: Arc<Pod> = Arc::new(
         serde_json::from_value(json!({
             "metadata": {"name": "g", "deletionTimestamp": NOW},
             "status": {"conditions": [{"type": "Ready", "status": "True"}]},
@@ -58,7 +58,7 @@ fn a_budget_spares_what_is_healthy_beyond_what_has_to_stay() {
         ("all stay", vec![ready("a"), ready("b")], (2, 2), json!({}), (2, 0, "", None, "")),
         ("one may go", vec![ready("a"), ready("b")], (2, 1), json!({}), (2, 1, "", None, "")),
         ("too few", vec![ready("a"), unready], (2, 2), json!({}), (1, 0, "", None, "")),
-        ("one goes", vec![ready("a"), going.clone()], (2, 1), json!({}), (1, 0, "", None, "")),
+        ("one goes", vec![ready("a"), terminating.clone()], (2, 1), json!({}), (1, 0, "", None, "")),
         ("none expected", vec![ready("a")], (0, 0), json!({}), (1, 0, "", None, "")),
         (
             "one is evicted",

@@ -5,39 +5,39 @@
 
 use std::sync::Arc;
 
-use coracle_kinds::meta::{annotate, annotation, strip};
+use coracle_kinds::meta::{annotation, remove_annotation, set_annotation};
 use coracle_kinds::storage::{
-    BETA_STORAGE_PROVISIONER, BIND_COMPLETED, BOUND_BY_CONTROLLER, Claim, MIGRATED_TO, SELECTED_NODE,
-    STORAGE_PROVISIONER, Volume, default_class, waits_for_consumer,
+    BETA_STORAGE_PROVISIONER, BIND_COMPLETED, BOUND_BY_CONTROLLER, ClaimExt, MIGRATED_TO, SELECTED_NODE,
+    STORAGE_PROVISIONER, VolumeExt, default_class, waits_for_consumer,
 };
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
 use k8s_openapi::api::storage::v1::StorageClass;
 
 use super::super::search;
 use crate::persistentvolume_binder::csi_migration::Migration;
-use crate::runtime::events::Type;
+use crate::runtime::events::EventType;
 
 /// An event to tell.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Notice {
-    pub r#type: Type,
+pub struct EventRecord {
+    pub r#type: EventType,
     pub reason: &'static str,
     pub message: String,
 }
 
-impl Notice {
-    pub fn normal(reason: &'static str, message: impl Into<String>) -> Notice {
-        Notice { r#type: Type::Normal, reason, message: message.into() }
+impl EventRecord {
+    pub fn normal(reason: &'static str, message: impl Into<String>) -> EventRecord {
+        EventRecord { r#type: EventType::Normal, reason, message: message.into() }
     }
 
-    pub fn warning(reason: &'static str, message: impl Into<String>) -> Notice {
-        Notice { r#type: Type::Warning, reason, message: message.into() }
+    pub fn warning(reason: &'static str, message: impl Into<String>) -> EventRecord {
+        EventRecord { r#type: EventType::Warning, reason, message: message.into() }
     }
 }
 
 /// What is known around a claim.
 #[derive(Default)]
-pub struct Around {
+pub struct ClaimContext {
     /// The volume that the claim names.
     pub named: Option<Arc<PersistentVolume>>,
     /// All volumes that are meant for nobody else, where the claim names none and is not bound.
@@ -55,58 +55,59 @@ pub enum Plan {
     SetClass(String),
     Provision(Arc<StorageClass>),
     /// Nothing can be done but tell; the claim's phase is left as it is.
-    Tell(Notice),
+    RecordEvent(EventRecord),
     /// Wait in phase Pending.
-    Wait(Option<Notice>),
+    Wait(Option<EventRecord>),
     /// Wait, and believe nothing of it: somebody undid what the controller did.
-    Refuse(Notice),
+    Fail(EventRecord),
     /// Phase Lost; told when it becomes so.
-    Lose(Notice),
+    Lose(EventRecord),
 }
 
-pub fn plan(claim: &PersistentVolumeClaim, around: &Around) -> Plan {
+pub fn plan(claim: &PersistentVolumeClaim, claim_context: &ClaimContext) -> Plan {
     match annotation(&claim.metadata, BIND_COMPLETED) {
-        Some(_) => bound(claim, around),
-        None if claim.volume_name().is_empty() => unbound(claim, around),
-        None => naming(claim, around),
+        Some(_) => bound(claim, claim_context),
+        None if claim.volume_name().is_empty() => unbound(claim, claim_context),
+        None => naming(claim, claim_context),
     }
 }
 
-fn unbound(claim: &PersistentVolumeClaim, around: &Around) -> Plan {
+fn unbound(claim: &PersistentVolumeClaim, claim_context: &ClaimContext) -> Plan {
     let named = |class: &&Arc<StorageClass>| class.metadata.name.as_deref() == Some(claim.class());
-    let class = around.classes.iter().find(named).filter(|_| !claim.class().is_empty());
+    let class = claim_context.classes.iter().find(named).filter(|_| !claim.class().is_empty());
     let delayed = class.is_some_and(|class| waits_for_consumer(class));
-    if let Some(volume) = search::best(claim, &around.volumes, delayed) {
+    if let Some(volume) = search::best(claim, &claim_context.volumes, delayed) {
         return Plan::Bind(volume.clone());
     }
     if !claim.has_class()
-        && let Some(default) = default_class(around.classes.iter().map(Arc::as_ref))
+        && let Some(default) = default_class(claim_context.classes.iter().map(Arc::as_ref))
     {
         return Plan::SetClass(default.metadata.name.clone().unwrap_or_default());
     }
     if delayed && annotation(&claim.metadata, SELECTED_NODE).is_none() {
-        return Plan::Wait(Some(waiting(&around.waiting_pods)));
+        return Plan::Wait(Some(waiting(&claim_context.waiting_pods)));
     }
     match class {
         Some(class) => Plan::Provision(class.clone()),
-        None if !claim.class().is_empty() => Plan::Tell(Notice::warning(
+        None if !claim.class().is_empty() => Plan::RecordEvent(EventRecord::warning(
             "ProvisioningFailed",
             format!("storageclass.storage.k8s.io {:?} not found", claim.class()),
         )),
-        None => Plan::Wait(Some(Notice::normal(
+        None => Plan::Wait(Some(EventRecord::normal(
             "FailedBinding",
             "no persistent volumes available for this claim and no storage class is set",
         ))),
     }
 }
 
-fn waiting(pods: &[String]) -> Notice {
+fn waiting(pods: &[String]) -> EventRecord {
     match pods {
-        [] => {
-            Notice::normal("WaitForFirstConsumer", "waiting for first consumer to be created before binding")
-        }
-        [pod] => Notice::normal("WaitForPodScheduled", format!("waiting for pod {pod} to be scheduled")),
-        pods => Notice::normal(
+        [] => EventRecord::normal(
+            "WaitForFirstConsumer",
+            "waiting for first consumer to be created before binding",
+        ),
+        [pod] => EventRecord::normal("WaitForPodScheduled", format!("waiting for pod {pod} to be scheduled")),
+        pods => EventRecord::normal(
             "WaitForPodScheduled",
             format!("waiting for pods {} to be scheduled", pods.join(",")),
         ),
@@ -114,13 +115,13 @@ fn waiting(pods: &[String]) -> Notice {
 }
 
 /// A claim that names a volume, and is not bound.
-fn naming(claim: &PersistentVolumeClaim, around: &Around) -> Plan {
-    let Some(volume) = &around.named else { return Plan::Wait(None) };
+fn naming(claim: &PersistentVolumeClaim, claim_context: &ClaimContext) -> Plan {
+    let Some(volume) = &claim_context.named else { return Plan::Wait(None) };
     let name = claim.volume_name();
     if volume.claim_ref().is_none() {
         return match search::mismatch(volume, claim) {
             None => Plan::Bind(volume.clone()),
-            Some(why) => Plan::Wait(Some(Notice::warning(
+            Some(why) => Plan::Wait(Some(EventRecord::warning(
                 "VolumeMismatch",
                 format!("Cannot bind to requested volume {name:?}: {why}"),
             ))),
@@ -131,23 +132,23 @@ fn naming(claim: &PersistentVolumeClaim, around: &Around) -> Plan {
         return Plan::Bind(volume.clone());
     }
     let taken =
-        Notice::warning("FailedBinding", format!("volume {name:?} already bound to a different claim."));
+        EventRecord::warning("FailedBinding", format!("volume {name:?} already bound to a different claim."));
     match annotation(&claim.metadata, BOUND_BY_CONTROLLER) {
         None => Plan::Wait(Some(taken)),
-        Some(_) => Plan::Refuse(taken),
+        Some(_) => Plan::Fail(taken),
     }
 }
 
-fn bound(claim: &PersistentVolumeClaim, around: &Around) -> Plan {
-    let lost = |message: &str| Plan::Lose(Notice::warning("ClaimLost", message));
+fn bound(claim: &PersistentVolumeClaim, claim_context: &ClaimContext) -> Plan {
+    let lost = |message: &str| Plan::Lose(EventRecord::warning("ClaimLost", message));
     if claim.volume_name().is_empty() {
         return lost("Bound claim has lost reference to PersistentVolume. Data on the volume is lost!");
     }
-    let Some(volume) = &around.named else {
+    let Some(volume) = &claim_context.named else {
         return lost("Bound claim has lost its PersistentVolume. Data on the volume is lost!");
     };
     match volume.claim_ref() {
-        Some(reference) if reference.uid != claim.metadata.uid => Plan::Lose(Notice::warning(
+        Some(reference) if reference.uid != claim.metadata.uid => Plan::Lose(EventRecord::warning(
             "ClaimMisbound",
             "Two claims are bound to the same volume, this one is bound incorrectly",
         )),
@@ -156,17 +157,17 @@ fn bound(claim: &PersistentVolumeClaim, around: &Around) -> Plan {
 }
 
 /// The claim with the mark that its provisioner was migrated; None if it has it.
-pub fn marked(claim: &PersistentVolumeClaim, migration: Migration) -> Option<PersistentVolumeClaim> {
+pub fn annotated(claim: &PersistentVolumeClaim, migration: Migration) -> Option<PersistentVolumeClaim> {
     let plugin = annotation(&claim.metadata, STORAGE_PROVISIONER)
         .or(annotation(&claim.metadata, BETA_STORAGE_PROVISIONER))?;
     let mut marked = claim.clone();
     let is_new = match migration.driver(plugin) {
         Some(driver) if annotation(&claim.metadata, MIGRATED_TO) == Some(driver) => false,
         Some(driver) => {
-            annotate(&mut marked.metadata, MIGRATED_TO, driver);
+            set_annotation(&mut marked.metadata, MIGRATED_TO, driver);
             true
         }
-        None => strip(&mut marked.metadata, MIGRATED_TO),
+        None => remove_annotation(&mut marked.metadata, MIGRATED_TO),
     };
     is_new.then_some(marked)
 }
@@ -211,16 +212,16 @@ mod tests {
 
     /// A plan in a few words.
     fn told(plan: &Plan) -> String {
-        let of = |word: &str, notice: &Notice| format!("{word} {}", notice.reason);
+        let of = |word: &str, event: &EventRecord| format!("{word} {}", event.reason);
         match plan {
             Plan::Bind(_) => "bind".to_owned(),
             Plan::SetClass(class) => format!("class {class}"),
             Plan::Provision(_) => "provision".to_owned(),
-            Plan::Tell(notice) => of("tell", notice),
+            Plan::RecordEvent(event) => of("tell", event),
             Plan::Wait(None) => "wait".to_owned(),
-            Plan::Wait(Some(notice)) => of("wait", notice),
-            Plan::Refuse(notice) => of("refuse", notice),
-            Plan::Lose(notice) => of("lose", notice),
+            Plan::Wait(Some(event)) => of("wait", event),
+            Plan::Fail(event) => of("refuse", event),
+            Plan::Lose(event) => of("lose", event),
         }
     }
 
@@ -285,8 +286,8 @@ mod tests {
                 "provision",
             ),
         ] {
-            let around = Around { volumes, classes, ..Around::default() };
-            assert_eq!(told(&plan(&claim(annotations, spec), &around)), want, "{case}");
+            let claim_context = ClaimContext { volumes, classes, ..ClaimContext::default() };
+            assert_eq!(told(&plan(&claim(annotations, spec), &claim_context)), want, "{case}");
         }
     }
 
@@ -315,10 +316,10 @@ mod tests {
             ("bound, and gone", done(), None, "lose ClaimLost"),
             ("bound to another's", done(), Some(volume(other(), "")), "lose ClaimMisbound"),
         ] {
-            let around = Around { named, ..Around::default() };
-            assert_eq!(told(&plan(&claim(annotations, naming()), &around)), want, "{case}");
+            let claim_context = ClaimContext { named, ..ClaimContext::default() };
+            assert_eq!(told(&plan(&claim(annotations, naming()), &claim_context)), want, "{case}");
         }
-        let lost = plan(&claim(done(), json!({})), &Around::default());
+        let lost = plan(&claim(done(), json!({})), &ClaimContext::default());
         assert_eq!(told(&lost), "lose ClaimLost");
     }
 

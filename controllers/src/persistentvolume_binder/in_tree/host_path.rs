@@ -2,15 +2,15 @@
 
 use std::sync::Arc;
 
-use coracle_kinds::meta::{annotate, set_finalizer};
+use coracle_kinds::meta::{set_annotation, set_finalizer};
 use coracle_kinds::storage::{
-    BOUND_BY_CONTROLLER, Claim, DELETE, IN_TREE_PROTECTION, PROVISIONED_BY, Volume,
+    BOUND_BY_CONTROLLER, ClaimExt, DELETE, IN_TREE_PROTECTION, PROVISIONED_BY, VolumeExt,
 };
 use k8s_openapi::api::core::v1::{HostPathVolumeSource, PersistentVolume, PersistentVolumeClaim};
 use k8s_openapi::api::storage::v1::StorageClass;
 use kube::ResourceExt;
 
-use super::super::claims::Look;
+use super::super::claims::ClaimLister;
 use super::super::claims::plan::{Plan, plan};
 use super::super::metrics::{Attempts, Operation};
 use super::super::{COMPONENT, NAME};
@@ -26,7 +26,7 @@ use crate::simulation::provisioner::{Asked, Plugin, Refusal};
 const CREATED_BY: (&str, &str) = ("kubernetes.io/createdby", "hostpath-dynamic-provisioner");
 
 pub struct HostPath {
-    look: Look,
+    lister: ClaimLister,
     directories: Directories,
     migration: Migration,
     honors_policy: bool,
@@ -41,7 +41,7 @@ impl Plugin for HostPath {
 
     fn new(context: &Context) -> HostPath {
         HostPath {
-            look: Look::new(context),
+            lister: ClaimLister::new(context),
             directories: Directories::new(&context.settings),
             migration: Migration::of(&context.settings),
             honors_policy: honors_policy(&context.settings),
@@ -51,7 +51,7 @@ impl Plugin for HostPath {
     }
 
     fn needs(&self, sources: &mut Sources<NamespacedName>) {
-        sources.needs(&self.look.classes);
+        sources.needs(&self.lister.classes);
     }
 
     fn recorder(&self) -> &Recorder {
@@ -62,7 +62,7 @@ impl Plugin for HostPath {
         let is_ours = |class: &StorageClass| {
             class.provisioner == HOST_PATH && self.migration.driver(HOST_PATH).is_none()
         };
-        match plan(claim, &self.look.around(claim)) {
+        match plan(claim, &self.lister.claim_context(claim)) {
             Plan::Provision(class) if is_ours(&class) => Some(class),
             _ => None,
         }
@@ -87,7 +87,7 @@ impl Plugin for HostPath {
     }
 
     fn complete(&self, volume: &mut PersistentVolume, _: &Asked) {
-        annotate(&mut volume.metadata, BOUND_BY_CONTROLLER, "yes");
+        set_annotation(&mut volume.metadata, BOUND_BY_CONTROLLER, "yes");
         source(volume, &self.directories);
         let is_kept = self.honors_policy && volume.policy() == DELETE;
         set_finalizer(&mut volume.metadata, IN_TREE_PROTECTION, is_kept);
@@ -108,8 +108,8 @@ impl Plugin for HostPath {
 
 /// Makes a volume one of this plugin's, whoever makes it.
 pub fn source(volume: &mut PersistentVolume, directories: &Directories) {
-    annotate(&mut volume.metadata, CREATED_BY.0, CREATED_BY.1);
-    annotate(&mut volume.metadata, PROVISIONED_BY, HOST_PATH);
+    set_annotation(&mut volume.metadata, CREATED_BY.0, CREATED_BY.1);
+    set_annotation(&mut volume.metadata, PROVISIONED_BY, HOST_PATH);
     let path = directories.host_path(&volume.name_any()).to_string_lossy().into_owned();
     let source = HostPathVolumeSource { path, type_: Some(String::new()) };
     volume.spec.get_or_insert_default().host_path = Some(source);

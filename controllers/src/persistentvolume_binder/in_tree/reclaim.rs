@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use coracle_kinds::meta::{annotation, set_finalizer};
 use coracle_kinds::pods::is_terminated;
-use coracle_kinds::storage::{Claim, DELETE, DELETION_PROTECTIONS, MIGRATED_TO, RECYCLE, Volume};
+use coracle_kinds::storage::{ClaimExt, DELETE, DELETION_PROTECTIONS, MIGRATED_TO, RECYCLE, VolumeExt};
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Pod};
 use kube::api::DeleteParams;
 use kube::{Client, ResourceExt};
@@ -25,9 +25,9 @@ use crate::persistentvolume_binder::indexes::ByClaim;
 use crate::runtime::cache::{Cache, NamespacedName};
 use crate::runtime::clock::Clock;
 use crate::runtime::events::Recorder;
-use crate::runtime::{Controller, Error, Next, Sources, Turn, unless};
+use crate::runtime::{Action, Controller, Error, ReconcileContext, Sources, ignore_not_found};
 use crate::simulation::provisioner::directories::Directories;
-use crate::simulation::provisioner::operations::{Operations, Script, Step};
+use crate::simulation::provisioner::operations::{Operations, Step, VolumeBehavior};
 use crate::{Context, Initialize};
 
 pub struct Reclaim {
@@ -79,43 +79,43 @@ impl Controller for Reclaim {
             });
     }
 
-    async fn reconcile(&self, name: &NamespacedName, turn: &Turn) -> Result<Next, Error> {
+    async fn reconcile(&self, name: &NamespacedName, ctx: &ReconcileContext) -> Result<Action, Error> {
         let Some(volume) = self.volumes.get(name).filter(|volume| is_ours(volume)) else {
             self.operations.forget(name);
-            return Ok(Next::Change);
+            return Ok(Action::AwaitChange);
         };
         match volume.policy() {
-            DELETE => return self.delete(&volume, turn).await,
-            RECYCLE => self.recycle(&volume, turn).await?,
+            DELETE => return self.delete(&volume, ctx).await,
+            RECYCLE => self.recycle(&volume, ctx).await?,
             _ => {}
         }
-        Ok(Next::Change)
+        Ok(Action::AwaitChange)
     }
 }
 
 impl Reclaim {
-    async fn delete(&self, volume: &PersistentVolume, turn: &Turn) -> Result<Next, Error> {
+    async fn delete(&self, volume: &PersistentVolume, ctx: &ReconcileContext) -> Result<Action, Error> {
         match deletes(volume) {
             Ok(true) => {}
-            Ok(false) => return Ok(Next::Change),
+            Ok(false) => return Ok(Action::AwaitChange),
             Err(refusal) => {
-                self.fail(volume, "VolumeFailedDelete", refusal, turn).await?;
-                return Ok(Next::Change);
+                self.fail(volume, "VolumeFailedDelete", refusal, ctx).await?;
+                return Ok(Action::AwaitChange);
             }
         }
         let live = self.released(volume).await?;
         // Without the gate a volume that is deleted is believed to be somebody's business already.
         let Some(live) = live.filter(|live| self.honors_policy || !live.is_terminating()) else {
-            return Ok(Next::Change);
+            return Ok(Action::AwaitChange);
         };
         let name = NamespacedName::of(volume);
-        let (script, complaints) = Script::of_volume(&live);
-        let attempt = self.operations.attempt(&name, live.metadata.uid.as_deref(), script.delete);
+        let (behavior, warnings) = VolumeBehavior::of_volume(&live);
+        let attempt = self.operations.attempt(&name, live.metadata.uid.as_deref(), behavior.delete);
         if attempt.is_new {
-            complaints.iter().for_each(|c| self.recorder.warning(&live, "InvalidSimulation", c));
+            warnings.iter().for_each(|c| self.recorder.warning(&live, "InvalidSimulation", c));
         }
         let deleted = match attempt.step {
-            Step::Wait(left) => return Ok(Next::After(left)),
+            Step::Wait(left) => return Ok(Action::Requeue(left)),
             Step::Fail(why) => Err(why),
             Step::Do => match self.refusal(&live).await? {
                 Some(refusal) => Err(refusal),
@@ -125,7 +125,7 @@ impl Reclaim {
         self.attempts.observe(attempt.seconds, deleted.is_ok());
         if let Err(refusal) = deleted {
             self.operations.fail(&name);
-            self.fail(&live, "VolumeFailedDelete", refusal.clone(), turn).await?;
+            self.fail(&live, "VolumeFailedDelete", refusal.clone(), ctx).await?;
             return Err(Error::Unfinished(refusal));
         }
         let mut changed = live.clone();
@@ -135,15 +135,15 @@ impl Reclaim {
         }
         if self.honors_policy && is_kept {
             // With the last finalizer a terminating volume goes.
-            self.writer.volume(changed, turn).await?;
+            self.writer.volume(changed, ctx).await?;
         }
         let deleted = self.writer.volume_api().delete(&live.name_any(), &DeleteParams::default()).await;
-        unless(404, deleted)?;
-        turn.deleted(&self.volumes, &live);
-        Ok(Next::Change)
+        ignore_not_found(deleted)?;
+        ctx.record_delete(&self.volumes, &live);
+        Ok(Action::AwaitChange)
     }
 
-    async fn recycle(&self, volume: &PersistentVolume, turn: &Turn) -> Result<(), Error> {
+    async fn recycle(&self, volume: &PersistentVolume, ctx: &ReconcileContext) -> Result<(), Error> {
         let Some(live) = self.released(volume).await? else { return Ok(()) };
         let pods = self.pods_of(&live);
         if !pods.is_empty() {
@@ -153,7 +153,7 @@ impl Reclaim {
         }
         if live.spec.as_ref().is_none_or(|spec| spec.host_path.is_none()) {
             let refusal = "No recycler plugin found for the volume!".to_owned();
-            return self.fail(&live, "VolumeFailedRecycle", refusal, turn).await;
+            return self.fail(&live, "VolumeFailedRecycle", refusal, ctx).await;
         }
         let recycled = match self.refusal(&live).await? {
             Some(refusal) => Err(refusal),
@@ -161,11 +161,11 @@ impl Reclaim {
         };
         if let Err(refusal) = recycled {
             let refusal = format!("Recycle failed: {refusal}");
-            self.fail(&live, "VolumeFailedRecycle", refusal.clone(), turn).await?;
+            self.fail(&live, "VolumeFailedRecycle", refusal.clone(), ctx).await?;
             return Err(Error::Unfinished(refusal));
         }
         self.recorder.normal(&live, "VolumeRecycled", "Volume recycled");
-        self.writer.unbind(&live, turn).await
+        self.writer.unbind(&live, ctx).await
     }
 
     /// Why a directory has to stay though its volume is released: it is another volume's, too.
@@ -176,7 +176,7 @@ impl Reclaim {
 
     /// The volume as the server has it, if nobody wants it any more.
     async fn released(&self, volume: &PersistentVolume) -> Result<Option<PersistentVolume>, Error> {
-        let live = unless(404, self.writer.volume_api().get(&volume.name_any()).await)?;
+        let live = ignore_not_found(self.writer.volume_api().get(&volume.name_any()).await)?;
         let Some(live) = live.filter(|live| live.metadata.uid == volume.metadata.uid && is_ours(live)) else {
             return Ok(None);
         };
@@ -204,10 +204,10 @@ impl Reclaim {
         volume: &PersistentVolume,
         reason: &str,
         message: String,
-        turn: &Turn,
+        ctx: &ReconcileContext,
     ) -> Result<(), Error> {
         if volume.phase() != "Failed" {
-            let volume = self.writer.volume_status(volume.with_phase("Failed", &message), turn).await?;
+            let volume = self.writer.volume_status(volume.with_phase("Failed", &message), ctx).await?;
             self.recorder.warning(&volume, reason, message);
         }
         Ok(())

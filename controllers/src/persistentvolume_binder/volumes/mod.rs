@@ -5,20 +5,20 @@ pub mod plan;
 use std::sync::Arc;
 
 use coracle_kinds::meta::annotation;
-use coracle_kinds::storage::{Claim, DELETE, MIGRATED_TO, Volume};
+use coracle_kinds::storage::{ClaimExt, DELETE, MIGRATED_TO, VolumeExt};
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
 use k8s_openapi::api::storage::v1::StorageClass;
 use kube::{Api, Client, Resource};
 
-use super::claims::plan::Notice;
+use super::claims::plan::EventRecord;
 use super::metrics::{EndToEnd, Operation, UNKNOWN};
 use super::{COMPONENT, NAME, RESYNC, Writer, in_tree};
 use crate::persistentvolume_binder::csi_migration::{HOST_PATH, Migration, honors_policy};
-use crate::persistentvolume_binder::indexes::ByMeaning;
+use crate::persistentvolume_binder::indexes::ByClaimRef;
 use crate::runtime::cache::{Cache, NamespacedName};
 use crate::runtime::clock::Clock;
 use crate::runtime::events::Recorder;
-use crate::runtime::{Controller, Error, Next, Sources, Turn, unless};
+use crate::runtime::{Action, Controller, Error, ReconcileContext, Sources, ignore_not_found};
 use crate::{Context, Initialize};
 use plan::{Plan, plan};
 
@@ -75,30 +75,30 @@ impl Controller for Volumes {
             });
     }
 
-    async fn reconcile(&self, name: &NamespacedName, turn: &Turn) -> Result<Next, Error> {
+    async fn reconcile(&self, name: &NamespacedName, ctx: &ReconcileContext) -> Result<Action, Error> {
         let Some(volume) = self.volumes.get(name) else {
             self.deleting.end(name);
-            return Ok(Next::Change);
+            return Ok(Action::AwaitChange);
         };
-        let volume = match plan::marked(&volume, self.honors_policy, self.migration) {
-            Some(marked) => self.writer.volume(marked, turn).await?,
+        let volume = match plan::annotated(&volume, self.honors_policy, self.migration) {
+            Some(marked) => self.writer.volume(marked, ctx).await?,
             None => volume.as_ref().clone(),
         };
         let claim = referred(&self.client, &self.claims, &volume).await?;
         match plan(&volume, claim.as_deref()) {
             Plan::Phase(phase) => {
-                self.writer.volume_phase(volume, phase, turn).await?;
+                self.writer.volume_phase(volume, phase, ctx).await?;
             }
-            Plan::Release => self.release(volume, turn).await?,
+            Plan::Release => self.release(volume, ctx).await?,
             // The claim is looked at whenever its volume changes.
-            Plan::LookAtClaim => {}
+            Plan::AwaitClaim => {}
             Plan::Mismatch { volume: about_volume, claim: about_claim } => {
-                self.tell(&volume, &about_volume);
-                claim.iter().for_each(|claim| self.tell(claim.as_ref(), &about_claim));
+                self.record(&volume, &about_volume);
+                claim.iter().for_each(|claim| self.record(claim.as_ref(), &about_claim));
             }
-            Plan::Unbind => self.writer.unbind(&volume, turn).await?,
+            Plan::Unbind => self.writer.unbind(&volume, ctx).await?,
         }
-        Ok(Next::Change)
+        Ok(Action::AwaitChange)
     }
 }
 
@@ -116,22 +116,22 @@ impl Volumes {
         }
     }
 
-    fn tell(&self, about: &impl Resource<DynamicType = ()>, notice: &Notice) {
-        self.recorder.event(about.object_ref(&()), notice.r#type, notice.reason, notice.message.clone());
+    fn record(&self, about: &impl Resource<DynamicType = ()>, event: &EventRecord) {
+        self.recorder.event(about.object_ref(&()), event.r#type, event.reason, event.message.clone());
     }
 
     /// Phase Released; then a policy that is none is told. The others are the business of the plugins.
-    async fn release(&self, mut volume: PersistentVolume, turn: &Turn) -> Result<(), Error> {
+    async fn release(&self, mut volume: PersistentVolume, ctx: &ReconcileContext) -> Result<(), Error> {
         if !matches!(volume.phase(), "Released" | "Failed") {
-            volume = self.writer.volume_phase(volume, "Released", turn).await?;
+            volume = self.writer.volume_phase(volume, "Released", ctx).await?;
         }
         if volume.policy() == DELETE && annotation(&volume.metadata, MIGRATED_TO).is_none() {
             self.deleting.begin(&NamespacedName::of(&volume), &self.deleter(&volume));
         }
-        if let Some(notice) = plan::unreclaimable(&volume).filter(|_| volume.phase() != "Failed") {
-            let changed = volume.with_phase("Failed", &notice.message);
-            let changed = self.writer.volume_status(changed, turn).await?;
-            self.tell(&changed, &notice);
+        if let Some(event) = plan::unreclaimable(&volume).filter(|_| volume.phase() != "Failed") {
+            let changed = volume.with_phase("Failed", &event.message);
+            let changed = self.writer.volume_status(changed, ctx).await?;
+            self.record(&changed, &event);
         }
         Ok(())
     }
@@ -141,7 +141,7 @@ impl Volumes {
 fn volumes_of(claim: &PersistentVolumeClaim, volumes: &Cache<PersistentVolume>) -> Vec<NamespacedName> {
     match claim.volume_name() {
         "" => {
-            let meant = volumes.by::<ByMeaning>(&NamespacedName::of(claim)).into_iter();
+            let meant = volumes.by::<ByClaimRef>(&NamespacedName::of(claim)).into_iter();
             meant.filter(|volume| volume.is_bound_to(claim)).map(|v| NamespacedName::of(v.as_ref())).collect()
         }
         name => vec![NamespacedName::new("", name)],
@@ -164,5 +164,5 @@ pub async fn referred(
         return Ok(Some(claim));
     }
     let api = Api::<PersistentVolumeClaim>::namespaced(client.clone(), &name.namespace);
-    Ok(unless(404, api.get(&name.name).await)?.filter(is_meant).map(Arc::new))
+    Ok(ignore_not_found(api.get(&name.name).await)?.filter(is_meant).map(Arc::new))
 }

@@ -1,13 +1,13 @@
 //! What to do about a volume. Pure.
 
-use coracle_kinds::meta::{annotate, annotation, has_finalizer, set_finalizer, strip};
+use coracle_kinds::meta::{annotation, has_finalizer, remove_annotation, set_annotation, set_finalizer};
 use coracle_kinds::storage::{
-    Claim, DELETE, EXTERNAL_PROTECTION, IN_TREE_PROTECTION, MIGRATED_TO, PROVISIONED_BY, RECYCLE, RETAIN,
-    Volume,
+    ClaimExt, DELETE, EXTERNAL_PROTECTION, IN_TREE_PROTECTION, MIGRATED_TO, PROVISIONED_BY, RECYCLE, RETAIN,
+    VolumeExt,
 };
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
 
-use super::super::claims::plan::Notice;
+use super::super::claims::plan::EventRecord;
 use crate::persistentvolume_binder::csi_migration::Migration;
 use crate::simulation::csi::CSI_DRIVER;
 
@@ -17,11 +17,11 @@ pub enum Plan {
     /// Its claim is gone: phase Released, unless it was reclaimed before, then its policy.
     Release,
     /// The claim has still to be bound from its side.
-    LookAtClaim,
+    AwaitClaim,
     /// The two cannot be bound.
     Mismatch {
-        volume: Notice,
-        claim: Notice,
+        volume: EventRecord,
+        claim: EventRecord,
     },
     /// Its claim took another volume: let it go.
     Unbind,
@@ -38,17 +38,17 @@ pub fn plan(volume: &PersistentVolume, claim: Option<&PersistentVolumeClaim>) ->
         None => Plan::Release,
         Some(claim) if claim.volume_name().is_empty() => {
             if volume.volume_mode() == claim.volume_mode() {
-                return Plan::LookAtClaim;
+                return Plan::AwaitClaim;
             }
             let claim = claim.metadata.name.as_deref().unwrap_or_default();
             Plan::Mismatch {
-                volume: Notice::warning(
+                volume: EventRecord::warning(
                     "VolumeMismatch",
                     format!(
                         "Cannot bind PersistentVolume to requested PersistentVolumeClaim {claim:?} due to incompatible volumeMode."
                     ),
                 ),
-                claim: Notice::warning(
+                claim: EventRecord::warning(
                     "VolumeMismatch",
                     format!(
                         "Cannot bind PersistentVolume {name:?} to requested PersistentVolumeClaim due to incompatible volumeMode."
@@ -66,10 +66,13 @@ pub fn plan(volume: &PersistentVolume, claim: Option<&PersistentVolumeClaim>) ->
 }
 
 /// What is told of a released volume whose policy is none. One that was migrated is the driver's business.
-pub fn unreclaimable(volume: &PersistentVolume) -> Option<Notice> {
+pub fn unreclaimable(volume: &PersistentVolume) -> Option<EventRecord> {
     let is_known = matches!(volume.policy(), RETAIN | RECYCLE | DELETE);
     (!is_known && annotation(&volume.metadata, MIGRATED_TO).is_none()).then(|| {
-        Notice::warning("VolumeUnknownReclaimPolicy", "Volume has unrecognized PersistentVolumeReclaimPolicy")
+        EventRecord::warning(
+            "VolumeUnknownReclaimPolicy",
+            "Volume has unrecognized PersistentVolumeReclaimPolicy",
+        )
     })
 }
 
@@ -79,7 +82,7 @@ pub fn unreclaimable(volume: &PersistentVolume) -> Option<Notice> {
 /// each of the two deletes by the other's as well.
 ///
 /// - `honors_policy`: the gate HonorPVReclaimPolicy.
-pub fn marked(
+pub fn annotated(
     volume: &PersistentVolume,
     honors_policy: bool,
     migration: Migration,
@@ -92,14 +95,14 @@ pub fn marked(
     match migration.driver(plugin) {
         Some(driver) => {
             if annotation(meta, MIGRATED_TO) != Some(driver) {
-                annotate(meta, MIGRATED_TO, driver);
+                set_annotation(meta, MIGRATED_TO, driver);
                 is_new = true;
             }
             let stays = driver == CSI_DRIVER && is_too_late(IN_TREE_PROTECTION);
             is_new |= honors_policy && !stays && set_finalizer(meta, IN_TREE_PROTECTION, false);
         }
         None => {
-            is_new |= strip(meta, MIGRATED_TO);
+            is_new |= remove_annotation(meta, MIGRATED_TO);
             let stays = volume.policy() == DELETE && is_too_late(EXTERNAL_PROTECTION);
             if honors_policy && !stays && plugin.starts_with("kubernetes.io/") {
                 is_new |= match volume.policy() {
@@ -140,7 +143,7 @@ mod tests {
                 Plan::Phase("Available"),
             ),
             ("its claim is gone", json!({}), ours("Delete"), None, Plan::Release),
-            ("half bound", json!({}), ours("Delete"), Some(json!({})), Plan::LookAtClaim),
+            ("half bound", json!({}), ours("Delete"), Some(json!({})), Plan::AwaitClaim),
             ("bound", json!({}), ours("Delete"), Some(json!({"volumeName": "v"})), Plan::Phase("Bound")),
             ("not wanted", json!({}), ours("Delete"), Some(json!({"volumeName": "w"})), Plan::Unbind),
             ("made in vain", dynamic(), ours("Delete"), Some(json!({"volumeName": "w"})), Plan::Release),
@@ -201,7 +204,7 @@ mod tests {
         ] {
             let meta = json!({"annotations": annotations, "finalizers": finalizers});
             let volume = volume(meta, json!({"persistentVolumeReclaimPolicy": policy}));
-            let marked = marked(&volume, honors, Migration::default())
+            let marked = annotated(&volume, honors, Migration::default())
                 .map(|volume| volume.metadata.finalizers.unwrap_or_default());
             let want = want.map(|names| names.into_iter().map(str::to_owned).collect::<Vec<_>>());
             assert_eq!(marked, want, "{case}");
@@ -213,11 +216,11 @@ mod tests {
     fn finalizers_are_exchanged() {
         let (plugin, driver) = (IN_TREE_PROTECTION, EXTERNAL_PROTECTION);
         let (off, on) = (Migration::default(), Migration { host_path: true });
-        for (case, by, policy, has, is_going, migration, want) in [
+        for (case, by, policy, has, is_terminating, migration, want) in [
             ("taken over", HOST_PATH, DELETE, vec![plugin], false, on, Some((Some(CSI_DRIVER), vec![]))),
             ("given back", HOST_PATH, DELETE, vec![driver], false, off, Some((None, vec![plugin]))),
             (
-                "going, taken over",
+                "terminating, taken over",
                 HOST_PATH,
                 DELETE,
                 vec![plugin],
@@ -225,17 +228,17 @@ mod tests {
                 on,
                 Some((Some(CSI_DRIVER), vec![plugin])),
             ),
-            ("going, given back", HOST_PATH, DELETE, vec![driver], true, off, None),
-            ("going, kept", HOST_PATH, RETAIN, vec![driver], true, off, Some((None, vec![]))),
+            ("terminating, given back", HOST_PATH, DELETE, vec![driver], true, off, None),
+            ("terminating, kept", HOST_PATH, RETAIN, vec![driver], true, off, Some((None, vec![]))),
             ("a driver's", CSI_DRIVER, DELETE, vec![driver], false, on, None),
         ] {
-            let deleted = is_going.then_some("2026-01-01T00:00:00Z");
+            let deleted = is_terminating.then_some("2026-01-01T00:00:00Z");
             let volume = serde_json::from_value(json!({
                 "metadata": {"annotations": {PROVISIONED_BY: by}, "finalizers": has, "deletionTimestamp": deleted},
                 "spec": {"persistentVolumeReclaimPolicy": policy},
             }))
             .unwrap();
-            let got = marked(&volume, true, migration).map(|volume| {
+            let got = annotated(&volume, true, migration).map(|volume| {
                 let driver = annotation(&volume.metadata, MIGRATED_TO).map(str::to_owned);
                 (driver, volume.metadata.finalizers.unwrap_or_default())
             });

@@ -13,7 +13,9 @@ use kube::{Api, Client};
 use serde_json::{Value, json};
 
 use crate::runtime::cache::{Cache, NamespacedName};
-use crate::runtime::{Controller, Error, Next, Sources, Turn, unless};
+use crate::runtime::{
+    Action, Controller, Error, ReconcileContext, Sources, ignore_conflict, ignore_not_found,
+};
 use crate::simulation::csi::CSI_DRIVER;
 use crate::{Context, Initialize};
 
@@ -44,31 +46,36 @@ impl Controller for Attach {
             .needs(&self.volumes);
     }
 
-    async fn reconcile(&self, name: &NamespacedName, turn: &Turn) -> Result<Next, Error> {
+    async fn reconcile(&self, name: &NamespacedName, ctx: &ReconcileContext) -> Result<Action, Error> {
         let Some(attachment) = self.attachments.get(name).filter(|attachment| is_ours(attachment)) else {
-            return Ok(Next::Change);
+            return Ok(Action::AwaitChange);
         };
         let has_finalizer = has_finalizer(&attachment.metadata, FINALIZER);
         if attachment.metadata.deletion_timestamp.is_some() {
             if has_finalizer {
                 let none = json!({"metadata": {"$deleteFromPrimitiveList/finalizers": [FINALIZER]}});
-                self.patch(&attachment, none, turn).await?;
+                self.patch(&attachment, none, ctx).await?;
             }
-            return Ok(Next::Change);
+            return Ok(Action::AwaitChange);
         }
         if !has_finalizer {
-            self.patch(&attachment, json!({"metadata": {"finalizers": [FINALIZER]}}), turn).await?;
+            self.patch(&attachment, json!({"metadata": {"finalizers": [FINALIZER]}}), ctx).await?;
         }
         let volume = volume_of(&attachment).unwrap_or_default();
         if !is_attached(&attachment) && self.volumes.get(&NamespacedName::new("", volume)).is_some() {
-            self.patch(&attachment, json!({"status": {"attached": true}}), turn).await?;
+            self.patch(&attachment, json!({"status": {"attached": true}}), ctx).await?;
         }
-        Ok(Next::Change)
+        Ok(Action::AwaitChange)
     }
 }
 
 impl Attach {
-    async fn patch(&self, attachment: &VolumeAttachment, mut patch: Value, turn: &Turn) -> Result<(), Error> {
+    async fn patch(
+        &self,
+        attachment: &VolumeAttachment,
+        mut patch: Value,
+        ctx: &ReconcileContext,
+    ) -> Result<(), Error> {
         let name = attachment.metadata.name.as_deref().unwrap_or_default();
         let api = Api::<VolumeAttachment>::all(self.client.clone());
         let is_of_status = patch.get("status").is_some();
@@ -78,8 +85,8 @@ impl Attach {
             true => api.patch_status(name, &params, &patch).await,
             false => api.patch(name, &params, &patch).await,
         };
-        if let Some(answer) = unless(404, unless(409, answer))?.flatten() {
-            turn.wrote(&self.attachments, &answer);
+        if let Some(answer) = ignore_not_found(ignore_conflict(answer))?.flatten() {
+            ctx.record_write(&self.attachments, &answer);
         }
         Ok(())
     }

@@ -17,8 +17,10 @@ mod resize;
 
 use std::sync::Arc;
 
-use coracle_kinds::meta::{annotate, annotation, set_finalizer};
-use coracle_kinds::storage::{Claim, EXTERNAL_PROTECTION, PROVISIONED_BY, SELECTED_NODE, waits_for_consumer};
+use coracle_kinds::meta::{annotation, set_annotation, set_finalizer};
+use coracle_kinds::storage::{
+    ClaimExt, EXTERNAL_PROTECTION, PROVISIONED_BY, SELECTED_NODE, waits_for_consumer,
+};
 use futures::FutureExt;
 use k8s_openapi::api::core::v1::{CSIPersistentVolumeSource, PersistentVolume, PersistentVolumeClaim};
 use k8s_openapi::api::storage::v1::StorageClass;
@@ -59,7 +61,7 @@ async fn run(context: Context, ready: impl FnOnce() + Send + 'static) {
         start_part::<resize::Resize>,
         start_part::<register::Register>,
     ];
-    runtime::together(context, &parts, ready).await;
+    runtime::run_all(context, &parts, ready).await;
 }
 
 /// Secrets for the deletion of a volume; ours needs none.
@@ -149,7 +151,7 @@ impl Plugin for Driver {
 
     fn complete(&self, volume: &mut PersistentVolume, asked: &Asked) {
         for secret in DELETION_SECRETS {
-            annotate(&mut volume.metadata, secret, "");
+            set_annotation(&mut volume.metadata, secret, "");
         }
         set_finalizer(&mut volume.metadata, EXTERNAL_PROTECTION, self.honors_policy);
         let migrated = self.migration.driver(&asked.class.provisioner) == Some(CSI_DRIVER);
@@ -157,7 +159,7 @@ impl Plugin for Driver {
             in_tree::source(volume, &self.directories);
             return;
         }
-        annotate(&mut volume.metadata, PROVISIONED_BY, &asked.class.provisioner);
+        set_annotation(&mut volume.metadata, PROVISIONED_BY, &asked.class.provisioner);
         let handle = volume.name_any();
         let parameters = asked.class.parameters.clone().unwrap_or_default();
         let fs_type = parameters.get(FS_TYPE).cloned();

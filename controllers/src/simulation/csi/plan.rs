@@ -2,7 +2,8 @@
 
 use coracle_kinds::meta::{annotation, has_finalizer, set_finalizer};
 use coracle_kinds::storage::{
-    DELETE, DELETION_PROTECTIONS, EXTERNAL_PROTECTION, MIGRATED_TO, PROVISIONED_BY, RECYCLE, RETAIN, Volume,
+    DELETE, DELETION_PROTECTIONS, EXTERNAL_PROTECTION, MIGRATED_TO, PROVISIONED_BY, RECYCLE, RETAIN,
+    VolumeExt,
 };
 use k8s_openapi::api::core::v1::PersistentVolume;
 
@@ -89,11 +90,11 @@ mod tests {
     #[test]
     fn finalizers() {
         let kept = json!({"finalizers": [EXTERNAL_PROTECTION]});
-        let going = json!({"deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": ["other"]});
+        let terminating = json!({"deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": ["other"]});
         for (case, volume, honors, want) in [
             ("static, bound", volume(DELETE, "Bound", json!({})), true, Some(true)),
             ("static, free", volume(DELETE, "Available", json!({})), true, None),
-            ("bound, going", volume(DELETE, "Bound", going), true, None),
+            ("bound, going", volume(DELETE, "Bound", terminating), true, None),
             ("has it", volume(DELETE, "Bound", kept.clone()), true, None),
             ("retained", volume(RETAIN, "Bound", kept.clone()), true, Some(false)),
             ("recycled, released", volume(RECYCLE, "Released", kept.clone()), true, Some(false)),
@@ -109,7 +110,7 @@ mod tests {
     #[test]
     fn deletions() {
         let kept = json!({"finalizers": [EXTERNAL_PROTECTION]});
-        let going =
+        let terminating =
             |finalizer: &str| json!({"deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": [finalizer]});
         for (case, volume, want) in [
             ("released", volume(DELETE, "Released", kept), true),

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use coracle_kinds::meta::has_finalizer;
 use coracle_kinds::storage::attachment::volume_of;
-use coracle_kinds::storage::{DELETION_PROTECTIONS, Volume};
+use coracle_kinds::storage::{DELETION_PROTECTIONS, VolumeExt};
 use k8s_openapi::api::core::v1::PersistentVolume;
 use k8s_openapi::api::storage::v1::VolumeAttachment;
 use kube::api::{Patch, PatchParams, PostParams};
@@ -22,10 +22,12 @@ use crate::persistentvolume_binder::csi_migration::{Migration, honors_policy};
 use crate::persistentvolume_binder::indexes::ByVolume;
 use crate::runtime::cache::{Cache, NamespacedName};
 use crate::runtime::events::Recorder;
-use crate::runtime::{Controller, Error, Next, Sources, Turn, only_this, unless};
+use crate::runtime::{
+    Action, Controller, Error, ReconcileContext, Sources, ignore_conflict, ignore_not_found, uid_precondition,
+};
 use crate::simulation::csi::CSI_DRIVER;
 use crate::simulation::provisioner::directories::Directories;
-use crate::simulation::provisioner::operations::{Operations, Script, Step};
+use crate::simulation::provisioner::operations::{Operations, Step, VolumeBehavior};
 use crate::{Context, Initialize};
 
 pub struct Reclaim {
@@ -85,31 +87,31 @@ impl Controller for Reclaim {
             });
     }
 
-    async fn reconcile(&self, name: &NamespacedName, turn: &Turn) -> Result<Next, Error> {
+    async fn reconcile(&self, name: &NamespacedName, ctx: &ReconcileContext) -> Result<Action, Error> {
         let Some(volume) = self.volumes.get(name).filter(|volume| is_ours(volume, self.migration)) else {
             self.operations.forget(name);
-            return Ok(Next::Change);
+            return Ok(Action::AwaitChange);
         };
         if let Some(changed) = protected(&volume, self.honors_policy) {
             let answer = self.api().replace(&name.name, &PostParams::default(), &changed).await?;
-            turn.wrote(&self.volumes, &answer);
-            return Ok(Next::Change);
+            ctx.record_write(&self.volumes, &answer);
+            return Ok(Action::AwaitChange);
         }
         if !is_to_delete(&volume) {
             self.operations.forget(name);
-            return Ok(Next::Change);
+            return Ok(Action::AwaitChange);
         }
-        let (script, complaints) = Script::of_volume(&volume);
-        let attempt = self.operations.attempt(name, volume.metadata.uid.as_deref(), script.delete);
+        let (behavior, warnings) = VolumeBehavior::of_volume(&volume);
+        let attempt = self.operations.attempt(name, volume.metadata.uid.as_deref(), behavior.delete);
         if attempt.is_new {
-            complaints.iter().for_each(|c| self.recorder.warning(volume.as_ref(), "InvalidSimulation", c));
+            warnings.iter().for_each(|c| self.recorder.warning(volume.as_ref(), "InvalidSimulation", c));
         }
         let deleted = match attempt.step {
-            Step::Wait(left) => return Ok(Next::After(left)),
+            Step::Wait(left) => return Ok(Action::Requeue(left)),
             Step::Fail(why) => Err(why),
             Step::Do => match self.attached_to(&volume) {
                 Some(node) => Err(format!("persistentvolume {name} is still attached to node {node}")),
-                None => self.delete(&volume, turn).await?,
+                None => self.delete(&volume, ctx).await?,
             },
         };
         let class = volume.class();
@@ -118,7 +120,7 @@ impl Controller for Reclaim {
                 self.operations.forget(name);
                 self.deleted.with_label_values(&[class]).inc();
                 self.duration.with_label_values(&[class]).observe(attempt.seconds);
-                Ok(Next::Change)
+                Ok(Action::AwaitChange)
             }
             Err(why) => {
                 self.operations.fail(name);
@@ -142,9 +144,13 @@ impl Reclaim {
     }
 
     /// Deletes the directory and then the volume, or says why that cannot be. One that is wanted again is left alone.
-    async fn delete(&self, volume: &PersistentVolume, turn: &Turn) -> Result<Result<(), String>, Error> {
+    async fn delete(
+        &self,
+        volume: &PersistentVolume,
+        ctx: &ReconcileContext,
+    ) -> Result<Result<(), String>, Error> {
         let name = volume.name_any();
-        let live = unless(404, self.api().get(&name).await)?;
+        let live = ignore_not_found(self.api().get(&name).await)?;
         let is_still =
             |live: &PersistentVolume| live.metadata.uid == volume.metadata.uid && is_to_delete(live);
         let Some(live) = live.filter(is_still) else { return Ok(Ok(())) };
@@ -154,16 +160,16 @@ impl Reclaim {
         if let Err(refusal) = self.directories.delete(&live).await {
             return Ok(Err(refusal));
         }
-        unless(404, unless(409, self.api().delete(&name, &only_this(&live)).await))?;
+        ignore_not_found(ignore_conflict(self.api().delete(&name, &uid_precondition(&live)).await))?;
         if DELETION_PROTECTIONS.iter().any(|finalizer| has_finalizer(&live.metadata, finalizer)) {
             // Others take theirs away at the same time.
             let patch = json!({
                 "metadata": {"uid": live.metadata.uid, "$deleteFromPrimitiveList/finalizers": DELETION_PROTECTIONS}
             });
             let patched = self.api().patch(&name, &PatchParams::default(), &Patch::Strategic(patch)).await;
-            unless(404, unless(409, patched))?;
+            ignore_not_found(ignore_conflict(patched))?;
         }
-        turn.deleted(&self.volumes, &live);
+        ctx.record_delete(&self.volumes, &live);
         Ok(Ok(()))
     }
 }

@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use coracle_kinds::meta::annotate;
+use coracle_kinds::meta::set_annotation;
 use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::api::storage::v1::{CSIDriver, CSIDriverSpec, CSINode, CSINodeDriver, CSINodeSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
@@ -14,7 +14,9 @@ use serde_json::json;
 
 use crate::persistentvolume_binder::csi_migration::Migration;
 use crate::runtime::cache::{Cache, NamespacedName};
-use crate::runtime::{Controller, Error, Next, Sources, Turn, unless};
+use crate::runtime::{
+    Action, Controller, Error, ReconcileContext, Sources, ignore_conflict, ignore_not_found,
+};
 use crate::simulation::csi::CSI_DRIVER;
 use crate::simulation::node::SimulatedNode;
 use crate::{Context, Initialize};
@@ -60,16 +62,16 @@ impl Controller for Register {
             .at_first([CSI_DRIVER.to_owned()]);
     }
 
-    async fn reconcile(&self, key: &String, _: &Turn) -> Result<Next, Error> {
+    async fn reconcile(&self, key: &String, _: &ReconcileContext) -> Result<Action, Error> {
         match self.nodes.get(&NamespacedName::new("", key)) {
             Some(node) => self.node(&node).await?,
             None if key == CSI_DRIVER => {
                 let api = Api::<CSIDriver>::all(self.client.clone());
-                unless(409, api.create(&PostParams::default(), &driver()).await)?;
+                ignore_conflict(api.create(&PostParams::default(), &driver()).await)?;
             }
             None => {}
         }
-        Ok(Next::Change)
+        Ok(Action::AwaitChange)
     }
 }
 
@@ -77,12 +79,12 @@ impl Register {
     async fn node(&self, node: &Node) -> Result<(), Error> {
         let api = Api::<CSINode>::all(self.client.clone());
         let wanted = csi_node(node, self.migration);
-        if unless(409, api.create(&PostParams::default(), &wanted).await)?.is_none() {
+        if ignore_conflict(api.create(&PostParams::default(), &wanted).await)?.is_none() {
             // Drivers are merged by their names.
             let annotations = &wanted.metadata.annotations;
             let patch = json!({"metadata": {"annotations": annotations}, "spec": wanted.spec});
             let patch = Patch::Strategic(patch);
-            unless(404, api.patch(&node.name_any(), &PatchParams::default(), &patch).await)?;
+            ignore_not_found(api.patch(&node.name_any(), &PatchParams::default(), &patch).await)?;
         }
         Ok(())
     }
@@ -113,7 +115,7 @@ fn csi_node(node: &Node, migration: Migration) -> CSINode {
         ..OwnerReference::default()
     }]);
     let driver = CSINodeDriver { name: CSI_DRIVER.to_owned(), node_id: name, ..CSINodeDriver::default() };
-    annotate(&mut csi_node.metadata, MIGRATED_PLUGINS, &migration.plugins().join(","));
+    set_annotation(&mut csi_node.metadata, MIGRATED_PLUGINS, &migration.plugins().join(","));
     csi_node.spec = CSINodeSpec { drivers: vec![driver] };
     csi_node
 }

@@ -7,7 +7,7 @@
 
 use std::sync::Arc;
 
-use coracle_kinds::storage::{Claim, Volume, asks_for_more};
+use coracle_kinds::storage::{ClaimExt, VolumeExt, asks_for_more};
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, PersistentVolumeClaimCondition};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -21,7 +21,7 @@ use crate::persistentvolume_binder::csi_migration::Migration;
 use crate::runtime::cache::{Cache, NamespacedName};
 use crate::runtime::clock::Clock;
 use crate::runtime::events::Recorder;
-use crate::runtime::{Controller, Error, Next, Sources, Turn, unless};
+use crate::runtime::{Action, Controller, Error, ReconcileContext, Sources, ignore_not_found};
 use crate::simulation::csi::CSI_DRIVER;
 use crate::{Context, Initialize};
 
@@ -63,18 +63,18 @@ impl Controller for Resize {
             .needs(&self.volumes);
     }
 
-    async fn reconcile(&self, name: &NamespacedName, turn: &Turn) -> Result<Next, Error> {
+    async fn reconcile(&self, name: &NamespacedName, ctx: &ReconcileContext) -> Result<Action, Error> {
         let Some(claim) = self.claims.get(name).filter(|claim| asks_for_more(claim)) else {
-            return Ok(Next::Change);
+            return Ok(Action::AwaitChange);
         };
         let volume = self.volumes.get(&NamespacedName::new("", claim.volume_name()));
         let is_ours =
             |volume: &Arc<PersistentVolume>| volume.is_bound_to(&claim) && is_ours(volume, self.migration);
-        let Some(volume) = volume.filter(is_ours) else { return Ok(Next::Change) };
+        let Some(volume) = volume.filter(is_ours) else { return Ok(Action::AwaitChange) };
         let message = format!("External resizer is resizing volume {}", volume.name_any());
         self.recorder.normal(claim.as_ref(), RESIZING, message);
-        let Some(claim) = self.patch(&claim, &begun(&claim, self.clock.now()), turn).await? else {
-            return Ok(Next::Change);
+        let Some(claim) = self.patch(&claim, &begun(&claim, self.clock.now()), ctx).await? else {
+            return Ok(Action::AwaitChange);
         };
         if volume.capacity().is_none_or(|capacity| capacity < claim.requested()) {
             let api = Api::<PersistentVolume>::all(self.client.clone());
@@ -83,15 +83,15 @@ impl Controller for Resize {
                 "spec": {"capacity": {"storage": requested(&claim)}},
             });
             let patched = api.patch(&volume.name_any(), &PatchParams::default(), &Patch::Merge(patch)).await;
-            match unless(404, patched)? {
-                Some(volume) => turn.wrote(&self.volumes, &volume),
-                None => return Ok(Next::Change),
+            match ignore_not_found(patched)? {
+                Some(volume) => ctx.record_write(&self.volumes, &volume),
+                None => return Ok(Action::AwaitChange),
             }
         }
-        if let Some(claim) = self.patch(&claim, &done(&claim), turn).await? {
+        if let Some(claim) = self.patch(&claim, &done(&claim), ctx).await? {
             self.recorder.normal(&claim, "VolumeResizeSuccessful", "Resize volume succeeded");
         }
-        Ok(Next::Change)
+        Ok(Action::AwaitChange)
     }
 }
 
@@ -100,14 +100,14 @@ impl Resize {
         &self,
         claim: &PersistentVolumeClaim,
         status: &Value,
-        turn: &Turn,
+        ctx: &ReconcileContext,
     ) -> Result<Option<PersistentVolumeClaim>, Error> {
         let name = NamespacedName::of(claim);
         let api = Api::<PersistentVolumeClaim>::namespaced(self.client.clone(), &name.namespace);
         let meta = json!({"uid": claim.metadata.uid, "resourceVersion": claim.metadata.resource_version});
         let patch = Patch::Merge(json!({"metadata": meta, "status": status}));
-        let answer = unless(404, api.patch_status(&name.name, &PatchParams::default(), &patch).await)?;
-        answer.iter().for_each(|claim| turn.wrote(&self.claims, claim));
+        let answer = ignore_not_found(api.patch_status(&name.name, &PatchParams::default(), &patch).await)?;
+        answer.iter().for_each(|claim| ctx.record_write(&self.claims, claim));
         Ok(answer)
     }
 }

@@ -3,25 +3,25 @@
 //! A pod is looked at when it changes, when one of its claims does, and when something is due in it:
 //! 1. pods of other nodes, ignored ones, and those that have ended are left alone, but for removing the latter;
 //! 2. before anything runs in a pod its claims are asked of the server, and their volumes mounted ([`mounts`]);
-//! 3. [`plan::plan`] moves the pod's [`life::Life`] on to now;
+//! 3. [`plan::plan`] moves the pod's [`runtime_state::PodRuntimeState`] on to now;
 //! 4. if anything happened, the status is written, events tell of it, and the pod is removed once nothing runs that was to stop.
 //!
 //! Lives are kept in memory, so that they are exact and no status has to be read back; after a restart of the process they
 //! are restored from the statuses. A pod that starts without delay is written once.
 
-mod addresses;
-pub mod life;
+mod behavior;
+mod ip_pool;
 mod mounts;
 mod plan;
-mod script;
+pub mod runtime_state;
 mod status;
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use coracle_kinds::pods::{self, claims_of};
-use coracle_kinds::storage::Volume;
+use coracle_kinds::pods::{self, pod_claims};
+use coracle_kinds::storage::VolumeExt;
 use coracle_kinds::storage::attachment::{is_attached, volume_of};
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Pod};
 use kube::api::{Patch, PatchParams};
@@ -33,13 +33,15 @@ use crate::persistentvolume_binder::indexes::ByClaim;
 use crate::runtime::cache::{Cache, NamespacedName};
 use crate::runtime::clock::Clock;
 use crate::runtime::events::Recorder;
-use crate::runtime::{Controller, Error, Next, Sources, Turn, only_this, unless};
+use crate::runtime::{
+    Action, Controller, Error, ReconcileContext, Sources, ignore_conflict, ignore_not_found, uid_precondition,
+};
 use crate::{Context, Initialize, Settings};
-use addresses::Leases;
-use life::{Happening, Life};
+use behavior::PodBehavior;
+use ip_pool::IpPool;
 use mounts::{Mounted, Mounts};
-use plan::{Plan, Seen, plan, waits_for_removal};
-use script::Script;
+use plan::{Observed, Plan, plan, waits_for_removal};
+use runtime_state::{PodEvent, PodRuntimeState};
 use status::Addresses;
 
 const NAME: &str = "kubelet";
@@ -55,18 +57,18 @@ pub struct Kubelet {
     mounts: Arc<Mounts>,
     records: Mutex<HashMap<NamespacedName, Record>>,
     /// None: the pods that were there from the start have yet to be asked for their addresses.
-    leases: Mutex<Option<Leases>>,
+    ip_pool: Mutex<Option<IpPool>>,
 }
 
 /// What is known of a pod beside what the API shows.
 #[derive(Clone, Default)]
 struct Record {
     uid: String,
-    life: Option<Life>,
+    state: Option<PodRuntimeState>,
     has_claims: bool,
     /// Complaints that were made.
-    told: Vec<String>,
-    is_removed: bool,
+    reported: Vec<String>,
+    is_deleted: bool,
 }
 
 impl Initialize for Kubelet {
@@ -85,7 +87,7 @@ impl Initialize for Kubelet {
             volumes: context.cache(),
             mounts: Arc::new(Mounts::new(context)),
             records: Mutex::default(),
-            leases: Mutex::default(),
+            ip_pool: Mutex::default(),
         }
     }
 }
@@ -111,7 +113,7 @@ impl Controller for Kubelet {
         let (pods, mounts) = (self.pods.clone(), self.mounts.clone());
         sources.beside(|_| async move {
             pods.synced().await;
-            mounts.sweep(&pods).await;
+            mounts.remove_orphans(&pods).await;
             std::future::pending().await
         });
         let pods = self.pods.clone();
@@ -131,68 +133,71 @@ impl Controller for Kubelet {
         });
     }
 
-    async fn reconcile(&self, key: &NamespacedName, turn: &Turn) -> Result<Next, Error> {
+    async fn reconcile(&self, key: &NamespacedName, ctx: &ReconcileContext) -> Result<Action, Error> {
         let pod = self.pods.get(key).filter(|pod| !is_ignored(pod));
         let record = self.records().get(key).cloned();
         let Some((pod, node)) = pod.and_then(|pod| self.node(&pod).map(|node| (pod, node))) else {
             self.forget(key).await;
-            return Ok(Next::Change);
+            return Ok(Action::AwaitChange);
         };
         let uid = pod.metadata.uid.clone().unwrap_or_default();
         let mut record = match record.filter(|record| record.uid == uid) {
             Some(record) => record,
             None => {
                 self.forget(key).await;
-                let has_claims = claims_of(&pod).next().is_some();
-                Record { life: Life::restore(&pod), uid, has_claims, ..Record::default() }
+                let has_claims = pod_claims(&pod).next().is_some();
+                Record { state: PodRuntimeState::restore(&pod), uid, has_claims, ..Record::default() }
             }
         };
         if is_finished(&pod) {
-            self.leases(|leases| leases.give_back(&record.uid));
-            record.life = None;
-            if waits_for_removal(&pod) && !record.is_removed {
+            self.ip_pool(|ip_pool| ip_pool.release(&record.uid));
+            record.state = None;
+            if waits_for_removal(&pod) && !record.is_deleted {
                 self.remove(&pod).await?;
-                record.is_removed = true;
+                record.is_deleted = true;
             }
             self.records().insert(key.clone(), record);
-            return Ok(Next::Change);
+            return Ok(Action::AwaitChange);
         }
-        let (script, complaints) = Script::of(&pod);
+        let (behavior, warnings) = PodBehavior::of(&pod);
         let recorder = self.recorder.on(&node.name());
-        for complaint in complaints {
-            record
-                .tell(&complaint, || recorder.warning(pod.as_ref(), "InvalidSimulation", complaint.clone()));
+        for warning in warnings {
+            record.report_once(&warning, || {
+                recorder.warning(pod.as_ref(), "InvalidSimulation", warning.clone())
+            });
         }
-        let may_start =
-            pod.metadata.deletion_timestamp.is_none() && !record.life.as_ref().is_some_and(Life::has_started);
+        let may_start = pod.metadata.deletion_timestamp.is_none()
+            && !record.state.as_ref().is_some_and(PodRuntimeState::has_started);
         let mounted = if may_start { self.mounts.mount(&pod).await? } else { Mounted::Yes };
         if let Mounted::No(why) = &mounted {
-            record.tell(why, || recorder.warning(pod.as_ref(), "FailedMount", why.clone()));
+            record.report_once(why, || recorder.warning(pod.as_ref(), "FailedMount", why.clone()));
         }
         let is_mountable = matches!(mounted, Mounted::Yes);
         let now = self.clock.now();
         let addresses = Addresses { host: node.address(), pod: self.address(&pod, node, is_mountable) };
-        let life = record.life.as_ref();
-        let plan = plan(&Seen { pod: &pod, life, script: &script, is_mountable, addresses, now });
-        let Plan { life, status, happenings, is_removed, wake } = plan;
+        let state = record.state.as_ref();
+        let plan = plan(&Observed { pod: &pod, state, behavior: &behavior, is_mountable, addresses, now });
+        let Plan { state, status, events, is_deleted, wake } = plan;
         if let Some(status) = status {
             let api = Api::<Pod>::namespaced(self.client.clone(), &key.namespace);
             let patch = Patch::Strategic(status);
             let answer = api.patch_status(&key.name, &PatchParams::apply(NAME), &patch).await;
             // Gone, or another pod of the same name: the watch tells.
-            let Some(pod) = unless(404, unless(409, answer))?.flatten() else { return Ok(Next::Change) };
-            turn.wrote(&self.pods, &pod);
+            let Some(pod) = ignore_not_found(ignore_conflict(answer))?.flatten() else {
+                return Ok(Action::AwaitChange);
+            };
+            ctx.record_write(&self.pods, &pod);
         }
-        happenings.into_iter().for_each(|happening| tell(&recorder, &pod, happening));
-        record.life = Some(life);
+        events.into_iter().for_each(|event| record_event(&recorder, &pod, event));
+        record.state = Some(state);
         self.records().insert(key.clone(), record.clone());
-        if is_removed && !record.is_removed {
+        if is_deleted && !record.is_deleted {
             self.remove(&pod).await?;
-            record.is_removed = true;
+            record.is_deleted = true;
             self.records().insert(key.clone(), record);
         }
         let delay = wake.map(|wake| Duration::try_from(wake.duration_since(now)).unwrap_or_default());
-        Ok(delay.map_or(Next::Change, Next::After))
+        Ok(delay.map_or(Action::AwaitChange, Action::Requeue))
     }
 }
 
@@ -206,7 +211,7 @@ impl Kubelet {
         let is_of_host = pod.spec.as_ref().is_some_and(|spec| spec.host_network == Some(true));
         match is_of_host {
             true => Some(node.address()),
-            false if is_placed => self.leases(|leases| leases.take(node, uid)),
+            false if is_placed => self.ip_pool(|ip_pool| ip_pool.allocate(node, uid)),
             false => None,
         }
     }
@@ -214,14 +219,16 @@ impl Kubelet {
     async fn remove(&self, pod: &Pod) -> Result<(), Error> {
         let name = NamespacedName::of(pod);
         let api = Api::<Pod>::namespaced(self.client.clone(), &name.namespace);
-        unless(404, unless(409, api.delete(&name.name, &only_this(pod).grace_period(0)).await))?;
+        ignore_not_found(ignore_conflict(
+            api.delete(&name.name, &uid_precondition(pod).grace_period(0)).await,
+        ))?;
         Ok(())
     }
 
     async fn forget(&self, key: &NamespacedName) {
         let record = self.records().remove(key);
         if let Some(record) = record {
-            self.leases(|leases| leases.give_back(&record.uid));
+            self.ip_pool(|ip_pool| ip_pool.release(&record.uid));
             if record.has_claims {
                 self.mounts.unmount(&record.uid).await;
             }
@@ -233,35 +240,35 @@ impl Kubelet {
         self.records.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn leases<T>(&self, with: impl FnOnce(&mut Leases) -> T) -> T {
-        let mut leases = self.leases.lock().unwrap_or_else(PoisonError::into_inner);
-        with(leases.get_or_insert_with(|| self.restored_leases()))
+    fn ip_pool<T>(&self, with: impl FnOnce(&mut IpPool) -> T) -> T {
+        let mut ip_pool = self.ip_pool.lock().unwrap_or_else(PoisonError::into_inner);
+        with(ip_pool.get_or_insert_with(|| self.restored_ip_pool()))
     }
 
-    fn restored_leases(&self) -> Leases {
-        let mut leases = Leases::default();
+    fn restored_ip_pool(&self) -> IpPool {
+        let mut ip_pool = IpPool::default();
         for pod in self.pods.all().into_iter().filter(|pod| !is_finished(pod)) {
             let address = pod.status.as_ref().and_then(|status| status.pod_ip.as_ref()?.parse().ok());
             if let (Some(node), Some(uid), Some(address)) = (self.node(&pod), &pod.metadata.uid, address) {
-                leases.restore(node, uid, address);
+                ip_pool.restore(node, uid, address);
             }
         }
-        leases
+        ip_pool
     }
 }
 
 impl Record {
     /// Complains once.
-    fn tell(&mut self, complaint: &str, tell: impl FnOnce()) {
-        if !self.told.iter().any(|told| told == complaint) {
-            self.told.push(complaint.to_owned());
-            tell();
+    fn report_once(&mut self, warning: &str, report: impl FnOnce()) {
+        if !self.reported.iter().any(|reported| reported == warning) {
+            self.reported.push(warning.to_owned());
+            report();
         }
     }
 }
 
-fn tell(recorder: &Recorder, pod: &Pod, happening: Happening) {
+fn record_event(recorder: &Recorder, pod: &Pod, event: PodEvent) {
     let mut about = pod.object_ref(&());
-    about.field_path = happening.field;
-    recorder.event(about, happening.r#type, happening.reason, happening.message);
+    about.field_path = event.field;
+    recorder.event(about, event.r#type, event.reason, event.message);
 }

@@ -4,8 +4,8 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use coracle_kinds::pods::{self, claims_of};
-use coracle_kinds::storage::Claim;
+use coracle_kinds::pods::{self, pod_claims};
+use coracle_kinds::storage::ClaimExt;
 use coracle_kinds::storage::attachment::{attachment, is_attached};
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Pod};
 use k8s_openapi::api::storage::v1::{CSIDriver, VolumeAttachment};
@@ -14,7 +14,7 @@ use kube::{Api, Client, ResourceExt};
 use crate::Context;
 use crate::persistentvolume_attach_detach::needs_attachment;
 use crate::runtime::cache::{Cache, NamespacedName};
-use crate::runtime::{Error, unless};
+use crate::runtime::{Error, ignore_not_found};
 use crate::simulation::confined_fs::{Name, Root, blocking};
 use crate::simulation::csi::CSI_DRIVER;
 use crate::simulation::provisioner::directories::Directories;
@@ -54,9 +54,9 @@ impl Mounts {
         let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
         let claims = Api::<PersistentVolumeClaim>::namespaced(self.client.clone(), namespace);
         let (mut bound, mut failed, mut problems) = (Vec::new(), Vec::new(), Vec::new());
-        for claim in claims_of(pod) {
+        for claim in pod_claims(pod) {
             let name = &claim.name;
-            let problem = match unless(404, claims.get(name).await)? {
+            let problem = match ignore_not_found(claims.get(name).await)? {
                 None => Some(format!(
                     "failed to fetch PVC from API server: persistentvolumeclaims {name:?} not found"
                 )),
@@ -82,7 +82,7 @@ impl Mounts {
         let uid = pod.metadata.uid.as_deref().unwrap_or_default();
         for (name, claim) in bound {
             let volumes = Api::<PersistentVolume>::all(self.client.clone());
-            let Some(volume) = unless(404, volumes.get(claim.volume_name()).await)? else { continue };
+            let Some(volume) = ignore_not_found(volumes.get(claim.volume_name()).await)? else { continue };
             if !self.is_attached(&volume, pod) {
                 return Ok(Mounted::NotYet);
             }
@@ -112,7 +112,7 @@ impl Mounts {
         let Some(target) = self.directories.of(volume) else { return Ok(()) };
         let source = volume.spec.as_ref().and_then(|spec| spec.csi.as_ref());
         if source.is_some_and(|source| source.driver == CSI_DRIVER) {
-            // Somebody may have made the volume by hand, and nobody its directory.
+            // Somebody may have made the volume by mock, and nobody its directory.
             self.directories.make(volume).await?;
         }
         let names = (Name::new(uid), Name::new("volumes"), Name::new(name));
@@ -132,7 +132,7 @@ impl Mounts {
     }
 
     /// Removes what was left of pods that are gone, by a process that was killed.
-    pub async fn sweep(&self, pods: &Cache<Pod>) {
+    pub async fn remove_orphans(&self, pods: &Cache<Pod>) {
         let root = self.pods.clone();
         let Ok(left) = blocking(move || root.entries()).await else { return };
         // Afterwards, as a pod is known before it gets a directory.

@@ -1,19 +1,19 @@
 //! What to do about a pod now: which status to write, what to tell, whether to remove it, and when to look again.
-//! Pure: from the pod, its life so far, and the time.
+//! Pure: from the pod, its state so far, and the time.
 
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::jiff::Timestamp;
 use serde_json::Value;
 
-use super::life::{Happening, Life};
-use super::script::Script;
+use super::behavior::PodBehavior;
+use super::runtime_state::{PodEvent, PodRuntimeState};
 use super::status::{self, Addresses};
 
-pub struct Seen<'a> {
+pub struct Observed<'a> {
     pub pod: &'a Pod,
     /// None: the pod has just come to its node.
-    pub life: Option<&'a Life>,
-    pub script: &'a Script,
+    pub state: Option<&'a PodRuntimeState>,
+    pub behavior: &'a PodBehavior,
     pub is_mountable: bool,
     pub addresses: Addresses,
     pub now: Timestamp,
@@ -21,26 +21,26 @@ pub struct Seen<'a> {
 
 #[derive(Debug)]
 pub struct Plan {
-    pub life: Life,
+    pub state: PodRuntimeState,
     /// A patch of the status, if anything happened.
     pub status: Option<Value>,
-    pub happenings: Vec<Happening>,
+    pub events: Vec<PodEvent>,
     /// Whether to remove the pod, as nothing of it runs any more.
-    pub is_removed: bool,
+    pub is_deleted: bool,
     pub wake: Option<Timestamp>,
 }
 
-pub fn plan(seen: &Seen) -> Plan {
-    let Seen { pod, life: known, script, is_mountable, addresses, now } = *seen;
-    let mut life = known.cloned().unwrap_or_else(|| Life::begin(pod, now));
-    let progress = life.advance(pod, script, is_mountable, now);
-    let has_changed = known != Some(&life);
+pub fn plan(observed: &Observed) -> Plan {
+    let Observed { pod, state: known, behavior, is_mountable, addresses, now } = *observed;
+    let mut state = known.cloned().unwrap_or_else(|| PodRuntimeState::begin(pod, now));
+    let progress = state.advance(pod, behavior, is_mountable, now);
+    let has_changed = known != Some(&state);
     Plan {
-        status: has_changed.then(|| status::patch(pod, &life, addresses, now)),
-        happenings: progress.happenings,
-        is_removed: life.end.is_some() && waits_for_removal(pod),
+        status: has_changed.then(|| status::patch(pod, &state, addresses, now)),
+        events: progress.events,
+        is_deleted: state.end.is_some() && waits_for_removal(pod),
         wake: progress.wake,
-        life,
+        state,
     }
 }
 

@@ -1,4 +1,4 @@
-//! How a life looks in a pod's status. Only what a kubelet owns is in the patch.
+//! How a state looks in a pod's status. Only what a kubelet owns is in the patch.
 
 use std::net::Ipv4Addr;
 
@@ -10,7 +10,9 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::life::{Container, DEADLINE_EXCEEDED, End, Exit, Life, Role, State, full_name, specs};
+use super::runtime_state::{
+    Container, DEADLINE_EXCEEDED, End, Exit, PodRuntimeState, Role, State, full_name, specs,
+};
 
 /// Where a pod is.
 #[derive(Clone, Copy, Debug)]
@@ -20,9 +22,9 @@ pub struct Addresses {
     pub pod: Option<Ipv4Addr>,
 }
 
-/// The strategic merge patch that makes a pod's status tell of its life.
-pub fn patch(pod: &Pod, life: &Life, addresses: Addresses, now: Timestamp) -> Value {
-    let status = status(pod, life, addresses, now);
+/// The strategic merge patch that makes a pod's status tell of its state.
+pub fn patch(pod: &Pod, state: &PodRuntimeState, addresses: Addresses, now: Timestamp) -> Value {
+    let status = status(pod, state, addresses, now);
     let order: Vec<Value> =
         status.conditions.iter().flatten().map(|condition| json!({"type": condition.type_})).collect();
     let mut status = json!(status);
@@ -30,55 +32,55 @@ pub fn patch(pod: &Pod, life: &Life, addresses: Addresses, now: Timestamp) -> Va
     json!({"metadata": {"uid": pod.metadata.uid}, "status": status})
 }
 
-fn status(pod: &Pod, life: &Life, addresses: Addresses, now: Timestamp) -> PodStatus {
+fn status(pod: &Pod, state: &PodRuntimeState, addresses: Addresses, now: Timestamp) -> PodStatus {
     let list = |is_listed: fn(Role) -> bool| -> Option<Vec<ContainerStatus>> {
-        let listed = life.containers.iter().zip(specs(pod)).filter(|(_, (role, _))| is_listed(*role));
+        let listed = state.containers.iter().zip(specs(pod)).filter(|(_, (role, _))| is_listed(*role));
         let list: Vec<_> =
             listed.map(|(container, (_, spec))| container_status(pod, container, spec)).collect();
         (!list.is_empty()).then_some(list)
     };
-    let stopped = life.stop.filter(|stop| stop.is_overdue && life.end.is_some());
+    let stopped = state.stop.filter(|stop| stop.is_overdue && state.end.is_some());
     PodStatus {
-        conditions: Some(conditions(pod, life, now)),
+        conditions: Some(conditions(pod, state, now)),
         container_statuses: list(|role| role == Role::Main),
         host_ip: Some(addresses.host.to_string()),
         host_ips: Some(vec![HostIP { ip: addresses.host.to_string() }]),
         init_container_statuses: list(|role| role != Role::Main),
         message: stopped.map(|_| DEADLINE_EXCEEDED.1.to_owned()),
         observed_generation: pod.metadata.generation,
-        phase: Some(phase(life).to_owned()),
+        phase: Some(phase(state).to_owned()),
         pod_ip: addresses.pod.map(|ip| ip.to_string()),
         pod_ips: addresses.pod.map(|ip| vec![PodIP { ip: ip.to_string() }]),
         reason: stopped.map(|_| DEADLINE_EXCEEDED.0.to_owned()),
-        start_time: Some(Time(life.accepted)),
+        start_time: Some(Time(state.accepted)),
         ..PodStatus::default()
     }
 }
 
-pub fn phase(life: &Life) -> &'static str {
-    match life.end {
+pub fn phase(state: &PodRuntimeState) -> &'static str {
+    match state.end {
         Some(End::Succeeded) => "Succeeded",
         Some(End::Failed) => "Failed",
-        None if life.containers.iter().any(|container| container.state == State::Waiting) => "Pending",
+        None if state.containers.iter().any(|container| container.state == State::Waiting) => "Pending",
         None => "Running",
     }
 }
 
 type Condition = (&'static str, bool, Option<&'static str>, String);
 
-fn conditions(pod: &Pod, life: &Life, now: Timestamp) -> Vec<PodCondition> {
-    let has_sandbox = life.has_started() && life.end.is_none();
-    let containers = containers_ready(life);
+fn conditions(pod: &Pod, state: &PodRuntimeState, now: Timestamp) -> Vec<PodCondition> {
+    let has_sandbox = state.has_started() && state.end.is_none();
+    let containers = containers_ready(state);
     let ready = match containers {
-        (true, ..) if !life.closed_gates.is_empty() => {
-            (false, Some("ReadinessGatesNotReady"), life.closed_gates.join(", "))
+        (true, ..) if !state.closed_gates.is_empty() => {
+            (false, Some("ReadinessGatesNotReady"), state.closed_gates.join(", "))
         }
         ref same => same.clone(),
     };
     let named = |name, (is_true, reason, message): (bool, _, _)| (name, is_true, reason, message);
     [
         named("PodReadyToStartContainers", (has_sandbox, None, String::new())),
-        named("Initialized", initialized(life)),
+        named("Initialized", initialized(state)),
         named("Ready", ready),
         named("ContainersReady", containers),
         named("PodScheduled", (true, None, String::new())),
@@ -103,15 +105,15 @@ fn dated(pod: &Pod, (name, is_true, reason, message): Condition, now: Timestamp)
     }
 }
 
-fn initialized(life: &Life) -> (bool, Option<&'static str>, String) {
+fn initialized(state: &PodRuntimeState) -> (bool, Option<&'static str>, String) {
     let is_done = |container: &Container| match (&container.state, container.role) {
         (State::Exited(exit), Role::Init) => exit.code == 0,
         (state, _) => *state != State::Waiting,
     };
-    let init = life.containers.iter().filter(|container| container.role != Role::Main);
+    let init = state.containers.iter().filter(|container| container.role != Role::Main);
     let incomplete: Vec<&str> =
         init.filter(|container| !is_done(container)).map(|container| container.name.as_str()).collect();
-    if life.end == Some(End::Succeeded) {
+    if state.end == Some(End::Succeeded) {
         return (true, Some("PodCompleted"), String::new());
     }
     match incomplete.is_empty() {
@@ -123,10 +125,10 @@ fn initialized(life: &Life) -> (bool, Option<&'static str>, String) {
     }
 }
 
-fn containers_ready(life: &Life) -> (bool, Option<&'static str>, String) {
-    let counted = life.containers.iter().filter(|container| container.role != Role::Init);
+fn containers_ready(state: &PodRuntimeState) -> (bool, Option<&'static str>, String) {
+    let counted = state.containers.iter().filter(|container| container.role != Role::Init);
     let unready: Vec<&str> = counted.filter(|c| !c.is_ready).map(|c| c.name.as_str()).collect();
-    match life.end {
+    match state.end {
         Some(End::Succeeded) => (false, Some("PodCompleted"), String::new()),
         Some(End::Failed) => (false, Some("PodFailed"), String::new()),
         None if unready.is_empty() => (true, None, String::new()),

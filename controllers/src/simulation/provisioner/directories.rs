@@ -6,13 +6,13 @@
 use std::io;
 use std::path::{Component, Path, PathBuf};
 
-use coracle_kinds::storage::{DELETE, Volume};
+use coracle_kinds::storage::{DELETE, VolumeExt};
 use k8s_openapi::api::core::v1::PersistentVolume;
 use kube::{Client, ResourceExt};
 
 use crate::Settings;
 use crate::runtime::cache::{Cache, Index, NamespacedName};
-use crate::runtime::{Error, unless};
+use crate::runtime::{Error, ignore_not_found};
 use crate::simulation::confined_fs::{Name, Root, blocking};
 use crate::simulation::csi::CSI_DRIVER;
 
@@ -130,7 +130,7 @@ impl Directories {
         for key in ByDirectory::keys(volume) {
             for known in volumes.by::<ByDirectory>(&key).iter().filter(|other| is_other(other)) {
                 let api = kube::Api::<PersistentVolume>::all(client.clone());
-                let live = unless(404, api.get(&known.name_any()).await)?;
+                let live = ignore_not_found(api.get(&known.name_any()).await)?;
                 if let Some(live) = live.filter(is_other) {
                     return Ok(Some(live.name_any()));
                 }

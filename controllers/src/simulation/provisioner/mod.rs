@@ -14,8 +14,8 @@ pub mod provision;
 
 use std::sync::Arc;
 
-use coracle_kinds::meta::annotate;
-use coracle_kinds::storage::{Claim, DELETE};
+use coracle_kinds::meta::set_annotation;
+use coracle_kinds::storage::{ClaimExt, DELETE};
 use k8s_openapi::api::core::v1::{Node, PersistentVolume, PersistentVolumeClaim, PersistentVolumeSpec};
 use k8s_openapi::api::storage::v1::StorageClass;
 
@@ -84,7 +84,7 @@ impl Asked<'_> {
         let mut volume = PersistentVolume::default();
         volume.metadata.name = Some(name.to_owned());
         for (key, value) in operations::inherited(class) {
-            annotate(&mut volume.metadata, key, value);
+            set_annotation(&mut volume.metadata, key, value);
         }
         let spec = claim.spec.as_ref();
         let requests = spec.and_then(|spec| spec.resources.as_ref()?.requests.clone()).unwrap_or_default();

@@ -26,26 +26,26 @@ pub struct Pace {
 
 /// How the operations on a volume go.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Script {
+pub struct VolumeBehavior {
     pub provision: Pace,
     pub delete: Pace,
 }
 
-impl Script {
-    /// A class's script, and a complaint about each parameter that had to be left out of it.
-    pub fn of_class(class: &StorageClass) -> (Script, Vec<String>) {
-        let mut script = Script::default();
-        let set = |name: &str, value: &str| script.set(name, value);
-        let complaints = overrides::read("parameter", class.parameters.as_ref(), set);
-        (script, complaints)
+impl VolumeBehavior {
+    /// A class's behavior, and a warning about each parameter that had to be left out of it.
+    pub fn of_class(class: &StorageClass) -> (VolumeBehavior, Vec<String>) {
+        let mut behavior = VolumeBehavior::default();
+        let set = |name: &str, value: &str| behavior.set(name, value);
+        let warnings = overrides::read("parameter", class.parameters.as_ref(), set);
+        (behavior, warnings)
     }
 
-    /// A volume's script, and a complaint about each annotation that had to be left out of it.
-    pub fn of_volume(volume: &PersistentVolume) -> (Script, Vec<String>) {
-        let mut script = Script::default();
-        let set = |name: &str, value: &str| script.set(name, value);
-        let complaints = overrides::read("annotation", volume.metadata.annotations.as_ref(), set);
-        (script, complaints)
+    /// A volume's behavior, and a warning about each annotation that had to be left out of it.
+    pub fn of_volume(volume: &PersistentVolume) -> (VolumeBehavior, Vec<String>) {
+        let mut behavior = VolumeBehavior::default();
+        let set = |name: &str, value: &str| behavior.set(name, value);
+        let warnings = overrides::read("annotation", volume.metadata.annotations.as_ref(), set);
+        (behavior, warnings)
     }
 
     fn set(&mut self, name: &str, value: &str) -> Result<(), &'static str> {
@@ -64,7 +64,7 @@ impl Script {
 pub fn inherited(class: &StorageClass) -> impl Iterator<Item = (&str, &str)> {
     let ours = |key: &str, value: &str| {
         let name = key.strip_prefix(PREFIX).filter(|name| name.starts_with("delete-"));
-        name.is_some_and(|name| Script::default().set(name, value).is_ok())
+        name.is_some_and(|name| VolumeBehavior::default().set(name, value).is_ok())
     };
     let parameters = class.parameters.iter().flatten();
     parameters.map(|(key, value)| (key.as_str(), value.as_str())).filter(move |(key, value)| ours(key, value))
@@ -192,18 +192,18 @@ mod tests {
             ("sim.coracle.dev/provision-failures", "3"),
             ("sim.coracle.dev/delete-failures", "1"),
         ]);
-        let want = Script {
+        let want = VolumeBehavior {
             provision: Pace { after: Duration::from_secs(2), failures: 3 },
             delete: Pace { after: Duration::ZERO, failures: 1 },
         };
-        assert_eq!(Script::of_class(&slow), (want, vec![]));
+        assert_eq!(VolumeBehavior::of_class(&slow), (want, vec![]));
         assert_eq!(inherited(&slow).collect::<Vec<_>>(), [("sim.coracle.dev/delete-failures", "1")]);
         let wrong =
             class(&[("sim.coracle.dev/delete-after", "soon"), ("sim.coracle.dev/provision-failures", "-1")]);
-        let (script, complaints) = Script::of_class(&wrong);
-        assert_eq!(script, Script::default());
+        let (behavior, warnings) = VolumeBehavior::of_class(&wrong);
+        assert_eq!(behavior, VolumeBehavior::default());
         assert_eq!(
-            complaints,
+            warnings,
             [
                 r#"Ignored parameter sim.coracle.dev/delete-after="soon": not a duration such as 500ms, 2s or 1m30s"#,
                 r#"Ignored parameter sim.coracle.dev/provision-failures="-1": not a number such as 0 or 3"#,

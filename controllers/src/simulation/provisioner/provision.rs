@@ -10,7 +10,7 @@
 use std::sync::Arc;
 
 use coracle_kinds::meta::annotation;
-use coracle_kinds::storage::{BETA_STORAGE_PROVISIONER, Claim, SELECTED_NODE, STORAGE_PROVISIONER};
+use coracle_kinds::storage::{BETA_STORAGE_PROVISIONER, ClaimExt, SELECTED_NODE, STORAGE_PROVISIONER};
 use k8s_openapi::api::core::v1::{Node, PersistentVolume, PersistentVolumeClaim};
 use kube::api::{Patch, PatchParams, PostParams};
 use kube::{Api, Client, ResourceExt};
@@ -18,10 +18,12 @@ use serde_json::json;
 
 use super::directories::{Directories, NO_DIRECTORY};
 use super::journal::{Begun, Journal};
-use super::operations::{Operations, Script, Step};
+use super::operations::{Operations, Step, VolumeBehavior};
 use super::{Asked, Plugin};
 use crate::runtime::cache::{Cache, Change, NamespacedName};
-use crate::runtime::{Controller, Error, Next, Sources, Turn, unless};
+use crate::runtime::{
+    Action, Controller, Error, ReconcileContext, Sources, ignore_conflict, ignore_not_found,
+};
 use crate::{Context, Initialize};
 
 pub struct Provision<P> {
@@ -69,7 +71,7 @@ impl<P: Plugin> Controller for Provision<P> {
         self.plugin.needs(sources);
     }
 
-    async fn reconcile(&self, name: &NamespacedName, turn: &Turn) -> Result<Next, Error> {
+    async fn reconcile(&self, name: &NamespacedName, ctx: &ReconcileContext) -> Result<Action, Error> {
         let claim = self.claims.get(name);
         self.abandon(name, claim.as_deref()).await?;
         let claim = claim.filter(|claim| is_given::<P>(claim));
@@ -79,29 +81,29 @@ impl<P: Plugin> Controller for Provision<P> {
         let class = claim.as_ref().filter(|_| !is_there).and_then(|claim| self.plugin.class(claim));
         let (Some(claim), Some(class), Some(volume_name)) = (claim, class, volume_name) else {
             self.operations.forget(name);
-            return Ok(Next::Change);
+            return Ok(Action::AwaitChange);
         };
-        let (script, complaints) = Script::of_class(&class);
-        let attempt = self.operations.attempt(name, claim.metadata.uid.as_deref(), script.provision);
+        let (behavior, warnings) = VolumeBehavior::of_class(&class);
+        let attempt = self.operations.attempt(name, claim.metadata.uid.as_deref(), behavior.provision);
         let recorder = self.plugin.recorder();
         if attempt.is_new {
             self.plugin.begun(&claim);
-            complaints.iter().for_each(|c| recorder.warning(claim.as_ref(), "InvalidSimulation", c));
+            warnings.iter().for_each(|c| recorder.warning(claim.as_ref(), "InvalidSimulation", c));
         }
         if let Step::Wait(left) = attempt.step {
-            return Ok(Next::After(left));
+            return Ok(Action::Requeue(left));
         }
         let node = annotation(&claim.metadata, SELECTED_NODE);
         let node = node.map(|node| (node, self.nodes.get(&NamespacedName::new("", node))));
         let asked = Asked { claim: &claim, class: &class, node };
-        let made = self.make(&volume_name, &asked, attempt.step, turn).await?;
+        let made = self.make(&volume_name, &asked, attempt.step, ctx).await?;
         self.plugin.observe(&class, attempt.seconds, made.is_ok());
         match made {
             Ok(()) => {
                 let message = self.plugin.success(&volume_name);
                 recorder.normal(claim.as_ref(), "ProvisioningSucceeded", message);
                 self.operations.forget(name);
-                Ok(Next::Change)
+                Ok(Action::AwaitChange)
             }
             Err(why) => {
                 recorder.warning(claim.as_ref(), "ProvisioningFailed", &why);
@@ -119,11 +121,11 @@ impl<P: Plugin> Provision<P> {
         name: &str,
         asked: &Asked<'_>,
         step: Step,
-        turn: &Turn,
+        ctx: &ReconcileContext,
     ) -> Result<Result<(), String>, Error> {
         if let Some(refusal) = self.plugin.refusal(asked) {
             if refusal.reschedules {
-                self.reschedule(asked.claim, turn).await?;
+                self.reschedule(asked.claim, ctx).await?;
             }
             return Ok(Err(refusal.message));
         }
@@ -144,8 +146,8 @@ impl<P: Plugin> Provision<P> {
         }
         let api = Api::<PersistentVolume>::all(self.client.clone());
         // One that is there was made by a try whose answer was lost.
-        if let Some(answer) = unless(409, api.create(&PostParams::default(), &volume).await)? {
-            turn.wrote(&self.volumes, &answer);
+        if let Some(answer) = ignore_conflict(api.create(&PostParams::default(), &volume).await)? {
+            ctx.record_write(&self.volumes, &answer);
         }
         self.end(&claim, name).await;
         Ok(Ok(()))
@@ -187,13 +189,13 @@ impl<P: Plugin> Provision<P> {
     }
 
     /// Asks the scheduler for another node.
-    async fn reschedule(&self, claim: &PersistentVolumeClaim, turn: &Turn) -> Result<(), Error> {
+    async fn reschedule(&self, claim: &PersistentVolumeClaim, ctx: &ReconcileContext) -> Result<(), Error> {
         let name = NamespacedName::of(claim);
         let api = Api::<PersistentVolumeClaim>::namespaced(self.client.clone(), &name.namespace);
         let patch = json!({"metadata": {"uid": claim.metadata.uid, "annotations": {SELECTED_NODE: null}}});
         let answer = api.patch(&name.name, &PatchParams::default(), &Patch::Merge(patch)).await;
-        if let Some(claim) = unless(404, answer)? {
-            turn.wrote(&self.claims, &claim);
+        if let Some(claim) = ignore_not_found(answer)? {
+            ctx.record_write(&self.claims, &claim);
         }
         Ok(())
     }

@@ -9,9 +9,9 @@ use k8s_openapi::api::core::v1::{
     Toleration,
 };
 
-use super::claims::{Claims, reaches};
-use super::neighbours::Neighbours;
-use super::plan::Place;
+use super::inter_pod::InterPodConstraints;
+use super::plan::NodeInfo;
+use super::volume_binding::{Claims, reaches};
 
 /// A pod that looks for a node.
 pub struct Candidate<'a> {
@@ -23,51 +23,55 @@ pub struct Candidate<'a> {
 
 /// Why a node was refused.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Refusal {
+pub struct Rejection {
     pub reasons: Vec<String>,
     /// Whether fewer pods on the node could change it.
     pub is_resolvable: bool,
 }
 
-impl Refusal {
+impl Rejection {
     /// One that no preemption helps against.
-    pub fn lasting(reason: &str) -> Option<Refusal> {
-        Some(Refusal { reasons: vec![reason.to_owned()], is_resolvable: false })
+    pub fn unresolvable(reason: &str) -> Option<Rejection> {
+        Some(Rejection { reasons: vec![reason.to_owned()], is_resolvable: false })
     }
 
-    pub fn passing(reason: &str) -> Option<Refusal> {
-        Some(Refusal { reasons: vec![reason.to_owned()], is_resolvable: true })
+    pub fn resolvable(reason: &str) -> Option<Rejection> {
+        Some(Rejection { reasons: vec![reason.to_owned()], is_resolvable: true })
     }
 }
 
 /// Why this pod cannot be here, if it cannot.
-pub fn refusal(candidate: &Candidate, place: &Place, neighbours: &Neighbours) -> Option<Refusal> {
-    unschedulable(candidate, place)
-        .or_else(|| untolerated(candidate, place))
-        .or_else(|| unwanted(candidate, place))
-        .or_else(|| taken_ports(candidate, place))
-        .or_else(|| too_little(candidate, place))
-        .or_else(|| out_of_reach(candidate, place))
-        .or_else(|| neighbours.refusal(&place.node))
+pub fn rejection(
+    candidate: &Candidate,
+    node: &NodeInfo,
+    inter_pod: &InterPodConstraints,
+) -> Option<Rejection> {
+    unschedulable(candidate, node)
+        .or_else(|| untolerated_taint(candidate, node))
+        .or_else(|| node_affinity_mismatch(candidate, node))
+        .or_else(|| port_conflict(candidate, node))
+        .or_else(|| insufficient_resources(candidate, node))
+        .or_else(|| unreachable_volumes(candidate, node))
+        .or_else(|| inter_pod.rejection(&node.node))
 }
 
-fn unschedulable(candidate: &Candidate, place: &Place) -> Option<Refusal> {
-    let is_unschedulable = place.node.spec.as_ref().is_some_and(|spec| spec.unschedulable == Some(true));
+fn unschedulable(candidate: &Candidate, node: &NodeInfo) -> Option<Rejection> {
+    let is_unschedulable = node.node.spec.as_ref().is_some_and(|spec| spec.unschedulable == Some(true));
     let taint = Taint {
         key: "node.kubernetes.io/unschedulable".to_owned(),
         effect: "NoSchedule".to_owned(),
         ..Taint::default()
     };
     match is_unschedulable && !is_tolerated(candidate.spec, &taint) {
-        true => Refusal::lasting("node(s) were unschedulable"),
+        true => Rejection::unresolvable("node(s) were unschedulable"),
         false => None,
     }
 }
 
-fn untolerated(candidate: &Candidate, place: &Place) -> Option<Refusal> {
-    let mut taints = place.node.spec.iter().flat_map(|spec| spec.taints.iter().flatten());
+fn untolerated_taint(candidate: &Candidate, node: &NodeInfo) -> Option<Rejection> {
+    let mut taints = node.node.spec.iter().flat_map(|spec| spec.taints.iter().flatten());
     match taints.any(|taint| keeps_out(taint) && !is_tolerated(candidate.spec, taint)) {
-        true => Refusal::lasting("node(s) had untolerated taint(s)"),
+        true => Rejection::unresolvable("node(s) had untolerated taint(s)"),
         false => None,
     }
 }
@@ -94,15 +98,15 @@ fn tolerates(toleration: &Toleration, taint: &Taint) -> bool {
         }
 }
 
-fn unwanted(candidate: &Candidate, place: &Place) -> Option<Refusal> {
-    match is_wanted(candidate.spec, &place.node) {
+fn node_affinity_mismatch(candidate: &Candidate, node: &NodeInfo) -> Option<Rejection> {
+    match matches_node_affinity(candidate.spec, &node.node) {
         true => None,
-        false => Refusal::lasting("node(s) didn't match Pod's node affinity/selector"),
+        false => Rejection::unresolvable("node(s) didn't match Pod's node affinity/selector"),
     }
 }
 
 /// Whether a node is what a pod selects, by its node selector and its required node affinity.
-pub fn is_wanted(spec: &PodSpec, node: &Node) -> bool {
+pub fn matches_node_affinity(spec: &PodSpec, node: &Node) -> bool {
     let has = |(key, value)| label(node, key) == Some(value);
     let affinity = spec.affinity.as_ref().and_then(|affinity| affinity.node_affinity.as_ref());
     let required = affinity.and_then(|a| a.required_during_scheduling_ignored_during_execution.as_ref());
@@ -148,12 +152,12 @@ fn meets(requirement: &NodeSelectorRequirement, value: Option<&str>) -> bool {
     }
 }
 
-fn taken_ports(candidate: &Candidate, place: &Place) -> Option<Refusal> {
+fn port_conflict(candidate: &Candidate, node: &NodeInfo) -> Option<Rejection> {
     let mut wanted = host_ports(candidate.spec).peekable();
     wanted.peek()?;
-    let taken: Vec<_> = place.pods.iter().filter_map(|pod| pod.spec.as_ref()).flat_map(host_ports).collect();
+    let taken: Vec<_> = node.pods.iter().filter_map(|pod| pod.spec.as_ref()).flat_map(host_ports).collect();
     match wanted.any(|port| taken.iter().any(|taken| conflicts(port, taken))) {
-        true => Refusal::passing("node(s) didn't have free ports for the requested pod ports"),
+        true => Rejection::resolvable("node(s) didn't have free ports for the requested pod ports"),
         false => None,
     }
 }
@@ -173,31 +177,31 @@ fn conflicts(one: &ContainerPort, other: &ContainerPort) -> bool {
         && (here.is_none() || there.is_none() || here == there)
 }
 
-fn too_little(candidate: &Candidate, place: &Place) -> Option<Refusal> {
-    let mut refusal = Refusal { reasons: Vec::new(), is_resolvable: true };
-    let pods = i64::try_from(place.pods.len()).unwrap_or(i64::MAX);
-    if pods >= amount(&place.allocatable, "pods").value() {
-        refusal.reasons.push("Too many pods".to_owned());
+fn insufficient_resources(candidate: &Candidate, node: &NodeInfo) -> Option<Rejection> {
+    let mut rejection = Rejection { reasons: Vec::new(), is_resolvable: true };
+    let pods = i64::try_from(node.pods.len()).unwrap_or(i64::MAX);
+    if pods >= amount(&node.allocatable, "pods").value() {
+        rejection.reasons.push("Too many pods".to_owned());
     }
     for (name, wanted) in candidate.requests.iter().filter(|(_, wanted)| wanted.is_positive()) {
-        let all = amount(&place.allocatable, name);
-        if *wanted > all.minus(&amount(&place.used, name)) {
-            refusal.reasons.push(format!("Insufficient {name}"));
-            refusal.is_resolvable &= *wanted <= all;
+        let all = amount(&node.allocatable, name);
+        if *wanted > all.minus(&amount(&node.used, name)) {
+            rejection.reasons.push(format!("Insufficient {name}"));
+            rejection.is_resolvable &= *wanted <= all;
         }
     }
-    (!refusal.reasons.is_empty()).then_some(refusal)
+    (!rejection.reasons.is_empty()).then_some(rejection)
 }
 
 /// Volumes that are elsewhere, now or once they are made.
-fn out_of_reach(candidate: &Candidate, place: &Place) -> Option<Refusal> {
+fn unreachable_volumes(candidate: &Candidate, node: &NodeInfo) -> Option<Rejection> {
     let Candidate { claims, .. } = candidate;
-    if !claims.volumes.iter().all(|volume| reaches(volume, &place.node)) {
-        return Refusal::lasting("node(s) didn't match PersistentVolume's node affinity");
+    if !claims.volumes.iter().all(|volume| reaches(volume, &node.node)) {
+        return Rejection::unresolvable("node(s) didn't match PersistentVolume's node affinity");
     }
-    match claims.can_be_served_on(&place.node) {
+    match claims.can_bind_on(&node.node) {
         true => None,
-        false => Refusal::lasting("node(s) didn't find available persistent volumes to bind"),
+        false => Rejection::unresolvable("node(s) didn't find available persistent volumes to bind"),
     }
 }
 

@@ -10,10 +10,10 @@
 //!
 //! Nothing is preempted, and preferences choose nothing: of the nodes that take a pod it gets the emptiest.
 
-mod claims;
 mod filter;
-mod neighbours;
+mod inter_pod;
 mod plan;
+mod volume_binding;
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
@@ -36,10 +36,12 @@ use crate::persistentvolume_binder::bind;
 use crate::runtime::cache::{Cache, Cached, NamespacedName};
 use crate::runtime::clock::Clock;
 use crate::runtime::events::Recorder;
-use crate::runtime::{Controller, Error, Next, Sources, Turn, unless};
+use crate::runtime::{
+    Action, Controller, Error, ReconcileContext, Sources, ignore_conflict, ignore_not_found,
+};
 use crate::{Context, Initialize, Settings};
-use claims::{Serving, Storage, selected_node};
-use plan::{Decision, Place};
+use plan::{Decision, NodeInfo};
+use volume_binding::{Storage, VolumeBinding, selected_node};
 
 const NAME: &str = "default-scheduler";
 const MANAGER: &str = "kube-scheduler";
@@ -55,24 +57,24 @@ pub struct Scheduler {
     namespaces: Arc<Cache<Namespace>>,
     storage: Storage,
     /// Counts what may make room for a pod that was refused.
-    chances: Arc<AtomicU64>,
+    move_request_cycle: Arc<AtomicU64>,
     /// What was decided about pods that still have no node, by their uids.
-    known: Mutex<HashMap<String, Known>>,
+    known: Mutex<HashMap<String, PodSchedulingState>>,
 }
 
 #[derive(Clone)]
-enum Known {
+enum PodSchedulingState {
     /// Bound, and the watch has yet to tell; or to be bound when its claims are.
-    Placed { node: String, waits_for_claims: bool },
-    /// Refused when there had been so many chances.
-    Refused(u64),
+    Assumed { node: String, waits_for_claims: bool },
+    /// Refused when there had been so many move_request_cycle.
+    Unschedulable(u64),
 }
 
-/// The one key: everything that waits is looked at together, since one pod's place is another's.
+/// The one key: everything that waits is looked at since one pod's place is another's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Pass;
+pub struct SchedulingCycle;
 
-impl fmt::Display for Pass {
+impl fmt::Display for SchedulingCycle {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("pass")
     }
@@ -92,7 +94,7 @@ impl Initialize for Scheduler {
             nodes: context.cache(),
             namespaces: context.cache(),
             storage: Storage::new(context),
-            chances: Arc::default(),
+            move_request_cycle: Arc::default(),
             known: Mutex::default(),
         }
     }
@@ -102,34 +104,34 @@ impl Controller for Scheduler {
     const NAME: &'static str = "kube-scheduler";
     const QUEUE: &'static str = "scheduler";
     const WORKERS: usize = 1;
-    type Key = Pass;
+    type Key = SchedulingCycle;
 
-    fn sources(&self, sources: &mut Sources<Pass>) {
-        let chances = self.chances.clone();
+    fn sources(&self, sources: &mut Sources<SchedulingCycle>) {
+        let move_request_cycle = self.move_request_cycle.clone();
         sources.on(&self.pods, move |change, queue| {
             let waits = |pod: &Option<Arc<Pod>>| pod.as_ref().is_some_and(|pod| pods::node(pod).is_none());
             let wait = waits(&change.new);
             let states = change.old.as_ref().zip(change.new.as_ref());
-            let holds = |pod: &Option<Arc<Pod>>| pod.as_ref().is_some_and(|pod| holds_room(pod));
+            let holds = |pod: &Option<Arc<Pod>>| pod.as_ref().is_some_and(|pod| occupies_node(pod));
             // A pod that waits may have got tolerations or lost a gate; one with a node may come or go.
             let is_other = wait && states.is_some_and(|(old, new)| asks_for(old) != asks_for(new));
             if is_other || holds(&change.old) != holds(&change.new) {
-                chances.fetch_add(1, Ordering::Relaxed);
-                queue.add(Pass);
+                move_request_cycle.fetch_add(1, Ordering::Relaxed);
+                queue.add(SchedulingCycle);
             } else if wait {
-                queue.add(Pass);
+                queue.add(SchedulingCycle);
             }
         });
-        self.chance(sources, &self.nodes);
-        self.chance(sources, &self.storage.claims);
-        self.chance(sources, &self.storage.volumes);
-        self.chance(sources, &self.storage.classes);
+        self.on_cluster_event(sources, &self.nodes);
+        self.on_cluster_event(sources, &self.storage.claims);
+        self.on_cluster_event(sources, &self.storage.volumes);
+        self.on_cluster_event(sources, &self.storage.classes);
         sources.needs(&self.namespaces);
     }
 
-    async fn reconcile(&self, _: &Pass, turn: &Turn) -> Result<Next, Error> {
-        let chances = self.chances.load(Ordering::Relaxed);
-        let (mut places, waiting) = self.observe();
+    async fn reconcile(&self, _: &SchedulingCycle, ctx: &ReconcileContext) -> Result<Action, Error> {
+        let move_request_cycle = self.move_request_cycle.load(Ordering::Relaxed);
+        let (mut nodes, waiting) = self.observe();
         let namespaces = self.namespaces.all().into_iter().map(|namespace| {
             let meta = namespace.metadata.clone();
             (meta.name.unwrap_or_default(), meta.labels.unwrap_or_default())
@@ -139,28 +141,30 @@ impl Controller for Scheduler {
         for pod in plan::in_order(waiting) {
             let known = self.known().get(uid(&pod)).cloned();
             let decision = match known {
-                Some(Known::Refused(then)) if then == chances => continue,
-                Some(Known::Placed { node, waits_for_claims: true }) => match self.storage.of(&pod) {
-                    Ok(claims) if claims.waiting.is_empty() => Decision::Bind(node),
-                    _ => continue,
-                },
-                Some(Known::Placed { .. }) => continue,
-                _ => plan::decide(&mut places, &pod, self.storage.of(&pod), &namespaces),
+                Some(PodSchedulingState::Unschedulable(then)) if then == move_request_cycle => continue,
+                Some(PodSchedulingState::Assumed { node, waits_for_claims: true }) => {
+                    match self.storage.of(&pod) {
+                        Ok(claims) if claims.waiting.is_empty() => Decision::Bind(node),
+                        _ => continue,
+                    }
+                }
+                Some(PodSchedulingState::Assumed { .. }) => continue,
+                _ => plan::decide(&mut nodes, &pod, self.storage.of(&pod), &namespaces),
             };
-            self.remember(&pod, &decision, chances);
+            self.remember(&pod, &decision, move_request_cycle);
             decisions.push((pod, decision));
         }
         let (mut bindings, mut failures) = (Vec::new(), Vec::new());
         for (pod, decision) in decisions {
             match decision {
                 Decision::Bind(node) => bindings.push(self.bind(pod, node)),
-                Decision::Serve(node, served) => {
-                    for serving in &served {
-                        failures.extend(self.serve(serving, &node, turn).await.err());
+                Decision::BindVolumes(node, served) => {
+                    for binding in &served {
+                        failures.extend(self.bind_volume(binding, &node, ctx).await.err());
                     }
                 }
-                Decision::Refuse(message) => match self.refuse(&pod, &message).await {
-                    Ok(Some(pod)) => turn.wrote(&self.pods, &pod),
+                Decision::Reject(message) => match self.report_unschedulable(&pod, &message).await {
+                    Ok(Some(pod)) => ctx.record_write(&self.pods, &pod),
                     Ok(None) => {}
                     Err(error) => failures.push(error),
                 },
@@ -168,34 +172,34 @@ impl Controller for Scheduler {
         }
         let bound: Vec<_> = stream::iter(bindings).buffer_unordered(BINDINGS).collect().await;
         failures.extend(bound.into_iter().filter_map(Result::err));
-        failures.into_iter().next().map_or(Ok(Next::Change), Err)
+        failures.into_iter().next().map_or(Ok(Action::AwaitChange), Err)
     }
 }
 
 impl Scheduler {
-    fn chance<T: Cached>(&self, sources: &mut Sources<Pass>, cache: &Arc<Cache<T>>) {
-        let chances = self.chances.clone();
+    fn on_cluster_event<T: Cached>(&self, sources: &mut Sources<SchedulingCycle>, cache: &Arc<Cache<T>>) {
+        let move_request_cycle = self.move_request_cycle.clone();
         sources.on(cache, move |_, queue| {
-            chances.fetch_add(1, Ordering::Relaxed);
-            queue.add(Pass);
+            move_request_cycle.fetch_add(1, Ordering::Relaxed);
+            queue.add(SchedulingCycle);
         });
     }
 
     /// The nodes with what is on them or will be, and the pods that have no node. Forgets what is known of others.
-    fn observe(&self) -> (Vec<Place>, Vec<Arc<Pod>>) {
-        let mut places: Vec<Place> = self.nodes.all().into_iter().map(Place::new).collect();
+    fn observe(&self) -> (Vec<NodeInfo>, Vec<Arc<Pod>>) {
+        let mut nodes: Vec<NodeInfo> = self.nodes.all().into_iter().map(NodeInfo::new).collect();
         // The cache is ordered by name.
-        let find = |places: &[Place], name: &str| places.binary_search_by(|place| place.name().cmp(name));
+        let find = |nodes: &[NodeInfo], name: &str| nodes.binary_search_by(|node| node.name().cmp(name));
         let mut waiting = Vec::new();
         let mut known = self.known();
         let mut still_known = HashMap::new();
         for pod in self.pods.all() {
             let node = match (pods::node(&pod), known.remove_entry(uid(&pod))) {
-                (Some(node), _) => Some(node.to_owned()).filter(|_| holds_room(&pod)),
+                (Some(node), _) => Some(node.to_owned()).filter(|_| occupies_node(&pod)),
                 (None, entry) if is_waiting(&pod) => {
-                    let entry = entry.filter(|(_, known)| self.still_holds(&pod, known));
+                    let entry = entry.filter(|(_, known)| self.is_still_valid(&pod, known));
                     let node = match &entry {
-                        Some((_, Known::Placed { node, .. })) => Some(node.clone()),
+                        Some((_, PodSchedulingState::Assumed { node, .. })) => Some(node.clone()),
                         _ => None,
                     };
                     still_known.extend(entry);
@@ -204,30 +208,34 @@ impl Scheduler {
                 }
                 _ => None,
             };
-            let place = node.and_then(|node| find(&places, &node).ok());
-            if let Some(place) = place.and_then(|index| places.get_mut(index)) {
-                place.take(pod);
+            let node = node.and_then(|node| find(&nodes, &node).ok());
+            if let Some(node) = node.and_then(|index| nodes.get_mut(index)) {
+                node.take(pod);
             }
         }
         *known = still_known;
-        (places, waiting)
+        (nodes, waiting)
     }
 
     /// A provisioner that cannot serve a node takes its name away, and the pod has to be placed anew.
-    fn still_holds(&self, pod: &Pod, known: &Known) -> bool {
+    fn is_still_valid(&self, pod: &Pod, known: &PodSchedulingState) -> bool {
         match known {
-            Known::Placed { node, waits_for_claims: true } => {
-                self.storage.of(pod).is_ok_and(|claims| claims.are_to_be_served_on(node))
+            PodSchedulingState::Assumed { node, waits_for_claims: true } => {
+                self.storage.of(pod).is_ok_and(|claims| claims.are_assigned_to(node))
             }
             _ => true,
         }
     }
 
-    fn remember(&self, pod: &Pod, decision: &Decision, chances: u64) {
+    fn remember(&self, pod: &Pod, decision: &Decision, move_request_cycle: u64) {
         let known = match decision {
-            Decision::Bind(node) => Known::Placed { node: node.clone(), waits_for_claims: false },
-            Decision::Serve(node, _) => Known::Placed { node: node.clone(), waits_for_claims: true },
-            Decision::Refuse(_) => Known::Refused(chances),
+            Decision::Bind(node) => {
+                PodSchedulingState::Assumed { node: node.clone(), waits_for_claims: false }
+            }
+            Decision::BindVolumes(node, _) => {
+                PodSchedulingState::Assumed { node: node.clone(), waits_for_claims: true }
+            }
+            Decision::Reject(_) => PodSchedulingState::Unschedulable(move_request_cycle),
         };
         self.known().insert(uid(pod).to_owned(), known);
     }
@@ -251,7 +259,7 @@ impl Scheduler {
             Err(error) => {
                 self.known().remove(uid(&pod));
                 match error {
-                    // Gone, going, or bound by somebody else: the watch tells.
+                    // Gone, terminating, or bound by somebody else: the watch tells.
                     kube::Error::Api(status) if matches!(status.code, 404 | 409) => Ok(()),
                     error => Err(error.into()),
                 }
@@ -260,13 +268,21 @@ impl Scheduler {
     }
 
     /// Binds a volume to a claim from its side, or tells the provisioner of the node; the binder does the rest.
-    async fn serve(&self, serving: &Serving, node: &str, turn: &Turn) -> Result<(), Error> {
-        let Serving { claim, volume } = serving;
+    async fn bind_volume(
+        &self,
+        binding: &VolumeBinding,
+        node: &str,
+        ctx: &ReconcileContext,
+    ) -> Result<(), Error> {
+        let VolumeBinding { claim, volume } = binding;
         if let Some(volume) = volume {
             if let Some(changed) = bind::volume_to_claim(volume, claim) {
                 let api = Api::<PersistentVolume>::all(self.client.clone());
                 let post = PostParams { field_manager: Some(MANAGER.to_owned()), ..PostParams::default() };
-                turn.wrote(&self.storage.volumes, &api.replace(&volume.name_any(), &post, &changed).await?);
+                ctx.record_write(
+                    &self.storage.volumes,
+                    &api.replace(&volume.name_any(), &post, &changed).await?,
+                );
             }
             return Ok(());
         }
@@ -279,12 +295,12 @@ impl Scheduler {
             "metadata": {"uid": claim.metadata.uid, "annotations": {SELECTED_NODE: node}}
         }));
         let claim = api.patch(&name.name, &PatchParams::apply(MANAGER), &patch).await?;
-        turn.wrote(&self.storage.claims, &claim);
+        ctx.record_write(&self.storage.claims, &claim);
         Ok(())
     }
 
-    /// Tells that a pod has no place, unless that was told.
-    async fn refuse(&self, pod: &Pod, message: &str) -> Result<Option<Pod>, Error> {
+    /// Tells that a pod has no node, unless that was told.
+    async fn report_unschedulable(&self, pod: &Pod, message: &str) -> Result<Option<Pod>, Error> {
         let conditions = pod.status.iter().flat_map(|status| status.conditions.iter().flatten());
         let known = conditions.into_iter().find(|condition| condition.type_ == "PodScheduled");
         let told = |c: &PodCondition| c.status == "False" && c.message.as_deref() == Some(message);
@@ -308,10 +324,10 @@ impl Scheduler {
         let patch = json!({"metadata": {"uid": pod.metadata.uid}, "status": {"conditions": [condition]}});
         let params = PatchParams::apply(MANAGER);
         let answer = api.patch_status(&name.name, &params, &Patch::Strategic(patch)).await;
-        Ok(unless(404, unless(409, answer))?.flatten())
+        Ok(ignore_not_found(ignore_conflict(answer))?.flatten())
     }
 
-    fn known(&self) -> MutexGuard<'_, HashMap<String, Known>> {
+    fn known(&self) -> MutexGuard<'_, HashMap<String, PodSchedulingState>> {
         // No code that can panic runs under the lock.
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -327,16 +343,16 @@ fn uid(pod: &Pod) -> &str {
 }
 
 /// Whether a pod takes room on its node.
-fn holds_room(pod: &Pod) -> bool {
+fn occupies_node(pod: &Pod) -> bool {
     pods::node(pod).is_some() && !is_finished(pod)
 }
 
-/// Whether a pod without a node is ours to place.
+/// Whether a pod without a node is ours to node.
 fn is_waiting(pod: &Pod) -> bool {
     let spec = pod.spec.as_ref();
     let scheduler = spec.and_then(|spec| spec.scheduler_name.as_deref()).unwrap_or(NAME);
     let is_gated =
         spec.and_then(|spec| spec.scheduling_gates.as_ref()).is_some_and(|gates| !gates.is_empty());
-    let is_going = pod.metadata.deletion_timestamp.is_some();
-    scheduler == NAME && !is_gated && !is_going && !is_finished(pod) && !is_ignored(pod)
+    let is_terminating = pod.metadata.deletion_timestamp.is_some();
+    scheduler == NAME && !is_gated && !is_terminating && !is_finished(pod) && !is_ignored(pod)
 }

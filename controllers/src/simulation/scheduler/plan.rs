@@ -7,12 +7,12 @@ use coracle_kinds::resources::{amount, requests, resource_list};
 use coracle_pod_resources::{ResourceList, add_resource_list};
 use k8s_openapi::api::core::v1::{Node, Pod, PodSpec};
 
-use super::claims::{Claims, Serving};
-use super::filter::{Candidate, Refusal, refusal};
-use super::neighbours::{Namespaces, Neighbours, anti_terms};
+use super::filter::{Candidate, Rejection, rejection};
+use super::inter_pod::{InterPodConstraints, Namespaces, anti_terms};
+use super::volume_binding::{Claims, VolumeBinding};
 
 /// A node and what is on it.
-pub struct Place {
+pub struct NodeInfo {
     pub node: Arc<Node>,
     pub allocatable: ResourceList,
     pub used: ResourceList,
@@ -21,11 +21,11 @@ pub struct Place {
     pub exclusive: Vec<Arc<Pod>>,
 }
 
-impl Place {
-    pub fn new(node: Arc<Node>) -> Place {
+impl NodeInfo {
+    pub fn new(node: Arc<Node>) -> NodeInfo {
         let allocatable = node.status.as_ref().and_then(|status| status.allocatable.as_ref());
         let (allocatable, used) = (resource_list(allocatable), ResourceList::new());
-        Place { node, allocatable, used, pods: Vec::new(), exclusive: Vec::new() }
+        NodeInfo { node, allocatable, used, pods: Vec::new(), exclusive: Vec::new() }
     }
 
     pub fn name(&self) -> &str {
@@ -49,63 +49,62 @@ pub enum Decision {
     /// To be bound to this node.
     Bind(String),
     /// To be bound to this node once these claims are, which are to be served there.
-    Serve(String, Vec<Serving>),
+    BindVolumes(String, Vec<VolumeBinding>),
     /// No node takes it, for this reason.
-    Refuse(String),
+    Reject(String),
 }
 
 /// Decides about one pod, and puts it where it will be.
 pub fn decide(
-    places: &mut [Place],
+    nodes: &mut [NodeInfo],
     pod: &Arc<Pod>,
     claims: Result<Claims, String>,
     namespaces: &Namespaces,
 ) -> Decision {
-    if places.is_empty() {
-        return Decision::Refuse("no nodes available to schedule pods".to_owned());
+    if nodes.is_empty() {
+        return Decision::Reject("no nodes available to schedule pods".to_owned());
     }
-    let count = places.len();
+    let count = nodes.len();
     let claims = match claims {
         Ok(claims) => claims,
         // The last two words are what the scheduler's plugin for resource claims finds of its own state then.
         Err(reason) => {
-            return Decision::Refuse(format!("0/{count} nodes are available: {reason}. not found"));
+            return Decision::Reject(format!("0/{count} nodes are available: {reason}. not found"));
         }
     };
     let nothing = PodSpec::default();
     let spec = pod.spec.as_ref().unwrap_or(&nothing);
     let candidate = Candidate { pod, spec, requests: requests(spec), claims };
-    let neighbours = Neighbours::of(&candidate, places, namespaces);
-    let refusals: Vec<_> = places.iter().map(|place| refusal(&candidate, place, &neighbours)).collect();
-    let fitting = places.iter_mut().zip(&refusals).filter(|(_, refusal)| refusal.is_none());
+    let inter_pod = InterPodConstraints::of(&candidate, nodes, namespaces);
+    let rejections: Vec<_> = nodes.iter().map(|node| rejection(&candidate, node, &inter_pod)).collect();
+    let fitting = nodes.iter_mut().zip(&rejections).filter(|(_, rejection)| rejection.is_none());
     // Of several the emptiest.
-    let best =
-        fitting.map(|(place, _)| place).min_by_key(|place| (place.pods.len(), amount(&place.used, "cpu")));
-    let Some(place) = best else {
-        return Decision::Refuse(message(&refusals, spec));
+    let best = fitting.map(|(node, _)| node).min_by_key(|node| (node.pods.len(), amount(&node.used, "cpu")));
+    let Some(node) = best else {
+        return Decision::Reject(message(&rejections, spec));
     };
-    place.take(pod.clone());
-    match candidate.claims.on(&place.node) {
-        Some(served) if !served.is_empty() => Decision::Serve(place.name().to_owned(), served),
-        _ => Decision::Bind(place.name().to_owned()),
+    node.take(pod.clone());
+    match candidate.claims.bindings_on(&node.node) {
+        Some(served) if !served.is_empty() => Decision::BindVolumes(node.name().to_owned(), served),
+        _ => Decision::Bind(node.name().to_owned()),
     }
 }
 
 /// What the scheduler says when no node is left: how many there are for each reason, then why nothing was preempted.
-fn message(refusals: &[Option<Refusal>], spec: &PodSpec) -> String {
-    let refusals = || refusals.iter().flatten();
-    let why = refusals().flat_map(|refusal| refusal.reasons.iter().map(String::as_str));
+fn message(rejections: &[Option<Rejection>], spec: &PodSpec) -> String {
+    let rejections = || rejections.iter().flatten();
+    let why = rejections().flat_map(|rejection| rejection.reasons.iter().map(String::as_str));
     let preemption = match spec.preemption_policy.as_deref() {
         Some("Never") => "not eligible due to preemptionPolicy=Never.".to_owned(),
         _ => none_of(
-            refusals().count(),
-            refusals().map(|refusal| match refusal.is_resolvable {
+            rejections().count(),
+            rejections().map(|rejection| match rejection.is_resolvable {
                 true => "No preemption victims found for incoming pod",
                 false => "Preemption is not helpful for scheduling",
             }),
         ),
     };
-    let filtered = none_of(refusals().count(), why);
+    let filtered = none_of(rejections().count(), why);
     format!("{filtered} no new claims to deallocate, preemption: {preemption}")
 }
 

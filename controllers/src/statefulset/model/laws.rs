@@ -132,7 +132,8 @@ impl Laws {
                 |owner: &OwnerReference| owner.kind == "Pod" && Some(&owner.uid) != pod.metadata.uid.as_ref();
             let live = world.claims.now().get(&claim.name_any()).filter(|live| live.uid() == claim.uid());
             let owners = live.map(|live| live.owner_references()).unwrap_or_default();
-            let is_others = is_contested(claim) || claim.owner_references().iter().any(is_stale);
+            let is_others =
+                has_conflicting_controller(claim) || claim.owner_references().iter().any(is_stale);
             let goes_with_it = owners.iter().any(|owner| Some(&owner.uid) == pod.metadata.uid.as_ref());
             law!(
                 live.is_none() || is_others || goes_with_it,
@@ -171,7 +172,7 @@ impl Laws {
         Ok(())
     }
 
-    /// A claim changes hands.
+    /// A claim changes executor.
     pub fn owns(&self, seen: &Observed, after: &PersistentVolumeClaim) -> Lawful {
         law!(seen.gates.retention, "the gate is off");
         let mut before = seen.claims[&after.name_any()].as_ref().clone();
@@ -215,7 +216,7 @@ impl Laws {
         Ok(())
     }
 
-    /// Claims go with their owners.
+    /// PodClaims go with their owners.
     pub fn collects(&self, claims: &[Arc<PersistentVolumeClaim>]) -> Lawful {
         for claim in claims {
             let is_right = claim.owner_references().iter().any(|owner| self.condemned.contains(&owner.uid));
@@ -262,7 +263,7 @@ fn owned_as_wanted(claim: &PersistentVolumeClaim, set: &StatefulSet, pod: &Pod, 
     let is_ours = |owner: &&OwnerReference| owner.uid != ANOTHER;
     let ours: Vec<&String> =
         claim.owner_references().iter().filter(is_ours).map(|owner| &owner.uid).collect();
-    let wanted = (deletes(set, "deleted") && !is_contested(claim)).then(|| set.uid().unwrap());
+    let wanted = (deletes(set, "deleted") && !has_conflicting_controller(claim)).then(|| set.uid().unwrap());
     let wanted: Vec<&String> = wanted.iter().collect();
     // One that goes with an earlier pod stays that pod's.
     let is_free = claim.metadata.deletion_timestamp.is_some() || !gates.retention;
@@ -354,6 +355,6 @@ fn deletes(set: &StatefulSet, when: &str) -> bool {
 }
 
 /// Whether somebody else controls it.
-fn is_contested(claim: &PersistentVolumeClaim) -> bool {
+fn has_conflicting_controller(claim: &PersistentVolumeClaim) -> bool {
     claim.owner_references().iter().any(|owner| owner.uid == ANOTHER)
 }

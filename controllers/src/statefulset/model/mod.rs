@@ -11,7 +11,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use coracle_kinds::controller_revision;
-use coracle_kinds::controller_revision::Place;
+use coracle_kinds::controller_revision::RevisionMatch;
 use coracle_kinds::pods;
 use k8s_openapi::api::apps::v1::{ControllerRevision, StatefulSet, StatefulSetStatus};
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
@@ -20,7 +20,7 @@ use proptest::prelude::*;
 use proptest::test_runner::TestCaseError;
 use serde_json::json;
 
-use super::plan::{Act, Claims, Gates, Observed, Owners, Plan, Revision, plan};
+use super::plan::{ClaimOwners, Gates, Observed, Plan, PodClaims, Revision, Step, plan};
 use super::{identity, status};
 use laws::{Lawful, Laws, law};
 use world::{ANOTHER, Refusal, World};
@@ -179,7 +179,7 @@ struct Controller {
 enum Kind {
     Sets,
     Pods,
-    Claims,
+    PodClaims,
 }
 
 /// Why a pass ends early.
@@ -397,12 +397,12 @@ impl Controller {
         let seen = Observed { set: &set, current, update, collisions: 0, pods: &pods, claims, now, gates };
         laws.sees(&seen);
         let plan = plan(&seen);
-        let mut hands = Hands { seen: &seen, world, laws, cached: &mut self.seen, fault: pass.fault };
-        let (status, outcome) = hands.carry_out(&plan);
+        let mut executor = Executor { seen: &seen, world, laws, cached: &mut self.seen, fault: pass.fault };
+        let (status, outcome) = executor.execute(&plan);
         if matches!(outcome, Err(Stop::Crashed | Stop::Broken(_))) {
             return outcome.map(|()| false);
         }
-        hands.tell(status)?;
+        executor.tell(status)?;
         outcome?;
         let is_live = |name: &str| {
             [&seen.current.name, &seen.update.name].iter().any(|live| *live == name)
@@ -410,10 +410,10 @@ impl Controller {
         };
         let mut revisions: Vec<_> = world.revisions.now().values().cloned().collect();
         controller_revision::sort(&mut revisions);
-        for surplus in controller_revision::surplus(&revisions, is_live, 1) {
-            world.revisions.remove(&surplus.name_any());
+        for excess in controller_revision::excess(&revisions, is_live, 1) {
+            world.revisions.remove(&excess.name_any());
         }
-        Ok(plan.wake.is_some())
+        Ok(plan.requeue_after.is_some())
     }
 
     /// The current one, and that of the template.
@@ -424,19 +424,23 @@ impl Controller {
     ) -> (Arc<ControllerRevision>, Arc<ControllerRevision>) {
         let mut revisions: Vec<_> = world.revisions.now().values().cloned().collect();
         controller_revision::sort(&mut revisions);
-        let update =
-            match controller_revision::place(set, &set.spec.as_ref().unwrap().template, &revisions, 0) {
-                Place::Last(last) => last.name_any(),
-                Place::Again(earlier, number) => {
-                    world.revisions.update(&earlier.name_any(), |revision| revision.revision = number);
-                    earlier.name_any()
-                }
-                Place::New(new) => {
-                    let name = new.name_any();
-                    world.revisions.create(*new).unwrap();
-                    name
-                }
-            };
+        let update = match controller_revision::match_template(
+            set,
+            &set.spec.as_ref().unwrap().template,
+            &revisions,
+            0,
+        ) {
+            RevisionMatch::Latest(last) => last.name_any(),
+            RevisionMatch::Earlier(earlier, number) => {
+                world.revisions.update(&earlier.name_any(), |revision| revision.revision = number);
+                earlier.name_any()
+            }
+            RevisionMatch::New(new) => {
+                let name = new.name_any();
+                world.revisions.create(*new).unwrap();
+                name
+            }
+        };
         let update = world.revisions.now()[&update].clone();
         let current = set.status.as_ref().and_then(|status| status.current_revision.clone());
         let current = revisions.into_iter().find(|revision| revision.metadata.name == current);
@@ -444,8 +448,8 @@ impl Controller {
     }
 }
 
-/// Carries out a plan on the world as `act.rs` does on the API.
-struct Hands<'a> {
+/// Carries out a plan on the world as `executor.rs` does on the API.
+struct Executor<'a> {
     seen: &'a Observed<'a>,
     world: &'a mut World,
     laws: &'a mut Laws,
@@ -453,11 +457,11 @@ struct Hands<'a> {
     fault: Option<(usize, Fault)>,
 }
 
-impl Hands<'_> {
-    fn carry_out(&mut self, plan: &Plan) -> (StatefulSetStatus, Result<(), Stop>) {
+impl Executor<'_> {
+    fn execute(&mut self, plan: &Plan) -> (StatefulSetStatus, Result<(), Stop>) {
         let mut status = plan.status.clone();
         for stage in &plan.stages {
-            if let Err(stop) = self.stage(stage, plan.at_once) {
+            if let Err(stop) = self.stage(stage, plan.is_burst) {
                 return (status, Err(stop));
             }
         }
@@ -471,36 +475,36 @@ impl Hands<'_> {
     }
 
     /// What is done at once is not undone by the failure of another.
-    fn stage(&mut self, acts: &[Act], at_once: bool) -> Result<(), Stop> {
+    fn stage(&mut self, steps: &[Step], is_burst: bool) -> Result<(), Stop> {
         let mut outcome = Ok(());
-        for act in acts {
-            match self.act(act) {
-                Err(Stop::Failed(why)) if at_once => outcome = Err(Stop::Failed(why)),
+        for step in steps {
+            match self.apply(step) {
+                Err(Stop::Failed(why)) if is_burst => outcome = Err(Stop::Failed(why)),
                 done => done?,
             }
         }
         outcome
     }
 
-    fn act(&mut self, act: &Act) -> Result<(), Stop> {
-        match act {
-            Act::Create { pod, claims, owners } => {
-                self.make(claims)?;
+    fn apply(&mut self, step: &Step) -> Result<(), Stop> {
+        match step {
+            Step::Create { pod, claims, owners } => {
+                self.create_missing_claims(claims)?;
                 self.laws.creates(self.seen, pod)?;
                 self.call(Kind::Pods, |world| world.create_pod(pod))?;
-                self.own(owners)
+                self.update_claim_owners(owners)
             }
-            Act::Complete { claims, owners, .. } => {
-                self.make(claims)?;
-                self.own(owners)
+            Step::ProvideClaims { claims, owners, .. } => {
+                self.create_missing_claims(claims)?;
+                self.update_claim_owners(owners)
             }
-            Act::Repair { pod, claims, owners } => {
-                self.make(claims)?;
-                self.own(owners)?;
+            Step::Update { pod, claims, owners } => {
+                self.create_missing_claims(claims)?;
+                self.update_claim_owners(owners)?;
                 self.call(Kind::Pods, |world| world.pods.replace(pod.as_ref().clone()))
             }
-            Act::Own(owners) => self.own(owners),
-            Act::Delete(pod) => self.delete(pod),
+            Step::UpdateClaimOwners(owners) => self.update_claim_owners(owners),
+            Step::Delete(pod) => self.delete(pod),
         }
     }
 
@@ -509,17 +513,17 @@ impl Hands<'_> {
         self.call(Kind::Pods, |world| world.delete_pod(pod))
     }
 
-    fn make(&mut self, claims: &Claims) -> Result<(), Stop> {
+    fn create_missing_claims(&mut self, claims: &PodClaims) -> Result<(), Stop> {
         for claim in &claims.missing {
-            self.call(Kind::Claims, |world| world.claims.create(claim.clone()))?;
+            self.call(Kind::PodClaims, |world| world.claims.create(claim.clone()))?;
         }
-        if claims.going.is_empty() { Ok(()) } else { Err(Stop::Failed("pvc is being deleted")) }
+        if claims.terminating.is_empty() { Ok(()) } else { Err(Stop::Failed("pvc is being deleted")) }
     }
 
-    fn own(&mut self, owners: &Owners) -> Result<(), Stop> {
+    fn update_claim_owners(&mut self, owners: &ClaimOwners) -> Result<(), Stop> {
         for claim in owners.iter().filter_map(|(_, verdict)| verdict.change.as_deref()) {
             self.laws.owns(self.seen, claim)?;
-            self.call(Kind::Claims, |world| world.claims.replace(claim.clone()))?;
+            self.call(Kind::PodClaims, |world| world.claims.replace(claim.clone()))?;
         }
         Ok(())
     }
@@ -528,7 +532,7 @@ impl Hands<'_> {
         let set = self.seen.set;
         let status = status::complete(set, status);
         self.laws.tells(self.seen, &status)?;
-        if !status::is_news(set, &status) {
+        if !status::has_changed(set, &status) {
             return Ok(());
         }
         let told = StatefulSet { status: Some(status), ..set.clone() };
@@ -560,7 +564,7 @@ impl Hands<'_> {
         self.cached[kind as usize] = match kind {
             Kind::Sets => self.world.sets.latest(),
             Kind::Pods => self.world.pods.latest(),
-            Kind::Claims => self.world.claims.latest(),
+            Kind::PodClaims => self.world.claims.latest(),
         };
         Ok(())
     }

@@ -93,26 +93,26 @@ fn pod_name(pod: &Pod) -> String {
     format!("{}{of}", pod.metadata.name.as_deref().unwrap())
 }
 
-fn show(act: &Act) -> String {
-    let (sign, pod, claims, owners) = match act {
-        Act::Create { pod, claims, owners } => ("+", Some(pod), Some(claims), Some(owners)),
-        Act::Complete { pod, claims, owners } => ("=", Some(pod), Some(claims), Some(owners)),
-        Act::Repair { pod, claims, owners } => ("*", Some(pod), Some(claims), Some(owners)),
-        Act::Own(owners) => ("", None, None, Some(owners)),
-        Act::Delete(pod) => ("-", Some(pod), None, None),
+fn show(act: &Step) -> String {
+    let (sign, pod, claims, owners) = match step {
+        Step::Create { pod, claims, owners } => ("+", Some(pod), Some(claims), Some(owners)),
+        Step::ProvideClaims { pod, claims, owners } => ("=", Some(pod), Some(claims), Some(owners)),
+        Step::Update { pod, claims, owners } => ("*", Some(pod), Some(claims), Some(owners)),
+        Step::UpdateClaimOwners(owners) => ("", None, None, Some(owners)),
+        Step::Delete(pod) => ("-", Some(pod), None, None),
     };
     let missing = claims
         .iter()
         .flat_map(|claims| &claims.missing)
         .map(|c| format!("+{}", c.metadata.name.clone().unwrap()));
-    let going = claims.iter().flat_map(|claims| &claims.going).map(|name| format!("!{name}"));
+    let terminating = claims.iter().flat_map(|claims| &claims.terminating).map(|name| format!("!{name}"));
     let pod = pod.map(|pod| format!("{sign}{}", pod_name(pod)));
     let owners = owners.into_iter().flatten().map(|(name, verdict)| {
         let owners = verdict.change.iter().flat_map(|claim| claim.metadata.owner_references.iter().flatten());
         let owners: Vec<_> = owners.map(|owner| owner.name.as_str()).collect();
         format!("{name}>{}", owners.join(","))
     });
-    missing.chain(going).chain(pod).chain(owners).collect::<Vec<_>>().join(",")
+    missing.chain(terminating).chain(pod).chain(owners).collect::<Vec<_>>().join(",")
 }
 
 fn check(spec: &Value, cases: &[(&str, &str, &str)]) {
@@ -219,7 +219,7 @@ fn pods_have_to_be_ready_for_a_while() {
     ] {
         let plan = planned(&set(json!({"minReadySeconds": 30})), pods, "", GATES);
         assert_eq!(shown(&plan), want, "{case}");
-        assert_eq!(plan.wake, wake.map(Duration::from_secs), "{case}");
+        assert_eq!(plan.requeue_after, wake.map(Duration::from_secs), "{case}");
     }
 }
 

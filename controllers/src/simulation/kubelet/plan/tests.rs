@@ -5,18 +5,18 @@ use k8s_openapi::api::core::v1::{ContainerStatus, PodStatus};
 use k8s_openapi::jiff::ToSpan;
 use serde_json::json;
 
-use super::super::life::Progress;
-use crate::runtime::events::Type;
+use super::super::runtime_state::Progress;
+use crate::runtime::events::EventType;
 
 /// A pod, the time in seconds, and what its kubelet remembers.
 struct Play {
     pod: Pod,
-    life: Option<Life>,
+    state: Option<PodRuntimeState>,
     start: Timestamp,
     is_mountable: bool,
-    told: Vec<String>,
+    reported: Vec<String>,
     wake: Option<Timestamp>,
-    is_removed: bool,
+    is_deleted: bool,
 }
 
 impl Play {
@@ -34,31 +34,37 @@ impl Play {
         }
         Play {
             pod: serde_json::from_value(pod).unwrap(),
-            life: None,
+            state: None,
             start: "2026-01-01T00:00:00Z".parse().unwrap(),
             is_mountable: true,
-            told: Vec::new(),
+            reported: Vec::new(),
             wake: None,
-            is_removed: false,
+            is_deleted: false,
         }
     }
 
     /// What is written at a time, if anything is.
     fn at(&mut self, millis: i64) -> Option<String> {
-        let (script, complaints) = Script::of(&self.pod);
-        assert_eq!(complaints, [""; 0]);
+        let (behavior, warnings) = PodBehavior::of(&self.pod);
+        assert_eq!(warnings, [""; 0]);
         let now = self.start + millis.milliseconds();
         let addresses = Addresses {
             host: Ipv4Addr::new(172, 18, 0, 2),
             pod: self.is_mountable.then_some(Ipv4Addr::new(10, 244, 0, 2)),
         };
-        let (pod, life) = (&self.pod, self.life.as_ref());
-        let plan =
-            plan(&Seen { pod, life, script: &script, is_mountable: self.is_mountable, addresses, now });
-        self.life = Some(plan.life);
+        let (pod, state) = (&self.pod, self.state.as_ref());
+        let plan = plan(&Observed {
+            pod,
+            state,
+            behavior: &behavior,
+            is_mountable: self.is_mountable,
+            addresses,
+            now,
+        });
+        self.state = Some(plan.state);
         self.wake = plan.wake;
-        self.is_removed = plan.is_removed;
-        self.told = plan.happenings.iter().map(|h| format!("{} {}", h.reason, h.message)).collect();
+        self.is_deleted = plan.is_deleted;
+        self.reported = plan.events.iter().map(|h| format!("{} {}", h.reason, h.message)).collect();
         let mut status = plan.status?["status"].take();
         status.as_object_mut().unwrap().remove("$setElementOrder/conditions");
         self.pod.status = Some(serde_json::from_value(status).unwrap());
@@ -222,7 +228,10 @@ fn a_pod_that_ran_too_long_says_so() {
     let message = "Pod was active on the node longer than the specified deadline";
     assert_eq!(play.status().reason.as_deref(), Some("DeadlineExceeded"));
     assert_eq!(play.status().message.as_deref(), Some(message));
-    assert_eq!(play.told, [format!("DeadlineExceeded {message}"), "Killing Stopping container c".to_owned()]);
+    assert_eq!(
+        play.reported,
+        [format!("DeadlineExceeded {message}"), "Killing Stopping container c".to_owned()]
+    );
 }
 
 #[test]
@@ -256,9 +265,9 @@ fn pods_end_within_their_grace() {
         if grace == 0 {
             play.pod.metadata.finalizers = Some(vec!["example.com/x".to_owned()]);
         }
-        for (millis, want, is_removed) in steps {
+        for (millis, want, is_deleted) in steps {
             assert_eq!(play.at(millis).as_deref(), want, "{case} at {millis}");
-            assert_eq!(play.is_removed, is_removed, "{case} at {millis}");
+            assert_eq!(play.is_deleted, is_deleted, "{case} at {millis}");
         }
     }
 }
@@ -299,7 +308,7 @@ fn a_pod_that_never_ran_ends_too() {
     let mut play = Play::of(&[], json!({}));
     play.delete(30);
     assert_eq!(play.at(0).as_deref(), Some("Failed c:ContainerStatusUnknown(137) (PodFailed)"));
-    assert!(play.is_removed);
+    assert!(play.is_deleted);
 }
 
 #[test]
@@ -327,7 +336,7 @@ fn what_a_client_wrote_stays() {
     set_ready(&mut play, "False");
     assert_eq!(play.at(1000), None);
     // After a restart of the process as well.
-    play.life = Life::restore(&play.pod);
+    play.state = PodRuntimeState::restore(&play.pod);
     assert_eq!(play.at(2000), None);
     assert_eq!(play.wakes_at(), Some(10_000));
     assert_eq!(play.at(10_000).as_deref(), Some("Running c:running+1 Ready"), "this is news");
@@ -340,7 +349,7 @@ fn a_restarted_process_goes_on() {
         play.at(millis);
     }
     assert_eq!(play.shown(), "Running c:CrashLoopBackOff+2 (ContainersNotReady)");
-    play.life = Life::restore(&play.pod);
+    play.state = PodRuntimeState::restore(&play.pod);
     assert_eq!(play.at(20_000), None);
     assert_eq!(play.wakes_at(), Some(33_000));
     assert_eq!(play.at(33_000).as_deref(), Some("Running c:running+3 Ready"));
@@ -378,11 +387,11 @@ fn what_events_tell() {
         "Started Container started",
     ];
     play.at(0);
-    assert_eq!(play.told, start);
+    assert_eq!(play.reported, start);
     play.at(1000);
-    assert_eq!(play.told, start);
+    assert_eq!(play.reported, start);
     play.at(2000);
-    assert_eq!(play.told, ["BackOff Back-off restarting failed container c in pod p_n(u)"]);
+    assert_eq!(play.reported, ["BackOff Back-off restarting failed container c in pod p_n(u)"]);
     let waiting = play.status().container_statuses.as_ref().unwrap()[0].state.clone().unwrap().waiting;
     assert_eq!(
         waiting.unwrap().message.as_deref(),
@@ -391,17 +400,17 @@ fn what_events_tell() {
     play.at(12_000);
     play.delete(30);
     play.at(12_500);
-    assert_eq!(play.told, ["Killing Stopping container c"]);
+    assert_eq!(play.reported, ["Killing Stopping container c"]);
 }
 
 #[test]
 fn events_tell_of_fields() {
     let play = Play::of(&[], json!({"initContainers": [{"name": "a"}]}));
-    let mut life = Life::begin(&play.pod, play.start);
-    let Progress { happenings, .. } = life.advance(&play.pod, &Script::default(), true, play.start);
-    let fields: Vec<_> = happenings.iter().map(|h| (h.field.as_deref(), h.r#type)).collect();
+    let mut state = PodRuntimeState::begin(&play.pod, play.start);
+    let Progress { events, .. } = state.advance(&play.pod, &PodBehavior::default(), true, play.start);
+    let fields: Vec<_> = events.iter().map(|h| (h.field.as_deref(), h.r#type)).collect();
     let (init, main) = (Some("spec.initContainers{a}"), Some("spec.containers{c}"));
-    assert_eq!(fields, [init, init, init, main, main, main].map(|field| (field, Type::Normal)));
+    assert_eq!(fields, [init, init, init, main, main, main].map(|field| (field, EventType::Normal)));
 }
 
 #[test]

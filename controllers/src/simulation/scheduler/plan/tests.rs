@@ -40,14 +40,14 @@ fn together(app: &str, key: &str) -> Value {
 
 /// Where a pod goes, or what is said about it.
 fn decided(nodes: &[Arc<Node>], there: &[(&str, Arc<Pod>)], pod: &Arc<Pod>) -> String {
-    let mut places: Vec<Place> = nodes.iter().cloned().map(Place::new).collect();
+    let mut nodes: Vec<NodeInfo> = nodes.iter().cloned().map(NodeInfo::new).collect();
     for (node, pod) in there {
-        places.iter_mut().find(|place| place.name() == *node).unwrap().take(pod.clone());
+        nodes.iter_mut().find(|node| node.name() == *node).unwrap().take(pod.clone());
     }
-    match decide(&mut places, pod, Ok(Claims::default()), &Namespaces::new()) {
+    match decide(&mut nodes, pod, Ok(Claims::default()), &Namespaces::new()) {
         Decision::Bind(node) => node,
-        Decision::Serve(..) => "provision".to_owned(),
-        Decision::Refuse(message) => message,
+        Decision::BindVolumes(..) => "provision".to_owned(),
+        Decision::Reject(message) => message,
     }
 }
 
@@ -203,9 +203,9 @@ fn what_is_said_without_nodes_or_claims() {
         "0/1 nodes are available: 1 node(s) didn't match Pod's node affinity/selector. \
          no new claims to deallocate, preemption: not eligible due to preemptionPolicy=Never."
     );
-    let mut places = [Place::new(nodes[0].clone())];
+    let mut nodes = [NodeInfo::new(nodes[0].clone())];
     let claims = Err(r#"persistentvolumeclaim "c" not found"#.to_owned());
-    let Decision::Refuse(message) = decide(&mut places, &pod, claims, &Namespaces::new()) else {
+    let Decision::Reject(message) = decide(&mut nodes, &pod, claims, &Namespaces::new()) else {
         panic!("it was placed")
     };
     assert_eq!(message, r#"0/1 nodes are available: persistentvolumeclaim "c" not found. not found"#);

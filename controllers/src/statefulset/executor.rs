@@ -7,10 +7,10 @@ use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 use kube::api::PostParams;
 use kube::{Api, ResourceExt};
 
-use super::plan::{Act, Claims, Owners, Plan};
+use super::plan::{ClaimOwners, Plan, PodClaims, Step};
 use super::{StatefulSets, status};
 use crate::runtime::batch::slow_start;
-use crate::runtime::{Error, Turn, only_this, unless};
+use crate::runtime::{Error, ReconcileContext, ignore_not_found, uid_precondition};
 
 /// kube-controller-manager's burst of replicas.
 const LARGEST_BATCH: usize = 500;
@@ -23,18 +23,18 @@ enum Verb {
 }
 
 /// One pass over one set.
-pub(super) struct Hands<'a> {
+pub(super) struct Executor<'a> {
     pub controller: &'a StatefulSets,
     pub set: &'a StatefulSet,
-    pub turn: &'a Turn,
+    pub ctx: &'a ReconcileContext,
 }
 
-impl Hands<'_> {
+impl Executor<'_> {
     /// Does what the plan says until something fails. The status is what the plan wants, as far as it came.
-    pub async fn carry_out(&self, plan: &Plan) -> (StatefulSetStatus, Result<(), Error>) {
+    pub async fn execute(&self, plan: &Plan) -> (StatefulSetStatus, Result<(), Error>) {
         let mut status = plan.status.clone();
         for stage in &plan.stages {
-            if let Err(error) = self.stage(stage, plan.at_once).await {
+            if let Err(error) = self.stage(stage, plan.is_burst).await {
                 return (status, Err(error));
             }
         }
@@ -47,32 +47,34 @@ impl Hands<'_> {
         (status, Ok(()))
     }
 
-    async fn stage(&self, acts: &[Act], at_once: bool) -> Result<(), Error> {
-        let largest = if at_once { LARGEST_BATCH } else { 1 };
-        slow_start(acts, largest, |act| self.act(act)).await
+    async fn stage(&self, steps: &[Step], is_burst: bool) -> Result<(), Error> {
+        let largest = if is_burst { LARGEST_BATCH } else { 1 };
+        slow_start(steps, largest, |step| self.apply(step)).await
     }
 
-    async fn act(&self, act: &Act) -> Result<(), Error> {
-        match act {
-            Act::Create { pod, claims, owners } => self.create(pod, claims, owners).await,
-            Act::Complete { pod, claims, owners } => {
-                self.make(pod, claims).await?;
-                let owned = self.own(owners).await;
-                owned.inspect_err(|error| self.failed(Verb::Update, pod, error))
+    async fn apply(&self, step: &Step) -> Result<(), Error> {
+        match step {
+            Step::Create { pod, claims, owners } => self.create(pod, claims, owners).await,
+            Step::ProvideClaims { pod, claims, owners } => {
+                self.create_missing_claims(pod, claims).await?;
+                let owned = self.update_claim_owners(owners).await;
+                owned.inspect_err(|error| self.record_failure(Verb::Update, pod, error))
             }
-            Act::Repair { pod, claims, owners } => {
-                let repaired = self.repair(pod, claims, owners).await;
-                self.tell(Verb::Update, pod, &repaired);
+            Step::Update { pod, claims, owners } => {
+                let repaired = self.update(pod, claims, owners).await;
+                self.record_outcome(Verb::Update, pod, &repaired);
                 repaired
             }
-            Act::Own(owners) => self.own(owners).await,
-            Act::Delete(pod) => self.delete(pod).await,
+            Step::UpdateClaimOwners(owners) => self.update_claim_owners(owners).await,
+            Step::Delete(pod) => self.delete(pod).await,
         }
     }
 
     /// The claims, then the pod, and then whose the claims are.
-    async fn create(&self, pod: &Pod, claims: &Claims, owners: &Owners) -> Result<(), Error> {
-        self.make(pod, claims).await.inspect_err(|error| self.failed(Verb::Create, pod, error))?;
+    async fn create(&self, pod: &Pod, claims: &PodClaims, owners: &ClaimOwners) -> Result<(), Error> {
+        self.create_missing_claims(pod, claims)
+            .await
+            .inspect_err(|error| self.record_failure(Verb::Create, pod, error))?;
         let created = self.pods().create(&PostParams::default(), pod).await;
         if let Err(kube::Error::Api(status)) = &created
             && status.reason == "AlreadyExists"
@@ -80,37 +82,41 @@ impl Hands<'_> {
             // Somebody else's, or not seen yet.
             return created.map(|_| ()).map_err(Error::from);
         }
-        self.own(owners).await.inspect_err(|error| self.failed(Verb::Update, pod, error))?;
-        let created = created.map(|pod| self.turn.wrote(&self.controller.pods, &pod)).map_err(Error::from);
-        self.tell(Verb::Create, pod, &created);
+        self.update_claim_owners(owners)
+            .await
+            .inspect_err(|error| self.record_failure(Verb::Update, pod, error))?;
+        let created =
+            created.map(|pod| self.ctx.record_write(&self.controller.pods, &pod)).map_err(Error::from);
+        self.record_outcome(Verb::Create, pod, &created);
         created
     }
 
-    async fn repair(&self, pod: &Pod, claims: &Claims, owners: &Owners) -> Result<(), Error> {
-        self.make(pod, claims).await?;
-        self.own(owners).await?;
+    async fn update(&self, pod: &Pod, claims: &PodClaims, owners: &ClaimOwners) -> Result<(), Error> {
+        self.create_missing_claims(pod, claims).await?;
+        self.update_claim_owners(owners).await?;
         let repaired = self.pods().replace(&pod.name_any(), &PostParams::default(), pod).await?;
-        self.turn.wrote(&self.controller.pods, &repaired);
+        self.ctx.record_write(&self.controller.pods, &repaired);
         Ok(())
     }
 
     async fn delete(&self, pod: &Arc<Pod>) -> Result<(), Error> {
-        let deleted = unless(404, self.pods().delete(&pod.name_any(), &only_this(pod.as_ref())).await);
         let deleted =
-            deleted.map(|_| self.turn.deleted(&self.controller.pods, pod.as_ref())).map_err(Error::from);
-        self.tell(Verb::Delete, pod, &deleted);
+            ignore_not_found(self.pods().delete(&pod.name_any(), &uid_precondition(pod.as_ref())).await);
+        let deleted =
+            deleted.map(|_| self.ctx.record_delete(&self.controller.pods, pod.as_ref())).map_err(Error::from);
+        self.record_outcome(Verb::Delete, pod, &deleted);
         deleted
     }
 
     /// Makes the claims that are missing, all that can be made.
-    async fn make(&self, pod: &Pod, claims: &Claims) -> Result<(), Error> {
+    async fn create_missing_claims(&self, pod: &Pod, claims: &PodClaims) -> Result<(), Error> {
         let mut failures = Vec::new();
         for claim in &claims.missing {
             let name = claim.name_any();
             let (pod, set) = (pod.name_any(), self.set.name_any());
             match self.claims().create(&PostParams::default(), claim).await {
                 Ok(made) => {
-                    self.turn.wrote(&self.controller.claims, &made);
+                    self.ctx.record_write(&self.controller.claims, &made);
                     let message = format!("Create Claim {name} Pod {pod} in StatefulSet {set} success");
                     self.controller.recorder.normal(self.set, "SuccessfulCreate", message);
                 }
@@ -128,7 +134,7 @@ impl Hands<'_> {
                 }
             }
         }
-        failures.extend(claims.going.iter().map(|name| format!("pvc {name} is being deleted")));
+        failures.extend(claims.terminating.iter().map(|name| format!("pvc {name} is being deleted")));
         match failures.as_slice() {
             [] => Ok(()),
             [one] => Err(Error::Unfinished(one.clone())),
@@ -136,9 +142,9 @@ impl Hands<'_> {
         }
     }
 
-    async fn own(&self, owners: &Owners) -> Result<(), Error> {
+    async fn update_claim_owners(&self, owners: &ClaimOwners) -> Result<(), Error> {
         for (name, verdict) in owners {
-            if verdict.is_contested {
+            if verdict.has_conflicting_controller {
                 let message = format!(
                     "PersistentVolumeClaim {name} has a conflicting OwnerReference that acts as a manging controller, \
                      the retention policy is ignored for this claim"
@@ -147,15 +153,15 @@ impl Hands<'_> {
             }
             if let Some(claim) = &verdict.change {
                 let changed = self.claims().replace(name, &PostParams::default(), claim).await?;
-                self.turn.wrote(&self.controller.claims, &changed);
+                self.ctx.record_write(&self.controller.claims, &changed);
             }
         }
         Ok(())
     }
 
-    fn tell(&self, verb: Verb, pod: &Pod, outcome: &Result<(), Error>) {
+    fn record_outcome(&self, verb: Verb, pod: &Pod, outcome: &Result<(), Error>) {
         match outcome {
-            Err(error) => self.failed(verb, pod, error),
+            Err(error) => self.record_failure(verb, pod, error),
             Ok(()) => {
                 let message = format!(
                     "{verb:?} Pod {} in StatefulSet {} successful",
@@ -167,7 +173,7 @@ impl Hands<'_> {
         }
     }
 
-    fn failed(&self, verb: Verb, pod: &Pod, error: &Error) {
+    fn record_failure(&self, verb: Verb, pod: &Pod, error: &Error) {
         if error.is(409) {
             // The next pass sees what this one did not.
             return;

@@ -1,6 +1,6 @@
 //! What happens in a pod: the part of a container runtime, and of the kubelet that starts and stops containers.
 //!
-//! A [`Life`] is moved on to a time by [`Life::advance`], which does everything that is due by then and tells what
+//! A [`PodRuntimeState`] is moved on to a time by [`PodRuntimeState::advance`], which does everything that is due by then and tells what
 //! happened and when something is due next. Nothing here knows how a status looks.
 
 use std::time::Duration;
@@ -9,10 +9,10 @@ use coracle_kinds::resources::is_sidecar;
 use k8s_openapi::api::core::v1::{Container as Spec, ContainerStatus, Pod, PodSpec};
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
+use super::behavior::PodBehavior;
 use super::plan::waits_for_removal;
-use super::script::Script;
 use crate::runtime::cache::NamespacedName;
-use crate::runtime::events::Type;
+use crate::runtime::events::EventType;
 
 /// The kubelet's: a container that exits again and again waits so long, then twice as long each time, at most ...
 const FIRST_BACK_OFF: Duration = Duration::from_secs(10);
@@ -23,7 +23,7 @@ const FORGIVEN_AFTER: Duration = Duration::from_secs(600);
 const KILLED: i32 = 137;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Life {
+pub struct PodRuntimeState {
     /// When the pod came to its node.
     pub accepted: Timestamp,
     /// Init containers first, in the order of the spec.
@@ -93,10 +93,10 @@ pub enum End {
 
 /// Something to make an event of.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Happening {
+pub struct PodEvent {
     /// The field of the pod that it is about, if not all of it.
     pub field: Option<String>,
-    pub r#type: Type,
+    pub r#type: EventType,
     pub reason: &'static str,
     pub message: String,
 }
@@ -104,19 +104,19 @@ pub struct Happening {
 /// What an advance came to.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Progress {
-    pub happenings: Vec<Happening>,
+    pub events: Vec<PodEvent>,
     /// When something is due next.
     pub wake: Option<Timestamp>,
 }
 
 impl Progress {
-    fn tell(&mut self, container: &Container, r#type: Type, reason: &'static str, message: String) {
+    fn record(&mut self, container: &Container, r#type: EventType, reason: &'static str, message: String) {
         let list = match container.role {
             Role::Main => "containers",
             Role::Init | Role::Sidecar => "initContainers",
         };
         let field = Some(format!("spec.{list}{{{}}}", container.name));
-        self.happenings.push(Happening { field, r#type, reason, message });
+        self.events.push(PodEvent { field, r#type, reason, message });
     }
 
     fn wake_at(&mut self, at: Timestamp) {
@@ -124,24 +124,24 @@ impl Progress {
     }
 }
 
-impl Life {
-    pub fn begin(pod: &Pod, now: Timestamp) -> Life {
+impl PodRuntimeState {
+    pub fn begin(pod: &Pod, now: Timestamp) -> PodRuntimeState {
         let containers = specs(pod).map(|(role, spec)| Container::new(role, spec)).collect();
-        Life { accepted: now, containers, closed_gates: Vec::new(), stop: None, end: None }
+        PodRuntimeState { accepted: now, containers, closed_gates: Vec::new(), stop: None, end: None }
     }
 
-    /// The life that a status tells of, after a restart of this process. None: no kubelet has seen the pod.
-    pub fn restore(pod: &Pod) -> Option<Life> {
+    /// The state that a status tells of, after a restart of this process. None: no kubelet has seen the pod.
+    pub fn restore(pod: &Pod) -> Option<PodRuntimeState> {
         let status = pod.status.as_ref()?;
-        let mut life = Life::begin(pod, status.start_time.as_ref()?.0);
+        let mut state = PodRuntimeState::begin(pod, status.start_time.as_ref()?.0);
         let lists = [&status.init_container_statuses, &status.container_statuses];
         for known in lists.into_iter().flatten().flatten() {
-            if let Some(container) = life.containers.iter_mut().find(|c| c.name == known.name) {
+            if let Some(container) = state.containers.iter_mut().find(|c| c.name == known.name) {
                 container.restore(known);
             }
         }
-        life.closed_gates = closed_gates(pod);
-        Some(life)
+        state.closed_gates = closed_gates(pod);
+        Some(state)
     }
 
     /// Whether anything ran.
@@ -149,12 +149,18 @@ impl Life {
         self.containers.iter().any(|container| container.state != State::Waiting)
     }
 
-    pub fn mains(&self) -> impl Iterator<Item = &Container> {
+    pub fn main_containers(&self) -> impl Iterator<Item = &Container> {
         self.containers.iter().filter(|container| container.role == Role::Main)
     }
 
     /// Does all that is due at `now`. Nothing starts while the pod's volumes cannot be mounted.
-    pub fn advance(&mut self, pod: &Pod, script: &Script, is_mountable: bool, now: Timestamp) -> Progress {
+    pub fn advance(
+        &mut self,
+        pod: &Pod,
+        behavior: &PodBehavior,
+        is_mountable: bool,
+        now: Timestamp,
+    ) -> Progress {
         let mut progress = Progress::default();
         if self.end.is_some() {
             return progress;
@@ -162,8 +168,8 @@ impl Life {
         self.closed_gates = closed_gates(pod);
         self.begin_to_stop(pod, now, &mut progress);
         match self.stop {
-            Some(stop) => self.stop(stop, pod, script, now, &mut progress),
-            None if is_mountable || self.has_started() => self.run(pod, script, now, &mut progress),
+            Some(stop) => self.stop(stop, pod, behavior, now, &mut progress),
+            None if is_mountable || self.has_started() => self.run(pod, behavior, now, &mut progress),
             None => {}
         }
         progress
@@ -182,28 +188,35 @@ impl Life {
             return;
         }
         if is_overdue {
-            let (r#type, message) = (Type::Normal, DEADLINE_EXCEEDED.1.to_owned());
-            progress.happenings.push(Happening { field: None, r#type, reason: DEADLINE_EXCEEDED.0, message });
+            let (r#type, message) = (EventType::Normal, DEADLINE_EXCEEDED.1.to_owned());
+            progress.events.push(PodEvent { field: None, r#type, reason: DEADLINE_EXCEEDED.0, message });
         }
         self.stop = Some(Stop { since: now, is_overdue });
         for container in self.containers.iter().filter(|container| container.is_running()) {
             let message = format!("Stopping container {}", container.name);
-            progress.tell(container, Type::Normal, "Killing", message);
+            progress.record(container, EventType::Normal, "Killing", message);
         }
     }
 
     /// Containers exit, those that are beside the others after them; then the pod has ended.
-    fn stop(&mut self, stop: Stop, pod: &Pod, script: &Script, now: Timestamp, progress: &mut Progress) {
+    fn stop(
+        &mut self,
+        stop: Stop,
+        pod: &Pod,
+        behavior: &PodBehavior,
+        now: Timestamp,
+        progress: &mut Progress,
+    ) {
         let grace = grace_period(pod);
-        let due = after(stop.since, grace.min(script.terminate_after));
-        let code = if script.terminate_after <= grace { 0 } else { KILLED };
+        let due = after(stop.since, grace.min(behavior.terminate_after));
+        let code = if behavior.terminate_after <= grace { 0 } else { KILLED };
         for container in self.containers.iter_mut().filter(|c| c.role == Role::Main && c.is_running()) {
             match due <= now {
                 true => container.exit(code, now),
                 false => progress.wake_at(due),
             }
         }
-        if !self.mains().any(Container::is_running) {
+        if !self.main_containers().any(Container::is_running) {
             self.finish(now);
         }
     }
@@ -223,11 +236,11 @@ impl Life {
         let is_overdue = self.stop.is_some_and(|stop| stop.is_overdue);
         let is_well =
             |container: &Container| matches!(&container.state, State::Exited(exit) if exit.code == 0);
-        let succeeded = !is_overdue && self.mains().all(is_well);
+        let succeeded = !is_overdue && self.main_containers().all(is_well);
         self.end = Some(if succeeded { End::Succeeded } else { End::Failed });
     }
 
-    fn run(&mut self, pod: &Pod, script: &Script, now: Timestamp, progress: &mut Progress) {
+    fn run(&mut self, pod: &Pod, behavior: &PodBehavior, now: Timestamp, progress: &mut Progress) {
         for (container, (role, spec)) in self.containers.iter_mut().zip(specs(pod)) {
             match role {
                 Role::Init | Role::Sidecar if container.state == State::Waiting => {
@@ -242,13 +255,13 @@ impl Life {
                     }
                 }
                 Role::Init | Role::Sidecar => {}
-                Role::Main => container.run(pod, spec, script, now, progress),
+                Role::Main => container.run(pod, spec, behavior, now, progress),
             }
         }
-        if self.mains().all(|container| matches!(container.state, State::Exited(_))) {
+        if self.main_containers().all(|container| matches!(container.state, State::Exited(_))) {
             for sidecar in self.containers.iter().filter(|container| container.is_running()) {
                 let message = format!("Stopping container {}", sidecar.name);
-                progress.tell(sidecar, Type::Normal, "Killing", message);
+                progress.record(sidecar, EventType::Normal, "Killing", message);
             }
             self.finish(now);
         }
@@ -302,21 +315,28 @@ impl Container {
     }
 
     /// Moves a main container on until nothing more is due.
-    fn run(&mut self, pod: &Pod, spec: &Spec, script: &Script, now: Timestamp, progress: &mut Progress) {
+    fn run(
+        &mut self,
+        pod: &Pod,
+        spec: &Spec,
+        behavior: &PodBehavior,
+        now: Timestamp,
+        progress: &mut Progress,
+    ) {
         loop {
             match self.state.clone() {
                 State::Waiting => self.start(spec, now, progress),
                 State::Running { since } => {
-                    if let Some(at) = script.exit_after.map(|delay| after(since, delay)) {
+                    if let Some(at) = behavior.exit_after.map(|delay| after(since, delay)) {
                         if at <= now {
-                            self.exit(script.exit_code, now);
+                            self.exit(behavior.exit_code, now);
                             continue;
                         }
                         progress.wake_at(at);
                     }
-                    let ready_at = after(since, script.ready_after);
-                    self.is_ready = !script.never_ready && ready_at <= now;
-                    if !self.is_ready && !script.never_ready {
+                    let ready_at = after(since, behavior.ready_after);
+                    self.is_ready = !behavior.never_ready && ready_at <= now;
+                    if !self.is_ready && !behavior.never_ready {
                         progress.wake_at(ready_at);
                     }
                     return;
@@ -339,7 +359,7 @@ impl Container {
                     let name = &self.name;
                     let message =
                         format!("Back-off restarting failed container {name} in pod {}", full_name(pod));
-                    progress.tell(self, Type::Warning, "BackOff", message);
+                    progress.record(self, EventType::Warning, "BackOff", message);
                     self.state = State::BackOff { until: after(until, length), length };
                 }
                 State::BackOff { until, .. } if until <= now => self.restart(spec, now, progress),
@@ -358,9 +378,9 @@ impl Container {
         let image = spec.image.as_deref().unwrap_or_default();
         let pulled =
             format!("Container image {image:?} already present on machine and can be accessed by the pod");
-        progress.tell(self, Type::Normal, "Pulled", pulled);
-        progress.tell(self, Type::Normal, "Created", "Container created".to_owned());
-        progress.tell(self, Type::Normal, "Started", "Container started".to_owned());
+        progress.record(self, EventType::Normal, "Pulled", pulled);
+        progress.record(self, EventType::Normal, "Created", "Container created".to_owned());
+        progress.record(self, EventType::Normal, "Started", "Container started".to_owned());
         self.state = State::Running { since: now };
     }
 

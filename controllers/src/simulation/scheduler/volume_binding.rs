@@ -6,8 +6,8 @@
 use std::sync::Arc;
 
 use coracle_kinds::meta::{annotation, is_controlled_by};
-use coracle_kinds::pods::{ClaimOfPod, claims_of};
-use coracle_kinds::storage::{BIND_COMPLETED, Claim, SELECTED_NODE, Volume, waits_for_consumer};
+use coracle_kinds::pods::{PodClaim, pod_claims};
+use coracle_kinds::storage::{BIND_COMPLETED, ClaimExt, SELECTED_NODE, VolumeExt, waits_for_consumer};
 use k8s_openapi::api::core::v1::{Node, PersistentVolume, PersistentVolumeClaim, Pod};
 use k8s_openapi::api::storage::v1::StorageClass;
 use kube::ResourceExt;
@@ -17,7 +17,7 @@ use crate::Context;
 use crate::persistentvolume_binder::search;
 use crate::runtime::cache::{Cache, NamespacedName};
 
-/// The provisioner of classes whose volumes are made by hand.
+/// The provisioner of classes whose volumes are made by mock.
 const NO_PROVISIONER: &str = "kubernetes.io/no-provisioner";
 
 /// Where claims and what they lead to are looked up.
@@ -47,7 +47,7 @@ pub struct Waiting {
 
 /// How a claim is served on a node.
 #[derive(Clone, Debug)]
-pub struct Serving {
+pub struct VolumeBinding {
     pub claim: Arc<PersistentVolumeClaim>,
     /// None: it has to be provisioned.
     pub volume: Option<Arc<PersistentVolume>>,
@@ -65,7 +65,7 @@ impl Storage {
     pub fn of(&self, pod: &Pod) -> Result<Claims, String> {
         let mut claims = Claims::default();
         let mut is_unbound = false;
-        for named in claims_of(pod) {
+        for named in pod_claims(pod) {
             let claim = self.claim(pod, &named)?;
             let volume = claim.volume_name();
             // The binder writes the phase last. Without it no kubelet would start the pod.
@@ -94,8 +94,8 @@ impl Storage {
         Ok(claims)
     }
 
-    fn claim(&self, pod: &Pod, named: &ClaimOfPod<'_>) -> Result<Arc<PersistentVolumeClaim>, String> {
-        let ClaimOfPod { name, is_ephemeral, .. } = named;
+    fn claim(&self, pod: &Pod, named: &PodClaim<'_>) -> Result<Arc<PersistentVolumeClaim>, String> {
+        let PodClaim { name, is_ephemeral, .. } = named;
         let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
         let Some(claim) = self.claims.get(&NamespacedName::new(namespace, name)) else {
             return Err(match is_ephemeral {
@@ -129,12 +129,12 @@ impl Storage {
 
 impl Claims {
     /// Whether the claims that wait can be served on a node.
-    pub fn can_be_served_on(&self, node: &Node) -> bool {
-        self.waiting.is_empty() || self.on(node).is_some()
+    pub fn can_bind_on(&self, node: &Node) -> bool {
+        self.waiting.is_empty() || self.bindings_on(node).is_some()
     }
 
     /// How the claims that wait are served on a node. None: they cannot be.
-    pub fn on(&self, node: &Node) -> Option<Vec<Serving>> {
+    pub fn bindings_on(&self, node: &Node) -> Option<Vec<VolumeBinding>> {
         let mut free: Vec<_> = self.free.iter().filter(|volume| reaches(volume, node)).cloned().collect();
         let mut served = Vec::new();
         for Waiting { claim, class } in &self.waiting {
@@ -148,13 +148,13 @@ impl Claims {
             } else if !provisions(class, node) {
                 return None;
             }
-            served.push(Serving { claim: claim.clone(), volume });
+            served.push(VolumeBinding { claim: claim.clone(), volume });
         }
         Some(served)
     }
 
     /// Whether somebody is told to serve each claim that waits, on this node.
-    pub fn are_to_be_served_on(&self, node: &str) -> bool {
+    pub fn are_assigned_to(&self, node: &str) -> bool {
         self.waiting.iter().all(|Waiting { claim, .. }| {
             selected_node(claim) == Some(node) || self.free.iter().any(|volume| is_meant_for(volume, claim))
         })
@@ -350,8 +350,8 @@ mod tests {
             };
             let served = claims.on(&node("a"));
             let names = served.map(|served| {
-                let name = |serving: &Serving| serving.volume.as_ref().map(|volume| volume.name_any());
-                served.iter().map(|serving| name(serving).unwrap_or_default()).collect::<Vec<_>>()
+                let name = |binding: &VolumeBinding| binding.volume.as_ref().map(|volume| volume.name_any());
+                served.iter().map(|binding| name(binding).unwrap_or_default()).collect::<Vec<_>>()
             });
             let want = want.map(|names| names.into_iter().map(str::to_owned).collect::<Vec<_>>());
             assert_eq!(names, want, "{case}");

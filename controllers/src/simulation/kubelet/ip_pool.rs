@@ -6,15 +6,15 @@ use std::net::Ipv4Addr;
 use crate::simulation::node::SimulatedNode;
 
 #[derive(Default)]
-pub struct Leases {
+pub struct IpPool {
     free: HashMap<SimulatedNode, VecDeque<Ipv4Addr>>,
     /// By the pods' uids.
     taken: HashMap<String, (SimulatedNode, Ipv4Addr)>,
 }
 
-impl Leases {
+impl IpPool {
     /// The address of a pod, now or since before; none if all are taken.
-    pub fn take(&mut self, node: SimulatedNode, uid: &str) -> Option<Ipv4Addr> {
+    pub fn allocate(&mut self, node: SimulatedNode, uid: &str) -> Option<Ipv4Addr> {
         if let Some((_, address)) = self.taken.get(uid) {
             return Some(*address);
         }
@@ -30,7 +30,7 @@ impl Leases {
     }
 
     /// Gives an address back; it is the last to be given out again.
-    pub fn give_back(&mut self, uid: &str) {
+    pub fn release(&mut self, uid: &str) {
         if let Some((node, address)) = self.taken.remove(uid) {
             self.free(node).push_back(address);
         }
@@ -48,14 +48,14 @@ mod tests {
     #[test]
     fn every_pod_has_an_address_of_its_own() {
         let node = SimulatedNode::named("node-0", 1).unwrap();
-        let mut leases = Leases::default();
-        leases.restore(node, "old", Ipv4Addr::new(10, 244, 0, 2));
-        assert_eq!(leases.take(node, "a"), Some(Ipv4Addr::new(10, 244, 0, 3)));
-        assert_eq!(leases.take(node, "b"), Some(Ipv4Addr::new(10, 244, 0, 4)));
-        assert_eq!(leases.take(node, "a"), Some(Ipv4Addr::new(10, 244, 0, 3)));
-        leases.give_back("a");
-        assert_eq!(leases.take(node, "c"), Some(Ipv4Addr::new(10, 244, 0, 5)));
-        let others = (0..).map(|n| leases.take(node, &n.to_string())).take_while(Option::is_some);
+        let mut ip_pool = IpPool::default();
+        ip_pool.restore(node, "old", Ipv4Addr::new(10, 244, 0, 2));
+        assert_eq!(ip_pool.allocate(node, "a"), Some(Ipv4Addr::new(10, 244, 0, 3)));
+        assert_eq!(ip_pool.allocate(node, "b"), Some(Ipv4Addr::new(10, 244, 0, 4)));
+        assert_eq!(ip_pool.allocate(node, "a"), Some(Ipv4Addr::new(10, 244, 0, 3)));
+        ip_pool.release("a");
+        assert_eq!(ip_pool.allocate(node, "c"), Some(Ipv4Addr::new(10, 244, 0, 5)));
+        let others = (0..).map(|n| ip_pool.allocate(node, &n.to_string())).take_while(Option::is_some);
         assert_eq!(others.last(), Some(Some(Ipv4Addr::new(10, 244, 0, 3))), "the one that was given back");
     }
 }

@@ -1,7 +1,7 @@
 //! What other pods have to do with where a pod may be: pod affinity, pod anti-affinity, and topology spread.
 //!
 //! All three speak of domains: the nodes that share the value of a label. What is counted is gathered once for a pod
-//! ([`Neighbours::of`]) and then asked of each node.
+//! ([`InterPodConstraints::of`]) and then asked of each node.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -9,8 +9,8 @@ use k8s_openapi::api::core::v1::{Node, Pod, PodAffinityTerm};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kube::core::{Selector, SelectorExt};
 
-use super::filter::{Candidate, Refusal, is_wanted, label, labels};
-use super::plan::Place;
+use super::filter::{Candidate, Rejection, label, labels, matches_node_affinity};
+use super::plan::NodeInfo;
 
 /// The labels of namespaces, by their names.
 pub type Namespaces = HashMap<String, BTreeMap<String, String>>;
@@ -18,7 +18,7 @@ pub type Namespaces = HashMap<String, BTreeMap<String, String>>;
 /// A label of nodes and one of its values.
 type Domain = (String, String);
 
-pub struct Neighbours {
+pub struct InterPodConstraints {
     /// Domains, one of each entry of which a node has to be in; or none yet, and the pod may be the first.
     together: Vec<(String, HashSet<String>)>,
     /// Where pods are that the pod does not want to be with.
@@ -38,15 +38,15 @@ struct Spread {
     is_counted: bool,
 }
 
-impl Neighbours {
-    pub fn of(candidate: &Candidate, places: &[Place], namespaces: &Namespaces) -> Neighbours {
+impl InterPodConstraints {
+    pub fn of(candidate: &Candidate, nodes: &[NodeInfo], namespaces: &Namespaces) -> InterPodConstraints {
         let affinity = candidate.spec.affinity.as_ref();
         let wanted = affinity.and_then(|affinity| affinity.pod_affinity.as_ref());
         let wanted = wanted.and_then(|a| a.required_during_scheduling_ignored_during_execution.as_ref());
         let matches = |term: &PodAffinityTerm, pod: &Pod| selects(term, candidate.pod, pod, namespaces);
         let domains = |term: &PodAffinityTerm| -> HashSet<String> {
-            let with = places.iter().filter(|place| place.pods.iter().any(|pod| matches(term, pod)));
-            with.filter_map(|place| label(&place.node, &term.topology_key)).map(str::to_owned).collect()
+            let with = nodes.iter().filter(|node| node.pods.iter().any(|pod| matches(term, pod)));
+            with.filter_map(|node| label(&node.node, &term.topology_key)).map(str::to_owned).collect()
         };
         let wanted: Vec<_> = wanted.into_iter().flatten().map(|term| (term, domains(term))).collect();
         // The first of a group that wants to be together has nobody to be with.
@@ -56,29 +56,29 @@ impl Neighbours {
             wanted.into_iter().filter(|_| !is_first).map(|(term, d)| (term.topology_key.clone(), d));
         let apart = anti_terms(candidate.pod)
             .flat_map(|term| domains(term).into_iter().map(|domain| (term.topology_key.clone(), domain)));
-        let kept_out = places.iter().flat_map(|place| {
-            let terms = place.exclusive.iter().flat_map(|pod| anti_terms(pod).map(move |term| (pod, term)));
+        let kept_out = nodes.iter().flat_map(|node| {
+            let terms = node.exclusive.iter().flat_map(|pod| anti_terms(pod).map(move |term| (pod, term)));
             let against = terms.filter(|(pod, term)| selects(term, pod, candidate.pod, namespaces));
-            against.filter_map(|(_, term)| domain(&place.node, &term.topology_key))
+            against.filter_map(|(_, term)| domain(&node.node, &term.topology_key))
         });
-        Neighbours {
+        InterPodConstraints {
             together: together.collect(),
             apart: apart.collect(),
             kept_out: kept_out.collect(),
-            spread: spread(candidate, places),
+            spread: spread(candidate, nodes),
         }
     }
 
     /// Why the others keep the pod from this node, if they do.
-    pub fn refusal(&self, node: &Node) -> Option<Refusal> {
+    pub fn rejection(&self, node: &Node) -> Option<Rejection> {
         const SPREAD: &str = "node(s) didn't match pod topology spread constraints";
         for spread in &self.spread {
             let Some(value) = label(node, &spread.key) else {
-                return Refusal::lasting(&format!("{SPREAD} (missing required label)"));
+                return Rejection::unresolvable(&format!("{SPREAD} (missing required label)"));
             };
             let here = spread.counts.get(value).copied().unwrap_or(0) + i64::from(spread.is_counted);
             if here - spread.least > spread.most {
-                return Refusal::passing(SPREAD);
+                return Rejection::resolvable(SPREAD);
             }
         }
         let is_in = |domains: &HashSet<Domain>| {
@@ -88,13 +88,13 @@ impl Neighbours {
             label(node, key).is_some_and(|value| domains.contains(value))
         };
         if !self.together.iter().all(is_together) {
-            return Refusal::lasting("node(s) didn't match pod affinity rules");
+            return Rejection::unresolvable("node(s) didn't match pod affinity rules");
         }
         if is_in(&self.apart) {
-            return Refusal::passing("node(s) didn't match pod anti-affinity rules");
+            return Rejection::resolvable("node(s) didn't match pod anti-affinity rules");
         }
         match is_in(&self.kept_out) {
-            true => Refusal::passing("node(s) didn't satisfy existing pods anti-affinity rules"),
+            true => Rejection::resolvable("node(s) didn't satisfy existing pods anti-affinity rules"),
             false => None,
         }
     }
@@ -135,17 +135,17 @@ fn is_selected(selector: Option<&LabelSelector>, labels: &BTreeMap<String, Strin
     selector.is_some_and(|selector| selector.matches(labels))
 }
 
-fn spread(candidate: &Candidate, places: &[Place]) -> Vec<Spread> {
+fn spread(candidate: &Candidate, nodes: &[NodeInfo]) -> Vec<Spread> {
     let all = candidate.spec.topology_spread_constraints.iter().flatten();
     let strict: Vec<_> = all.filter(|rule| rule.when_unsatisfiable == "DoNotSchedule").collect();
     if strict.is_empty() {
         return Vec::new();
     }
-    let counted = |place: &&Place| {
-        strict.iter().all(|rule| label(&place.node, &rule.topology_key).is_some())
-            && is_wanted(candidate.spec, &place.node)
+    let counted = |node: &&NodeInfo| {
+        strict.iter().all(|rule| label(&node.node, &rule.topology_key).is_some())
+            && matches_node_affinity(candidate.spec, &node.node)
     };
-    let counted: Vec<&Place> = places.iter().filter(counted).collect();
+    let counted: Vec<&NodeInfo> = nodes.iter().filter(counted).collect();
     let spread = strict.iter().map(|rule| {
         let selector = rule.label_selector.as_ref();
         let is_counted = |pod: &Pod| {
@@ -154,9 +154,9 @@ fn spread(candidate: &Candidate, places: &[Place]) -> Vec<Spread> {
                 && is_selected_pod(selector, pod)
         };
         let mut counts = HashMap::new();
-        for place in &counted {
-            let value = label(&place.node, &rule.topology_key).unwrap_or_default();
-            let here = place.pods.iter().filter(|pod| is_counted(pod)).count();
+        for node in &counted {
+            let value = label(&node.node, &rule.topology_key).unwrap_or_default();
+            let here = node.pods.iter().filter(|pod| is_counted(pod)).count();
             *counts.entry(value.to_owned()).or_insert(0) += i64::try_from(here).unwrap_or(i64::MAX);
         }
         // Domains that are still missing count as empty ones.

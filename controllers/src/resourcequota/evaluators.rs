@@ -13,9 +13,9 @@ use k8s_openapi::jiff::Timestamp;
 
 use super::scopes;
 
-pub(super) trait Measured {
+pub(super) trait Evaluator {
     /// Whether a name in a quota is about objects of this kind.
-    fn measures(name: &str) -> bool;
+    fn matches(name: &str) -> bool;
 
     fn usage(&self, now: Timestamp) -> ResourceList;
 
@@ -26,7 +26,11 @@ pub(super) trait Measured {
 }
 
 /// What an object takes of that which a quota limits.
-pub(super) fn taken<K: Measured>(spec: &ResourceQuotaSpec, object: &K, now: Timestamp) -> ResourceList {
+pub(super) fn scoped_usage<K: Evaluator>(
+    spec: &ResourceQuotaSpec,
+    object: &K,
+    now: Timestamp,
+) -> ResourceList {
     let hard = spec.hard.as_ref();
     if !scopes::all(spec, |scope| object.is_in(scope)) {
         return ResourceList::new();
@@ -55,8 +59,8 @@ fn counted(names: impl IntoIterator<Item = (&'static str, usize)>) -> ResourceLi
     names.into_iter().map(|(name, count)| (name.to_owned(), number(count))).collect()
 }
 
-impl Measured for Service {
-    fn measures(name: &str) -> bool {
+impl Evaluator for Service {
+    fn matches(name: &str) -> bool {
         ["count/services", "services", "services.loadbalancers", "services.nodeports"].contains(&name)
     }
 
@@ -86,8 +90,8 @@ fn outside(spec: &ServiceSpec) -> (usize, usize) {
 const OF_STORAGE_CLASS: &str = ".storageclass.storage.k8s.io/";
 const STORAGE: [&str; 2] = ["persistentvolumeclaims", "requests.storage"];
 
-impl Measured for PersistentVolumeClaim {
-    fn measures(name: &str) -> bool {
+impl Evaluator for PersistentVolumeClaim {
+    fn matches(name: &str) -> bool {
         let part = name.split_once(OF_STORAGE_CLASS).map_or(name, |(_, part)| part);
         name == "count/persistentvolumeclaims" || STORAGE.contains(&part)
     }
@@ -132,8 +136,8 @@ const REQUESTS_OF_DEVICE_CLASS: &str = "requests.deviceclass.resource.kubernetes
 /// As many devices as one claim can get.
 const ALL_DEVICES: i64 = 32;
 
-impl Measured for ResourceClaim {
-    fn measures(name: &str) -> bool {
+impl Evaluator for ResourceClaim {
+    fn matches(name: &str) -> bool {
         name == CLAIMS || name.ends_with(OF_DEVICE_CLASS)
     }
 
@@ -176,10 +180,10 @@ mod tests {
     use k8s_openapi::serde::de::DeserializeOwned;
     use serde_json::{Value, json};
 
-    fn used<K: Measured + DeserializeOwned>(mut object: Value) -> String {
+    fn used<K: Evaluator + DeserializeOwned>(mut object: Value) -> String {
         object["metadata"] = json!({});
         let usage = serde_json::from_value::<K>(object).unwrap().usage(Timestamp::UNIX_EPOCH);
-        assert!(usage.keys().any(|name| K::measures(name)));
+        assert!(usage.keys().any(|name| K::matches(name)));
         let told = usage.iter().filter(|(name, _)| !name.starts_with("count/"));
         told.map(|(name, amount)| format!("{name}={amount}")).collect::<Vec<_>>().join(" ")
     }

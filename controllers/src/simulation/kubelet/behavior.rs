@@ -9,7 +9,7 @@ use crate::simulation::overrides::{self, PREFIX, duration, exit_code, flag};
 
 /// How the containers of a pod behave: by default they are ready at once, run for ever, and end when they are told to.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Script {
+pub struct PodBehavior {
     /// How long a container runs before it is ready.
     pub ready_after: Duration,
     pub never_ready: bool,
@@ -21,13 +21,13 @@ pub struct Script {
     pub terminate_after: Duration,
 }
 
-impl Script {
-    /// A pod's script, and a complaint about each annotation that had to be left out of it.
-    pub fn of(pod: &Pod) -> (Script, Vec<String>) {
-        let mut script = Script::default();
+impl PodBehavior {
+    /// A pod's behavior, and a warning about each annotation that had to be left out of it.
+    pub fn of(pod: &Pod) -> (PodBehavior, Vec<String>) {
+        let mut behavior = PodBehavior::default();
         let annotations = pod.metadata.annotations.as_ref();
-        let complaints = overrides::read("annotation", annotations, |name, value| script.set(name, value));
-        (script, complaints)
+        let warnings = overrides::read("annotation", annotations, |name, value| behavior.set(name, value));
+        (behavior, warnings)
     }
 
     fn set(&mut self, name: &str, value: &str) -> Result<(), &'static str> {
@@ -54,24 +54,25 @@ mod tests {
             let mut pod = Pod::default();
             let annotations = annotations.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned()));
             pod.metadata.annotations = Some(annotations.collect());
-            Script::of(&pod)
+            PodBehavior::of(&pod)
         };
-        let (script, complaints) = read(&[
+        let (behavior, warnings) = read(&[
             ("other.dev/ready-after", "x"),
             ("sim.coracle.dev/exit-after", "1s"),
             ("sim.coracle.dev/exit-code", "3"),
             ("sim.coracle.dev/ignore", "false"),
         ]);
-        let want = Script { exit_after: Some(Duration::from_secs(1)), exit_code: 3, ..Script::default() };
-        assert_eq!((script, complaints), (want, vec![]));
-        let (script, complaints) = read(&[
+        let want =
+            PodBehavior { exit_after: Some(Duration::from_secs(1)), exit_code: 3, ..PodBehavior::default() };
+        assert_eq!((behavior, warnings), (want, vec![]));
+        let (behavior, warnings) = read(&[
             ("sim.coracle.dev/exit-code", "256"),
             ("sim.coracle.dev/never-ready", "yes"),
             ("sim.coracle.dev/redy-after", "1s"),
         ]);
-        assert_eq!(script, Script::default());
+        assert_eq!(behavior, PodBehavior::default());
         assert_eq!(
-            complaints,
+            warnings,
             [
                 r#"Ignored annotation sim.coracle.dev/exit-code="256": not a number from 0 to 255"#,
                 r#"Ignored annotation sim.coracle.dev/never-ready="yes": neither true nor false"#,

@@ -1,7 +1,7 @@
 //! What the API serves, by discovery: for controllers that work on every kind there is.
 //!
-//! A [`Snapshot`] is fetched again when a CustomResourceDefinition or an APIService changes, now and then in any case, and when
-//! somebody asks ([`Resources::refresh`]), which is who must not overlook a kind. An answer that cannot be had leaves the last
+//! A [`DiscoverySnapshot`] is fetched again when a CustomResourceDefinition or an APIService changes, now and then in any case, and when
+//! somebody asks ([`Discovery::refresh`]), which is who must not overlook a kind. An answer that cannot be had leaves the last
 //! one in place.
 
 use std::collections::BTreeMap;
@@ -26,7 +26,7 @@ const AFTER_A_CHANGE: Duration = Duration::from_secs(1);
 
 /// A resource in one of its versions; subresources are none.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Served {
+pub struct ServedResource {
     pub resource: ApiResource,
     pub namespaced: bool,
     /// The version to use where any will do: the first of its group that has the resource.
@@ -34,7 +34,7 @@ pub struct Served {
     pub verbs: Vec<String>,
 }
 
-impl Served {
+impl ServedResource {
     pub fn supports(&self, verb: &str) -> bool {
         self.verbs.iter().any(|v| v == verb)
     }
@@ -42,21 +42,21 @@ impl Served {
 
 /// All that is served at one time.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Snapshot {
+pub struct DiscoverySnapshot {
     /// In the order of discovery.
-    pub resources: Vec<Served>,
+    pub resources: Vec<ServedResource>,
     /// Why a group version (`g/v`) is not known.
     pub failed: BTreeMap<String, String>,
 }
 
-impl Snapshot {
+impl DiscoverySnapshot {
     /// Each resource once.
-    pub fn preferred(&self) -> impl Iterator<Item = &Served> {
+    pub fn preferred(&self) -> impl Iterator<Item = &ServedResource> {
         self.resources.iter().filter(|served| served.preferred)
     }
 
     /// What `apiVersion` and `kind` of an object say.
-    pub fn of_kind(&self, api_version: &str, kind: &str) -> Option<&Served> {
+    pub fn of_kind(&self, api_version: &str, kind: &str) -> Option<&ServedResource> {
         self.resources.iter().find(|s| s.resource.api_version == api_version && s.resource.kind == kind)
     }
 
@@ -68,8 +68,8 @@ impl Snapshot {
             .then(|| format!("unable to retrieve the complete list of server APIs: {}", failed.join(", ")))
     }
 
-    fn of(groups: impl IntoIterator<Item = APIGroupDiscovery>) -> Snapshot {
-        let mut snapshot = Snapshot::default();
+    fn of(groups: impl IntoIterator<Item = APIGroupDiscovery>) -> DiscoverySnapshot {
+        let mut snapshot = DiscoverySnapshot::default();
         for group in groups {
             let name = group.metadata.and_then(|m| m.name).unwrap_or_default();
             let first = snapshot.resources.len();
@@ -96,7 +96,7 @@ impl Snapshot {
     }
 }
 
-fn served(group: &str, version: &str, api_version: &str, found: APIResourceDiscovery) -> Served {
+fn served(group: &str, version: &str, api_version: &str, found: APIResourceDiscovery) -> ServedResource {
     let resource = ApiResource {
         group: group.to_owned(),
         version: version.to_owned(),
@@ -105,28 +105,28 @@ fn served(group: &str, version: &str, api_version: &str, found: APIResourceDisco
         plural: found.resource.unwrap_or_default(),
     };
     let namespaced = found.scope.as_deref() == Some("Namespaced");
-    Served { resource, namespaced, preferred: false, verbs: found.verbs }
+    ServedResource { resource, namespaced, preferred: false, verbs: found.verbs }
 }
 
-pub struct Resources {
+pub struct Discovery {
     client: Client,
-    current: watch::Sender<Arc<Snapshot>>,
+    current: watch::Sender<Arc<DiscoverySnapshot>>,
     /// Held while fetching, so that no answer replaces a later one.
     fetching: Mutex<()>,
 }
 
-impl Resources {
-    pub(super) fn new(client: Client) -> Resources {
-        Resources { client, current: watch::Sender::default(), fetching: Mutex::default() }
+impl Discovery {
+    pub(super) fn new(client: Client) -> Discovery {
+        Discovery { client, current: watch::Sender::default(), fetching: Mutex::default() }
     }
 
     /// The last answer; empty before the first.
-    pub fn current(&self) -> Arc<Snapshot> {
+    pub fn current(&self) -> Arc<DiscoverySnapshot> {
         self.current.borrow().clone()
     }
 
     /// Tells of each answer that differs from the one before.
-    pub fn subscribe(&self) -> watch::Receiver<Arc<Snapshot>> {
+    pub fn subscribe(&self) -> watch::Receiver<Arc<DiscoverySnapshot>> {
         self.current.subscribe()
     }
 
@@ -134,12 +134,12 @@ impl Resources {
     ///
     /// # Errors
     /// It cannot be reached, or does not know aggregated discovery (Kubernetes 1.26). That single groups are not known is no
-    /// error: see [`Snapshot::failed`].
-    pub async fn refresh(&self) -> kube::Result<Arc<Snapshot>> {
+    /// error: see [`DiscoverySnapshot::failed`].
+    pub async fn refresh(&self) -> kube::Result<Arc<DiscoverySnapshot>> {
         let _fetching = self.fetching.lock().await;
         let core = self.client.list_core_api_versions_aggregated().await?;
         let groups = self.client.list_api_groups_aggregated().await?;
-        let snapshot = Snapshot::of(core.items.into_iter().chain(groups.items));
+        let snapshot = DiscoverySnapshot::of(core.items.into_iter().chain(groups.items));
         if !snapshot.resources.iter().any(|served| served.resource.group.is_empty()) {
             // What another form of discovery looks like here. Who deletes must not take it for an empty cluster.
             let missing = kube::error::DiscoveryError::MissingApiGroup("v1".to_owned());
@@ -157,7 +157,7 @@ impl Resources {
 
     /// Keeps it fresh until dropped.
     pub(super) async fn run(
-        self: Arc<Resources>,
+        self: Arc<Discovery>,
         clock: Clock,
         definitions: Arc<Cache<PartialObjectMeta<CustomResourceDefinition>>>,
         services: Arc<Cache<PartialObjectMeta<APIService>>>,
@@ -190,8 +190,8 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    fn snapshot(groups: serde_json::Value) -> Snapshot {
-        Snapshot::of(serde_json::from_value::<Vec<APIGroupDiscovery>>(groups).unwrap())
+    fn snapshot(groups: serde_json::Value) -> DiscoverySnapshot {
+        DiscoverySnapshot::of(serde_json::from_value::<Vec<APIGroupDiscovery>>(groups).unwrap())
     }
 
     #[test]

@@ -1,0 +1,67 @@
+//! The tracking of a controller's own writes.
+
+use std::borrow::Cow;
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use futures::FutureExt;
+use futures::future::BoxFuture;
+
+use super::cache::{self, Cache, Cached, NamespacedName, Write};
+use super::clock::Clock;
+
+/// One reconciliation of a key. Records its writes, of which any number may be under way at a time; the key is not reconciled
+/// again before the caches have observed them.
+#[derive(Default)]
+pub struct ReconcileContext {
+    writes: Mutex<Vec<OwnWrite>>,
+}
+
+type GroupResource = (Cow<'static, str>, Cow<'static, str>);
+
+/// The kind of what was written, and the end of the wait for it.
+type OwnWrite = (GroupResource, BoxFuture<'static, ()>);
+
+impl ReconcileContext {
+    /// Records the response to a create, an update or a patch.
+    pub fn record_write<T: Cached>(&self, cache: &Arc<Cache<T>>, written: &T) {
+        self.record(cache, Write::Revision(cache::revision(written)));
+    }
+
+    /// Records a successful delete.
+    pub fn record_delete<T: Cached>(&self, cache: &Arc<Cache<T>>, object: &T) {
+        let uid = object.meta().uid.clone().unwrap_or_default();
+        self.record(cache, Write::Deleted(NamespacedName::of(object), uid));
+    }
+
+    fn record<T: Cached>(&self, cache: &Arc<Cache<T>>, write: Write) {
+        let cache = cache.clone();
+        let observed = async move { cache.wait_until_observed(&write).await }.boxed();
+        // No code that can panic runs under the lock.
+        let mut writes = self.writes.lock().unwrap_or_else(PoisonError::into_inner);
+        writes.push(((T::group(&()), T::plural(&())), observed));
+    }
+
+    /// Waits until all writes are observed, and returns the resources for which that took a while. A broken watch delays the key
+    /// for a bounded time only.
+    pub(super) async fn wait_until_observed(self, clock: &Clock) -> BTreeSet<GroupResource> {
+        const LONGEST: Duration = Duration::from_secs(10);
+        let writes = self.writes.into_inner().unwrap_or_else(PoisonError::into_inner).into_iter();
+        let pending = writes.filter_map(|(resource, mut write)| {
+            (&mut write).now_or_never().is_none().then_some((resource, write))
+        });
+        let (late, pending): (_, Vec<_>) = pending.unzip();
+        // One after the other, so that an event wakes one of them, not all.
+        let all = async {
+            for write in pending {
+                write.await;
+            }
+        };
+        tokio::select! {
+            () = all => {}
+            () = clock.sleep(LONGEST) => tracing::debug!("own writes were not observed in time"),
+        }
+        late
+    }
+}
