@@ -43,7 +43,7 @@ type Context = runtime::Context<Settings>;
 /// What the controllers cannot learn from the API.
 #[derive(Clone)]
 pub struct Settings {
-    /// For how long a namespace that begins to go is left as it is. What was admitted to it before may still have to be stored,
+    /// For how long a terminating namespace is left as it is. What was admitted to it before may still have to be stored,
     /// and not every API server may know yet that it is terminating.
     pub namespace_grace: Duration,
     /// The certificates, in PEM, by which clients know the API server; without them they are not published.
@@ -95,7 +95,7 @@ trait Initialize: Controller {
 pub struct Entry {
     /// kube-controller-manager's name.
     pub name: &'static str,
-    /// Runs it until the future is dropped, and tells when it knows all it needs.
+    /// Runs it until the future is dropped; reports when its sources are synced.
     start: fn(Context, Readiness) -> BoxFuture<'static, ()>,
     is_possible: fn(&Settings) -> bool,
 }
@@ -216,7 +216,7 @@ pub async fn run_elected(
             () = run(client, options, is_selected) => {}
         }
     };
-    // Who cannot tell whether the lease is still there must not lead.
+    // A process that does not know whether it holds the lease must not lead.
     let leading = AssertUnwindSafe(leading).catch_unwind();
     tokio::select! {
         ended = leading => {

@@ -1,6 +1,6 @@
 //! ControllerRevisions: the templates that a workload had, each under a name that is made from what it holds.
 //!
-//! Names, hashes and numbers are those of kube-controller-manager, so that a history goes on when a cluster moves.
+//! Names, hashes and numbers are those of kube-controller-manager, so that a history continues when a cluster moves.
 
 use std::cmp::Ordering;
 use std::sync::Arc;

@@ -80,7 +80,7 @@ pub fn has_finalizer(meta: &ObjectMeta, finalizer: &str) -> bool {
 }
 
 /// The owner reference by which `owner` controls an object; without a uid if the owner does not exist yet.
-pub fn reference<O: Resource<DynamicType = ()>>(owner: &O) -> OwnerReference {
+pub fn controller_ref<O: Resource<DynamicType = ()>>(owner: &O) -> OwnerReference {
     OwnerReference {
         api_version: O::api_version(&()).into_owned(),
         kind: O::kind(&()).into_owned(),

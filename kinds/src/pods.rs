@@ -60,7 +60,7 @@ pub fn is_available(pod: &Pod, min_ready_seconds: i32, now: Timestamp) -> bool {
             || time_until_available(pod, min_ready_seconds, now) == Some(Duration::ZERO))
 }
 
-/// How long a ready pod has still to be so; None if it is not, or nobody knows since when it is.
+/// How long a ready pod has still to be ready; None if it is not, or it is not known since when.
 pub fn time_until_available(pod: &Pod, min_ready_seconds: i32, now: Timestamp) -> Option<Duration> {
     let since = ready(pod)?.last_transition_time.as_ref()?.0;
     let left = SignedDuration::from_secs(min_ready_seconds.into()) - now.duration_since(since);

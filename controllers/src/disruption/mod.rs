@@ -1,11 +1,11 @@
 //! disruption-controller: how many of its pods a PodDisruptionBudget can spare.
 //!
-//! A budget is looked at when it changes and when a pod that it selects does:
+//! A budget is reconciled when it changes and when a pod that it selects does:
 //! 1. the pods that it selects now, and, where it counts by share, how many their owners want (`scale.rs`);
-//! 2. from both the status as it should be (`plan.rs`), pods about to go by an eviction left out;
-//! 3. the status is written if it differs, and looked at again when an eviction should have been carried out.
+//! 2. from both the status as it should be (`plan.rs`), without the pods that are being evicted;
+//! 3. the status is written if it differs, and checked again when an eviction should have been executed.
 //!
-//! What cannot be counted spares nothing: the status says so and why. A pod is looked at for itself two minutes after it was
+//! If pods cannot be counted no disruption is allowed; the status has the reason. A pod is checked itself two minutes after it was
 //! marked as about to be disrupted: if it is still there, it was not.
 
 mod plan;

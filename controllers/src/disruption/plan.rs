@@ -26,13 +26,13 @@ pub(super) struct Counts {
 
 pub(super) struct Plan<'a> {
     pub status: PodDisruptionBudgetStatus,
-    /// When an eviction should have been carried out.
+    /// When an eviction should have been executed.
     pub recheck: Option<Duration>,
     /// Pods that were evicted and yet stay.
     pub not_deleted: Vec<&'a Pod>,
 }
 
-/// Whether the number of pods that there are does not tell how many there should be.
+/// Whether the number of pods that should exist has to be read from their controllers.
 pub(super) fn needs_scale(spec: &PodDisruptionBudgetSpec) -> bool {
     spec.max_unavailable.is_some() || matches!(spec.min_available, Some(IntOrString::String(_)))
 }

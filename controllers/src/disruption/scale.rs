@@ -17,7 +17,7 @@ use crate::runtime::ignore_not_found;
 
 pub(super) struct Scale {
     pub wanted: i32,
-    /// Whether there are pods that nobody owns.
+    /// Whether there are pods without a controller.
     pub unmanaged: bool,
 }
 
@@ -44,7 +44,7 @@ impl Disruptions {
         Ok(Scale { wanted, unmanaged })
     }
 
-    /// What has the scale that an owner goes by, and its scale.
+    /// The object that has the scale for an owner, and its scale.
     async fn find(
         &self,
         owner: &OwnerReference,

@@ -1,7 +1,7 @@
 //! ephemeral-volume-controller: the claims of a pod's ephemeral volumes are made from their templates.
 //!
-//! A pod is looked at when it changes and when a claim it controls is gone; then, unless it is terminating, each ephemeral volume
-//! has its claim `POD-VOLUME`, made if need be. A claim of the name that is not the pod's is told, and tried again. Deleting is the
+//! A pod is reconciled when it changes and when a claim it controls is deleted; then, unless it is terminating, each ephemeral volume
+//! has its claim `POD-VOLUME`, made if need be. A claim of the name that the pod does not control becomes an event, and is retried. Deleting is the
 //! garbage collector's business.
 
 use std::sync::Arc;

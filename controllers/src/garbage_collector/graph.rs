@@ -1,4 +1,4 @@
-//! Who owns whom: a node for each uid that was seen, as an object or in a reference, and what has to be looked at next.
+//! Owners and dependents: a node for each uid that was observed, as an object or in a reference, and what has to be processed next.
 //!
 //! Pure: changes go in, [`Work`] comes out. One task writes; the workers only read.
 //!
@@ -161,7 +161,7 @@ pub enum Work {
     DeleteLater(Uid),
     /// Release its dependents.
     Orphan(Uid),
-    /// Tell that a dependent refers to an owner of another namespace.
+    /// Report that a dependent refers to an owner of another namespace.
     ReportInvalidNamespace { dependent: Identity, owner: Owner },
 }
 
@@ -189,7 +189,7 @@ impl Graph {
         node.dependents.iter().filter_map(|uid| self.nodes.get(uid))
     }
 
-    /// Dependents without which an owner that waits for them must not go.
+    /// Dependents that have to be deleted before an owner that waits for them.
     pub fn blocking<'a>(&'a self, node: &'a Node) -> impl Iterator<Item = &'a Node> {
         let uid = &node.identity.uid;
         self.dependents(node).filter(move |d| d.owners.iter().any(|owner| owner.blocks && owner.uid == *uid))

@@ -1,18 +1,18 @@
-//! garbage-collector-controller: what nobody owns any more goes away.
+//! garbage-collector-controller: deletes the dependents of owners that do not exist any more.
 //!
 //! ```text
-//!   monitors ──news──► graph (one task) ──work──► attempt-to-delete ─► workers ─► the API
+//!   monitors ─event──► graph (one task) ──work──► attempt-to-delete ─► workers ─► the API
 //!   (metadata of all                    └──────► attempt-to-orphan ─► workers ─► the API
 //!    deletable kinds)     ▲                                               │
 //!                         └───────────────── absent ◄─────────────────────┘
 //! ```
 //!
 //! 1. [`monitor`] watches the metadata of every resource that can be deleted, following discovery.
-//! 2. [`graph`] knows who owns whom, and names the objects to look at after each change.
-//! 3. A worker asks the server for the object and its owners; [`attempt::plan`] decides; the worker acts.
+//! 2. [`graph`] holds owners and dependents, and names the objects to process after each change.
+//! 3. A worker asks the server for the object and its owners; [`attempt::plan`] decides; the worker applies the plan.
 //! 4. An owner that shall orphan its dependents is removed from their references, then released.
 //!
-//! The graph may be old or wrong: nothing is deleted on its word. Source: API concepts, "Garbage Collection".
+//! The graph may be old or wrong: nothing is deleted without asking the server. Source: API concepts, "Garbage Collection".
 
 mod attempt;
 mod graph;
@@ -88,7 +88,7 @@ pub async fn run(context: Context, ready: impl FnOnce() + Send + 'static) {
     tasks.spawn(async move {
         let ready = move || {
             ready();
-            // Nobody listens when the collector is gone.
+            // The receiver is dropped together with the collector.
             let _ = synced.send(());
         };
         monitors.run(&resources, ready).await;
@@ -151,7 +151,7 @@ impl Collector {
         self.recorder.event(about, EventType::Warning, "OwnerRefInvalidNamespace", message);
     }
 
-    /// Tells the graph that an identity was not found.
+    /// Reports to the graph that an identity was not found.
     fn report_absent(&self, identity: Identity) {
         // The graph's task ends with the collector.
         let _ = self.news.send(MonitorEvent::Change(Change::Absent(identity)));

@@ -1,4 +1,4 @@
-//! Watches the metadata of everything that can be deleted, whatever kinds come and go.
+//! Watches the metadata of everything that can be deleted, following discovery.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -16,11 +16,11 @@ use super::graph::{Change, Object, Uid};
 use crate::runtime::discovery::{Discovery, DiscoverySnapshot, ServedResource};
 use crate::runtime::supervise::Supervisor;
 
-/// What a monitor tells.
+/// What a monitor reports.
 #[derive(Debug)]
 pub enum MonitorEvent {
     Change(Change),
-    /// All that there is of a kind was told: what was not, is gone.
+    /// A complete list of a kind was reported: what is not in it was deleted.
     All {
         api_version: Arc<str>,
         kind: Arc<str>,
@@ -127,7 +127,7 @@ async fn monitor(
     let api_version: Arc<str> = served.resource.api_version.as_str().into();
     let kind: Arc<str> = served.resource.kind.as_str().into();
     let object = |meta: &PartialObjectMeta<DynamicObject>| Object::new(&kind, &api_version, &meta.metadata);
-    // Whoever listened is gone when this fails, and so is the task.
+    // The receiver is dropped together with this task.
     let send = |change| drop(news.send(MonitorEvent::Change(change)));
     let mut seen = HashSet::new();
     pin_mut!(stream);

@@ -1,4 +1,4 @@
-//! The dull part: asks the server, lets [`plan`] decide, and does it.
+//! Asks the server, lets [`plan`] decide, and applies the plan.
 
 use std::sync::Arc;
 
@@ -15,10 +15,10 @@ use super::graph::{FOREGROUND, Identity, Node, ORPHAN, Owner, Phase, Uid};
 use crate::runtime::queue::Queue;
 use crate::runtime::{Error, ignore_not_found};
 
-/// How many dependents of an owner are released at a time: a server turns away what is too much at once, whoever asks.
+/// How many dependents of an owner are released at a time: a server rejects too many requests at once.
 const AT_ONCE: usize = 32;
 
-/// Whether an object has to be looked at again.
+/// Whether an object has to be processed again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Outcome {
     Done,
@@ -74,7 +74,7 @@ impl Collector {
 
     async fn attempt_to_delete(&self, uid: &Uid) -> Result<Outcome, Error> {
         let Some((identity, waits)) = self.read(uid, |node| match node {
-            // On its way out, and what comes then is told by its end.
+            // Terminating: its deletion will be observed.
             node if node.is_terminating && !node.is_deleting_dependents => None,
             node => Some((node.identity.clone(), node.is_deleting_dependents)),
         }) else {
@@ -94,7 +94,7 @@ impl Collector {
             let plan = plan(Phase::of(&live), &owners, self.dependents(uid));
             apply(&identity, &api, &live, plan).await?;
         }
-        // A watch that was started again may never tell of an object that came and went meanwhile.
+        // A watch that was restarted may never report an object that was created and deleted meanwhile.
         let is_observed = self.graph().node(uid).is_none_or(|node| node.is_observed);
         Ok(if is_observed { Outcome::Done } else { Outcome::Retry })
     }
@@ -112,7 +112,7 @@ impl Collector {
         }
     }
 
-    /// Lets an owner go that no dependent blocks any more, or looks at those that do.
+    /// Removes the finalizer of an owner that no dependent blocks, or enqueues those that do.
     async fn advance_foreground(
         &self,
         identity: &Identity,
@@ -125,7 +125,7 @@ impl Collector {
             node.and_then(|node| {
                 let mut blocking = graph.blocking(node).peekable();
                 blocking.peek()?;
-                // Those that wait themselves are looked at when they change.
+                // Those that wait themselves are enqueued when they change.
                 let attempted = blocking.filter(|dependent| !dependent.is_deleting_dependents);
                 Some(attempted.map(|dependent| dependent.identity.uid.clone()).collect())
             })
@@ -280,7 +280,7 @@ async fn remove_finalizer(api: &Api<DynamicObject>, live: &ObjectMeta, finalizer
     patch(api, live, json!({"finalizers": kept})).await
 }
 
-/// Patches members of the metadata, if the object is as it was read. One that is gone is no news.
+/// Patches members of the metadata, if the object is as it was read. A deleted object is no error.
 async fn patch(
     api: &Api<DynamicObject>,
     live: &ObjectMeta,

@@ -1,4 +1,4 @@
-//! Deletes what is in a namespace, and looks at what remains.
+//! Deletes what is in a namespace, and counts what remains.
 
 use kube::api::{DeleteParams, DynamicObject, ListParams};
 use kube::core::Request;
@@ -22,7 +22,7 @@ pub struct Content<'a> {
 #[derive(Default)]
 pub struct Emptied {
     pub findings: Findings,
-    /// In how many seconds the rest should be gone.
+    /// In how many seconds the rest should be deleted.
     pub estimate: i64,
     /// Why this cannot be the end, whatever remains.
     pub errors: Option<String>,
@@ -40,7 +40,7 @@ impl Content<'_> {
     /// Deletes everything, the pods first. `grace` is how many seconds they may still take.
     ///
     /// # Errors
-    /// It cannot be told what there is to delete.
+    /// Discovery failed: what there is to delete is not known.
     pub async fn delete(&self, grace: i64) -> kube::Result<Emptied> {
         let snapshot = self.resources.refresh().await?;
         let mut emptied = Emptied::default();
@@ -110,7 +110,7 @@ impl Content<'_> {
     /// False: the server does not know how.
     async fn delete_collection(&self, api: &Api<DynamicObject>, how: &DeleteParams) -> kube::Result<bool> {
         let request = Request::new(api.resource_url()).delete_collection(how, &ListParams::default());
-        // The answer holds all that was deleted; nobody wants to read that.
+        // The response holds all deleted objects; it is not decoded.
         let answer = self.client.request_text(request.map_err(kube::Error::BuildRequest)?).await;
         Ok(unsupported(answer)?.is_some())
     }

@@ -1,7 +1,7 @@
-//! namespace-controller: empties a namespace that is being deleted, and lets it go.
+//! namespace-controller: deletes the content of a terminating namespace, then removes its finalizer.
 //!
-//! A namespace is looked at some time after it began to go (see [`Settings::namespace_grace`]), after each of its changes, and when
-//! its last pod is gone; then:
+//! A namespace is reconciled some time after its deletion (see [`Settings::namespace_grace`]), after each of its changes, and when
+//! its last pod is deleted; then:
 //! 1. one that is not terminating, or has none of its own finalizers left, is left alone;
 //! 2. its pods are deleted, and while one remains nothing else is: what they use stays as long as they run (KEP-5080);
 //! 3. then everything else that can be deleted, in no order; what remains is counted;
@@ -107,7 +107,7 @@ impl Controller for Namespaces {
                     ctx.record_write(&self.namespaces, &answer);
                     namespace = answer;
                 }
-                // Somebody else wrote meanwhile; its change is looked at in its ctx.
+                // Another client wrote meanwhile; its change enqueues the namespace again.
                 Err(error) => tracing::debug!(namespace = %name, %error, "the conditions are not written"),
             }
         }
@@ -134,7 +134,7 @@ impl Namespaces {
                 "metadata": namespace.metadata, "spec": {"finalizers": others},
             });
             let answer = api.replace_subresource("finalize", &name, &PostParams::default(), &body).await;
-            // Without an answer it was written to meanwhile.
+            // None: another client wrote meanwhile, or the namespace is deleted.
             let answer = ignore_conflict(ignore_not_found(answer))?;
             if answer.is_some() {
                 return Ok(());

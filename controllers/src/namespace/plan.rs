@@ -1,4 +1,4 @@
-//! What is said of a namespace on its way out, and when to look again.
+//! The conditions of a terminating namespace, and when to check again.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -49,7 +49,7 @@ impl Remains {
         remains
     }
 
-    /// In how many seconds this should be gone; None: nobody can tell why it is still there.
+    /// In how many seconds this should be deleted; None: there is no reason for it to be still there.
     pub fn estimate(&self, grace: i64) -> Option<i64> {
         match () {
             () if self.count == 0 => Some(0),
@@ -155,7 +155,7 @@ pub fn grace<'a>(pods: impl IntoIterator<Item = &'a Pod>, deleted: Timestamp, no
     }
 }
 
-/// When to look again at what should be gone in so many seconds.
+/// When to check again what should be deleted in so many seconds.
 pub fn pause(estimate: i64) -> Duration {
     Duration::from_secs(u64::try_from(estimate / 2 + 1).unwrap_or(1))
 }

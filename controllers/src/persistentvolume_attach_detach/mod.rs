@@ -1,11 +1,11 @@
-//! persistentvolume-attach-detach-controller: asks for CSI volumes to be attached to the nodes whose pods use them.
+//! persistentvolume-attach-detach-controller: requests that CSI volumes be attached to the nodes of the pods that use them.
 //!
-//! A volume is looked at when it changes, or its claim, its attachments, or a pod that uses it:
+//! A volume is reconciled when it, its claim, one of its attachments, or a pod that uses it changes:
 //! 1. its attachments and the nodes of its pods are compared ([`plan`]);
 //! 2. VolumeAttachments are made and deleted; the driver's external-attacher does what they say;
-//! 3. pods are told when their volume is attached, or why it cannot be.
+//! 3. pods get an event when their volume is attached, or why it cannot be.
 //!
-//! Only nodes are served that say they want it, and only drivers whose CSIDriver does. An attachment of a client's is not
+//! Only nodes with the annotation for it are served, and only drivers that ask for it in their CSIDriver. An attachment of a client's is not
 //! touched: only those are deleted that have the name which this controller gives to the attachment of a volume to a node. That of a
 //! volume that is deleted is remembered; a process that did not see the volume leaves its attachments alone.
 
@@ -23,7 +23,6 @@ use k8s_openapi::api::storage::v1::{CSIDriver, VolumeAttachment};
 use kube::api::PostParams;
 use kube::{Api, Client, ResourceExt};
 
-use crate::persistentvolume_attach_detach::needs_attachment;
 use crate::persistentvolume_binder::indexes::ByClaim;
 use crate::persistentvolume_binder::indexes::ByVolume;
 use crate::runtime::cache::{Cache, NamespacedName};
@@ -52,7 +51,7 @@ pub struct AttachDetach {
     managed: Mutex<HashMap<NamespacedName, HashSet<String>>>,
 }
 
-/// What pods were told, or are to be.
+/// Which events pods have got, or are to get.
 #[derive(Default)]
 struct PodNotifications {
     /// The attachments that were asked for.
@@ -147,7 +146,7 @@ impl Controller for AttachDetach {
 
 impl AttachDetach {
     fn notifications(&self) -> MutexGuard<'_, PodNotifications> {
-        self.told.lock().unwrap_or_else(PoisonError::into_inner)
+        self.notifications.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The attachments of a volume that this controller made, or would have made.
@@ -170,7 +169,7 @@ impl AttachDetach {
         attachments
     }
 
-    /// Tells pods that their volume was attached, once.
+    /// Records on pods that their volume was attached, once.
     fn record_attached(
         &self,
         volume: &NamespacedName,
@@ -190,7 +189,7 @@ impl AttachDetach {
         }
     }
 
-    /// Tells pods that another node has their volume, once.
+    /// Records on pods that another node has their volume, once.
     fn record_refused(&self, volume: &NamespacedName, nodes: Vec<&str>, pods: &[Arc<Pod>]) {
         let refused: BTreeSet<String> = nodes.into_iter().map(str::to_owned).collect();
         let known = match refused.is_empty() {
@@ -227,14 +226,14 @@ impl AttachDetach {
     }
 }
 
-/// Has the volume of a claim looked at.
+/// Enqueues the volume of a claim.
 fn wake(claim: &PersistentVolumeClaim, queue: &Queue<NamespacedName>) {
     if !claim.volume_name().is_empty() {
         queue.add(NamespacedName::new("", claim.volume_name()));
     }
 }
 
-/// Whether the driver of a volume wants it attached. One that nobody described does.
+/// Whether the driver of a volume wants it attached. A driver without a CSIDriver does.
 pub fn needs_attachment(volume: &PersistentVolume, drivers: &Cache<CSIDriver>) -> bool {
     let source = volume.spec.as_ref().and_then(|spec| spec.csi.as_ref());
     let driver = source.map(|source| drivers.get(&NamespacedName::new("", &source.driver)));

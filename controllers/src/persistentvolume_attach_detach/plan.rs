@@ -9,7 +9,7 @@ use k8s_openapi::api::storage::v1::VolumeAttachment;
 use kube::ResourceExt;
 
 pub struct Observed<'a> {
-    /// None: it is gone, or needs no attachment.
+    /// None: it was deleted, or needs no attachment.
     pub volume: Option<&'a PersistentVolume>,
     /// The nodes of pods that use it.
     pub nodes: BTreeSet<&'a str>,
@@ -37,7 +37,7 @@ pub fn plan<'a>(observed: &Observed<'a>) -> Plan<'a> {
     let mut is_taken = !observed.attachments.is_empty() && !is_for_many(volume);
     for node in &observed.nodes {
         match observed.attachments.iter().any(|attachment| attachment.spec.node_name == *node) {
-            // One that is going has to be gone first.
+            // A terminating attachment has to be deleted first.
             true => {}
             false if is_taken => plan.refuse.push(node),
             false => {
@@ -93,7 +93,7 @@ mod tests {
             ("one at a time", Some(ONCE), &["a", "b"], &[], [&["a"], &[], &["b"]]),
             ("shared", Some(MANY), &["a", "b"], &["b"], [&["a"], &[], &[]]),
             ("says nothing", Some(&[]), &["a", "b"], &[], [&["a", "b"], &[], &[]]),
-            ("going still", Some(ONCE), &["a"], &["-a"], [&[], &[], &[]]),
+            ("still terminating", Some(ONCE), &["a"], &["-a"], [&[], &[], &[]]),
             ("gone", None, &[], &["a", "-b"], [&[], &["a"], &[]]),
         ];
         for (case, modes, nodes, attachments, [attach, detach, refuse]) in cases {
@@ -109,12 +109,12 @@ mod tests {
         }
     }
 
-    /// On a node; one that is going begins with a dash.
+    /// On a node; a terminating one begins with a dash.
     fn attachment(node: &str) -> VolumeAttachment {
         let (node, terminating) =
             node.strip_prefix('-').map_or((node, None), |node| (node, Some("2026-01-01T00:00:00Z")));
         serde_json::from_value(json!({
-            "metadata": {"deletionTimestamp": going}, "spec": {"nodeName": node, "attacher": "d", "source": {}},
+            "metadata": {"deletionTimestamp": terminating}, "spec": {"nodeName": node, "attacher": "d", "source": {}},
         }))
         .unwrap()
     }

@@ -1,4 +1,4 @@
-//! What the two objects of a pair become when they are bound, and when the volume is let go. Pure.
+//! How a claim and a volume change when they are bound, and when the volume is unbound. Pure.
 //!
 //! Binding has no transaction: it is four writes, each skipped when there is nothing to change, in an order in which a crash
 //! after any of them leaves something that the next pass completes.

@@ -18,7 +18,7 @@ impl Index<Pod> for ByClaim {
     }
 }
 
-/// Finds the volumes that are meant for a claim, or for nobody yet.
+/// Finds the volumes by their `claimRef`; under [`ByClaimRef::NONE`] those without one.
 pub struct ByClaimRef;
 
 impl ByClaimRef {

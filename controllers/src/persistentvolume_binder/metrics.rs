@@ -1,4 +1,4 @@
-//! What kube-controller-manager tells of volumes: how long operations take, how many fail, and what there is.
+//! kube-controller-manager's metrics of volumes: how long operations take, how many fail, and how many objects there are.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -15,7 +15,7 @@ use crate::persistentvolume_binder::csi_migration::HOST_PATH;
 use crate::runtime::cache::{Cache, NamespacedName};
 use crate::runtime::clock::Clock;
 
-/// What cannot be told.
+/// The label value of what is not known.
 pub const UNKNOWN: &str = "N/A";
 
 /// Kubernetes' buckets for what is done to storage.

@@ -1,11 +1,11 @@
 //! persistentvolume-binder-controller: claims find volumes, volumes are provisioned for claims and reclaimed after them.
 //!
-//! Two state machines look at each other's objects, and two loops do what the plugins in the controller can do:
+//! Two state machines, of claims and of volumes, and two loops for what in-tree plugins do:
 //! - [`claims`]: an unbound claim is bound to a volume, gets one provisioned, or waits; a bound one is kept so, or is lost;
 //! - [`volumes`]: a volume is available, bound or released, and marked with who has to delete what is behind it (KEP-2644);
 //! - [`in_tree`]: `kubernetes.io/host-path` provisions, deletes and recycles. What other provisioners do is left to them.
 //!
-//! [`search`] finds a volume for a claim, [`bind`] tells what the pair becomes. Everything is looked at again every 15 seconds, for
+//! [`search`] finds a volume for a claim, [`bind`] decides how both change. Everything is reconciled again every 15 seconds, for
 //! not all that matters makes an event.
 
 pub mod bind;
@@ -31,7 +31,7 @@ use crate::{Context, Settings, start_part};
 
 pub const NAME: &str = "persistentvolume-binder-controller";
 
-/// Who tells the events.
+/// The component of the events.
 const COMPONENT: &str = "persistentvolume-controller";
 
 /// kube-controller-manager's `--pvclaimbinder-sync-period`.

@@ -1,7 +1,7 @@
 //! persistentvolume-expander-controller: claims that ask for more than they have.
 //!
-//! No plugin in the controller can expand, so that all it does is to tell that somebody else has to, each time a claim asks for
-//! more; and to name him on the claim if that is the CSI driver that took over from a plugin.
+//! No in-tree plugin can expand, so that all it does is to record that an external resizer has to, each time a claim asks for
+//! more; and to annotate the claim with it if that is the CSI driver that took over from a plugin.
 
 use std::sync::Arc;
 

@@ -1,6 +1,6 @@
 //! persistentvolume-protection-controller: a volume that is bound is not deleted.
 //!
-//! A volume is looked at when it changes: one that lives has the finalizer `kubernetes.io/pv-protection`, one that is deleted loses
+//! A volume is reconciled when it changes: one that is not terminating has the finalizer `kubernetes.io/pv-protection`, one that is deleted loses
 //! it as soon as its phase is not Bound.
 
 use std::sync::Arc;

@@ -1,9 +1,9 @@
 //! persistentvolumeclaim-protection-controller: a claim that a pod uses is not deleted.
 //!
-//! A claim is looked at when it changes, and when a pod of it is gone, ended or was never placed; then:
+//! A claim is reconciled when it changes, and when a pod that uses it is deleted, has ended or has no node; then:
 //! 1. a claim that lives has the finalizer `kubernetes.io/pvc-protection`;
 //! 2. one that is deleted keeps it while a pod uses it, as far as the cache knows;
-//! 3. the server is asked for all pods of the namespace, and the finalizer goes if none uses it.
+//! 3. the server is asked for all pods of the namespace, and the finalizer is removed if none uses it.
 //!
 //! A pod that no node was found for does not count: kubelet refuses to start pods with claims that are deleted. A pod that ended
 //! counts until it is deleted.
@@ -93,7 +93,7 @@ impl ClaimProtection {
     }
 }
 
-/// The pods whose claims may be free after a change: those that went, ended, or were never placed. The same name may have become
+/// The pods that may have freed their claims by a change: deleted ones, ended ones, those without a node. The same name may have become
 /// another pod.
 fn freeing(change: &Change<Pod>) -> impl Iterator<Item = &Pod> {
     let gone = change
@@ -104,7 +104,7 @@ fn freeing(change: &Change<Pod>) -> impl Iterator<Item = &Pod> {
     gone.into_iter().chain(changed)
 }
 
-/// Whether a claim must not go because of a pod.
+/// Whether a pod keeps a claim from being deleted.
 fn holds(pod: &Pod, claim: &PersistentVolumeClaim) -> bool {
     let is_shut_down =
         pod.metadata.deletion_timestamp.is_some() && pod.metadata.deletion_grace_period_seconds == Some(0);

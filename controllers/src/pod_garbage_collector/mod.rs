@@ -1,11 +1,11 @@
 //! pod-garbage-collector-controller: deletes the pods that no kubelet will delete.
 //!
-//! All pods are looked at now and then:
+//! All pods are checked periodically:
 //! 1. those that have ended, once there are too many;
-//! 2. those that are going on a node that is out of service (KEP-2268), or that never had a node;
-//! 3. those on nodes that are gone: a node is missed for some time, and asked of the server, before its pods go.
+//! 2. those that are terminating on a node that is out of service (KEP-2268), or that never had a node;
+//! 3. those on nodes that do not exist: a node is missed for some time, and asked of the server, before its pods are deleted.
 //!
-//! A pod is marked as failed first, so that whoever waits for its end sees one.
+//! A pod is marked as failed first, so that clients that wait for its end observe one.
 
 mod plan;
 
@@ -92,7 +92,7 @@ impl Controller for PodGarbageCollector {
             match Api::<Node>::all(self.client.clone()).get_metadata_opt(&node).await {
                 Ok(None) => terminating.extend(plan::on(&node, pods())),
                 Ok(Some(_)) => {}
-                // It is missed again from the next time on.
+                // It is missed again from the next check on.
                 Err(error) => tracing::info!(%node, %error, "cannot tell whether the node is gone"),
             }
         }

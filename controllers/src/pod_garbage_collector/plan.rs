@@ -1,4 +1,4 @@
-//! Which pods have to go, and why.
+//! Which pods have to be deleted, and why.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -12,16 +12,16 @@ use k8s_openapi::jiff::{SignedDuration, Timestamp};
 const OUT_OF_SERVICE: &str = "node.kubernetes.io/out-of-service";
 const DISRUPTION_TARGET: &str = "DisruptionTarget";
 
-/// Why a pod has to go; the labels of the metrics.
+/// Why a pod has to be deleted; the labels of the metrics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Reason {
     /// It has ended, and there are too many like it.
     Terminated,
     /// It is terminating, and its node will not come back.
     OutOfService,
-    /// Its node is gone.
+    /// Its node does not exist.
     Orphaned,
-    /// It is terminating, and never had a node that could let it go.
+    /// It is terminating, and never had a node to be terminated on.
     Unscheduled,
 }
 
@@ -36,7 +36,7 @@ impl Reason {
     }
 }
 
-/// The pods that have to go whatever became of their nodes. Of those that have ended only what is over the threshold: evicted
+/// The pods to delete but for orphaned ones. Of those that have ended only what is over the threshold: evicted
 /// ones first, then the oldest.
 pub fn due<'a>(
     pods: impl Iterator<Item = &'a Pod> + Clone,
@@ -80,8 +80,8 @@ fn is_out_of_service(node: &Node) -> bool {
 pub struct Quarantine(BTreeMap<String, Timestamp>);
 
 impl Quarantine {
-    /// Takes in the nodes that are missed now, and lets go those that have been for long enough. A node that came back and went
-    /// again begins anew.
+    /// Adds the nodes that are missed now, and returns those that have been for long enough. For a node that came back the time
+    /// begins again.
     pub fn pass<'a>(
         &mut self,
         pods: impl Iterator<Item = &'a Pod>,
@@ -114,7 +114,7 @@ pub fn on<'a>(node: &str, pods: impl Iterator<Item = &'a Pod>) -> Vec<(&'a Pod, 
     pods.filter(|pod| pods::node(pod) == Some(node)).map(|pod| (pod, Reason::Orphaned)).collect()
 }
 
-/// What to change in the status of a pod before it is deleted, so that nobody takes it for running on; None if it has ended
+/// What to change in the status of a pod before it is deleted, so that no client takes it for running; None if it has ended
 /// already.
 pub fn failed(pod: &Pod, reason: Reason, now: Timestamp) -> Option<PodStatus> {
     if matches!(pods::phase(pod), "Succeeded" | "Failed") {
@@ -153,7 +153,7 @@ mod tests {
             "metadata": {"name": name, "generation": 1}, "spec": {"containers": [], "nodeName": node},
             "status": {"phase": phase},
         });
-        if going {
+        if terminating {
             pod["metadata"]["deletionTimestamp"] = "1970-01-01T00:00:00Z".into();
         }
         for (key, value) in more.as_object().into_iter().flatten() {

@@ -39,13 +39,13 @@ impl Counted {
     /// What a name in a quota counts, if that is all it is about.
     pub fn by(name: &str) -> Option<Counted> {
         let has_evaluator =
-            [Pod::measures, Service::measures, PersistentVolumeClaim::measures, ResourceClaim::measures];
-        if has_evaluator.iter().any(|measures| matches(name)) {
+            [Pod::matches, Service::matches, PersistentVolumeClaim::matches, ResourceClaim::matches];
+        if has_evaluator.iter().any(|matches| matches(name)) {
             return None;
         }
         let resource = name.strip_prefix("count/").or_else(|| BY_NAME.contains(&name).then_some(name))?;
         let (plural, group) = resource.split_once('.').unwrap_or((resource, ""));
-        // Events were never limited: there would be no telling what went wrong.
+        // Events were never limited: without them nothing would show what went wrong.
         let is_event = plural == "events" && matches!(group, "" | "events.k8s.io");
         (!is_event).then(|| Counted { group: group.to_owned(), plural: plural.to_owned() })
     }
@@ -73,7 +73,7 @@ pub(super) async fn count(
     Ok(Quantity::from_int(here.saturating_add(first.metadata.remaining_item_count.unwrap_or(0))))
 }
 
-/// Watches for deletions of what quotas count, for ever, and looks at those quotas.
+/// Watches for deletions of what quotas count, for ever, and enqueues those quotas.
 pub(super) async fn watch_deletions(
     client: Client,
     quotas: Arc<Cache<ResourceQuota>>,
@@ -108,7 +108,7 @@ pub(super) async fn watch_deletions(
         while tasks.try_join_next().is_some() {}
         tokio::select! {
             () = other_limits(&mut changes) => {}
-            // The sender is in our hands.
+            // The sender lives as long as this.
             _ = snapshots.changed() => {}
         }
     }
@@ -121,7 +121,7 @@ fn wanted(quotas: &Cache<ResourceQuota>, snapshot: &DiscoverySnapshot) -> HashMa
     counted.filter_map(|counted| counted.find(snapshot).cloned().map(|served| (counted, served))).collect()
 }
 
-/// Waits until a quota comes, goes or limits something else.
+/// Waits until a quota is created, is deleted or limits something else.
 async fn other_limits(changes: &mut UnboundedReceiver<Change<ResourceQuota>>) {
     let spec = |quota: &Option<Arc<ResourceQuota>>| quota.as_ref().map(|quota| quota.spec.clone());
     while let Some(change) = changes.recv().await {
@@ -148,7 +148,7 @@ async fn watch(
             Ok(Event::Delete(gone)) => {
                 enqueue_affected(&quotas, gone.metadata.namespace.as_deref(), &queue, is_affected)
             }
-            // Who knows what went before.
+            // Deletions during the gap are not known.
             Ok(Event::InitDone) => enqueue_affected(&quotas, None, &queue, is_affected),
             Ok(_) => {}
             Err(error) => {

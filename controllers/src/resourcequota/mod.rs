@@ -1,7 +1,7 @@
 //! resourcequota-controller: how much of what its ResourceQuotas allow a namespace has in use.
 //!
 //! The API server adds to a quota's `used` as it admits objects, and takes nothing away. A quota is made exact when its limits
-//! change, when something that it limits goes or takes less, and every five minutes:
+//! change, when something that it limits is deleted or takes less, and every five minutes:
 //! 1. what there is in the namespace is listed: kinds that take more than their number (`evaluators.rs`, `pods.rs`) as a
 //!    whole, of the others only the number (`counts.rs`);
 //! 2. what the objects in the quota's scopes take (`scopes.rs`) is added up;
@@ -37,7 +37,7 @@ use counts::Counted;
 use evaluators::{Evaluator, none, scoped_usage};
 
 const RESYNC: Duration = Duration::from_secs(300);
-/// What goes together is counted once: with many pods in a namespace a count is not cheap.
+/// What is deleted together is counted once: with many pods in a namespace a count is not cheap.
 const TOGETHER: Duration = Duration::from_millis(100);
 /// That others write too is no failure, and must not make what is freed wait longer and longer.
 const AFTER_A_CHARGE: Duration = Duration::from_millis(250);
@@ -109,7 +109,7 @@ impl Controller for ResourceQuotas {
 }
 
 impl ResourceQuotas {
-    /// Looks at the quotas that limit what an object of a kind takes, once it is gone or takes something else.
+    /// Enqueues the quotas that limit what an object of a kind takes, once it is deleted or its usage changes.
     fn replenish<K: Evaluator + Cached>(&self, sources: &mut Sources<NamespacedName>, cache: &Arc<Cache<K>>) {
         let (quotas, clock) = (self.quotas.clone(), self.clock.clone());
         sources.on(cache, move |change: &Change<K>, queue| {

@@ -1,6 +1,6 @@
 //! root-ca-certificate-publisher-controller: every namespace has a ConfigMap `kube-root-ca.crt`, by which pods know the API server.
 //!
-//! A namespace is looked at when it changes and when its ConfigMap does; then:
+//! A namespace is reconciled when it changes and when its ConfigMap does; then:
 //! 1. without the ConfigMap, it is created;
 //! 2. one that says something else is written anew.
 //!
@@ -63,7 +63,7 @@ impl Controller for RootCertificates {
         sources
             .on(&self.namespaces, |change, queue| {
                 let terminating = |n: &Arc<Namespace>| n.metadata.deletion_timestamp.is_some();
-                if change.new.as_ref().is_some_and(|namespace| !going(namespace)) {
+                if change.new.as_ref().is_some_and(|namespace| !terminating(namespace)) {
                     change.name().into_iter().for_each(|name| queue.add(name.name));
                 }
             })

@@ -1,9 +1,9 @@
 //! A cache of all objects of one kind, kept fresh by a watch and shared by all controllers.
 //!
 //! Always true here:
-//! - What a subscriber was told and what [`Cache::get`] answers are never older than what it was told before.
+//! - Neither an event nor what [`Cache::get`] returns is older than the event before it.
 //! - Every change reaches every subscriber, in order; what existed before the subscription comes first, as additions.
-//! - A panic costs nothing but time: the watch is started again ([`super::supervise`]), and tells what was missed.
+//! - A panic costs nothing but time: the watch is restarted ([`super::supervise`]), and reports what was missed.
 //! - Field managers are dropped before an object is kept: no controller reasons about them, and they are half the bytes.
 //!
 //! A cache lags behind the server. A controller waits for its own writes by [`Cache::wait_until_observed`]; what must not be decided on an old
@@ -41,7 +41,7 @@ impl<K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + S
 pub struct Change<K> {
     /// None: it is new, at least to the subscriber.
     pub old: Option<Arc<K>>,
-    /// None: it is gone.
+    /// None: it was deleted.
     pub new: Option<Arc<K>>,
 }
 
@@ -57,7 +57,7 @@ impl<K> Change<K> {
         self.new.as_ref().or(self.old.as_ref())
     }
 
-    /// Whether something about the object is other than before; also whether it came or went.
+    /// Whether something about the object has changed; also true for additions and deletions.
     pub fn changed<T: PartialEq>(&self, what: impl Fn(&K) -> T) -> bool {
         self.old.as_deref().map(&what) != self.new.as_deref().map(&what)
     }
@@ -77,9 +77,9 @@ impl<K: Resource> Change<K> {
 /// A write of a controller's own, to be seen before it decides again.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Write {
-    /// Created or changed; the answer carried this revision.
+    /// Created or changed; the response had this revision.
     Revision(u64),
-    /// Deleted: this object is gone, or on its way.
+    /// The object of this name and uid is deleted, or terminating.
     Deleted(NamespacedName, String),
 }
 
@@ -153,7 +153,7 @@ impl<K: Cached> Cache<K> {
         cache
     }
 
-    /// What a watch would tell.
+    /// Applies an object as a watch does.
     #[cfg(test)]
     pub fn observe(&self, object: K) {
         self.apply(object);
@@ -223,7 +223,7 @@ impl<K: Cached> Cache<K> {
         let (sender, receiver) = mpsc::unbounded_channel();
         let mut state = self.state();
         for object in state.objects.values() {
-            // The receiver is in our hands.
+            // The receiver is alive: it is returned below.
             let _ = sender.send(Change { old: None, new: Some(object.clone()) });
         }
         state.subscribers.push(sender);
@@ -299,7 +299,7 @@ impl<K: Cached> Cache<K> {
                 index.add(&name, &new, after);
             }
         }
-        // A watch that was started again tells what is known.
+        // A watch that was restarted reports what is known already.
         let known =
             old.as_ref().is_some_and(|old| old.meta().resource_version == new.meta().resource_version);
         if !known {
@@ -313,7 +313,7 @@ impl<K: Cached> Cache<K> {
         self.advance(revision(object));
     }
 
-    /// Removes what a watch that was started again did not tell of.
+    /// Removes what a watch that was restarted did not report.
     fn keep(&self, names: &BTreeSet<NamespacedName>) {
         let mut state = self.state();
         let gone: Vec<_> = state.objects.keys().filter(|name| !names.contains(name)).cloned().collect();
@@ -325,7 +325,7 @@ impl<K: Cached> Cache<K> {
     }
 
     async fn wait_for(&self, condition: impl FnMut(&Progress) -> bool) {
-        // The sender is ours: it does not go away.
+        // The sender is a field of `self`, so that it is not dropped.
         let _ = self.progress.subscribe().wait_for(condition).await;
     }
 

@@ -1,4 +1,4 @@
-//! Time that is handed in: the system's, or one that a test turns.
+//! Time as a parameter: the system's, or one that a test advances.
 
 use std::fmt;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use futures::future::BoxFuture;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use tokio::sync::watch;
 
-/// What tells the time, and waits.
+/// Reads the time, and waits.
 #[derive(Clone)]
 pub struct Clock(Arc<dyn Time>);
 
@@ -24,7 +24,7 @@ impl Clock {
         Clock(Arc::new(System))
     }
 
-    /// A clock that stands still until its hand is moved.
+    /// A clock that stands still until the mock advances it.
     pub fn mock(start: Timestamp) -> (Clock, MockClock) {
         let time = watch::Sender::new(start);
         (Clock(Arc::new(MockTime(time.subscribe()))), MockClock(time))
@@ -80,7 +80,7 @@ impl Time for MockTime {
         let mut time = self.0.clone();
         async move {
             if time.wait_for(|now| *now >= at).await.is_err() {
-                // Without a hand the clock stands still for ever.
+                // Without the mock the clock stands still for ever.
                 std::future::pending::<()>().await;
             }
         }
@@ -88,7 +88,7 @@ impl Time for MockTime {
     }
 }
 
-/// Moves a manual clock.
+/// Advances a mocked clock.
 #[derive(Debug)]
 pub struct MockClock(watch::Sender<Timestamp>);
 

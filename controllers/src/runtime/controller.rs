@@ -100,7 +100,7 @@ pub async fn run_all<S: Clone>(context: Context<S>, parts: &[Part<S>], ready: im
 
 async fn process_next_key<C: Controller>(controller: &C, queue: &Queue<C::Key>, clock: &Clock) {
     let key = queue.next().await;
-    let mut turn = ReconcileContext::default();
+    let ctx = ReconcileContext::default();
     let outcome = controller.reconcile(&key, &ctx).await;
     let late = ctx.wait_until_observed(clock).await;
     if queue.is_dirty(&key) {

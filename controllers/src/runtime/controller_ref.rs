@@ -1,5 +1,5 @@
 //! Which objects a controller manages: those that its object controls and that match. It adopts what matches and nobody
-//! controls, and releases what does not match any more. Nothing changes hands while the owner is being deleted.
+//! controls, and releases what does not match any more. Nothing is adopted or released while the owner is being deleted.
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use super::cache::{Cache, Cached, Index, NamespacedName};
 use super::{Error, ReconcileContext, ignore_not_found};
 
-/// Finds the objects that an owner controls, by their namespace and its uid; without one, those that nobody does.
+/// Finds the objects that an owner controls, by their namespace and its uid; without a uid, those without a controller.
 struct ByController;
 
 impl<K: Resource> Index<K> for ByController {
@@ -25,7 +25,7 @@ impl<K: Resource> Index<K> for ByController {
     }
 }
 
-/// What is the owner's, and what could become so.
+/// The objects that the owner controls, and those without a controller.
 pub fn candidates<K: Cached>(owner: &ObjectMeta, objects: &Cache<K>) -> Vec<Arc<K>> {
     let namespace = owner.namespace.as_deref().unwrap_or_default();
     let of = |uid: &str| objects.by::<ByController>(&NamespacedName::new(namespace, uid));
@@ -56,7 +56,7 @@ fn relation(owner: &ObjectMeta, object: &ObjectMeta, matches: bool) -> Relation 
     }
 }
 
-/// The owner's objects among the candidates, after those have changed hands that have to.
+/// Adopts and releases candidates, and returns those that the owner controls then.
 ///
 /// # Errors
 /// Something could not be adopted or released, or the owner is not what the cache says any more.
@@ -88,7 +88,7 @@ where
     let changes = changing.into_iter().map(|(patch, object, relation)| async move {
         let patch = Patch::Strategic(patch);
         let answer = objects.patch(&object.name_any(), &PatchParams::default(), &patch).await;
-        // Gone, or another of the name: then there is nothing to change hands.
+        // Deleted, or replaced by another object of the name: there is nothing to adopt or release.
         let answer = match ignore_not_found(answer) {
             Err(kube::Error::Api(status)) if status.code == 422 && relation == Relation::Misplaced => {
                 Ok(None)
@@ -113,7 +113,7 @@ where
     failure.map_or(Ok(owned), |error| Err(error.into()))
 }
 
-/// Asks the server: what is adopted by an owner that is gone has to be cleaned up by mock.
+/// Asks the server: what a deleted owner adopts has to be cleaned up by hand.
 async fn is_still_there<O>(owners: &Api<O>, owner: &O) -> Result<(), Error>
 where
     O: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned,
@@ -164,7 +164,7 @@ mod tests {
                 meta["ownerReferences"] =
                     json!([{"apiVersion": "v1", "kind": "K", "name": "n", "uid": uid, "controller": true}]);
             }
-            if going {
+            if terminating {
                 meta["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
             }
             serde_json::from_value::<ObjectMeta>(meta).unwrap()
@@ -172,14 +172,14 @@ mod tests {
         use Relation::*;
         for (case, owner_going, controller, terminating, matches, want) in [
             ("owned", false, Some("o"), false, true, Owned),
-            ("owned while both go", true, Some("o"), true, true, Owned),
+            ("owned while both are terminating", true, Some("o"), true, true, Owned),
             ("another's", false, Some("x"), false, true, Foreign),
             ("no longer selected", false, Some("o"), false, false, Misplaced),
-            ("kept by an owner that goes", true, Some("o"), false, false, Foreign),
-            ("nobody's", false, None, false, true, Orphan),
-            ("nobody's and going", false, None, true, true, Foreign),
-            ("not for an owner that goes", true, None, false, true, Foreign),
-            ("nobody's, not selected", false, None, false, false, Foreign),
+            ("kept by a terminating owner", true, Some("o"), false, false, Foreign),
+            ("an orphan", false, None, false, true, Orphan),
+            ("an orphan that is terminating", false, None, true, true, Foreign),
+            ("not for a terminating owner", true, None, false, true, Foreign),
+            ("an orphan, not selected", false, None, false, false, Foreign),
         ] {
             let owner = meta("o", None, owner_going);
             assert_eq!(relation(&owner, &meta("p", controller, terminating), matches), want, "{case}");

@@ -1,7 +1,7 @@
 //! What the API serves, by discovery: for controllers that work on every kind there is.
 //!
 //! A [`DiscoverySnapshot`] is fetched again when a CustomResourceDefinition or an APIService changes, now and then in any case, and when
-//! somebody asks ([`Discovery::refresh`]), which is who must not overlook a kind. An answer that cannot be had leaves the last
+//! on request ([`Discovery::refresh`]), for those that must not overlook a kind. A failed request leaves the last
 //! one in place.
 
 use std::collections::BTreeMap;
@@ -21,7 +21,7 @@ use super::clock::Clock;
 
 /// As kube-controller-manager's garbage collector.
 const PERIOD: Duration = Duration::from_secs(30);
-/// A server tells of a new definition before its discovery does.
+/// A watch reports a new definition before discovery does.
 const AFTER_A_CHANGE: Duration = Duration::from_secs(1);
 
 /// A resource in one of its versions; subresources are none.
@@ -111,7 +111,7 @@ fn served(group: &str, version: &str, api_version: &str, found: APIResourceDisco
 pub struct Discovery {
     client: Client,
     current: watch::Sender<Arc<DiscoverySnapshot>>,
-    /// Held while fetching, so that no answer replaces a later one.
+    /// Held while fetching, so that no response replaces a later one.
     fetching: Mutex<()>,
 }
 
@@ -120,12 +120,12 @@ impl Discovery {
         Discovery { client, current: watch::Sender::default(), fetching: Mutex::default() }
     }
 
-    /// The last answer; empty before the first.
+    /// The last snapshot; empty before the first.
     pub fn current(&self) -> Arc<DiscoverySnapshot> {
         self.current.borrow().clone()
     }
 
-    /// Tells of each answer that differs from the one before.
+    /// Sends each snapshot that differs from the one before.
     pub fn subscribe(&self) -> watch::Receiver<Arc<DiscoverySnapshot>> {
         self.current.subscribe()
     }

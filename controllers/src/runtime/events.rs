@@ -1,6 +1,6 @@
 //! Events as client-go's recorder makes them: repeated ones are counted, similar ones combined, floods stopped.
 //!
-//! A [`Recorder`] never waits: events go through a channel to one task, whose [`Correlator`] decides what to write.
+//! A [`Recorder`] never waits: events go through a channel to one task, where a [`Correlator`] decides what to write.
 
 use std::collections::HashSet;
 use std::num::NonZeroUsize;
@@ -62,7 +62,7 @@ impl Recorder {
         self.event(reference(about), EventType::Warning, reason, message);
     }
 
-    /// Tells of an object that is known by its reference.
+    /// Records an event about an object that is known by its reference.
     pub fn event(&self, about: ObjectReference, r#type: EventType, reason: &str, message: impl Into<String>) {
         let now = self.clock.now();
         let mut event = Event { involved_object: about, ..Event::default() };
@@ -252,7 +252,7 @@ impl Correlator {
     }
 }
 
-/// Who tells what kind of thing about which object.
+/// The component, the object and the type of an event, by which floods are counted.
 fn about(event: &Event) -> String {
     let object = &event.involved_object;
     let component = event.source.as_ref().and_then(|source| source.component.as_ref());

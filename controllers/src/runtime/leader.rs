@@ -1,6 +1,6 @@
-//! Leader election: of several processes one runs the controllers, the one whose identity a Lease holds.
+//! Leader election: of several processes one runs the controllers, the one that a Lease names as its holder.
 //!
-//! Clocks of machines differ, so nobody believes the times in a Lease: whoever wants it must have seen it unchanged for as long
+//! Clocks of machines differ, so the times in a Lease are not trusted: a candidate must have observed it unchanged for as long
 //! as it lasts ([`Candidate::acquire_or_renew`]). Its holder renews it in time, or stops before anybody else may start.
 //!
 //! Source: client-go's leaderelection, with kube-controller-manager's times.
@@ -66,14 +66,14 @@ impl LeaderElector {
             };
             tokio::select! {
                 () = renewing => {}
-                // An answer may never come, so that the deadline is not only looked at between two requests.
+                // A response may never come, so that the deadline also ends a request.
                 () = deadline => break,
             }
         }
         self.record_event("stopped leading");
     }
 
-    /// Gives the lease to whoever comes first, if it is ours.
+    /// Releases the lease, if this process holds it.
     ///
     /// # Errors
     /// It is not given back; it ends by itself.

@@ -1,4 +1,4 @@
-//! What the controllers tell of themselves, under the names that kube-controller-manager has.
+//! The metrics of the controllers, under kube-controller-manager's names.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -41,7 +41,7 @@ pub struct QueueMetrics {
 const SECONDS: [f64; 10] = [1e-8, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 0.1, 1.0, 10.0];
 
 impl Default for Metrics {
-    /// Metrics that nobody is shown.
+    /// Metrics in a registry of their own, which is not exposed.
     fn default() -> Metrics {
         Metrics::new(Registry::new())
     }
@@ -104,14 +104,14 @@ impl Metrics {
         }
     }
 
-    /// A metric of one controller. One that was started again goes on counting.
+    /// A counter of one controller. After a restart of the controller it continues.
     pub fn counter(&self, name: &'static str, help: &str, labels: &[&str]) -> CounterVec {
         let mut counters = self.counters.lock().unwrap_or_else(PoisonError::into_inner);
         let make = || register(&self.registry, CounterVec::new(Opts::new(name, help), labels));
         counters.entry(name).or_insert_with(make).clone()
     }
 
-    /// A metric of one controller that goes up and down.
+    /// A gauge of one controller.
     pub fn gauge(&self, name: &'static str, help: &str, labels: &[&str]) -> GaugeVec {
         let mut gauges = self.gauges.lock().unwrap_or_else(PoisonError::into_inner);
         let make = || register(&self.registry, GaugeVec::new(Opts::new(name, help), labels));

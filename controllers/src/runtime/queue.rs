@@ -1,4 +1,4 @@
-//! The keyed queue: what has to be looked at, each key once and never twice at the same time.
+//! The keyed queue: what has to be reconciled, each key once and never twice at the same time.
 //!
 //! A key that is added while it waits is not added again; one that is added while it is worked on comes back when its
 //! worker is done. A key can come later ([`Queue::add_after`]) or after a failure ([`Queue::retry`]), which takes longer
@@ -35,7 +35,7 @@ impl<K> Clone for Queue<K> {
 
 struct Inner<K> {
     state: Mutex<State<K>>,
-    /// Told when a worker may find something, or has to wait for an earlier time than before.
+    /// Notified when a worker may find a key, or has to wait for an earlier time than before.
     changed: Notify,
     clock: Clock,
     metrics: QueueMetrics,
@@ -124,7 +124,7 @@ impl<K: Key> Queue<K> {
         self.state().failures.remove(key);
     }
 
-    /// Takes the next key, once there is one; [`Queue::done`] gives it back.
+    /// Takes the next key, once there is one; [`Queue::done`] has to follow.
     pub async fn next(&self) -> K {
         loop {
             let mut changed = pin!(self.0.changed.notified());
@@ -150,7 +150,7 @@ impl<K: Key> Queue<K> {
         }
     }
 
-    /// Tells that a key from [`Queue::next`] is no longer worked on.
+    /// Marks a key from [`Queue::next`] as processed.
     pub fn done(&self, key: &K) {
         let mut state = self.state();
         if let Some(since) = state.working.remove(key) {

@@ -1,4 +1,4 @@
-//! What wakes a controller.
+//! What enqueues the keys of a controller.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use super::cache::{Cache, Cached, Change, NamespacedName};
 use super::clock::Clock;
 use super::queue::{Key, Queue};
 
-/// What wakes a controller.
+/// What enqueues the keys of a controller.
 pub struct Sources<K> {
     queue: Queue<K>,
     pumps: JoinSet<()>,
@@ -30,7 +30,7 @@ impl<K: Key> Sources<K> {
         self.pumps
     }
 
-    /// Calls `wake` with each change of a kind, those that made what exists included.
+    /// Calls `wake` with each change of a kind; what exists at the start comes as additions.
     pub fn on<T: Cached>(
         &mut self,
         cache: &Arc<Cache<T>>,
@@ -46,20 +46,20 @@ impl<K: Key> Sources<K> {
         self.needs(&cache)
     }
 
-    /// Looks at these keys at first, whatever happens.
+    /// Enqueues these keys at the start.
     pub fn at_first(&mut self, keys: impl IntoIterator<Item = K>) -> &mut Sources<K> {
         keys.into_iter().for_each(|key| self.queue.add(key));
         self
     }
 
-    /// Waits for a cache before the first key is looked at, without being woken by it.
+    /// Waits for a cache before the first key is reconciled. Its changes enqueue nothing.
     pub fn needs<T: Cached>(&mut self, cache: &Arc<Cache<T>>) -> &mut Sources<K> {
         let cache = cache.clone();
         self.synced.push(async move { cache.synced().await }.boxed());
         self
     }
 
-    /// Runs a task beside the workers that adds keys in its own time.
+    /// Runs a task beside the workers that adds keys.
     pub fn beside<F>(&mut self, task: impl FnOnce(Queue<K>) -> F) -> &mut Sources<K>
     where
         F: Future<Output = ()> + Send + 'static,
@@ -68,7 +68,7 @@ impl<K: Key> Sources<K> {
         self
     }
 
-    /// Looks at a key now and then, whatever happens.
+    /// Enqueues a key periodically.
     pub fn every(&mut self, period: Duration, clock: &Clock, key: K) -> &mut Sources<K> {
         let (queue, clock) = (self.queue.clone(), clock.clone());
         self.pumps.spawn(async move {
@@ -80,7 +80,7 @@ impl<K: Key> Sources<K> {
         self
     }
 
-    /// Calls `wake` now and then, whatever happens.
+    /// Calls `wake` periodically.
     pub fn periodically(
         &mut self,
         period: Duration,
@@ -99,12 +99,12 @@ impl<K: Key> Sources<K> {
 }
 
 impl Sources<NamespacedName> {
-    /// Looks at each object of a kind that changes.
+    /// Enqueues each object of a kind that changes.
     pub fn on_each<T: Cached>(&mut self, cache: &Arc<Cache<T>>) -> &mut Sources<NamespacedName> {
         self.on_each_if(cache, |_| true)
     }
 
-    /// Looks at each object of a kind that changes in a way that concerns the controller.
+    /// Enqueues each object of a kind that changes in a way that concerns the controller.
     pub fn on_each_if<T: Cached>(
         &mut self,
         cache: &Arc<Cache<T>>,

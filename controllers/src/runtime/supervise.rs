@@ -1,4 +1,4 @@
-//! Controllers fail alone: one that panics is counted and started again, later each time. The same goes for the tasks that all
+//! Controllers fail alone: one that panics is counted and restarted, later each time. The same holds for the tasks that all
 //! controllers rely on: caches, events, discovery.
 
 use std::collections::BTreeMap;
@@ -35,7 +35,7 @@ impl Readiness {
 
     /// Waits until all are ready that are expected.
     pub async fn complete(&self) {
-        // The sender is ours: it does not go away.
+        // The sender is a field of `self`, so that it is not dropped.
         let _ = self.0.subscribe().wait_for(|states| states.values().all(|ready| *ready)).await;
     }
 
@@ -99,7 +99,7 @@ impl Supervisor {
     }
 
     /// Hands what a channel brings to a handler, one after the other, until the channel is closed. A panic costs what was just
-    /// handed over, and the handler, which is made anew.
+    /// passed, and the handler, which is made again.
     pub async fn consume<T, H, F>(
         &self,
         name: &str,

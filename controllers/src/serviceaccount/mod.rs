@@ -1,6 +1,6 @@
 //! serviceaccount-controller: every active namespace has a ServiceAccount `default`.
 //!
-//! A namespace is looked at when it changes and when its account changes; then:
+//! A namespace is reconciled when it changes and when its account changes; then:
 //! 1. a namespace that is not active is left alone;
 //! 2. so is one that has its account;
 //! 3. otherwise the account is created.
@@ -86,9 +86,11 @@ mod tests {
 
     #[test]
     fn active_namespaces_have_an_account() {
-        for (case, phase, want) in
-            [("new", None, true), ("active", Some("Active"), true), ("going", Some("Terminating"), false)]
-        {
+        for (case, phase, want) in [
+            ("new", None, true),
+            ("active", Some("Active"), true),
+            ("terminating", Some("Terminating"), false),
+        ] {
             let status = phase
                 .map(|phase: &str| NamespaceStatus { phase: Some(phase.to_owned()), ..Default::default() });
             let namespace = Namespace { status, ..Default::default() };

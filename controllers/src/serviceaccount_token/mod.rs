@@ -1,8 +1,8 @@
-//! serviceaccount-token-controller: fills the secrets that somebody made to hold a token of a service account, one without an end.
+//! serviceaccount-token-controller: fills the secrets that a client created to hold a token of a service account without expiry.
 //!
-//! A secret is looked at when it changes and when its account does; then:
-//! 1. of a secret that is gone, its account keeps no reference;
-//! 2. one whose account is gone is deleted;
+//! A secret is reconciled when it changes and when its account does; then:
+//! 1. the reference to a deleted secret is removed from its account;
+//! 2. the secret of a deleted account is deleted;
 //! 3. one that lacks its token, the certificates or the namespace is given them.
 //!
 //! Only the metadata of secrets is watched, where the name of the account is an annotation; what is decided on is asked of the

@@ -67,7 +67,7 @@ impl Root {
         self.names.iter().fold(self.data.clone(), |path, name| path.join(name.as_path()))
     }
 
-    /// The entry of this directory that a path names. None: it is not directly in here, or nobody can tell by the path.
+    /// The entry of this directory that a path names. None: it is not directly in here, or the path does not show it.
     pub fn entry(&self, path: &Path) -> Option<Name> {
         let mut rest = path.strip_prefix(self.path()).ok()?.components();
         match (rest.next(), rest.next()) {

@@ -4,7 +4,7 @@ use std::net::Ipv4Addr;
 
 /// A simulated node: all there is to say about it follows from its number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct SimulatedNode(u32);
+pub struct SimulatedNode(pub(super) u32);
 
 impl SimulatedNode {
     /// How many pods may run on a node. Its range of addresses has room for them.

@@ -157,7 +157,7 @@ impl Nodes {
         Ok(api.patch(name, &PatchParams::apply(MANAGER), &patch).await?)
     }
 
-    /// Writes what there is to tell of a node. None: it has gone.
+    /// Writes the status of a node. None: it is deleted.
     async fn report(
         &self,
         simulated: SimulatedNode,
@@ -294,7 +294,7 @@ fn missing_labels<'a>(wanted: &'a Node, known: &Node) -> BTreeMap<&'a str, &'a s
     wanted.filter(|(key, _)| !has(key)).map(|(key, value)| (key.as_str(), value.as_str())).collect()
 }
 
-/// Whether no kubelet has told of a node: a client has just created it.
+/// Whether no kubelet has written the status of a node: a client has just created it.
 fn is_bare(node: &Node) -> bool {
     node.status.as_ref().is_none_or(|status| status.capacity.is_none())
 }

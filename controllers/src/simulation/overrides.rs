@@ -1,14 +1,14 @@
-//! How what is simulated is told to behave: names and values below `sim.coracle.dev/`, on whatever they are written.
+//! Annotations and parameters below `sim.coracle.dev/`, which configure the simulation.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 pub const PREFIX: &str = "sim.coracle.dev/";
 
-/// Gives each of our entries to `set`, and answers with a warning about each one that it refuses.
+/// Passes each entry below the prefix to `set`, and returns a warning for each one that it rejects.
 ///
 /// - `what`: of what kind the entries are
-/// - `set`: told the name without the prefix and the value; says what it expected instead
+/// - `set`: gets the name without the prefix and the value; its error says what it expected
 pub fn read(
     what: &str,
     entries: Option<&BTreeMap<String, String>>,

@@ -1,4 +1,4 @@
-//! Carries out a plan, and tells of it.
+//! Executes a plan, and records events.
 
 use std::sync::Arc;
 
@@ -22,7 +22,7 @@ enum Verb {
     Delete,
 }
 
-/// One pass over one set.
+/// Applies the plan of one reconciliation of a set.
 pub(super) struct Executor<'a> {
     pub controller: &'a StatefulSets,
     pub set: &'a StatefulSet,
@@ -30,7 +30,7 @@ pub(super) struct Executor<'a> {
 }
 
 impl Executor<'_> {
-    /// Does what the plan says until something fails. The status is what the plan wants, as far as it came.
+    /// Executes the plan until something fails. Returns the planned status, as far as the plan was executed.
     pub async fn execute(&self, plan: &Plan) -> (StatefulSetStatus, Result<(), Error>) {
         let mut status = plan.status.clone();
         for stage in &plan.stages {
@@ -70,7 +70,7 @@ impl Executor<'_> {
         }
     }
 
-    /// The claims, then the pod, and then whose the claims are.
+    /// The claims, then the pod, and then the owners of the claims.
     async fn create(&self, pod: &Pod, claims: &PodClaims, owners: &ClaimOwners) -> Result<(), Error> {
         self.create_missing_claims(pod, claims)
             .await
@@ -79,7 +79,7 @@ impl Executor<'_> {
         if let Err(kube::Error::Api(status)) = &created
             && status.reason == "AlreadyExists"
         {
-            // Somebody else's, or not seen yet.
+            // Another client's, or not observed yet.
             return created.map(|_| ()).map_err(Error::from);
         }
         self.update_claim_owners(owners)
@@ -143,15 +143,15 @@ impl Executor<'_> {
     }
 
     async fn update_claim_owners(&self, owners: &ClaimOwners) -> Result<(), Error> {
-        for (name, verdict) in owners {
-            if verdict.has_conflicting_controller {
+        for (name, update) in owners {
+            if update.has_conflicting_controller {
                 let message = format!(
                     "PersistentVolumeClaim {name} has a conflicting OwnerReference that acts as a manging controller, \
                      the retention policy is ignored for this claim"
                 );
                 self.controller.recorder.warning(self.set, "ConflictingController", message);
             }
-            if let Some(claim) = &verdict.change {
+            if let Some(claim) = &update.change {
                 let changed = self.claims().replace(name, &PostParams::default(), claim).await?;
                 self.ctx.record_write(&self.controller.claims, &changed);
             }
@@ -175,7 +175,7 @@ impl Executor<'_> {
 
     fn record_failure(&self, verb: Verb, pod: &Pod, error: &Error) {
         if error.is(409) {
-            // The next pass sees what this one did not.
+            // The next reconciliation observes what this one did not.
             return;
         }
         let (pod, set) = (pod.name_any(), self.set.name_any());
@@ -192,7 +192,7 @@ impl Executor<'_> {
     }
 }
 
-/// An error as events tell it: in the server's words, if it has any.
+/// The message of an error in events: the server's, if it has one.
 fn text(error: &Error) -> String {
     match error {
         Error::Api(kube::Error::Api(status)) => status.message.clone(),

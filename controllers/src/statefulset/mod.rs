@@ -1,14 +1,14 @@
 //! statefulset-controller: pods that keep their names and claims.
 //!
-//! A set is looked at when it or one of its pods changes, when a pod appears that nobody controls and that it selects, when
-//! a claim is gone that had to go first, and when a pod has been ready for long enough:
+//! A set is reconciled when it or one of its pods changes, when a pod without a controller appears that it selects, when
+//! a claim is deleted that a new pod waits for, and when a pod has been ready for long enough:
 //! 1. revisions and pods that match are adopted, pods that do not match any more are released (`runtime::controller_ref`);
 //! 2. the template finds its place in the history (`coracle_kinds::controller_revision`);
-//! 3. from all that, what to do and what to tell (`plan.rs`, with `identity.rs`, `retention.rs`, `rollout.rs` and `status.rs`);
-//! 4. that is done (`executor.rs`), and the status written, also after a failure;
-//! 5. the oldest revisions go.
+//! 3. from all that, the steps and the status are planned (`plan.rs`, with `identity.rs`, `retention.rs`, `rollout.rs` and `status.rs`);
+//! 4. the steps are executed (`executor.rs`), and the status is written, also after a failure;
+//! 5. the oldest revisions are deleted.
 //!
-//! Claims are not watched, but for those that go: one that was changed is seen to at the next occasion.
+//! Changes of claims enqueue nothing, but deletions do: a changed claim is observed in the next reconciliation.
 
 mod executor;
 mod identity;
@@ -48,8 +48,8 @@ use executor::Executor;
 use metrics::{Delays, Gauges};
 use plan::{Gates, Observed, Revision, plan};
 
-/// When a set is looked at after a claim that it may have waited for. kube-controller-manager waits for another occasion, and who
-/// looks right after the claim has gone sees none there.
+/// When a set is reconciled after the deletion of a claim that it may have waited for. kube-controller-manager waits for another
+/// event, so that clients observe for a moment that the claim is deleted.
 const AFTER_A_CLAIM: Duration = Duration::from_secs(2);
 
 pub struct StatefulSets {
@@ -146,7 +146,7 @@ impl StatefulSets {
         let mut revisions = controller_ref::candidates(&set.metadata, &self.revisions);
         revisions.retain(|revision| selector_matches(selector, &revision.metadata));
         let objects = (&self.api::<ControllerRevision>(set), &self.revisions);
-        // Those that are nobody's stay a part of the history of a set that goes.
+        // Orphans stay a part of the history of a terminating set.
         controller_ref::claim_objects((&self.api(set), set), objects, revisions.clone(), |_| true, ctx)
             .await?;
         controller_revision::sort(&mut revisions);
@@ -186,7 +186,7 @@ impl StatefulSets {
         truncated.map(|()| next)
     }
 
-    /// The revision of the template as it is. A set that goes makes no history: all that its status needs is the name.
+    /// The revision of the current template. For a terminating set none is created: its status needs only the name.
     async fn update_revision(
         &self,
         set: &StatefulSet,
@@ -239,7 +239,7 @@ impl StatefulSets {
         }
     }
 
-    /// Observe, plan, act, and tell.
+    /// Plans, executes the plan, and writes the status.
     async fn update_stateful_set(
         &self,
         set: &StatefulSet,
@@ -329,7 +329,7 @@ impl StatefulSets {
     }
 }
 
-/// The sets that a change of a pod concerns: those that control it, or did; and those that could, if nobody does.
+/// The sets that a change of a pod concerns: those that control it, or did; and those that could, if it has no controller.
 fn sets_of(change: &Change<Pod>, sets: &Cache<StatefulSet>) -> Vec<NamespacedName> {
     let Some(pod) = change.object() else { return Vec::new() };
     let namespace = pod.namespace().unwrap_or_default();

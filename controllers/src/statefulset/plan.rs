@@ -1,9 +1,10 @@
-//! The decision: from a set, its revisions, pods and claims, what to do now, in which order, and what to tell.
+//! The decision: from a set, its revisions, pods and claims to the steps, in their order, and the status.
 //!
 //! In order: the pods that are wanted, from the lowest ordinal up; the claims of the others, and then these, from the highest down; the
 //! pods of older revisions. Ordered sets stop at the first pod that is not as it has to be, parallel ones only leave it aside.
 
 use std::collections::BTreeMap;
+use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -164,7 +165,7 @@ impl Observed<'_> {
         (replicas.collect(), condemned.into_iter().map(|(_, pod)| pod).collect())
     }
 
-    /// What a pod that is wanted needs, and whether those after it have to wait.
+    /// The step for a pod that is wanted, and whether those after it have to wait.
     fn reconcile_replica(&self, pod: &Arc<Pod>, ordered: bool) -> (Option<Step>, ControlFlow<()>) {
         match pods::phase(pod) {
             // However it ended, it is started again.
@@ -185,11 +186,11 @@ impl Observed<'_> {
         let stop = self.is_unavailable(pod) || !status::is_running_and_ready(pod);
         let repaired = identity::repaired(self.set, pod).filter(|_| !(ordered && stop));
         let owners = self.owners(pod, false);
-        let has_wrong_owner = owners.iter().any(|(_, verdict)| verdict.change.is_some());
+        let has_wrong_owner = owners.iter().any(|(_, update)| update.change.is_some());
         // A pod that has what it needs runs on with a claim that is being deleted.
         let needs_claims = is_pending || !identity::has_volumes(self.set, pod);
         let claims = if needs_claims { self.claims(pod) } else { PodClaims::default() };
-        let act = match repaired {
+        let step = match repaired {
             Some(repaired) => Some(Step::Update { pod: Arc::new(repaired), claims, owners }),
             None if is_pending => {
                 let lacks =
@@ -201,13 +202,13 @@ impl Observed<'_> {
             }
             None => None,
         };
-        (act, if stop { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
+        (step, if stop { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
     }
 
     /// The claims of a pod that is not wanted any more.
     fn release_claims(&self, pod: &Pod) -> Option<Step> {
         let owners = self.owners(pod, true);
-        owners.iter().any(|(_, verdict)| verdict.change.is_some()).then_some(Step::UpdateClaimOwners(owners))
+        owners.iter().any(|(_, update)| update.change.is_some()).then_some(Step::UpdateClaimOwners(owners))
     }
 
     fn is_unavailable(&self, pod: &Pod) -> bool {
@@ -250,7 +251,7 @@ impl Observed<'_> {
         let judged = self
             .claims_there(pod)
             .map(|(name, claim)| (name, retention::owner_update(claim, self.set, pod, is_condemned)));
-        judged.filter(|(_, verdict)| *verdict != OwnerUpdate::default()).collect()
+        judged.filter(|(_, update)| *update != OwnerUpdate::default()).collect()
     }
 
     fn has_blocking_claim(&self, pod: &Pod) -> bool {

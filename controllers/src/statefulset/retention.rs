@@ -1,8 +1,8 @@
-//! Whose a claim is (KEP-1847): the set's, its pod's or nobody's, by the set's retention policy. The garbage collector does
+//! The owner of a claim (KEP-1847): the set, its pod or none, by the set's retention policy. The garbage collector does
 //! the rest.
 //!
 //! References of others stay as they are. A claim that an earlier set or pod of the name owns is not touched at all, and where
-//! somebody else controls a claim nobody here does.
+//! another object controls a claim, none of the two becomes its owner.
 
 use coracle_kinds::meta::controller_ref;
 use k8s_openapi::api::apps::v1::StatefulSet;
@@ -10,7 +10,7 @@ use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::Resource;
 
-/// What happens to claims whose pod is not wanted any more, for either reason.
+/// What happens to the claims of a pod that is not wanted any more, for either reason.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Policy {
     deletes_when_deleted: bool,
@@ -48,10 +48,10 @@ enum Owner {
     Pod,
 }
 
-/// What is to be done about a claim's owners.
+/// How the owners of a claim have to change.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct OwnerUpdate {
-    /// Somebody else controls the claim, against the policy.
+    /// Another object controls the claim, against the policy.
     pub has_conflicting_controller: bool,
     /// The claim as it should be, if it is not.
     pub change: Option<Box<PersistentVolumeClaim>>,
@@ -98,13 +98,13 @@ pub(super) fn owner_update(
     OwnerUpdate { has_conflicting_controller, change: Some(changed) }
 }
 
-/// Whether a claim goes with an earlier pod of the name, so that a new one has to wait for a new claim.
+/// Whether a claim is owned by an earlier pod of the name, so that a new pod has to wait for a new claim.
 pub(super) fn blocks(claim: &PersistentVolumeClaim, set: &StatefulSet, pod: &Pod) -> bool {
     let refs = claim.metadata.owner_references.as_deref().unwrap_or_default();
     Policy::of(set).deletes_when_scaled && is_stale(refs, &controller_ref(pod))
 }
 
-/// The pods that a claim goes with.
+/// The pods that own a claim.
 pub(super) fn pods(claim: &PersistentVolumeClaim) -> impl Iterator<Item = &str> {
     let owners = claim.meta().owner_references.iter().flatten();
     owners.filter(|owner| owner.api_version == "v1" && owner.kind == "Pod").map(|owner| owner.name.as_str())

@@ -1,4 +1,4 @@
-//! Which pods a rolling update takes next. Their successors are made as those of any pod that is gone.
+//! Which pods a rolling update deletes next. They are created again as any missing pod.
 
 use std::sync::Arc;
 

@@ -10,7 +10,7 @@ use k8s_openapi::jiff::Timestamp;
 use super::identity::{replicas, revision};
 use super::rollout::is_rolling;
 
-/// What the pods amount to. Conditions are nobody's business here; those of others go.
+/// The status that follows from the pods. It has no conditions: those that clients wrote are dropped.
 pub(super) fn count(
     set: &StatefulSet,
     (current, update): (&str, &str),
@@ -99,7 +99,7 @@ mod tests {
                 {"type": "Ready", "status": if ready { "True" } else { "False" }, "lastTransitionTime": "2026-01-01T00:00:00Z"},
             ]},
         });
-        if going {
+        if terminating {
             pod["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
         }
         Arc::new(serde_json::from_value(pod).unwrap())

@@ -40,7 +40,7 @@ pub const IN_TREE_PROTECTION: &str = "kubernetes.io/pv-controller";
 /// KEP-2644: the CSI driver has still to do so.
 pub const EXTERNAL_PROTECTION: &str = "external-provisioner.volume.kubernetes.io/finalizer";
 
-/// Either of them keeps a volume until what is behind it is gone. The plugin and the driver that takes over from it exchange them.
+/// Either of them keeps a volume until what is behind it is deleted. The plugin and the driver that takes over from it exchange them.
 pub const DELETION_PROTECTIONS: [&str; 2] = [EXTERNAL_PROTECTION, IN_TREE_PROTECTION];
 
 /// A reclaim policy: what is behind the volume is deleted.
@@ -66,7 +66,7 @@ fn storage(
 pub trait ClaimExt {
     /// The storage class; `""` is none.
     fn class(&self) -> &str;
-    /// Whether it says of which class it is; "" is an answer too.
+    /// Whether it names a class; `""` counts as one.
     fn has_class(&self) -> bool;
     /// The volume that it is bound to, or asks for; empty if none.
     fn volume_name(&self) -> &str;

@@ -69,7 +69,7 @@ fn a_budget_spares_what_is_healthy_beyond_what_has_to_stay() {
         ),
         (
             "evicted ones go or are gone",
-            vec![ready("a"), going],
+            vec![ready("a"), terminating],
             (2, 0),
             json!({"g": NOW, "x": NOW}),
             (1, 1, "", None, ""),

@@ -74,7 +74,7 @@ impl ClaimLister {
         }
     }
 
-    /// The volumes that are meant for nobody else.
+    /// The volumes without a claim, and those that refer to this one.
     fn free_volumes(&self, claim: &PersistentVolumeClaim) -> Vec<Arc<PersistentVolume>> {
         let mut volumes = self.volumes.by::<ByClaimRef>(&NamespacedName::of(claim));
         volumes.extend(self.volumes.by::<ByClaimRef>(&ByClaimRef::NONE));
@@ -131,7 +131,7 @@ impl Controller for Claims {
                 if let Some(claim) = change.object().and_then(|volume| volume.claim_name()) {
                     queue.add(claim);
                 }
-                // A volume that anyone may have: whoever waits for one looks at it, though not at once.
+                // An available volume: the claims that wait for one are enqueued, after a delay.
                 if let Some(volume) = change.new.as_ref().filter(|volume| volume.phase() == "Available") {
                     let suited = unbound(&waiting, |claim| claim.class() == volume.class());
                     suited.into_iter().for_each(|claim| queue.add_after(claim, MIN_AVAILABLE));
@@ -208,7 +208,7 @@ impl Claims {
         Ok(())
     }
 
-    /// Says on the claim who shall provision it, and tells that one waits where it is somebody else.
+    /// Annotates the claim with its provisioner, and records an event if that is an external one.
     async fn provision(
         &self,
         claim: &PersistentVolumeClaim,

@@ -17,7 +17,7 @@ use super::super::search;
 use crate::persistentvolume_binder::csi_migration::Migration;
 use crate::runtime::events::EventType;
 
-/// An event to tell.
+/// An event to record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EventRecord {
     pub r#type: EventType,
@@ -40,7 +40,7 @@ impl EventRecord {
 pub struct ClaimContext {
     /// The volume that the claim names.
     pub named: Option<Arc<PersistentVolume>>,
-    /// All volumes that are meant for nobody else, where the claim names none and is not bound.
+    /// The volumes without a claim and those that refer to this one, where the claim names none and is not bound.
     pub volumes: Vec<Arc<PersistentVolume>>,
     pub classes: Vec<Arc<StorageClass>>,
     /// Pods of the claim that no node was found for yet, by name.
@@ -54,13 +54,13 @@ pub enum Plan {
     /// The claim that waited without a class gets the default one.
     SetClass(String),
     Provision(Arc<StorageClass>),
-    /// Nothing can be done but tell; the claim's phase is left as it is.
+    /// Record an event; the claim's phase is left as it is.
     RecordEvent(EventRecord),
     /// Wait in phase Pending.
     Wait(Option<EventRecord>),
-    /// Wait, and believe nothing of it: somebody undid what the controller did.
+    /// Fail: a client undid what the controller did.
     Fail(EventRecord),
-    /// Phase Lost; told when it becomes so.
+    /// Phase Lost, with an event when it changes.
     Lose(EventRecord),
 }
 

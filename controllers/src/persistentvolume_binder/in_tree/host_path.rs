@@ -106,7 +106,7 @@ impl Plugin for HostPath {
     }
 }
 
-/// Makes a volume one of this plugin's, whoever makes it.
+/// Sets the source and the annotations of this plugin.
 pub fn source(volume: &mut PersistentVolume, directories: &Directories) {
     set_annotation(&mut volume.metadata, CREATED_BY.0, CREATED_BY.1);
     set_annotation(&mut volume.metadata, PROVISIONED_BY, HOST_PATH);

@@ -1,4 +1,4 @@
-//! The plugin in the controller: `kubernetes.io/host-path`, whose volumes are directories of this machine.
+//! The in-tree plugin `kubernetes.io/host-path`. Its volumes are directories of this machine.
 //!
 //! [`HostPath`] makes volumes for claims in the loop of all [`crate::simulation::provisioner`]s, [`reclaim`] deletes and recycles them.
 
@@ -15,7 +15,7 @@ use crate::persistentvolume_binder::csi_migration::{HOST_PATH, Migration};
 /// What the names of plugins in the controller begin with.
 const IN_TREE: &str = "kubernetes.io/";
 
-/// Whether a provisioner is in here; otherwise somebody outside has to do it.
+/// Whether a provisioner is an in-tree plugin; otherwise it is an external one.
 ///
 /// # Errors
 /// It should be in here, and is not: why, in the words of the event.
@@ -32,7 +32,7 @@ fn unknown(plugin: &str) -> String {
     format!("no volume plugin matched name: {plugin}")
 }
 
-/// Whether what is behind a volume can be deleted in here; otherwise it is left to somebody outside.
+/// Whether an in-tree plugin deletes what is behind a volume; otherwise an external provisioner does.
 ///
 /// # Errors
 /// Nobody can: why, in the words of the event.

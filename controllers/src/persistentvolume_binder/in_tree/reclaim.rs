@@ -1,8 +1,8 @@
 //! The loop that deletes or recycles what is behind a released volume, if the plugin in the controller can.
 //!
-//! A volume is looked at when it changes; then, if it is released or failed before, and not migrated:
-//! 1. who can delete it is found; nobody: it fails, and that is told;
-//! 2. the server is asked whether it is still so, and whether its claim is gone;
+//! A volume is reconciled when it changes; then, if it is released or failed before, and not migrated:
+//! 1. the plugin that can delete it is found; without one its phase becomes Failed, with an event;
+//! 2. the server is asked whether it is still so, and whether its claim is deleted;
 //! 3. the directory is removed, unless it is another volume's too, then the finalizer that kept the volume for that (KEP-2644), then the volume itself, which may
 //!    be terminating by then; without the gate HonorPVReclaimPolicy one that is terminating is left alone, and no finalizer
 //!    known.
@@ -104,7 +104,7 @@ impl Reclaim {
             }
         }
         let live = self.released(volume).await?;
-        // Without the gate a volume that is deleted is believed to be somebody's business already.
+        // Without the gate a terminating volume is taken for one that is being deleted already.
         let Some(live) = live.filter(|live| self.honors_policy || !live.is_terminating()) else {
             return Ok(Action::AwaitChange);
         };
@@ -134,7 +134,7 @@ impl Reclaim {
             is_kept |= set_finalizer(&mut changed.metadata, finalizer, false);
         }
         if self.honors_policy && is_kept {
-            // With the last finalizer a terminating volume goes.
+            // Without its last finalizer a terminating volume is deleted.
             self.writer.volume(changed, ctx).await?;
         }
         let deleted = self.writer.volume_api().delete(&live.name_any(), &DeleteParams::default()).await;
@@ -174,7 +174,7 @@ impl Reclaim {
         Ok(other.map(|other| format!("its directory is also that of persistentvolume {other}")))
     }
 
-    /// The volume as the server has it, if nobody wants it any more.
+    /// The volume as the server has it, if its claim is deleted.
     async fn released(&self, volume: &PersistentVolume) -> Result<Option<PersistentVolume>, Error> {
         let live = ignore_not_found(self.writer.volume_api().get(&volume.name_any()).await)?;
         let Some(live) = live.filter(|live| live.metadata.uid == volume.metadata.uid && is_ours(live)) else {
@@ -198,7 +198,7 @@ impl Reclaim {
         using.map(|pod| NamespacedName::of(pod.as_ref()).to_string()).collect()
     }
 
-    /// Phase Failed, told when it becomes so.
+    /// Phase Failed, with an event when it changes.
     async fn fail(
         &self,
         volume: &PersistentVolume,
@@ -214,7 +214,7 @@ impl Reclaim {
     }
 }
 
-/// Whether a volume waits for the end of what is behind it.
+/// Whether a volume is to be reclaimed by a plugin here.
 fn is_ours(volume: &PersistentVolume) -> bool {
     matches!(volume.phase(), "Released" | "Failed") && annotation(&volume.metadata, MIGRATED_TO).is_none()
 }

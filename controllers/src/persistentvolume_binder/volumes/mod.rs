@@ -90,7 +90,7 @@ impl Controller for Volumes {
                 self.writer.volume_phase(volume, phase, ctx).await?;
             }
             Plan::Release => self.release(volume, ctx).await?,
-            // The claim is looked at whenever its volume changes.
+            // The claim is reconciled whenever its volume changes.
             Plan::AwaitClaim => {}
             Plan::Mismatch { volume: about_volume, claim: about_claim } => {
                 self.record(&volume, &about_volume);
@@ -103,7 +103,7 @@ impl Controller for Volumes {
 }
 
 impl Volumes {
-    /// Who deletes what is behind a volume. The class is believed rather than the volume, on which anything may stand.
+    /// The plugin or driver that deletes what is behind a volume, by its class: clients may write anything on the volume.
     fn deleter(&self, volume: &PersistentVolume) -> String {
         match in_tree::deletes(volume) {
             Ok(true) => HOST_PATH.to_owned(),
@@ -120,7 +120,7 @@ impl Volumes {
         self.recorder.event(about.object_ref(&()), event.r#type, event.reason, event.message.clone());
     }
 
-    /// Phase Released; then a policy that is none is told. The others are the business of the plugins.
+    /// Phase Released; then an event for an unknown reclaim policy. Known policies are left to the plugins.
     async fn release(&self, mut volume: PersistentVolume, ctx: &ReconcileContext) -> Result<(), Error> {
         if !matches!(volume.phase(), "Released" | "Failed") {
             volume = self.writer.volume_phase(volume, "Released", ctx).await?;
@@ -137,7 +137,7 @@ impl Volumes {
     }
 }
 
-/// The volumes of a claim that is gone, which may have gone before it knew of one that was made for it.
+/// The volumes of a deleted claim, which may have been deleted before it named one that was made for it.
 fn volumes_of(claim: &PersistentVolumeClaim, volumes: &Cache<PersistentVolume>) -> Vec<NamespacedName> {
     match claim.volume_name() {
         "" => {

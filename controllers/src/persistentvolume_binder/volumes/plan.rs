@@ -14,7 +14,7 @@ use crate::simulation::csi::CSI_DRIVER;
 #[derive(Clone, Debug, PartialEq)]
 pub enum Plan {
     Phase(&'static str),
-    /// Its claim is gone: phase Released, unless it was reclaimed before, then its policy.
+    /// Its claim is deleted: phase Released, unless it was reclaimed before, then its policy.
     Release,
     /// The claim has still to be bound from its side.
     AwaitClaim,
@@ -23,7 +23,7 @@ pub enum Plan {
         volume: EventRecord,
         claim: EventRecord,
     },
-    /// Its claim took another volume: let it go.
+    /// Its claim is bound to another volume.
     Unbind,
 }
 
@@ -65,7 +65,7 @@ pub fn plan(volume: &PersistentVolume, claim: Option<&PersistentVolumeClaim>) ->
     }
 }
 
-/// What is told of a released volume whose policy is none. One that was migrated is the driver's business.
+/// The event for a released volume with an unknown reclaim policy. A migrated volume is left to its driver.
 pub fn unreclaimable(volume: &PersistentVolume) -> Option<EventRecord> {
     let is_known = matches!(volume.policy(), RETAIN | RECYCLE | DELETE);
     (!is_known && annotation(&volume.metadata, MIGRATED_TO).is_none()).then(|| {

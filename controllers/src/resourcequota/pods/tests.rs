@@ -8,7 +8,7 @@ fn pod(spec: Value, status: Value) -> Pod {
 fn used(pod: &Pod) -> String {
     let usage = pod.usage(Timestamp::UNIX_EPOCH);
     for name in usage.keys() {
-        assert!(Pod::measures(name), "{name}");
+        assert!(Pod::matches(name), "{name}");
     }
     usage.iter().map(|(name, amount)| format!("{name}={amount}")).collect::<Vec<_>>().join(" ")
 }

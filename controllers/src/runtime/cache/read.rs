@@ -1,6 +1,6 @@
 //! Objects of a watch, read in two steps: first as text, then as what they are.
 //!
-//! The frames of a watch are read by another reader than the answers to requests, and the compiler makes each type's code once for
+//! The frames of a watch are read by another reader than the responses to requests, and the compiler makes each type's code once for
 //! each reader: for hundreds of types that is megabytes, and all of it is resident. So only the one for requests is used.
 
 use std::borrow::Cow;

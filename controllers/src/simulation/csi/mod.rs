@@ -33,7 +33,6 @@ use crate::persistentvolume_binder::in_tree;
 use crate::runtime::cache::{Cache, NamespacedName};
 use crate::runtime::events::Recorder;
 use crate::runtime::{self, Sources};
-use crate::simulation::csi::CSI_DRIVER;
 use crate::simulation::provisioner::directories::Directories;
 use crate::simulation::provisioner::{Asked, Plugin, Refusal, provision};
 use crate::{Context, Settings, start_part};

@@ -94,7 +94,7 @@ mod tests {
         for (case, volume, honors, want) in [
             ("static, bound", volume(DELETE, "Bound", json!({})), true, Some(true)),
             ("static, free", volume(DELETE, "Available", json!({})), true, None),
-            ("bound, going", volume(DELETE, "Bound", terminating), true, None),
+            ("bound, terminating", volume(DELETE, "Bound", terminating), true, None),
             ("has it", volume(DELETE, "Bound", kept.clone()), true, None),
             ("retained", volume(RETAIN, "Bound", kept.clone()), true, Some(false)),
             ("recycled, released", volume(RECYCLE, "Released", kept.clone()), true, Some(false)),
@@ -115,9 +115,13 @@ mod tests {
         for (case, volume, want) in [
             ("released", volume(DELETE, "Released", kept), true),
             ("released, never kept", volume(DELETE, "Released", json!({})), true),
-            ("deleted first", volume(DELETE, "Released", going(EXTERNAL_PROTECTION)), true),
-            ("deleted first, then taken over", volume(DELETE, "Released", going(IN_TREE_PROTECTION)), true),
-            ("deleted before it was kept", volume(DELETE, "Released", going("other")), false),
+            ("deleted first", volume(DELETE, "Released", terminating(EXTERNAL_PROTECTION)), true),
+            (
+                "deleted first, then taken over",
+                volume(DELETE, "Released", terminating(IN_TREE_PROTECTION)),
+                true,
+            ),
+            ("deleted before it was kept", volume(DELETE, "Released", terminating("other")), false),
             ("failed", volume(DELETE, "Failed", json!({})), false),
             ("bound", volume(DELETE, "Bound", json!({})), false),
             ("free", volume(DELETE, "Available", json!({})), false),

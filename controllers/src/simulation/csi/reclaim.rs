@@ -1,6 +1,6 @@
 //! external-provisioner's loop over volumes: keeps them by a finalizer until their directories are gone (KEP-2644).
 //!
-//! A volume is looked at when it changes, or is attached no longer:
+//! A volume is reconciled when it or one of its attachments changes:
 //! 1. it gets the finalizer, or loses it, as its policy says;
 //! 2. if it is released, to be deleted, and nowhere attached, the server is asked whether that is still so;
 //! 3. the directory is removed, unless it is another volume's too, then the volume, then the finalizer.

@@ -26,7 +26,7 @@ use crate::simulation::csi::CSI_DRIVER;
 use crate::{Context, Initialize};
 
 const RESIZING: &str = "Resizing";
-/// Conditions that tell of a resize, and go when it is done.
+/// Conditions about a resize, removed when it is done.
 const OF_RESIZES: [&str; 4] =
     [RESIZING, "FileSystemResizePending", "ControllerResizeError", "NodeResizeError"];
 
@@ -116,7 +116,7 @@ fn requested(claim: &PersistentVolumeClaim) -> Option<&Quantity> {
     claim.spec.as_ref()?.resources.as_ref()?.requests.as_ref()?.get("storage")
 }
 
-/// The conditions that tell of something else.
+/// The conditions about something else.
 fn others(claim: &PersistentVolumeClaim) -> Vec<PersistentVolumeClaimCondition> {
     let conditions = claim.status.iter().flat_map(|status| status.conditions.iter().flatten());
     conditions.filter(|condition| !OF_RESIZES.contains(&condition.type_.as_str())).cloned().collect()

@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::Pod;
 use super::super::IGNORE;
 use crate::simulation::overrides::{self, PREFIX, duration, exit_code, flag};
 
-/// How the containers of a pod behave: by default they are ready at once, run for ever, and end when they are told to.
+/// How the containers of a pod behave: by default they are ready at once, run for ever, and exit when they are terminated.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PodBehavior {
     /// How long a container runs before it is ready.
@@ -17,7 +17,7 @@ pub struct PodBehavior {
     pub exit_after: Option<Duration>,
     /// The code it exits with then.
     pub exit_code: i32,
-    /// How long a container takes to exit once it is told to.
+    /// How long a container takes to exit once it is terminated.
     pub terminate_after: Duration,
 }
 

@@ -1,10 +1,10 @@
 //! The kubelets of the simulated nodes.
 //!
-//! A pod is looked at when it changes, when one of its claims does, and when something is due in it:
+//! A pod is reconciled when it changes, when one of its claims does, and when something is due in it:
 //! 1. pods of other nodes, ignored ones, and those that have ended are left alone, but for removing the latter;
 //! 2. before anything runs in a pod its claims are asked of the server, and their volumes mounted ([`mounts`]);
 //! 3. [`plan::plan`] moves the pod's [`runtime_state::PodRuntimeState`] on to now;
-//! 4. if anything happened, the status is written, events tell of it, and the pod is removed once nothing runs that was to stop.
+//! 4. if anything happened, the status is written, events are recorded, and the pod is deleted once nothing runs that was to stop.
 //!
 //! Lives are kept in memory, so that they are exact and no status has to be read back; after a restart of the process they
 //! are restored from the statuses. A pod that starts without delay is written once.
@@ -182,7 +182,7 @@ impl Controller for Kubelet {
             let api = Api::<Pod>::namespaced(self.client.clone(), &key.namespace);
             let patch = Patch::Strategic(status);
             let answer = api.patch_status(&key.name, &PatchParams::apply(NAME), &patch).await;
-            // Gone, or another pod of the same name: the watch tells.
+            // Deleted, or another pod of the same name: the watch will report it.
             let Some(pod) = ignore_not_found(ignore_conflict(answer))?.flatten() else {
                 return Ok(Action::AwaitChange);
             };
@@ -258,7 +258,7 @@ impl Kubelet {
 }
 
 impl Record {
-    /// Complains once.
+    /// Reports a warning once.
     fn report_once(&mut self, warning: &str, report: impl FnOnce()) {
         if !self.reported.iter().any(|reported| reported == warning) {
             self.reported.push(warning.to_owned());

@@ -31,7 +31,7 @@ pub struct Mounts {
 /// Whether a pod may start.
 pub enum Mounted {
     Yes,
-    /// Its volumes are still to be attached, of which the kubelet hears.
+    /// Its volumes are still to be attached, which the kubelet watches.
     NotYet,
     /// Why not, in the kubelet's words.
     No(String),
@@ -48,7 +48,7 @@ impl Mounts {
         }
     }
 
-    /// Mounts the volumes of a pod's claims. A kubelet trusts no cache in this, for a pod must not run on a claim that goes
+    /// Mounts the volumes of a pod's claims. A kubelet trusts no cache in this, for a pod must not run on a claim that is
     /// away.
     pub async fn mount(&self, pod: &Pod) -> Result<Mounted, Error> {
         let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
@@ -112,7 +112,7 @@ impl Mounts {
         let Some(target) = self.directories.of(volume) else { return Ok(()) };
         let source = volume.spec.as_ref().and_then(|spec| spec.csi.as_ref());
         if source.is_some_and(|source| source.driver == CSI_DRIVER) {
-            // Somebody may have made the volume by mock, and nobody its directory.
+            // A client may have created the volume by hand, without its directory.
             self.directories.make(volume).await?;
         }
         let names = (Name::new(uid), Name::new("volumes"), Name::new(name));
@@ -131,7 +131,7 @@ impl Mounts {
         }
     }
 
-    /// Removes what was left of pods that are gone, by a process that was killed.
+    /// Removes what a killed process has left of deleted pods.
     pub async fn remove_orphans(&self, pods: &Cache<Pod>) {
         let root = self.pods.clone();
         let Ok(left) = blocking(move || root.entries()).await else { return };

@@ -1,4 +1,4 @@
-//! What to do about a pod now: which status to write, what to tell, whether to remove it, and when to look again.
+//! What to do about a pod now: which status to write, which events to record, whether to delete it, and when to reconcile again.
 //! Pure: from the pod, its state so far, and the time.
 
 use k8s_openapi::api::core::v1::Pod;

@@ -1,6 +1,6 @@
 //! What happens in a pod: the part of a container runtime, and of the kubelet that starts and stops containers.
 //!
-//! A [`PodRuntimeState`] is moved on to a time by [`PodRuntimeState::advance`], which does everything that is due by then and tells what
+//! A [`PodRuntimeState`] is moved on to a time by [`PodRuntimeState::advance`], which does everything that is due by then and returns what
 //! happened and when something is due next. Nothing here knows how a status looks.
 
 use std::time::Duration;
@@ -19,7 +19,7 @@ const FIRST_BACK_OFF: Duration = Duration::from_secs(10);
 const LONGEST_BACK_OFF: Duration = Duration::from_secs(300);
 /// ... and no longer at all after it ran so long.
 const FORGIVEN_AFTER: Duration = Duration::from_secs(600);
-/// What a process has that had to be killed, and what is said of one that nobody knows of.
+/// The exit code of a process that was killed, and of one that is not known.
 const KILLED: i32 = 137;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -130,7 +130,7 @@ impl PodRuntimeState {
         PodRuntimeState { accepted: now, containers, closed_gates: Vec::new(), stop: None, end: None }
     }
 
-    /// The state that a status tells of, after a restart of this process. None: no kubelet has seen the pod.
+    /// The state that follows from a status, after a restart of this process. None: no kubelet has accepted the pod.
     pub fn restore(pod: &Pod) -> Option<PodRuntimeState> {
         let status = pod.status.as_ref()?;
         let mut state = PodRuntimeState::begin(pod, status.start_time.as_ref()?.0);

@@ -22,7 +22,7 @@ pub struct Addresses {
     pub pod: Option<Ipv4Addr>,
 }
 
-/// The strategic merge patch that makes a pod's status tell of its state.
+/// The strategic merge patch that writes the runtime state into a pod's status.
 pub fn patch(pod: &Pod, state: &PodRuntimeState, addresses: Addresses, now: Timestamp) -> Value {
     let status = status(pod, state, addresses, now);
     let order: Vec<Value> =
@@ -239,7 +239,7 @@ fn go_seconds(seconds: u64) -> String {
     }
 }
 
-/// What the image would be known by in a registry; nobody has pulled it.
+/// The digest that the image would have in a registry; it was not pulled.
 fn image_id(image: &str) -> String {
     match image.contains('@') {
         true => image.to_owned(),

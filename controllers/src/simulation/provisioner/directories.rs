@@ -1,4 +1,4 @@
-//! Directories as volumes, whoever made them. Nothing else touches those.
+//! Directories as volumes. Nothing else touches them.
 //!
 //! Only what is directly in one of two directories of our own is ever made, emptied or removed, and no path that a client
 //! wrote is ever opened: it is compared, and what is left of it is the name of an entry ([`crate::simulation::confined_fs`]).
@@ -111,7 +111,7 @@ impl Directories {
         }
     }
 
-    /// Another volume whose directory is the same and which is not about to be deleted itself. What it holds must stay.
+    /// Another volume of the same directory that is not to be deleted itself. What it holds must stay.
     ///
     /// - `volumes`: says which to ask the server for
     ///
@@ -242,7 +242,7 @@ fn is_absent(path: &Path) -> io::Result<bool> {
     }
 }
 
-/// What is said of a volume whose source names no directory.
+/// The message for a volume without a directory in its source.
 pub const NO_DIRECTORY: &str = "the volume's source names no directory";
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! Which directories were begun and belong to no volume yet.
 //!
-//! Between making a directory and making its volume the process can end, and the claim can go before it is back: nobody would
+//! Between making a directory and making its volume the process can end, and the claim can be deleted before it is back: nobody would
 //! ever ask for that directory again. So each is written down before it is made, and struck out when its volume is there. An
 //! entry is a file `volumes/begun/PROVISIONER/VOLUME`.
 
@@ -83,7 +83,7 @@ impl Journal {
         Ok(())
     }
 
-    /// To be called when the volume is there, or the directory gone.
+    /// To be called when the volume exists, or the directory is removed.
     ///
     /// # Errors
     /// It cannot be struck out.

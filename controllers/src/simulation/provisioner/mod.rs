@@ -38,7 +38,7 @@ pub trait Plugin: Sized + Send + Sync + 'static {
     /// Waits for what else it looks at.
     fn needs(&self, sources: &mut Sources<NamespacedName>);
 
-    /// Who tells the events.
+    /// The component of the events.
     fn recorder(&self) -> &Recorder;
 
     /// The class by which a claim is to be provisioned. None: it is not, as things stand.

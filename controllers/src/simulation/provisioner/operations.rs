@@ -15,7 +15,7 @@ use crate::runtime::cache::NamespacedName;
 use crate::runtime::clock::Clock;
 use crate::simulation::overrides::{self, PREFIX, count, duration};
 
-/// How an operation goes.
+/// How long an operation takes, and how often it fails.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Pace {
     /// How long each attempt takes.
@@ -24,7 +24,7 @@ pub struct Pace {
     pub failures: u32,
 }
 
-/// How the operations on a volume go.
+/// How the operations on a volume behave.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct VolumeBehavior {
     pub provision: Pace,
@@ -108,7 +108,7 @@ impl Operations {
         Operations { clock, known: Mutex::default() }
     }
 
-    /// Begins an attempt, or goes on with it. After [`Step::Fail`] the next one begins.
+    /// Begins an attempt, or continues it. After [`Step::Fail`] the next one begins.
     pub fn attempt(&self, name: &NamespacedName, uid: Option<&str>, pace: Pace) -> Attempt {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         let operation = known.entry(name.clone()).or_default();

@@ -1,11 +1,11 @@
 //! The loop that makes volumes for the claims that were given to a plugin.
 //!
-//! A claim is looked at when it changes:
+//! A claim is reconciled when it changes:
 //! 1. one that is not the plugin's to provision (any more) is left alone;
-//! 2. so is one whose volume `pvc-UID` is there: the binder goes on from it;
-//! 3. what the plugin cannot do is told, and tried again;
+//! 2. so is one that has its volume `pvc-UID`: the binder continues from it;
+//! 3. what the plugin cannot do becomes an event, and is retried;
 //! 4. the directory is made, then the volume, which is meant for the claim from the start;
-//! 5. a directory whose volume never came about goes when nobody claims it any more, also after a crash ([`Journal`]).
+//! 5. a directory without a volume is removed when it is not claimed any more, also after a crash ([`Journal`]).
 
 use std::sync::Arc;
 
@@ -136,7 +136,7 @@ impl<P: Plugin> Provision<P> {
             Ok(()) => self.directories.make(&volume).await,
             Err(refusal) => Err(refusal),
         };
-        // As it fails in the worst case: something was made, and nobody heard of it.
+        // As it fails in the worst case: something was made, and not recorded.
         let made = match step {
             Step::Fail(why) => made.and(Err(why)),
             _ => made,
@@ -145,7 +145,7 @@ impl<P: Plugin> Provision<P> {
             return Ok(Err(self.plugin.failure(asked.class, &error)));
         }
         let api = Api::<PersistentVolume>::all(self.client.clone());
-        // One that is there was made by a try whose answer was lost.
+        // An existing one was made by an attempt that got no response.
         if let Some(answer) = ignore_conflict(api.create(&PostParams::default(), &volume).await)? {
             ctx.record_write(&self.volumes, &answer);
         }

@@ -1,12 +1,12 @@
 //! default-scheduler: binds pods that have no node.
 //!
-//! One pass looks at all pods that wait, the most important first:
-//! 1. pods of other schedulers, gated ones, and those that go away are left alone;
-//! 2. a pod that was placed before waits for the watch to tell so, or for its claims to be bound;
+//! One scheduling cycle handles all pods that wait, by priority:
+//! 1. pods of other schedulers, gated ones, and terminating ones are left alone;
+//! 2. a pod that was assumed before waits for the watch to report it, or for its claims to be bound;
 //! 3. [`plan::decide`] places a pod or says why it cannot be placed;
-//! 4. pods are bound, claims told of the node, and what cannot be placed gets a condition and an event.
+//! 4. pods are bound, claims annotated with the node, and what cannot be placed gets a condition and an event.
 //!
-//! A pod that could not be placed is looked at again when something changes that could help it.
+//! A pod that could not be placed is tried again after a cluster event that could help it.
 //!
 //! Nothing is preempted, and preferences choose nothing: of the nodes that take a pod it gets the emptiest.
 
@@ -56,7 +56,7 @@ pub struct Scheduler {
     nodes: Arc<Cache<Node>>,
     namespaces: Arc<Cache<Namespace>>,
     storage: Storage,
-    /// Counts what may make room for a pod that was refused.
+    /// Counts the cluster events that may help a pod that was rejected.
     move_request_cycle: Arc<AtomicU64>,
     /// What was decided about pods that still have no node, by their uids.
     known: Mutex<HashMap<String, PodSchedulingState>>,
@@ -64,13 +64,13 @@ pub struct Scheduler {
 
 #[derive(Clone)]
 enum PodSchedulingState {
-    /// Bound, and the watch has yet to tell; or to be bound when its claims are.
+    /// Bound, and the watch has not reported it yet; or to be bound when its claims are.
     Assumed { node: String, waits_for_claims: bool },
-    /// Refused when there had been so many move_request_cycle.
+    /// Rejected in this move request cycle.
     Unschedulable(u64),
 }
 
-/// The one key: everything that waits is looked at since one pod's place is another's.
+/// The one key: all pods that wait are scheduled together, since they compete for nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SchedulingCycle;
 
@@ -113,7 +113,7 @@ impl Controller for Scheduler {
             let wait = waits(&change.new);
             let states = change.old.as_ref().zip(change.new.as_ref());
             let holds = |pod: &Option<Arc<Pod>>| pod.as_ref().is_some_and(|pod| occupies_node(pod));
-            // A pod that waits may have got tolerations or lost a gate; one with a node may come or go.
+            // A waiting pod may have got tolerations or lost a gate; one with a node may be added or deleted.
             let is_other = wait && states.is_some_and(|(old, new)| asks_for(old) != asks_for(new));
             if is_other || holds(&change.old) != holds(&change.new) {
                 move_request_cycle.fetch_add(1, Ordering::Relaxed);
@@ -217,7 +217,7 @@ impl Scheduler {
         (nodes, waiting)
     }
 
-    /// A provisioner that cannot serve a node takes its name away, and the pod has to be placed anew.
+    /// A provisioner that cannot serve a node removes its name, and the pod has to be scheduled again.
     fn is_still_valid(&self, pod: &Pod, known: &PodSchedulingState) -> bool {
         match known {
             PodSchedulingState::Assumed { node, waits_for_claims: true } => {
@@ -259,7 +259,7 @@ impl Scheduler {
             Err(error) => {
                 self.known().remove(uid(&pod));
                 match error {
-                    // Gone, terminating, or bound by somebody else: the watch tells.
+                    // Deleted, terminating, or bound by another scheduler: the watch will report it.
                     kube::Error::Api(status) if matches!(status.code, 404 | 409) => Ok(()),
                     error => Err(error.into()),
                 }
@@ -267,7 +267,7 @@ impl Scheduler {
         }
     }
 
-    /// Binds a volume to a claim from its side, or tells the provisioner of the node; the binder does the rest.
+    /// Binds a volume to a claim from its side, or annotates the claim with the node for the provisioner; the binder does the rest.
     async fn bind_volume(
         &self,
         binding: &VolumeBinding,
@@ -299,7 +299,7 @@ impl Scheduler {
         Ok(())
     }
 
-    /// Tells that a pod has no node, unless that was told.
+    /// Writes the condition and the event of a pod that no node fits, unless it has them.
     async fn report_unschedulable(&self, pod: &Pod, message: &str) -> Result<Option<Pod>, Error> {
         let conditions = pod.status.iter().flat_map(|status| status.conditions.iter().flatten());
         let known = conditions.into_iter().find(|condition| condition.type_ == "PodScheduled");

@@ -117,7 +117,7 @@ fn none_of<'a>(count: usize, reasons: impl Iterator<Item = &'a str>) -> String {
     format!("0/{count} nodes are available: {}.", lines.join(", "))
 }
 
-/// The order in which pods are looked at: the more important first, then the older.
+/// The order in which pods are scheduled: by priority, then by age.
 pub fn in_order(mut pods: Vec<Arc<Pod>>) -> Vec<Arc<Pod>> {
     let priority = |pod: &Pod| pod.spec.as_ref().and_then(|spec| spec.priority).unwrap_or(0);
     pods.sort_by_key(|pod| {

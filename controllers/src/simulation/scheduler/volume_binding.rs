@@ -1,7 +1,7 @@
 //! What a pod's claims allow: nothing until each of them exists, and either is bound or may wait for the pod's node.
 //!
 //! Those that may wait are served on the node that is chosen: by a volume that is free and can be reached from it, or by a
-//! provisioner that is told of the node.
+//! provisioner that gets the node's name by an annotation.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use crate::Context;
 use crate::persistentvolume_binder::search;
 use crate::runtime::cache::{Cache, NamespacedName};
 
-/// The provisioner of classes whose volumes are made by mock.
+/// The provisioner of classes without dynamic provisioning.
 const NO_PROVISIONER: &str = "kubernetes.io/no-provisioner";
 
 /// Where claims and what they lead to are looked up.
@@ -153,7 +153,7 @@ impl Claims {
         Some(served)
     }
 
-    /// Whether somebody is told to serve each claim that waits, on this node.
+    /// Whether each claim that waits has a volume or this node as its selected one.
     pub fn are_assigned_to(&self, node: &str) -> bool {
         self.waiting.iter().all(|Waiting { claim, .. }| {
             selected_node(claim) == Some(node) || self.free.iter().any(|volume| is_meant_for(volume, claim))
@@ -247,7 +247,7 @@ mod tests {
                 "pod has unbound immediate PersistentVolumeClaims",
             ),
             (
-                "going",
+                "terminating",
                 &pod,
                 Some(claim("c", json!({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}}))),
                 r#"persistentvolumeclaim "c" is being deleted"#,
@@ -348,7 +348,7 @@ mod tests {
                 free: free.into_iter().cloned().map(Arc::new).collect(),
                 ..Claims::default()
             };
-            let served = claims.on(&node("a"));
+            let served = claims.bindings_on(&node("a"));
             let names = served.map(|served| {
                 let name = |binding: &VolumeBinding| binding.volume.as_ref().map(|volume| volume.name_any());
                 served.iter().map(|binding| name(binding).unwrap_or_default()).collect::<Vec<_>>()

@@ -182,12 +182,12 @@ impl Laws {
         };
         law!(of_others(&before) == of_others(after), "the owners of {} by others change", after.name_any());
         before.metadata.owner_references.clone_from(&after.metadata.owner_references);
-        law!(before == *after, "more of {} changes than whose it is", after.name_any());
+        law!(before == *after, "more of {} changes than its owners", after.name_any());
         Ok(())
     }
 
     /// A status is told.
-    pub fn tells(&self, seen: &Observed, status: &StatefulSetStatus) -> Lawful {
+    pub fn updates_status(&self, seen: &Observed, status: &StatefulSetStatus) -> Lawful {
         let count = |counts: &dyn Fn(&Pod) -> bool| seen.pods.iter().filter(|pod| counts(pod)).count();
         let is_ready = |pod: &Pod| pods::phase(pod) == "Running" && pods::is_ready(pod);
         let is_available =

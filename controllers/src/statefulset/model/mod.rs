@@ -72,7 +72,7 @@ struct Pass {
 }
 
 impl fmt::Debug for Pass {
-    /// Each on a line of its own is too long a story.
+    /// Each on a line of its own is too long a log.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let [sets, pods, claims] = self.lag;
         write!(f, "behind by {sets} {pods} {claims}, {:?}", self.fault)
@@ -150,8 +150,8 @@ proptest! {
     fn histories_are_lawful_and_end_well(setting in setting(), events in events()) {
         let mut history = History::begin(&setting);
         let outcome = history.run(&events);
-        let told = |broken| TestCaseError::fail(format!("{broken}\nafter\n  {}", history.log.join("\n  ")));
-        outcome.map_err(told)?;
+        let failure = |broken| TestCaseError::fail(format!("{broken}\nafter\n  {}", history.log.join("\n  ")));
+        outcome.map_err(failure)?;
     }
 }
 
@@ -402,7 +402,7 @@ impl Controller {
         if matches!(outcome, Err(Stop::Crashed | Stop::Broken(_))) {
             return outcome.map(|()| false);
         }
-        executor.tell(status)?;
+        executor.update_status(status)?;
         outcome?;
         let is_live = |name: &str| {
             [&seen.current.name, &seen.update.name].iter().any(|live| *live == name)
@@ -521,22 +521,22 @@ impl Executor<'_> {
     }
 
     fn update_claim_owners(&mut self, owners: &ClaimOwners) -> Result<(), Stop> {
-        for claim in owners.iter().filter_map(|(_, verdict)| verdict.change.as_deref()) {
+        for claim in owners.iter().filter_map(|(_, update)| update.change.as_deref()) {
             self.laws.owns(self.seen, claim)?;
             self.call(Kind::PodClaims, |world| world.claims.replace(claim.clone()))?;
         }
         Ok(())
     }
 
-    fn tell(&mut self, status: StatefulSetStatus) -> Result<(), Stop> {
+    fn update_status(&mut self, status: StatefulSetStatus) -> Result<(), Stop> {
         let set = self.seen.set;
         let status = status::complete(set, status);
-        self.laws.tells(self.seen, &status)?;
+        self.laws.updates_status(self.seen, &status)?;
         if !status::has_changed(set, &status) {
             return Ok(());
         }
-        let told = StatefulSet { status: Some(status), ..set.clone() };
-        self.call(Kind::Sets, |world| world.sets.replace(told))
+        let updated = StatefulSet { status: Some(status), ..set.clone() };
+        self.call(Kind::Sets, |world| world.sets.replace(updated))
     }
 
     /// What was answered is waited for by the cache of its kind.

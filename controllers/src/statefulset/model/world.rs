@@ -163,7 +163,7 @@ impl World {
             self.claims.now().get(*claim).is_some_and(|claim| claim.metadata.deletion_timestamp.is_none())
         };
         match pods::phase(&pod) {
-            "Pending" if pod_claims(&pod).all(|claim| is_usable(&claim)) => {
+            "Pending" if claims_of(&pod).all(|claim| is_usable(&claim)) => {
                 self.set_status(name, "Running", true)
             }
             "Running" if !pods::is_ready(&pod) => self.set_status(name, "Running", true),
@@ -206,7 +206,7 @@ impl World {
             let pods = self.pods.now().values();
             let is_used = pods
                 .filter(|pod| pods::phase(pod) != "Pending")
-                .any(|pod| pod_claims(pod).any(|claim| claim == name));
+                .any(|pod| claims_of(pod).any(|claim| claim == name));
             if self.claims.now()[&name].metadata.deletion_timestamp.is_some() && !is_used {
                 self.claims.remove(&name);
             }
@@ -233,11 +233,11 @@ impl World {
         let terminating = |meta: &ObjectMeta| if meta.deletion_timestamp.is_some() { "~" } else { "" };
         let pods = self.pods.now().values().map(|pod| {
             let phase = if pods::is_ready(pod) { "Ready" } else { pods::phase(pod) };
-            format!("{}:{phase}{} {}", pod.name_any(), going(&pod.metadata), identity::revision(pod))
+            format!("{}:{phase}{} {}", pod.name_any(), terminating(&pod.metadata), identity::revision(pod))
         });
         let claims = self.claims.now().values().map(|claim| {
             let owners: Vec<_> = claim.owner_references().iter().map(|owner| owner.uid.as_str()).collect();
-            format!("{}{} {}", claim.name_any(), going(&claim.metadata), owners.join(","))
+            format!("{}{} {}", claim.name_any(), terminating(&claim.metadata), owners.join(","))
         });
         pods.chain(claims).collect::<Vec<_>>().join("; ")
     }

@@ -93,7 +93,7 @@ fn pod_name(pod: &Pod) -> String {
     format!("{}{of}", pod.metadata.name.as_deref().unwrap())
 }
 
-fn show(act: &Step) -> String {
+fn show(step: &Step) -> String {
     let (sign, pod, claims, owners) = match step {
         Step::Create { pod, claims, owners } => ("+", Some(pod), Some(claims), Some(owners)),
         Step::ProvideClaims { pod, claims, owners } => ("=", Some(pod), Some(claims), Some(owners)),
@@ -107,8 +107,8 @@ fn show(act: &Step) -> String {
         .map(|c| format!("+{}", c.metadata.name.clone().unwrap()));
     let terminating = claims.iter().flat_map(|claims| &claims.terminating).map(|name| format!("!{name}"));
     let pod = pod.map(|pod| format!("{sign}{}", pod_name(pod)));
-    let owners = owners.into_iter().flatten().map(|(name, verdict)| {
-        let owners = verdict.change.iter().flat_map(|claim| claim.metadata.owner_references.iter().flatten());
+    let owners = owners.into_iter().flatten().map(|(name, update)| {
+        let owners = update.change.iter().flat_map(|claim| claim.metadata.owner_references.iter().flatten());
         let owners: Vec<_> = owners.map(|owner| owner.name.as_str()).collect();
         format!("{name}>{}", owners.join(","))
     });

@@ -42,7 +42,7 @@ fn together(app: &str, key: &str) -> Value {
 fn decided(nodes: &[Arc<Node>], there: &[(&str, Arc<Pod>)], pod: &Arc<Pod>) -> String {
     let mut nodes: Vec<NodeInfo> = nodes.iter().cloned().map(NodeInfo::new).collect();
     for (node, pod) in there {
-        nodes.iter_mut().find(|node| node.name() == *node).unwrap().take(pod.clone());
+        nodes.iter_mut().find(|info| info.name() == *node).unwrap().take(pod.clone());
     }
     match decide(&mut nodes, pod, Ok(Claims::default()), &Namespaces::new()) {
         Decision::Bind(node) => node,
