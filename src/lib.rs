@@ -38,8 +38,7 @@ use coracle_apiserver::serve::listener::Listener;
 use coracle_apiserver::serve::{Api, Config};
 use coracle_apiserver::telemetry::health::{Endpoint, Health, Hook};
 use coracle_apiserver::telemetry::metrics::Metrics;
-use coracle_controllers::Settings;
-use coracle_controllers::runtime::supervise::Readiness;
+use coracle_controllers::{Readiness, Settings};
 use coracle_storage::log::{EphemeralLog, LogError, SledLog};
 use coracle_storage::{Limits, Store};
 use http::header::{HeaderValue, USER_AGENT};
@@ -226,8 +225,8 @@ impl Builder {
         let metrics = Metrics::new();
         let expiring = tokio::spawn(registry.clone().expire_events(self.event_ttl));
         let options = coracle_controllers::Options {
-            clock: coracle_controllers::runtime::clock::Clock::system(),
-            metrics: coracle_controllers::runtime::metrics::Metrics::new(metrics.registry().clone()),
+            clock: coracle_controllers::Clock::system(),
+            metrics: coracle_controllers::Metrics::new(metrics.registry().clone()),
             readiness: readiness.clone(),
             settings: self.settings(&certificates, signing_key.clone(), &data, features),
         };

@@ -1,7 +1,9 @@
-//! Loops that reach desired state, written on the Kubernetes API only: they would run unchanged against any cluster.
+//! Kubernetes' controllers, written on its API only: they run unchanged against any cluster.
 //!
-//! One folder a controller, named as kube-controller-manager names it; [`runtime`] is the loop that all of them run in.
-//! Start at [`CONTROLLERS`], then [`run`].
+//! One folder a controller, with kube-controller-manager's name for it; `runtime/` is the loop that all of them run in, and
+//! `simulation/` the nodes, the scheduler and the CSI driver that stand in for real ones. What objects of built-in kinds mean is in
+//! `coracle-kinds`. Start at [`CONTROLLERS`], then [`run`].
+#![warn(missing_docs)]
 
 mod disruption;
 mod ephemeral_volume;
@@ -15,7 +17,7 @@ mod persistentvolumeclaim_protection;
 mod pod_garbage_collector;
 mod resourcequota;
 mod root_ca_certificate_publisher;
-pub mod runtime;
+mod runtime;
 mod serviceaccount;
 mod serviceaccount_token;
 mod simulation;
@@ -32,25 +34,27 @@ use kube::Client;
 use tokio::sync::oneshot;
 
 use runtime::Controller;
-use runtime::clock::Clock;
 use runtime::leader::LeaderElector;
-use runtime::metrics::Metrics;
-use runtime::supervise::{Readiness, supervise};
+use runtime::supervise::supervise;
 
-/// What controllers are made of.
+pub use runtime::clock::{Clock, MockClock};
+pub use runtime::metrics::{Metrics, QueueMetrics};
+pub use runtime::supervise::Readiness;
+
+/// The context of the controllers of this crate.
 type Context = runtime::Context<Settings>;
 
 /// What the controllers cannot learn from the API.
 #[derive(Clone)]
 pub struct Settings {
     /// For how long a terminating namespace is left as it is. What was admitted to it before may still have to be stored,
-    /// and not every API server may know yet that it is terminating.
+    /// and not every API server may have observed yet that it is terminating.
     pub namespace_grace: Duration,
     /// The certificates, in PEM, by which clients know the API server; without them they are not published.
     pub root_ca: Option<String>,
     /// Signs the claims of a token; without it no tokens are made.
     pub sign: Option<Sign>,
-    /// How many nodes to simulate. None: scheduling is somebody else's, as it is beside another cluster.
+    /// How many nodes to simulate. None: neither nodes nor the scheduler are simulated, as beside another cluster.
     pub nodes: Option<usize>,
     /// Whether a feature gate is on, by Kubernetes' name.
     pub is_enabled: IsEnabled,
@@ -61,20 +65,21 @@ pub struct Settings {
 /// The gate that lets the CSI driver `coracle.csi` do what `kubernetes.io/host-path` does; Kubernetes has none of that name.
 pub const HOST_PATH_MIGRATION: &str = "CSIMigrationHostPath";
 
+/// Whether a feature gate is on.
 pub type IsEnabled = Arc<dyn Fn(&str) -> bool + Send + Sync>;
 
-/// None where it fails.
+/// Signs the claims of a token and returns it as a JWS. None: it cannot be signed.
 pub type Sign = Arc<dyn Fn(&serde_json::Value) -> Option<String> + Send + Sync>;
 
 impl Default for Settings {
-    /// As far as kube-controller-manager has a default.
+    /// kube-controller-manager's defaults, without what it has no default for.
     fn default() -> Settings {
         Settings {
             namespace_grace: Duration::from_secs(5),
             root_ca: None,
             sign: None,
             nodes: None,
-            // Of those that the controllers ask for no other is off by default.
+            // Of the gates that the controllers read no other is off by default.
             is_enabled: Arc::new(|gate| gate != HOST_PATH_MIGRATION),
             data: "/tmp/hostpath_pv".into(),
         }
@@ -88,11 +93,12 @@ trait Initialize: Controller {
         true
     }
 
+    /// Makes the controller, with the caches that it needs.
     fn new(context: &Context) -> Self;
 }
 
-/// A controller as it is listed.
-pub struct Entry {
+/// A controller that can be selected and started.
+pub struct ControllerDescriptor {
     /// kube-controller-manager's name.
     pub name: &'static str,
     /// Runs it until the future is dropped; reports when its sources are synced.
@@ -100,20 +106,20 @@ pub struct Entry {
     is_possible: fn(&Settings) -> bool,
 }
 
-/// All controllers there are.
-pub const CONTROLLERS: &[Entry] = &[
-    entry::<persistentvolume_attach_detach::AttachDetach>(),
-    entry::<disruption::Disruptions>(),
-    entry::<ephemeral_volume::EphemeralVolumes>(),
-    Entry {
+/// All controllers of kube-controller-manager that there are. The simulated scheduler and kubelet are not listed.
+pub const CONTROLLERS: &[ControllerDescriptor] = &[
+    descriptor::<persistentvolume_attach_detach::AttachDetach>(),
+    descriptor::<disruption::Disruptions>(),
+    descriptor::<ephemeral_volume::EphemeralVolumes>(),
+    ControllerDescriptor {
         name: garbage_collector::NAME,
         start: |context, readiness| {
             garbage_collector::run(context, move || readiness.ready(garbage_collector::NAME)).boxed()
         },
         is_possible: |_| true,
     },
-    entry::<namespace::Namespaces>(),
-    Entry {
+    descriptor::<namespace::Namespaces>(),
+    ControllerDescriptor {
         name: persistentvolume_binder::NAME,
         start: |context, readiness| {
             persistentvolume_binder::run(context, move || readiness.ready(persistentvolume_binder::NAME))
@@ -121,27 +127,27 @@ pub const CONTROLLERS: &[Entry] = &[
         },
         is_possible: |_| true,
     },
-    entry::<persistentvolume_expander::Expander>(),
-    entry::<persistentvolume_protection::VolumeProtection>(),
-    entry::<persistentvolumeclaim_protection::ClaimProtection>(),
-    entry::<pod_garbage_collector::PodGarbageCollector>(),
-    entry::<resourcequota::ResourceQuotas>(),
-    entry::<root_ca_certificate_publisher::RootCertificates>(),
-    entry::<serviceaccount::ServiceAccounts>(),
-    entry::<serviceaccount_token::Tokens>(),
-    entry::<statefulset::StatefulSets>(),
-    entry::<volumeattributesclass_protection::AttributesClassProtection>(),
+    descriptor::<persistentvolume_expander::Expander>(),
+    descriptor::<persistentvolume_protection::VolumeProtection>(),
+    descriptor::<persistentvolumeclaim_protection::ClaimProtection>(),
+    descriptor::<pod_garbage_collector::PodGarbageCollector>(),
+    descriptor::<resourcequota::ResourceQuotas>(),
+    descriptor::<root_ca_certificate_publisher::RootCertificates>(),
+    descriptor::<serviceaccount::ServiceAccounts>(),
+    descriptor::<serviceaccount_token::Tokens>(),
+    descriptor::<statefulset::StatefulSets>(),
+    descriptor::<volumeattributesclass_protection::AttributesClassProtection>(),
 ];
 
-const fn entry<C: Initialize>() -> Entry {
+const fn descriptor<C: Initialize>() -> ControllerDescriptor {
     let start = |context: Context, readiness: Readiness| {
         let controller = C::new(&context);
         runtime::run(context, controller, move || readiness.ready(C::NAME)).boxed()
     };
-    Entry { name: C::NAME, start, is_possible: C::is_possible }
+    ControllerDescriptor { name: C::NAME, start, is_possible: C::is_possible }
 }
 
-/// Makes and runs one of several loops that are started together.
+/// Makes and runs one of several loops that are started under one name.
 fn start_part<C: Initialize>(context: Context, synced: oneshot::Sender<()>) -> BoxFuture<'static, ()> {
     let controller = C::new(&context);
     let ready = move || {
@@ -151,37 +157,46 @@ fn start_part<C: Initialize>(context: Context, synced: oneshot::Sender<()>) -> B
     runtime::run(context, controller, ready).boxed()
 }
 
-/// As whom a client of the controllers should come: what they write is owned by the name before the slash.
+/// The user agent of a client for the controllers: the field manager of what they write is the part before the slash.
 pub const USER_AGENT: &str = concat!("kube-controller-manager/v1.36 coracle/", env!("CARGO_PKG_VERSION"));
 
-/// Everything the controllers are given.
+/// Everything the controllers need.
 #[derive(Clone)]
 pub struct Options {
+    /// The time that they live by.
     pub clock: Clock,
+    /// Where they register their metrics.
     pub metrics: Metrics,
+    /// Where each of them reports when its caches are synced.
     pub readiness: Readiness,
+    /// What they cannot learn from the API.
     pub settings: Settings,
 }
 
-/// Runs the selected controllers until the future is dropped. `is_selected` is asked with kube-controller-manager's names.
+/// Runs the selected controllers until the future is dropped.
+///
+/// - `client`: comes with [`USER_AGENT`], since what the controllers write is owned by its first part
+/// - `is_selected`: whether a controller is selected, by its name in [`CONTROLLERS`], or `kube-scheduler` or `kubelet`
 pub fn run(
     client: Client,
     options: Options,
     is_selected: impl Fn(&str) -> bool,
 ) -> impl Future<Output = ()> + Send {
     let Options { clock, metrics, readiness, settings } = options;
-    let selected = CONTROLLERS.iter().chain(simulation::CONTROLLERS).filter(|entry| is_selected(entry.name));
+    let selected =
+        CONTROLLERS.iter().chain(simulation::CONTROLLERS).filter(|descriptor| is_selected(descriptor.name));
     let selected = selected.chain(simulation::ALWAYS);
-    let selected: Vec<&Entry> = selected.filter(|entry| (entry.is_possible)(&settings)).collect();
-    // At once, so that nobody who asks later believes them to be ready.
-    selected.iter().for_each(|entry| readiness.expect(entry.name));
+    let selected: Vec<&ControllerDescriptor> =
+        selected.filter(|descriptor| (descriptor.is_possible)(&settings)).collect();
+    // At once, so that they are not ready before they have started.
+    selected.iter().for_each(|descriptor| readiness.expect(descriptor.name));
     async move {
         let context = Context::new(client, clock, metrics, settings);
-        join_all(selected.into_iter().map(|entry| {
-            supervise(entry.name, &context, || (entry.start)(context.clone(), readiness.clone()))
+        join_all(selected.into_iter().map(|descriptor| {
+            supervise(descriptor.name, &context, || (descriptor.start)(context.clone(), readiness.clone()))
         }))
         .await;
-        // A selection of nothing has nothing to do, for ever.
+        // Without any controller there is nothing to do, for ever.
         std::future::pending().await
     }
 }
@@ -191,8 +206,8 @@ pub fn run(
 #[error("leaderelection lost")]
 pub struct LeaseLost;
 
-/// Like [`run`], in one of several processes: only while the lease is held by `identity`, which is nobody else's. It ends
-/// when the lease is lost, or when `stop` does; then the lease is given back.
+/// Like [`run`], in one of several processes: only while `identity`, which is unique, holds the lease. Returns when the lease is
+/// lost, or when `stop` does; then the lease is released.
 ///
 /// # Errors
 /// The lease was lost.
@@ -203,7 +218,7 @@ pub async fn run_elected(
     identity: String,
     stop: impl Future<Output = ()>,
 ) -> Result<(), LeaseLost> {
-    /// The lease ends by itself if it cannot be given back; nobody shall have to wait for that here.
+    /// A lease that cannot be released expires by itself, so that there is no need to wait for long.
     const RELEASE: Duration = Duration::from_secs(1);
     let clock = options.clock.clone();
     let context = Context::new(client.clone(), clock.clone(), options.metrics.clone(), Settings::default());
@@ -227,10 +242,10 @@ pub async fn run_elected(
         }
         () = stop => {}
     }
-    // Also where it was only about to be won: the answer may be on its way.
+    // Also if it was not acquired yet: the request may still be under way.
     tokio::select! {
         released = elector.release() => if let Err(error) = released {
-            tracing::info!(%error, "the lease is not given back");
+            tracing::info!(%error, "the lease is not released");
         },
         () = clock.sleep(RELEASE) => {}
     }

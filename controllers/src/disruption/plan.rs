@@ -102,7 +102,7 @@ pub(super) fn plan<'a>(
     Plan { status, recheck, not_deleted }
 }
 
-/// The status of a budget whose pods cannot be counted: it spares none.
+/// The status of a budget without a count of its pods: it allows no disruption.
 pub(super) fn uncountable(
     budget: &PodDisruptionBudget,
     why: &str,
@@ -132,7 +132,7 @@ fn condition(
     }
 }
 
-/// Puts a condition in the place of the one of its type, whose time it keeps if it says the same.
+/// Replaces the condition of the same type. Its transition time is kept if the status is the same.
 fn set_allowed(conditions: &mut Vec<Condition>, mut condition: Condition) {
     match conditions.iter_mut().find(|present| present.type_ == condition.type_) {
         Some(present) => {

@@ -60,7 +60,7 @@ fn render(work: &Work) -> String {
         Work::DeleteLater(uid) => format!("later {uid}"),
         Work::Orphan(uid) => format!("orphan {uid}"),
         Work::ReportInvalidNamespace { dependent, owner } => {
-            format!("tell {} of {}", dependent.uid, owner.uid)
+            format!("report {} of {}", dependent.uid, owner.uid)
         }
     }
 }
@@ -122,13 +122,13 @@ fn scripts() {
             "an owner in another namespace, seen first",
             "
             see a/o =>
-            see b/d <- o => tell d of o, delete d",
+            see b/d <- o => report d of o, delete d",
         ),
         (
             "an owner in another namespace, seen last",
             "
             see b/d <- o => delete o
-            see a/o => tell d of o, delete d",
+            see a/o => report d of o, delete d",
         ),
         (
             "two namespaces refer to an owner nobody saw",
@@ -236,7 +236,7 @@ fn scripts() {
             gone o#1 => delete d",
         ),
         (
-            "an end that is told twice",
+            "a deletion that is reported twice",
             "
             see o =>
             gone o =>

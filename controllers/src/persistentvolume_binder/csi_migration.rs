@@ -3,7 +3,7 @@
 use crate::simulation::csi::CSI_DRIVER;
 use crate::{HOST_PATH_MIGRATION, Settings};
 
-/// The plugin in the controller whose volumes are directories.
+/// The in-tree plugin that makes directories of this machine.
 pub const HOST_PATH: &str = "kubernetes.io/host-path";
 
 /// Plugins that only their CSI drivers know any more, and these drivers.

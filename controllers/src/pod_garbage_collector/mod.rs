@@ -93,7 +93,7 @@ impl Controller for PodGarbageCollector {
                 Ok(None) => terminating.extend(plan::on(&node, pods())),
                 Ok(Some(_)) => {}
                 // It is missed again from the next check on.
-                Err(error) => tracing::info!(%node, %error, "cannot tell whether the node is gone"),
+                Err(error) => tracing::info!(%node, %error, "the node cannot be read"),
             }
         }
         let work = terminating.into_iter().map(|(pod, reason)| self.count(pod, reason));

@@ -184,8 +184,8 @@ mod tests {
         object["metadata"] = json!({});
         let usage = serde_json::from_value::<K>(object).unwrap().usage(Timestamp::UNIX_EPOCH);
         assert!(usage.keys().any(|name| K::matches(name)));
-        let told = usage.iter().filter(|(name, _)| !name.starts_with("count/"));
-        told.map(|(name, amount)| format!("{name}={amount}")).collect::<Vec<_>>().join(" ")
+        let shown = usage.iter().filter(|(name, _)| !name.starts_with("count/"));
+        shown.map(|(name, amount)| format!("{name}={amount}")).collect::<Vec<_>>().join(" ")
     }
 
     #[test]

@@ -77,8 +77,7 @@ impl Controller for ResourceQuotas {
 
     fn sources(&self, sources: &mut Sources<NamespacedName>) {
         sources.on(&self.quotas, |change, queue| {
-            let told = |quota: &Arc<ResourceQuota>| (quota.metadata.uid.clone(), quota.spec.clone());
-            let has_changed = change.old.as_ref().map(told) != change.new.as_ref().map(told);
+            let has_changed = change.changed(|quota| (quota.metadata.uid.clone(), quota.spec.clone()));
             change.name().filter(|_| has_changed).into_iter().for_each(|name| queue.add(name));
         });
         self.replenish(sources, &self.pods);

@@ -69,6 +69,7 @@ impl<K> Change<K> {
 }
 
 impl<K: Resource> Change<K> {
+    /// The name of the object.
     pub fn name(&self) -> Option<NamespacedName> {
         self.object().map(|object| NamespacedName::of(object.as_ref()))
     }
@@ -83,6 +84,7 @@ pub enum Write {
     Deleted(NamespacedName, String),
 }
 
+/// All objects of a kind, as far as its watch has reported them (client-go: informer and indexer).
 pub struct Cache<K> {
     state: Mutex<State<K>>,
     /// How much was seen; changes with every event.
@@ -111,6 +113,7 @@ struct State<K> {
 
 /// A way to find objects by what they say: each is found under all its keys.
 pub trait Index<K>: 'static {
+    /// The keys of an object.
     fn keys(object: &K) -> Vec<NamespacedName>;
 }
 
@@ -159,6 +162,7 @@ impl<K: Cached> Cache<K> {
         self.apply(object);
     }
 
+    /// The object of that name.
     pub fn get(&self, name: &NamespacedName) -> Option<Arc<K>> {
         self.state().objects.get(name).cloned()
     }
@@ -202,6 +206,7 @@ impl<K: Cached> Cache<K> {
         self.wait_for(|progress| progress.synced).await;
     }
 
+    /// Whether everything that existed at the start was observed.
     pub fn is_synced(&self) -> bool {
         self.progress.borrow().synced
     }
@@ -409,13 +414,13 @@ mod tests {
     }
 
     #[test]
-    fn a_subscriber_is_told_what_is_and_what_changes() {
+    fn a_subscriber_receives_what_exists_and_what_changes() {
         let cache = Cache::with([object("a", "1", 1, None)]);
         let mut changes = cache.subscribe();
-        let told = |change: Change<ConfigMap>| {
+        let revisions = |change: Change<ConfigMap>| {
             (change.old.map(|o| revision(o.as_ref())), change.new.map(|o| revision(o.as_ref())))
         };
-        let mut next = || changes.recv().now_or_never().flatten().map(told);
+        let mut next = || changes.recv().now_or_never().flatten().map(revisions);
         assert_eq!(next(), Some((None, Some(1))));
         cache.apply(object("a", "1", 1, None));
         assert_eq!(next(), None, "nothing new");
@@ -444,8 +449,8 @@ mod tests {
         assert!(!cache.is_synced());
         see(vec![Event::InitDone]);
         assert!(cache.is_synced());
-        let mut told = cache.subscribe();
-        assert_eq!(changes(&mut told).len(), 2);
+        let mut events = cache.subscribe();
+        assert_eq!(changes(&mut events).len(), 2);
         // A relist that is cut short removes nothing, though history was lost.
         see(vec![Event::Init, init(object("a", "2", 9, None))]);
         assert_eq!(names(&cache.all()), ["a/1", "a/2"]);
@@ -459,7 +464,7 @@ mod tests {
         assert!(seen(9));
         assert_eq!(names(&cache.all()), ["a/2", "b/1"]);
         assert_eq!(
-            changes(&mut told),
+            changes(&mut events),
             [
                 (some("a-2"), some("a-2")),
                 (some("a-2"), None),

@@ -30,6 +30,7 @@ impl Clock {
         (Clock(Arc::new(MockTime(time.subscribe()))), MockClock(time))
     }
 
+    /// The current time.
     pub fn now(&self) -> Timestamp {
         self.0.now()
     }
@@ -39,6 +40,7 @@ impl Clock {
         self.0.until(at)
     }
 
+    /// Waits for `delay`.
     pub fn sleep(&self, delay: Duration) -> BoxFuture<'static, ()> {
         self.until(self.after(delay))
     }
@@ -93,6 +95,7 @@ impl Time for MockTime {
 pub struct MockClock(watch::Sender<Timestamp>);
 
 impl MockClock {
+    /// Moves the time on, and wakes whatever waits for it.
     pub fn advance(&self, by: Duration) {
         let by = SignedDuration::try_from(by).unwrap_or(SignedDuration::MAX);
         self.0.send_modify(|now| *now = now.saturating_add(by).unwrap_or(Timestamp::MAX));
@@ -104,7 +107,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_manual_clock_moves_by_hand_only() {
+    async fn a_mocked_clock_stands_still_until_it_is_advanced() {
         let (clock, mock) = Clock::mock(Timestamp::UNIX_EPOCH);
         let mut later = clock.sleep(Duration::from_secs(10));
         for (by, want) in [(0, false), (9, false), (1, true)] {

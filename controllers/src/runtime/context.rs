@@ -19,8 +19,11 @@ use super::supervise::Supervisor;
 /// What every controller works with. Cloning is cheap; the caches end with the last clone.
 #[derive(Clone)]
 pub struct Context<S> {
+    /// The client of all requests.
     pub client: Client,
+    /// The time.
     pub clock: Clock,
+    /// The metrics of all controllers.
     pub metrics: Metrics,
     /// What the controllers are configured with. The runtime does not look at it.
     pub settings: Arc<S>,
@@ -38,6 +41,9 @@ struct Caches {
 }
 
 impl<S> Context<S> {
+    /// A context without any caches yet.
+    ///
+    /// - `settings`: what the controllers are configured with
     pub fn new(client: Client, clock: Clock, metrics: Metrics, settings: S) -> Context<S> {
         let supervisor = Supervisor::new(clock.clone(), metrics.clone());
         let broadcaster = Broadcaster::start(client.clone(), clock.clone(), supervisor);
@@ -53,7 +59,7 @@ impl<S> Context<S> {
         }
     }
 
-    /// The cache of a kind, begun when it is first asked for.
+    /// The cache of a kind, started by the first call.
     pub fn cache<K: Cached>(&self) -> Arc<Cache<K>> {
         let mut caches = self.caches.lock().unwrap_or_else(PoisonError::into_inner);
         let caches = &mut *caches;
@@ -72,7 +78,7 @@ impl<S> Context<S> {
         known.clone().downcast().unwrap_or_else(|_| Arc::new(Cache::empty()))
     }
 
-    /// What the API serves, kept fresh from when it is first asked for.
+    /// Discovery, refreshed from the first call on.
     pub fn discovery(&self) -> Arc<Discovery> {
         let start = || {
             let resources = Arc::new(Discovery::new(self.client.clone()));
@@ -88,16 +94,19 @@ impl<S> Context<S> {
         self.resources.get_or_init(start).clone()
     }
 
-    /// Makes events in the name of a component.
+    /// Records events as a component.
     pub fn recorder(&self, component: &str) -> Recorder {
         self.broadcaster.recorder(component)
     }
 
-    /// Which process this is, among all that ever were.
+    /// A uid of this process.
     pub fn identity(&self) -> &str {
         &self.identity
     }
 
+    /// A queue with the backoff of client-go.
+    ///
+    /// - `name`: in the metrics
     pub fn queue<K: Key>(&self, name: &str) -> Queue<K> {
         Queue::new(self.clock.clone(), self.metrics.queue(name), LONGEST_RETRY)
     }

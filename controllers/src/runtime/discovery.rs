@@ -35,6 +35,7 @@ pub struct ServedResource {
 }
 
 impl ServedResource {
+    /// Whether a verb is served.
     pub fn supports(&self, verb: &str) -> bool {
         self.verbs.iter().any(|v| v == verb)
     }
@@ -108,6 +109,7 @@ fn served(group: &str, version: &str, api_version: &str, found: APIResourceDisco
     ServedResource { resource, namespaced, preferred: false, verbs: found.verbs }
 }
 
+/// What the API serves, refreshed by a task and on request.
 pub struct Discovery {
     client: Client,
     current: watch::Sender<Arc<DiscoverySnapshot>>,

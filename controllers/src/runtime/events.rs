@@ -33,6 +33,7 @@ const REFILL_SECONDS: f64 = 300.0;
 const TRIES: usize = 12;
 const PAUSE: Duration = Duration::from_secs(10);
 
+/// The type of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EventType {
     Normal,
@@ -54,10 +55,12 @@ impl Recorder {
         Recorder { host: Some(host.into()), ..self.clone() }
     }
 
+    /// Records an event of type Normal.
     pub fn normal(&self, about: &impl Resource<DynamicType = ()>, reason: &str, message: impl Into<String>) {
         self.event(reference(about), EventType::Normal, reason, message);
     }
 
+    /// Records an event of type Warning.
     pub fn warning(&self, about: &impl Resource<DynamicType = ()>, reason: &str, message: impl Into<String>) {
         self.event(reference(about), EventType::Warning, reason, message);
     }
@@ -330,16 +333,16 @@ mod tests {
     #[test]
     fn similar_events_are_combined_and_floods_stopped() {
         let mut correlator = Correlator::new();
-        let mut told = Vec::new();
+        let mut written_events = Vec::new();
         for i in 0..30 {
             let now = at(i);
             let written = correlator.correlate(event("R", &format!("message {i}"), now), now);
-            told.push(written.map(|e| (e.message.unwrap_or_default(), e.count.unwrap_or(1))));
+            written_events.push(written.map(|e| (e.message.unwrap_or_default(), e.count.unwrap_or(1))));
         }
-        assert_eq!(told[8], Some(("message 8".to_owned(), 1)));
-        assert_eq!(told[9], Some(("(combined from similar events): message 9".to_owned(), 1)));
-        assert_eq!(told[10], Some(("(combined from similar events): message 10".to_owned(), 2)));
-        assert_eq!(told.iter().flatten().count(), 25);
+        assert_eq!(written_events[8], Some(("message 8".to_owned(), 1)));
+        assert_eq!(written_events[9], Some(("(combined from similar events): message 9".to_owned(), 1)));
+        assert_eq!(written_events[10], Some(("(combined from similar events): message 10".to_owned(), 2)));
+        assert_eq!(written_events.iter().flatten().count(), 25);
         let later = at(30 + 601);
         let fresh = correlator.correlate(event("R", "again", later), later);
         assert_eq!(fresh.and_then(|e| e.message), Some("again".to_owned()));

@@ -28,12 +28,19 @@ pub struct Metrics {
 
 /// The metrics of one queue.
 pub struct QueueMetrics {
+    /// How many keys wait.
     pub depth: IntGauge,
+    /// How many keys were added.
     pub adds: Counter,
+    /// How many keys were added after an error.
     pub retries: Counter,
+    /// How long a key waits, in seconds.
     pub queue_duration: Histogram,
+    /// How long a key is processed, in seconds.
     pub work_duration: Histogram,
+    /// How long the keys that are being processed have been so, together, in seconds.
     pub unfinished_work: Gauge,
+    /// How long the oldest key that is being processed has been so, in seconds.
     pub longest_running: Gauge,
 }
 
@@ -48,7 +55,7 @@ impl Default for Metrics {
 }
 
 impl Metrics {
-    /// `registry` is where they are shown.
+    /// Metrics that `registry` exposes.
     pub fn new(registry: Registry) -> Metrics {
         let histogram = |name: &str, help: &str| {
             let options = HistogramOpts::new(name, help).buckets(SECONDS.to_vec());
@@ -86,11 +93,12 @@ impl Metrics {
         }
     }
 
-    /// Where a controller registers what is its own.
+    /// The registry, for collectors of a controller's own.
     pub fn registry(&self) -> &Registry {
         &self.registry
     }
 
+    /// The metrics of the queue of this name.
     pub fn queue(&self, name: &str) -> QueueMetrics {
         let name = &[name];
         QueueMetrics {
@@ -118,7 +126,9 @@ impl Metrics {
         gauges.entry(name).or_insert_with(make).clone()
     }
 
-    /// How long something takes.
+    /// A histogram of one controller.
+    ///
+    /// - `buckets`: upper bounds, in the unit of what is observed
     pub fn histogram(
         &self,
         name: &'static str,
@@ -141,7 +151,7 @@ fn register<C: Collector + Clone + 'static>(registry: &Registry, metric: prometh
     #[allow(clippy::unwrap_used)]
     let metric = metric.unwrap();
     if let Err(error) = registry.register(Box::new(metric.clone())) {
-        tracing::warn!(%error, "a metric is not shown");
+        tracing::warn!(%error, "a metric is not registered");
     }
     metric
 }

@@ -25,6 +25,7 @@ impl<K: Clone + Eq + Hash + Ord + Debug + Display + Send + Sync + 'static> Key f
 /// How long the first retry waits; each further one waits twice as long.
 const FIRST_RETRY: Duration = Duration::from_millis(5);
 
+/// A queue of keys; clones share it.
 pub struct Queue<K>(Arc<Inner<K>>);
 
 impl<K> Clone for Queue<K> {
@@ -54,6 +55,9 @@ struct State<K> {
 }
 
 impl<K: Key> Queue<K> {
+    /// An empty queue.
+    ///
+    /// - `longest_retry`: the longest backoff after an error
     pub fn new(clock: Clock, metrics: QueueMetrics, longest_retry: Duration) -> Queue<K> {
         let state = State {
             waiting: VecDeque::new(),
@@ -68,11 +72,12 @@ impl<K: Key> Queue<K> {
         Queue(Arc::new(Inner { state, changed: Notify::new(), clock, metrics, longest_retry }))
     }
 
+    /// Adds the key: it waits, or comes back once its worker is done.
     pub fn add(&self, key: K) {
         self.enter(&mut self.state(), key);
     }
 
-    /// Adds the key, unless it comes later anyway.
+    /// Adds the key, unless it is to be added later anyway.
     pub fn offer(&self, key: K) {
         let mut state = self.state();
         if !state.due.contains_key(&key) {

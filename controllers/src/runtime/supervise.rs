@@ -15,15 +15,17 @@ use super::metrics::Metrics;
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(300);
 
-/// Which of the controllers that were started know all they need.
+/// Which of the controllers that were started have synced caches.
 #[derive(Clone, Debug, Default)]
 pub struct Readiness(watch::Sender<BTreeMap<&'static str, bool>>);
 
 impl Readiness {
+    /// Counts a controller in: it is not ready yet.
     pub fn expect(&self, name: &'static str) {
         self.set(name, false);
     }
 
+    /// Marks a controller as ready.
     pub fn ready(&self, name: &'static str) {
         self.set(name, true);
     }
@@ -46,7 +48,7 @@ impl Readiness {
     }
 }
 
-/// What it takes to start tasks again: nothing that keeps the tasks themselves alive.
+/// Restarts tasks after a panic. It holds nothing that keeps the tasks themselves alive.
 #[derive(Clone)]
 pub struct Supervisor {
     clock: Clock,
@@ -92,13 +94,13 @@ impl Supervisor {
             if Duration::try_from(lived).unwrap_or_default() > LONGEST_PAUSE {
                 pause = FIRST_PAUSE;
             }
-            tracing::error!(task = name, ?pause, "panicked, and will be started again");
+            tracing::error!(task = name, ?pause, "panicked and will be restarted");
             self.clock.sleep(pause).await;
             pause = (pause * 2).min(LONGEST_PAUSE);
         }
     }
 
-    /// Hands what a channel brings to a handler, one after the other, until the channel is closed. A panic costs what was just
+    /// Passes what a channel receives to a handler, one after the other, until the channel is closed. A panic costs what was just
     /// passed, and the handler, which is made again.
     pub async fn consume<T, H, F>(
         &self,

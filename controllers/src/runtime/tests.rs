@@ -1,4 +1,4 @@
-//! The loop itself, on a clock that is turned by hand and an API that is told what to say.
+//! The loop itself, on a mocked clock and a scripted API.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -58,11 +58,11 @@ async fn a_panic_starts_a_controller_again_later_each_time() {
     starts.recv().await.unwrap();
 }
 
-/// Counts its passes; the first one fails, the second writes. Tells 0 when it is held back.
+/// Counts its reconciliations: the first one fails, the second writes. Sends 0 when it had to wait for a cache.
 struct Counting {
     passes: Arc<AtomicUsize>,
     objects: Arc<Cache<ConfigMap>>,
-    told: mpsc::UnboundedSender<usize>,
+    sender: mpsc::UnboundedSender<usize>,
 }
 
 impl Controller for Counting {
@@ -76,7 +76,7 @@ impl Controller for Counting {
 
     async fn reconcile(&self, _: &String, ctx: &ReconcileContext) -> Result<Action, Error> {
         let pass = self.passes.fetch_add(1, Ordering::Relaxed) + 1;
-        self.told.send(pass).unwrap();
+        self.sender.send(pass).unwrap();
         match pass {
             1 => Err(Error::Unfinished("not yet".to_owned())),
             2 => {
@@ -89,7 +89,7 @@ impl Controller for Counting {
 
     fn on_stale_cache(&self, group: &str, resource: &str) {
         assert_eq!((group, resource), ("", "configmaps"));
-        self.told.send(0).unwrap();
+        self.sender.send(0).unwrap();
     }
 }
 
@@ -103,9 +103,9 @@ fn object(revision: u64) -> ConfigMap {
 #[tokio::test]
 async fn a_key_is_worked_on_again_after_its_writes_are_seen() {
     let (context, mock) = context();
-    let (told, mut passes) = mpsc::unbounded_channel();
+    let (sender, mut passes) = mpsc::unbounded_channel();
     let objects = Arc::new(Cache::with([object(1)]));
-    let controller = Counting { passes: Arc::default(), objects: objects.clone(), told };
+    let controller = Counting { passes: Arc::default(), objects: objects.clone(), sender };
     let (ready, is_ready) = tokio::sync::oneshot::channel();
     tokio::spawn(run(context.clone(), controller, move || ready.send(()).unwrap()));
     is_ready.await.unwrap();
@@ -139,7 +139,7 @@ impl cache::Index<ConfigMap> for Fragile {
     }
 }
 
-/// A context over an API whose every streaming list tells of one object, and then nothing more.
+/// A context over an API where every streaming list has one object, and then nothing more.
 fn context_of_one() -> (Context<()>, MockClock) {
     let (clock, mock) = Clock::mock(Timestamp::UNIX_EPOCH);
     let api = tower::service_fn(|request: Request<Body>| async move {

@@ -25,13 +25,14 @@ use coracle_kinds::meta::annotation;
 use coracle_kinds::pods;
 use k8s_openapi::api::core::v1::Pod;
 
-use crate::{Entry, entry};
+use crate::{ControllerDescriptor, descriptor};
 
 /// Selected like controllers, by the names of the programs that do the same in a cluster.
-pub const CONTROLLERS: &[Entry] = &[entry::<scheduler::Scheduler>(), entry::<kubelet::Kubelet>()];
+pub const CONTROLLERS: &[ControllerDescriptor] =
+    &[descriptor::<scheduler::Scheduler>(), descriptor::<kubelet::Kubelet>()];
 
 /// Runs with the simulated nodes; no flag selects it.
-pub const ALWAYS: &[Entry] = &[entry::<node_registration::Nodes>(), csi::ENTRY];
+pub const ALWAYS: &[ControllerDescriptor] = &[descriptor::<node_registration::Nodes>(), csi::DESCRIPTOR];
 
 /// A pod with this annotation is not simulated.
 pub const IGNORE: &str = "sim.coracle.dev/ignore";

@@ -197,10 +197,10 @@ mod tests {
             ("DD", false, "XS", "! X"),
             ("DD", false, "Xs", "! X"),
         ] {
-            let verdict = owner_update(&claim(owners), &set(policy), &pod(), is_condemned);
-            let change = verdict.change.as_ref().map_or("=".to_owned(), |change| letters(change));
-            let told = if verdict.has_conflicting_controller { format!("! {change}") } else { change };
-            assert_eq!(told, want, "{policy} {is_condemned} {owners}");
+            let update = owner_update(&claim(owners), &set(policy), &pod(), is_condemned);
+            let change = update.change.as_ref().map_or("=".to_owned(), |change| letters(change));
+            let shown = if update.has_conflicting_controller { format!("! {change}") } else { change };
+            assert_eq!(shown, want, "{policy} {is_condemned} {owners}");
         }
     }
 

@@ -65,7 +65,7 @@ pub(super) fn complete(set: &StatefulSet, mut status: StatefulSetStatus) -> Stat
 
 /// Whether a status says something new. Not worth a write alone are collisions.
 pub(super) fn has_changed(set: &StatefulSet, status: &StatefulSetStatus) -> bool {
-    fn told(status: &StatefulSetStatus) -> ([i32; 5], [&str; 2]) {
+    fn reported(status: &StatefulSetStatus) -> ([i32; 5], [&str; 2]) {
         let counts = [
             status.replicas,
             status.ready_replicas.unwrap_or(0),
@@ -77,7 +77,7 @@ pub(super) fn has_changed(set: &StatefulSet, status: &StatefulSetStatus) -> bool
         (counts, revisions.map(|name| name.as_deref().unwrap_or_default()))
     }
     let old = set.status.clone().unwrap_or_default();
-    status.observed_generation > old.observed_generation || told(status) != told(&old)
+    status.observed_generation > old.observed_generation || reported(status) != reported(&old)
 }
 
 #[cfg(test)]

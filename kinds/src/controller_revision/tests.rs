@@ -50,12 +50,12 @@ fn a_template_is_found_again() {
         ("img:3", &history, "new 5"),
         ("img:1", &[], "new 1"),
     ] {
-        let told = match match_template(&owner(), &pod_template(image), revisions, 0) {
+        let shown = match match_template(&owner(), &pod_template(image), revisions, 0) {
             RevisionMatch::Latest(last) => format!("last {}", last.name_any()),
             RevisionMatch::Earlier(earlier, number) => format!("again {} {number}", earlier.name_any()),
             RevisionMatch::New(new) => format!("new {}", new.revision),
         };
-        assert_eq!(told, want, "{image}");
+        assert_eq!(shown, want, "{image}");
     }
     assert_eq!(template(&history[0]).unwrap(), pod_template("img:1"));
 }

@@ -211,13 +211,13 @@ mod tests {
     }
 
     /// A plan in a few words.
-    fn told(plan: &Plan) -> String {
+    fn render(plan: &Plan) -> String {
         let of = |word: &str, event: &EventRecord| format!("{word} {}", event.reason);
         match plan {
             Plan::Bind(_) => "bind".to_owned(),
             Plan::SetClass(class) => format!("class {class}"),
             Plan::Provision(_) => "provision".to_owned(),
-            Plan::RecordEvent(event) => of("tell", event),
+            Plan::RecordEvent(event) => of("record", event),
             Plan::Wait(None) => "wait".to_owned(),
             Plan::Wait(Some(event)) => of("wait", event),
             Plan::Fail(event) => of("refuse", event),
@@ -251,7 +251,7 @@ mod tests {
                 json!({"storageClassName": "no"}),
                 vec![],
                 now(),
-                "tell ProvisioningFailed",
+                "record ProvisioningFailed",
             ),
             (
                 "no consumer",
@@ -287,7 +287,7 @@ mod tests {
             ),
         ] {
             let claim_context = ClaimContext { volumes, classes, ..ClaimContext::default() };
-            assert_eq!(told(&plan(&claim(annotations, spec), &claim_context)), want, "{case}");
+            assert_eq!(render(&plan(&claim(annotations, spec), &claim_context)), want, "{case}");
         }
     }
 
@@ -317,10 +317,10 @@ mod tests {
             ("bound to another's", done(), Some(volume(other(), "")), "lose ClaimMisbound"),
         ] {
             let claim_context = ClaimContext { named, ..ClaimContext::default() };
-            assert_eq!(told(&plan(&claim(annotations, naming()), &claim_context)), want, "{case}");
+            assert_eq!(render(&plan(&claim(annotations, naming()), &claim_context)), want, "{case}");
         }
         let lost = plan(&claim(done(), json!({})), &ClaimContext::default());
-        assert_eq!(told(&lost), "lose ClaimLost");
+        assert_eq!(render(&lost), "lose ClaimLost");
     }
 
     #[test]

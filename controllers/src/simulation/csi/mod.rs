@@ -27,7 +27,7 @@ use k8s_openapi::api::storage::v1::StorageClass;
 use kube::ResourceExt;
 use prometheus::{CounterVec, HistogramVec};
 
-use crate::Entry;
+use crate::ControllerDescriptor;
 use crate::persistentvolume_binder::csi_migration::{HOST_PATH, Migration, honors_policy};
 use crate::persistentvolume_binder::in_tree;
 use crate::runtime::cache::{Cache, NamespacedName};
@@ -41,7 +41,7 @@ use crate::{Context, Settings, start_part};
 pub const CSI_DRIVER: &str = "coracle.csi";
 
 /// All loops of the driver. No flag selects it.
-pub const ENTRY: Entry = Entry {
+pub const DESCRIPTOR: ControllerDescriptor = ControllerDescriptor {
     name: CSI_DRIVER,
     start: |context, readiness| run(context, move || readiness.ready(CSI_DRIVER)).boxed(),
     is_possible,

@@ -28,7 +28,7 @@ pub struct Register {
     migration: Migration,
 }
 
-/// What a kubelet says of the plugins whose volumes it takes for those of CSI drivers.
+/// The annotation of a CSINode with the plugins that its kubelet treats as migrated to CSI drivers.
 const MIGRATED_PLUGINS: &str = "storage.alpha.kubernetes.io/migrated-plugins";
 
 impl Initialize for Register {

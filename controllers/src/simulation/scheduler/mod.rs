@@ -303,8 +303,8 @@ impl Scheduler {
     async fn report_unschedulable(&self, pod: &Pod, message: &str) -> Result<Option<Pod>, Error> {
         let conditions = pod.status.iter().flat_map(|status| status.conditions.iter().flatten());
         let known = conditions.into_iter().find(|condition| condition.type_ == "PodScheduled");
-        let told = |c: &PodCondition| c.status == "False" && c.message.as_deref() == Some(message);
-        if known.is_some_and(told) {
+        let is_written = |c: &PodCondition| c.status == "False" && c.message.as_deref() == Some(message);
+        if known.is_some_and(is_written) {
             return Ok(None);
         }
         self.recorder.warning(pod, "FailedScheduling", message);

@@ -337,8 +337,8 @@ mod tests {
             ("one each", &by_hand, two(), vec![&here, &large], Some(vec!["here", "large"])),
             ("one for two", &by_hand, two(), vec![&here], None),
             ("one for two, one made", &made, two(), vec![&here], Some(vec!["here", ""])),
-            ("told to be made here", &made, vec![claim("c", "1Gi", "a")], vec![&here], Some(vec![""])),
-            ("told to be made there", &made, vec![claim("c", "1Gi", "b")], vec![&here], None),
+            ("assigned here", &made, vec![claim("c", "1Gi", "a")], vec![&here], Some(vec![""])),
+            ("assigned there", &made, vec![claim("c", "1Gi", "b")], vec![&here], None),
         ] {
             let class = Arc::new(serde_json::from_value::<StorageClass>(class.clone()).unwrap());
             let waiting =

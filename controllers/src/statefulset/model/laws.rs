@@ -186,30 +186,33 @@ impl Laws {
         Ok(())
     }
 
-    /// A status is told.
+    /// The status is written.
     pub fn updates_status(&self, seen: &Observed, status: &StatefulSetStatus) -> Lawful {
         let count = |counts: &dyn Fn(&Pod) -> bool| seen.pods.iter().filter(|pod| counts(pod)).count();
         let is_ready = |pod: &Pod| pods::phase(pod) == "Running" && pods::is_ready(pod);
         let is_available =
             |pod: &Pod| is_ready(pod) && pods::is_available(pod, min_ready(seen.set), seen.now);
         let is_of = |pod: &Pod, name: &str| !pods::is_terminating(pod) && identity::revision(pod) == name;
-        let told =
+        let reported =
             |count: Option<i32>| usize::try_from(count.unwrap_or(0)).map_err(|error| error.to_string());
-        let counts =
-            [told(Some(status.replicas))?, told(status.ready_replicas)?, told(status.available_replicas)?];
+        let counts = [
+            reported(Some(status.replicas))?,
+            reported(status.ready_replicas)?,
+            reported(status.available_replicas)?,
+        ];
         let truth = [seen.pods.len(), count(&is_ready), count(&is_available)];
-        law!(counts == truth, "replicas, ready and available are {truth:?} and told as {counts:?}");
+        law!(counts == truth, "replicas, ready and available are {truth:?} and reported as {counts:?}");
         let updated = count(&|pod| is_of(pod, &seen.update.name));
-        law!(told(status.updated_replicas)? == updated, "{updated} are updated: {status:?}");
+        law!(reported(status.updated_replicas)? == updated, "{updated} are updated: {status:?}");
         let wanted = usize::try_from(identity::replicas(seen.set)).unwrap();
         let is_current = status.current_revision.as_ref() == Some(&seen.current.name);
         let is_complete = counts[..2] == [wanted; 2] && updated == wanted;
         law!(is_current || is_complete, "an update ends too early: {status:?}");
         let current = count(&|pod| is_of(pod, status.current_revision.as_deref().unwrap_or_default()));
         let deleted = if is_current && seen.current.name != seen.update.name { self.done } else { 0 };
-        let told = told(status.current_replicas)?;
+        let reported_current = reported(status.current_replicas)?;
         law!(
-            told <= current && told + deleted >= current,
+            reported_current <= current && reported_current + deleted >= current,
             "{current} are current, {deleted} deleted: {status:?}"
         );
         law!(status.observed_generation == seen.set.metadata.generation, "another generation: {status:?}");
@@ -226,7 +229,7 @@ impl Laws {
     }
 }
 
-/// Nothing happens any more: all is as the set wants it, and told so.
+/// Nothing happens any more: all is as the set wants it, and so is its status.
 pub fn rests(world: &World, set: &StatefulSet, gates: Gates) -> Lawful {
     let range = range(set, gates);
     let wanted: BTreeSet<String> =
@@ -258,7 +261,7 @@ pub fn rests(world: &World, set: &StatefulSet, gates: Gates) -> Lawful {
     Ok(())
 }
 
-/// The retention policy of a claim whose pod is wanted.
+/// The retention policy of a claim of a pod that is wanted.
 fn owned_as_wanted(claim: &PersistentVolumeClaim, set: &StatefulSet, pod: &Pod, gates: Gates) -> Lawful {
     let is_ours = |owner: &&OwnerReference| owner.uid != ANOTHER;
     let ours: Vec<&String> =

@@ -174,7 +174,7 @@ struct Controller {
     seen: [usize; 3],
 }
 
-/// Whose cache.
+/// The kind of a cache.
 #[derive(Clone, Copy)]
 enum Kind {
     Sets,
