@@ -108,9 +108,9 @@ pub struct ControllerDescriptor {
 
 /// All controllers of kube-controller-manager that there are. The simulated scheduler and kubelet are not listed.
 pub const CONTROLLERS: &[ControllerDescriptor] = &[
-    descriptor::<persistentvolume_attach_detach::AttachDetach>(),
-    descriptor::<disruption::Disruptions>(),
-    descriptor::<ephemeral_volume::EphemeralVolumes>(),
+    descriptor::<persistentvolume_attach_detach::AttachDetachController>(),
+    descriptor::<disruption::DisruptionController>(),
+    descriptor::<ephemeral_volume::EphemeralVolumeController>(),
     ControllerDescriptor {
         name: garbage_collector::NAME,
         start: |context, readiness| {
@@ -118,7 +118,7 @@ pub const CONTROLLERS: &[ControllerDescriptor] = &[
         },
         is_possible: |_| true,
     },
-    descriptor::<namespace::Namespaces>(),
+    descriptor::<namespace::NamespaceController>(),
     ControllerDescriptor {
         name: persistentvolume_binder::NAME,
         start: |context, readiness| {
@@ -127,16 +127,16 @@ pub const CONTROLLERS: &[ControllerDescriptor] = &[
         },
         is_possible: |_| true,
     },
-    descriptor::<persistentvolume_expander::Expander>(),
-    descriptor::<persistentvolume_protection::VolumeProtection>(),
-    descriptor::<persistentvolumeclaim_protection::ClaimProtection>(),
+    descriptor::<persistentvolume_expander::ExpandController>(),
+    descriptor::<persistentvolume_protection::PersistentVolumeProtectionController>(),
+    descriptor::<persistentvolumeclaim_protection::PersistentVolumeClaimProtectionController>(),
     descriptor::<pod_garbage_collector::PodGarbageCollector>(),
-    descriptor::<resourcequota::ResourceQuotas>(),
-    descriptor::<root_ca_certificate_publisher::RootCertificates>(),
-    descriptor::<serviceaccount::ServiceAccounts>(),
-    descriptor::<serviceaccount_token::Tokens>(),
-    descriptor::<statefulset::StatefulSets>(),
-    descriptor::<volumeattributesclass_protection::AttributesClassProtection>(),
+    descriptor::<resourcequota::ResourceQuotaController>(),
+    descriptor::<root_ca_certificate_publisher::RootCaCertificatePublisher>(),
+    descriptor::<serviceaccount::ServiceAccountController>(),
+    descriptor::<serviceaccount_token::TokenController>(),
+    descriptor::<statefulset::StatefulSetController>(),
+    descriptor::<volumeattributesclass_protection::VolumeAttributesClassProtectionController>(),
 ];
 
 const fn descriptor<C: Initialize>() -> ControllerDescriptor {
@@ -151,7 +151,7 @@ const fn descriptor<C: Initialize>() -> ControllerDescriptor {
 fn start_part<C: Initialize>(context: Context, synced: oneshot::Sender<()>) -> BoxFuture<'static, ()> {
     let controller = C::new(&context);
     let ready = move || {
-        // The receiver is dropped if nobody waits.
+        // The receiver may have been dropped.
         let _ = synced.send(());
     };
     runtime::run(context, controller, ready).boxed()

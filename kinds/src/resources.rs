@@ -1,4 +1,4 @@
-//! Resource lists of the API, and what a pod asks for by its spec.
+//! Resource lists of the API, and the requests of a pod by its spec.
 
 use std::collections::BTreeMap;
 
@@ -25,7 +25,7 @@ pub fn is_sidecar(container: &Container) -> bool {
     container.restart_policy.as_deref() == Some("Always")
 }
 
-/// What has to be free for a pod: what it needs while it runs, or to get there if that is more.
+/// The requests of a pod with its overhead: what has to be free on its node.
 pub fn requests(spec: &PodSpec) -> ResourceList {
     let own = |container: &Container| {
         resource_list(container.resources.as_ref().and_then(|resources| resources.requests.as_ref()))

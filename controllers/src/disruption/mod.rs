@@ -29,7 +29,7 @@ use crate::runtime::{Action, Controller, Error, ReconcileContext, Sources};
 use crate::{Context, Initialize};
 use plan::Counts;
 
-pub struct Disruptions {
+pub struct DisruptionController {
     client: Client,
     clock: Clock,
     recorder: Recorder,
@@ -58,11 +58,11 @@ impl fmt::Display for Key {
 }
 
 /// Why the pods of a budget cannot be counted.
-type Uncountable = String;
+type CountError = String;
 
-impl Initialize for Disruptions {
-    fn new(context: &Context) -> Disruptions {
-        Disruptions {
+impl Initialize for DisruptionController {
+    fn new(context: &Context) -> DisruptionController {
+        DisruptionController {
             client: context.client.clone(),
             clock: context.clock.clone(),
             recorder: context.recorder("controllermanager"),
@@ -76,7 +76,7 @@ impl Initialize for Disruptions {
     }
 }
 
-impl Controller for Disruptions {
+impl Controller for DisruptionController {
     const NAME: &'static str = "disruption-controller";
     const QUEUE: &'static str = "disruption";
     type Key = Key;
@@ -114,7 +114,7 @@ impl Controller for Disruptions {
     }
 }
 
-impl Disruptions {
+impl DisruptionController {
     async fn reconcile_budget(
         &self,
         budget: &PodDisruptionBudget,
@@ -126,7 +126,7 @@ impl Disruptions {
                 let plan = plan::plan(budget, &pods, counts, now);
                 let namespace = budget.metadata.namespace.as_deref().unwrap_or_default();
                 for pod in plan.not_deleted {
-                    // That the namespace stands for the name as well is how the real one says it.
+                    // The namespace in the place of the name is kube-controller-manager's.
                     let message = format!(
                         "Pod was expected by PDB {namespace}/{namespace} to be deleted but it wasn't"
                     );
@@ -147,7 +147,7 @@ impl Disruptions {
     }
 
     /// The pods of a budget, and how many there should be.
-    async fn count(&self, budget: &PodDisruptionBudget) -> Result<(Vec<Arc<Pod>>, Counts), Uncountable> {
+    async fn count(&self, budget: &PodDisruptionBudget) -> Result<(Vec<Arc<Pod>>, Counts), CountError> {
         let pods = self.pods_of(budget).inspect_err(|error| {
             self.recorder.warning(budget, "NoPods", format!("Failed to get pods: {error}"));
         })?;
@@ -161,7 +161,7 @@ impl Disruptions {
         Ok((pods, counts))
     }
 
-    fn pods_of(&self, budget: &PodDisruptionBudget) -> Result<Vec<Arc<Pod>>, Uncountable> {
+    fn pods_of(&self, budget: &PodDisruptionBudget) -> Result<Vec<Arc<Pod>>, CountError> {
         let Some(selector) = selector(budget).map_err(|error| error.to_string())? else {
             return Ok(Vec::new());
         };
@@ -170,7 +170,7 @@ impl Disruptions {
         Ok(pods)
     }
 
-    async fn expected(&self, budget: &PodDisruptionBudget, pods: &[Arc<Pod>]) -> Result<Counts, Uncountable> {
+    async fn expected(&self, budget: &PodDisruptionBudget, pods: &[Arc<Pod>]) -> Result<Counts, CountError> {
         let spec = budget.spec.clone().unwrap_or_default();
         let scale = if plan::needs_scale(&spec) {
             let scale = self.scale(pods).await?;

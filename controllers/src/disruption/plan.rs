@@ -10,7 +10,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, LabelSelector, T
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
-use super::Uncountable;
+use super::CountError;
 
 /// So long an evicted pod may take until it is being deleted, and a pod that is to be disrupted until it is.
 const DELETION: SignedDuration = SignedDuration::from_mins(2);
@@ -37,7 +37,7 @@ pub(super) fn needs_scale(spec: &PodDisruptionBudgetSpec) -> bool {
     spec.max_unavailable.is_some() || matches!(spec.min_available, Some(IntOrString::String(_)))
 }
 
-pub(super) fn counts(spec: &PodDisruptionBudgetSpec, scale: i32) -> Result<Counts, Uncountable> {
+pub(super) fn counts(spec: &PodDisruptionBudgetSpec, scale: i32) -> Result<Counts, CountError> {
     Ok(match (&spec.max_unavailable, &spec.min_available) {
         (Some(most), _) => {
             Counts { expected: scale, desired: scale.saturating_sub(share(most, scale)?).max(0) }
@@ -48,7 +48,7 @@ pub(super) fn counts(spec: &PodDisruptionBudgetSpec, scale: i32) -> Result<Count
 }
 
 /// A number, or a share of the whole, rounded up.
-fn share(of: &IntOrString, whole: i32) -> Result<i32, Uncountable> {
+fn share(of: &IntOrString, whole: i32) -> Result<i32, CountError> {
     match of {
         IntOrString::Int(number) => Ok(*number),
         IntOrString::String(text) => {
@@ -76,18 +76,19 @@ pub(super) fn plan<'a>(
     for pod in staying {
         let name = pod.metadata.name.clone().unwrap_or_default();
         match evicted.get(&name) {
-            Some(at) if gone_by(at) >= now => disrupted.push((name, at.clone())),
+            Some(at) if deletion_deadline(at) >= now => disrupted.push((name, at.clone())),
             evicted => {
                 not_deleted.extend(evicted.map(|_| pod.as_ref()));
                 healthy += i32::from(is_ready(pod));
             }
         }
     }
-    let recheck = disrupted.iter().map(|(_, at)| duration(gone_by(at).duration_since(now))).min();
-    let spared = if expected > 0 { healthy.saturating_sub(desired).max(0) } else { 0 };
+    let recheck = disrupted.iter().map(|(_, at)| duration(deletion_deadline(at).duration_since(now))).min();
+    let allowed = if expected > 0 { healthy.saturating_sub(desired).max(0) } else { 0 };
     let generation = budget.metadata.generation;
     let mut conditions = old.conditions.unwrap_or_default();
-    let (state, reason) = if spared > 0 { ("True", "SufficientPods") } else { ("False", "InsufficientPods") };
+    let (state, reason) =
+        if allowed > 0 { ("True", "SufficientPods") } else { ("False", "InsufficientPods") };
     set_allowed(&mut conditions, condition(state, reason, "", generation, now));
     let status = PodDisruptionBudgetStatus {
         conditions: Some(conditions),
@@ -95,7 +96,7 @@ pub(super) fn plan<'a>(
         desired_healthy: Some(desired),
         disrupted_pods: Some(disrupted.into_iter().collect::<std::collections::BTreeMap<_, _>>())
             .filter(|pods| !pods.is_empty()),
-        disruptions_allowed: Some(spared),
+        disruptions_allowed: Some(allowed),
         expected_pods: Some(expected),
         observed_generation: generation,
     };
@@ -145,7 +146,7 @@ fn set_allowed(conditions: &mut Vec<Condition>, mut condition: Condition) {
     }
 }
 
-fn gone_by(evicted: &Time) -> Timestamp {
+fn deletion_deadline(evicted: &Time) -> Timestamp {
     evicted.0.saturating_add(DELETION).unwrap_or(Timestamp::MAX)
 }
 

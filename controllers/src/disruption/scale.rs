@@ -1,6 +1,6 @@
 //! How many pods their owners want together.
 //!
-//! A Deployment counts for the pods of its ReplicaSets. Owners of any other kind are asked for their `scale`.
+//! A Deployment counts for the pods of its ReplicaSets. Of owners of any other kind the `scale` subresource is read.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::core::{DynamicObject, GroupVersionKind};
 use kube::{Api, discovery};
 
-use super::{Disruptions, Uncountable};
+use super::{CountError, DisruptionController};
 use crate::runtime::cache::{Cache, Cached, NamespacedName};
 use crate::runtime::ignore_not_found;
 
@@ -21,10 +21,10 @@ pub(super) struct Scale {
     pub unmanaged: bool,
 }
 
-impl Disruptions {
-    pub(super) async fn scale(&self, pods: &[Arc<Pod>]) -> Result<Scale, Uncountable> {
+impl DisruptionController {
+    pub(super) async fn scale(&self, pods: &[Arc<Pod>]) -> Result<Scale, CountError> {
         let mut unmanaged = false;
-        // By the owner of the pods, so that each is looked for once, and by what has the scale, so that each counts once.
+        // By the owner of the pods, so that each is read once, and by what has the scale, so that each counts once.
         let (mut owners, mut scales) = (HashSet::new(), HashMap::new());
         for pod in pods {
             let Some(owner) = controller_of(&pod.metadata) else {
@@ -49,7 +49,7 @@ impl Disruptions {
         &self,
         owner: &OwnerReference,
         namespace: &str,
-    ) -> Result<Option<(String, i32)>, Uncountable> {
+    ) -> Result<Option<(String, i32)>, CountError> {
         let group = owner.api_version.split_once('/').map_or("", |(group, _)| group);
         let known = match (group, owner.kind.as_str()) {
             ("", "ReplicationController") => {
@@ -86,7 +86,7 @@ impl Disruptions {
         &self,
         owner: &OwnerReference,
         namespace: &str,
-    ) -> Result<Option<(String, i32)>, Uncountable> {
+    ) -> Result<Option<(String, i32)>, CountError> {
         let kind = GroupVersionKind::try_from(owner_type(owner)).map_err(|error| error.to_string())?;
         let (resource, capabilities) =
             discovery::pinned_kind(&self.client, &kind).await.map_err(|error| match error {
@@ -114,12 +114,12 @@ fn owner_type(owner: &OwnerReference) -> kube::core::TypeMeta {
     kube::core::TypeMeta { api_version: owner.api_version.clone(), kind: owner.kind.clone() }
 }
 
-fn no_match(owner: &OwnerReference) -> Uncountable {
+fn no_match(owner: &OwnerReference) -> CountError {
     format!("no matches for kind {:?} in version {:?}", owner.kind, owner.api_version)
 }
 
-/// What the server says, or why it does not.
-fn message(error: kube::Error) -> Uncountable {
+/// The message of the server, or of the error without one.
+fn message(error: kube::Error) -> CountError {
     match error {
         kube::Error::Api(status) => status.message.clone(),
         error => error.to_string(),

@@ -18,7 +18,7 @@ use crate::runtime::events::Recorder;
 use crate::runtime::{Action, Controller, Error, ReconcileContext, Sources};
 use crate::{Context, Initialize};
 
-pub struct EphemeralVolumes {
+pub struct EphemeralVolumeController {
     client: Client,
     pods: Arc<Cache<Pod>>,
     claims: Arc<Cache<PersistentVolumeClaim>>,
@@ -27,10 +27,10 @@ pub struct EphemeralVolumes {
     failed: Counter,
 }
 
-impl Initialize for EphemeralVolumes {
-    fn new(context: &Context) -> EphemeralVolumes {
+impl Initialize for EphemeralVolumeController {
+    fn new(context: &Context) -> EphemeralVolumeController {
         let counter = |name, help| context.metrics.counter(name, help, &[]).with_label_values::<&str>(&[]);
-        EphemeralVolumes {
+        EphemeralVolumeController {
             client: context.client.clone(),
             pods: context.cache(),
             claims: context.cache(),
@@ -44,7 +44,7 @@ impl Initialize for EphemeralVolumes {
     }
 }
 
-impl Controller for EphemeralVolumes {
+impl Controller for EphemeralVolumeController {
     const NAME: &'static str = "ephemeral-volume-controller";
     const QUEUE: &'static str = "ephemeral_volume";
     type Key = NamespacedName;
@@ -84,7 +84,7 @@ impl Controller for EphemeralVolumes {
     }
 }
 
-impl EphemeralVolumes {
+impl EphemeralVolumeController {
     async fn provide(
         &self,
         pod: &Pod,

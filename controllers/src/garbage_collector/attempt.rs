@@ -1,10 +1,10 @@
 //! What becomes of one object: it stays, loses references, or is deleted.
 //!
-//! Pure: the object and its owners were asked of the server, [`plan`] judges.
+//! Pure: the object and its owners were read from the server, [`plan`] decides.
 
 use super::graph::{Owner, Phase, Uid};
 
-/// What the server says of an owner.
+/// The state of an owner on the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Standing {
     /// It is not there, or is another object of the name.

@@ -64,7 +64,7 @@ impl Owner {
         references.into_iter().flatten().map(Owner::of).collect()
     }
 
-    /// What the reference says of its owner, seen from a namespace.
+    /// The identity of the owner, if it is in this namespace.
     pub fn identity(&self, namespace: Arc<str>) -> Identity {
         Identity {
             kind: self.kind.clone(),
@@ -415,7 +415,7 @@ fn alternative(dependents: &[&Node], identity: &Identity) -> Option<Identity> {
         let references = dependent.owners.iter().filter(|owner| owner.uid == identity.uid);
         known.extend(references.map(|owner| {
             let same_kind = owner.kind == identity.kind && owner.api_version == identity.api_version;
-            // A kind that was asked for without a namespace has none.
+            // A kind that was looked up without a namespace has none.
             let namespace = match identity.namespace.is_empty() && same_kind {
                 true => identity.namespace.clone(),
                 false => dependent.identity.namespace.clone(),

@@ -59,7 +59,7 @@ impl Monitors {
         loop {
             let snapshot = snapshots.borrow_and_update().clone();
             self.follow(&snapshot);
-            // The first snapshot is empty: nothing was asked yet.
+            // The first snapshot is empty: nothing was fetched yet.
             if !self.running.is_empty()
                 && let Some(ready) = ready.take()
             {
@@ -77,7 +77,7 @@ impl Monitors {
         let watched: HashMap<_, _> =
             snapshot.preferred().filter(|served| is_monitored(served)).map(|s| (key(s), s)).collect();
         if snapshot.failed.is_empty() {
-            // A group that could not be asked for may still be served.
+            // A group that could not be fetched may still be served.
             self.running.retain(|key, monitor| {
                 let is_current = watched.get(key).is_some_and(|served| **served == monitor.served);
                 if !is_current {

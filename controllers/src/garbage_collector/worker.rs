@@ -16,7 +16,7 @@ use crate::runtime::queue::Queue;
 use crate::runtime::{Error, ignore_not_found};
 
 /// How many dependents of an owner are released at a time: a server rejects too many requests at once.
-const AT_ONCE: usize = 32;
+const MAX_CONCURRENT: usize = 32;
 
 /// Whether an object has to be processed again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -190,7 +190,7 @@ impl Collector {
                 None => Ok(()),
             }
         });
-        stream::iter(work).buffer_unordered(AT_ONCE).try_collect::<()>().await?;
+        stream::iter(work).buffer_unordered(MAX_CONCURRENT).try_collect::<()>().await?;
         if let Some(api) = self.place(&owner)?.api()
             && let Some(live) = ignore_not_found(api.get_metadata(&owner.name).await)?
         {

@@ -10,7 +10,7 @@ use crate::runtime::discovery::{Discovery, ServedResource};
 use crate::runtime::{ignore_not_found, ignore_status};
 
 /// How many resources are worked on at the same time.
-const AT_ONCE: usize = 8;
+const MAX_CONCURRENT: usize = 8;
 
 pub struct Content<'a> {
     pub client: &'a Client,
@@ -54,7 +54,7 @@ impl Content<'_> {
             deletable.partition(|served| is_pods(served));
         for (resources, grace) in [(pods, grace), (others, 0)] {
             let work = resources.into_iter().map(|served| self.delete_all(served, grace));
-            let outcomes: Vec<Outcome<'_>> = execute_all(work, AT_ONCE).await;
+            let outcomes: Vec<Outcome<'_>> = execute_all(work, MAX_CONCURRENT).await;
             let pods_remain = outcomes.iter().any(|o| is_pods(o.served) && o.remains.count > 0);
             for outcome in outcomes {
                 emptied.estimate = emptied.estimate.max(outcome.estimate);
@@ -78,7 +78,7 @@ impl Content<'_> {
         let outcome = |remains, estimate, error| Outcome { served, remains, estimate, error };
         let remains = match self.try_delete_all(served).await {
             Ok(remains) => remains,
-            Err(error) => return outcome(Remains::default(), grace, Some(said(error))),
+            Err(error) => return outcome(Remains::default(), grace, Some(error_message(error))),
         };
         match remains.estimate(grace) {
             Some(estimate) => outcome(remains, estimate, None),
@@ -137,7 +137,7 @@ fn is_pods(served: &ServedResource) -> bool {
 }
 
 /// An error as clients of the API know it.
-fn said(error: kube::Error) -> String {
+fn error_message(error: kube::Error) -> String {
     match error {
         kube::Error::Api(status) => status.message,
         error => error.to_string(),

@@ -33,7 +33,7 @@ use content::Content;
 
 const FINALIZER: &str = "kubernetes";
 
-pub struct Namespaces {
+pub struct NamespaceController {
     client: Client,
     clock: Clock,
     grace: Duration,
@@ -42,9 +42,9 @@ pub struct Namespaces {
     pods: Arc<Cache<Pod>>,
 }
 
-impl Initialize for Namespaces {
-    fn new(context: &Context) -> Namespaces {
-        Namespaces {
+impl Initialize for NamespaceController {
+    fn new(context: &Context) -> NamespaceController {
+        NamespaceController {
             client: context.client.clone(),
             clock: context.clock.clone(),
             grace: context.settings.namespace_grace,
@@ -55,7 +55,7 @@ impl Initialize for Namespaces {
     }
 }
 
-impl Controller for Namespaces {
+impl Controller for NamespaceController {
     const NAME: &'static str = "namespace-controller";
     const QUEUE: &'static str = "namespace";
     const WORKERS: usize = 10;
@@ -72,7 +72,7 @@ impl Controller for Namespaces {
                     queue.add_after(NamespacedName::of(namespace.as_ref()).name, grace);
                 }
             })
-            // kube-controller-manager waits for its next look; nothing is gained by that.
+            // kube-controller-manager waits for its next retry instead.
             .on(&self.pods, move |change, queue| {
                 let Some(name) = change.name().filter(|_| change.new.is_none()) else { return };
                 let namespace = namespaces.get(&NamespacedName::new("", &name.namespace));
@@ -122,7 +122,7 @@ impl Controller for Namespaces {
     }
 }
 
-impl Namespaces {
+impl NamespaceController {
     async fn finalize(&self, api: &Api<Namespace>, mut namespace: Namespace) -> Result<(), Error> {
         let name = namespace.metadata.name.clone().unwrap_or_default();
         loop {

@@ -13,7 +13,7 @@ const FINALIZERS_TAKE: i64 = 15;
 /// A condition's type, and reason and message while all is well.
 const CONDITIONS: [(&str, &str, &str); 5] = [
     (DISCOVERY, "ResourcesDiscovered", "All resources successfully discovered"),
-    // Group versions that do not parse never leave discovery here; who reads conditions looks for it all the same.
+    // Group versions that do not parse are not in discovery here, but clients read this condition as well.
     (
         "NamespaceDeletionGroupVersionParsingFailure",
         "ParsedGroupVersions",

@@ -2,7 +2,7 @@
 //!
 //! A volume is reconciled when it, its claim, one of its attachments, or a pod that uses it changes:
 //! 1. its attachments and the nodes of its pods are compared ([`plan`]);
-//! 2. VolumeAttachments are made and deleted; the driver's external-attacher does what they say;
+//! 2. VolumeAttachments are created and deleted; the driver's external-attacher attaches and detaches;
 //! 3. pods get an event when their volume is attached, or why it cannot be.
 //!
 //! Only nodes with the annotation for it are served, and only drivers that ask for it in their CSIDriver. An attachment of a client's is not
@@ -34,10 +34,10 @@ use crate::runtime::{
 use crate::{Context, Initialize};
 use plan::{Observed, plan};
 
-/// What a node says that leaves its attachments to this controller.
+/// The annotation of a node that leaves its attachments to this controller.
 const MANAGED: &str = "volumes.kubernetes.io/controller-managed-attach-detach";
 
-pub struct AttachDetach {
+pub struct AttachDetachController {
     client: Client,
     recorder: Recorder,
     volumes: Arc<Cache<PersistentVolume>>,
@@ -54,15 +54,15 @@ pub struct AttachDetach {
 /// Which events pods have got, or are to get.
 #[derive(Default)]
 struct PodNotifications {
-    /// The attachments that were asked for.
+    /// The attachments that were created.
     attaching: HashSet<String>,
     /// The nodes that have to wait for a volume.
     refused: HashMap<NamespacedName, BTreeSet<String>>,
 }
 
-impl Initialize for AttachDetach {
-    fn new(context: &Context) -> AttachDetach {
-        AttachDetach {
+impl Initialize for AttachDetachController {
+    fn new(context: &Context) -> AttachDetachController {
+        AttachDetachController {
             client: context.client.clone(),
             recorder: context.recorder("attachdetach-controller"),
             volumes: context.cache(),
@@ -77,7 +77,7 @@ impl Initialize for AttachDetach {
     }
 }
 
-impl Controller for AttachDetach {
+impl Controller for AttachDetachController {
     const NAME: &'static str = "persistentvolume-attach-detach-controller";
     const QUEUE: &'static str = "attach_detach";
     /// A volume.
@@ -92,7 +92,7 @@ impl Controller for AttachDetach {
             })
             .on(&self.claims, |change, queue| {
                 if change.changed(|claim| (claim.volume_name().to_owned(), claim.phase().to_owned())) {
-                    change.states().for_each(|claim| wake(claim, queue));
+                    change.states().for_each(|claim| enqueue_volume(claim, queue));
                 }
             })
             .on(&self.pods, move |change, queue| {
@@ -100,7 +100,9 @@ impl Controller for AttachDetach {
                 if change.changed(|pod| (pods::node(pod).map(str::to_owned), is_terminated(pod))) {
                     let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
                     let names = pod_claims(pod).map(|claim| NamespacedName::new(namespace, claim.name));
-                    names.filter_map(|name| claims.get(&name)).for_each(|claim| wake(&claim, queue));
+                    names
+                        .filter_map(|name| claims.get(&name))
+                        .for_each(|claim| enqueue_volume(&claim, queue));
                 }
             })
             .on(&self.attachments, |change, queue| {
@@ -144,7 +146,7 @@ impl Controller for AttachDetach {
     }
 }
 
-impl AttachDetach {
+impl AttachDetachController {
     fn notifications(&self) -> MutexGuard<'_, PodNotifications> {
         self.notifications.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -227,7 +229,7 @@ impl AttachDetach {
 }
 
 /// Enqueues the volume of a claim.
-fn wake(claim: &PersistentVolumeClaim, queue: &Queue<NamespacedName>) {
+fn enqueue_volume(claim: &PersistentVolumeClaim, queue: &Queue<NamespacedName>) {
     if !claim.volume_name().is_empty() {
         queue.add(NamespacedName::new("", claim.volume_name()));
     }

@@ -11,7 +11,7 @@ use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
 pub fn volume_to_claim(volume: &PersistentVolume, claim: &PersistentVolumeClaim) -> Option<PersistentVolume> {
     let is_meant = volume.is_bound_to(claim);
     let refers = is_meant && volume.claim_ref().is_some_and(|reference| reference.uid == claim.metadata.uid);
-    // One that a user meant for this claim is not bound by the controller.
+    // A volume that a user bound to this claim is not marked as bound by the controller.
     let marks = !is_meant && annotation(&volume.metadata, BOUND_BY_CONTROLLER).is_none();
     if refers && !marks {
         return None;
@@ -31,7 +31,7 @@ pub fn volume_phase(volume: &PersistentVolume, phase: &str, message: &str) -> Op
     (volume.phase() != phase).then(|| volume.with_phase(phase, message))
 }
 
-/// The claim with the name of the volume; None if it has it, and says that it is bound.
+/// The claim with the name of the volume, marked as bound; None if it is so.
 pub fn claim_to_volume(
     claim: &PersistentVolumeClaim,
     volume: &PersistentVolume,
@@ -50,7 +50,7 @@ pub fn claim_to_volume(
     Some(claim)
 }
 
-/// What the annotation of a volume that is being expanded says it had before.
+/// The annotation of a volume that is being expanded with its former capacity.
 const PRE_RESIZE_CAPACITY: &str = "volume.alpha.kubernetes.io/pre-resize-capacity";
 
 /// The status of a claim in a phase, with what the volume gives it; None if nothing changes.
@@ -91,7 +91,7 @@ pub fn claim_phase(
     (changed.status != claim.status).then_some(changed)
 }
 
-/// The volume without its claim: one that the controller bound forgets it, one that a user meant for it only its uid.
+/// The volume without its claim: without the reference if the controller set it, else without the uid in it.
 pub fn unbound(volume: &PersistentVolume) -> PersistentVolume {
     let mut volume = volume.clone();
     let by_controller = remove_annotation(&mut volume.metadata, BOUND_BY_CONTROLLER);

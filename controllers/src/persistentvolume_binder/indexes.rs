@@ -1,4 +1,4 @@
-//! Indexes of the caches by what claims, volumes, pods and attachments say of each other.
+//! Indexes of the caches by the references between claims, volumes, pods and attachments.
 
 use coracle_kinds::pods::pod_claims;
 use coracle_kinds::storage::VolumeExt;

@@ -26,7 +26,7 @@ const SECONDS: [f64; 13] = [0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 15.0, 25.0, 50.
 pub enum Operation {
     /// From when a claim is given to a provisioner until it is bound.
     Provision,
-    /// From when a volume is to be deleted until it is gone.
+    /// From when a volume is to be deleted until it is deleted.
     Delete,
 }
 
@@ -79,7 +79,7 @@ impl EndToEnd {
     }
 }
 
-/// What a plugin was asked to do, each time.
+/// The attempts of a plugin.
 pub struct Attempts {
     operation: Operation,
     plugin: &'static str,
@@ -146,7 +146,7 @@ impl Retroactive {
     }
 }
 
-/// Counts what there is, when it is asked for.
+/// Counts volumes and claims when the metrics are collected.
 struct Inventory {
     volumes: Arc<Cache<PersistentVolume>>,
     claims: Arc<Cache<PersistentVolumeClaim>>,

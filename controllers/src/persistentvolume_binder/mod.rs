@@ -44,10 +44,10 @@ const RESYNC: Duration = Duration::from_secs(15);
 pub async fn run(context: Context, ready: impl FnOnce() + Send + 'static) {
     metrics::show_inventory(&context);
     let parts: [runtime::Part<Settings>; 4] = [
-        start_part::<claims::Claims>,
-        start_part::<volumes::Volumes>,
-        start_part::<provision::Provision<in_tree::HostPath>>,
-        start_part::<in_tree::reclaim::Reclaim>,
+        start_part::<claims::ClaimController>,
+        start_part::<volumes::VolumeController>,
+        start_part::<provision::ProvisionController<in_tree::HostPath>>,
+        start_part::<in_tree::reclaim::ReclaimController>,
     ];
     runtime::run_all(context, &parts, ready).await;
 }
@@ -150,7 +150,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Lets a volume go that its claim does not want.
+    /// Unbinds a volume that its claim does not refer to.
     async fn unbind(&self, volume: &PersistentVolume, ctx: &ReconcileContext) -> Result<(), Error> {
         let volume = self.volume(bind::unbound(volume), ctx).await?;
         self.volume_phase(volume, "Available", ctx).await.map(|_| ())

@@ -7,7 +7,7 @@ use coracle_quantity::Quantity;
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
 use kube::core::{Selector, SelectorExt};
 
-/// Why a volume that a claim names cannot be its volume, in the words of the event.
+/// Why a volume that a claim names cannot be its volume: the message of the event.
 pub fn mismatch(volume: &PersistentVolume, claim: &PersistentVolumeClaim) -> Option<String> {
     let name = volume.metadata.name.as_deref().unwrap_or_default();
     let too_small = volume.capacity().is_none_or(|capacity| capacity < claim.requested());
@@ -29,7 +29,7 @@ fn has_modes(volume: &PersistentVolume, claim: &PersistentVolumeClaim) -> bool {
     claim.access_modes().iter().all(|mode| volume.access_modes().contains(mode))
 }
 
-/// The best volume for a claim that names none. `delayed`: only a volume that was meant for it, since the scheduler chooses.
+/// The best volume for a claim that names none. `delayed`: only a volume that refers to it, since the scheduler chooses.
 ///
 /// Fewer access modes beat a smaller size: the sets of modes are searched one after the other, the smallest first.
 pub fn best<'a, V: AsRef<PersistentVolume>>(

@@ -22,7 +22,7 @@ const COMPONENT: &str = "volume_expand";
 /// Who expands what a claim is bound to.
 const RESIZER: &str = "volume.kubernetes.io/storage-resizer";
 
-pub struct Expander {
+pub struct ExpandController {
     client: Client,
     claims: Arc<Cache<PersistentVolumeClaim>>,
     volumes: Arc<Cache<PersistentVolume>>,
@@ -30,9 +30,9 @@ pub struct Expander {
     migration: Migration,
 }
 
-impl Initialize for Expander {
-    fn new(context: &Context) -> Expander {
-        Expander {
+impl Initialize for ExpandController {
+    fn new(context: &Context) -> ExpandController {
+        ExpandController {
             client: context.client.clone(),
             claims: context.cache(),
             volumes: context.cache(),
@@ -42,7 +42,7 @@ impl Initialize for Expander {
     }
 }
 
-impl Controller for Expander {
+impl Controller for ExpandController {
     const NAME: &'static str = "persistentvolume-expander-controller";
     const QUEUE: &'static str = "volume_expand";
     type Key = NamespacedName;

@@ -17,18 +17,18 @@ use crate::{Context, Initialize};
 
 const PROTECTION: &str = "kubernetes.io/pv-protection";
 
-pub struct VolumeProtection {
+pub struct PersistentVolumeProtectionController {
     client: Client,
     volumes: Arc<Cache<PersistentVolume>>,
 }
 
-impl Initialize for VolumeProtection {
-    fn new(context: &Context) -> VolumeProtection {
-        VolumeProtection { client: context.client.clone(), volumes: context.cache() }
+impl Initialize for PersistentVolumeProtectionController {
+    fn new(context: &Context) -> PersistentVolumeProtectionController {
+        PersistentVolumeProtectionController { client: context.client.clone(), volumes: context.cache() }
     }
 }
 
-impl Controller for VolumeProtection {
+impl Controller for PersistentVolumeProtectionController {
     const NAME: &'static str = "persistentvolume-protection-controller";
     const QUEUE: &'static str = "pvprotection";
     type Key = NamespacedName;

@@ -1,4 +1,4 @@
-//! All pods of a namespace as the server has them, asked for once by many.
+//! Live lists of the pods of a namespace, shared by concurrent reconciliations.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -5,7 +5,7 @@
 //! 2. one that is deleted keeps it while a pod uses it, as far as the cache knows;
 //! 3. the server is asked for all pods of the namespace, and the finalizer is removed if none uses it.
 //!
-//! A pod that no node was found for does not count: kubelet refuses to start pods with claims that are deleted. A pod that ended
+//! A pod without a node does not count: a kubelet does not start pods with terminating claims. A pod that ended
 //! counts until it is deleted.
 
 mod live;
@@ -26,16 +26,16 @@ use live::LivePods;
 
 const PROTECTION: &str = "kubernetes.io/pvc-protection";
 
-pub struct ClaimProtection {
+pub struct PersistentVolumeClaimProtectionController {
     client: Client,
     claims: Arc<Cache<PersistentVolumeClaim>>,
     pods: Arc<Cache<Pod>>,
     live_pods: LivePods,
 }
 
-impl Initialize for ClaimProtection {
-    fn new(context: &Context) -> ClaimProtection {
-        ClaimProtection {
+impl Initialize for PersistentVolumeClaimProtectionController {
+    fn new(context: &Context) -> PersistentVolumeClaimProtectionController {
+        PersistentVolumeClaimProtectionController {
             client: context.client.clone(),
             claims: context.cache(),
             pods: context.cache(),
@@ -44,7 +44,7 @@ impl Initialize for ClaimProtection {
     }
 }
 
-impl Controller for ClaimProtection {
+impl Controller for PersistentVolumeClaimProtectionController {
     const NAME: &'static str = "persistentvolumeclaim-protection-controller";
     const QUEUE: &'static str = "pvcprotection";
     /// Those that wait for a live list share the next one.
@@ -82,7 +82,7 @@ impl Controller for ClaimProtection {
     }
 }
 
-impl ClaimProtection {
+impl PersistentVolumeClaimProtectionController {
     async fn is_used(&self, claim: &PersistentVolumeClaim) -> Result<bool, Error> {
         let namespace = claim.namespace().unwrap_or_default();
         let known = self.pods.by::<ByClaim>(&NamespacedName::of(claim));

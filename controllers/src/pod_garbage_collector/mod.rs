@@ -34,7 +34,7 @@ const QUARANTINE: Duration = Duration::from_secs(40);
 const TERMINATED_THRESHOLD: usize = 12_500;
 
 /// How many pods are deleted at the same time.
-const AT_ONCE: usize = 20;
+const MAX_CONCURRENT: usize = 20;
 
 pub struct PodGarbageCollector {
     client: Client,
@@ -97,7 +97,7 @@ impl Controller for PodGarbageCollector {
             }
         }
         let work = terminating.into_iter().map(|(pod, reason)| self.count(pod, reason));
-        let deleted: Vec<Option<&Pod>> = execute_all(work, AT_ONCE).await;
+        let deleted: Vec<Option<&Pod>> = execute_all(work, MAX_CONCURRENT).await;
         deleted.into_iter().flatten().for_each(|pod| ctx.record_delete(&self.pods, pod));
         Ok(Action::AwaitChange)
     }

@@ -42,7 +42,7 @@ const TOGETHER: Duration = Duration::from_millis(100);
 /// That others write too is no failure, and must not make what is freed wait longer and longer.
 const AFTER_A_CHARGE: Duration = Duration::from_millis(250);
 
-pub struct ResourceQuotas {
+pub struct ResourceQuotaController {
     client: Client,
     clock: Clock,
     resources: Arc<Discovery>,
@@ -54,9 +54,9 @@ pub struct ResourceQuotas {
     device_claims: Arc<Cache<ResourceClaim>>,
 }
 
-impl Initialize for ResourceQuotas {
-    fn new(context: &Context) -> ResourceQuotas {
-        ResourceQuotas {
+impl Initialize for ResourceQuotaController {
+    fn new(context: &Context) -> ResourceQuotaController {
+        ResourceQuotaController {
             client: context.client.clone(),
             clock: context.clock.clone(),
             resources: context.discovery(),
@@ -70,7 +70,7 @@ impl Initialize for ResourceQuotas {
     }
 }
 
-impl Controller for ResourceQuotas {
+impl Controller for ResourceQuotaController {
     const NAME: &'static str = "resourcequota-controller";
     const QUEUE: &'static str = "resourcequota_primary";
     type Key = NamespacedName;
@@ -107,7 +107,7 @@ impl Controller for ResourceQuotas {
     }
 }
 
-impl ResourceQuotas {
+impl ResourceQuotaController {
     /// Enqueues the quotas that limit what an object of a kind takes, once it is deleted or its usage changes.
     fn replenish<K: Evaluator + Cached>(&self, sources: &mut Sources<NamespacedName>, cache: &Arc<Cache<K>>) {
         let (quotas, clock) = (self.quotas.clone(), self.clock.clone());

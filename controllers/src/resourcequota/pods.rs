@@ -46,7 +46,7 @@ impl Evaluator for Pod {
     }
 }
 
-/// Whether a pod holds what it asked for: it has not ended, and is not stuck in its end.
+/// Whether a pod counts: it has not ended, and is not stuck in termination.
 fn runs(pod: &Pod, now: Timestamp) -> bool {
     let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
     let end = pod.metadata.deletion_timestamp.as_ref().zip(pod.metadata.deletion_grace_period_seconds);
@@ -70,7 +70,7 @@ impl Which {
     }
 }
 
-/// What a whole pod asks for, with its overhead.
+/// The requests or limits of a whole pod, with its overhead.
 fn resources(pod: &Pod, which: Which) -> ResourceList {
     let Some(spec) = &pod.spec else { return ResourceList::new() };
     let init_containers = spec.init_containers.iter().flatten().map(|container| {
@@ -92,7 +92,7 @@ fn resources(pod: &Pod, which: Which) -> ResourceList {
     total
 }
 
-/// What a container asks for, or has.
+/// The resources that count for a container: those of its spec and, during a resize, those that it has.
 fn held(pod: &Pod, container: &Container, which: Which) -> ResourceList {
     let asked = which.of(container.resources.as_ref());
     let Some(status) = status_of(pod, &container.name).filter(|status| status.resources.is_some()) else {

@@ -2,7 +2,7 @@
 //!
 //! A namespace is reconciled when it changes and when its ConfigMap does; then:
 //! 1. without the ConfigMap, it is created;
-//! 2. one that says something else is written anew.
+//! 2. one with other content is replaced.
 //!
 //! Only the metadata of ConfigMaps is watched: keeping all of them for the sake of one a namespace would be a waste.
 
@@ -28,7 +28,7 @@ const TEXT: &str = "Contains a CA bundle that can be used to verify the kube-api
                     the internal service IP or kubernetes.default.svc. No other usage is guaranteed across distributions of \
                     Kubernetes clusters.";
 
-pub struct RootCertificates {
+pub struct RootCaCertificatePublisher {
     client: Client,
     certificates: String,
     namespaces: Arc<Cache<Namespace>>,
@@ -36,14 +36,14 @@ pub struct RootCertificates {
     syncs: CounterVec,
 }
 
-impl Initialize for RootCertificates {
+impl Initialize for RootCaCertificatePublisher {
     fn is_possible(settings: &Settings) -> bool {
         settings.root_ca.is_some()
     }
 
-    fn new(context: &Context) -> RootCertificates {
+    fn new(context: &Context) -> RootCaCertificatePublisher {
         let help = "Number of namespace syncs happened in root ca cert publisher.";
-        RootCertificates {
+        RootCaCertificatePublisher {
             client: context.client.clone(),
             certificates: context.settings.root_ca.clone().unwrap_or_default(),
             namespaces: context.cache(),
@@ -53,7 +53,7 @@ impl Initialize for RootCertificates {
     }
 }
 
-impl Controller for RootCertificates {
+impl Controller for RootCaCertificatePublisher {
     const NAME: &'static str = "root-ca-certificate-publisher-controller";
     const QUEUE: &'static str = "root_ca_cert_publisher";
     /// The name of a namespace.
@@ -88,7 +88,7 @@ impl Controller for RootCertificates {
     }
 }
 
-impl RootCertificates {
+impl RootCaCertificatePublisher {
     async fn publish(&self, namespace: &str) -> kube::Result<()> {
         let api = Api::<ConfigMap>::namespaced(self.client.clone(), namespace);
         let current = api.get_opt(NAME).await?;
@@ -97,7 +97,7 @@ impl RootCertificates {
             Some(_) => api.replace(NAME, &PostParams::default(), &wanted).await,
             None => api.create(&PostParams::default(), &wanted).await,
         };
-        // Somebody else wrote: there will be news of that.
+        // Another client wrote: the watch will report it.
         match ignore_conflict(written) {
             Err(error) if is_namespace_terminating(&error) => Ok(()),
             written => written.map(|_| ()),

@@ -1,6 +1,6 @@
 //! Many requests for one key: bounded in number, and careful at first.
 //!
-//! A server turns away what is too much at once, whoever asks; and what must fail, for want of a quota, say, fails for each of a
+//! A server rejects too many requests at once; and what must fail, for want of quota for example, fails for each of a
 //! thousand objects alike.
 
 use std::future::Future;

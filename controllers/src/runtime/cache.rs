@@ -98,7 +98,7 @@ struct Progress {
 }
 
 /// All that there is, as a watch that was started again reports it. It comes in the order of names, so that a revision in it
-/// says nothing of lower ones before all of it was seen.
+/// does not imply lower ones before all of it was observed.
 #[derive(Default)]
 struct Relist {
     names: BTreeSet<NamespacedName>,
@@ -111,7 +111,7 @@ struct State<K> {
     subscribers: Vec<mpsc::UnboundedSender<Change<K>>>,
 }
 
-/// A way to find objects by what they say: each is found under all its keys.
+/// An index of objects: each is found under all its keys.
 pub trait Index<K>: 'static {
     /// The keys of an object.
     fn keys(object: &K) -> Vec<NamespacedName>;
@@ -189,7 +189,7 @@ impl<K: Cached> Cache<K> {
         self.state().objects.range(first..).next().is_some_and(|(name, _)| name.namespace == namespace)
     }
 
-    /// The objects that an index has under a key, ordered by namespace and name. An index is kept once it was asked.
+    /// The objects that an index has under a key, ordered by namespace and name. An index is maintained from its first use on.
     pub fn by<I: Index<K>>(&self, key: &NamespacedName) -> Vec<Arc<K>> {
         let mut state = self.state();
         let State { objects, indexes, .. } = &mut *state;
@@ -207,6 +207,7 @@ impl<K: Cached> Cache<K> {
     }
 
     /// Whether everything that existed at the start was observed.
+    #[cfg(test)]
     pub fn is_synced(&self) -> bool {
         self.progress.borrow().synced
     }
@@ -253,7 +254,7 @@ impl<K: Cached> Cache<K> {
 
     fn handle(&self, event: Event<Read<K>>, relist: &mut Option<Relist>) {
         match event {
-            // One that was cut short says nothing of what it did not come to.
+            // A relist that was cut short says nothing about the objects that it did not list.
             Event::Init => *relist = Some(Relist::default()),
             Event::InitApply(Read(object)) => {
                 if let Some(relist) = relist {

@@ -25,7 +25,7 @@ pub struct Context<S> {
     pub clock: Clock,
     /// The metrics of all controllers.
     pub metrics: Metrics,
-    /// What the controllers are configured with. The runtime does not look at it.
+    /// What the controllers are configured with. The runtime does not read it.
     pub settings: Arc<S>,
     broadcaster: Broadcaster,
     caches: Arc<Mutex<Caches>>,

@@ -1,4 +1,4 @@
-//! Which objects a controller manages: those that its object controls and that match. It adopts what matches and nobody
+//! Which objects a controller manages: those that its object controls and that match. It adopts what matches and no controller
 //! controls, and releases what does not match any more. Nothing is adopted or released while the owner is being deleted.
 
 use std::fmt::Debug;
@@ -59,7 +59,7 @@ fn relation(owner: &ObjectMeta, object: &ObjectMeta, matches: bool) -> Relation 
 /// Adopts and releases candidates, and returns those that the owner controls then.
 ///
 /// # Errors
-/// Something could not be adopted or released, or the owner is not what the cache says any more.
+/// Something could not be adopted or released, or the owner has changed since it was cached.
 pub async fn claim_objects<O, K>(
     (owners, owner): (&Api<O>, &O),
     (objects, cache): (&Api<K>, &Arc<Cache<K>>),

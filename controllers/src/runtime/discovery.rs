@@ -56,12 +56,12 @@ impl DiscoverySnapshot {
         self.resources.iter().filter(|served| served.preferred)
     }
 
-    /// What `apiVersion` and `kind` of an object say.
+    /// The resource of an object's `apiVersion` and `kind`.
     pub fn of_kind(&self, api_version: &str, kind: &str) -> Option<&ServedResource> {
         self.resources.iter().find(|s| s.resource.api_version == api_version && s.resource.kind == kind)
     }
 
-    /// What failed, as client-go says it.
+    /// What failed, in client-go's words.
     pub fn failure(&self) -> Option<String> {
         let failed: Vec<String> =
             self.failed.iter().map(|(version, why)| format!("{version}: {why}")).collect();
@@ -143,7 +143,7 @@ impl Discovery {
         let groups = self.client.list_api_groups_aggregated().await?;
         let snapshot = DiscoverySnapshot::of(core.items.into_iter().chain(groups.items));
         if !snapshot.resources.iter().any(|served| served.resource.group.is_empty()) {
-            // What another form of discovery looks like here. Who deletes must not take it for an empty cluster.
+            // A server without aggregated discovery. It must not be taken for an empty cluster by whatever deletes.
             let missing = kube::error::DiscoveryError::MissingApiGroup("v1".to_owned());
             return Err(kube::Error::Discovery(missing));
         }

@@ -140,7 +140,7 @@ async fn deliver(client: Client, clock: Clock, event: Option<Event>) {
     for _ in 0..TRIES {
         match write(&client, &event).await {
             Ok(()) => return,
-            // What was refused will be refused again.
+            // A rejected event would be rejected again.
             Err(error @ kube::Error::Api(_)) => {
                 tracing::debug!(%error, "an event was not written");
                 return;

@@ -34,7 +34,7 @@ pub struct LeaderElector {
 }
 
 impl LeaderElector {
-    /// `identity` is nobody else's.
+    /// `identity` is unique among the candidates.
     pub fn new<S>(context: &Context<S>, identity: String) -> LeaderElector {
         let client: Client = context.client.clone();
         LeaderElector {
@@ -76,7 +76,7 @@ impl LeaderElector {
     /// Releases the lease, if this process holds it.
     ///
     /// # Errors
-    /// It is not given back; it ends by itself.
+    /// It was not released; it will expire.
     pub async fn release(self) -> kube::Result<()> {
         // A renewal may still be on its way.
         while let Some(mut lease) = self.leases.get_opt(NAME).await? {

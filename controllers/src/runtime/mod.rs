@@ -41,7 +41,7 @@ pub use sources::Sources;
 /// Why a reconciliation failed. The key is queued again after each of these.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The API refused or could not be reached.
+    /// The API rejected a request or could not be reached.
     #[error(transparent)]
     Api(#[from] kube::Error),
     /// Something is not yet as it must be, and no watch event will report when it is.

@@ -30,17 +30,17 @@ impl<K: Key> Sources<K> {
         self.pumps
     }
 
-    /// Calls `wake` with each change of a kind; what exists at the start comes as additions.
+    /// Calls `enqueue` with each change of a kind; what exists at the start comes as additions.
     pub fn on<T: Cached>(
         &mut self,
         cache: &Arc<Cache<T>>,
-        wake: impl Fn(&Change<T>, &Queue<K>) + Send + 'static,
+        enqueue: impl Fn(&Change<T>, &Queue<K>) + Send + 'static,
     ) -> &mut Sources<K> {
         let (queue, cache) = (self.queue.clone(), cache.clone());
         let mut changes = cache.subscribe();
         self.pumps.spawn(async move {
             while let Some(change) = changes.recv().await {
-                wake(&change, &queue);
+                enqueue(&change, &queue);
             }
         });
         self.needs(&cache)
@@ -80,18 +80,18 @@ impl<K: Key> Sources<K> {
         self
     }
 
-    /// Calls `wake` periodically.
+    /// Calls `enqueue` periodically.
     pub fn periodically(
         &mut self,
         period: Duration,
         clock: &Clock,
-        wake: impl Fn(&Queue<K>) + Send + 'static,
+        enqueue: impl Fn(&Queue<K>) + Send + 'static,
     ) -> &mut Sources<K> {
         let (queue, clock) = (self.queue.clone(), clock.clone());
         self.pumps.spawn(async move {
             loop {
                 clock.sleep(period).await;
-                wake(&queue);
+                enqueue(&queue);
             }
         });
         self

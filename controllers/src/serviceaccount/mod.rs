@@ -19,20 +19,20 @@ use crate::{Context, Initialize};
 
 const ACCOUNT: &str = "default";
 
-pub struct ServiceAccounts {
+pub struct ServiceAccountController {
     client: Client,
     namespaces: Arc<Cache<Namespace>>,
     accounts: Arc<Cache<ServiceAccount>>,
 }
 
-impl Initialize for ServiceAccounts {
-    fn new(context: &Context) -> ServiceAccounts {
+impl Initialize for ServiceAccountController {
+    fn new(context: &Context) -> ServiceAccountController {
         let client = context.client.clone();
-        ServiceAccounts { client, namespaces: context.cache(), accounts: context.cache() }
+        ServiceAccountController { client, namespaces: context.cache(), accounts: context.cache() }
     }
 }
 
-impl Controller for ServiceAccounts {
+impl Controller for ServiceAccountController {
     const NAME: &'static str = "serviceaccount-controller";
     const QUEUE: &'static str = "serviceaccount";
     /// The name of a namespace.

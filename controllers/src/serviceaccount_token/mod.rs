@@ -5,7 +5,7 @@
 //! 2. the secret of a deleted account is deleted;
 //! 3. one that lacks its token, the certificates or the namespace is given them.
 //!
-//! Only the metadata of secrets is watched, where the name of the account is an annotation; what is decided on is asked of the
+//! Only the metadata of secrets is watched, where the name of the account is an annotation; what is decided on is read from the
 //! server. So no secret is kept in memory.
 
 mod plan;
@@ -28,7 +28,7 @@ use crate::{Context, Initialize, Settings, Sign};
 const ACCOUNT_NAME: &str = "kubernetes.io/service-account.name";
 const ACCOUNT_UID: &str = "kubernetes.io/service-account.uid";
 
-/// A secret, and the account that it says it is of.
+/// A secret, and the account that its annotation names.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Token {
     secret: NamespacedName,
@@ -56,20 +56,20 @@ impl Token {
     }
 }
 
-pub struct Tokens {
+pub struct TokenController {
     client: Client,
     settings: Arc<Settings>,
     accounts: Arc<Cache<ServiceAccount>>,
     secrets: Arc<Cache<PartialObjectMeta<Secret>>>,
 }
 
-impl Initialize for Tokens {
+impl Initialize for TokenController {
     fn is_possible(settings: &Settings) -> bool {
         settings.sign.is_some()
     }
 
-    fn new(context: &Context) -> Tokens {
-        Tokens {
+    fn new(context: &Context) -> TokenController {
+        TokenController {
             client: context.client.clone(),
             settings: context.settings.clone(),
             accounts: context.cache(),
@@ -78,7 +78,7 @@ impl Initialize for Tokens {
     }
 }
 
-impl Controller for Tokens {
+impl Controller for TokenController {
     const NAME: &'static str = "serviceaccount-token-controller";
     const QUEUE: &'static str = "serviceaccount_tokens_service";
     type Key = Token;
@@ -116,8 +116,8 @@ impl Controller for Tokens {
     }
 }
 
-impl Tokens {
-    /// The account of a token, asked of the server if it is not known here: its secret may have come first.
+impl TokenController {
+    /// The account of a token, read from the server if it is not cached: its secret may have been observed first.
     async fn account(&self, token: &Token) -> Result<Option<ServiceAccount>, Error> {
         let name = NamespacedName::new(&token.secret.namespace, &token.account);
         if let Some(known) = self.accounts.get(&name).filter(|account| token.is_of(account)) {

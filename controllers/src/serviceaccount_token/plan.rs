@@ -1,4 +1,4 @@
-//! What belongs into a secret that holds a token, and what the token says.
+//! The content of a secret that holds a token, and the claims of the token.
 
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::{Secret, ServiceAccount};

@@ -251,7 +251,7 @@ fn is_same_device(directory: &OwnedFd, device: u64) -> io::Result<()> {
 /// Of each directory in it the files are removed and the directories are moved up, so that it can be removed itself; what was
 /// moved up is next. Thus a tree of any depth takes as many rounds as it is deep, and no more than three descriptors.
 fn empty(top: &OwnedFd) -> io::Result<()> {
-    /// Rounds that move nothing up are needed when somebody else adds something meanwhile; not for ever.
+    /// Rounds that move nothing up are needed when another process adds something meanwhile; not for ever.
     const IDLE_ROUNDS: usize = 16;
     let mut emptying = Emptying { top, device: rustix::fs::fstat(top)?.st_dev, moved: 0 };
     let mut idle = 0;
@@ -331,7 +331,7 @@ fn is_unlinked(folder: &OwnedFd, name: &CStr) -> io::Result<bool> {
     match rustix::fs::unlinkat(folder, name, AtFlags::empty()) {
         Ok(()) | Err(Errno::NOENT) => Ok(true),
         Err(Errno::ISDIR) => Ok(false),
-        // What POSIX has for a directory, and others for a file that nobody may remove.
+        // POSIX' error for a directory, and that of some systems for a file that must not be removed.
         Err(Errno::PERM) => {
             let stat = rustix::fs::statat(folder, name, AtFlags::SYMLINK_NOFOLLOW)?;
             match FileType::from_raw_mode(stat.st_mode) {

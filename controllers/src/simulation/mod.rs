@@ -9,7 +9,7 @@
 //! Always true here:
 //! - What a client writes is not fought over. The kubelet writes when something happens to a pod, not when a status is other
 //!   than it would be; a pod that a client declares to be finished is finished.
-//! - Pods and nodes that are somebody else's are left alone: other schedulers' pods, pods with [`IGNORE`], other nodes' pods.
+//! - Foreign pods and nodes are left alone: other schedulers' pods, pods with [`IGNORE`], other nodes' pods.
 //! - Files are touched only through [`confined_fs`].
 
 pub mod confined_fs;
@@ -32,7 +32,8 @@ pub const CONTROLLERS: &[ControllerDescriptor] =
     &[descriptor::<scheduler::Scheduler>(), descriptor::<kubelet::Kubelet>()];
 
 /// Runs with the simulated nodes; no flag selects it.
-pub const ALWAYS: &[ControllerDescriptor] = &[descriptor::<node_registration::Nodes>(), csi::DESCRIPTOR];
+pub const ALWAYS: &[ControllerDescriptor] =
+    &[descriptor::<node_registration::NodeRegistration>(), csi::DESCRIPTOR];
 
 /// A pod with this annotation is not simulated.
 pub const IGNORE: &str = "sim.coracle.dev/ignore";

@@ -2,12 +2,12 @@
 
 use std::net::Ipv4Addr;
 
-/// A simulated node: all there is to say about it follows from its number.
+/// A simulated node: everything about it follows from its number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct SimulatedNode(pub(super) u32);
 
 impl SimulatedNode {
-    /// How many pods may run on a node. Its range of addresses has room for them.
+    /// How many pods may run on a node. Its range has as many addresses.
     pub const PODS: u32 = 1500;
     const RANGE_BITS: u32 = 11;
 

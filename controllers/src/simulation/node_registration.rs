@@ -43,7 +43,7 @@ const RENEWAL: Duration = Duration::from_secs(10);
 /// The kubelet's `nodeStatusReportFrequency`.
 const HEARTBEAT_SECONDS: i64 = 300;
 
-pub struct Nodes {
+pub struct NodeRegistration {
     client: Client,
     clock: Clock,
     recorder: Recorder,
@@ -53,13 +53,13 @@ pub struct Nodes {
     heartbeats: Mutex<HashMap<SimulatedNode, Timestamp>>,
 }
 
-impl Initialize for Nodes {
+impl Initialize for NodeRegistration {
     fn is_possible(settings: &Settings) -> bool {
         settings.nodes > Some(0)
     }
 
-    fn new(context: &Context) -> Nodes {
-        Nodes {
+    fn new(context: &Context) -> NodeRegistration {
+        NodeRegistration {
             client: context.client.clone(),
             clock: context.clock.clone(),
             recorder: context.recorder(MANAGER),
@@ -70,7 +70,7 @@ impl Initialize for Nodes {
     }
 }
 
-impl Controller for Nodes {
+impl Controller for NodeRegistration {
     const NAME: &'static str = "simulated-nodes";
     const QUEUE: &'static str = "simulated_nodes";
     /// The name of a node.
@@ -112,7 +112,7 @@ impl Controller for Nodes {
     }
 }
 
-impl Nodes {
+impl NodeRegistration {
     async fn register(
         &self,
         simulated: SimulatedNode,

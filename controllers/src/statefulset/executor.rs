@@ -8,7 +8,7 @@ use kube::api::PostParams;
 use kube::{Api, ResourceExt};
 
 use super::plan::{ClaimOwners, Plan, PodClaims, Step};
-use super::{StatefulSets, status};
+use super::{StatefulSetController, status};
 use crate::runtime::batch::slow_start;
 use crate::runtime::{Error, ReconcileContext, ignore_not_found, uid_precondition};
 
@@ -24,7 +24,7 @@ enum Verb {
 
 /// Applies the plan of one reconciliation of a set.
 pub(super) struct Executor<'a> {
-    pub controller: &'a StatefulSets,
+    pub controller: &'a StatefulSetController,
     pub set: &'a StatefulSet,
     pub ctx: &'a ReconcileContext,
 }
@@ -123,7 +123,7 @@ impl Executor<'_> {
                 Err(error) => {
                     let is_there =
                         matches!(&error, kube::Error::Api(status) if status.reason == "AlreadyExists");
-                    let error = text(&error.into());
+                    let error = error_message(&error.into());
                     failures.push(format!("failed to create PVC {name}: {error}"));
                     if !is_there {
                         let message = format!(
@@ -179,7 +179,8 @@ impl Executor<'_> {
             return;
         }
         let (pod, set) = (pod.name_any(), self.set.name_any());
-        let message = format!("{verb:?} Pod {pod} in StatefulSet {set} failed error: {}", text(error));
+        let message =
+            format!("{verb:?} Pod {pod} in StatefulSet {set} failed error: {}", error_message(error));
         self.controller.recorder.warning(self.set, &format!("Failed{verb:?}"), message);
     }
 
@@ -193,7 +194,7 @@ impl Executor<'_> {
 }
 
 /// The message of an error in events: the server's, if it has one.
-fn text(error: &Error) -> String {
+fn error_message(error: &Error) -> String {
     match error {
         Error::Api(kube::Error::Api(status)) => status.message.clone(),
         error => error.to_string(),

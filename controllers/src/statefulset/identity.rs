@@ -13,7 +13,7 @@ pub(super) const POD_NAME_LABEL: &str = "statefulset.kubernetes.io/pod-name";
 const POD_INDEX_LABEL: &str = "apps.kubernetes.io/pod-index";
 const REVISION_LABEL: &str = "controller-revision-hash";
 
-/// The name of the set that a pod looks to be of, and its ordinal there; the ordinal is None if it is beyond all ordinals.
+/// The name of the set that a pod's name refers to, and its ordinal there; the ordinal is None if it is beyond all ordinals.
 pub(super) fn parent_and_ordinal(pod: &str) -> Option<(&str, Option<i32>)> {
     let (parent, ordinal) = pod.rsplit_once('-')?;
     let is_number = !ordinal.is_empty() && ordinal.bytes().all(|byte| byte.is_ascii_digit());
@@ -93,7 +93,7 @@ pub(super) fn pod(set: &StatefulSet, ordinal: i32, template: &PodTemplateSpec, r
     pod
 }
 
-/// The pod as it should be, if it is not. What cannot be changed of a pod is left for the API to say.
+/// The pod as it should be, if it is not. What cannot be changed of a pod is left to the API to reject.
 pub(super) fn repaired(set: &StatefulSet, pod: &Pod) -> Option<Pod> {
     let ordinal = ordinal(pod)?;
     let name = format!("{}-{ordinal}", set.name_any());

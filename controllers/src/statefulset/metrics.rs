@@ -98,7 +98,7 @@ impl Delays {
         Delays { clock, seconds: seconds.with_label_values::<&str>(&[]), since: Mutex::default() }
     }
 
-    pub fn see(&self, change: &Change<StatefulSet>) {
+    pub fn observe(&self, change: &Change<StatefulSet>) {
         let Some(name) = change.name() else { return };
         let mut since = self.since.lock().unwrap_or_else(PoisonError::into_inner);
         let observed = |set: &StatefulSet| set.status.as_ref().and_then(|status| status.observed_generation);
@@ -144,7 +144,7 @@ mod tests {
             ("all was", state(3, 3), (1, 3.0)),
             ("nothing new", state(3, 3), (1, 3.0)),
         ] {
-            delays.see(&Change { old: None, new: Some(Arc::new(set)) });
+            delays.observe(&Change { old: None, new: Some(Arc::new(set)) });
             assert_eq!((delays.seconds.get_sample_count(), delays.seconds.get_sample_sum()), want, "{case}");
             mock.advance(Duration::from_secs(1));
         }

@@ -52,7 +52,7 @@ use plan::{Gates, Observed, Revision, plan};
 /// event, so that clients observe for a moment that the claim is deleted.
 const AFTER_A_CLAIM: Duration = Duration::from_secs(2);
 
-pub struct StatefulSets {
+pub struct StatefulSetController {
     client: Client,
     clock: Clock,
     recorder: Recorder,
@@ -68,10 +68,10 @@ pub struct StatefulSets {
     claims: Arc<Cache<PersistentVolumeClaim>>,
 }
 
-impl Initialize for StatefulSets {
-    fn new(context: &Context) -> StatefulSets {
+impl Initialize for StatefulSetController {
+    fn new(context: &Context) -> StatefulSetController {
         let is_enabled = &context.settings.is_enabled;
-        StatefulSets {
+        StatefulSetController {
             client: context.client.clone(),
             clock: context.clock.clone(),
             recorder: context.recorder("statefulset-controller"),
@@ -92,7 +92,7 @@ impl Initialize for StatefulSets {
     }
 }
 
-impl Controller for StatefulSets {
+impl Controller for StatefulSetController {
     const NAME: &'static str = "statefulset-controller";
     const QUEUE: &'static str = "statefulset";
     type Key = NamespacedName;
@@ -101,7 +101,7 @@ impl Controller for StatefulSets {
         let (sets, delays) = (self.sets.clone(), self.delays.clone());
         sources
             .on(&self.sets, move |change, queue| {
-                delays.see(change);
+                delays.observe(change);
                 change.name().into_iter().for_each(|set| queue.add(set));
             })
             .on(&self.pods, move |change, queue| {
@@ -135,7 +135,7 @@ impl Controller for StatefulSets {
     }
 }
 
-impl StatefulSets {
+impl StatefulSetController {
     /// From the oldest to the newest.
     async fn list_revisions(
         &self,
@@ -215,8 +215,8 @@ impl StatefulSets {
         Ok(Some(revision))
     }
 
-    /// Whether a revision that looks different is the template as it was before the API server learned more defaults: the server is
-    /// asked what it would make of it.
+    /// Whether a revision that differs is the same template without defaults that the API server has since learned: the server is
+    /// asked by a dry run.
     async fn is_semantically_equal(
         &self,
         set: &StatefulSet,
@@ -233,7 +233,7 @@ impl StatefulSets {
         let dry_run = PostParams { dry_run: true, ..PostParams::default() };
         match self.api::<StatefulSet>(set).replace(&set.name_any(), &dry_run, &restored).await {
             Ok(answer) => Ok(answer.spec.is_some_and(|answer| answer.template == spec.template)),
-            // What is refused is none of its templates. A conflict says nothing.
+            // A rejected template is not the same. A conflict says nothing.
             Err(kube::Error::Api(status)) if status.code != 409 => Ok(false),
             Err(error) => Err(error.into()),
         }

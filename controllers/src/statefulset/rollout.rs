@@ -26,7 +26,7 @@ fn partition(set: &StatefulSet) -> usize {
     usize::try_from(rolling(set).and_then(|rolling| rolling.partition).unwrap_or(0)).unwrap_or(0)
 }
 
-/// Whether a pod that is missing comes back as it was, `index` ordinals above the first.
+/// Whether a missing pod is created of the current revision. `index` counts from the first ordinal.
 pub(super) fn is_below_partition(set: &StatefulSet, index: usize) -> bool {
     let current = set.status.as_ref().and_then(|status| status.current_replicas).unwrap_or(0);
     match rolling(set) {
@@ -62,7 +62,7 @@ pub(super) fn outdated(
     if strategy(set) == Some("OnDelete") {
         return Vec::new();
     }
-    // One that is only about to be made comes back as it was, without a partition, and is taken once it is there.
+    // Without a partition a missing pod is created of the current revision, and deleted once it exists.
     let is_there = |pod: &Pod| !pods::phase(pod).is_empty() && !pods::is_terminating(pod);
     let is_outdated = |pod: &Pod| revision(pod) != update && is_there(pod);
     let targets = replicas.iter().skip(partition(set)).rev();

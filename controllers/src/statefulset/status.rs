@@ -63,7 +63,7 @@ pub(super) fn complete(set: &StatefulSet, mut status: StatefulSetStatus) -> Stat
     status
 }
 
-/// Whether a status says something new. Not worth a write alone are collisions.
+/// Whether a status has changed. A change of the collision count alone is not written.
 pub(super) fn has_changed(set: &StatefulSet, status: &StatefulSetStatus) -> bool {
     fn reported(status: &StatefulSetStatus) -> ([i32; 5], [&str; 2]) {
         let counts = [
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn only_news_is_written() {
+    fn only_changes_are_written() {
         let stored = json!({"replicas": 1, "observedGeneration": 2, "currentRevision": "a"});
         let set = set(json!({}), stored.clone());
         for (case, change, want) in [

@@ -3,7 +3,7 @@
 //! A class is reconciled when it changes, and when a claim or a volume names it no longer:
 //! 1. one that is not terminating gets the finalizer `kubernetes.io/vac-protection`;
 //! 2. one that is terminating keeps it while a claim or a volume uses it, as far as the caches know;
-//! 3. the server is asked for all volumes and claims, and the finalizer is removed if none uses it.
+//! 3. all volumes and claims are listed from the server, and the finalizer is removed if none uses it.
 //!
 //! A claim uses the class that its spec names, the one that its volume has, and the one that its volume is being changed to.
 //!
@@ -25,16 +25,16 @@ use crate::{Context, Initialize};
 const PROTECTION: &str = "kubernetes.io/vac-protection";
 
 /// The controller.
-pub struct AttributesClassProtection {
+pub struct VolumeAttributesClassProtectionController {
     client: Client,
     classes: Arc<Cache<VolumeAttributesClass>>,
     claims: Arc<Cache<PersistentVolumeClaim>>,
     volumes: Arc<Cache<PersistentVolume>>,
 }
 
-impl Initialize for AttributesClassProtection {
-    fn new(context: &Context) -> AttributesClassProtection {
-        AttributesClassProtection {
+impl Initialize for VolumeAttributesClassProtectionController {
+    fn new(context: &Context) -> VolumeAttributesClassProtectionController {
+        VolumeAttributesClassProtectionController {
             client: context.client.clone(),
             classes: context.cache(),
             claims: context.cache(),
@@ -43,7 +43,7 @@ impl Initialize for AttributesClassProtection {
     }
 }
 
-impl Controller for AttributesClassProtection {
+impl Controller for VolumeAttributesClassProtectionController {
     const NAME: &'static str = "volumeattributesclass-protection-controller";
     const QUEUE: &'static str = "vacprotection";
     /// A class.
@@ -86,7 +86,7 @@ impl Controller for AttributesClassProtection {
     }
 }
 
-impl AttributesClassProtection {
+impl VolumeAttributesClassProtectionController {
     async fn is_used(&self, class: &NamespacedName) -> Result<bool, Error> {
         if !self.volumes.by::<ByAttributesClass>(class).is_empty()
             || !self.claims.by::<ByAttributesClass>(class).is_empty()

@@ -10,7 +10,7 @@ pub fn is_csi(volume: &PersistentVolume) -> bool {
     volume.spec.as_ref().is_some_and(|spec| spec.csi.is_some())
 }
 
-/// The attachment of a volume to a node, as it is asked for. None: it is no CSI volume.
+/// The attachment of a volume to a node, as it is created. None: it is no CSI volume.
 pub fn attachment(volume: &PersistentVolume, node: &str) -> Option<VolumeAttachment> {
     let source = volume.spec.as_ref()?.csi.as_ref()?;
     let mut attachment = VolumeAttachment::default();

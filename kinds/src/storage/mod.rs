@@ -55,24 +55,24 @@ fn class<'a>(meta: &'a ObjectMeta, spec: Option<&'a String>) -> &'a str {
     annotation(meta, BETA_STORAGE_CLASS).or(spec.map(String::as_str)).unwrap_or_default()
 }
 
-/// The storage that is asked for or offered.
+/// The storage that is requested or offered.
 fn storage(
     resources: Option<&BTreeMap<String, k8s_openapi::apimachinery::pkg::api::resource::Quantity>>,
 ) -> Option<Quantity> {
     resources?.get("storage")?.0.parse().ok()
 }
 
-/// What a claim asks for and is bound to.
+/// What a claim requests and is bound to.
 pub trait ClaimExt {
     /// The storage class; `""` is none.
     fn class(&self) -> &str;
     /// Whether it names a class; `""` counts as one.
     fn has_class(&self) -> bool;
-    /// The volume that it is bound to, or asks for; empty if none.
+    /// The volume that it is bound to, or names; empty if none.
     fn volume_name(&self) -> &str;
     /// The phase; empty before there is a status.
     fn phase(&self) -> &str;
-    /// The storage that is asked for; zero if none.
+    /// The requested storage; zero if none.
     fn requested(&self) -> Quantity;
     /// The access modes.
     fn access_modes(&self) -> &[String];
@@ -136,9 +136,9 @@ impl ClaimExt for PersistentVolumeClaim {
 pub trait VolumeExt {
     /// The storage class; `""` is none.
     fn class(&self) -> &str;
-    /// The reference to the claim that it is meant for.
+    /// The reference to its claim.
     fn claim_ref(&self) -> Option<&ObjectReference>;
-    /// The name of the claim that it is meant for.
+    /// The name of its claim.
     fn claim_name(&self) -> Option<NamespacedName>;
     /// The phase; empty before there is a status.
     fn phase(&self) -> &str;
@@ -154,7 +154,7 @@ pub trait VolumeExt {
     fn attributes_class(&self) -> &str;
     /// Whether it was deleted, and is still there.
     fn is_terminating(&self) -> bool;
-    /// Whether it is meant for a claim: by name, and by uid where it says one.
+    /// Whether it refers to a claim: by name, and by uid where the reference has one.
     fn is_bound_to(&self, claim: &PersistentVolumeClaim) -> bool;
     /// The volume with another phase and message in its status.
     fn with_phase(&self, phase: &str, message: &str) -> PersistentVolume;
@@ -230,7 +230,7 @@ pub fn waits_for_consumer(class: &StorageClass) -> bool {
     class.volume_binding_mode.as_deref() == Some("WaitForFirstConsumer")
 }
 
-/// The class of claims that name none: the newest of those that say so, of two the first by name.
+/// The class of claims that name none: the newest of those that are marked as default, of two the first by name.
 pub fn default_class<'a>(classes: impl IntoIterator<Item = &'a StorageClass>) -> Option<&'a StorageClass> {
     let says_so = |class: &&StorageClass| {
         [DEFAULT_CLASS, BETA_DEFAULT_CLASS]
@@ -244,7 +244,7 @@ pub fn default_class<'a>(classes: impl IntoIterator<Item = &'a StorageClass>) ->
     classes.into_iter().filter(says_so).min_by_key(newest_then_name)
 }
 
-/// Whether a bound claim asks for more than it has.
+/// Whether a bound claim requests more than its capacity.
 pub fn asks_for_more(claim: &PersistentVolumeClaim) -> bool {
     let has = storage(claim.status.as_ref().and_then(|status| status.capacity.as_ref()));
     claim.phase() == "Bound" && has.is_some_and(|has| has < claim.requested())

@@ -29,7 +29,7 @@ use plan::{ClaimContext, EventRecord, Plan, plan};
 /// takes up to its whole period.
 const MIN_AVAILABLE: Duration = Duration::from_secs(2);
 
-pub struct Claims {
+pub struct ClaimController {
     lister: ClaimLister,
     writer: Writer,
     recorder: Recorder,
@@ -103,9 +103,9 @@ fn is_waiting(pod: &Pod) -> bool {
     pods::node(pod).is_none() && !coracle_kinds::pods::is_terminated(pod)
 }
 
-impl Initialize for Claims {
-    fn new(context: &Context) -> Claims {
-        Claims {
+impl Initialize for ClaimController {
+    fn new(context: &Context) -> ClaimController {
+        ClaimController {
             lister: ClaimLister::new(context),
             writer: Writer::new(context),
             recorder: context.recorder(COMPONENT),
@@ -117,7 +117,7 @@ impl Initialize for Claims {
     }
 }
 
-impl Controller for Claims {
+impl Controller for ClaimController {
     const NAME: &'static str = NAME;
     const QUEUE: &'static str = "claims";
     type Key = NamespacedName;
@@ -191,7 +191,7 @@ impl Controller for Claims {
     }
 }
 
-impl Claims {
+impl ClaimController {
     fn record(&self, claim: &PersistentVolumeClaim, event: &EventRecord) {
         self.recorder.event(claim.object_ref(&()), event.r#type, event.reason, event.message.clone());
     }

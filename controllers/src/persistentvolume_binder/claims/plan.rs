@@ -1,6 +1,6 @@
 //! What to do about a claim. Pure.
 //!
-//! A claim is *unbound* until the annotation `bind-completed` says that both sides were written. It then is *bound* for ever:
+//! A claim is *unbound* until it has the annotation `bind-completed`, after both sides were written. It then is *bound* for ever:
 //! a claim that loses its volume is lost, not unbound.
 
 use std::sync::Arc;
@@ -127,7 +127,7 @@ fn naming(claim: &PersistentVolumeClaim, claim_context: &ClaimContext) -> Plan {
             ))),
         };
     }
-    // Whoever meant the two for each other is not asked whether they fit.
+    // A pair that a user has chosen is not checked for a mismatch.
     if volume.is_bound_to(claim) {
         return Plan::Bind(volume.clone());
     }

@@ -20,7 +20,7 @@ use crate::runtime::Sources;
 use crate::runtime::cache::NamespacedName;
 use crate::runtime::events::Recorder;
 use crate::simulation::provisioner::directories::Directories;
-use crate::simulation::provisioner::{Asked, Plugin, Refusal};
+use crate::simulation::provisioner::{ProvisionError, ProvisionRequest, ProvisionerPlugin};
 
 /// Says that the plugin made the directory.
 const CREATED_BY: (&str, &str) = ("kubernetes.io/createdby", "hostpath-dynamic-provisioner");
@@ -34,7 +34,7 @@ pub struct HostPath {
     attempts: Attempts,
 }
 
-impl Plugin for HostPath {
+impl ProvisionerPlugin for HostPath {
     const CONTROLLER: &'static str = NAME;
     const QUEUE: &'static str = "host_path_provision";
     const PROVISIONER: &'static str = HOST_PATH;
@@ -68,25 +68,25 @@ impl Plugin for HostPath {
         }
     }
 
-    fn refusal(&self, asked: &Asked) -> Option<Refusal> {
-        let name = asked.class.name_any();
-        let options = asked.class.mount_options.as_deref().unwrap_or_default();
+    fn unsupported(&self, request: &ProvisionRequest) -> Option<ProvisionError> {
+        let name = request.class.name_any();
+        let options = request.class.mount_options.as_deref().unwrap_or_default();
         if !options.is_empty() {
             let options = options.join(" ");
-            return Some(Refusal::because(format!(
+            return Some(ProvisionError::new(format!(
                 "Mount options are not supported by the provisioner but StorageClass {name:?} has mount options [{options}]"
             )));
         }
-        if let Some(missing) = asked.missing_node() {
-            return Some(Refusal::because(format!("Failed to get target node: {missing}")));
+        if let Some(missing) = request.missing_node() {
+            return Some(ProvisionError::new(format!("Failed to get target node: {missing}")));
         }
-        (asked.claim.volume_mode() == "Block").then(|| {
+        (request.claim.volume_mode() == "Block").then(|| {
             let error = format!("{HOST_PATH} does not support block volume provisioning");
-            Refusal::because(self.failure(asked.class, &error))
+            ProvisionError::new(self.failure(request.class, &error))
         })
     }
 
-    fn complete(&self, volume: &mut PersistentVolume, _: &Asked) {
+    fn complete(&self, volume: &mut PersistentVolume, _: &ProvisionRequest) {
         set_annotation(&mut volume.metadata, BOUND_BY_CONTROLLER, "yes");
         source(volume, &self.directories);
         let is_kept = self.honors_policy && volume.policy() == DELETE;

@@ -18,7 +18,7 @@ const IN_TREE: &str = "kubernetes.io/";
 /// Whether a provisioner is an in-tree plugin; otherwise it is an external one.
 ///
 /// # Errors
-/// It should be in here, and is not: why, in the words of the event.
+/// There is no such in-tree plugin: the message of the event.
 pub fn provides(provisioner: &str, migration: Migration) -> Result<bool, String> {
     match provisioner {
         migrated if migration.driver(migrated).is_some() => Ok(false),
@@ -35,7 +35,7 @@ fn unknown(plugin: &str) -> String {
 /// Whether an in-tree plugin deletes what is behind a volume; otherwise an external provisioner does.
 ///
 /// # Errors
-/// Nobody can: why, in the words of the event.
+/// No plugin can: the message of the event.
 pub fn deletes(volume: &PersistentVolume) -> Result<bool, String> {
     match annotation(&volume.metadata, PROVISIONED_BY).filter(|plugin| !plugin.is_empty()) {
         Some(HOST_PATH) => return Ok(true),

@@ -30,7 +30,7 @@ use crate::simulation::provisioner::directories::Directories;
 use crate::simulation::provisioner::operations::{Operations, Step, VolumeBehavior};
 use crate::{Context, Initialize};
 
-pub struct Reclaim {
+pub struct ReclaimController {
     client: Client,
     volumes: Arc<Cache<PersistentVolume>>,
     claims: Arc<Cache<PersistentVolumeClaim>>,
@@ -44,9 +44,9 @@ pub struct Reclaim {
     attempts: Attempts,
 }
 
-impl Initialize for Reclaim {
-    fn new(context: &Context) -> Reclaim {
-        Reclaim {
+impl Initialize for ReclaimController {
+    fn new(context: &Context) -> ReclaimController {
+        ReclaimController {
             client: context.client.clone(),
             volumes: context.cache(),
             claims: context.cache(),
@@ -62,7 +62,7 @@ impl Initialize for Reclaim {
     }
 }
 
-impl Controller for Reclaim {
+impl Controller for ReclaimController {
     const NAME: &'static str = NAME;
     const QUEUE: &'static str = "host_path_reclaim";
     type Key = NamespacedName;
@@ -93,7 +93,7 @@ impl Controller for Reclaim {
     }
 }
 
-impl Reclaim {
+impl ReclaimController {
     async fn delete(&self, volume: &PersistentVolume, ctx: &ReconcileContext) -> Result<Action, Error> {
         match deletes(volume) {
             Ok(true) => {}
@@ -117,7 +117,7 @@ impl Reclaim {
         let deleted = match attempt.step {
             Step::Wait(left) => return Ok(Action::Requeue(left)),
             Step::Fail(why) => Err(why),
-            Step::Do => match self.refusal(&live).await? {
+            Step::Execute => match self.refusal(&live).await? {
                 Some(refusal) => Err(refusal),
                 None => self.directories.delete(&live).await,
             },

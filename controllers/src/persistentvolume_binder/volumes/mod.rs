@@ -22,7 +22,7 @@ use crate::runtime::{Action, Controller, Error, ReconcileContext, Sources, ignor
 use crate::{Context, Initialize};
 use plan::{Plan, plan};
 
-pub struct Volumes {
+pub struct VolumeController {
     client: Client,
     claims: Arc<Cache<PersistentVolumeClaim>>,
     volumes: Arc<Cache<PersistentVolume>>,
@@ -35,9 +35,9 @@ pub struct Volumes {
     deleting: EndToEnd,
 }
 
-impl Initialize for Volumes {
-    fn new(context: &Context) -> Volumes {
-        Volumes {
+impl Initialize for VolumeController {
+    fn new(context: &Context) -> VolumeController {
+        VolumeController {
             client: context.client.clone(),
             claims: context.cache(),
             volumes: context.cache(),
@@ -52,7 +52,7 @@ impl Initialize for Volumes {
     }
 }
 
-impl Controller for Volumes {
+impl Controller for VolumeController {
     const NAME: &'static str = NAME;
     const QUEUE: &'static str = "volumes";
     type Key = NamespacedName;
@@ -102,7 +102,7 @@ impl Controller for Volumes {
     }
 }
 
-impl Volumes {
+impl VolumeController {
     /// The plugin or driver that deletes what is behind a volume, by its class: clients may write anything on the volume.
     fn deleter(&self, volume: &PersistentVolume) -> String {
         match in_tree::deletes(volume) {

@@ -76,7 +76,7 @@ pub fn unreclaimable(volume: &PersistentVolume) -> Option<EventRecord> {
     })
 }
 
-/// The volume with the marks that say who has to delete what is behind it (KEP-2644); None if it has them.
+/// The volume with the annotation and the finalizers of what has to delete its storage (KEP-2644); None if it has them.
 ///
 /// A terminating volume gets no finalizer any more, so that one which our driver and the plugin would exchange stays as it is:
 /// each of the two deletes by the other's as well.
@@ -211,7 +211,7 @@ mod tests {
         }
     }
 
-    /// With the driver that takes over from the plugin, and gives back to it.
+    /// With the driver that takes over from the plugin, and with the gate off again.
     #[test]
     fn finalizers_are_exchanged() {
         let (plugin, driver) = (IN_TREE_PROTECTION, EXTERNAL_PROTECTION);

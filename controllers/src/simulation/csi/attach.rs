@@ -1,6 +1,6 @@
-//! external-attacher: does what a VolumeAttachment for the driver says, for which a directory needs nothing but the word.
+//! external-attacher: serves the VolumeAttachments of the driver. For a directory there is nothing to attach but the status.
 //!
-//! One that is asked for gets a finalizer, then its status; one that is deleted loses the finalizer.
+//! A new one gets a finalizer, then its status; from a terminating one the finalizer is removed.
 
 use std::sync::Arc;
 
@@ -22,19 +22,23 @@ use crate::{Context, Initialize};
 /// external-attacher's, of the driver's name without its dots.
 const FINALIZER: &str = "external-attacher/coracle-csi";
 
-pub struct Attach {
+pub struct ExternalAttacher {
     client: Client,
     attachments: Arc<Cache<VolumeAttachment>>,
     volumes: Arc<Cache<PersistentVolume>>,
 }
 
-impl Initialize for Attach {
-    fn new(context: &Context) -> Attach {
-        Attach { client: context.client.clone(), attachments: context.cache(), volumes: context.cache() }
+impl Initialize for ExternalAttacher {
+    fn new(context: &Context) -> ExternalAttacher {
+        ExternalAttacher {
+            client: context.client.clone(),
+            attachments: context.cache(),
+            volumes: context.cache(),
+        }
     }
 }
 
-impl Controller for Attach {
+impl Controller for ExternalAttacher {
     const NAME: &'static str = CSI_DRIVER;
     const QUEUE: &'static str = "csi_attach";
     /// An attachment.
@@ -69,7 +73,7 @@ impl Controller for Attach {
     }
 }
 
-impl Attach {
+impl ExternalAttacher {
     async fn patch(
         &self,
         attachment: &VolumeAttachment,

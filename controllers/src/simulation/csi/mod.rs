@@ -34,7 +34,7 @@ use crate::runtime::cache::{Cache, NamespacedName};
 use crate::runtime::events::Recorder;
 use crate::runtime::{self, Sources};
 use crate::simulation::provisioner::directories::Directories;
-use crate::simulation::provisioner::{Asked, Plugin, Refusal, provision};
+use crate::simulation::provisioner::{ProvisionError, ProvisionRequest, ProvisionerPlugin, provision};
 use crate::{Context, Settings, start_part};
 
 /// The name of the driver, and of the provisioner that it is.
@@ -54,11 +54,11 @@ fn is_possible(settings: &Settings) -> bool {
 
 async fn run(context: Context, ready: impl FnOnce() + Send + 'static) {
     let parts: [runtime::Part<Settings>; 5] = [
-        start_part::<provision::Provision<Driver>>,
-        start_part::<reclaim::Reclaim>,
-        start_part::<attach::Attach>,
-        start_part::<resize::Resize>,
-        start_part::<register::Register>,
+        start_part::<provision::ProvisionController<Driver>>,
+        start_part::<reclaim::ReclaimController>,
+        start_part::<attach::ExternalAttacher>,
+        start_part::<resize::ExternalResizer>,
+        start_part::<register::NodeDriverRegistrar>,
     ];
     runtime::run_all(context, &parts, ready).await;
 }
@@ -68,7 +68,7 @@ const DELETION_SECRETS: [&str; 2] = [
     "volume.kubernetes.io/provisioner-deletion-secret-name",
     "volume.kubernetes.io/provisioner-deletion-secret-namespace",
 ];
-/// What parameters of a class begin with that are meant for the provisioner, not for the driver.
+/// The prefix of class parameters for the provisioner, not for the driver.
 const FOR_PROVISIONER: &str = "csi.storage.k8s.io/";
 const FS_TYPE: &str = "csi.storage.k8s.io/fstype";
 const IDENTITY: &str = "storage.kubernetes.io/csiProvisionerIdentity";
@@ -87,7 +87,7 @@ pub struct Driver {
     duration: HistogramVec,
 }
 
-impl Plugin for Driver {
+impl ProvisionerPlugin for Driver {
     const CONTROLLER: &'static str = CSI_DRIVER;
     const QUEUE: &'static str = "csi_provision";
     const PROVISIONER: &'static str = CSI_DRIVER;
@@ -132,40 +132,40 @@ impl Plugin for Driver {
         (!waits_for_consumer(&class) || !node.is_empty()).then_some(class)
     }
 
-    fn refusal(&self, asked: &Asked) -> Option<Refusal> {
-        if let Some(message) = asked.missing_node() {
-            return Some(Refusal { message, reschedules: true });
+    fn unsupported(&self, request: &ProvisionRequest) -> Option<ProvisionError> {
+        if let Some(message) = request.missing_node() {
+            return Some(ProvisionError { message, reschedules: true });
         }
-        let spec = asked.claim.spec.as_ref();
+        let spec = request.claim.spec.as_ref();
         let selects = spec.is_some_and(|spec| spec.selector.is_some());
         let copies = spec.is_some_and(|spec| spec.data_source.is_some());
-        match asked.claim.volume_mode() {
+        match request.claim.volume_mode() {
             _ if selects => Some("claim Selector is not supported".to_owned()),
             _ if copies => Some(format!("{CSI_DRIVER} makes empty volumes only")),
             "Block" => Some(format!("{CSI_DRIVER} makes no block volumes")),
             _ => None,
         }
-        .map(Refusal::because)
+        .map(ProvisionError::new)
     }
 
-    fn complete(&self, volume: &mut PersistentVolume, asked: &Asked) {
+    fn complete(&self, volume: &mut PersistentVolume, request: &ProvisionRequest) {
         for secret in DELETION_SECRETS {
             set_annotation(&mut volume.metadata, secret, "");
         }
         set_finalizer(&mut volume.metadata, EXTERNAL_PROTECTION, self.honors_policy);
-        let migrated = self.migration.driver(&asked.class.provisioner) == Some(CSI_DRIVER);
-        if migrated && asked.class.provisioner == HOST_PATH {
+        let migrated = self.migration.driver(&request.class.provisioner) == Some(CSI_DRIVER);
+        if migrated && request.class.provisioner == HOST_PATH {
             in_tree::source(volume, &self.directories);
             return;
         }
-        set_annotation(&mut volume.metadata, PROVISIONED_BY, &asked.class.provisioner);
+        set_annotation(&mut volume.metadata, PROVISIONED_BY, &request.class.provisioner);
         let handle = volume.name_any();
-        let parameters = asked.class.parameters.clone().unwrap_or_default();
+        let parameters = request.class.parameters.clone().unwrap_or_default();
         let fs_type = parameters.get(FS_TYPE).cloned();
         let for_driver = parameters.into_iter().filter(|(key, _)| !key.starts_with(FOR_PROVISIONER));
         let identity = (IDENTITY.to_owned(), self.identity.clone());
         let spec = volume.spec.get_or_insert_default();
-        spec.volume_mode = asked.claim.spec.as_ref().and_then(|spec| spec.volume_mode.clone());
+        spec.volume_mode = request.claim.spec.as_ref().and_then(|spec| spec.volume_mode.clone());
         spec.csi = Some(CSIPersistentVolumeSource {
             driver: CSI_DRIVER.to_owned(),
             volume_handle: handle,

@@ -10,7 +10,7 @@ use k8s_openapi::api::core::v1::PersistentVolume;
 use crate::persistentvolume_binder::csi_migration::Migration;
 use crate::simulation::csi::CSI_DRIVER;
 
-/// Whether the driver is responsible for a volume: one that it made, or took over; or that somebody made for it.
+/// Whether the driver is responsible for a volume: one that it provisioned, or took over; or that a client created for it.
 pub fn is_ours(volume: &PersistentVolume, migration: Migration) -> bool {
     let source = volume.spec.as_ref().and_then(|spec| spec.csi.as_ref());
     match annotation(&volume.metadata, PROVISIONED_BY) {

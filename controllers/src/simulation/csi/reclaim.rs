@@ -1,7 +1,7 @@
-//! external-provisioner's loop over volumes: keeps them by a finalizer until their directories are gone (KEP-2644).
+//! external-provisioner's loop over volumes: keeps them by a finalizer until their directories are removed (KEP-2644).
 //!
 //! A volume is reconciled when it or one of its attachments changes:
-//! 1. it gets the finalizer, or loses it, as its policy says;
+//! 1. its finalizer is added or removed by its reclaim policy;
 //! 2. if it is released, to be deleted, and nowhere attached, the server is asked whether that is still so;
 //! 3. the directory is removed, unless it is another volume's too, then the volume, then the finalizer.
 
@@ -30,7 +30,7 @@ use crate::simulation::provisioner::directories::Directories;
 use crate::simulation::provisioner::operations::{Operations, Step, VolumeBehavior};
 use crate::{Context, Initialize};
 
-pub struct Reclaim {
+pub struct ReclaimController {
     client: Client,
     volumes: Arc<Cache<PersistentVolume>>,
     attachments: Arc<Cache<VolumeAttachment>>,
@@ -44,10 +44,10 @@ pub struct Reclaim {
     duration: HistogramVec,
 }
 
-impl Initialize for Reclaim {
-    fn new(context: &Context) -> Reclaim {
+impl Initialize for ReclaimController {
+    fn new(context: &Context) -> ReclaimController {
         let counter = |name, help| context.metrics.counter(name, help, &["class"]);
-        Reclaim {
+        ReclaimController {
             client: context.client.clone(),
             volumes: context.cache(),
             attachments: context.cache(),
@@ -71,7 +71,7 @@ impl Initialize for Reclaim {
     }
 }
 
-impl Controller for Reclaim {
+impl Controller for ReclaimController {
     const NAME: &'static str = CSI_DRIVER;
     const QUEUE: &'static str = "csi_reclaim";
     type Key = NamespacedName;
@@ -109,7 +109,7 @@ impl Controller for Reclaim {
         let deleted = match attempt.step {
             Step::Wait(left) => return Ok(Action::Requeue(left)),
             Step::Fail(why) => Err(why),
-            Step::Do => match self.attached_to(&volume) {
+            Step::Execute => match self.attached_to(&volume) {
                 Some(node) => Err(format!("persistentvolume {name} is still attached to node {node}")),
                 None => self.delete(&volume, ctx).await?,
             },
@@ -132,7 +132,7 @@ impl Controller for Reclaim {
     }
 }
 
-impl Reclaim {
+impl ReclaimController {
     fn api(&self) -> Api<PersistentVolume> {
         Api::all(self.client.clone())
     }
@@ -143,7 +143,7 @@ impl Reclaim {
         attachments.first().map(|attachment| attachment.spec.node_name.clone())
     }
 
-    /// Deletes the directory and then the volume, or says why that cannot be. One that is wanted again is left alone.
+    /// Deletes the directory and then the volume, or returns why that cannot be. A volume that is in use again is left alone.
     async fn delete(
         &self,
         volume: &PersistentVolume,

@@ -1,6 +1,6 @@
-//! What says that the driver is there: its CSIDriver object, and its entry in the CSINode of each simulated node.
+//! node-driver-registrar: the CSIDriver object, and the driver's entry in the CSINode of each simulated node.
 //!
-//! Both are made once, when the driver or the node starts; whoever deletes them means it.
+//! Both are created once, when the driver or the node starts, and not again after a client has deleted them.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ use crate::simulation::csi::CSI_DRIVER;
 use crate::simulation::node::SimulatedNode;
 use crate::{Context, Initialize};
 
-pub struct Register {
+pub struct NodeDriverRegistrar {
     client: Client,
     nodes: Arc<Cache<Node>>,
     count: usize,
@@ -31,9 +31,9 @@ pub struct Register {
 /// The annotation of a CSINode with the plugins that its kubelet treats as migrated to CSI drivers.
 const MIGRATED_PLUGINS: &str = "storage.alpha.kubernetes.io/migrated-plugins";
 
-impl Initialize for Register {
-    fn new(context: &Context) -> Register {
-        Register {
+impl Initialize for NodeDriverRegistrar {
+    fn new(context: &Context) -> NodeDriverRegistrar {
+        NodeDriverRegistrar {
             client: context.client.clone(),
             nodes: context.cache(),
             count: context.settings.nodes.unwrap_or(0),
@@ -42,7 +42,7 @@ impl Initialize for Register {
     }
 }
 
-impl Controller for Register {
+impl Controller for NodeDriverRegistrar {
     const NAME: &'static str = CSI_DRIVER;
     const QUEUE: &'static str = "csi_register";
     /// The name of a node, or of the driver.
@@ -75,7 +75,7 @@ impl Controller for Register {
     }
 }
 
-impl Register {
+impl NodeDriverRegistrar {
     async fn node(&self, node: &Node) -> Result<(), Error> {
         let api = Api::<CSINode>::all(self.client.clone());
         let wanted = csi_node(node, self.migration);

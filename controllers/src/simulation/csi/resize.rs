@@ -1,8 +1,8 @@
 //! external-resizer: gives claims what they ask for beyond what they have.
 //!
-//! A bound claim of the driver's that asks for more than its status says:
+//! A bound claim of the driver with a larger request than the capacity in its status:
 //! 1. is marked as being resized;
-//! 2. its volume grows, which needs nothing but the word, since a directory has no size;
+//! 2. the capacity of its volume is set, which is all, since a directory has no size;
 //! 3. its status gets the new capacity, and loses the mark. No node has anything to do.
 
 use std::sync::Arc;
@@ -30,7 +30,7 @@ const RESIZING: &str = "Resizing";
 const OF_RESIZES: [&str; 4] =
     [RESIZING, "FileSystemResizePending", "ControllerResizeError", "NodeResizeError"];
 
-pub struct Resize {
+pub struct ExternalResizer {
     client: Client,
     claims: Arc<Cache<PersistentVolumeClaim>>,
     volumes: Arc<Cache<PersistentVolume>>,
@@ -39,9 +39,9 @@ pub struct Resize {
     migration: Migration,
 }
 
-impl Initialize for Resize {
-    fn new(context: &Context) -> Resize {
-        Resize {
+impl Initialize for ExternalResizer {
+    fn new(context: &Context) -> ExternalResizer {
+        ExternalResizer {
             client: context.client.clone(),
             claims: context.cache(),
             volumes: context.cache(),
@@ -52,7 +52,7 @@ impl Initialize for Resize {
     }
 }
 
-impl Controller for Resize {
+impl Controller for ExternalResizer {
     const NAME: &'static str = CSI_DRIVER;
     const QUEUE: &'static str = "csi_resize";
     type Key = NamespacedName;
@@ -95,7 +95,7 @@ impl Controller for Resize {
     }
 }
 
-impl Resize {
+impl ExternalResizer {
     async fn patch(
         &self,
         claim: &PersistentVolumeClaim,

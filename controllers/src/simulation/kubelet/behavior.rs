@@ -1,4 +1,4 @@
-//! What a pod's annotations say about how it behaves.
+//! The behavior of a pod, from its annotations.
 
 use std::time::Duration;
 

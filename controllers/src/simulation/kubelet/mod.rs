@@ -2,11 +2,11 @@
 //!
 //! A pod is reconciled when it changes, when one of its claims does, and when something is due in it:
 //! 1. pods of other nodes, ignored ones, and those that have ended are left alone, but for removing the latter;
-//! 2. before anything runs in a pod its claims are asked of the server, and their volumes mounted ([`mounts`]);
+//! 2. before anything runs in a pod its claims are read from the server, and their volumes mounted ([`mounts`]);
 //! 3. [`plan::plan`] moves the pod's [`runtime_state::PodRuntimeState`] on to now;
 //! 4. if anything happened, the status is written, events are recorded, and the pod is deleted once nothing runs that was to stop.
 //!
-//! Lives are kept in memory, so that they are exact and no status has to be read back; after a restart of the process they
+//! Runtime states are kept in memory, so that they are exact and no status has to be read back; after a restart of the process they
 //! are restored from the statuses. A pod that starts without delay is written once.
 
 mod behavior;
@@ -55,18 +55,18 @@ pub struct Kubelet {
     claims: Arc<Cache<PersistentVolumeClaim>>,
     volumes: Arc<Cache<PersistentVolume>>,
     mounts: Arc<Mounts>,
-    records: Mutex<HashMap<NamespacedName, Record>>,
-    /// None: the pods that were there from the start have yet to be asked for their addresses.
+    records: Mutex<HashMap<NamespacedName, PodRecord>>,
+    /// None: the addresses of existing pods were not restored yet.
     ip_pool: Mutex<Option<IpPool>>,
 }
 
 /// What is known of a pod beside what the API shows.
 #[derive(Clone, Default)]
-struct Record {
+struct PodRecord {
     uid: String,
     state: Option<PodRuntimeState>,
     has_claims: bool,
-    /// Complaints that were made.
+    /// Warnings that were reported.
     reported: Vec<String>,
     is_deleted: bool,
 }
@@ -146,14 +146,14 @@ impl Controller for Kubelet {
             None => {
                 self.forget(key).await;
                 let has_claims = pod_claims(&pod).next().is_some();
-                Record { state: PodRuntimeState::restore(&pod), uid, has_claims, ..Record::default() }
+                PodRecord { state: PodRuntimeState::restore(&pod), uid, has_claims, ..PodRecord::default() }
             }
         };
         if is_finished(&pod) {
             self.ip_pool(|ip_pool| ip_pool.release(&record.uid));
             record.state = None;
             if waits_for_removal(&pod) && !record.is_deleted {
-                self.remove(&pod).await?;
+                self.delete_pod(&pod).await?;
                 record.is_deleted = true;
             }
             self.records().insert(key.clone(), record);
@@ -192,7 +192,7 @@ impl Controller for Kubelet {
         record.state = Some(state);
         self.records().insert(key.clone(), record.clone());
         if is_deleted && !record.is_deleted {
-            self.remove(&pod).await?;
+            self.delete_pod(&pod).await?;
             record.is_deleted = true;
             self.records().insert(key.clone(), record);
         }
@@ -216,7 +216,7 @@ impl Kubelet {
         }
     }
 
-    async fn remove(&self, pod: &Pod) -> Result<(), Error> {
+    async fn delete_pod(&self, pod: &Pod) -> Result<(), Error> {
         let name = NamespacedName::of(pod);
         let api = Api::<Pod>::namespaced(self.client.clone(), &name.namespace);
         ignore_not_found(ignore_conflict(
@@ -235,7 +235,7 @@ impl Kubelet {
         }
     }
 
-    fn records(&self) -> MutexGuard<'_, HashMap<NamespacedName, Record>> {
+    fn records(&self) -> MutexGuard<'_, HashMap<NamespacedName, PodRecord>> {
         // No code that can panic runs under the lock.
         self.records.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -257,7 +257,7 @@ impl Kubelet {
     }
 }
 
-impl Record {
+impl PodRecord {
     /// Reports a warning once.
     fn report_once(&mut self, warning: &str, report: impl FnOnce()) {
         if !self.reported.iter().any(|reported| reported == warning) {

@@ -33,7 +33,7 @@ pub enum Mounted {
     Yes,
     /// Its volumes are still to be attached, which the kubelet watches.
     NotYet,
-    /// Why not, in the kubelet's words.
+    /// Why not: the kubelet's message.
     No(String),
 }
 
@@ -94,7 +94,7 @@ impl Mounts {
         Ok(Mounted::Yes)
     }
 
-    /// Whether the driver wants to attach a volume and has not. Nobody attaches those of other drivers.
+    /// Whether the driver wants to attach a volume and has not. Volumes of other drivers are not attached.
     fn is_attached(&self, volume: &PersistentVolume, pod: &Pod) -> bool {
         let source = volume.spec.as_ref().and_then(|spec| spec.csi.as_ref());
         if source.is_none_or(|source| source.driver != CSI_DRIVER) || !needs_attachment(volume, &self.drivers)

@@ -1,7 +1,7 @@
 //! What happens in a pod: the part of a container runtime, and of the kubelet that starts and stops containers.
 //!
 //! A [`PodRuntimeState`] is moved on to a time by [`PodRuntimeState::advance`], which does everything that is due by then and returns what
-//! happened and when something is due next. Nothing here knows how a status looks.
+//! happened and when something is due next. Nothing here knows the format of a status.
 
 use std::time::Duration;
 
@@ -28,7 +28,7 @@ pub struct PodRuntimeState {
     pub accepted: Timestamp,
     /// Init containers first, in the order of the spec.
     pub containers: Vec<Container>,
-    /// What is said of the readiness gates that are closed.
+    /// The messages about readiness gates that are not true.
     pub closed_gates: Vec<String>,
     pub stop: Option<Stop>,
     pub end: Option<End>,

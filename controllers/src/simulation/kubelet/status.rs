@@ -1,4 +1,4 @@
-//! How a state looks in a pod's status. Only what a kubelet owns is in the patch.
+//! The runtime state as a pod's status. Only what a kubelet owns is in the patch.
 
 use std::net::Ipv4Addr;
 

@@ -60,7 +60,7 @@ impl Directories {
     /// Makes the directory of a volume, which may exist: one that was begun and not finished is the same volume.
     ///
     /// # Errors
-    /// Why not, in the words of the event.
+    /// Why not: the message of the event.
     pub async fn make(&self, volume: &PersistentVolume) -> Result<(), String> {
         let own = match self.place(volume).ok_or(NO_DIRECTORY)? {
             Place::Own(own) => own,
@@ -74,7 +74,7 @@ impl Directories {
     /// Removes the directory of a volume and what is in it. It is no error if it does not exist.
     ///
     /// # Errors
-    /// Why not, in the words of the event.
+    /// Why not: the message of the event.
     pub async fn delete(&self, volume: &PersistentVolume) -> Result<(), String> {
         let removed = "host_path deleter only supports directories that it made";
         match self.own(volume, removed).await? {
@@ -102,7 +102,7 @@ impl Directories {
     /// Removes what is in the directory of a volume.
     ///
     /// # Errors
-    /// Why not, in the words of the event.
+    /// Why not: the message of the event.
     pub async fn recycle(&self, volume: &PersistentVolume) -> Result<(), String> {
         let emptied = "host_path recycler only supports directories that the provisioner made";
         match self.own(volume, emptied).await? {
@@ -113,10 +113,10 @@ impl Directories {
 
     /// Another volume of the same directory that is not to be deleted itself. What it holds must stay.
     ///
-    /// - `volumes`: says which to ask the server for
+    /// - `volumes`: finds the candidates, which are then read from the server
     ///
     /// # Errors
-    /// The server cannot be asked.
+    /// The server cannot be request.
     pub async fn other_user(
         &self,
         volume: &PersistentVolume,

@@ -21,22 +21,22 @@ const LONGEST_ENTRY: u64 = 64 * 1024;
 /// One key of claims is worked on once at a time, so that no two change the entries of one claim.
 pub struct Journal {
     root: Root,
-    begun: Mutex<BTreeMap<NamespacedName, Vec<Begun>>>,
+    begun: Mutex<BTreeMap<NamespacedName, Vec<JournalEntry>>>,
 }
 
 /// A directory that was begun.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Begun {
+pub struct JournalEntry {
     pub volume: String,
     pub directory: PathBuf,
     namespace: String,
     claim: String,
 }
 
-impl Begun {
-    pub fn new(claim: &NamespacedName, volume: &str, directory: PathBuf) -> Begun {
+impl JournalEntry {
+    pub fn new(claim: &NamespacedName, volume: &str, directory: PathBuf) -> JournalEntry {
         let (namespace, claim) = (claim.namespace.clone(), claim.name.clone());
-        Begun { volume: volume.to_owned(), directory, namespace, claim }
+        JournalEntry { volume: volume.to_owned(), directory, namespace, claim }
     }
 
     fn claim(&self) -> NamespacedName {
@@ -60,12 +60,12 @@ impl Journal {
         self.begun().keys().cloned().collect()
     }
 
-    pub fn knows(&self, claim: &NamespacedName) -> bool {
+    pub fn contains(&self, claim: &NamespacedName) -> bool {
         self.begun().contains_key(claim)
     }
 
     /// What was begun for a claim, or an earlier one of its name.
-    pub fn of(&self, claim: &NamespacedName) -> Vec<Begun> {
+    pub fn of(&self, claim: &NamespacedName) -> Vec<JournalEntry> {
         self.begun().get(claim).cloned().unwrap_or_default()
     }
 
@@ -73,7 +73,7 @@ impl Journal {
     ///
     /// # Errors
     /// It cannot be written down, and must not be made.
-    pub async fn begin(&self, begun: Begun) -> io::Result<()> {
+    pub async fn begin(&self, begun: JournalEntry) -> io::Result<()> {
         if self.of(&begun.claim()).contains(&begun) {
             return Ok(());
         }
@@ -103,7 +103,7 @@ impl Journal {
         Ok(())
     }
 
-    fn begun(&self) -> MutexGuard<'_, BTreeMap<NamespacedName, Vec<Begun>>> {
+    fn begun(&self) -> MutexGuard<'_, BTreeMap<NamespacedName, Vec<JournalEntry>>> {
         self.begun.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -114,12 +114,12 @@ fn name(volume: &str) -> io::Result<Name> {
 
 /// An entry that cannot be read is of a process that ended while it wrote it: its directory was not made. One that has not the
 /// name of its volume was not written here.
-fn read(root: &Root) -> Vec<Begun> {
+fn read(root: &Root) -> Vec<JournalEntry> {
     let Ok(entries) = root.entries() else { return Vec::new() };
     let read = |entry: &Name| serde_json::from_slice(&root.read(entry, LONGEST_ENTRY).ok()??).ok();
     let named = entries.into_iter().filter_map(|entry| Some((read(&entry)?, entry)));
-    let written =
-        named.filter(|(begun, entry): &(Begun, Name)| name(&begun.volume).is_ok_and(|name| name == *entry));
+    let written = named
+        .filter(|(begun, entry): &(JournalEntry, Name)| name(&begun.volume).is_ok_and(|name| name == *entry));
     written.map(|(begun, _)| begun).collect()
 }
 
@@ -133,7 +133,7 @@ mod tests {
         let settings = Settings { data: data.path().to_owned(), ..Settings::default() };
         let open = || Journal::open(&settings, "kubernetes.io/host-path");
         let claim = NamespacedName::new("default", "data");
-        let begun = |volume: &str| Begun::new(&claim, volume, data.path().join(volume));
+        let begun = |volume: &str| JournalEntry::new(&claim, volume, data.path().join(volume));
 
         let journal = open();
         assert!(journal.claims().is_empty());
@@ -154,7 +154,7 @@ mod tests {
         assert_eq!(open().of(&claim), [begun("pvc-2")]);
         journal.end(&claim, "pvc-2").await.unwrap();
         journal.end(&claim, "pvc-2").await.unwrap();
-        assert!(!journal.knows(&claim));
+        assert!(!journal.contains(&claim));
         assert!(open().claims().is_empty());
     }
 
@@ -165,7 +165,7 @@ mod tests {
         let settings = Settings { data: data.path().to_owned(), ..Settings::default() };
         let journal = Journal::open(&settings, "coracle.csi");
         let claim = NamespacedName::new("default", "data");
-        journal.begin(Begun::new(&claim, "pvc-1", data.path().into())).await.unwrap_err();
+        journal.begin(JournalEntry::new(&claim, "pvc-1", data.path().into())).await.unwrap_err();
         assert_eq!(journal.of(&claim), []);
     }
 }

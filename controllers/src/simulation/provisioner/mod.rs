@@ -1,7 +1,7 @@
 //! What provisioners of directories have in common: the one in the controller (`persistentvolume_binder::in_tree`) and the
 //! simulated CSI driver ([`crate::simulation::csi`]).
 //!
-//! - [`provision`] is the loop over claims; a [`Plugin`] says what is its own way in it.
+//! - [`provision`] is the loop over claims; a [`ProvisionerPlugin`] is what differs in it.
 //! - [`directories`] is all that touches the directories; [`journal`] knows those that are no volumes yet.
 //! - [`operations`] lets an operation take long or fail, as `sim.coracle.dev/` parameters and annotations ask for.
 //!
@@ -25,7 +25,7 @@ use crate::runtime::cache::NamespacedName;
 use crate::runtime::events::Recorder;
 
 /// A provisioner, in what it does its own way.
-pub trait Plugin: Sized + Send + Sync + 'static {
+pub trait ProvisionerPlugin: Sized + Send + Sync + 'static {
     /// The controller that it is a part of.
     const CONTROLLER: &'static str;
     /// The name of its queue of claims.
@@ -35,7 +35,7 @@ pub trait Plugin: Sized + Send + Sync + 'static {
 
     fn new(context: &Context) -> Self;
 
-    /// Waits for what else it looks at.
+    /// Declares which other caches it reads.
     fn needs(&self, sources: &mut Sources<NamespacedName>);
 
     /// The component of the events.
@@ -45,42 +45,42 @@ pub trait Plugin: Sized + Send + Sync + 'static {
     fn class(&self, claim: &PersistentVolumeClaim) -> Option<Arc<StorageClass>>;
 
     /// Why a claim cannot be provisioned.
-    fn refusal(&self, asked: &Asked) -> Option<Refusal>;
+    fn unsupported(&self, request: &ProvisionRequest) -> Option<ProvisionError>;
 
     /// Completes a volume: its source, and who is to delete it.
-    fn complete(&self, volume: &mut PersistentVolume, asked: &Asked);
+    fn complete(&self, volume: &mut PersistentVolume, request: &ProvisionRequest);
 
     /// An attempt begins.
     fn begun(&self, _: &PersistentVolumeClaim) {}
 
-    /// What is said of a volume that was made.
+    /// The message of the event for a provisioned volume.
     fn success(&self, volume: &str) -> String;
 
-    /// What is said of a volume that could not be made.
+    /// The message of the event for a volume that could not be provisioned.
     fn failure(&self, class: &StorageClass, error: &str) -> String;
 
     /// An attempt ended, after so many seconds.
     fn observe(&self, _: &StorageClass, _seconds: f64, _is_success: bool) {}
 }
 
-/// What is asked of a provisioner.
-pub struct Asked<'a> {
+/// A claim to provision a volume for.
+pub struct ProvisionRequest<'a> {
     pub claim: &'a PersistentVolumeClaim,
     pub class: &'a StorageClass,
     /// The node that the scheduler chose, by its name, and whether there is one.
     pub node: Option<(&'a str, Option<Arc<Node>>)>,
 }
 
-impl Asked<'_> {
-    /// What is said if the chosen node does not exist.
+impl ProvisionRequest<'_> {
+    /// The message if the selected node does not exist.
     pub fn missing_node(&self) -> Option<String> {
         let (name, node) = self.node.as_ref()?;
         node.is_none().then(|| format!("node {name:?} not found"))
     }
 
-    /// The volume that a claim and its class ask for, meant for the claim from the start.
+    /// The volume for a claim and its class, with a reference to the claim.
     fn volume(&self, name: &str) -> PersistentVolume {
-        let Asked { claim, class, .. } = self;
+        let ProvisionRequest { claim, class, .. } = self;
         let mut volume = PersistentVolume::default();
         volume.metadata.name = Some(name.to_owned());
         for (key, value) in operations::inherited(class) {
@@ -103,14 +103,14 @@ impl Asked<'_> {
 }
 
 /// Why a claim cannot be provisioned.
-pub struct Refusal {
+pub struct ProvisionError {
     pub message: String,
     /// Whether another node has to be found for the pod.
     pub reschedules: bool,
 }
 
-impl Refusal {
-    pub fn because(message: impl Into<String>) -> Refusal {
-        Refusal { message: message.into(), reschedules: false }
+impl ProvisionError {
+    pub fn new(message: impl Into<String>) -> ProvisionError {
+        ProvisionError { message: message.into(), reschedules: false }
     }
 }

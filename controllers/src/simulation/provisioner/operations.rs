@@ -1,7 +1,7 @@
 //! Operations that take long or fail, so that what depends on them can be tested.
 //!
-//! A StorageClass says in its parameters how its volumes are provisioned and deleted; the latter is copied to annotations of the
-//! volumes, where it can be changed. An operation that takes long blocks no other: its key comes back when the time is over.
+//! The parameters of a StorageClass configure how its volumes are provisioned and deleted; the latter is copied to annotations of the
+//! volumes, where it can be changed. An operation that takes long blocks no other: its key is requeued for the end of that time.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
@@ -17,7 +17,7 @@ use crate::simulation::overrides::{self, PREFIX, count, duration};
 
 /// How long an operation takes, and how often it fails.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Pace {
+pub struct OperationBehavior {
     /// How long each attempt takes.
     pub after: Duration,
     /// How many attempts fail before one succeeds.
@@ -27,8 +27,8 @@ pub struct Pace {
 /// How the operations on a volume behave.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct VolumeBehavior {
-    pub provision: Pace,
-    pub delete: Pace,
+    pub provision: OperationBehavior,
+    pub delete: OperationBehavior,
 }
 
 impl VolumeBehavior {
@@ -100,7 +100,7 @@ pub enum Step {
     /// It fails, for this reason.
     Fail(String),
     /// To be done now.
-    Do,
+    Execute,
 }
 
 impl Operations {
@@ -109,14 +109,14 @@ impl Operations {
     }
 
     /// Begins an attempt, or continues it. After [`Step::Fail`] the next one begins.
-    pub fn attempt(&self, name: &NamespacedName, uid: Option<&str>, pace: Pace) -> Attempt {
+    pub fn attempt(&self, name: &NamespacedName, uid: Option<&str>, behavior: OperationBehavior) -> Attempt {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         let operation = known.entry(name.clone()).or_default();
         let uid = uid.unwrap_or_default();
         if operation.uid != uid {
             *operation = Operation { uid: uid.to_owned(), ..Operation::default() };
         }
-        operation.attempt(pace, self.clock.now())
+        operation.attempt(behavior, self.clock.now())
     }
 
     /// Ends an attempt that failed of itself.
@@ -133,18 +133,18 @@ impl Operations {
 }
 
 impl Operation {
-    fn attempt(&mut self, pace: Pace, now: Timestamp) -> Attempt {
+    fn attempt(&mut self, behavior: OperationBehavior, now: Timestamp) -> Attempt {
         let is_new = self.began.is_none();
         let began = *self.began.get_or_insert(now);
         let taken = Duration::try_from(now.duration_since(began)).unwrap_or_default();
-        let step = match pace.after.checked_sub(taken).filter(|left| !left.is_zero()) {
+        let step = match behavior.after.checked_sub(taken).filter(|left| !left.is_zero()) {
             Some(left) => Step::Wait(left),
-            None if self.failures < pace.failures => {
+            None if self.failures < behavior.failures => {
                 self.failures += 1;
                 self.began = None;
-                Step::Fail(format!("simulated failure {} of {}", self.failures, pace.failures))
+                Step::Fail(format!("simulated failure {} of {}", self.failures, behavior.failures))
             }
-            None => Step::Do,
+            None => Step::Execute,
         };
         Attempt { is_new, step, seconds: taken.as_secs_f64() }
     }
@@ -157,7 +157,7 @@ mod tests {
 
     #[test]
     fn attempts() {
-        let pace = Pace { after: Duration::from_secs(2), failures: 1 };
+        let behavior = OperationBehavior { after: Duration::from_secs(2), failures: 1 };
         let mut operation = Operation::default();
         let wait = |seconds| Step::Wait(Duration::from_secs(seconds));
         for (second, is_new, want) in [
@@ -165,14 +165,14 @@ mod tests {
             (11, false, wait(1)),
             (12, false, Step::Fail("simulated failure 1 of 1".to_owned())),
             (13, true, wait(2)),
-            (20, false, Step::Do),
-            (21, false, Step::Do),
+            (20, false, Step::Execute),
+            (21, false, Step::Execute),
         ] {
-            let attempt = operation.attempt(pace, Timestamp::from_second(second).unwrap());
+            let attempt = operation.attempt(behavior, Timestamp::from_second(second).unwrap());
             assert_eq!((attempt.is_new, attempt.step), (is_new, want), "at {second}");
         }
-        let at_once = Operation::default().attempt(Pace::default(), Timestamp::UNIX_EPOCH);
-        assert_eq!(at_once, Attempt { is_new: true, step: Step::Do, seconds: 0.0 });
+        let at_once = Operation::default().attempt(OperationBehavior::default(), Timestamp::UNIX_EPOCH);
+        assert_eq!(at_once, Attempt { is_new: true, step: Step::Execute, seconds: 0.0 });
     }
 
     #[test]
@@ -193,8 +193,8 @@ mod tests {
             ("sim.coracle.dev/delete-failures", "1"),
         ]);
         let want = VolumeBehavior {
-            provision: Pace { after: Duration::from_secs(2), failures: 3 },
-            delete: Pace { after: Duration::ZERO, failures: 1 },
+            provision: OperationBehavior { after: Duration::from_secs(2), failures: 3 },
+            delete: OperationBehavior { after: Duration::ZERO, failures: 1 },
         };
         assert_eq!(VolumeBehavior::of_class(&slow), (want, vec![]));
         assert_eq!(inherited(&slow).collect::<Vec<_>>(), [("sim.coracle.dev/delete-failures", "1")]);

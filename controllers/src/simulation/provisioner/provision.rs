@@ -17,16 +17,16 @@ use kube::{Api, Client, ResourceExt};
 use serde_json::json;
 
 use super::directories::{Directories, NO_DIRECTORY};
-use super::journal::{Begun, Journal};
+use super::journal::{Journal, JournalEntry};
 use super::operations::{Operations, Step, VolumeBehavior};
-use super::{Asked, Plugin};
+use super::{ProvisionRequest, ProvisionerPlugin};
 use crate::runtime::cache::{Cache, Change, NamespacedName};
 use crate::runtime::{
     Action, Controller, Error, ReconcileContext, Sources, ignore_conflict, ignore_not_found,
 };
 use crate::{Context, Initialize};
 
-pub struct Provision<P> {
+pub struct ProvisionController<P> {
     client: Client,
     claims: Arc<Cache<PersistentVolumeClaim>>,
     volumes: Arc<Cache<PersistentVolume>>,
@@ -37,9 +37,9 @@ pub struct Provision<P> {
     plugin: P,
 }
 
-impl<P: Plugin> Initialize for Provision<P> {
-    fn new(context: &Context) -> Provision<P> {
-        Provision {
+impl<P: ProvisionerPlugin> Initialize for ProvisionController<P> {
+    fn new(context: &Context) -> ProvisionController<P> {
+        ProvisionController {
             client: context.client.clone(),
             claims: context.cache(),
             volumes: context.cache(),
@@ -52,14 +52,14 @@ impl<P: Plugin> Initialize for Provision<P> {
     }
 }
 
-impl<P: Plugin> Controller for Provision<P> {
+impl<P: ProvisionerPlugin> Controller for ProvisionController<P> {
     const NAME: &'static str = P::CONTROLLER;
     const QUEUE: &'static str = P::QUEUE;
     type Key = NamespacedName;
 
     fn sources(&self, sources: &mut Sources<NamespacedName>) {
         let journal = self.journal.clone();
-        let has_begun = move |change: &Change<_>| change.name().is_some_and(|name| journal.knows(&name));
+        let has_begun = move |change: &Change<_>| change.name().is_some_and(|name| journal.contains(&name));
         sources
             // Also one that was: an operation may be under way for it.
             .on_each_if(&self.claims, move |change| {
@@ -95,8 +95,8 @@ impl<P: Plugin> Controller for Provision<P> {
         }
         let node = annotation(&claim.metadata, SELECTED_NODE);
         let node = node.map(|node| (node, self.nodes.get(&NamespacedName::new("", node))));
-        let asked = Asked { claim: &claim, class: &class, node };
-        let made = self.make(&volume_name, &asked, attempt.step, ctx).await?;
+        let request = ProvisionRequest { claim: &claim, class: &class, node };
+        let made = self.make(&volume_name, &request, attempt.step, ctx).await?;
         self.plugin.observe(&class, attempt.seconds, made.is_ok());
         match made {
             Ok(()) => {
@@ -114,24 +114,24 @@ impl<P: Plugin> Controller for Provision<P> {
     }
 }
 
-impl<P: Plugin> Provision<P> {
-    /// Makes the directory and the volume, or says why that cannot be.
+impl<P: ProvisionerPlugin> ProvisionController<P> {
+    /// Makes the directory and the volume, or returns why that cannot be.
     async fn make(
         &self,
         name: &str,
-        asked: &Asked<'_>,
+        request: &ProvisionRequest<'_>,
         step: Step,
         ctx: &ReconcileContext,
     ) -> Result<Result<(), String>, Error> {
-        if let Some(refusal) = self.plugin.refusal(asked) {
+        if let Some(refusal) = self.plugin.unsupported(request) {
             if refusal.reschedules {
-                self.reschedule(asked.claim, ctx).await?;
+                self.reschedule(request.claim, ctx).await?;
             }
             return Ok(Err(refusal.message));
         }
-        let mut volume = asked.volume(name);
-        self.plugin.complete(&mut volume, asked);
-        let claim = NamespacedName::of(asked.claim);
+        let mut volume = request.volume(name);
+        self.plugin.complete(&mut volume, request);
+        let claim = NamespacedName::of(request.claim);
         let made = match self.begin(&claim, &volume).await {
             Ok(()) => self.directories.make(&volume).await,
             Err(refusal) => Err(refusal),
@@ -142,7 +142,7 @@ impl<P: Plugin> Provision<P> {
             _ => made,
         };
         if let Err(error) = made {
-            return Ok(Err(self.plugin.failure(asked.class, &error)));
+            return Ok(Err(self.plugin.failure(request.class, &error)));
         }
         let api = Api::<PersistentVolume>::all(self.client.clone());
         // An existing one was made by an attempt that got no response.
@@ -153,10 +153,10 @@ impl<P: Plugin> Provision<P> {
         Ok(Ok(()))
     }
 
-    /// Writes down that a directory is to be made, or says why it must not be.
+    /// Records in the journal that a directory is to be made, or returns why it must not be.
     async fn begin(&self, claim: &NamespacedName, volume: &PersistentVolume) -> Result<(), String> {
         let directory = self.directories.of(volume).ok_or(NO_DIRECTORY)?;
-        let begun = Begun::new(claim, &volume.name_any(), directory);
+        let begun = JournalEntry::new(claim, &volume.name_any(), directory);
         self.journal.begin(begun).await.map_err(|error| format!("cannot note that it begins: {error}"))
     }
 
@@ -207,7 +207,7 @@ fn volume_name(claim: &PersistentVolumeClaim) -> String {
 }
 
 /// Whether a claim waits for this plugin.
-fn is_given<P: Plugin>(claim: &PersistentVolumeClaim) -> bool {
+fn is_given<P: ProvisionerPlugin>(claim: &PersistentVolumeClaim) -> bool {
     let provisioner = annotation(&claim.metadata, STORAGE_PROVISIONER)
         .or(annotation(&claim.metadata, BETA_STORAGE_PROVISIONER));
     provisioner == Some(P::PROVISIONER) && claim.volume_name().is_empty()

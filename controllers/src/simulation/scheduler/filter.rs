@@ -1,4 +1,4 @@
-//! Why a node does not take a pod: the scheduler's filters in its order, each with its words. The first that fails counts.
+//! Why a pod does not fit a node: the scheduler's filters in its order, with its messages. The first that fails counts.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ use super::inter_pod::InterPodConstraints;
 use super::plan::NodeInfo;
 use super::volume_binding::{Claims, reaches};
 
-/// A pod that looks for a node.
+/// A pod that is being scheduled.
 pub struct Candidate<'a> {
     pub pod: &'a Pod,
     pub spec: &'a PodSpec,
@@ -21,7 +21,7 @@ pub struct Candidate<'a> {
     pub claims: Claims,
 }
 
-/// Why a node was refused.
+/// Why a node was rejected.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Rejection {
     pub reasons: Vec<String>,

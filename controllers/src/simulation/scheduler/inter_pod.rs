@@ -1,7 +1,7 @@
-//! What other pods have to do with where a pod may be: pod affinity, pod anti-affinity, and topology spread.
+//! Constraints on where a pod may be by the other pods: pod affinity, pod anti-affinity, and topology spread.
 //!
 //! All three speak of domains: the nodes that share the value of a label. What is counted is gathered once for a pod
-//! ([`InterPodConstraints::of`]) and then asked of each node.
+//! ([`InterPodConstraints::of`]) and then checked for each node.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -24,7 +24,7 @@ pub struct InterPodConstraints {
     /// Where pods are that the pod does not want to be with.
     apart: HashSet<Domain>,
     /// Where pods are that do not want to be with the pod.
-    kept_out: HashSet<Domain>,
+    existing_anti_affinity: HashSet<Domain>,
     spread: Vec<Spread>,
 }
 
@@ -49,22 +49,25 @@ impl InterPodConstraints {
             with.filter_map(|node| label(&node.node, &term.topology_key)).map(str::to_owned).collect()
         };
         let wanted: Vec<_> = wanted.into_iter().flatten().map(|term| (term, domains(term))).collect();
-        // The first of a group that wants to be together has nobody to be with.
+        // The first pod of a group with affinity to itself matches no other pod.
         let is_first = wanted.iter().all(|(_, domains)| domains.is_empty())
             && wanted.iter().all(|(term, _)| matches(term, candidate.pod));
         let together =
             wanted.into_iter().filter(|_| !is_first).map(|(term, d)| (term.topology_key.clone(), d));
-        let apart = anti_terms(candidate.pod)
+        let apart = required_anti_affinity_terms(candidate.pod)
             .flat_map(|term| domains(term).into_iter().map(|domain| (term.topology_key.clone(), domain)));
-        let kept_out = nodes.iter().flat_map(|node| {
-            let terms = node.exclusive.iter().flat_map(|pod| anti_terms(pod).map(move |term| (pod, term)));
+        let existing_anti_affinity = nodes.iter().flat_map(|node| {
+            let terms = node
+                .pods_with_anti_affinity
+                .iter()
+                .flat_map(|pod| required_anti_affinity_terms(pod).map(move |term| (pod, term)));
             let against = terms.filter(|(pod, term)| selects(term, pod, candidate.pod, namespaces));
             against.filter_map(|(_, term)| domain(&node.node, &term.topology_key))
         });
         InterPodConstraints {
             together: together.collect(),
             apart: apart.collect(),
-            kept_out: kept_out.collect(),
+            existing_anti_affinity: existing_anti_affinity.collect(),
             spread: spread(candidate, nodes),
         }
     }
@@ -93,15 +96,15 @@ impl InterPodConstraints {
         if is_in(&self.apart) {
             return Rejection::resolvable("node(s) didn't match pod anti-affinity rules");
         }
-        match is_in(&self.kept_out) {
+        match is_in(&self.existing_anti_affinity) {
             true => Rejection::resolvable("node(s) didn't satisfy existing pods anti-affinity rules"),
             false => None,
         }
     }
 }
 
-/// The rules of a pod about whom it must not be with.
-pub fn anti_terms(pod: &Pod) -> impl Iterator<Item = &PodAffinityTerm> {
+/// The required anti-affinity terms of a pod.
+pub fn required_anti_affinity_terms(pod: &Pod) -> impl Iterator<Item = &PodAffinityTerm> {
     let affinity = pod.spec.as_ref().and_then(|spec| spec.affinity.as_ref());
     let anti = affinity.and_then(|affinity| affinity.pod_anti_affinity.as_ref());
     anti.and_then(|a| a.required_during_scheduling_ignored_during_execution.as_ref()).into_iter().flatten()

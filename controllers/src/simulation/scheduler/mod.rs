@@ -3,7 +3,7 @@
 //! One scheduling cycle handles all pods that wait, by priority:
 //! 1. pods of other schedulers, gated ones, and terminating ones are left alone;
 //! 2. a pod that was assumed before waits for the watch to report it, or for its claims to be bound;
-//! 3. [`plan::decide`] places a pod or says why it cannot be placed;
+//! 3. [`plan::decide`] chooses a node or returns why none fits;
 //! 4. pods are bound, claims annotated with the node, and what cannot be placed gets a condition and an event.
 //!
 //! A pod that could not be placed is tried again after a cluster event that could help it.
@@ -22,7 +22,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use coracle_kinds::pods;
 use coracle_kinds::storage::SELECTED_NODE;
-use futures::{StreamExt, stream};
 use k8s_openapi::api::core::v1::{
     Namespace, Node, PersistentVolume, PersistentVolumeClaim, Pod, PodCondition,
 };
@@ -33,6 +32,7 @@ use serde_json::{Value, json};
 
 use super::{is_finished, is_ignored};
 use crate::persistentvolume_binder::bind;
+use crate::runtime::batch::execute_all;
 use crate::runtime::cache::{Cache, Cached, NamespacedName};
 use crate::runtime::clock::Clock;
 use crate::runtime::events::Recorder;
@@ -138,7 +138,7 @@ impl Controller for Scheduler {
         });
         let namespaces = namespaces.collect();
         let mut decisions = Vec::new();
-        for pod in plan::in_order(waiting) {
+        for pod in plan::sort_by_priority(waiting) {
             let known = self.known().get(uid(&pod)).cloned();
             let decision = match known {
                 Some(PodSchedulingState::Unschedulable(then)) if then == move_request_cycle => continue,
@@ -170,7 +170,7 @@ impl Controller for Scheduler {
                 },
             }
         }
-        let bound: Vec<_> = stream::iter(bindings).buffer_unordered(BINDINGS).collect().await;
+        let bound: Vec<_> = execute_all(bindings, BINDINGS).await;
         failures.extend(bound.into_iter().filter_map(Result::err));
         failures.into_iter().next().map_or(Ok(Action::AwaitChange), Err)
     }
@@ -210,7 +210,7 @@ impl Scheduler {
             };
             let node = node.and_then(|node| find(&nodes, &node).ok());
             if let Some(node) = node.and_then(|index| nodes.get_mut(index)) {
-                node.take(pod);
+                node.add_pod(pod);
             }
         }
         *known = still_known;
@@ -342,7 +342,7 @@ fn uid(pod: &Pod) -> &str {
     pod.metadata.uid.as_deref().unwrap_or_default()
 }
 
-/// Whether a pod takes room on its node.
+/// Whether a pod occupies its node.
 fn occupies_node(pod: &Pod) -> bool {
     pods::node(pod).is_some() && !is_finished(pod)
 }

@@ -20,7 +20,7 @@ use crate::runtime::cache::{Cache, NamespacedName};
 /// The provisioner of classes without dynamic provisioning.
 const NO_PROVISIONER: &str = "kubernetes.io/no-provisioner";
 
-/// Where claims and what they lead to are looked up.
+/// The caches of claims, volumes and classes.
 pub struct Storage {
     pub claims: Arc<Cache<PersistentVolumeClaim>>,
     pub volumes: Arc<Cache<PersistentVolume>>,
@@ -45,7 +45,7 @@ pub struct Waiting {
     class: Arc<StorageClass>,
 }
 
-/// How a claim is served on a node.
+/// How a claim is bound on a node.
 #[derive(Clone, Debug)]
 pub struct VolumeBinding {
     pub claim: Arc<PersistentVolumeClaim>,
@@ -61,7 +61,7 @@ impl Storage {
     /// A pod's claims.
     ///
     /// # Errors
-    /// Why the pod cannot be placed anywhere, in the scheduler's words.
+    /// Why the pod fits no node: the scheduler's message.
     pub fn of(&self, pod: &Pod) -> Result<Claims, String> {
         let mut claims = Claims::default();
         let mut is_unbound = false;
@@ -87,7 +87,7 @@ impl Storage {
                 claims.waiting.iter().any(|waiting| is_meant_for(volume, &waiting.claim))
             };
             let mut free = self.volumes.all();
-            // One that is meant for a claim is bound before the claim is.
+            // A volume that refers to a claim is bound before the claim is.
             free.retain(|volume| volume.phase() == "Available" || is_meant(volume));
             claims.free = free;
         }

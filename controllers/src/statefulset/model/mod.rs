@@ -1,10 +1,10 @@
 //! Random histories of a set against the plan: users, nodes and the collector of garbage change a small world (`world.rs`), the
-//! controller looks at it through caches that lag, its calls fail, it ends in the middle, and the laws (`laws.rs`) hold all the time. When
+//! controller looks at it through caches that lag, its calls fail, it ends in the middle, and the invariants (`invariants.rs`) hold all the time. When
 //! that is over, the set comes to rest in a bounded number of passes, and once it is deleted its claims are where the policy wants them.
 //!
 //! `PROPTEST_CASES` says how many histories to try.
 
-mod laws;
+mod invariants;
 mod world;
 
 use std::fmt;
@@ -22,7 +22,7 @@ use serde_json::json;
 
 use super::plan::{ClaimOwners, Gates, Observed, Plan, PodClaims, Revision, Step, plan};
 use super::{identity, status};
-use laws::{Lawful, Laws, law};
+use invariants::{Checked, Invariants, invariant};
 use world::{ANOTHER, Refusal, World};
 
 const SET: &str = "web";
@@ -147,7 +147,7 @@ proptest! {
     #![proptest_config(ProptestConfig { max_shrink_iters: 20_000, ..ProptestConfig::with_cases(cases(2000)) })]
 
     #[test]
-    fn histories_are_lawful_and_end_well(setting in setting(), events in events()) {
+    fn histories_keep_the_invariants_and_settle(setting in setting(), events in events()) {
         let mut history = History::begin(&setting);
         let outcome = history.run(&events);
         let failure = |broken| TestCaseError::fail(format!("{broken}\nafter\n  {}", history.log.join("\n  ")));
@@ -162,7 +162,7 @@ fn cases(default: u32) -> u32 {
 struct History {
     world: World,
     controller: Controller,
-    laws: Laws,
+    invariants: Invariants,
     /// For who has to understand what went wrong.
     log: Vec<String>,
 }
@@ -214,10 +214,10 @@ impl History {
         world.sets.create(serde_json::from_value(set).unwrap()).unwrap();
         let gates = Gates { retention: true, start: true, max_unavailable: false };
         let controller = Controller { gates, seen: [1, 0, 0] };
-        History { world, controller, laws: Laws::default(), log: Vec::new() }
+        History { world, controller, invariants: Invariants::default(), log: Vec::new() }
     }
 
-    fn run(&mut self, events: &[Event]) -> Lawful {
+    fn run(&mut self, events: &[Event]) -> Checked {
         for event in events {
             self.log.push(format!("{event:?}"));
             self.happens(event)?;
@@ -227,7 +227,7 @@ impl History {
         self.end()
     }
 
-    fn happens(&mut self, event: &Event) -> Lawful {
+    fn happens(&mut self, event: &Event) -> Checked {
         let pod = |which: &usize| self.world.pods.any(*which).unwrap_or_default();
         let claim = |which: &usize| self.world.claims.any(*which).unwrap_or_default();
         match event {
@@ -284,7 +284,7 @@ impl History {
             }
             Event::Collect => {
                 let collected = self.world.collect();
-                return self.laws.collects(&collected);
+                return self.invariants.collects(&collected);
             }
             Event::Wait => self.world.wait(5),
         }
@@ -303,10 +303,10 @@ impl History {
     /// Returns whether there was nothing to do, and nothing to wait for.
     fn pass(&mut self, pass: &Pass) -> Result<bool, String> {
         let before = self.world.age();
-        let outcome = self.controller.pass(pass, &mut self.world, &mut self.laws);
+        let outcome = self.controller.pass(pass, &mut self.world, &mut self.invariants);
         self.log.push(format!("    {:?}: {outcome:?}", self.world.shown()));
         match outcome {
-            Err(Stop::Broken(law)) => Err(law),
+            Err(Stop::Broken(invariant)) => Err(invariant),
             Err(Stop::Failed(_)) => Ok(false),
             Err(Stop::Crashed) => {
                 self.controller.restart(&self.world);
@@ -317,7 +317,7 @@ impl History {
     }
 
     /// Nobody disturbs any more. All has to come to rest.
-    fn settle(&mut self) -> Lawful {
+    fn settle(&mut self) -> Checked {
         let set = self.world.sets.now()[SET].clone();
         let most =
             10 + 6 * (self.world.pods.now().len() + usize::try_from(identity::replicas(&set)).unwrap());
@@ -325,10 +325,10 @@ impl History {
             let mut collected = self.world.calm();
             self.clear(&set);
             collected.extend(self.world.calm());
-            self.laws.collects(&collected)?;
+            self.invariants.collects(&collected)?;
             if self.pass(&Pass::default())? {
                 let set = self.world.sets.now()[SET].clone();
-                return laws::rests(&self.world, &set, self.controller.gates);
+                return invariants::rests(&self.world, &set, self.controller.gates);
             }
             self.world.wait(1);
         }
@@ -338,7 +338,7 @@ impl History {
     /// Ordered sets leave a pod outside of the range that will never be available (it ended, or its claims are gone) while a lower one
     /// is not either, as in kube-controller-manager: somebody has to delete it. The lowest goes by itself.
     fn clear(&mut self, set: &StatefulSet) {
-        let range = laws::range(set, self.controller.gates);
+        let range = invariants::range(set, self.controller.gates);
         let is_lost = |pod: &Pod| {
             !pods::is_ready(pod) && identity::ordinal(pod).is_some_and(|ordinal| !range.contains(&ordinal))
         };
@@ -349,7 +349,7 @@ impl History {
     }
 
     /// The set is deleted, and what it owns goes with it: of its pods' claims those that the policy does not keep.
-    fn end(&mut self) -> Lawful {
+    fn end(&mut self) -> Checked {
         let claims = self.world.claims.now().clone();
         let goes = |claim: &PersistentVolumeClaim| {
             let owners = claim.owner_references();
@@ -358,10 +358,10 @@ impl History {
         };
         self.world.sets.remove(SET);
         self.world.calm();
-        law!(self.world.pods.now().is_empty(), "pods stay without their set");
+        invariant!(self.world.pods.now().is_empty(), "pods stay without their set");
         for (name, claim) in claims {
             let is_there = self.world.claims.now().contains_key(&name);
-            law!(
+            invariant!(
                 is_there != goes(&claim),
                 "{name} after its set: {is_there}, {:?}",
                 claim.owner_references()
@@ -378,7 +378,7 @@ impl Controller {
     }
 
     /// Looks at the set as the controller does; returns whether to look again after a time.
-    fn pass(&mut self, pass: &Pass, world: &mut World, laws: &mut Laws) -> Result<bool, Stop> {
+    fn pass(&mut self, pass: &Pass, world: &mut World, invariants: &mut Invariants) -> Result<bool, Stop> {
         let latest = [world.sets.latest(), world.pods.latest(), world.claims.latest()];
         for ((seen, latest), lag) in self.seen.iter_mut().zip(latest).zip(pass.lag) {
             *seen = (*seen).max(latest - lag.min(latest));
@@ -395,9 +395,10 @@ impl Controller {
         let (current, update) = (known(&current), known(&update));
         let (gates, now) = (self.gates, world.now);
         let seen = Observed { set: &set, current, update, collisions: 0, pods: &pods, claims, now, gates };
-        laws.sees(&seen);
+        invariants.sees(&seen);
         let plan = plan(&seen);
-        let mut executor = Executor { seen: &seen, world, laws, cached: &mut self.seen, fault: pass.fault };
+        let mut executor =
+            Executor { seen: &seen, world, invariants, cached: &mut self.seen, fault: pass.fault };
         let (status, outcome) = executor.execute(&plan);
         if matches!(outcome, Err(Stop::Crashed | Stop::Broken(_))) {
             return outcome.map(|()| false);
@@ -452,7 +453,7 @@ impl Controller {
 struct Executor<'a> {
     seen: &'a Observed<'a>,
     world: &'a mut World,
-    laws: &'a mut Laws,
+    invariants: &'a mut Invariants,
     cached: &'a mut [usize; 3],
     fault: Option<(usize, Fault)>,
 }
@@ -490,7 +491,7 @@ impl Executor<'_> {
         match step {
             Step::Create { pod, claims, owners } => {
                 self.create_missing_claims(claims)?;
-                self.laws.creates(self.seen, pod)?;
+                self.invariants.creates(self.seen, pod)?;
                 self.call(Kind::Pods, |world| world.create_pod(pod))?;
                 self.update_claim_owners(owners)
             }
@@ -509,7 +510,7 @@ impl Executor<'_> {
     }
 
     fn delete(&mut self, pod: &Arc<Pod>) -> Result<(), Stop> {
-        self.laws.deletes(self.seen, pod, self.world)?;
+        self.invariants.deletes(self.seen, pod, self.world)?;
         self.call(Kind::Pods, |world| world.delete_pod(pod))
     }
 
@@ -522,7 +523,7 @@ impl Executor<'_> {
 
     fn update_claim_owners(&mut self, owners: &ClaimOwners) -> Result<(), Stop> {
         for claim in owners.iter().filter_map(|(_, update)| update.change.as_deref()) {
-            self.laws.owns(self.seen, claim)?;
+            self.invariants.owns(self.seen, claim)?;
             self.call(Kind::PodClaims, |world| world.claims.replace(claim.clone()))?;
         }
         Ok(())
@@ -531,7 +532,7 @@ impl Executor<'_> {
     fn update_status(&mut self, status: StatefulSetStatus) -> Result<(), Stop> {
         let set = self.seen.set;
         let status = status::complete(set, status);
-        self.laws.updates_status(self.seen, &status)?;
+        self.invariants.updates_status(self.seen, &status)?;
         if !status::has_changed(set, &status) {
             return Ok(());
         }

@@ -9,7 +9,7 @@ use super::super::runtime_state::Progress;
 use crate::runtime::events::EventType;
 
 /// A pod, the time in seconds, and what its kubelet remembers.
-struct Play {
+struct Scenario {
     pod: Pod,
     state: Option<PodRuntimeState>,
     start: Timestamp,
@@ -19,8 +19,8 @@ struct Play {
     is_deleted: bool,
 }
 
-impl Play {
-    fn of(annotations: &[(&str, &str)], spec: Value) -> Play {
+impl Scenario {
+    fn of(annotations: &[(&str, &str)], spec: Value) -> Scenario {
         let mut pod = json!({
             "metadata": {"namespace": "n", "name": "p", "uid": "u", "generation": 1, "annotations": {}},
             "spec": {"containers": [{"name": "c", "image": "img:1"}], "restartPolicy": "Always"},
@@ -32,7 +32,7 @@ impl Play {
         for (key, value) in spec.as_object().into_iter().flatten() {
             pod["spec"][key] = value.clone();
         }
-        Play {
+        Scenario {
             pod: serde_json::from_value(pod).unwrap(),
             state: None,
             start: "2026-01-01T00:00:00Z".parse().unwrap(),
@@ -211,25 +211,25 @@ fn what_is_written_and_when() {
         ),
     ];
     for (case, annotations, spec, steps) in cases {
-        let mut play = Play::of(annotations, spec);
+        let mut scenario = Scenario::of(annotations, spec);
         for (millis, want, wake) in steps {
-            assert_eq!(play.at(millis).as_deref(), want, "{case} at {millis}");
-            assert_eq!(play.wakes_at(), wake, "{case} at {millis}");
+            assert_eq!(scenario.at(millis).as_deref(), want, "{case} at {millis}");
+            assert_eq!(scenario.wakes_at(), wake, "{case} at {millis}");
         }
     }
 }
 
 #[test]
 fn a_pod_that_ran_too_long_says_so() {
-    let mut play = Play::of(&[], json!({"activeDeadlineSeconds": 5}));
-    play.at(0);
-    assert_eq!(play.status().reason, None);
-    play.at(5000);
+    let mut scenario = Scenario::of(&[], json!({"activeDeadlineSeconds": 5}));
+    scenario.at(0);
+    assert_eq!(scenario.status().reason, None);
+    scenario.at(5000);
     let message = "Pod was active on the node longer than the specified deadline";
-    assert_eq!(play.status().reason.as_deref(), Some("DeadlineExceeded"));
-    assert_eq!(play.status().message.as_deref(), Some(message));
+    assert_eq!(scenario.status().reason.as_deref(), Some("DeadlineExceeded"));
+    assert_eq!(scenario.status().message.as_deref(), Some(message));
     assert_eq!(
-        play.reported,
+        scenario.reported,
         [format!("DeadlineExceeded {message}"), "Killing Stopping container c".to_owned()]
     );
 }
@@ -259,15 +259,15 @@ fn pods_end_within_their_grace() {
         ),
         ("kept by a finalizer only", "1m", 0, vec![(1000, None, false)]),
     ] {
-        let mut play = Play::of(&[("terminate-after", terminate_after)], json!({}));
-        play.at(0);
-        play.delete(grace);
+        let mut scenario = Scenario::of(&[("terminate-after", terminate_after)], json!({}));
+        scenario.at(0);
+        scenario.delete(grace);
         if grace == 0 {
-            play.pod.metadata.finalizers = Some(vec!["example.com/x".to_owned()]);
+            scenario.pod.metadata.finalizers = Some(vec!["example.com/x".to_owned()]);
         }
         for (millis, want, is_deleted) in steps {
-            assert_eq!(play.at(millis).as_deref(), want, "{case} at {millis}");
-            assert_eq!(play.is_deleted, is_deleted, "{case} at {millis}");
+            assert_eq!(scenario.at(millis).as_deref(), want, "{case} at {millis}");
+            assert_eq!(scenario.is_deleted, is_deleted, "{case} at {millis}");
         }
     }
 }
@@ -292,122 +292,122 @@ fn a_deletion_without_grace_is_completed() {
 
 #[test]
 fn a_shorter_grace_is_obeyed() {
-    let mut play = Play::of(&[("terminate-after", "1m")], json!({}));
-    play.at(0);
-    play.delete(30);
-    play.at(1000);
-    assert_eq!(play.wakes_at(), Some(31_000));
-    play.delete(2);
-    play.at(1500);
-    assert_eq!(play.wakes_at(), Some(3000));
-    assert_eq!(play.at(3000).as_deref(), Some("Failed c:Error(137) (PodFailed)"));
+    let mut scenario = Scenario::of(&[("terminate-after", "1m")], json!({}));
+    scenario.at(0);
+    scenario.delete(30);
+    scenario.at(1000);
+    assert_eq!(scenario.wakes_at(), Some(31_000));
+    scenario.delete(2);
+    scenario.at(1500);
+    assert_eq!(scenario.wakes_at(), Some(3000));
+    assert_eq!(scenario.at(3000).as_deref(), Some("Failed c:Error(137) (PodFailed)"));
 }
 
 #[test]
 fn a_pod_that_never_ran_ends_too() {
-    let mut play = Play::of(&[], json!({}));
-    play.delete(30);
-    assert_eq!(play.at(0).as_deref(), Some("Failed c:ContainerStatusUnknown(137) (PodFailed)"));
-    assert!(play.is_deleted);
+    let mut scenario = Scenario::of(&[], json!({}));
+    scenario.delete(30);
+    assert_eq!(scenario.at(0).as_deref(), Some("Failed c:ContainerStatusUnknown(137) (PodFailed)"));
+    assert!(scenario.is_deleted);
 }
 
 #[test]
 fn nothing_starts_without_its_volumes() {
-    let mut play = Play::of(&[], json!({}));
-    play.is_mountable = false;
-    assert_eq!(play.at(0).as_deref(), Some("Pending c:ContainerCreating (ContainersNotReady)"));
-    assert_eq!(play.status().pod_ip, None);
-    assert_eq!(play.at(1000), None);
-    play.is_mountable = true;
-    assert_eq!(play.at(2000).as_deref(), Some("Running c:running Ready"));
-    play.is_mountable = false;
-    assert_eq!(play.at(3000), None, "what runs goes on");
+    let mut scenario = Scenario::of(&[], json!({}));
+    scenario.is_mountable = false;
+    assert_eq!(scenario.at(0).as_deref(), Some("Pending c:ContainerCreating (ContainersNotReady)"));
+    assert_eq!(scenario.status().pod_ip, None);
+    assert_eq!(scenario.at(1000), None);
+    scenario.is_mountable = true;
+    assert_eq!(scenario.at(2000).as_deref(), Some("Running c:running Ready"));
+    scenario.is_mountable = false;
+    assert_eq!(scenario.at(3000), None, "what runs goes on");
 }
 
 #[test]
 fn what_a_client_wrote_stays() {
-    let mut play = Play::of(&[("exit-after", "10s"), ("exit-code", "1")], json!({}));
-    play.at(0);
-    let set_ready = |play: &mut Play, value: &str| {
-        let conditions = play.pod.status.as_mut().and_then(|status| status.conditions.as_mut()).unwrap();
+    let mut scenario = Scenario::of(&[("exit-after", "10s"), ("exit-code", "1")], json!({}));
+    scenario.at(0);
+    let set_ready = |scenario: &mut Scenario, value: &str| {
+        let conditions = scenario.pod.status.as_mut().and_then(|status| status.conditions.as_mut()).unwrap();
         let ready = conditions.iter_mut().find(|condition| condition.type_ == "Ready").unwrap();
         ready.status = value.to_owned();
     };
-    set_ready(&mut play, "False");
-    assert_eq!(play.at(1000), None);
+    set_ready(&mut scenario, "False");
+    assert_eq!(scenario.at(1000), None);
     // After a restart of the process as well.
-    play.state = PodRuntimeState::restore(&play.pod);
-    assert_eq!(play.at(2000), None);
-    assert_eq!(play.wakes_at(), Some(10_000));
-    assert_eq!(play.at(10_000).as_deref(), Some("Running c:running+1 Ready"), "this is news");
+    scenario.state = PodRuntimeState::restore(&scenario.pod);
+    assert_eq!(scenario.at(2000), None);
+    assert_eq!(scenario.wakes_at(), Some(10_000));
+    assert_eq!(scenario.at(10_000).as_deref(), Some("Running c:running+1 Ready"), "this is news");
 }
 
 #[test]
 fn a_restarted_process_goes_on() {
-    let mut play = Play::of(&[("exit-after", "1s"), ("exit-code", "1")], json!({}));
+    let mut scenario = Scenario::of(&[("exit-after", "1s"), ("exit-code", "1")], json!({}));
     for millis in [0, 1000, 2000, 12_000, 13_000] {
-        play.at(millis);
+        scenario.at(millis);
     }
-    assert_eq!(play.shown(), "Running c:CrashLoopBackOff+2 (ContainersNotReady)");
-    play.state = PodRuntimeState::restore(&play.pod);
-    assert_eq!(play.at(20_000), None);
-    assert_eq!(play.wakes_at(), Some(33_000));
-    assert_eq!(play.at(33_000).as_deref(), Some("Running c:running+3 Ready"));
+    assert_eq!(scenario.shown(), "Running c:CrashLoopBackOff+2 (ContainersNotReady)");
+    scenario.state = PodRuntimeState::restore(&scenario.pod);
+    assert_eq!(scenario.at(20_000), None);
+    assert_eq!(scenario.wakes_at(), Some(33_000));
+    assert_eq!(scenario.at(33_000).as_deref(), Some("Running c:running+3 Ready"));
 }
 
 #[test]
 fn readiness_gates_are_obeyed() {
-    let mut play = Play::of(&[], json!({"readinessGates": [{"conditionType": "e.io/up"}]}));
-    assert_eq!(play.at(0).as_deref(), Some("Running c:running (ReadinessGatesNotReady)"));
-    let message = |play: &Play| {
-        let mut conditions = play.status().conditions.iter().flatten();
+    let mut scenario = Scenario::of(&[], json!({"readinessGates": [{"conditionType": "e.io/up"}]}));
+    assert_eq!(scenario.at(0).as_deref(), Some("Running c:running (ReadinessGatesNotReady)"));
+    let message = |scenario: &Scenario| {
+        let mut conditions = scenario.status().conditions.iter().flatten();
         conditions.find(|c| c.type_ == "Ready").and_then(|c| c.message.clone())
     };
     let missing = r#"corresponding condition of pod readiness gate "e.io/up" does not exist."#;
-    assert_eq!(message(&play).as_deref(), Some(missing));
-    let open = |play: &mut Play, status: &str| {
-        let conditions = play.pod.status.as_mut().and_then(|status| status.conditions.as_mut()).unwrap();
+    assert_eq!(message(&scenario).as_deref(), Some(missing));
+    let open = |scenario: &mut Scenario, status: &str| {
+        let conditions = scenario.pod.status.as_mut().and_then(|status| status.conditions.as_mut()).unwrap();
         conditions.retain(|condition| condition.type_ != "e.io/up");
         conditions.push(serde_json::from_value(json!({"type": "e.io/up", "status": status})).unwrap());
     };
-    open(&mut play, "False");
-    assert_eq!(play.at(1000).as_deref(), Some("Running c:running (ReadinessGatesNotReady)"));
+    open(&mut scenario, "False");
+    assert_eq!(scenario.at(1000).as_deref(), Some("Running c:running (ReadinessGatesNotReady)"));
     let closed = r#"the status of pod readiness gate "e.io/up" is not "True", but False"#;
-    assert_eq!(message(&play).as_deref(), Some(closed));
-    open(&mut play, "True");
-    assert_eq!(play.at(2000).as_deref(), Some("Running c:running Ready"));
+    assert_eq!(message(&scenario).as_deref(), Some(closed));
+    open(&mut scenario, "True");
+    assert_eq!(scenario.at(2000).as_deref(), Some("Running c:running Ready"));
 }
 
 #[test]
 fn what_events_tell() {
-    let mut play = Play::of(&[("exit-after", "1s"), ("exit-code", "1")], json!({}));
+    let mut scenario = Scenario::of(&[("exit-after", "1s"), ("exit-code", "1")], json!({}));
     let start = [
         r#"Pulled Container image "img:1" already present on machine and can be accessed by the pod"#,
         "Created Container created",
         "Started Container started",
     ];
-    play.at(0);
-    assert_eq!(play.reported, start);
-    play.at(1000);
-    assert_eq!(play.reported, start);
-    play.at(2000);
-    assert_eq!(play.reported, ["BackOff Back-off restarting failed container c in pod p_n(u)"]);
-    let waiting = play.status().container_statuses.as_ref().unwrap()[0].state.clone().unwrap().waiting;
+    scenario.at(0);
+    assert_eq!(scenario.reported, start);
+    scenario.at(1000);
+    assert_eq!(scenario.reported, start);
+    scenario.at(2000);
+    assert_eq!(scenario.reported, ["BackOff Back-off restarting failed container c in pod p_n(u)"]);
+    let waiting = scenario.status().container_statuses.as_ref().unwrap()[0].state.clone().unwrap().waiting;
     assert_eq!(
         waiting.unwrap().message.as_deref(),
         Some("back-off 10s restarting failed container=c pod=p_n(u)")
     );
-    play.at(12_000);
-    play.delete(30);
-    play.at(12_500);
-    assert_eq!(play.reported, ["Killing Stopping container c"]);
+    scenario.at(12_000);
+    scenario.delete(30);
+    scenario.at(12_500);
+    assert_eq!(scenario.reported, ["Killing Stopping container c"]);
 }
 
 #[test]
 fn events_tell_of_fields() {
-    let play = Play::of(&[], json!({"initContainers": [{"name": "a"}]}));
-    let mut state = PodRuntimeState::begin(&play.pod, play.start);
-    let Progress { events, .. } = state.advance(&play.pod, &PodBehavior::default(), true, play.start);
+    let scenario = Scenario::of(&[], json!({"initContainers": [{"name": "a"}]}));
+    let mut state = PodRuntimeState::begin(&scenario.pod, scenario.start);
+    let Progress { events, .. } = state.advance(&scenario.pod, &PodBehavior::default(), true, scenario.start);
     let fields: Vec<_> = events.iter().map(|h| (h.field.as_deref(), h.r#type)).collect();
     let (init, main) = (Some("spec.initContainers{a}"), Some("spec.containers{c}"));
     assert_eq!(fields, [init, init, init, main, main, main].map(|field| (field, EventType::Normal)));
@@ -415,9 +415,9 @@ fn events_tell_of_fields() {
 
 #[test]
 fn a_status_in_full() {
-    let mut play = Play::of(&[], json!({}));
-    play.at(0);
-    let mut status = json!(play.status());
+    let mut scenario = Scenario::of(&[], json!({}));
+    scenario.at(0);
+    let mut status = json!(scenario.status());
     let container = status["containerStatuses"][0].as_object_mut().unwrap();
     assert!(container["containerID"].as_str().unwrap().starts_with("coracle://"));
     container.remove("containerID");

@@ -42,7 +42,7 @@ fn together(app: &str, key: &str) -> Value {
 fn decided(nodes: &[Arc<Node>], there: &[(&str, Arc<Pod>)], pod: &Arc<Pod>) -> String {
     let mut nodes: Vec<NodeInfo> = nodes.iter().cloned().map(NodeInfo::new).collect();
     for (node, pod) in there {
-        nodes.iter_mut().find(|info| info.name() == *node).unwrap().take(pod.clone());
+        nodes.iter_mut().find(|info| info.name() == *node).unwrap().add_pod(pod.clone());
     }
     match decide(&mut nodes, pod, Ok(Claims::default()), &Namespaces::new()) {
         Decision::Bind(node) => node,
@@ -224,6 +224,6 @@ fn the_important_come_first() {
         )
     };
     let pods = vec![pod("late", 0, 20), pod("early", 0, 10), pod("important", 5, 30)];
-    let names: Vec<_> = in_order(pods).iter().map(|pod| pod.metadata.name.clone().unwrap()).collect();
+    let names: Vec<_> = sort_by_priority(pods).iter().map(|pod| pod.metadata.name.clone().unwrap()).collect();
     assert_eq!(names, ["important", "early", "late"]);
 }

@@ -16,20 +16,20 @@ use super::super::{identity, rollout};
 use super::world::{ANOTHER, World};
 
 /// What was broken, if anything.
-pub type Lawful = Result<(), String>;
+pub type Checked = Result<(), String>;
 
-macro_rules! law {
+macro_rules! invariant {
     ($holds:expr, $($broken:tt)+) => {
         if !$holds {
             return Err(format!($($broken)+));
         }
     };
 }
-pub(super) use law;
+pub(super) use invariant;
 
 /// What has to be remembered of earlier passes.
 #[derive(Default)]
-pub struct Laws {
+pub struct Invariants {
     /// The pods with which their claims may go: those that were seen outside of the range while the policy was to delete.
     condemned: BTreeSet<String>,
     /// By ordinal: the revision of those that an update must not touch.
@@ -40,7 +40,7 @@ pub struct Laws {
     updated: usize,
 }
 
-impl Laws {
+impl Invariants {
     /// A pass begins.
     pub fn sees(&mut self, seen: &Observed) {
         (self.done, self.updated) = (0, 0);
@@ -60,46 +60,52 @@ impl Laws {
     }
 
     /// A pod is created.
-    pub fn creates(&mut self, seen: &Observed, pod: &Pod) -> Lawful {
+    pub fn creates(&mut self, seen: &Observed, pod: &Pod) -> Checked {
         let (view, name, ordinal) = (View(seen), pod.name_any(), ordinal(pod));
-        law!(view.range().contains(&ordinal), "{name} is created outside of the range");
-        law!(view.pod(ordinal).is_none(), "{name} is created a second time");
+        invariant!(view.range().contains(&ordinal), "{name} is created outside of the range");
+        invariant!(view.pod(ordinal).is_none(), "{name} is created a second time");
         let revision = identity::revision(pod);
         let wanted = match view.partition() {
             Some(partition) if view.index(ordinal) < partition => &seen.current.name,
             _ => &seen.update.name,
         };
         let is_free = seen.set.spec.as_ref().unwrap().update_strategy == Some(without_partition());
-        law!(is_free || revision == wanted, "{name} is created from {revision}, not from {wanted}");
+        invariant!(is_free || revision == wanted, "{name} is created from {revision}, not from {wanted}");
         let held = self.held.get(&ordinal);
-        law!(held.is_none_or(|held| held == revision), "{name} of {held:?} comes back as of {revision}");
+        invariant!(
+            held.is_none_or(|held| held == revision),
+            "{name} of {held:?} comes back as of {revision}"
+        );
         if view.is_ordered() {
-            law!(self.done == 0, "{name} is created in one pass with another");
+            invariant!(self.done == 0, "{name} is created in one pass with another");
             let late = (view.range().start..ordinal).find(|lower| !view.is_fine(*lower));
-            law!(late.is_none(), "{name} is created before ordinal {late:?} is available");
+            invariant!(late.is_none(), "{name} is created before ordinal {late:?} is available");
         }
         for claim in view.claims(ordinal) {
-            law!(claim.metadata.deletion_timestamp.is_none(), "{name} is created with a claim that goes");
+            invariant!(
+                claim.metadata.deletion_timestamp.is_none(),
+                "{name} is created with a claim that goes"
+            );
             let may_go = seen.gates.retention && deletes(seen.set, "scaled");
             let is_earlier = |owner: &OwnerReference| owner.kind == "Pod" && owner.name == name;
             let is_blocked = may_go && claim.owner_references().iter().any(is_earlier);
-            law!(!is_blocked, "{name} is created with the claim of an earlier pod");
+            invariant!(!is_blocked, "{name} is created with the claim of an earlier pod");
         }
         self.done += 1;
         Ok(())
     }
 
     /// The controller deletes a pod.
-    pub fn deletes(&mut self, seen: &Observed, pod: &Pod, world: &World) -> Lawful {
+    pub fn deletes(&mut self, seen: &Observed, pod: &Pod, world: &World) -> Checked {
         let (view, name, ordinal) = (View(seen), pod.name_any(), ordinal(pod));
-        law!(pod.uid().is_some(), "{name} is deleted before it is there");
-        law!(!pods::is_terminating(pod), "{name} is deleted a second time");
+        invariant!(pod.uid().is_some(), "{name} is deleted before it is there");
+        invariant!(!pods::is_terminating(pod), "{name} is deleted a second time");
         let has_ended = ["Failed", "Succeeded"].contains(&pods::phase(pod));
         match view.range().contains(&ordinal) {
             false => self.condemns(&view, pod, world)?,
             true if has_ended => {
                 let late = (view.range().start..ordinal).find(|lower| !view.is_fine(*lower));
-                law!(late.is_none() || !view.is_ordered(), "{name} is deleted before its turn");
+                invariant!(late.is_none() || !view.is_ordered(), "{name} is deleted before its turn");
             }
             true => {
                 self.updates(&view, pod)?;
@@ -111,18 +117,24 @@ impl Laws {
     }
 
     /// From the highest down, when all that is wanted is there, and with their claims where these go, too.
-    fn condemns(&self, view: &View, pod: &Pod, world: &World) -> Lawful {
+    fn condemns(&self, view: &View, pod: &Pod, world: &World) -> Checked {
         let (name, number) = (pod.name_any(), ordinal(pod));
         if view.is_ordered() {
-            law!(self.done == 0, "{name} is deleted in one pass with another");
-            law!(
+            invariant!(self.done == 0, "{name} is deleted in one pass with another");
+            invariant!(
                 view.range().all(|wanted| view.is_fine(wanted)),
                 "{name} is deleted while others are not available"
             );
             let others = || view.outside().filter(|other| other.metadata.uid != pod.metadata.uid);
-            law!(others().all(|other| ordinal(other) < number), "{name} is deleted before a higher one");
+            invariant!(
+                others().all(|other| ordinal(other) < number),
+                "{name} is deleted before a higher one"
+            );
             let is_first = others().all(|other| view.is_fine(ordinal(other)));
-            law!(view.is_fine(number) || is_first, "{name} is deleted while lower ones are not available");
+            invariant!(
+                view.is_fine(number) || is_first,
+                "{name} is deleted while lower ones are not available"
+            );
         }
         if !view.0.gates.retention || !deletes(view.0.set, "scaled") {
             return Ok(());
@@ -135,7 +147,7 @@ impl Laws {
             let is_others =
                 has_conflicting_controller(claim) || claim.owner_references().iter().any(is_stale);
             let goes_with_it = owners.iter().any(|owner| Some(&owner.uid) == pod.metadata.uid.as_ref());
-            law!(
+            invariant!(
                 live.is_none() || is_others || goes_with_it,
                 "{name} is deleted without its claim: {owners:?}"
             );
@@ -144,13 +156,13 @@ impl Laws {
     }
 
     /// From the highest down to the partition, and no more than may be unavailable.
-    fn updates(&self, view: &View, pod: &Pod) -> Lawful {
+    fn updates(&self, view: &View, pod: &Pod) -> Checked {
         let (seen, name, number) = (view.0, pod.name_any(), ordinal(pod));
-        law!(rollout::is_rolling(seen.set), "{name} is updated");
-        law!(identity::revision(pod) != seen.update.name, "{name} is deleted for nothing");
+        invariant!(rollout::is_rolling(seen.set), "{name} is updated");
+        invariant!(identity::revision(pod) != seen.update.name, "{name} is deleted for nothing");
         let partition = view.partition().unwrap_or(0);
-        law!(view.index(number) >= partition, "{name} is updated below the partition");
-        law!(
+        invariant!(view.index(number) >= partition, "{name} is updated below the partition");
+        invariant!(
             !view.is_ordered() || view.outside().next().is_none(),
             "{name} is updated before others are gone"
         );
@@ -161,33 +173,40 @@ impl Laws {
         match seen.gates.max_unavailable {
             false => {
                 let late = (number + 1..view.range().end).find(|higher| !is_updated(*higher));
-                law!(late.is_none(), "{name} is updated before {late:?}");
+                invariant!(late.is_none(), "{name} is updated before {late:?}");
             }
             true => {
                 let unavailable = view.range().filter(|wanted| !view.is_fine(*wanted)).count() + self.updated;
                 let most = usize::try_from(rollout::max_unavailable(seen.set)).unwrap();
-                law!(unavailable < most, "{name} is updated while {unavailable} of {most} are not available");
+                invariant!(
+                    unavailable < most,
+                    "{name} is updated while {unavailable} of {most} are not available"
+                );
             }
         }
         Ok(())
     }
 
     /// A claim changes executor.
-    pub fn owns(&self, seen: &Observed, after: &PersistentVolumeClaim) -> Lawful {
-        law!(seen.gates.retention, "the gate is off");
+    pub fn owns(&self, seen: &Observed, after: &PersistentVolumeClaim) -> Checked {
+        invariant!(seen.gates.retention, "the gate is off");
         let mut before = seen.claims[&after.name_any()].as_ref().clone();
         let of_others = |claim: &PersistentVolumeClaim| -> Vec<OwnerReference> {
             let owners = claim.owner_references().iter().filter(|owner| owner.uid == ANOTHER);
             owners.cloned().collect()
         };
-        law!(of_others(&before) == of_others(after), "the owners of {} by others change", after.name_any());
+        invariant!(
+            of_others(&before) == of_others(after),
+            "the owners of {} by others change",
+            after.name_any()
+        );
         before.metadata.owner_references.clone_from(&after.metadata.owner_references);
-        law!(before == *after, "more of {} changes than its owners", after.name_any());
+        invariant!(before == *after, "more of {} changes than its owners", after.name_any());
         Ok(())
     }
 
     /// The status is written.
-    pub fn updates_status(&self, seen: &Observed, status: &StatefulSetStatus) -> Lawful {
+    pub fn updates_status(&self, seen: &Observed, status: &StatefulSetStatus) -> Checked {
         let count = |counts: &dyn Fn(&Pod) -> bool| seen.pods.iter().filter(|pod| counts(pod)).count();
         let is_ready = |pod: &Pod| pods::phase(pod) == "Running" && pods::is_ready(pod);
         let is_available =
@@ -201,51 +220,59 @@ impl Laws {
             reported(status.available_replicas)?,
         ];
         let truth = [seen.pods.len(), count(&is_ready), count(&is_available)];
-        law!(counts == truth, "replicas, ready and available are {truth:?} and reported as {counts:?}");
+        invariant!(counts == truth, "replicas, ready and available are {truth:?} and reported as {counts:?}");
         let updated = count(&|pod| is_of(pod, &seen.update.name));
-        law!(reported(status.updated_replicas)? == updated, "{updated} are updated: {status:?}");
+        invariant!(reported(status.updated_replicas)? == updated, "{updated} are updated: {status:?}");
         let wanted = usize::try_from(identity::replicas(seen.set)).unwrap();
         let is_current = status.current_revision.as_ref() == Some(&seen.current.name);
         let is_complete = counts[..2] == [wanted; 2] && updated == wanted;
-        law!(is_current || is_complete, "an update ends too early: {status:?}");
+        invariant!(is_current || is_complete, "an update ends too early: {status:?}");
         let current = count(&|pod| is_of(pod, status.current_revision.as_deref().unwrap_or_default()));
         let deleted = if is_current && seen.current.name != seen.update.name { self.done } else { 0 };
         let reported_current = reported(status.current_replicas)?;
-        law!(
+        invariant!(
             reported_current <= current && reported_current + deleted >= current,
             "{current} are current, {deleted} deleted: {status:?}"
         );
-        law!(status.observed_generation == seen.set.metadata.generation, "another generation: {status:?}");
+        invariant!(
+            status.observed_generation == seen.set.metadata.generation,
+            "another generation: {status:?}"
+        );
         Ok(())
     }
 
     /// PodClaims go with their owners.
-    pub fn collects(&self, claims: &[Arc<PersistentVolumeClaim>]) -> Lawful {
+    pub fn collects(&self, claims: &[Arc<PersistentVolumeClaim>]) -> Checked {
         for claim in claims {
             let is_right = claim.owner_references().iter().any(|owner| self.condemned.contains(&owner.uid));
-            law!(is_right, "{} goes against the policy: {:?}", claim.name_any(), claim.owner_references());
+            invariant!(
+                is_right,
+                "{} goes against the policy: {:?}",
+                claim.name_any(),
+                claim.owner_references()
+            );
         }
         Ok(())
     }
 }
 
 /// Nothing happens any more: all is as the set wants it, and so is its status.
-pub fn rests(world: &World, set: &StatefulSet, gates: Gates) -> Lawful {
+pub fn rests(world: &World, set: &StatefulSet, gates: Gates) -> Checked {
     let range = range(set, gates);
     let wanted: BTreeSet<String> =
         range.clone().map(|ordinal| format!("{}-{ordinal}", set.name_any())).collect();
     let found: BTreeSet<String> = world.pods.now().keys().cloned().collect();
-    law!(found == wanted, "pods {found:?}, not {wanted:?}");
+    invariant!(found == wanted, "pods {found:?}, not {wanted:?}");
     let status = set.status.clone().unwrap_or_default();
     let update = status.update_revision.clone().unwrap_or_default();
     for pod in world.pods.now().values() {
         let name = pod.name_any();
-        law!(pods::is_ready(pod) && !pods::is_terminating(pod), "{name} is not ready");
-        law!(identity::repaired(set, pod).is_none(), "{name} is not what it should be");
+        invariant!(pods::is_ready(pod) && !pods::is_terminating(pod), "{name} is not ready");
+        invariant!(identity::repaired(set, pod).is_none(), "{name} is not what it should be");
         let index = ordinal(pod) - range.start;
         let is_held =
             !rollout::is_rolling(set) || usize::try_from(index).unwrap() < partition(set).unwrap_or(0);
-        law!(is_held || identity::revision(pod) == update, "{name} is not updated");
+        invariant!(is_held || identity::revision(pod) == update, "{name} is not updated");
         for claim in identity::claim_names(set, ordinal(pod)) {
             let claim = world.claims.now().get(&claim).ok_or(format!("{name} has no {claim}"))?;
             owned_as_wanted(claim, set, pod, gates)?;
@@ -253,16 +280,16 @@ pub fn rests(world: &World, set: &StatefulSet, gates: Gates) -> Lawful {
     }
     let count = i32::try_from(wanted.len()).unwrap();
     let counts = [Some(status.replicas), status.ready_replicas, status.available_replicas];
-    law!(counts.map(Option::unwrap_or_default) == [count; 3], "there are {count}: {status:?}");
+    invariant!(counts.map(Option::unwrap_or_default) == [count; 3], "there are {count}: {status:?}");
     let is_complete = !rollout::is_rolling(set)
         || partition(set).unwrap_or(0) > 0
         || status.current_revision == status.update_revision;
-    law!(is_complete, "the update does not end: {status:?}");
+    invariant!(is_complete, "the update does not end: {status:?}");
     Ok(())
 }
 
 /// The retention policy of a claim of a pod that is wanted.
-fn owned_as_wanted(claim: &PersistentVolumeClaim, set: &StatefulSet, pod: &Pod, gates: Gates) -> Lawful {
+fn owned_as_wanted(claim: &PersistentVolumeClaim, set: &StatefulSet, pod: &Pod, gates: Gates) -> Checked {
     let is_ours = |owner: &&OwnerReference| owner.uid != ANOTHER;
     let ours: Vec<&String> =
         claim.owner_references().iter().filter(is_ours).map(|owner| &owner.uid).collect();
@@ -270,7 +297,7 @@ fn owned_as_wanted(claim: &PersistentVolumeClaim, set: &StatefulSet, pod: &Pod, 
     let wanted: Vec<&String> = wanted.iter().collect();
     // One that goes with an earlier pod stays that pod's.
     let is_free = claim.metadata.deletion_timestamp.is_some() || !gates.retention;
-    law!(
+    invariant!(
         is_free || ours == wanted,
         "{} of {} is of {ours:?}, not {wanted:?}",
         claim.name_any(),
@@ -279,7 +306,7 @@ fn owned_as_wanted(claim: &PersistentVolumeClaim, set: &StatefulSet, pod: &Pod, 
     Ok(())
 }
 
-/// What a pass has seen, asked for what laws are about.
+/// What a pass has seen, asked for what invariants are about.
 struct View<'a>(&'a Observed<'a>);
 
 impl View<'_> {
