@@ -251,3 +251,49 @@ pub async fn run_elected(
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+    use std::path::Path;
+
+    use super::*;
+
+    fn sources() -> PathBuf {
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("src")
+    }
+
+    #[test]
+    fn folders_are_named_as_the_controllers() {
+        let entries = sources().read_dir().unwrap();
+        let found: BTreeSet<String> =
+            entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+        let folder = |name: &str| name.strip_suffix("-controller").unwrap_or(name).replace('-', "_");
+        let controllers = CONTROLLERS.iter().map(|controller| folder(controller.name));
+        let others = ["lib.rs", "runtime", "simulation"].map(str::to_owned);
+        assert_eq!(found, controllers.chain(others).collect::<BTreeSet<_>>());
+    }
+
+    #[test]
+    fn the_runtime_knows_nothing_else_of_the_crate() {
+        let mut folders = vec![sources().join("runtime")];
+        while let Some(folder) = folders.pop() {
+            for entry in folder.read_dir().unwrap() {
+                let path = entry.unwrap().path();
+                if path.is_dir() {
+                    folders.push(path);
+                    continue;
+                }
+                let text = std::fs::read_to_string(&path).unwrap();
+                let is_foreign = |line: &&str| {
+                    let line =
+                        line.replace("crate::runtime", "").replace("coracle_kinds::NamespacedName", "");
+                    line.contains("crate::")
+                        || line.replace("coracle_kinds::meta", "").contains("coracle_kinds")
+                };
+                let foreign: Vec<&str> = text.lines().filter(is_foreign).collect();
+                assert_eq!(foreign, [""; 0], "{}", path.display());
+            }
+        }
+    }
+}
