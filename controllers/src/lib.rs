@@ -271,7 +271,7 @@ mod tests {
         let folder = |name: &str| name.strip_suffix("-controller").unwrap_or(name).replace('-', "_");
         let controllers = CONTROLLERS.iter().map(|controller| folder(controller.name));
         let others = ["lib.rs", "runtime", "simulation"].map(str::to_owned);
-        assert_eq!(found, controllers.chain(others).collect());
+        assert_eq!(found, controllers.chain(others).collect::<BTreeSet<_>>());
     }
 
     #[test]

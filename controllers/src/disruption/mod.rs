@@ -29,7 +29,7 @@ use crate::runtime::{Action, Controller, Error, ReconcileContext, Sources};
 use crate::{Context, Initialize};
 use plan::Counts;
 
-pub struct Disruptions {
+pub struct DisruptionController {
     client: Client,
     clock: Clock,
     recorder: Recorder,
@@ -60,9 +60,9 @@ impl fmt::Display for Key {
 /// Why the pods of a budget cannot be counted.
 type CountError = String;
 
-impl Initialize for Disruptions {
-    fn new(context: &Context) -> Disruptions {
-        Disruptions {
+impl Initialize for DisruptionController {
+    fn new(context: &Context) -> DisruptionController {
+        DisruptionController {
             client: context.client.clone(),
             clock: context.clock.clone(),
             recorder: context.recorder("controllermanager"),
@@ -76,7 +76,7 @@ impl Initialize for Disruptions {
     }
 }
 
-impl Controller for Disruptions {
+impl Controller for DisruptionController {
     const NAME: &'static str = "disruption-controller";
     const QUEUE: &'static str = "disruption";
     type Key = Key;
@@ -114,7 +114,7 @@ impl Controller for Disruptions {
     }
 }
 
-impl Disruptions {
+impl DisruptionController {
     async fn reconcile_budget(
         &self,
         budget: &PodDisruptionBudget,

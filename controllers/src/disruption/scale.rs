@@ -21,7 +21,7 @@ pub(super) struct Scale {
     pub unmanaged: bool,
 }
 
-impl Disruptions {
+impl DisruptionController {
     pub(super) async fn scale(&self, pods: &[Arc<Pod>]) -> Result<Scale, CountError> {
         let mut unmanaged = false;
         // By the owner of the pods, so that each is read once, and by what has the scale, so that each counts once.

@@ -109,9 +109,9 @@ impl Collector {
         mut listening: mpsc::UnboundedReceiver<MonitorEvent>,
         metrics: QueueMetrics,
     ) {
-        const MAX_CONCURRENT: usize = 256;
-        let mut news = Vec::with_capacity(MAX_CONCURRENT);
-        while listening.recv_many(&mut news, MAX_CONCURRENT).await > 0 {
+        const BATCH: usize = 256;
+        let mut news = Vec::with_capacity(BATCH);
+        while listening.recv_many(&mut news, BATCH).await > 0 {
             metrics.adds.inc_by(news.len() as f64);
             metrics.depth.set(listening.len() as i64);
             let work: Vec<Work> = {

@@ -207,6 +207,7 @@ impl<K: Cached> Cache<K> {
     }
 
     /// Whether everything that existed at the start was observed.
+    #[cfg(test)]
     pub fn is_synced(&self) -> bool {
         self.progress.borrow().synced
     }
