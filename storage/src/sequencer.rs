@@ -109,6 +109,9 @@ enum Appended<I: Index> {
     Overtaken,
 }
 
+/// The bucket of a record, and its event if it has one.
+type Taken<I> = (Arc<str>, Option<Arc<Event<I>>>);
+
 /// Changes in a group, give or take one transaction: bounds how long the first writer waits for the last.
 const GROUP: usize = 512;
 
@@ -415,7 +418,7 @@ impl<I: Index> Sequencer<I> {
         record: Record,
         known: Option<Indexed<I::Meta>>,
         seen: Revision,
-    ) -> Result<(Arc<str>, Option<Arc<Event<I>>>), StoreError> {
+    ) -> Result<Taken<I>, StoreError> {
         let (id, key) = match &record {
             Record::Entry(Entry { id, key, .. }) | Record::Unreadable(UnreadableEntry { id, key, .. }) => {
                 (id, key)
