@@ -4,7 +4,7 @@
 use std::convert::Infallible;
 use std::future::Future;
 use std::panic::AssertUnwindSafe;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
@@ -152,15 +152,13 @@ impl Api {
         let query = Query::parse(parts.uri.query().unwrap_or(""));
         let info = RequestInfo::parse(&parts.method, parts.uri.path(), &query);
         let span = span_of(&info);
-        let answered = async {
-            AssertUnwindSafe(self.answer(&parts, &query, &info, body)).catch_unwind().await.unwrap_or_else(
-                |_| {
-                    tracing::error!(path = parts.uri.path(), "a request panicked");
-                    respond::panicked()
-                },
-            )
-        };
-        let mut response = answered.instrument(span.clone()).await;
+        // Futures are pinned before they are passed on: each move copies all the room that they may need.
+        let answered = pin!(self.answer(&parts, &query, &info, body));
+        let answered = AssertUnwindSafe(answered).catch_unwind().instrument(span.clone()).await;
+        let mut response = answered.unwrap_or_else(|_| {
+            tracing::error!(parent: &span, path = parts.uri.path(), "a request panicked");
+            respond::panicked()
+        });
         if is_watch(&info) {
             response = websocket::switch_protocols(&parts, response);
         }
@@ -275,7 +273,7 @@ impl Api {
             Some(flow) => Some(flow.admit(deadline.of_queue()).await?),
             None => None,
         };
-        let answered = async {
+        let answered = pin!(async {
             match (info, request) {
                 (RequestInfo::Resource(request), _) => {
                     let _in_flight = (!watch)
@@ -297,7 +295,7 @@ impl Api {
                 }
                 (RequestInfo::Path { path, .. }, _) => self.tell(parts, query, path),
             }
-        };
+        });
         let answered = deadline.run(answered);
         let on_socket = self.connection.is_some();
         let response = match large && on_socket {

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use futures::FutureExt;
 use tokio::time::Instant;
 
 use crate::request::options::Query;
@@ -45,10 +46,12 @@ impl Deadline {
     ///
     /// # Errors
     /// 504 if it is not done by then, or the work's own.
-    pub async fn run<T>(&self, work: impl Future<Output = Result<T>>) -> Result<T> {
-        tokio::time::timeout_at(self.at, work).await.unwrap_or_else(|_| {
-            let text = "request did not complete within requested timeout - context deadline exceeded";
-            Err(Error::Timeout(text.to_owned()))
+    pub fn run<T>(&self, work: impl Future<Output = Result<T>>) -> impl Future<Output = Result<T>> {
+        tokio::time::timeout_at(self.at, work).map(|done| {
+            done.unwrap_or_else(|_| {
+                let text = "request did not complete within requested timeout - context deadline exceeded";
+                Err(Error::Timeout(text.to_owned()))
+            })
         })
     }
 }

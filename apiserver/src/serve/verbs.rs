@@ -81,7 +81,7 @@ impl Call<'_> {
             Verb::Watch => {
                 let form =
                     Form::new(accept.of_stream(self.headers)?, self.query, self.shared.registry.now())?;
-                return self.watch(&served, form).await;
+                return Box::pin(self.watch(&served, form)).await;
             }
             Verb::Get | Verb::List if served.resource.kind == component_status::KIND => {
                 let name = self.target(&served)?.name;
@@ -106,23 +106,24 @@ impl Call<'_> {
                 let page = self.shared.registry.list(&served, &filter, &options).await?;
                 Outcome { code: 200, payload: Payload::List(page) }
             }
-            Verb::Create => self.create(&route).await?,
-            Verb::Update => self.update(&route).await?,
-            Verb::Patch => self.patch(&route).await?,
+            // Boxed, so that reads do not move about the room that writes take.
+            Verb::Create => Box::pin(self.create(&route)).await?,
+            Verb::Update => Box::pin(self.update(&route)).await?,
+            Verb::Patch => Box::pin(self.patch(&route)).await?,
             Verb::Delete => {
                 let options = self.delete_options()?;
-                self.shared.registry.delete(&self.target(&served)?, &options, self.caller()).await?
+                let target = self.target(&served)?;
+                Box::pin(self.shared.registry.delete(&target, &options, self.caller())).await?
             }
             Verb::DeleteCollection => {
                 let list = ListOptions::parse(self.query, false)?;
                 let filter = Filter::new(&served, &self.request.namespace, &list)?;
                 let options = self.delete_options()?;
                 let target = Target { name: String::new(), ..self.target(&served)? };
-                let page = self
-                    .shared
-                    .registry
-                    .delete_collection(&target, &filter, &list, &options, self.caller())
-                    .await?;
+                let registry = &self.shared.registry;
+                let deletions =
+                    registry.delete_collection(&target, &filter, &list, &options, self.caller());
+                let page = Box::pin(deletions).await?;
                 Outcome { code: 200, payload: Payload::List(page) }
             }
             Verb::Proxy | Verb::None => return Err(Error::MethodNotAllowed),
