@@ -34,7 +34,8 @@ use coracle_apiserver::access::token_file::{TokenFile, TokenFileError};
 use coracle_apiserver::access::validity::WallClock;
 use coracle_apiserver::clock::Clock;
 use coracle_apiserver::discovery::Discovery;
-use coracle_apiserver::registry::{ObjectIndex, Registry, served::Table};
+use coracle_apiserver::registry::{ObjectIndex, Registry};
+use coracle_apiserver::resource_info::SharedResourceTable;
 use coracle_apiserver::serve::listener::Listener;
 use coracle_apiserver::serve::{Api, Config};
 use coracle_apiserver::telemetry::health::{Endpoint, Health, Hook};
@@ -200,13 +201,14 @@ impl Builder {
         let listener = Listener::bind(self.listen)
             .await
             .map_err(|cause| Error::Listen { address: self.listen, cause })?;
-        let store = self.open_store().await?;
+        let resources = SharedResourceTable::built_in();
+        let store = self.open_store(resources.clone()).await?;
         let certificates = self.certificates()?;
         let tls = Arc::new(certificates.tls()?);
         let authorizer = Arc::new(Authorizer::new(self.mode));
         let signing_key = Arc::new(self.signing_key()?);
         let clock: Clock = Arc::new(jiff::Timestamp::now);
-        let registry = Registry::new(store.clone(), Table::built_in(), clock.clone(), &authorizer);
+        let registry = Registry::new(store.clone(), resources.clone(), clock.clone(), &authorizer);
         let registry = registry.with_options(features.clone(), &self.admission_plugins, &authorizer);
         let registry = Arc::new(registry);
         tokens.push(Box::new(ServiceAccountTokens {
@@ -222,7 +224,7 @@ impl Builder {
         let readiness = Readiness::default();
         let (health, started) = health(&store, &readiness);
         let elsewhere = health.paths().chain(["/metrics".to_owned()]);
-        let discovery = Discovery::new(listener.address().to_string(), elsewhere);
+        let discovery = Discovery::new(listener.address().to_string(), elsewhere, resources);
         let metrics = Metrics::new();
         let expiring = tokio::spawn(registry.clone().expire_events(self.event_ttl));
         let options = coracle_controllers::Options {
@@ -268,7 +270,7 @@ impl Builder {
         Ok(control_plane)
     }
 
-    async fn open_store(&self) -> Result<Store<ObjectIndex>, Error> {
+    async fn open_store(&self, resources: Arc<SharedResourceTable>) -> Result<Store<ObjectIndex>, Error> {
         let (place, durability) = (self.place.clone(), self.durability);
         let options = coracle_storage::Options {
             limits: Limits {
@@ -277,13 +279,14 @@ impl Builder {
             },
             ..loading()
         };
+        let index = ObjectIndex::new(resources);
         let open = move || match place {
-            Place::Memory => Ok(Store::open(EphemeralLog::new(), ObjectIndex::new(), options)?),
+            Place::Memory => Ok(Store::open(EphemeralLog::new(), index, options)?),
             Place::Directory(directory) => {
                 data_dir::prepare(&directory)
                     .map_err(|cause| Error::File { path: directory.clone(), cause })?;
                 let log = SledLog::open(&directory.join("store"), durability)?;
-                Ok(Store::open(log, ObjectIndex::new(), options)?)
+                Ok(Store::open(log, index, options)?)
             }
         };
         match tokio::task::spawn_blocking(open).await {

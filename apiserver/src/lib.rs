@@ -20,6 +20,7 @@ pub mod patch;
 pub mod registry;
 pub mod render;
 pub mod request;
+pub mod resource_info;
 pub mod resources;
 pub mod schema;
 pub mod selector;

@@ -1,6 +1,10 @@
 //! How the API names things: groups, versions, kinds, resources.
 
+use std::borrow::Cow;
 use std::fmt;
+
+/// A name of a built-in or custom resource.
+pub type Text = Cow<'static, str>;
 
 /// A group and a plural, printed `deployments.apps`; the core group has no suffix.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

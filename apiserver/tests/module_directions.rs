@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Each module imports only those that stand before it.
-const ORDER: [&str; 26] = [
+const ORDER: [&str; 27] = [
     // What names and holds things.
     "names",
     "go_value",
@@ -28,9 +28,10 @@ const ORDER: [&str; 26] = [
     "telemetry",
     "flow_control",
     // Kinds.
-    "resources",
-    "fields",
     "render",
+    "resources",
+    "resource_info",
+    "fields",
     "admission",
     // The verbs, and how they are served.
     "registry",

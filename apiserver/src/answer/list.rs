@@ -10,12 +10,10 @@ use serde_json::Value;
 
 use crate::registry::Stored;
 use crate::registry::read::Page;
-use crate::registry::served::Served;
+use crate::resource_info::ResourceInfo;
 
 /// What one chunk holds at least, but for the last. Small enough that the allocator keeps such chunks at hand.
 const CHUNK: usize = 64 * 1024;
-
-const TAIL: &[u8] = b"]}\n";
 
 /// A list, chunk by chunk.
 pub struct PlainList {
@@ -23,24 +21,43 @@ pub struct PlainList {
     next: Vec<u8>,
     items: vec::IntoIter<Arc<Stored>>,
     /// Kind and apiVersion, with which stored bytes begin, and items of lists do not.
-    type_prefix: String,
+    type_prefix: Option<String>,
+    /// What comes after the items.
+    tail: Vec<u8>,
     ended: bool,
 }
 
 impl PlainList {
-    pub fn new(served: &Served, page: Page, metadata: &Value) -> PlainList {
-        let head = format!(
-            "{{\"kind\":\"{}\",\"apiVersion\":\"{}\",\"metadata\":{metadata},\"items\":[",
-            served.resource.list_kind, served.api_version
-        );
-        let type_prefix = served.type_prefix.clone();
+    pub fn new(info: &ResourceInfo, page: Page, metadata: &Value) -> PlainList {
+        let (kind, api_version) = (&info.list_kind, &info.api_version);
+        let (head, tail) = match info.is_custom() {
+            false => (
+                format!(
+                    "{{\"kind\":\"{kind}\",\"apiVersion\":\"{api_version}\",\"metadata\":{metadata},\"items\":["
+                ),
+                "]}\n".to_owned(),
+            ),
+            // Members are sorted.
+            true => (
+                format!("{{\"apiVersion\":\"{api_version}\",\"items\":["),
+                format!("],\"kind\":\"{kind}\",\"metadata\":{metadata}}}\n"),
+            ),
+        };
+        let type_prefix = info.storage.type_prefix.clone();
         let items = page.items.iter().map(|item| {
-            let (brace, rest) = shown(item, &type_prefix);
+            let (brace, rest) = shown(item, type_prefix.as_deref());
             brace.len() + rest.len()
         });
         let commas = page.items.len().saturating_sub(1);
-        let size = head.len() + items.sum::<usize>() + commas + TAIL.len();
-        PlainList { size, next: head.into(), items: page.items.into_iter(), type_prefix, ended: false }
+        let size = head.len() + items.sum::<usize>() + commas + tail.len();
+        PlainList {
+            size,
+            next: head.into(),
+            items: page.items.into_iter(),
+            type_prefix,
+            tail: tail.into(),
+            ended: false,
+        }
     }
 
     /// The bytes of all chunks together.
@@ -60,11 +77,11 @@ impl Iterator for PlainList {
         chunk.reserve(CHUNK.min(self.size));
         while chunk.len() < CHUNK {
             let Some(item) = self.items.next() else {
-                chunk.extend_from_slice(TAIL);
+                chunk.append(&mut self.tail);
                 self.ended = true;
                 break;
             };
-            let (brace, rest) = shown(&item, &self.type_prefix);
+            let (brace, rest) = shown(&item, self.type_prefix.as_deref());
             chunk.extend_from_slice(brace);
             chunk.extend_from_slice(rest);
             if self.items.len() > 0 {
@@ -76,8 +93,8 @@ impl Iterator for PlainList {
 }
 
 /// A stored object as an item, in two parts.
-fn shown<'a>(item: &'a Stored, type_prefix: &str) -> (&'static [u8], &'a [u8]) {
-    match item.bytes.strip_prefix(type_prefix.as_bytes()) {
+fn shown<'a>(item: &'a Stored, type_prefix: Option<&str>) -> (&'static [u8], &'a [u8]) {
+    match type_prefix.and_then(|prefix| item.bytes.strip_prefix(prefix.as_bytes())) {
         Some(rest) => (b"{", rest.trim_ascii_end()),
         None => (b"", item.bytes.trim_ascii_end()),
     }
@@ -90,14 +107,19 @@ mod tests {
 
     use super::*;
     use crate::registry::ObjectIndex;
-    use crate::registry::served::Table;
+    use crate::resource_info::{ResourceTable, SharedResourceTable};
 
     #[tokio::test]
     async fn chunks_add_up_to_the_list() {
-        let table = Table::built_in();
-        let served = table.find("", "v1", "configmaps").expect("configmaps");
-        let store =
-            Store::open(EphemeralLog::new(), ObjectIndex::new(), Options::default()).expect("a store");
+        let table = ResourceTable::built_in();
+        let info = table.find("", "v1", "configmaps").expect("configmaps");
+        let prefix = info.storage.type_prefix.as_deref().expect("a built-in kind");
+        let store = Store::open(
+            EphemeralLog::new(),
+            ObjectIndex::new(SharedResourceTable::built_in()),
+            Options::default(),
+        )
+        .expect("a store");
         for (sizes, chunks) in [
             (vec![], 1),
             (vec![10], 1),
@@ -113,7 +135,7 @@ mod tests {
                     r#"{{"metadata":{{"name":"{i}","resourceVersion":"","uid":"{}"}}}}"#,
                     "u".repeat(*size)
                 );
-                let stored = format!("{}{}\n", served.type_prefix, &item[1..]);
+                let stored = format!("{prefix}{}\n", &item[1..]);
                 let key = Key::new("configmaps", format!("ns/{i}"));
                 store.put(key.clone(), Expect::Any, stored).await.expect("stored");
                 let stored = store.get(&key).expect("there");
@@ -130,7 +152,7 @@ mod tests {
                 r#"{{"kind":"ConfigMapList","apiVersion":"v1","metadata":{metadata},"items":[{}]}}"#,
                 items.join(",")
             ) + "\n";
-            let list = PlainList::new(served, page, &metadata);
+            let list = PlainList::new(info, page, &metadata);
             assert_eq!(list.size(), want.len(), "{sizes:?}");
             let made: Vec<Bytes> = list.collect();
             assert_eq!(made.len(), chunks, "{sizes:?}");

@@ -18,13 +18,13 @@ pub use rendered::RenderedList;
 
 use crate::codec;
 use crate::registry::read::Page;
-use crate::registry::served::Served;
 use crate::registry::{Payload, Stored, parse};
 use crate::render;
-use crate::render::table::{self, IncludeObject, Item, Printer};
+use crate::render::table::{self, IncludeObject, Item};
 use crate::request::negotiate::{Accept, Format, MetaVersion, Transform};
 use crate::request::options::Query;
-use crate::schema::{StructId, schema};
+use crate::resource_info::ResourceInfo;
+use crate::schema::{TypeRef, schema};
 use crate::{Error, Result};
 
 /// What a response is to hold.
@@ -71,36 +71,36 @@ impl Form {
     }
 
     /// What a write or read answers with.
-    pub fn payload(&self, served: &Arc<Served>, payload: Payload) -> Result<Content> {
+    pub fn payload(&self, info: &Arc<ResourceInfo>, payload: Payload) -> Result<Content> {
         let whole = match payload {
-            Payload::Stored(stored) => self.stored(served, &stored)?,
-            Payload::Object { value, type_id } => self.object(served, value, type_id)?,
-            Payload::List(page) => return self.page(served, page),
-            Payload::Objects { items, metadata } => self.list(served, &items, metadata)?,
+            Payload::Stored(stored) => self.stored(info, &stored)?,
+            Payload::Object { value, type_ref } => self.object(info, value, &type_ref)?,
+            Payload::List(page) => return self.page(info, page),
+            Payload::Objects { items, metadata } => self.list(info, &items, metadata)?,
             Payload::Status(status) => self.status(&status),
         };
         Ok(Content::Whole(whole))
     }
 
-    pub fn stored(&self, served: &Served, stored: &Stored) -> Result<Bytes> {
-        if self.is_plain() && served.is_storage_version() {
+    pub fn stored(&self, info: &ResourceInfo, stored: &Stored) -> Result<Bytes> {
+        if self.is_plain() && info.is_storage_version() {
             return Ok(stored.bytes.clone());
         }
         let stored = parse(stored)?;
-        let asked = served.from_storage(stored.clone());
-        self.shaped(served, Item { stored: &stored, requested: &asked }, served.type_id())
+        let asked = info.from_storage(stored.clone());
+        self.shaped(info, Item { stored: &stored, requested: &asked }, &info.type_ref)
     }
 
     /// An object in the form of its version.
-    pub fn object(&self, served: &Served, object: Value, type_id: StructId) -> Result<Bytes> {
-        self.shaped(served, Item::of(&object), type_id)
+    pub fn object(&self, info: &ResourceInfo, object: Value, type_ref: &TypeRef) -> Result<Bytes> {
+        self.shaped(info, Item::of(&object), type_ref)
     }
 
-    fn shaped(&self, served: &Served, item: Item<'_>, type_id: StructId) -> Result<Bytes> {
+    fn shaped(&self, info: &ResourceInfo, item: Item<'_>, type_ref: &TypeRef) -> Result<Bytes> {
         match self.accept.transform {
-            Transform::None => Ok(self.encode(item.requested, type_id)),
+            Transform::None => Ok(self.encode(item.requested, type_ref)),
             Transform::Table(version) => {
-                let table = table::table_of_one(&printer(served), item, &self.table_options(version, false));
+                let table = table::table_of_one(&info.printer, item, &self.table_options(version, false));
                 Ok(self.encode_meta("Table", &table))
             }
             Transform::PartialObject(version) => {
@@ -109,12 +109,12 @@ impl Form {
             }
             Transform::PartialObjectList(_) => {
                 let detail = "PartialObjectMetadataList, but the requested object is not a list";
-                Err(not_this_shape(detail, &served.internal_type()))
+                Err(not_this_shape(detail, &info.internal_type()))
             }
         }
     }
 
-    fn page(&self, served: &Arc<Served>, page: Page) -> Result<Content> {
+    fn page(&self, info: &Arc<ResourceInfo>, page: Page) -> Result<Content> {
         let mut metadata = json!({"resourceVersion": page.revision.to_string()});
         if let Some(token) = &page.continue_token {
             metadata["continue"] = token.as_str().into();
@@ -122,33 +122,32 @@ impl Form {
         if let Some(remaining) = page.remaining {
             metadata["remainingItemCount"] = remaining.into();
         }
-        if self.is_plain() && served.is_storage_version() {
-            return Ok(Content::List(PlainList::new(served, page, &metadata)));
+        if self.is_plain() && info.is_storage_version() {
+            return Ok(Content::List(PlainList::new(info, page, &list_metadata(info, metadata))));
         }
         let size: usize = page.items.iter().map(|item| item.bytes.len()).sum();
         if size >= IN_CHUNKS_FROM
-            && let Some(renderer) = rendered::renderer(*self, served, metadata.clone())
+            && let Some(renderer) = rendered::renderer(*self, info, metadata.clone())
         {
             return Ok(Content::Rendered(RenderedList::new(renderer, page.items)));
         }
         let stored = page.items.iter().map(|o| parse(o)).collect::<Result<Vec<Value>>>()?;
-        self.list(served, &stored, metadata).map(Content::Whole)
+        self.list(info, &stored, metadata).map(Content::Whole)
     }
 
     /// A list of objects in the form that is stored.
-    fn list(&self, served: &Served, stored: &[Value], metadata: Value) -> Result<Bytes> {
-        let asked: Vec<Value> = stored.iter().map(|o| served.from_storage(o.clone())).collect();
+    fn list(&self, info: &ResourceInfo, stored: &[Value], metadata: Value) -> Result<Bytes> {
+        let asked: Vec<Value> = stored.iter().map(|o| info.from_storage(o.clone())).collect();
         match self.accept.transform {
             Transform::None => {
-                let items: Vec<Value> = asked.into_iter().map(without_type).collect();
+                let items: Vec<Value> = asked.into_iter().map(|item| as_item(info, item)).collect();
                 let list = json!({
-                    "kind": served.resource.list_kind, "apiVersion": served.api_version,
-                    "metadata": metadata, "items": items,
+                    "kind": info.list_kind, "apiVersion": info.api_version,
+                    "metadata": list_metadata(info, metadata), "items": items,
                 });
-                let resource = served.resource;
-                let list_type = schema().kind(resource.group, resource.version, &resource.list_kind);
-                Ok(list_type
-                    .map_or_else(|| list.to_string().into(), |list_type| self.encode(&list, list_type)))
+                Ok(info
+                    .list_type()
+                    .map_or_else(|| list.to_string().into(), |list_type| self.encode(&list, &list_type)))
             }
             Transform::Table(version) => {
                 let items = stored
@@ -157,7 +156,7 @@ impl Form {
                     .map(|(stored, asked)| Item { stored, requested: asked })
                     .collect();
                 let options = self.table_options(version, false);
-                Ok(self.encode_meta("Table", &table::table(&printer(served), items, metadata, &options)))
+                Ok(self.encode_meta("Table", &table::table(&info.printer, items, metadata, &options)))
             }
             Transform::PartialObjectList(version) => {
                 let list = render::partial_metadata_list(&asked, metadata, version);
@@ -165,7 +164,7 @@ impl Form {
             }
             Transform::PartialObject(_) => {
                 let detail = "PartialObjectMetadata, but the requested object is a list";
-                Err(not_this_shape(detail, &format!("{}List", served.internal_type())))
+                Err(not_this_shape(detail, &format!("{}List", info.internal_type())))
             }
         }
     }
@@ -177,58 +176,69 @@ impl Form {
     /// A Status, or anything else of `v1` that is known by its kind.
     pub fn status(&self, status: &Value) -> Bytes {
         match schema().kind("", "v1", "Status") {
-            Some(type_id) => self.encode(status, type_id),
+            Some(id) => self.encode(status, &id.into()),
             None => status.to_string().into(),
         }
     }
 
-    fn encode(&self, object: &Value, type_id: StructId) -> Bytes {
-        encode(object, type_id, self.accept.format, self.accept.pretty)
+    fn encode(&self, object: &Value, type_ref: &TypeRef) -> Bytes {
+        encode(object, type_ref, self.accept.format, self.accept.pretty)
     }
 
     /// A document of group `meta.k8s.io`.
     fn encode_meta(&self, kind: &str, document: &Value) -> Bytes {
         match schema().named(&format!("io.k8s.apimachinery.pkg.apis.meta.v1.{kind}")) {
-            Some(type_id) => self.encode(document, type_id),
+            Some(id) => self.encode(document, &id.into()),
             None => document.to_string().into(),
         }
     }
 }
 
 /// Writes an object down.
-pub fn encode(object: &Value, type_id: StructId, format: Format, indented: bool) -> Bytes {
+pub fn encode(object: &Value, type_ref: &TypeRef, format: Format, indented: bool) -> Bytes {
     match format {
-        Format::Json if indented => pretty(object, type_id),
+        Format::Json if indented => pretty(object, type_ref),
         Format::Json => {
             let mut bytes = Vec::with_capacity(1024);
-            codec::json::write(object, type_id, &mut bytes);
+            codec::json::write(object, type_ref, &mut bytes);
             bytes.push(b'\n');
             bytes.into()
         }
-        Format::Yaml => codec::yaml::from_json(&completed(object, type_id)).into(),
-        Format::Protobuf => codec::protobuf::encode(object, type_id).into(),
+        Format::Yaml => codec::yaml::from_json(&completed(object, type_ref)).into(),
+        Format::Protobuf => match type_ref {
+            TypeRef::Struct(id) => codec::protobuf::encode(object, *id).into(),
+            // Custom resources have no such form, so it was not negotiated.
+            TypeRef::Structural(_) => encode(object, type_ref, Format::Json, false),
+        },
     }
 }
 
 /// An object with the members that its type always prints.
-fn completed(object: &Value, type_id: StructId) -> Value {
+fn completed(object: &Value, type_ref: &TypeRef) -> Value {
     let mut bytes = Vec::with_capacity(1024);
-    codec::json::write(object, type_id, &mut bytes);
+    codec::json::write(object, type_ref, &mut bytes);
     codec::json::parse_own(&bytes).unwrap_or_default()
 }
 
-fn pretty(object: &Value, type_id: StructId) -> Bytes {
+fn pretty(object: &Value, type_ref: &TypeRef) -> Bytes {
     let mut plain = Vec::with_capacity(1024);
-    codec::json::write(object, type_id, &mut plain);
+    codec::json::write(object, type_ref, &mut plain);
     codec::json::indent(&plain).into()
 }
 
-fn printer(served: &Served) -> Printer<'_> {
-    Printer::of_kind(&served.group_kind.group, &served.group_kind.kind)
+/// The metadata of a list. That of custom resources always has a `continue`.
+fn list_metadata(info: &ResourceInfo, mut metadata: Value) -> Value {
+    if info.is_custom() && metadata.get("continue").is_none() {
+        metadata["continue"] = "".into();
+    }
+    metadata
 }
 
-fn without_type(mut item: Value) -> Value {
-    if let Some(members) = item.as_object_mut() {
+/// An object as an item of a list: built-in ones without their type.
+fn as_item(info: &ResourceInfo, mut item: Value) -> Value {
+    if !info.is_custom()
+        && let Some(members) = item.as_object_mut()
+    {
         members.remove("kind");
         members.remove("apiVersion");
     }

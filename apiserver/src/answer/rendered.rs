@@ -9,15 +9,15 @@ use std::vec;
 use bytes::Bytes;
 use serde_json::{Value, json};
 
-use super::{Form, completed, printer, without_type};
+use super::{Form, as_item, completed, list_metadata};
 use crate::Result;
 use crate::codec;
-use crate::registry::served::Served;
 use crate::registry::{Stored, parse};
 use crate::render;
 use crate::render::table::{self, Item};
 use crate::request::negotiate::{Format, Transform};
-use crate::schema::{StructId, schema};
+use crate::resource_info::ResourceInfo;
+use crate::schema::{TypeRef, schema};
 
 /// What one chunk holds at least, but for the last.
 const CHUNK: usize = 64 * 1024;
@@ -43,13 +43,13 @@ enum State {
 /// Renders the parts of one list.
 pub struct Renderer {
     pub form: Form,
-    pub served: Arc<Served>,
+    pub info: Arc<ResourceInfo>,
     /// The document with an empty list in it, and its type.
     pub document: Value,
-    pub document_type: StructId,
+    pub document_type: TypeRef,
     /// The member that is the list, and the type of its items.
     pub member: &'static str,
-    pub item_type: StructId,
+    pub item_type: TypeRef,
 }
 
 impl RenderedList {
@@ -95,7 +95,7 @@ impl Iterator for RenderedList {
 impl Renderer {
     fn begin(self, mut items: Vec<Arc<Stored>>) -> State {
         if let Transform::Table(_) = self.form.accept.transform
-            && let Some(key) = printer(&self.served).sort_key()
+            && let Some(key) = self.info.printer.sort_key()
         {
             items.sort_by_cached_key(|item| parse(item).ok().map(|item| key(&item)));
         }
@@ -121,10 +121,13 @@ impl Renderer {
                     scratch.len()
                 };
                 let items = items.iter().map(length).sum();
-                return codec::protobuf::encode_around(&self.document, self.document_type, items);
+                return match self.document_type.built_in() {
+                    Some(id) => codec::protobuf::encode_around(&self.document, id, items),
+                    None => Default::default(),
+                };
             }
         };
-        let document = super::encode(&self.document, self.document_type, format, pretty);
+        let document = super::encode(&self.document, &self.document_type, format, pretty);
         let at = find(&document, empty.as_bytes()).unwrap_or(document.len());
         let rest = document.get(at + empty.len()..).unwrap_or_default();
         ([&document[..at], begin.as_bytes()].concat(), [end.as_bytes(), rest].concat())
@@ -137,7 +140,7 @@ impl Renderer {
         match format {
             Format::Json if pretty => {
                 let mut compact = Vec::with_capacity(stored.bytes.len());
-                codec::json::write(&item, self.item_type, &mut compact);
+                codec::json::write(&item, &self.item_type, &mut compact);
                 out.extend_from_slice(b"\n    ");
                 for byte in codec::json::indent(&compact) {
                     out.push(byte);
@@ -147,13 +150,17 @@ impl Renderer {
                     }
                 }
             }
-            Format::Json => codec::json::write(&item, self.item_type, out),
+            Format::Json => codec::json::write(&item, &self.item_type, out),
             Format::Yaml => {
-                let item = completed(&item, self.item_type);
+                let item = completed(&item, &self.item_type);
                 out.extend_from_slice(&codec::yaml::from_json(&Value::Array(vec![item])));
             }
             Format::Protobuf => {
-                codec::protobuf::write_item(&item, self.document_type, self.member, self.item_type, out);
+                if let (Some(list), Some(item_type)) =
+                    (self.document_type.built_in(), self.item_type.built_in())
+                {
+                    codec::protobuf::write_item(&item, list, self.member, item_type, out);
+                }
             }
         }
         if format == Format::Json && !last {
@@ -165,33 +172,33 @@ impl Renderer {
     /// An object as the list shows it.
     fn value(&self, stored: &Stored) -> Result<Value> {
         let stored = parse(stored)?;
-        let asked = self.served.from_storage(stored.clone());
+        let asked = self.info.from_storage(stored.clone());
         Ok(match self.form.accept.transform {
             Transform::Table(version) => {
                 let options = self.form.table_options(version, false);
-                printer(&self.served).row(Item { stored: &stored, requested: &asked }, &options)
+                self.info.printer.row(Item { stored: &stored, requested: &asked }, &options)
             }
             Transform::PartialObjectList(version) => render::partial_metadata(&asked, version),
-            Transform::None | Transform::PartialObject(_) => without_type(asked),
+            Transform::None | Transform::PartialObject(_) => as_item(&self.info, asked),
         })
     }
 }
 
 /// The renderer of a list in a form, if the list has such a form at all.
-pub fn renderer(form: Form, served: &Arc<Served>, metadata: Value) -> Option<Renderer> {
-    let meta_type = |name: &str| schema().named(&format!("io.k8s.apimachinery.pkg.apis.meta.v1.{name}"));
-    let resource = served.resource;
+pub fn renderer(form: Form, info: &Arc<ResourceInfo>, metadata: Value) -> Option<Renderer> {
+    let meta_type = |name: &str| {
+        schema().named(&format!("io.k8s.apimachinery.pkg.apis.meta.v1.{name}")).map(TypeRef::Struct)
+    };
     let (document, document_type, member, item_type) = match form.accept.transform {
         Transform::None => {
             let document = json!({
-                "kind": resource.list_kind, "apiVersion": served.api_version, "metadata": metadata, "items": [],
+                "kind": info.list_kind, "apiVersion": info.api_version, "metadata": list_metadata(info, metadata), "items": [],
             });
-            let list_type = schema().kind(resource.group, resource.version, &resource.list_kind)?;
-            (document, list_type, "items", served.type_id())
+            (document, info.list_type()?, "items", info.type_ref.clone())
         }
         Transform::Table(version) => {
             let options = form.table_options(version, false);
-            let mut document = table::table(&printer(served), Vec::new(), metadata, &options);
+            let mut document = table::table(&info.printer, Vec::new(), metadata, &options);
             document["rows"] = json!([]);
             (document, meta_type("Table")?, "rows", meta_type("TableRow")?)
         }
@@ -202,7 +209,7 @@ pub fn renderer(form: Form, served: &Arc<Served>, metadata: Value) -> Option<Ren
         }
         Transform::PartialObject(_) => return None,
     };
-    Some(Renderer { form, served: served.clone(), document, document_type, member, item_type })
+    Some(Renderer { form, info: info.clone(), document, document_type, member, item_type })
 }
 
 fn find(text: &[u8], wanted: &[u8]) -> Option<usize> {
@@ -218,24 +225,28 @@ mod tests {
     use super::*;
     use crate::answer::Content;
     use crate::registry::read::Page;
-    use crate::registry::served::Table;
     use crate::registry::{ObjectIndex, Payload};
     use crate::request::Accept;
     use crate::request::options::Query;
+    use crate::resource_info::{ResourceTable, SharedResourceTable};
 
     /// Whatever the form, the chunks of a large list are the bytes of the list that is made at once.
     #[tokio::test]
     async fn chunks_add_up_to_the_list_in_every_form() {
-        let table = Table::built_in();
-        let served = table.find("", "v1", "configmaps").expect("configmaps");
-        let store =
-            Store::open(EphemeralLog::new(), ObjectIndex::new(), Options::default()).expect("a store");
+        let table = ResourceTable::built_in();
+        let info = table.find("", "v1", "configmaps").expect("configmaps");
+        let store = Store::open(
+            EphemeralLog::new(),
+            ObjectIndex::new(SharedResourceTable::built_in()),
+            Options::default(),
+        )
+        .expect("a store");
         let mut items = Vec::new();
         for i in 0..40 {
             let text = "some text: with \\\"quotes\\\"\\n and lines \u{17c}".repeat(100);
             let stored = format!(
                 "{}\"metadata\":{{\"name\":\"c{i}\",\"namespace\":\"ns\",\"uid\":\"u\",\"resourceVersion\":\"\"}},\"data\":{{\"k\":\"{text}\"}}}}\n",
-                served.type_prefix
+                info.storage.type_prefix.as_deref().expect("a built-in kind")
             );
             let key = Key::new("configmaps", format!("ns/c{i}"));
             store.put(key.clone(), Expect::Any, stored).await.expect("stored");
@@ -268,8 +279,8 @@ mod tests {
             };
             let metadata = json!({"resourceVersion": "7", "continue": "token", "remainingItemCount": 3});
             let stored: Vec<Value> = items.iter().map(|item| parse(item).expect("readable")).collect();
-            let want = form.list(served, &stored, metadata).expect(&case);
-            let Ok(Content::Rendered(list)) = form.payload(served, Payload::List(page)) else {
+            let want = form.list(info, &stored, metadata).expect(&case);
+            let Ok(Content::Rendered(list)) = form.payload(info, Payload::List(page)) else {
                 panic!("{case}: not rendered in chunks")
             };
             let chunks: Vec<Bytes> = list.collect();

@@ -4,12 +4,11 @@ use bytes::Bytes;
 use coracle_storage::Revision;
 use serde_json::{Value, json};
 
-use super::{Form, printer};
+use super::Form;
 use crate::Result;
 use crate::codec;
 use crate::object_meta::ObjectMeta;
 use crate::registry::parse;
-use crate::registry::served::Served;
 use crate::registry::watch::{Change, Notice};
 use crate::render::{
     self,
@@ -17,6 +16,7 @@ use crate::render::{
 };
 use crate::request::Accept;
 use crate::request::negotiate::{Format, Transform};
+use crate::resource_info::ResourceInfo;
 
 /// Makes the frames of one watch.
 pub struct Frames {
@@ -31,39 +31,39 @@ impl Frames {
     }
 
     /// The frames of some changes, one after the other; None if they cannot be told, which ends the watch without a word.
-    pub fn encode(&mut self, served: &Served, notices: &[Notice]) -> Option<Vec<Bytes>> {
+    pub fn encode(&mut self, info: &ResourceInfo, notices: &[Notice]) -> Option<Vec<Bytes>> {
         if matches!(self.form.accept.transform, Transform::PartialObjectList(_)) {
             return None;
         }
-        Some(notices.iter().map(|notice| self.frame(served, notice)).collect())
+        Some(notices.iter().map(|notice| self.frame(info, notice)).collect())
     }
 
-    fn frame(&mut self, served: &Served, notice: &Notice) -> Bytes {
-        if !(self.form.is_plain() && served.is_storage_version()) {
-            return self.made(served, &notice.change);
+    fn frame(&mut self, info: &ResourceInfo, notice: &Notice) -> Bytes {
+        if !(self.form.is_plain() && info.is_storage_version()) {
+            return self.made(info, &notice.change);
         }
         match (&notice.shared, &notice.change) {
             (Some(event), change) => event.frame(|_| plain(change).unwrap_or_default()),
-            (None, change) => plain(change).unwrap_or_else(|| self.made(served, change)),
+            (None, change) => plain(change).unwrap_or_else(|| self.made(info, change)),
         }
     }
 
     /// A frame in any form.
-    fn made(&mut self, served: &Served, change: &Change) -> Bytes {
-        let (kind, stored) = match changed(served, change) {
+    fn made(&mut self, info: &ResourceInfo, change: &Change) -> Bytes {
+        let (kind, stored) = match changed(info, change) {
             Ok(changed) => changed,
             Err(error) => {
                 return self.delimit("ERROR", &self.form.unindented().status(&error.status().to_value()));
             }
         };
-        let asked = served.from_storage(stored.clone());
+        let asked = info.from_storage(stored.clone());
         let form = self.form.unindented();
         let bytes = match form.accept.transform {
-            Transform::None => form.encode(&asked, served.type_id()),
+            Transform::None => form.encode(&asked, &info.type_ref),
             Transform::Table(version) => {
                 let options = form.table_options(version, std::mem::replace(&mut self.columns_told, true));
                 let item = Item { stored: &stored, requested: &asked };
-                form.encode_meta("Table", &table::table_of_one(&printer(served), item, &options))
+                form.encode_meta("Table", &table::table_of_one(&info.printer, item, &options))
             }
             Transform::PartialObject(version) | Transform::PartialObjectList(version) => {
                 form.encode_meta("PartialObjectMetadata", &render::partial_metadata(&asked, version))
@@ -88,7 +88,7 @@ impl Form {
 }
 
 /// The type of a change's event, and its object in the stored form.
-fn changed(served: &Served, change: &Change) -> Result<(&'static str, Value)> {
+fn changed(info: &ResourceInfo, change: &Change) -> Result<(&'static str, Value)> {
     Ok(match change {
         Change::Added(stored) => ("ADDED", parse(stored)?),
         Change::Modified(stored) => ("MODIFIED", parse(stored)?),
@@ -97,18 +97,18 @@ fn changed(served: &Served, change: &Change) -> Result<(&'static str, Value)> {
             last.set_meta("resourceVersion", revision.to_string());
             ("DELETED", last)
         }
-        Change::Bookmark { revision, initial_end } => ("BOOKMARK", bookmark(served, *revision, *initial_end)),
+        Change::Bookmark { revision, initial_end } => ("BOOKMARK", bookmark(info, *revision, *initial_end)),
         Change::Error(error) => return Err(error.clone()),
     })
 }
 
 /// An object of the kind that holds nothing but a revision.
-fn bookmark(served: &Served, revision: Revision, initial_end: bool) -> Value {
+fn bookmark(info: &ResourceInfo, revision: Revision, initial_end: bool) -> Value {
     let mut metadata = json!({"resourceVersion": revision.to_string()});
     if initial_end {
         metadata["annotations"] = json!({"k8s.io/initial-events-end": "true"});
     }
-    json!({"kind": served.resource.kind, "apiVersion": served.storage_api_version, "metadata": metadata})
+    json!({"kind": info.kind, "apiVersion": info.storage.api_version, "metadata": metadata})
 }
 
 /// The frame of the plain form; None for changes that tell no stored object.

@@ -6,10 +6,10 @@
 
 use serde_json::Value;
 
-use super::{DecodeError, Decoded, TypeMeta, json, protobuf, yaml};
+use super::{DecodeError, Decoded, TypeMeta, json, protobuf, structural, yaml};
 use crate::error::Error;
 use crate::names::GroupVersion;
-use crate::schema::{StructId, schema};
+use crate::schema::{StructId, StructuralSchema, schema};
 
 /// The format of a body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -73,8 +73,6 @@ pub struct Body {
     pub group: String,
     /// The body's version.
     pub version: String,
-    /// The struct by which the body was decoded.
-    pub type_id: StructId,
 }
 
 /// Decodes the body of a request for a built-in kind.
@@ -133,8 +131,55 @@ pub fn decode(format: Format, body: &[u8], expected: Expected<'_>) -> Result<Bod
     }
     value["apiVersion"] = body_is.api_version().into();
     value["kind"] = body_is.kind.as_str().into();
-    Ok(Body { value, strict, group: body_is.group, version: body_is.version, type_id })
+    Ok(Body { value, strict, group: body_is.group, version: body_is.version })
 }
+
+/// Decodes a custom resource.
+///
+/// # Errors
+/// 400, with the real server's message.
+pub fn decode_custom(
+    format: Format,
+    body: &[u8],
+    expected: Expected<'_>,
+    schema: &StructuralSchema,
+) -> Result<Body, Error> {
+    let unrecognized = |error: &dyn std::fmt::Display| {
+        let summary = summary(body);
+        Error::BadRequest(format!(
+            "the object provided is unrecognized (must be of type {}): {error} ({summary})",
+            expected.kind
+        ))
+    };
+    let (meta, decoded) = match format {
+        Format::Protobuf => return Err(Error::UnsupportedMediaType(ONLY_TEXT.to_owned())),
+        Format::Json | Format::Yaml => read(format, body, None).map_err(|error| unrecognized(&error))?,
+    };
+    let refuse = |error: &dyn std::fmt::Display| {
+        Error::BadRequest(format!(
+            "{} in version {:?} cannot be handled as a {}: {error}",
+            expected.kind, expected.version, expected.kind
+        ))
+    };
+    let missing = |member: &str| {
+        refuse(&format!("Object '{member}' is missing in '{}'", String::from_utf8_lossy(body)))
+    };
+    if meta.kind.is_empty() {
+        return Err(missing("Kind"));
+    }
+    if meta.api_version.is_empty() {
+        return Err(missing("apiVersion"));
+    }
+    let Some((group, version)) = split_api_version(&meta.api_version) else {
+        return Err(unrecognized(&format!("unexpected GroupVersion string: {}", meta.api_version)));
+    };
+    let decoded =
+        decoded.and_then(|decoded| structural::conform(decoded, schema)).map_err(|error| refuse(&error))?;
+    Ok(Body { value: decoded.value, strict: decoded.strict, group, version })
+}
+
+/// The media types of bodies of custom resources.
+const ONLY_TEXT: &str = "the body of the request was in an unknown format - accepted media types include: application/json, application/yaml";
 
 /// Decodes options from a body. They may have any version, and their errors have no prefix.
 ///

@@ -13,6 +13,7 @@ pub mod body;
 pub mod json;
 pub mod limits;
 pub mod protobuf;
+pub mod structural;
 pub mod time;
 pub mod yaml;
 pub mod zero;

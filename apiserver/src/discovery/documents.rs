@@ -3,19 +3,21 @@
 //! Source: API concepts, "API Discovery"; KEP-3352 for the aggregated form.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use serde_json::{Value, json};
 
-use super::served::{Group, Resource, Served, Subresource, Text, Version};
 use crate::answer;
+use crate::names::Text;
 use crate::request::negotiate::Format;
+use crate::resource_info::{Group, ResourceInfo, ResourceTable, Subresource, Version};
 use crate::schema::schema;
 use crate::{Error, Result};
 
 /// `/api`
-pub(super) fn versions(served: &Served, address: &str) -> Value {
-    let core = served.groups.iter().filter(|group| group.name.is_empty()).flat_map(|group| &group.versions);
+pub(super) fn versions(table: &ResourceTable, address: &str) -> Value {
+    let core = table.groups().iter().filter(|group| group.name.is_empty()).flat_map(|group| &group.versions);
     json!({
         "kind": "APIVersions",
         "versions": core.map(|version| &version.name).collect::<Vec<_>>(),
@@ -53,7 +55,8 @@ fn group_version(group: &Group, version: &Version) -> String {
 
 /// `/api/VERSION` and `/apis/GROUP/VERSION`
 pub(super) fn resources(group: &Group, version: &Version) -> Value {
-    let resources: Vec<Value> = version.resources.iter().flat_map(with_subresources).collect();
+    let resources: Vec<Value> =
+        version.resources.iter().flat_map(|resource| with_subresources(resource)).collect();
     let mut list = json!({
         "kind": "APIResourceList",
         "groupVersion": group_version(group, version),
@@ -66,7 +69,7 @@ pub(super) fn resources(group: &Group, version: &Version) -> Value {
     list
 }
 
-fn with_subresources(resource: &Resource) -> Vec<Value> {
+fn with_subresources(resource: &ResourceInfo) -> Vec<Value> {
     let mut whole = json!({
         "name": resource.plural,
         "singularName": resource.singular,
@@ -86,10 +89,10 @@ fn with_subresources(resource: &Resource) -> Vec<Value> {
             "kind": part.kind,
             "verbs": part.verbs,
         });
-        if let Some((group, version)) = &part.group_version {
-            document["version"] = (**version).into();
-            if !group.is_empty() {
-                document["group"] = (**group).into();
+        if is_of_another_version(part, resource) {
+            document["version"] = (*part.version).into();
+            if !part.group.is_empty() {
+                document["group"] = (*part.group).into();
             }
         }
         document
@@ -97,8 +100,13 @@ fn with_subresources(resource: &Resource) -> Vec<Value> {
     std::iter::once(whole).chain(resource.subresources.iter().map(part)).collect()
 }
 
+/// Whether the kind of a subresource is not of the resource's own version.
+fn is_of_another_version(part: &Subresource, resource: &ResourceInfo) -> bool {
+    (&part.group, &part.version) != (&resource.group, &resource.version)
+}
+
 /// Sets the lists that are omitted if they are empty.
-fn add_names(document: &mut Value, resource: &Resource) {
+fn add_names(document: &mut Value, resource: &ResourceInfo) {
     for (name, list) in [("shortNames", &resource.short_names), ("categories", &resource.categories)] {
         if !list.is_empty() {
             document[name] = json!(list);
@@ -127,11 +135,11 @@ pub(super) fn aggregated(groups: &[Group]) -> Value {
 fn version_discovery(group: &Group, version: &Version) -> Value {
     // The group and version of built-in kinds are omitted where they are those of the resource.
     let own: (&str, &str) = if group.custom { (&group.name, &version.name) } else { ("", "") };
-    let response_kind = |kind: &Text, other: Option<&(Text, Text)>| {
-        let (group, version) = other.map_or(own, |(group, version)| (group, version));
+    let response_kind = |kind: &Text, other: Option<(&str, &str)>| {
+        let (group, version) = other.unwrap_or(own);
         json!({"group": group, "version": version, "kind": kind})
     };
-    let about_resource = |resource: &Resource| {
+    let about_resource = |resource: &Arc<ResourceInfo>| {
         let mut document = json!({
             "resource": resource.plural,
             "responseKind": response_kind(&resource.kind, None),
@@ -141,9 +149,10 @@ fn version_discovery(group: &Group, version: &Version) -> Value {
         });
         add_names(&mut document, resource);
         let part = |part: &Subresource| {
+            let other = is_of_another_version(part, resource).then_some((&*part.group, &*part.version));
             json!({
                 "subresource": part.name,
-                "responseKind": response_kind(&part.kind, part.group_version.as_ref()),
+                "responseKind": response_kind(&part.kind, other),
                 "verbs": part.verbs,
             })
         };
@@ -158,11 +167,11 @@ fn version_discovery(group: &Group, version: &Version) -> Value {
 }
 
 /// `/`, always indented.
-pub(super) fn index(served: &Served, other_paths: &[String]) -> String {
+pub(super) fn index(table: &ResourceTable, other_paths: &[String]) -> String {
     let ours = ["/api", "/apis", "/apis/", "/openapi/v2", "/openapi/v3", "/openapi/v3/", "/version"];
     let mut paths: BTreeSet<String> = ours.into_iter().map(str::to_owned).collect();
     paths.extend(other_paths.iter().cloned());
-    for group in &served.groups {
+    for group in table.groups() {
         let root = if group.name.is_empty() { "/api".to_owned() } else { format!("/apis/{}", group.name) };
         paths.extend(group.versions.iter().map(|version| format!("{root}/{}", version.name)));
         paths.insert(root);
@@ -177,5 +186,5 @@ pub(super) fn encode(document: &Value, format: Format, pretty: bool) -> Result<B
     let (group, version) = text("apiVersion").split_once('/').unwrap_or(("", "v1"));
     let id = schema().kind(group, version, text("kind"));
     let id = id.ok_or_else(|| Error::Internal(format!("no type for {}", document["kind"])))?;
-    Ok(answer::encode(document, id, format, pretty))
+    Ok(answer::encode(document, &id.into(), format, pretty))
 }

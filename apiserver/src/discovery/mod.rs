@@ -1,13 +1,12 @@
 //! Discovery: groups, versions and resources, OpenAPI documents, the server's version.
 //!
-//! All documents are generated from one list, [`Served`]: the built-in resources, and the custom resources that are
-//! added and removed. They are generated on the first request and cached until the list changes.
+//! All documents are generated from one [`ResourceTable`]: that of now. They are generated on the first request and
+//! cached until the table is replaced.
 //!
 //! Start at [`Discovery::respond`].
 
 mod documents;
 mod openapi;
-pub mod served;
 pub mod version;
 
 use std::sync::{Arc, OnceLock};
@@ -20,9 +19,9 @@ use serde_json::Value;
 
 use crate::request::negotiate::{self, Clause, Format};
 use crate::request::options::Query;
+use crate::resource_info::{ResourceTable, SharedResourceTable};
 use crate::{Error, Result};
 use openapi::OpenApi;
-pub use served::Served;
 
 /// Serves all discovery paths.
 pub struct Discovery {
@@ -30,12 +29,13 @@ pub struct Discovery {
     address: String,
     /// Paths of other handlers, for the index.
     other_paths: Vec<String>,
+    resources: Arc<SharedResourceTable>,
     state: ArcSwap<State>,
 }
 
-/// One state of the list, with its documents.
+/// The resources of one moment, with their documents.
 struct State {
-    served: Served,
+    table: Arc<ResourceTable>,
     openapi: OpenApi,
     core: Aggregated,
     groups: Aggregated,
@@ -55,26 +55,32 @@ struct NegotiatedForm {
 
 impl Discovery {
     /// - `address`: `HOST:PORT`, as clients reach the server;
-    /// - `other_paths`: paths of other handlers, such as health, for the index at `/`.
-    pub fn new(address: impl Into<String>, other_paths: impl IntoIterator<Item = String>) -> Discovery {
-        let state = State::new(Served::built_in(), None);
+    /// - `other_paths`: paths of other handlers, such as health, for the index at `/`;
+    /// - `resources`: what the documents are of.
+    pub fn new(
+        address: impl Into<String>,
+        other_paths: impl IntoIterator<Item = String>,
+        resources: Arc<SharedResourceTable>,
+    ) -> Discovery {
+        let state = State::new(resources.load_full(), None);
         Discovery {
             address: address.into(),
             other_paths: other_paths.into_iter().collect(),
+            resources,
             state: ArcSwap::from_pointee(state),
         }
     }
 
-    /// Replaces the custom resources: (group, version, resource).
-    pub fn set_custom(&self, custom: impl IntoIterator<Item = (String, String, served::Resource)>) {
-        let mut served = Served::built_in();
-        for (group, version, resource) in custom {
-            served.add_custom(&group, &version, resource);
+    /// The documents of the resources of now. Where two requests make them at once, one makes them in vain.
+    fn state(&self) -> Arc<State> {
+        let before = self.state.load_full();
+        let table = self.resources.load();
+        if Arc::ptr_eq(&before.table, &table) {
+            return before;
         }
-        let before = self.state.load();
-        if before.served != served {
-            self.state.store(Arc::new(State::new(served, Some(&before.openapi))));
-        }
+        let state = Arc::new(State::new(Arc::clone(&table), Some(&before)));
+        self.state.store(state.clone());
+        state
     }
 
     /// Serves the index, discovery, OpenAPI and the version; None for any other path. Two kinds of unknown paths are
@@ -83,7 +89,7 @@ impl Discovery {
         let query = Query::parse(request.uri.query().unwrap_or_default());
         let path = request.uri.path();
         let (method, headers) = (&request.method, &request.headers);
-        let state = self.state.load();
+        let state = self.state();
         if path.starts_with("/openapi/") {
             return state.openapi.respond(method, path, &query, headers, now).map(Ok);
         }
@@ -93,8 +99,8 @@ impl Discovery {
         // Behind a router, trailing slashes are ignored.
         let routed = path.trim_end_matches('/');
         match routed {
-            "" if path == "/" => return Some(Ok(self.index(&state.served))),
-            "/index.html" if path == routed => return Some(Ok(self.index(&state.served))),
+            "" if path == "/" => return Some(Ok(self.index(&state.table))),
+            "/index.html" if path == routed => return Some(Ok(self.index(&state.table))),
             "/version" => {
                 return get_only(&|| {
                     negotiate::route(&negotiate::clauses(headers), &[Format::Json], &[])?;
@@ -105,10 +111,10 @@ impl Discovery {
                 return get_only(&|| {
                     let negotiated = NegotiatedForm::of(headers, &query, true, true)?;
                     if negotiated.aggregated {
-                        let made = || documents::aggregated(&state.served.groups[..1]);
+                        let made = || documents::aggregated(&state.table.groups()[..1]);
                         return state.core.respond(headers, &negotiated, made);
                     }
-                    negotiated.write(&documents::versions(&state.served, &self.address))
+                    negotiated.write(&documents::versions(&state.table, &self.address))
                 });
             }
             _ => {}
@@ -119,7 +125,7 @@ impl Discovery {
                 Some(self.groups(&state, path, headers, &query))
             }
             ["apis", group] => {
-                let group = state.served.group(group).filter(|group| !group.name.is_empty())?;
+                let group = state.table.group(group).filter(|group| !group.name.is_empty())?;
                 let negotiated = NegotiatedForm::of(headers, &query, false, false);
                 Some(negotiated.and_then(|negotiated| negotiated.write(&documents::group(group))))
             }
@@ -132,11 +138,11 @@ impl Discovery {
     /// Whether any path of the group is served; below other groups, no page is found. A custom group does not know its
     /// unknown versions and resources either.
     pub fn knows_group(&self, group: &str) -> bool {
-        self.state.load().served.group(group).is_some()
+        self.resources.load().has_group(group)
     }
 
-    fn index(&self, served: &Served) -> Response<Bytes> {
-        json_response(documents::index(served, &self.other_paths))
+    fn index(&self, table: &ResourceTable) -> Response<Bytes> {
+        json_response(documents::index(table, &self.other_paths))
     }
 
     fn groups(
@@ -148,7 +154,7 @@ impl Discovery {
     ) -> Result<Response<Bytes>> {
         // The path with a slash belongs to another handler, which has the plain form only.
         let negotiated = NegotiatedForm::of(headers, query, path == "/apis", false)?;
-        let groups = &state.served.groups[1..];
+        let groups = &state.table.groups()[1..];
         if negotiated.aggregated {
             return state.groups.respond(headers, &negotiated, || documents::aggregated(groups));
         }
@@ -164,7 +170,7 @@ impl Discovery {
         headers: &HeaderMap,
         query: &Query,
     ) -> Option<Result<Response<Bytes>>> {
-        let group = state.served.group(group)?;
+        let group = state.table.group(group)?;
         let version = group.version(version)?;
         if !group.custom && *method != Method::GET {
             return Some(Err(Error::MethodNotAllowed));
@@ -175,9 +181,9 @@ impl Discovery {
 }
 
 impl State {
-    fn new(served: Served, before: Option<&OpenApi>) -> State {
-        let openapi = OpenApi::new(&served, before);
-        State { served, openapi, core: Aggregated::default(), groups: Aggregated::default() }
+    fn new(table: Arc<ResourceTable>, before: Option<&State>) -> State {
+        let openapi = OpenApi::new(&table, before.map(|before| &before.openapi));
+        State { table, openapi, core: Aggregated::default(), groups: Aggregated::default() }
     }
 }
 

@@ -1,10 +1,11 @@
 use serde_json::json;
 
 use super::*;
+use crate::resource_info::{CustomKind, CustomVersion, ResourceInfo};
 use crate::testing;
 
 fn discovery() -> Discovery {
-    Discovery::new("127.0.0.1:6443", ["/healthz".to_owned()])
+    Discovery::new("127.0.0.1:6443", ["/healthz".to_owned()], SharedResourceTable::built_in())
 }
 
 fn send(discovery: &Discovery, request: &str, accept: &str) -> Option<Result<Response<Bytes>>> {
@@ -206,53 +207,38 @@ fn a_matching_etag_gives_304() {
     }
 }
 
-/// A custom resource as its controller would add it.
-pub(super) fn widgets() -> served::Resource {
-    let text = |text: &'static str| served::Text::from(text);
-    let part = |name: &'static str, kind: &'static str, group_version| served::Subresource {
-        name: text(name),
-        kind: text(kind),
-        group_version,
-        verbs: ["get", "patch", "update"].map(text).to_vec(),
+/// A custom resource in some versions.
+pub(super) fn widgets(versions: &[&str]) -> Vec<ResourceInfo> {
+    let kind = CustomKind {
+        short_names: vec!["wd".to_owned()],
+        categories: vec!["all".to_owned()],
+        ..CustomKind::new("stable.example.com", "Widget", "widgets", true)
     };
-    served::Resource {
-        plural: text("widgets"),
-        singular: text("widget"),
-        kind: text("Widget"),
-        list_kind: text("WidgetList"),
-        namespaced: true,
-        verbs: ["delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"]
-            .map(text)
-            .to_vec(),
-        short_names: vec![text("wd")],
-        categories: vec![text("all")],
-        storage_version_hash: served::storage_version_hash("stable.example.com", "v1", "Widget").into(),
-        subresources: vec![
-            part("status", "Widget", None),
-            part("scale", "Scale", Some((text("autoscaling"), text("v1")))),
-        ],
-        schema: Some(Arc::new(json!({
-            "type": "object",
-            "description": "a widget",
-            "required": ["spec"],
-            "properties": {"spec": {"type": "object", "properties": {
-                "color": {"type": "string", "nullable": true, "enum": ["red", "blue"]},
-                "port": {"x-kubernetes-int-or-string": true},
-                "replicas": {"type": "integer", "default": 1, "minimum": 0},
-            }}},
-        }))),
-    }
+    let schema = json!({
+        "type": "object",
+        "description": "a widget",
+        "required": ["spec"],
+        "properties": {"spec": {"type": "object", "properties": {
+            "color": {"type": "string", "nullable": true, "enum": ["red", "blue"]},
+            "port": {"x-kubernetes-int-or-string": true},
+            "replicas": {"type": "integer", "default": 1, "minimum": 0},
+        }}},
+    });
+    let version = |name: &&str| CustomVersion {
+        schema: schema.clone(),
+        status: true,
+        scale: true,
+        storage: *name == "v1",
+        ..CustomVersion::new(name)
+    };
+    kind.resources(versions.iter().map(version).collect()).expect("structural schemas")
 }
 
 #[test]
 fn custom_resources_are_added_and_removed() {
     let discovery = discovery();
     let before = send(&discovery, "GET /apis", AGGREGATED).expect("answered").expect("a document");
-    let custom = || {
-        let widget = |version: &str| ("stable.example.com".to_owned(), version.to_owned(), widgets());
-        [widget("v1beta1"), widget("v1")]
-    };
-    discovery.set_custom(custom());
+    discovery.resources.replace(ResourceTable::with_custom(widgets(&["v1beta1", "v1"])));
     assert!(discovery.knows_group("stable.example.com"));
     let group = body(&discovery, "/apis/stable.example.com", "");
     assert_eq!(group["preferredVersion"]["version"], "v1");
@@ -269,7 +255,7 @@ fn custom_resources_are_added_and_removed() {
     assert_eq!(listed["versions"][0]["resources"][0]["responseKind"], own);
     let posted = send(&discovery, "POST /apis/stable.example.com/v1", "application/*");
     assert!(matches!(posted, Some(Ok(response)) if response.status() == 200));
-    discovery.set_custom([]);
+    discovery.resources.replace(ResourceTable::built_in());
     assert!(!discovery.knows_group("stable.example.com"));
     let after = send(&discovery, "GET /apis", AGGREGATED).expect("answered").expect("a document");
     assert_eq!(before.headers()[header::ETAG], after.headers()[header::ETAG]);

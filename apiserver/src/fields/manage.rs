@@ -10,11 +10,9 @@ use serde_json::Value;
 
 use super::FieldPathSet;
 use super::entry::{self, Entry, Operation};
-use super::reset::reset;
 use super::walk::{self, Comparison};
-use crate::names::{GroupKind, GroupVersion};
-use crate::resources;
-use crate::schema::{StructId, schema};
+use crate::resource_info::ResourceInfo;
+use crate::schema::TypeRef;
 
 /// The maximum number of entries of update managers.
 const MAX_UPDATE_MANAGERS: usize = 10;
@@ -37,17 +35,6 @@ pub struct FieldManager<'a> {
     pub now: &'a str,
 }
 
-/// The kind of the object that is written.
-#[derive(Clone, Copy)]
-pub struct ObjectKind<'a> {
-    /// The group and kind.
-    pub name: &'a GroupKind,
-    /// The type in the version of the request.
-    pub type_id: StructId,
-    /// Whether it has a status subresource.
-    pub has_status: bool,
-}
-
 /// The manager of a request without `fieldManager`: the product in its User-Agent.
 pub fn manager(field_manager: &str, user_agent: &str) -> String {
     if !field_manager.is_empty() {
@@ -68,7 +55,7 @@ pub fn manager(field_manager: &str, user_agent: &str) -> String {
 ///
 /// - `live`, `new`: the object before (None on create) and as the client sent it, in the version of the request. `new`
 ///   must not contain fields that the server sets.
-pub fn update(kind: ObjectKind<'_>, writer: FieldManager<'_>, live: Option<&Value>, new: &Value) -> Value {
+pub fn update(info: &ResourceInfo, writer: FieldManager<'_>, live: Option<&Value>, new: &Value) -> Value {
     let kept = live.map_or(&Value::Null, managed_fields);
     let sent = if writer.subresource.is_empty() { managed_fields(new) } else { &Value::Null };
     let mut entries = match sent {
@@ -82,7 +69,7 @@ pub fn update(kind: ObjectKind<'_>, writer: FieldManager<'_>, live: Option<&Valu
         // A plain write does not start tracking an untracked object.
         return Value::Null;
     }
-    let comparison = compare(kind, writer, live, new);
+    let comparison = compare(info, &info.type_ref, writer, live, new);
     if comparison.is_empty() && entries.iter().all(|entry| entry.api_version == writer.api_version) {
         if sent.is_null() || sent == kept {
             return kept.clone();
@@ -93,7 +80,7 @@ pub fn update(kind: ObjectKind<'_>, writer: FieldManager<'_>, live: Option<&Valu
     let mut comparisons = BTreeMap::from([(writer.api_version.to_owned(), Some(comparison))]);
     for entry in &entries {
         if !comparisons.contains_key(&entry.api_version) {
-            let comparison = compare_in(&entry.api_version, kind, writer, live, new);
+            let comparison = compare_in(&entry.api_version, info, writer, live, new);
             comparisons.insert(entry.api_version.clone(), comparison);
         }
     }
@@ -153,9 +140,17 @@ fn is_reset(sent: &Value) -> bool {
 }
 
 /// The fields that a write changes through its endpoint.
-fn compare(kind: ObjectKind<'_>, writer: FieldManager<'_>, live: Option<&Value>, new: &Value) -> Comparison {
-    let mut comparison = walk::compare(live, new, kind.type_id);
-    reset(kind.name, writer.subresource, kind.has_status, &mut comparison);
+fn compare(
+    info: &ResourceInfo,
+    type_ref: &TypeRef,
+    writer: FieldManager<'_>,
+    live: Option<&Value>,
+    new: &Value,
+) -> Comparison {
+    let mut comparison = walk::compare(live, new, type_ref);
+    for path in info.behaviour.reset_fields.of(writer.subresource, info.has_status()) {
+        comparison.each(|set| set.prune(path));
+    }
     comparison.each(|set| set.difference_with(&UNTRACKED));
     comparison
 }
@@ -163,15 +158,14 @@ fn compare(kind: ObjectKind<'_>, writer: FieldManager<'_>, live: Option<&Value>,
 /// The same in another version; None if the kind has no such version.
 fn compare_in(
     api_version: &str,
-    kind: ObjectKind<'_>,
+    info: &ResourceInfo,
     writer: FieldManager<'_>,
     live: Option<&Value>,
     new: &Value,
 ) -> Option<Comparison> {
-    let version = GroupVersion::parse(api_version)?;
-    let type_id = schema().kind(&version.group, &version.version, &kind.name.kind)?;
-    let convert = |object: &Value| resources::convert(kind.name, api_version, object.clone());
-    Some(compare(ObjectKind { type_id, ..kind }, writer, live.map(convert).as_ref(), &convert(new)))
+    let (new, type_ref) = info.in_version(api_version, new)?;
+    let live = live.and_then(|live| info.in_version(api_version, live)).map(|(live, _)| live);
+    Some(compare(info, type_ref, writer, live.as_ref(), &new))
 }
 
 /// Fields that are never tracked: those that identify an object, and those that only the server writes.

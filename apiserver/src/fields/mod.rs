@@ -15,7 +15,6 @@
 
 mod entry;
 pub mod manage;
-mod reset;
 pub mod set;
 pub mod walk;
 

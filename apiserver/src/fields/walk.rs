@@ -12,7 +12,9 @@ use serde_json::{Map, Value};
 
 use super::set::{self, FieldPathSet, PathElement};
 use crate::codec::limits::MAX_DEPTH;
-use crate::schema::{Field, List, Struct, StructId, Type, schema};
+use crate::names::Text;
+use crate::schema::structural::object_meta;
+use crate::schema::{Field, List, Struct, StructId, Structural, StructuralType, Type, TypeRef, schema};
 
 /// Values below this depth are owned as a whole, so that their set of fields, which is nested a few levels deep in
 /// `metadata.managedFields`, stays within the depth limit of documents.
@@ -52,6 +54,12 @@ enum FieldType<'s> {
     Member(&'s Field),
     /// An item, the value of a map, or a whole object.
     Type(&'s Type),
+    /// A struct, as a whole object is one.
+    Struct(StructId),
+    /// A position in a custom resource.
+    Structural(&'s Structural),
+    /// The whole of a custom resource.
+    CustomResource(&'s Structural),
     /// A position below an untyped object.
     Untyped,
 }
@@ -62,14 +70,51 @@ enum Shape<'s> {
     Leaf,
     Struct(&'s Struct),
     Map(FieldType<'s>),
+    /// An object of a custom resource, each member of which has a type of its own.
+    Object(FieldType<'s>),
     /// Items with keys, or identified by their values if there are no keys.
     Items {
-        keys: &'s [&'static str],
+        keys: &'s [Text],
         item: FieldType<'s>,
     },
 }
 
 impl<'s> FieldType<'s> {
+    /// The type of a whole object.
+    fn whole(kind: &'s TypeRef) -> FieldType<'s> {
+        match kind {
+            TypeRef::Struct(id) => FieldType::Struct(*id),
+            TypeRef::Structural(schema) => FieldType::CustomResource(schema.root()),
+        }
+    }
+
+    /// The type of a member of an object of a custom resource.
+    fn member(self, name: &str) -> FieldType<'s> {
+        let (structural, has_metadata) = match self {
+            FieldType::Structural(structural) => (structural, structural.embedded_resource),
+            FieldType::CustomResource(structural) => (structural, true),
+            _ => return FieldType::Untyped,
+        };
+        if has_metadata && name == "metadata" {
+            return FieldType::Struct(object_meta());
+        }
+        structural.member(name).map_or(FieldType::Untyped, FieldType::Structural)
+    }
+
+    fn structural_shape(self, structural: &'s Structural) -> Shape<'s> {
+        match structural.ty {
+            Some(StructuralType::Object) if structural.atomic => Shape::Leaf,
+            Some(StructuralType::Object) => Shape::Object(self),
+            Some(StructuralType::Array) => match (&structural.list, &structural.items) {
+                (List::Set, Some(item)) => Shape::Items { keys: &[], item: FieldType::Structural(item) },
+                (List::Map(keys), Some(item)) => Shape::Items { keys, item: FieldType::Structural(item) },
+                _ => Shape::Leaf,
+            },
+            None if structural.preserve_unknown_fields => Shape::Object(self),
+            _ => Shape::Leaf,
+        }
+    }
+
     /// The values matter only at positions without a type.
     fn shape(self, old: Option<&Value>, new: Option<&Value>) -> Shape<'s> {
         let ty = match self {
@@ -84,13 +129,19 @@ impl<'s> FieldType<'s> {
             // The member states itself whether it is atomic, whatever its type.
             FieldType::Member(Field { ty: Type::Struct(id), .. }) => return Shape::Struct(schema().get(*id)),
             FieldType::Member(Field { ty, .. }) | FieldType::Type(ty) => ty,
+            FieldType::Struct(id) => return Shape::of_struct(id),
+            FieldType::Structural(structural) | FieldType::CustomResource(structural) => {
+                return match self.structural_shape(structural) {
+                    Shape::Object(_) if ![old, new].into_iter().flatten().all(Value::is_object) => {
+                        Shape::Leaf
+                    }
+                    shape => shape,
+                };
+            }
             FieldType::Untyped => &Type::RawExtension,
         };
         match ty {
-            Type::Struct(id) => match schema().get(*id) {
-                known if known.atomic => Shape::Leaf,
-                known => Shape::Struct(known),
-            },
+            Type::Struct(id) => Shape::of_struct(*id),
             Type::Map(entry) => Shape::Map(FieldType::Type(entry)),
             Type::RawExtension if [old, new].into_iter().flatten().all(Value::is_object) => {
                 Shape::Map(FieldType::Untyped)
@@ -101,9 +152,9 @@ impl<'s> FieldType<'s> {
 }
 
 /// Compares two objects of a kind; without an old one, with the empty Go object.
-pub fn compare(old: Option<&Value>, new: &Value, kind: StructId) -> Comparison {
+pub fn compare(old: Option<&Value>, new: &Value, kind: &TypeRef) -> Comparison {
     let mut comparison = Comparison::default();
-    let field_type = Position { field_type: FieldType::Type(&Type::Struct(kind)), depth: 0 };
+    let field_type = Position { field_type: FieldType::whole(kind), depth: 0 };
     compare_values(field_type, Some(old.unwrap_or(&EMPTY)), Some(new), &mut comparison);
     comparison
 }
@@ -144,7 +195,10 @@ fn compare_values(
     match shape {
         Shape::Leaf => {}
         Shape::Struct(known) => compare_members(field_type, known, old, new, comparison),
-        Shape::Map(entry) => compare_entries(field_type.inner(entry), old, new, comparison),
+        Shape::Map(entry) => compare_entries(|_| field_type.inner(entry), old, new, comparison),
+        Shape::Object(object) => {
+            compare_entries(|name| field_type.inner(object.member(name)), old, new, comparison);
+        }
         Shape::Items { keys, item } => {
             compare_items(keys, field_type.inner(item), items(old), items(new), comparison);
         }
@@ -157,6 +211,13 @@ fn compare_values(
 }
 
 impl Shape<'_> {
+    fn of_struct(id: StructId) -> Shape<'static> {
+        match schema().get(id) {
+            known if known.atomic => Shape::Leaf,
+            known => Shape::Struct(known),
+        }
+    }
+
     /// Whether nothing inside of the value can be owned separately.
     fn has_no_children(&self, value: Option<&Value>) -> bool {
         match self {
@@ -167,7 +228,7 @@ impl Shape<'_> {
                 }
                 _ => true,
             },
-            Shape::Map(_) => members(value).is_empty(),
+            Shape::Map(_) | Shape::Object(_) => members(value).is_empty(),
             Shape::Items { .. } => items(value).is_empty(),
         }
     }
@@ -200,8 +261,8 @@ fn next_named<'v>(members: &mut Members<'v>, name: &str) -> Option<&'v Value> {
     members.next_if(|(other, _)| *other == name).map(|(_, value)| value)
 }
 
-fn compare_entries(
-    entry: Position<'_>,
+fn compare_entries<'s>(
+    entry: impl Fn(&str) -> Position<'s>,
     old: Option<&Value>,
     new: Option<&Value>,
     comparison: &mut Comparison,
@@ -209,7 +270,7 @@ fn compare_entries(
     let (old, new) = (members(old), members(new));
     let mut compare_entry = |name: &str, was: Option<&Value>, is: Option<&Value>| {
         let mut inner = Comparison::default();
-        compare_values(entry, was, is, &mut inner);
+        compare_values(entry(name), was, is, &mut inner);
         comparison.insert(|| set::field(name), inner);
     };
     for (name, was) in old {
@@ -222,7 +283,7 @@ fn compare_entries(
 
 /// Items with the same element are not tracked separately: they change together.
 fn compare_items(
-    keys: &[&'static str],
+    keys: &[Text],
     item: Position<'_>,
     old: &[Value],
     new: &[Value],
@@ -260,9 +321,9 @@ fn compare_items(
 }
 
 /// The fields that an object sets, as apply counts them: the leaves, and items as a whole.
-pub fn fields(object: &Value, kind: StructId) -> FieldPathSet {
+pub fn fields(object: &Value, kind: &TypeRef) -> FieldPathSet {
     let mut set = FieldPathSet::default();
-    collect(Position { field_type: FieldType::Type(&Type::Struct(kind)), depth: 0 }, object, &mut set);
+    collect(Position { field_type: FieldType::whole(kind), depth: 0 }, object, &mut set);
     set
 }
 
@@ -289,6 +350,11 @@ fn collect(place: Position<'_>, value: &Value, set: &mut FieldPathSet) {
                 part(set::field(name), entry, value, true);
             }
         }
+        Shape::Object(object) => {
+            for (name, value) in members(Some(value)) {
+                part(set::field(name), object.member(name), value, false);
+            }
+        }
         Shape::Items { keys, item } => {
             for value in items(Some(value)) {
                 part(element(keys, item, value), item, value, true);
@@ -298,17 +364,21 @@ fn collect(place: Position<'_>, value: &Value, set: &mut FieldPathSet) {
 }
 
 /// The element of a list's item. Missing keys have their defaults, if they have any.
-fn element(keys: &[&'static str], item: FieldType<'_>, value: &Value) -> PathElement {
+fn element(keys: &[Text], item: FieldType<'_>, value: &Value) -> PathElement {
     if keys.is_empty() {
         return set::value(value);
     }
-    let mut names = keys.to_vec();
+    let mut names: Vec<&str> = keys.iter().map(|key| &**key).collect();
     names.sort_unstable();
     set::keys(names.into_iter().filter_map(|name| Some((name, key(name, item, value)?))))
 }
 
-fn key<'v>(name: &'static str, item: FieldType<'_>, value: &'v Value) -> Option<Cow<'v, Value>> {
+fn key<'v>(name: &str, item: FieldType<'_>, value: &'v Value) -> Option<Cow<'v, Value>> {
     let member = value.get(name);
+    if let FieldType::Structural(item) = item {
+        let default = || item.properties.get(name)?.default.clone();
+        return member.map(Cow::Borrowed).or_else(|| default().map(Cow::Owned));
+    }
     let FieldType::Type(Type::Struct(id)) = item else { return member.map(Cow::Borrowed) };
     let field = schema().get(*id).field(name)?;
     let default = || serde_json::from_str(field.default?).ok();

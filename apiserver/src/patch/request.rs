@@ -5,13 +5,31 @@ use serde_json::{Value, json};
 
 use super::identity::{self, Identity, IdentityCheck};
 use super::{PatchType, Patched, json as json_patch, merge, strategic};
-use crate::codec::{DecodeError, json as codec};
+use crate::codec::{DecodeError, Decoded, json as codec, structural};
 use crate::error::Status;
 use crate::request::Warnings;
 use crate::request::negotiate::media_type;
 use crate::request::options::FieldValidation;
-use crate::schema::StructId;
+use crate::schema::TypeRef;
 use crate::{Error, Result};
+
+/// The media types of patches that custom resources take.
+const CUSTOM_RESOURCE_PATCHES: [&str; 3] =
+    ["application/json-patch+json", "application/merge-patch+json", "application/apply-patch+yaml"];
+
+/// The error for a patch of a type that the resource does not take.
+fn unsupported(accepted: &[&str]) -> Error {
+    let accepted = accepted.join(", ");
+    Error::Status(Box::new(Status {
+        code: 415,
+        reason: "UnsupportedMediaType",
+        message: format!(
+            "the body of the request was in an unknown format - accepted media types include: {accepted}"
+        ),
+        details: None,
+        continue_token: None,
+    }))
+}
 
 /// A patch, read from a request.
 #[derive(Clone, Debug)]
@@ -53,7 +71,7 @@ impl Patch {
     pub fn apply(
         &self,
         object: Value,
-        type_id: StructId,
+        type_ref: &TypeRef,
         validation: FieldValidation,
         warnings: &Warnings,
     ) -> Result<Value> {
@@ -61,10 +79,13 @@ impl Patch {
         let patched = match self.patch_type {
             PatchType::Json => json_patch::apply(object, &self.document)?,
             PatchType::Merge => merge::apply(object, self.document.clone())?,
-            PatchType::Strategic => strategic::apply(object, self.document.clone(), type_id)?,
+            PatchType::Strategic => match type_ref {
+                TypeRef::Struct(id) => strategic::apply(object, self.document.clone(), *id)?,
+                TypeRef::Structural(_) => return Err(unsupported(&CUSTOM_RESOURCE_PATCHES)),
+            },
         };
         let (mut object, complaints) =
-            self.decode(&patched.object, type_id, &identity).map_err(|error| patched.undecodable(&error))?;
+            self.decode(&patched.object, type_ref, &identity).map_err(|error| patched.undecodable(&error))?;
         identity.restore(&mut object);
         let mut complaints = self.strict.iter().cloned().chain(complaints).peekable();
         match validation {
@@ -91,10 +112,16 @@ impl Patch {
     fn decode(
         &self,
         object: &Value,
-        type_id: StructId,
+        type_ref: &TypeRef,
         was: &Identity,
     ) -> Result<(Value, Vec<String>), String> {
-        let decoded = codec::normalize(object, type_id);
+        let decoded = match type_ref {
+            TypeRef::Struct(id) => codec::normalize(object, *id),
+            TypeRef::Structural(schema) => {
+                let untyped = Decoded { value: object.clone(), strict: Vec::new() };
+                structural::conform(untyped, schema)
+            }
+        };
         // Kind and version in a strategic merge patch are ignored.
         let unreadable = matches!(decoded, Err(DecodeError::Unreadable(_)));
         if self.patch_type != PatchType::Strategic && !unreadable {
@@ -159,7 +186,7 @@ mod tests {
             let warnings = Warnings::default();
             let apply = |validation| {
                 let object = json!({"kind": "ConfigMap", "apiVersion": "v1", "metadata": {"name": "a"}});
-                patch.apply(object, config_map, validation, &warnings)
+                patch.apply(object, &config_map.into(), validation, &warnings)
             };
             let strict = apply(FieldValidation::Strict).expect_err("there are complaints").to_string();
             assert!(strict.ends_with(&format!(": strict decoding error: {}", want.join(", "))), "{strict}");
@@ -183,12 +210,13 @@ mod tests {
             ),
         ] {
             let patch = Patch::parse(patch_type, body.as_bytes()).expect(body);
-            let got = patch.apply(object.clone(), config_map, FieldValidation::Warn, &Warnings::default());
+            let got =
+                patch.apply(object.clone(), &config_map.into(), FieldValidation::Warn, &Warnings::default());
             assert_eq!(got.expect(body), want, "{body}");
         }
         let patch = Patch::parse(PatchType::Merge, br#"{"kind":"Nope"}"#).expect("a patch");
         let error = patch
-            .apply(object, config_map, FieldValidation::Warn, &Warnings::default())
+            .apply(object, &config_map.into(), FieldValidation::Warn, &Warnings::default())
             .expect_err("no such kind");
         assert_eq!(error.code(), 422);
     }

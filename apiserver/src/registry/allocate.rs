@@ -14,11 +14,11 @@ use serde_json::Value;
 
 use super::deletion::rfc3339;
 use super::locks::NamedGuard;
-use super::served::Served;
-use super::write::{Part, Writing, store_failed, stored_bytes};
+use super::write::{Writing, store_failed, stored_bytes};
 use super::{ObjectIndex, Registry, parse};
 use crate::names::GroupResource;
 use crate::object_meta::ObjectMeta;
+use crate::resource_info::{Part, ResourceInfo};
 use crate::resources::core::service::allocation::{self, Allocators};
 use crate::validation::ip::{self, Cidr};
 use crate::{Error, Result};
@@ -77,7 +77,7 @@ impl Registry {
         object: &mut Value,
         old: Option<&Value>,
     ) -> Result<Allocation<'_>> {
-        if &*writing.target.served.bucket != SERVICES || writing.part != Part::Main {
+        if &*writing.target.info.storage.bucket != SERVICES || writing.part != Part::Main {
             return Ok(Allocation::default());
         }
         let reservation = self.reserve(object, old, writing.dry_run())?;
@@ -96,7 +96,7 @@ impl Registry {
         // Taken under the lock: what is no longer reserved is stored by then.
         let snapshot = self.store.snapshot();
         let addresses = || {
-            let bucket = self.ip_addresses().map(|served| snapshot.bucket(&served.bucket));
+            let bucket = self.ip_addresses().map(|info| snapshot.bucket(&info.storage.bucket));
             let stored = bucket.iter().flat_map(|bucket| bucket.iter());
             let stored = stored.filter_map(|stored| ip::parse(stored.key.name()));
             stored.chain(reserved.addresses.iter().copied()).collect()
@@ -148,32 +148,30 @@ impl Registry {
     }
 
     /// The writes that give back what an object had taken.
-    pub(super) fn release(&self, served: &Served, object: &Value) -> Vec<Write> {
-        if &*served.bucket != SERVICES {
+    pub(super) fn release(&self, info: &ResourceInfo, object: &Value) -> Vec<Write> {
+        if &*info.storage.bucket != SERVICES {
             return Vec::new();
         }
         allocation::addresses(object).filter_map(|address| self.give_back(address, object)).collect()
     }
 
-    fn ip_addresses(&self) -> Option<&Served> {
-        self.table
-            .by_resource(&GroupResource::new("networking.k8s.io", "ipaddresses"))
-            .map(|served| &**served)
+    fn ip_addresses(&self) -> Option<Arc<ResourceInfo>> {
+        self.by_resource(&GroupResource::new("networking.k8s.io", "ipaddresses"))
     }
 
     fn take(&self, address: IpAddr, service: &Value) -> Option<Write> {
-        let served = self.ip_addresses()?;
+        let info = self.ip_addresses()?;
         let mut object = allocation::ip_address(address, service.namespace(), service.name());
         object.set_meta("uid", uuid::Uuid::new_v4().to_string());
         object.set_meta("creationTimestamp", rfc3339(self.now()));
-        let key = Key::new(served.bucket.clone(), address.to_string());
-        Some(Write::put(key, Expect::Absent, stored_bytes(served, object)))
+        let key = Key::new(info.storage.bucket.clone(), address.to_string());
+        Some(Write::put(key, Expect::Absent, stored_bytes(&info, object)))
     }
 
     /// None for an address allocated to another Service: one created through its status names an address without
     /// allocating it.
     fn give_back(&self, address: IpAddr, service: &Value) -> Option<Write> {
-        let stored = self.current(self.ip_addresses()?, "", &address.to_string())?;
+        let stored = self.current(&*self.ip_addresses()?, "", &address.to_string())?;
         let holder = allocation::ip_address(address, service.namespace(), service.name());
         let stored_holder = parse(&stored).ok()?;
         if stored_holder.pointer("/spec/parentRef") != holder.pointer("/spec/parentRef") {

@@ -6,6 +6,8 @@ use serde_json::Value;
 use crate::codec::body::{self, Expected};
 use crate::request::options::FieldValidation;
 use crate::request::{Format, Warnings};
+use crate::resource_info::ResourceInfo;
+use crate::schema::TypeRef;
 use crate::{Error, Result};
 
 /// A request's body, and the form it says it has.
@@ -24,6 +26,16 @@ impl Body {
         warnings: &Warnings,
     ) -> Result<Value> {
         let body = body::decode(self.format, &self.bytes, expected)?;
+        self.accepted(body, expected, validation, warnings)
+    }
+
+    fn accepted(
+        &self,
+        body: body::Body,
+        expected: Expected<'_>,
+        validation: FieldValidation,
+        warnings: &Warnings,
+    ) -> Result<Value> {
         if !expected.accepts(&body.group, &body.version) {
             return Err(body::version_mismatch(&body.group, &body.version, expected));
         }
@@ -41,6 +53,24 @@ impl Body {
             }
         }
         Ok(body.value)
+    }
+
+    /// The object of a resource.
+    ///
+    /// # Errors
+    /// As [`Body::decode`].
+    pub fn decode_object(
+        &self,
+        info: &ResourceInfo,
+        validation: FieldValidation,
+        warnings: &Warnings,
+    ) -> Result<Value> {
+        let expected = Expected { group: &info.group, version: &info.version, kind: &info.kind };
+        let body = match &info.type_ref {
+            TypeRef::Struct(_) => body::decode(self.format, &self.bytes, expected)?,
+            TypeRef::Structural(schema) => body::decode_custom(self.format, &self.bytes, expected, schema)?,
+        };
+        self.accepted(body, expected, validation, warnings)
     }
 
     /// # Errors

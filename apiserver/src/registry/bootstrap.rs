@@ -5,13 +5,13 @@ use futures::future::join_all;
 use serde_json::{Value, json};
 
 use super::deletion::rfc3339;
-use super::served::Served;
 use super::write::{store_failed, stored_bytes, track};
 use super::{Registry, parse};
 use crate::bootstrap::{self, Parameters, ReconcileAction};
 use crate::fields::manage::FieldManager;
 use crate::names::GroupVersion;
 use crate::object_meta::ObjectMeta;
+use crate::resource_info::ResourceInfo;
 use crate::{Error, Result};
 
 impl Registry {
@@ -39,25 +39,25 @@ impl Registry {
         let text = |member: &str| object.get(member).and_then(Value::as_str).unwrap_or("");
         let group = GroupVersion::parse(text("apiVersion")).map(|v| v.group).unwrap_or_default();
         let kind = text("kind");
-        let served = self
-            .table
+        let resources = self.resources.load();
+        let info = resources
             .iter()
-            .find(|s| s.group_kind.kind == kind && s.group_kind.group == group)
+            .find(|info| info.group_kind.kind == kind && info.group_kind.group == group)
             .ok_or_else(|| Error::Internal(format!("{kind} is not served")))?;
-        let key = Key::new(served.bucket.clone(), served.storage_name(object.namespace(), object.name()));
+        let key = Key::new(info.storage.bucket.clone(), info.storage_name(object.namespace(), object.name()));
         let Some(stored) = self.store.get(&key) else {
             let mut asked = without_decided(&object);
-            track(served, writer(served, now), None, &mut asked);
+            track(info, writer(info, now), None, &mut asked);
             object.set_meta("managedFields", asked.meta("managedFields").cloned().unwrap_or_default());
             object.set_meta("uid", uuid::Uuid::new_v4().to_string());
             object.set_meta("creationTimestamp", now);
-            return Ok(Some(Write::put(key, Expect::Absent, stored_bytes(served, object))));
+            return Ok(Some(Write::put(key, Expect::Absent, stored_bytes(info, object))));
         };
         let expect = Expect::Revision(stored.revision);
         Ok(match bootstrap::reconcile(&object, &parse(&stored)?) {
             ReconcileAction::Keep => None,
             ReconcileAction::Update(object) | ReconcileAction::Recreate(object) => {
-                Some(Write::put(key, expect, stored_bytes(served, object)))
+                Some(Write::put(key, expect, stored_bytes(info, object)))
             }
         })
     }
@@ -80,12 +80,12 @@ fn without_decided(object: &Value) -> Value {
 }
 
 /// Who makes them in a real control plane.
-fn writer<'a>(served: &'a Served, now: &'a str) -> FieldManager<'a> {
-    let manager = match served.group_kind.group.as_str() {
+fn writer<'a>(info: &'a ResourceInfo, now: &'a str) -> FieldManager<'a> {
+    let manager = match info.group_kind.group.as_str() {
         "flowcontrol.apiserver.k8s.io" => "api-priority-and-fairness-config-producer-v1",
         _ => "kube-apiserver",
     };
-    FieldManager { manager, api_version: &served.api_version, subresource: "", now }
+    FieldManager { manager, api_version: &info.api_version, subresource: "", now }
 }
 
 /// The classes of the simulated CSI driver: the default one, and one that waits for a pod.

@@ -46,7 +46,7 @@ impl Registry {
             return Ok(Vec::new());
         }
         let stored: Vec<_> = self.store.snapshot().bucket(QUOTAS).prefix(&prefix).cloned().collect();
-        let Some(served) = self.table.find("", "v1", QUOTAS).filter(|_| !stored.is_empty()) else {
+        let Some(info) = self.find("", "v1", QUOTAS).filter(|_| !stored.is_empty()) else {
             return Ok(Vec::new());
         };
         let quotas = stored.iter().map(|quota| parse(quota)).collect::<Result<Vec<Value>>>()?;
@@ -54,7 +54,7 @@ impl Registry {
         let charged = resource_quota::charge(&writing.attributes(operation, &name, object, old), &quotas)?;
         let write = |(stored, quota): (&std::sync::Arc<Stored>, Option<Value>)| {
             let expect = Expect::Revision(stored.revision);
-            Some(Write::put(stored.key.clone(), expect, stored_bytes(served, quota?)))
+            Some(Write::put(stored.key.clone(), expect, stored_bytes(&info, quota?)))
         };
         Ok(stored.iter().zip(charged).filter_map(write).collect())
     }

@@ -6,15 +6,15 @@ use coracle_storage::{Commit, Expect, Revision, Write};
 use futures::{StreamExt, TryStreamExt, stream};
 use serde_json::{Value, json};
 
-use super::deletion::{self, Deletion, Style};
+use super::deletion::{self, Deletion};
 use super::read::{Filter, Page};
-use super::served::Served;
-use super::write::{Part, Writing, store_failed, stored_bytes};
+use super::write::{Writing, store_failed, stored_bytes};
 use super::{Caller, Outcome, Payload, RETRIES, Registry, Stored, Target, parse};
 use crate::admission::{Operation, OperationOptions};
 use crate::names::GroupResource;
 use crate::object_meta::ObjectMeta;
 use crate::request::options::{DeleteOptions, ListOptions, VersionMatch};
+use crate::resource_info::{Part, ResourceInfo};
 use crate::{Error, Result};
 
 /// How many objects of a collection are deleted at once: enough to share the store's group commits.
@@ -27,9 +27,9 @@ impl Registry {
         options: &DeleteOptions,
         caller: Caller<'_>,
     ) -> Result<Outcome> {
-        let served = &*target.served;
-        if let Some(why) = served.behaviour.strategy.validate_delete(&target.name) {
-            return Err(Error::forbidden(&served.group_resource, &target.name, why));
+        let info = &*target.info;
+        if let Some(why) = info.behaviour.strategy.validate_delete(&target.name) {
+            return Err(Error::forbidden(&info.group_resource, &target.name, why));
         }
         self.delete_any(target, options, caller).await
     }
@@ -40,7 +40,7 @@ impl Registry {
         options: &DeleteOptions,
         caller: Caller<'_>,
     ) -> Result<Outcome> {
-        let served = &*target.served;
+        let info = &*target.info;
         let writing = Writing {
             target,
             part: Part::Main,
@@ -49,7 +49,7 @@ impl Registry {
             field_manager: None,
         };
         if options.propagation.is_none()
-            && let Some(warning) = served.behaviour.strategy.orphaning_warning()
+            && let Some(warning) = info.behaviour.strategy.orphaning_warning()
         {
             caller.warnings.add(warning);
         }
@@ -59,26 +59,26 @@ impl Registry {
             if attempt == 1 && !waits {
                 _turn = Some(self.retry_turn(target).await);
             }
-            let Some(current) = self.current(served, &target.namespace, &target.name) else {
-                return Err(Error::not_found(&served.group_resource, &target.name));
+            let Some(current) = self.current(info, &target.namespace, &target.name) else {
+                return Err(Error::not_found(&info.group_resource, &target.name));
             };
             let old = parse(&current)?;
             waits = self.waits(&writing, Operation::Delete, &mut Value::Null, Some(&old));
             self.admit(&writing, Operation::Delete, &mut Value::Null, Some(&old)).await?;
-            check_preconditions(served, &old, options)?;
+            check_preconditions(info, &old, options)?;
             self.validate_admission(&writing, Operation::Delete, &mut Value::Null, Some(&old)).await?;
-            let decision = deletion::decide(&old, options, style(served), self.now());
-            if let Some((code, payload)) = self.carry_out(served, current, &old, decision, options).await? {
+            let decision = deletion::decide(&old, options, info.behaviour.deletion, self.now());
+            if let Some((code, payload)) = self.carry_out(info, current, &old, decision, options).await? {
                 return Ok(Outcome { code, payload });
             }
         }
-        Err(Error::modified(&served.group_resource, &target.name))
+        Err(Error::modified(&info.group_resource, &target.name))
     }
 
     /// None if another write came first.
     async fn carry_out(
         &self,
-        served: &Served,
+        info: &ResourceInfo,
         current: Arc<Stored>,
         old: &Value,
         decision: Deletion,
@@ -88,32 +88,35 @@ impl Registry {
         let held = if options.legacy_background { 202 } else { 200 };
         match decision {
             Deletion::AlreadyTerminating => Ok(Some((held, Payload::Stored(current)))),
-            Deletion::Mark(object) if options.dry_run => Ok(Some((held, self.dry(served, object)))),
+            Deletion::Mark(object) if options.dry_run => Ok(Some((held, self.dry(info, object)))),
             Deletion::Mark(object) => {
-                let marked = self.mark(served, &current, object).await?;
+                let marked = self.mark(info, &current, object).await?;
                 Ok(marked.map(|object| (held, Payload::Stored(object))))
             }
-            Deletion::Remove if options.dry_run => {
-                Ok(Some((200, self.deletion_payload(served, old.clone()))))
-            }
+            Deletion::Remove if options.dry_run => Ok(Some((200, self.deletion_payload(info, old.clone())))),
             Deletion::Remove => {
-                let Some(revision) = self.remove(served, &current, old).await? else { return Ok(None) };
-                Ok(Some((200, self.deletion_payload(served, with_resource_version(old, revision)))))
+                let Some(revision) = self.remove(info, &current, old).await? else { return Ok(None) };
+                Ok(Some((200, self.deletion_payload(info, with_resource_version(old, revision)))))
             }
             Deletion::MarkAndRemove(object) if options.dry_run => {
-                Ok(Some((200, self.deletion_payload(served, object))))
+                Ok(Some((200, self.deletion_payload(info, object))))
             }
             Deletion::MarkAndRemove(object) => {
-                let Some(marked) = self.mark(served, &current, object).await? else { return Ok(None) };
-                let last = self.remove_marked(served, marked, options).await?;
-                Ok(Some((200, self.deletion_payload(served, last))))
+                let Some(marked) = self.mark(info, &current, object).await? else { return Ok(None) };
+                let last = self.remove_marked(info, marked, options).await?;
+                Ok(Some((200, self.deletion_payload(info, last))))
             }
         }
     }
 
     /// Stores an object with its deletionTimestamp; None if another write came first.
-    async fn mark(&self, served: &Served, current: &Stored, object: Value) -> Result<Option<Arc<Stored>>> {
-        let stored = stored_bytes(served, object);
+    async fn mark(
+        &self,
+        info: &ResourceInfo,
+        current: &Stored,
+        object: Value,
+    ) -> Result<Option<Arc<Stored>>> {
+        let stored = stored_bytes(info, object);
         let write = Write::put(current.key.clone(), Expect::Revision(current.revision), stored);
         Ok(match self.store.commit(vec![write]).await.map_err(store_failed)? {
             Commit::Done(events) => events.into_iter().next().and_then(|e| e.after.clone()),
@@ -125,7 +128,7 @@ impl Registry {
     /// delete it first: any update of an object that is released removes it.
     async fn remove_marked(
         &self,
-        served: &Served,
+        info: &ResourceInfo,
         marked: Arc<Stored>,
         options: &DeleteOptions,
     ) -> Result<Value> {
@@ -137,34 +140,34 @@ impl Registry {
                 return Ok(last);
             }
             if options.resource_version.is_some() && current.revision != marked.revision {
-                return Err(Error::modified(&served.group_resource, object.name()));
+                return Err(Error::modified(&info.group_resource, object.name()));
             }
-            if let Some(revision) = self.remove(served, &current, &object).await? {
+            if let Some(revision) = self.remove(info, &current, &object).await? {
                 return Ok(with_resource_version(&object, revision));
             }
             last = object;
         }
-        Err(Error::modified(&served.group_resource, last.name()))
+        Err(Error::modified(&info.group_resource, last.name()))
     }
 
     /// The response to a completed deletion.
-    fn deletion_payload(&self, served: &Served, last: Value) -> Payload {
-        if served.behaviour.delete_answers_object {
-            return self.loose(served, served.from_storage(last));
+    fn deletion_payload(&self, info: &ResourceInfo, last: Value) -> Payload {
+        if info.behaviour.deletion.returns_deleted_object {
+            return self.loose(info, info.from_storage(last));
         }
-        Payload::Status(success(&served.group_resource, &last))
+        Payload::Status(success(&info.group_resource, &last))
     }
 
     /// Deletes an object from the store, and releases what it had allocated. Returns the revision of the deletion, or None
     /// if another write came first.
     pub(super) async fn remove(
         &self,
-        served: &Served,
+        info: &ResourceInfo,
         current: &Stored,
         old: &Value,
     ) -> Result<Option<Revision>> {
         let mut writes = vec![Write::delete(current.key.clone(), Expect::Revision(current.revision))];
-        writes.extend(self.release(served, old));
+        writes.extend(self.release(info, old));
         Ok(match self.store.commit(writes).await.map_err(store_failed)? {
             Commit::Done(events) => events.first().map(|event| event.revision),
             Commit::Conflict { .. } => None,
@@ -185,7 +188,7 @@ impl Registry {
             VersionMatch::Unset => VersionMatch::Exact,
             named => named,
         };
-        let page = self.list(&target.served, filter, &ListOptions { version_match, ..list.clone() }).await?;
+        let page = self.list(&target.info, filter, &ListOptions { version_match, ..list.clone() }).await?;
         let deletions = page.items.iter().map(|item| {
             let (_, name) = super::read::split_name(item);
             self.delete_one_of(Target { name: name.to_owned(), ..target.clone() }, options, caller)
@@ -203,16 +206,11 @@ impl Registry {
     }
 }
 
-fn style(served: &Served) -> Style {
-    Style {
-        graceful: served.group_kind.kind == "Pod",
-        namespace: served.group_kind.kind == "Namespace",
-        orphans_by_default: served.behaviour.orphans_by_default,
-        collected: served.group_kind.kind != "Event",
-    }
-}
-
-pub(super) fn check_preconditions(served: &Served, object: &Value, options: &DeleteOptions) -> Result<()> {
+pub(super) fn check_preconditions(
+    info: &ResourceInfo,
+    object: &Value,
+    options: &DeleteOptions,
+) -> Result<()> {
     let asked = [
         ("UID", options.uid.as_deref(), object.uid(), "deleted and then recreated"),
         ("ResourceVersion", options.resource_version.as_deref(), object.resource_version(), "modified"),
@@ -221,12 +219,12 @@ pub(super) fn check_preconditions(served: &Served, object: &Value, options: &Del
         let Some(wanted) = wanted.filter(|wanted| *wanted != is) else { continue };
         // Namespaces have a deletion of their own; elsewhere the real server names the kind where it names the resource in
         // other conflicts.
-        return Err(if served.group_kind.kind == "Namespace" {
+        return Err(if info.behaviour.deletion.by_finalizing {
             let detail =
                 format!("Precondition failed: {what} in precondition: {wanted}, {what} in object meta: {is}");
-            Error::conflict(&served.group_resource, object.name(), detail)
+            Error::conflict(&info.group_resource, object.name(), detail)
         } else {
-            let kind = GroupResource::new(&served.group_kind.group, &served.group_kind.kind);
+            let kind = GroupResource::new(&info.group_kind.group, &info.group_kind.kind);
             let detail = format!(
                 "the {what} in the precondition ({wanted}) does not match the {what} in record ({is}). The object might have been {happened}"
             );

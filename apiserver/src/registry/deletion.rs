@@ -12,22 +12,10 @@ use serde_json::Value;
 
 use crate::object_meta::ObjectMeta;
 use crate::request::options::{DeleteOptions, Propagation};
+use crate::resources::DeletionDefaults;
 
 pub const ORPHAN: &str = "orphan";
 pub const FOREGROUND: &str = "foregroundDeletion";
-
-/// What of a kind's behaviour decides how it is deleted.
-#[derive(Clone, Copy, Debug)]
-pub struct Style {
-    /// Ends gracefully, as Pods do.
-    pub graceful: bool,
-    /// Is emptied first, as Namespaces are: by a controller, which then takes its name off `spec.finalizers`.
-    pub namespace: bool,
-    /// Without a policy, dependents are orphaned.
-    pub orphans_by_default: bool,
-    /// Whether the collector knows it at all (Events have neither owners nor dependents).
-    pub collected: bool,
-}
 
 /// The outcome.
 #[derive(Clone, Debug, PartialEq)]
@@ -43,17 +31,22 @@ pub enum Deletion {
 }
 
 /// Decides. `object` is the stored one.
-pub fn decide(object: &Value, options: &DeleteOptions, style: Style, now: Timestamp) -> Deletion {
-    if style.namespace && (!object.is_terminating() || spec_finalizers(object)) {
+pub fn decide(
+    object: &Value,
+    options: &DeleteOptions,
+    defaults: DeletionDefaults,
+    now: Timestamp,
+) -> Deletion {
+    if defaults.by_finalizing && (!object.is_terminating() || spec_finalizers(object)) {
         return terminate_namespace(object, options, now);
     }
     let mut after = object.clone();
-    let grace = match grace(&mut after, options, style, now) {
+    let grace = match grace(&mut after, options, defaults, now) {
         Grace::Pending => return Deletion::AlreadyTerminating,
         Grace::Ends(seconds) => Some(seconds),
         Grace::Unsupported => None,
     };
-    let finalizers = finalizers(&after, options, style);
+    let finalizers = finalizers(&after, options, defaults);
     let held = !finalizers.is_empty();
     if finalizers != after.finalizers() {
         after.set_finalizers(finalizers);
@@ -113,8 +106,8 @@ enum Grace {
     Pending,
 }
 
-fn grace(object: &mut Value, options: &DeleteOptions, style: Style, now: Timestamp) -> Grace {
-    if !style.graceful {
+fn grace(object: &mut Value, options: &DeleteOptions, defaults: DeletionDefaults, now: Timestamp) -> Grace {
+    if !defaults.graceful {
         return Grace::Unsupported;
     }
     if object.is_terminating() {
@@ -158,9 +151,9 @@ fn grace_or_one_second(seconds: i64) -> i64 {
 }
 
 /// The finalizers that the policy leaves: its own is put last, the other policy's is taken away.
-fn finalizers(object: &Value, options: &DeleteOptions, style: Style) -> Vec<String> {
+fn finalizers(object: &Value, options: &DeleteOptions, defaults: DeletionDefaults) -> Vec<String> {
     let present = object.finalizers();
-    let policy = policy(&present, options, style);
+    let policy = policy(&present, options, defaults);
     let own = match policy {
         Propagation::Orphan => Some(ORPHAN),
         Propagation::Foreground => Some(FOREGROUND),
@@ -178,8 +171,8 @@ fn is_policy(finalizer: &str) -> bool {
     finalizer == ORPHAN || finalizer == FOREGROUND
 }
 
-fn policy(present: &[&str], options: &DeleteOptions, style: Style) -> Propagation {
-    if !style.collected {
+fn policy(present: &[&str], options: &DeleteOptions, defaults: DeletionDefaults) -> Propagation {
+    if defaults.not_garbage_collected {
         return Propagation::Background;
     }
     if let Some(asked) = options.propagation {
@@ -189,7 +182,7 @@ fn policy(present: &[&str], options: &DeleteOptions, style: Style) -> Propagatio
         Propagation::Orphan
     } else if present.contains(&FOREGROUND) {
         Propagation::Foreground
-    } else if style.orphans_by_default {
+    } else if defaults.orphans {
         Propagation::Orphan
     } else {
         Propagation::Background
@@ -215,10 +208,10 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    const PLAIN: Style =
-        Style { graceful: false, namespace: false, orphans_by_default: false, collected: true };
-    const POD: Style = Style { graceful: true, ..PLAIN };
-    const JOB: Style = Style { orphans_by_default: true, ..PLAIN };
+    fn defaults(kind: &str) -> DeletionDefaults {
+        let group = if kind == "Job" { "batch" } else { "" };
+        crate::resources::behaviour(group, kind).deletion
+    }
 
     fn now() -> Timestamp {
         "2026-01-01T00:00:00Z".parse().expect("a time")
@@ -250,44 +243,50 @@ mod tests {
     #[test]
     fn finalizers_follow_the_policy() {
         for (case, style, finalizers, query, want) in [
-            ("nothing holds it", PLAIN, json!([]), "", "remove"),
+            ("nothing holds it", defaults("ConfigMap"), json!([]), "", "remove"),
             (
                 "a finalizer holds it",
-                PLAIN,
+                defaults("ConfigMap"),
                 json!(["x.io/f"]),
                 "",
                 "mark [x.io/f] g0 2026-01-01T00:00:00Z Some(0)",
             ),
             (
                 "orphan",
-                PLAIN,
+                defaults("ConfigMap"),
                 json!([]),
                 "propagationPolicy=Orphan",
                 "mark [orphan] g0 2026-01-01T00:00:00Z Some(0)",
             ),
             (
                 "foreground goes last",
-                PLAIN,
+                defaults("ConfigMap"),
                 json!(["x.io/f"]),
                 "propagationPolicy=Foreground",
                 "mark [x.io/f,foregroundDeletion] g0 2026-01-01T00:00:00Z Some(0)",
             ),
             (
                 "a present policy stays",
-                PLAIN,
+                defaults("ConfigMap"),
                 json!(["orphan"]),
                 "",
                 "mark [orphan] g0 2026-01-01T00:00:00Z Some(0)",
             ),
             (
                 "background removes it",
-                PLAIN,
+                defaults("ConfigMap"),
                 json!(["foregroundDeletion"]),
                 "propagationPolicy=Background",
                 "remove",
             ),
-            ("a job orphans by default", JOB, json!([]), "", "mark [orphan] g0 2026-01-01T00:00:00Z Some(0)"),
-            ("unless told otherwise", JOB, json!([]), "orphanDependents=false", "remove"),
+            (
+                "a job orphans by default",
+                defaults("Job"),
+                json!([]),
+                "",
+                "mark [orphan] g0 2026-01-01T00:00:00Z Some(0)",
+            ),
+            ("unless told otherwise", defaults("Job"), json!([]), "orphanDependents=false", "remove"),
         ] {
             let object = json!({"metadata": {"finalizers": finalizers}});
             assert_eq!(render(decide(&object, &options(query), style, now())), want, "{case}");
@@ -336,14 +335,16 @@ mod tests {
             ),
             ("now", &ending, "gracePeriodSeconds=0", "mark and remove [] g2 2026-01-01T00:00:00Z Some(0)"),
         ] {
-            assert_eq!(render(decide(pod, &options(query), POD, now())), want, "{case}");
+            assert_eq!(render(decide(pod, &options(query), defaults("Pod"), now())), want, "{case}");
         }
     }
 
     #[test]
     fn a_second_delete_of_a_held_object_changes_nothing() {
         let object = json!({"metadata": {"finalizers": ["x.io/f"], "generation": 1}});
-        let Deletion::Mark(marked) = decide(&object, &options(""), PLAIN, now()) else { panic!("held") };
-        assert_eq!(decide(&marked, &options(""), PLAIN, now()), Deletion::AlreadyTerminating);
+        let Deletion::Mark(marked) = decide(&object, &options(""), defaults("ConfigMap"), now()) else {
+            panic!("held")
+        };
+        assert_eq!(decide(&marked, &options(""), defaults("ConfigMap"), now()), Deletion::AlreadyTerminating);
     }
 }

@@ -158,7 +158,7 @@ mod tests {
 
     use crate::access::authorize::{Authorizer, Mode};
     use crate::clock::Clock;
-    use crate::registry::served::Table;
+    use crate::resource_info::SharedResourceTable;
 
     const HOUR: Duration = Duration::from_secs(3600);
 
@@ -167,7 +167,7 @@ mod tests {
         let clock: Clock = Arc::new(move || *wall.lock().expect("a time"));
         Arc::new(Registry::new(
             store.clone(),
-            Table::built_in(),
+            SharedResourceTable::built_in(),
             clock,
             &Arc::new(Authorizer::new(Mode::AlwaysAllow)),
         ))
@@ -206,8 +206,12 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn events_expire_an_hour_after_their_last_write() {
-        let store =
-            Store::open(EphemeralLog::new(), ObjectIndex::new(), Default::default()).expect("a store");
+        let store = Store::open(
+            EphemeralLog::new(),
+            ObjectIndex::new(SharedResourceTable::built_in()),
+            Default::default(),
+        )
+        .expect("a store");
         let registry = registry(&store, &wall("2024-01-01T00:00:00Z"));
         let expiring = tokio::spawn(registry.expire_events(HOUR));
         pass(HOUR / 2).await;
@@ -230,7 +234,9 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn events_of_an_earlier_process_are_dated_by_the_servers_stamps() {
         let log = MemoryLog::new();
-        let store = Store::open(log.share(), ObjectIndex::new(), Default::default()).expect("a store");
+        let store =
+            Store::open(log.share(), ObjectIndex::new(SharedResourceTable::built_in()), Default::default())
+                .expect("a store");
         for (name, created, updated) in [
             ("old", "2024-01-01T10:00:00Z", None),
             ("old-but-updated", "2024-01-01T10:00:00Z", Some("2024-01-01T11:50:00Z")),
@@ -241,7 +247,9 @@ mod tests {
             write(&store, name, created, updated).await;
         }
         store.close().await.expect("closed");
-        let store = Store::open(log.share(), ObjectIndex::new(), Default::default()).expect("a store");
+        let store =
+            Store::open(log.share(), ObjectIndex::new(SharedResourceTable::built_in()), Default::default())
+                .expect("a store");
         let registry = registry(&store, &wall("2024-01-01T12:00:00Z"));
         let expiring = tokio::spawn(registry.expire_events(HOUR));
         for (minutes, left) in [
@@ -258,8 +266,12 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn zero_keeps_events() {
-        let store =
-            Store::open(EphemeralLog::new(), ObjectIndex::new(), Default::default()).expect("a store");
+        let store = Store::open(
+            EphemeralLog::new(),
+            ObjectIndex::new(SharedResourceTable::built_in()),
+            Default::default(),
+        )
+        .expect("a store");
         write(&store, "kept", "2024-01-01T00:00:00Z", None).await;
         registry(&store, &wall("2034-01-01T00:00:00Z")).expire_events(Duration::ZERO).await;
         assert_eq!(names(&store), ["kept"]);

@@ -9,10 +9,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use coracle_storage::{Revision, Snapshot, Store, Watcher};
 
-use super::served::Table;
 use super::{ObjectIndex, Stored, parse, read::split_name};
 use crate::access::authorize::Authorizer;
 use crate::names::GroupResource;
+use crate::resource_info::ResourceTable;
 
 /// Keeps an [`Authorizer`] up to date.
 pub(super) struct RbacInformer {
@@ -37,11 +37,11 @@ struct Source {
 struct HistoryLost;
 
 impl RbacInformer {
-    pub fn new(table: &Table, authorizer: &Arc<Authorizer>) -> RbacInformer {
-        let watched = table.iter().filter(|served| Authorizer::watches(&served.group_resource));
-        let sources = watched.map(|served| Source {
-            resource: served.group_resource.clone(),
-            bucket: served.bucket.clone(),
+    pub fn new(table: &ResourceTable, authorizer: &Arc<Authorizer>) -> RbacInformer {
+        let watched = table.iter().filter(|info| Authorizer::watches(&info.group_resource));
+        let sources = watched.map(|info| Source {
+            resource: info.group_resource.clone(),
+            bucket: info.storage.bucket.clone(),
             watcher: None,
         });
         let state = State { seen: Revision::ZERO, sources: sources.collect() };
@@ -129,10 +129,11 @@ mod tests {
     use crate::access::UserInfo;
     use crate::access::authorize::{Mode, RequestAttributes, ResourceTarget, Target};
     use crate::access::rbac::GROUP;
+    use crate::resource_info::SharedResourceTable;
 
     /// A store that remembers next to nothing, and who may get pods in it.
     struct World {
-        table: Table,
+        table: ResourceTable,
         store: Store<ObjectIndex>,
         authorizer: Arc<Authorizer>,
         informer: RbacInformer,
@@ -140,10 +141,11 @@ mod tests {
 
     impl World {
         fn new(history: History) -> World {
-            let table = Table::built_in();
+            let table = ResourceTable::built_in();
             let options = Options { history, ..Options::default() };
             let store =
-                Store::open(EphemeralLog::new(), ObjectIndex::new(), options).expect("an empty store");
+                Store::open(EphemeralLog::new(), ObjectIndex::new(SharedResourceTable::built_in()), options)
+                    .expect("an empty store");
             let authorizer = Arc::new(Authorizer::new(Mode::Rbac));
             let informer = RbacInformer::new(&table, &authorizer);
             World { table, store, authorizer, informer }
@@ -151,12 +153,12 @@ mod tests {
 
         /// Writes or deletes an object of the namespace `ns`.
         async fn write(&self, resource: &str, name: &str, content: Option<Value>) {
-            let served = self.table.find(GROUP, "v1", resource).expect(resource);
-            let key = Key::new(served.bucket.clone(), served.storage_name("ns", name));
+            let info = self.table.find(GROUP, "v1", resource).expect(resource);
+            let key = Key::new(info.storage.bucket.clone(), info.storage_name("ns", name));
             match content {
                 Some(mut object) => {
                     object["metadata"] = json!({"namespace": "ns", "name": name});
-                    let bytes = stored_bytes(served, object);
+                    let bytes = stored_bytes(info, object);
                     self.store.put(key, Expect::Any, bytes).await.map(drop).expect(name);
                 }
                 None => self.store.delete(key, Expect::Any).await.map(drop).expect(name),

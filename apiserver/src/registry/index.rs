@@ -2,28 +2,28 @@
 
 use std::borrow::Cow;
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use coracle_storage::{Index, Indexed, Key, Limits, Unreadable};
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::selectable::{self, FieldSet};
 use crate::codec::{json, protobuf};
+use crate::resource_info::SharedResourceTable;
 
 /// Stands in stored bytes where the revision goes, between the quotes.
 pub const STAMP_SITE: &str = "\"resourceVersion\":\"";
 
 /// How stored objects are read.
-#[derive(Default)]
 pub struct ObjectIndex {
-    /// The kinds, by bucket, that can be selected by more than name and namespace.
-    fields: HashMap<String, FieldSet>,
+    resources: Arc<SharedResourceTable>,
 }
 
 impl ObjectIndex {
-    pub fn new() -> ObjectIndex {
-        ObjectIndex { fields: selectable::by_bucket() }
+    /// Reads objects as their resources say.
+    pub fn new(resources: Arc<SharedResourceTable>) -> ObjectIndex {
+        ObjectIndex { resources }
     }
 }
 
@@ -82,11 +82,13 @@ impl Index for ObjectIndex {
         for (k, v) in head.metadata.labels.iter().flatten() {
             labels.extend([k.as_ref(), "\0", v.as_ref(), "\0"]);
         }
-        let fields = match self.fields.get(&**key.bucket()) {
+        let resources = self.resources.load();
+        let selectable = resources.by_bucket(key.bucket()).map(|info| &info.behaviour.selectable_fields);
+        let fields = match selectable.filter(|fields| !fields.is_metadata_alone()) {
             None => Box::default(),
-            Some(set) => {
+            Some(fields) => {
                 let object: Value = json::parse_own(stored).map_err(|e| Unreadable(e.to_string()))?;
-                set.values(&object)
+                fields.values(&object)
             }
         };
         let terminating = head.metadata.deletion_timestamp.is_some();
@@ -127,7 +129,8 @@ mod tests {
                 "data": {"k": text.repeat(count)},
             });
             let stored = serde_json::to_vec(&object).expect(case);
-            let bytes = ObjectIndex::new().request_bytes(&Key::new("configmaps", "ns/n"), &stored);
+            let bytes = ObjectIndex::new(SharedResourceTable::built_in())
+                .request_bytes(&Key::new("configmaps", "ns/n"), &stored);
             let least = unit * count;
             assert!((least..least + 200).contains(&bytes), "{case}: {bytes} bytes");
             assert_eq!(bytes <= Limits::default().request_bytes, within, "{case}: {bytes} bytes");

@@ -6,14 +6,13 @@
 //!
 //! | file | owns |
 //! | --- | --- |
-//! | `served.rs` | what is served, by path |
 //! | `body.rs` | from a request's bytes to an object of its kind |
 //! | `write.rs` | create, update and patch: the pipeline above, and the retry when another write came first |
 //! | `deletion.rs`, `delete.rs` | the decision what a DELETE means; carrying it out |
 //! | `read.rs`, `watch.rs` | get, list, watch |
 //! | `event_ttl.rs` | the deletion of Events that were not written for a while |
 //! | `allocate.rs`, `charge.rs`, `locks.rs` | what a write takes from a common stock or a quota; locks by name |
-//! | `index.rs`, `selectable.rs` | what the store keeps beside the bytes, for selectors |
+//! | `index.rs` | what the store keeps beside the bytes, for selectors |
 //! | `subresource/` | scale, binding, eviction and what else is no object of its own |
 //!
 //! Nothing here knows HTTP: the verbs take what a request asks for and give objects back, `answer` makes bytes of them.
@@ -30,8 +29,6 @@ mod feed;
 mod index;
 mod locks;
 pub mod read;
-pub mod selectable;
-pub mod served;
 pub mod subresource;
 pub mod watch;
 mod write;
@@ -46,7 +43,7 @@ use serde_json::{Value, json};
 
 pub use body::Body;
 pub use index::ObjectIndex;
-pub use write::{Part, fit_namespace};
+pub use write::fit_namespace;
 
 use crate::access::authenticate::UserInfo;
 use crate::access::authorize::Authorizer;
@@ -59,10 +56,10 @@ use crate::flow_control;
 use crate::names::GroupResource;
 use crate::request::Warnings;
 use crate::request::info::ResourceRequest;
-use crate::schema::{StructId, Type, schema};
+use crate::resource_info::{ResourceInfo, SharedResourceTable};
+use crate::schema::{StructId, Type, TypeRef, schema};
 use crate::telemetry::metrics::StoredObjects;
 use crate::{Error, Result};
-use served::{Served, Table};
 
 /// How often a write is made anew because another came first. Each time someone else got on, so a client that named no
 /// version learns of it only when something is badly wrong.
@@ -77,7 +74,8 @@ pub type Stored = coracle_storage::Object<ObjectIndex>;
 /// The generic verbs.
 pub struct Registry {
     pub store: Store<ObjectIndex>,
-    pub table: Table,
+    /// The resources of now.
+    pub resources: Arc<SharedResourceTable>,
     chain: AdmissionChain,
     features: Arc<FeatureGates>,
     authorizer: Arc<Authorizer>,
@@ -97,7 +95,7 @@ pub enum Payload {
     /// An object as its type prints it.
     Object {
         value: Value,
-        type_id: StructId,
+        type_ref: TypeRef,
     },
     /// The list of what was there.
     List(read::Page),
@@ -128,7 +126,7 @@ impl Outcome {
 /// Which object, or which collection, of what kind.
 #[derive(Clone)]
 pub struct Target {
-    pub served: Arc<Served>,
+    pub info: Arc<ResourceInfo>,
     pub namespace: String,
     /// "" for the collection.
     pub name: String,
@@ -136,7 +134,7 @@ pub struct Target {
 
 impl Target {
     fn key_of(&self, name: &str) -> Key {
-        Key::new(self.served.bucket.clone(), self.served.storage_name(&self.namespace, name))
+        Key::new(self.info.storage.bucket.clone(), self.info.storage_name(&self.namespace, name))
     }
 }
 
@@ -153,17 +151,17 @@ impl Registry {
     /// `authorizer` is told of every change to what it decides by.
     pub fn new(
         store: Store<ObjectIndex>,
-        table: Table,
+        resources: Arc<SharedResourceTable>,
         clock: Clock,
         authorizer: &Arc<Authorizer>,
     ) -> Registry {
         Registry {
-            rbac_informer: feed::RbacInformer::new(&table, authorizer),
+            rbac_informer: feed::RbacInformer::new(&resources.load(), authorizer),
             chain: AdmissionChain::standard(authorizer),
             features: Arc::default(),
             authorizer: authorizer.clone(),
             store,
-            table,
+            resources,
             clock,
             reserved: Arc::default(),
             charging: locks::NamedLocks::default(),
@@ -188,22 +186,32 @@ impl Registry {
         self.rbac_informer.pull(&self.store);
     }
 
+    /// The resource at a path, as it is now.
+    pub fn find(&self, group: &str, version: &str, plural: &str) -> Option<Arc<ResourceInfo>> {
+        self.resources.load().find(group, version, plural).cloned()
+    }
+
+    /// The resource in the version in which it is stored, as it is now.
+    fn by_resource(&self, resource: &GroupResource) -> Option<Arc<ResourceInfo>> {
+        self.resources.load().by_resource(resource).cloned()
+    }
+
     /// The bytes of the object that a request names; 0 if there is none.
     pub fn size_of(&self, request: &ResourceRequest) -> usize {
-        let served = self.table.find(&request.group, &request.version, &request.resource);
-        let stored = served.and_then(|served| self.current(served, &request.namespace, &request.name));
+        let info = self.find(&request.group, &request.version, &request.resource);
+        let stored = info.and_then(|info| self.current(&info, &request.namespace, &request.name));
         stored.map_or(0, |stored| stored.bytes.len())
     }
 
     /// How many objects there are of each resource.
     pub fn stored_objects(&self) -> Vec<StoredObjects> {
         let snapshot = self.store.snapshot();
-        let count = |served: &Arc<Served>| StoredObjects {
-            group: served.group_resource.group.clone(),
-            resource: served.group_resource.resource.clone(),
-            objects: snapshot.len(&served.bucket) as u64,
+        let count = |info: &Arc<ResourceInfo>| StoredObjects {
+            group: info.group_resource.group.clone(),
+            resource: info.group_resource.resource.clone(),
+            objects: snapshot.len(&info.storage.bucket) as u64,
         };
-        self.table.iter().filter(|served| served.has_verb("list")).map(count).collect()
+        self.resources.load().iter().filter(|info| info.has_verb("list")).map(count).collect()
     }
 
     pub fn now(&self) -> Timestamp {
@@ -218,8 +226,8 @@ impl Registry {
     }
 
     /// The object as it is now.
-    fn current(&self, served: &Served, namespace: &str, name: &str) -> Option<Arc<Stored>> {
-        self.store.get(&Key::new(served.bucket.clone(), served.storage_name(namespace, name)))
+    fn current(&self, info: &ResourceInfo, namespace: &str, name: &str) -> Option<Arc<Stored>> {
+        self.store.get(&Key::new(info.storage.bucket.clone(), info.storage_name(namespace, name)))
     }
 
     /// Between 30 and 60 minutes, so that clients do not come back all at once.
@@ -259,20 +267,20 @@ fn built_in_type(object: &Value) -> Option<StructId> {
 
 impl Cluster for Registry {
     fn get(&self, resource: &GroupResource, namespace: &str, name: &str) -> Result<Option<Value>> {
-        let Some(served) = self.table.by_resource(resource) else { return Ok(None) };
-        self.current(served, namespace, name).map(|o| parse(&o)).transpose()
+        let Some(info) = self.by_resource(resource) else { return Ok(None) };
+        self.current(&info, namespace, name).map(|o| parse(&o)).transpose()
     }
 
     fn list(&self, resource: &GroupResource, namespace: &str) -> Result<Vec<Value>> {
-        let Some(served) = self.table.by_resource(resource) else { return Ok(Vec::new()) };
+        let Some(info) = self.by_resource(resource) else { return Ok(Vec::new()) };
         let filter = read::Filter { namespace: namespace.to_owned(), ..read::Filter::default() };
-        let bucket = self.store.snapshot().bucket(&served.bucket);
+        let bucket = self.store.snapshot().bucket(&info.storage.bucket);
         bucket.iter().filter(|o| filter.matches(o)).map(|o| parse(o)).collect()
     }
 
     fn namespace(&self, name: &str) -> Result<Option<NamespacePhase>> {
-        let served = self.table.find("", "v1", "namespaces");
-        let stored = served.and_then(|served| self.current(served, "", name));
+        let info = self.find("", "v1", "namespaces");
+        let stored = info.and_then(|info| self.current(&info, "", name));
         Ok(stored.map(|stored| match stored.meta.terminating {
             true => NamespacePhase::Terminating,
             false => NamespacePhase::Active,
@@ -286,11 +294,11 @@ impl Cluster for Registry {
         name: &'a str,
     ) -> BoxFuture<'a, ()> {
         let comes = async move {
-            let Some(served) = self.table.by_resource(resource) else { return };
-            let exists = || self.current(served, namespace, name).is_some();
+            let Some(info) = self.by_resource(resource) else { return };
+            let exists = || self.current(&info, namespace, name).is_some();
             loop {
                 // The watch is opened before the look, so that nothing falls between them; where history was lost, anew.
-                let watcher = self.store.watch(&served.bucket, self.store.revision());
+                let watcher = self.store.watch(&info.storage.bucket, self.store.revision());
                 if exists() {
                     return;
                 }
@@ -311,7 +319,7 @@ impl flow_control::ConfigurationSource for Registry {
         // One that cannot be read is left out.
         let list = |resource: &str| {
             let resource = GroupResource::new("flowcontrol.apiserver.k8s.io", resource);
-            let bucket = self.table.by_resource(&resource).map(|served| snapshot.bucket(&served.bucket));
+            let bucket = self.by_resource(&resource).map(|info| snapshot.bucket(&info.storage.bucket));
             bucket.iter().flat_map(|bucket| bucket.iter()).filter_map(|object| parse(object).ok()).collect()
         };
         (list("flowschemas"), list("prioritylevelconfigurations"))

@@ -15,12 +15,11 @@ use coracle_storage::{BucketSnapshot, Revision, RevisionError};
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
-use super::selectable::Selection;
-use super::served::Served;
 use super::{Registry, Stored};
 use crate::codec;
 use crate::request::options::{ListOptions, VersionMatch, parse_revision};
-use crate::selector::LabelSelector;
+use crate::resource_info::ResourceInfo;
+use crate::selector::{LabelSelector, Selection};
 use crate::{Error, Result};
 
 /// How long a read waits for a revision that is yet to come.
@@ -36,12 +35,11 @@ pub struct Filter {
 }
 
 impl Filter {
-    pub fn new(served: &Served, namespace: &str, options: &ListOptions) -> Result<Filter> {
-        let resource = &served.group_resource;
+    pub fn new(info: &ResourceInfo, namespace: &str, options: &ListOptions) -> Result<Filter> {
         Ok(Filter {
-            namespace: if served.namespaced() { namespace.to_owned() } else { String::new() },
+            namespace: if info.namespaced { namespace.to_owned() } else { String::new() },
             labels: options.labels.clone(),
-            fields: Selection::resolve(&resource.group, &resource.resource, &options.fields)?,
+            fields: Selection::resolve(&info.behaviour.selectable_fields, &options.fields)?,
         })
     }
 
@@ -87,14 +85,14 @@ impl Registry {
     /// The newest version of an object, not older than the revision asked for.
     pub async fn get(
         &self,
-        served: &Served,
+        info: &ResourceInfo,
         namespace: &str,
         name: &str,
         resource_version: &str,
     ) -> Result<Arc<Stored>> {
         let revision = parse_revision(resource_version).map_err(|e| Error::Unclassified(e.in_query()))?;
         self.wait_for(Revision(revision)).await?;
-        self.current(served, namespace, name).ok_or_else(|| Error::not_found(&served.group_resource, name))
+        self.current(info, namespace, name).ok_or_else(|| Error::not_found(&info.group_resource, name))
     }
 
     /// Waits, a little, until a revision has come.
@@ -109,8 +107,8 @@ impl Registry {
         })
     }
 
-    pub async fn list(&self, served: &Served, filter: &Filter, options: &ListOptions) -> Result<Page> {
-        let (snapshot, start) = self.list_from(served, filter, options).await?;
+    pub async fn list(&self, info: &ResourceInfo, filter: &Filter, options: &ListOptions) -> Result<Page> {
+        let (snapshot, start) = self.list_from(info, filter, options).await?;
         let prefix = filter.prefix();
         let from = match &start {
             Some(start) => Bound::Included(start.as_str()),
@@ -148,11 +146,11 @@ impl Registry {
     /// Which moment a list shows, and from which storage name on.
     async fn list_from(
         &self,
-        served: &Served,
+        info: &ResourceInfo,
         filter: &Filter,
         options: &ListOptions,
     ) -> Result<(BucketSnapshot<super::ObjectIndex>, Option<String>)> {
-        let newest = || self.store.snapshot().bucket(&served.bucket);
+        let newest = || self.store.snapshot().bucket(&info.storage.bucket);
         if !options.continue_token.is_empty() {
             let token = Token::decode(&options.continue_token)?;
             if !matches!(options.resource_version.as_str(), "" | "0") {
@@ -163,7 +161,7 @@ impl Registry {
             let start = Some(format!("{}{}", filter.prefix(), token.start.trim_start_matches('/')));
             // A negative revision is the server's own offer to go on with what is there now.
             let Ok(revision) = u64::try_from(token.rv) else { return Ok((newest(), start)) };
-            let snapshot = self.exactly(served, Revision(revision)).await.map_err(|e| match e {
+            let snapshot = self.exactly(info, Revision(revision)).await.map_err(|e| match e {
                 Error::Expired { .. } => Error::Expired {
                     message: CONTINUE_EXPIRED.to_owned(),
                     fresh_continue: Some(Token { rv: -1, ..token }.encode()),
@@ -178,7 +176,7 @@ impl Registry {
         let exact = options.version_match == VersionMatch::Exact
             || options.version_match == VersionMatch::Unset && options.limit > 0;
         if revision > 0 && exact {
-            return Ok((self.exactly(served, Revision(revision)).await?, None));
+            return Ok((self.exactly(info, Revision(revision)).await?, None));
         }
         self.wait_for(Revision(revision)).await?;
         Ok((newest(), None))
@@ -186,11 +184,11 @@ impl Registry {
 
     async fn exactly(
         &self,
-        served: &Served,
+        info: &ResourceInfo,
         revision: Revision,
     ) -> Result<BucketSnapshot<super::ObjectIndex>> {
         self.wait_for(revision).await?;
-        self.store.snapshot_at(&served.bucket, revision).map_err(|e| match e {
+        self.store.snapshot_at(&info.storage.bucket, revision).map_err(|e| match e {
             RevisionError::Compacted(_) => Error::Expired {
                 message: "The resourceVersion for the provided list is too old.".to_owned(),
                 fresh_continue: None,

@@ -14,9 +14,9 @@ use coracle_storage::{Compacted, Event, Revision, Watcher};
 use tokio::time::Instant;
 
 use super::read::Filter;
-use super::served::Served;
 use super::{ObjectIndex, Registry, Stored};
 use crate::request::options::{ListOptions, parse_revision};
+use crate::resource_info::ResourceInfo;
 use crate::{Error, Result};
 
 /// How often a quiet watch that allows bookmarks is told how far it has come.
@@ -71,7 +71,7 @@ pub struct Watch {
 
 impl Registry {
     /// Opens a watch. A revision that history no longer covers is not an error here: the stream says it, and ends.
-    pub async fn watch(&self, served: &Served, filter: Filter, options: &ListOptions) -> Result<Watch> {
+    pub async fn watch(&self, info: &ResourceInfo, filter: Filter, options: &ListOptions) -> Result<Watch> {
         let asked =
             parse_revision(&options.resource_version).map_err(|e| Error::Unclassified(e.in_query()))?;
         let timeout = options.timeout_seconds.filter(|t| *t > 0).map(Duration::from_secs);
@@ -96,7 +96,7 @@ impl Registry {
             return Ok(watch);
         }
         if !from_now {
-            match self.store.watch(&served.bucket, Revision(asked)) {
+            match self.store.watch(&info.storage.bucket, Revision(asked)) {
                 Ok(watcher) => watch.watcher = Some(watcher),
                 Err(compacted) => watch.then = Some(Change::Error(expired(compacted))),
             }
@@ -105,11 +105,11 @@ impl Registry {
         // The snapshot and the watch after it must meet: if history moved on in between, take a newer snapshot.
         loop {
             let snapshot = self.store.snapshot();
-            let Ok(watcher) = self.store.watch(&served.bucket, snapshot.revision()) else { continue };
+            let Ok(watcher) = self.store.watch(&info.storage.bucket, snapshot.revision()) else { continue };
             watch.watcher = Some(watcher);
             watch.last_told = snapshot.revision();
             if initial != Some(false) {
-                let bucket = snapshot.bucket(&served.bucket);
+                let bucket = snapshot.bucket(&info.storage.bucket);
                 watch.initial = bucket.iter().filter(|o| watch.filter.matches(o)).cloned().collect();
             }
             if initial == Some(true) && options.bookmarks {

@@ -15,12 +15,10 @@ use super::allocate::Allocation;
 use super::body::Body;
 use super::deletion::{self, rfc3339};
 use super::index::STAMP_SITE;
-use super::served::Served;
 use super::{Caller, Outcome, Payload, RETRIES, Registry, Stored, Target, parse};
 use crate::access::authorize::{self, RequestAttributes, ResourceTarget};
 use crate::admission::{AdmissionAttributes, Operation, OperationOptions};
 use crate::codec;
-use crate::codec::body::Expected;
 use crate::codec::limits::{MAX_COLLECTIONS, measure};
 use crate::features::FeatureGates;
 use crate::field::{ErrorType, Errors, Field, FieldError, Path, quote};
@@ -30,56 +28,16 @@ use crate::object_meta::ObjectMeta;
 use crate::patch::Patch;
 use crate::request::Warnings;
 use crate::request::options::{FieldValidation, WriteOptions, parse_revision};
+use crate::resource_info::{Part, ResourceInfo};
 use crate::resources::idle;
 use crate::resources::strategy::{Context, Strategy};
 use crate::resources::validate;
-use crate::schema::Subresource;
 use crate::{Error, Result};
 
 /// How often a name is generated anew because it was taken.
 const NAME_TRIES: usize = 8;
 /// What stands in stored bytes for the revision, until it is cut out.
 const MARK: &str = "@";
-
-/// The part of an object that an endpoint writes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Part {
-    /// All but status.
-    Main,
-    /// The status, and what metadata the kind lets through.
-    Status,
-    /// The finalizers in a Namespace's spec.
-    Finalize,
-    EphemeralContainers,
-    Resize,
-    Approval,
-}
-
-impl Part {
-    /// The part that a subresource writes, if it is a part of the object at all.
-    pub fn of(subresource: Option<&Subresource>) -> Option<Part> {
-        Some(match subresource.map(|s| s.name) {
-            None => Part::Main,
-            Some("status") => Part::Status,
-            Some("finalize") => Part::Finalize,
-            Some("ephemeralcontainers") => Part::EphemeralContainers,
-            Some("resize") => Part::Resize,
-            Some("approval") => Part::Approval,
-            Some(_) => return None,
-        })
-    }
-
-    fn name(self) -> &'static str {
-        match self {
-            Part::Main => "",
-            Part::Status => "status",
-            Part::Finalize => "finalize",
-            Part::EphemeralContainers => "ephemeralcontainers",
-            Part::Resize => "resize",
-            Part::Approval => "approval",
-        }
-    }
-}
 
 /// One write on its way through the pipeline.
 pub(super) struct Writing<'a> {
@@ -150,7 +108,7 @@ impl Registry {
             for member in ["deletionTimestamp", "deletionGracePeriodSeconds", "selfLink"] {
                 object.set_meta(member, Value::Null);
             }
-            let object = writing.target.served.to_storage(object);
+            let object = writing.target.info.to_storage(object);
             match self.try_create(&writing, object, by).await? {
                 Ok(payload) => return Ok(Outcome { code: 201, payload }),
                 Err(taken) => last = Some(taken),
@@ -166,7 +124,7 @@ impl Registry {
         mut object: Value,
         by: CreatedBy,
     ) -> Result<Result<Payload>> {
-        let served = &*writing.target.served;
+        let info = &*writing.target.info;
         self.track(writing, None, &mut object);
         self.admit(writing, Operation::Create, &mut object, None).await?;
         if by == CreatedBy::Put {
@@ -185,7 +143,7 @@ impl Registry {
         }
         self.charge(writing, Operation::Create, &mut object, None, &mut allocation).await?;
         let name = object.name().to_owned();
-        let resource = served.group_resource.clone();
+        let resource = info.group_resource.clone();
         match self.commit_new(writing, object, allocation).await? {
             Created::Done(payload) => Ok(Ok(payload)),
             Created::Overtaken => {
@@ -201,10 +159,10 @@ impl Registry {
 
     /// What the server decides of a new object, and whether the result is valid.
     async fn prepare_new(&self, writing: &Writing<'_>, object: &mut Value, by: CreatedBy) -> Result<()> {
-        let served = &*writing.target.served;
-        let behaviour = served.behaviour;
+        let info = &*writing.target.info;
+        let behaviour = &info.behaviour;
         let now = rfc3339(self.now());
-        if served.subresource("status").is_some()
+        if info.has_status()
             && !behaviour.status_on_create
             && let Some(members) = object.as_object_mut()
         {
@@ -217,7 +175,7 @@ impl Registry {
         object.set_meta("creationTimestamp", now.as_str());
         object.set_meta("uid", uuid::Uuid::new_v4().to_string());
         behaviour.strategy.prepare_for_create(object, &context(&now, writing, &self.features));
-        self.refuse_invalid(served, object, validate::create(object, &behaviour, served.namespaced()))?;
+        self.refuse_invalid(info, object, validate::create(object, behaviour, info.namespaced))?;
         writing.caller.warnings.extend(behaviour.strategy.warnings(&Field::root(object), None));
         warn_of_idle(writing, object);
         if by == CreatedBy::Put {
@@ -229,7 +187,7 @@ impl Registry {
     /// Whoever may update need not be allowed to create. As in kube-apiserver this is asked when the object is valid.
     fn authorize_create(&self, writing: &Writing<'_>) -> Result<()> {
         let target = writing.target;
-        let resource = &target.served.group_resource;
+        let resource = &target.info.group_resource;
         let target = ResourceTarget {
             group: &resource.group,
             resource: &resource.resource,
@@ -247,15 +205,15 @@ impl Registry {
         object: Value,
         allocation: Allocation<'_>,
     ) -> Result<Created> {
-        let served = &*writing.target.served;
+        let info = &*writing.target.info;
         let key = writing.target.key_of(object.name());
         if writing.dry_run() {
             return Ok(match self.store.get(&key) {
                 Some(current) => Created::Exists(Some(current)),
-                None => Created::Done(self.dry(served, object)),
+                None => Created::Done(self.dry(info, object)),
             });
         }
-        let write = Write::put(key, Expect::Absent, stored_bytes(served, object));
+        let write = Write::put(key, Expect::Absent, stored_bytes(info, object));
         match self.commit_allocated(write, allocation).await? {
             Commit::Done(events) => match events.into_iter().next().and_then(|e| e.after.clone()) {
                 Some(stored) => Ok(Created::Done(Payload::Stored(stored))),
@@ -295,13 +253,13 @@ impl Registry {
             Ok(object)
         };
         // The strategy of a Service's status inherits AllowCreateOnUpdate; no other kind has both.
-        let creates = matches!(part, Part::Main | Part::Status) && target.served.behaviour.create_on_update;
+        let creates = matches!(part, Part::Main | Part::Status) && target.info.behaviour.create_on_update;
         // A body that is wrong is refused before anything is looked for.
         let mut decoded = Some(decode()?);
         self.modify(writing, creates.then_some(&create), |current| {
             let object = decoded.take().map_or_else(decode, Ok)?;
             same_uid(target, &object, current)?;
-            Ok(target.served.to_storage(object))
+            Ok(target.info.to_storage(object))
         })
         .await
     }
@@ -315,7 +273,7 @@ impl Registry {
         options: &WriteOptions,
         caller: Caller<'_>,
     ) -> Result<Outcome> {
-        let served = &*target.served;
+        let info = &*target.info;
         let writing = Writing {
             target,
             part,
@@ -324,18 +282,17 @@ impl Registry {
             field_manager: Some(&options.field_manager),
         };
         self.modify(writing, None, |current| {
-            let shown = served.from_storage(current.clone());
-            let mut object =
-                patch.apply(shown, served.type_id(), options.field_validation, caller.warnings)?;
-            let strategy = served.behaviour.strategy;
-            default_within_limits(strategy, &mut object)?;
+            let shown = info.from_storage(current.clone());
+            let mut object = patch.apply(shown, &info.type_ref, options.field_validation, caller.warnings)?;
+            let strategy = &info.behaviour.strategy;
+            default_within_limits(&**strategy, &mut object)?;
             if let Some(error) = strategy.conversion_error(&object) {
                 return Err(patch.conversion_error(&object, &error));
             }
             fit_namespace(target, &mut object)?;
             fit_name(target, &object)?;
             dedup_owners(&mut object, caller.warnings);
-            Ok(served.to_storage(object))
+            Ok(info.to_storage(object))
         })
         .await
     }
@@ -349,18 +306,18 @@ impl Registry {
         mut edit: impl FnMut(&Value) -> Result<Value>,
     ) -> Result<Outcome> {
         let target = writing.target;
-        let served = &*target.served;
+        let info = &*target.info;
         let mut turn = None;
         let mut waits = false;
         for attempt in 0..=RETRIES {
             if attempt == 1 && !waits {
                 turn = Some(self.retry_turn(target).await);
             }
-            let Some(current) = self.current(served, &target.namespace, &target.name) else {
+            let Some(current) = self.current(info, &target.namespace, &target.name) else {
                 drop(turn);
                 return match create {
                     Some(make) => self.create_object(writing, make, CreatedBy::Put).await,
-                    None => Err(Error::not_found(&served.group_resource, &target.name)),
+                    None => Err(Error::not_found(&info.group_resource, &target.name)),
                 };
             };
             let old = parse(&current)?;
@@ -378,40 +335,40 @@ impl Registry {
                         .await?;
                     self.commit_changed(&writing, &current, object, allocation).await?
                 }
-                Changed::Remove(object) if writing.dry_run() => Some(self.dry(served, object)),
+                Changed::Remove(object) if writing.dry_run() => Some(self.dry(info, object)),
                 Changed::Remove(object) => {
-                    let removed = self.remove(served, &current, &old).await?;
-                    removed.map(|_| self.loose(served, served.from_storage(object)))
+                    let removed = self.remove(info, &current, &old).await?;
+                    removed.map(|_| self.loose(info, info.from_storage(object)))
                 }
             };
             if let Some(payload) = payload {
                 return Ok(Outcome { code: 200, payload });
             }
         }
-        Err(Error::modified(&served.group_resource, &target.name))
+        Err(Error::modified(&info.group_resource, &target.name))
     }
 
     /// Keeps account of whose the fields are. Comes before anything that the server itself decides, for which nobody
     /// answers.
     fn track(&self, writing: &Writing<'_>, old: Option<&Value>, new: &mut Value) {
         let Some(field_manager) = writing.field_manager else { return };
-        let served = &*writing.target.served;
+        let info = &*writing.target.info;
         let writer = manage::FieldManager {
             manager: &manage::manager(field_manager, writing.caller.user_agent),
-            api_version: &served.api_version,
+            api_version: &info.api_version,
             subresource: writing.part.name(),
             now: &rfc3339(self.now()),
         };
-        track(served, writer, old, new);
+        track(info, writer, old, new);
     }
 
     /// The pipeline for a changed object, up to what is to be stored.
     async fn prepare_changed(&self, writing: &Writing<'_>, old: &Value, mut new: Value) -> Result<Changed> {
         let part = writing.part;
-        let served = &*writing.target.served;
-        let behaviour = served.behaviour;
+        let info = &*writing.target.info;
+        let behaviour = &info.behaviour;
         keep_system_fields(&mut new, old);
-        keep_other_parts(served, part, &mut new, old);
+        keep_other_parts(info, part, &mut new, old);
         let now = rfc3339(self.now());
         let context = context(&now, writing, &self.features);
         match part {
@@ -422,13 +379,13 @@ impl Registry {
         if behaviour.generation && part != Part::Status && behaviour.strategy.is_new_generation(&new, old) {
             new.set_meta("generation", old.generation() + 1);
         }
-        let namespaced = served.namespaced();
+        let namespaced = info.namespaced;
         let errors = match part {
-            Part::Main => validate::update(&new, old, &behaviour, namespaced),
-            Part::Status => validate::status_update(&new, old, &behaviour, namespaced),
-            other => validate::subresource_update(other.name(), &new, old, &behaviour, namespaced),
+            Part::Main => validate::update(&new, old, behaviour, namespaced),
+            Part::Status => validate::status_update(&new, old, behaviour, namespaced),
+            other => validate::subresource_update(other.name(), &new, old, behaviour, namespaced),
         };
-        self.refuse_invalid(served, &new, errors)?;
+        self.refuse_invalid(info, &new, errors)?;
         writing.caller.warnings.extend(match part {
             Part::Main => behaviour.strategy.warnings(&Field::root(&new), Some(&Field::root(old))),
             Part::Status => behaviour.strategy.status_warnings(&Field::root(&new)),
@@ -454,11 +411,11 @@ impl Registry {
         object: Value,
         allocation: Allocation<'_>,
     ) -> Result<Option<Payload>> {
-        let served = &*writing.target.served;
+        let info = &*writing.target.info;
         if writing.dry_run() {
-            return Ok(Some(self.dry(served, object)));
+            return Ok(Some(self.dry(info, object)));
         }
-        let stored = stored_bytes(served, object);
+        let stored = stored_bytes(info, object);
         let write = Write::put(current.key.clone(), Expect::Revision(current.revision), stored);
         match self.commit_allocated(write, allocation).await? {
             Commit::Done(events) => {
@@ -475,26 +432,26 @@ impl Registry {
         dry_run: bool,
         mut edit: impl FnMut(&Value) -> Result<Value>,
     ) -> Result<()> {
-        let served = &*target.served;
+        let info = &*target.info;
         let mut _turn = None;
         for attempt in 0..=RETRIES {
             if attempt == 1 {
                 _turn = Some(self.retry_turn(target).await);
             }
-            let Some(current) = self.current(served, &target.namespace, &target.name) else {
-                return Err(Error::not_found(&served.group_resource, &target.name));
+            let Some(current) = self.current(info, &target.namespace, &target.name) else {
+                return Err(Error::not_found(&info.group_resource, &target.name));
             };
             let new = edit(&parse(&current)?)?;
             if dry_run {
                 return Ok(());
             }
             let expect = Expect::Revision(current.revision);
-            let write = Write::put(current.key.clone(), expect, stored_bytes(served, new));
+            let write = Write::put(current.key.clone(), expect, stored_bytes(info, new));
             if let Commit::Done(_) = self.store.commit(vec![write]).await.map_err(store_failed)? {
                 return Ok(());
             }
         }
-        Err(Error::modified(&served.group_resource, &target.name))
+        Err(Error::modified(&info.group_resource, &target.name))
     }
 
     fn decode(
@@ -504,17 +461,16 @@ impl Registry {
         validation: FieldValidation,
         caller: Caller<'_>,
     ) -> Result<Value> {
-        let resource = target.served.resource;
-        let expected = Expected { group: resource.group, version: resource.version, kind: resource.kind };
-        let mut object = body.decode(expected, validation, caller.warnings)?;
-        let strategy = target.served.behaviour.strategy;
-        default_within_limits(strategy, &mut object)?;
+        let info = &*target.info;
+        let mut object = body.decode_object(info, validation, caller.warnings)?;
+        let strategy = &target.info.behaviour.strategy;
+        default_within_limits(&**strategy, &mut object)?;
         match strategy.conversion_error(&object) {
             None => Ok(object),
             Some(error) => Err(Error::bad_request(format!(
                 "{0} in version {1} cannot be handled as a {0}: {error}",
-                resource.kind,
-                quote(resource.version)
+                info.kind,
+                quote(&info.version)
             ))),
         }
     }
@@ -530,9 +486,9 @@ impl Registry {
     ) -> Result<()> {
         let mut attributes = AdmissionAttributes {
             operation: Operation::Create,
-            resource: &target.served.group_resource,
-            kind: &target.served.group_kind,
-            version: target.served.resource.version,
+            resource: &target.info.group_resource,
+            kind: &target.info.group_kind,
+            version: &target.info.version,
             subresource,
             namespace: &target.namespace,
             name: &target.name,
@@ -582,30 +538,30 @@ impl Registry {
         self.chain.validate(&writing.attributes(operation, &name, object, old), self).await
     }
 
-    fn refuse_invalid(&self, served: &Served, object: &Value, errors: Errors) -> Result<()> {
+    fn refuse_invalid(&self, info: &ResourceInfo, object: &Value, errors: Errors) -> Result<()> {
         if errors.is_empty() {
             return Ok(());
         }
-        Err(Error::invalid(&served.group_kind, object.name(), errors))
+        Err(Error::invalid(&info.group_kind, object.name(), errors))
     }
 
     /// The answer of a dry run: as it would be stored, but without a revision of its own.
-    pub(super) fn dry(&self, served: &Served, object: Value) -> Payload {
-        self.loose(served, served.from_storage(object))
+    pub(super) fn dry(&self, info: &ResourceInfo, object: Value) -> Payload {
+        self.loose(info, info.from_storage(object))
     }
 
-    pub(super) fn loose(&self, served: &Served, value: Value) -> Payload {
-        Payload::Object { value, type_id: served.type_id() }
+    pub(super) fn loose(&self, info: &ResourceInfo, value: Value) -> Payload {
+        Payload::Object { value, type_ref: info.type_ref.clone() }
     }
 }
 
 impl Writing<'_> {
     /// A client that names the version it changed means just that one; some kinds insist that it does.
     fn check_version(&self, new: &Value, old: &Value) -> Result<()> {
-        let served = &*self.target.served;
-        let resource = &served.group_resource;
+        let info = &*self.target.info;
+        let resource = &info.group_resource;
         match new.resource_version() {
-            "" | "0" if served.behaviour.unconditional_update => Ok(()),
+            "" | "0" if info.behaviour.unconditional_update => Ok(()),
             "" | "0" => {
                 let mut errors = Errors::new();
                 let path = Path::of("metadata.resourceVersion");
@@ -645,12 +601,12 @@ impl Writing<'_> {
         object: &'w mut Value,
         old_object: Option<&'w Value>,
     ) -> AdmissionAttributes<'w> {
-        let served = &self.target.served;
+        let info = &self.target.info;
         AdmissionAttributes {
             operation,
-            resource: &served.group_resource,
-            kind: &served.group_kind,
-            version: served.resource.version,
+            resource: &info.group_resource,
+            kind: &info.group_kind,
+            version: &info.version,
             subresource: self.part.name(),
             namespace: &self.target.namespace,
             name,
@@ -677,7 +633,7 @@ fn default_within_limits(strategy: &dyn Strategy, object: &mut Value) -> Result<
 
 /// Says so where what is written has no effect yet.
 fn warn_of_idle(writing: &Writing<'_>, object: &Value) {
-    let kind = &writing.target.served.group_kind;
+    let kind = &writing.target.info.group_kind;
     let warning = idle::warning(&kind.group, &kind.kind, object);
     writing.caller.warnings.extend(warning);
 }
@@ -703,7 +659,7 @@ fn context<'a>(now: &'a str, writing: &Writing<'a>, features: &'a FeatureGates) 
 
 /// The namespace of the body must be that of the path; where it says none, it is.
 pub fn fit_namespace(target: &Target, object: &mut Value) -> Result<()> {
-    if !target.served.namespaced() {
+    if !target.info.namespaced {
         object.set_meta("namespace", Value::Null);
         return Ok(());
     }
@@ -737,14 +693,14 @@ pub(super) fn same_uid(target: &Target, new: &Value, current: &Value) -> Result<
     if new.uid().is_empty() || new.uid() == current.uid() {
         return Ok(());
     }
-    let served = &target.served;
+    let info = &target.info;
     let detail = format!(
         "StorageError: invalid object, Code: 4, Key: {}, ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: UID in precondition: {}, UID in object meta: {}",
-        served.registry_key(&target.namespace, &target.name),
+        info.registry_key(&target.namespace, &target.name),
         new.uid(),
         current.uid()
     );
-    Err(Error::conflict(&served.group_resource, &target.name, detail))
+    Err(Error::conflict(&info.group_resource, &target.name, detail))
 }
 
 /// Later owner references of a uid that was named already are dropped, with a warning.
@@ -788,7 +744,7 @@ fn keep_system_fields(new: &mut Value, old: &Value) {
 }
 
 /// An endpoint writes its part and leaves the others as they are.
-fn keep_other_parts(served: &Served, part: Part, new: &mut Value, old: &Value) {
+fn keep_other_parts(info: &ResourceInfo, part: Part, new: &mut Value, old: &Value) {
     let Some(members) = new.as_object_mut() else { return };
     match part {
         Part::Status => {
@@ -799,7 +755,7 @@ fn keep_other_parts(served: &Served, part: Part, new: &mut Value, old: &Value) {
             others.iter().filter(written).for_each(|member| restore(members, old, member));
         }
         Part::Approval => {}
-        _ if served.subresource("status").is_some() => restore(members, old, "status"),
+        _ if info.has_status() => restore(members, old, "status"),
         _ => {}
     }
 }
@@ -822,28 +778,34 @@ fn generate_name(base: &str) -> String {
 }
 
 /// Gives the fields that a write changes to who writes; both objects are in storage form.
-pub(super) fn track(served: &Served, writer: manage::FieldManager<'_>, old: Option<&Value>, new: &mut Value) {
-    let kind = manage::ObjectKind {
-        name: &served.group_kind,
-        type_id: served.type_id(),
-        has_status: served.subresource("status").is_some(),
-    };
-    let entries = if served.is_storage_version() {
-        manage::update(kind, writer, old, new)
+pub(super) fn track(
+    info: &ResourceInfo,
+    writer: manage::FieldManager<'_>,
+    old: Option<&Value>,
+    new: &mut Value,
+) {
+    let entries = if info.is_storage_version() {
+        manage::update(info, writer, old, new)
     } else {
-        let shown = |object: &Value| served.from_storage(object.clone());
-        manage::update(kind, writer, old.map(shown).as_ref(), &shown(new))
+        let shown = |object: &Value| info.from_storage(object.clone());
+        manage::update(info, writer, old.map(shown).as_ref(), &shown(new))
     };
     new.set_meta("managedFields", entries);
 }
 
 /// The bytes to store: Go's order, and an empty place for the revision.
-pub(super) fn stored_bytes(served: &Served, mut object: Value) -> Bytes {
-    object.set_meta("resourceVersion", MARK);
-    object["kind"] = served.resource.kind.into();
-    object["apiVersion"] = served.storage_api_version.as_str().into();
+pub(super) fn stored_bytes(info: &ResourceInfo, mut object: Value) -> Bytes {
+    object["kind"] = info.kind.as_ref().into();
+    object["apiVersion"] = info.storage.api_version.as_str().into();
     let mut bytes = Vec::with_capacity(1024);
-    codec::json::write(&object, served.storage_type, &mut bytes);
+    if info.is_custom() {
+        object.set_meta("resourceVersion", "");
+        codec::json::write(&object, &info.storage.type_ref, &mut bytes);
+        bytes.push(b'\n');
+        return bytes.into();
+    }
+    object.set_meta("resourceVersion", MARK);
+    codec::json::write(&object, &info.storage.type_ref, &mut bytes);
     // As answers end, so that reading copies them as they are.
     bytes.push(b'\n');
     let site = format!("{STAMP_SITE}{MARK}");

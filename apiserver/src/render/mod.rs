@@ -15,7 +15,9 @@ mod tests;
 use serde_json::{Value, json};
 
 use crate::request::negotiate::MetaVersion;
-use crate::resources::apps::daemon_set::TEMPLATE_GENERATION;
+
+/// An annotation that a DaemonSet has in the real server's versioned form only.
+const TEMPLATE_GENERATION: &str = "deprecated.daemonset.template.generation";
 
 /// An object's metadata alone.
 pub fn partial_metadata(object: &Value, version: MetaVersion) -> Value {

@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 
 use super::columns::{Column, DEFAULT_COLUMNS, Row};
 use super::custom::CustomColumn;
-use super::kinds::{self, SortKey};
+use super::kinds::{self, RowConditions, SortKey};
 use super::partial_metadata;
 use crate::error::{Error, Result};
 use crate::field::{Field, quote};
@@ -70,11 +70,11 @@ impl<'a> Item<'a> {
     }
 }
 
-/// The columns of a kind.
-pub struct Printer<'a> {
-    group: &'a str,
-    kind: &'a str,
+/// The columns of a kind, and the order of its rows.
+pub struct Printer {
     columns: Columns,
+    sort_key: Option<SortKey>,
+    row_conditions: Option<RowConditions>,
 }
 
 enum Columns {
@@ -84,21 +84,23 @@ enum Columns {
     Custom(Vec<CustomColumn>),
 }
 
-impl<'a> Printer<'a> {
+impl Printer {
     /// The printer of a built-in kind.
-    pub fn of_kind(group: &'a str, kind: &'a str) -> Printer<'a> {
+    pub fn of_kind(group: &str, kind: &str) -> Printer {
         let columns = kinds::columns(group, kind).map_or(Columns::Default, Columns::BuiltIn);
-        Printer { group, kind, columns }
+        let (sort_key, row_conditions) = (kinds::sort_key(group, kind), kinds::row_conditions(group, kind));
+        Printer { columns, sort_key, row_conditions }
     }
 
     /// The printer of a custom resource with these `additionalPrinterColumns` (a list, or absent).
-    pub fn of_custom_resource(columns: Option<&Value>) -> Printer<'static> {
-        Printer { group: "", kind: "", columns: Columns::Custom(CustomColumn::read(columns)) }
+    pub fn of_custom_resource(columns: Option<&Value>) -> Printer {
+        let columns = Columns::Custom(CustomColumn::read(columns));
+        Printer { columns, sort_key: None, row_conditions: None }
     }
 
     /// The sort key of rows, if it is not the order of the list.
     pub fn sort_key(&self) -> Option<SortKey> {
-        kinds::sort_key(self.group, self.kind)
+        self.sort_key
     }
 
     /// The `TableColumnDefinition`s.
@@ -124,7 +126,7 @@ impl<'a> Printer<'a> {
     pub fn row(&self, item: Item<'_>, options: &Options) -> Value {
         let mut row = Map::new();
         row.insert("cells".into(), self.cells(item.stored, options.now).into());
-        if let Some(conditions) = kinds::row_conditions(self.group, self.kind, item.stored) {
+        if let Some(conditions) = self.row_conditions.and_then(|conditions| conditions(item.stored)) {
             row.insert("conditions".into(), conditions);
         }
         let object = match options.include_object {
@@ -138,7 +140,7 @@ impl<'a> Printer<'a> {
 }
 
 /// A table of these objects; `metadata` is that of the list, see [`table_of_one`].
-pub fn table(printer: &Printer<'_>, mut items: Vec<Item<'_>>, metadata: Value, options: &Options) -> Value {
+pub fn table(printer: &Printer, mut items: Vec<Item<'_>>, metadata: Value, options: &Options) -> Value {
     if let Some(key) = printer.sort_key() {
         items.sort_by_cached_key(|item| key(item.stored));
     }
@@ -153,7 +155,7 @@ pub fn table(printer: &Printer<'_>, mut items: Vec<Item<'_>>, metadata: Value, o
 }
 
 /// A table of one object, at that object's revision.
-pub fn table_of_one(printer: &Printer<'_>, item: Item<'_>, options: &Options) -> Value {
+pub fn table_of_one(printer: &Printer, item: Item<'_>, options: &Options) -> Value {
     let mut metadata = Map::new();
     if let Some(revision) = item.requested.pointer("/metadata/resourceVersion") {
         metadata.insert("resourceVersion".into(), revision.clone());

@@ -11,7 +11,7 @@ fn records() -> Vec<Value> {
     include_str!("real.jsonl").lines().map(|line| serde_json::from_str(line).expect(line)).collect()
 }
 
-fn printer(record: &Value) -> Printer<'_> {
+fn printer(record: &Value) -> Printer {
     Printer::of_kind(record["group"].as_str().expect("a group"), record["kind"].as_str().expect("a kind"))
 }
 

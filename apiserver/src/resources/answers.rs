@@ -42,7 +42,7 @@ impl Case<'_> {
             user: &UserInfo::default(),
             features: &FeatureGates::DEFAULT,
         };
-        let strategy = self.behaviour.strategy;
+        let strategy = &self.behaviour.strategy;
         let status = self.line["part"] == "status";
         let mut object = self.object.clone();
         strategy.default(&mut object);
@@ -180,7 +180,7 @@ fn strategies_match_the_real_servers_responses() {
         let old = line.get("old").map(|old| merged(&start, old));
         let object = merged(old.as_ref().unwrap_or(&start), line.get("change").unwrap_or(&json!({})));
         let behaviour = behaviour(&group(base), kind);
-        let case = Case { line, behaviour, namespaced, old, object };
+        let case = Case { line, behaviour: behaviour.clone(), namespaced, old, object };
         let result = case.run();
         let difference = match (&result, line.get("causes")) {
             (Err(ours), Some(theirs)) if agrees(ours, theirs) => continue,

@@ -101,7 +101,7 @@ fn created(case: &Value, patch: &str, base: &Value, kind: &Kind<'_>) -> (Value, 
 }
 
 fn update(case: &Value, base: &Value, kind: &Kind<'_>) -> Value {
-    let strategy = kind.behaviour.strategy;
+    let strategy = &kind.behaviour.strategy;
     let (mut old, _) = created(case, "old", base, kind);
     if let Some(status) = case.get("status") {
         old["status"] = status.clone();
@@ -116,7 +116,7 @@ fn update(case: &Value, base: &Value, kind: &Kind<'_>) -> Value {
 }
 
 fn status_update(case: &Value, base: &Value, kind: &Kind<'_>) -> Value {
-    let strategy = kind.behaviour.strategy;
+    let strategy = &kind.behaviour.strategy;
     let (mut old, _) = created(case, "old", base, kind);
     old["status"] = case["status"].clone();
     let mut new = kind.decoded(&merged(&old, &case["patch"]));

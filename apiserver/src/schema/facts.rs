@@ -20,6 +20,7 @@ use std::sync::OnceLock;
 
 use super::Schema;
 use super::types::{Field, List, Named, Other, Struct, StructId, Type, UnionRole};
+use crate::names::Text;
 
 const BROKEN: &str = "the embedded table is well-formed";
 
@@ -175,7 +176,7 @@ fn read_field(line: &'static str, home: &'static str, schema: &Schema) -> Field 
             ("discriminator", _) => field.union = Some(UnionRole::Discriminator),
             ("alternative", _) => field.union = Some(UnionRole::Alternative),
             ("set", _) => field.list = List::Set,
-            ("map", keys) => field.list = List::Map(keys.split(',').collect()),
+            ("map", keys) => field.list = List::Map(keys.split(',').map(Text::from).collect()),
             ("patch", strategy) => field.patch_strategy = Some(strategy),
             ("key", key) => field.merge_key = Some(key),
             _ => panic!("{BROKEN}: {line}"),
@@ -185,7 +186,7 @@ fn read_field(line: &'static str, home: &'static str, schema: &Schema) -> Field 
         field.list_declared = field.atomic || field.list != List::Atomic;
         field.atomic = false;
         if !field.list_declared && field.merges() {
-            field.list = field.merge_key.map_or(List::Set, |key| List::Map(vec![key]));
+            field.list = field.merge_key.map_or(List::Set, |key| List::Map(vec![key.into()]));
         }
     }
     field

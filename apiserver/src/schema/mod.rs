@@ -10,6 +10,7 @@
 mod descriptions;
 mod facts;
 mod resources;
+pub mod structural;
 mod types;
 
 use std::collections::{HashMap, HashSet};
@@ -17,7 +18,8 @@ use std::sync::OnceLock;
 
 pub(crate) use descriptions::Descriptions;
 pub use resources::{Group, Resource, Subresource};
-pub use types::{Field, List, Struct, StructId, Type, UnionRole};
+pub use structural::{Structural, StructuralError, StructuralSchema, StructuralType};
+pub use types::{Field, List, Struct, StructId, Type, TypeRef, UnionRole};
 
 /// Everything the table says.
 pub struct Schema {

@@ -37,7 +37,7 @@ fn kinds_of_options_are_known_everywhere() {
 fn fields_tell_what_is_declared() {
     let container = schema().get(schema().named("io.k8s.api.core.v1.Container").expect("Container"));
     let ports = container.field("ports").expect("ports");
-    assert_eq!(ports.list, List::Map(vec!["containerPort", "protocol"]));
+    assert_eq!(ports.list, List::Map(vec!["containerPort".into(), "protocol".into()]));
     assert_eq!((ports.merges(), ports.merge_key), (true, Some("containerPort")));
     assert_eq!(ports.number, Some(6));
     let name = container.field("name").expect("name");

@@ -1,4 +1,9 @@
-//! Structs, fields and their types, as the table tells them.
+//! Structs, fields and their types, as the table has them; and what type an object has.
+
+use std::sync::Arc;
+
+use super::structural::StructuralSchema;
+use crate::names::Text;
 
 /// A struct of the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -11,6 +16,32 @@ impl StructId {
 
     pub(super) fn index(self) -> usize {
         self.0 as usize
+    }
+}
+
+/// The type of an object: a struct of the table, or the structural schema of a custom resource. Whatever walks objects by
+/// their types begins here.
+#[derive(Clone, Debug, PartialEq)]
+pub enum TypeRef {
+    /// A built-in type.
+    Struct(StructId),
+    /// The type of a custom resource.
+    Structural(Arc<StructuralSchema>),
+}
+
+impl TypeRef {
+    /// The built-in type, if it is one.
+    pub fn built_in(&self) -> Option<StructId> {
+        match self {
+            TypeRef::Struct(id) => Some(*id),
+            TypeRef::Structural(_) => None,
+        }
+    }
+}
+
+impl From<StructId> for TypeRef {
+    fn from(id: StructId) -> TypeRef {
+        TypeRef::Struct(id)
     }
 }
 
@@ -64,12 +95,13 @@ impl Type {
 }
 
 /// What apply takes a list for.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum List {
+    #[default]
     Atomic,
     Set,
     /// Items are told apart by these members.
-    Map(Vec<&'static str>),
+    Map(Vec<Text>),
 }
 
 #[derive(Debug)]

@@ -4,6 +4,8 @@
 
 pub mod fields;
 pub mod labels;
+mod selectable;
 
 pub use fields::FieldSelector;
 pub use labels::LabelSelector;
+pub use selectable::{FieldSource, Refusal, SelectableFields, Selection};

@@ -376,7 +376,7 @@ impl Api {
     /// What a request is counted under, if it is.
     fn labels<'a>(&self, info: &'a RequestInfo, parts: &Parts, query: &Query) -> Option<RequestLabels<'a>> {
         if let RequestInfo::Resource(request) = info
-            && !self.shared.registry.table.serves(request)
+            && !self.shared.registry.resources.load().serves(request)
         {
             return None;
         }

@@ -17,15 +17,14 @@ use crate::codec::body::Expected;
 use crate::patch::Patch;
 use crate::registry::deletion::rfc3339;
 use crate::registry::read::Filter;
-use crate::registry::served::Served;
 use crate::registry::subresource::component_status;
-use crate::registry::subresource::connect::Connection;
-use crate::registry::{Body, Caller, Outcome, Part, Payload, Target, fit_namespace};
+use crate::registry::subresource::connect;
+use crate::registry::{Body, Caller, Outcome, Payload, Target, fit_namespace};
 use crate::request::info::ResourceRequest;
 use crate::request::negotiate::{Accept, Format};
 use crate::request::options::{DeleteOptions, ListOptions, Query, WriteKind, WriteOptions};
 use crate::request::{Verb, Warnings};
-use crate::schema::Subresource;
+use crate::resource_info::{Connection, Endpoint, Part, ResourceInfo, Subresource};
 use crate::telemetry::metrics::GaugeGuard;
 use crate::validation::content;
 use crate::{Error, Result};
@@ -48,19 +47,22 @@ pub(super) struct Call<'a> {
 
 /// What a path leads to.
 struct Route {
-    served: Arc<Served>,
-    subresource: Option<&'static Subresource>,
+    info: Arc<ResourceInfo>,
+    subresource: Option<Subresource>,
 }
 
 impl Route {
     fn connection(&self) -> Option<Connection> {
-        Connection::of(self.subresource?.name)
+        match self.subresource.as_ref()?.endpoint {
+            Endpoint::Connect(connection) => Some(connection),
+            _ => None,
+        }
     }
 
     /// Whether the response can be a Table. What is created only to be answered (reviews, evictions, bindings, tokens)
     /// has no columns.
     fn has_tables(&self, verb: Verb) -> bool {
-        let is_stored = self.subresource.is_none() && self.served.has_verb("get");
+        let is_stored = self.subresource.is_none() && self.info.has_verb("get");
         verb != Verb::Create || is_stored
     }
 }
@@ -72,8 +74,8 @@ impl Call<'_> {
             return self.connect(&route, connection);
         }
         let verb = self.verb(&route)?;
-        let served = route.served.clone();
-        self.warnings.extend(served.deprecation().map(str::to_owned));
+        let info = route.info.clone();
+        self.warnings.extend(info.behaviour.deprecation.as_deref().map(str::to_owned));
         let is_list = matches!(verb, Verb::List | Verb::Watch);
         let accept = Accept::negotiate(self.headers, self.query, is_list, route.has_tables(verb))?;
         let form = || Form::new(accept, self.query, self.shared.registry.now());
@@ -81,29 +83,31 @@ impl Call<'_> {
             Verb::Watch => {
                 let form =
                     Form::new(accept.of_stream(self.headers)?, self.query, self.shared.registry.now())?;
-                return Box::pin(self.watch(&served, form)).await;
+                return Box::pin(self.watch(&info, form)).await;
             }
-            Verb::Get | Verb::List if served.resource.kind == component_status::KIND => {
-                let name = self.target(&served)?.name;
-                Outcome { code: 200, payload: component_status::answer(&served, &name)? }
+            Verb::Get | Verb::List
+                if info.group_kind.group.is_empty() && info.kind == component_status::KIND =>
+            {
+                let name = self.target(&info)?.name;
+                Outcome { code: 200, payload: component_status::answer(&info, &name)? }
             }
             Verb::Get => {
                 let version = self.query.first("resourceVersion").unwrap_or("");
-                let target = self.target(&served)?;
-                let payload = match route.subresource {
-                    Some(scale) if scale.name == "scale" => {
+                let target = self.target(&info)?;
+                let payload = match &route.subresource {
+                    Some(scale) if scale.endpoint == Endpoint::Scale => {
                         self.shared.registry.get_scale(&target, scale, version).await?
                     }
                     _ => Payload::Stored(
-                        self.shared.registry.get(&served, &target.namespace, &target.name, version).await?,
+                        self.shared.registry.get(&info, &target.namespace, &target.name, version).await?,
                     ),
                 };
                 Outcome { code: 200, payload }
             }
             Verb::List => {
                 let options = ListOptions::parse(self.query, false)?;
-                let filter = Filter::new(&served, &self.request.namespace, &options)?;
-                let page = self.shared.registry.list(&served, &filter, &options).await?;
+                let filter = Filter::new(&info, &self.request.namespace, &options)?;
+                let page = self.shared.registry.list(&info, &filter, &options).await?;
                 Outcome { code: 200, payload: Payload::List(page) }
             }
             // Boxed, so that reads do not move about the room that writes take.
@@ -112,14 +116,14 @@ impl Call<'_> {
             Verb::Patch => Box::pin(self.patch(&route)).await?,
             Verb::Delete => {
                 let options = self.delete_options()?;
-                let target = self.target(&served)?;
+                let target = self.target(&info)?;
                 Box::pin(self.shared.registry.delete(&target, &options, self.caller())).await?
             }
             Verb::DeleteCollection => {
                 let list = ListOptions::parse(self.query, false)?;
-                let filter = Filter::new(&served, &self.request.namespace, &list)?;
+                let filter = Filter::new(&info, &self.request.namespace, &list)?;
                 let options = self.delete_options()?;
-                let target = Target { name: String::new(), ..self.target(&served)? };
+                let target = Target { name: String::new(), ..self.target(&info)? };
                 let registry = &self.shared.registry;
                 let deletions =
                     registry.delete_collection(&target, &filter, &list, &options, self.caller());
@@ -130,14 +134,14 @@ impl Call<'_> {
         };
         // What is wrong with the form alone is found only now, when all is done.
         let form = form()?;
-        let content = form.payload(&served, outcome.payload)?;
+        let content = form.payload(&info, outcome.payload)?;
         Ok(respond::object(outcome.code, &form, content))
     }
 
     /// Finds the resource, and refuses paths whose shape does not fit it.
     fn route(&self) -> Result<Route> {
         let request = self.request;
-        let table = &self.shared.registry.table;
+        let table = self.shared.registry.resources.load();
         if request.verb == Verb::Proxy {
             // The paths of old under which everything could be proxied.
             return Err(Error::UnknownResource);
@@ -145,11 +149,11 @@ impl Call<'_> {
         if !table.has_group(&request.group) {
             return Err(Error::PageNotFound);
         }
-        let served = table
+        let info = table
             .find(&request.group, &request.version, &request.resource)
             .ok_or(Error::UnknownResource)?
             .clone();
-        let fits = if served.namespaced() {
+        let fits = if info.namespaced {
             request.in_namespace && !request.namespace.is_empty() || !request.named
         } else {
             !request.in_namespace
@@ -161,9 +165,9 @@ impl Call<'_> {
         }
         let subresource = match request.subresource.as_str() {
             "" => None,
-            name => Some(served.subresource(name).ok_or(Error::UnknownResource)?),
+            name => Some(info.subresource(name).cloned().ok_or(Error::UnknownResource)?),
         };
-        Ok(Route { served, subresource })
+        Ok(Route { info, subresource })
     }
 
     /// The verb, if the path has it.
@@ -173,7 +177,7 @@ impl Call<'_> {
             return Err(Error::MethodNotAllowed);
         }
         let verb = request.verb;
-        let everywhere = route.served.namespaced() && !request.in_namespace;
+        let everywhere = route.info.namespaced && !request.in_namespace;
         let wanted = match (verb, request.named) {
             (Verb::Create, false) | (Verb::List | Verb::DeleteCollection, _) => verb,
             (Verb::Watch, _) => verb,
@@ -181,41 +185,38 @@ impl Call<'_> {
             (Verb::Get | Verb::Update | Verb::Patch | Verb::Delete, true) => verb,
             _ => return Err(Error::MethodNotAllowed),
         };
-        if everywhere && !matches!(wanted, Verb::List | Verb::Watch) && route.served.has_verb("list") {
+        if everywhere && !matches!(wanted, Verb::List | Verb::Watch) && route.info.has_verb("list") {
             return Err(Error::MethodNotAllowed);
         }
-        let known = match route.subresource {
-            Some(subresource) => subresource.verbs.contains(&wanted.as_str()),
-            None if wanted == Verb::Watch
-                && !route.served.has_verb("watch")
-                && route.served.has_verb("list") =>
-            {
+        let known = match &route.subresource {
+            Some(subresource) => subresource.has_verb(wanted.as_str()),
+            None if wanted == Verb::Watch && !route.info.has_verb("watch") && route.info.has_verb("list") => {
                 return Err(Error::MethodNotSupported {
-                    resource: route.served.group_resource.clone(),
+                    resource: route.info.group_resource.clone(),
                     action: "watch".to_owned(),
                 });
             }
-            None => route.served.has_verb(wanted.as_str()),
+            None => route.info.has_verb(wanted.as_str()),
         };
         if known { Ok(wanted) } else { Err(Error::MethodNotAllowed) }
     }
 
-    fn target(&self, served: &Arc<Served>) -> Result<Target> {
+    fn target(&self, info: &Arc<ResourceInfo>) -> Result<Target> {
         let name = if self.request.named { self.request.name.clone() } else { String::new() };
         let errors = content::path_segment(&name);
         if !errors.is_empty() {
             let (name, errors) = (crate::field::quote(&name), errors.join(";"));
             return Err(Error::bad_request(format!("Name parameter invalid: {name}: {errors}")));
         }
-        Ok(Target { served: served.clone(), namespace: self.request.namespace.clone(), name })
+        Ok(Target { info: info.clone(), namespace: self.request.namespace.clone(), name })
     }
 
     /// What needs a kubelet.
     fn connect(&self, route: &Route, connection: Connection) -> Result<Response<AnswerBody>> {
-        if !connection.takes(self.method) {
+        if !connect::takes(connection, self.method) {
             return Err(Error::MethodNotAllowed);
         }
-        let text = self.shared.registry.connect(&self.target(&route.served)?, connection, self.query)?;
+        let text = self.shared.registry.connect(&self.target(&route.info)?, connection, self.query)?;
         let Some(text) = text else {
             let mut response = Response::new(AnswerBody::empty());
             *response.status_mut() = StatusCode::NO_CONTENT;
@@ -237,42 +238,39 @@ impl Call<'_> {
     async fn create(&self, route: &Route) -> Result<Outcome> {
         let options = WriteOptions::parse(self.query, WriteKind::Create)?;
         let body = self.object()?;
-        let target = self.target(&route.served)?;
+        let target = self.target(&route.info)?;
         let registry = &self.shared.registry;
-        let resource = &route.served.group_resource;
-        match (resource.group.as_str(), resource.resource.as_str(), route.subresource) {
-            ("", "pods", Some(sub)) if sub.name == "binding" => {
+        let resource = &route.info.group_resource;
+        if let Some(subresource) = &route.subresource {
+            return match subresource.endpoint {
+                Endpoint::Binding => registry.bind(&target, &body, &options, self.caller()).await,
+                Endpoint::Eviction => registry.evict(&target, &body, &options, self.caller()).await,
+                Endpoint::Token => {
+                    let key = &self.shared.signing_key;
+                    registry.request_token(&target, subresource, key, &body, &options, self.caller()).await
+                }
+                _ => Err(Error::MethodNotAllowed),
+            };
+        }
+        match (resource.group.as_str(), resource.resource.as_str()) {
+            ("", "bindings") => {
+                let pods = registry.find("", "v1", "pods").ok_or(Error::UnknownResource)?;
+                let target = Target { info: pods.clone(), name: String::new(), ..target };
                 registry.bind(&target, &body, &options, self.caller()).await
             }
-            ("", "pods", Some(sub)) if sub.name == "eviction" => {
-                registry.evict(&target, &body, &options, self.caller()).await
-            }
-            ("", "serviceaccounts", Some(sub)) if sub.name == "token" => {
-                registry
-                    .request_token(&target, sub, &self.shared.signing_key, &body, &options, self.caller())
-                    .await
-            }
-            ("", "bindings", None) => {
-                let pods = registry.table.find("", "v1", "pods").ok_or(Error::UnknownResource)?;
-                let target = Target { served: pods.clone(), name: String::new(), ..target };
-                registry.bind(&target, &body, &options, self.caller()).await
-            }
-            ("authorization.k8s.io" | "authentication.k8s.io", _, None) => {
-                self.review(route, &body, &options)
-            }
-            (_, _, Some(_)) => Err(Error::MethodNotAllowed),
+            ("authorization.k8s.io" | "authentication.k8s.io", _) => self.review(route, &body, &options),
             _ => registry.create(&target, &body, &options, self.caller()).await,
         }
     }
 
     /// The kinds that are questions: nothing is stored, the answer is the object with its status.
     fn review(&self, route: &Route, body: &Body, options: &WriteOptions) -> Result<Outcome> {
-        let resource = route.served.resource;
-        let expected = Expected { group: resource.group, version: resource.version, kind: resource.kind };
+        let info = &route.info;
+        let expected = Expected { group: &info.group, version: &info.version, kind: &info.kind };
         let mut review = body.decode(expected, options.field_validation, self.warnings)?;
-        fit_namespace(&self.target(&route.served)?, &mut review)?;
+        fit_namespace(&self.target(&route.info)?, &mut review)?;
         let (authorizer, user) = (&self.shared.authorizer, self.user);
-        let value = match resource.kind {
+        let value = match &*info.kind {
             "SelfSubjectAccessReview" => reviews::self_subject_access_review(authorizer, user, review)?,
             "SubjectAccessReview" => reviews::subject_access_review(authorizer, review)?,
             "LocalSubjectAccessReview" => reviews::local_subject_access_review(authorizer, review)?,
@@ -280,17 +278,17 @@ impl Call<'_> {
             "SelfSubjectReview" => reviews::self_subject_review(user, &rfc3339(self.shared.registry.now())),
             _ => reviews::token_review(&self.shared.authenticator, review)?,
         };
-        let payload = Payload::Object { value, type_id: resource.type_id };
+        let payload = Payload::Object { value, type_ref: info.type_ref.clone() };
         Ok(Outcome { code: 201, payload })
     }
 
     async fn update(&self, route: &Route) -> Result<Outcome> {
         let options = WriteOptions::parse(self.query, WriteKind::Update)?;
         let body = self.object()?;
-        let target = self.target(&route.served)?;
+        let target = self.target(&route.info)?;
         let registry = &self.shared.registry;
-        match route.subresource {
-            Some(scale) if scale.name == "scale" => {
+        match route.subresource.as_ref() {
+            Some(scale) if scale.endpoint == Endpoint::Scale => {
                 registry.update_scale(&target, scale, &body, &options, self.caller()).await
             }
             sub => {
@@ -303,14 +301,14 @@ impl Call<'_> {
     async fn patch(&self, route: &Route) -> Result<Outcome> {
         let patch_type = Patch::type_of(self.headers)?;
         let options = WriteOptions::parse(self.query, WriteKind::Patch)?;
-        let target = self.target(&route.served)?;
+        let target = self.target(&route.info)?;
         let registry = &self.shared.registry;
         // What is not there is not there, whatever the body says.
-        registry.get(&target.served, &target.namespace, &target.name, "").await?;
+        registry.get(&target.info, &target.namespace, &target.name, "").await?;
         let bytes = self.body.clone()?;
         let patch = Patch::parse(patch_type, &bytes)?;
-        match route.subresource {
-            Some(scale) if scale.name == "scale" => {
+        match route.subresource.as_ref() {
+            Some(scale) if scale.endpoint == Endpoint::Scale => {
                 registry.patch_scale(&target, scale, &patch, &options, self.caller()).await
             }
             sub => {
@@ -335,28 +333,27 @@ impl Call<'_> {
         Ok(Body { bytes: self.body.clone()?, format: Format::of_body(self.headers)? })
     }
 
-    async fn watch(self, served: &Arc<Served>, form: Form) -> Result<Response<AnswerBody>> {
+    async fn watch(self, info: &Arc<ResourceInfo>, form: Form) -> Result<Response<AnswerBody>> {
         let options = ListOptions::parse(self.query, true)?;
-        let mut filter = Filter::new(served, &self.request.namespace, &options)?;
+        let mut filter = Filter::new(info, &self.request.namespace, &options)?;
         if self.request.named {
             filter.fields.require_name(&self.request.name);
         }
-        let watch = self.shared.registry.watch(served, filter, &options).await?;
+        let watch = self.shared.registry.watch(info, filter, &options).await?;
         let held = watch.held_bytes();
-        let resource = served.resource;
-        let counters = Arc::new(self.shared.metrics.watch(resource.group, resource.version, resource.plural));
-        let (served, frames, lasting) = (served.clone(), Frames::new(form), self.lasting);
+        let counters = Arc::new(self.shared.metrics.watch(&info.group, &info.version, &info.plural));
+        let (info, frames, lasting) = (info.clone(), Frames::new(form), self.lasting);
         let chunks = stream::unfold(
             (watch, frames, self.shared.closing.clone()),
             move |(mut watch, mut frames, mut closing)| {
-                let (served, counters) = (served.clone(), counters.clone());
+                let (info, counters) = (info.clone(), counters.clone());
                 let _counted_until_dropped = &lasting;
                 async move {
                     let notices = tokio::select! {
                         notices = watch.next() => notices?,
                         _ = closing.wait_for(|closing| *closing) => return None,
                     };
-                    let frames_now = frames.encode(&served, &notices)?;
+                    let frames_now = frames.encode(&info, &notices)?;
                     frames_now.iter().for_each(|f| counters.sent(f.len()));
                     let chunk = match <[Bytes; 1]>::try_from(frames_now) {
                         Ok([one]) => one,

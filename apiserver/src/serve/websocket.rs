@@ -311,28 +311,28 @@ mod tests {
 
     async fn serve(body: Body, buffer: usize) -> (Client, JoinHandle<()>) {
         let (server, client) = tokio::io::duplex(buffer);
-        let served = tokio::spawn(send(server, body, Framing::Lines));
-        (WebSocketStream::from_raw_socket(client, Role::Client, None).await, served)
+        let info = tokio::spawn(send(server, body, Framing::Lines));
+        (WebSocketStream::from_raw_socket(client, Role::Client, None).await, info)
     }
 
     #[tokio::test]
     async fn the_end_of_a_watch_is_a_normal_close() {
         let body = Body::stream(stream::iter([Bytes::from_static(b"{}\n{}\n")]));
-        let (mut client, served) = serve(body, 1 << 16).await;
+        let (mut client, info) = serve(body, 1 << 16).await;
         let mut received = Vec::new();
         while let Some(Ok(message)) = client.next().await {
             received.push(message);
         }
         let close = CloseFrame { code: CloseCode::Normal, reason: Utf8Bytes::default() };
         assert_eq!(received, [Message::text("{}\n"), Message::text("{}\n"), Message::Close(Some(close))]);
-        served.await.expect("no panic");
+        info.await.expect("no panic");
     }
 
     #[tokio::test]
     async fn what_the_client_sends_is_discarded_until_it_closes() {
         let kept = Arc::new(());
         let body = Body::stream(stream::pending()).keep(kept.clone());
-        let (mut client, served) = serve(body, 1 << 16).await;
+        let (mut client, info) = serve(body, 1 << 16).await;
         client.send(Message::text("ignored")).await.expect("sent");
         client.send(Message::Ping(Bytes::from_static(b"?"))).await.expect("sent");
         assert_eq!(
@@ -342,15 +342,15 @@ mod tests {
         client.close(None).await.expect("sent");
         assert!(client.next().await.is_none_or(|message| message.is_ok_and(|message| message.is_close())));
         while client.next().await.is_some() {}
-        served.await.expect("no panic");
+        info.await.expect("no panic");
         assert_eq!(Arc::strong_count(&kept), 1, "the watch is over");
     }
 
     #[tokio::test]
     async fn a_message_that_is_too_large_ends_the_watch() {
-        let (mut client, served) = serve(Body::stream(stream::pending()), 1 << 20).await;
+        let (mut client, info) = serve(Body::stream(stream::pending()), 1 << 20).await;
         client.send(Message::text("x".repeat(MAX_MESSAGE + 1))).await.expect("sent");
-        served.await.expect("no panic");
+        info.await.expect("no panic");
     }
 
     #[tokio::test]
@@ -363,12 +363,12 @@ mod tests {
             count.fetch_add(1, Ordering::Relaxed);
             line.clone()
         });
-        let (mut client, served) = serve(Body::stream(lines), 32 << 10).await;
+        let (mut client, info) = serve(Body::stream(lines), 32 << 10).await;
         client.next().await.expect("open").expect("an event");
         for _ in 0..1000 {
             tokio::task::yield_now().await;
         }
         assert!(pulled.load(Ordering::Relaxed) < 20, "{pulled:?} of 8 KiB each");
-        served.abort();
+        info.abort();
     }
 }

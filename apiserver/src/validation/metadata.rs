@@ -4,7 +4,7 @@
 //! rules of a new object; *ObjectMetaUpdate*: immutable fields, and the contents again); then the validation of most
 //! kinds does some of that again, with the kind's rule for names and a stricter rule for finalizers. Each check
 //! reports its errors, which is why a bad label is reported four times for a Secret and three times for a Deployment.
-//! [`MetadataValidation::of`] is the table of the checks of each kind.
+//! The table of built-in kinds in `resources` has the checks of each kind.
 //!
 //! Start at [`MetadataValidation`]; the checks are [`validate_object_meta`] and [`validate_object_meta_update`].
 //!
@@ -57,11 +57,20 @@ pub enum MetadataCheck {
 /// The checks that a kind's own validation makes, in order.
 pub type MetadataChecks = &'static [MetadataCheck];
 
-const NONE: MetadataChecks = &[];
-const META: MetadataChecks = &[MetadataCheck::ObjectMeta];
-const META_UPDATE: MetadataChecks = &[MetadataCheck::ObjectMetaUpdate];
-const META_UPDATE_AND_META: MetadataChecks = &[MetadataCheck::ObjectMetaUpdate, MetadataCheck::ObjectMeta];
-const META_AND_META_UPDATE: MetadataChecks = &[MetadataCheck::ObjectMeta, MetadataCheck::ObjectMetaUpdate];
+/// No check.
+pub const NONE: MetadataChecks = &[];
+/// The rules of new metadata.
+pub const META: MetadataChecks = &[MetadataCheck::ObjectMeta];
+/// What may not change.
+pub const META_UPDATE: MetadataChecks = &[MetadataCheck::ObjectMetaUpdate];
+/// Both, what may not change first.
+pub const META_UPDATE_AND_META: MetadataChecks =
+    &[MetadataCheck::ObjectMetaUpdate, MetadataCheck::ObjectMeta];
+/// Both, the rules of new metadata first.
+pub const META_AND_META_UPDATE: MetadataChecks =
+    &[MetadataCheck::ObjectMeta, MetadataCheck::ObjectMetaUpdate];
+/// The rules of new metadata, twice.
+pub const META_TWICE: MetadataChecks = &[MetadataCheck::ObjectMeta, MetadataCheck::ObjectMeta];
 
 /// How a kind's own validation validates metadata.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -89,60 +98,22 @@ impl MetadataValidation {
     pub const GENERIC: MetadataValidation =
         MetadataValidation { finalizers: Finalizers::Qualified, ..MetadataValidation::USUAL };
 
-    /// The table of the built-in kinds.
-    pub fn of(group: &str, kind: &str) -> MetadataValidation {
-        let on_update = |on_update| MetadataValidation { on_update, ..MetadataValidation::USUAL };
-        match (group, kind) {
-            (
-                "",
-                "ConfigMap" | "Endpoints" | "PersistentVolumeClaim" | "Pod" | "Secret" | "ServiceAccount",
-            )
-            | ("apps", "ControllerRevision")
-            | ("networking.k8s.io", "Ingress" | "IngressClass")
-            | ("storage.k8s.io", "VolumeAttributesClass") => on_update(META_UPDATE_AND_META),
-            ("", "Namespace" | "Node")
-            | ("batch", "Job")
-            | ("rbac.authorization.k8s.io", _)
-            | ("resource.k8s.io", "DeviceClass" | "ResourceClaim")
-            | ("networking.k8s.io", "IPAddress")
-            | ("storage.k8s.io", "StorageClass" | "CSIStorageCapacity") => on_update(META_AND_META_UPDATE),
-            ("", "PersistentVolume") => on_update(&[MetadataCheck::ObjectMeta, MetadataCheck::ObjectMeta]),
-            ("", "LimitRange") | ("discovery.k8s.io", "EndpointSlice") | ("storage.k8s.io", "CSINode") => {
-                on_update(META)
-            }
-            ("storage.k8s.io", "VolumeAttachment") => {
-                MetadataValidation { on_status_update: META, ..on_update(META) }
-            }
-            ("flowcontrol.apiserver.k8s.io", _) => {
-                MetadataValidation { on_status_update: NONE, ..on_update(META) }
-            }
-            ("certificates.k8s.io", "CertificateSigningRequest") => MetadataValidation {
-                on_status_update: META_UPDATE_AND_META,
-                ..on_update(META_UPDATE_AND_META)
-            },
-            ("batch", "CronJob") => {
-                MetadataValidation { on_status_update: NONE, ..MetadataValidation::USUAL }
-            }
-            ("", "Event") | ("policy", "PodDisruptionBudget") => MetadataValidation {
-                finalizers: Finalizers::Qualified,
-                on_create: NONE,
-                on_update: NONE,
-                on_status_update: NONE,
-            },
-            ("admissionregistration.k8s.io", _) => {
-                MetadataValidation { on_update: META, on_status_update: NONE, ..MetadataValidation::GENERIC }
-            }
-            ("apiregistration.k8s.io", "APIService") => {
-                MetadataValidation { on_update: META_UPDATE_AND_META, ..MetadataValidation::GENERIC }
-            }
-            ("node.k8s.io", "RuntimeClass") => {
-                MetadataValidation { on_update: META_AND_META_UPDATE, ..MetadataValidation::GENERIC }
-            }
-            ("coordination.k8s.io", "Lease") | ("apiextensions.k8s.io", "CustomResourceDefinition") => {
-                MetadataValidation::GENERIC
-            }
-            _ => MetadataValidation::USUAL,
-        }
+    /// Kinds whose own validation leaves metadata to the generic layer.
+    pub const NOTHING: MetadataValidation = MetadataValidation {
+        finalizers: Finalizers::Qualified,
+        on_create: NONE,
+        on_update: NONE,
+        on_status_update: NONE,
+    };
+
+    /// With these checks on update.
+    pub const fn on_update(self, on_update: MetadataChecks) -> MetadataValidation {
+        MetadataValidation { on_update, ..self }
+    }
+
+    /// With these checks on updates of `/status`.
+    pub const fn on_status_update(self, on_status_update: MetadataChecks) -> MetadataValidation {
+        MetadataValidation { on_status_update, ..self }
     }
 }
 

@@ -16,5 +16,6 @@ pub mod numbers;
 pub mod paths;
 pub mod printed;
 pub mod resource_list;
+pub mod structural;
 pub mod volume_sources;
 pub mod webhook;

@@ -17,7 +17,7 @@ use crate::schema::StructId;
 pub use decode::{decode, decode_untyped, decode_value};
 pub(super) use decode::{decode_raw, decode_with_meta, float};
 pub(super) use reader::repair;
-pub use write::{indent, write, write_string, write_type, write_untyped};
+pub use write::{indent, write, write_object, write_string, write_type, write_untyped};
 
 /// Parses JSON text that this server wrote, such as a stored object's.
 ///

@@ -9,10 +9,18 @@ use std::io::Write as _;
 use serde_json::{Map, Number, Value};
 
 use crate::codec::zero;
-use crate::schema::{Field, StructId, Type, schema};
+use crate::schema::{Field, StructId, Type, TypeRef, schema};
+
+/// Writes an object. The members of a custom resource are sorted.
+pub fn write(value: &Value, type_ref: &TypeRef, out: &mut Vec<u8>) {
+    match type_ref {
+        TypeRef::Struct(id) => write_object(value, *id, out),
+        TypeRef::Structural(_) => write_untyped(value, out),
+    }
+}
 
 /// Writes an object of a struct of the table.
-pub fn write(value: &Value, id: StructId, out: &mut Vec<u8>) {
+pub fn write_object(value: &Value, id: StructId, out: &mut Vec<u8>) {
     write_type(value, &Type::Struct(id), out);
 }
 
@@ -42,7 +50,7 @@ pub fn write_type(value: &Value, ty: &Type, out: &mut Vec<u8>) {
             write_struct(members, zero::json_schema(), out);
         }
         (Type::SchemaOrArray, Value::Array(items)) => {
-            write_list(items, out, |value, out| write(value, zero::json_schema(), out));
+            write_list(items, out, |value, out| write_object(value, zero::json_schema(), out));
         }
         _ => write_untyped(value, out),
     }
@@ -274,14 +282,14 @@ mod tests {
             "kind": "Pod",
         });
         let mut out = Vec::new();
-        write(&value, pod, &mut out);
+        write_object(&value, pod, &mut out);
         let want = concat!(
             r#"{"kind":"Pod","apiVersion":"v1","metadata":{"name":"p","labels":{"a":"2","b":"1"}},"#,
             r#""spec":{"containers":[{"name":"c","image":"i","resources":{}}]},"status":{}}"#
         );
         assert_eq!(String::from_utf8(out).as_deref(), Ok(want));
         let mut out = Vec::new();
-        write(&json!({}), pod, &mut out);
+        write_object(&json!({}), pod, &mut out);
         let want = r#"{"metadata":{},"spec":{"containers":null},"status":{}}"#;
         assert_eq!(String::from_utf8(out).as_deref(), Ok(want));
     }

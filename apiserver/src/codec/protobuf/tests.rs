@@ -25,7 +25,7 @@ fn the_real_servers_messages_round_trip() {
         let decoded = json::decode(text.as_bytes(), id).expect(text);
         assert_eq!(decoded.strict, Vec::<String>::new(), "{kind}");
         let mut written = Vec::new();
-        json::write(&decoded.value, id, &mut written);
+        json::write_object(&decoded.value, id, &mut written);
         assert_eq!(String::from_utf8(written).as_deref(), Ok(text), "{kind}");
 
         let envelope = open(&body).expect(text);

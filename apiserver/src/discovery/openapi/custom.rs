@@ -3,8 +3,10 @@
 use serde_json::{Map, Value, json};
 
 use super::schemas::{META, component, reference};
-use crate::discovery::served::Resource;
-use crate::schema::Descriptions;
+use std::sync::Arc;
+
+use crate::resource_info::ResourceInfo;
+use crate::schema::{Descriptions, TypeRef};
 
 const CONVENTIONS: &str =
     "https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md";
@@ -13,16 +15,16 @@ const CONVENTIONS: &str =
 pub(super) fn schemas(
     group: &str,
     version: &str,
-    resources: &[Resource],
+    resources: &[Arc<ResourceInfo>],
     texts: &Descriptions,
 ) -> Map<String, Value> {
     let mut schemas = Map::new();
     for resource in resources {
-        let Some(schema) = &resource.schema else { continue };
+        let TypeRef::Structural(schema) = &resource.type_ref else { continue };
         let kind = component(group, version, &resource.kind);
         let list = component(group, version, &resource.list_kind);
         let gvk = |kind: &str| json!([{"group": group, "kind": kind, "version": version}]);
-        let mut object = Value::clone(schema);
+        let mut object = schema.document().clone();
         both_forms(&mut object);
         let text = texts.of_field("io.k8s.api.core.v1.Pod", "metadata").unwrap_or_default();
         envelope(&mut object, "ObjectMeta", text, texts);

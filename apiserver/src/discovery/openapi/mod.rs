@@ -22,10 +22,11 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode, hea
 use jiff::{Span, Timestamp, tz::TimeZone};
 use serde_json::{Map, Value, json};
 
-use super::served::{Resource, Served, Text};
 use super::{respond_empty, revalidates};
+use crate::names::Text;
 use crate::request::negotiate::{self, Clause};
 use crate::request::options::Query;
+use crate::resource_info::{ResourceInfo, ResourceTable};
 use crate::schema::Descriptions;
 use schemas::{META, Schemas, reference};
 use swagger::Swagger;
@@ -68,7 +69,7 @@ enum Source {
     Version {
         group: Text,
         version: Text,
-        resources: Vec<Resource>,
+        resources: Vec<Arc<ResourceInfo>>,
         custom: bool,
     },
     /// `/version`
@@ -78,8 +79,8 @@ enum Source {
 }
 
 impl OpenApi {
-    /// The documents of the served resources; unchanged ones of `before` are kept.
-    pub(super) fn new(served: &Served, before: Option<&OpenApi>) -> OpenApi {
+    /// The documents of the resources; unchanged ones of `before` are kept.
+    pub(super) fn new(table: &ResourceTable, before: Option<&OpenApi>) -> OpenApi {
         let mut sources = vec![
             ("api".to_owned(), Source::Versions),
             ("apis".to_owned(), Source::Groups),
@@ -87,7 +88,7 @@ impl OpenApi {
             (".well-known/openid-configuration".to_owned(), Source::OpenIdConfiguration),
             ("openid/v1/jwks".to_owned(), Source::OpenIdKeys),
         ];
-        for group in &served.groups {
+        for group in table.groups() {
             if !group.name.is_empty() && !group.custom {
                 sources.push((format!("apis/{}", group.name), Source::Group(group.name.clone())));
             }

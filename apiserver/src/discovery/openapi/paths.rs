@@ -9,8 +9,9 @@ use std::collections::BTreeMap;
 use serde_json::{Map, Value, json};
 
 use super::schemas::{META, component, reference};
-use crate::discovery::served::{Resource, Subresource};
-use crate::resources::behaviour;
+use std::sync::Arc;
+
+use crate::resource_info::{ResourceInfo, Subresource};
 use parameters::{in_path, in_query, pretty};
 
 /// The media types of objects.
@@ -183,7 +184,7 @@ struct Operation {
 pub(super) fn of_version(
     group: &str,
     version: &str,
-    resources: &[Resource],
+    resources: &[Arc<ResourceInfo>],
     custom: bool,
 ) -> Map<String, Value> {
     let root = if group.is_empty() { format!("/api/{version}") } else { format!("/apis/{group}/{version}") };
@@ -254,7 +255,7 @@ struct Writer<'a> {
     group: &'a str,
     version: &'a str,
     root: &'a str,
-    resource: &'a Resource,
+    resource: &'a ResourceInfo,
     items: &'a mut Items,
 }
 
@@ -282,7 +283,7 @@ impl Writer<'_> {
                     self.add(&collection, "deletecollection", &format!("Collection{own}"), None);
                 }
                 // The deprecated watch paths, which custom resources never had.
-                "watch" if resource.schema.is_none() => {
+                "watch" if !resource.is_custom() => {
                     self.add(&watch_collection, "watchlist", &format!("{own}List"), None);
                     self.add(&watch_item, "watch", &own, None);
                     if resource.namespaced {
@@ -309,15 +310,15 @@ impl Writer<'_> {
     }
 
     fn is_custom(&self) -> bool {
-        self.resource.schema.is_some()
+        self.resource.is_custom()
     }
 
     /// The group, version and kind of an operation.
     fn group_version_kind<'a>(&'a self, part: Option<&'a Subresource>) -> (&'a str, &'a str, &'a str) {
-        let own = (self.group, self.version);
-        let Some(part) = part else { return (own.0, own.1, &self.resource.kind) };
-        let (group, version) = part.group_version.as_ref().map_or(own, |(group, version)| (group, version));
-        (group, version, &part.kind)
+        match part {
+            None => (self.group, self.version, &self.resource.kind),
+            Some(part) => (&part.group, &part.version, &part.kind),
+        }
     }
 
     /// Adds the operation of a verb. `what` is the suffix of its id.
@@ -409,7 +410,7 @@ impl Writer<'_> {
     }
 
     fn deletion_answers_object(&self) -> bool {
-        !self.is_custom() && behaviour(self.group, &self.resource.kind).delete_answers_object
+        self.resource.behaviour.deletion.returns_deleted_object
     }
 
     fn formats(&self) -> &'static [&'static str] {

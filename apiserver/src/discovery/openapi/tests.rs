@@ -6,7 +6,7 @@ use super::*;
 use crate::testing;
 
 fn built_in() -> OpenApi {
-    OpenApi::new(&Served::built_in(), None)
+    OpenApi::new(&ResourceTable::built_in(), None)
 }
 
 fn without_descriptions(value: &Value) -> Value {
@@ -284,11 +284,9 @@ fn version_2_is_converted_from_version_3() {
 
 #[test]
 fn custom_kinds_are_added_and_other_documents_kept() {
-    let mut served = Served::built_in();
-    let before = OpenApi::new(&served, None);
-    let widgets = super::super::tests::widgets();
-    served.add_custom("stable.example.com", "v1", widgets);
-    let after = OpenApi::new(&served, Some(&before));
+    let before = OpenApi::new(&ResourceTable::built_in(), None);
+    let widgets = super::super::tests::widgets(&["v1"]);
+    let after = OpenApi::new(&ResourceTable::with_custom(widgets), Some(&before));
     assert!(Arc::ptr_eq(&before.documents["api/v1"], &after.documents["api/v1"]));
     assert!(!after.documents.contains_key("apis/stable.example.com"));
     let document = after.documents["apis/stable.example.com/v1"].source.document(&Descriptions::unpack());

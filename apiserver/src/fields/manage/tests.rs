@@ -1,12 +1,9 @@
 use serde_json::json;
 
 use super::*;
+use crate::resource_info::ResourceTable;
 
 const TIMES: [&str; 3] = ["2026-01-01T00:00:01Z", "2026-01-01T00:00:02Z", "2026-01-01T00:00:03Z"];
-
-fn group_kind(kind: &str) -> GroupKind {
-    GroupKind::new("", kind)
-}
 
 fn writer<'a>(manager: &'a str, subresource: &'a str, now: &'a str) -> FieldManager<'a> {
     FieldManager { manager, api_version: "v1", subresource, now }
@@ -14,10 +11,9 @@ fn writer<'a>(manager: &'a str, subresource: &'a str, now: &'a str) -> FieldMana
 
 /// The entries after a write, as `manager fields` lines.
 fn write(kind: &str, writer: FieldManager<'_>, live: Option<&Value>, new: &Value) -> (Value, Vec<String>) {
-    let name = group_kind(kind);
-    let type_id = schema().kind("", "v1", kind).unwrap();
-    let kind = ObjectKind { name: &name, type_id, has_status: kind != "ConfigMap" };
-    let entries = update(kind, writer, live, new);
+    let table = ResourceTable::built_in();
+    let info = table.iter().find(|info| info.kind == kind).expect(kind);
+    let entries = update(info, writer, live, new);
     let lines = shown(&entries);
     let mut object = new.clone();
     object["metadata"]["managedFields"] = entries;

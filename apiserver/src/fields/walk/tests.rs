@@ -2,13 +2,13 @@ use serde_json::json;
 
 use super::*;
 
-fn kind(group: &str, kind: &str) -> StructId {
-    schema().kind(group, "v1", kind).unwrap()
+fn kind(group: &str, kind: &str) -> TypeRef {
+    schema().kind(group, "v1", kind).unwrap().into()
 }
 
 /// The written and removed fields between two pods with these specs.
 fn pod_comparison(old: Value, new: Value) -> (Value, Value) {
-    let comparison = compare(Some(&json!({"spec": old})), &json!({"spec": new}), kind("", "Pod"));
+    let comparison = compare(Some(&json!({"spec": old})), &json!({"spec": new}), &kind("", "Pod"));
     let spec = |set: FieldPathSet| set.into_value()["f:spec"].take();
     (spec(comparison.written), spec(comparison.removed))
 }
@@ -54,7 +54,7 @@ fn a_new_object_owns_what_it_adds_to_the_empty_go_object() {
                     ".": {}, "f:lastProbeTime": {}, "f:lastTransitionTime": {}, "f:status": {}, "f:type": {}}}}}),
         ),
     ] {
-        let comparison = compare(None, &object, id);
+        let comparison = compare(None, &object, &id);
         assert_eq!(comparison.written.into_value(), want, "{case}");
         assert!(comparison.removed.is_empty(), "{case}");
     }
@@ -113,5 +113,5 @@ fn apply_counts_leaves_and_items() {
     let want = json!({"f:metadata": {"f:labels": {"f:a": {}}}, "f:spec": {"f:securityContext": {}, "f:tolerations": {},
         "f:containers": {"k:{\"name\":\"c\"}": {".": {}, "f:name": {},
             "f:ports": {"k:{\"containerPort\":1,\"protocol\":\"TCP\"}": {".": {}, "f:containerPort": {}}}}}}});
-    assert_eq!(fields(&object, kind("", "Pod")).into_value(), want);
+    assert_eq!(fields(&object, &kind("", "Pod")).into_value(), want);
 }

@@ -41,7 +41,7 @@ impl Registry {
             same_uid(&target, &binding, pod)?;
             let mut bound = pod.clone();
             bind(&mut bound, &binding, &now).map_err(|detail| {
-                Error::conflict(&target.served.group_resource.sub("binding"), &target.name, detail)
+                Error::conflict(&target.info.group_resource.sub("binding"), &target.name, detail)
             })?;
             Ok(bound)
         })

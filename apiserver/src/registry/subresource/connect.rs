@@ -13,38 +13,17 @@ use crate::field::{ErrorType, Errors, FieldError, Path};
 use crate::names::{GroupKind, GroupResource};
 use crate::object_meta::ObjectMeta;
 use crate::request::options::Query;
+use crate::resource_info::Connection;
 use crate::{Error, Result};
 
-/// What a client wants to be connected to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Connection {
-    Log,
-    Exec,
-    Attach,
-    PortForward,
-    Proxy,
-}
-
-impl Connection {
-    pub fn of(subresource: &str) -> Option<Connection> {
-        Some(match subresource {
-            "log" => Connection::Log,
-            "exec" => Connection::Exec,
-            "attach" => Connection::Attach,
-            "portforward" => Connection::PortForward,
-            "proxy" => Connection::Proxy,
-            _ => return None,
-        })
-    }
-
-    pub fn takes(self, method: &Method) -> bool {
-        match self {
-            Connection::Log => method == Method::GET,
-            Connection::Exec | Connection::Attach | Connection::PortForward => {
-                method == Method::GET || method == Method::POST
-            }
-            Connection::Proxy => true,
+/// Whether a connection can be asked for with a method.
+pub fn takes(connection: Connection, method: &Method) -> bool {
+    match connection {
+        Connection::Log => method == Method::GET,
+        Connection::Exec | Connection::Attach | Connection::PortForward => {
+            method == Method::GET || method == Method::POST
         }
+        Connection::Proxy => true,
     }
 }
 
@@ -57,13 +36,13 @@ impl Registry {
         if connection == Connection::Log {
             check_log_options(&target.name, query)?;
         }
-        let is_pod = target.served.group_kind.kind == "Pod";
+        let is_pod = target.info.group_kind.kind == "Pod";
         let name = if connection == Connection::Proxy { bare_name(&target.name) } else { &target.name };
-        let Some(stored) = self.current(&target.served, &target.namespace, name) else {
-            return Err(Error::not_found(&target.served.group_resource, name));
+        let Some(stored) = self.current(&target.info, &target.namespace, name) else {
+            return Err(Error::not_found(&target.info.group_resource, name));
         };
         let object = parse(&stored)?;
-        if target.served.group_kind.kind == "Service" {
+        if target.info.group_kind.kind == "Service" {
             return Err(Error::ServiceUnavailable(format!(
                 "no endpoints available for service {}",
                 crate::field::quote(name)

@@ -41,8 +41,8 @@ impl Registry {
         let mut tries = 0;
         loop {
             tries += 1;
-            let Some(stored) = self.current(&target.served, &target.namespace, &target.name) else {
-                return Err(Error::not_found(&target.served.group_resource, &target.name));
+            let Some(stored) = self.current(&target.info, &target.namespace, &target.name) else {
+                return Err(Error::not_found(&target.info.group_resource, &target.name));
             };
             let pod = parse(&stored)?;
             let permit = self.permit(target, &pod, asked.dry_run).await?;
@@ -81,7 +81,7 @@ impl Registry {
     async fn mark_evicted(&self, target: &Target, delete: &mut DeleteOptions) -> Result<()> {
         let now = rfc3339(self.now());
         self.rewrite(target, delete.dry_run, |pod| {
-            check_preconditions(&target.served, pod, delete)?;
+            check_preconditions(&target.info, pod, delete)?;
             let mut marked = pod.clone();
             eviction::add_disruption_target(&mut marked, &now);
             Ok(marked)
@@ -89,7 +89,7 @@ impl Registry {
         .await?;
         if delete.resource_version.is_some()
             && !delete.dry_run
-            && let Some(marked) = self.current(&target.served, &target.namespace, &target.name)
+            && let Some(marked) = self.current(&target.info, &target.namespace, &target.name)
         {
             // The change was ours, not one that the caller must know of.
             delete.resource_version = Some(marked.revision.to_string());
@@ -116,9 +116,9 @@ impl Registry {
         if !is_ready(pod) && unhealthy_may_go(budget) {
             return Ok(Permit::NotReady(budget.name().to_owned()));
         }
-        let Some(served) = self.table.by_resource(&resource) else { return Ok(Permit::Firm) };
+        let Some(info) = self.by_resource(&resource) else { return Ok(Permit::Firm) };
         let budget = Target {
-            served: served.clone(),
+            info: info.clone(),
             namespace: target.namespace.clone(),
             name: budget.name().to_owned(),
         };

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::super::body::Body;
 use super::super::deletion::rfc3339;
-use super::super::write::{Part, Writing, fit_name, same_uid};
+use super::super::write::{Writing, fit_name, same_uid};
 use super::super::{Caller, Outcome, Payload, Registry, Target, parse};
 use crate::admission::OperationOptions;
 use crate::codec::body::Expected;
@@ -16,14 +16,14 @@ use crate::names::GroupKind;
 use crate::object_meta::ObjectMeta;
 use crate::patch::Patch;
 use crate::request::options::WriteOptions;
+use crate::resource_info::{Part, Subresource};
 use crate::resources;
-use crate::schema::Subresource;
 use crate::{Error, Result};
 
 impl Registry {
     pub async fn get_scale(&self, target: &Target, scale: &Subresource, version: &str) -> Result<Payload> {
-        let stored = self.get(&target.served, &target.namespace, &target.name, version).await?;
-        Ok(Payload::Object { value: scale_of(&parse(&stored)?), type_id: scale.type_id })
+        let stored = self.get(&target.info, &target.namespace, &target.name, version).await?;
+        Ok(Payload::Object { value: scale_of(&parse(&stored)?), type_ref: scale.type_ref.clone() })
     }
 
     pub async fn update_scale(
@@ -34,7 +34,7 @@ impl Registry {
         options: &WriteOptions,
         caller: Caller<'_>,
     ) -> Result<Outcome> {
-        let expected = Expected { group: scale.group, version: scale.version, kind: scale.kind };
+        let expected = Expected { group: &scale.group, version: &scale.version, kind: &scale.kind };
         let object = body.decode(expected, options.field_validation, caller.warnings)?;
         fit_name(target, &object)?;
         self.rescale(target, scale, options, caller, |present| {
@@ -54,7 +54,7 @@ impl Registry {
     ) -> Result<Outcome> {
         self.rescale(target, scale, options, caller, |present| {
             let uid = present.uid().to_owned();
-            let new = patch.apply(present, scale.type_id, options.field_validation, caller.warnings)?;
+            let new = patch.apply(present, &scale.type_ref, options.field_validation, caller.warnings)?;
             keep_uid(target, &uid, &new)?;
             Ok(new)
         })
@@ -89,7 +89,7 @@ impl Registry {
                 let wanted = replicas(&new, "/spec/replicas");
                 let writer = manage::FieldManager {
                     manager: &manager,
-                    api_version: &target.served.api_version,
+                    api_version: &target.info.api_version,
                     subresource: "scale",
                     now: &rfc3339(self.now()),
                 };
@@ -103,7 +103,7 @@ impl Registry {
             Payload::Object { value, .. } => scale_of(value),
             _ => return Err(Error::Internal("a scaled object has no scale".to_owned())),
         };
-        Ok(Outcome { payload: Payload::Object { value, type_id: scale.type_id }, ..outcome })
+        Ok(Outcome { payload: Payload::Object { value, type_ref: scale.type_ref.clone() }, ..outcome })
     }
 }
 
@@ -114,17 +114,17 @@ fn keep_uid(target: &Target, uid: &str, new: &Value) -> Result<()> {
     }
     let detail =
         format!("Precondition failed: UID in precondition: {}, UID in object meta: {uid}", new.uid());
-    Err(Error::conflict(&target.served.group_resource.sub("scale"), &target.name, detail))
+    Err(Error::conflict(&target.info.group_resource.sub("scale"), &target.name, detail))
 }
 
 fn validate(scale: &Subresource, object: &Value) -> Result<()> {
     let mut errors = Errors::new();
-    let rules = resources::behaviour(scale.group, scale.kind).strategy;
+    let rules = resources::behaviour(&scale.group, &scale.kind).strategy;
     rules.validate(&Field::root(object), &mut errors);
     if errors.is_empty() {
         return Ok(());
     }
-    Err(Error::invalid(&GroupKind::new(scale.group, scale.kind), object.name(), errors))
+    Err(Error::invalid(&GroupKind::new(&scale.group, &scale.kind), object.name(), errors))
 }
 
 fn replicas(object: &Value, pointer: &str) -> i64 {

@@ -13,7 +13,7 @@ use crate::field::{Errors, Field};
 use crate::names::{GroupKind, GroupResource};
 use crate::object_meta::ObjectMeta;
 use crate::request::options::WriteOptions;
-use crate::schema::Subresource;
+use crate::resource_info::Subresource;
 use crate::{Error, Result};
 
 const HOUR: i64 = 3600;
@@ -31,14 +31,14 @@ impl Registry {
         caller: Caller<'_>,
     ) -> Result<Outcome> {
         let expected =
-            Expected { group: subresource.group, version: subresource.version, kind: subresource.kind };
+            Expected { group: &subresource.group, version: &subresource.version, kind: &subresource.kind };
         let mut request = body.decode(expected, options.field_validation, caller.warnings)?;
-        self.admit_to_namespace(target, subresource.name, &mut request, caller, options)?;
-        let kind = GroupKind::new(subresource.group, subresource.kind);
+        self.admit_to_namespace(target, &subresource.name, &mut request, caller, options)?;
+        let kind = GroupKind::new(&subresource.group, &subresource.kind);
         fit(&request, target, &kind)?;
-        let served = &target.served;
-        let account = Cluster::get(self, &served.group_resource, &target.namespace, &target.name)?
-            .ok_or_else(|| Error::not_found(&served.group_resource, &target.name))?;
+        let info = &target.info;
+        let account = Cluster::get(self, &info.group_resource, &target.namespace, &target.name)?
+            .ok_or_else(|| Error::not_found(&info.group_resource, &target.name))?;
         if !request.uid().is_empty() && request.uid() != account.uid() {
             let what = GroupResource::new(&kind.group, &kind.kind);
             let detail = format!(
@@ -72,7 +72,7 @@ impl Registry {
         let expires = now.checked_add(jiff::SignedDuration::from_secs(lifetime)).unwrap_or(now);
         request.set_meta("creationTimestamp", rfc3339(now));
         request["status"] = json!({"token": token, "expirationTimestamp": rfc3339(expires)});
-        let payload = Payload::Object { value: request, type_id: subresource.type_id };
+        let payload = Payload::Object { value: request, type_ref: subresource.type_ref.clone() };
         Ok(Outcome { code: 201, payload })
     }
 

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use futures::future::join_all;
 
 use super::*;
+use crate::resource_info::Part;
 
 const TASKS: usize = 64;
 

@@ -20,6 +20,7 @@ use crate::object_meta::ObjectMeta;
 use crate::patch::Patch;
 use crate::request::Format;
 use crate::request::options::WriteOptions;
+use crate::resource_info::{Part, SharedResourceTable};
 
 /// A registry with the namespace `ns`, and a user who may do everything.
 struct Server {
@@ -34,9 +35,14 @@ const STRATEGIC_PATCH: &str = "application/strategic-merge-patch+json";
 impl Server {
     async fn start() -> Server {
         let authorizer = Arc::new(Authorizer::new(Mode::AlwaysAllow));
-        let store =
-            Store::open(EphemeralLog::new(), ObjectIndex::new(), Options::default()).expect("a store");
-        let registry = Registry::new(store, Table::built_in(), Arc::new(Timestamp::now), &authorizer);
+        let store = Store::open(
+            EphemeralLog::new(),
+            ObjectIndex::new(SharedResourceTable::built_in()),
+            Options::default(),
+        )
+        .expect("a store");
+        let registry =
+            Registry::new(store, SharedResourceTable::built_in(), Arc::new(Timestamp::now), &authorizer);
         let user = UserInfo::new("admin", &["system:masters"]);
         let server = Server { registry, user };
         let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "ns"}});
@@ -48,9 +54,9 @@ impl Server {
 
     fn target(&self, api_version: &str, plural: &str, name: &str) -> Target {
         let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
-        let served = self.registry.table.find(group, version, plural).expect(plural).clone();
-        let namespace = if served.namespaced() { "ns".to_owned() } else { String::new() };
-        Target { served, namespace, name: name.to_owned() }
+        let info = self.registry.find(group, version, plural).expect(plural);
+        let namespace = if info.namespaced { "ns".to_owned() } else { String::new() };
+        Target { info, namespace, name: name.to_owned() }
     }
 
     fn options() -> WriteOptions {
@@ -113,13 +119,14 @@ impl Server {
 
     fn stored(&self, api_version: &str, plural: &str, name: &str) -> Option<Arc<Stored>> {
         let target = self.target(api_version, plural, name);
-        self.registry.current(&target.served, &target.namespace, name)
+        self.registry.current(&target.info, &target.namespace, name)
     }
 
     /// Stores bytes as no verb would.
     async fn put_raw(&self, api_version: &str, plural: &str, name: &str, bytes: String) {
         let target = self.target(api_version, plural, name);
-        let key = Key::new(target.served.bucket.clone(), target.served.storage_name(&target.namespace, name));
+        let key =
+            Key::new(target.info.storage.bucket.clone(), target.info.storage_name(&target.namespace, name));
         self.registry.store.put(key, Expect::Any, bytes).await.expect("stored");
     }
 }

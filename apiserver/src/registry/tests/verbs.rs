@@ -10,6 +10,7 @@ use crate::access::authorize::Mode;
 use crate::object_meta::ObjectMeta;
 use crate::request::Format;
 use crate::request::options::{DeleteOptions, Query, WriteKind, WriteOptions};
+use crate::resource_info::{Part, SharedResourceTable};
 
 const NOW: &str = "2026-01-01T00:00:00Z";
 
@@ -23,11 +24,15 @@ struct Fixture {
 
 impl Fixture {
     async fn new() -> Fixture {
-        let store =
-            Store::open(EphemeralLog::new(), ObjectIndex::new(), Options::default()).expect("a store");
+        let store = Store::open(
+            EphemeralLog::new(),
+            ObjectIndex::new(SharedResourceTable::built_in()),
+            Options::default(),
+        )
+        .expect("a store");
         let clock: Clock = Arc::new(|| NOW.parse().expect("a time"));
         let authorizer = Arc::new(Authorizer::new(Mode::AlwaysAllow));
-        let registry = Registry::new(store, Table::built_in(), clock, &authorizer);
+        let registry = Registry::new(store, SharedResourceTable::built_in(), clock, &authorizer);
         let fixture = Fixture {
             registry,
             user: UserInfo::new("u", &["system:masters"]),
@@ -44,9 +49,9 @@ impl Fixture {
     }
 
     fn target(&self, group: &str, version: &str, plural: &str, name: &str) -> Target {
-        let served = self.registry.table.find(group, version, plural).expect(plural).clone();
-        let namespace = if served.namespaced() { "n" } else { "" };
-        Target { served, namespace: namespace.to_owned(), name: name.to_owned() }
+        let info = self.registry.find(group, version, plural).expect(plural);
+        let namespace = if info.namespaced { "n" } else { "" };
+        Target { info, namespace: namespace.to_owned(), name: name.to_owned() }
     }
 
     fn caller(&self) -> Caller<'_> {
@@ -85,7 +90,10 @@ impl Fixture {
     }
 
     fn watch(&self, target: &Target) -> Watcher<ObjectIndex> {
-        self.registry.store.watch(&target.served.bucket, self.registry.store.revision()).expect("a watch")
+        self.registry
+            .store
+            .watch(&target.info.storage.bucket, self.registry.store.revision())
+            .expect("a watch")
     }
 
     /// A pod that is bound to a node and runs.
@@ -139,7 +147,7 @@ async fn a_forced_pod_deletion_is_a_modified_and_a_deleted_event() {
         let mut watcher = fixture.watch(&target);
         let answer = fixture.delete(&target, query).await.expect(case);
         assert_eq!(events(&mut watcher), want, "{case}");
-        let is_there = fixture.registry.get(&target.served, "n", "p", "").await.is_ok();
+        let is_there = fixture.registry.get(&target.info, "n", "p", "").await.is_ok();
         assert_eq!(is_there, want.last().is_none_or(|(there, ..)| *there), "{case}");
         assert!(!answer.meta_str("deletionTimestamp").is_empty(), "{case}");
         if !is_there {
@@ -291,7 +299,7 @@ async fn deleting_a_service_releases_only_its_own_address() {
     fixture.put(&target, Part::Status, thief, "").await.expect("the real server stores it too");
     fixture.delete(&target, "").await.expect("a deletion");
     let addresses = fixture.target("networking.k8s.io", "v1", "ipaddresses", &address);
-    assert!(fixture.registry.get(&addresses.served, "", &address, "").await.is_ok(), "it is still taken");
+    assert!(fixture.registry.get(&addresses.info, "", &address, "").await.is_ok(), "it is still taken");
 }
 
 #[tokio::test]

@@ -95,9 +95,12 @@ pub fn columns(group: &str, kind: &str) -> Option<&'static [Column]> {
 }
 
 /// The `conditions` of a row, for a finished object.
-pub fn row_conditions(group: &str, kind: &str, object: &Value) -> Option<Value> {
+pub type RowConditions = fn(&Value) -> Option<Value>;
+
+/// The conditions of a kind's rows, if they have any.
+pub fn row_conditions(group: &str, kind: &str) -> Option<RowConditions> {
     match (group, kind) {
-        ("", "Pod") => pod::row_conditions(object),
+        ("", "Pod") => Some(pod::row_conditions),
         _ => None,
     }
 }

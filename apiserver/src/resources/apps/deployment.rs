@@ -4,10 +4,15 @@ use serde_json::{Value, json};
 
 use super::workload;
 use crate::field::{Errors, Field};
+use crate::resources::ResetFields;
 use crate::resources::defaulting::{Object, fill, member, object_at, restore};
 use crate::resources::pod_spec;
 use crate::resources::strategy::{Context, Strategy, desired_state};
 use crate::validation::{immutable, numbers, printed};
+
+/// The fields that an endpoint does not write.
+pub const RESET_FIELDS: ResetFields =
+    ResetFields { by_subresource: &[("status", &[&["f:spec"], &["f:metadata", "f:labels"]])] };
 
 /// The strategy of Deployment.
 pub struct DeploymentStrategy;

@@ -10,10 +10,17 @@ use crate::field::{Errors, Field};
 use crate::resources::apps::workload;
 use crate::resources::defaulting::{Object, object_at, restore};
 use crate::resources::strategy::{Context, Strategy};
+use crate::selector::FieldSource::AtOr;
 use crate::selector::LabelSelector;
+use crate::selector::{Refusal, SelectableFields};
 use crate::validation::immutable::{immutable, immutable_as, same};
 use crate::validation::labels::{SelectorOptions, has_invalid_values, validate_label_selector};
 use crate::validation::{content, printed};
+
+/// The fields that a field selector may name.
+pub const SELECTABLE_FIELDS: SelectableFields =
+    SelectableFields::of(&[("status.successful", AtOr("/status/succeeded", "0"))])
+        .refusing(Refusal::NotSupportedFor("Job"));
 
 const NAME_LABEL: &str = "batch.kubernetes.io/job-name";
 const UID_LABEL: &str = "batch.kubernetes.io/controller-uid";

@@ -15,9 +15,25 @@ use x509_parser::pem::Pem;
 use x509_parser::prelude::FromDer;
 
 use crate::field::{Errors, Field, quote};
+use crate::resources::ResetFields;
 use crate::resources::defaulting::{object_at, restore};
 use crate::resources::strategy::{Context, Strategy};
+use crate::selector::FieldSource::At;
+use crate::selector::SelectableFields;
 use crate::validation::content;
+
+/// The fields that a field selector may name.
+pub const SELECTABLE_FIELDS: SelectableFields =
+    SelectableFields::of(&[("spec.signerName", At("/spec/signerName"))]).cluster_scoped();
+
+/// The fields that an endpoint does not write.
+pub const RESET_FIELDS: ResetFields = ResetFields {
+    by_subresource: &[
+        ("", &[&["f:spec"], &["f:status"]]),
+        ("status", &[&["f:spec"], &["f:status", "f:conditions"]]),
+        ("approval", &[&["f:spec"], &["f:status", "f:certificate"]]),
+    ],
+};
 
 const APPROVED: &str = "Approved";
 const DENIED: &str = "Denied";

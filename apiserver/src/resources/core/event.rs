@@ -8,8 +8,41 @@ use serde_json::Value;
 
 use crate::field::{Errors, Field};
 use crate::resources::strategy::Strategy;
+use crate::selector::FieldSource::{At, Either};
+use crate::selector::SelectableFields;
 use crate::validation::immutable::{immutable, immutable_as};
 use crate::validation::{content, printed};
+
+/// The fields that a field selector may name.
+pub const SELECTABLE_FIELDS: SelectableFields = SelectableFields::of(&[
+    ("involvedObject.kind", At("/involvedObject/kind")),
+    ("involvedObject.namespace", At("/involvedObject/namespace")),
+    ("involvedObject.name", At("/involvedObject/name")),
+    ("involvedObject.uid", At("/involvedObject/uid")),
+    ("involvedObject.apiVersion", At("/involvedObject/apiVersion")),
+    ("involvedObject.resourceVersion", At("/involvedObject/resourceVersion")),
+    ("involvedObject.fieldPath", At("/involvedObject/fieldPath")),
+    ("reason", At("/reason")),
+    ("reportingComponent", At("/reportingComponent")),
+    ("source", Either("/source/component", "/reportingComponent")),
+    ("type", At("/type")),
+]);
+
+/// Those of group `events.k8s.io`. Events are stored in the core form: the same values under other names, in the same order.
+pub const EVENTS_V1_SELECTABLE_FIELDS: SelectableFields = SelectableFields::of(&[
+    ("regarding.kind", At("/involvedObject/kind")),
+    ("regarding.namespace", At("/involvedObject/namespace")),
+    ("regarding.name", At("/involvedObject/name")),
+    ("regarding.uid", At("/involvedObject/uid")),
+    ("regarding.apiVersion", At("/involvedObject/apiVersion")),
+    ("regarding.resourceVersion", At("/involvedObject/resourceVersion")),
+    ("regarding.fieldPath", At("/involvedObject/fieldPath")),
+    ("reason", At("/reason")),
+    ("reportingController", At("/reportingComponent")),
+    // Nobody can name it: it keeps the place of `source`.
+    ("\0", Either("/source/component", "/reportingComponent")),
+    ("type", At("/type")),
+]);
 
 /// Members with different names in the two groups: core's, events.k8s.io's.
 const RENAMED: [(&str, &str); 8] = [

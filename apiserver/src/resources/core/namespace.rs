@@ -4,7 +4,13 @@ use serde_json::{Value, json};
 
 use crate::field::{Errors, Field};
 use crate::resources::strategy::{Context, Strategy};
+use crate::selector::FieldSource::At;
+use crate::selector::SelectableFields;
 use crate::validation::{content, metadata};
+
+/// The fields that a field selector may name.
+pub const SELECTABLE_FIELDS: SelectableFields =
+    SelectableFields::of(&[("status.phase", At("/status/phase"))]).cluster_scoped();
 
 const NAME_LABEL: &str = "kubernetes.io/metadata.name";
 /// The namespace controller's finalizer, in the spec.

@@ -9,8 +9,14 @@ use serde_json::{Value, json};
 use crate::field::{Errors, Field, FieldError, quote};
 use crate::resources::pod_spec::scheduling;
 use crate::resources::strategy::{Context, Strategy};
+use crate::selector::FieldSource::AtOr;
+use crate::selector::SelectableFields;
 use crate::validation::ip::{self, Cidr};
 use crate::validation::{content, printed, resource_list};
+
+/// The fields that a field selector may name.
+pub const SELECTABLE_FIELDS: SelectableFields =
+    SelectableFields::of(&[("spec.unschedulable", AtOr("/spec/unschedulable", "false"))]).cluster_scoped();
 
 const TAINTS: &str = "scheduler.alpha.kubernetes.io/taints";
 

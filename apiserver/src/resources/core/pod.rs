@@ -10,10 +10,34 @@ mod update;
 use serde_json::{Value, json};
 
 use crate::field::{Errors, Field};
+use crate::resources::ResetFields;
 use crate::resources::pod_spec::annotations::{APP_ARMOR, app_armor_profile};
 use crate::resources::pod_spec::{self, Options, annotations, scheduling};
 use crate::resources::strategy::{Context, Strategy};
+use crate::selector::FieldSource::{Addresses, At, AtOr};
+use crate::selector::SelectableFields;
 use crate::validation::ip;
+
+/// The fields that a field selector may name.
+pub const SELECTABLE_FIELDS: SelectableFields = SelectableFields::of(&[
+    ("spec.nodeName", At("/spec/nodeName")),
+    ("spec.restartPolicy", At("/spec/restartPolicy")),
+    ("spec.schedulerName", At("/spec/schedulerName")),
+    ("spec.serviceAccountName", At("/spec/serviceAccountName")),
+    ("spec.hostNetwork", AtOr("/spec/hostNetwork", "false")),
+    ("status.phase", At("/status/phase")),
+    ("status.podIP", At("/status/podIP")),
+    ("status.podIPs", Addresses("/status/podIPs")),
+    ("status.nominatedNodeName", At("/status/nominatedNodeName")),
+]);
+
+/// The fields that an endpoint does not write.
+pub const RESET_FIELDS: ResetFields = ResetFields {
+    by_subresource: &[(
+        "status",
+        &[&["f:spec"], &["f:metadata", "f:deletionTimestamp"], &["f:metadata", "f:ownerReferences"]],
+    )],
+};
 
 /// The strategy of Pod.
 pub struct PodStrategy;

@@ -5,7 +5,13 @@ use serde_json::{Value, json};
 use crate::field::{Errors, Field};
 use crate::resources::pod_spec::{self, Options};
 use crate::resources::strategy::{Context, Strategy};
+use crate::selector::FieldSource::AtOr;
+use crate::selector::SelectableFields;
 use crate::validation::{content, numbers};
+
+/// The fields that a field selector may name.
+pub const SELECTABLE_FIELDS: SelectableFields =
+    SelectableFields::of(&[("status.replicas", AtOr("/status/replicas", "0"))]);
 
 /// The strategy of ReplicationController.
 pub struct ReplicationControllerStrategy;

@@ -8,8 +8,13 @@ use super::config_map::{MAX_SIZE, encoded_size, validate_immutable, validate_key
 use crate::codec;
 use crate::field::{Errors, Field};
 use crate::resources::strategy::Strategy;
+use crate::selector::FieldSource::At;
+use crate::selector::SelectableFields;
 use crate::validation::immutable::immutable;
 use crate::validation::member;
+
+/// The fields that a field selector may name.
+pub const SELECTABLE_FIELDS: SelectableFields = SelectableFields::of(&[("type", At("/type"))]);
 
 const TLS: &str = "kubernetes.io/tls";
 const SERVICE_ACCOUNT_NAME: &str = "kubernetes.io/service-account.name";

@@ -15,7 +15,13 @@ use serde_json::{Value, json};
 
 use crate::field::{Errors, Field, quote};
 use crate::resources::strategy::{Context, Strategy};
+use crate::selector::FieldSource::At;
+use crate::selector::SelectableFields;
 use crate::validation::ip;
+
+/// The fields that a field selector may name.
+pub const SELECTABLE_FIELDS: SelectableFields =
+    SelectableFields::of(&[("spec.clusterIP", At("/spec/clusterIP")), ("spec.type", At("/spec/type"))]);
 
 const TOPOLOGY_HINTS: &str = "service.kubernetes.io/topology-aware-hints";
 const TOPOLOGY_MODE: &str = "service.kubernetes.io/topology-mode";

@@ -6,10 +6,18 @@ use super::devices::{refuse_duplicates, validate_list, validate_qualified_name, 
 use crate::field::{Errors, Field};
 use crate::resources::defaulting::fill;
 use crate::resources::strategy::{Context, Strategy};
+use crate::selector::FieldSource::At;
+use crate::selector::{Refusal, SelectableFields};
 use crate::validation::content;
 use crate::validation::immutable::immutable;
 use crate::validation::node_selector::validate_node_selector;
 use crate::validation::volume_sources::validate_csi_driver_name;
+
+/// The fields that a field selector may name.
+pub const SELECTABLE_FIELDS: SelectableFields =
+    SelectableFields::of(&[("spec.nodeName", At("/spec/nodeName")), ("spec.driver", At("/spec/driver"))])
+        .refusing(Refusal::NotSupportedForKind("resource.k8s.io/v1, Kind=ResourceSlice"))
+        .cluster_scoped();
 
 const MAX_DEVICES: usize = 128;
 const MAX_ELABORATE_DEVICES: usize = 64;

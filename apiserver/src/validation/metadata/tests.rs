@@ -151,7 +151,7 @@ fn checks_run_in_the_order_of_the_kind() {
         ),
         ("batch", "CronJob", "metadata.finalizers metadata.finalizers[0]"),
     ] {
-        let rules = MetadataValidation::of(group, kind);
+        let rules = behaviour(group, kind).metadata;
         let (identity, mut errors) = (generic(false), Errors::new());
         validate_update(&object, &object, identity, rules.finalizers, rules.on_update, &mut errors);
         let fields: Vec<&str> = errors.iter().map(|error| error.field.as_str()).collect();

@@ -1,0 +1,125 @@
+//! Subresources: what stands below an object's path, and which verb carries it out.
+
+use crate::names::Text;
+use crate::schema::TypeRef;
+
+/// A subresource of a resource.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Subresource {
+    /// The name, such as `status`.
+    pub name: Text,
+    /// The group of its kind.
+    pub group: Text,
+    /// The version of its kind.
+    pub version: Text,
+    /// The kind.
+    pub kind: Text,
+    /// The verbs, sorted.
+    pub verbs: Vec<Text>,
+    /// The type of what is sent and answered.
+    pub type_ref: TypeRef,
+    /// What it is.
+    pub endpoint: Endpoint,
+}
+
+/// What a subresource is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Endpoint {
+    /// A part of the object itself.
+    Part(Part),
+    /// The number of replicas, as a Scale.
+    Scale,
+    /// Binds a Pod to a Node.
+    Binding,
+    /// Evicts a Pod.
+    Eviction,
+    /// Makes a token of a ServiceAccount.
+    Token,
+    /// Leads to a kubelet.
+    Connect(Connection),
+}
+
+/// What a client is connected to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Connection {
+    /// The log of a Pod.
+    Log,
+    /// A command that runs in a Pod.
+    Exec,
+    /// A process of a Pod.
+    Attach,
+    /// Ports of a Pod.
+    PortForward,
+    /// What a Pod, Service or Node serves.
+    Proxy,
+}
+
+impl Endpoint {
+    /// The endpoint of that name; None if there is none.
+    pub fn named(name: &str) -> Option<Endpoint> {
+        Some(match name {
+            "status" => Endpoint::Part(Part::Status),
+            "finalize" => Endpoint::Part(Part::Finalize),
+            "ephemeralcontainers" => Endpoint::Part(Part::EphemeralContainers),
+            "resize" => Endpoint::Part(Part::Resize),
+            "approval" => Endpoint::Part(Part::Approval),
+            "scale" => Endpoint::Scale,
+            "binding" => Endpoint::Binding,
+            "eviction" => Endpoint::Eviction,
+            "token" => Endpoint::Token,
+            "log" => Endpoint::Connect(Connection::Log),
+            "exec" => Endpoint::Connect(Connection::Exec),
+            "attach" => Endpoint::Connect(Connection::Attach),
+            "portforward" => Endpoint::Connect(Connection::PortForward),
+            "proxy" => Endpoint::Connect(Connection::Proxy),
+            _ => return None,
+        })
+    }
+}
+
+impl Subresource {
+    /// Whether it has a verb.
+    pub fn has_verb(&self, verb: &str) -> bool {
+        self.verbs.iter().any(|known| known == verb)
+    }
+}
+
+/// The part of an object that an endpoint writes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Part {
+    /// All but status.
+    Main,
+    /// The status, and what metadata the kind lets through.
+    Status,
+    /// The finalizers in a Namespace's spec.
+    Finalize,
+    /// The ephemeral containers of a Pod.
+    EphemeralContainers,
+    /// The resources of a Pod's containers.
+    Resize,
+    /// The conditions by which a CertificateSigningRequest is approved or denied.
+    Approval,
+}
+
+impl Part {
+    /// The part that a subresource writes, if it is a part of the object at all.
+    pub fn of(subresource: Option<&Subresource>) -> Option<Part> {
+        match subresource.map(|subresource| subresource.endpoint) {
+            None => Some(Part::Main),
+            Some(Endpoint::Part(part)) => Some(part),
+            Some(_) => None,
+        }
+    }
+
+    /// The name of the subresource; "" for the object itself.
+    pub fn name(self) -> &'static str {
+        match self {
+            Part::Main => "",
+            Part::Status => "status",
+            Part::Finalize => "finalize",
+            Part::EphemeralContainers => "ephemeralcontainers",
+            Part::Resize => "resize",
+            Part::Approval => "approval",
+        }
+    }
+}

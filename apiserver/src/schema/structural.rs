@@ -1,0 +1,264 @@
+//! Structural schemas: the types of custom resources.
+//!
+//! A structural schema says the type of each value of an object, which is what pruning, defaulting, field ownership and
+//! validation need. It is read once from the OpenAPI v3 schema of a CustomResourceDefinition's version; that schema's own
+//! text is kept for OpenAPI documents.
+//!
+//! Source: "Specifying a structural schema"; KEP-1693, KEP-2885 for ownership markers.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, OnceLock};
+
+use serde_json::Value;
+
+use super::{List, StructId, schema};
+use crate::names::Text;
+
+/// Schemas may be nested so deep, as deep as documents may be.
+const MAX_DEPTH: usize = 100;
+
+/// The type of a custom resource in one version.
+#[derive(Debug)]
+pub struct StructuralSchema {
+    root: Structural,
+    document: Arc<Value>,
+}
+
+/// The type of a value of a custom resource.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Structural {
+    /// What the value is; None where `int_or_string` or `preserve_unknown_fields` says so.
+    pub ty: Option<StructuralType>,
+    /// Members of an object that have a type of their own.
+    pub properties: BTreeMap<String, Structural>,
+    /// The type of all members of an object, which is a map then.
+    pub additional_properties: Option<Box<Structural>>,
+    /// The type of the items of an array.
+    pub items: Option<Box<Structural>>,
+    /// Null is a value.
+    pub nullable: bool,
+    /// An integer or a string: `x-kubernetes-int-or-string`.
+    pub int_or_string: bool,
+    /// Members without a type of their own stay: `x-kubernetes-preserve-unknown-fields`.
+    pub preserve_unknown_fields: bool,
+    /// A whole object with `apiVersion`, `kind` and `metadata`: `x-kubernetes-embedded-resource`.
+    pub embedded_resource: bool,
+    /// What apply takes an array for: `x-kubernetes-list-type`.
+    pub list: List,
+    /// Apply takes the object for one value: `x-kubernetes-map-type: atomic`.
+    pub atomic: bool,
+    /// The value of a member that a client leaves out.
+    pub default: Option<Value>,
+    /// The rules for values.
+    pub rules: Rules,
+}
+
+/// The type of a JSON value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StructuralType {
+    /// `object`
+    Object,
+    /// `array`
+    Array,
+    /// `string`
+    String,
+    /// `integer`
+    Integer,
+    /// `number`
+    Number,
+    /// `boolean`
+    Boolean,
+}
+
+/// The rules for a value that do not depend on others.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Rules {
+    /// Members that must be there.
+    pub required: Vec<String>,
+    /// The only values; empty for any.
+    pub enumeration: Vec<Value>,
+}
+
+/// Why a schema is not structural.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum StructuralError {
+    /// It is no object.
+    #[error("a schema must be an object")]
+    NotAnObject,
+    /// It is nested too deep.
+    #[error("schemas must not be nested more than {MAX_DEPTH} levels deep")]
+    TooDeep,
+    /// A type that there is not.
+    #[error("unknown type {0:?}")]
+    UnknownType(String),
+}
+
+impl StructuralSchema {
+    /// Reads the `openAPIV3Schema` of a version.
+    ///
+    /// # Errors
+    /// [`StructuralError`] for what is no structural schema.
+    pub fn read(document: Value) -> Result<StructuralSchema, StructuralError> {
+        Ok(StructuralSchema { root: Structural::read(&document, 0)?, document: Arc::new(document) })
+    }
+
+    /// The type of the whole object. Its `apiVersion`, `kind` and `metadata` have the types of every object.
+    pub fn root(&self) -> &Structural {
+        &self.root
+    }
+
+    /// The schema as it was read, for OpenAPI documents.
+    pub fn document(&self) -> &Value {
+        &self.document
+    }
+}
+
+impl PartialEq for StructuralSchema {
+    fn eq(&self, other: &StructuralSchema) -> bool {
+        self.document == other.document
+    }
+}
+
+impl Structural {
+    fn read(schema: &Value, depth: usize) -> Result<Structural, StructuralError> {
+        if depth > MAX_DEPTH {
+            return Err(StructuralError::TooDeep);
+        }
+        let Some(members) = schema.as_object() else { return Err(StructuralError::NotAnObject) };
+        let flag = |name: &str| members.get(name) == Some(&Value::Bool(true));
+        let text = |name: &str| members.get(name).and_then(Value::as_str).unwrap_or_default();
+        let inner = |name: &str| -> Result<Option<Box<Structural>>, StructuralError> {
+            match members.get(name) {
+                Some(inner @ Value::Object(_)) => Structural::read(inner, depth + 1).map(Box::new).map(Some),
+                _ => Ok(None),
+            }
+        };
+        let properties = members.get("properties").and_then(Value::as_object).into_iter().flatten();
+        let any = Structural { preserve_unknown_fields: true, ..Structural::default() };
+        Ok(Structural {
+            ty: match text("type") {
+                "" => None,
+                name => Some(StructuralType::named(name)?),
+            },
+            properties: properties
+                .map(|(name, schema)| Ok((name.clone(), Structural::read(schema, depth + 1)?)))
+                .collect::<Result<_, StructuralError>>()?,
+            additional_properties: match members.get("additionalProperties") {
+                Some(Value::Bool(true)) => Some(Box::new(any)),
+                _ => inner("additionalProperties")?,
+            },
+            items: inner("items")?,
+            nullable: flag("nullable"),
+            int_or_string: flag("x-kubernetes-int-or-string"),
+            preserve_unknown_fields: flag("x-kubernetes-preserve-unknown-fields"),
+            embedded_resource: flag("x-kubernetes-embedded-resource"),
+            list: match text("x-kubernetes-list-type") {
+                "set" => List::Set,
+                "map" => {
+                    List::Map(texts(members.get("x-kubernetes-list-map-keys")).map(Text::from).collect())
+                }
+                _ => List::Atomic,
+            },
+            atomic: text("x-kubernetes-map-type") == "atomic",
+            default: members.get("default").cloned(),
+            rules: Rules {
+                required: texts(members.get("required")).collect(),
+                enumeration: members.get("enum").and_then(Value::as_array).cloned().unwrap_or_default(),
+            },
+        })
+    }
+
+    /// The type of a member; None for one that is not specified.
+    pub fn member(&self, name: &str) -> Option<&Structural> {
+        self.properties.get(name).or(self.additional_properties.as_deref())
+    }
+}
+
+fn texts(list: Option<&Value>) -> impl Iterator<Item = String> {
+    list.and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str).map(str::to_owned)
+}
+
+impl StructuralType {
+    fn named(name: &str) -> Result<StructuralType, StructuralError> {
+        Ok(match name {
+            "object" => StructuralType::Object,
+            "array" => StructuralType::Array,
+            "string" => StructuralType::String,
+            "integer" => StructuralType::Integer,
+            "number" => StructuralType::Number,
+            "boolean" => StructuralType::Boolean,
+            other => return Err(StructuralError::UnknownType(other.to_owned())),
+        })
+    }
+
+    /// The name in OpenAPI.
+    pub fn name(self) -> &'static str {
+        match self {
+            StructuralType::Object => "object",
+            StructuralType::Array => "array",
+            StructuralType::String => "string",
+            StructuralType::Integer => "integer",
+            StructuralType::Number => "number",
+            StructuralType::Boolean => "boolean",
+        }
+    }
+}
+
+/// The struct of `metadata`, which custom resources share with all others.
+pub fn object_meta() -> StructId {
+    static ID: OnceLock<StructId> = OnceLock::new();
+    *ID.get_or_init(|| {
+        schema().named("io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta").expect("the table has it")
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_schema_is_read_with_its_markers() {
+        let schema = StructuralSchema::read(json!({"type": "object", "properties": {
+            "spec": {"type": "object", "required": ["size"], "properties": {
+                "size": {"type": "integer", "default": 3, "enum": [1, 2, 3]},
+                "port": {"x-kubernetes-int-or-string": true},
+                "labels": {"type": "object", "additionalProperties": {"type": "string"}},
+                "rules": {
+                    "type": "array", "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"],
+                    "items": {"type": "object", "x-kubernetes-map-type": "atomic"},
+                },
+            }},
+        }}))
+        .expect("structural");
+        let spec = schema.root().member("spec").expect("spec");
+        assert_eq!(spec.rules.required, ["size"]);
+        let size = spec.member("size").expect("size");
+        assert_eq!((size.ty, size.default.clone()), (Some(StructuralType::Integer), Some(json!(3))));
+        assert_eq!(size.rules.enumeration, [json!(1), json!(2), json!(3)]);
+        assert!(spec.member("port").is_some_and(|port| port.int_or_string && port.ty.is_none()));
+        let entry = spec.member("labels").and_then(|labels| labels.member("any"));
+        assert_eq!(entry.and_then(|entry| entry.ty), Some(StructuralType::String));
+        let rules = spec.member("rules").expect("rules");
+        assert_eq!(rules.list, List::Map(vec!["name".into()]));
+        assert!(rules.items.as_ref().is_some_and(|item| item.atomic));
+        assert!(spec.member("other").is_none());
+    }
+
+    #[test]
+    fn what_is_no_structural_schema_is_refused() {
+        let mut deep = json!({"type": "object"});
+        for _ in 0..=MAX_DEPTH {
+            deep = json!({"type": "object", "properties": {"a": deep}});
+        }
+        for (schema, want) in [
+            (json!([]), StructuralError::NotAnObject),
+            (json!({"properties": {"a": 1}}), StructuralError::NotAnObject),
+            (json!({"items": {"type": "null"}}), StructuralError::UnknownType("null".to_owned())),
+            (deep, StructuralError::TooDeep),
+        ] {
+            assert_eq!(StructuralSchema::read(schema).err(), Some(want));
+        }
+    }
+}

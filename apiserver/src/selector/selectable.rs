@@ -1,0 +1,264 @@
+//! The fields that a field selector may name, kind by kind.
+//!
+//! Source: "Field selectors"; the registries of the real server.
+
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use super::FieldSelector;
+use crate::{Error, Result};
+
+/// The selectable fields of a kind, beside `metadata.name` and `metadata.namespace`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SelectableFields {
+    fields: Fields,
+    refusal: Refusal,
+    /// Whether the kind takes `metadata.namespace`.
+    namespaced: bool,
+}
+
+/// Field labels in the names of the version that is asked, with where their values stand in the stored form.
+#[derive(Clone, Debug, PartialEq)]
+enum Fields {
+    BuiltIn(&'static [(&'static str, FieldSource)]),
+    /// With JSON pointers.
+    Custom(Arc<[(String, String)]>),
+}
+
+/// Where the value of a field stands in an object.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum FieldSource {
+    /// A JSON pointer; booleans and numbers as text, null as nothing.
+    At(&'static str),
+    /// The same, but a missing value is this one.
+    AtOr(&'static str, &'static str),
+    /// The first that is not empty.
+    Either(&'static str, &'static str),
+    /// A list of `{ip}`, joined by commas.
+    Addresses(&'static str),
+}
+
+/// The words for an unknown field.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Refusal {
+    /// Only metadata is known.
+    OnlyMetadata,
+    /// The field is not supported.
+    NotSupported,
+    /// The field is not supported for a kind.
+    NotSupportedFor(&'static str),
+    /// The same, said of a kind by its full name.
+    NotSupportedForKind(&'static str),
+}
+
+use FieldSource::{Addresses, At, AtOr, Either};
+
+impl SelectableFields {
+    /// Nothing but metadata.
+    pub const METADATA: SelectableFields =
+        SelectableFields { fields: Fields::BuiltIn(&[]), refusal: Refusal::OnlyMetadata, namespaced: true };
+
+    /// These fields: their labels, and where their values stand.
+    pub const fn of(fields: &'static [(&'static str, FieldSource)]) -> SelectableFields {
+        SelectableFields { fields: Fields::BuiltIn(fields), refusal: Refusal::NotSupported, namespaced: true }
+    }
+
+    /// Those of a custom resource: its `selectableFields`, as (label, JSON pointer).
+    pub fn of_custom_resource(fields: Vec<(String, String)>, namespaced: bool) -> SelectableFields {
+        SelectableFields { fields: Fields::Custom(fields.into()), refusal: Refusal::NotSupported, namespaced }
+    }
+
+    /// Without `metadata.namespace`.
+    pub const fn cluster_scoped(mut self) -> SelectableFields {
+        self.namespaced = false;
+        self
+    }
+
+    /// With other words for an unknown field.
+    pub const fn refusing(mut self, refusal: Refusal) -> SelectableFields {
+        self.refusal = refusal;
+        self
+    }
+
+    /// Whether there are none but metadata, so that nothing of an object must be read.
+    pub fn is_metadata_alone(&self) -> bool {
+        match &self.fields {
+            Fields::BuiltIn(fields) => fields.is_empty(),
+            Fields::Custom(fields) => fields.is_empty(),
+        }
+    }
+
+    /// The values of an object in the stored form, in the order of the fields.
+    pub fn values(&self, object: &Value) -> Box<[Box<str>]> {
+        match &self.fields {
+            Fields::BuiltIn(fields) => fields.iter().map(|(_, source)| source.read(object)).collect(),
+            Fields::Custom(fields) => fields.iter().map(|(_, pointer)| text_at(object, pointer)).collect(),
+        }
+    }
+
+    fn position(&self, label: &str) -> Option<usize> {
+        match &self.fields {
+            Fields::BuiltIn(fields) => fields.iter().position(|(known, _)| *known == label),
+            Fields::Custom(fields) => fields.iter().position(|(known, _)| known == label),
+        }
+    }
+
+    fn refuse(&self, name: &str) -> Error {
+        Error::BadRequest(match self.refusal {
+            Refusal::OnlyMetadata => format!(
+                "{} is not a known field selector: only \"metadata.name\", \"metadata.namespace\"",
+                crate::field::quote(name)
+            ),
+            Refusal::NotSupported => format!("field label not supported: {name}"),
+            Refusal::NotSupportedForKind(kind) => format!("field label not supported for {kind}: {name}"),
+            Refusal::NotSupportedFor(kind) => {
+                format!("field label {} not supported for {kind}", crate::field::quote(name))
+            }
+        })
+    }
+}
+
+fn text_at(object: &Value, pointer: &str) -> Box<str> {
+    match object.pointer(pointer) {
+        Some(Value::String(text)) => text.as_str().into(),
+        Some(Value::Null) | None => Box::default(),
+        Some(other) => other.to_string().into_boxed_str(),
+    }
+}
+
+impl FieldSource {
+    fn read(&self, object: &Value) -> Box<str> {
+        let text = |pointer: &str| text_at(object, pointer);
+        match self {
+            At(pointer) => text(pointer),
+            AtOr(pointer, default) => {
+                let found = text(pointer);
+                if found.is_empty() { (*default).into() } else { found }
+            }
+            Either(first, second) => {
+                let found = text(first);
+                if found.is_empty() { text(second) } else { found }
+            }
+            Addresses(pointer) => {
+                let list = object.pointer(pointer).and_then(Value::as_array);
+                let ips: Vec<&str> =
+                    list.into_iter().flatten().filter_map(|a| a.get("ip").and_then(Value::as_str)).collect();
+                ips.join(",").into()
+            }
+        }
+    }
+}
+
+/// A field selector that has been checked against a kind: names resolved to places.
+#[derive(Clone, Debug, Default)]
+pub struct Selection {
+    terms: Vec<(Place, String, bool)>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Place {
+    Name,
+    Namespace,
+    Field(usize),
+}
+
+impl Selection {
+    /// # Errors
+    /// 400 for a field the kind cannot be selected by.
+    pub fn resolve(fields: &SelectableFields, selector: &FieldSelector) -> Result<Selection> {
+        let terms = selector.terms().iter().map(|term| {
+            let place = match term.field.as_str() {
+                "metadata.name" => Place::Name,
+                "metadata.namespace" if fields.namespaced => Place::Namespace,
+                name => Place::Field(fields.position(name).ok_or_else(|| fields.refuse(name))?),
+            };
+            Ok((place, term.value.clone(), term.equal))
+        });
+        Ok(Selection { terms: terms.collect::<Result<_>>()? })
+    }
+
+    /// Whether every object matches.
+    pub fn is_empty(&self) -> bool {
+        self.terms.is_empty()
+    }
+
+    /// Narrows the selection to one name.
+    pub fn require_name(&mut self, name: &str) {
+        self.terms.push((Place::Name, name.to_owned(), true));
+    }
+
+    /// Whether an object matches; `field` gives the value of the field at a position of the kind's.
+    pub fn matches<'a>(&self, namespace: &str, name: &str, field: impl Fn(usize) -> Option<&'a str>) -> bool {
+        self.terms.iter().all(|(place, value, equal)| {
+            let found = match place {
+                Place::Name => name,
+                Place::Namespace => namespace,
+                Place::Field(position) => field(*position).unwrap_or(""),
+            };
+            (found == value) == *equal
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn selection() {
+        let pod =
+            json!({"spec": {"nodeName": "n"}, "status": {"podIPs": [{"ip": "1.1.1.1"}, {"ip": "::1"}]}});
+        let fields = SelectableFields::of(&[
+            ("spec.nodeName", At("/spec/nodeName")),
+            ("spec.hostNetwork", AtOr("/spec/hostNetwork", "false")),
+            ("status.podIPs", Addresses("/status/podIPs")),
+        ]);
+        let values = fields.values(&pod);
+        for (selector, want) in [
+            ("spec.nodeName=n", true),
+            ("spec.nodeName!=n", false),
+            ("spec.hostNetwork=false", true),
+            ("status.podIPs=1.1.1.1\\,::1", true),
+            ("metadata.name=p,metadata.namespace=ns", true),
+            ("metadata.namespace=other", false),
+        ] {
+            let parsed = FieldSelector::parse(selector).expect(selector);
+            let selection = Selection::resolve(&fields, &parsed).expect(selector);
+            assert_eq!(selection.matches("ns", "p", |i| values.get(i).map(|v| &**v)), want, "{selector}");
+        }
+    }
+
+    #[test]
+    fn refusals() {
+        let own = SelectableFields::of(&[("spec.a", At("/spec/a"))]);
+        for (fields, field, want) in [
+            (own.clone(), "foo", "field label not supported: foo"),
+            (
+                own.clone().cluster_scoped(),
+                "metadata.namespace",
+                "field label not supported: metadata.namespace",
+            ),
+            (
+                own.clone().refusing(Refusal::NotSupportedFor("Job")),
+                "foo",
+                "field label \"foo\" not supported for Job",
+            ),
+            (
+                own.refusing(Refusal::NotSupportedForKind("resource.k8s.io/v1, Kind=ResourceSlice")),
+                "foo",
+                "field label not supported for resource.k8s.io/v1, Kind=ResourceSlice: foo",
+            ),
+            (
+                SelectableFields::METADATA,
+                "data",
+                "\"data\" is not a known field selector: only \"metadata.name\", \"metadata.namespace\"",
+            ),
+        ] {
+            let selector = FieldSelector::parse(&format!("{field}=x")).expect("a selector");
+            let error = Selection::resolve(&fields, &selector).expect_err("refused");
+            assert_eq!(error.to_string(), want);
+        }
+    }
+}

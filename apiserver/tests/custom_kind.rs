@@ -1,0 +1,279 @@
+//! A custom kind, made at run time from a structural schema, passes the same pipeline as built-in ones: over HTTP, from
+//! authentication to the bytes of the response.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use coracle_apiserver::access::authenticate::{Authenticator, MASTERS, UserInfo};
+use coracle_apiserver::access::authorize::{Authorizer, Mode};
+use coracle_apiserver::access::jwt::SigningKey;
+use coracle_apiserver::access::tls::Peer;
+use coracle_apiserver::clock::Clock;
+use coracle_apiserver::discovery::Discovery;
+use coracle_apiserver::registry::{ObjectIndex, Registry};
+use coracle_apiserver::resource_info::{CustomKind, CustomVersion, ResourceTable, SharedResourceTable};
+use coracle_apiserver::serve::{Api, Body, Config};
+use coracle_apiserver::telemetry::health::Health;
+use coracle_apiserver::telemetry::metrics::Metrics;
+use coracle_storage::log::EphemeralLog;
+use coracle_storage::{Options, Store};
+use http::{Method, Request, Response, header};
+use http_body_util::{BodyExt, Full};
+use serde_json::{Value, json};
+use tower::ServiceExt;
+
+const WIDGETS: &str = "/apis/example.com/v1/namespaces/default/widgets";
+const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io";
+
+struct Server {
+    api: Api,
+    resources: Arc<SharedResourceTable>,
+}
+
+impl Server {
+    async fn start() -> Server {
+        let resources = SharedResourceTable::built_in();
+        let index = ObjectIndex::new(resources.clone());
+        let store = Store::open(EphemeralLog::new(), index, Options::default()).expect("an empty store");
+        let clock: Clock = Arc::new(jiff::Timestamp::now);
+        let authorizer = Arc::new(Authorizer::new(Mode::Rbac));
+        let registry = Registry::new(store, resources.clone(), clock.clone(), &authorizer);
+        registry.bootstrap(6443, None).await.expect("the first objects");
+        let discovery = Discovery::new("127.0.0.1:6443", [], resources.clone());
+        let config = Config {
+            registry: Arc::new(registry),
+            authenticator: Authenticator::new(Vec::new(), clock),
+            authorizer,
+            signing_key: Arc::new(SigningKey::ephemeral().expect("a key")),
+            discovery,
+            health: Health::new(),
+            metrics: Metrics::new(),
+        };
+        let user = UserInfo::new("admin", &[MASTERS]).authenticated();
+        let api = Api::new(config).for_peer(Peer::Known(Arc::new(user)));
+        Server { api, resources }
+    }
+
+    async fn call(
+        &self,
+        method: Method,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: Bytes,
+    ) -> Response<Body> {
+        let mut request = Request::builder().method(method).uri(path);
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        let request = request.body(Full::new(body)).expect("a request");
+        self.api.clone().oneshot(request).await.expect("infallible")
+    }
+
+    async fn send(&self, method: Method, path: &str, body: &Value) -> (u16, Value) {
+        let headers = [(header::CONTENT_TYPE.as_str(), "application/json")];
+        let response = self.call(method, path, &headers, body.to_string().into()).await;
+        let code = response.status().as_u16();
+        (code, read(response).await)
+    }
+
+    async fn get(&self, path: &str) -> (u16, Value) {
+        self.send(Method::GET, path, &Value::Null).await
+    }
+
+    async fn patch(&self, path: &str, media_type: &str, body: &Value) -> (u16, Value) {
+        let headers = [(header::CONTENT_TYPE.as_str(), media_type)];
+        let response = self.call(Method::PATCH, path, &headers, body.to_string().into()).await;
+        let code = response.status().as_u16();
+        (code, read(response).await)
+    }
+}
+
+/// A response's JSON, or its text.
+async fn read(response: Response<Body>) -> Value {
+    let bytes = response.into_body().collect().await.expect("a whole body").to_bytes();
+    serde_json::from_slice(&bytes).unwrap_or_else(|_| String::from_utf8_lossy(&bytes).into())
+}
+
+fn message(answer: &(u16, Value)) -> (u16, &str) {
+    (answer.0, answer.1["message"].as_str().unwrap_or(""))
+}
+
+/// Widgets of two versions, the older of which is stored.
+fn widgets() -> ResourceTable {
+    let schema = json!({"type": "object", "required": ["spec"], "properties": {
+        "spec": {"type": "object", "required": ["size"], "properties": {
+            "size": {"type": "integer"},
+            "color": {"type": "string", "default": "blue", "enum": ["blue", "red"]},
+            "ports": {
+                "type": "array", "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["port"],
+                "items": {"type": "object", "properties": {
+                    "port": {"type": "integer"}, "name": {"type": "string"},
+                }},
+            },
+        }},
+        "status": {"type": "object", "properties": {"ready": {"type": "boolean"}}},
+    }});
+    let kind = CustomKind {
+        short_names: vec!["wd".to_owned()],
+        ..CustomKind::new("example.com", "Widget", "widgets", true)
+    };
+    let version = |name: &str| CustomVersion {
+        schema: schema.clone(),
+        status: true,
+        columns: Some(json!([{"name": "Color", "type": "string", "jsonPath": ".spec.color"}])),
+        selectable_fields: vec![".spec.color".to_owned()],
+        ..CustomVersion::new(name)
+    };
+    let resources = kind.resources(vec![version("v1"), version("v1beta1").stored()]);
+    ResourceTable::with_custom(resources.expect("structural schemas"))
+}
+
+fn widget(name: &str, spec: Value) -> Value {
+    json!({"apiVersion": "example.com/v1", "kind": "Widget", "metadata": {"name": name}, "spec": spec})
+}
+
+#[tokio::test]
+async fn a_custom_kind_passes_the_pipeline() {
+    let server = Server::start().await;
+    assert_eq!(server.get(WIDGETS).await.0, 404, "it is not there yet");
+    server.resources.replace(widgets());
+
+    // Discovery and OpenAPI.
+    let (_, list) = server.get("/apis/example.com/v1").await;
+    assert_eq!(list["resources"][0]["shortNames"], json!(["wd"]));
+    assert_eq!(list["resources"][1]["name"], "widgets/status");
+    let (_, openapi) = server.get("/openapi/v3/apis/example.com/v1").await;
+    let properties = &openapi["components"]["schemas"]["com.example.v1.Widget"]["properties"];
+    assert_eq!(properties["spec"]["properties"]["color"]["default"], "blue");
+
+    // Create: defaults, pruning, what is invalid.
+    let created = server.send(Method::POST, WIDGETS, &widget("a", json!({"size": 1, "junk": true}))).await;
+    assert_eq!((created.0, &created.1["spec"]), (201, &json!({"size": 1, "color": "blue"})));
+    assert_eq!(created.1["metadata"]["generation"], 1);
+    let fields = &created.1["metadata"]["managedFields"][0];
+    assert_eq!((&fields["operation"], &fields["apiVersion"]), (&json!("Update"), &json!("example.com/v1")));
+    assert_eq!(fields["fieldsV1"], json!({"f:spec": {".": {}, "f:color": {}, "f:size": {}}}));
+    let strict = format!("{WIDGETS}?fieldValidation=Strict");
+    let refused = server.send(Method::POST, &strict, &widget("b", json!({"size": 1, "junk": true}))).await;
+    assert_eq!(refused.0, 400);
+    assert!(
+        message(&refused).1.contains("strict decoding error: unknown field \"spec.junk\""),
+        "{refused:?}"
+    );
+    let invalid =
+        server.send(Method::POST, WIDGETS, &widget("b", json!({"size": "1", "color": "green"}))).await;
+    let text = concat!(
+        "Widget.example.com \"b\" is invalid: [spec.color: Unsupported value: \"green\": supported values: \"blue\", \"red\", ",
+        "spec.size: Invalid value: \"string\": spec.size in body must be of type integer: \"string\"]",
+    );
+    assert_eq!(message(&invalid), (422, text));
+    let taken = server.send(Method::POST, WIDGETS, &widget("a", json!({"size": 1}))).await;
+    assert_eq!(message(&taken), (409, "widgets.example.com \"a\" already exists"));
+
+    // Get and list, in both versions; the bytes are sorted.
+    let response = server.call(Method::GET, &format!("{WIDGETS}/a"), &[], Bytes::new()).await;
+    let bytes = response.into_body().collect().await.expect("a body").to_bytes();
+    let text = String::from_utf8_lossy(&bytes).into_owned();
+    assert!(
+        text.starts_with(
+            r#"{"apiVersion":"example.com/v1","kind":"Widget","metadata":{"creationTimestamp":"#
+        ),
+        "{text}"
+    );
+    let (_, older) = server.get("/apis/example.com/v1beta1/namespaces/default/widgets/a").await;
+    assert_eq!(
+        (&older["apiVersion"], &older["spec"]["color"]),
+        (&json!("example.com/v1beta1"), &json!("blue"))
+    );
+    for version in ["v1", "v1beta1"] {
+        let (_, list) = server.get(&format!("/apis/example.com/{version}/widgets")).await;
+        let api_version = json!(format!("example.com/{version}"));
+        assert_eq!((&list["kind"], &list["apiVersion"]), (&json!("WidgetList"), &api_version));
+        assert_eq!(
+            (&list["items"][0]["kind"], &list["items"][0]["apiVersion"]),
+            (&json!("Widget"), &api_version)
+        );
+        assert_eq!(list["metadata"]["continue"], "");
+    }
+    for (selector, items) in [("blue", 1), ("red", 0)] {
+        let (_, list) = server.get(&format!("{WIDGETS}?fieldSelector=spec.color%3D{selector}")).await;
+        assert_eq!(list["items"].as_array().map(Vec::len), Some(items), "{selector}");
+    }
+    let unknown = server.get(&format!("{WIDGETS}?fieldSelector=spec.size%3D1")).await;
+    assert_eq!(message(&unknown), (400, "field label not supported: spec.size"));
+
+    // Tables.
+    let response = server.call(Method::GET, WIDGETS, &[("accept", TABLE)], Bytes::new()).await;
+    let table = read(response).await;
+    let columns = table["columnDefinitions"].as_array().into_iter().flatten();
+    let names: Vec<Value> = columns.map(|column| column["name"].clone()).collect();
+    assert_eq!((json!(names), &table["rows"][0]["cells"]), (json!(["Name", "Color"]), &json!(["a", "blue"])));
+
+    // Watch, from before the object was made.
+    let watch =
+        server.call(Method::GET, &format!("{WIDGETS}?watch=1&resourceVersion=1"), &[], Bytes::new()).await;
+    let mut events = watch.into_body();
+
+    // Update, and its refusals.
+    let mut changed = created.1.clone();
+    changed["spec"]["size"] = json!(2);
+    changed["status"] = json!({"ready": true});
+    let (code, updated) = server.send(Method::PUT, &format!("{WIDGETS}/a"), &changed).await;
+    assert_eq!((code, &updated["spec"]["size"], updated.get("status")), (200, &json!(2), None));
+    assert_eq!(updated["metadata"]["generation"], 2);
+    let stale = server.send(Method::PUT, &format!("{WIDGETS}/a"), &changed).await;
+    assert_eq!(stale.0, 409);
+    let blind = server.send(Method::PUT, &format!("{WIDGETS}/a"), &widget("a", json!({"size": 3}))).await;
+    let text = "widgets.example.com \"a\" is invalid: metadata.resourceVersion: Invalid value: 0: must be specified for an update";
+    assert_eq!(message(&blind), (422, text));
+    changed["metadata"]["resourceVersion"] = updated["metadata"]["resourceVersion"].clone();
+    let (code, with_status) = server.send(Method::PUT, &format!("{WIDGETS}/a/status"), &changed).await;
+    assert_eq!((code, &with_status["status"]), (200, &json!({"ready": true})));
+    assert_eq!(with_status["metadata"]["generation"], 2);
+
+    // Patches: two kinds are taken, a strategic merge patch is not.
+    let merged = server
+        .patch(&format!("{WIDGETS}/a"), "application/merge-patch+json", &json!({"spec": {"color": "red"}}))
+        .await;
+    assert_eq!((merged.0, &merged.1["spec"]["color"]), (200, &json!("red")));
+    let replaced = json!([{"op": "replace", "path": "/spec/size", "value": 5}]);
+    let patched = server.patch(&format!("{WIDGETS}/a"), "application/json-patch+json", &replaced).await;
+    assert_eq!((patched.0, &patched.1["spec"]["size"]), (200, &json!(5)));
+    let strategic =
+        server.patch(&format!("{WIDGETS}/a"), "application/strategic-merge-patch+json", &json!({})).await;
+    let text = "the body of the request was in an unknown format - accepted media types include: application/json-patch+json, application/merge-patch+json, application/apply-patch+yaml";
+    assert_eq!(message(&strategic), (415, text));
+    for (media_type, patch) in [
+        ("application/merge-patch+json", json!({"spec": {"size": "x"}})),
+        ("application/json-patch+json", json!([{"op": "add", "path": "/spec/size", "value": "x"}])),
+    ] {
+        let refused = server.patch(&format!("{WIDGETS}/a"), media_type, &patch).await;
+        assert_eq!(refused.0, 422, "{media_type}: {refused:?}");
+    }
+
+    // Delete.
+    let (code, status) = server.send(Method::DELETE, &format!("{WIDGETS}/a"), &Value::Null).await;
+    assert_eq!((code, &status["status"]), (200, &json!("Success")));
+    assert_eq!(status["details"]["kind"], "widgets");
+    assert_eq!(server.get(&format!("{WIDGETS}/a")).await.0, 404);
+
+    // The watch saw all of it, in the version that was asked.
+    let mut seen = Vec::new();
+    let mut text = String::new();
+    while seen.last() != Some(&"DELETED".to_owned()) {
+        let frame = events.frame().await.expect("the watch goes on").expect("a frame");
+        text.push_str(std::str::from_utf8(frame.data_ref().expect("data")).expect("text"));
+        while let Some(end) = text.find('\n') {
+            let event: Value = serde_json::from_str(&text[..end]).expect("an event");
+            text.drain(..=end);
+            assert_eq!(event["object"]["apiVersion"], "example.com/v1");
+            seen.push(event["type"].as_str().expect("a type").to_owned());
+        }
+    }
+    assert_eq!(seen, ["ADDED", "MODIFIED", "MODIFIED", "MODIFIED", "MODIFIED", "DELETED"]);
+
+    // And it goes as it came.
+    server.resources.replace(ResourceTable::built_in());
+    assert_eq!(server.get(WIDGETS).await.0, 404);
+    assert_eq!(server.get("/apis/example.com/v1").await.0, 404);
+}
