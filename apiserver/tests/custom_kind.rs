@@ -11,12 +11,16 @@ use coracle_apiserver::access::tls::Peer;
 use coracle_apiserver::clock::Clock;
 use coracle_apiserver::discovery::Discovery;
 use coracle_apiserver::registry::{ObjectIndex, Registry};
-use coracle_apiserver::resource_info::{CustomKind, CustomVersion, ResourceTable, SharedResourceTable};
+use coracle_apiserver::resource_info::{
+    Conversion, Converter, CustomKind, CustomVersion, ResourceTable, SharedResourceTable,
+};
 use coracle_apiserver::serve::{Api, Body, Config};
 use coracle_apiserver::telemetry::health::Health;
 use coracle_apiserver::telemetry::metrics::Metrics;
+use coracle_apiserver::{Error, Result};
 use coracle_storage::log::EphemeralLog;
 use coracle_storage::{Options, Store};
+use futures::future::BoxFuture;
 use http::{Method, Request, Response, header};
 use http_body_util::{BodyExt, Full};
 use serde_json::{Value, json};
@@ -276,4 +280,79 @@ async fn a_custom_kind_passes_the_pipeline() {
     server.resources.replace(ResourceTable::built_in());
     assert_eq!(server.get(WIDGETS).await.0, 404);
     assert_eq!(server.get("/apis/example.com/v1").await.0, 404);
+}
+
+/// Calls `spec.size` of v1 `spec.width` in v1beta1. Takes its time, and fails for what is called `cursed`.
+struct Renaming;
+
+impl Converter for Renaming {
+    fn convert<'a>(&'a self, objects: Vec<Value>, to: &'a str) -> BoxFuture<'a, Result<Vec<Value>>> {
+        Box::pin(async move {
+            tokio::task::yield_now().await;
+            let mut converted = Vec::new();
+            for mut object in objects {
+                if object["metadata"]["name"] == "cursed" {
+                    return Err(Error::Internal("conversion webhook failed".to_owned()));
+                }
+                let (from, into) = if to.ends_with("/v1") { ("width", "size") } else { ("size", "width") };
+                if let Some(spec) = object["spec"].as_object_mut()
+                    && let Some(value) = spec.remove(from)
+                {
+                    spec.insert(into.to_owned(), value);
+                }
+                object["apiVersion"] = to.into();
+                converted.push(object);
+            }
+            Ok(converted)
+        })
+    }
+}
+
+#[tokio::test]
+async fn versions_of_a_custom_kind_are_converted_by_others() {
+    let server = Server::start().await;
+    let schema = |field: &str| json!({"type": "object", "properties": {"spec": {"type": "object", "properties": {field: {"type": "integer"}}}}});
+    let kind = CustomKind {
+        conversion: Conversion::Remote(Arc::new(Renaming)),
+        ..CustomKind::new("example.com", "Widget", "widgets", true)
+    };
+    let version =
+        |name: &str, field: &str| CustomVersion { schema: schema(field), ..CustomVersion::new(name) };
+    let resources = kind.resources(vec![version("v1", "size"), version("v1beta1", "width").stored()]);
+    server.resources.replace(ResourceTable::with_custom(resources.expect("structural schemas")));
+    let watch =
+        server.call(Method::GET, &format!("{WIDGETS}?watch=1&resourceVersion=1"), &[], Bytes::new()).await;
+    let mut events = watch.into_body();
+
+    // The pipeline works in the version of the request, and stores another.
+    let (code, created) = server.send(Method::POST, WIDGETS, &widget("a", json!({"size": 1}))).await;
+    assert_eq!((code, &created["spec"]), (201, &json!({"size": 1})));
+    let older = "/apis/example.com/v1beta1/namespaces/default/widgets";
+    let (_, shown) = server.get(&format!("{older}/a")).await;
+    assert_eq!((&shown["apiVersion"], &shown["spec"]), (&json!("example.com/v1beta1"), &json!({"width": 1})));
+    let merge = "application/merge-patch+json";
+    let (code, patched) = server.patch(&format!("{WIDGETS}/a"), merge, &json!({"spec": {"size": 2}})).await;
+    assert_eq!((code, &patched["spec"]), (200, &json!({"size": 2})));
+    assert_eq!(patched["metadata"]["generation"], 2);
+    let (_, list) = server.get(WIDGETS).await;
+    assert_eq!(list["items"][0]["spec"], json!({"size": 2}));
+    let (_, list) = server.get(older).await;
+    assert_eq!(list["items"][0]["spec"], json!({"width": 2}));
+    let frame = events.frame().await.expect("the watch goes on").expect("a frame");
+    let text = std::str::from_utf8(frame.data_ref().expect("data")).expect("text").to_owned();
+    let event: Value = serde_json::from_str(text.lines().next().expect("a line")).expect("an event");
+    assert_eq!(event["object"]["spec"], json!({"size": 1}));
+
+    // What cannot be converted is not stored, and an error where it is shown.
+    let refused = server.send(Method::POST, WIDGETS, &widget("cursed", json!({"size": 1}))).await;
+    assert_eq!(refused.0, 500, "{refused:?}");
+    assert!(message(&refused).1.contains("conversion webhook failed"), "{refused:?}");
+    let mut own = widget("cursed", json!({"width": 1}));
+    own["apiVersion"] = json!("example.com/v1beta1");
+    assert_eq!(server.send(Method::POST, older, &own).await.0, 201, "it is stored as it comes");
+    assert_eq!(server.get(&format!("{WIDGETS}/cursed")).await.0, 500);
+    assert_eq!(server.get(WIDGETS).await.0, 500);
+    assert_eq!(server.get(older).await.0, 200);
+    let (code, _) = server.send(Method::DELETE, &format!("{older}/cursed"), &Value::Null).await;
+    assert_eq!((code, server.get(WIDGETS).await.0), (200, 200));
 }

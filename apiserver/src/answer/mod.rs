@@ -23,7 +23,7 @@ use crate::render;
 use crate::render::table::{self, IncludeObject, Item};
 use crate::request::negotiate::{Accept, Format, MetaVersion, Transform};
 use crate::request::options::Query;
-use crate::resource_info::ResourceInfo;
+use crate::resource_info::{Conversion, ResourceInfo};
 use crate::schema::{TypeRef, schema};
 use crate::{Error, Result};
 
@@ -71,24 +71,29 @@ impl Form {
     }
 
     /// What a write or read answers with.
-    pub fn payload(&self, info: &Arc<ResourceInfo>, payload: Payload) -> Result<Content> {
+    ///
+    /// # Errors
+    /// Those of the conversion to the version of the request, and 406 for a form that it cannot have.
+    pub async fn payload(&self, info: &Arc<ResourceInfo>, payload: Payload) -> Result<Content> {
         let whole = match payload {
-            Payload::Stored(stored) => self.stored(info, &stored)?,
+            Payload::Stored(stored) => self.stored(info, &stored).await?,
             Payload::Object { value, type_ref } => self.object(info, value, &type_ref)?,
-            Payload::List(page) => return self.page(info, page),
-            Payload::Objects { items, metadata } => self.list(info, &items, metadata)?,
+            Payload::List(page) => return self.page(info, page).await,
+            Payload::Objects { items, metadata } => self.list(info, items, metadata).await?,
             Payload::Status(status) => self.status(&status),
         };
         Ok(Content::Whole(whole))
     }
 
-    pub fn stored(&self, info: &ResourceInfo, stored: &Stored) -> Result<Bytes> {
+    async fn stored(&self, info: &ResourceInfo, stored: &Stored) -> Result<Bytes> {
         if self.is_plain() && info.is_storage_version() {
             return Ok(stored.bytes.clone());
         }
         let stored = parse(stored)?;
-        let asked = info.from_storage(stored.clone());
-        self.shaped(info, Item { stored: &stored, requested: &asked }, &info.type_ref)
+        let Some(requested) = info.shown_all(vec![stored.clone()]).await?.pop() else {
+            return Err(Error::Internal("a conversion lost an object".to_owned()));
+        };
+        self.shaped(info, Item { stored: &stored, requested: &requested }, &info.type_ref)
     }
 
     /// An object in the form of its version.
@@ -114,7 +119,7 @@ impl Form {
         }
     }
 
-    fn page(&self, info: &Arc<ResourceInfo>, page: Page) -> Result<Content> {
+    async fn page(&self, info: &Arc<ResourceInfo>, page: Page) -> Result<Content> {
         let mut metadata = json!({"resourceVersion": page.revision.to_string()});
         if let Some(token) = &page.continue_token {
             metadata["continue"] = token.as_str().into();
@@ -126,18 +131,20 @@ impl Form {
             return Ok(Content::List(PlainList::new(info, page, &list_metadata(info, metadata))));
         }
         let size: usize = page.items.iter().map(|item| item.bytes.len()).sum();
+        // What others convert is converted as a whole.
         if size >= IN_CHUNKS_FROM
+            && (info.is_storage_version() || matches!(info.conversion, Conversion::Local(_)))
             && let Some(renderer) = rendered::renderer(*self, info, metadata.clone())
         {
             return Ok(Content::Rendered(RenderedList::new(renderer, page.items)));
         }
         let stored = page.items.iter().map(|o| parse(o)).collect::<Result<Vec<Value>>>()?;
-        self.list(info, &stored, metadata).map(Content::Whole)
+        self.list(info, stored, metadata).await.map(Content::Whole)
     }
 
     /// A list of objects in the form that is stored.
-    fn list(&self, info: &ResourceInfo, stored: &[Value], metadata: Value) -> Result<Bytes> {
-        let asked: Vec<Value> = stored.iter().map(|o| info.from_storage(o.clone())).collect();
+    async fn list(&self, info: &ResourceInfo, stored: Vec<Value>, metadata: Value) -> Result<Bytes> {
+        let asked = info.shown_all(stored.clone()).await?;
         match self.accept.transform {
             Transform::None => {
                 let items: Vec<Value> = asked.into_iter().map(|item| as_item(info, item)).collect();

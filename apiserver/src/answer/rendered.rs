@@ -10,7 +10,6 @@ use bytes::Bytes;
 use serde_json::{Value, json};
 
 use super::{Form, as_item, completed, list_metadata};
-use crate::Result;
 use crate::codec;
 use crate::registry::{Stored, parse};
 use crate::render;
@@ -18,6 +17,7 @@ use crate::render::table::{self, Item};
 use crate::request::negotiate::{Format, Transform};
 use crate::resource_info::ResourceInfo;
 use crate::schema::{TypeRef, schema};
+use crate::{Error, Result};
 
 /// What one chunk holds at least, but for the last.
 const CHUNK: usize = 64 * 1024;
@@ -172,7 +172,9 @@ impl Renderer {
     /// An object as the list shows it.
     fn value(&self, stored: &Stored) -> Result<Value> {
         let stored = parse(stored)?;
-        let asked = self.info.from_storage(stored.clone());
+        let Some(asked) = self.info.shown(stored.clone()) else {
+            return Err(Error::Internal("a list is rendered before it is converted".to_owned()));
+        };
         Ok(match self.form.accept.transform {
             Transform::Table(version) => {
                 let options = self.form.table_options(version, false);
@@ -279,8 +281,8 @@ mod tests {
             };
             let metadata = json!({"resourceVersion": "7", "continue": "token", "remainingItemCount": 3});
             let stored: Vec<Value> = items.iter().map(|item| parse(item).expect("readable")).collect();
-            let want = form.list(info, &stored, metadata).expect(&case);
-            let Ok(Content::Rendered(list)) = form.payload(info, Payload::List(page)) else {
+            let want = form.list(info, stored, metadata).await.expect(&case);
+            let Ok(Content::Rendered(list)) = form.payload(info, Payload::List(page)).await else {
                 panic!("{case}: not rendered in chunks")
             };
             let chunks: Vec<Bytes> = list.collect();

@@ -5,7 +5,6 @@ use coracle_storage::Revision;
 use serde_json::{Value, json};
 
 use super::Form;
-use crate::Result;
 use crate::codec;
 use crate::object_meta::ObjectMeta;
 use crate::registry::parse;
@@ -17,6 +16,7 @@ use crate::render::{
 use crate::request::Accept;
 use crate::request::negotiate::{Format, Transform};
 use crate::resource_info::ResourceInfo;
+use crate::{Error, Result};
 
 /// Makes the frames of one watch.
 pub struct Frames {
@@ -31,32 +31,38 @@ impl Frames {
     }
 
     /// The frames of some changes, one after the other; None if they cannot be told, which ends the watch without a word.
-    pub fn encode(&mut self, info: &ResourceInfo, notices: &[Notice]) -> Option<Vec<Bytes>> {
+    pub async fn encode(&mut self, info: &ResourceInfo, notices: &[Notice]) -> Option<Vec<Bytes>> {
         if matches!(self.form.accept.transform, Transform::PartialObjectList(_)) {
             return None;
         }
-        Some(notices.iter().map(|notice| self.frame(info, notice)).collect())
+        let mut frames = Vec::with_capacity(notices.len());
+        for notice in notices {
+            frames.push(self.frame(info, notice).await);
+        }
+        Some(frames)
     }
 
-    fn frame(&mut self, info: &ResourceInfo, notice: &Notice) -> Bytes {
+    async fn frame(&mut self, info: &ResourceInfo, notice: &Notice) -> Bytes {
         if !(self.form.is_plain() && info.is_storage_version()) {
-            return self.made(info, &notice.change);
+            return self.made(info, &notice.change).await;
         }
         match (&notice.shared, &notice.change) {
             (Some(event), change) => event.frame(|_| plain(change).unwrap_or_default()),
-            (None, change) => plain(change).unwrap_or_else(|| self.made(info, change)),
+            (None, change) => match plain(change) {
+                Some(frame) => frame,
+                None => self.made(info, change).await,
+            },
         }
     }
 
     /// A frame in any form.
-    fn made(&mut self, info: &ResourceInfo, change: &Change) -> Bytes {
-        let (kind, stored) = match changed(info, change) {
+    async fn made(&mut self, info: &ResourceInfo, change: &Change) -> Bytes {
+        let (kind, stored, asked) = match requested(info, change).await {
             Ok(changed) => changed,
             Err(error) => {
                 return self.delimit("ERROR", &self.form.unindented().status(&error.status().to_value()));
             }
         };
-        let asked = info.from_storage(stored.clone());
         let form = self.form.unindented();
         let bytes = match form.accept.transform {
             Transform::None => form.encode(&asked, &info.type_ref),
@@ -85,6 +91,22 @@ impl Form {
     fn unindented(&self) -> Form {
         Form { accept: Accept { pretty: false, ..self.accept }, ..*self }
     }
+}
+
+/// The type of a change's event, and its object as it is stored and in the version of the request.
+async fn requested(info: &ResourceInfo, change: &Change) -> Result<(&'static str, Value, Value)> {
+    let (kind, stored) = changed(info, change)?;
+    if let Some(asked) = info.shown(stored.clone()) {
+        return Ok((kind, stored, asked));
+    }
+    // A bookmark holds nothing that could be converted.
+    if let Change::Bookmark { .. } = change {
+        let mut bookmark = stored.clone();
+        bookmark["apiVersion"] = info.api_version.as_str().into();
+        return Ok((kind, stored, bookmark));
+    }
+    let asked = info.shown_all(vec![stored.clone()]).await?.pop();
+    Ok((kind, stored, asked.ok_or_else(|| Error::Internal("a conversion lost an object".to_owned()))?))
 }
 
 /// The type of a change's event, and its object in the stored form.

@@ -62,7 +62,7 @@ impl Registry {
             let Some(current) = self.current(info, &target.namespace, &target.name) else {
                 return Err(Error::not_found(&info.group_resource, &target.name));
             };
-            let old = parse(&current)?;
+            let old = info.load(parse(&current)?).await?;
             waits = self.waits(&writing, Operation::Delete, &mut Value::Null, Some(&old));
             self.admit(&writing, Operation::Delete, &mut Value::Null, Some(&old)).await?;
             check_preconditions(info, &old, options)?;
@@ -116,7 +116,7 @@ impl Registry {
         current: &Stored,
         object: Value,
     ) -> Result<Option<Arc<Stored>>> {
-        let stored = stored_bytes(info, object);
+        let stored = stored_bytes(info, info.store(object).await?);
         let write = Write::put(current.key.clone(), Expect::Revision(current.revision), stored);
         Ok(match self.store.commit(vec![write]).await.map_err(store_failed)? {
             Commit::Done(events) => events.into_iter().next().and_then(|e| e.after.clone()),
@@ -132,10 +132,10 @@ impl Registry {
         marked: Arc<Stored>,
         options: &DeleteOptions,
     ) -> Result<Value> {
-        let mut last = parse(&marked)?;
+        let mut last = info.load(parse(&marked)?).await?;
         for _ in 0..=RETRIES {
             let Some(current) = self.store.get(&marked.key) else { return Ok(last) };
-            let object = parse(&current)?;
+            let object = info.load(parse(&current)?).await?;
             if object.uid() != last.uid() {
                 return Ok(last);
             }
@@ -153,7 +153,7 @@ impl Registry {
     /// The response to a completed deletion.
     fn deletion_payload(&self, info: &ResourceInfo, last: Value) -> Payload {
         if info.behaviour.deletion.returns_deleted_object {
-            return self.loose(info, info.from_storage(last));
+            return self.loose(info, info.from_internal(last));
         }
         Payload::Status(success(&info.group_resource, &last))
     }

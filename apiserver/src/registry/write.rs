@@ -1,6 +1,6 @@
 //! Create, update and patch: one pipeline, and what happens when another write came first.
 //!
-//! An object passes: decode and defaults (in the form of its version), admission, what the kind clears or restores,
+//! An object passes: decode and defaults (in the version of the request), conversion to the internal version, admission, what the kind clears or restores,
 //! validation, validating admission, commit. A change is made against the newest version and committed against exactly that
 //! version; if another write came in between, it is made again, unless the client named the version it meant.
 
@@ -108,7 +108,7 @@ impl Registry {
             for member in ["deletionTimestamp", "deletionGracePeriodSeconds", "selfLink"] {
                 object.set_meta(member, Value::Null);
             }
-            let object = writing.target.info.to_storage(object);
+            let object = writing.target.info.to_internal(object);
             match self.try_create(&writing, object, by).await? {
                 Ok(payload) => return Ok(Outcome { code: 201, payload }),
                 Err(taken) => last = Some(taken),
@@ -117,7 +117,7 @@ impl Registry {
         Err(last.unwrap_or_else(|| Error::Internal("no name was tried".to_owned())))
     }
 
-    /// One try to create an object, in storage form. The inner error may not come again.
+    /// One try to create an object, in the internal version. The inner error may not come again.
     async fn try_create(
         &self,
         writing: &Writing<'_>,
@@ -213,7 +213,7 @@ impl Registry {
                 None => Created::Done(self.dry(info, object)),
             });
         }
-        let write = Write::put(key, Expect::Absent, stored_bytes(info, object));
+        let write = Write::put(key, Expect::Absent, stored_bytes(info, info.store(object).await?));
         match self.commit_allocated(write, allocation).await? {
             Commit::Done(events) => match events.into_iter().next().and_then(|e| e.after.clone()) {
                 Some(stored) => Ok(Created::Done(Payload::Stored(stored))),
@@ -259,7 +259,7 @@ impl Registry {
         self.modify(writing, creates.then_some(&create), |current| {
             let object = decoded.take().map_or_else(decode, Ok)?;
             same_uid(target, &object, current)?;
-            Ok(target.info.to_storage(object))
+            Ok(target.info.to_internal(object))
         })
         .await
     }
@@ -282,7 +282,7 @@ impl Registry {
             field_manager: Some(&options.field_manager),
         };
         self.modify(writing, None, |current| {
-            let shown = info.from_storage(current.clone());
+            let shown = info.from_internal(current.clone());
             let mut object = patch.apply(shown, &info.type_ref, options.field_validation, caller.warnings)?;
             let strategy = &info.behaviour.strategy;
             default_within_limits(&**strategy, &mut object)?;
@@ -292,12 +292,12 @@ impl Registry {
             fit_namespace(target, &mut object)?;
             fit_name(target, &object)?;
             dedup_owners(&mut object, caller.warnings);
-            Ok(info.to_storage(object))
+            Ok(info.to_internal(object))
         })
         .await
     }
 
-    /// Changes the object that is there. `edit` makes the new one, in storage form, from the present one; it may be asked
+    /// Changes the object that is there. `edit` makes the new one, in the internal version, from the present one; it may be asked
     /// again if another write came first. Where nothing is there, `create` is created instead, if given.
     pub(super) async fn modify(
         &self,
@@ -320,7 +320,7 @@ impl Registry {
                     None => Err(Error::not_found(&info.group_resource, &target.name)),
                 };
             };
-            let old = parse(&current)?;
+            let old = info.load(parse(&current)?).await?;
             let mut new = edit(&old)?;
             self.track(&writing, Some(&old), &mut new);
             waits = self.waits(&writing, Operation::Update, &mut new, Some(&old));
@@ -338,7 +338,7 @@ impl Registry {
                 Changed::Remove(object) if writing.dry_run() => Some(self.dry(info, object)),
                 Changed::Remove(object) => {
                     let removed = self.remove(info, &current, &old).await?;
-                    removed.map(|_| self.loose(info, info.from_storage(object)))
+                    removed.map(|_| self.loose(info, info.from_internal(object)))
                 }
             };
             if let Some(payload) = payload {
@@ -415,7 +415,7 @@ impl Registry {
         if writing.dry_run() {
             return Ok(Some(self.dry(info, object)));
         }
-        let stored = stored_bytes(info, object);
+        let stored = stored_bytes(info, info.store(object).await?);
         let write = Write::put(current.key.clone(), Expect::Revision(current.revision), stored);
         match self.commit_allocated(write, allocation).await? {
             Commit::Done(events) => {
@@ -547,7 +547,7 @@ impl Registry {
 
     /// The answer of a dry run: as it would be stored, but without a revision of its own.
     pub(super) fn dry(&self, info: &ResourceInfo, object: Value) -> Payload {
-        self.loose(info, info.from_storage(object))
+        self.loose(info, info.from_internal(object))
     }
 
     pub(super) fn loose(&self, info: &ResourceInfo, value: Value) -> Payload {
@@ -777,17 +777,17 @@ fn generate_name(base: &str) -> String {
     format!("{}{}", &base[..end], random_suffix())
 }
 
-/// Gives the fields that a write changes to who writes; both objects are in storage form.
+/// Gives the fields that a write changes to who writes; both objects are in the internal version.
 pub(super) fn track(
     info: &ResourceInfo,
     writer: manage::FieldManager<'_>,
     old: Option<&Value>,
     new: &mut Value,
 ) {
-    let entries = if info.is_storage_version() {
+    let entries = if info.internal_version() == info.api_version {
         manage::update(info, writer, old, new)
     } else {
-        let shown = |object: &Value| info.from_storage(object.clone());
+        let shown = |object: &Value| info.from_internal(object.clone());
         manage::update(info, writer, old.map(shown).as_ref(), &shown(new))
     };
     new.set_meta("managedFields", entries);

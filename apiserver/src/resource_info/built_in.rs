@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::{Endpoint, ResourceInfo, Storage, Subresource, api_version, type_prefix};
+use super::{Conversion, Endpoint, ResourceInfo, Storage, Subresource, api_version, type_prefix};
 use crate::names::{GroupKind, GroupResource, Text};
 use crate::render::table::Printer;
 use crate::resources;
@@ -42,6 +42,7 @@ fn info(
         type_ref: resource.type_id.into(),
         storage: storage(resource)?,
         versions: versions.get(&group_kind)?.clone(),
+        conversion: Conversion::Local(resources::convert),
         behaviour: resources::behaviour(resource.group, resource.kind),
         printer: Printer::of_kind(&group_kind.group, &group_kind.kind),
         group_resource: GroupResource::new(resource.group, resource.plural),

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::{Endpoint, Part, ResourceInfo, Storage, Subresource, api_version};
+use super::{Conversion, Endpoint, Part, ResourceInfo, Storage, Subresource, api_version};
 use crate::names::{GroupKind, GroupResource, Text};
 use crate::render::table::Printer;
 use crate::resources::Behaviour;
@@ -14,7 +14,7 @@ use crate::selector::SelectableFields;
 use crate::validation::metadata::MetadataValidation;
 
 /// The names of a custom kind: `spec.group`, `spec.names` and `spec.scope`.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct CustomKind {
     /// The group.
     pub group: String,
@@ -32,6 +32,8 @@ pub struct CustomKind {
     pub categories: Vec<String>,
     /// Whether objects have a namespace.
     pub namespaced: bool,
+    /// How objects get from one version to another.
+    pub conversion: Conversion,
 }
 
 /// A version of a custom kind: one of `spec.versions`.
@@ -69,6 +71,7 @@ impl CustomKind {
             short_names: Vec::new(),
             categories: Vec::new(),
             namespaced,
+            conversion: Conversion::Local(super::conversion::rename),
         }
     }
 
@@ -161,6 +164,7 @@ impl CustomKind {
                 api_version: storage_api_version,
             },
             versions: all.clone(),
+            conversion: self.conversion.clone(),
             behaviour,
             printer: Printer::of_custom_resource(version.columns.as_ref()),
             group_resource: GroupResource::new(&self.group, &self.plural),

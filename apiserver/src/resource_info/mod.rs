@@ -7,26 +7,27 @@
 //! | file | owns |
 //! | --- | --- |
 //! | `built_in.rs` | the built-in resources, from the schema table and the table of kinds in `resources` |
+//! | `conversion.rs` | from one version to another |
 //! | `custom.rs` | custom resources, from what a CustomResourceDefinition says of them |
 //! | `subresource.rs` | what a subresource is |
 //! | `table.rs` | all resources of one moment, by path, by kind, and in the order of discovery |
 
 mod built_in;
+mod conversion;
 mod custom;
 mod subresource;
 mod table;
 
 use std::sync::Arc;
 
-use serde_json::Value;
-
+pub use conversion::{Conversion, Converter, LocalConverter};
 pub use custom::{CustomKind, CustomVersion, storage_version_hash};
 pub use subresource::{Connection, Endpoint, Part, Subresource};
 pub use table::{Group, ResourceTable, SharedResourceTable, Version};
 
 use crate::names::{GroupKind, GroupResource, Text};
 use crate::render::table::Printer;
-use crate::resources::{self, Behaviour};
+use crate::resources::Behaviour;
 use crate::schema::{TypeRef, schema};
 
 /// A resource in one version.
@@ -61,6 +62,8 @@ pub struct ResourceInfo {
     pub storage: Storage,
     /// All versions in which the kind is served: `apiVersion` and type.
     pub versions: Arc<[(String, TypeRef)]>,
+    /// How objects get from one version to another.
+    pub conversion: Conversion,
     /// How the kind behaves.
     pub behaviour: Behaviour,
     /// The columns of its tables.
@@ -109,35 +112,6 @@ impl ResourceInfo {
     /// Whether the status has an endpoint of its own.
     pub fn has_status(&self) -> bool {
         self.subresource("status").is_some()
-    }
-
-    /// From the form of this version to the form that is stored.
-    pub fn to_storage(&self, object: Value) -> Value {
-        self.convert(object, &self.api_version, &self.storage.api_version)
-    }
-
-    /// From the form that is stored to the form of this version.
-    pub fn from_storage(&self, object: Value) -> Value {
-        self.convert(object, &self.storage.api_version, &self.api_version)
-    }
-
-    fn convert(&self, mut object: Value, from: &str, to: &str) -> Value {
-        if from == to {
-            return object;
-        }
-        match self.type_ref {
-            TypeRef::Struct(_) => resources::convert(&self.group_kind, to, object),
-            TypeRef::Structural(_) => {
-                object["apiVersion"] = to.into();
-                object
-            }
-        }
-    }
-
-    /// The object in another version of the kind, with its type there; None if there is no such version.
-    pub fn in_version(&self, api_version: &str, object: &Value) -> Option<(Value, &TypeRef)> {
-        let (_, type_ref) = self.versions.iter().find(|(known, _)| known == api_version)?;
-        Some((self.convert(object.clone(), &self.api_version, api_version), type_ref))
     }
 
     /// The key that an object would have in the real server's store; some messages show it.

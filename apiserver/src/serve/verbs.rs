@@ -125,8 +125,7 @@ impl Call<'_> {
                 let options = self.delete_options()?;
                 let target = Target { name: String::new(), ..self.target(&info)? };
                 let registry = &self.shared.registry;
-                let deletions =
-                    registry.delete_collection(&target, &filter, &list, &options, self.caller());
+                let deletions = registry.delete_collection(&target, &filter, &list, &options, self.caller());
                 let page = Box::pin(deletions).await?;
                 Outcome { code: 200, payload: Payload::List(page) }
             }
@@ -134,7 +133,7 @@ impl Call<'_> {
         };
         // What is wrong with the form alone is found only now, when all is done.
         let form = form()?;
-        let content = form.payload(&info, outcome.payload)?;
+        let content = form.payload(&info, outcome.payload).await?;
         Ok(respond::object(outcome.code, &form, content))
     }
 
@@ -353,7 +352,7 @@ impl Call<'_> {
                         notices = watch.next() => notices?,
                         _ = closing.wait_for(|closing| *closing) => return None,
                     };
-                    let frames_now = frames.encode(&info, &notices)?;
+                    let frames_now = frames.encode(&info, &notices).await?;
                     frames_now.iter().for_each(|f| counters.sent(f.len()));
                     let chunk = match <[Bytes; 1]>::try_from(frames_now) {
                         Ok([one]) => one,

@@ -1,0 +1,132 @@
+//! Conversion: from one version of an object to another.
+//!
+//! An object is in one of three versions: that of the request, that in which it is stored, and the internal one in which the
+//! pipeline works with it. Built-in kinds work in the version in which they are stored, as the real server works in its
+//! internal one; custom resources work in the version of the request. So the first step of a write, and the last of what it
+//! answers, never leaves this process, while loading and storing an object may ask others for a conversion, and fail.
+//!
+//! Source: "Versions in CustomResourceDefinitions"; `conversion.Factory` of apiextensions-apiserver.
+
+use std::sync::Arc;
+
+use futures::future::BoxFuture;
+use serde_json::Value;
+
+use super::ResourceInfo;
+use crate::names::GroupKind;
+use crate::schema::TypeRef;
+use crate::{Error, Result};
+
+/// How objects of a kind get from one version to another.
+#[derive(Clone)]
+pub enum Conversion {
+    /// In this process.
+    Local(LocalConverter),
+    /// Elsewhere, which takes time and may fail.
+    Remote(Arc<dyn Converter>),
+}
+
+/// Converts an object of a kind to an `apiVersion`.
+pub type LocalConverter = fn(&GroupKind, &str, Value) -> Value;
+
+/// Converts objects elsewhere, as a conversion webhook does.
+pub trait Converter: Send + Sync {
+    /// The objects in the version `to`, in their order.
+    ///
+    /// # Errors
+    /// The error of the request that needs them.
+    fn convert<'a>(&'a self, objects: Vec<Value>, to: &'a str) -> BoxFuture<'a, Result<Vec<Value>>>;
+}
+
+/// Versions that differ in nothing but their names: the strategy `None`.
+pub fn rename(_: &GroupKind, to: &str, mut object: Value) -> Value {
+    object["apiVersion"] = to.into();
+    object
+}
+
+impl ResourceInfo {
+    /// From the version of the request to that in which the pipeline works.
+    pub fn to_internal(&self, object: Value) -> Value {
+        self.convert_built_in(object, &self.storage.api_version)
+    }
+
+    /// From the version in which the pipeline works to that of the request.
+    pub fn from_internal(&self, object: Value) -> Value {
+        self.convert_built_in(object, &self.api_version)
+    }
+
+    /// The version in which the pipeline works.
+    pub fn internal_version(&self) -> &str {
+        if self.is_custom() { &self.api_version } else { &self.storage.api_version }
+    }
+
+    /// From the stored version to that in which the pipeline works.
+    ///
+    /// # Errors
+    /// Those of the conversion.
+    pub async fn load(&self, stored: Value) -> Result<Value> {
+        self.convert_one(stored, self.internal_version()).await
+    }
+
+    /// From the version in which the pipeline works to that in which objects are stored.
+    ///
+    /// # Errors
+    /// Those of the conversion.
+    pub async fn store(&self, object: Value) -> Result<Value> {
+        self.convert_one(object, &self.storage.api_version).await
+    }
+
+    /// From the stored version to that of the request, where that takes no one else.
+    pub fn shown(&self, stored: Value) -> Option<Value> {
+        match &self.conversion {
+            _ if self.is_storage_version() => Some(stored),
+            Conversion::Local(convert) => Some(convert(&self.group_kind, &self.api_version, stored)),
+            Conversion::Remote(_) => None,
+        }
+    }
+
+    /// From the stored version to that of the request.
+    ///
+    /// # Errors
+    /// Those of the conversion.
+    pub async fn shown_all(&self, stored: Vec<Value>) -> Result<Vec<Value>> {
+        self.convert(stored, &self.api_version).await
+    }
+
+    /// The object in another version of the kind, with its type there; None if there is no such version. What only others
+    /// can convert has the same fields in all versions here.
+    pub fn in_version(&self, api_version: &str, object: &Value) -> Option<(Value, &TypeRef)> {
+        let (_, type_ref) = self.versions.iter().find(|(known, _)| known == api_version)?;
+        let object = match &self.conversion {
+            Conversion::Local(convert) => convert(&self.group_kind, api_version, object.clone()),
+            Conversion::Remote(_) => rename(&self.group_kind, api_version, object.clone()),
+        };
+        Some((object, type_ref))
+    }
+
+    fn convert_built_in(&self, object: Value, to: &str) -> Value {
+        match &self.conversion {
+            Conversion::Local(convert) if !self.is_custom() && !self.is_storage_version() => {
+                convert(&self.group_kind, to, object)
+            }
+            _ => object,
+        }
+    }
+
+    async fn convert_one(&self, object: Value, to: &str) -> Result<Value> {
+        let lost = || Error::Internal(format!("the conversion to {to} lost an object"));
+        self.convert(vec![object], to).await?.pop().ok_or_else(lost)
+    }
+
+    async fn convert(&self, objects: Vec<Value>, to: &str) -> Result<Vec<Value>> {
+        if objects.iter().all(|object| object["apiVersion"] == to) {
+            return Ok(objects);
+        }
+        match &self.conversion {
+            Conversion::Local(convert) => {
+                Ok(objects.into_iter().map(|object| convert(&self.group_kind, to, object)).collect())
+            }
+            Conversion::Remote(converter) => converter.convert(objects, to).await,
+        }
+    }
+}
