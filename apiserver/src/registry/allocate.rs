@@ -1,15 +1,16 @@
 //! What a write takes from a common stock: the cluster addresses and node ports of Services (and `charge.rs`: quotas).
 //!
-//! The IPAddress objects say which addresses are taken, the Services which ports. What a write takes is reserved in memory
-//! until it is stored, so that nobody waits for another's write; the IPAddresses are written in the same commit, which keeps
-//! them against writers that do not come through here.
+//! The IPAddress objects say which addresses are taken, the Services which ports. A write chooses first; once its object is
+//! valid and admitted, which may take long, it reserves what it chose in memory until it is stored, so that nobody waits for
+//! another's write. If another was faster, all is made again. The IPAddresses are written in the same commit, which keeps them
+//! against writers that do not come through here.
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use coracle_storage::{Commit, Expect, Key, Write};
+use coracle_storage::{BucketSnapshot, Commit, Expect, Key, Revision, Write};
 use serde_json::Value;
 
 use super::deletion::rfc3339;
@@ -50,15 +51,22 @@ impl Reserved {
     }
 }
 
-/// Keeps addresses and node ports from others until it is dropped.
+/// What was chosen for a write.
 pub(super) struct Reservation {
     reserved: Arc<Mutex<Reserved>>,
     addresses: BTreeSet<IpAddr>,
     node_ports: BTreeSet<i64>,
+    /// The revision at which it was free.
+    free_at: Revision,
+    /// Whether it is kept from others, until this is dropped.
+    held: bool,
 }
 
 impl Drop for Reservation {
     fn drop(&mut self) {
+        if !self.held {
+            return;
+        }
         let mut reserved = lock(&self.reserved);
         self.addresses.iter().for_each(|address| _ = reserved.addresses.remove(address));
         self.node_ports.iter().for_each(|port| _ = reserved.node_ports.remove(port));
@@ -70,7 +78,7 @@ fn lock(reserved: &Mutex<Reserved>) -> MutexGuard<'_, Reserved> {
 }
 
 impl Registry {
-    /// Takes what a new or changed object needs, and writes it into the object.
+    /// Chooses what a new or changed object needs, and writes it into the object.
     pub(super) fn allocate(
         &self,
         writing: &Writing<'_>,
@@ -80,7 +88,7 @@ impl Registry {
         if &*writing.target.info.storage.bucket != SERVICES || writing.part != Part::Main {
             return Ok(Allocation::default());
         }
-        let reservation = self.reserve(object, old, writing.dry_run())?;
+        let reservation = self.choose(object, old, writing.dry_run())?;
         let held = |service: &Value| allocation::addresses(service).collect::<Vec<_>>();
         let (has, had) = (held(object), old.map(held).unwrap_or_default());
         let taken = has.iter().filter(|address| !had.contains(address));
@@ -91,8 +99,8 @@ impl Registry {
     }
 
     /// Chooses what a Service needs of what neither stored objects hold nor other writes have reserved.
-    fn reserve(&self, service: &mut Value, old: Option<&Value>, dry_run: bool) -> Result<Reservation> {
-        let mut reserved = lock(&self.reserved);
+    fn choose(&self, service: &mut Value, old: Option<&Value>, dry_run: bool) -> Result<Reservation> {
+        let reserved = lock(&self.reserved);
         // Taken under the lock: what is no longer reserved is stored by then.
         let snapshot = self.store.snapshot();
         let addresses = || {
@@ -104,11 +112,9 @@ impl Registry {
         let unreadable = RefCell::new(None);
         let node_ports = || {
             let mut ports = reserved.node_ports.clone();
-            for stored in snapshot.bucket(SERVICES).iter() {
-                match parse(stored) {
-                    Ok(service) => ports.extend(allocation::held_node_ports(&service)),
-                    Err(error) => _ = unreadable.replace(Some(error)),
-                }
+            match stored_node_ports(&snapshot.bucket(SERVICES)) {
+                Ok(stored) => ports.extend(stored),
+                Err(error) => _ = unreadable.replace(Some(error)),
             }
             ports
         };
@@ -119,11 +125,35 @@ impl Registry {
             return Err(error);
         }
         allocated?;
-        if !dry_run {
-            reserved.addresses.extend(&addresses);
-            reserved.node_ports.extend(&node_ports);
+        let free_at = snapshot.revision();
+        Ok(Reservation { reserved: self.reserved.clone(), addresses, node_ports, free_at, held: false })
+    }
+
+    /// Reserves what was chosen, right before it is stored. Returns false if another was faster.
+    pub(super) fn reserve(&self, allocation: &mut Allocation<'_>) -> Result<bool> {
+        let Some(reservation) = &mut allocation.reservation else { return Ok(true) };
+        let mut reserved = lock(&self.reserved);
+        // Taken under the lock: what is no longer reserved is stored by then.
+        let services = self.store.snapshot().bucket(SERVICES);
+        let is_changed = services.iter().any(|service| service.revision > reservation.free_at);
+        let stored = match is_changed && !reservation.node_ports.is_empty() {
+            true => stored_node_ports(&services)?,
+            false => BTreeSet::new(),
+        };
+        let info = self.ip_addresses();
+        let is_stored = |address: &&IpAddr| {
+            info.as_ref().is_some_and(|info| self.current(info, "", &address.to_string()).is_some())
+        };
+        let taken = reservation.addresses.iter().find(is_stored).is_some()
+            || !reservation.addresses.is_disjoint(&reserved.addresses)
+            || !reservation.node_ports.is_disjoint(&reserved.node_ports)
+            || !reservation.node_ports.is_disjoint(&stored);
+        if !taken {
+            reserved.addresses.extend(&reservation.addresses);
+            reserved.node_ports.extend(&reservation.node_ports);
+            reservation.held = true;
         }
-        Ok(Reservation { reserved: self.reserved.clone(), addresses, node_ports })
+        Ok(!taken)
     }
 
     /// Commits an object with what was allocated for it. What was reserved stays so until the store has answered, even if the
@@ -179,6 +209,15 @@ impl Registry {
         }
         Some(Write::delete(stored.key.clone(), Expect::Revision(stored.revision)))
     }
+}
+
+/// The node ports that Services hold.
+fn stored_node_ports(services: &BucketSnapshot<ObjectIndex>) -> Result<BTreeSet<i64>> {
+    let mut ports = BTreeSet::new();
+    for stored in services.iter() {
+        ports.extend(allocation::held_node_ports(&parse(stored)?));
+    }
+    Ok(ports)
 }
 
 /// A random number below a limit.

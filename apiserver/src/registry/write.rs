@@ -69,6 +69,14 @@ enum Changed {
     Remove(Value),
 }
 
+/// Why an object must be made again.
+enum Retry {
+    /// Its generated name is taken.
+    Name(Error),
+    /// Another took what was allocated for it.
+    Allocation,
+}
+
 /// What came of storing a new object.
 enum Created {
     Done(Payload),
@@ -100,8 +108,8 @@ impl Registry {
     /// Creates from an object in the form of its version. A try uses the object up, and copies of a large one are not kept
     /// for the rare second try: `make` makes it again.
     async fn create_object(&self, writing: Writing<'_>, make: Make<'_>, by: CreatedBy) -> Result<Outcome> {
-        let mut last = None;
-        for _ in 0..NAME_TRIES {
+        let mut names = 0;
+        for _ in 0..=RETRIES {
             let mut object = make()?;
             fit_namespace(writing.target, &mut object)?;
             dedup_owners(&mut object, writing.caller.warnings);
@@ -111,10 +119,12 @@ impl Registry {
             let object = writing.target.info.to_internal(object);
             match self.try_create(&writing, object, by).await? {
                 Ok(payload) => return Ok(Outcome { code: 201, payload }),
-                Err(taken) => last = Some(taken),
+                Err(Retry::Name(taken)) if names + 1 == NAME_TRIES => return Err(taken),
+                Err(Retry::Name(_)) => names += 1,
+                Err(Retry::Allocation) => {}
             }
         }
-        Err(last.unwrap_or_else(|| Error::Internal("no name was tried".to_owned())))
+        Err(Error::Internal("what was allocated was taken by others".to_owned()))
     }
 
     /// One try to create an object, in the internal version. The inner error may not come again.
@@ -123,7 +133,7 @@ impl Registry {
         writing: &Writing<'_>,
         mut object: Value,
         by: CreatedBy,
-    ) -> Result<Result<Payload>> {
+    ) -> Result<std::result::Result<Payload, Retry>> {
         let info = &*writing.target.info;
         self.track(writing, None, &mut object);
         self.admit(writing, Operation::Create, &mut object, None).await?;
@@ -141,15 +151,18 @@ impl Registry {
         if by == CreatedBy::Post && !writing.dry_run() {
             reject_resource_version(&object)?;
         }
+        if !writing.dry_run() && !self.reserve(&mut allocation)? {
+            return Ok(Err(Retry::Allocation));
+        }
         self.charge(writing, Operation::Create, &mut object, None, &mut allocation).await?;
         let name = object.name().to_owned();
         let resource = info.group_resource.clone();
         match self.commit_new(writing, object, allocation).await? {
             Created::Done(payload) => Ok(Ok(payload)),
-            Created::Overtaken => {
-                Ok(Err(Error::Internal("what was allocated was taken by others".to_owned())))
+            Created::Overtaken => Ok(Err(Retry::Allocation)),
+            Created::Exists(_) if generated => {
+                Ok(Err(Retry::Name(Error::GenerateNameConflict { resource, name })))
             }
-            Created::Exists(_) if generated => Ok(Err(Error::GenerateNameConflict { resource, name })),
             Created::Exists(Some(current)) if current.meta.terminating => {
                 Err(Error::BeingDeleted { resource, name })
             }
@@ -330,6 +343,7 @@ impl Registry {
             let changed = self.prepare_changed(&writing, &old, new).await?;
             let payload = match changed {
                 Changed::Nothing => Some(Payload::Stored(current)),
+                Changed::Store(_) if !writing.dry_run() && !self.reserve(&mut allocation)? => None,
                 Changed::Store(mut object) => {
                     self.charge(&writing, Operation::Update, &mut object, Some(&old), &mut allocation)
                         .await?;
