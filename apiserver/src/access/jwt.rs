@@ -17,7 +17,8 @@ use ring::signature::{
     RSA_PKCS1_2048_8192_SHA256, RSA_PKCS1_SHA256, UnparsedPublicKey, VerificationAlgorithm,
 };
 use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{PrivateKeyDer, alg_id};
+use rustls::pki_types::{PrivateKeyDer, SubjectPublicKeyInfoDer, alg_id};
+use rustls::sign::public_key_to_spki;
 use serde_json::{Value, json};
 
 use super::file::{self, Secrecy};
@@ -164,14 +165,12 @@ impl Pair {
     }
 
     /// The SubjectPublicKeyInfo of the public key (RFC 5280).
-    fn subject_public_key_info(&self) -> Vec<u8> {
+    fn subject_public_key_info(&self) -> SubjectPublicKeyInfoDer<'static> {
         let algorithm = match self {
             Pair::Ecdsa(_) => alg_id::ECDSA_P256,
             Pair::Rsa(_) => alg_id::RSA_ENCRYPTION,
         };
-        // The bit string's last byte has no unused bits.
-        let bits = [&[0], self.public()].concat();
-        der(SEQUENCE, &[der(SEQUENCE, algorithm.as_ref()), der(BIT_STRING, &bits)].concat())
+        public_key_to_spki(&algorithm, self.public())
     }
 
     fn sign(&self, random: &SystemRandom, text: &[u8]) -> Option<Vec<u8>> {
@@ -200,28 +199,6 @@ impl Pair {
             }
         }
     }
-}
-
-/// The tag of a sequence in DER.
-pub(super) const SEQUENCE: u8 = 0x30;
-const BIT_STRING: u8 = 0x03;
-
-/// A DER value: tag, length, content.
-pub(super) fn der(tag: u8, content: &[u8]) -> Vec<u8> {
-    let length = content.len().to_be_bytes();
-    let first = length.iter().position(|byte| *byte != 0).unwrap_or(length.len() - 1);
-    let length = length.get(first..).unwrap_or_default();
-    let mut value = vec![tag];
-    // Lengths of 128 and more are preceded by the number of their bytes.
-    match length {
-        [short] if *short < 0x80 => value.push(*short),
-        long => {
-            value.push(0x80 | long.len() as u8);
-            value.extend(long);
-        }
-    }
-    value.extend(content);
-    value
 }
 
 #[cfg(test)]
