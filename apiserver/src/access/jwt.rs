@@ -222,6 +222,57 @@ mod tests {
     }
 
     #[test]
+    fn the_header_names_our_algorithm_and_our_key() {
+        let key = SigningKey::ephemeral().expect("a key");
+        let kid = key.id.as_str();
+        for (case, header, want) in [
+            ("ours", json!({"alg": "ES256", "kid": kid}), true),
+            ("more members", json!({"alg": "ES256", "kid": kid, "typ": "JWT", "x": 1}), true),
+            ("no signature", json!({"alg": "none", "kid": kid}), false),
+            ("another algorithm", json!({"alg": "RS256", "kid": kid}), false),
+            ("a shared secret", json!({"alg": "HS256", "kid": kid}), false),
+            ("an algorithm in lower case", json!({"alg": "es256", "kid": kid}), false),
+            ("no algorithm", json!({"kid": kid}), false),
+            ("another key", json!({"alg": "ES256", "kid": "other"}), false),
+            ("no key", json!({"alg": "ES256"}), false),
+            ("no object", json!(["ES256", kid]), false),
+        ] {
+            let [header, claims] = [&header, &json!({})].map(|part| URL_SAFE_NO_PAD.encode(part.to_string()));
+            let text = format!("{header}.{claims}");
+            let signature =
+                URL_SAFE_NO_PAD.encode(key.pair.sign(&key.random, text.as_bytes()).expect("signed"));
+            assert_eq!(key.verify(&format!("{text}.{signature}")).is_some(), want, "{case}");
+            for wrong in [format!("{text}."), format!("{text}.{signature}="), format!("{text}.{signature}.x")]
+            {
+                assert_eq!(key.verify(&wrong), None, "{case}: {wrong}");
+            }
+        }
+    }
+
+    #[test]
+    fn damaged_keys_are_rejected() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("service-account.key");
+        let random = SystemRandom::new();
+        let document =
+            EcdsaKeyPair::generate_pkcs8(&ECDSA_P256_SHA256_FIXED_SIGNING, &random).expect("a key");
+        let whole = document.as_ref();
+        let mut other_public_key = whole.to_vec();
+        *other_public_key.last_mut().expect("bytes") ^= 1;
+        for (case, content, want) in [
+            ("whole", whole, true),
+            ("empty", &[], false),
+            ("cut off", &whole[..whole.len() - 1], false),
+            ("with another public key", &other_public_key, false),
+        ] {
+            std::fs::write(&path, content).expect("written");
+            assert_eq!(SigningKey::in_folder(folder.path()).is_ok(), want, "{case}");
+            assert_eq!(SigningKey::in_file(&path).is_ok(), want, "{case}");
+            assert_eq!(std::fs::read(&path).expect("read"), content, "{case}: the file stays");
+        }
+    }
+
+    #[test]
     fn a_key_in_a_folder_is_reused() {
         let folder = tempfile::tempdir().expect("a folder");
         let token = SigningKey::in_folder(folder.path()).expect("a key").sign(&json!({})).expect("a token");
