@@ -185,14 +185,10 @@ fn durability(text: &str) -> Result<Durability, String> {
     }
 }
 
-/// A duration in Go's notation.
+/// A duration in Go's notation; none below zero.
 fn duration(text: &str) -> Result<Duration, String> {
-    let invalid = || format!("{text:?} is no duration, such as 1h30m");
-    match text {
-        "0" => Ok(Duration::ZERO),
-        _ if text.contains(char::is_whitespace) => Err(invalid()),
-        _ => text.parse::<jiff::SignedDuration>().ok().and_then(|d| d.try_into().ok()).ok_or_else(invalid),
-    }
+    let duration = coracle_duration::parse(text).ok().and_then(|duration| duration.try_into().ok());
+    duration.ok_or_else(|| format!("{text:?} is no duration, such as 1h30m"))
 }
 
 impl Serve {

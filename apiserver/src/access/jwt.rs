@@ -17,7 +17,8 @@ use ring::signature::{
     RSA_PKCS1_2048_8192_SHA256, RSA_PKCS1_SHA256, UnparsedPublicKey, VerificationAlgorithm,
 };
 use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{PrivateKeyDer, alg_id};
+use rustls::pki_types::{PrivateKeyDer, SubjectPublicKeyInfoDer, alg_id};
+use rustls::sign::public_key_to_spki;
 use serde_json::{Value, json};
 
 use super::file::{self, Secrecy};
@@ -164,14 +165,12 @@ impl Pair {
     }
 
     /// The SubjectPublicKeyInfo of the public key (RFC 5280).
-    fn subject_public_key_info(&self) -> Vec<u8> {
+    fn subject_public_key_info(&self) -> SubjectPublicKeyInfoDer<'static> {
         let algorithm = match self {
             Pair::Ecdsa(_) => alg_id::ECDSA_P256,
             Pair::Rsa(_) => alg_id::RSA_ENCRYPTION,
         };
-        // The bit string's last byte has no unused bits.
-        let bits = [&[0], self.public()].concat();
-        der(SEQUENCE, &[der(SEQUENCE, algorithm.as_ref()), der(BIT_STRING, &bits)].concat())
+        public_key_to_spki(&algorithm, self.public())
     }
 
     fn sign(&self, random: &SystemRandom, text: &[u8]) -> Option<Vec<u8>> {
@@ -202,28 +201,6 @@ impl Pair {
     }
 }
 
-/// The tag of a sequence in DER.
-pub(super) const SEQUENCE: u8 = 0x30;
-const BIT_STRING: u8 = 0x03;
-
-/// A DER value: tag, length, content.
-pub(super) fn der(tag: u8, content: &[u8]) -> Vec<u8> {
-    let length = content.len().to_be_bytes();
-    let first = length.iter().position(|byte| *byte != 0).unwrap_or(length.len() - 1);
-    let length = length.get(first..).unwrap_or_default();
-    let mut value = vec![tag];
-    // Lengths of 128 and more are preceded by the number of their bytes.
-    match length {
-        [short] if *short < 0x80 => value.push(*short),
-        long => {
-            value.push(0x80 | long.len() as u8);
-            value.extend(long);
-        }
-    }
-    value.extend(content);
-    value
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -241,6 +218,57 @@ mod tests {
             ["", "a.b.c", text, &format!("{text}x.{signature}"), &format!("{text}.{}", "A".repeat(86))]
         {
             assert_eq!(key.verify(wrong), None, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn the_header_names_our_algorithm_and_our_key() {
+        let key = SigningKey::ephemeral().expect("a key");
+        let kid = key.id.as_str();
+        for (case, header, want) in [
+            ("ours", json!({"alg": "ES256", "kid": kid}), true),
+            ("more members", json!({"alg": "ES256", "kid": kid, "typ": "JWT", "x": 1}), true),
+            ("no signature", json!({"alg": "none", "kid": kid}), false),
+            ("another algorithm", json!({"alg": "RS256", "kid": kid}), false),
+            ("a shared secret", json!({"alg": "HS256", "kid": kid}), false),
+            ("an algorithm in lower case", json!({"alg": "es256", "kid": kid}), false),
+            ("no algorithm", json!({"kid": kid}), false),
+            ("another key", json!({"alg": "ES256", "kid": "other"}), false),
+            ("no key", json!({"alg": "ES256"}), false),
+            ("no object", json!(["ES256", kid]), false),
+        ] {
+            let [header, claims] = [&header, &json!({})].map(|part| URL_SAFE_NO_PAD.encode(part.to_string()));
+            let text = format!("{header}.{claims}");
+            let signature =
+                URL_SAFE_NO_PAD.encode(key.pair.sign(&key.random, text.as_bytes()).expect("signed"));
+            assert_eq!(key.verify(&format!("{text}.{signature}")).is_some(), want, "{case}");
+            for wrong in [format!("{text}."), format!("{text}.{signature}="), format!("{text}.{signature}.x")]
+            {
+                assert_eq!(key.verify(&wrong), None, "{case}: {wrong}");
+            }
+        }
+    }
+
+    #[test]
+    fn damaged_keys_are_rejected() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("service-account.key");
+        let random = SystemRandom::new();
+        let document =
+            EcdsaKeyPair::generate_pkcs8(&ECDSA_P256_SHA256_FIXED_SIGNING, &random).expect("a key");
+        let whole = document.as_ref();
+        let mut other_public_key = whole.to_vec();
+        *other_public_key.last_mut().expect("bytes") ^= 1;
+        for (case, content, want) in [
+            ("whole", whole, true),
+            ("empty", &[], false),
+            ("cut off", &whole[..whole.len() - 1], false),
+            ("with another public key", &other_public_key, false),
+        ] {
+            std::fs::write(&path, content).expect("written");
+            assert_eq!(SigningKey::in_folder(folder.path()).is_ok(), want, "{case}");
+            assert_eq!(SigningKey::in_file(&path).is_ok(), want, "{case}");
+            assert_eq!(std::fs::read(&path).expect("read"), content, "{case}: the file stays");
         }
     }
 

@@ -6,7 +6,11 @@ use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
 
+use csv::StringRecord;
+
 use super::authenticate::{TokenAuthenticator, TokenOutcome, UserInfo, own_audiences};
+
+const NEWLINES: [char; 2] = ['\r', '\n'];
 
 /// The tokens of a file.
 #[derive(Debug, Default)]
@@ -34,19 +38,25 @@ pub enum TokenFileError {
         /// The file.
         path: String,
         /// The number of the line.
-        line: usize,
+        line: u64,
         /// The number of columns.
         found: usize,
     },
     /// A line is quoted incorrectly.
-    #[error("token file {path}, line {line}: {what}")]
+    #[error("token file {path}, line {line}: quotes enclose a whole column, and are doubled inside of it")]
     Quoting {
         /// The file.
         path: String,
         /// The number of the line.
-        line: usize,
-        /// The error.
-        what: &'static str,
+        line: u64,
+    },
+    /// The file cannot be parsed.
+    #[error("token file {path}: {source}")]
+    Malformed {
+        /// The file.
+        path: String,
+        /// The cause.
+        source: csv::Error,
     },
 }
 
@@ -63,14 +73,29 @@ impl TokenFile {
     /// Parses `text`; `path` is used in messages only. As in kube-apiserver a later line overrides an earlier one with
     /// the same token, and a line with an empty token gives nobody access.
     pub fn parse(path: &str, text: &str) -> Result<TokenFile, TokenFileError> {
+        // The `csv` crate skips a byte order mark too, but counts it.
+        let text = text.strip_prefix('\u{feff}').unwrap_or(text);
         let mut users = HashMap::new();
-        for record in Records::of(text) {
-            let (line, columns) = record.map_err(|(line, what)| TokenFileError::Quoting {
-                path: path.to_owned(),
-                line,
-                what,
-            })?;
-            let [token, name, uid, rest @ ..] = columns.as_slice() else {
+        let mut reader =
+            csv::ReaderBuilder::new().has_headers(false).flexible(true).from_reader(text.as_bytes());
+        let mut columns = StringRecord::new();
+        loop {
+            let start = reader.position().clone();
+            let is_record = reader.read_record(&mut columns);
+            if !is_record.map_err(|source| TokenFileError::Malformed { path: path.to_owned(), source })? {
+                return Ok(TokenFile { users });
+            }
+            // Empty lines before a record, which are skipped, are part of it here, and so is its end.
+            let range = start.byte() as usize..reader.position().byte() as usize;
+            let lines = text.get(range).unwrap_or_default();
+            let record = lines.trim_start_matches(NEWLINES);
+            let skipped = lines.strip_suffix(record).unwrap_or_default();
+            let line = start.line() + skipped.matches('\n').count() as u64;
+            if !is_well_formed(record.trim_end_matches(NEWLINES), &columns) {
+                return Err(TokenFileError::Quoting { path: path.to_owned(), line });
+            }
+            let (Some(token), Some(name), Some(uid)) = (columns.get(0), columns.get(1), columns.get(2))
+            else {
                 let found = columns.len();
                 return Err(TokenFileError::Columns { path: path.to_owned(), line, found });
             };
@@ -78,13 +103,13 @@ impl TokenFile {
                 tracing::warn!(path, line, "empty token in the token file");
                 continue;
             }
-            let groups = rest.first().map(|g| g.split(',').map(str::to_owned).collect()).unwrap_or_default();
-            let user = UserInfo { name: name.clone(), uid: uid.clone(), groups, ..UserInfo::default() };
-            if users.insert(token.clone(), Arc::new(user.authenticated())).is_some() {
+            let groups =
+                columns.get(3).map(|g| g.split(',').map(str::to_owned).collect()).unwrap_or_default();
+            let user = UserInfo { name: name.into(), uid: uid.into(), groups, ..UserInfo::default() };
+            if users.insert(token.to_owned(), Arc::new(user.authenticated())).is_some() {
                 tracing::warn!(path, line, "duplicate token in the token file");
             }
         }
-        Ok(TokenFile { users })
     }
 }
 
@@ -100,91 +125,20 @@ impl TokenAuthenticator for TokenFile {
     }
 }
 
-/// The records of a CSV text (RFC 4180), each with the line on which it starts. Empty lines are no records.
-struct Records<'a> {
-    rest: &'a str,
-    line: usize,
-}
-
-type Record = (usize, Vec<String>);
-
-impl<'a> Records<'a> {
-    fn of(text: &'a str) -> Records<'a> {
-        Records { rest: text, line: 1 }
+/// Whether a record consists of exactly these columns, each either bare or in quotes. The `csv` crate also reads what Go's
+/// parser rejects: quotes inside a bare column, text after a closing quote, a quote that is never closed.
+fn is_well_formed(record: &str, columns: &StringRecord) -> bool {
+    let mut rest = record;
+    for (index, column) in columns.iter().enumerate() {
+        let after_comma = if index == 0 { Some(rest) } else { rest.strip_prefix(',') };
+        let after_column = after_comma.and_then(|rest| match rest.strip_prefix('"') {
+            Some(quoted) => quoted.strip_prefix(&*column.replace('"', "\"\""))?.strip_prefix('"'),
+            None => rest.strip_prefix(column).filter(|_| !column.contains('"')),
+        });
+        let Some(after_column) = after_column else { return false };
+        rest = after_column;
     }
-
-    /// Reads one column; the character after it decides whether the record continues.
-    fn column(&mut self) -> Result<String, (usize, &'static str)> {
-        let Some(quoted) = self.rest.strip_prefix('"') else {
-            let end = self.rest.find([',', '\n']).unwrap_or(self.rest.len());
-            let (column, rest) = self.rest.split_at(end);
-            self.rest = rest;
-            let column = if rest.is_empty() || rest.starts_with('\n') {
-                column.strip_suffix('\r').unwrap_or(column)
-            } else {
-                column
-            };
-            return if column.contains('"') {
-                Err((self.line, "a bare \" in a column"))
-            } else {
-                Ok(column.into())
-            };
-        };
-        let start = self.line;
-        let mut column = String::new();
-        let mut rest = quoted;
-        loop {
-            let Some((text, after)) = rest.split_once('"') else {
-                return Err((start, "a quote is not closed"));
-            };
-            self.line += text.matches('\n').count();
-            column.push_str(text);
-            match after.strip_prefix('"') {
-                Some(after_escaped) => {
-                    column.push('"');
-                    rest = after_escaped;
-                }
-                None => {
-                    self.rest = after.strip_prefix('\r').filter(|r| r.starts_with('\n')).unwrap_or(after);
-                    break;
-                }
-            }
-        }
-        if self.rest.is_empty() || self.rest.starts_with([',', '\n']) {
-            Ok(column)
-        } else {
-            Err((self.line, "text after a closing quote"))
-        }
-    }
-}
-
-impl Iterator for Records<'_> {
-    type Item = Result<Record, (usize, &'static str)>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        while let Some(rest) = self.rest.strip_prefix("\r\n").or_else(|| self.rest.strip_prefix('\n')) {
-            self.rest = rest;
-            self.line += 1;
-        }
-        if self.rest.is_empty() {
-            return None;
-        }
-        let line = self.line;
-        let mut columns = Vec::new();
-        loop {
-            match self.column() {
-                Ok(column) => columns.push(column),
-                Err(error) => {
-                    self.rest = "";
-                    return Some(Err(error));
-                }
-            }
-            match self.rest.strip_prefix(',') {
-                Some(rest) => self.rest = rest,
-                None => return Some(Ok((line, columns))),
-            }
-        }
-    }
+    rest.is_empty()
 }
 
 #[cfg(test)]
@@ -200,6 +154,17 @@ mod tests {
             ("windows ends", "s,v,i\r\nt,u,id,\"a\"\r\n", "t", Some("u id [a,system:authenticated]")),
             ("empty lines", "\n\nt,u,id\n\n", "t", Some("u id [system:authenticated]")),
             ("a quote in quotes", "t,\"a \"\"b\"\"\",id", "t", Some("a \"b\" id [system:authenticated]")),
+            (
+                "a comma and an end of line in quotes",
+                "t,\"a,\nb\",id",
+                "t",
+                Some("a,\nb id [system:authenticated]"),
+            ),
+            ("empty columns", "t,,\"\",", "t", Some("  [,system:authenticated]")),
+            ("spaces count", "t, u ,id", "t", Some(" u  id [system:authenticated]")),
+            ("a number sign starts no comment", "#t,u,id", "#t", Some("u id [system:authenticated]")),
+            ("more columns are ignored", "t,u,id,a,b", "t", Some("u id [a,system:authenticated]")),
+            ("a byte order mark", "\u{feff}t,u,id", "t", Some("u id [system:authenticated]")),
             ("the last one wins", "t,u,id\nt,v,id", "t", Some("v id [system:authenticated]")),
             ("an empty token is nobody's", ",u,id", "", None),
             ("unknown", "t,u,id", "T", None),
@@ -232,15 +197,19 @@ mod tests {
 
     #[test]
     fn errors_name_the_line() {
-        for (text, want) in [
-            (
-                "t,u,id\nx,y",
-                "token file f, line 2: expected token,user,uid[,\"group1,group2\"], found 2 columns",
-            ),
-            ("t,u,\"id", "token file f, line 1: a quote is not closed"),
-            ("\nt,u,\"id\"x", "token file f, line 2: text after a closing quote"),
-            ("t,u,i\"d", "token file f, line 1: a bare \" in a column"),
+        let columns = "expected token,user,uid[,\"group1,group2\"], found 2 columns";
+        let quoting = "quotes enclose a whole column, and are doubled inside of it";
+        for (text, line, want) in [
+            ("t,u,id\nx,y", 2, columns),
+            ("\r\n\r\nt,\"u\r\n\",id\r\n\r\nx,\"y\"\r\n", 6, columns),
+            ("t,u,\"id", 1, quoting),
+            ("t,u,\"id\n\nx,y,z\n", 1, quoting),
+            ("\nt,u,\"id\"x", 2, quoting),
+            ("t,u,i\"d", 1, quoting),
+            ("t,u,i\"\"d", 1, quoting),
+            ("t,u,id\nt,\"u\" ,id", 2, quoting),
         ] {
+            let want = format!("token file f, line {line}: {want}");
             assert_eq!(TokenFile::parse("f", text).expect_err(text).to_string(), want);
         }
         let missing = TokenFile::read(Path::new("/no/such/file")).expect_err("no file").to_string();

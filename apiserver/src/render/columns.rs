@@ -176,7 +176,7 @@ impl Text {
 fn described(path: &'static str) -> &'static str {
     static TEXTS: OnceLock<HashMap<&'static str, String>> = OnceLock::new();
     let texts = TEXTS.get_or_init(|| {
-        let all = Descriptions::unpack();
+        let all = Descriptions::parse();
         let columns = kinds::KINDS.iter().flat_map(|(.., columns)| columns.iter()).chain(DEFAULT_COLUMNS);
         let paths = columns.filter_map(|column| match column.text {
             Text::Field(path) => Some(path),

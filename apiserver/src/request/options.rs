@@ -49,9 +49,13 @@ impl Query {
     pub fn timeout(&self) -> Result<Option<Duration>> {
         match self.first("timeout") {
             None | Some("") => Ok(None),
-            Some(text) => parse_duration(text).map(Some).map_err(|why| {
-                Error::bad_request(format!("invalid timeout specified in the request URL - time: {why}"))
-            }),
+            Some(text) => match coracle_duration::parse(text) {
+                // One below zero is zero.
+                Ok(timeout) => Ok(Some(timeout.try_into().unwrap_or(Duration::ZERO))),
+                Err(why) => {
+                    Err(Error::bad_request(format!("invalid timeout specified in the request URL - {why}")))
+                }
+            },
         }
     }
 
@@ -68,49 +72,6 @@ fn parse_int(text: &str) -> Result<i64> {
         let why = if numeric { "value out of range" } else { "invalid syntax" };
         Error::bad_request(format!("strconv.ParseInt: parsing {}: {why}", crate::field::quote(text)))
     })
-}
-
-/// Reads a duration as Go does: numbers with units, one after the other. One below zero is zero.
-fn parse_duration(text: &str) -> Result<Duration, String> {
-    const UNITS: [(&str, f64); 8] = [
-        ("ns", 1e-9),
-        ("us", 1e-6),
-        ("\u{b5}s", 1e-6),
-        ("\u{3bc}s", 1e-6),
-        ("ms", 1e-3),
-        ("s", 1.0),
-        ("m", 60.0),
-        ("h", 3600.0),
-    ];
-    let quoted = crate::field::quote(text);
-    let mut rest = text.strip_prefix(['+', '-']).unwrap_or(text);
-    if rest == "0" {
-        return Ok(Duration::ZERO);
-    }
-    let mut seconds = 0.0;
-    loop {
-        let unit_at = rest.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(rest.len());
-        let (number, tail) = rest.split_at(unit_at);
-        if !number.contains(|c: char| c.is_ascii_digit()) || number.matches('.').count() > 1 {
-            return Err(format!("invalid duration {quoted}"));
-        }
-        let end = tail.find(|c: char| c == '.' || c.is_ascii_digit()).unwrap_or(tail.len());
-        let (unit, after) = tail.split_at(end);
-        if unit.is_empty() {
-            return Err(format!("missing unit in duration {quoted}"));
-        }
-        let Some((_, factor)) = UNITS.iter().find(|(name, _)| *name == unit) else {
-            let unknown = crate::field::quote(unit);
-            return Err(format!("unknown unit {unknown} in duration {quoted}"));
-        };
-        seconds += number.parse::<f64>().unwrap_or(f64::INFINITY) * factor;
-        if after.is_empty() {
-            let seconds = if text.starts_with('-') { 0.0 } else { seconds };
-            // What is longer than Go's longest duration is as good as that.
-            return Ok(Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX));
-        }
-        rest = after;
-    }
 }
 
 /// Reads a revision; "" is 0. The message is that of Go's parser.
@@ -447,17 +408,19 @@ mod tests {
 
     #[test]
     fn timeouts() {
-        for (text, want) in [
-            ("5s", ""),
-            ("-1m30.5s", ""),
-            ("0", ""),
-            ("x", "invalid duration \"x\""),
-            ("5", "missing unit in duration \"5\""),
-            ("5d", "unknown unit \"d\" in duration \"5d\""),
-            ("1.2.3s", "invalid duration \"1.2.3s\""),
-            ("+", "invalid duration \"+\""),
+        let invalid = |why: &str| Err(format!("invalid timeout specified in the request URL - time: {why}"));
+        for (query, want) in [
+            ("", Ok(None)),
+            ("timeout=", Ok(None)),
+            ("timeout=1m5s", Ok(Some(Duration::from_secs(65)))),
+            ("timeout=-1m30.5s", Ok(Some(Duration::ZERO))),
+            ("timeout=0", Ok(Some(Duration::ZERO))),
+            ("timeout=x", invalid("invalid duration \"x\"")),
+            ("timeout=5", invalid("missing unit in duration \"5\"")),
+            ("timeout=5d", invalid("unknown unit \"d\" in duration \"5d\"")),
+            ("timeout=%2B", invalid("invalid duration \"+\"")),
         ] {
-            assert_eq!(parse_duration(text).err().unwrap_or_default(), want, "{text}");
+            assert_eq!(Query::parse(query).timeout().map_err(|error| error.to_string()), want, "{query}");
         }
     }
 

@@ -1,18 +1,20 @@
-//! The texts of `kubectl explain`, collected by the build script from the `k8s-openapi` crate.
+//! The texts of `kubectl explain`: the descriptions of types and fields.
+//!
+//! `descriptions.json` is generated from the sources of the `k8s-openapi` crate: `apiserver/tests/descriptions.rs` does
+//! that, and compares.
 
 use std::collections::HashMap;
 
-use flate2::read::DeflateDecoder;
+const TEXTS: &str = include_str!("descriptions.json");
 
-const PACKED: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/descriptions.json.deflate"));
-
-/// Unpacked while documents are generated, and dropped afterwards: more than half a megabyte that is rarely used.
+/// Parsed while documents are generated, and dropped afterwards: more than half a megabyte that is rarely used.
+///
+/// Type name, then JSON name of a field ("" for the type itself), then text.
 pub(crate) struct Descriptions(HashMap<String, HashMap<String, String>>);
 
 impl Descriptions {
-    pub(crate) fn unpack() -> Descriptions {
-        let texts = serde_json::from_reader(std::io::BufReader::new(DeflateDecoder::new(PACKED)));
-        Descriptions(texts.expect("the build script packs JSON"))
+    pub(crate) fn parse() -> Descriptions {
+        Descriptions(serde_json::from_str(TEXTS).expect("the generator writes JSON"))
     }
 
     pub(crate) fn of_type(&self, openapi_name: &str) -> Option<&str> {
@@ -36,7 +38,7 @@ mod tests {
 
     #[test]
     fn types_and_fields_are_described() {
-        let texts = Descriptions::unpack();
+        let texts = Descriptions::parse();
         for (name, field, start) in [
             ("io.k8s.api.core.v1.Pod", "", "Pod is a collection of containers"),
             ("io.k8s.api.apps.v1.DeploymentSpec", "template", "Template describes the pods"),

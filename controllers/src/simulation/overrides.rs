@@ -37,31 +37,10 @@ pub fn count(text: &str) -> Result<u32, &'static str> {
     text.parse().map_err(|_| "not a number such as 0 or 3")
 }
 
-/// A duration as Go writes it, such as `1m30s`.
+/// A duration as Go writes it, such as `1m30s`; none below zero.
 pub fn duration(text: &str) -> Result<Duration, &'static str> {
-    const EXPECTED: &str = "not a duration such as 500ms, 2s or 1m30s";
-    let mut rest = text;
-    let mut sum = Duration::ZERO;
-    while !rest.is_empty() || text.is_empty() {
-        let digits = rest.find(|c: char| !c.is_ascii_digit() && c != '.').ok_or(EXPECTED)?;
-        let (number, tail) = rest.split_at(digits);
-        let letters = tail.find(|c: char| !c.is_alphabetic()).unwrap_or(tail.len());
-        let (unit, tail) = tail.split_at(letters);
-        let seconds = match unit {
-            "ns" => 1e-9,
-            "us" => 1e-6,
-            "ms" => 1e-3,
-            "s" => 1.0,
-            "m" => 60.0,
-            "h" => 3600.0,
-            _ => return Err(EXPECTED),
-        };
-        let number: f64 = number.parse().map_err(|_| EXPECTED)?;
-        let part = Duration::try_from_secs_f64(number * seconds).map_err(|_| EXPECTED)?;
-        sum = sum.checked_add(part).ok_or(EXPECTED)?;
-        rest = tail;
-    }
-    Ok(sum)
+    let duration = coracle_duration::parse(text).ok().and_then(|duration| duration.try_into().ok());
+    duration.ok_or("not a duration such as 500ms, 2s or 1m30s")
 }
 
 #[cfg(test)]
@@ -77,6 +56,7 @@ mod tests {
             ("1m30s", Some(90_000)),
             ("1.5h", Some(5_400_000)),
             ("0s", Some(0)),
+            ("0", Some(0)),
             ("", None),
             ("2", None),
             ("-2s", None),

@@ -31,8 +31,9 @@ use crate::schema::Descriptions;
 use schemas::{META, Schemas, reference};
 use swagger::Swagger;
 
-/// A digest of the sources that generate the documents.
-const SOURCES: &str = env!("OPENAPI_SOURCES");
+/// A digest of the documents of the built-in kinds and of an example of a custom kind: a document has another hash as soon as
+/// this server generates another one from the same source, and keeps it across versions of the server that do not.
+const DIGEST: &str = include_str!("digest.txt");
 
 const JSON: &str = "application/json";
 const PROTOBUF_V2: &str = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf";
@@ -155,7 +156,7 @@ impl OpenApi {
     fn swagger(&self, method: &Method, headers: &HeaderMap) -> Response<Bytes> {
         let made = || {
             let mut swagger = Swagger::new();
-            let texts = Descriptions::unpack();
+            let texts = Descriptions::parse();
             for document in self.documents.values() {
                 swagger.add(document.source.document(&texts));
             }
@@ -185,7 +186,7 @@ impl OpenApi {
 
 impl Document {
     fn hash(&self) -> &str {
-        self.hash.get_or_init(|| digest(&[SOURCES.as_bytes(), format!("{:?}", self.source).as_bytes()]))
+        self.hash.get_or_init(|| digest(&[DIGEST.as_bytes(), format!("{:?}", self.source).as_bytes()]))
     }
 
     fn url(&self, key: &str) -> String {
@@ -205,7 +206,7 @@ impl Document {
             ("com.github.proto-openapi.spec.v3.v1.0+protobuf", PROTOBUF_V3),
             ("com.github.proto-openapi.spec.v3@v1.0+protobuf", PROTOBUF_V3),
         ];
-        let made = || self.source.document(&Descriptions::unpack());
+        let made = || self.source.document(&Descriptions::parse());
         let mut response = match accepted(headers, &offers) {
             None => respond_empty(StatusCode::NOT_ACCEPTABLE),
             Some(media_type) => match query.first("hash").filter(|hash| !hash.is_empty()) {

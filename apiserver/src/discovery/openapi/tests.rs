@@ -92,7 +92,7 @@ fn compare(
     convert: fn(&Value) -> Value,
     part: fn(&Value) -> &Value,
 ) -> Vec<String> {
-    let texts = Descriptions::unpack();
+    let texts = Descriptions::parse();
     let mut found = Vec::new();
     for (key, document) in &built_in().documents {
         let Ok(theirs) = std::fs::read(dir.join(format!("{}.json", key.replace('/', "__")))) else {
@@ -144,7 +144,7 @@ fn names(parameters: &Value) -> String {
 }
 
 fn document(key: &str) -> Value {
-    built_in().documents[key].source.document(&Descriptions::unpack())
+    built_in().documents[key].source.document(&Descriptions::parse())
 }
 
 #[test]
@@ -197,7 +197,7 @@ fn operations_have_their_names() {
 #[test]
 fn patches_take_field_validation() {
     for (key, document) in &built_in().documents {
-        let document = document.source.document(&Descriptions::unpack());
+        let document = document.source.document(&Descriptions::parse());
         for (operation, details) in
             operations(&document).filter(|(_, details)| details["x-kubernetes-action"] == "patch")
         {
@@ -256,6 +256,30 @@ fn hashes_redirect_and_documents_are_immutable() {
     assert!(send("/openapi/v3", "x").body().windows(url.len()).any(|part| part == url.as_bytes()));
 }
 
+/// Clients keep a document for as long as its hash stays, which is why the digest must follow the documents.
+/// `REGENERATE=1 cargo test -p coracle-apiserver --lib the_digest` writes it anew.
+#[test]
+fn the_digest_is_that_of_the_documents() {
+    let mut served = Served::built_in();
+    served.add_custom("stable.example.com", "v1", super::super::tests::widgets());
+    let texts = Descriptions::parse();
+    let mut parts = Vec::new();
+    for (key, document) in &OpenApi::new(&served, None).documents {
+        let document = document.source.document(&texts);
+        parts.push(key.clone().into_bytes());
+        parts.push(document.to_string().into_bytes());
+        parts.push(protobuf::openapi(&document));
+    }
+    let parts: Vec<&[u8]> = parts.iter().map(Vec::as_slice).collect();
+    let now = digest(&parts) + "\n";
+    if std::env::var_os("REGENERATE").is_some() {
+        let file = concat!(env!("CARGO_MANIFEST_DIR"), "/src/discovery/openapi/digest.txt");
+        std::fs::write(file, now).expect("written");
+    } else {
+        assert!(now == DIGEST, "the documents changed: run this test with REGENERATE=1");
+    }
+}
+
 #[test]
 fn version_2_is_converted_from_version_3() {
     let openapi = built_in();
@@ -289,7 +313,7 @@ fn custom_kinds_are_added_and_other_documents_kept() {
     let after = OpenApi::new(&ResourceTable::with_custom(widgets), Some(&before));
     assert!(Arc::ptr_eq(&before.documents["api/v1"], &after.documents["api/v1"]));
     assert!(!after.documents.contains_key("apis/stable.example.com"));
-    let document = after.documents["apis/stable.example.com/v1"].source.document(&Descriptions::unpack());
+    let document = after.documents["apis/stable.example.com/v1"].source.document(&Descriptions::parse());
     let schemas = &document["components"]["schemas"];
     let widget = &schemas["com.example.stable.v1.Widget"];
     assert_eq!(widget["properties"]["spec"]["properties"]["port"]["anyOf"][0]["type"], "integer");

@@ -140,38 +140,12 @@ fn check_descriptor(text: &str) -> Result<(), String> {
         return Ok(());
     }
     match text.strip_prefix("@every ") {
-        Some(duration) => {
-            check_duration(duration).map_err(|error| format!("failed to parse duration {text}: {error}"))
-        }
+        Some(duration) => match coracle_duration::parse(duration) {
+            Ok(_) => Ok(()),
+            Err(error) => Err(format!("failed to parse duration {text}: {error}")),
+        },
         None => Err(format!("unrecognized descriptor: {text}")),
     }
-}
-
-/// A duration as Go parses it: `1h30m`, `-1.5s`, `0`.
-fn check_duration(text: &str) -> Result<(), String> {
-    let invalid = || format!("time: invalid duration {}", quote(text));
-    let mut rest = text.strip_prefix(['+', '-']).unwrap_or(text);
-    if rest == "0" {
-        return Ok(());
-    }
-    if rest.is_empty() {
-        return Err(invalid());
-    }
-    while !rest.is_empty() {
-        let number_end = rest.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(rest.len());
-        let (number, after) = rest.split_at(number_end);
-        if !number.bytes().any(|b| b.is_ascii_digit()) || number.matches('.').count() > 1 {
-            return Err(invalid());
-        }
-        let unit_end = after.find(|c: char| c.is_ascii_digit() || c == '.').unwrap_or(after.len());
-        let (unit, after) = after.split_at(unit_end);
-        match unit {
-            "ns" | "us" | "µs" | "μs" | "ms" | "s" | "m" | "h" => rest = after,
-            "" => return Err(format!("time: missing unit in duration {}", quote(text))),
-            _ => return Err(format!("time: unknown unit {} in duration {}", quote(unit), quote(text))),
-        }
-    }
-    Ok(())
 }
 
 #[cfg(test)]
