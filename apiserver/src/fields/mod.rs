@@ -3,9 +3,8 @@
 //! | file | owns |
 //! | --- | --- |
 //! | `set.rs` | sets of fields and their algebra; `FieldsV1`, their JSON form |
-//! | `walk.rs` | the fields of an object, and those in which two objects differ, by the schema table |
+//! | `walk.rs` | the fields of an object, and those in which two objects differ, by their types |
 //! | `entry.rs` | one manager's entry, and the list of them |
-//! | `reset.rs` | which fields an endpoint does not write, whatever the body contains |
 //! | `manage.rs` | how a write changes the entries |
 //!
 //! Nothing here changes an object or accesses a store: the caller gets the new entries and stores them in the object.

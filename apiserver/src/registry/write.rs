@@ -1,7 +1,7 @@
 //! Create, update and patch: one pipeline, and what happens when another write came first.
 //!
-//! An object passes: decode and defaults (in the version of the request), conversion to the internal version, admission, what the kind clears or restores,
-//! validation, validating admission, commit. A change is made against the newest version and committed against exactly that
+//! An object passes: decode and defaults (in the version of the request), conversion to the internal version, admission, what
+//! the kind clears or restores, validation, validating admission, conversion to the stored version, commit. A change is made against the newest version and committed against exactly that
 //! version; if another write came in between, it is made again, unless the client named the version it meant.
 
 use std::collections::HashMap;
@@ -310,8 +310,8 @@ impl Registry {
         .await
     }
 
-    /// Changes the object that is there. `edit` makes the new one, in the internal version, from the present one; it may be asked
-    /// again if another write came first. Where nothing is there, `create` is created instead, if given.
+    /// Changes the object that is there. `edit` makes the new one, in the internal version, from the present one; it may be
+    /// asked again if another write came first. Where nothing is there, `create` is created instead, if given.
     pub(super) async fn modify(
         &self,
         writing: Writing<'_>,

@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 use crate::request::negotiate::MetaVersion;
 
 /// An annotation that a DaemonSet has in the real server's versioned form only.
-const TEMPLATE_GENERATION: &str = "deprecated.daemonset.template.generation";
+pub const TEMPLATE_GENERATION: &str = "deprecated.daemonset.template.generation";
 
 /// An object's metadata alone.
 pub fn partial_metadata(object: &Value, version: MetaVersion) -> Value {

@@ -13,5 +13,12 @@ pub mod validating_admission_policy_binding;
 pub mod validating_webhook_configuration;
 mod webhooks;
 
+pub use mutating_admission_policy::MutatingAdmissionPolicyStrategy;
+pub use mutating_admission_policy_binding::MutatingAdmissionPolicyBindingStrategy;
+pub use mutating_webhook_configuration::MutatingWebhookConfigurationStrategy;
+pub use validating_admission_policy::ValidatingAdmissionPolicyStrategy;
+pub use validating_admission_policy_binding::ValidatingAdmissionPolicyBindingStrategy;
+pub use validating_webhook_configuration::ValidatingWebhookConfigurationStrategy;
+
 #[cfg(test)]
 mod tests;

@@ -3,5 +3,7 @@
 pub mod custom_resource_definition;
 pub mod internal;
 
+pub use custom_resource_definition::CustomResourceDefinitionStrategy;
+
 #[cfg(test)]
 mod tests;

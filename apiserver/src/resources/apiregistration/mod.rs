@@ -2,5 +2,7 @@
 
 pub mod api_service;
 
+pub use api_service::ApiServiceStrategy;
+
 #[cfg(test)]
 mod tests;

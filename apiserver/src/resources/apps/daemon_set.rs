@@ -8,15 +8,13 @@ use serde_json::{Value, json};
 
 use super::workload;
 use crate::field::{Errors, Field, quote};
+use crate::render::TEMPLATE_GENERATION;
 use crate::resources::defaulting::{Object, fill, member, object_at};
 use crate::resources::pod_spec;
 use crate::resources::strategy::{Context, Strategy};
 use crate::selector::LabelSelector;
 use crate::validation::labels::{SelectorOptions, has_invalid_values, validate_label_selector};
 use crate::validation::{immutable, numbers, printed};
-
-/// The annotation of the template generation, which is a field of the internal spec.
-pub const TEMPLATE_GENERATION: &str = "deprecated.daemonset.template.generation";
 
 /// The strategy of DaemonSet.
 pub struct DaemonSetStrategy;

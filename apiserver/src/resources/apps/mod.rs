@@ -7,5 +7,11 @@ pub mod replica_set;
 pub mod stateful_set;
 pub mod workload;
 
+pub use controller_revision::ControllerRevisionStrategy;
+pub use daemon_set::DaemonSetStrategy;
+pub use deployment::DeploymentStrategy;
+pub use replica_set::ReplicaSetStrategy;
+pub use stateful_set::StatefulSetStrategy;
+
 #[cfg(test)]
 mod tests;

@@ -6,5 +6,8 @@ pub mod horizontal_pod_autoscaler;
 mod metrics;
 pub mod scale;
 
+pub use horizontal_pod_autoscaler::HorizontalPodAutoscalerStrategy;
+pub use scale::ScaleStrategy;
+
 #[cfg(test)]
 mod tests;

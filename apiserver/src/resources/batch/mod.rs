@@ -9,5 +9,8 @@ mod job_spec;
 mod job_status;
 mod schedule;
 
+pub use cron_job::CronJobStrategy;
+pub use job::JobStrategy;
+
 #[cfg(test)]
 mod tests;

@@ -2,5 +2,7 @@
 
 pub mod certificate_signing_request;
 
+pub use certificate_signing_request::CertificateSigningRequestStrategy;
+
 #[cfg(test)]
 mod tests;

@@ -2,5 +2,7 @@
 
 pub mod lease;
 
+pub use lease::LeaseStrategy;
+
 #[cfg(test)]
 mod tests;

@@ -7,5 +7,10 @@ pub mod resource_claim;
 pub mod resource_claim_template;
 pub mod resource_slice;
 
+pub use device_class::DeviceClassStrategy;
+pub use resource_claim::ResourceClaimStrategy;
+pub use resource_claim_template::ResourceClaimTemplateStrategy;
+pub use resource_slice::ResourceSliceStrategy;
+
 #[cfg(test)]
 mod tests;

@@ -3,6 +3,9 @@
 pub mod flow_schema;
 pub mod priority_level_configuration;
 
+pub use flow_schema::FlowSchemaStrategy;
+pub use priority_level_configuration::PriorityLevelConfigurationStrategy;
+
 #[cfg(test)]
 mod tests;
 

@@ -2,5 +2,7 @@
 
 pub mod runtime_class;
 
+pub use runtime_class::RuntimeClassStrategy;
+
 #[cfg(test)]
 mod tests;

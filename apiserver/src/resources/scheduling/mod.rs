@@ -2,5 +2,7 @@
 
 pub mod priority_class;
 
+pub use priority_class::PriorityClassStrategy;
+
 #[cfg(test)]
 mod tests;
