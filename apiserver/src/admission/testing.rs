@@ -105,7 +105,6 @@ impl Request {
             object: &mut self.object,
             old_object: self.old.as_ref(),
             user: &self.user,
-            dry_run: false,
             warnings: &self.warnings,
             version: "v1",
             options: OperationOptions::Write(&self.options),
