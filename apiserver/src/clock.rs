@@ -1,5 +1,7 @@
 //! Where the time comes from.
 
+#![warn(missing_docs)]
+
 use std::sync::Arc;
 
 use jiff::Timestamp;

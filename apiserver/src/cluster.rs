@@ -1,5 +1,7 @@
 //! The objects of the cluster, as those see them who only look them up: admission plugins, authenticators.
 
+#![warn(missing_docs)]
+
 use futures::future::BoxFuture;
 use serde_json::Value;
 
@@ -9,7 +11,9 @@ use crate::names::GroupResource;
 /// Where a namespace is in its life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NamespacePhase {
+    /// It takes new objects. Also the phase of a namespace with no phase in its status.
     Active,
+    /// It is being deleted, and takes no new objects.
     Terminating,
 }
 

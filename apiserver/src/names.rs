@@ -1,15 +1,20 @@
 //! How the API names things: groups, versions, kinds, resources.
 
+#![warn(missing_docs)]
+
 use std::fmt;
 
 /// A group and a plural, printed `deployments.apps`; the core group has no suffix.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct GroupResource {
+    /// The API group; empty for the core group.
     pub group: String,
+    /// The plural in lower case, with `/SUBRESOURCE` for a subresource.
     pub resource: String,
 }
 
 impl GroupResource {
+    /// Of borrowed texts.
     pub fn new(group: &str, resource: &str) -> GroupResource {
         GroupResource { group: group.to_owned(), resource: resource.to_owned() }
     }
@@ -29,11 +34,14 @@ impl fmt::Display for GroupResource {
 /// A group and a kind, printed `Deployment.apps`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct GroupKind {
+    /// The API group; empty for the core group.
     pub group: String,
+    /// The kind in camel case, such as `ReplicaSet`.
     pub kind: String,
 }
 
 impl GroupKind {
+    /// Of borrowed texts.
     pub fn new(group: &str, kind: &str) -> GroupKind {
         GroupKind { group: group.to_owned(), kind: kind.to_owned() }
     }
@@ -53,11 +61,14 @@ fn dotted(f: &mut fmt::Formatter<'_>, name: &str, group: &str) -> fmt::Result {
 /// A group and a version, written `apps/v1`, or `v1` in the core group.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct GroupVersion {
+    /// The API group; empty for the core group.
     pub group: String,
+    /// The version, such as `v1beta1`.
     pub version: String,
 }
 
 impl GroupVersion {
+    /// Of borrowed texts.
     pub fn new(group: &str, version: &str) -> GroupVersion {
         GroupVersion { group: group.to_owned(), version: version.to_owned() }
     }

@@ -10,6 +10,8 @@
 //!
 //! Start at [`AdmissionChain::new`].
 
+#![warn(missing_docs)]
+
 mod attributes;
 mod certificates;
 mod chain;

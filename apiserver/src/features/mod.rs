@@ -7,6 +7,8 @@
 //! This is the only place that knows gates. Strategies and admission plugins are given a [`FeatureGates`], the controllers a
 //! function that asks one.
 
+#![warn(missing_docs)]
+
 use std::collections::{BTreeMap, HashMap};
 use std::sync::LazyLock;
 

@@ -17,13 +17,21 @@ use crate::validation::content;
 /// What is done, in the words of authorization and metrics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Verb {
+    /// Reads one object.
     Get,
+    /// Reads a collection.
     List,
+    /// Streams the changes of a collection or of one object.
     Watch,
+    /// POST: makes an object, or calls a subresource.
     Create,
+    /// PUT: replaces an object.
     Update,
+    /// PATCH: changes an object; a server-side apply may also make it.
     Patch,
+    /// DELETE of one object.
     Delete,
+    /// DELETE of a collection.
     DeleteCollection,
     /// The old `/proxy/` prefix.
     Proxy,
@@ -37,6 +45,7 @@ impl Verb {
         matches!(self, Verb::Create | Verb::Update | Verb::Patch | Verb::Delete | Verb::DeleteCollection)
     }
 
+    /// The word in RBAC rules and in metrics; empty for [`Verb::None`].
     pub fn as_str(self) -> &'static str {
         match self {
             Verb::Get => "get",
@@ -56,12 +65,19 @@ impl Verb {
 /// A request under `/api` or `/apis` that names a resource.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ResourceRequest {
+    /// The verb as authorization sees it.
     pub verb: Verb,
+    /// The API group; empty for the core group.
     pub group: String,
+    /// The version in the path, served or not.
     pub version: String,
+    /// The namespace; empty for a request about the cluster. A request for a Namespace has that namespace, as upstream's.
     pub namespace: String,
+    /// The plural in the path, served or not.
     pub resource: String,
+    /// The first segment after the name; empty for the object itself.
     pub subresource: String,
+    /// The object's name; empty for a collection. Also the one name that a field selector of a list or watch allows.
     pub name: String,
     /// Whether the path itself has the name (and not a field selector).
     pub named: bool,
@@ -74,10 +90,12 @@ pub struct ResourceRequest {
 }
 
 impl ResourceRequest {
+    /// The group and version in the path.
     pub fn group_version(&self) -> GroupVersion {
         GroupVersion::new(&self.group, &self.version)
     }
 
+    /// The group and the plural in the path, without the subresource.
     pub fn group_resource(&self) -> GroupResource {
         GroupResource::new(&self.group, &self.resource)
     }
@@ -86,15 +104,19 @@ impl ResourceRequest {
 /// The shape of a request.
 #[derive(Clone, Debug, PartialEq)]
 pub enum RequestInfo {
+    /// A path under `/api` or `/apis` that names a resource.
     Resource(ResourceRequest),
     /// Anything else: discovery, health, OpenAPI. The verb is the method in lower case.
     Path {
+        /// The path, percent-decoded.
         path: String,
+        /// The method in lower case.
         verb: String,
     },
 }
 
 impl RequestInfo {
+    /// Reads the method, the path as it was sent (percent-encoded), and the query.
     pub fn parse(method: &Method, raw_path: &str, query: &Query) -> RequestInfo {
         let path: Cow<'_, str> = percent_decode_str(raw_path).decode_utf8_lossy();
         match resource_request(method, &path, query) {

@@ -1,5 +1,7 @@
 //! What a request asks for, read once from its head: the resource and verb, the options, the forms of body and answer.
 
+#![warn(missing_docs)]
+
 pub mod info;
 pub mod negotiate;
 pub mod options;

@@ -8,12 +8,14 @@ use super::options::Query;
 pub use crate::codec::body::Format;
 use crate::{Error, Result};
 
+/// Every format of bodies and responses, in the order in which `*/*` prefers them.
 pub const FORMATS: [Format; 3] = [Format::Json, Format::Yaml, Format::Protobuf];
 const STREAMS: [&str; 2] =
     ["application/json;stream=watch", "application/vnd.kubernetes.protobuf;stream=watch"];
 const ALL: &str = "application/json, application/yaml, application/vnd.kubernetes.protobuf";
 
 impl Format {
+    /// The media type in `Content-Type` and `Accept`.
     pub fn media_type(self) -> &'static str {
         match self {
             Format::Json => "application/json",
@@ -59,20 +61,27 @@ pub fn media_type(content_type: &str) -> &str {
 /// Another shape of the answer than the object itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Transform {
+    /// The object or list itself.
     None,
+    /// A `Table` for people: `as=Table`.
     Table(MetaVersion),
+    /// The metadata of one object: `as=PartialObjectMetadata`.
     PartialObject(MetaVersion),
+    /// The metadata of a list's objects: `as=PartialObjectMetadataList`.
     PartialObjectList(MetaVersion),
 }
 
 /// The version of group `meta.k8s.io` that a transformed answer speaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MetaVersion {
+    /// `meta.k8s.io/v1`.
     V1,
+    /// `meta.k8s.io/v1beta1`.
     V1beta1,
 }
 
 impl MetaVersion {
+    /// The `apiVersion` of the response.
     pub fn api_version(self) -> &'static str {
         match self {
             MetaVersion::V1 => "meta.k8s.io/v1",
@@ -84,13 +93,16 @@ impl MetaVersion {
 /// How the client wants its answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Accept {
+    /// The serialization.
     pub format: Format,
+    /// The shape.
     pub transform: Transform,
     /// Indented, for human eyes.
     pub pretty: bool,
 }
 
 impl Accept {
+    /// JSON of the object itself, not indented.
     pub const JSON: Accept = Accept { format: Format::Json, transform: Transform::None, pretty: false };
 
     /// Chooses the representation of a response. `watchable` only widens the text of the refusal: lists and watches share a
@@ -208,6 +220,7 @@ pub fn is_human(headers: &HeaderMap, query: &Query) -> bool {
 
 /// One media range of an Accept header.
 pub struct Clause<'a> {
+    /// The type and subtype, without parameters; `*` stands for any.
     pub media_type: &'a str,
     params: Vec<(&'a str, &'a str)>,
     quality: f64,

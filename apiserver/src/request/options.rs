@@ -17,18 +17,22 @@ use crate::{Error, Result};
 pub struct Query(Vec<(String, String)>);
 
 impl Query {
+    /// Decodes a query string without its `?`. `+` is a space, and what is no UTF-8 is replaced.
     pub fn parse(query: &str) -> Query {
         Query(form_urlencoded::parse(query.as_bytes()).into_owned().collect())
     }
 
+    /// The first value of a key.
     pub fn first(&self, key: &str) -> Option<&str> {
         self.0.iter().find(|(k, _)| k == key).map(|(_, v)| v.as_str())
     }
 
+    /// All values of a key, in order.
     pub fn all<'a>(&'a self, key: &'a str) -> impl Iterator<Item = &'a str> {
         self.0.iter().filter(move |(k, _)| k == key).map(|(_, v)| v.as_str())
     }
 
+    /// Whether the key is there, with or without a value.
     pub fn has(&self, key: &str) -> bool {
         self.first(key).is_some()
     }
@@ -55,6 +59,10 @@ impl Query {
         }
     }
 
+    /// An integer of 64 bits.
+    ///
+    /// # Errors
+    /// 400 with the text of Go's `strconv.ParseInt`.
     pub fn int(&self, key: &str) -> Result<Option<i64>> {
         let Some(text) = self.first(key) else { return Ok(None) };
         parse_int(text).map(Some)
@@ -155,25 +163,37 @@ fn error(error_type: ErrorType, field: &str, value: Option<Value>, detail: &str)
     FieldError::new(error_type, &Path::of(field), value, detail)
 }
 
+/// `resourceVersionMatch`: how a list relates to the revision that it names (KEP-2523).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum VersionMatch {
+    /// Not set, or a value that is none of these.
     Unset,
+    /// The list at exactly that revision.
     Exact,
+    /// A list at that revision or a newer one.
     NotOlderThan,
 }
 
 /// Options of list, watch and deletecollection.
 #[derive(Clone, Debug)]
 pub struct ListOptions {
+    /// `labelSelector`.
     pub labels: LabelSelector,
+    /// `fieldSelector`.
     pub fields: FieldSelector,
+    /// `allowWatchBookmarks`.
     pub bookmarks: bool,
     /// As the client wrote it; "" where it wrote none.
     pub resource_version: String,
+    /// `resourceVersionMatch`.
     pub version_match: VersionMatch,
+    /// `limit`: how many objects a page has at most; 0 is no limit.
     pub limit: usize,
+    /// `continue`: where the page starts; empty for the first one.
     pub continue_token: String,
+    /// `timeoutSeconds`: how long the watch or list lasts at most.
     pub timeout_seconds: Option<u64>,
+    /// `sendInitialEvents`: whether a watch begins with the objects there are (KEP-3157).
     pub send_initial_events: Option<bool>,
 }
 
@@ -270,31 +290,46 @@ fn unsupported(field: &str, value: Value, supported: &[&str]) -> FieldError {
 /// What to do about fields that the type does not have. The default is that of kube-apiserver.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum FieldValidation {
+    /// Drops them.
     Ignore,
+    /// Drops them, with a warning for each.
     #[default]
     Warn,
+    /// Rejects the request with 400.
     Strict,
 }
 
 /// Options that create, update and patch share.
 #[derive(Clone, Debug, Default)]
 pub struct WriteOptions {
+    /// `dryRun=All`: nothing is stored.
     pub dry_run: bool,
+    /// `fieldValidation` (KEP-2885).
     pub field_validation: FieldValidation,
+    /// `fieldManager`: who owns the fields that are written; empty if the client does not say.
     pub field_manager: String,
+    /// `force`: whether an apply takes over fields of other managers.
     pub force: Option<bool>,
 }
 
 /// Which options type a write is checked as.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WriteKind {
+    /// `CreateOptions`.
     Create,
+    /// `UpdateOptions`.
     Update,
+    /// `PatchOptions`.
     Patch,
+    /// `PatchOptions` of a server-side apply, which need a field manager.
     Apply,
 }
 
 impl WriteOptions {
+    /// Reads the options of a write.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] of the kind's options.
     pub fn parse(query: &Query, kind: WriteKind) -> Result<WriteOptions> {
         let mut errors = Errors::new();
         let force = query.flag("force");
@@ -348,23 +383,33 @@ fn check_dry_run(values: &[&str], errors: &mut Errors) {
     }
 }
 
+/// `propagationPolicy`: what becomes of the dependents.
+///
+/// Source: `metav1.DeletionPropagation`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Propagation {
+    /// The owner stays, with finalizer `foregroundDeletion`, until its blocking dependents are deleted.
     Foreground,
+    /// The garbage collector deletes the dependents after the owner.
     Background,
+    /// The dependents lose their owner reference and stay.
     Orphan,
 }
 
 /// Options of delete and deletecollection.
 #[derive(Clone, Debug, Default)]
 pub struct DeleteOptions {
+    /// `gracePeriodSeconds`.
     pub grace_period_seconds: Option<i64>,
+    /// `preconditions.uid`: the object must have this UID.
     pub uid: Option<String>,
+    /// `preconditions.resourceVersion`: the object must have this version.
     pub resource_version: Option<String>,
     /// From propagationPolicy, or from its old form orphanDependents.
     pub propagation: Option<Propagation>,
     /// Whether the client said `orphanDependents: false`.
     pub legacy_background: bool,
+    /// `dryRun: [All]`: nothing is stored.
     pub dry_run: bool,
 }
 

@@ -24,14 +24,17 @@ struct Texts {
 }
 
 impl Warnings {
+    /// Adds a text, unless it is empty or there already.
     pub fn add(&self, text: impl Into<String>) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).add(text.into());
     }
 
+    /// Adds several texts, in order.
     pub fn extend(&self, texts: impl IntoIterator<Item = String>) {
         texts.into_iter().for_each(|text| self.add(text));
     }
 
+    /// The texts, in the order in which they were added.
     pub fn into_texts(self) -> Vec<String> {
         self.0.into_inner().unwrap_or_else(PoisonError::into_inner).kept
     }

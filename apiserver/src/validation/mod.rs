@@ -4,6 +4,8 @@
 //! Start at [`create`], [`update`], [`status_update`] and [`subresource_update`]. The other modules hold the rules
 //! that many kinds share.
 
+#![warn(missing_docs)]
+
 pub mod conditions;
 pub mod content;
 pub mod immutable;
