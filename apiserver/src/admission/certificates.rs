@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn signers_are_guarded() {
+    fn approval_and_signing_need_a_right_on_the_signer() {
         let csr = |signer: &str, certificate: &str| json!({"metadata": {"name": "c"}, "spec": {"signerName": signer}, "status": {"certificate": certificate}});
         let refused = |verb: &str, signer: &str| {
             format!(
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn masters_are_not_signed() {
+    fn client_certificates_of_system_masters_are_rejected() {
         let request_for = |organization: &str| {
             let key = rcgen::KeyPair::generate_for(&rcgen::PKCS_ECDSA_P256_SHA256).expect("a key");
             let mut params = rcgen::CertificateParams::default();

@@ -49,7 +49,7 @@ mod tests {
     use crate::admission::testing::{Request, World};
 
     #[test]
-    fn what_is_not_tolerated_is_added() {
+    fn missing_tolerations_are_added() {
         let default = |taint: &str| json!({"key": taint, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300});
         let own = json!({"key": TAINTS[0], "operator": "Exists", "effect": "NoExecute"});
         let all = json!({"operator": "Exists"});

@@ -24,7 +24,7 @@ impl AdmissionPlugin for LimitRanger {
     fn admit(&self, attributes: &mut AdmissionAttributes<'_>, cluster: &dyn Cluster) -> Result<()> {
         if subject(attributes) == Some(Subject::Pod) {
             for range in ranges(attributes, cluster)? {
-                fill_in(attributes.object, &range);
+                set_defaults(attributes.object, &range);
             }
         }
         Ok(())
@@ -69,8 +69,9 @@ fn subject(attributes: &AdmissionAttributes<'_>) -> Option<Subject> {
         }
         _ => return None,
     };
-    let going = attributes.old_object.is_some_and(|old| !old["metadata"]["deletionTimestamp"].is_null());
-    (!going).then_some(subject)
+    let is_terminating =
+        attributes.old_object.is_some_and(|old| !old["metadata"]["deletionTimestamp"].is_null());
+    (!is_terminating).then_some(subject)
 }
 
 fn ranges(attributes: &AdmissionAttributes<'_>, cluster: &dyn Cluster) -> Result<Vec<Value>> {
@@ -78,8 +79,8 @@ fn ranges(attributes: &AdmissionAttributes<'_>, cluster: &dyn Cluster) -> Result
 }
 
 /// Sets the defaults of a range where a container says nothing, and tells so in an annotation.
-fn fill_in(pod: &mut Value, range: &Value) {
-    let mut told = Vec::new();
+fn set_defaults(pod: &mut Value, range: &Value) {
+    let mut defaulted = Vec::new();
     for (list, title) in [("containers", "container"), ("initContainers", "init container")] {
         let Some(containers) =
             object_at(pod, "spec").filter(|s| s[list].is_array()).and_then(|s| list_at(s, list))
@@ -91,19 +92,19 @@ fn fill_in(pod: &mut Value, range: &Value) {
             for (default, member, what) in
                 [("defaultRequest", "requests", "request"), ("default", "limits", "limit")]
             {
-                let set = fill_in_list(container, member, &defaults(range, default));
+                let set = set_list_defaults(container, member, &defaults(range, default));
                 if !set.is_empty() {
-                    told.push(format!("{} {what} for {title} {name}", set.join(", ")));
+                    defaulted.push(format!("{} {what} for {title} {name}", set.join(", ")));
                 }
             }
         }
     }
-    if told.is_empty() {
+    if defaulted.is_empty() {
         return;
     }
     let annotations = object_at(pod, "metadata").and_then(|m| object_at(m, "annotations"));
     if let Some(annotations) = annotations {
-        annotations[ANNOTATION] = format!("LimitRanger plugin set: {}", told.join("; ")).into();
+        annotations[ANNOTATION] = format!("LimitRanger plugin set: {}", defaulted.join("; ")).into();
     }
 }
 
@@ -114,7 +115,7 @@ fn defaults(range: &Value, member: &str) -> Vec<(String, Value)> {
 }
 
 /// The names of the resources that were set, sorted.
-fn fill_in_list(container: &mut Value, member: &str, defaults: &[(String, Value)]) -> Vec<String> {
+fn set_list_defaults(container: &mut Value, member: &str, defaults: &[(String, Value)]) -> Vec<String> {
     let mut set: Vec<String> = defaults
         .iter()
         .filter(|(name, _)| container["resources"][member][name].is_null())
@@ -250,8 +251,8 @@ mod tests {
     }
 
     #[test]
-    fn defaults_are_filled_in_and_told() {
-        for (given, want, told) in [
+    fn defaults_are_set_and_listed_in_the_annotation() {
+        for (given, want, defaulted) in [
             (
                 json!({}),
                 json!({"limits": {"cpu": "500m", "memory": "256Mi"}, "requests": {"cpu": "250m", "memory": "256Mi"}}),
@@ -269,12 +270,12 @@ mod tests {
                 .run(&LimitRanger, &world(container_limit()))
                 .expect("a pod");
             assert_eq!(got["spec"]["containers"][0]["resources"], want);
-            assert_eq!(got["metadata"]["annotations"][ANNOTATION], told);
+            assert_eq!(got["metadata"]["annotations"][ANNOTATION], defaulted);
         }
     }
 
     #[test]
-    fn bounds_are_kept() {
+    fn amounts_out_of_bounds_are_rejected() {
         let claim = |size: &str| json!({"metadata": {"name": "p"}, "spec": {"resources": {"requests": {"storage": size}}}});
         let size =
             json!({"type": "PersistentVolumeClaim", "min": {"storage": "1Gi"}, "max": {"storage": "2Gi"}});
@@ -325,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn updates_of_pods_are_not_looked_at() {
+    fn updates_of_pods_are_not_limited() {
         let request = Request::new("", "pods", "ns", pod(json!({}))).update(pod(json!({})));
         assert_eq!(request.run(&LimitRanger, &world(container_limit())), Ok(pod(json!({}))));
     }

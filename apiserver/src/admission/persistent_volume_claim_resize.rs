@@ -57,7 +57,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn growth() {
+    fn only_bound_claims_of_expandable_classes_grow() {
         let claim = |size: &str, class: &str, phase: &str| {
             json!({"metadata": {"name": "c"}, "status": {"phase": phase},
                    "spec": {"storageClassName": class, "resources": {"requests": {"storage": size}}}})

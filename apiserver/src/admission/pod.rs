@@ -41,7 +41,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn pods_add_up() {
+    fn requests_of_containers_are_added_up() {
         let with = |requests: Value| json!({"resources": {"requests": requests}});
         let sidecar = json!({"restartPolicy": "Always", "resources": {"requests": {"cpu": "1"}}});
         for (case, spec, want) in [

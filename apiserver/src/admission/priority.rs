@@ -162,14 +162,14 @@ mod tests {
     }
 
     #[test]
-    fn updates_keep_it() {
+    fn updates_keep_the_priority() {
         let pod = |spec: Value| json!({"metadata": {"name": "p"}, "spec": spec});
         let request = Request::new("", "pods", "ns", pod(json!({}))).update(pod(json!({"priority": 5})));
         assert_eq!(request.run(&Priority, &World::default()).expect("a pod")["spec"], json!({"priority": 5}));
     }
 
     #[test]
-    fn there_is_one_default() {
+    fn a_second_default_class_is_rejected() {
         let world = World::default().with(GROUP, RESOURCE, class("std", 7, true));
         let create = |name: &str, default| Request::new(GROUP, RESOURCE, "", class(name, 1, default));
         let refused = Err("403 priorityclasses.scheduling.k8s.io \"new\" is forbidden: PriorityClass std is already marked as default. Only one default can exist".to_owned());

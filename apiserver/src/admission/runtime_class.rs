@@ -88,12 +88,12 @@ fn differs(a: &Value, b: &Value) -> bool {
 }
 
 /// How many tolerations are compared each with all others; more are only freed of those that are there twice.
-const MOST_COMPARED: usize = 500;
+const MAX_COMPARED: usize = 500;
 
 /// Both lists, without what another entry covers.
 fn merge(first: &[Value], second: &[Value]) -> Vec<Value> {
     let all: Vec<&Value> = first.iter().chain(second).collect();
-    if all.len() > MOST_COMPARED {
+    if all.len() > MAX_COMPARED {
         let mut seen = HashSet::new();
         return all.into_iter().filter(|one| seen.insert(*one)).cloned().collect();
     }
@@ -138,7 +138,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn pods_follow_their_class() {
+    fn pods_get_overhead_and_scheduling_of_their_class() {
         let class = json!({"metadata": {"name": "vm"}, "handler": "h", "overhead": {"podFixed": {"cpu": "1"}},
             "scheduling": {"nodeSelector": {"a": "b"}, "tolerations": [{"key": "t", "operator": "Exists"}]}});
         let world = World::default().with("node.k8s.io", "runtimeclasses", class);

@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn wrong_selections_are_refused() {
+    fn unknown_and_contradictory_selections_are_rejected() {
         for (enable, disable, want) in [
             (&["Nope"][..], &[][..], "enable-admission-plugins plugin \"Nope\" is unknown"),
             (&[], &["serviceaccount"], "disable-admission-plugins plugin \"serviceaccount\" is unknown"),

@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn the_token_is_mounted() {
+    fn the_token_is_mounted_into_every_container() {
         let mount = json!({"name": "kube-api-access-xxxxx", "readOnly": true, "mountPath": MOUNT_PATH});
         let own = json!({"name": "v", "mountPath": MOUNT_PATH});
         let spec = json!({"containers": [{"name": "a"}, {"name": "b", "volumeMounts": [own]}], "initContainers": [{"name": "i"}]});
@@ -319,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn unless_someone_objects() {
+    fn the_token_is_not_mounted_where_pod_or_account_decline() {
         for (case, account, spec, want) in [
             ("the pod", json!({}), json!({"automountServiceAccountToken": false}), false),
             ("the account", json!({"automountServiceAccountToken": false}), json!({}), false),
@@ -355,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn refusals() {
+    fn pods_of_missing_accounts_or_with_foreign_secrets_are_rejected() {
         let strict = json!({"metadata": {"annotations": {ENFORCE_SECRETS: "true"}}, "secrets": [{"name": "ok"}], "automountServiceAccountToken": false});
         let mirror = |spec: Value| {
             let pod = json!({"metadata": {"name": "p", "annotations": {MIRROR: "x"}}, "spec": spec});

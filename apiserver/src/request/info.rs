@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn paths() {
+    fn a_path_names_verb_namespace_resource_and_subresource() {
         for (request, want) in [
             ("GET /api/v1/pods", "list /v1 pods"),
             ("GET /api/v1/pods?watch=1", "watch /v1 pods"),
@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn what_names_no_resource() {
+    fn other_paths_are_non_resource_requests() {
         for path in ["/", "/api", "/api/v1", "/api/v1/", "/apis/apps/v1", "/healthz", "//api/v1/pods"] {
             assert!(matches!(parse("GET", path), RequestInfo::Path { .. }), "{path}");
         }

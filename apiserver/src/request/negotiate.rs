@@ -105,7 +105,7 @@ impl Accept {
     /// JSON of the object itself, not indented.
     pub const JSON: Accept = Accept { format: Format::Json, transform: Transform::None, pretty: false };
 
-    /// Chooses the representation of a response. `watchable` only widens the text of the refusal: lists and watches share a
+    /// Chooses the representation of a response. `watchable` only widens the text of the rejection: lists and watches share a
     /// route. `tables` says whether the endpoint can show its objects as a Table; what only answers questions cannot.
     ///
     /// # Errors
@@ -146,7 +146,7 @@ impl Accept {
         }
     }
 
-    /// Chooses the form of a refusal: never another shape than its own, and where the client takes none, JSON for human eyes.
+    /// Chooses the form of a rejection: never another shape than its own, and where the client takes none, JSON for human eyes.
     pub fn of_errors(headers: &HeaderMap, query: &Query) -> Accept {
         let plain = |clause: &Clause<'_>, format| {
             (clause.transform(format)? == Transform::None).then(|| clause.is_pretty())
@@ -205,8 +205,8 @@ pub fn choose<'a, T>(
         let fitting = FORMATS.into_iter().filter(|format| clause.matches(*format));
         fitting.filter_map(|format| Some((format, shape(clause, format)?))).next()
     };
-    let refusal = || Error::NotAcceptable(format!("only the following media types are accepted: {ALL}"));
-    clauses.iter().find_map(matches).map(Some).ok_or_else(refusal)
+    let rejection = || Error::NotAcceptable(format!("only the following media types are accepted: {ALL}"));
+    clauses.iter().find_map(matches).map(Some).ok_or_else(rejection)
 }
 
 /// Browsers and command-line fetchers get indented answers, unless they ask otherwise.
@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn choices() {
+    fn the_best_acceptable_representation_is_chosen() {
         let table = Transform::Table(MetaVersion::V1);
         for (header, format, transform) in [
             ("application/json", Format::Json, Transform::None),
@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn endpoints_without_tables_refuse_them() {
+    fn endpoints_without_tables_reject_them() {
         for (header, want) in [
             ("application/json;as=Table;v=v1;g=meta.k8s.io", None),
             ("application/json;as=Table;v=v1;g=meta.k8s.io,application/yaml", Some(Format::Yaml)),
@@ -332,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn forms_of_refusals_and_streams() {
+    fn error_responses_and_streams_negotiate_their_own_representation() {
         for (header, format, pretty) in [
             ("application/yaml", Format::Yaml, false),
             ("application/yaml;as=Table;v=v1;g=meta.k8s.io", Format::Json, true),
@@ -353,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn content_types() {
+    fn unknown_and_malformed_content_types_are_rejected() {
         for (text, known) in [
             ("application/json; charset=utf-8", true),
             ("application/json;", true),
@@ -368,7 +368,7 @@ mod tests {
     }
 
     #[test]
-    fn refusals() {
+    fn unacceptable_media_types_and_parameters_are_rejected() {
         for header in ["text/html", "application/*", "application/xml, text/plain"] {
             assert!(matches!(accept(header), Err(Error::Status(_))), "{header}");
         }

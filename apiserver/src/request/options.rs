@@ -152,7 +152,7 @@ impl NotARevision {
     }
 }
 
-fn refuse_invalid(kind: &str, errors: Errors) -> Result<()> {
+fn reject_invalid(kind: &str, errors: Errors) -> Result<()> {
     if errors.is_empty() {
         return Ok(());
     }
@@ -237,7 +237,7 @@ impl ListOptions {
         } else {
             options.check_list(version_match, &mut errors);
         }
-        refuse_invalid("ListOptions", errors)?;
+        reject_invalid("ListOptions", errors)?;
         Ok(options)
     }
 
@@ -360,7 +360,7 @@ impl WriteOptions {
             WriteKind::Update => "UpdateOptions",
             WriteKind::Patch | WriteKind::Apply => "PatchOptions",
         };
-        refuse_invalid(name, errors)?;
+        reject_invalid(name, errors)?;
         Ok(WriteOptions { dry_run: !dry_run.is_empty(), field_validation, field_manager, force })
     }
 }
@@ -467,7 +467,7 @@ impl DeleteOptions {
             .and_then(Value::as_array)
             .map_or(vec![], |values| values.iter().filter_map(Value::as_str).collect());
         check_dry_run(&dry_run, &mut errors);
-        refuse_invalid("DeleteOptions", errors)?;
+        reject_invalid("DeleteOptions", errors)?;
         let precondition = |name| {
             options.pointer(&format!("/preconditions/{name}")).and_then(Value::as_str).map(str::to_owned)
         };
@@ -491,7 +491,7 @@ mod tests {
     }
 
     #[test]
-    fn timeouts() {
+    fn timeouts_are_parsed_as_go_durations() {
         for (text, want) in [
             ("5s", ""),
             ("-1m30.5s", ""),
@@ -507,7 +507,7 @@ mod tests {
     }
 
     #[test]
-    fn list_options() {
+    fn list_options_are_validated() {
         for (query, want) in [
             ("limit=abc", "strconv.ParseInt: parsing \"abc\": invalid syntax"),
             (
@@ -531,7 +531,7 @@ mod tests {
     }
 
     #[test]
-    fn write_options() {
+    fn write_options_are_validated() {
         for (query, want) in [
             ("dryRun=All&dryRun=All", ""),
             (
@@ -552,7 +552,7 @@ mod tests {
     }
 
     #[test]
-    fn delete_options() {
+    fn delete_options_are_validated() {
         let parsed = DeleteOptions::from_query(&Query::parse("propagationPolicy=Orphan&uid=u&dryRun=All"));
         let parsed = parsed.expect("good options");
         assert_eq!(

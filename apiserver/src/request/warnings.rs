@@ -6,9 +6,9 @@ use std::collections::HashSet;
 use std::sync::{Mutex, PoisonError};
 
 /// As many characters all texts may have together; with more, each is cut short, and once so many are reached no more come.
-const MOST_CHARACTERS: usize = 4096;
+const MAX_TOTAL_CHARACTERS: usize = 4096;
 /// What is left of a text that is cut short.
-const CUT_CHARACTERS: usize = 256;
+const MAX_TRUNCATED_CHARACTERS: usize = 256;
 
 /// The texts for the `Warning` headers of one answer, each once, in the order in which they came up.
 #[derive(Debug, Default)]
@@ -20,7 +20,7 @@ struct Texts {
     kept: Vec<String>,
     /// In those that are kept.
     characters: usize,
-    cutting: bool,
+    is_truncating: bool,
 }
 
 impl Warnings {
@@ -42,25 +42,25 @@ impl Warnings {
 
 impl Texts {
     fn add(&mut self, text: String) {
-        let full = self.cutting && self.characters >= MOST_CHARACTERS;
-        if text.is_empty() || full || !self.seen.insert(text.clone()) {
+        let is_full = self.is_truncating && self.characters >= MAX_TOTAL_CHARACTERS;
+        if text.is_empty() || is_full || !self.seen.insert(text.clone()) {
             return;
         }
         self.kept.push(text);
         let total: usize = self.characters + self.kept.last().map_or(0, |text| text.chars().count());
-        if !self.cutting && total <= MOST_CHARACTERS {
+        if !self.is_truncating && total <= MAX_TOTAL_CHARACTERS {
             self.characters = total;
             return;
         }
-        let uncut = if self.cutting { self.kept.len() - 1 } else { 0 };
-        self.cutting = true;
-        self.kept[uncut..].iter_mut().for_each(cut);
+        let truncated_before = if self.is_truncating { self.kept.len() - 1 } else { 0 };
+        self.is_truncating = true;
+        self.kept[truncated_before..].iter_mut().for_each(truncate);
         self.characters = self.kept.iter().map(|text| text.chars().count()).sum();
     }
 }
 
-fn cut(text: &mut String) {
-    if let Some((end, _)) = text.char_indices().nth(CUT_CHARACTERS) {
+fn truncate(text: &mut String) {
+    if let Some((end, _)) = text.char_indices().nth(MAX_TRUNCATED_CHARACTERS) {
         text.truncate(end);
     }
 }
@@ -70,7 +70,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn texts_are_told_once_and_not_without_end() {
+    fn repeated_texts_are_dropped_and_too_many_are_truncated() {
         let long = |i: usize, length: usize| format!("{i:04}{}", "ż".repeat(length - 4));
         let all = |count, length| (0..count).map(|i| long(i, length)).collect::<Vec<_>>();
         for (case, texts, want) in [

@@ -534,7 +534,7 @@ mod tests {
     }
 
     #[test]
-    fn the_baseline() {
+    fn the_baseline_level_rejects_each_violation() {
         let volume = json!({"spec": {"volumes": [{"name": "v", "hostPath": {"path": "/"}}]}});
         let ports = json!({"spec": {"containers": [{"name": "a", "ports": [{"hostPort": 80}, {"hostPort": 0}]}, {"name": "b", "ports": [{"hostPort": 8080}]}]}});
         let probe =
@@ -586,7 +586,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_at_once() {
+    fn all_violations_are_listed() {
         let object = json!({
             "metadata": {"annotations": {"container.apparmor.security.beta.kubernetes.io/c": "unconfined"}},
             "spec": {
@@ -615,7 +615,7 @@ mod tests {
     }
 
     #[test]
-    fn the_restricted_level() {
+    fn the_restricted_level_rejects_each_violation() {
         let good = json!({"allowPrivilegeEscalation": false, "capabilities": {"drop": ["ALL"]}, "runAsNonRoot": true, "seccompProfile": {"type": "RuntimeDefault"}});
         let with = |member: &str, value: Value| {
             let mut context = good.clone();
@@ -650,7 +650,7 @@ mod tests {
     }
 
     #[test]
-    fn versions_differ() {
+    fn a_version_has_its_own_rules() {
         let probe =
             json!({"spec": {"containers": [{"name": "a", "livenessProbe": {"httpGet": {"host": "h"}}}]}});
         let sysctl = pod(json!({}), json!({"sysctls": [{"name": "net.ipv4.tcp_rmem"}]}));
@@ -670,7 +670,7 @@ mod tests {
     }
 
     #[test]
-    fn the_table_is_in_order() {
+    fn checks_are_sorted_by_level_and_id() {
         let ids: Vec<(Level, &str)> = CHECKS.iter().map(|check| (check.level, check.id)).collect();
         assert!(ids.is_sorted(), "{ids:?}");
         let known =

@@ -110,7 +110,7 @@ fn changes_images(new: &Value, old: &Value) -> bool {
     changed("containers") || changed("initContainers") || debugs
 }
 
-/// Labels must be readable; pods that a higher level would not let in any more are told of.
+/// Labels must be readable; pods that a higher level would not let in any more are warnings of.
 fn validate_namespace(attributes: &AdmissionAttributes<'_>, cluster: &dyn Cluster) -> Result<()> {
     let labels = |object: &Value| Policy::of_labels(&object["metadata"]["labels"]);
     let (new, errors) = labels(attributes.object);
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn pods_are_refused_or_warned_of() {
+    fn violations_are_rejected_or_reported_as_warnings() {
         let pod = || Request::new("", "pods", "ns", privileged("p"));
         let deployment = || {
             Request::new(
@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn namespaces_are_read_and_looked_through() {
+    fn labels_are_validated_and_existing_pods_reported() {
         let update = |labels: Value, old: Value| {
             Request::new("", "namespaces", "ns", namespace(labels)).update(namespace(old))
         };
@@ -234,7 +234,7 @@ mod tests {
         let baseline = json!({"pod-security.kubernetes.io/enforce": "baseline"});
         let world = World::default().with("", "pods", privileged("b")).with("", "pods", privileged("a"));
         let invalid = r#"422 Namespace "ns" is invalid: metadata.labels[pod-security.kubernetes.io/enforce]: Invalid value: "none": must be one of privileged, baseline, restricted"#;
-        let told = vec![
+        let warnings = vec![
             r#"existing pods in namespace "ns" violate the new PodSecurity enforce level "baseline:latest""#
                 .to_owned(),
             "a (and 1 other pod): privileged".to_owned(),
@@ -243,7 +243,7 @@ mod tests {
             (Request::new("", "namespaces", "ns", namespace(bad.clone())), (invalid.to_owned(), vec![])),
             (update(bad.clone(), json!({})), (invalid.to_owned(), vec![])),
             (update(bad.clone(), bad), ("ok".to_owned(), vec![])),
-            (update(baseline.clone(), json!({})), ("ok".to_owned(), told)),
+            (update(baseline.clone(), json!({})), ("ok".to_owned(), warnings)),
             (update(baseline.clone(), baseline), ("ok".to_owned(), vec![])),
         ] {
             assert_eq!(outcome(request, &world), want);

@@ -28,7 +28,7 @@ pub(super) struct LevelVersion {
 }
 
 impl LevelVersion {
-    const FREE: LevelVersion = LevelVersion { level: Level::Privileged, version: Version::Latest };
+    const PRIVILEGED: LevelVersion = LevelVersion { level: Level::Privileged, version: Version::Latest };
 }
 
 impl fmt::Display for LevelVersion {
@@ -67,8 +67,8 @@ impl Policy {
             warn.version = warn.version.or(enforce.version);
         }
         let whole = |mode: Mode| LevelVersion {
-            level: mode.level.unwrap_or(LevelVersion::FREE.level),
-            version: mode.version.unwrap_or(LevelVersion::FREE.version),
+            level: mode.level.unwrap_or(LevelVersion::PRIVILEGED.level),
+            version: mode.version.unwrap_or(LevelVersion::PRIVILEGED.version),
         };
         (Policy { enforce: whole(enforce), warn: whole(warn) }, reader.errors)
     }
@@ -139,7 +139,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn labels() {
+    fn labels_select_levels_and_versions() {
         let name = |suffix: &str| format!("pod-security.kubernetes.io/{suffix}");
         for (labels, want, mistakes) in [
             (json!({}), "privileged:latest privileged:latest", 0),

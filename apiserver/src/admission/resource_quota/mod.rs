@@ -22,19 +22,19 @@ use usage::Evaluator;
 /// Forbidden, if a quota is exceeded, or the object leaves out what a quota counts.
 pub fn charge(attributes: &AdmissionAttributes<'_>, quotas: &[Value]) -> Result<Vec<Option<Value>>> {
     let Some(evaluator) = Evaluator::of(attributes) else { return Ok(Vec::new()) };
-    let minds = |quota: &Value, object: &Value| {
+    let matches = |quota: &Value, object: &Value| {
         measured(&evaluator, quota).next().is_some() && scopes::all_match(quota, &evaluator, object)
     };
-    let minding = |quota: &&Value| minds(quota, attributes.object);
-    quotas.iter().filter(minding).try_for_each(|quota| require(attributes, &evaluator, quota))?;
+    let matching = |quota: &&Value| matches(quota, attributes.object);
+    quotas.iter().filter(matching).try_for_each(|quota| require(attributes, &evaluator, quota))?;
     let usage = evaluator.usage(attributes.object);
     let charged = quotas.iter().map(|quota| {
-        if !minding(&quota) {
+        if !matching(&quota) {
             return Ok(None);
         }
-        let old = attributes.old_object.filter(|old| minds(quota, old));
+        let old = attributes.old_object.filter(|old| matches(quota, old));
         let before = old.map(|old| evaluator.usage(old)).unwrap_or_default();
-        add(attributes, quota, &growth(&usage, &before))
+        add(attributes, quota, &increase(&usage, &before))
     });
     charged.collect()
 }
@@ -63,7 +63,7 @@ fn require(attributes: &AdmissionAttributes<'_>, evaluator: &Evaluator, quota: &
 }
 
 /// What there is more of. That less is used only the controller tells a quota.
-fn growth(usage: &ResourceList, before: &ResourceList) -> ResourceList {
+fn increase(usage: &ResourceList, before: &ResourceList) -> ResourceList {
     let more = usage.iter().map(|(name, now)| {
         let had = before.get(name);
         (name.clone(), had.map_or(*now, |had| now.minus(had)))
@@ -71,25 +71,29 @@ fn growth(usage: &ResourceList, before: &ResourceList) -> ResourceList {
     more.filter(|(_, more)| more.is_positive()).collect()
 }
 
-/// The quota with what is asked for added to what is used; None if that is nothing it counts.
-fn add(attributes: &AdmissionAttributes<'_>, quota: &Value, asked: &ResourceList) -> Result<Option<Value>> {
+/// The quota with what is requested for added to what is used; None if that is nothing it counts.
+fn add(
+    attributes: &AdmissionAttributes<'_>,
+    quota: &Value,
+    requested: &ResourceList,
+) -> Result<Option<Value>> {
     let (hard, mut used) = (resources(&quota["status"]["hard"]), resources(&quota["status"]["used"]));
-    let asked: ResourceList =
-        asked.iter().filter(|(name, _)| hard.contains_key(*name)).map(|(n, q)| (n.clone(), *q)).collect();
-    if asked.is_empty() {
+    let requested: ResourceList =
+        requested.iter().filter(|(name, _)| hard.contains_key(*name)).map(|(n, q)| (n.clone(), *q)).collect();
+    if requested.is_empty() {
         return Ok(None);
     }
     let before = used.clone();
-    for (name, more) in &asked {
+    for (name, more) in &requested {
         used.entry(name.clone()).and_modify(|sum| *sum = sum.plus(more)).or_insert(*more);
     }
     let exceeded = |name: &&String| hard.get(*name).is_some_and(|limit| used.get(*name) > Some(limit));
-    let exceeded: Vec<&String> = asked.keys().filter(exceeded).collect();
+    let exceeded: Vec<&String> = requested.keys().filter(exceeded).collect();
     if !exceeded.is_empty() && attributes.subresource != "status" {
         return Err(attributes.forbidden(format!(
             "exceeded quota: {}, requested: {}, used: {}, limited: {}",
             text(&quota["metadata"]["name"]),
-            printed(&asked, &exceeded),
+            printed(&requested, &exceeded),
             printed(&before, &exceeded),
             printed(&hard, &exceeded),
         )));

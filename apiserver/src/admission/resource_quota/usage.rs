@@ -108,15 +108,15 @@ impl Evaluator {
         let mut missing: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
         for container in containers(spec, &["containers", "initContainers"]) {
             let own = &container["resources"];
-            let told = quota::compute_usage(&resources(&own["requests"]), &resources(&own["limits"]));
-            for name in measured.iter().filter(|n| REQUIRED.contains(n) && !told.contains_key(**n)) {
+            let specified = quota::compute_usage(&resources(&own["requests"]), &resources(&own["limits"]));
+            for name in measured.iter().filter(|n| REQUIRED.contains(n) && !specified.contains_key(**n)) {
                 missing.entry(name).or_default().insert(text(&container["name"]));
             }
         }
-        let told = missing.into_iter().map(|(name, containers)| {
+        let missing = missing.into_iter().map(|(name, containers)| {
             format!("{name} for: {}", containers.into_iter().collect::<Vec<_>>().join(","))
         });
-        told.collect()
+        missing.collect()
     }
 }
 
@@ -189,14 +189,14 @@ fn device_claim_usage(devices: &Value) -> ResourceList {
             alternatives => alternatives,
         };
         let mut most = ResourceList::new();
-        asked.iter().for_each(|asked| max_resource_list(&mut most, &devices_asked(asked)));
+        asked.iter().for_each(|asked| max_resource_list(&mut most, &requested_devices(asked)));
         add_resource_list(&mut usage, &most);
     }
     usage
 }
 
 /// The devices that may come of a request, under both names that quotas have for them.
-fn devices_asked(asked: &Value) -> ResourceList {
+fn requested_devices(asked: &Value) -> ResourceList {
     let number = match text(&asked["allocationMode"]) {
         "ExactCount" => asked["count"].as_i64().unwrap_or(0),
         "All" => ALL_DEVICES,
