@@ -1,4 +1,6 @@
-//! How the API names things: groups, versions, kinds, resources.
+//! Names of the API: groups, versions, kinds and resources.
+//!
+//! Source: `k8s.io/apimachinery/pkg/runtime/schema`.
 
 #![warn(missing_docs)]
 
@@ -14,12 +16,12 @@ pub struct GroupResource {
 }
 
 impl GroupResource {
-    /// Of borrowed texts.
+    /// A group and a plural.
     pub fn new(group: &str, resource: &str) -> GroupResource {
         GroupResource { group: group.to_owned(), resource: resource.to_owned() }
     }
 
-    /// The same group, a subresource: `pods/binding`.
+    /// A subresource of this resource: `pods/binding`.
     pub fn sub(&self, subresource: &str) -> GroupResource {
         GroupResource { group: self.group.clone(), resource: format!("{}/{subresource}", self.resource) }
     }
@@ -41,7 +43,7 @@ pub struct GroupKind {
 }
 
 impl GroupKind {
-    /// Of borrowed texts.
+    /// A group and a kind.
     pub fn new(group: &str, kind: &str) -> GroupKind {
         GroupKind { group: group.to_owned(), kind: kind.to_owned() }
     }
@@ -68,12 +70,12 @@ pub struct GroupVersion {
 }
 
 impl GroupVersion {
-    /// Of borrowed texts.
+    /// A group and a version.
     pub fn new(group: &str, version: &str) -> GroupVersion {
         GroupVersion { group: group.to_owned(), version: version.to_owned() }
     }
 
-    /// Reads an `apiVersion`; None if it has more than one slash.
+    /// Parses an `apiVersion`; None if it has more than one slash.
     pub fn parse(api_version: &str) -> Option<GroupVersion> {
         match api_version.split_once('/') {
             None => Some(GroupVersion::new("", api_version)),
@@ -93,7 +95,7 @@ impl fmt::Display for GroupVersion {
     }
 }
 
-/// The random end of a generated name: five letters and digits that make no words.
+/// The random suffix of a generated name: five letters and digits, without vowels.
 ///
 /// Source: `k8s.io/apimachinery/pkg/util/rand`, `String`.
 pub fn random_suffix() -> String {

@@ -4,7 +4,7 @@
 
 use serde_json::{Map, Value};
 
-/// The members of `metadata` that the generic verbs deal in.
+/// Access to the members of `metadata` that the generic verbs need.
 pub trait ObjectMeta {
     /// A member of `metadata`; None if it is missing, or if the object has no metadata.
     fn meta(&self, member: &str) -> Option<&Value>;
@@ -53,7 +53,7 @@ pub trait ObjectMeta {
         let value = if finalizers.is_empty() { Value::Null } else { finalizers.into() };
         self.set_meta("finalizers", value);
     }
-    /// Counts a change of the desired state, where the object counts at all.
+    /// Increments `metadata.generation` for a change of the desired state, unless the object has none.
     fn bump_generation(&mut self) {
         let generation = self.generation();
         if generation > 0 {

@@ -1,4 +1,4 @@
-//! What admission knows of a request.
+//! The attributes of a request that admission decides on.
 //!
 //! Source: `k8s.io/apiserver/pkg/admission`, `Attributes`.
 
@@ -58,15 +58,15 @@ pub struct AdmissionAttributes<'a> {
     pub kind: &'a GroupKind,
     /// The version of the request, of its resource and of its kind.
     pub version: &'a str,
-    /// Empty for the object itself.
+    /// The subresource; empty for the object itself.
     pub subresource: &'a str,
     /// The namespace of the path; empty for a resource of the cluster.
     pub namespace: &'a str,
-    /// Empty for a create with generateName, even when the object has got its name already.
+    /// The name; empty for a create with generateName, even after the object's name has been generated.
     pub name: &'a str,
-    /// The object to be written, in its storage version's form; null on delete.
+    /// The new object, in the storage version; null on delete.
     pub object: &'a mut Value,
-    /// The stored object, in the same form; None on create.
+    /// The stored object, in the storage version; None on create.
     pub old_object: Option<&'a Value>,
     /// The options of the request.
     pub options: OperationOptions<'a>,
@@ -74,11 +74,11 @@ pub struct AdmissionAttributes<'a> {
     pub user: &'a UserInfo,
     /// Texts for `Warning` headers.
     pub warnings: &'a Warnings,
-    /// What plugins add to the audit event of the request.
+    /// Annotations for the audit event of the request.
     pub audit_annotations: &'a AuditAnnotations,
 }
 
-/// The annotations that plugins give the audit event of one request, under names such as
+/// The annotations that plugins add to the audit event of one request, under keys such as
 /// `pod-security.kubernetes.io/enforce-policy`.
 ///
 /// Source: `Attributes.AddAnnotation` of kube-apiserver's admission.
@@ -107,17 +107,17 @@ impl AuditAnnotations {
 }
 
 impl AdmissionAttributes<'_> {
-    /// Whether this is about objects of a resource themselves, not about a subresource of theirs.
+    /// Whether the request is for this resource, and not for one of its subresources.
     pub fn is(&self, group: &str, resource: &str) -> bool {
         self.subresource.is_empty() && self.is_any(group, resource)
     }
 
-    /// Whether this is about a resource or any of its subresources.
+    /// Whether the request is for this resource or for one of its subresources.
     pub fn is_any(&self, group: &str, resource: &str) -> bool {
         self.resource.resource == resource && self.resource.group == group
     }
 
-    /// The name to show: of a create with generateName the name that was made, or before that its base.
+    /// The name in messages: for a create with generateName the generated name, or before that the prefix.
     pub fn shown_name(&self) -> &str {
         let metadata = &self.object["metadata"];
         let of_object = |field: &str| metadata[field].as_str().filter(|text| !text.is_empty());

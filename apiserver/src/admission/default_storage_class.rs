@@ -21,7 +21,7 @@ impl AdmissionPlugin for DefaultStorageClass {
             return Ok(());
         }
         let claim = &attributes.object;
-        // An empty class is a choice too: no dynamic provisioning.
+        // An empty class is set on purpose: no dynamic provisioning.
         let chosen = !claim["spec"]["storageClassName"].is_null()
             || !claim["metadata"]["annotations"][OLD_CLASS_ANNOTATION].is_null();
         if chosen {

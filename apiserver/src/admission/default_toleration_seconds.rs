@@ -1,4 +1,5 @@
-//! DefaultTolerationSeconds: pods bear a node that is not ready or unreachable for five minutes, unless they say otherwise.
+//! DefaultTolerationSeconds: pods tolerate a node that is not ready or unreachable for five minutes, unless they have
+//! tolerations of their own.
 
 use serde_json::{Value, json};
 
@@ -37,7 +38,7 @@ impl AdmissionPlugin for DefaultTolerationSeconds {
     }
 }
 
-/// Empty matches everything.
+/// Whether a field of a toleration matches; an empty one matches everything.
 fn covers(toleration: &Value, taint: &str) -> bool {
     ["", taint].contains(&text(&toleration["key"]))
         && ["", "NoExecute"].contains(&text(&toleration["effect"]))

@@ -1,8 +1,8 @@
-//! Escalation: nobody grants what they do not hold.
+//! Privilege escalation prevention of RBAC.
 //!
-//! Whoever writes a role must hold all its rules, or the verb `escalate` on it; whoever writes a binding must hold all
-//! rules of the role, or the verb `bind` on it. kube-apiserver asks this in the storage of the RBAC kinds, after the
-//! mutating admission plugins and before validation; so here it is the last plugin of the chain's first half.
+//! A user who writes a role must hold all its rules, or the verb `escalate` on it; a user who writes a binding must hold all
+//! rules of the role, or the verb `bind` on it. kube-apiserver checks this in the storage of the RBAC kinds, after the
+//! mutating admission plugins and before validation; so here it is the last plugin of the chain's first pass.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -123,7 +123,7 @@ fn object_name<'a>(attributes: &'a AdmissionAttributes<'_>) -> &'a str {
     attributes.object["metadata"]["name"].as_str().unwrap_or("")
 }
 
-/// The garbage collector may always do its work: an update that only touches what deletion needs grants nothing.
+/// Whether an update only changes finalizers and owner references. The garbage collector may always do that.
 fn is_only_mutating_gc_fields(attributes: &AdmissionAttributes<'_>) -> bool {
     let Some(old) = attributes.old_object else { return false };
     let without = |object: &Value| {

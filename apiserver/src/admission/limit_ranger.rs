@@ -1,4 +1,5 @@
-//! LimitRanger: a namespace's LimitRanges fill in what containers ask for, and bound it; claims' sizes too.
+//! LimitRanger: the LimitRanges of a namespace set defaults for the requests and limits of containers, and bounds for those of
+//! containers, pods and claims.
 
 use serde_json::Value;
 
@@ -59,7 +60,7 @@ enum Subject {
     Claim,
 }
 
-/// What of the request is limited. Containers of a pod change by its `resize` only.
+/// The kind of object that is limited; None if the request is not. The resources of a pod change by its `resize` only.
 fn subject(attributes: &AdmissionAttributes<'_>) -> Option<Subject> {
     let (operation, pods) = (attributes.operation, attributes.is_any("", "pods"));
     let subject = match (attributes.subresource, operation) {
@@ -78,7 +79,7 @@ fn ranges(attributes: &AdmissionAttributes<'_>, cluster: &dyn Cluster) -> Result
     cluster.list(&GroupResource::new("", "limitranges"), attributes.namespace)
 }
 
-/// Sets the defaults of a range where a container says nothing, and tells so in an annotation.
+/// Sets the defaults of a range where a container specifies nothing, and lists them in an annotation.
 fn set_defaults(pod: &mut Value, range: &Value) {
     let mut defaulted = Vec::new();
     for (list, title) in [("containers", "container"), ("initContainers", "init container")] {
@@ -143,7 +144,7 @@ fn check_containers(limit: &Value, spec: &Value) -> Vec<String> {
         .collect()
 }
 
-/// What of an entry's bounds is broken.
+/// The bounds of an entry that are violated.
 fn check(limit: &Value, requests: &ResourceList, limits: &ResourceList) -> Vec<String> {
     let kind = text(&limit["type"]);
     let bounds = |member: &str| resources(&limit[member]).into_iter();
@@ -161,7 +162,7 @@ fn check(limit: &Value, requests: &ResourceList, limits: &ResourceList) -> Vec<S
     errors
 }
 
-/// Claims are bounded by what they request alone.
+/// Only the requests of claims are bounded.
 fn check_claim(limit: &Value, spec: &Value) -> Vec<String> {
     let requests = resources(&spec["resources"]["requests"]);
     let kind = text(&limit["type"]);

@@ -1,4 +1,5 @@
-//! NamespaceLifecycle: nothing new where there is no namespace or one that is terminating away; some namespaces stay for ever.
+//! NamespaceLifecycle: rejects creation in a namespace that does not exist or is terminating, and the deletion of the namespaces
+//! that the system needs.
 
 use super::{AdmissionAttributes, AdmissionPlugin, Operation};
 use crate::cluster::{Cluster, NamespacePhase};
@@ -28,7 +29,7 @@ impl AdmissionPlugin for NamespaceLifecycle {
         }
         let free = attributes.namespace.is_empty()
             || !matches!(attributes.operation, Operation::Create | Operation::Update)
-            // Whoever asks for rights must not learn which namespaces exist.
+            // An access review must not reveal which namespaces exist.
             || attributes.is_any("authorization.k8s.io", "localsubjectaccessreviews");
         if free {
             return Ok(());

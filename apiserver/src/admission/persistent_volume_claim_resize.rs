@@ -1,4 +1,4 @@
-//! PersistentVolumeClaimResize: a claim grows only where its class says that it can.
+//! PersistentVolumeClaimResize: only a bound claim of a class that allows expansion may grow.
 
 use serde_json::Value;
 

@@ -1,4 +1,4 @@
-//! PodResizeValidator: a running pod grows only as far as its node reaches.
+//! PodResizeValidator: rejects a resize beyond the allocatable resources of the pod's node.
 
 use super::pod::{pod_resources, resources};
 use super::{AdmissionAttributes, AdmissionPlugin, Operation, text};

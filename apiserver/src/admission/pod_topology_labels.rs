@@ -1,4 +1,4 @@
-//! PodTopologyLabels: a pod learns the zone and region of its node.
+//! PodTopologyLabels: copies the zone and region labels of the node to a pod that is bound to it.
 
 use serde_json::{Map, Value};
 

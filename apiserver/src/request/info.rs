@@ -1,6 +1,6 @@
 //! RequestInfo: which verb on which object a method and path mean.
 //!
-//! Authorization decides on this before anyone knows whether the resource exists, so it is read by shape alone.
+//! Authorization decides on this before it is known whether the resource exists, so only the form of the path counts.
 //!
 //! Source: API concepts, "Resource URIs" and "API verbs".
 
@@ -14,7 +14,7 @@ use crate::names::{GroupResource, GroupVersion};
 use crate::selector::FieldSelector;
 use crate::validation::content;
 
-/// What is done, in the words of authorization and metrics.
+/// The verb of a request, as in RBAC rules and metrics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Verb {
     /// Reads one object.
@@ -33,14 +33,14 @@ pub enum Verb {
     Delete,
     /// DELETE of a collection.
     DeleteCollection,
-    /// The old `/proxy/` prefix.
+    /// Any method on a path with the deprecated `/proxy/` prefix.
     Proxy,
     /// A method that is no API verb (OPTIONS, TRACE, ...).
     None,
 }
 
 impl Verb {
-    /// Whether a request's body means something.
+    /// Whether the body of a request with this verb is read.
     pub fn has_body(self) -> bool {
         matches!(self, Verb::Create | Verb::Update | Verb::Patch | Verb::Delete | Verb::DeleteCollection)
     }
@@ -79,13 +79,13 @@ pub struct ResourceRequest {
     pub subresource: String,
     /// The object's name; empty for a collection. Also the one name that a field selector of a list or watch allows.
     pub name: String,
-    /// Whether the path itself has the name (and not a field selector).
+    /// Whether the name is in the path, not in a field selector.
     pub named: bool,
     /// Whether the path has `/namespaces/NS/` before the resource.
     pub in_namespace: bool,
-    /// How many segments follow the subresource.
+    /// The number of path segments after the subresource.
     pub extra_segments: usize,
-    /// Whether the path came with the old `/watch/` prefix.
+    /// Whether the path has the deprecated `/watch/` prefix.
     pub watch_prefix: bool,
 }
 
@@ -101,12 +101,14 @@ impl ResourceRequest {
     }
 }
 
-/// The shape of a request.
+/// A request, by its path and method.
+///
+/// Source: `k8s.io/apiserver/pkg/endpoints/request`, `RequestInfo`.
 #[derive(Clone, Debug, PartialEq)]
 pub enum RequestInfo {
     /// A path under `/api` or `/apis` that names a resource.
     Resource(ResourceRequest),
-    /// Anything else: discovery, health, OpenAPI. The verb is the method in lower case.
+    /// Any other path: discovery, health, OpenAPI.
     Path {
         /// The path, percent-decoded.
         path: String,
@@ -177,7 +179,7 @@ fn resource_request(method: &Method, path: &str, query: &Query) -> Option<Resour
         _ => Verb::None,
     };
     if matches!(request.verb, Verb::List | Verb::Watch) && !request.named {
-        // A selection of one name is authorized as a request for that name.
+        // A field selector for one name is authorized as a request for that name.
         let selector = query.first("fieldSelector").and_then(|text| FieldSelector::parse(text).ok());
         if let Some(name) = selector.as_ref().and_then(|s| s.exact("metadata.name"))
             && content::path_segment(name).is_empty()

@@ -1,4 +1,4 @@
-//! What a request asks for, read once from its head: the resource and verb, the options, the forms of body and answer.
+//! Requests, parsed once from their head: resource and verb, options, and the negotiated representations of body and response.
 
 #![warn(missing_docs)]
 

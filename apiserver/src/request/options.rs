@@ -1,7 +1,7 @@
-//! The options of each verb, from the query or (for deletes) from the body, and what is wrong with them.
+//! The options of each verb, parsed from the query or (for deletes) from the body, and validated.
 //!
-//! Two kinds of mistakes: a value that does not parse is a bad request, a value that parses and means nothing is an
-//! invalid `ListOptions`, `CreateOptions`, ... of group `meta.k8s.io`.
+//! There are two kinds of errors: a value that cannot be parsed is a bad request (400); a value that is parsed and not allowed
+//! is an invalid `ListOptions`, `CreateOptions`, ... of group `meta.k8s.io` (422).
 
 use std::time::Duration;
 
@@ -46,10 +46,10 @@ impl Query {
         self.first(key).map(|value| !matches!(value.to_ascii_lowercase().as_str(), "false" | "0"))
     }
 
-    /// How long the client wants to wait, if it says so.
+    /// The query's `timeout`: how long the request may take, if it is set.
     ///
     /// # Errors
-    /// 400 for a `timeout` that is no duration.
+    /// 400 for a text that is not a duration in Go's syntax.
     pub fn timeout(&self) -> Result<Option<Duration>> {
         match self.first("timeout") {
             None | Some("") => Ok(None),
@@ -78,7 +78,7 @@ fn parse_int(text: &str) -> Result<i64> {
     })
 }
 
-/// Reads a duration as Go does: numbers with units, one after the other. One below zero is zero.
+/// Parses a duration in Go's syntax, such as `1m30.5s`. A negative one is zero.
 fn parse_duration(text: &str) -> Result<Duration, String> {
     const UNITS: [(&str, f64); 8] = [
         ("ns", 1e-9),
@@ -114,14 +114,14 @@ fn parse_duration(text: &str) -> Result<Duration, String> {
         seconds += number.parse::<f64>().unwrap_or(f64::INFINITY) * factor;
         if after.is_empty() {
             let seconds = if text.starts_with('-') { 0.0 } else { seconds };
-            // What is longer than Go's longest duration is as good as that.
+            // Durations that are too long for the type become its maximum.
             return Ok(Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX));
         }
         rest = after;
     }
 }
 
-/// Reads a revision; "" is 0. The message is that of Go's parser.
+/// Parses a resourceVersion; `""` is 0. The message of the error is that of Go's `strconv.ParseUint`.
 pub fn parse_revision(text: &str) -> Result<u64, NotARevision> {
     if text.is_empty() {
         return Ok(0);
@@ -133,7 +133,7 @@ pub fn parse_revision(text: &str) -> Result<u64, NotARevision> {
     })
 }
 
-/// What is wrong with a revision.
+/// The error in a resourceVersion.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NotARevision {
     quoted: String,
@@ -141,12 +141,12 @@ pub struct NotARevision {
 }
 
 impl NotARevision {
-    /// As an option of the query.
+    /// The message for `resourceVersion` in the query.
     pub fn in_query(self) -> String {
         format!("resourceVersion: Invalid value: {}: {}", self.quoted, self.clone().in_body())
     }
 
-    /// As `metadata.resourceVersion` of an object.
+    /// The message for `metadata.resourceVersion` of an object.
     pub fn in_body(self) -> String {
         format!("strconv.ParseUint: parsing {}: {}", self.quoted, self.why)
     }
@@ -183,7 +183,7 @@ pub struct ListOptions {
     pub fields: FieldSelector,
     /// `allowWatchBookmarks`.
     pub bookmarks: bool,
-    /// As the client wrote it; "" where it wrote none.
+    /// `resourceVersion` as the client sent it; `""` if it is not set.
     pub resource_version: String,
     /// `resourceVersionMatch`.
     pub version_match: VersionMatch,
@@ -198,7 +198,11 @@ pub struct ListOptions {
 }
 
 impl ListOptions {
-    /// Reads the options of a watch, or of a list or deletecollection.
+    /// Parses the options of a watch (`watch`), or of a list or deletecollection.
+    ///
+    /// # Errors
+    /// [`Error::BadRequest`] for selectors and numbers that cannot be parsed, [`Error::Invalid`] for options that exclude each
+    /// other.
     pub fn parse(query: &Query, watch: bool) -> Result<ListOptions> {
         let limit = query.int("limit")?.unwrap_or(0);
         let timeout = query.int("timeoutSeconds")?;
@@ -223,7 +227,7 @@ impl ListOptions {
         };
         let mut errors = Errors::new();
         let mut version_match = query.first("resourceVersionMatch").unwrap_or("");
-        // A watch from wherever it is now has initial events, and so their end can be told.
+        // A watch without a revision starts with initial events, so it can mark their end with a bookmark.
         let from_now = matches!(options.resource_version.as_str(), "" | "0")
             && query.flag("watch") == Some(true)
             && options.send_initial_events.is_none();
@@ -287,15 +291,15 @@ fn unsupported(field: &str, value: Value, supported: &[&str]) -> FieldError {
     error(ErrorType::NotSupported, field, Some(value), &format!("supported values: {}", list.join(", ")))
 }
 
-/// What to do about fields that the type does not have. The default is that of kube-apiserver.
+/// `fieldValidation`: how unknown and repeated fields are treated. The default is kube-apiserver's.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum FieldValidation {
-    /// Drops them.
+    /// They are dropped.
     Ignore,
-    /// Drops them, with a warning for each.
+    /// They are dropped, with a warning for each.
     #[default]
     Warn,
-    /// Rejects the request with 400.
+    /// The request is rejected with 400.
     Strict,
 }
 
@@ -312,7 +316,7 @@ pub struct WriteOptions {
     pub force: Option<bool>,
 }
 
-/// Which options type a write is checked as.
+/// Which of meta/v1's option types a write is validated as.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WriteKind {
     /// `CreateOptions`.
@@ -326,7 +330,7 @@ pub enum WriteKind {
 }
 
 impl WriteOptions {
-    /// Reads the options of a write.
+    /// Parses the options of a write.
     ///
     /// # Errors
     /// [`Error::Invalid`] of the kind's options.
@@ -383,7 +387,7 @@ fn check_dry_run(values: &[&str], errors: &mut Errors) {
     }
 }
 
-/// `propagationPolicy`: what becomes of the dependents.
+/// `propagationPolicy`: how deletion cascades to dependents.
 ///
 /// Source: `metav1.DeletionPropagation`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -405,16 +409,19 @@ pub struct DeleteOptions {
     pub uid: Option<String>,
     /// `preconditions.resourceVersion`: the object must have this version.
     pub resource_version: Option<String>,
-    /// From propagationPolicy, or from its old form orphanDependents.
+    /// `propagationPolicy`, or its deprecated form `orphanDependents`.
     pub propagation: Option<Propagation>,
-    /// Whether the client said `orphanDependents: false`.
+    /// Whether the client sent `orphanDependents: false`.
     pub legacy_background: bool,
     /// `dryRun: [All]`: nothing is stored.
     pub dry_run: bool,
 }
 
 impl DeleteOptions {
-    /// From the query, where there is no body.
+    /// The options in a query, for a request without a body.
+    ///
+    /// # Errors
+    /// As [`DeleteOptions::from_value`], and [`Error::BadRequest`] for a number that cannot be parsed.
     pub fn from_query(query: &Query) -> Result<DeleteOptions> {
         let mut options = json!({});
         if let Some(grace) = query.int("gracePeriodSeconds")? {
@@ -438,7 +445,10 @@ impl DeleteOptions {
         DeleteOptions::from_value(&options)
     }
 
-    /// From a body that has been decoded as `DeleteOptions`.
+    /// The options in a body that has been decoded as `DeleteOptions`.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for an unknown policy, for both forms of it, and for another dry run than `All`.
     pub fn from_value(options: &Value) -> Result<DeleteOptions> {
         let mut errors = Errors::new();
         let orphan = options.get("orphanDependents").and_then(Value::as_bool);

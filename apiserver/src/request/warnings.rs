@@ -1,16 +1,17 @@
-//! Warnings: what a request's answer tells besides, be it a success or a refusal.
+//! Warnings: texts that a response carries in `Warning` headers, whether the request succeeds or fails.
 //!
 //! Source: KEP-1693 (Warning mechanism for use in API machinery); the limits are the real server's.
 
 use std::collections::HashSet;
 use std::sync::{Mutex, PoisonError};
 
-/// As many characters all texts may have together; with more, each is cut short, and once so many are reached no more come.
+/// The maximum number of characters of all texts together. Beyond it each text is truncated, and once the truncated texts
+/// reach it too, further ones are dropped.
 const MAX_TOTAL_CHARACTERS: usize = 4096;
-/// What is left of a text that is cut short.
+/// The maximum number of characters of a truncated text.
 const MAX_TRUNCATED_CHARACTERS: usize = 256;
 
-/// The texts for the `Warning` headers of one answer, each once, in the order in which they came up.
+/// The texts for the `Warning` headers of one response, each once, in the order in which they were added.
 #[derive(Debug, Default)]
 pub struct Warnings(Mutex<Texts>);
 
@@ -18,7 +19,7 @@ pub struct Warnings(Mutex<Texts>);
 struct Texts {
     seen: HashSet<String>,
     kept: Vec<String>,
-    /// In those that are kept.
+    /// The number of characters in `kept`.
     characters: usize,
     is_truncating: bool,
 }

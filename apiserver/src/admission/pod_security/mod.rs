@@ -1,7 +1,7 @@
-//! PodSecurity: a namespace's labels say how much a pod in it may ask of its node.
+//! PodSecurity: the Pod Security Standards, by the labels of a namespace.
 //!
-//! Pods that break the level to `enforce` are refused; those that break the level to `warn` of are let in with a warning,
-//! as are the workloads whose templates do. The labels are read in [`policy`], the rules are in [`checks`].
+//! Pods that violate the level of `enforce` are rejected; pods and templates of workloads that violate the level of `warn` are
+//! admitted with a warning. The labels are parsed in [`policy`], the rules are in [`checks`].
 //!
 //! Source: Kubernetes documentation, "Pod Security Standards".
 
@@ -22,7 +22,7 @@ use policy::{Level, LevelVersion, Policy};
 
 pub(super) struct PodSecurity;
 
-/// Resources with a pod inside, and where its metadata and spec stand.
+/// Resources with a pod template, and the paths of its metadata and spec.
 const CONTROLLERS: [(&str, &str, &str); 8] = [
     ("", "replicationcontrollers", "/spec/template"),
     ("", "podtemplates", "/template"),
@@ -38,7 +38,7 @@ const CONTROLLERS: [(&str, &str, &str); 8] = [
 const HARMLESS: [&str; 8] =
     ["exec", "attach", "binding", "eviction", "log", "portforward", "proxy", "status"];
 
-/// How many pods of a namespace are looked at when its level rises.
+/// The number of existing pods that are checked when the enforced level of a namespace rises.
 const MAX_PODS: usize = 3000;
 
 impl AdmissionPlugin for PodSecurity {
@@ -97,7 +97,7 @@ fn details(violations: &[Violation]) -> String {
     violations.iter().map(|v| format!("{} ({})", v.reason, v.detail)).collect::<Vec<_>>().join(", ")
 }
 
-/// Images are all that an update of a pod can change that matters here, but for new debug containers.
+/// Whether an update changes an image or adds an ephemeral container: the only relevant fields that an update may change.
 fn changes_images(new: &Value, old: &Value) -> bool {
     let changed = |list: &str| {
         let (new, old) = (items(&new[list]), items(&old[list]));
@@ -110,7 +110,7 @@ fn changes_images(new: &Value, old: &Value) -> bool {
     changed("containers") || changed("initContainers") || debugs
 }
 
-/// Labels must be readable; pods that a higher level would not let in any more are warnings of.
+/// Validates the labels of a namespace, and warns of existing pods that violate a stricter level.
 fn validate_namespace(attributes: &AdmissionAttributes<'_>, cluster: &dyn Cluster) -> Result<()> {
     let labels = |object: &Value| Policy::of_labels(&object["metadata"]["labels"]);
     let (new, errors) = labels(attributes.object);

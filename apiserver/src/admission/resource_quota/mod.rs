@@ -1,10 +1,10 @@
-//! ResourceQuota: what a namespace may hold, and what a write adds to it.
+//! ResourceQuota: the limits of a namespace, and what a write adds to their usage.
 //!
-//! A quota counts by what its status says: the controller sets `hard` and `used` there and corrects them as objects go,
-//! and every write that adds to them is charged here. Not a plugin of the chain: it must see the object as all others have
-//! left it, and what it changes, the quotas, is committed together with the object.
+//! The status of a quota is authoritative: the controller sets `hard` and `used` there and lowers `used` when objects are
+//! deleted, and each write that raises it is charged here. This is not a plugin of the chain: it has to see the object after
+//! all plugins, and the changed quotas are committed together with the object.
 //!
-//! `usage.rs` measures objects, `scopes.rs` tells which quotas mind them. Start at [`charge`].
+//! `usage.rs` measures objects, `scopes.rs` decides which quotas match them. Start at [`charge`].
 
 mod scopes;
 mod usage;
@@ -16,10 +16,12 @@ use super::{AdmissionAttributes, text};
 use crate::Result;
 use usage::Evaluator;
 
-/// Charges a write to the quotas of its namespace. Gives for each the quota as it becomes, if it changes.
+/// Charges a write to the quotas of its namespace. Returns for each quota, in order, its new version, or None if it does not
+/// change; an empty list if the resource is not subject to quotas.
 ///
 /// # Errors
-/// Forbidden, if a quota is exceeded, or the object leaves out what a quota counts.
+/// [`Error::Forbidden`](crate::Error::Forbidden) if a quota is exceeded, if its status is unknown, or if the object does not
+/// specify a resource that the quota limits.
 pub fn charge(attributes: &AdmissionAttributes<'_>, quotas: &[Value]) -> Result<Vec<Option<Value>>> {
     let Some(evaluator) = Evaluator::of(attributes) else { return Ok(Vec::new()) };
     let matches = |quota: &Value, object: &Value| {
@@ -45,7 +47,7 @@ fn measured<'a>(evaluator: &'a Evaluator, quota: &'a Value) -> impl Iterator<Ite
     hard.map(|(name, _)| name.as_str()).filter(|name| evaluator.measures(name))
 }
 
-/// Whether the object says what the quota counts, and the quota knows what is used.
+/// Checks that the object specifies the resources that the quota limits, and that the quota has a status.
 fn require(attributes: &AdmissionAttributes<'_>, evaluator: &Evaluator, quota: &Value) -> Result<()> {
     let name = text(&quota["metadata"]["name"]);
     let measured: Vec<&str> = measured(evaluator, quota).collect();
@@ -62,7 +64,7 @@ fn require(attributes: &AdmissionAttributes<'_>, evaluator: &Evaluator, quota: &
     Ok(())
 }
 
-/// What there is more of. That less is used only the controller tells a quota.
+/// The increase of usage. A decrease is left to the controller.
 fn increase(usage: &ResourceList, before: &ResourceList) -> ResourceList {
     let more = usage.iter().map(|(name, now)| {
         let had = before.get(name);
@@ -71,7 +73,7 @@ fn increase(usage: &ResourceList, before: &ResourceList) -> ResourceList {
     more.filter(|(_, more)| more.is_positive()).collect()
 }
 
-/// The quota with what is requested for added to what is used; None if that is nothing it counts.
+/// The quota with the request added to its usage; None if it limits none of the requested resources.
 fn add(
     attributes: &AdmissionAttributes<'_>,
     quota: &Value,

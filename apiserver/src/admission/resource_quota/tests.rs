@@ -25,7 +25,7 @@ fn claim(size: &str) -> Value {
            "spec": {"storageClassName": "fast", "resources": {"requests": {"storage": size}}}})
 }
 
-/// What is used after it, or why not; "" if nothing is charged.
+/// The usage after the request, or the error; `""` if nothing is charged.
 fn render(mut request: Request, quota: Value) -> String {
     match charge(&request.attributes(), &[quota]) {
         Err(error) => error.to_string(),
