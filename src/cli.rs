@@ -42,9 +42,9 @@ pub enum Command {
 pub const DATA_DIR: &str = "./coracle-data";
 
 /// Where `serve` listens unless it is told.
-const LISTEN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 6443);
+const SERVE_LISTEN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 6443);
 /// Any free port.
-const ANY_PORT: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
+const RUN_LISTEN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
 
 #[derive(Debug, Args)]
 pub struct Serve {
@@ -204,7 +204,7 @@ impl Serve {
         coracle::controllers::check_selection(&self.controllers)?;
         let plugins = PluginSelection::new(&self.enable_admission_plugins, &self.disable_admission_plugins);
         let mut builder = ControlPlane::builder()
-            .listen(self.listen.unwrap_or(LISTEN))
+            .listen(self.listen.unwrap_or(SERVE_LISTEN))
             .admission_plugins(plugins.map_err(|error| error.to_string())?)
             .authorization(match self.authorization_mode {
                 AuthorizationMode::Rbac => Mode::Rbac,
@@ -233,7 +233,7 @@ impl Serve {
     /// The same flags with the defaults of `run`: nothing is kept, on any free port, unless they say otherwise.
     pub fn for_run(mut self) -> Serve {
         self.ephemeral = self.data_dir.is_none();
-        self.listen = self.listen.or(Some(ANY_PORT));
+        self.listen = self.listen.or(Some(RUN_LISTEN));
         self
     }
 

@@ -81,7 +81,7 @@ pub enum Error {
 
 /// Where the data is kept.
 #[derive(Clone, Debug)]
-enum Place {
+enum DataLocation {
     Memory,
     Directory(PathBuf),
 }
@@ -89,7 +89,7 @@ enum Place {
 /// A control plane to be: see [`ControlPlane::builder`].
 #[derive(Clone, Debug)]
 pub struct Builder {
-    place: Place,
+    location: DataLocation,
     listen: SocketAddr,
     mode: Mode,
     tls_san: Vec<String>,
@@ -107,13 +107,13 @@ pub struct Builder {
 impl Builder {
     /// Keeps nothing.
     pub fn ephemeral(mut self) -> Builder {
-        self.place = Place::Memory;
+        self.location = DataLocation::Memory;
         self
     }
 
     /// Keeps its data in a directory, which is made if it is missing.
     pub fn data_dir(mut self, directory: impl Into<PathBuf>) -> Builder {
-        self.place = Place::Directory(directory.into());
+        self.location = DataLocation::Directory(directory.into());
         self
     }
 
@@ -191,8 +191,8 @@ impl Builder {
     /// Starts it; it is ready to serve when this returns.
     pub async fn start(self) -> Result<ControlPlane, Error> {
         // The cheap things that can fail come first, so that a mistake leaves nothing behind.
-        let said = self.feature_gates.iter().map(|(name, value)| (name, *value));
-        let features = Arc::new(FeatureGates::new(said)?);
+        let overrides = self.feature_gates.iter().map(|(name, value)| (name, *value));
+        let features = Arc::new(FeatureGates::new(overrides)?);
         let mut tokens: Vec<Box<dyn TokenAuthenticator>> = Vec::new();
         if let Some(file) = &self.token_auth_file {
             tokens.push(Box::new(TokenFile::read(file)?));
@@ -218,13 +218,13 @@ impl Builder {
             .bootstrap(listener.address().port(), self.default_storage_class.as_deref())
             .await
             .map_err(|e| Error::Bootstrap(e.to_string()))?;
-        let (data, scratch) = self.data()?;
+        let (data, scratch) = self.data_directory()?;
         let readiness = Readiness::default();
-        let (health, started) = health(&store, &readiness);
-        let elsewhere = health.paths().chain(["/metrics".to_owned()]);
-        let discovery = Discovery::new(listener.address().to_string(), elsewhere);
+        let (health, start_hooks) = health(&store, &readiness);
+        let other_paths = health.paths().chain(["/metrics".to_owned()]);
+        let discovery = Discovery::new(listener.address().to_string(), other_paths);
         let metrics = Metrics::new();
-        let expiring = tokio::spawn(registry.clone().expire_events(self.event_ttl));
+        let event_expiry = tokio::spawn(registry.clone().expire_events(self.event_ttl));
         let options = coracle_controllers::Options {
             clock: coracle_controllers::Clock::system(),
             metrics: coracle_controllers::Metrics::new(metrics.registry().clone()),
@@ -246,7 +246,7 @@ impl Builder {
             // A dropped sender stops the server as well.
             let _ = stopped.await;
         }));
-        started.iter().for_each(Hook::finish);
+        start_hooks.iter().for_each(Hook::finish);
         let selection = self.controllers;
         let controllers = coracle_controllers::run(
             client(&api, CONTROLLER_MANAGER, coracle_controllers::USER_AGENT),
@@ -259,7 +259,7 @@ impl Builder {
             api,
             certificates,
             address,
-            running: Some(Running { store, stop, serving, controllers, expiring, scratch }),
+            running: Some(Running { store, stop, serving, controllers, event_expiry, scratch }),
             runtime: tokio::runtime::Handle::current(),
             own_kubeconfig: None.into(),
         };
@@ -269,17 +269,17 @@ impl Builder {
     }
 
     async fn open_store(&self) -> Result<Store<ObjectIndex>, Error> {
-        let (place, durability) = (self.place.clone(), self.durability);
+        let (location, durability) = (self.location.clone(), self.durability);
         let options = coracle_storage::Options {
             limits: Limits {
                 store_bytes: if self.max_store_bytes == 0 { u64::MAX } else { self.max_store_bytes },
                 ..Limits::default()
             },
-            ..loading()
+            ..store_options()
         };
-        let open = move || match place {
-            Place::Memory => Ok(Store::open(EphemeralLog::new(), ObjectIndex::new(), options)?),
-            Place::Directory(directory) => {
+        let open = move || match location {
+            DataLocation::Memory => Ok(Store::open(EphemeralLog::new(), ObjectIndex::new(), options)?),
+            DataLocation::Directory(directory) => {
                 data_dir::prepare(&directory)
                     .map_err(|cause| Error::File { path: directory.clone(), cause })?;
                 let log = SledLog::open(&directory.join("store"), durability)?;
@@ -317,29 +317,29 @@ impl Builder {
     }
 
     /// Where the directories are that are volumes. What is ephemeral has one of its own, which goes with the second.
-    fn data(&self) -> Result<(PathBuf, Option<tempfile::TempDir>), Error> {
-        match &self.place {
-            Place::Memory => {
+    fn data_directory(&self) -> Result<(PathBuf, Option<tempfile::TempDir>), Error> {
+        match &self.location {
+            DataLocation::Memory => {
                 let failed = |cause| Error::File { path: std::env::temp_dir(), cause };
                 let scratch = scratch().map_err(failed)?;
                 Ok((scratch.path().to_owned(), Some(scratch)))
             }
-            Place::Directory(path) => Ok((std::path::absolute(path).unwrap_or(path.clone()), None)),
+            DataLocation::Directory(path) => Ok((std::path::absolute(path).unwrap_or(path.clone()), None)),
         }
     }
 
     fn signing_key(&self) -> Result<SigningKey, Error> {
-        Ok(match &self.place {
-            Place::Memory => SigningKey::ephemeral()?,
-            Place::Directory(directory) => SigningKey::in_folder(&directory.join("pki"))?,
+        Ok(match &self.location {
+            DataLocation::Memory => SigningKey::ephemeral()?,
+            DataLocation::Directory(directory) => SigningKey::in_folder(&directory.join("pki"))?,
         })
     }
 
     fn certificates(&self) -> Result<Certificates, Error> {
         let clock: WallClock = Arc::new(SystemTime::now);
-        Ok(match &self.place {
-            Place::Memory => Certificates::ephemeral(&self.tls_san, &clock)?,
-            Place::Directory(directory) => {
+        Ok(match &self.location {
+            DataLocation::Memory => Certificates::ephemeral(&self.tls_san, &clock)?,
+            DataLocation::Directory(directory) => {
                 Certificates::in_folder(&directory.join("pki"), &self.tls_san, &clock)?
             }
         })
@@ -384,14 +384,14 @@ fn client(api: &Api, user: &str, agent: &'static str) -> kube::Client {
 }
 
 /// Tells of a store that takes long to load.
-fn loading() -> coracle_storage::Options {
+fn store_options() -> coracle_storage::Options {
     const QUIET: Duration = Duration::from_secs(1);
     let started = std::time::Instant::now();
-    let mut told = started;
+    let mut reported = started;
     coracle_storage::Options {
         progress: Some(Box::new(move |versions| {
-            if told.elapsed() > QUIET {
-                told = std::time::Instant::now();
+            if reported.elapsed() > QUIET {
+                reported = std::time::Instant::now();
                 eprintln!("coracle: loading, {versions} versions so far");
             }
         })),
@@ -420,7 +420,7 @@ struct Running {
     serving: JoinHandle<()>,
     controllers: JoinHandle<()>,
     /// Deletes Events that were not written for a while.
-    expiring: JoinHandle<()>,
+    event_expiry: JoinHandle<()>,
     scratch: Option<tempfile::TempDir>,
 }
 
@@ -428,9 +428,9 @@ impl Running {
     /// # Errors
     /// If the store could not be closed.
     async fn stop(self) -> Result<(), StoreError> {
-        let Running { store, stop, serving, controllers, expiring, scratch } = self;
+        let Running { store, stop, serving, controllers, event_expiry, scratch } = self;
         // The controllers first, as nobody else is left to write when the store closes.
-        for task in [controllers, expiring] {
+        for task in [controllers, event_expiry] {
             task.abort();
             let _ = task.await;
         }
@@ -453,7 +453,7 @@ impl Drop for ControlPlane {
         if let Some(running) = self.running.take() {
             // At once, also where the runtime is about to end and runs no more tasks.
             running.controllers.abort();
-            running.expiring.abort();
+            running.event_expiry.abort();
             self.runtime.spawn(running.stop());
         }
     }
@@ -466,7 +466,7 @@ impl ControlPlane {
     /// By default: in memory, on any free port of the loopback, with RBAC.
     pub fn builder() -> Builder {
         Builder {
-            place: Place::Memory,
+            location: DataLocation::Memory,
             listen: ([127, 0, 0, 1], 0).into(),
             mode: Mode::Rbac,
             tls_san: Vec::new(),

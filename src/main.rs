@@ -1,7 +1,7 @@
 //! The `coracle` command.
 
 mod cli;
-mod manage;
+mod controller_manager;
 mod run;
 
 use std::io::IsTerminal;
@@ -18,7 +18,7 @@ use cli::{Cli, Command, Controllers, Log, LogFormat, Serve};
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
 /// What the command line does not allow.
-const USAGE: u8 = 2;
+const USAGE_ERROR: u8 = 2;
 
 fn main() -> ExitCode {
     let cli = match Cli::try_parse() {
@@ -28,7 +28,7 @@ fn main() -> ExitCode {
             let _ = error.print();
             return ExitCode::SUCCESS;
         }
-        Err(error) => return complain(&one_line(&error), USAGE),
+        Err(error) => return report_failure(&one_line(&error), USAGE_ERROR),
     };
     match cli.command {
         Command::Serve(serve) => with_control_plane(serve, None),
@@ -41,7 +41,7 @@ fn main() -> ExitCode {
                     print!("{text}");
                     ExitCode::SUCCESS
                 }
-                Err(error) => complain(&format!("{}: {error}", file.display()), 1),
+                Err(error) => report_failure(&format!("{}: {error}", file.display()), 1),
             }
         }
         Command::Version => {
@@ -54,7 +54,7 @@ fn main() -> ExitCode {
 fn with_control_plane(serve: Serve, command: Option<Vec<String>>) -> ExitCode {
     let builder = match serve.builder() {
         Ok(builder) => builder,
-        Err(line) => return complain(&line, USAGE),
+        Err(line) => return report_failure(&line, USAGE_ERROR),
     };
     block_on(serve.log, async {
         match command {
@@ -66,8 +66,10 @@ fn with_control_plane(serve: Serve, command: Option<Vec<String>>) -> ExitCode {
 
 fn controllers(flags: &Controllers) -> ExitCode {
     match coracle::controllers::check_selection(&flags.controllers) {
-        Ok(()) => block_on(flags.log, async { manage::manage(flags).await.map(|()| ExitCode::SUCCESS) }),
-        Err(line) => complain(&line, USAGE),
+        Ok(()) => {
+            block_on(flags.log, async { controller_manager::run(flags).await.map(|()| ExitCode::SUCCESS) })
+        }
+        Err(line) => report_failure(&line, USAGE_ERROR),
     }
 }
 
@@ -75,22 +77,22 @@ fn block_on(log: Log, work: impl Future<Output = Result<ExitCode>>) -> ExitCode 
     start_log(log);
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime,
-        Err(error) => return complain(&format!("cannot start: {error}"), 1),
+        Err(error) => return report_failure(&format!("cannot start: {error}"), 1),
     };
     let outcome = runtime.block_on(work);
     // A blocked thread must not keep a stopped server from ending.
     runtime.shutdown_timeout(std::time::Duration::from_millis(100));
-    outcome.unwrap_or_else(|error| complain(&reasons(&error), 1))
+    outcome.unwrap_or_else(|error| report_failure(&error_line(&error), 1))
 }
 
 /// Everything that goes wrong before or instead of serving is one line.
-fn complain(line: &str, code: u8) -> ExitCode {
+fn report_failure(line: &str, code: u8) -> ExitCode {
     eprintln!("coracle: {line}");
     ExitCode::from(code)
 }
 
 /// An error and its causes on one line, of each its first; what a cause says that was said already is left out.
-fn reasons(error: &anyhow::Error) -> String {
+fn error_line(error: &anyhow::Error) -> String {
     let mut line = String::new();
     for cause in error.chain().map(ToString::to_string) {
         let cause = cause.lines().next().unwrap_or_default();

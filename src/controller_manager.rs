@@ -17,10 +17,10 @@ use crate::cli::Controllers;
 use crate::run::Signals;
 
 /// How long a server may take to answer for the first time, as kube-controller-manager waits for it.
-const FIRST_ANSWER: Duration = Duration::from_secs(10);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Runs controllers until SIGTERM or SIGINT.
-pub async fn manage(flags: &Controllers) -> Result<()> {
+pub async fn run(flags: &Controllers) -> Result<()> {
     let mut signals = Signals::new()?;
     let file = flags.kubeconfig.display().to_string();
     let kubeconfig = Kubeconfig::read_from(&flags.kubeconfig).with_context(|| file.clone())?;
@@ -37,9 +37,9 @@ pub async fn manage(flags: &Controllers) -> Result<()> {
     let url = config.cluster_url.to_string();
     let url = url.trim_end_matches('/');
     let client = Client::try_from(config).context(file)?;
-    match tokio::time::timeout(FIRST_ANSWER, client.apiserver_version()).await {
-        Ok(answer) => drop(answer.with_context(|| format!("cannot reach {url}"))?),
-        Err(_) => bail!("cannot reach {url}: no answer in {FIRST_ANSWER:?}"),
+    match tokio::time::timeout(CONNECT_TIMEOUT, client.apiserver_version()).await {
+        Ok(version) => drop(version.with_context(|| format!("cannot reach {url}"))?),
+        Err(_) => bail!("cannot reach {url}: no answer in {CONNECT_TIMEOUT:?}"),
     }
     eprintln!("coracle {} runs controllers of {url}", env!("CARGO_PKG_VERSION"));
     let options = Options {
