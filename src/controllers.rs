@@ -1,10 +1,10 @@
-//! Which controllers run: kube-controller-manager's names and the syntax of its `--controllers`.
+//! The selection of controllers: kube-controller-manager's names, and the syntax of its `--controllers`.
 
-/// What fills the simulated nodes, by the names of the programs that do it in a cluster.
+/// The controllers that simulate nodes, by the names of the programs of a real cluster.
 const NODE_COMPONENTS: [&str; 2] = ["kube-scheduler", "kubelet"];
 
-/// Every controller that kube-controller-manager knows. A name that is not here is a mistake in the flag, one that is here
-/// may be selected whether or not it has anything to do in Coracle.
+/// All controllers of kube-controller-manager. An unlisted name is an error in the flag; a listed one may be selected whether or
+/// not Coracle implements it.
 const NAMES: &[&str] = &[
     "bootstrap-signer-controller",
     "certificatesigningrequest-approving-controller",
@@ -57,10 +57,10 @@ const NAMES: &[&str] = &[
     "volumeattributesclass-protection-controller",
 ];
 
-/// Checks a selection such as `*`, `-foo`, `foo`.
+/// Validates a selection such as `["*", "-foo"]`.
 ///
 /// # Errors
-/// A line naming what is unknown.
+/// One line that names the first unknown controller.
 pub fn check_selection(selection: &[String]) -> Result<(), String> {
     let known = |name: &str| {
         name.is_empty() || name == "*" || NAMES.contains(&name) || NODE_COMPONENTS.contains(&name)
@@ -71,7 +71,7 @@ pub fn check_selection(selection: &[String]) -> Result<(), String> {
     }
 }
 
-/// Whether a controller is selected: by its name, or by `*` unless it is taken out.
+/// Whether a controller is selected: by its name, or by `*` unless `-NAME` excludes it.
 pub fn is_selected(selection: &[String], name: &str) -> bool {
     let is_excluded = |item: &&String| item.strip_prefix('-') == Some(name);
     if selection.iter().any(|item| item == name) {

@@ -1,19 +1,19 @@
-//! The data directory: only its owner may read what is in it.
+//! The data directory, which only its owner may read.
 
 use std::fs::{self, DirBuilder};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::Path;
 
-/// What Coracle makes in a data directory.
+/// The entries that Coracle creates in a data directory.
 const OWN_ENTRIES: [&str; 5] = ["kubeconfig", "pki", "pods", "store", "volumes"];
 
-/// Those of them that are directories.
+/// The entries that are directories.
 const DIRECTORIES: [&str; 4] = ["pki", "pods", "store", "volumes"];
 
-/// Makes the directory if it is missing, and takes the rights of others to what is in it, if others have any.
+/// Creates the directory if it is missing, and removes the permissions of group and others on it and on its entries.
 ///
-/// A directory that holds anything else keeps its rights: it may be shared with others, such as `/tmp`.
+/// A directory with foreign entries, or with the sticky bit, keeps its mode: it may be a shared one, such as `/tmp`.
 pub(crate) fn prepare(path: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(path)?;
     for directory in DIRECTORIES {
@@ -34,7 +34,7 @@ pub(crate) fn prepare(path: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Takes away what rights a file has beyond `mode`. A symbolic link, and what is not there, is left alone.
+/// Removes the permissions of a file beyond `mode`. A symbolic link or a missing file is left alone.
 fn restrict(path: &Path, mode: u32) -> io::Result<()> {
     let metadata = match fs::symlink_metadata(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
@@ -45,7 +45,7 @@ fn restrict(path: &Path, mode: u32) -> io::Result<()> {
         return Ok(());
     }
     match fs::set_permissions(path, fs::Permissions::from_mode(now & mode)) {
-        // Somebody else's, who lets us use it.
+        // The file of another user, who permits its use.
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
             tracing::warn!(%error, path = %path.display(), "cannot take the rights of others");
             Ok(())

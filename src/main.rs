@@ -13,18 +13,18 @@ use clap::error::ErrorKind;
 
 use cli::{Cli, Command, Controllers, Log, LogFormat, Serve};
 
-/// Gives freed memory back, which glibc's does not: a load leaves nothing behind. How is said in `.cargo/config.toml`.
+/// Returns freed memory to the system, which glibc's allocator does not. It is configured in `.cargo/config.toml`.
 #[global_allocator]
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
-/// What the command line does not allow.
+/// The exit code for errors in the command line.
 const USAGE_ERROR: u8 = 2;
 
 fn main() -> ExitCode {
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) => {
-            // Nothing to be done about a closed standard output.
+            // A closed standard output is no failure.
             let _ = error.print();
             return ExitCode::SUCCESS;
         }
@@ -85,13 +85,13 @@ fn block_on(log: Log, work: impl Future<Output = Result<ExitCode>>) -> ExitCode 
     outcome.unwrap_or_else(|error| report_failure(&error_line(&error), 1))
 }
 
-/// Everything that goes wrong before or instead of serving is one line.
+/// Prints a failure as one line.
 fn report_failure(line: &str, code: u8) -> ExitCode {
     eprintln!("coracle: {line}");
     ExitCode::from(code)
 }
 
-/// An error and its causes on one line, of each its first; what a cause says that was said already is left out.
+/// An error and its causes on one line: the first line of each, unless the text contains it already.
 fn error_line(error: &anyhow::Error) -> String {
     let mut line = String::new();
     for cause in error.chain().map(ToString::to_string) {
@@ -105,7 +105,7 @@ fn error_line(error: &anyhow::Error) -> String {
     line
 }
 
-/// clap's message without the usage that follows it.
+/// clap's message without the usage after it.
 fn one_line(error: &clap::Error) -> String {
     let text = error.to_string();
     let message: Vec<&str> = text.lines().take_while(|line| !line.is_empty()).map(str::trim).collect();
@@ -115,7 +115,7 @@ fn one_line(error: &clap::Error) -> String {
 fn start_log(Log { log_format, verbose }: Log) {
     use tracing_subscriber::EnvFilter;
     let level = match verbose {
-        // What the client has to say of a request comes back from it as an error.
+        // Failed requests of kube's client are returned as errors; its own log would repeat them.
         0 => "warn,kube_client=off",
         1 => "info,kube_client=off",
         2 => "debug",
