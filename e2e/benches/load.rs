@@ -112,15 +112,15 @@ impl Request {
     async fn send(self, connection: &mut Connection) -> Result<Bytes> {
         let headers: &[(&str, Option<&str>)] = &[("content-type", self.content_type)];
         let headers = if self.content_type.is_some() { headers } else { &[] };
-        let answer = connection.call(self.method, &self.path, headers, self.body).await?;
+        let response = connection.call(self.method, &self.path, headers, self.body).await?;
         ensure!(
-            answer.status < 300,
+            response.status < 300,
             "{} {}: {}",
             self.method,
             self.path,
-            String::from_utf8_lossy(&answer.body)
+            String::from_utf8_lossy(&response.body)
         );
-        Ok(answer.body)
+        Ok(response.body)
     }
 }
 

@@ -106,8 +106,8 @@ async fn unfinished_bodies(endpoint: Endpoint, many: usize) {
             head(&endpoint, "POST", REVIEWS, "content-type: application/json\r\ncontent-length: 1000\r\n");
         stream.write_all(head.as_bytes()).await?;
         stream.write_all(b"{").await?;
-        let mut answer = Vec::new();
-        stream.read_to_end(&mut answer).await?;
+        let mut response = Vec::new();
+        stream.read_to_end(&mut response).await?;
         Ok(())
     })
     .await;
@@ -152,8 +152,8 @@ async fn large_bodies(endpoint: Endpoint) {
         let more = format!("content-type: application/json\r\ncontent-length: {}\r\n", most.len() + 1);
         stream.write_all(head(&endpoint, "POST", REVIEWS, &more).as_bytes()).await?;
         stream.write_all(&most).await?;
-        let mut answer = Vec::new();
-        stream.read_to_end(&mut answer).await?;
+        let mut response = Vec::new();
+        stream.read_to_end(&mut response).await?;
         Ok(())
     })
     .await;
@@ -167,7 +167,7 @@ async fn unread(endpoint: &Endpoint, path: &str, accept: &str) -> Result<()> {
     let mut stream = endpoint.tls(b"http/1.1").await?;
     let head = head(endpoint, "GET", path, &format!("accept: {accept}\r\n"));
     stream.write_all(head.as_bytes()).await?;
-    // Reads a byte, to know that the answer began, and nothing any more.
+    // Reads a byte, to know that the response began, and nothing any more.
     stream.read_u8().await?;
     sleep(Duration::from_secs(90)).await;
     Ok(())

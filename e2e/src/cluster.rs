@@ -17,7 +17,7 @@ use crate::binary;
 use crate::http::{self, Endpoint};
 
 /// How long a start may take before the test gives up; far above what it ever should.
-const START: Duration = Duration::from_secs(30);
+const START_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A control plane to be: in memory, on any free port, with no flags but those that say so.
 pub fn cluster() -> Builder {
@@ -64,27 +64,27 @@ impl Builder {
         let mut child = command.kill_on_drop(true).spawn().context("starting coracle")?;
         let (log, ready) = Log::follow(child.stderr.take().context("its standard error")?);
         let cluster = Cluster { child, log, kubeconfig, own };
-        match timeout(START, ready).await {
+        match timeout(START_TIMEOUT, ready).await {
             Ok(Ok(())) => Ok(cluster),
             Ok(Err(_)) => bail!("coracle ended before it served:\n{}", cluster.log()),
-            Err(_) => bail!("coracle does not serve after {START:?}:\n{}", cluster.log()),
+            Err(_) => bail!("coracle does not serve after {START_TIMEOUT:?}:\n{}", cluster.log()),
         }
     }
 }
 
 /// How a control plane ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum End {
+pub enum Termination {
     Stop,
     Crash,
 }
 
-impl End {
+impl Termination {
     /// Ends it, and waits until it has.
-    pub async fn of(self, cluster: Cluster) -> Result<()> {
+    pub async fn apply(self, cluster: Cluster) -> Result<()> {
         match self {
-            End::Stop => ensure!(cluster.stop().await?.success(), "no clean stop"),
-            End::Crash => cluster.kill().await?,
+            Termination::Stop => ensure!(cluster.stop().await?.success(), "no clean stop"),
+            Termination::Crash => cluster.kill().await?,
         }
         Ok(())
     }
@@ -160,7 +160,10 @@ impl Cluster {
     pub async fn stop(mut self) -> Result<ExitStatus> {
         let id = self.child.id().and_then(|id| rustix::process::Pid::from_raw(id.cast_signed()));
         rustix::process::kill_process(id.context("it has ended before")?, rustix::process::Signal::TERM)?;
-        timeout(START, self.child.wait()).await.context("it does not stop")?.context("waiting for its end")
+        timeout(START_TIMEOUT, self.child.wait())
+            .await
+            .context("it does not stop")?
+            .context("waiting for its end")
     }
 }
 

@@ -1,4 +1,4 @@
-//! Plain HTTP/1.1: requests exactly as written, answers exactly as received.
+//! Plain HTTP/1.1: requests exactly as written, responses exactly as received.
 //!
 //! Client libraries negotiate, retry and decode; what is compared or measured here must have seen none of that.
 
@@ -26,8 +26,8 @@ use tokio_rustls::client::TlsStream;
 use tokio_tungstenite::tungstenite::ClientRequestBuilder;
 use tokio_tungstenite::{WebSocketStream, client_async};
 
-/// How long an answer may take to begin, and then to end.
-const ANSWER: Duration = Duration::from_secs(30);
+/// How long a response may take to begin, and then to end.
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// An API server: where it is, and who asks.
 #[derive(Clone)]
@@ -38,9 +38,9 @@ pub struct Endpoint {
     token: Option<HeaderValue>,
 }
 
-/// One answer, whole.
+/// One response, whole.
 #[derive(Clone, Debug)]
-pub struct Answer {
+pub struct HttpResponse {
     pub status: u16,
     pub headers: HeaderMap,
     pub body: Bytes,
@@ -121,7 +121,8 @@ impl Endpoint {
             };
         }
         let stream = self.tls(b"http/1.1").await?;
-        let (socket, _) = timeout(ANSWER, client_async(request, stream)).await.context("no answer")??;
+        let (socket, _) =
+            timeout(RESPONSE_TIMEOUT, client_async(request, stream)).await.context("no response")??;
         Ok(socket)
     }
 
@@ -150,7 +151,7 @@ impl Connection {
         !self.sender.is_closed()
     }
 
-    /// Sends one request, and returns when the answer begins. The headers given replace those that are always there; one with
+    /// Sends one request, and returns when the response begins. The headers given replace those that are always there; one with
     /// no value takes it away.
     pub async fn open(
         &mut self,
@@ -183,20 +184,21 @@ impl Connection {
         }
         *request.method_mut() = method;
         self.sender.ready().await?;
-        Ok(timeout(ANSWER, self.sender.send_request(request)).await.context("no answer")??)
+        Ok(timeout(RESPONSE_TIMEOUT, self.sender.send_request(request)).await.context("no response")??)
     }
 
-    /// Sends one request, and returns the whole answer.
+    /// Sends one request, and returns the whole response.
     pub async fn call(
         &mut self,
         method: &str,
         path: &str,
         headers: &[(&str, Option<&str>)],
         body: Option<Bytes>,
-    ) -> Result<Answer> {
+    ) -> Result<HttpResponse> {
         let (head, body) = self.open(method, path, headers, body).await?.into_parts();
-        let body = timeout(ANSWER, body.collect()).await.context("the answer does not end")??.to_bytes();
-        Ok(Answer { status: head.status.as_u16(), headers: head.headers, body })
+        let body =
+            timeout(RESPONSE_TIMEOUT, body.collect()).await.context("the response does not end")??.to_bytes();
+        Ok(HttpResponse { status: head.status.as_u16(), headers: head.headers, body })
     }
 }
 

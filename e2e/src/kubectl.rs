@@ -1,6 +1,6 @@
 //! The real kubectl, against a control plane of a test's own.
 //!
-//! It is `$KUBECTL`, or what Go builds of `e2e/kubectl`, or the one on the path. A story is a table: a command line, and what must
+//! It is `$KUBECTL`, or what Go builds of `e2e/kubectl`, or the one on the path. A scenario is a table: a command line, and what must
 //! be in its output; one that begins with `!` must fail.
 
 use std::env;
@@ -18,7 +18,7 @@ use crate::binary;
 use crate::cluster::{Builder, Cluster};
 use crate::wait::DEADLINE;
 
-pub type Story = [(&'static str, &'static [&'static str])];
+pub type Scenario = [(&'static str, &'static [&'static str])];
 
 /// Where kubectl is, if it can be had.
 pub fn kubectl() -> Option<&'static Path> {
@@ -76,10 +76,10 @@ pub async fn output(mut command: Command) -> Result<Output> {
     Ok(timeout(DEADLINE, command.output()).await.with_context(|| format!("{command:?} does not end"))??)
 }
 
-pub async fn tell(cluster: Builder, story: &Story) -> Result<()> {
+pub async fn tell(cluster: Builder, scenario: &Scenario) -> Result<()> {
     let Some(kubectl) = kubectl() else { return Ok(()) };
     let cluster = cluster.start().await?;
-    for (line, wanted) in story {
+    for (line, wanted) in scenario {
         let (line, succeeds) = line.strip_prefix("! ").map_or((*line, true), |line| (line, false));
         let output = output(command(&cluster, kubectl, line)).await?;
         let said = String::from_utf8(output.stdout)? + &String::from_utf8(output.stderr)?;

@@ -15,10 +15,10 @@
 
 pub mod attacks;
 pub mod binary;
-pub mod chance;
 pub mod cluster;
 pub mod http;
 pub mod kubectl;
+pub mod random;
 pub mod recordings;
 pub mod statefulsets;
 pub mod volumes;

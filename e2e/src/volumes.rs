@@ -1,9 +1,9 @@
-//! Stories about volumes: a control plane whose volumes are directories, claims and pods that use them, what is on the disk,
+//! Scenarios about volumes: a control plane whose volumes are directories, claims and pods that use them, what is on the disk,
 //! and an end of the process after each step.
 //!
-//! A story is told by a function of [`Story`]; [`told`](crate::told) makes tests of it for the drivers: calm, and with the
-//! server stopped or killed, in turn, after everything that the story does. When it has been told, nothing is stuck, and the
-//! directories are those of living volumes and those that the story names.
+//! A scenario is told by a function of [`Scenario`]; [`scenario`](crate::scenario) makes tests of it for the drivers: calm, and with the
+//! server stopped or killed, in turn, after everything that the scenario does. When it has been told, nothing is stuck, and the
+//! directories are those of living volumes and those that the scenario names.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
@@ -23,7 +23,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::cluster::{Cluster, End, cluster};
+use crate::cluster::{Cluster, Termination, cluster};
 use crate::wait::{until, until_object};
 
 pub const CLAIM_PROTECTION: &str = "kubernetes.io/pvc-protection";
@@ -74,7 +74,7 @@ impl Driver {
     }
 
     /// Whether it takes its finalizers from volumes when the feature is turned off.
-    pub fn lets_go_on_rollback(self) -> bool {
+    pub fn removes_finalizers_on_rollback(self) -> bool {
         self != Driver::HostPath
     }
 
@@ -123,7 +123,7 @@ fn directory(volume: &PersistentVolume) -> Option<(&'static str, String)> {
     }
 }
 
-/// Kinds that stories are about.
+/// Kinds that scenarios are about.
 pub trait Kind:
     Resource<DynamicType = ()> + Clone + Debug + Serialize + DeserializeOwned + Send + 'static
 {
@@ -152,13 +152,13 @@ kinds! {
 
 /// A claim that was bound, its volume, and the directory behind it.
 #[derive(Clone, Debug)]
-pub struct Asset {
+pub struct BoundClaim {
     pub claim: String,
     pub volume: String,
     pub directory: PathBuf,
 }
 
-impl Asset {
+impl BoundClaim {
     /// What a pod would write, which cannot make the volume's own directory.
     pub fn write(&self) -> Result<()> {
         let deep = self.directory.join("deep");
@@ -172,18 +172,18 @@ impl Asset {
         fs::read_to_string(self.directory.join("deep/file")).is_ok_and(|text| text == DATA)
     }
 
-    /// The name of the directory, as the end of a story names those that stay.
+    /// The name of the directory, as the end of a scenario names those that stay.
     pub fn name(&self) -> String {
         self.directory.file_name().unwrap_or_default().to_string_lossy().into_owned()
     }
 }
 
-pub struct Story {
+pub struct Scenario {
     pub driver: Driver,
     /// Where claims and pods are.
     pub namespace: &'static str,
     /// How the server ends after the next step, if it does.
-    interruption: Option<End>,
+    interruption: Option<Termination>,
     /// What `--controllers` says.
     controllers: String,
     gates: BTreeMap<&'static str, bool>,
@@ -193,50 +193,50 @@ pub struct Story {
     client: Client,
 }
 
-/// Tells a story, and looks at the end whether anything is stuck or leaked.
+/// Tells a scenario, and looks at the end whether anything is stuck or leaked.
 ///
 /// # Errors
-/// The story's, and what is not as it should be at the end.
-pub async fn tell(
+/// The scenario's, and what is not as it should be at the end.
+pub async fn run_scenario(
     driver: Driver,
-    interruption: Option<End>,
-    story: impl AsyncFnOnce(&mut Story) -> Result<()>,
+    interruption: Option<Termination>,
+    scenario: impl AsyncFnOnce(&mut Scenario) -> Result<()>,
 ) -> Result<()> {
-    let mut told = Story::begin(driver).await?;
+    let mut told = Scenario::start(driver).await?;
     told.interruption = interruption;
-    let result = story(&mut told).await;
+    let result = scenario(&mut told).await;
     if let (Err(_), Some(cluster)) = (&result, &told.cluster) {
         eprintln!("--- what coracle said:\n{}---", cluster.log());
     }
     result
 }
 
-impl Story {
-    pub async fn begin(driver: Driver) -> Result<Story> {
-        Story::with_nodes(driver, 1).await
+impl Scenario {
+    pub async fn start(driver: Driver) -> Result<Scenario> {
+        Scenario::with_nodes(driver, 1).await
     }
 
     /// Begins one with so many nodes.
-    pub async fn with_nodes(driver: Driver, nodes: usize) -> Result<Story> {
+    pub async fn with_nodes(driver: Driver, nodes: usize) -> Result<Scenario> {
         let data = TempDir::with_prefix("coracle-volumes-")?;
         let (controllers, gates) = ("*".to_owned(), driver.gates());
         let (cluster, client) = start(data.path(), nodes, &controllers, &gates).await?;
         let cluster = Some(cluster);
         let (namespace, interruption) = ("default", None);
-        let mut story =
-            Story { driver, namespace, interruption, controllers, gates, nodes, data, cluster, client };
+        let mut scenario =
+            Scenario { driver, namespace, interruption, controllers, gates, nodes, data, cluster, client };
         for (name, policy) in [("delete", "Delete"), ("retain", "Retain")] {
             let class = json!({
                 "metadata": {"name": name}, "provisioner": driver.provisioner(), "reclaimPolicy": policy,
             });
-            story.create::<StorageClass>(class).await?;
+            scenario.create::<StorageClass>(class).await?;
         }
-        Ok(story)
+        Ok(scenario)
     }
 
     /// Another control plane, with data of its own, that ends as this one does.
-    pub async fn another(&self) -> Result<Story> {
-        let mut other = Story::begin(self.driver).await?;
+    pub async fn start_another(&self) -> Result<Scenario> {
+        let mut other = Scenario::start(self.driver).await?;
         other.interruption = self.interruption;
         Ok(other)
     }
@@ -259,13 +259,17 @@ impl Story {
     }
 
     /// Ends the server, and starts it again on the same data.
-    pub async fn restart(&mut self, end: End) -> Result<()> {
+    pub async fn restart(&mut self, end: Termination) -> Result<()> {
         self.restart_after(end, || Ok(())).await
     }
 
     /// Ends the server, and starts it again after something was done that it does not see.
-    pub async fn restart_after(&mut self, end: End, between: impl FnOnce() -> Result<()>) -> Result<()> {
-        end.of(self.cluster.take().context("it has ended")?).await?;
+    pub async fn restart_after(
+        &mut self,
+        end: Termination,
+        between: impl FnOnce() -> Result<()>,
+    ) -> Result<()> {
+        end.apply(self.cluster.take().context("it has ended")?).await?;
         between()?;
         let (cluster, client) = start(self.data.path(), self.nodes, &self.controllers, &self.gates).await?;
         (self.cluster, self.client) = (Some(cluster), client);
@@ -273,15 +277,15 @@ impl Story {
     }
 
     /// Stops the server, and starts it with these controllers.
-    pub async fn run_controllers(&mut self, selection: &str) -> Result<()> {
+    pub async fn restart_with_controllers(&mut self, selection: &str) -> Result<()> {
         selection.clone_into(&mut self.controllers);
-        self.restart(End::Stop).await
+        self.restart(Termination::Stop).await
     }
 
     /// Stops the server, and starts it with a feature gate set so.
-    pub async fn set_gate(&mut self, gate: &'static str, is_on: bool) -> Result<()> {
+    pub async fn restart_with_gate(&mut self, gate: &'static str, is_on: bool) -> Result<()> {
         self.gates.insert(gate, is_on);
-        self.restart(End::Stop).await
+        self.restart(Termination::Stop).await
     }
 
     /// Ends the server, if this is told so, in turn by stopping and by killing it. Whatever changes something here does that by
@@ -289,14 +293,17 @@ impl Story {
     pub async fn interrupt(&mut self) -> Result<()> {
         let Some(end) = self.interruption else { return Ok(()) };
         self.interruption = Some(match end {
-            End::Stop => End::Crash,
-            End::Crash => End::Stop,
+            Termination::Stop => Termination::Crash,
+            Termination::Crash => Termination::Stop,
         });
         self.restart(end).await
     }
 
     /// Does several things as one: the server ends after the last of them, if it does.
-    pub async fn at_once<T>(&mut self, step: impl AsyncFnOnce(&mut Story) -> Result<T>) -> Result<T> {
+    pub async fn uninterrupted<T>(
+        &mut self,
+        step: impl AsyncFnOnce(&mut Scenario) -> Result<T>,
+    ) -> Result<T> {
         let interruption = self.interruption.take();
         let outcome = step(self).await?;
         self.interruption = interruption;
@@ -305,12 +312,12 @@ impl Story {
     }
 
     /// Makes everything fail that the driver does with its directories, until it is mended.
-    pub fn break_root(&self) -> Result<Broken> {
+    pub fn break_driver_root(&self) -> Result<BrokenRoot> {
         let root = self.root();
         let aside = root.with_extension("aside");
         fs::write(&aside, "not a directory")?;
         exchange(&root, &aside)?;
-        Ok(Broken { root, aside })
+        Ok(BrokenRoot { root, aside })
     }
 
     pub async fn create<K: Kind>(&mut self, object: Value) -> Result<K> {
@@ -344,7 +351,7 @@ impl Story {
     }
 
     /// Until an event tells of an object, for a reason, words that contain these.
-    pub async fn until_told(&self, name: &str, reason: &str, words: &str) -> Result<()> {
+    pub async fn until_event(&self, name: &str, reason: &str, words: &str) -> Result<()> {
         let ask = async || Ok(self.api::<Event>().list(&ListParams::default()).await?.items);
         let tells = |events: &Vec<Event>| {
             events.iter().any(|event| {
@@ -357,22 +364,22 @@ impl Story {
     }
 
     /// A claim of a class, bound, with data on its volume.
-    pub async fn bound(&mut self, name: &str, class: &str) -> Result<Asset> {
+    pub async fn create_bound(&mut self, name: &str, class: &str) -> Result<BoundClaim> {
         self.create::<PersistentVolumeClaim>(claim(name, class)).await?;
-        self.asset(name).await
+        self.write_data(name).await
     }
 
     /// A volume made by hand with a policy, bound to a claim, with data on it.
-    pub async fn bound_static(&mut self, name: &str, policy: &str) -> Result<Asset> {
-        self.volume_by_hand(name, policy).await?;
+    pub async fn create_bound_static(&mut self, name: &str, policy: &str) -> Result<BoundClaim> {
+        self.create_static_volume(name, policy).await?;
         let mut claim = claim(name, "");
         claim["spec"]["volumeName"] = json!(name);
         self.create::<PersistentVolumeClaim>(claim).await?;
-        self.asset(name).await
+        self.write_data(name).await
     }
 
     /// A volume made by hand, and its directory.
-    pub async fn volume_by_hand(&mut self, name: &str, policy: &str) -> Result<PathBuf> {
+    pub async fn create_static_volume(&mut self, name: &str, policy: &str) -> Result<PathBuf> {
         let directory = self.root().join(name);
         fs::create_dir_all(&directory)?;
         let mut spec = self.driver.source(&self.root(), name);
@@ -384,41 +391,41 @@ impl Story {
     }
 
     /// What a claim is bound to, with data on it.
-    pub async fn asset(&self, claim: &str) -> Result<Asset> {
+    pub async fn write_data(&self, claim: &str) -> Result<BoundClaim> {
         let bound = self.until(claim, |claim: &PersistentVolumeClaim| claim_phase(claim) == "Bound").await?;
         let volume = bound.spec.and_then(|spec| spec.volume_name).context("no volume")?;
         self.until(&volume, |volume: &PersistentVolume| volume_phase(volume) == "Bound").await?;
-        let asset = self.look(claim).await?;
-        ensure!(asset.directory.is_dir(), "{} is not there", asset.directory.display());
-        asset.write()?;
-        Ok(asset)
+        let bound_claim = self.get_bound_claim(claim).await?;
+        ensure!(bound_claim.directory.is_dir(), "{} is not there", bound_claim.directory.display());
+        bound_claim.write()?;
+        Ok(bound_claim)
     }
 
     /// What a claim is bound to, as it is.
-    pub async fn look(&self, claim: &str) -> Result<Asset> {
+    pub async fn get_bound_claim(&self, claim: &str) -> Result<BoundClaim> {
         let bound: PersistentVolumeClaim = self.get(claim).await?;
         let volume = bound.spec.and_then(|spec| spec.volume_name).context("no volume")?;
         let (root, name) =
             directory(&self.get::<PersistentVolume>(&volume).await?).context("no directory")?;
         let directory = self.data.path().join(root).join(name);
-        Ok(Asset { claim: claim.to_owned(), volume, directory })
+        Ok(BoundClaim { claim: claim.to_owned(), volume, directory })
     }
 
     /// A pod that runs.
-    pub async fn runs(&mut self, name: &str, claims: &[&str]) -> Result<()> {
+    pub async fn create_running_pod(&mut self, name: &str, claims: &[&str]) -> Result<()> {
         self.create::<Pod>(pod(name, claims)).await?;
         self.until(name, |pod: &Pod| pod_phase(pod) == "Running").await.map(drop)
     }
 
     /// Until the controllers have come to the end of what they know: a claim that nobody uses has come and gone, with its
     /// volume, after all that happened before.
-    pub async fn settle(&self) -> Result<()> {
+    pub async fn until_settled(&self) -> Result<()> {
         let canary = self.canary().await?;
         self.until_canary_gone(&canary).await
     }
 
     /// The same, where nobody takes the finalizer from claims but this.
-    pub async fn settle_without_protection(&self) -> Result<()> {
+    pub async fn until_settled_without_protection(&self) -> Result<()> {
         let canary = self.canary().await?;
         let free = Patch::Merge(json!({"metadata": {"finalizers": null}}));
         self.api::<PersistentVolumeClaim>().patch("canary", &PatchParams::default(), &free).await?;
@@ -442,44 +449,45 @@ impl Story {
     }
 
     /// The claim is being deleted, and nothing has come of it: its volume is bound to it, and its data are there.
-    pub async fn is_postponed(&self, asset: &Asset) -> Result<()> {
-        self.settle().await?;
-        let claim: PersistentVolumeClaim = self.get(&asset.claim).await?;
+    pub async fn assert_postponed(&self, bound_claim: &BoundClaim) -> Result<()> {
+        self.until_settled().await?;
+        let claim: PersistentVolumeClaim = self.get(&bound_claim.claim).await?;
         ensure!(is_terminating(&claim), "{claim:?}");
         ensure!(claim.finalizers().iter().any(|f| f == CLAIM_PROTECTION), "{:?}", claim.finalizers());
-        self.is_kept(asset).await
+        self.assert_kept(bound_claim).await
     }
 
     /// Claim and volume are bound to each other, and the data are there.
-    pub async fn is_kept(&self, asset: &Asset) -> Result<()> {
-        let claim: PersistentVolumeClaim = self.get(&asset.claim).await?;
-        let volume: PersistentVolume = self.get(&asset.volume).await?;
+    pub async fn assert_kept(&self, bound_claim: &BoundClaim) -> Result<()> {
+        let claim: PersistentVolumeClaim = self.get(&bound_claim.claim).await?;
+        let volume: PersistentVolume = self.get(&bound_claim.volume).await?;
         ensure!(claim_phase(&claim) == "Bound", "{claim:?}");
         ensure!(volume_phase(&volume) == "Bound", "{volume:?}");
-        ensure!(asset.has_data(), "{} has lost its data", asset.directory.display());
+        ensure!(bound_claim.has_data(), "{} has lost its data", bound_claim.directory.display());
         Ok(())
     }
 
     /// Claim, volume and directory go.
-    pub async fn is_deleted(&self, asset: &Asset) -> Result<()> {
-        self.until_gone::<PersistentVolumeClaim>(&asset.claim).await?;
-        self.until_gone::<PersistentVolume>(&asset.volume).await?;
-        ensure!(!asset.directory.exists(), "{} has leaked", asset.directory.display());
+    pub async fn until_deleted(&self, bound_claim: &BoundClaim) -> Result<()> {
+        self.until_gone::<PersistentVolumeClaim>(&bound_claim.claim).await?;
+        self.until_gone::<PersistentVolume>(&bound_claim.volume).await?;
+        ensure!(!bound_claim.directory.exists(), "{} has leaked", bound_claim.directory.display());
         Ok(())
     }
 
     /// The claim is gone; the volume waits for somebody to look at it, with its data.
-    pub async fn is_retained(&self, asset: &Asset) -> Result<()> {
-        self.until_gone::<PersistentVolumeClaim>(&asset.claim).await?;
-        self.until(&asset.volume, |volume: &PersistentVolume| volume_phase(volume) == "Released").await?;
-        self.settle().await?;
-        let volume: PersistentVolume = self.get(&asset.volume).await?;
-        ensure!(volume_phase(&volume) == "Released" && asset.has_data(), "{volume:?}");
+    pub async fn until_retained(&self, bound_claim: &BoundClaim) -> Result<()> {
+        self.until_gone::<PersistentVolumeClaim>(&bound_claim.claim).await?;
+        self.until(&bound_claim.volume, |volume: &PersistentVolume| volume_phase(volume) == "Released")
+            .await?;
+        self.until_settled().await?;
+        let volume: PersistentVolume = self.get(&bound_claim.volume).await?;
+        ensure!(volume_phase(&volume) == "Released" && bound_claim.has_data(), "{volume:?}");
         Ok(())
     }
 
     /// The finalizers of a volume come to be these, in any order.
-    pub async fn finalizers(&self, volume: &str, want: &[&str]) -> Result<()> {
+    pub async fn until_finalizers(&self, volume: &str, want: &[&str]) -> Result<()> {
         let want: BTreeSet<&str> = want.iter().copied().collect();
         let has = |volume: &PersistentVolume| {
             volume.finalizers().iter().map(String::as_str).collect::<BTreeSet<_>>() == want
@@ -489,19 +497,19 @@ impl Story {
     }
 
     /// Nothing is stuck, and the directories are those of living volumes and these.
-    pub async fn ends_with(&self, left: &[&Asset]) -> Result<()> {
-        self.settle().await?;
-        ensure!(self.stuck().await?.is_empty(), "stuck: {:?}", self.stuck().await?);
-        let mut want = self.owned().await?;
-        want.extend(left.iter().map(|asset| asset.name()));
+    pub async fn assert_remaining(&self, left: &[&BoundClaim]) -> Result<()> {
+        self.until_settled().await?;
+        ensure!(self.terminating().await?.is_empty(), "stuck: {:?}", self.terminating().await?);
+        let mut want = self.volume_directories().await?;
+        want.extend(left.iter().map(|bound_claim| bound_claim.name()));
         let found = self.directories()?;
         ensure!(found == want, "directories {found:?}, not {want:?}");
-        ensure!(left.iter().all(|asset| asset.has_data()), "no data in {left:?}");
+        ensure!(left.iter().all(|bound_claim| bound_claim.has_data()), "no data in {left:?}");
         Ok(())
     }
 
     /// The names of what is being deleted.
-    pub async fn stuck(&self) -> Result<Vec<String>> {
+    pub async fn terminating(&self) -> Result<Vec<String>> {
         async fn terminating<K: Kind>(api: Api<K>) -> Result<impl Iterator<Item = String>> {
             let all = api.list(&ListParams::default()).await?.items;
             Ok(all.into_iter().filter(is_terminating).map(|object| object.name_any()))
@@ -513,7 +521,7 @@ impl Story {
     }
 
     /// The names of the directories of volumes that are there.
-    pub async fn owned(&self) -> Result<BTreeSet<String>> {
+    pub async fn volume_directories(&self) -> Result<BTreeSet<String>> {
         let volumes = self.api::<PersistentVolume>().list(&ListParams::default()).await?.items;
         Ok(volumes.iter().filter_map(directory).map(|(_, name)| name).collect())
     }
@@ -532,13 +540,13 @@ impl Story {
 }
 
 /// A directory that is a file, for now.
-pub struct Broken {
+pub struct BrokenRoot {
     root: PathBuf,
     aside: PathBuf,
 }
 
-impl Broken {
-    pub fn mend(self) -> Result<()> {
+impl BrokenRoot {
+    pub fn repair(self) -> Result<()> {
         exchange(&self.root, &self.aside)?;
         Ok(fs::remove_file(&self.aside)?)
     }
@@ -609,19 +617,19 @@ pub fn pod_phase(pod: &Pod) -> &str {
     pod.status.as_ref().and_then(|status| status.phase.as_deref()).unwrap_or_default()
 }
 
-/// Tests of stories: for each a module of its name, and in it one for each driver and way to be interrupted: these five, or those
+/// Tests of scenarios: for each a module of its name, and in it one for each driver and way to be interrupted: these five, or those
 /// that are named first, `by { NAME: DRIVER, INTERRUPTION; }`.
 #[macro_export]
-macro_rules! told {
-    (by $ways:tt $($story:ident),* $(,)?) => { $(
-        mod $story {
-            use $crate::cluster::End::{Crash, Stop};
-            use $crate::volumes::{Driver::*, tell};
+macro_rules! scenario {
+    (by $ways:tt $($scenario:ident),* $(,)?) => { $(
+        mod $scenario {
+            use $crate::cluster::Termination::{Crash, Stop};
+            use $crate::volumes::{Driver::*, run_scenario};
 
-            $crate::told!(@ $story $ways);
+            $crate::scenario!(@ $scenario $ways);
         }
     )* };
-    ($($story:ident),* $(,)?) => { $crate::told! {
+    ($($scenario:ident),* $(,)?) => { $crate::scenario! {
         by {
             host_path: HostPath, None;
             host_path_interrupted: HostPath, Some(Crash);
@@ -629,12 +637,12 @@ macro_rules! told {
             csi_interrupted: Csi, Some(Stop);
             migrated_interrupted: Migrated, Some(Crash);
         }
-        $($story),*
+        $($scenario),*
     } };
-    (@ $story:ident { $($name:ident: $driver:expr, $interruption:expr;)* }) => { $(
+    (@ $scenario:ident { $($name:ident: $driver:expr, $interruption:expr;)* }) => { $(
         #[tokio::test]
         async fn $name() -> anyhow::Result<()> {
-            tell($driver, $interruption, super::$story).await
+            run_scenario($driver, $interruption, super::$scenario).await
         }
     )* };
 }

@@ -13,7 +13,7 @@ use tokio::time::timeout;
 /// Far above what anything should take.
 pub const DEADLINE: Duration = Duration::from_secs(60);
 
-/// Asks until the answer is what it should be.
+/// Asks until the value is what it should be.
 pub async fn until<T>(
     what: &str,
     mut ask: impl AsyncFnMut() -> Result<T>,
@@ -24,11 +24,11 @@ where
 {
     let began = Instant::now();
     loop {
-        let answer = ask().await?;
-        if is_so(&answer) {
-            return Ok(answer);
+        let value = ask().await?;
+        if is_so(&value) {
+            return Ok(value);
         }
-        ensure!(began.elapsed() < DEADLINE, "not in {DEADLINE:?}: {what}, but {answer:?}");
+        ensure!(began.elapsed() < DEADLINE, "not in {DEADLINE:?}: {what}, but {value:?}");
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
 }

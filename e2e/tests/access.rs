@@ -29,10 +29,11 @@ async fn send(
     path: &str,
     document: &Value,
 ) -> Result<(u16, Value)> {
-    let answer = connection.call(method, path, &[], Some(Bytes::from(document.to_string()))).await?;
-    let value = serde_json::from_slice(&answer.body)
-        .with_context(|| format!("{method} {path}: {:?}", answer.body.slice(..answer.body.len().min(200))))?;
-    Ok((answer.status, value))
+    let response = connection.call(method, path, &[], Some(Bytes::from(document.to_string()))).await?;
+    let value = serde_json::from_slice(&response.body).with_context(|| {
+        format!("{method} {path}: {:?}", response.body.slice(..response.body.len().min(200)))
+    })?;
+    Ok((response.status, value))
 }
 
 /// Grants alice these verbs on these resources, everywhere.
@@ -44,8 +45,8 @@ async fn grant(admin: &mut Connection, name: &str, verbs: &[&str], resources: &[
         "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "alice"}]});
     for (resource, object) in [("clusterroles", role), ("clusterrolebindings", binding)] {
         let path = format!("/apis/rbac.authorization.k8s.io/v1/{resource}");
-        let (code, answer) = send(admin, "POST", &path, &object).await?;
-        ensure!(code == 201, "{answer}");
+        let (code, response) = send(admin, "POST", &path, &object).await?;
+        ensure!(code == 201, "{response}");
     }
     Ok(())
 }
@@ -58,8 +59,8 @@ async fn a_put_that_creates_needs_the_right_to_create() -> Result<()> {
     let rbac = "rbac.authorization.k8s.io";
     let none = json!({"metadata": {"name": "none"}, "rules": []});
     for path in ["namespaces/default/roles", "clusterroles"] {
-        let (code, answer) = send(&mut admin, "POST", &format!("/apis/{rbac}/v1/{path}"), &none).await?;
-        ensure!(code == 201, "{answer}");
+        let (code, response) = send(&mut admin, "POST", &format!("/apis/{rbac}/v1/{path}"), &none).await?;
+        ensure!(code == 201, "{response}");
     }
     let role_ref = |kind: &str| json!({"roleRef": {"apiGroup": rbac, "kind": kind, "name": "none"}});
     let in_default = "in the namespace \"default\"";
@@ -90,25 +91,25 @@ async fn a_put_that_creates_needs_the_right_to_create() -> Result<()> {
         let mut object = object.clone();
         object["metadata"] = json!({"name": "x"});
         let path = path(prefix, resource, scope);
-        let (code, answer) = send(&mut alice, "PUT", &path, &object).await?;
+        let (code, response) = send(&mut alice, "PUT", &path, &object).await?;
         let full = if group.is_empty() { (*resource).to_owned() } else { format!("{resource}.{group}") };
         let want = format!(
             "{full} \"x\" is forbidden: User \"alice\" cannot create resource \"{resource}\" in API group \"{group}\" {scope}"
         );
-        assert_eq!((code, answer["message"].as_str()), (403, Some(want.as_str())), "{resource}: {answer}");
-        let (code, answer) = send(&mut admin, "GET", &path, &Value::Null).await?;
-        assert_eq!(code, 404, "{resource}: {answer}");
+        assert_eq!((code, response["message"].as_str()), (403, Some(want.as_str())), "{resource}: {response}");
+        let (code, response) = send(&mut admin, "GET", &path, &Value::Null).await?;
+        assert_eq!(code, 404, "{resource}: {response}");
         // What is invalid is so for everyone, and who may create, may.
         let (code, created) = send(&mut admin, "PUT", &path, &object).await?;
         assert_eq!(code, 201, "{resource}: {created}");
-        let (code, answer) = send(&mut alice, "PUT", &path, &created).await?;
-        assert_eq!(code, 200, "{resource}: a change needs no more than update: {answer}");
+        let (code, response) = send(&mut alice, "PUT", &path, &created).await?;
+        assert_eq!(code, 200, "{resource}: a change needs no more than update: {response}");
     }
     grant(&mut admin, "creates", &["create"], &["leases"]).await?;
     let lease = json!({"metadata": {"name": "y"}, "spec": {}});
-    let (code, answer) =
+    let (code, response) =
         send(&mut alice, "PUT", "/apis/coordination.k8s.io/v1/namespaces/default/leases/y", &lease).await?;
-    assert_eq!(code, 201, "{answer}");
+    assert_eq!(code, 201, "{response}");
     control_plane.shutdown().await?;
     Ok(())
 }
@@ -119,10 +120,10 @@ async fn what_is_created_only_to_be_answered_needs_its_namespace() -> Result<()>
     let (control_plane, mut admin, _) = start(directory.path()).await?;
     let named = |name: &str| json!({"metadata": {"name": name}});
     let terminating = json!({"metadata": {"name": "ending", "finalizers": ["example.com/kept"]}});
-    let (code, answer) = send(&mut admin, "POST", "/api/v1/namespaces", &terminating).await?;
-    ensure!(code == 201, "{answer}");
-    let (code, answer) = send(&mut admin, "DELETE", "/api/v1/namespaces/ending", &json!({})).await?;
-    ensure!(code == 200, "{answer}");
+    let (code, response) = send(&mut admin, "POST", "/api/v1/namespaces", &terminating).await?;
+    ensure!(code == 201, "{response}");
+    let (code, response) = send(&mut admin, "DELETE", "/api/v1/namespaces/ending", &json!({})).await?;
+    ensure!(code == 200, "{response}");
     let binding = json!({"metadata": {"name": "p"}, "target": {"kind": "Node", "name": "n"}});
     for (what, path, document, resource, name) in [
         ("an eviction", "pods/p/eviction", named("p"), "pods", "p"),
@@ -130,17 +131,17 @@ async fn what_is_created_only_to_be_answered_needs_its_namespace() -> Result<()>
         ("a binding", "pods/p/binding", binding, "pods", "p"),
     ] {
         let at = |namespace: &str| format!("/api/v1/namespaces/{namespace}/{path}");
-        let (code, answer) = send(&mut admin, "POST", &at("nowhere"), &document).await?;
+        let (code, response) = send(&mut admin, "POST", &at("nowhere"), &document).await?;
         let want = "namespaces \"nowhere\" not found";
-        assert_eq!((code, answer["message"].as_str()), (404, Some(want)), "{what}");
-        let (code, answer) = send(&mut admin, "POST", &at("ending"), &document).await?;
+        assert_eq!((code, response["message"].as_str()), (404, Some(want)), "{what}");
+        let (code, response) = send(&mut admin, "POST", &at("ending"), &document).await?;
         let want = format!(
             "{resource} \"{name}\" is forbidden: unable to create new content in namespace ending because it is being terminated"
         );
-        assert_eq!((code, answer["message"].as_str()), (403, Some(want.as_str())), "{what}");
-        let (code, answer) = send(&mut admin, "POST", &at("default"), &document).await?;
+        assert_eq!((code, response["message"].as_str()), (403, Some(want.as_str())), "{what}");
+        let (code, response) = send(&mut admin, "POST", &at("default"), &document).await?;
         let want = format!("{resource} \"{name}\" not found");
-        assert_eq!((code, answer["message"].as_str()), (404, Some(want.as_str())), "{what}");
+        assert_eq!((code, response["message"].as_str()), (404, Some(want.as_str())), "{what}");
     }
     control_plane.shutdown().await?;
     Ok(())
@@ -161,14 +162,14 @@ async fn answers_to_questions_have_no_tables() -> Result<()> {
         ("/api/v1/namespaces/default/serviceaccounts/default/token", json!({"spec": {}})),
     ] {
         let body = || Some(Bytes::from(document.to_string()));
-        let answer = admin.call("POST", path, &[("accept", Some(table))], body()).await?;
-        assert_eq!(answer.status, 406, "{path}");
-        let status: Value = serde_json::from_slice(&answer.body)?;
+        let response = admin.call("POST", path, &[("accept", Some(table))], body()).await?;
+        assert_eq!(response.status, 406, "{path}");
+        let status: Value = serde_json::from_slice(&response.body)?;
         assert_eq!(status["reason"], "NotAcceptable", "{path}: {status}");
         let both = format!("{table},application/json");
-        let answer = admin.call("POST", path, &[("accept", Some(&both))], body()).await?;
-        assert!(matches!(answer.status, 201 | 404), "{path}: {}", answer.status);
-        let document: Value = serde_json::from_slice(&answer.body)?;
+        let response = admin.call("POST", path, &[("accept", Some(&both))], body()).await?;
+        assert!(matches!(response.status, 201 | 404), "{path}: {}", response.status);
+        let document: Value = serde_json::from_slice(&response.body)?;
         assert_ne!(document["kind"], "Table", "{path}");
     }
     control_plane.shutdown().await?;
@@ -189,10 +190,10 @@ async fn roles_of_many_values_are_compared_soon() -> Result<()> {
         let role = json!({"metadata": {"name": case}, "rules": rules});
         let path = "/apis/rbac.authorization.k8s.io/v1/namespaces/default/roles";
         let began = Instant::now();
-        let (code, answer) = send(&mut alice, "POST", path, &role).await?;
+        let (code, response) = send(&mut alice, "POST", path, &role).await?;
         let took = began.elapsed();
         assert_eq!(code, 403, "{case}");
-        let message = answer["message"].as_str().unwrap_or_default();
+        let message = response["message"].as_str().unwrap_or_default();
         assert!(
             message.contains("is attempting to grant RBAC permissions not currently held:\n{APIGroups:["),
             "{case}"

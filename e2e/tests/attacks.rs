@@ -22,8 +22,8 @@ const OBJECTS: usize = 100;
 const OBJECT_BYTES: usize = 200_000;
 
 async fn post(connection: &mut Connection, path: &str, object: Value) -> Result<()> {
-    let answer = connection.call("POST", path, &[], Some(Bytes::from(object.to_string()))).await?;
-    ensure!(answer.status == 201, "{path}: {} {:?}", answer.status, answer.body);
+    let response = connection.call("POST", path, &[], Some(Bytes::from(object.to_string()))).await?;
+    ensure!(response.status == 201, "{path}: {} {:?}", response.status, response.body);
     Ok(())
 }
 
@@ -89,7 +89,7 @@ async fn behave(endpoint: Endpoint, writes: bool, time: Duration) -> Result<Seen
         }
         let began = Instant::now();
         let patch = json!({"data": {"round": format!("{round}")}}).to_string();
-        let answer = match writes && round % 4 == 0 {
+        let response = match writes && round % 4 == 0 {
             false => connection.call("GET", &path, &[], None).await?,
             true => {
                 let merge = [("content-type", Some("application/merge-patch+json"))];
@@ -97,8 +97,8 @@ async fn behave(endpoint: Endpoint, writes: bool, time: Duration) -> Result<Seen
             }
         };
         seen.millis.push(began.elapsed().as_secs_f64() * 1000.0);
-        if answer.status != 200 {
-            seen.refused.push(answer.status);
+        if response.status != 200 {
+            seen.refused.push(response.status);
         }
         sleep(Duration::from_millis(5)).await;
     }

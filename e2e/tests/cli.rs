@@ -158,8 +158,8 @@ async fn a_data_directory_has_one_server() -> Result<()> {
     refused(elsewhere.path(), &second, 1, "in use").await?;
     assert_eq!(names(data.path())?, before);
     assert!(files(elsewhere.path())?.is_empty());
-    let answer = first.endpoint().await?.connect().await?.call("GET", "/readyz", &[], None).await?;
-    assert_eq!(answer.status, 200, "the first goes on");
+    let response = first.endpoint().await?.connect().await?.call("GET", "/readyz", &[], None).await?;
+    assert_eq!(response.status, 200, "the first goes on");
     assert!(first.stop().await?.success());
     Ok(())
 }
@@ -250,14 +250,14 @@ async fn sigterm_ends_it_at_once() -> Result<()> {
             true => "/api/v1/namespaces?watch=true",
             false => "/api/v1/namespaces",
         };
-        let answer = connection.open("GET", path, &[], None).await?;
-        assert_eq!(answer.status(), 200);
+        let response = connection.open("GET", path, &[], None).await?;
+        assert_eq!(response.status(), 200);
         let asked = Instant::now();
         let status = cluster.stop().await?;
         assert_eq!(status.code(), Some(0), "{status}");
         assert!(asked.elapsed() < Duration::from_secs(2), "it took {:?}", asked.elapsed());
         let body =
-            timeout(DEADLINE, answer.into_body().collect()).await.context("the stream does not end")?;
+            timeout(DEADLINE, response.into_body().collect()).await.context("the stream does not end")?;
         assert!(body.is_ok(), "{body:?}");
     }
     Ok(())
@@ -281,8 +281,8 @@ async fn the_kubeconfig_appears_when_it_serves() -> Result<()> {
     timeout(DEADLINE, appears).await.context("no kubeconfig")??;
     // Whole from the first moment, and what it leads to is ready.
     let endpoint = Endpoint::new(&config(&kubeconfig).await?)?;
-    let answer = endpoint.connect().await?.call("GET", "/readyz", &[], None).await?;
-    assert_eq!(answer.status, 200, "{answer:?}");
+    let response = endpoint.connect().await?.call("GET", "/readyz", &[], None).await?;
+    assert_eq!(response.status, 200, "{response:?}");
 
     let printed = run(directory.path(), &["kubeconfig", "--data-dir", data_dir]).await?;
     assert!(printed.status.success());

@@ -59,8 +59,8 @@ async fn write(endpoint: Endpoint, prefix: String, load: Arc<Load>) -> Result<Ve
     for number in 0.. {
         let object = format!("{prefix}-{number}");
         for count in 1..=WRITES {
-            let Ok(answer) = put(&mut connection, &object, count).await else { return Ok(acknowledged) };
-            acknowledged.push(answer?);
+            let Ok(response) = put(&mut connection, &object, count).await else { return Ok(acknowledged) };
+            acknowledged.push(response?);
             load.add();
         }
     }
@@ -74,10 +74,10 @@ async fn put(connection: &mut Connection, object: &str, count: u64) -> Result<Re
         1 => ("POST", CONFIG_MAPS.to_owned()),
         _ => ("PUT", format!("{CONFIG_MAPS}/{object}")),
     };
-    let answer = connection.call(method, &path, &[], Some(Bytes::from(body))).await?;
-    let text = String::from_utf8_lossy(&answer.body).into_owned();
-    Ok(match answer.status {
-        200 | 201 => serde_json::from_str(&text).context("the answer").and_then(|written| stored(&written)),
+    let response = connection.call(method, &path, &[], Some(Bytes::from(body))).await?;
+    let text = String::from_utf8_lossy(&response.body).into_owned();
+    Ok(match response.status {
+        200 | 201 => serde_json::from_str(&text).context("the response").and_then(|written| stored(&written)),
         status => Err(anyhow::anyhow!("{method} {path}: {status} {text}")),
     })
 }
@@ -93,9 +93,9 @@ fn stored(object: &Value) -> Result<Write> {
 
 /// Everything that is there.
 async fn list(endpoint: &Endpoint) -> Result<BTreeMap<String, Write>> {
-    let answer = endpoint.connect().await?.call("GET", CONFIG_MAPS, &[], None).await?;
-    ensure!(answer.status == 200, "{answer:?}");
-    let list: Value = serde_json::from_slice(&answer.body)?;
+    let response = endpoint.connect().await?.call("GET", CONFIG_MAPS, &[], None).await?;
+    ensure!(response.status == 200, "{response:?}");
+    let list: Value = serde_json::from_slice(&response.body)?;
     let items = list["items"].as_array().context("no items")?;
     let objects = items.iter().map(|item| stored(item).map(|write| (write.object.clone(), write)));
     objects.collect()

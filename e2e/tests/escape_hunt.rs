@@ -15,8 +15,10 @@ use std::thread::JoinHandle;
 use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
-use coracle_e2e::chance::{self, Chance};
-use coracle_e2e::volumes::{Asset, Driver, Story, claim, pod_phase, scripted, tell, volume_phase};
+use coracle_e2e::random::{self, Rng};
+use coracle_e2e::volumes::{
+    BoundClaim, Driver, Scenario, claim, pod_phase, run_scenario, scripted, volume_phase,
+};
 use coracle_e2e::wait::until;
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Pod};
 use kube::api::{ListParams, PostParams};
@@ -31,28 +33,30 @@ const ROUNDS: usize = 6;
 
 #[tokio::test]
 async fn host_path() -> Result<()> {
-    hunts(Driver::HostPath).await
+    run_seeds(Driver::HostPath).await
 }
 
 #[tokio::test]
 async fn csi() -> Result<()> {
-    hunts(Driver::Csi).await
+    run_seeds(Driver::Csi).await
 }
 
-async fn hunts(driver: Driver) -> Result<()> {
-    let hunt = async |chance, end| {
-        tell(driver, None, async |story: &mut Story| Hunt::begin(chance, story).await?.run(story, end).await)
-            .await
+async fn run_seeds(driver: Driver) -> Result<()> {
+    let hunt = async |rng, end| {
+        run_scenario(driver, None, async |scenario: &mut Scenario| {
+            RandomRun::begin(rng, scenario).await?.run(scenario, end).await
+        })
+        .await
     };
-    chance::hunts(driver, hunt).await
+    random::run_seeds(driver, hunt).await
 }
 
-struct Hunt {
-    chance: Chance,
+struct RandomRun {
+    rng: Rng,
     data: PathBuf,
     outside: TempDir,
     /// Volumes in use.
-    others: Vec<Asset>,
+    others: Vec<BoundClaim>,
     /// The links that a pod has to directories that are not volumes.
     links: Vec<PathBuf>,
     number: usize,
@@ -60,10 +64,10 @@ struct Hunt {
     acts: Vec<String>,
 }
 
-impl Hunt {
+impl RandomRun {
     /// Two volumes in use, and a pod with links out of the data directory.
-    async fn begin(chance: Chance, story: &mut Story) -> Result<Hunt> {
-        let data = story.root().ancestors().nth(2).context("no data directory")?.to_owned();
+    async fn begin(rng: Rng, scenario: &mut Scenario) -> Result<RandomRun> {
+        let data = scenario.root().ancestors().nth(2).context("no data directory")?.to_owned();
         let outside = TempDir::with_prefix("coracle-outside-")?;
         for directory in ["deep/deeper", "empty"] {
             fs::create_dir_all(outside.path().join(directory))?;
@@ -73,9 +77,9 @@ impl Hunt {
         }
         let mut others = Vec::new();
         for (name, class) in [("of-driver", "delete"), ("of-default", "standard")] {
-            others.push(story.bound(name, class).await?);
+            others.push(scenario.create_bound(name, class).await?);
         }
-        story.runs("user", &["of-driver", "of-default"]).await?;
+        scenario.create_running_pod("user", &["of-driver", "of-default"]).await?;
         let targets =
             [outside.path().to_owned(), outside.path().join("deep"), data.clone(), data.join("pods")];
         let mut names = Vec::new();
@@ -84,15 +88,15 @@ impl Hunt {
             let volume = json!({"metadata": {"name": name}, "spec": {
                 "accessModes": ["ReadWriteOnce"], "capacity": {"storage": "1Gi"}, "hostPath": {"path": target},
             }});
-            story.create::<PersistentVolume>(volume).await?;
+            scenario.create::<PersistentVolume>(volume).await?;
             let mut claim = claim(&name, "");
             claim["spec"]["volumeName"] = json!(name);
-            story.create::<PersistentVolumeClaim>(claim).await?;
+            scenario.create::<PersistentVolumeClaim>(claim).await?;
             names.push(name);
         }
         let claims: Vec<&str> = names.iter().map(String::as_str).collect();
-        let pod: Pod = story.create(scripted("linked", &claims, &[])).await?;
-        story.until("linked", |pod: &Pod| pod_phase(pod) == "Running").await?;
+        let pod: Pod = scenario.create(scripted("linked", &claims, &[])).await?;
+        scenario.until("linked", |pod: &Pod| pod_phase(pod) == "Running").await?;
         let own = data.join("pods").join(pod.uid().context("no uid")?).join("volumes");
         let links: Vec<PathBuf> = names.iter().map(|name| own.join(name)).collect();
         ensure!(links.iter().all(|link| link.is_symlink()), "{links:?}");
@@ -103,18 +107,18 @@ impl Hunt {
             symlink(root.join("a-link"), root.join("a-link-to-a-link"))?;
             symlink("../../pods", root.join("a-relative-link"))?;
         }
-        Ok(Hunt { chance, data, outside, others, links, number: 0, acts: Vec::new() })
+        Ok(RandomRun { rng, data, outside, others, links, number: 0, acts: Vec::new() })
     }
 
-    async fn run(mut self, story: &mut Story, end: Instant) -> Result<()> {
+    async fn run(mut self, scenario: &mut Scenario, end: Instant) -> Result<()> {
         for round in 0..ROUNDS {
             let before = self.picture()?;
-            self.round(story).await.with_context(|| format!("{:#?}", self.acts))?;
+            self.round(scenario).await.with_context(|| format!("{:#?}", self.acts))?;
             let after = self.picture()?;
             let changed: Vec<_> =
                 before.iter().filter(|(path, file)| after.get(*path) != Some(file)).collect();
             ensure!(changed.is_empty(), "{changed:#?}\nchanged after {:#?}", self.acts);
-            ensure!(self.others.iter().all(Asset::has_data));
+            ensure!(self.others.iter().all(BoundClaim::has_data));
             if round > 0 && Instant::now() > end {
                 break;
             }
@@ -123,7 +127,7 @@ impl Hunt {
     }
 
     /// Condemns volumes, and waits until it is decided about each of them.
-    async fn round(&mut self, story: &mut Story) -> Result<()> {
+    async fn round(&mut self, scenario: &mut Scenario) -> Result<()> {
         self.acts.clear();
         let (mut condemned, mut swapping) = (Vec::new(), Vec::new());
         for _ in 0..VOLUMES {
@@ -135,7 +139,7 @@ impl Hunt {
             // What the driver refuses stays as it is.
             let is_csi = source.get("csi").is_some() || by.is_some_and(|by| by == "coracle.csi");
             self.acts.push(volume.to_string());
-            let volumes: Api<PersistentVolume> = story.api();
+            let volumes: Api<PersistentVolume> = scenario.api();
             match volumes.create(&PostParams::default(), &serde_json::from_value(volume)?).await {
                 Ok(_) if is_csi => {}
                 Ok(_) => condemned.push(name),
@@ -145,7 +149,7 @@ impl Hunt {
             }
         }
         let undecided = async || {
-            let volumes = story.api::<PersistentVolume>().list(&ListParams::default()).await?.items;
+            let volumes = scenario.api::<PersistentVolume>().list(&ListParams::default()).await?.items;
             let is_undecided = |volume: &&PersistentVolume| {
                 condemned.contains(&volume.name_any())
                     && !matches!(volume_phase(volume), "Failed" | "Available")
@@ -154,13 +158,13 @@ impl Hunt {
         };
         let decided = until("everything is decided", undecided, Vec::is_empty).await;
         // Volumes of the driver are looked at in order, and this is the last.
-        let settled = story.settle().await;
+        let settled = scenario.until_settled().await;
         for swap in swapping {
             swap.end();
         }
         decided?;
         settled?;
-        let volumes: Api<PersistentVolume> = story.api();
+        let volumes: Api<PersistentVolume> = scenario.api();
         let all = volumes.list(&ListParams::default()).await?.items;
         for volume in all.iter().filter(|volume| volume.name_any().starts_with("condemned-")) {
             // Only the objects: what they stand for is no longer looked at.
@@ -173,7 +177,7 @@ impl Hunt {
     }
 
     fn volume(&mut self, name: &str, source: &Value) -> Value {
-        let policy = if self.chance.one_in(3) { "Recycle" } else { "Delete" };
+        let policy = if self.rng.one_in(3) { "Recycle" } else { "Delete" };
         let mut spec = json!({
             "accessModes": ["ReadWriteOnce"], "capacity": {"storage": "1Gi"},
             "persistentVolumeReclaimPolicy": policy,
@@ -184,16 +188,16 @@ impl Hunt {
             spec.extend(source.clone());
         }
         let mut volume = json!({"metadata": {"name": name}, "spec": spec});
-        if self.chance.one_in(2) {
-            let by = ["kubernetes.io/host-path", "coracle.csi"][self.chance.below(2)];
+        if self.rng.one_in(2) {
+            let by = ["kubernetes.io/host-path", "coracle.csi"][self.rng.below(2)];
             volume["metadata"]["annotations"] = json!({"pv.kubernetes.io/provisioned-by": by});
         }
         volume
     }
 
     fn source(&mut self, name: &str, swapping: &mut Vec<Swap>) -> Result<Value> {
-        if self.chance.one_in(4) {
-            let other = self.others[self.chance.below(self.others.len())].name();
+        if self.rng.one_in(4) {
+            let other = self.others[self.rng.below(self.others.len())].name();
             let handles = [
                 "..",
                 ".",
@@ -212,18 +216,18 @@ impl Hunt {
                 "",
             ]
             .map(str::to_owned);
-            let handle = &handles[self.chance.below(handles.len())];
+            let handle = &handles[self.rng.below(handles.len())];
             return Ok(json!({"csi": {"driver": "coracle.csi", "volumeHandle": handle}}));
         }
         let root = self.data.join("volumes/host-path");
-        let path = match self.chance.below(5) {
+        let path = match self.rng.below(5) {
             0 => self.own(&root, name, swapping)?,
-            1 => self.links[self.chance.below(self.links.len())]
-                .join(["", "deep", "deep/deeper", "store"][self.chance.below(4)]),
-            2 => self.others[self.chance.below(self.others.len())].directory.clone(),
+            1 => self.links[self.rng.below(self.links.len())]
+                .join(["", "deep", "deep/deeper", "store"][self.rng.below(4)]),
+            2 => self.others[self.rng.below(self.others.len())].directory.clone(),
             3 => root.join(
                 ["a-link", "a-link/deep", "a-link-to-a-link", "a-relative-link", "..", ".", "", "../../pods"]
-                    [self.chance.below(8)],
+                    [self.rng.below(8)],
             ),
             _ => {
                 let places = [
@@ -238,16 +242,16 @@ impl Hunt {
                     self.links[0].ancestors().nth(2).context("no pod")?.to_owned(),
                     PathBuf::from("outside"),
                 ];
-                places[self.chance.below(places.len())].clone()
+                places[self.rng.below(places.len())].clone()
             }
         };
         let path = path.to_string_lossy();
-        let path = match self.chance.below(6) {
+        let path = match self.rng.below(6) {
             0 => format!("{path}/"),
             1 => format!("{path}//."),
             2 => path.replacen('/', "//", 2),
             3 => path.replacen("/volumes", "/./volumes", 1),
-            4 if self.chance.one_in(3) => format!("{path}/../{}", name),
+            4 if self.rng.one_in(3) => format!("{path}/../{}", name),
             _ => path.into_owned(),
         };
         Ok(json!({"hostPath": {"path": path}}))
@@ -263,11 +267,11 @@ impl Hunt {
             symlink(self.outside.path(), directory.join("link"))?;
         }
         symlink(self.data.join("pods"), own.join("link"))?;
-        if self.chance.one_in(2) {
+        if self.rng.one_in(2) {
             let link = root.join(format!("{name}-swapped"));
             symlink(self.outside.path(), &link)?;
             let part =
-                if self.chance.one_in(2) { own.clone() } else { own.join(self.chance.below(30).to_string()) };
+                if self.rng.one_in(2) { own.clone() } else { own.join(self.rng.below(30).to_string()) };
             swapping.push(Swap::begin(part, link));
         }
         Ok(own)

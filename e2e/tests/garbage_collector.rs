@@ -7,7 +7,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use coracle_e2e::chance::Chance;
+use coracle_e2e::random::Rng;
 use coracle_e2e::wait::until;
 use coracle_e2e::{Cluster, cluster};
 use futures::future::try_join_all;
@@ -51,7 +51,7 @@ struct History {
 /// A family of objects that grows, changes its ties and shrinks.
 struct Family {
     api: Api<ConfigMap>,
-    chance: Chance,
+    rng: Rng,
     /// Either owners may be any members, or deletions may be in the foreground: two objects of a circle that are both deleted in
     /// the foreground wait for each other for ever, as on a real cluster.
     circles: bool,
@@ -61,7 +61,7 @@ struct Family {
 
 impl Family {
     fn any(&mut self) -> Option<ConfigMap> {
-        let index = self.chance.below(self.members.len());
+        let index = self.rng.below(self.members.len());
         self.members.get(index).cloned()
     }
 
@@ -71,13 +71,13 @@ impl Family {
             .filter(|_| !self.circles)
             .and_then(|m| self.members.iter().position(|o| o.uid() == m.uid()));
         let bound = older.unwrap_or(self.members.len());
-        let count = self.chance.below(3);
-        let indices: Vec<usize> = (0..count).map(|_| self.chance.below(bound)).collect();
+        let count = self.rng.below(3);
+        let indices: Vec<usize> = (0..count).map(|_| self.rng.below(bound)).collect();
         let owners: Vec<ConfigMap> =
             indices.into_iter().filter_map(|index| self.members[..bound].get(index).cloned()).collect();
         let mut references: Vec<OwnerReference> = Vec::new();
         for owner in &owners {
-            let blocks = self.chance.one_in(2);
+            let blocks = self.rng.one_in(2);
             if references.iter().all(|reference| Some(&reference.uid) != owner.metadata.uid.as_ref()) {
                 references.push(reference(owner, blocks));
             }
@@ -92,7 +92,7 @@ impl Family {
 
     /// One random act. What is refused because the object has just gone is no error.
     async fn act(&mut self, number: usize) -> Result<()> {
-        match self.chance.below(10) {
+        match self.rng.below(10) {
             0..=4 => {
                 let owners = self.owners(None);
                 let object = create(&self.api, &format!("m{number}"), owners.clone()).await?;
@@ -112,7 +112,7 @@ impl Family {
             }
             _ => {
                 let Some(member) = self.any() else { return Ok(()) };
-                let policy = match self.chance.below(3) {
+                let policy = match self.rng.below(3) {
                     0 => PropagationPolicy::Orphan,
                     1 if !self.circles => PropagationPolicy::Foreground,
                     _ => PropagationPolicy::Background,
@@ -175,10 +175,10 @@ impl History {
     }
 }
 
-fn allow<T>(codes: &[u16], answer: kube::Result<T>) -> kube::Result<()> {
-    match answer {
+fn allow<T>(codes: &[u16], response: kube::Result<T>) -> kube::Result<()> {
+    match response {
         Err(kube::Error::Api(status)) if codes.contains(&status.code) => Ok(()),
-        answer => answer.map(|_| ()),
+        response => response.map(|_| ()),
     }
 }
 
@@ -188,7 +188,7 @@ async fn family(client: &Client, name: &str, seed: u64, circles: bool) -> Result
     Api::all(client.clone()).create(&PostParams::default(), &namespace).await?;
     Ok(Family {
         api: Api::namespaced(client.clone(), name),
-        chance: Chance(seed),
+        rng: Rng(seed),
         circles,
         members: Vec::new(),
         histories: BTreeMap::new(),

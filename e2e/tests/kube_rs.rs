@@ -34,7 +34,7 @@ fn object<K: DeserializeOwned>(object: Value) -> Result<K> {
 }
 
 fn config_map(name: &str, text: &str) -> Result<ConfigMap> {
-    object(json!({"metadata": {"name": name, "labels": {"story": text}}, "data": {"text": text}}))
+    object(json!({"metadata": {"name": name, "labels": {"scenario": text}}, "data": {"text": text}}))
 }
 
 fn deployment(name: &str) -> Result<Deployment> {
@@ -58,7 +58,7 @@ fn pod(name: &str, node: Option<&str>) -> Result<Pod> {
     }}))
 }
 
-/// The API's answer to what must fail.
+/// The API's response to what must fail.
 fn refusal<T>(result: kube::Result<T>) -> Result<Box<Status>> {
     match result {
         Ok(_) => anyhow::bail!("it was not refused"),
@@ -93,9 +93,9 @@ where
 
     let mut read = api.get(&name).await?;
     assert_eq!(read.resource_version(), created.resource_version());
-    read.annotations_mut().insert("story".to_owned(), "changed".to_owned());
+    read.annotations_mut().insert("scenario".to_owned(), "changed".to_owned());
     let changed = api.replace(&name, &PostParams::default(), &read).await?;
-    assert_eq!(changed.annotations().get("story").map(String::as_str), Some("changed"));
+    assert_eq!(changed.annotations().get("scenario").map(String::as_str), Some("changed"));
     assert_ne!(changed.resource_version(), created.resource_version());
     let names = api.list(&ListParams::default()).await?.iter().map(ResourceExt::name_any).collect();
 
@@ -151,11 +151,11 @@ async fn lists_come_in_pages() -> Result<()> {
     assert!(!names.contains("number-9999"));
 
     for (params, want) in [
-        (ListParams::default().labels("story=third"), COUNT / 3),
-        (ListParams::default().labels("story notin (third, late)"), COUNT - COUNT / 3),
-        (ListParams::default().labels("!story"), 0),
+        (ListParams::default().labels("scenario=third"), COUNT / 3),
+        (ListParams::default().labels("scenario notin (third, late)"), COUNT - COUNT / 3),
+        (ListParams::default().labels("!scenario"), 0),
         (ListParams::default().fields("metadata.name=number-0007"), 1),
-        (ListParams::default().fields("metadata.name!=number-0007").labels("story=late"), 1),
+        (ListParams::default().fields("metadata.name!=number-0007").labels("scenario=late"), 1),
     ] {
         assert_eq!(api.list(&params).await?.items.len(), want, "{params:?}");
     }
@@ -251,7 +251,7 @@ async fn subresources() -> Result<()> {
 /// What happened to an object, by its label.
 fn changes(event: Event<ConfigMap>) -> Option<String> {
     match event {
-        Event::Apply(object) => Some(format!("{}={}", object.name_any(), object.labels().get("story")?)),
+        Event::Apply(object) => Some(format!("{}={}", object.name_any(), object.labels().get("scenario")?)),
         Event::Delete(object) => Some(format!("-{}", object.name_any())),
         Event::Init | Event::InitApply(_) | Event::InitDone => None,
     }
@@ -262,8 +262,8 @@ async fn a_reflector_sees_every_change() -> Result<()> {
     const COUNT: usize = 200;
     let cluster = start().await?;
     for config in [
-        watcher::Config::default().labels("story"),
-        watcher::Config::default().labels("story").streaming_lists(),
+        watcher::Config::default().labels("scenario"),
+        watcher::Config::default().labels("scenario").streaming_lists(),
     ] {
         let api: Api<ConfigMap> = Api::default_namespaced(cluster.client().await?);
         api.create(&PostParams::default(), &config_map("first", "there")?).await?;

@@ -4,14 +4,14 @@ use std::process::Stdio;
 
 use anyhow::{Context, Result, ensure};
 use coracle_e2e::cluster;
-use coracle_e2e::kubectl::{Story, command, kubectl, tell as tell_of};
+use coracle_e2e::kubectl::{Scenario, command, kubectl, tell as tell_of};
 use coracle_e2e::wait::DEADLINE;
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::time::timeout;
 
-async fn tell(story: &Story) -> Result<()> {
+async fn tell(scenario: &Scenario) -> Result<()> {
     // No controllers but the one without which there are no pods, and no nodes: what they would do is told elsewhere.
-    tell_of(cluster().flag("--controllers", "serviceaccount-controller").flag("--nodes", "0"), story).await
+    tell_of(cluster().flag("--controllers", "serviceaccount-controller").flag("--nodes", "0"), scenario).await
 }
 
 #[tokio::test]
@@ -378,7 +378,7 @@ async fn watching() -> Result<()> {
     let Some(kubectl) = kubectl() else { return Ok(()) };
     let cluster = cluster().flag("--controllers", "").start().await?;
     let mut watch =
-        command(&cluster, kubectl, "get configmaps -l story --watch --output-watch-events --no-headers");
+        command(&cluster, kubectl, "get configmaps -l scenario --watch --output-watch-events --no-headers");
     let mut watch = watch.stdout(Stdio::piped()).spawn()?;
     let mut lines = BufReader::new(watch.stdout.take().context("its output")?).lines();
     for (line, want) in [

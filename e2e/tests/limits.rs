@@ -29,12 +29,12 @@ where
     Api::<K>::default_namespaced(client.clone()).create(&PostParams::default(), &new).await
 }
 
-/// The stories play their pods' lives themselves.
+/// The scenarios play their pods' lives themselves.
 async fn start() -> Result<Cluster> {
     cluster().flag("--nodes", "0").start().await
 }
 
-/// A client that takes a 429 for an answer.
+/// A client that takes a 429 for a response.
 async fn client(cluster: &Cluster) -> Result<Client> {
     let mut config = cluster.config().await?;
     config.default_retry = false;

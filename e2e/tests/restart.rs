@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use bytes::Bytes;
-use coracle_e2e::cluster::End;
+use coracle_e2e::cluster::Termination;
 use coracle_e2e::http::{Connection, Endpoint};
 use coracle_e2e::{Cluster, cluster};
 use http_body_util::BodyExt;
@@ -22,12 +22,12 @@ async fn start(data: &Path) -> Result<Cluster> {
     cluster().data_dir(data).flag("--durability", "sync").flag("--controllers", "").start().await
 }
 
-/// Sends an object, or nothing, and returns the answer's.
+/// Sends an object, or nothing, and returns the response's.
 async fn send(to: &mut Connection, method: &str, path: &str, object: Option<Value>) -> Result<Value> {
     let body = object.map(|object| Bytes::from(object.to_string()));
-    let answer = to.call(method, path, &[], body).await?;
-    let text = String::from_utf8_lossy(&answer.body);
-    ensure!((200..300).contains(&answer.status), "{method} {path}: {} {text}", answer.status);
+    let response = to.call(method, path, &[], body).await?;
+    let text = String::from_utf8_lossy(&response.body);
+    ensure!((200..300).contains(&response.status), "{method} {path}: {} {text}", response.status);
     Ok(serde_json::from_str(&text)?)
 }
 
@@ -100,8 +100,10 @@ async fn history_survives() -> Result<()> {
 
     let mut newest = middle + changes as u64;
     let mut cluster = cluster;
-    for (round, end) in [End::Stop, End::Crash, End::Crash, End::Stop].into_iter().enumerate() {
-        end.of(cluster).await?;
+    for (round, end) in
+        [Termination::Stop, Termination::Crash, Termination::Crash, Termination::Stop].into_iter().enumerate()
+    {
+        end.apply(cluster).await?;
         cluster = start(data.path()).await?;
         let endpoint = cluster.endpoint().await?;
         assert_eq!(look(&endpoint, middle, changes).await?, before, "after a {end:?}");
@@ -127,8 +129,8 @@ async fn credentials_survive() -> Result<()> {
     let token = send(&mut connection, "POST", &format!("{ACCOUNTS}/builder/token"), Some(request)).await?;
     let token = token.pointer("/status/token").and_then(Value::as_str).context("no token")?;
 
-    for end in [End::Stop, End::Crash] {
-        end.of(cluster).await?;
+    for end in [Termination::Stop, Termination::Crash] {
+        end.apply(cluster).await?;
         cluster = start(data.path()).await?;
         // The address is another one, but the authority that both sides trust is the same.
         let mut certificate = certificate.clone();

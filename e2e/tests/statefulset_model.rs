@@ -13,12 +13,12 @@ use std::ops::Range;
 use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
-use coracle_e2e::chance::{self, Chance};
-use coracle_e2e::cluster::End;
+use coracle_e2e::cluster::Termination;
+use coracle_e2e::random::{self, Rng};
 use coracle_e2e::statefulsets::{
-    History, claim_of, image, is_ready, owners, pod_of, pods_of, rest, stateful_set,
+    History, claim_of, image, is_ready, owners, pod_of, pods_of, stateful_set, until_settled,
 };
-use coracle_e2e::volumes::{Asset, Driver, Kind, Story, is_terminating, tell};
+use coracle_e2e::volumes::{BoundClaim, Driver, Kind, Scenario, is_terminating, run_scenario};
 use coracle_e2e::wait::until;
 use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
@@ -31,20 +31,20 @@ const ROUNDS: usize = 12;
 
 #[tokio::test]
 async fn ordered() -> Result<()> {
-    hunts("OrderedReady").await
+    run_seeds("OrderedReady").await
 }
 
 #[tokio::test]
 async fn parallel() -> Result<()> {
-    hunts("Parallel").await
+    run_seeds("Parallel").await
 }
 
-async fn hunts(management: &'static str) -> Result<()> {
-    let hunt = async |chance, end| {
-        let hunt = async |story: &mut Story| Hunt::new(management, chance).run(story, end).await;
-        tell(Driver::Csi, None, hunt).await
+async fn run_seeds(management: &'static str) -> Result<()> {
+    let hunt = async |rng, end| {
+        let hunt = async |scenario: &mut Scenario| RandomRun::new(management, rng).run(scenario, end).await;
+        run_scenario(Driver::Csi, None, hunt).await
     };
-    chance::hunts(management, hunt).await
+    random::run_seeds(management, hunt).await
 }
 
 /// What users want of the set.
@@ -81,14 +81,14 @@ impl Wanted {
     }
 }
 
-struct Hunt {
+struct RandomRun {
     management: &'static str,
-    chance: Chance,
+    rng: Rng,
     wanted: Wanted,
     /// All that was done, for who has to understand what went wrong.
     log: Vec<String>,
     /// What the claims are bound to that were there at the last rest, by their uids.
-    assets: BTreeMap<String, Asset>,
+    bound_claims: BTreeMap<String, BoundClaim>,
     /// Claims that users deleted, by their uids.
     deleted: BTreeSet<String>,
     /// The revisions of the pods that were below the partition then, by ordinal.
@@ -103,122 +103,121 @@ struct Burst {
     is_rough: bool,
 }
 
-impl Hunt {
-    fn new(management: &'static str, mut chance: Chance) -> Hunt {
+impl RandomRun {
+    fn new(management: &'static str, mut rng: Rng) -> RandomRun {
         let wanted = Wanted {
             start: 0,
-            replicas: 1 + u32::try_from(chance.below(3)).unwrap_or_default(),
+            replicas: 1 + u32::try_from(rng.below(3)).unwrap_or_default(),
             image: 0,
             partition: Some(0),
-            deletes_when_deleted: chance.one_in(2),
-            deletes_when_scaled: chance.one_in(2),
+            deletes_when_deleted: rng.one_in(2),
+            deletes_when_scaled: rng.one_in(2),
         };
-        Hunt {
+        RandomRun {
             management,
-            chance,
+            rng,
             wanted,
             log: Vec::new(),
-            assets: BTreeMap::new(),
+            bound_claims: BTreeMap::new(),
             deleted: BTreeSet::new(),
             held: BTreeMap::new(),
         }
     }
 
-    async fn run(mut self, story: &mut Story, end: Instant) -> Result<()> {
-        let outcome = self.hunt(story, end).await;
+    async fn run(mut self, scenario: &mut Scenario, end: Instant) -> Result<()> {
+        let outcome = self.hunt(scenario, end).await;
         outcome.with_context(|| format!("after\n  {}", self.log.join("\n  ")))
     }
 
-    async fn hunt(&mut self, story: &mut Story, end: Instant) -> Result<()> {
+    async fn hunt(&mut self, scenario: &mut Scenario, end: Instant) -> Result<()> {
         let mut set = stateful_set(SET, self.wanted.replicas);
         set["spec"]["podManagementPolicy"] = json!(self.management);
-        story.create::<StatefulSet>(set).await?;
-        story.patch::<StatefulSet>(SET, json!({"spec": self.wanted.spec()})).await?;
-        self.come_to_rest(story).await?;
-        self.look(story).await?;
+        scenario.create::<StatefulSet>(set).await?;
+        scenario.patch::<StatefulSet>(SET, json!({"spec": self.wanted.spec()})).await?;
+        self.come_to_rest(scenario).await?;
+        self.look(scenario).await?;
         for round in 0..ROUNDS {
             if round > 1 && Instant::now() > end {
                 break;
             }
-            self.round(story).await?;
+            self.round(scenario).await?;
         }
-        self.finish(story).await
+        self.finish(scenario).await
     }
 
     /// A burst of acts, and what must be so after it.
-    async fn round(&mut self, story: &mut Story) -> Result<()> {
-        let (begin, before) = (History::begin(story).await?, pods_of(story, SET).await?);
+    async fn round(&mut self, scenario: &mut Scenario) -> Result<()> {
+        let (begin, before) = (History::begin(scenario).await?, pods_of(scenario, SET).await?);
         let mut burst = Burst { wanted: vec![self.wanted.clone()], is_rough: false };
-        for _ in 0..1 + self.chance.below(5) {
-            self.act(story, &mut burst).await?;
+        for _ in 0..1 + self.rng.below(5) {
+            self.act(scenario, &mut burst).await?;
         }
-        burst.is_rough |= self.come_to_rest(story).await?;
+        burst.is_rough |= self.come_to_rest(scenario).await?;
         self.log.push("rest".to_owned());
-        let history = History::since(story, &begin).await?;
+        let history = History::since(scenario, &begin).await?;
         let are_starts_equal = burst.wanted.iter().all(|wanted| wanted.start == self.wanted.start);
         if self.management == "OrderedReady" && are_starts_equal {
-            history.is_made_in_order(SET, self.wanted.start, &before)?;
+            history.assert_created_in_order(SET, self.wanted.start, &before)?;
         }
         self.goes_in_order(&history, &burst)?;
-        self.keeps_and_deletes(story, &burst).await?;
-        self.look(story).await?;
-        self.holds(story, &burst).await
+        self.keeps_and_deletes(scenario, &burst).await?;
+        self.look(scenario).await?;
+        self.holds(scenario, &burst).await
     }
 
-    async fn act(&mut self, story: &mut Story, burst: &mut Burst) -> Result<()> {
-        let act = match self.chance.below(20) {
+    async fn act(&mut self, scenario: &mut Scenario, burst: &mut Burst) -> Result<()> {
+        let act = match self.rng.below(20) {
             act @ 0..=10 => {
-                let number =
-                    |chance: &mut Chance, below| u32::try_from(chance.below(below)).unwrap_or_default();
-                let chance = &mut self.chance;
+                let number = |rng: &mut Rng, below| u32::try_from(rng.below(below)).unwrap_or_default();
+                let rng = &mut self.rng;
                 match act {
-                    0..=3 => self.wanted.replicas = number(chance, 5),
-                    4 => self.wanted.start = number(chance, 4),
-                    5 | 6 => self.wanted.image = chance.below(3),
-                    7 => self.wanted.partition = (!chance.one_in(4)).then(|| number(chance, 4)),
+                    0..=3 => self.wanted.replicas = number(rng, 5),
+                    4 => self.wanted.start = number(rng, 4),
+                    5 | 6 => self.wanted.image = rng.below(3),
+                    7 => self.wanted.partition = (!rng.one_in(4)).then(|| number(rng, 4)),
                     8 | 9 => self.wanted.deletes_when_scaled ^= true,
                     _ => self.wanted.deletes_when_deleted ^= true,
                 }
-                story.patch::<StatefulSet>(SET, json!({"spec": self.wanted.spec()})).await?;
+                scenario.patch::<StatefulSet>(SET, json!({"spec": self.wanted.spec()})).await?;
                 burst.wanted.push(self.wanted.clone());
                 format!("{:?}", self.wanted)
             }
             11 | 12 => {
-                let Some(pod) = self.any::<Pod>(story).await? else { return Ok(()) };
-                let now = if self.chance.one_in(3) { Some(0) } else { None };
+                let Some(pod) = self.any::<Pod>(scenario).await? else { return Ok(()) };
+                let now = if self.rng.one_in(3) { Some(0) } else { None };
                 let params = DeleteParams { grace_period_seconds: now, ..DeleteParams::default() };
-                gone(story.api::<Pod>().delete(&pod, &params).await.map(drop))?;
+                gone(scenario.api::<Pod>().delete(&pod, &params).await.map(drop))?;
                 burst.is_rough = true;
                 format!("deleted {pod}, {now:?}")
             }
             13 => {
-                let Some(pod) = self.any::<Pod>(story).await? else { return Ok(()) };
+                let Some(pod) = self.any::<Pod>(scenario).await? else { return Ok(()) };
                 let mut status = ready("False");
-                if self.chance.one_in(2) {
+                if self.rng.one_in(2) {
                     status["phase"] = json!("Failed");
                 }
-                set_status(story, &pod, &status).await?;
+                set_status(scenario, &pod, &status).await?;
                 burst.is_rough = true;
                 format!("{pod}: {status}")
             }
             14 => {
-                let Some(claim) = self.any::<PersistentVolumeClaim>(story).await? else { return Ok(()) };
-                let there = story.api::<PersistentVolumeClaim>().get_opt(&claim).await?;
+                let Some(claim) = self.any::<PersistentVolumeClaim>(scenario).await? else { return Ok(()) };
+                let there = scenario.api::<PersistentVolumeClaim>().get_opt(&claim).await?;
                 self.deleted.extend(there.and_then(|claim| claim.uid()));
                 let params = DeleteParams::default();
-                gone(story.api::<PersistentVolumeClaim>().delete(&claim, &params).await.map(drop))?;
+                gone(scenario.api::<PersistentVolumeClaim>().delete(&claim, &params).await.map(drop))?;
                 format!("deleted {claim}")
             }
             15 | 16 => {
-                let end = if self.chance.one_in(3) { End::Stop } else { End::Crash };
-                story.restart(end).await?;
+                let end = if self.rng.one_in(3) { Termination::Stop } else { Termination::Crash };
+                scenario.restart(end).await?;
                 format!("{end:?}")
             }
             _ => {
                 // Something happens meanwhile, or not.
-                let number = self.chance.below(4);
+                let number = self.rng.below(4);
                 for _ in 0..number {
-                    pods_of(story, SET).await?;
+                    pods_of(scenario, SET).await?;
                 }
                 return Ok(());
             }
@@ -227,20 +226,20 @@ impl Hunt {
         Ok(())
     }
 
-    async fn any<K: Kind>(&mut self, story: &Story) -> Result<Option<String>> {
-        let all = story.api::<K>().list(&ListParams::default()).await?.items;
-        let index = self.chance.below(all.len());
+    async fn any<K: Kind>(&mut self, scenario: &Scenario) -> Result<Option<String>> {
+        let all = scenario.api::<K>().list(&ListParams::default()).await?.items;
+        let index = self.rng.below(all.len());
         Ok(all.get(index).map(ResourceExt::name_any))
     }
 
     /// Until all is as the set wants it, and told. What nobody but a user would make right is made so; tells whether anything was.
-    async fn come_to_rest(&self, story: &Story) -> Result<bool> {
+    async fn come_to_rest(&self, scenario: &Scenario) -> Result<bool> {
         let names: BTreeSet<String> = self.wanted.range().map(|ordinal| pod_of(SET, ordinal)).collect();
         let is_helped = Cell::new(false);
         let ask = async || {
-            let set: StatefulSet = story.get(SET).await?;
-            let pods = pods_of(story, SET).await?;
-            let going = story.api::<PersistentVolumeClaim>().list(&ListParams::default()).await?.items;
+            let set: StatefulSet = scenario.get(SET).await?;
+            let pods = pods_of(scenario, SET).await?;
+            let going = scenario.api::<PersistentVolumeClaim>().list(&ListParams::default()).await?.items;
             let going: Vec<String> =
                 going.iter().filter(|claim| is_terminating(*claim)).map(ResourceExt::name_any).collect();
             for pod in pods.iter().filter(|pod| !is_ready(pod) && !is_terminating(*pod)) {
@@ -249,9 +248,9 @@ impl Hunt {
                 // the sake of the pod; and ordered sets leave several that will never be ready.
                 let is_stuck = is_placed(pod) && going.contains(&format!("data-{name}"));
                 if is_unready(pod) {
-                    set_status(story, &name, &ready("True")).await?;
+                    set_status(scenario, &name, &ready("True")).await?;
                 } else if is_stuck || !names.contains(&name) {
-                    gone(story.api::<Pod>().delete(&name, &DeleteParams::default()).await.map(drop))?;
+                    gone(scenario.api::<Pod>().delete(&name, &DeleteParams::default()).await.map(drop))?;
                     is_helped.set(true);
                 }
             }
@@ -272,11 +271,11 @@ impl Hunt {
                 && status.observed_generation == set.metadata.generation
         };
         if let Err(late) = until("the set comes to rest", ask, is_at_rest).await {
-            let set: StatefulSet = story.get(SET).await?;
+            let set: StatefulSet = scenario.get(SET).await?;
             let all = ListParams::default();
-            let claims = story.api::<PersistentVolumeClaim>().list(&all).await?.items;
+            let claims = scenario.api::<PersistentVolumeClaim>().list(&all).await?.items;
             let claims: Vec<_> = claims.iter().map(|claim| (&claim.metadata, &claim.status)).collect();
-            let pods = pods_of(story, SET).await?;
+            let pods = pods_of(scenario, SET).await?;
             let pods: Vec<_> = pods.iter().map(|pod| (&pod.metadata, &pod.status)).collect();
             return Err(late).with_context(|| json!([set.status, pods, claims]).to_string());
         }
@@ -293,7 +292,7 @@ impl Hunt {
         let [before, after] = burst.wanted.as_slice() else { return Ok(()) };
         let is_scaled = before.start == after.start && before.replicas > after.replicas;
         if self.management == "OrderedReady" && is_scaled && !burst.is_rough {
-            let order = history.order(SET);
+            let order = history.transitions(SET);
             let went: Vec<&str> = order.split(' ').filter(|part| part.starts_with('-')).collect();
             let want: Vec<String> =
                 (after.range().end..before.range().end).rev().map(|o| format!("-{o}")).collect();
@@ -303,7 +302,7 @@ impl Hunt {
     }
 
     /// Claims that the policy kept all the time are there, and those that it deleted all the time are not.
-    async fn keeps_and_deletes(&mut self, story: &Story, burst: &Burst) -> Result<()> {
+    async fn keeps_and_deletes(&mut self, scenario: &Scenario, burst: &Burst) -> Result<()> {
         let is_kept = burst.wanted.iter().all(|wanted| !wanted.deletes_when_scaled);
         // Where pods come and go for other reasons, too, a claim may be left without a pod that it could go with.
         let scaled = match burst.wanted.as_slice() {
@@ -320,60 +319,60 @@ impl Hunt {
                     && !has(after, claim)
             })
         };
-        for (uid, asset) in &self.assets {
+        for (uid, bound_claim) in &self.bound_claims {
             let is_there = async || {
-                let claim = story.api::<PersistentVolumeClaim>().get_opt(&asset.claim).await?;
+                let claim = scenario.api::<PersistentVolumeClaim>().get_opt(&bound_claim.claim).await?;
                 Ok(claim.is_some_and(|claim| claim.uid().as_ref() == Some(uid)))
             };
-            if is_left(&asset.claim) {
-                until(&format!("{} goes", asset.claim), is_there, |is_there| !is_there).await?;
+            if is_left(&bound_claim.claim) {
+                until(&format!("{} goes", bound_claim.claim), is_there, |is_there| !is_there).await?;
             } else if is_kept && !self.deleted.contains(uid) {
-                story.is_kept(asset).await?;
-                ensure!(is_there().await?, "{} is another", asset.claim);
+                scenario.assert_kept(bound_claim).await?;
+                ensure!(is_there().await?, "{} is another", bound_claim.claim);
             }
         }
         Ok(())
     }
 
     /// Every pod has its claim, whose it should be, and every volume the data that were written to it.
-    async fn look(&mut self, story: &Story) -> Result<()> {
-        let mut assets = BTreeMap::new();
+    async fn look(&mut self, scenario: &Scenario) -> Result<()> {
+        let mut bound_claims = BTreeMap::new();
         for ordinal in self.wanted.range() {
-            let claim: PersistentVolumeClaim = story.get(&claim_of(SET, ordinal)).await?;
+            let claim: PersistentVolumeClaim = scenario.get(&claim_of(SET, ordinal)).await?;
             let uid = claim.uid().context("no uid")?;
-            let asset = match self.assets.remove(&uid) {
-                Some(asset) => asset,
-                None => story.asset(&claim.name_any()).await?,
+            let bound_claim = match self.bound_claims.remove(&uid) {
+                Some(bound_claim) => bound_claim,
+                None => scenario.write_data(&claim.name_any()).await?,
             };
-            ensure!(asset.has_data(), "{} has lost its data", asset.claim);
+            ensure!(bound_claim.has_data(), "{} has lost its data", bound_claim.claim);
             if !is_terminating(&claim) {
                 let want: &[String] =
                     if self.wanted.deletes_when_deleted { &[format!("StatefulSet/{SET}")] } else { &[] };
                 ensure!(owners(&claim) == want, "{} is of {:?}", claim.name_any(), owners(&claim));
             }
-            assets.insert(uid, asset);
+            bound_claims.insert(uid, bound_claim);
         }
         // Others are left over, and may go later.
-        for (uid, asset) in std::mem::take(&mut self.assets) {
-            let claim = story.api::<PersistentVolumeClaim>().get_opt(&asset.claim).await?;
+        for (uid, bound_claim) in std::mem::take(&mut self.bound_claims) {
+            let claim = scenario.api::<PersistentVolumeClaim>().get_opt(&bound_claim.claim).await?;
             if claim.is_some_and(|claim| claim.uid().as_ref() == Some(&uid) && !is_terminating(&claim)) {
-                assets.insert(uid, asset);
+                bound_claims.insert(uid, bound_claim);
             }
         }
-        self.assets = assets;
+        self.bound_claims = bound_claims;
         Ok(())
     }
 
     /// The pods below the partition are of the revision that they were of.
-    async fn holds(&mut self, story: &Story, burst: &Burst) -> Result<()> {
+    async fn holds(&mut self, scenario: &Scenario, burst: &Burst) -> Result<()> {
         let places: BTreeSet<_> =
             burst.wanted.iter().map(|wanted| (wanted.start, wanted.partition)).collect();
-        let pods = pods_of(story, SET).await?;
+        let pods = pods_of(scenario, SET).await?;
         let held = pods.iter().filter(|pod| self.wanted.partition.is_some() && !self.is_to_be_updated(pod));
         let revision = |pod: &Pod| pod.labels().get("controller-revision-hash").cloned().unwrap_or_default();
         let held: BTreeMap<u32, String> =
             held.filter_map(|pod| Some((ordinal(pod)?, revision(pod)))).collect();
-        let set: StatefulSet = story.get(SET).await?;
+        let set: StatefulSet = scenario.get(SET).await?;
         let current = set.status.and_then(|status| status.current_revision).unwrap_or_default();
         for (ordinal, revision) in held.iter().filter(|_| places.len() == 1) {
             // One that was not of the current revision comes back as of that.
@@ -388,36 +387,35 @@ impl Hunt {
     }
 
     /// The set is deleted; then its pods are gone, and of their claims those that the policy does not keep.
-    async fn finish(&mut self, story: &mut Story) -> Result<()> {
-        let params =
-            if self.chance.one_in(2) { DeleteParams::foreground() } else { DeleteParams::background() };
+    async fn finish(&mut self, scenario: &mut Scenario) -> Result<()> {
+        let params = if self.rng.one_in(2) { DeleteParams::foreground() } else { DeleteParams::background() };
         self.log.push(format!("deleted, {:?}", params.propagation_policy));
-        story.api::<StatefulSet>().delete(SET, &params).await?;
-        if self.chance.one_in(2) {
-            story.restart(End::Crash).await?;
+        scenario.api::<StatefulSet>().delete(SET, &params).await?;
+        if self.rng.one_in(2) {
+            scenario.restart(Termination::Crash).await?;
         }
-        story.until_gone::<StatefulSet>(SET).await?;
-        until("the pods go", async || pods_of(story, SET).await, Vec::is_empty).await?;
+        scenario.until_gone::<StatefulSet>(SET).await?;
+        until("the pods go", async || pods_of(scenario, SET).await, Vec::is_empty).await?;
         let of_pods: BTreeSet<String> = self.wanted.range().map(|ordinal| claim_of(SET, ordinal)).collect();
         let mut kept = Vec::new();
-        for asset in self.assets.values() {
-            match (self.wanted.deletes_when_deleted, of_pods.contains(&asset.claim)) {
-                (true, true) => story.is_deleted(asset).await?,
-                (false, true) => kept.push(asset),
+        for bound_claim in self.bound_claims.values() {
+            match (self.wanted.deletes_when_deleted, of_pods.contains(&bound_claim.claim)) {
+                (true, true) => scenario.until_deleted(bound_claim).await?,
+                (false, true) => kept.push(bound_claim),
                 // It was left over under another policy, maybe.
                 (_, false) => {}
             }
         }
-        rest(story).await?;
-        for asset in kept {
-            let claim = story.api::<PersistentVolumeClaim>().get_opt(&asset.claim).await?;
+        until_settled(scenario).await?;
+        for bound_claim in kept {
+            let claim = scenario.api::<PersistentVolumeClaim>().get_opt(&bound_claim.claim).await?;
             // Unless a user deleted it while a pod used it.
             if let Some(claim) = claim {
-                ensure!(!is_terminating(&claim), "{} goes", asset.claim);
-                story.is_kept(asset).await?;
+                ensure!(!is_terminating(&claim), "{} goes", bound_claim.claim);
+                scenario.assert_kept(bound_claim).await?;
             }
         }
-        story.ends_with(&[]).await
+        scenario.assert_remaining(&[]).await
     }
 }
 
@@ -438,9 +436,9 @@ fn is_unready(pod: &Pod) -> bool {
     pod.status.as_ref().is_some_and(|status| status.phase.as_deref() == Some("Running"))
 }
 
-async fn set_status(story: &Story, pod: &str, status: &Value) -> Result<()> {
+async fn set_status(scenario: &Scenario, pod: &str, status: &Value) -> Result<()> {
     let patch = Patch::Strategic(json!({"status": status}));
-    gone(story.api::<Pod>().patch_status(pod, &PatchParams::default(), &patch).await.map(drop))
+    gone(scenario.api::<Pod>().patch_status(pod, &PatchParams::default(), &patch).await.map(drop))
 }
 
 /// What was to be changed may have gone.

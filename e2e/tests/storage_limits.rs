@@ -7,7 +7,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use coracle_e2e::http::{Answer, Connection};
+use coracle_e2e::http::{Connection, HttpResponse};
 use coracle_e2e::{Cluster, cluster};
 use serde_json::{Value, json};
 
@@ -18,11 +18,16 @@ async fn connect(cluster: &Cluster) -> Result<Connection> {
     cluster.endpoint().await?.connect().await
 }
 
-async fn call(server: &mut Connection, method: &str, path: &str, body: Option<Value>) -> Result<Answer> {
+async fn call(
+    server: &mut Connection,
+    method: &str,
+    path: &str,
+    body: Option<Value>,
+) -> Result<HttpResponse> {
     server.call(method, path, &[], body.map(|body| body.to_string().into())).await
 }
 
-async fn patch(server: &mut Connection, path: &str, operations: Value) -> Result<Answer> {
+async fn patch(server: &mut Connection, path: &str, operations: Value) -> Result<HttpResponse> {
     let headers = [("content-type", Some("application/json-patch+json"))];
     server.call("PATCH", path, &headers, Some(operations.to_string().into())).await
 }
@@ -31,9 +36,9 @@ fn config_map(name: &str, bytes: usize) -> Value {
     json!({"metadata": {"name": name}, "data": {"k": "x".repeat(bytes)}})
 }
 
-fn status(answer: &Answer) -> Result<(u16, String, Value)> {
-    let body: Value = serde_json::from_slice(&answer.body)?;
-    Ok((answer.status, body["message"].as_str().unwrap_or_default().to_owned(), body["reason"].clone()))
+fn status(response: &HttpResponse) -> Result<(u16, String, Value)> {
+    let body: Value = serde_json::from_slice(&response.body)?;
+    Ok((response.status, body["message"].as_str().unwrap_or_default().to_owned(), body["reason"].clone()))
 }
 
 /// Patches that copy an annotation make an object large, though no request is.
@@ -59,9 +64,9 @@ async fn an_object_does_not_grow_beyond_what_etcd_stores() -> Result<()> {
     };
     let mut grown = 0;
     let refused = loop {
-        let answer = patch(&mut server, &path, copy(1)).await?;
-        if answer.status != 200 {
-            break answer;
+        let response = patch(&mut server, &path, copy(1)).await?;
+        if response.status != 200 {
+            break response;
         }
         grown += 1;
         ensure!(grown < 10, "it grows and grows");
@@ -89,9 +94,9 @@ async fn a_full_store_takes_deletions_and_then_writes_again() -> Result<()> {
     let mut stored = 0;
     let refused = loop {
         let new = config_map(&format!("n{stored}"), 500_000);
-        let answer = call(&mut server, "POST", CONFIG_MAPS, Some(new)).await?;
-        if answer.status != 201 {
-            break answer;
+        let response = call(&mut server, "POST", CONFIG_MAPS, Some(new)).await?;
+        if response.status != 201 {
+            break response;
         }
         stored += 1;
         ensure!(stored < 20, "the quota is not minded");
@@ -290,8 +295,8 @@ async fn a_full_disk_takes_deletions_and_recovers() -> Result<()> {
         for (name, code) in
             [("n0", 404), ("n3", 404), ("n4", 200), ("n7", 200), ("refused", 404), ("after", 200)]
         {
-            let answer = call(&mut server, "GET", &format!("{CONFIG_MAPS}/{name}"), None).await?;
-            assert_eq!(answer.status, code, "{durability}, {free} free: {name}");
+            let response = call(&mut server, "GET", &format!("{CONFIG_MAPS}/{name}"), None).await?;
+            assert_eq!(response.status, code, "{durability}, {free} free: {name}");
         }
         // Stopped on a full disk it starts on a full disk, and deletes.
         disk.fill(0)?;

@@ -25,8 +25,8 @@ async fn start() -> Result<Cluster> {
 
 async fn call(connection: &mut Connection, method: &str, path: &str, body: Option<Value>) -> Result<()> {
     let body = body.map(|body| Bytes::from(body.to_string()));
-    let answer = connection.call(method, path, &[], body).await?;
-    ensure!(answer.status < 300, "{method} {path}: {}", String::from_utf8_lossy(&answer.body));
+    let response = connection.call(method, path, &[], body).await?;
+    ensure!(response.status < 300, "{method} {path}: {}", String::from_utf8_lossy(&response.body));
     Ok(())
 }
 

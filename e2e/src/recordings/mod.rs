@@ -1,6 +1,6 @@
-//! Recorded conversations with a real control plane, and how an API server's answers compare with them.
+//! Recorded conversations with a real control plane, and how an API server's responses compare with them.
 //!
-//! A recording is a list of steps, each with the answer that Kubernetes v1.36 gave. `recordings/AREA/NAME.json` are copies
+//! A recording is a list of steps, each with the response that Kubernetes v1.36 gave. `recordings/AREA/NAME.json` are copies
 //! and never edited; the verdicts are those of the `replay.py` that belongs to them, step by step.
 //!
 //! Start at [`play`](player::play). [`names`] knows what may differ between two runs, [`score`] what is expected of an area.
@@ -146,7 +146,7 @@ impl Recording {
 }
 
 impl Step {
-    /// Whether the step has an answer to be compared.
+    /// Whether the step has a response to be compared.
     pub fn is_compared(&self) -> bool {
         self.expect.is_some()
     }
@@ -169,7 +169,7 @@ impl fmt::Display for Step {
             (Some(request), ..) => f.write_str(request),
             (_, Some(request), _) => f.write_str(request),
             (.., Some(watch)) => write!(f, "collect {watch}"),
-            _ => f.write_str("no answer"),
+            _ => f.write_str("no response"),
         }
     }
 }

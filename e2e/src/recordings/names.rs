@@ -59,7 +59,7 @@ impl Names {
         self.fill(text, plain)
     }
 
-    /// Fills in names in JSON, in the order in which it was written, and spaces it as `replay.py` does: some answers quote
+    /// Fills in names in JSON, in the order in which it was written, and spaces it as `replay.py` does: some responses quote
     /// what was sent.
     pub fn expand_json(&self, text: &RawValue) -> String {
         let text = self.fill(text.get(), |value| {
@@ -183,7 +183,7 @@ mod tests {
             "/replay-0a1b2c3d/web-abcde?x=3&${unknown}"
         );
         let uid = |last| format!("00000000-0000-0000-0000-00000000000{last}");
-        let answer = json!({
+        let response = json!({
             "metadata": {"name": "web-abcde", "uid": uid(1), "resourceVersion": "12", "continue": ""},
             "at": "2026-01-02T03:04:05.000006Z",
             "list": [uid(2), uid(1), "12"],
@@ -194,8 +194,8 @@ mod tests {
             "list": ["<uid-1>", "<uid-2>", "12"],
         });
         // Members are visited by name: `list` comes before `metadata`.
-        assert_eq!(names.normalize(&answer)["list"], json!(["<uid-1>", "<uid-2>", "12"]));
-        assert_eq!(names.normalize(&answer), want);
+        assert_eq!(names.normalize(&response)["list"], json!(["<uid-1>", "<uid-2>", "12"]));
+        assert_eq!(names.normalize(&response), want);
     }
     #[test]
     fn spaces() {

@@ -1,4 +1,4 @@
-//! Plays recordings, and compares the answers.
+//! Plays recordings, and compares the responses.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,7 +15,7 @@ use super::names::Names;
 use super::path::Path;
 use super::watch::Watch;
 use super::{Recording, Step};
-use crate::http::{Answer, Connection, Endpoint};
+use crate::http::{Connection, Endpoint, HttpResponse};
 
 /// How long a step waits if it does not say so.
 const WAIT: Duration = Duration::from_secs(30);
@@ -33,7 +33,7 @@ const CLEANUP: Duration = Duration::from_secs(5);
 pub struct Verdict {
     pub step: usize,
     pub title: String,
-    /// The paths at which the answer differs from the recorded one; none if it is equal.
+    /// The paths at which the response differs from the recorded one; none if it is equal.
     pub differences: Vec<String>,
 }
 
@@ -69,7 +69,7 @@ impl Server {
     }
 }
 
-/// Plays recordings, some at the same time; the answers are in the order of their names. `end` tells for each at which step to
+/// Plays recordings, some at the same time; the responses are in the order of their names. `end` tells for each at which step to
 /// stop.
 pub async fn play(
     server: &Server,
@@ -97,7 +97,7 @@ async fn play_one(server: &Server, recording: &Recording, steps: Vec<Step>, end:
     if end > 0 {
         run.prepare().await;
         for (number, step) in steps[..end].iter().enumerate() {
-            // A step that cannot be played has no answer: it differs.
+            // A step that cannot be played has no response: it differs.
             let got =
                 run.step(step).await.unwrap_or_else(|error| Some(json!({"error": format!("{error:#}")})));
             if let (Some(want), Some(got)) = (&step.expect, &got) {
@@ -140,7 +140,7 @@ impl<'a> Run<'a> {
         let end = Instant::now() + SERVICE_ACCOUNT;
         while self.recording.default_service_account
             && self.server.gives_service_accounts.load(Ordering::Relaxed)
-            && !self.call("GET", &account, &[], None).await.is_ok_and(|answer| answer.status == 200)
+            && !self.call("GET", &account, &[], None).await.is_ok_and(|response| response.status == 200)
         {
             if Instant::now() > end {
                 self.server.gives_service_accounts.store(false, Ordering::Relaxed);
@@ -160,7 +160,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Plays one step; returns what is to be compared, if it has an answer.
+    /// Plays one step; returns what is to be compared, if it has a response.
     async fn step(&mut self, step: &Step) -> Result<Option<Value>> {
         if let Some(seconds) = step.sleep {
             sleep(Duration::from_secs_f64(seconds)).await;
@@ -196,28 +196,28 @@ impl<'a> Run<'a> {
         let headers: Vec<_> = headers.iter().map(|(name, value)| (name.as_str(), value.as_deref())).collect();
         let body = self.body(step)?;
         let end = Instant::now() + step.timeout.map_or(WAIT, Duration::from_secs_f64);
-        let (answer, got) = loop {
-            let answer = self.call(method, path, &headers, body.clone()).await?;
-            let got = decode(&answer.body);
-            if step.wait.is_none() || self.is_met(&step.until, answer.status, &got)? {
-                break (answer, got);
+        let (response, got) = loop {
+            let response = self.call(method, path, &headers, body.clone()).await?;
+            let got = decode(&response.body);
+            if step.wait.is_none() || self.is_met(&step.until, response.status, &got)? {
+                break (response, got);
             }
             if Instant::now() > end {
                 let shape = self.shape(step, got);
-                return Ok(json!({"status": answer.status, "timedOut": true, "body": shape}));
+                return Ok(json!({"status": response.status, "timedOut": true, "body": shape}));
             }
             sleep(PAUSE).await;
         };
         self.remember(step, &got);
         let mut out = Map::new();
-        out.insert("status".to_owned(), answer.status.into());
+        out.insert("status".to_owned(), response.status.into());
         out.insert("body".to_owned(), self.shape(step, got));
-        if let Some(warning) = header(&answer, "warning") {
+        if let Some(warning) = header(&response, "warning") {
             out.insert("warning".to_owned(), self.names.normalize_text(&warning).into());
         }
         if !step.pick_headers.is_empty() {
             let picked = step.pick_headers.iter().map(|name| {
-                let text = header(&answer, name).unwrap_or_default();
+                let text = header(&response, name).unwrap_or_default();
                 (name.clone(), self.names.normalize_text(&text).into())
             });
             out.insert("headers".to_owned(), Value::Object(picked.collect()));
@@ -242,14 +242,14 @@ impl<'a> Run<'a> {
         path: &str,
         headers: &[(&str, Option<&str>)],
         body: Option<Bytes>,
-    ) -> Result<Answer> {
+    ) -> Result<HttpResponse> {
         let mut connection = match self.connection.take().filter(Connection::is_open) {
             Some(connection) => connection,
             None => self.server.endpoint.connect().await?,
         };
-        let answer = connection.call(method, path, headers, body).await?;
+        let response = connection.call(method, path, headers, body).await?;
         self.connection = Some(connection);
-        Ok(answer)
+        Ok(response)
     }
 
     fn remember(&mut self, step: &Step, body: &Value) {
@@ -320,10 +320,10 @@ pub fn decode(body: &[u8]) -> Value {
 }
 
 /// All values of a header, in one line. Bytes are characters, as in the header of old: a test of ours must not fail on them.
-fn header(answer: &Answer, name: &str) -> Option<String> {
+fn header(response: &HttpResponse, name: &str) -> Option<String> {
     let latin =
         |value: &hyper::header::HeaderValue| value.as_bytes().iter().map(|b| char::from(*b)).collect();
-    let values: Vec<String> = answer.headers.get_all(name).iter().map(latin).collect();
+    let values: Vec<String> = response.headers.get_all(name).iter().map(latin).collect();
     (!values.is_empty()).then(|| values.join(", "))
 }
 

@@ -1,6 +1,6 @@
 //! What is expected of an area: its floor, and the gaps that are known.
 //!
-//! `recordings/floors.txt` tells for each area how many steps are answered as the real control plane answers them; its
+//! `recordings/floors.txt` tells for each area how many steps are answered as the real control plane responses them; its
 //! numbers only rise. `recordings/gaps.md` is a table of what is known to differ, and why: a step that is not in it must be
 //! answered right.
 

@@ -34,9 +34,9 @@ impl Watch {
             let opened = opened.await;
             // Too late for the one who waits, maybe; the events are wanted all the same.
             let _ = begun.send(());
-            if let Ok(answer) = opened {
+            if let Ok(response) = opened {
                 // A stream that breaks has ended; what came before counts.
-                let _ = read(answer, &sender).await;
+                let _ = read(response, &sender).await;
             }
         });
         let _ = timeout(BEGIN, begins).await;
@@ -57,9 +57,9 @@ impl Watch {
     }
 }
 
-async fn read(answer: Response<Incoming>, events: &mpsc::UnboundedSender<Value>) -> Result<()> {
-    let status = answer.status().as_u16();
-    let mut body = answer.into_body();
+async fn read(response: Response<Incoming>, events: &mpsc::UnboundedSender<Value>) -> Result<()> {
+    let status = response.status().as_u16();
+    let mut body = response.into_body();
     if status != 200 {
         let body = body.collect().await?.to_bytes();
         events.send(json!({"httpStatus": status, "body": decode(&body)}))?;

@@ -1,4 +1,4 @@
-//! Chance, for tests that do random things.
+//! Rng, for tests that do random things.
 
 use std::env;
 use std::fmt::Debug;
@@ -6,10 +6,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 
-/// A chance that a failing run can be repeated with: xorshift from a seed.
-pub struct Chance(pub u64);
+/// A rng that a failing run can be repeated with: xorshift from a seed.
+pub struct Rng(pub u64);
 
-impl Chance {
+impl Rng {
     pub fn below(&mut self, bound: usize) -> usize {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
@@ -27,7 +27,7 @@ impl Chance {
 ///
 /// # Errors
 /// What a hunt found.
-pub async fn hunts(what: impl Debug, hunt: impl AsyncFn(Chance, Instant) -> Result<()>) -> Result<()> {
+pub async fn run_seeds(what: impl Debug, hunt: impl AsyncFn(Rng, Instant) -> Result<()>) -> Result<()> {
     let number = |name: &str| env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
     let seconds = Duration::from_secs(number("HUNT_SECONDS").unwrap_or(5));
     let first = number("HUNT_SEED").unwrap_or(1);
@@ -35,8 +35,8 @@ pub async fn hunts(what: impl Debug, hunt: impl AsyncFn(Chance, Instant) -> Resu
     let mut hunted = 0;
     while hunted == 0 || began.elapsed() < seconds {
         let seed = first + hunted;
-        let chance = Chance(0x9E37_79B9_7F4A_7C15_u64.wrapping_mul(seed));
-        hunt(chance, began + seconds).await.with_context(|| format!("HUNT_SEED={seed}, {what:?}"))?;
+        let rng = Rng(0x9E37_79B9_7F4A_7C15_u64.wrapping_mul(seed));
+        hunt(rng, began + seconds).await.with_context(|| format!("HUNT_SEED={seed}, {what:?}"))?;
         hunted += 1;
     }
     println!("{what:?}: {hunted} hunts in {:?}", began.elapsed());
