@@ -39,8 +39,8 @@ fn main() -> Result<()> {
         scenarios(&endpoint).await?;
         println!("{:<46}{:>8.1} MB", "resident, after that", cluster.resident()?);
         // Events are still told of all that happened.
-        while busy(&cluster, Duration::from_secs(1)).await? > 0.01 {}
-        println!("{:<46}{:>8.2} %", "processor, at rest", busy(&cluster, IDLE_TIME).await? * 100.0);
+        while cpu_usage(&cluster, Duration::from_secs(1)).await? > 0.01 {}
+        println!("{:<46}{:>8.2} %", "processor, at rest", cpu_usage(&cluster, IDLE_TIME).await? * 100.0);
         Ok(())
     })
 }
@@ -265,7 +265,7 @@ impl JsonClient {
 }
 
 /// The share of a processor that is used for a while from now.
-async fn busy(cluster: &Cluster, time: Duration) -> Result<f64> {
+async fn cpu_usage(cluster: &Cluster, time: Duration) -> Result<f64> {
     let before = cpu(cluster)?;
     tokio::time::sleep(time).await;
     Ok((cpu(cluster)? - before) / time.as_secs_f64())

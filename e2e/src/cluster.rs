@@ -1,4 +1,4 @@
-//! A control plane for one test: a process of its own, started as users start it, gone when the test is.
+//! A control plane for one test: a process of its directory, started as users start it, gone when the test is.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -52,8 +52,8 @@ impl Builder {
 
     /// Starts it, and waits until it says that it serves.
     pub async fn start(self) -> Result<Cluster> {
-        let own = TempDir::with_prefix("coracle-e2e-")?;
-        let kubeconfig = own.path().join("kubeconfig");
+        let directory = TempDir::with_prefix("coracle-e2e-")?;
+        let kubeconfig = directory.path().join("kubeconfig");
         let mut command = Command::new(binary::coracle());
         command.arg("serve").args(["--listen", &self.listen]).arg("--kubeconfig").arg(&kubeconfig);
         match &self.data_dir {
@@ -63,7 +63,7 @@ impl Builder {
         command.args(&self.flags).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
         let mut child = command.kill_on_drop(true).spawn().context("starting coracle")?;
         let (log, ready) = Log::follow(child.stderr.take().context("its standard error")?);
-        let cluster = Cluster { child, log, kubeconfig, own };
+        let cluster = Cluster { child, log, kubeconfig, directory };
         match timeout(START_TIMEOUT, ready).await {
             Ok(Ok(())) => Ok(cluster),
             Ok(Err(_)) => bail!("coracle ended before it served:\n{}", cluster.log()),
@@ -95,7 +95,7 @@ pub struct Cluster {
     child: Child,
     log: Log,
     kubeconfig: PathBuf,
-    own: TempDir,
+    directory: TempDir,
 }
 
 impl Cluster {
@@ -106,7 +106,7 @@ impl Cluster {
 
     /// A directory for the test's files, which goes when the control plane goes.
     pub fn directory(&self) -> &Path {
-        self.own.path()
+        self.directory.path()
     }
 
     /// What the kubeconfig says.
@@ -183,7 +183,7 @@ impl Log {
     fn follow(stderr: ChildStderr) -> (Log, oneshot::Receiver<()>) {
         let text = Arc::new(Mutex::new(String::new()));
         let log = Log(text.clone());
-        let (ready, heard) = oneshot::channel();
+        let (ready, receiver) = oneshot::channel();
         tokio::spawn(async move {
             let mut ready = Some(ready);
             let mut lines = BufReader::new(stderr).lines();
@@ -199,7 +199,7 @@ impl Log {
                 text.push('\n');
             }
         });
-        (log, heard)
+        (log, receiver)
     }
 
     fn text(&self) -> String {

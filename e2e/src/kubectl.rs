@@ -76,16 +76,16 @@ pub async fn output(mut command: Command) -> Result<Output> {
     Ok(timeout(DEADLINE, command.output()).await.with_context(|| format!("{command:?} does not end"))??)
 }
 
-pub async fn tell(cluster: Builder, scenario: &Scenario) -> Result<()> {
+pub async fn run_scenario(cluster: Builder, scenario: &Scenario) -> Result<()> {
     let Some(kubectl) = kubectl() else { return Ok(()) };
     let cluster = cluster.start().await?;
     for (line, wanted) in scenario {
         let (line, succeeds) = line.strip_prefix("! ").map_or((*line, true), |line| (line, false));
         let output = output(command(&cluster, kubectl, line)).await?;
-        let said = String::from_utf8(output.stdout)? + &String::from_utf8(output.stderr)?;
-        ensure!(output.status.success() == succeeds, "kubectl {line}: {}\n{said}", output.status);
+        let text = String::from_utf8(output.stdout)? + &String::from_utf8(output.stderr)?;
+        ensure!(output.status.success() == succeeds, "kubectl {line}: {}\n{text}", output.status);
         for want in *wanted {
-            ensure!(said.contains(want), "kubectl {line}: no {want:?} in\n{said}");
+            ensure!(text.contains(want), "kubectl {line}: no {want:?} in\n{text}");
         }
     }
     Ok(())

@@ -69,7 +69,7 @@ impl RetentionPolicy {
     }
 }
 
-/// What differs by policy: a claim goes, a volume is empty, ...
+/// What differs by policy: a claim deleted, a volume is empty, ...
 pub type PolicyPredicate = fn(RetentionPolicy) -> bool;
 
 pub const ALL: PolicyPredicate = |_| true;
@@ -245,7 +245,7 @@ impl History {
         let mut events =
             pin!(Api::<Pod>::all(scenario.client()).watch(&WatchParams::default(), begin).await?);
         let mut changes = Vec::new();
-        let tell = async {
+        let read = async {
             while let Some(event) = events.try_next().await? {
                 match event {
                     WatchEvent::Added(pod) if pod.name_any() == END => return Ok(()),
@@ -259,7 +259,7 @@ impl History {
             }
             bail!("the watch ended")
         };
-        timeout(DEADLINE, tell).await.context("no end of the history")??;
+        timeout(DEADLINE, read).await.context("no end of the history")??;
         pods.delete(END, &DeleteParams::default()).await?;
         Ok(History(changes))
     }
@@ -520,19 +520,23 @@ impl TestSets {
     }
 
     /// Claims go with what is behind them, or stay with their data, as these say, one for each of a set's.
-    pub async fn assert_claims_deleted(&self, scenario: &Scenario, goes: &[PolicyPredicate]) -> Result<()> {
+    pub async fn assert_claims_deleted(
+        &self,
+        scenario: &Scenario,
+        deleted: &[PolicyPredicate],
+    ) -> Result<()> {
         for set in &self.0 {
-            for (goes, bound_claim) in goes.iter().zip(&set.bound_claims) {
-                if goes(set.policy) {
+            for (deleted, bound_claim) in deleted.iter().zip(&set.bound_claims) {
+                if deleted(set.policy) {
                     scenario.until_deleted(bound_claim).await.with_context(|| format!("{:?}", set.policy))?;
                 }
             }
         }
         until_settled(scenario).await?;
         for set in &self.0 {
-            ensure!(goes.len() == set.bound_claims.len(), "{:?}", set.bound_claims);
-            for (goes, bound_claim) in goes.iter().zip(&set.bound_claims) {
-                if !goes(set.policy) {
+            ensure!(deleted.len() == set.bound_claims.len(), "{:?}", set.bound_claims);
+            for (deleted, bound_claim) in deleted.iter().zip(&set.bound_claims) {
+                if !deleted(set.policy) {
                     scenario.assert_kept(bound_claim).await.with_context(|| format!("{:?}", set.policy))?;
                 }
             }

@@ -1,8 +1,8 @@
 //! Scenarios about volumes: a control plane whose volumes are directories, claims and pods that use them, what is on the disk,
 //! and an end of the process after each step.
 //!
-//! A scenario is told by a function of [`Scenario`]; [`scenario`](crate::scenario) makes tests of it for the drivers: calm, and with the
-//! server stopped or killed, in turn, after everything that the scenario does. When it has been told, nothing is stuck, and the
+//! A scenario is state by a function of [`Scenario`]; [`scenario`](crate::scenario) makes tests of it for the drivers: calm, and with the
+//! server stopped or killed, in turn, after everything that the scenario does. When it has been state, nothing is stuck, and the
 //! directories are those of living volumes and those that the scenario names.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -202,10 +202,10 @@ pub async fn run_scenario(
     interruption: Option<Termination>,
     scenario: impl AsyncFnOnce(&mut Scenario) -> Result<()>,
 ) -> Result<()> {
-    let mut told = Scenario::start(driver).await?;
-    told.interruption = interruption;
-    let result = scenario(&mut told).await;
-    if let (Err(_), Some(cluster)) = (&result, &told.cluster) {
+    let mut state = Scenario::start(driver).await?;
+    state.interruption = interruption;
+    let result = scenario(&mut state).await;
+    if let (Err(_), Some(cluster)) = (&result, &state.cluster) {
         eprintln!("--- what coracle said:\n{}---", cluster.log());
     }
     result
@@ -288,7 +288,7 @@ impl Scenario {
         self.restart(Termination::Stop).await
     }
 
-    /// Ends the server, if this is told so, in turn by stopping and by killing it. Whatever changes something here does that by
+    /// Ends the server, if this is state so, in turn by stopping and by killing it. Whatever changes something here does that by
     /// itself.
     pub async fn interrupt(&mut self) -> Result<()> {
         let Some(end) = self.interruption else { return Ok(()) };
@@ -350,17 +350,17 @@ impl Scenario {
         until_object(self.api::<K>(), name, |object: Option<&K>| object.is_none()).await.map(drop)
     }
 
-    /// Until an event tells of an object, for a reason, words that contain these.
-    pub async fn until_event(&self, name: &str, reason: &str, words: &str) -> Result<()> {
+    /// Until an event matches of an object, for a reason, message that contain these.
+    pub async fn until_event(&self, name: &str, reason: &str, message: &str) -> Result<()> {
         let ask = async || Ok(self.api::<Event>().list(&ListParams::default()).await?.items);
-        let tells = |events: &Vec<Event>| {
+        let matches = |events: &Vec<Event>| {
             events.iter().any(|event| {
                 event.involved_object.name.as_deref() == Some(name)
                     && event.reason.as_deref() == Some(reason)
-                    && event.message.as_deref().is_some_and(|message| message.contains(words))
+                    && event.message.as_deref().is_some_and(|message| message.contains(message))
             })
         };
-        until(&format!("{reason} of {name}: {words}"), ask, tells).await.map(drop)
+        until(&format!("{reason} of {name}: {message}"), ask, matches).await.map(drop)
     }
 
     /// A claim of a class, bound, with data on its volume.
@@ -497,14 +497,14 @@ impl Scenario {
     }
 
     /// Nothing is stuck, and the directories are those of living volumes and these.
-    pub async fn assert_remaining(&self, left: &[&BoundClaim]) -> Result<()> {
+    pub async fn assert_remaining(&self, remaining: &[&BoundClaim]) -> Result<()> {
         self.until_settled().await?;
         ensure!(self.terminating().await?.is_empty(), "stuck: {:?}", self.terminating().await?);
         let mut want = self.volume_directories().await?;
-        want.extend(left.iter().map(|bound_claim| bound_claim.name()));
+        want.extend(remaining.iter().map(|bound_claim| bound_claim.name()));
         let found = self.directories()?;
         ensure!(found == want, "directories {found:?}, not {want:?}");
-        ensure!(left.iter().all(|bound_claim| bound_claim.has_data()), "no data in {left:?}");
+        ensure!(remaining.iter().all(|bound_claim| bound_claim.has_data()), "no data in {remaining:?}");
         Ok(())
     }
 

@@ -96,7 +96,11 @@ async fn a_put_that_creates_needs_the_right_to_create() -> Result<()> {
         let want = format!(
             "{full} \"x\" is forbidden: User \"alice\" cannot create resource \"{resource}\" in API group \"{group}\" {scope}"
         );
-        assert_eq!((code, response["message"].as_str()), (403, Some(want.as_str())), "{resource}: {response}");
+        assert_eq!(
+            (code, response["message"].as_str()),
+            (403, Some(want.as_str())),
+            "{resource}: {response}"
+        );
         let (code, response) = send(&mut admin, "GET", &path, &Value::Null).await?;
         assert_eq!(code, 404, "{resource}: {response}");
         // What is invalid is so for everyone, and who may create, may.
@@ -115,7 +119,7 @@ async fn a_put_that_creates_needs_the_right_to_create() -> Result<()> {
 }
 
 #[tokio::test]
-async fn what_is_created_only_to_be_answered_needs_its_namespace() -> Result<()> {
+async fn virtual_resources_need_their_namespace() -> Result<()> {
     let directory = tempfile::tempdir()?;
     let (control_plane, mut admin, _) = start(directory.path()).await?;
     let named = |name: &str| json!({"metadata": {"name": name}});
@@ -148,7 +152,7 @@ async fn what_is_created_only_to_be_answered_needs_its_namespace() -> Result<()>
 }
 
 #[tokio::test]
-async fn answers_to_questions_have_no_tables() -> Result<()> {
+async fn reviews_have_no_tables() -> Result<()> {
     let directory = tempfile::tempdir()?;
     let (control_plane, mut admin, _) = start(directory.path()).await?;
     let table = "application/json;as=Table;v=v1;g=meta.k8s.io";
@@ -178,7 +182,7 @@ async fn answers_to_questions_have_no_tables() -> Result<()> {
 
 /// What took all memory, or minutes in which nobody else was served.
 #[tokio::test]
-async fn roles_of_many_values_are_compared_soon() -> Result<()> {
+async fn large_roles_are_compared_in_bounded_time() -> Result<()> {
     let directory = tempfile::tempdir()?;
     let (control_plane, mut admin, mut alice) = start(directory.path()).await?;
     grant(&mut admin, "writes", &["create"], &["roles"]).await?;

@@ -61,12 +61,12 @@ fn config_map(name: String, size: usize) -> Value {
 
 /// What clients saw who want nothing bad.
 #[derive(Debug, Default)]
-struct Seen {
+struct Observations {
     millis: Vec<f64>,
-    refused: Vec<u16>,
+    rejected: Vec<u16>,
 }
 
-impl Seen {
+impl Observations {
     fn percentile(&mut self, percent: usize) -> f64 {
         self.millis.sort_by(f64::total_cmp);
         let at = (self.millis.len() * percent / 100).min(self.millis.len().saturating_sub(1));
@@ -75,9 +75,9 @@ impl Seen {
 }
 
 /// Reads and writes as a user does who wants nothing bad, for a while.
-async fn behave(endpoint: Endpoint, writes: bool, time: Duration) -> Result<Seen> {
+async fn use_api(endpoint: Endpoint, writes: bool, time: Duration) -> Result<Observations> {
     let mut connection = endpoint.connect().await?;
-    let mut seen = Seen::default();
+    let mut seen = Observations::default();
     let end = Instant::now() + time;
     let path = format!("{VICTIMS}/read");
     for round in 0.. {
@@ -98,7 +98,7 @@ async fn behave(endpoint: Endpoint, writes: bool, time: Duration) -> Result<Seen
         };
         seen.millis.push(began.elapsed().as_secs_f64() * 1000.0);
         if response.status != 200 {
-            seen.refused.push(response.status);
+            seen.rejected.push(response.status);
         }
         sleep(Duration::from_millis(5)).await;
     }
@@ -106,13 +106,13 @@ async fn behave(endpoint: Endpoint, writes: bool, time: Duration) -> Result<Seen
 }
 
 /// The administrator and another user, side by side.
-async fn victims(admin: &Endpoint, victim: &Endpoint, time: Duration) -> Result<[Seen; 2]> {
-    let both = tokio::try_join!(behave(admin.clone(), true, time), behave(victim.clone(), true, time));
+async fn victims(admin: &Endpoint, victim: &Endpoint, time: Duration) -> Result<[Observations; 2]> {
+    let both = tokio::try_join!(use_api(admin.clone(), true, time), use_api(victim.clone(), true, time));
     both.map(|(admin, victim)| [admin, victim])
 }
 
 /// Ends when the server holds far more than it may, before the machine does.
-async fn too_much(cluster: &Cluster) -> Result<f64> {
+async fn until_over_limit(cluster: &Cluster) -> Result<f64> {
     loop {
         let (now, most) = (cluster.resident()?, cluster.most_resident()?);
         println!("resident {now:>7.1} MB, most {most:>7.1} MB");
@@ -124,7 +124,7 @@ async fn too_much(cluster: &Cluster) -> Result<f64> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn others_go_on_while_all_attacks_run() -> Result<()> {
+async fn other_clients_are_served_while_all_attacks_run() -> Result<()> {
     let seconds = std::env::var("SOAK_SECONDS").ok().map(|text| text.parse()).transpose()?;
     let time = Duration::from_secs(seconds.unwrap_or(DEFAULT_SECONDS));
     let only = std::env::var("ATTACK").unwrap_or_default();
@@ -148,7 +148,7 @@ async fn others_go_on_while_all_attacks_run() -> Result<()> {
     }
     let during = tokio::select! {
         during = victims(&admin, &victim, time) => during?,
-        most = too_much(&cluster) => anyhow::bail!("{:.0} MB resident\n{}", most?, cluster.log()),
+        most = until_over_limit(&cluster) => anyhow::bail!("{:.0} MB resident\n{}", most?, cluster.log()),
     };
     let resident = cluster.most_resident()?;
     attackers.shutdown_background();
@@ -157,15 +157,15 @@ async fn others_go_on_while_all_attacks_run() -> Result<()> {
         [("administrator", &mut before, &mut during), ("user", &mut before_victim, &mut during_victim)]
     {
         println!(
-            "{who}: p50 {:.1} ms, p99 {:.1} ms before; p50 {:.1} ms, p99 {:.1} ms of {} requests, {} refused",
+            "{who}: p50 {:.1} ms, p99 {:.1} ms before; p50 {:.1} ms, p99 {:.1} ms of {} requests, {} rejected",
             before.percentile(50),
             before.percentile(99),
             during.percentile(50),
             during.percentile(99),
             during.millis.len(),
-            during.refused.len()
+            during.rejected.len()
         );
-        assert!(during.refused.is_empty(), "{who} was refused: {:?}", during.refused);
+        assert!(during.rejected.is_empty(), "{who} was rejected: {:?}", during.rejected);
         // The attackers' own work is on the same two processors; a hold-up that is the server's shows as seconds.
         let limit = if cfg!(debug_assertions) { 2000.0 } else { 250.0 };
         assert!(during.percentile(99) < limit, "{who}: {:.1} ms", during.percentile(99));

@@ -1,4 +1,4 @@
-//! What the small controllers do for everybody, told twice: of those in the control plane, and of those in a process beside it.
+//! What the small controllers do for everybody, told twice: of those in the control plane, and of those in a process out_of_process it.
 
 use std::path::PathBuf;
 use std::pin::pin;
@@ -30,23 +30,23 @@ struct Scenario {
     cluster: Cluster,
     client: Client,
     /// They are in a process of their own.
-    beside: Option<Controllers>,
+    out_of_process: Option<Controllers>,
     _data: TempDir,
 }
 
 impl Scenario {
-    async fn begin(beside: bool) -> Result<Scenario> {
+    async fn start(out_of_process: bool) -> Result<Scenario> {
         let data = TempDir::new()?;
         let builder = cluster().data_dir(data.path());
         let cluster =
-            if beside { builder.flag("--controllers", "").start() } else { builder.start() }.await?;
+            if out_of_process { builder.flag("--controllers", "").start() } else { builder.start() }.await?;
         let key = data.path().join("pki/service-account.key");
-        let beside = beside.then(|| Controllers::start(&cluster, Some(key))).transpose()?;
-        Ok(Scenario { client: cluster.client().await?, cluster, beside, _data: data })
+        let out_of_process = out_of_process.then(|| Controllers::start(&cluster, Some(key))).transpose()?;
+        Ok(Scenario { client: cluster.client().await?, cluster, out_of_process, _data: data })
     }
 
     async fn end(self) -> Result<()> {
-        if let Some(controllers) = self.beside {
+        if let Some(controllers) = self.out_of_process {
             assert!(controllers.stop().await?.status.success());
         }
         Ok(())
@@ -59,7 +59,7 @@ impl Scenario {
         Api::namespaced(self.client.clone(), "scenario")
     }
 
-    async fn make<K>(&self, object: Value) -> Result<K>
+    async fn create<K>(&self, object: Value) -> Result<K>
     where
         K: Resource<Scope = kube::core::NamespaceResourceScope, DynamicType = ()>
             + Clone
@@ -70,7 +70,7 @@ impl Scenario {
         Ok(self.api::<K>().create(&PostParams::default(), &serde_json::from_value(object)?).await?)
     }
 
-    async fn make_namespace(&self) -> Result<Api<Namespace>> {
+    async fn create_namespace(&self) -> Result<Api<Namespace>> {
         let namespaces = Api::<Namespace>::all(self.client.clone());
         let metadata = ObjectMeta { name: Some("scenario".to_owned()), ..ObjectMeta::default() };
         namespaces.create(&PostParams::default(), &Namespace { metadata, ..Namespace::default() }).await?;
@@ -95,10 +95,10 @@ impl Controllers {
     /// Asks it to stop, and waits until it has, which must not take long.
     async fn stop(self) -> Result<Output> {
         let id = self.0.id().and_then(|id| rustix::process::Pid::from_raw(id.cast_signed()));
-        let asked = Instant::now();
+        let started = Instant::now();
         rustix::process::kill_process(id.context("it has ended before")?, rustix::process::Signal::TERM)?;
         let output = self.end().await?;
-        assert!(asked.elapsed() < Duration::from_secs(2), "it took {:?}", asked.elapsed());
+        assert!(started.elapsed() < Duration::from_secs(2), "it took {:?}", started.elapsed());
         Ok(output)
     }
 
@@ -121,35 +121,37 @@ fn merge(patch: Value) -> Patch<Value> {
 }
 
 /// The conditions that are true, and what they say.
-fn complaints(namespace: Option<&Namespace>) -> Vec<String> {
+fn failure_messages(namespace: Option<&Namespace>) -> Vec<String> {
     let conditions = namespace.and_then(|n| n.status.as_ref()?.conditions.as_ref());
     let bad = conditions.into_iter().flatten().filter(|condition| condition.status == "True");
     bad.filter_map(|condition| condition.message.clone()).collect()
 }
 
-async fn a_namespace_goes_with_its_content(beside: bool) -> Result<()> {
-    let scenario = Scenario::begin(beside).await?;
-    let namespaces = scenario.make_namespace().await?;
+async fn a_namespace_is_deleted_with_its_content(out_of_process: bool) -> Result<()> {
+    let scenario = Scenario::start(out_of_process).await?;
+    let namespaces = scenario.create_namespace().await?;
     let name = |name: &str| json!({"metadata": {"name": name}});
-    let many = (0..50).map(|n| scenario.make::<ConfigMap>(name(&format!("many-{n}"))));
+    let many = (0..50).map(|n| scenario.create::<ConfigMap>(name(&format!("many-{n}"))));
     try_join_all(many).await?;
     scenario
-        .make::<ConfigMap>(json!({"metadata": {"name": "held", "finalizers": ["scenario.example/hold"]}}))
+        .create::<ConfigMap>(json!({"metadata": {"name": "held", "finalizers": ["scenario.example/hold"]}}))
         .await?;
-    scenario.make::<Secret>(name("secret")).await?;
-    scenario.make::<Role>(name("role")).await?;
-    scenario.make::<Service>(json!({"metadata": {"name": "web"}, "spec": {"ports": [{"port": 80}]}})).await?;
+    scenario.create::<Secret>(name("secret")).await?;
+    scenario.create::<Role>(name("role")).await?;
+    scenario
+        .create::<Service>(json!({"metadata": {"name": "web"}, "spec": {"ports": [{"port": 80}]}}))
+        .await?;
     let template =
         json!({"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}});
     scenario
-        .make::<Deployment>(json!({"metadata": {"name": "web"}, "spec": {
+        .create::<Deployment>(json!({"metadata": {"name": "web"}, "spec": {
             "replicas": 0, "selector": {"matchLabels": {"a": "b"}}, "template": template,
         }}))
         .await?;
     until(&scenario.api::<ServiceAccount>(), "default", |account| account.is_some()).await?;
     // Nobody is there to end it but this test.
     scenario
-        .make::<Pod>(json!({
+        .create::<Pod>(json!({
             "metadata": {"name": "slow", "annotations": {"sim.coracle.dev/ignore": "true"}},
             "spec": {"nodeName": "nowhere", "terminationGracePeriodSeconds": 600,
                      "containers": [{"name": "c", "image": "i"}]},
@@ -159,38 +161,42 @@ async fn a_namespace_goes_with_its_content(beside: bool) -> Result<()> {
     namespaces.delete("scenario", &DeleteParams::default()).await?;
     let pods = scenario.api::<Pod>();
     until(&pods, "slow", |pod| pod.is_some_and(|pod| pod.metadata.deletion_timestamp.is_some())).await?;
-    let told = until(&namespaces, "scenario", |namespace| {
+    let updated = until(&namespaces, "scenario", |namespace| {
         namespace.and_then(|n| n.status.as_ref()?.conditions.as_ref()).is_some_and(|all| all.len() == 5)
     });
-    assert_eq!(complaints(told.await?.as_ref()), [""; 0], "nothing is said while pods remain");
+    assert_eq!(failure_messages(updated.await?.as_ref()), [""; 0], "nothing is said while pods remain");
     let held = scenario.api::<ConfigMap>().get("held").await?;
     assert_eq!(held.metadata.deletion_timestamp, None, "nothing goes before the pods");
 
-    let asked = Instant::now();
+    let started = Instant::now();
     pods.delete("slow", &DeleteParams::default().grace_period(0)).await?;
-    let told = until(&namespaces, "scenario", |namespace| !complaints(namespace).is_empty()).await?;
+    let updated = until(&namespaces, "scenario", |namespace| !failure_messages(namespace).is_empty()).await?;
     assert_eq!(
-        complaints(told.as_ref()),
+        failure_messages(updated.as_ref()),
         [
             "Some resources are remaining: configmaps. has 1 resource instances",
             "Some content in the namespace has finalizers remaining: scenario.example/hold in 1 resource instances",
         ]
     );
-    assert!(asked.elapsed() < Duration::from_secs(5), "the last pod is noticed, after {:?}", asked.elapsed());
+    assert!(
+        started.elapsed() < Duration::from_secs(5),
+        "the last pod is noticed, after {:?}",
+        started.elapsed()
+    );
     let free = merge(json!({"metadata": {"finalizers": null}}));
     scenario.api::<ConfigMap>().patch("held", &PatchParams::default(), &free).await?;
     until(&namespaces, "scenario", |namespace| namespace.is_none()).await?;
 
     // A successor begins with nothing of it.
-    scenario.make_namespace().await?;
+    scenario.create_namespace().await?;
     assert_eq!(scenario.api::<Secret>().list(&Default::default()).await?.items.len(), 0);
     assert_eq!(scenario.api::<Service>().list(&Default::default()).await?.items.len(), 0);
     scenario.end().await
 }
 
-async fn what_every_namespace_has_comes_back(beside: bool) -> Result<()> {
-    let scenario = Scenario::begin(beside).await?;
-    scenario.make_namespace().await?;
+async fn default_objects_of_a_namespace_are_recreated(out_of_process: bool) -> Result<()> {
+    let scenario = Scenario::start(out_of_process).await?;
+    scenario.create_namespace().await?;
     let accounts = scenario.api::<ServiceAccount>();
     let first = until(&accounts, "default", |account| account.is_some()).await?;
     accounts.delete("default", &DeleteParams::default()).await?;
@@ -213,18 +219,18 @@ async fn what_every_namespace_has_comes_back(beside: bool) -> Result<()> {
     scenario.end().await
 }
 
-async fn tokens_live_in_secrets(beside: bool) -> Result<()> {
+async fn tokens_live_in_secrets(out_of_process: bool) -> Result<()> {
     const TYPE: &str = "kubernetes.io/service-account-token";
-    let scenario = Scenario::begin(beside).await?;
-    scenario.make_namespace().await?;
+    let scenario = Scenario::start(out_of_process).await?;
+    scenario.create_namespace().await?;
     let (secrets, accounts) = (scenario.api::<Secret>(), scenario.api::<ServiceAccount>());
     let of_bot = |name: &str| {
         json!({"type": TYPE, "metadata": {
             "name": name, "annotations": {"kubernetes.io/service-account.name": "bot"},
         }})
     };
-    scenario.make::<ServiceAccount>(json!({"metadata": {"name": "bot"}})).await?;
-    scenario.make::<Secret>(of_bot("token")).await?;
+    scenario.create::<ServiceAccount>(json!({"metadata": {"name": "bot"}})).await?;
+    scenario.create::<Secret>(of_bot("token")).await?;
     let filled = until(&secrets, "token", |secret| {
         secret.and_then(|secret| secret.data.as_ref()).is_some_and(|data| data.contains_key("token"))
     });
@@ -243,26 +249,26 @@ async fn tokens_live_in_secrets(beside: bool) -> Result<()> {
     accounts.delete("bot", &DeleteParams::default()).await?;
     until(&secrets, "token", |secret| secret.is_none()).await?;
     assert_eq!(connection.call("POST", path, &[], Some(review.into())).await?.status, 401);
-    scenario.make::<Secret>(of_bot("late")).await?;
+    scenario.create::<Secret>(of_bot("late")).await?;
     until(&secrets, "late", |secret| secret.is_none()).await?;
     scenario.end().await
 }
 
-/// Each scenario of the controllers in the control plane, and of those beside it.
+/// Each scenario of the controllers in the control plane, and of those out_of_process it.
 macro_rules! scenarios {
     ($($scenario:ident)*) => {
         mod within {
             $(#[tokio::test]
             async fn $scenario() -> anyhow::Result<()> { super::$scenario(false).await })*
         }
-        mod beside {
+        mod out_of_process {
             $(#[tokio::test]
             async fn $scenario() -> anyhow::Result<()> { super::$scenario(true).await })*
         }
     };
 }
 
-scenarios! { a_namespace_goes_with_its_content what_every_namespace_has_comes_back tokens_live_in_secrets }
+scenarios! { a_namespace_is_deleted_with_its_content default_objects_of_a_namespace_are_recreated tokens_live_in_secrets }
 
 fn holder(lease: Option<&Lease>) -> Option<String> {
     lease?.spec.as_ref()?.holder_identity.clone().filter(|holder| !holder.is_empty())
@@ -279,9 +285,9 @@ async fn one_process_leads_at_a_time() -> Result<()> {
     // What is given back is taken soon, without waiting for the lease's end.
     let second = Controllers::start(&cluster, None)?;
     assert!(first.stop().await?.status.success());
-    let asked = Instant::now();
+    let started = Instant::now();
     until(&leases, NAME, |lease| holder(lease).is_some_and(|now| Some(now) != leader)).await?;
-    assert!(asked.elapsed() < Duration::from_secs(10), "it took {:?}", asked.elapsed());
+    assert!(started.elapsed() < Duration::from_secs(10), "it took {:?}", started.elapsed());
 
     // Who lost the lease stops, so that there are never two.
     let other = merge(json!({"spec": {"holderIdentity": "other", "leaseDurationSeconds": 3600}}));

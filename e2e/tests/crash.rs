@@ -41,7 +41,7 @@ impl Load {
         self.more.notify_one();
     }
 
-    async fn reaches(&self, count: usize) {
+    async fn until_acknowledged(&self, count: usize) {
         while self.acknowledged.load(Ordering::Relaxed) < count {
             self.more.notified().await;
         }
@@ -129,7 +129,7 @@ async fn no_acknowledged_write_is_lost() -> Result<()> {
             writers.spawn(write(endpoint.clone(), format!("round-{round}-writer-{writer}"), load.clone()));
         }
         // Never at the same place.
-        load.reaches(100 + 7 * round).await;
+        load.until_acknowledged(100 + 7 * round).await;
         cluster.kill().await?;
         let mut revisions = Vec::new();
         for acknowledged in writers.join_all().await {

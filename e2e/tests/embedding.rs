@@ -18,24 +18,27 @@ const ROUNDS: usize = 20;
 
 /// What a process holds.
 #[derive(Debug)]
-struct Held {
+struct ProcessResources {
     descriptors: usize,
     threads: usize,
     /// Threads of ours: a store has two.
     own_threads: usize,
 }
 
-impl Held {
-    fn now() -> Result<Held> {
-        let mut held =
-            Held { descriptors: std::fs::read_dir("/proc/self/fd")?.count(), threads: 0, own_threads: 0 };
+impl ProcessResources {
+    fn now() -> Result<ProcessResources> {
+        let mut resources = ProcessResources {
+            descriptors: std::fs::read_dir("/proc/self/fd")?.count(),
+            threads: 0,
+            own_threads: 0,
+        };
         for task in std::fs::read_dir("/proc/self/task")? {
             // A thread may end while it is looked at.
             let name = std::fs::read_to_string(task?.path().join("comm")).unwrap_or_default();
-            held.threads += 1;
-            held.own_threads += usize::from(name.starts_with("coracle-"));
+            resources.threads += 1;
+            resources.own_threads += usize::from(name.starts_with("coracle-"));
         }
-        Ok(held)
+        Ok(resources)
     }
 }
 
@@ -93,12 +96,12 @@ async fn dropped_control_planes_leave_nothing_behind() -> Result<()> {
     let directory = tempfile::tempdir()?;
     // The first brings up what a process has once.
     use_and_drop(directory.path(), 0).await?;
-    let at_rest = async || -> Result<Held> {
+    let at_rest = async || -> Result<ProcessResources> {
         let deadline = Instant::now() + DEADLINE;
         loop {
-            let held = Held::now()?;
-            if held.own_threads == 0 || Instant::now() > deadline {
-                return Ok(held);
+            let resources = ProcessResources::now()?;
+            if resources.own_threads == 0 || Instant::now() > deadline {
+                return Ok(resources);
             }
             sleep(Duration::from_millis(10)).await;
         }
@@ -108,13 +111,13 @@ async fn dropped_control_planes_leave_nothing_behind() -> Result<()> {
         use_and_drop(directory.path(), round).await?;
     }
     // Without the runtime's blocking threads and those of the store's library, which come and go.
-    const COMING_AND_GOING: usize = 16;
+    const ALLOWED_CHANGE: usize = 16;
     let deadline = Instant::now() + DEADLINE;
     loop {
         let after = at_rest().await?;
         let grown = after.descriptors > before.descriptors + 4
             || after.own_threads > 0
-            || after.threads > before.threads + COMING_AND_GOING;
+            || after.threads > before.threads + ALLOWED_CHANGE;
         if !grown {
             break;
         }

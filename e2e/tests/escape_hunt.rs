@@ -42,13 +42,13 @@ async fn csi() -> Result<()> {
 }
 
 async fn run_seeds(driver: Driver) -> Result<()> {
-    let hunt = async |rng, end| {
+    let run = async |rng, end| {
         run_scenario(driver, None, async |scenario: &mut Scenario| {
-            RandomRun::begin(rng, scenario).await?.run(scenario, end).await
+            RandomRun::start(rng, scenario).await?.run(scenario, end).await
         })
         .await
     };
-    random::run_seeds(driver, hunt).await
+    random::run_seeds(driver, run).await
 }
 
 struct RandomRun {
@@ -61,12 +61,12 @@ struct RandomRun {
     links: Vec<PathBuf>,
     number: usize,
     /// What was tried.
-    acts: Vec<String>,
+    attempts: Vec<String>,
 }
 
 impl RandomRun {
     /// Two volumes in use, and a pod with links out of the data directory.
-    async fn begin(rng: Rng, scenario: &mut Scenario) -> Result<RandomRun> {
+    async fn start(rng: Rng, scenario: &mut Scenario) -> Result<RandomRun> {
         let data = scenario.root().ancestors().nth(2).context("no data directory")?.to_owned();
         let outside = TempDir::with_prefix("coracle-outside-")?;
         for directory in ["deep/deeper", "empty"] {
@@ -97,8 +97,8 @@ impl RandomRun {
         let claims: Vec<&str> = names.iter().map(String::as_str).collect();
         let pod: Pod = scenario.create(scripted("linked", &claims, &[])).await?;
         scenario.until("linked", |pod: &Pod| pod_phase(pod) == "Running").await?;
-        let own = data.join("pods").join(pod.uid().context("no uid")?).join("volumes");
-        let links: Vec<PathBuf> = names.iter().map(|name| own.join(name)).collect();
+        let link_directory = data.join("pods").join(pod.uid().context("no uid")?).join("volumes");
+        let links: Vec<PathBuf> = names.iter().map(|name| link_directory.join(name)).collect();
         ensure!(links.iter().all(|link| link.is_symlink()), "{links:?}");
         for root in ["volumes/host-path", "volumes/coracle.csi"] {
             let root = data.join(root);
@@ -107,17 +107,17 @@ impl RandomRun {
             symlink(root.join("a-link"), root.join("a-link-to-a-link"))?;
             symlink("../../pods", root.join("a-relative-link"))?;
         }
-        Ok(RandomRun { rng, data, outside, others, links, number: 0, acts: Vec::new() })
+        Ok(RandomRun { rng, data, outside, others, links, number: 0, attempts: Vec::new() })
     }
 
     async fn run(mut self, scenario: &mut Scenario, end: Instant) -> Result<()> {
         for round in 0..ROUNDS {
-            let before = self.picture()?;
-            self.round(scenario).await.with_context(|| format!("{:#?}", self.acts))?;
-            let after = self.picture()?;
+            let before = self.snapshot()?;
+            self.round(scenario).await.with_context(|| format!("{:#?}", self.attempts))?;
+            let after = self.snapshot()?;
             let changed: Vec<_> =
                 before.iter().filter(|(path, file)| after.get(*path) != Some(file)).collect();
-            ensure!(changed.is_empty(), "{changed:#?}\nchanged after {:#?}", self.acts);
+            ensure!(changed.is_empty(), "{changed:#?}\nchanged after {:#?}", self.attempts);
             ensure!(self.others.iter().all(BoundClaim::has_data));
             if round > 0 && Instant::now() > end {
                 break;
@@ -128,7 +128,7 @@ impl RandomRun {
 
     /// Condemns volumes, and waits until it is decided about each of them.
     async fn round(&mut self, scenario: &mut Scenario) -> Result<()> {
-        self.acts.clear();
+        self.attempts.clear();
         let (mut condemned, mut swapping) = (Vec::new(), Vec::new());
         for _ in 0..VOLUMES {
             self.number += 1;
@@ -138,7 +138,7 @@ impl RandomRun {
             let by = volume.pointer("/metadata/annotations/pv.kubernetes.io~1provisioned-by");
             // What the driver refuses stays as it is.
             let is_csi = source.get("csi").is_some() || by.is_some_and(|by| by == "coracle.csi");
-            self.acts.push(volume.to_string());
+            self.attempts.push(volume.to_string());
             let volumes: Api<PersistentVolume> = scenario.api();
             match volumes.create(&PostParams::default(), &serde_json::from_value(volume)?).await {
                 Ok(_) if is_csi => {}
@@ -170,8 +170,8 @@ impl RandomRun {
             // Only the objects: what they stand for is no longer looked at.
             let free = kube::api::Patch::Merge(json!({"metadata": {"finalizers": null}}));
             let name = volume.name_any();
-            volumes.delete(&name, &Default::default()).await.map(drop).or_else(allow_gone)?;
-            volumes.patch(&name, &Default::default(), &free).await.map(drop).or_else(allow_gone)?;
+            volumes.delete(&name, &Default::default()).await.map(drop).or_else(ignore_not_found)?;
+            volumes.patch(&name, &Default::default(), &free).await.map(drop).or_else(ignore_not_found)?;
         }
         Ok(())
     }
@@ -195,7 +195,7 @@ impl RandomRun {
         volume
     }
 
-    fn source(&mut self, name: &str, swapping: &mut Vec<Swap>) -> Result<Value> {
+    fn source(&mut self, name: &str, swapping: &mut Vec<Exchanger>) -> Result<Value> {
         if self.rng.one_in(4) {
             let other = self.others[self.rng.below(self.others.len())].name();
             let handles = [
@@ -221,7 +221,7 @@ impl RandomRun {
         }
         let root = self.data.join("volumes/host-path");
         let path = match self.rng.below(5) {
-            0 => self.own(&root, name, swapping)?,
+            0 => self.removable_directory(&root, name, swapping)?,
             1 => self.links[self.rng.below(self.links.len())]
                 .join(["", "deep", "deep/deeper", "store"][self.rng.below(4)]),
             2 => self.others[self.rng.below(self.others.len())].directory.clone(),
@@ -258,31 +258,39 @@ impl RandomRun {
     }
 
     /// A directory that may be removed, with links in it; at times parts of it change places with a link while that is done.
-    fn own(&mut self, root: &Path, name: &str, swapping: &mut Vec<Swap>) -> Result<PathBuf> {
-        let own = root.join(name);
+    fn removable_directory(
+        &mut self,
+        root: &Path,
+        name: &str,
+        swapping: &mut Vec<Exchanger>,
+    ) -> Result<PathBuf> {
+        let removable_directory = root.join(name);
         for number in 0..30 {
-            let directory = own.join(format!("{number}/deep"));
+            let directory = removable_directory.join(format!("{number}/deep"));
             fs::create_dir_all(&directory)?;
             fs::write(directory.join("file"), "x")?;
             symlink(self.outside.path(), directory.join("link"))?;
         }
-        symlink(self.data.join("pods"), own.join("link"))?;
+        symlink(self.data.join("pods"), removable_directory.join("link"))?;
         if self.rng.one_in(2) {
             let link = root.join(format!("{name}-swapped"));
             symlink(self.outside.path(), &link)?;
-            let part =
-                if self.rng.one_in(2) { own.clone() } else { own.join(self.rng.below(30).to_string()) };
-            swapping.push(Swap::begin(part, link));
+            let part = if self.rng.one_in(2) {
+                removable_directory.clone()
+            } else {
+                removable_directory.join(self.rng.below(30).to_string())
+            };
+            swapping.push(Exchanger::start(part, link));
         }
-        Ok(own)
+        Ok(removable_directory)
     }
 
     /// Everything that must stay: each file with what it says, each link with where it leads.
-    fn picture(&self) -> Result<BTreeMap<PathBuf, String>> {
-        let mut picture = BTreeMap::new();
-        look(self.outside.path(), &mut picture)?;
-        look(&self.data, &mut picture)?;
-        let is_fleeting = |path: &Path| {
+    fn snapshot(&self) -> Result<BTreeMap<PathBuf, String>> {
+        let mut snapshot = BTreeMap::new();
+        add_entries(self.outside.path(), &mut snapshot)?;
+        add_entries(&self.data, &mut snapshot)?;
+        let is_volatile = |path: &Path| {
             let inner = path.strip_prefix(&self.data).unwrap_or(Path::new(""));
             let is_condemned = inner.starts_with("volumes")
                 && inner
@@ -290,12 +298,12 @@ impl RandomRun {
                     .any(|part| part.as_os_str().to_string_lossy().starts_with("condemned-"));
             inner.starts_with("store") || inner.starts_with("volumes/begun") || is_condemned
         };
-        picture.retain(|path, _| !is_fleeting(path));
-        Ok(picture)
+        snapshot.retain(|path, _| !is_volatile(path));
+        Ok(snapshot)
     }
 }
 
-fn look(directory: &Path, picture: &mut BTreeMap<PathBuf, String>) -> Result<()> {
+fn add_entries(directory: &Path, snapshot: &mut BTreeMap<PathBuf, String>) -> Result<()> {
     for entry in fs::read_dir(directory)? {
         let entry = entry?;
         let (path, kind) = (entry.path(), entry.file_type()?);
@@ -305,11 +313,11 @@ fn look(directory: &Path, picture: &mut BTreeMap<PathBuf, String>) -> Result<()>
             () if kind.is_dir() => "a directory".to_owned(),
             () => fs::read_to_string(&path).unwrap_or_default(),
         };
-        picture.insert(path.clone(), says);
+        snapshot.insert(path.clone(), says);
         // What is being removed may be gone, and the store changes all the time.
         if kind.is_dir()
             && !is_store
-            && let Err(error) = look(&path, picture)
+            && let Err(error) = add_entries(&path, snapshot)
         {
             ensure!(!path.exists(), error);
         }
@@ -318,14 +326,14 @@ fn look(directory: &Path, picture: &mut BTreeMap<PathBuf, String>) -> Result<()>
 }
 
 /// A directory and a link that change places all the time.
-struct Swap {
+struct Exchanger {
     is_over: Arc<AtomicBool>,
     thread: JoinHandle<()>,
     link: PathBuf,
 }
 
-impl Swap {
-    fn begin(part: PathBuf, link: PathBuf) -> Swap {
+impl Exchanger {
+    fn start(part: PathBuf, link: PathBuf) -> Exchanger {
         let is_over = Arc::new(AtomicBool::new(false));
         let (until, place) = (is_over.clone(), link.clone());
         let thread = std::thread::spawn(move || {
@@ -335,7 +343,7 @@ impl Swap {
                 std::thread::yield_now();
             }
         });
-        Swap { is_over, thread, link }
+        Exchanger { is_over, thread, link }
     }
 
     fn end(self) {
@@ -346,7 +354,7 @@ impl Swap {
     }
 }
 
-fn allow_gone(error: kube::Error) -> Result<()> {
+fn ignore_not_found(error: kube::Error) -> Result<()> {
     match error {
         kube::Error::Api(status) if matches!(status.code, 404 | 409) => Ok(()),
         error => Err(error.into()),

@@ -48,19 +48,19 @@ struct History {
     owners: Vec<BTreeSet<String>>,
 }
 
-/// A family of objects that grows, changes its ties and shrinks.
-struct Family {
+/// A owner_graph of objects that grows, changes its ties and shrinks.
+struct OwnerGraph {
     api: Api<ConfigMap>,
     rng: Rng,
-    /// Either owners may be any members, or deletions may be in the foreground: two objects of a circle that are both deleted in
+    /// Either owners may be random_member members, or deletions may be in the foreground: two objects of a circle that are both deleted in
     /// the foreground wait for each other for ever, as on a real cluster.
     circles: bool,
     members: Vec<ConfigMap>,
     histories: BTreeMap<String, History>,
 }
 
-impl Family {
-    fn any(&mut self) -> Option<ConfigMap> {
+impl OwnerGraph {
+    fn random_member(&mut self) -> Option<ConfigMap> {
         let index = self.rng.below(self.members.len());
         self.members.get(index).cloned()
     }
@@ -85,33 +85,33 @@ impl Family {
         references
     }
 
-    fn note(&mut self, uid: &str, owners: &[OwnerReference]) {
+    fn record(&mut self, uid: &str, owners: &[OwnerReference]) {
         let owners = owners.iter().map(|owner| owner.uid.clone()).collect();
         self.histories.entry(uid.to_owned()).or_default().owners.push(owners);
     }
 
-    /// One random act. What is refused because the object has just gone is no error.
-    async fn act(&mut self, number: usize) -> Result<()> {
+    /// One random operate. What is refused because the object has just gone is no error.
+    async fn operate(&mut self, number: usize) -> Result<()> {
         match self.rng.below(10) {
             0..=4 => {
                 let owners = self.owners(None);
                 let object = create(&self.api, &format!("m{number}"), owners.clone()).await?;
                 let uid = object.uid().context("no uid")?;
-                self.note(&uid, &owners);
+                self.record(&uid, &owners);
                 self.members.push(object);
             }
             5..=6 => {
-                let Some(member) = self.any() else { return Ok(()) };
+                let Some(member) = self.random_member() else { return Ok(()) };
                 let owners = self.owners(Some(&member));
                 let uid = member.uid().context("no uid")?;
-                // Before it is done, so that no cascade is quicker than the note.
-                self.note(&uid, &owners);
+                // Before it is done, so that no cascade is quicker than the record.
+                self.record(&uid, &owners);
                 let patch = json!({"metadata": {"uid": uid, "ownerReferences": owners}});
                 let (options, patch) = (PatchParams::default(), Patch::Merge(patch));
-                allow(&[404, 409, 422], self.api.patch(&member.name_any(), &options, &patch).await)?;
+                ignore_codes(&[404, 409, 422], self.api.patch(&member.name_any(), &options, &patch).await)?;
             }
             _ => {
-                let Some(member) = self.any() else { return Ok(()) };
+                let Some(member) = self.random_member() else { return Ok(()) };
                 let policy = match self.rng.below(3) {
                     0 => PropagationPolicy::Orphan,
                     1 if !self.circles => PropagationPolicy::Foreground,
@@ -119,7 +119,7 @@ impl Family {
                 };
                 let uid = member.uid().context("no uid")?;
                 self.histories.entry(uid.clone()).or_default().deleted = true;
-                allow(&[404, 409], self.api.delete(&member.name_any(), &deletion(policy)).await)?;
+                ignore_codes(&[404, 409], self.api.delete(&member.name_any(), &deletion(policy)).await)?;
                 self.members.retain(|other| other.uid().as_ref() != Some(&uid));
             }
         }
@@ -127,21 +127,23 @@ impl Family {
     }
 
     /// Those that nothing could have taken: not deleted, and never only owned by what may be gone.
-    fn must_live(&self) -> BTreeSet<&str> {
-        let mut mortal: BTreeSet<&str> = BTreeSet::new();
+    fn expected_survivors(&self) -> BTreeSet<&str> {
+        let mut collectable: BTreeSet<&str> = BTreeSet::new();
         loop {
             let more: Vec<&str> = self
                 .histories
                 .iter()
-                .filter(|(uid, history)| !mortal.contains(uid.as_str()) && history.is_mortal(&mortal))
+                .filter(|(uid, history)| {
+                    !collectable.contains(uid.as_str()) && history.may_be_collected(&collectable)
+                })
                 .map(|(uid, _)| uid.as_str())
                 .collect();
             if more.is_empty() {
                 break;
             }
-            mortal.extend(more);
+            collectable.extend(more);
         }
-        self.histories.keys().map(String::as_str).filter(|uid| !mortal.contains(uid)).collect()
+        self.histories.keys().map(String::as_str).filter(|uid| !collectable.contains(uid)).collect()
     }
 
     /// Waits until no object is terminating or owned by nobody that lives, and nobody is missing.
@@ -160,33 +162,34 @@ impl Family {
             until("everything that should die is gone", list, |objects| unsettled(objects).is_empty())
                 .await?;
         let living: BTreeSet<String> = objects.iter().filter_map(ResourceExt::uid).collect();
-        let lost: Vec<&str> = self.must_live().into_iter().filter(|uid| !living.contains(*uid)).collect();
+        let lost: Vec<&str> =
+            self.expected_survivors().into_iter().filter(|uid| !living.contains(*uid)).collect();
         ensure!(lost.is_empty(), "died without a reason: {lost:?}");
         Ok(())
     }
 }
 
 impl History {
-    fn is_mortal(&self, mortal: &BTreeSet<&str>) -> bool {
+    fn may_be_collected(&self, collectable: &BTreeSet<&str>) -> bool {
         let gone = |owners: &BTreeSet<String>| {
-            !owners.is_empty() && owners.iter().all(|owner| mortal.contains(owner.as_str()))
+            !owners.is_empty() && owners.iter().all(|owner| collectable.contains(owner.as_str()))
         };
         self.deleted || self.owners.iter().any(gone)
     }
 }
 
-fn allow<T>(codes: &[u16], response: kube::Result<T>) -> kube::Result<()> {
+fn ignore_codes<T>(codes: &[u16], response: kube::Result<T>) -> kube::Result<()> {
     match response {
         Err(kube::Error::Api(status)) if codes.contains(&status.code) => Ok(()),
         response => response.map(|_| ()),
     }
 }
 
-async fn family(client: &Client, name: &str, seed: u64, circles: bool) -> Result<Family> {
+async fn owner_graph(client: &Client, name: &str, seed: u64, circles: bool) -> Result<OwnerGraph> {
     let mut namespace = Namespace::default();
     namespace.metadata.name = Some(name.to_owned());
     Api::all(client.clone()).create(&PostParams::default(), &namespace).await?;
-    Ok(Family {
+    Ok(OwnerGraph {
         api: Api::namespaced(client.clone(), name),
         rng: Rng(seed),
         circles,
@@ -197,28 +200,28 @@ async fn family(client: &Client, name: &str, seed: u64, circles: bool) -> Result
 
 /// Nothing that should live dies, and nothing that should die lives.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn families_churn() -> Result<()> {
-    const FAMILIES: u64 = 4;
-    const ACTS: usize = 300;
+async fn random_owner_graphs_are_collected() -> Result<()> {
+    const GRAPHS: u64 = 4;
+    const OPERATIONS: usize = 300;
     let seconds = std::env::var("CHURN_SECONDS").ok().and_then(|text| text.parse().ok()).unwrap_or(5);
     let cluster = cluster().start().await?;
     let client = cluster.client().await?;
     let began = Instant::now();
     let mut round = 0;
     while round == 0 || began.elapsed() < Duration::from_secs(seconds) {
-        let families = (0..FAMILIES).map(async |number| {
-            let seed = 0x9E37_79B9_7F4A_7C15_u64.wrapping_mul(round * FAMILIES + number + 1);
-            let mut family =
-                family(&client, &format!("family-{round}-{number}"), seed, number % 2 == 0).await?;
-            for act in 0..ACTS {
-                family.act(act).await?;
+        let families = (0..GRAPHS).map(async |number| {
+            let seed = 0x9E37_79B9_7F4A_7C15_u64.wrapping_mul(round * GRAPHS + number + 1);
+            let mut owner_graph =
+                owner_graph(&client, &format!("graph-{round}-{number}"), seed, number % 2 == 0).await?;
+            for operate in 0..OPERATIONS {
+                owner_graph.operate(operate).await?;
             }
-            family.check().await.with_context(|| format!("round {round}, seed {seed}"))
+            owner_graph.check().await.with_context(|| format!("round {round}, seed {seed}"))
         });
         try_join_all(families).await?;
         round += 1;
     }
-    println!("{} acts in {:?}", round * FAMILIES * ACTS as u64, began.elapsed());
+    println!("{} operations in {:?}", round * GRAPHS * OPERATIONS as u64, began.elapsed());
     Ok(())
 }
 
@@ -230,7 +233,7 @@ async fn start(data: &Path) -> Result<(Cluster, Api<ConfigMap>)> {
 
 /// However often the control plane dies on the way, a cascade comes to its end.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_cascade_outlives_crashes() -> Result<()> {
+async fn a_cascade_continues_after_crashes() -> Result<()> {
     const ROUNDS: usize = 20;
     const CHILDREN: usize = 60;
     let data = TempDir::new()?;

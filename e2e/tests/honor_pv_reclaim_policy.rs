@@ -26,14 +26,14 @@ scenario! {
     // "The ordering of deletion determines whether the policy is honored": no longer.
     claim_first_with_delete,
     volume_first_with_delete,
-    both_at_once_with_delete,
+    concurrent_deletion_with_delete,
     volume_first_while_a_pod_runs,
     claim_first_with_retain,
     volume_first_with_retain,
     // "Either statically or dynamically provisioned."
     static_volume_claim_first,
     static_volume_volume_first,
-    static_volume_that_nobody_bound,
+    an_unbound_static_volume_keeps_its_directory,
     // The policy at the time of the deletion counts.
     policy_becomes_retain_while_bound,
     policy_becomes_delete_while_bound,
@@ -41,12 +41,12 @@ scenario! {
     policy_becomes_delete_when_released,
     policy_recycle,
     // "Failed operations will be added back to a queue"; "a delete call is idempotent".
-    a_delete_that_fails_is_tried_again,
-    what_is_gone_already_is_deleted,
+    a_failed_deletion_is_retried,
+    a_volume_without_a_directory_is_deleted,
     a_crash_after_the_storage_was_deleted,
     // Nor does a volume leak that was never finished.
-    what_was_begun_goes_with_its_claim,
-    what_was_begun_goes_with_a_claim_that_nobody_watched,
+    a_half_provisioned_directory_is_removed_with_its_claim,
+    a_half_provisioned_directory_is_removed_after_a_restart,
     // Enablement, upgrade, downgrade.
     gate_off_leaks_if_the_volume_is_deleted_first,
     gate_off_claim_first_deletes,
@@ -67,10 +67,10 @@ scenario! {
 scenario! {
     // What no driver does its own way, or what ends the server by itself.
     by { host_path: HostPath, None; }
-    upgrade_again_deletes_what_the_finalizer_kept,
+    upgrade_again_deletes_volumes_that_the_finalizer_kept,
     downgrade_claim_first_deletes_the_storage_and_leaves_the_finalizer,
     upgrade_keeps_volumes_that_were_deleted_before,
-    a_volume_that_its_claim_never_knew_of_is_released,
+    a_volume_not_yet_recorded_in_its_claim_is_released,
 }
 
 async fn claim_first_with_delete(scenario: &mut Scenario) -> Result<()> {
@@ -84,14 +84,17 @@ async fn claim_first_with_delete(scenario: &mut Scenario) -> Result<()> {
 /// The leak that the KEP is about.
 async fn volume_first_with_delete(scenario: &mut Scenario) -> Result<()> {
     let bound_claim = scenario.create_bound("data", "delete").await?;
-    deleted_but_bound(scenario, &bound_claim).await?;
+    a_terminating_volume_stays_while_it_is_bound(scenario, &bound_claim).await?;
     scenario.delete::<PersistentVolumeClaim>("data").await?;
     scenario.until_deleted(&bound_claim).await?;
     scenario.assert_remaining(&[]).await
 }
 
 /// The volume is deleted, and nothing comes of that while there is its claim.
-async fn deleted_but_bound(scenario: &mut Scenario, bound_claim: &BoundClaim) -> Result<()> {
+async fn a_terminating_volume_stays_while_it_is_bound(
+    scenario: &mut Scenario,
+    bound_claim: &BoundClaim,
+) -> Result<()> {
     scenario.delete::<PersistentVolume>(&bound_claim.volume).await?;
     scenario.until_settled().await?;
     scenario.assert_kept(bound_claim).await?;
@@ -99,7 +102,7 @@ async fn deleted_but_bound(scenario: &mut Scenario, bound_claim: &BoundClaim) ->
     Ok(())
 }
 
-async fn both_at_once_with_delete(scenario: &mut Scenario) -> Result<()> {
+async fn concurrent_deletion_with_delete(scenario: &mut Scenario) -> Result<()> {
     const PAIRS: usize = 6;
     let mut bound_claims = Vec::new();
     for number in 0..PAIRS {
@@ -125,7 +128,7 @@ async fn both_at_once_with_delete(scenario: &mut Scenario) -> Result<()> {
 async fn volume_first_while_a_pod_runs(scenario: &mut Scenario) -> Result<()> {
     let bound_claim = scenario.create_bound("data", "delete").await?;
     scenario.create_running_pod("user", &["data"]).await?;
-    deleted_but_bound(scenario, &bound_claim).await?;
+    a_terminating_volume_stays_while_it_is_bound(scenario, &bound_claim).await?;
     scenario.delete::<PersistentVolumeClaim>("data").await?;
     scenario.assert_postponed(&bound_claim).await?;
     ensure!(pod_phase(&scenario.get::<Pod>("user").await?) == "Running");
@@ -146,7 +149,7 @@ async fn claim_first_with_retain(scenario: &mut Scenario) -> Result<()> {
 
 async fn volume_first_with_retain(scenario: &mut Scenario) -> Result<()> {
     let bound_claim = scenario.create_bound("data", "retain").await?;
-    deleted_but_bound(scenario, &bound_claim).await?;
+    a_terminating_volume_stays_while_it_is_bound(scenario, &bound_claim).await?;
     scenario.delete::<PersistentVolumeClaim>("data").await?;
     scenario.until_gone::<PersistentVolume>(&bound_claim.volume).await?;
     scenario.assert_remaining(&[&bound_claim]).await
@@ -171,7 +174,7 @@ async fn static_volume_volume_first(scenario: &mut Scenario) -> Result<()> {
         }
         false => scenario.until_finalizers(&bound_claim.volume, &[VOLUME_PROTECTION]).await?,
     }
-    deleted_but_bound(scenario, &bound_claim).await?;
+    a_terminating_volume_stays_while_it_is_bound(scenario, &bound_claim).await?;
     scenario.delete::<PersistentVolumeClaim>("by-hand").await?;
     scenario.until_gone::<PersistentVolumeClaim>("by-hand").await?;
     scenario.until_gone::<PersistentVolume>("by-hand").await?;
@@ -183,7 +186,7 @@ async fn static_volume_volume_first(scenario: &mut Scenario) -> Result<()> {
 }
 
 /// "In cases where the volume is not associated with a claim, the finalizer is not added."
-async fn static_volume_that_nobody_bound(scenario: &mut Scenario) -> Result<()> {
+async fn an_unbound_static_volume_keeps_its_directory(scenario: &mut Scenario) -> Result<()> {
     let directory = scenario.create_static_volume("by-hand", "Delete").await?;
     scenario.until_settled().await?;
     scenario.until_finalizers("by-hand", &[VOLUME_PROTECTION]).await?;
@@ -213,7 +216,7 @@ async fn policy_becomes_delete_while_bound(scenario: &mut Scenario) -> Result<()
     scenario.patch::<PersistentVolume>(&bound_claim.volume, policy("Delete")).await?;
     // "Please make sure the finalizer is added to the volume before deleting the volume."
     scenario.until_finalizers(&bound_claim.volume, &[VOLUME_PROTECTION, scenario.driver.finalizer()]).await?;
-    deleted_but_bound(scenario, &bound_claim).await?;
+    a_terminating_volume_stays_while_it_is_bound(scenario, &bound_claim).await?;
     scenario.delete::<PersistentVolumeClaim>("data").await?;
     scenario.until_deleted(&bound_claim).await?;
     scenario.assert_remaining(&[]).await
@@ -221,7 +224,7 @@ async fn policy_becomes_delete_while_bound(scenario: &mut Scenario) -> Result<()
 
 async fn policy_becomes_retain_while_terminating(scenario: &mut Scenario) -> Result<()> {
     let bound_claim = scenario.create_bound("data", "delete").await?;
-    deleted_but_bound(scenario, &bound_claim).await?;
+    a_terminating_volume_stays_while_it_is_bound(scenario, &bound_claim).await?;
     scenario.patch::<PersistentVolume>(&bound_claim.volume, policy("Retain")).await?;
     scenario.until_finalizers(&bound_claim.volume, &[VOLUME_PROTECTION]).await?;
     scenario.delete::<PersistentVolumeClaim>("data").await?;
@@ -259,9 +262,9 @@ async fn policy_recycle(scenario: &mut Scenario) -> Result<()> {
     Ok(())
 }
 
-async fn a_delete_that_fails_is_tried_again(scenario: &mut Scenario) -> Result<()> {
+async fn a_failed_deletion_is_retried(scenario: &mut Scenario) -> Result<()> {
     let bound_claim = scenario.create_bound("data", "delete").await?;
-    deleted_but_bound(scenario, &bound_claim).await?;
+    a_terminating_volume_stays_while_it_is_bound(scenario, &bound_claim).await?;
     let broken = scenario.break_driver_root()?;
     scenario.delete::<PersistentVolumeClaim>("data").await?;
     scenario.until_event(&bound_claim.volume, "VolumeFailedDelete", "Not a directory").await?;
@@ -277,9 +280,9 @@ async fn a_delete_that_fails_is_tried_again(scenario: &mut Scenario) -> Result<(
     scenario.assert_remaining(&[]).await
 }
 
-async fn what_is_gone_already_is_deleted(scenario: &mut Scenario) -> Result<()> {
+async fn a_volume_without_a_directory_is_deleted(scenario: &mut Scenario) -> Result<()> {
     let bound_claim = scenario.create_bound("data", "delete").await?;
-    deleted_but_bound(scenario, &bound_claim).await?;
+    a_terminating_volume_stays_while_it_is_bound(scenario, &bound_claim).await?;
     fs::remove_dir_all(&bound_claim.directory)?;
     scenario.delete::<PersistentVolumeClaim>("data").await?;
     scenario.until_deleted(&bound_claim).await?;
@@ -289,7 +292,7 @@ async fn what_is_gone_already_is_deleted(scenario: &mut Scenario) -> Result<()> 
 /// The storage was deleted, and the server died before it could say so.
 async fn a_crash_after_the_storage_was_deleted(scenario: &mut Scenario) -> Result<()> {
     let bound_claim = scenario.create_bound("data", "delete").await?;
-    deleted_but_bound(scenario, &bound_claim).await?;
+    a_terminating_volume_stays_while_it_is_bound(scenario, &bound_claim).await?;
     let broken = scenario.break_driver_root()?;
     scenario.delete::<PersistentVolumeClaim>("data").await?;
     scenario.until_event(&bound_claim.volume, "VolumeFailedDelete", "Not a directory").await?;
@@ -303,15 +306,15 @@ async fn a_crash_after_the_storage_was_deleted(scenario: &mut Scenario) -> Resul
     scenario.assert_remaining(&[]).await
 }
 
-async fn what_was_begun_goes_with_its_claim(scenario: &mut Scenario) -> Result<()> {
-    let directory = begun(scenario).await?;
+async fn a_half_provisioned_directory_is_removed_with_its_claim(scenario: &mut Scenario) -> Result<()> {
+    let directory = half_provisioned(scenario).await?;
     scenario.delete::<PersistentVolumeClaim>("half").await?;
     until_removed(&directory).await?;
     scenario.assert_remaining(&[]).await
 }
 
-async fn what_was_begun_goes_with_a_claim_that_nobody_watched(scenario: &mut Scenario) -> Result<()> {
-    let directory = begun(scenario).await?;
+async fn a_half_provisioned_directory_is_removed_after_a_restart(scenario: &mut Scenario) -> Result<()> {
+    let directory = half_provisioned(scenario).await?;
     scenario.restart_with_controllers("persistentvolumeclaim-protection-controller").await?;
     scenario.delete::<PersistentVolumeClaim>("half").await?;
     scenario.until_gone::<PersistentVolumeClaim>("half").await?;
@@ -321,7 +324,7 @@ async fn what_was_begun_goes_with_a_claim_that_nobody_watched(scenario: &mut Sce
 }
 
 /// The directory of a volume that is not finished, whatever its claim waits for.
-async fn begun(scenario: &mut Scenario) -> Result<PathBuf> {
+async fn half_provisioned(scenario: &mut Scenario) -> Result<PathBuf> {
     let half = json!({
         "metadata": {"name": "half"}, "provisioner": scenario.driver.provisioner(), "reclaimPolicy": "Delete",
         "parameters": {"sim.coracle.dev/provision-failures": "1000"},
@@ -344,7 +347,7 @@ async fn gate_off_leaks_if_the_volume_is_deleted_first(scenario: &mut Scenario) 
     let bound_claim = scenario.create_bound("data", "delete").await?;
     scenario.until_settled().await?;
     scenario.until_finalizers(&bound_claim.volume, &[VOLUME_PROTECTION]).await?;
-    deleted_but_bound(scenario, &bound_claim).await?;
+    a_terminating_volume_stays_while_it_is_bound(scenario, &bound_claim).await?;
     scenario.delete::<PersistentVolumeClaim>("data").await?;
     scenario.until_gone::<PersistentVolume>(&bound_claim.volume).await?;
     scenario.assert_remaining(&[&bound_claim]).await
@@ -366,7 +369,7 @@ async fn upgrade_adds_the_finalizer_to_existing_volumes(scenario: &mut Scenario)
     scenario.until_finalizers(&bound_claim.volume, &[VOLUME_PROTECTION]).await?;
     scenario.restart_with_gate(GATE, true).await?;
     scenario.until_finalizers(&bound_claim.volume, &[VOLUME_PROTECTION, scenario.driver.finalizer()]).await?;
-    deleted_but_bound(scenario, &bound_claim).await?;
+    a_terminating_volume_stays_while_it_is_bound(scenario, &bound_claim).await?;
     scenario.delete::<PersistentVolumeClaim>("data").await?;
     scenario.until_deleted(&bound_claim).await?;
     scenario.assert_remaining(&[]).await
@@ -380,7 +383,7 @@ async fn downgrade_lets_volumes_leak_again(scenario: &mut Scenario) -> Result<()
     if scenario.driver.removes_finalizers_on_rollback() {
         scenario.until_finalizers(&bound_claim.volume, &[VOLUME_PROTECTION]).await?;
     }
-    deleted_but_bound(scenario, &bound_claim).await?;
+    a_terminating_volume_stays_while_it_is_bound(scenario, &bound_claim).await?;
     scenario.delete::<PersistentVolumeClaim>("data").await?;
     scenario.until_gone::<PersistentVolumeClaim>("data").await?;
     if !scenario.driver.removes_finalizers_on_rollback() {
@@ -407,19 +410,19 @@ async fn downgrade_and_upgrade_again(scenario: &mut Scenario) -> Result<()> {
         scenario.restart_with_gate(GATE, true).await?;
     }
     scenario.until_finalizers(&bound_claim.volume, &kept).await?;
-    deleted_but_bound(scenario, &bound_claim).await?;
+    a_terminating_volume_stays_while_it_is_bound(scenario, &bound_claim).await?;
     scenario.delete::<PersistentVolumeClaim>("data").await?;
     scenario.until_deleted(&bound_claim).await?;
     scenario.assert_remaining(&[]).await
 }
 
 /// What was deleted while the feature was off, and kept by its finalizer, is deleted once it is on again.
-async fn upgrade_again_deletes_what_the_finalizer_kept(scenario: &mut Scenario) -> Result<()> {
+async fn upgrade_again_deletes_volumes_that_the_finalizer_kept(scenario: &mut Scenario) -> Result<()> {
     let bound_claims =
         [scenario.create_bound("data", "delete").await?, scenario.create_bound("logs", "delete").await?];
     scenario.restart_with_gate(GATE, false).await?;
     for bound_claim in &bound_claims {
-        deleted_but_bound(scenario, bound_claim).await?;
+        a_terminating_volume_stays_while_it_is_bound(scenario, bound_claim).await?;
     }
     scenario.delete::<PersistentVolumeClaim>("data").await?;
     scenario.until_gone::<PersistentVolumeClaim>("data").await?;
@@ -453,7 +456,7 @@ async fn downgrade_claim_first_deletes_the_storage_and_leaves_the_finalizer(
 async fn upgrade_keeps_volumes_that_were_deleted_before(scenario: &mut Scenario) -> Result<()> {
     scenario.restart_with_gate(GATE, false).await?;
     let bound_claim = scenario.create_bound("data", "delete").await?;
-    deleted_but_bound(scenario, &bound_claim).await?;
+    a_terminating_volume_stays_while_it_is_bound(scenario, &bound_claim).await?;
     scenario.restart_with_gate(GATE, true).await?;
     scenario.delete::<PersistentVolumeClaim>("data").await?;
     scenario.until_gone::<PersistentVolumeClaim>("data").await?;
@@ -477,7 +480,7 @@ async fn migration_on_and_off(scenario: &mut Scenario) -> Result<()> {
         bound_claims.push(scenario.create_bound(name, class).await?);
     }
     let [on, off, kept, going] = bound_claims.as_slice() else { unreachable!() };
-    deleted_but_bound(scenario, going).await?;
+    a_terminating_volume_stays_while_it_is_bound(scenario, going).await?;
     for (is_on, finalizer, bound_claim, others) in
         [(true, EXTERNAL_PROTECTION, on, vec![on, off]), (false, IN_TREE_PROTECTION, off, vec![off])]
     {
@@ -486,7 +489,7 @@ async fn migration_on_and_off(scenario: &mut Scenario) -> Result<()> {
             scenario.until_finalizers(&other.volume, &[VOLUME_PROTECTION, finalizer]).await?;
         }
         scenario.until_finalizers(&kept.volume, &[VOLUME_PROTECTION]).await?;
-        deleted_but_bound(scenario, bound_claim).await?;
+        a_terminating_volume_stays_while_it_is_bound(scenario, bound_claim).await?;
         scenario.delete::<PersistentVolumeClaim>(&bound_claim.claim).await?;
         scenario.until_deleted(bound_claim).await?;
         scenario.assert_kept(kept).await?;
@@ -500,8 +503,8 @@ async fn migration_on_and_off(scenario: &mut Scenario) -> Result<()> {
 
 /// The claim goes before its volume was written into it, so that only the volume tells whose it was. It is released at once, not
 /// when the controller looks at everything again.
-async fn a_volume_that_its_claim_never_knew_of_is_released(scenario: &mut Scenario) -> Result<()> {
-    const NEXT_LOOK: Duration = Duration::from_secs(15);
+async fn a_volume_not_yet_recorded_in_its_claim_is_released(scenario: &mut Scenario) -> Result<()> {
+    const RESYNC: Duration = Duration::from_secs(15);
     // Nobody binds the two: their modes differ.
     let made: PersistentVolumeClaim = scenario.create(claim("data", "none")).await?;
     let reference =
@@ -518,6 +521,6 @@ async fn a_volume_that_its_claim_never_knew_of_is_released(scenario: &mut Scenar
     let began = Instant::now();
     scenario.delete::<PersistentVolumeClaim>("data").await?;
     scenario.until("meant", |volume: &PersistentVolume| volume_phase(volume) == "Released").await?;
-    ensure!(began.elapsed() < NEXT_LOOK / 2, "it took {:?}", began.elapsed());
+    ensure!(began.elapsed() < RESYNC / 2, "it took {:?}", began.elapsed());
     Ok(())
 }

@@ -68,7 +68,7 @@ fn refusal<T>(result: kube::Result<T>) -> Result<Box<Status>> {
 }
 
 /// Until the namespace has what pods need.
-async fn pods_are_welcome(client: &Client) -> Result<Api<Pod>> {
+async fn until_service_account(client: &Client) -> Result<Api<Pod>> {
     let accounts: Api<ServiceAccount> = Api::default_namespaced(client.clone());
     let exists = await_condition(accounts, "default", |account: Option<&ServiceAccount>| account.is_some());
     timeout(DEADLINE, exists).await.context("no service account")??;
@@ -76,7 +76,7 @@ async fn pods_are_welcome(client: &Client) -> Result<Api<Pod>> {
 }
 
 /// Creates, reads, changes, lists and deletes; returns the names that a list gave.
-async fn live<K>(api: &Api<K>, object: K) -> Result<Vec<String>>
+async fn check_lifecycle<K>(api: &Api<K>, object: K) -> Result<Vec<String>>
 where
     K: Resource<DynamicType = ()>
         + Clone
@@ -107,22 +107,22 @@ where
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn objects_live() -> Result<()> {
+async fn objects_are_created_updated_and_deleted() -> Result<()> {
     let cluster = start().await?;
     let client = cluster.client().await?;
     assert_eq!(client.apiserver_version().await?.minor, "36");
     assert_eq!(
-        live(&Api::default_namespaced(client.clone()), config_map("settings", "old")?).await?,
+        check_lifecycle(&Api::default_namespaced(client.clone()), config_map("settings", "old")?).await?,
         ["settings"]
     );
-    assert_eq!(live(&Api::default_namespaced(client.clone()), deployment("web")?).await?, ["web"]);
-    let pods = pods_are_welcome(&client).await?;
-    assert_eq!(live(&pods, pod("web-0", None)?).await?, ["web-0"]);
+    assert_eq!(check_lifecycle(&Api::default_namespaced(client.clone()), deployment("web")?).await?, ["web"]);
+    let pods = until_service_account(&client).await?;
+    assert_eq!(check_lifecycle(&pods, pod("web-0", None)?).await?, ["web-0"]);
     Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn lists_come_in_pages() -> Result<()> {
+async fn lists_are_paginated() -> Result<()> {
     const COUNT: usize = 1200;
     let cluster = start().await?;
     let api: Api<ConfigMap> = Api::default_namespaced(cluster.client().await?);
@@ -165,7 +165,7 @@ async fn lists_come_in_pages() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_second_writer_loses() -> Result<()> {
+async fn an_update_of_an_old_version_conflicts() -> Result<()> {
     let cluster = start().await?;
     let api: Api<ConfigMap> = Api::default_namespaced(cluster.client().await?);
     let read = api.create(&PostParams::default(), &config_map("settings", "old")?).await?;
@@ -220,7 +220,7 @@ async fn patches_of_each_kind() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn subresources() -> Result<()> {
+async fn subresources_are_read_and_written() -> Result<()> {
     let cluster = start().await?;
     let client = cluster.client().await?;
     let deployments: Api<Deployment> = Api::default_namespaced(client.clone());
@@ -237,7 +237,7 @@ async fn subresources() -> Result<()> {
     let read = deployments.get_status("web").await?;
     assert_eq!(read.status.and_then(|status| status.replicas), Some(1));
 
-    let pods = pods_are_welcome(&client).await?;
+    let pods = until_service_account(&client).await?;
     let created = pods.create(&PostParams::default(), &pod("web-0", None)?).await?;
     let running = json!({"status": {"phase": "Running"}});
     pods.patch_status("web-0", &PatchParams::default(), &Patch::Merge(&running)).await?;
@@ -302,12 +302,15 @@ async fn a_reflector_sees_every_change() -> Result<()> {
 
 /// The library's client needs no socket, and sees what the network sees.
 #[tokio::test(flavor = "multi_thread")]
-async fn in_this_process() -> Result<()> {
+async fn the_in_process_client_works() -> Result<()> {
     let control_plane = ControlPlane::builder().ephemeral().start().await?;
     let client = control_plane.client();
     let namespaces: Api<Namespace> = Api::all(client.clone());
     namespaces.create(&PostParams::default(), &object(json!({"metadata": {"name": "inside"}}))?).await?;
-    assert_eq!(live(&Api::namespaced(client.clone(), "inside"), deployment("web")?).await?, ["web"]);
+    assert_eq!(
+        check_lifecycle(&Api::namespaced(client.clone(), "inside"), deployment("web")?).await?,
+        ["web"]
+    );
 
     let kubeconfig = kube::config::Kubeconfig::from_yaml(&control_plane.kubeconfig())?;
     let config = kube::Config::from_custom_kubeconfig(kubeconfig, &Default::default()).await?;

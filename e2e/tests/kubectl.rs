@@ -4,14 +4,15 @@ use std::process::Stdio;
 
 use anyhow::{Context, Result, ensure};
 use coracle_e2e::cluster;
-use coracle_e2e::kubectl::{Scenario, command, kubectl, tell as tell_of};
+use coracle_e2e::kubectl::{Scenario, command, kubectl, run_scenario};
 use coracle_e2e::wait::DEADLINE;
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::time::timeout;
 
 async fn tell(scenario: &Scenario) -> Result<()> {
     // No controllers but the one without which there are no pods, and no nodes: what they would do is told elsewhere.
-    tell_of(cluster().flag("--controllers", "serviceaccount-controller").flag("--nodes", "0"), scenario).await
+    run_scenario(cluster().flag("--controllers", "serviceaccount-controller").flag("--nodes", "0"), scenario)
+        .await
 }
 
 #[tokio::test]
@@ -216,7 +217,7 @@ async fn the_cluster() -> Result<()> {
 /// What the design promises to who looks at a claim that is kept for a pod: its state, who holds it, and the way out.
 #[tokio::test]
 async fn claims_in_use() -> Result<()> {
-    tell_of(
+    run_scenario(
         cluster(),
         &[
             ("wait --for=create serviceaccount/default --timeout=20s", &[]),
@@ -267,7 +268,7 @@ async fn stateful_sets() -> Result<()> {
     const IMAGES: &str = "get pods -l app=db -o jsonpath={.items[*].spec.containers[0].image}";
     const STATUS: &str = "rollout status statefulset/db --timeout=30s";
     const SCALE: &str = "get statefulset db --subresource=scale -o jsonpath={.spec.replicas}/{.status.replicas}/{.status.selector}";
-    tell_of(
+    run_scenario(
         cluster(),
         &[
             ("apply -f statefulset.yaml", &["statefulset.apps/db created"]),
@@ -341,7 +342,7 @@ async fn stateful_sets() -> Result<()> {
 /// A budget holds up a drain until it is taken away.
 #[tokio::test]
 async fn draining() -> Result<()> {
-    tell_of(
+    run_scenario(
         cluster(),
         &[
             ("wait --for=create serviceaccount/default --timeout=20s", &[]),

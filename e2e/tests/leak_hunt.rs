@@ -21,7 +21,7 @@ use kube::ResourceExt;
 use kube::api::{DeleteParams, ListParams};
 use serde_json::json;
 
-const ACTS: usize = 120;
+const OPERATIONS: usize = 120;
 
 #[tokio::test]
 async fn host_path() -> Result<()> {
@@ -39,46 +39,52 @@ async fn migrated() -> Result<()> {
 }
 
 async fn run_seeds(driver: Driver) -> Result<()> {
-    let hunt = async |rng, end| {
+    let run = async |rng, end| {
         run_scenario(driver, None, async |scenario: &mut Scenario| {
             RandomRun::new(rng).run(scenario, end).await
         })
         .await
     };
-    random::run_seeds(driver, hunt).await
+    random::run_seeds(driver, run).await
 }
 
 struct RandomRun {
     rng: Rng,
     /// What was done, to what.
-    acts: Vec<String>,
+    operations: Vec<String>,
     /// Directories that nobody has to delete: of volumes that were retained at some time, or made by hand.
-    may_stay: BTreeSet<String>,
+    may_remain: BTreeSet<String>,
     /// Volumes that a pod wrote to.
     written: BTreeSet<String>,
-    broken: Option<BrokenRoot>,
+    broken_root: Option<BrokenRoot>,
 }
 
 impl RandomRun {
     fn new(rng: Rng) -> RandomRun {
-        RandomRun { rng, acts: Vec::new(), may_stay: BTreeSet::new(), written: BTreeSet::new(), broken: None }
+        RandomRun {
+            rng,
+            operations: Vec::new(),
+            may_remain: BTreeSet::new(),
+            written: BTreeSet::new(),
+            broken_root: None,
+        }
     }
 
     async fn run(mut self, scenario: &mut Scenario, end: Instant) -> Result<()> {
-        for number in 0..ACTS {
-            let act = self.act(scenario, number).await?;
-            self.acts.push(act);
-            self.look(scenario).await?;
-            if number > ACTS / 3 && Instant::now() > end {
+        for number in 0..OPERATIONS {
+            let operate = self.operate(scenario, number).await?;
+            self.operations.push(operate);
+            self.check_pods(scenario).await?;
+            if number > OPERATIONS / 3 && Instant::now() > end {
                 break;
             }
         }
         let finished = self.finish(scenario).await;
-        finished.with_context(|| format!("after {}", self.acts.join(", ")))
+        finished.with_context(|| format!("after {}", self.operations.join(", ")))
     }
 
-    /// One random act; returns what it was.
-    async fn act(&mut self, scenario: &mut Scenario, number: usize) -> Result<String> {
+    /// One random operate; returns what it was.
+    async fn operate(&mut self, scenario: &mut Scenario, number: usize) -> Result<String> {
         Ok(match self.rng.below(20) {
             0..=4 => {
                 let is_retained = self.rng.one_in(4);
@@ -86,14 +92,14 @@ impl RandomRun {
                 let claim: PersistentVolumeClaim =
                     scenario.create(claim(&format!("c{number}"), class)).await?;
                 if is_retained {
-                    self.may_stay.insert(format!("pvc-{}", claim.uid().unwrap_or_default()));
+                    self.may_remain.insert(format!("pvc-{}", claim.uid().unwrap_or_default()));
                 }
                 format!("{class} c{number} pvc-{}", claim.uid().unwrap_or_default())
             }
             5 => {
                 let name = format!("s{number}");
-                if self.broken.is_none() {
-                    self.may_stay.insert(name.clone());
+                if self.broken_root.is_none() {
+                    self.may_remain.insert(name.clone());
                     scenario.create_static_volume(&name, "Delete").await?;
                     let mut claim = claim(&name, "");
                     claim["spec"]["volumeName"] = json!(name);
@@ -122,21 +128,23 @@ impl RandomRun {
                 let volume = self.any::<PersistentVolume>(scenario).await?;
                 match volume.filter(|volume| !is_terminating(volume)) {
                     Some(volume) if is_claimed(scenario, &volume).await? => {
-                        self.may_stay.insert(volume.name_any());
+                        self.may_remain.insert(volume.name_any());
                         let retain = json!({"spec": {"persistentVolumeReclaimPolicy": "Retain"}});
-                        allow_gone(scenario.patch::<PersistentVolume>(&volume.name_any(), retain).await)?;
+                        ignore_not_found(
+                            scenario.patch::<PersistentVolume>(&volume.name_any(), retain).await,
+                        )?;
                         format!("retain {}", volume.name_any())
                     }
                     _ => String::new(),
                 }
             }
-            18 => match self.broken.take() {
-                Some(broken) => {
-                    broken.repair()?;
+            18 => match self.broken_root.take() {
+                Some(broken_root) => {
+                    broken_root.repair()?;
                     "mended".to_owned()
                 }
                 None => {
-                    self.broken = scenario.break_driver_root().ok();
+                    self.broken_root = scenario.break_driver_root().ok();
                     "broken".to_owned()
                 }
             },
@@ -156,13 +164,13 @@ impl RandomRun {
 
     async fn delete_any<K: Kind>(&mut self, scenario: &mut Scenario) -> Result<String> {
         let Some(object) = self.any::<K>(scenario).await? else { return Ok(String::new()) };
-        allow_gone(scenario.delete::<K>(&object.name_any()).await)?;
+        ignore_not_found(scenario.delete::<K>(&object.name_any()).await)?;
         Ok(format!("delete {}", object.name_any()))
     }
 
     /// Every pod that runs has its claims, their volumes, and what it wrote.
-    async fn look(&mut self, scenario: &Scenario) -> Result<()> {
-        if self.broken.is_some() {
+    async fn check_pods(&mut self, scenario: &Scenario) -> Result<()> {
+        if self.broken_root.is_some() {
             return Ok(());
         }
         for pod in scenario.api::<Pod>().list(&ListParams::default()).await?.items {
@@ -171,7 +179,7 @@ impl RandomRun {
             }
             let sources = pod.spec.iter().flat_map(|spec| spec.volumes.iter().flatten());
             for claim in sources.filter_map(|volume| volume.persistent_volume_claim.as_ref()) {
-                if let Err(loss) = self.look_at(scenario, &claim.claim_name).await {
+                if let Err(loss) = self.check_data(scenario, &claim.claim_name).await {
                     // It may have gone in between, and the claim after it.
                     let now = scenario.api::<Pod>().get_opt(&pod.name_any()).await?;
                     let is_there = now.is_some_and(|now| now.metadata.uid == pod.metadata.uid);
@@ -187,7 +195,7 @@ impl RandomRun {
         Ok(())
     }
 
-    async fn look_at(&mut self, scenario: &Scenario, claim: &str) -> Result<()> {
+    async fn check_data(&mut self, scenario: &Scenario, claim: &str) -> Result<()> {
         let bound_claim = scenario.get_bound_claim(claim).await?;
         if !self.written.contains(&bound_claim.volume) {
             ensure!(bound_claim.directory.is_dir(), "{} is not there", bound_claim.directory.display());
@@ -200,8 +208,8 @@ impl RandomRun {
 
     /// All pods and claims go. Then nothing may be stuck, and nothing left but what is owned or may stay.
     async fn finish(&mut self, scenario: &mut Scenario) -> Result<()> {
-        if let Some(broken) = self.broken.take() {
-            broken.repair()?;
+        if let Some(broken_root) = self.broken_root.take() {
+            broken_root.repair()?;
         }
         let (all, now) = (ListParams::default(), DeleteParams::default());
         scenario.api::<Pod>().delete_collection(&now, &all).await?;
@@ -209,7 +217,7 @@ impl RandomRun {
         let stuck = async || {
             let claims = scenario.api::<PersistentVolumeClaim>().list(&all).await?.items;
             let volumes = scenario.api::<PersistentVolume>().list(&all).await?.items;
-            let to_delete = volumes.iter().filter(|volume| is_to_delete(volume));
+            let to_delete = volumes.iter().filter(|volume| is_to_be_deleted(volume));
             let mut stuck = scenario.terminating().await?;
             stuck.extend(claims.iter().map(ResourceExt::name_any));
             stuck.extend(to_delete.map(ResourceExt::name_any));
@@ -224,7 +232,7 @@ impl RandomRun {
         ensure!(lost.is_empty(), "volumes have lost their directories: {lost:?}");
         let leaked = async || {
             let (owned, found) = (scenario.volume_directories().await?, scenario.directories()?);
-            let leaked = found.difference(&owned).filter(|name| !self.may_stay.contains(*name));
+            let leaked = found.difference(&owned).filter(|name| !self.may_remain.contains(*name));
             Ok(leaked.cloned().collect::<Vec<_>>())
         };
         // What failed may be tried again a while after what made it fail is over.
@@ -241,14 +249,14 @@ async fn is_claimed(scenario: &Scenario, volume: &PersistentVolume) -> Result<bo
 }
 
 /// Whether a volume waits for its end.
-fn is_to_delete(volume: &PersistentVolume) -> bool {
+fn is_to_be_deleted(volume: &PersistentVolume) -> bool {
     let policy = volume.spec.as_ref().and_then(|spec| spec.persistent_volume_reclaim_policy.as_deref());
     // One that is pending was made for a claim just now.
     policy == Some("Delete") && volume_phase(volume) != "Available"
 }
 
 /// What was to be changed may have gone.
-fn allow_gone(result: Result<()>) -> Result<()> {
+fn ignore_not_found(result: Result<()>) -> Result<()> {
     let is_gone = |error: &dyn Display| error.to_string().contains("not found");
     match result {
         Err(error) if is_gone(&error) => Ok(()),

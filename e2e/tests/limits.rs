@@ -57,7 +57,7 @@ where
     Ok(())
 }
 
-async fn pods_are_welcome(client: &Client) -> Result<()> {
+async fn until_service_account(client: &Client) -> Result<()> {
     until(client, "default", |_: &ServiceAccount| true).await
 }
 
@@ -92,10 +92,10 @@ fn refusal<T>(result: kube::Result<T>) -> Result<(u16, String)> {
 }
 
 #[tokio::test]
-async fn a_quota_is_used_and_freed() -> Result<()> {
+async fn a_quota_counts_creations_and_deletions() -> Result<()> {
     let cluster = start().await?;
     let client = client(&cluster).await?;
-    pods_are_welcome(&client).await?;
+    until_service_account(&client).await?;
     let hard =
         json!({"count/leases.coordination.k8s.io": "1", "pods": "1", "requests.cpu": "1", "secrets": "1"});
     let quota = json!({"metadata": {"name": "q"}, "spec": {"hard": hard}});
@@ -127,7 +127,7 @@ async fn a_quota_is_used_and_freed() -> Result<()> {
 
 /// However writers and the controller cross each other's ways.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_quota_counts_right_while_all_is_in_motion() -> Result<()> {
+async fn a_quota_is_correct_after_concurrent_writes() -> Result<()> {
     const WRITERS: usize = 6;
     const ROUNDS: usize = 15;
     let cluster = start().await?;
@@ -157,10 +157,10 @@ async fn a_quota_counts_right_while_all_is_in_motion() -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_budget_blocks_and_then_allows() -> Result<()> {
+async fn a_disruption_budget_blocks_and_then_allows_evictions() -> Result<()> {
     let cluster = start().await?;
     let client = client(&cluster).await?;
-    pods_are_welcome(&client).await?;
+    until_service_account(&client).await?;
     for name in ["a", "b"] {
         create::<Pod>(&client, pod(name)).await?;
         let ready = json!({"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]});

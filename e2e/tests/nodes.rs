@@ -23,7 +23,7 @@ struct Scenario {
 }
 
 impl Scenario {
-    async fn begin(nodes: &str) -> Result<Scenario> {
+    async fn start(nodes: &str) -> Result<Scenario> {
         let cluster = cluster().flag("--nodes", nodes).start().await?;
         let client = cluster.client().await?;
         Ok(Scenario { _cluster: cluster, pods: Api::default_namespaced(client.clone()), client })
@@ -71,8 +71,8 @@ fn phase(pod: &Pod) -> Option<&str> {
 }
 
 #[tokio::test]
-async fn pods_come_and_go() -> Result<()> {
-    let scenario = Scenario::begin("1").await?;
+async fn pods_run_and_terminate() -> Result<()> {
+    let scenario = Scenario::start("1").await?;
     let pods = (0..50).map(|n| scenario.create(pod(&format!("p{n}"), json!({}))));
     try_join_all(pods).await?;
     let mut addresses = std::collections::HashSet::new();
@@ -90,22 +90,22 @@ async fn pods_come_and_go() -> Result<()> {
 }
 
 #[tokio::test]
-async fn pods_do_as_they_are_told() -> Result<()> {
-    let scenario = Scenario::begin("1").await?;
-    let told = |key: &str, value: &str| json!({format!("sim.coracle.dev/{key}"): value});
-    scenario.create(pod("never", told("never-ready", "true"))).await?;
+async fn annotations_control_simulated_pods() -> Result<()> {
+    let scenario = Scenario::start("1").await?;
+    let annotation = |key: &str, value: &str| json!({format!("sim.coracle.dev/{key}"): value});
+    scenario.create(pod("never", annotation("never-ready", "true"))).await?;
     let running = scenario.until("never", |pod| phase(pod) == Some("Running")).await?;
     assert_eq!(condition(&running, "Ready").as_deref(), Some("False"));
-    let change = Patch::Merge(json!({"metadata": {"annotations": told("never-ready", "false")}}));
+    let change = Patch::Merge(json!({"metadata": {"annotations": annotation("never-ready", "false")}}));
     scenario.pods.patch("never", &PatchParams::default(), &change).await?;
     scenario.until("never", is_ready).await?;
 
-    let mut once = pod("once", told("exit-after", "100ms"));
+    let mut once = pod("once", annotation("exit-after", "100ms"));
     once["spec"]["restartPolicy"] = json!("Never");
     scenario.create(once).await?;
     scenario.until("once", |pod| phase(pod) == Some("Succeeded")).await?;
 
-    scenario.create(pod("ignored", told("ignore", "true"))).await?;
+    scenario.create(pod("ignored", annotation("ignore", "true"))).await?;
     scenario.create(pod("later", json!({}))).await?;
     scenario.until("later", is_ready).await?;
     let ignored = scenario.pods.get("ignored").await?;
@@ -114,8 +114,8 @@ async fn pods_do_as_they_are_told() -> Result<()> {
 }
 
 #[tokio::test]
-async fn what_a_client_writes_stays() -> Result<()> {
-    let scenario = Scenario::begin("1").await?;
+async fn a_status_that_a_client_writes_is_kept() -> Result<()> {
+    let scenario = Scenario::start("1").await?;
     scenario.create(pod("p", json!({}))).await?;
     scenario.until("p", is_ready).await?;
     let unready = json!({"status": {"conditions": [{"type": "Ready", "status": "False"}]}});
@@ -134,7 +134,7 @@ async fn what_a_client_writes_stays() -> Result<()> {
 
 #[tokio::test]
 async fn pods_wait_for_nodes_and_claims_for_pods() -> Result<()> {
-    let scenario = Scenario::begin("1").await?;
+    let scenario = Scenario::start("1").await?;
     let nodes: Api<Node> = Api::all(scenario.client.clone());
     until(nodes.clone(), "node-0", |node| node.spec.as_ref().is_some_and(|spec| spec.taints.is_none()))
         .await?;

@@ -21,24 +21,24 @@ use serde_json::json;
 scenario! {
     // Use case 1, and the scenarios for data loss.
     a_running_pod_keeps_its_claim_and_data,
-    a_static_volume_to_be_deleted_is_kept_for_the_pod,
-    a_retained_volume_keeps_its_data_after_all,
+    a_static_volume_in_use_is_kept_for_its_pod,
+    a_retained_volume_keeps_its_data,
     // Who holds: "if all pods referencing the claim are not yet bound to a node or are terminated".
-    the_last_of_two_pods_lets_the_claim_go,
-    a_pod_lets_all_its_claims_go,
-    a_terminating_pod_holds,
-    a_succeeded_pod_holds_until_it_is_deleted,
-    a_failed_pod_holds_until_it_is_deleted,
-    a_pending_pod_on_a_node_holds,
-    an_unscheduled_pod_does_not_hold,
-    an_unused_claim_goes_at_once,
+    a_claim_is_kept_until_the_last_of_two_pods_is_deleted,
+    all_claims_of_a_pod_are_deleted_after_it,
+    a_terminating_pod_keeps_its_claim,
+    a_succeeded_pod_keeps_its_claim_until_it_is_deleted,
+    a_failed_pod_keeps_its_claim_until_it_is_deleted,
+    a_pending_pod_on_a_node_keeps_its_claim,
+    an_unscheduled_pod_does_not_keep_its_claim,
+    an_unused_claim_is_deleted_immediately,
     // The scheduler, the kubelet.
-    the_scheduler_places_no_pod_of_a_claim_being_deleted,
-    the_kubelet_starts_no_pod_of_a_claim_being_deleted,
+    the_scheduler_places_no_pod_with_a_terminating_claim,
+    the_kubelet_starts_no_pod_with_a_terminating_claim,
     // Ephemeral volumes.
     an_ephemeral_claim_is_kept_for_its_running_pod,
-    an_ephemeral_claim_goes_with_its_pod,
-    a_pod_beside_the_owner_holds_an_ephemeral_claim,
+    an_ephemeral_claim_is_deleted_with_its_pod,
+    another_pod_keeps_an_ephemeral_claim,
 }
 
 scenario! {
@@ -48,16 +48,16 @@ scenario! {
         csi: Csi, None;
         migrated: Migrated, None;
     }
-    what_was_deleted_while_nobody_looked_is_judged_at_the_start,
+    claims_deleted_while_the_controller_was_down_are_processed_at_start,
 }
 
 scenario! {
     // What no driver does its own way.
     by { host_path: HostPath, None; }
     admission_adds_the_finalizer_to_new_claims,
-    a_living_claim_gets_the_finalizer_back,
-    no_way_to_delete_goes_round_the_protection,
-    claims_are_of_their_namespace_and_go_with_it,
+    the_finalizer_is_added_back_to_a_live_claim,
+    every_way_to_delete_respects_the_protection,
+    claims_are_deleted_with_their_namespace,
     tables_show_that_a_claim_is_terminating,
 }
 
@@ -72,7 +72,7 @@ async fn a_running_pod_keeps_its_claim_and_data(scenario: &mut Scenario) -> Resu
     scenario.assert_remaining(&[]).await
 }
 
-async fn a_static_volume_to_be_deleted_is_kept_for_the_pod(scenario: &mut Scenario) -> Result<()> {
+async fn a_static_volume_in_use_is_kept_for_its_pod(scenario: &mut Scenario) -> Result<()> {
     let bound_claim = scenario.create_bound_static("by-hand", "Delete").await?;
     scenario.create_running_pod("user", &["by-hand"]).await?;
     scenario.delete::<PersistentVolumeClaim>("by-hand").await?;
@@ -82,7 +82,7 @@ async fn a_static_volume_to_be_deleted_is_kept_for_the_pod(scenario: &mut Scenar
     scenario.assert_remaining(&[]).await
 }
 
-async fn a_retained_volume_keeps_its_data_after_all(scenario: &mut Scenario) -> Result<()> {
+async fn a_retained_volume_keeps_its_data(scenario: &mut Scenario) -> Result<()> {
     let bound_claim = scenario.create_bound("data", "retain").await?;
     scenario.create_running_pod("user", &["data"]).await?;
     scenario.delete::<PersistentVolumeClaim>("data").await?;
@@ -92,7 +92,7 @@ async fn a_retained_volume_keeps_its_data_after_all(scenario: &mut Scenario) -> 
     scenario.assert_remaining(&[&bound_claim]).await
 }
 
-async fn the_last_of_two_pods_lets_the_claim_go(scenario: &mut Scenario) -> Result<()> {
+async fn a_claim_is_kept_until_the_last_of_two_pods_is_deleted(scenario: &mut Scenario) -> Result<()> {
     let bound_claim = scenario.create_bound("data", "delete").await?;
     scenario.create_running_pod("first", &["data"]).await?;
     scenario.create_running_pod("second", &["data"]).await?;
@@ -105,7 +105,7 @@ async fn the_last_of_two_pods_lets_the_claim_go(scenario: &mut Scenario) -> Resu
     scenario.assert_remaining(&[]).await
 }
 
-async fn a_pod_lets_all_its_claims_go(scenario: &mut Scenario) -> Result<()> {
+async fn all_claims_of_a_pod_are_deleted_after_it(scenario: &mut Scenario) -> Result<()> {
     let bound_claims =
         [scenario.create_bound("data", "delete").await?, scenario.create_bound("logs", "delete").await?];
     scenario.create_running_pod("user", &["data", "logs"]).await?;
@@ -121,7 +121,7 @@ async fn a_pod_lets_all_its_claims_go(scenario: &mut Scenario) -> Result<()> {
 }
 
 /// The kubelet has stopped what ran in it, and somebody else keeps the object.
-async fn a_terminating_pod_holds(scenario: &mut Scenario) -> Result<()> {
+async fn a_terminating_pod_keeps_its_claim(scenario: &mut Scenario) -> Result<()> {
     let bound_claim = scenario.create_bound("data", "delete").await?;
     let mut user = pod("user", &["data"]);
     user["metadata"]["finalizers"] = json!(["scenario.example/hold"]);
@@ -136,15 +136,15 @@ async fn a_terminating_pod_holds(scenario: &mut Scenario) -> Result<()> {
     scenario.assert_remaining(&[]).await
 }
 
-async fn a_succeeded_pod_holds_until_it_is_deleted(scenario: &mut Scenario) -> Result<()> {
-    an_ended_pod_holds(scenario, "0", "Succeeded").await
+async fn a_succeeded_pod_keeps_its_claim_until_it_is_deleted(scenario: &mut Scenario) -> Result<()> {
+    a_finished_pod_keeps_its_claim(scenario, "0", "Succeeded").await
 }
 
-async fn a_failed_pod_holds_until_it_is_deleted(scenario: &mut Scenario) -> Result<()> {
-    an_ended_pod_holds(scenario, "1", "Failed").await
+async fn a_failed_pod_keeps_its_claim_until_it_is_deleted(scenario: &mut Scenario) -> Result<()> {
+    a_finished_pod_keeps_its_claim(scenario, "1", "Failed").await
 }
 
-async fn an_ended_pod_holds(scenario: &mut Scenario, code: &str, phase: &str) -> Result<()> {
+async fn a_finished_pod_keeps_its_claim(scenario: &mut Scenario, code: &str, phase: &str) -> Result<()> {
     let bound_claim = scenario.create_bound("data", "delete").await?;
     scenario
         .create::<Pod>(scripted("user", &["data"], &[("exit-after", "10ms"), ("exit-code", code)]))
@@ -157,7 +157,7 @@ async fn an_ended_pod_holds(scenario: &mut Scenario, code: &str, phase: &str) ->
     scenario.assert_remaining(&[]).await
 }
 
-async fn a_pending_pod_on_a_node_holds(scenario: &mut Scenario) -> Result<()> {
+async fn a_pending_pod_on_a_node_keeps_its_claim(scenario: &mut Scenario) -> Result<()> {
     let bound_claim = scenario.create_bound("data", "delete").await?;
     let mut user = scripted("user", &["data"], &[("ignore", "true")]);
     user["spec"]["nodeName"] = json!(NODE);
@@ -171,7 +171,7 @@ async fn a_pending_pod_on_a_node_holds(scenario: &mut Scenario) -> Result<()> {
     scenario.assert_remaining(&[]).await
 }
 
-async fn an_unscheduled_pod_does_not_hold(scenario: &mut Scenario) -> Result<()> {
+async fn an_unscheduled_pod_does_not_keep_its_claim(scenario: &mut Scenario) -> Result<()> {
     let bound_claim = scenario.create_bound("data", "delete").await?;
     scenario.create::<Pod>(scripted("user", &["data"], &[("ignore", "true")])).await?;
     scenario.delete::<PersistentVolumeClaim>("data").await?;
@@ -182,7 +182,7 @@ async fn an_unscheduled_pod_does_not_hold(scenario: &mut Scenario) -> Result<()>
     scenario.assert_remaining(&[]).await
 }
 
-async fn an_unused_claim_goes_at_once(scenario: &mut Scenario) -> Result<()> {
+async fn an_unused_claim_is_deleted_immediately(scenario: &mut Scenario) -> Result<()> {
     let bound_claim = scenario.create_bound("data", "delete").await?;
     scenario.delete::<PersistentVolumeClaim>("data").await?;
     scenario.until_deleted(&bound_claim).await?;
@@ -190,7 +190,7 @@ async fn an_unused_claim_goes_at_once(scenario: &mut Scenario) -> Result<()> {
 }
 
 /// "The scheduler will behave as if the claim was not found."
-async fn the_scheduler_places_no_pod_of_a_claim_being_deleted(scenario: &mut Scenario) -> Result<()> {
+async fn the_scheduler_places_no_pod_with_a_terminating_claim(scenario: &mut Scenario) -> Result<()> {
     let bound_claim = scenario.create_bound("data", "delete").await?;
     scenario.create_running_pod("user", &["data"]).await?;
     scenario.delete::<PersistentVolumeClaim>("data").await?;
@@ -225,7 +225,7 @@ fn is_unschedulable(pod: &Pod, why: &str) -> bool {
 }
 
 /// "The kubelet will follow the same code path as if the claims do not exist."
-async fn the_kubelet_starts_no_pod_of_a_claim_being_deleted(scenario: &mut Scenario) -> Result<()> {
+async fn the_kubelet_starts_no_pod_with_a_terminating_claim(scenario: &mut Scenario) -> Result<()> {
     let bound_claim = scenario.create_bound("data", "delete").await?;
     scenario.create_running_pod("user", &["data"]).await?;
     scenario.delete::<PersistentVolumeClaim>("data").await?;
@@ -269,14 +269,14 @@ async fn an_ephemeral_claim_is_kept_for_its_running_pod(scenario: &mut Scenario)
     scenario.assert_remaining(&[]).await
 }
 
-async fn an_ephemeral_claim_goes_with_its_pod(scenario: &mut Scenario) -> Result<()> {
+async fn an_ephemeral_claim_is_deleted_with_its_pod(scenario: &mut Scenario) -> Result<()> {
     let bound_claim = with_ephemeral_volume(scenario).await?;
     scenario.delete::<Pod>("user").await?;
     scenario.until_deleted(&bound_claim).await?;
     scenario.assert_remaining(&[]).await
 }
 
-async fn a_pod_beside_the_owner_holds_an_ephemeral_claim(scenario: &mut Scenario) -> Result<()> {
+async fn another_pod_keeps_an_ephemeral_claim(scenario: &mut Scenario) -> Result<()> {
     let bound_claim = with_ephemeral_volume(scenario).await?;
     scenario.create_running_pod("guest", &["user-scratch"]).await?;
     scenario.delete::<Pod>("user").await?;
@@ -310,7 +310,7 @@ async fn admission_adds_the_finalizer_to_new_claims(scenario: &mut Scenario) -> 
 }
 
 /// Claim events: `deletionTimestamp` is nil and the finalizer is missing.
-async fn a_living_claim_gets_the_finalizer_back(scenario: &mut Scenario) -> Result<()> {
+async fn the_finalizer_is_added_back_to_a_live_claim(scenario: &mut Scenario) -> Result<()> {
     scenario.create_bound("data", "delete").await?;
     let protected = |claim: &PersistentVolumeClaim| claim.finalizers() == [CLAIM_PROTECTION];
     let take = json!({"metadata": {"finalizers": null}});
@@ -327,7 +327,9 @@ async fn a_living_claim_gets_the_finalizer_back(scenario: &mut Scenario) -> Resu
 }
 
 /// Claim events: `deletionTimestamp` is set and the finalizer is there, from before the controller was started.
-async fn what_was_deleted_while_nobody_looked_is_judged_at_the_start(scenario: &mut Scenario) -> Result<()> {
+async fn claims_deleted_while_the_controller_was_down_are_processed_at_start(
+    scenario: &mut Scenario,
+) -> Result<()> {
     let free = scenario.create_bound("free", "delete").await?;
     let used = scenario.create_bound("used", "delete").await?;
     scenario.create_running_pod("user", &["used"]).await?;
@@ -352,7 +354,7 @@ async fn what_was_deleted_while_nobody_looked_is_judged_at_the_start(scenario: &
 /// "In case the removal of the finalizer fails the claim is queued again": others write all the time, so that writes against
 /// what was read before fail.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_removal_that_fails_is_tried_again() -> Result<()> {
+async fn a_failed_finalizer_removal_is_retried() -> Result<()> {
     run_scenario(Driver::HostPath, None, async |scenario| {
         let bound_claim = scenario.create_bound("data", "delete").await?;
         scenario.create_running_pod("user", &["data"]).await?;
@@ -388,7 +390,7 @@ async fn a_removal_that_fails_is_tried_again() -> Result<()> {
 
 /// However a claim and a pod race: a pod that runs has its claim and its data.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn no_pod_wins_a_race_and_loses_its_data() -> Result<()> {
+async fn a_pod_that_wins_the_race_keeps_its_data() -> Result<()> {
     const ROUNDS: usize = 12;
     run_scenario(Driver::HostPath, None, async |scenario| {
         for round in 0..ROUNDS {
@@ -420,7 +422,7 @@ async fn no_pod_wins_a_race_and_loses_its_data() -> Result<()> {
 }
 
 /// Whatever the options of a deletion are, it is postponed; and it is not refused, as the rejected alternative would.
-async fn no_way_to_delete_goes_round_the_protection(scenario: &mut Scenario) -> Result<()> {
+async fn every_way_to_delete_respects_the_protection(scenario: &mut Scenario) -> Result<()> {
     let bound_claim = scenario.create_bound("data", "delete").await?;
     scenario.create_running_pod("user", &["data"]).await?;
     let api = scenario.api::<PersistentVolumeClaim>();
@@ -448,7 +450,7 @@ async fn no_way_to_delete_goes_round_the_protection(scenario: &mut Scenario) -> 
 }
 
 /// Pods of other namespaces are other pods; a namespace goes with its pods, then its claims, then what was behind them.
-async fn claims_are_of_their_namespace_and_go_with_it(scenario: &mut Scenario) -> Result<()> {
+async fn claims_are_deleted_with_their_namespace(scenario: &mut Scenario) -> Result<()> {
     let metadata = json!({"metadata": {"name": "elsewhere"}});
     let namespaces = Api::<Namespace>::all(scenario.client());
     namespaces.create(&PostParams::default(), &serde_json::from_value(metadata)?).await?;

@@ -25,14 +25,14 @@ async fn area(name: &str) -> Result<()> {
         "{name}: {} of {} steps equal, {} left out; the floor is {floor}",
         score.equal, score.compared, score.left_out
     );
-    for (recording, verdict) in &score.surprises {
+    for (recording, verdict) in &score.unexpected {
         println!("{recording} step {}: {}", verdict.step, verdict.title);
         verdict.differences.iter().for_each(|difference| println!("  {difference}"));
     }
-    for (recording, verdict) in &score.healed {
+    for (recording, verdict) in &score.fixed {
         println!("{recording} step {}: {} is equal, and listed as a gap", verdict.step, verdict.title);
     }
-    assert!(score.surprises.is_empty() && score.healed.is_empty(), "{name}: gaps.md does not tell the truth");
+    assert!(score.unexpected.is_empty() && score.fixed.is_empty(), "{name}: gaps.md does not tell the truth");
     assert!(score.equal >= floor, "{name}: {} steps are equal, and {floor} were before", score.equal);
     Ok(())
 }

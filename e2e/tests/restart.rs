@@ -54,13 +54,13 @@ async fn write(to: &mut Connection) -> Result<(u64, usize)> {
 
 /// What a client can know of that history.
 #[derive(Debug, PartialEq)]
-struct Seen {
+struct Observation {
     objects: BTreeMap<String, Value>,
     at_the_revision: Value,
     since_the_revision: Vec<String>,
 }
 
-async fn look(endpoint: &Endpoint, middle: u64, changes: usize) -> Result<Seen> {
+async fn observe(endpoint: &Endpoint, middle: u64, changes: usize) -> Result<Observation> {
     let mut connection = endpoint.connect().await?;
     let mut objects = BTreeMap::new();
     for name in ["kept", "changed", "created"] {
@@ -71,7 +71,7 @@ async fn look(endpoint: &Endpoint, middle: u64, changes: usize) -> Result<Seen> 
     let exact = format!("{CONFIG_MAPS}?resourceVersion={middle}&resourceVersionMatch=Exact");
     let at_the_revision = send(&mut connection, "GET", &exact, None).await?;
     let since_the_revision = watch(connection, middle, changes).await?;
-    Ok(Seen { objects, at_the_revision, since_the_revision })
+    Ok(Observation { objects, at_the_revision, since_the_revision })
 }
 
 /// The next events after a revision.
@@ -92,7 +92,7 @@ async fn history_survives() -> Result<()> {
     let data = TempDir::new()?;
     let cluster = start(data.path()).await?;
     let (middle, changes) = write(&mut cluster.endpoint().await?.connect().await?).await?;
-    let before = look(&cluster.endpoint().await?, middle, changes).await?;
+    let before = observe(&cluster.endpoint().await?, middle, changes).await?;
     let mut names: Vec<_> = before.at_the_revision["items"].as_array().context("no list")?.iter().collect();
     names.retain(|item| item["data"]["text"] == "old");
     assert_eq!(names.len(), 3, "{before:?}");
@@ -106,7 +106,7 @@ async fn history_survives() -> Result<()> {
         end.apply(cluster).await?;
         cluster = start(data.path()).await?;
         let endpoint = cluster.endpoint().await?;
-        assert_eq!(look(&endpoint, middle, changes).await?, before, "after a {end:?}");
+        assert_eq!(observe(&endpoint, middle, changes).await?, before, "after a {end:?}");
         let mut connection = endpoint.connect().await?;
         let object = config_map(&format!("after-{round}"), "later");
         let written = revision(&send(&mut connection, "POST", CONFIG_MAPS, Some(object)).await?)?;

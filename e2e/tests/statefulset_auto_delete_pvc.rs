@@ -33,7 +33,7 @@ scenario! {
     // The test plan: lines 1 to 8 of each policy.
     scaled_down,
     scaled_down_and_up,
-    deleted_and_made_again,
+    deleted_and_recreated,
     one_pod_deleted,
     all_pods_deleted,
     a_pod_deleted_and_the_set_scaled_down_at_once,
@@ -47,25 +47,25 @@ scenario! {
     deleted_while_pods_are_condemned,
     // "Mutating PersistentVolumeClaimDeletePolicy".
     policies_changed,
-    policies_changed_while_the_set_goes,
+    policies_changed_while_the_set_is_terminating,
     // Condemned pods.
     condemned_pods_that_wait,
     condemned_pods_that_are_pending,
-    pods_that_come_back_while_they_go,
+    pods_wanted_again_while_terminating,
     // Claims.
-    claims_made_by_hand,
+    claims_created_by_users,
     claims_that_users_own,
     claims_that_others_control,
-    claims_that_go_when_their_pods_come_back,
-    claims_that_go_when_their_sets_come_back,
+    terminating_claims_when_their_pods_come_back,
+    terminating_claims_when_their_sets_come_back,
 }
 
 scenario! {
     by { csi: Csi, None; }
     // What was to be told is lost with a server that is killed.
-    others_that_control_claims_are_told_of,
+    foreign_controllers_of_claims_are_reported,
     // The server ends in the middle of these anyway.
-    pods_gone_before_the_set_is_scaled,
+    pods_deleted_before_the_set_is_scaled,
     // Upgrade, downgrade.
     gate_turned_on_and_off,
     gate_turned_off_while_a_pod_is_condemned,
@@ -91,7 +91,7 @@ async fn scaled_down_and_up(scenario: &mut Scenario) -> Result<()> {
     scenario.assert_remaining(&[]).await
 }
 
-async fn deleted_and_made_again(scenario: &mut Scenario) -> Result<()> {
+async fn deleted_and_recreated(scenario: &mut Scenario) -> Result<()> {
     let mut sets = TestSets::running(scenario, 2).await?;
     sets.delete(scenario, &DeleteParams::default()).await?;
     sets.until_gone(scenario).await?;
@@ -316,7 +316,7 @@ fn of_the_policy(set: &TestSet) -> Value {
 
 /// "May result in claims not being deleted as expected when the policy is being changed from Retain, and claims being deleted
 /// unexpectedly when the policy is being changed to Retain."
-async fn policies_changed_while_the_set_goes(scenario: &mut Scenario) -> Result<()> {
+async fn policies_changed_while_the_set_is_terminating(scenario: &mut Scenario) -> Result<()> {
     let sets = TestSets::running(scenario, 2).await?;
     sets.add_hold_finalizer(scenario, 1).await?;
     sets.delete(scenario, &DeleteParams::foreground()).await?;
@@ -371,7 +371,7 @@ async fn condemned_pods_that_are_pending(scenario: &mut Scenario) -> Result<()> 
 }
 
 /// Nobody looks while a pod is deleted and its set is scaled: its claim is left as it was.
-async fn pods_gone_before_the_set_is_scaled(scenario: &mut Scenario) -> Result<()> {
+async fn pods_deleted_before_the_set_is_scaled(scenario: &mut Scenario) -> Result<()> {
     let mut sets = TestSets::running(scenario, 2).await?;
     scenario.restart_with_controllers("*,-statefulset-controller").await?;
     sets.delete_pods(scenario, 1..2).await?;
@@ -388,7 +388,7 @@ async fn pods_gone_before_the_set_is_scaled(scenario: &mut Scenario) -> Result<(
 }
 
 /// A parallel set takes back the claim of a pod that it wants again, also while that pod goes.
-async fn pods_that_come_back_while_they_go(scenario: &mut Scenario) -> Result<()> {
+async fn pods_wanted_again_while_terminating(scenario: &mut Scenario) -> Result<()> {
     let slow = |set: &mut Value| {
         set["spec"]["podManagementPolicy"] = json!("Parallel");
         set["spec"]["template"]["metadata"]["annotations"] =
@@ -414,7 +414,7 @@ async fn pods_that_come_back_while_they_go(scenario: &mut Scenario) -> Result<()
 }
 
 /// "If a user pre-provisions a claim matching those of a template it will be deleted according to the policy."
-async fn claims_made_by_hand(scenario: &mut Scenario) -> Result<()> {
+async fn claims_created_by_users(scenario: &mut Scenario) -> Result<()> {
     let provision = async |scenario: &mut Scenario| {
         let mut bound_claims = Vec::new();
         for policy in RetentionPolicy::ALL {
@@ -507,9 +507,9 @@ async fn claims_that_others_control(scenario: &mut Scenario) -> Result<()> {
     }
     // Once the other lets them go, they are the sets'.
     let free = async |scenario: &mut Scenario| {
-        let nobody = json!({"metadata": {"ownerReferences": null}});
+        let no_owners = json!({"metadata": {"ownerReferences": null}});
         for claim in sets.0.iter().flat_map(|set| [set.claim(0), set.claim(1)]) {
-            scenario.patch::<PersistentVolumeClaim>(&claim, nobody.clone()).await?;
+            scenario.patch::<PersistentVolumeClaim>(&claim, no_owners.clone()).await?;
         }
         Ok(())
     };
@@ -525,7 +525,7 @@ async fn claims_that_others_control(scenario: &mut Scenario) -> Result<()> {
 }
 
 /// Once, when the pod is made.
-async fn others_that_control_claims_are_told_of(scenario: &mut Scenario) -> Result<()> {
+async fn foreign_controllers_of_claims_are_reported(scenario: &mut Scenario) -> Result<()> {
     let sets = with_claims_of(scenario, true).await?;
     for set in &sets.0 {
         if EITHER(set.policy) {
@@ -537,7 +537,7 @@ async fn others_that_control_claims_are_told_of(scenario: &mut Scenario) -> Resu
 }
 
 /// The pod is not made with a claim that goes, nor is the claim kept for it.
-async fn claims_that_go_when_their_pods_come_back(scenario: &mut Scenario) -> Result<()> {
+async fn terminating_claims_when_their_pods_come_back(scenario: &mut Scenario) -> Result<()> {
     let mut sets = TestSets::running(scenario, 2).await?;
     let delete = async |scenario: &mut Scenario| {
         for set in &sets.0 {
@@ -572,7 +572,7 @@ async fn until_refused(
     scenario.interrupt().await
 }
 
-async fn claims_that_go_when_their_sets_come_back(scenario: &mut Scenario) -> Result<()> {
+async fn terminating_claims_when_their_sets_come_back(scenario: &mut Scenario) -> Result<()> {
     let mut sets = TestSets::running(scenario, 1).await?;
     for set in sets.0.iter().filter(|set| WHEN_DELETED(set.policy)) {
         add_hold_finalizer::<PersistentVolumeClaim>(scenario, &set.claim(0)).await?;

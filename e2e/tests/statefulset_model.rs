@@ -40,16 +40,16 @@ async fn parallel() -> Result<()> {
 }
 
 async fn run_seeds(management: &'static str) -> Result<()> {
-    let hunt = async |rng, end| {
-        let hunt = async |scenario: &mut Scenario| RandomRun::new(management, rng).run(scenario, end).await;
-        run_scenario(Driver::Csi, None, hunt).await
+    let run = async |rng, end| {
+        let run = async |scenario: &mut Scenario| RandomRun::new(management, rng).run(scenario, end).await;
+        run_scenario(Driver::Csi, None, run).await
     };
-    random::run_seeds(management, hunt).await
+    random::run_seeds(management, run).await
 }
 
 /// What users want of the set.
 #[derive(Clone, Debug)]
-struct Wanted {
+struct DesiredSet {
     start: u32,
     replicas: u32,
     image: usize,
@@ -59,7 +59,7 @@ struct Wanted {
     deletes_when_scaled: bool,
 }
 
-impl Wanted {
+impl DesiredSet {
     fn range(&self) -> Range<u32> {
         self.start..self.start + self.replicas
     }
@@ -84,7 +84,7 @@ impl Wanted {
 struct RandomRun {
     management: &'static str,
     rng: Rng,
-    wanted: Wanted,
+    wanted: DesiredSet,
     /// All that was done, for who has to understand what went wrong.
     log: Vec<String>,
     /// What the claims are bound to that were there at the last rest, by their uids.
@@ -92,20 +92,20 @@ struct RandomRun {
     /// Claims that users deleted, by their uids.
     deleted: BTreeSet<String>,
     /// The revisions of the pods that were below the partition then, by ordinal.
-    held: BTreeMap<u32, String>,
+    pinned_revisions: BTreeMap<u32, String>,
 }
 
 /// What happened in one burst, as far as the laws have to know.
 struct Burst {
     /// What the set was like before each change, and at last.
-    wanted: Vec<Wanted>,
+    wanted: Vec<DesiredSet>,
     /// Whether pods were disturbed.
-    is_rough: bool,
+    disturbs_pods: bool,
 }
 
 impl RandomRun {
     fn new(management: &'static str, mut rng: Rng) -> RandomRun {
-        let wanted = Wanted {
+        let wanted = DesiredSet {
             start: 0,
             replicas: 1 + u32::try_from(rng.below(3)).unwrap_or_default(),
             image: 0,
@@ -120,22 +120,22 @@ impl RandomRun {
             log: Vec::new(),
             bound_claims: BTreeMap::new(),
             deleted: BTreeSet::new(),
-            held: BTreeMap::new(),
+            pinned_revisions: BTreeMap::new(),
         }
     }
 
     async fn run(mut self, scenario: &mut Scenario, end: Instant) -> Result<()> {
-        let outcome = self.hunt(scenario, end).await;
+        let outcome = self.run_rounds(scenario, end).await;
         outcome.with_context(|| format!("after\n  {}", self.log.join("\n  ")))
     }
 
-    async fn hunt(&mut self, scenario: &mut Scenario, end: Instant) -> Result<()> {
+    async fn run_rounds(&mut self, scenario: &mut Scenario, end: Instant) -> Result<()> {
         let mut set = stateful_set(SET, self.wanted.replicas);
         set["spec"]["podManagementPolicy"] = json!(self.management);
         scenario.create::<StatefulSet>(set).await?;
         scenario.patch::<StatefulSet>(SET, json!({"spec": self.wanted.spec()})).await?;
-        self.come_to_rest(scenario).await?;
-        self.look(scenario).await?;
+        self.until_stable(scenario).await?;
+        self.assert_data_kept(scenario).await?;
         for round in 0..ROUNDS {
             if round > 1 && Instant::now() > end {
                 break;
@@ -148,21 +148,21 @@ impl RandomRun {
     /// A burst of acts, and what must be so after it.
     async fn round(&mut self, scenario: &mut Scenario) -> Result<()> {
         let (begin, before) = (History::begin(scenario).await?, pods_of(scenario, SET).await?);
-        let mut burst = Burst { wanted: vec![self.wanted.clone()], is_rough: false };
+        let mut burst = Burst { wanted: vec![self.wanted.clone()], disturbs_pods: false };
         for _ in 0..1 + self.rng.below(5) {
             self.act(scenario, &mut burst).await?;
         }
-        burst.is_rough |= self.come_to_rest(scenario).await?;
+        burst.disturbs_pods |= self.until_stable(scenario).await?;
         self.log.push("rest".to_owned());
         let history = History::since(scenario, &begin).await?;
         let are_starts_equal = burst.wanted.iter().all(|wanted| wanted.start == self.wanted.start);
         if self.management == "OrderedReady" && are_starts_equal {
             history.assert_created_in_order(SET, self.wanted.start, &before)?;
         }
-        self.goes_in_order(&history, &burst)?;
-        self.keeps_and_deletes(scenario, &burst).await?;
-        self.look(scenario).await?;
-        self.holds(scenario, &burst).await
+        self.assert_scaled_in_order(&history, &burst)?;
+        self.assert_claims_retained_or_deleted(scenario, &burst).await?;
+        self.assert_data_kept(scenario).await?;
+        self.assert_partition_respected(scenario, &burst).await
     }
 
     async fn act(&mut self, scenario: &mut Scenario, burst: &mut Burst) -> Result<()> {
@@ -186,8 +186,8 @@ impl RandomRun {
                 let Some(pod) = self.any::<Pod>(scenario).await? else { return Ok(()) };
                 let now = if self.rng.one_in(3) { Some(0) } else { None };
                 let params = DeleteParams { grace_period_seconds: now, ..DeleteParams::default() };
-                gone(scenario.api::<Pod>().delete(&pod, &params).await.map(drop))?;
-                burst.is_rough = true;
+                ignore_not_found(scenario.api::<Pod>().delete(&pod, &params).await.map(drop))?;
+                burst.disturbs_pods = true;
                 format!("deleted {pod}, {now:?}")
             }
             13 => {
@@ -197,7 +197,7 @@ impl RandomRun {
                     status["phase"] = json!("Failed");
                 }
                 set_status(scenario, &pod, &status).await?;
-                burst.is_rough = true;
+                burst.disturbs_pods = true;
                 format!("{pod}: {status}")
             }
             14 => {
@@ -205,7 +205,9 @@ impl RandomRun {
                 let there = scenario.api::<PersistentVolumeClaim>().get_opt(&claim).await?;
                 self.deleted.extend(there.and_then(|claim| claim.uid()));
                 let params = DeleteParams::default();
-                gone(scenario.api::<PersistentVolumeClaim>().delete(&claim, &params).await.map(drop))?;
+                ignore_not_found(
+                    scenario.api::<PersistentVolumeClaim>().delete(&claim, &params).await.map(drop),
+                )?;
                 format!("deleted {claim}")
             }
             15 | 16 => {
@@ -233,30 +235,36 @@ impl RandomRun {
     }
 
     /// Until all is as the set wants it, and told. What nobody but a user would make right is made so; tells whether anything was.
-    async fn come_to_rest(&self, scenario: &Scenario) -> Result<bool> {
+    async fn until_stable(&self, scenario: &Scenario) -> Result<bool> {
         let names: BTreeSet<String> = self.wanted.range().map(|ordinal| pod_of(SET, ordinal)).collect();
-        let is_helped = Cell::new(false);
-        let ask = async || {
+        let has_intervened = Cell::new(false);
+        let observe = async || {
             let set: StatefulSet = scenario.get(SET).await?;
             let pods = pods_of(scenario, SET).await?;
-            let going = scenario.api::<PersistentVolumeClaim>().list(&ListParams::default()).await?.items;
-            let going: Vec<String> =
-                going.iter().filter(|claim| is_terminating(*claim)).map(ResourceExt::name_any).collect();
+            let terminating =
+                scenario.api::<PersistentVolumeClaim>().list(&ListParams::default()).await?.items;
+            let terminating: Vec<String> = terminating
+                .iter()
+                .filter(|claim| is_terminating(*claim))
+                .map(ResourceExt::name_any)
+                .collect();
             for pod in pods.iter().filter(|pod| !is_ready(pod) && !is_terminating(*pod)) {
                 let name = pod.name_any();
                 // Where users are needed with Kubernetes, too: its node does not start a pod whose claim goes, and the claim stays for
                 // the sake of the pod; and ordered sets leave several that will never be ready.
-                let is_stuck = is_placed(pod) && going.contains(&format!("data-{name}"));
+                let is_stuck = is_placed(pod) && terminating.contains(&format!("data-{name}"));
                 if is_unready(pod) {
                     set_status(scenario, &name, &ready("True")).await?;
                 } else if is_stuck || !names.contains(&name) {
-                    gone(scenario.api::<Pod>().delete(&name, &DeleteParams::default()).await.map(drop))?;
-                    is_helped.set(true);
+                    ignore_not_found(
+                        scenario.api::<Pod>().delete(&name, &DeleteParams::default()).await.map(drop),
+                    )?;
+                    has_intervened.set(true);
                 }
             }
             Ok((set, pods))
         };
-        let is_at_rest = |(set, pods): &(StatefulSet, Vec<Pod>)| {
+        let is_stable = |(set, pods): &(StatefulSet, Vec<Pod>)| {
             let status = set.status.clone().unwrap_or_default();
             let count = i32::try_from(pods.len()).unwrap_or(-1);
             let counts = [Some(status.replicas), status.ready_replicas, status.available_replicas];
@@ -270,7 +278,7 @@ impl RandomRun {
                 && status.updated_replicas.unwrap_or(0) == updated
                 && status.observed_generation == set.metadata.generation
         };
-        if let Err(late) = until("the set comes to rest", ask, is_at_rest).await {
+        if let Err(late) = until("the set comes to rest", observe, is_stable).await {
             let set: StatefulSet = scenario.get(SET).await?;
             let all = ListParams::default();
             let claims = scenario.api::<PersistentVolumeClaim>().list(&all).await?.items;
@@ -279,7 +287,7 @@ impl RandomRun {
             let pods: Vec<_> = pods.iter().map(|pod| (&pod.metadata, &pod.status)).collect();
             return Err(late).with_context(|| json!([set.status, pods, claims]).to_string());
         }
-        Ok(is_helped.get())
+        Ok(has_intervened.get())
     }
 
     fn is_to_be_updated(&self, pod: &Pod) -> bool {
@@ -288,10 +296,10 @@ impl RandomRun {
     }
 
     /// Where a burst did nothing but scale an ordered set down, the highest went first.
-    fn goes_in_order(&self, history: &History, burst: &Burst) -> Result<()> {
+    fn assert_scaled_in_order(&self, history: &History, burst: &Burst) -> Result<()> {
         let [before, after] = burst.wanted.as_slice() else { return Ok(()) };
         let is_scaled = before.start == after.start && before.replicas > after.replicas;
-        if self.management == "OrderedReady" && is_scaled && !burst.is_rough {
+        if self.management == "OrderedReady" && is_scaled && !burst.disturbs_pods {
             let order = history.transitions(SET);
             let went: Vec<&str> = order.split(' ').filter(|part| part.starts_with('-')).collect();
             let want: Vec<String> =
@@ -302,15 +310,15 @@ impl RandomRun {
     }
 
     /// Claims that the policy kept all the time are there, and those that it deleted all the time are not.
-    async fn keeps_and_deletes(&mut self, scenario: &Scenario, burst: &Burst) -> Result<()> {
+    async fn assert_claims_retained_or_deleted(&mut self, scenario: &Scenario, burst: &Burst) -> Result<()> {
         let is_kept = burst.wanted.iter().all(|wanted| !wanted.deletes_when_scaled);
         // Where pods come and go for other reasons, too, a claim may be left without a pod that it could go with.
         let scaled = match burst.wanted.as_slice() {
-            [before, after] if !burst.is_rough && before.image == after.image => Some((before, after)),
+            [before, after] if !burst.disturbs_pods && before.image == after.image => Some((before, after)),
             _ => None,
         };
         let has =
-            |wanted: &Wanted, claim: &str| wanted.range().any(|ordinal| claim_of(SET, ordinal) == claim);
+            |wanted: &DesiredSet, claim: &str| wanted.range().any(|ordinal| claim_of(SET, ordinal) == claim);
         let is_left = |claim: &str| {
             scaled.is_some_and(|(before, after)| {
                 before.deletes_when_scaled
@@ -335,7 +343,7 @@ impl RandomRun {
     }
 
     /// Every pod has its claim, whose it should be, and every volume the data that were written to it.
-    async fn look(&mut self, scenario: &Scenario) -> Result<()> {
+    async fn assert_data_kept(&mut self, scenario: &Scenario) -> Result<()> {
         let mut bound_claims = BTreeMap::new();
         for ordinal in self.wanted.range() {
             let claim: PersistentVolumeClaim = scenario.get(&claim_of(SET, ordinal)).await?;
@@ -364,25 +372,26 @@ impl RandomRun {
     }
 
     /// The pods below the partition are of the revision that they were of.
-    async fn holds(&mut self, scenario: &Scenario, burst: &Burst) -> Result<()> {
+    async fn assert_partition_respected(&mut self, scenario: &Scenario, burst: &Burst) -> Result<()> {
         let places: BTreeSet<_> =
             burst.wanted.iter().map(|wanted| (wanted.start, wanted.partition)).collect();
         let pods = pods_of(scenario, SET).await?;
-        let held = pods.iter().filter(|pod| self.wanted.partition.is_some() && !self.is_to_be_updated(pod));
+        let pinned_revisions =
+            pods.iter().filter(|pod| self.wanted.partition.is_some() && !self.is_to_be_updated(pod));
         let revision = |pod: &Pod| pod.labels().get("controller-revision-hash").cloned().unwrap_or_default();
-        let held: BTreeMap<u32, String> =
-            held.filter_map(|pod| Some((ordinal(pod)?, revision(pod)))).collect();
+        let pinned_revisions: BTreeMap<u32, String> =
+            pinned_revisions.filter_map(|pod| Some((ordinal(pod)?, revision(pod)))).collect();
         let set: StatefulSet = scenario.get(SET).await?;
         let current = set.status.and_then(|status| status.current_revision).unwrap_or_default();
-        for (ordinal, revision) in held.iter().filter(|_| places.len() == 1) {
+        for (ordinal, revision) in pinned_revisions.iter().filter(|_| places.len() == 1) {
             // One that was not of the current revision comes back as of that.
-            let was = self.held.get(ordinal);
+            let was = self.pinned_revisions.get(ordinal);
             ensure!(
                 was.is_none_or(|was| was == revision) || *revision == current,
                 "{SET}-{ordinal} was of {was:?} and is of {revision}, not {current}"
             );
         }
-        self.held = held;
+        self.pinned_revisions = pinned_revisions;
         Ok(())
     }
 
@@ -438,11 +447,11 @@ fn is_unready(pod: &Pod) -> bool {
 
 async fn set_status(scenario: &Scenario, pod: &str, status: &Value) -> Result<()> {
     let patch = Patch::Strategic(json!({"status": status}));
-    gone(scenario.api::<Pod>().patch_status(pod, &PatchParams::default(), &patch).await.map(drop))
+    ignore_not_found(scenario.api::<Pod>().patch_status(pod, &PatchParams::default(), &patch).await.map(drop))
 }
 
 /// What was to be changed may have gone.
-fn gone(outcome: kube::Result<()>) -> Result<()> {
+fn ignore_not_found(outcome: kube::Result<()>) -> Result<()> {
     match outcome {
         Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
         outcome => Ok(outcome?),

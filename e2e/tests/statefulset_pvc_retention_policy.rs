@@ -18,8 +18,8 @@ scenario! {
         csi: Csi, None;
         host_path_interrupted: HostPath, Some(Crash);
     }
-    irreplaceable_data_are_deleted_by_hand,
-    a_ci_instance_leaves_nothing,
+    irreplaceable_data_is_deleted_by_users_only,
+    a_ci_instance_leaves_no_claims,
     replicas_that_can_be_rebuilt_survive_a_drain,
     elasticsearch_is_scaled_and_taken_down,
     volumes_that_are_retained_outlive_their_claims,
@@ -46,7 +46,7 @@ async fn delete(scenario: &mut Scenario) -> Result<()> {
 }
 
 /// "Both Retain: this is also the default", of each half alone, and of all that is said before this existed.
-async fn irreplaceable_data_are_deleted_by_hand(scenario: &mut Scenario) -> Result<()> {
+async fn irreplaceable_data_is_deleted_by_users_only(scenario: &mut Scenario) -> Result<()> {
     let retain = json!({"whenDeleted": "Retain", "whenScaled": "Retain"});
     make(scenario, 2, json!(null)).await?;
     let bound_claims = until_filled(scenario, SET, 0..2).await?;
@@ -74,7 +74,7 @@ async fn irreplaceable_data_are_deleted_by_hand(scenario: &mut Scenario) -> Resu
 
 /// whenDeleted Delete, whenScaled Retain: "needed only during the lifetime, but while the task is running not easily
 /// reconstructible".
-async fn a_ci_instance_leaves_nothing(scenario: &mut Scenario) -> Result<()> {
+async fn a_ci_instance_leaves_no_claims(scenario: &mut Scenario) -> Result<()> {
     make(scenario, 3, json!({"whenDeleted": "Delete", "whenScaled": "Retain"})).await?;
     let bound_claims = until_filled(scenario, SET, 0..3).await?;
     for replicas in [1, 3, 0, 3] {

@@ -1,5 +1,5 @@
 //! KEP-3335, ordinals that start anywhere: sets that are scaled and moved, claims and data as they come and go, the design's user
-//! scenarios and its feature gate, each told calm and with the server ending in the middle. The first two scenarios move a set,
+//! scenarios and its feature gate, each images calm and with the server ending in the middle. The first two scenarios move a set,
 //! slice by slice and with its data, to another namespace and to another cluster; `e2e/examples` tells the first for people.
 //!
 //! Where Kubernetes 1.36 does other than the design says, it is Kubernetes that is held to: the partition of a rolling update
@@ -33,10 +33,10 @@ scenario! {
     slices_move_to_another_namespace,
     slices_move_to_another_cluster,
     // "Control Loop Changes"; TestStatefulSetStartOrdinal. User scenario 3 among them: from zero to one.
-    sets_start_anywhere,
+    sets_start_at_any_ordinal,
     sets_are_scaled_and_moved,
     partitions_count_from_the_start,
-    claims_come_and_go_with_ordinals,
+    claims_follow_the_range_of_ordinals,
 }
 
 scenario! {
@@ -172,7 +172,7 @@ async fn slices_move_to_another_cluster(scenario: &mut Scenario) -> Result<()> {
     there.assert_remaining(&[]).await
 }
 
-async fn sets_start_anywhere(scenario: &mut Scenario) -> Result<()> {
+async fn sets_start_at_any_ordinal(scenario: &mut Scenario) -> Result<()> {
     const STARTS: [(&str, Option<u32>, u32); 6] = [
         ("none", None, 3),
         ("zero", Some(0), 2),
@@ -262,8 +262,8 @@ async fn partitions_count_from_the_start(scenario: &mut Scenario) -> Result<()> 
     let images = async |scenario: &Scenario| -> Result<String> {
         let pods = pods_of(scenario, APP).await?;
         let image = |pod: &Pod| pod.spec.as_ref().and_then(|spec| spec.containers.first()?.image.clone());
-        let told = pods.iter().map(|pod| format!("{} {}", pod.name_any(), image(pod).unwrap_or_default()));
-        Ok(told.collect::<Vec<_>>().join(", "))
+        let images = pods.iter().map(|pod| format!("{} {}", pod.name_any(), image(pod).unwrap_or_default()));
+        Ok(images.collect::<Vec<_>>().join(", "))
     };
     let update = |partition: u32, tag: &str| {
         let mut change = image(tag);
@@ -290,7 +290,7 @@ async fn partitions_count_from_the_start(scenario: &mut Scenario) -> Result<()> 
     scenario.assert_remaining(&[]).await
 }
 
-async fn claims_come_and_go_with_ordinals(scenario: &mut Scenario) -> Result<()> {
+async fn claims_follow_the_range_of_ordinals(scenario: &mut Scenario) -> Result<()> {
     let mut sets = TestSets::create(scenario, 2, |set| set["spec"]["ordinals"] = json!({"start": 1})).await?;
     sets.until_filled(scenario, 1..3).await?;
     sets.until_owned(scenario, 1, false).await?;

@@ -187,7 +187,7 @@ fn tree(path: &Path) -> Result<Vec<PathBuf>> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nobody_else_may_read_the_data() -> Result<()> {
+async fn the_data_is_private_to_its_owner() -> Result<()> {
     let parent = tempfile::tempdir()?;
     let data = parent.path().join("data");
     let loose = || -> Result<Vec<PathBuf>> {
@@ -237,7 +237,7 @@ impl Disk {
         }
     }
 
-    fn make_room(&self) -> Result<()> {
+    fn free_space(&self) -> Result<()> {
         Ok(fs::remove_file(self.0.path().join("fill"))?)
     }
 }
@@ -276,7 +276,7 @@ async fn a_full_disk_takes_deletions_and_recovers() -> Result<()> {
             let deleted = call(&mut server, "DELETE", &format!("{CONFIG_MAPS}/n{n}"), None).await?;
             assert_eq!(deleted.status, 200, "{}\n{}", String::from_utf8_lossy(&deleted.body), cluster.log());
         }
-        disk.make_room()?;
+        disk.free_space()?;
         let began = Instant::now();
         while call(&mut server, "GET", "/readyz", None).await?.status != 200 {
             ensure!(

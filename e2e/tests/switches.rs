@@ -17,7 +17,7 @@ async fn create_pod(pods: &Api<Pod>, name: &str) -> kube::Result<Pod> {
 }
 
 #[tokio::test]
-async fn without_controllers_pods_need_no_account_if_nobody_asks_for_one() -> Result<()> {
+async fn without_the_plugin_pods_need_no_service_account() -> Result<()> {
     let with = cluster().flag("--controllers", "-*").start().await?;
     let refused = create_pod(&Api::default_namespaced(with.client().await?), "p").await;
     let refused = refused.err().context("it has no account")?.to_string();
@@ -59,7 +59,7 @@ async fn scheduler_and_kubelet_are_selected_by_name() -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_plugin_that_is_off_does_nothing() -> Result<()> {
+async fn a_disabled_plugin_does_nothing() -> Result<()> {
     let off = "NamespaceLifecycle,PodSecurity,Priority,ResourceQuota";
     let cluster = cluster().flag("--disable-admission-plugins", off).start().await?;
     let client = cluster.client().await?;
@@ -77,7 +77,7 @@ async fn a_plugin_that_is_off_does_nothing() -> Result<()> {
 }
 
 #[tokio::test]
-async fn gates_reach_what_is_stored() -> Result<()> {
+async fn feature_gates_decide_which_fields_are_stored() -> Result<()> {
     let set = |name: &str| -> Result<StatefulSet> {
         let labels = json!({"app": name});
         Ok(serde_json::from_value(json!({"metadata": {"name": name}, "spec": {
@@ -102,7 +102,7 @@ async fn gates_reach_what_is_stored() -> Result<()> {
 }
 
 #[tokio::test]
-async fn what_has_no_effect_yet_is_said() -> Result<()> {
+async fn objects_without_effect_get_a_warning() -> Result<()> {
     let cluster = cluster().start().await?;
     let mut connection = cluster.endpoint().await?.connect().await?;
     let path = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations";
@@ -132,7 +132,7 @@ async fn what_has_no_effect_yet_is_said() -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_plugin_that_is_not_there_is_accepted_and_said_to_be_missing() -> Result<()> {
+async fn an_unimplemented_plugin_is_accepted_and_logged() -> Result<()> {
     let cluster = cluster().flag("--enable-admission-plugins", "NodeRestriction,Priority").start().await?;
     let pods: Api<Pod> = Api::default_namespaced(cluster.client().await?);
     create_pod(&pods, "p").await?;

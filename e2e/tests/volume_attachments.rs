@@ -89,7 +89,7 @@ async fn the_status_of_an_attachment() -> Result<()> {
 
 /// A client's attachment of a volume that pods use, and of one that nobody does, stays; the controller's own goes.
 #[tokio::test]
-async fn only_attachments_of_its_own_are_deleted() -> Result<()> {
+async fn only_attachments_of_the_controller_are_deleted() -> Result<()> {
     let mut scenario = Scenario::start(Driver::Csi).await?;
     let bound_claim = scenario.create_bound("data", "delete").await?;
     scenario.create_running_pod("user", &["data"]).await?;

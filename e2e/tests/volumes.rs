@@ -29,7 +29,7 @@ fn is_running(pod: &Pod) -> bool {
 }
 
 #[tokio::test]
-async fn pods_see_their_volumes() -> Result<()> {
+async fn pods_have_links_to_their_volumes() -> Result<()> {
     let mut scenario = Scenario::start(Driver::HostPath).await?;
     for (name, class) in [("fast", "standard"), ("late", "standard-wait"), ("host", "delete")] {
         scenario.create::<PersistentVolumeClaim>(claim(name, class)).await?;
@@ -105,7 +105,7 @@ async fn claims_grow() -> Result<()> {
 }
 
 #[tokio::test]
-async fn slow_volumes_hold_up_no_others() -> Result<()> {
+async fn a_slow_volume_does_not_delay_others() -> Result<()> {
     const SLOW: Duration = Duration::from_secs(2);
     for driver in Driver::ALL {
         let mut scenario = Scenario::start(driver).await?;
@@ -146,8 +146,8 @@ async fn csi_volumes_are_attached_where_pods_use_them() -> Result<()> {
     let mut scenario = Scenario::start(Driver::Csi).await?;
     let bound_claim = scenario.create_bound("data", "delete").await?;
     scenario.create_running_pod("user", &["data"]).await?;
-    let told = format!("AttachVolume.Attach succeeded for volume {:?}", bound_claim.volume);
-    scenario.until_event("user", "SuccessfulAttachVolume", &told).await?;
+    let message = format!("AttachVolume.Attach succeeded for volume {:?}", bound_claim.volume);
+    scenario.until_event("user", "SuccessfulAttachVolume", &message).await?;
     let attachments: Vec<VolumeAttachment> = scenario.api().list(&ListParams::default()).await?.items;
     let [attachment] = attachments.as_slice() else { bail!("{attachments:?}") };
     ensure!(attachment.spec.attacher == "coracle.csi" && attachment.spec.node_name == NODE, "{attachment:?}");
@@ -182,7 +182,7 @@ async fn a_volume_for_one_node_goes_to_no_other_before_it_is_free() -> Result<()
 }
 
 #[tokio::test]
-async fn what_is_done_to_volumes_is_counted() -> Result<()> {
+async fn volume_operations_are_counted_in_metrics() -> Result<()> {
     let mut scenario = Scenario::start(Driver::HostPath).await?;
     let fails = json!({
         "metadata": {"name": "fails"}, "provisioner": "kubernetes.io/host-path", "reclaimPolicy": "Delete",
@@ -219,7 +219,7 @@ async fn what_is_done_to_volumes_is_counted() -> Result<()> {
 
 /// What is kept nowhere leaves nothing behind.
 #[tokio::test]
-async fn ephemeral_volumes_go_at_the_end() -> Result<()> {
+async fn volumes_of_an_ephemeral_server_are_removed_at_shutdown() -> Result<()> {
     let cluster = cluster().start().await?;
     let client = cluster.client().await?;
     let volumes: Api<PersistentVolume> = Api::all(client.clone());

@@ -96,17 +96,17 @@ async fn binary_messages_carry_protobuf() -> Result<()> {
 }
 
 #[tokio::test]
-async fn what_is_refused_before_the_handshake_is_refused_over_http() -> Result<()> {
+async fn a_request_rejected_before_the_handshake_gets_an_http_response() -> Result<()> {
     let cluster = start().await?;
     let endpoint = cluster.endpoint().await?;
-    let nobody = Endpoint::with_token(&cluster.config().await?, "nobody")?;
+    let unknown = Endpoint::with_token(&cluster.config().await?, "nobody")?;
     let watch = format!("{MAPS}?watch=1");
     let bad = format!("{MAPS}?watch=1&fieldSelector=x%3Dy");
     let no_origin = ("Origin", "null");
     for (case, endpoint, path, header, want) in [
         ("no such resource", &endpoint, "/api/v1/nonsense?watch=1", None, 404),
         ("a bad selector", &endpoint, bad.as_str(), None, 400),
-        ("nobody's token", &nobody, watch.as_str(), None, 401),
+        ("nobody's token", &unknown, watch.as_str(), None, 401),
         ("no origin", &endpoint, watch.as_str(), Some(no_origin), 403),
         ("no watch", &endpoint, MAPS, None, 200),
     ] {
@@ -155,7 +155,7 @@ fn resident(id: u32) -> Result<u64> {
 }
 
 #[tokio::test]
-async fn clients_that_do_not_read_cost_little() -> Result<()> {
+async fn stalled_clients_take_bounded_memory() -> Result<()> {
     const STALLED: usize = 20;
     const EVENTS: usize = 60;
     let cluster = start().await?;

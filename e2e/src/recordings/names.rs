@@ -17,7 +17,7 @@ static TIME: LazyLock<Regex> = LazyLock::new(|| {
 });
 
 /// A saved value shorter than this could be part of any word.
-const TELLING: usize = 6;
+const MIN_VARIABLE_CHARACTERS: usize = 6;
 
 /// The names of one recording's run.
 #[derive(Debug)]
@@ -95,7 +95,7 @@ impl Names {
         let mut text = text.to_owned();
         for (name, value) in &self.variables {
             if let Value::String(value) = value
-                && value.chars().count() >= TELLING
+                && value.chars().count() >= MIN_VARIABLE_CHARACTERS
                 && UID.find(value).is_none_or(|uid| uid.as_str() != value)
             {
                 text = text.replace(value, &format!("${{{name}}}"));
@@ -173,7 +173,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn there_and_back() {
+    fn names_are_expanded_and_normalized() {
         let mut names = Names::new("replay-0a1b2c3d", "ffee0011");
         names.save("rv", Some(&json!("12")));
         names.save("pod", Some(&json!("web-abcde")));
@@ -198,7 +198,7 @@ mod tests {
         assert_eq!(names.normalize(&response), want);
     }
     #[test]
-    fn spaces() {
+    fn json_is_spaced_as_in_the_recordings() {
         for (written, want) in [
             ("{\n \"a\": [1,\n 2],\n \"b\":{}\n}", r#"{"a": [1, 2], "b": {}}"#),
             (r#"{"a, b" : "\"x\\"}"#, r#"{"a, b": "\"x\\"}"#),

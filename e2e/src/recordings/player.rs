@@ -18,15 +18,15 @@ use super::{Recording, Step};
 use crate::http::{Connection, Endpoint, HttpResponse};
 
 /// How long a step waits if it does not say so.
-const WAIT: Duration = Duration::from_secs(30);
+const WAIT_TIMEOUT: Duration = Duration::from_secs(30);
 /// How long a `collect` waits if it does not say so.
-const COLLECT: Duration = Duration::from_secs(10);
+const COLLECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// The pause between two looks at something that shall become so: the recordings' own.
-const PAUSE: Duration = Duration::from_millis(100);
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 /// How long a new namespace may take to get its ServiceAccount.
-const SERVICE_ACCOUNT: Duration = Duration::from_secs(10);
+const SERVICE_ACCOUNT_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long cleaning up may take, a request.
-const CLEANUP: Duration = Duration::from_secs(5);
+const CLEANUP_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// How one step went.
 #[derive(Debug)]
@@ -60,12 +60,12 @@ impl Played {
 pub struct Server {
     endpoint: Endpoint,
     /// Whether namespaces get a ServiceAccount, for all that is known. Where one did not, no other recording waits for it.
-    gives_service_accounts: AtomicBool,
+    creates_service_accounts: AtomicBool,
 }
 
 impl Server {
     pub fn new(endpoint: Endpoint) -> Server {
-        Server { endpoint, gives_service_accounts: AtomicBool::new(true) }
+        Server { endpoint, creates_service_accounts: AtomicBool::new(true) }
     }
 }
 
@@ -137,15 +137,15 @@ impl<'a> Run<'a> {
         // A failure shows in the steps.
         let _ = self.call("POST", "/api/v1/namespaces", &[], Some(body.to_string().into())).await;
         let account = format!("/api/v1/namespaces/{namespace}/serviceaccounts/default");
-        let end = Instant::now() + SERVICE_ACCOUNT;
+        let end = Instant::now() + SERVICE_ACCOUNT_TIMEOUT;
         while self.recording.default_service_account
-            && self.server.gives_service_accounts.load(Ordering::Relaxed)
+            && self.server.creates_service_accounts.load(Ordering::Relaxed)
             && !self.call("GET", &account, &[], None).await.is_ok_and(|response| response.status == 200)
         {
             if Instant::now() > end {
-                self.server.gives_service_accounts.store(false, Ordering::Relaxed);
+                self.server.creates_service_accounts.store(false, Ordering::Relaxed);
             }
-            sleep(PAUSE / 2).await;
+            sleep(POLL_INTERVAL / 2).await;
         }
     }
 
@@ -156,7 +156,7 @@ impl<'a> Run<'a> {
         }
         for path in paths {
             // What is not there any more need not be cleaned up.
-            let _ = timeout(CLEANUP, self.call("DELETE", &path, &[], None)).await;
+            let _ = timeout(CLEANUP_TIMEOUT, self.call("DELETE", &path, &[], None)).await;
         }
     }
 
@@ -174,10 +174,10 @@ impl<'a> Run<'a> {
             return Ok(None);
         }
         if let Some(name) = &step.collect {
-            let patience = step.timeout.map_or(COLLECT, Duration::from_secs_f64);
+            let patience = step.timeout.map_or(COLLECT_TIMEOUT, Duration::from_secs_f64);
             let watch = self.watches.get_mut(name).context("no such watch")?;
             let events = watch.collect(step.count, patience).await;
-            events.iter().for_each(|event| self.remember(step, event));
+            events.iter().for_each(|event| self.save_variables(step, event));
             let events: Vec<Value> = events.into_iter().map(|event| self.shape(step, event)).collect();
             return Ok(Some(json!({"events": events})));
         }
@@ -195,7 +195,7 @@ impl<'a> Run<'a> {
             .collect();
         let headers: Vec<_> = headers.iter().map(|(name, value)| (name.as_str(), value.as_deref())).collect();
         let body = self.body(step)?;
-        let end = Instant::now() + step.timeout.map_or(WAIT, Duration::from_secs_f64);
+        let end = Instant::now() + step.timeout.map_or(WAIT_TIMEOUT, Duration::from_secs_f64);
         let (response, got) = loop {
             let response = self.call(method, path, &headers, body.clone()).await?;
             let got = decode(&response.body);
@@ -206,9 +206,9 @@ impl<'a> Run<'a> {
                 let shape = self.shape(step, got);
                 return Ok(json!({"status": response.status, "timedOut": true, "body": shape}));
             }
-            sleep(PAUSE).await;
+            sleep(POLL_INTERVAL).await;
         };
-        self.remember(step, &got);
+        self.save_variables(step, &got);
         let mut out = Map::new();
         out.insert("status".to_owned(), response.status.into());
         out.insert("body".to_owned(), self.shape(step, got));
@@ -252,7 +252,7 @@ impl<'a> Run<'a> {
         Ok(response)
     }
 
-    fn remember(&mut self, step: &Step, body: &Value) {
+    fn save_variables(&mut self, step: &Step, body: &Value) {
         for (name, path) in &step.save {
             self.names.save(name, Path::parse(path).first(body));
         }
@@ -273,10 +273,10 @@ impl<'a> Run<'a> {
             };
             // What is null is as good as absent.
             let got = got.filter(|value| !value.is_null());
-            let asks = |operator: &str| want.get(operator).is_some_and(|w| w == true);
-            let met = if asks("absent") {
+            let expects = |operator: &str| want.get(operator).is_some_and(|w| w == true);
+            let met = if expects("absent") {
                 got.is_none()
-            } else if asks("present") {
+            } else if expects("present") {
                 got.is_some()
             } else {
                 got.unwrap_or_default() == self.names.expand_value(want)
@@ -387,7 +387,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn differences() {
+    fn values_are_compared_by_path() {
         for (want, got, differences) in [
             (json!({"a": [1, {"b": "x"}]}), json!({"a": [1, {"b": "x"}]}), vec![]),
             (json!(1), json!(1.0), vec![": 1.0, want 1"]),
@@ -405,7 +405,7 @@ mod tests {
     }
 
     #[test]
-    fn bodies() {
+    fn bodies_are_decoded_as_json_or_text() {
         assert_eq!(decode(b""), Value::Null);
         assert_eq!(decode(b"{\"a\":1}"), json!({"a": 1}));
         assert_eq!(decode(b"ok"), json!("ok"));

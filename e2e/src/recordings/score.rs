@@ -63,7 +63,7 @@ impl Gaps {
     }
 
     /// Whether a step is known to differ.
-    pub fn hold(&self, recording: &str, step: usize) -> bool {
+    pub fn contains(&self, recording: &str, step: usize) -> bool {
         self.of(recording).any(|gap| match &gap.steps {
             Steps::Numbers(numbers) => numbers.contains(&step),
             _ => false,
@@ -102,9 +102,9 @@ pub struct Score<'a> {
     pub compared: usize,
     pub left_out: usize,
     /// Steps that differ, and are no known gap.
-    pub surprises: Vec<(&'a str, &'a Verdict)>,
+    pub unexpected: Vec<(&'a str, &'a Verdict)>,
     /// Steps that are listed as gaps, and do not differ.
-    pub healed: Vec<(&'a str, &'a Verdict)>,
+    pub fixed: Vec<(&'a str, &'a Verdict)>,
 }
 
 impl<'a> Score<'a> {
@@ -115,9 +115,9 @@ impl<'a> Score<'a> {
             score.compared += recording.compared() + recording.left_out;
             score.left_out += recording.left_out;
             for verdict in &recording.verdicts {
-                match (verdict.differences.is_empty(), gaps.hold(&recording.name, verdict.step)) {
-                    (false, false) => score.surprises.push((&recording.name, verdict)),
-                    (true, true) => score.healed.push((&recording.name, verdict)),
+                match (verdict.differences.is_empty(), gaps.contains(&recording.name, verdict.step)) {
+                    (false, false) => score.unexpected.push((&recording.name, verdict)),
+                    (true, true) => score.fixed.push((&recording.name, verdict)),
                     _ => {}
                 }
             }
@@ -145,7 +145,7 @@ mod tests {
             ("api/health-2", 3, false),
             ("gc/a", 3, false),
         ] {
-            assert_eq!(gaps.hold(recording, step), want, "{recording} {step}");
+            assert_eq!(gaps.contains(recording, step), want, "{recording} {step}");
         }
         assert_eq!(gaps.of("gc/a").map(|g| &g.steps).collect::<Vec<_>>(), [&Steps::FromFirstWait]);
         for wrong in ["| `a` | 1 |", "| `a` | one | why |", "| `a` | 1 | |"] {

@@ -14,7 +14,7 @@ use super::player::decode;
 use crate::http::Endpoint;
 
 /// How long the stream may take to begin.
-const BEGIN: Duration = Duration::from_millis(300);
+const START_TIMEOUT: Duration = Duration::from_millis(300);
 
 pub struct Watch {
     events: mpsc::UnboundedReceiver<Value>,
@@ -39,7 +39,7 @@ impl Watch {
                 let _ = read(response, &sender).await;
             }
         });
-        let _ = timeout(BEGIN, begins).await;
+        let _ = timeout(START_TIMEOUT, begins).await;
         Watch { events }
     }
 
