@@ -1,4 +1,4 @@
-//! Controllers: how long things take to go away, and what the controllers cost at rest.
+//! Controllers: how long creation and deletion take, and what the controllers cost at rest.
 //!
 //! ```text
 //! cargo bench -p coracle-e2e --bench controllers
@@ -20,7 +20,7 @@ const DEPENDENTS: usize = 5000;
 const IN_NAMESPACE: usize = 10_000;
 const PODS: usize = 1000;
 const CLAIMS: usize = 1000;
-/// StatefulSets, each with a claim a pod: how they manage their pods, and how many they have.
+/// StatefulSets with a claim for each pod: their pod management, and their replicas.
 const SETS: [(&str, usize); 3] = [("Parallel", 100), ("OrderedReady", 100), ("Parallel", 1000)];
 const CONNECTIONS: usize = 8;
 const IDLE_TIME: Duration = Duration::from_secs(10);
@@ -38,7 +38,7 @@ fn main() -> Result<()> {
         println!("{:<46}{:>8.1} MB", "resident, idle, all controllers", cluster.resident()?);
         scenarios(&endpoint).await?;
         println!("{:<46}{:>8.1} MB", "resident, after that", cluster.resident()?);
-        // Events are still told of all that happened.
+        // Events of the load are still written.
         while cpu_usage(&cluster, Duration::from_secs(1)).await? > 0.01 {}
         println!("{:<46}{:>8.2} %", "processor, at rest", cpu_usage(&cluster, IDLE_TIME).await? * 100.0);
         Ok(())
@@ -68,12 +68,12 @@ fn print_times(what: &str, (up, down): (Duration, Duration)) {
     println!("{what:<46}{:>8.2} s, gone {:.2} s", up.as_secs_f64(), down.as_secs_f64());
 }
 
-/// From the first create until all run, and from the delete until none is left.
+/// The time from the first create until all pods run, and from the delete until none is left.
 async fn pods(endpoint: &Endpoint) -> Result<(Duration, Duration)> {
     let mut client = JsonClient::new(endpoint).await?;
     let namespace = client.namespace().await?;
     let path = format!("/api/v1/namespaces/{namespace}/pods");
-    // The default account comes a moment after its namespace.
+    // The default account is created shortly after its namespace.
     client.until(&format!("/api/v1/namespaces/{namespace}/serviceaccounts"), 1).await?;
     let began = Instant::now();
     fill(endpoint, &path, PODS, |i| {
@@ -88,7 +88,7 @@ async fn pods(endpoint: &Endpoint) -> Result<(Duration, Duration)> {
     Ok((up, began.elapsed()))
 }
 
-/// From the first create until all are bound, and from the delete until no volume of theirs is left.
+/// The time from the first create until all claims are bound, and from the delete until none of their volumes is left.
 async fn claims(endpoint: &Endpoint, provisioner: &str) -> Result<(Duration, Duration)> {
     let mut client = JsonClient::new(endpoint).await?;
     let namespace = client.namespace().await?;
@@ -110,7 +110,7 @@ async fn claims(endpoint: &Endpoint, provisioner: &str) -> Result<(Duration, Dur
     Ok((up, began.elapsed()))
 }
 
-/// From the create until all pods are ready, each with a claim, and from the delete until none of their volumes is left.
+/// The time from the create until all pods are ready, each with a claim, and from the delete until none of their volumes is left.
 async fn stateful_set(
     endpoint: &Endpoint,
     management: &str,
@@ -143,7 +143,7 @@ async fn stateful_set(
     Ok((up, began.elapsed()))
 }
 
-/// What a claim of a class asks for.
+/// The spec of a claim of a class.
 fn claim_of(class: &str) -> Value {
     json!({
         "storageClassName": class, "accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}},
@@ -170,7 +170,7 @@ async fn cascade(endpoint: &Endpoint, policy: &str) -> Result<Duration> {
     client.call("DELETE", &format!("{maps}/owner"), Some(json!({"propagationPolicy": policy}))).await?;
     match policy {
         "Orphan" => client.until(&format!("{maps}?fieldSelector=metadata.name%3Downer"), 0).await?,
-        // Only kube-root-ca.crt stays.
+        // Only kube-root-ca.crt remains.
         _ => {
             client
                 .until(&format!("{maps}?fieldSelector=metadata.name!%3Dkube-root-ca.crt&limit=1"), 0)
@@ -209,7 +209,7 @@ async fn fill(endpoint: &Endpoint, path: &str, count: usize, object: impl Fn(usi
     Ok(())
 }
 
-/// Requests in JSON over one connection.
+/// A client for JSON requests over one connection.
 struct JsonClient(Connection);
 
 impl JsonClient {
@@ -235,7 +235,7 @@ impl JsonClient {
         self.call("POST", "/apis/storage.k8s.io/v1/storageclasses", Some(class)).await.map(drop)
     }
 
-    /// Waits until there is no volume of a class: a volume goes after its directory.
+    /// Waits until there is no volume of a class. A volume is deleted after its directory.
     async fn until_no_volume_of(&mut self, class: &str) -> Result<()> {
         let is_gone = |list: &Value| {
             let items = list["items"].as_array();
@@ -244,7 +244,7 @@ impl JsonClient {
         self.until_so("/api/v1/persistentvolumes", is_gone).await
     }
 
-    /// Waits until a list has so many items.
+    /// Waits until a list has this number of items.
     async fn until(&mut self, path: &str, count: usize) -> Result<()> {
         self.until_so(path, |list| list["items"].as_array().map(Vec::len) == Some(count)).await
     }
@@ -264,14 +264,14 @@ impl JsonClient {
     }
 }
 
-/// The share of a processor that is used for a while from now.
+/// The share of one processor that the server uses during a time.
 async fn cpu_usage(cluster: &Cluster, time: Duration) -> Result<f64> {
     let before = cpu(cluster)?;
     tokio::time::sleep(time).await;
     Ok((cpu(cluster)? - before) / time.as_secs_f64())
 }
 
-/// Seconds of processor time so far.
+/// The processor time so far, in seconds.
 fn cpu(cluster: &Cluster) -> Result<f64> {
     let stat = std::fs::read_to_string(format!("/proc/{}/stat", cluster.id().context("it has ended")?))?;
     let (_, fields) = stat.rsplit_once(')').context("no name in stat")?;

@@ -1,7 +1,7 @@
-//! What a hostile client can do with what it is allowed to: one function an attack, each of which goes on until it is dropped.
+//! What a hostile client can do within its rights: one function for each attack. Each runs until it is dropped.
 //!
-//! The attackers have a token each and the rights of a developer in a namespace of their own, or none at all. What their requests
-//! are answered with does not matter; what others see meanwhile does.
+//! The attackers have a token each, and the rights of a developer in a namespace of their own, or no rights. The responses to
+//! their requests are ignored; the test checks what other clients see meanwhile.
 
 use std::convert::Infallible;
 use std::time::Duration;
@@ -22,16 +22,16 @@ use tokio::time::sleep;
 
 use crate::http::Endpoint;
 
-/// An attack that goes on until it is dropped.
+/// An attack that runs until it is dropped.
 pub type Attack = BoxFuture<'static, ()>;
 
-/// How long an attacker rests when it was turned away.
+/// How long an attacker waits after a failure.
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// Where the attackers' objects are.
+/// The namespace of the attackers' objects.
 pub const NAMESPACE: &str = "attacked";
 
-/// All attacks at once.
+/// All attacks, each with its name.
 ///
 /// - `unprivileged`: a user without any rights.
 /// - `developer`: a user who may do everything in [`NAMESPACE`].
@@ -53,21 +53,21 @@ pub fn all(unprivileged: &Endpoint, developer: &Endpoint) -> Vec<(&'static str, 
     ]
 }
 
-/// Where attacks run: on threads that take what the server and its other clients leave of the processors, since attackers have
-/// machines of their own.
+/// The runtime of the attacks. Its threads have the lowest priority, so that they use only the processor time that the server and
+/// its other clients leave: real attackers have machines of their own.
 pub fn runtime() -> std::io::Result<Runtime> {
-    // Of the calling thread alone, as Linux has it. Without the lower priority the figures are worse, not wrong.
+    // Applies to the calling thread only on Linux. Without the lower priority the figures are worse, not wrong.
     let last = || _ = rustix::process::setpriority_process(None, 19);
     Builder::new_multi_thread().worker_threads(2).on_thread_start(last).enable_all().build()
 }
 
-/// Keeps so many of something under way, each begun anew when it ends.
+/// Runs `many` instances of a future concurrently, and starts each again when it ends.
 async fn repeat_concurrently<F: Future<Output = Result<()>>>(many: usize, begin: impl Fn() -> F) {
     let again = async |rest: bool| {
         if rest {
             sleep(PAUSE).await;
         }
-        // What it is answered with does not matter.
+        // The outcome is ignored.
         let _ = begin().await;
     };
     let mut running: FuturesUnordered<_> = (0..many).map(|_| again(false)).collect();
@@ -76,7 +76,7 @@ async fn repeat_concurrently<F: Future<Output = Result<()>>>(many: usize, begin:
     }
 }
 
-/// Connections that say nothing: half of them not even in TLS.
+/// Connections that send nothing: half of them do not even start TLS.
 async fn silent_connections(endpoint: Endpoint) {
     let plain = repeat_concurrently(150, || async {
         let mut socket = endpoint.socket().await?;
@@ -113,7 +113,7 @@ async fn unfinished_bodies(endpoint: Endpoint, many: usize) {
     .await;
 }
 
-/// A body of which only the beginning comes.
+/// A body that never ends after its beginning.
 type Unfinished = StreamBody<stream::BoxStream<'static, Result<Frame<Bytes>, Infallible>>>;
 
 fn unfinished(begin: Bytes) -> Unfinished {
@@ -144,7 +144,7 @@ async fn unfinished_bodies_http2(endpoint: Endpoint, connections: usize) {
     .await;
 }
 
-/// Bodies of nearly 3 MB that come whole but for their last byte.
+/// Bodies of nearly 3 MB that lack only their last byte.
 async fn large_bodies(endpoint: Endpoint) {
     let most = Bytes::from(vec![b' '; (3 << 20) - 10]);
     repeat_concurrently(40, || async {
@@ -167,7 +167,7 @@ async fn unread(endpoint: &Endpoint, path: &str, accept: &str) -> Result<()> {
     let mut stream = endpoint.tls(b"http/1.1").await?;
     let head = head(endpoint, "GET", path, &format!("accept: {accept}\r\n"));
     stream.write_all(head.as_bytes()).await?;
-    // Reads a byte, to know that the response began, and nothing any more.
+    // Reads one byte, so that the response has begun, and nothing more.
     stream.read_u8().await?;
     sleep(Duration::from_secs(90)).await;
     Ok(())
@@ -194,10 +194,10 @@ async fn unread_watches(endpoint: Endpoint) {
     repeat_concurrently(40, || unread(&endpoint, &path, "application/json")).await;
 }
 
-/// What a request sends: method, path, Content-Type, body.
+/// A hostile request: method, path, Content-Type, body.
 type HostileRequest = (&'static str, String, &'static str, Bytes);
 
-/// Sends a request again and again, over so many connections.
+/// Sends the requests repeatedly, over `connections` connections.
 async fn requests(endpoint: Endpoint, connections: usize, make: fn() -> Vec<HostileRequest>) {
     let requests = make();
     repeat_concurrently(connections, || async {

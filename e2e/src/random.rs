@@ -1,4 +1,4 @@
-//! Rng, for tests that do random things.
+//! Random numbers for tests, repeatable by their seed.
 
 use std::env;
 use std::fmt::Debug;
@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 
-/// A rng that a failing run can be repeated with: xorshift from a seed.
+/// A random number generator (xorshift) with a seed.
 pub struct Rng(pub u64);
 
 impl Rng {
@@ -22,23 +22,23 @@ impl Rng {
     }
 }
 
-/// One hunt after the other, each with chances of its own, for a few seconds, or for as many as `HUNT_SECONDS` says; a hunt is told when
-/// that is over. One that finds something tells its seed; `HUNT_SEED` begins with it.
+/// Runs `run` repeatedly, each time with the next seed, for five seconds or `HUNT_SECONDS`. `run` gets the time at which these are
+/// over. The error names the seed; `HUNT_SEED` starts with it.
 ///
 /// # Errors
-/// What a hunt found.
-pub async fn run_seeds(what: impl Debug, hunt: impl AsyncFn(Rng, Instant) -> Result<()>) -> Result<()> {
+/// The error of the first run that fails.
+pub async fn run_seeds(description: impl Debug, run: impl AsyncFn(Rng, Instant) -> Result<()>) -> Result<()> {
     let number = |name: &str| env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
     let seconds = Duration::from_secs(number("HUNT_SECONDS").unwrap_or(5));
     let first = number("HUNT_SEED").unwrap_or(1);
     let began = Instant::now();
-    let mut hunted = 0;
-    while hunted == 0 || began.elapsed() < seconds {
-        let seed = first + hunted;
+    let mut runs = 0;
+    while runs == 0 || began.elapsed() < seconds {
+        let seed = first + runs;
         let rng = Rng(0x9E37_79B9_7F4A_7C15_u64.wrapping_mul(seed));
-        hunt(rng, began + seconds).await.with_context(|| format!("HUNT_SEED={seed}, {what:?}"))?;
-        hunted += 1;
+        run(rng, began + seconds).await.with_context(|| format!("HUNT_SEED={seed}, {description:?}"))?;
+        runs += 1;
     }
-    println!("{what:?}: {hunted} hunts in {:?}", began.elapsed());
+    println!("{description:?}: {runs} runs in {:?}", began.elapsed());
     Ok(())
 }

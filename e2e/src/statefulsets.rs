@@ -1,5 +1,5 @@
-//! Scenarios about StatefulSets, told as those about [volumes](crate::volumes): sets of each retention policy side by side, with
-//! data on the volumes of their pods. A step is done to all of them before the server ends, if it does.
+//! Scenarios of StatefulSets, built on those of [volumes](crate::volumes): sets of each retention policy side by side, with data
+//! on the volumes of their pods. A step is applied to all sets before the server is interrupted.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -17,10 +17,10 @@ use tokio::time::timeout;
 use crate::volumes::{BoundClaim, Kind, Scenario, claim, is_terminating, scripted};
 use crate::wait::{DEADLINE, until};
 
-/// A finalizer by which a scenario keeps what is being deleted for as long as it wants to.
+/// The finalizer by which a scenario blocks the deletion of an object.
 pub const HOLD_FINALIZER: &str = "scenario.example/hold";
 
-/// When the claims of a set go, by the names that KEP-1847 had for it first.
+/// `persistentVolumeClaimRetentionPolicy`, by the names of the first version of KEP-1847.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RetentionPolicy {
     Retain,
@@ -37,7 +37,7 @@ impl RetentionPolicy {
         RetentionPolicy::DeleteOnScaledownAndStatefulSetDeletion,
     ];
 
-    /// The set of that policy, in scenarios about all of them.
+    /// The name of the set with this policy in scenarios with all policies.
     pub fn set(self) -> &'static str {
         match self {
             RetentionPolicy::Retain => "retain",
@@ -62,14 +62,14 @@ impl RetentionPolicy {
         )
     }
 
-    /// As the API has it.
+    /// The value of the field in the API.
     pub fn field(self) -> Value {
         let word = |deletes| if deletes { "Delete" } else { "Retain" };
         json!({"whenDeleted": word(self.deletes_when_deleted()), "whenScaled": word(self.deletes_when_scaled())})
     }
 }
 
-/// What differs by policy: a claim deleted, a volume is empty, ...
+/// A condition on the policy: claims are deleted, volumes are empty, ...
 pub type PolicyPredicate = fn(RetentionPolicy) -> bool;
 
 pub const ALL: PolicyPredicate = |_| true;
@@ -78,7 +78,7 @@ pub const WHEN_DELETED: PolicyPredicate = RetentionPolicy::deletes_when_deleted;
 pub const WHEN_SCALED: PolicyPredicate = RetentionPolicy::deletes_when_scaled;
 pub const EITHER: PolicyPredicate = |policy| policy != RetentionPolicy::Retain;
 
-/// A set whose pods have a claim each, `data`, of the class `delete`.
+/// A set with a claim for each pod, `data`, of the class `delete`.
 pub fn stateful_set(name: &str, replicas: u32) -> Value {
     json!({"metadata": {"name": name}, "spec": {
         "replicas": replicas,
@@ -92,7 +92,7 @@ pub fn stateful_set(name: &str, replicas: u32) -> Value {
     }})
 }
 
-/// A change of the template.
+/// A patch of the template's image.
 pub fn image(image: &str) -> Value {
     json!({"spec": {"template": {"spec": {"containers": [{"name": "c", "image": image}]}}}})
 }
@@ -105,7 +105,7 @@ pub fn claim_of(set: &str, ordinal: u32) -> String {
     format!("data-{set}-{ordinal}")
 }
 
-/// What tells one set of pods from the next: none is in both.
+/// The uids of pods.
 pub type PodUids = BTreeSet<String>;
 
 pub fn uids(pods: &[Pod]) -> PodUids {
@@ -123,12 +123,12 @@ pub fn is_ready(pod: &Pod) -> bool {
     is_ready && !is_terminating(pod)
 }
 
-/// Until a set's pods are those of these ordinals, and ready.
+/// Waits until the set has exactly the pods of these ordinals, all of them ready.
 pub async fn until_ready(scenario: &Scenario, set: &str, ordinals: Range<u32>) -> Result<Vec<Pod>> {
     until_replaced(scenario, set, ordinals, &PodUids::new()).await
 }
 
-/// The same, and none of them is one of the old ones.
+/// As [`until_ready`]; none of the pods may have one of the old uids.
 pub async fn until_replaced(
     scenario: &Scenario,
     set: &str,
@@ -144,7 +144,7 @@ pub async fn until_replaced(
     until(&format!("{names:?} run"), async || pods_of(scenario, set).await, are_they).await
 }
 
-/// Until a set's pods run; then data are written to the volumes of their claims.
+/// Waits until the set's pods are ready, and writes data to the volumes of their claims.
 pub async fn until_filled(scenario: &Scenario, set: &str, ordinals: Range<u32>) -> Result<Vec<BoundClaim>> {
     until_ready(scenario, set, ordinals.clone()).await?;
     let mut bound_claims = Vec::new();
@@ -154,7 +154,7 @@ pub async fn until_filled(scenario: &Scenario, set: &str, ordinals: Range<u32>) 
     Ok(bound_claims)
 }
 
-/// Until a set's status tells of its last change, and so all has been begun that follows from it.
+/// Waits until the status of a set has observed its last change.
 pub async fn until_observed(scenario: &Scenario, set: &str) -> Result<()> {
     let is_observed = |set: &StatefulSet| {
         set.status.as_ref().is_some_and(|status| status.observed_generation == set.metadata.generation)
@@ -162,7 +162,7 @@ pub async fn until_observed(scenario: &Scenario, set: &str) -> Result<()> {
     scenario.until(set, is_observed).await.map(drop)
 }
 
-/// Whose an object is: `KIND/NAME`, in order.
+/// The owners of an object in order, as `KIND/NAME`.
 pub fn owners(object: &impl Resource) -> Vec<String> {
     let owners = object.meta().owner_references.iter().flatten();
     owners.map(|owner| format!("{}/{}", owner.kind, owner.name)).collect()
@@ -173,7 +173,7 @@ pub async fn until_owned(scenario: &Scenario, claim: &str, want: &[String]) -> R
     found.with_context(|| format!("{claim} is to be owned by {want:?}"))
 }
 
-/// Keeps an object when it is deleted, until it is let go.
+/// Adds the finalizer that blocks the deletion of an object.
 pub async fn add_hold_finalizer<K: Kind>(scenario: &Scenario, name: &str) -> Result<()> {
     let add = async || {
         let object: K = scenario.get(name).await?;
@@ -188,7 +188,7 @@ pub async fn add_hold_finalizer<K: Kind>(scenario: &Scenario, name: &str) -> Res
     until(&format!("{name} is held"), add, |is_held| *is_held).await.map(drop)
 }
 
-/// Until nobody else keeps it, and then this does not, either.
+/// Waits until the blocking finalizer is the only one, and removes it.
 pub async fn remove_hold_finalizer<K: Kind>(scenario: &Scenario, name: &str) -> Result<()> {
     scenario.until(name, |object: &K| object.finalizers() == [HOLD_FINALIZER]).await?;
     let free = json!({"metadata": {"finalizers": null}});
@@ -196,8 +196,8 @@ pub async fn remove_hold_finalizer<K: Kind>(scenario: &Scenario, name: &str) -> 
     Ok(())
 }
 
-/// Until the controllers have come to the end of what they know: a set has come and gone with all that was its, after all that
-/// happened before.
+/// Waits until the controllers have processed everything before: creates another set, waits for its pod, and deletes it with
+/// its claim.
 pub async fn until_settled(scenario: &Scenario) -> Result<()> {
     const CANARY: &str = "canary";
     let sets = scenario.api::<StatefulSet>();
@@ -212,7 +212,7 @@ pub async fn until_settled(scenario: &Scenario) -> Result<()> {
     scenario.until_gone::<PersistentVolume>(&volume).await
 }
 
-/// What became of all pods: each state of each, in order.
+/// The history of all pods: each version of each pod, in order.
 pub struct History(Vec<PodChange>);
 
 struct PodChange {
@@ -221,7 +221,7 @@ struct PodChange {
 }
 
 impl PodChange {
-    /// Where it is, of which set, and its ordinal there.
+    /// The namespace, the set and the ordinal of the pod.
     fn set_and_ordinal(&self) -> Option<(String, String, u32)> {
         let name = self.pod.name_any();
         let (set, ordinal) = name.rsplit_once('-')?;
@@ -230,13 +230,13 @@ impl PodChange {
 }
 
 impl History {
-    /// Where one begins.
+    /// The resourceVersion at which a history starts.
     pub async fn begin(scenario: &Scenario) -> Result<String> {
         let pods = Api::<Pod>::all(scenario.client()).list(&ListParams::default().limit(1)).await?;
         pods.metadata.resource_version.context("no revision")
     }
 
-    /// From there until now, whether or not the server ended in between.
+    /// The history since a resourceVersion, whether or not the server was restarted in between.
     pub async fn since(scenario: &Scenario, begin: &str) -> Result<History> {
         const END: &str = "the-end";
         let pods = scenario.api::<Pod>();
@@ -264,7 +264,7 @@ impl History {
         Ok(History(changes))
     }
 
-    /// In which order the pods of a set became ready, `+ORDINAL`, and began to go, `-ORDINAL`.
+    /// The order in which the pods of a set became ready (`+ORDINAL`) and terminating (`-ORDINAL`).
     pub fn transitions(&self, set: &str) -> String {
         let mut seen = BTreeSet::new();
         let mut order = Vec::new();
@@ -284,8 +284,8 @@ impl History {
         order.join(" ")
     }
 
-    /// Each pod that was not there before is made when those below it, from the first ordinal on, have been ready since the last one
-    /// was made: the controller had seen that.
+    /// Checks that each pod that is not in `before` was created after all pods of lower ordinals, from `first` on, had been ready
+    /// since the previous creation, as far as the controller can have observed.
     pub fn assert_created_in_order(&self, set: &str, first: u32, before: &[Pod]) -> Result<()> {
         let ordinal = |pod: &Pod| pod.name_any().rsplit_once('-')?.1.parse::<u32>().ok();
         let mut known = uids(before);
@@ -311,8 +311,8 @@ impl History {
         Ok(())
     }
 
-    /// No ordinal of the sets of a name is ever in two namespaces, and from the time when so many pods were ready there are
-    /// never fewer than that less one.
+    /// Checks that no ordinal of the sets of a name is ever in two namespaces, and that once `replicas` pods were ready at most one
+    /// fewer is ready at any time.
     pub fn assert_moved_one_at_a_time(&self, set: &str, replicas: usize) -> Result<()> {
         let mut there = BTreeMap::new();
         let mut were_all = false;
@@ -336,7 +336,7 @@ impl History {
     }
 }
 
-/// A set, and what its claims are bound to, from its first ordinal on.
+/// A set, and the claims of its pods, from its first ordinal on.
 #[derive(Debug)]
 pub struct TestSet {
     pub name: &'static str,
@@ -353,7 +353,7 @@ impl TestSet {
         claim_of(self.name, ordinal)
     }
 
-    /// Whose the claim of a pod should be, by the table of the spec.
+    /// The expected owner of a pod's claim, by the table of the KEP.
     pub fn expected_owners(&self, ordinal: u32, is_condemned: bool) -> Vec<String> {
         let owner = match self.policy {
             policy if is_condemned && policy.deletes_when_scaled() => {
@@ -366,12 +366,12 @@ impl TestSet {
     }
 }
 
-/// A set of each policy.
+/// One set of each policy.
 #[derive(Debug)]
 pub struct TestSets(pub Vec<TestSet>);
 
 impl TestSets {
-    /// Makes them, changed as this says.
+    /// Creates the sets; `change` modifies each before.
     pub async fn create(
         scenario: &mut Scenario,
         replicas: u32,
@@ -404,14 +404,14 @@ impl TestSets {
         scenario.uninterrupted(make).await
     }
 
-    /// TestSets whose pods run, with data on their volumes.
+    /// Creates the sets, waits for their pods, and writes data to their volumes.
     pub async fn running(scenario: &mut Scenario, replicas: u32) -> Result<TestSets> {
         let mut sets = TestSets::create(scenario, replicas, |_| {}).await?;
         sets.until_filled(scenario, 0..replicas).await?;
         Ok(sets)
     }
 
-    /// Until the pods run; then data are written to their volumes.
+    /// Waits until the pods are ready, and writes data to their volumes.
     pub async fn until_filled(&mut self, scenario: &Scenario, ordinals: Range<u32>) -> Result<()> {
         for set in &mut self.0 {
             set.bound_claims = until_filled(scenario, set.name, ordinals.clone()).await?;
@@ -474,7 +474,7 @@ impl TestSets {
         scenario.interrupt().await
     }
 
-    /// Until the sets are gone; their pods need not be.
+    /// Waits until the sets are deleted; their pods may remain.
     pub async fn until_gone(&self, scenario: &Scenario) -> Result<()> {
         for set in &self.0 {
             scenario.until_gone::<StatefulSet>(set.name).await?;
@@ -494,7 +494,7 @@ impl TestSets {
         scenario.uninterrupted(delete).await
     }
 
-    /// Keeps the pods of an ordinal when they are deleted, until they are let go.
+    /// Blocks the deletion of the pods of an ordinal.
     pub async fn add_hold_finalizer(&self, scenario: &Scenario, ordinal: u32) -> Result<()> {
         for set in &self.0 {
             add_hold_finalizer::<Pod>(scenario, &set.pod(ordinal)).await?;
@@ -502,7 +502,7 @@ impl TestSets {
         Ok(())
     }
 
-    /// Until the pods of an ordinal are being deleted; then they are gone.
+    /// Waits until the pods of an ordinal are terminating, and lets their deletion proceed.
     pub async fn remove_hold_finalizer(&self, scenario: &mut Scenario, ordinal: u32) -> Result<()> {
         for set in &self.0 {
             scenario.until(&set.pod(ordinal), |pod: &Pod| is_terminating(pod)).await?;
@@ -511,7 +511,7 @@ impl TestSets {
         scenario.interrupt().await
     }
 
-    /// Until the claims of an ordinal are whose they should be.
+    /// Waits until the claims of an ordinal have their expected owners.
     pub async fn until_owned(&self, scenario: &Scenario, ordinal: u32, is_condemned: bool) -> Result<()> {
         for set in &self.0 {
             until_owned(scenario, &set.claim(ordinal), &set.expected_owners(ordinal, is_condemned)).await?;
@@ -519,7 +519,7 @@ impl TestSets {
         Ok(())
     }
 
-    /// Claims go with what is behind them, or stay with their data, as these say, one for each of a set's.
+    /// Checks which claims are deleted with their volumes and which are kept with their data; one condition for each claim of a set.
     pub async fn assert_claims_deleted(
         &self,
         scenario: &Scenario,
@@ -544,7 +544,7 @@ impl TestSets {
         Ok(())
     }
 
-    /// The claims of pods that run again are new and their volumes empty, or they are the same with the same data, as these say.
+    /// Checks which claims of recreated pods are new, with empty volumes, and which are the old ones with their data.
     pub async fn assert_claims_recreated(
         &mut self,
         scenario: &Scenario,

@@ -1,9 +1,9 @@
-//! Scenarios about volumes: a control plane whose volumes are directories, claims and pods that use them, what is on the disk,
-//! and an end of the process after each step.
+//! Scenarios of volumes: a control plane with volumes in directories, claims and pods that use them, checks of what is on the
+//! disk, and a restart of the server after each step.
 //!
-//! A scenario is state by a function of [`Scenario`]; [`scenario`](crate::scenario) makes tests of it for the drivers: calm, and with the
-//! server stopped or killed, in turn, after everything that the scenario does. When it has been state, nothing is stuck, and the
-//! directories are those of living volumes and those that the scenario names.
+//! A scenario is a function of [`Scenario`]; [`scenario`](crate::scenario) makes tests of it for each driver: uninterrupted, and with
+//! the server stopped and killed, in turn, after each step. A scenario ends with a check that no object is stuck and that
+//! only the directories of existing volumes and those that it names remain.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
@@ -31,27 +31,27 @@ pub const VOLUME_PROTECTION: &str = "kubernetes.io/pv-protection";
 pub const IN_TREE_PROTECTION: &str = "kubernetes.io/pv-controller";
 pub const EXTERNAL_PROTECTION: &str = "external-provisioner.volume.kubernetes.io/finalizer";
 
-/// The gate that lets the CSI driver do what the plugin in the controller does.
+/// The feature gate of CSI migration for the in-tree plugin.
 pub const MIGRATION: &str = "CSIMigrationHostPath";
 
-/// The node that pods are put on.
+/// The node of the pods.
 pub const NODE: &str = "node-0";
 
-/// What a file on a volume holds.
+/// The content of files on volumes.
 const DATA: &str = "not to be lost";
 
-/// Where directories of volumes are, in the data directory.
+/// The directories of volumes, relative to the data directory.
 const HOST_PATH_ROOT: &str = "volumes/host-path";
 const CSI_ROOT: &str = "volumes/coracle.csi";
 
-/// Who makes and deletes what is behind a volume.
+/// The driver that creates and deletes the directories of volumes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Driver {
-    /// The plugin in the controller.
+    /// The in-tree plugin in the controller.
     HostPath,
     /// The simulated CSI driver.
     Csi,
-    /// The CSI driver for the volumes of the plugin: CSI migration.
+    /// The CSI driver, for volumes of the in-tree plugin: CSI migration.
     Migrated,
 }
 
@@ -65,7 +65,7 @@ impl Driver {
         }
     }
 
-    /// The finalizer by which it keeps a volume until what is behind it is deleted (KEP-2644).
+    /// The finalizer by which it keeps a volume until its directory is deleted (KEP-2644).
     pub fn finalizer(self) -> &'static str {
         match self {
             Driver::HostPath => IN_TREE_PROTECTION,
@@ -73,17 +73,17 @@ impl Driver {
         }
     }
 
-    /// Whether it takes its finalizers from volumes when the feature is turned off.
+    /// Whether it removes its finalizers from volumes when the feature is turned off.
     pub fn removes_finalizers_on_rollback(self) -> bool {
         self != Driver::HostPath
     }
 
-    /// Whether it keeps volumes that were made by hand, too, once they are bound.
+    /// Whether it protects static volumes too, once they are bound.
     pub fn protects_static_volumes(self) -> bool {
         self == Driver::Csi
     }
 
-    /// The phase of a volume when what is behind it could not be deleted.
+    /// The phase of a volume after its deletion failed.
     pub fn phase_after_failure(self) -> &'static str {
         match self {
             Driver::HostPath => "Failed",
@@ -102,7 +102,7 @@ impl Driver {
         }
     }
 
-    /// The part of a volume that says where a directory of this name is.
+    /// The volume source for a directory of this name.
     fn source(self, root: &Path, name: &str) -> Value {
         match self {
             Driver::HostPath | Driver::Migrated => json!({"hostPath": {"path": root.join(name)}}),
@@ -111,7 +111,7 @@ impl Driver {
     }
 }
 
-/// Where a volume's directory is: its root, and its name there.
+/// The directory of a volume: its root, and its name there.
 fn directory(volume: &PersistentVolume) -> Option<(&'static str, String)> {
     let spec = volume.spec.as_ref()?;
     match (&spec.host_path, &spec.csi) {
@@ -123,7 +123,7 @@ fn directory(volume: &PersistentVolume) -> Option<(&'static str, String)> {
     }
 }
 
-/// Kinds that scenarios are about.
+/// The kinds of objects in scenarios.
 pub trait Kind:
     Resource<DynamicType = ()> + Clone + Debug + Serialize + DeserializeOwned + Send + 'static
 {
@@ -150,7 +150,7 @@ kinds! {
     of a namespace: ConfigMap, Event, PersistentVolumeClaim, Pod, StatefulSet,
 }
 
-/// A claim that was bound, its volume, and the directory behind it.
+/// A bound claim, its volume, and the directory of the volume.
 #[derive(Clone, Debug)]
 pub struct BoundClaim {
     pub claim: String,
@@ -159,7 +159,7 @@ pub struct BoundClaim {
 }
 
 impl BoundClaim {
-    /// What a pod would write, which cannot make the volume's own directory.
+    /// Writes data as a pod would. It cannot create the directory of the volume.
     pub fn write(&self) -> Result<()> {
         let deep = self.directory.join("deep");
         if !deep.is_dir() {
@@ -172,7 +172,7 @@ impl BoundClaim {
         fs::read_to_string(self.directory.join("deep/file")).is_ok_and(|text| text == DATA)
     }
 
-    /// The name of the directory, as the end of a scenario names those that stay.
+    /// The name of the directory.
     pub fn name(&self) -> String {
         self.directory.file_name().unwrap_or_default().to_string_lossy().into_owned()
     }
@@ -180,11 +180,11 @@ impl BoundClaim {
 
 pub struct Scenario {
     pub driver: Driver,
-    /// Where claims and pods are.
+    /// The namespace of claims and pods.
     pub namespace: &'static str,
-    /// How the server ends after the next step, if it does.
+    /// How the server is ended after the next step; None for an uninterrupted scenario.
     interruption: Option<Termination>,
-    /// What `--controllers` says.
+    /// The value of `--controllers`.
     controllers: String,
     gates: BTreeMap<&'static str, bool>,
     nodes: usize,
@@ -193,10 +193,10 @@ pub struct Scenario {
     client: Client,
 }
 
-/// Tells a scenario, and looks at the end whether anything is stuck or leaked.
+/// Runs a scenario, and prints the server's log if it fails.
 ///
 /// # Errors
-/// The scenario's, and what is not as it should be at the end.
+/// The error of the scenario.
 pub async fn run_scenario(
     driver: Driver,
     interruption: Option<Termination>,
@@ -216,7 +216,7 @@ impl Scenario {
         Scenario::with_nodes(driver, 1).await
     }
 
-    /// Begins one with so many nodes.
+    /// Starts a control plane with this number of nodes.
     pub async fn with_nodes(driver: Driver, nodes: usize) -> Result<Scenario> {
         let data = TempDir::with_prefix("coracle-volumes-")?;
         let (controllers, gates) = ("*".to_owned(), driver.gates());
@@ -234,7 +234,7 @@ impl Scenario {
         Ok(scenario)
     }
 
-    /// Another control plane, with data of its own, that ends as this one does.
+    /// Starts another control plane with data of its own, interrupted like this one.
     pub async fn start_another(&self) -> Result<Scenario> {
         let mut other = Scenario::start(self.driver).await?;
         other.interruption = self.interruption;
@@ -253,7 +253,7 @@ impl Scenario {
         self.cluster.as_ref().context("it has ended")
     }
 
-    /// Where the driver's directories are.
+    /// The directory that contains those of the driver's volumes.
     pub fn root(&self) -> PathBuf {
         self.data.path().join(self.driver.root())
     }
@@ -263,7 +263,7 @@ impl Scenario {
         self.restart_after(end, || Ok(())).await
     }
 
-    /// Ends the server, and starts it again after something was done that it does not see.
+    /// Ends the server, and starts it again after `between`, which the server does not see.
     pub async fn restart_after(
         &mut self,
         end: Termination,
@@ -276,20 +276,20 @@ impl Scenario {
         Ok(())
     }
 
-    /// Stops the server, and starts it with these controllers.
+    /// Restarts the server with this selection of controllers.
     pub async fn restart_with_controllers(&mut self, selection: &str) -> Result<()> {
         selection.clone_into(&mut self.controllers);
         self.restart(Termination::Stop).await
     }
 
-    /// Stops the server, and starts it with a feature gate set so.
+    /// Restarts the server with a feature gate set.
     pub async fn restart_with_gate(&mut self, gate: &'static str, is_on: bool) -> Result<()> {
         self.gates.insert(gate, is_on);
         self.restart(Termination::Stop).await
     }
 
-    /// Ends the server, if this is state so, in turn by stopping and by killing it. Whatever changes something here does that by
-    /// itself.
+    /// Restarts the server if the scenario is interrupted, stopping and killing it in turn. Each method that changes objects calls
+    /// it.
     pub async fn interrupt(&mut self) -> Result<()> {
         let Some(end) = self.interruption else { return Ok(()) };
         self.interruption = Some(match end {
@@ -299,7 +299,7 @@ impl Scenario {
         self.restart(end).await
     }
 
-    /// Does several things as one: the server ends after the last of them, if it does.
+    /// Runs several steps as one, with an interruption only after the last.
     pub async fn uninterrupted<T>(
         &mut self,
         step: impl AsyncFnOnce(&mut Scenario) -> Result<T>,
@@ -311,7 +311,7 @@ impl Scenario {
         Ok(outcome)
     }
 
-    /// Makes everything fail that the driver does with its directories, until it is mended.
+    /// Makes the driver's operations on directories fail until the root is repaired.
     pub fn break_driver_root(&self) -> Result<BrokenRoot> {
         let root = self.root();
         let aside = root.with_extension("aside");
@@ -350,7 +350,7 @@ impl Scenario {
         until_object(self.api::<K>(), name, |object: Option<&K>| object.is_none()).await.map(drop)
     }
 
-    /// Until an event matches of an object, for a reason, message that contain these.
+    /// Waits until an event of an object has this reason and contains the message.
     pub async fn until_event(&self, name: &str, reason: &str, message: &str) -> Result<()> {
         let ask = async || Ok(self.api::<Event>().list(&ListParams::default()).await?.items);
         let matches = |events: &Vec<Event>| {
@@ -363,13 +363,13 @@ impl Scenario {
         until(&format!("{reason} of {name}: {message}"), ask, matches).await.map(drop)
     }
 
-    /// A claim of a class, bound, with data on its volume.
+    /// A bound claim of a class, with data on its volume.
     pub async fn create_bound(&mut self, name: &str, class: &str) -> Result<BoundClaim> {
         self.create::<PersistentVolumeClaim>(claim(name, class)).await?;
         self.write_data(name).await
     }
 
-    /// A volume made by hand with a policy, bound to a claim, with data on it.
+    /// A static volume with a reclaim policy, bound to a claim, with data on it.
     pub async fn create_bound_static(&mut self, name: &str, policy: &str) -> Result<BoundClaim> {
         self.create_static_volume(name, policy).await?;
         let mut claim = claim(name, "");
@@ -378,7 +378,7 @@ impl Scenario {
         self.write_data(name).await
     }
 
-    /// A volume made by hand, and its directory.
+    /// A static volume, and its directory.
     pub async fn create_static_volume(&mut self, name: &str, policy: &str) -> Result<PathBuf> {
         let directory = self.root().join(name);
         fs::create_dir_all(&directory)?;
@@ -390,7 +390,7 @@ impl Scenario {
         Ok(directory)
     }
 
-    /// What a claim is bound to, with data on it.
+    /// Waits until a claim is bound, and writes data to its volume.
     pub async fn write_data(&self, claim: &str) -> Result<BoundClaim> {
         let bound = self.until(claim, |claim: &PersistentVolumeClaim| claim_phase(claim) == "Bound").await?;
         let volume = bound.spec.and_then(|spec| spec.volume_name).context("no volume")?;
@@ -401,7 +401,7 @@ impl Scenario {
         Ok(bound_claim)
     }
 
-    /// What a claim is bound to, as it is.
+    /// The volume and directory of a claim.
     pub async fn get_bound_claim(&self, claim: &str) -> Result<BoundClaim> {
         let bound: PersistentVolumeClaim = self.get(claim).await?;
         let volume = bound.spec.and_then(|spec| spec.volume_name).context("no volume")?;
@@ -411,20 +411,19 @@ impl Scenario {
         Ok(BoundClaim { claim: claim.to_owned(), volume, directory })
     }
 
-    /// A pod that runs.
+    /// A running pod.
     pub async fn create_running_pod(&mut self, name: &str, claims: &[&str]) -> Result<()> {
         self.create::<Pod>(pod(name, claims)).await?;
         self.until(name, |pod: &Pod| pod_phase(pod) == "Running").await.map(drop)
     }
 
-    /// Until the controllers have come to the end of what they know: a claim that nobody uses has come and gone, with its
-    /// volume, after all that happened before.
+    /// Waits until the controllers have processed everything before: an unused claim is bound and then deleted with its volume.
     pub async fn until_settled(&self) -> Result<()> {
         let canary = self.canary().await?;
         self.until_canary_gone(&canary).await
     }
 
-    /// The same, where nobody takes the finalizer from claims but this.
+    /// As [`Scenario::until_settled`], with claim protection not running.
     pub async fn until_settled_without_protection(&self) -> Result<()> {
         let canary = self.canary().await?;
         let free = Patch::Merge(json!({"metadata": {"finalizers": null}}));
@@ -432,7 +431,7 @@ impl Scenario {
         self.until_canary_gone(&canary).await
     }
 
-    /// A claim that was bound and is deleted; returns the name of its volume.
+    /// Creates a claim, waits until it is bound, and deletes it; returns the name of its volume.
     async fn canary(&self) -> Result<String> {
         let claims = self.api::<PersistentVolumeClaim>();
         let canary = serde_json::from_value(claim("canary", "delete"))?;
@@ -448,7 +447,7 @@ impl Scenario {
         self.until_gone::<PersistentVolume>(volume).await
     }
 
-    /// The claim is being deleted, and nothing has come of it: its volume is bound to it, and its data are there.
+    /// Checks that the claim is terminating and that its volume is still bound, with its data.
     pub async fn assert_postponed(&self, bound_claim: &BoundClaim) -> Result<()> {
         self.until_settled().await?;
         let claim: PersistentVolumeClaim = self.get(&bound_claim.claim).await?;
@@ -457,7 +456,7 @@ impl Scenario {
         self.assert_kept(bound_claim).await
     }
 
-    /// Claim and volume are bound to each other, and the data are there.
+    /// Checks that claim and volume are bound to each other and have their data.
     pub async fn assert_kept(&self, bound_claim: &BoundClaim) -> Result<()> {
         let claim: PersistentVolumeClaim = self.get(&bound_claim.claim).await?;
         let volume: PersistentVolume = self.get(&bound_claim.volume).await?;
@@ -467,7 +466,7 @@ impl Scenario {
         Ok(())
     }
 
-    /// Claim, volume and directory go.
+    /// Waits until claim, volume and directory are deleted.
     pub async fn until_deleted(&self, bound_claim: &BoundClaim) -> Result<()> {
         self.until_gone::<PersistentVolumeClaim>(&bound_claim.claim).await?;
         self.until_gone::<PersistentVolume>(&bound_claim.volume).await?;
@@ -475,7 +474,7 @@ impl Scenario {
         Ok(())
     }
 
-    /// The claim is gone; the volume waits for somebody to look at it, with its data.
+    /// Waits until the claim is deleted and its volume released, with its data.
     pub async fn until_retained(&self, bound_claim: &BoundClaim) -> Result<()> {
         self.until_gone::<PersistentVolumeClaim>(&bound_claim.claim).await?;
         self.until(&bound_claim.volume, |volume: &PersistentVolume| volume_phase(volume) == "Released")
@@ -486,7 +485,7 @@ impl Scenario {
         Ok(())
     }
 
-    /// The finalizers of a volume come to be these, in any order.
+    /// Waits until the volume has exactly these finalizers, in any order.
     pub async fn until_finalizers(&self, volume: &str, want: &[&str]) -> Result<()> {
         let want: BTreeSet<&str> = want.iter().copied().collect();
         let has = |volume: &PersistentVolume| {
@@ -496,7 +495,7 @@ impl Scenario {
         found.with_context(|| format!("finalizers {want:?} of {volume}")).map(drop)
     }
 
-    /// Nothing is stuck, and the directories are those of living volumes and these.
+    /// Checks that no object is terminating, and that the directories are those of existing volumes and of `remaining`.
     pub async fn assert_remaining(&self, remaining: &[&BoundClaim]) -> Result<()> {
         self.until_settled().await?;
         ensure!(self.terminating().await?.is_empty(), "stuck: {:?}", self.terminating().await?);
@@ -508,7 +507,7 @@ impl Scenario {
         Ok(())
     }
 
-    /// The names of what is being deleted.
+    /// The names of the terminating objects.
     pub async fn terminating(&self) -> Result<Vec<String>> {
         async fn terminating<K: Kind>(api: Api<K>) -> Result<impl Iterator<Item = String>> {
             let all = api.list(&ListParams::default()).await?.items;
@@ -520,7 +519,7 @@ impl Scenario {
         Ok(all)
     }
 
-    /// The names of the directories of volumes that are there.
+    /// The names of the directories of existing volumes.
     pub async fn volume_directories(&self) -> Result<BTreeSet<String>> {
         let volumes = self.api::<PersistentVolume>().list(&ListParams::default()).await?.items;
         Ok(volumes.iter().filter_map(directory).map(|(_, name)| name).collect())
@@ -539,7 +538,7 @@ impl Scenario {
     }
 }
 
-/// A directory that is a file, for now.
+/// A driver's root that is temporarily replaced by a file.
 pub struct BrokenRoot {
     root: PathBuf,
     aside: PathBuf,
@@ -552,7 +551,7 @@ impl BrokenRoot {
     }
 }
 
-/// In one step, so that no server makes a directory in between.
+/// Exchanges two paths atomically, so that no server creates the directory in between.
 fn exchange(a: &Path, b: &Path) -> Result<()> {
     use rustix::fs::{CWD, RenameFlags, renameat_with};
     Ok(renameat_with(CWD, a, CWD, b, RenameFlags::EXCHANGE)?)
@@ -592,7 +591,7 @@ pub fn pod(name: &str, claims: &[&str]) -> Value {
     }})
 }
 
-/// A pod that simulated nodes play, or leave alone, as its annotation `sim.coracle.dev/KEY` says.
+/// A pod with annotations `sim.coracle.dev/KEY`, which control its simulation.
 pub fn scripted(name: &str, claims: &[&str], script: &[(&str, &str)]) -> Value {
     let mut pod = pod(name, claims);
     for (key, value) in script {
@@ -617,8 +616,8 @@ pub fn pod_phase(pod: &Pod) -> &str {
     pod.status.as_ref().and_then(|status| status.phase.as_deref()).unwrap_or_default()
 }
 
-/// Tests of scenarios: for each a module of its name, and in it one for each driver and way to be interrupted: these five, or those
-/// that are named first, `by { NAME: DRIVER, INTERRUPTION; }`.
+/// Makes tests of scenarios: a module for each, and in it a test for each driver and interruption: these five, or those listed in
+/// `by { NAME: DRIVER, INTERRUPTION; }`.
 #[macro_export]
 macro_rules! scenario {
     (by $ways:tt $($scenario:ident),* $(,)?) => { $(

@@ -1,4 +1,4 @@
-//! Waiting until something is so, and giving up with a word about description was not.
+//! Waiting for a condition, with an error that says what was not met.
 
 use std::fmt::Debug;
 use std::time::{Duration, Instant};
@@ -10,10 +10,10 @@ use kube::runtime::wait::await_condition;
 use serde::de::DeserializeOwned;
 use tokio::time::timeout;
 
-/// Far above description anything should take.
+/// Far longer than anything should take.
 pub const DEADLINE: Duration = Duration::from_secs(60);
 
-/// Asks until the value is description it should be.
+/// Polls until the value meets a condition.
 pub async fn until<T>(
     description: &str,
     mut get: impl AsyncFnMut() -> Result<T>,
@@ -33,7 +33,7 @@ where
     }
 }
 
-/// Waits until an object is there, or is no longer, as it should be.
+/// Waits until an object, or its absence, meets a condition.
 pub async fn until_object<K>(
     api: Api<K>,
     name: &str,

@@ -1,4 +1,4 @@
-//! Who may do what, as those see it who may not.
+//! Authorization, from the view of users with few rights.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -9,7 +9,7 @@ use coracle::ControlPlane;
 use coracle_e2e::http::{Connection, Endpoint};
 use serde_json::{Value, json};
 
-/// A control plane in this process, whose user `alice` has a token, and two connections: the administrator's and hers.
+/// A control plane in this process with the user `alice`, and two connections: the administrator's and hers.
 async fn start(directory: &Path) -> Result<(ControlPlane, Connection, Connection)> {
     let tokens = directory.join("tokens.csv");
     std::fs::write(&tokens, "secret,alice,1\n")?;
@@ -22,7 +22,7 @@ async fn start(directory: &Path) -> Result<(ControlPlane, Connection, Connection
     Ok((control_plane, admin, alice))
 }
 
-/// Sends a document, and returns the code and what came back.
+/// Sends a document; returns the status code and the response.
 async fn send(
     connection: &mut Connection,
     method: &str,
@@ -36,7 +36,7 @@ async fn send(
     Ok((response.status, value))
 }
 
-/// Grants alice these verbs on these resources, everywhere.
+/// Grants alice these verbs on these resources in all namespaces.
 async fn grant(admin: &mut Connection, name: &str, verbs: &[&str], resources: &[&str]) -> Result<()> {
     let rules = json!([{"verbs": verbs, "apiGroups": ["*"], "resources": resources}]);
     let role = json!({"metadata": {"name": name}, "rules": rules});
@@ -103,7 +103,7 @@ async fn a_put_that_creates_needs_the_right_to_create() -> Result<()> {
         );
         let (code, response) = send(&mut admin, "GET", &path, &Value::Null).await?;
         assert_eq!(code, 404, "{resource}: {response}");
-        // What is invalid is so for everyone, and who may create, may.
+        // An invalid object is rejected for everyone; a user who may create succeeds.
         let (code, created) = send(&mut admin, "PUT", &path, &object).await?;
         assert_eq!(code, 201, "{resource}: {created}");
         let (code, response) = send(&mut alice, "PUT", &path, &created).await?;
@@ -180,7 +180,7 @@ async fn reviews_have_no_tables() -> Result<()> {
     Ok(())
 }
 
-/// What took all memory, or minutes in which nobody else was served.
+/// Roles that once took all memory, or minutes during which no other client was served.
 #[tokio::test]
 async fn large_roles_are_compared_in_bounded_time() -> Result<()> {
     let directory = tempfile::tempdir()?;

@@ -1,7 +1,7 @@
-//! All attacks at once, and what other clients notice of them.
+//! All attacks at once, and what other clients observe meanwhile.
 //!
-//! A plain run takes seconds. `SOAK_SECONDS=600 cargo test --release -p coracle-e2e --test attacks -- --nocapture` goes on for longer,
-//! and prints the figures of `docs/limits.md`; `ATTACK=NAME` runs only the attacks whose names contain that.
+//! A plain run takes seconds. `SOAK_SECONDS=600 cargo test --release -p coracle-e2e --test attacks -- --nocapture` runs longer,
+//! and prints the figures of `docs/limits.md`; `ATTACK=NAME` selects the attacks with NAME in their name.
 
 use std::time::Duration;
 
@@ -15,9 +15,9 @@ use tokio::time::{Instant, sleep};
 
 const TOKENS: &str = "nobody-token,nobody,1\ndeveloper-token,developer,2\nvictim-token,victim,3\n";
 const DEFAULT_SECONDS: u64 = 10;
-/// What a server may hold that is attacked: megabytes.
+/// The maximum resident memory of a server under attack, in megabytes.
 const MAX_RESIDENT: f64 = 300.0;
-/// What lists and watches show that nobody reads.
+/// The objects in the lists and watches of the attacks.
 const OBJECTS: usize = 100;
 const OBJECT_BYTES: usize = 200_000;
 
@@ -27,7 +27,7 @@ async fn post(connection: &mut Connection, path: &str, object: Value) -> Result<
     Ok(())
 }
 
-/// The developer's namespace, what the victims read, and what lists are made of.
+/// Creates the namespaces, the rights, the object that the victims read, and the objects of the attackers' lists.
 async fn prepare(admin: &mut Connection) -> Result<()> {
     for namespace in [attacks::NAMESPACE, "victims"] {
         post(admin, "/api/v1/namespaces", json!({"metadata": {"name": namespace}})).await?;
@@ -59,7 +59,7 @@ fn config_map(name: String, size: usize) -> Value {
     json!({"metadata": {"name": name}, "data": {"k": "x".repeat(size)}})
 }
 
-/// What clients saw who want nothing bad.
+/// What a well-behaved client observed: the durations of its requests in milliseconds, and the codes other than 200.
 #[derive(Debug, Default)]
 struct Observations {
     millis: Vec<f64>,
@@ -74,7 +74,7 @@ impl Observations {
     }
 }
 
-/// Reads and writes as a user does who wants nothing bad, for a while.
+/// Reads and writes as a well-behaved client, for a while.
 async fn use_api(endpoint: Endpoint, writes: bool, time: Duration) -> Result<Observations> {
     let mut connection = endpoint.connect().await?;
     let mut seen = Observations::default();
@@ -105,13 +105,13 @@ async fn use_api(endpoint: Endpoint, writes: bool, time: Duration) -> Result<Obs
     Ok(seen)
 }
 
-/// The administrator and another user, side by side.
+/// The administrator and another user, concurrently.
 async fn victims(admin: &Endpoint, victim: &Endpoint, time: Duration) -> Result<[Observations; 2]> {
     let both = tokio::try_join!(use_api(admin.clone(), true, time), use_api(victim.clone(), true, time));
     both.map(|(admin, victim)| [admin, victim])
 }
 
-/// Ends when the server holds far more than it may, before the machine does.
+/// Returns when the server exceeds its limit by far, before the memory of the machine is exhausted.
 async fn until_over_limit(cluster: &Cluster) -> Result<f64> {
     loop {
         let (now, most) = (cluster.resident()?, cluster.most_resident()?);
@@ -166,7 +166,7 @@ async fn other_clients_are_served_while_all_attacks_run() -> Result<()> {
             during.rejected.len()
         );
         assert!(during.rejected.is_empty(), "{who} was rejected: {:?}", during.rejected);
-        // The attackers' own work is on the same two processors; a hold-up that is the server's shows as seconds.
+        // The attackers compete for the same two processors; a delay that the server causes takes seconds.
         let limit = if cfg!(debug_assertions) { 2000.0 } else { 250.0 };
         assert!(during.percentile(99) < limit, "{who}: {:.1} ms", during.percentile(99));
     }

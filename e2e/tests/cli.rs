@@ -1,4 +1,4 @@
-//! The command line as scripts see it: exit codes, one line for each mistake, and nothing left behind by one.
+//! The command line as scripts use it: exit codes, one line for each error, and no files after a failure.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -15,7 +15,7 @@ use tempfile::TempDir;
 use tokio::process::Command;
 use tokio::time::timeout;
 
-/// How long anything may take that is not measured here.
+/// How long anything may take that is not measured.
 const DEADLINE: Duration = Duration::from_secs(30);
 
 fn coracle(directory: &Path, arguments: &[&str]) -> Command {
@@ -24,13 +24,13 @@ fn coracle(directory: &Path, arguments: &[&str]) -> Command {
     command
 }
 
-/// Runs it to its end in a directory.
+/// Runs the binary to its end in a directory.
 async fn run(directory: &Path, arguments: &[&str]) -> Result<Output> {
     let output = coracle(directory, arguments).output();
     timeout(DEADLINE, output).await.with_context(|| format!("{arguments:?} does not end"))?.context("coracle")
 }
 
-/// Runs what must fail with one line.
+/// Runs a command line that must fail with one line.
 async fn assert_rejected(directory: &Path, arguments: &[&str], code: i32, line: &str) -> Result<()> {
     let output = run(directory, arguments).await?;
     let stderr = String::from_utf8(output.stderr)?;
@@ -41,7 +41,7 @@ async fn assert_rejected(directory: &Path, arguments: &[&str], code: i32, line: 
     Ok(())
 }
 
-/// Every file under a directory, and what is in it.
+/// The contents of all files below a directory.
 fn files(directory: &Path) -> Result<BTreeMap<PathBuf, Vec<u8>>> {
     let mut files = BTreeMap::new();
     let mut folders = vec![directory.to_owned()];
@@ -59,7 +59,7 @@ fn files(directory: &Path) -> Result<BTreeMap<PathBuf, Vec<u8>>> {
     Ok(files)
 }
 
-/// A kubeconfig of a server that is not there.
+/// A kubeconfig of a server that does not exist.
 const UNREACHABLE_KUBECONFIG: &str = r#"
 apiVersion: v1
 kind: Config
@@ -76,7 +76,7 @@ async fn errors_are_one_line_and_leave_no_files() -> Result<()> {
     let malformed = aside.path().join("tokens.csv");
     fs::write(&malformed, "token,user\n")?;
     let malformed = malformed.to_str().context("its name")?;
-    // Nobody listens there.
+    // Nothing listens on this address.
     let silent = aside.path().join("silent");
     fs::write(&silent, UNREACHABLE_KUBECONFIG)?;
     let silent = silent.to_str().context("its name")?;
@@ -170,7 +170,7 @@ async fn a_damaged_store_is_not_changed() -> Result<()> {
     assert!(cluster().data_dir(data.path()).start().await?.stop().await?.success());
     let data_dir = data.path().to_str().context("its name")?;
     let mut sound = files(&data.path().join("store"))?;
-    // What keeps room on the disk holds nothing that could be damaged.
+    // The reserve of disk space contains no data that could be damaged.
     sound.retain(|file, _| !file.ends_with("reserve"));
     let elsewhere = TempDir::new()?;
     for (file, content) in &sound {
@@ -186,7 +186,7 @@ async fn a_damaged_store_is_not_changed() -> Result<()> {
         fs::write(file, content)?;
     }
     assert!(!sound.is_empty());
-    // Repaired, it serves again.
+    // After the repair it serves again.
     assert!(cluster().data_dir(data.path()).start().await?.stop().await?.success());
     Ok(())
 }
@@ -211,7 +211,7 @@ async fn run_ends_with_its_command() -> Result<()> {
 #[tokio::test]
 async fn run_accepts_the_flags_of_serve() -> Result<()> {
     let directory = TempDir::new()?;
-    // Taken and given back, so that it is free as far as anybody can tell.
+    // Bound and released, so that it is probably free.
     let address = TcpListener::bind("127.0.0.1:0")?.local_addr()?.to_string();
     let script = r#"cd / && grep server: "$KUBECONFIG" && echo "in $KUBECONFIG""#;
     let flags = [
@@ -239,7 +239,7 @@ async fn run_accepts_the_flags_of_serve() -> Result<()> {
     Ok(())
 }
 
-/// Also while somebody watches, whose stream ends then as it should.
+/// Also with an open watch, which ends regularly.
 #[tokio::test]
 async fn sigterm_stops_the_server_within_two_seconds() -> Result<()> {
     let data = TempDir::new()?;
@@ -279,7 +279,7 @@ async fn the_kubeconfig_is_written_when_the_server_is_ready() -> Result<()> {
         anyhow::Ok(())
     };
     timeout(DEADLINE, appears).await.context("no kubeconfig")??;
-    // Whole from the first moment, and what it leads to is ready.
+    // The file is complete when it appears, and the server is ready.
     let endpoint = Endpoint::new(&config(&kubeconfig).await?)?;
     let response = endpoint.connect().await?.call("GET", "/readyz", &[], None).await?;
     assert_eq!(response.status, 200, "{response:?}");

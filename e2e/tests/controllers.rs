@@ -1,4 +1,4 @@
-//! What the small controllers do for everybody, told twice: of those in the control plane, and of those in a process out_of_process it.
+//! The small controllers, tested twice: in the control plane, and in a process of their own.
 
 use std::path::PathBuf;
 use std::pin::pin;
@@ -25,11 +25,11 @@ use tokio::time::timeout;
 
 const DEADLINE: Duration = Duration::from_secs(60);
 
-/// A control plane, and where its controllers are.
+/// A control plane, and its controllers.
 struct Scenario {
     cluster: Cluster,
     client: Client,
-    /// They are in a process of their own.
+    /// The process of the controllers, if they have one.
     out_of_process: Option<Controllers>,
     _data: TempDir,
 }
@@ -78,7 +78,7 @@ impl Scenario {
     }
 }
 
-/// `coracle controllers`, which ends with its test.
+/// A process of `coracle controllers`, killed at the end of its test.
 struct Controllers(Child);
 
 impl Controllers {
@@ -92,7 +92,7 @@ impl Controllers {
         Ok(Controllers(command.spawn().context("coracle controllers")?))
     }
 
-    /// Asks it to stop, and waits until it has, which must not take long.
+    /// Sends SIGTERM, and waits for the exit, which must be quick.
     async fn stop(self) -> Result<Output> {
         let id = self.0.id().and_then(|id| rustix::process::Pid::from_raw(id.cast_signed()));
         let started = Instant::now();
@@ -107,7 +107,7 @@ impl Controllers {
     }
 }
 
-/// Waits until an object is, or is no longer, as it should be.
+/// Waits until an object, or its absence, meets a condition.
 async fn until<K>(api: &Api<K>, name: &str, is: impl Fn(Option<&K>) -> bool) -> Result<Option<K>>
 where
     K: Resource + Clone + std::fmt::Debug + Send + DeserializeOwned + 'static,
@@ -120,7 +120,7 @@ fn merge(patch: Value) -> Patch<Value> {
     Patch::Merge(patch)
 }
 
-/// The conditions that are true, and what they say.
+/// The messages of the conditions that are true.
 fn failure_messages(namespace: Option<&Namespace>) -> Vec<String> {
     let conditions = namespace.and_then(|n| n.status.as_ref()?.conditions.as_ref());
     let bad = conditions.into_iter().flatten().filter(|condition| condition.status == "True");
@@ -149,7 +149,7 @@ async fn a_namespace_is_deleted_with_its_content(out_of_process: bool) -> Result
         }}))
         .await?;
     until(&scenario.api::<ServiceAccount>(), "default", |account| account.is_some()).await?;
-    // Nobody is there to end it but this test.
+    // No node runs the pod, so only the test ends it.
     scenario
         .create::<Pod>(json!({
             "metadata": {"name": "slow", "annotations": {"sim.coracle.dev/ignore": "true"}},
@@ -187,7 +187,7 @@ async fn a_namespace_is_deleted_with_its_content(out_of_process: bool) -> Result
     scenario.api::<ConfigMap>().patch("held", &PatchParams::default(), &free).await?;
     until(&namespaces, "scenario", |namespace| namespace.is_none()).await?;
 
-    // A successor begins with nothing of it.
+    // A namespace of the same name is empty.
     scenario.create_namespace().await?;
     assert_eq!(scenario.api::<Secret>().list(&Default::default()).await?.items.len(), 0);
     assert_eq!(scenario.api::<Service>().list(&Default::default()).await?.items.len(), 0);
@@ -254,7 +254,7 @@ async fn tokens_live_in_secrets(out_of_process: bool) -> Result<()> {
     scenario.end().await
 }
 
-/// Each scenario of the controllers in the control plane, and of those out_of_process it.
+/// Makes tests of each scenario, with the controllers in the control plane and in a process of their own.
 macro_rules! scenarios {
     ($($scenario:ident)*) => {
         mod within {
@@ -282,14 +282,14 @@ async fn one_process_leads_at_a_time() -> Result<()> {
     let first = Controllers::start(&cluster, None)?;
     let leader = holder(until(&leases, NAME, |lease| holder(lease).is_some()).await?.as_ref());
 
-    // What is given back is taken soon, without waiting for the lease's end.
+    // A released lease is acquired soon, before it expires.
     let second = Controllers::start(&cluster, None)?;
     assert!(first.stop().await?.status.success());
     let started = Instant::now();
     until(&leases, NAME, |lease| holder(lease).is_some_and(|now| Some(now) != leader)).await?;
     assert!(started.elapsed() < Duration::from_secs(10), "it took {:?}", started.elapsed());
 
-    // Who lost the lease stops, so that there are never two.
+    // A process that loses the lease exits, so that two never work at the same time.
     let other = merge(json!({"spec": {"holderIdentity": "other", "leaseDurationSeconds": 3600}}));
     leases.patch(NAME, &PatchParams::default(), &other).await?;
     let output = second.end().await?;

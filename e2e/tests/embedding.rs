@@ -1,4 +1,4 @@
-//! A control plane inside a test, on the runtime that a plain `#[tokio::test]` has.
+//! A control plane inside a test, on the runtime of a plain `#[tokio::test]`.
 
 use std::net::TcpStream;
 use std::path::Path;
@@ -16,12 +16,12 @@ use tokio::time::{sleep, timeout};
 const DEADLINE: Duration = Duration::from_secs(20);
 const ROUNDS: usize = 20;
 
-/// What a process holds.
+/// The resources of a process.
 #[derive(Debug)]
 struct ProcessResources {
     descriptors: usize,
     threads: usize,
-    /// Threads of ours: a store has two.
+    /// Threads that Coracle starts: a store has two.
     own_threads: usize,
 }
 
@@ -33,7 +33,7 @@ impl ProcessResources {
             own_threads: 0,
         };
         for task in std::fs::read_dir("/proc/self/task")? {
-            // A thread may end while it is looked at.
+            // A thread may end meanwhile.
             let name = std::fs::read_to_string(task?.path().join("comm")).unwrap_or_default();
             resources.threads += 1;
             resources.own_threads += usize::from(name.starts_with("coracle-"));
@@ -42,7 +42,7 @@ impl ProcessResources {
     }
 }
 
-/// Starts on a directory that another control plane may be about to let go of.
+/// Starts on a directory that another control plane may still be closing.
 async fn start(directory: &Path) -> Result<ControlPlane> {
     let deadline = Instant::now() + DEADLINE;
     loop {
@@ -54,7 +54,7 @@ async fn start(directory: &Path) -> Result<ControlPlane> {
     }
 }
 
-/// One that serves, with a watch under way, is dropped. Everything that it did ends.
+/// Drops a control plane that serves a watch. Everything that it started ends.
 async fn use_and_drop(directory: &Path, round: usize) -> Result<()> {
     let control_plane = start(directory).await?;
     let address = control_plane.url().trim_start_matches("https://").to_owned();
@@ -94,7 +94,7 @@ async fn use_and_drop(directory: &Path, round: usize) -> Result<()> {
 #[tokio::test]
 async fn dropped_control_planes_leave_nothing_behind() -> Result<()> {
     let directory = tempfile::tempdir()?;
-    // The first brings up what a process has once.
+    // The first one initializes what a process has once.
     use_and_drop(directory.path(), 0).await?;
     let at_rest = async || -> Result<ProcessResources> {
         let deadline = Instant::now() + DEADLINE;
@@ -110,7 +110,7 @@ async fn dropped_control_planes_leave_nothing_behind() -> Result<()> {
     for round in 1..ROUNDS {
         use_and_drop(directory.path(), round).await?;
     }
-    // Without the runtime's blocking threads and those of the store's library, which come and go.
+    // Without the blocking threads of the runtime and those of the store's library, which start and end by themselves.
     const ALLOWED_CHANGE: usize = 16;
     let deadline = Instant::now() + DEADLINE;
     loop {
@@ -126,7 +126,7 @@ async fn dropped_control_planes_leave_nothing_behind() -> Result<()> {
         }
         sleep(Duration::from_millis(50)).await;
     }
-    // One that is given up while it starts is no different.
+    // The same holds for one that is dropped during its start.
     let starting = ControlPlane::builder().data_dir(directory.path()).start();
     assert!(timeout(Duration::from_millis(1), starting).await.is_err());
     let control_plane = start(directory.path()).await?;

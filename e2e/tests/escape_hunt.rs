@@ -1,9 +1,9 @@
-//! A hunt for volumes whose deletion or recycling touches what is not theirs: volumes with paths that lead anywhere, through
-//! links that pods have, to links and links to links, with `..`, `.` and slashes where none are needed, swapped for links while
-//! they are deleted; static ones and such that claim to be provisioned. No file outside may change, nor any of another volume.
+//! A random search for volumes whose deletion or recycling touches foreign files: volumes with arbitrary paths, through links of
+//! pods, to links and links to links, with `..`, `.` and superfluous slashes, exchanged for links while they are deleted;
+//! static volumes, and some that claim to be provisioned. No file outside and none of another volume may change.
 //!
-//! `HUNT_SECONDS=600 cargo test -p coracle-e2e --test escape_hunt` hunts for ten minutes instead of a few seconds. A hunt that
-//! found something tells its seed; `HUNT_SEED=N` begins with it.
+//! `HUNT_SECONDS=600 cargo test -p coracle-e2e --test escape_hunt` runs for ten minutes instead of a few seconds. A failure names
+//! its seed; `HUNT_SEED=N` starts with it.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -27,7 +27,7 @@ use rustix::fs::{CWD, RenameFlags, renameat_with};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-/// So many volumes are condemned in each round, and so many rounds are in a hunt.
+/// The volumes that are deleted in each round, and the rounds of a run.
 const VOLUMES: usize = 12;
 const ROUNDS: usize = 6;
 
@@ -57,15 +57,15 @@ struct RandomRun {
     outside: TempDir,
     /// Volumes in use.
     others: Vec<BoundClaim>,
-    /// The links that a pod has to directories that are not volumes.
+    /// Links of a pod to directories that are not volumes.
     links: Vec<PathBuf>,
     number: usize,
-    /// What was tried.
+    /// What was tried in this round.
     attempts: Vec<String>,
 }
 
 impl RandomRun {
-    /// Two volumes in use, and a pod with links out of the data directory.
+    /// Creates two volumes in use, and a pod with links out of the data directory.
     async fn start(rng: Rng, scenario: &mut Scenario) -> Result<RandomRun> {
         let data = scenario.root().ancestors().nth(2).context("no data directory")?.to_owned();
         let outside = TempDir::with_prefix("coracle-outside-")?;
@@ -126,7 +126,7 @@ impl RandomRun {
         Ok(())
     }
 
-    /// Condemns volumes, and waits until it is decided about each of them.
+    /// Creates volumes to be deleted, and waits until each has been processed.
     async fn round(&mut self, scenario: &mut Scenario) -> Result<()> {
         self.attempts.clear();
         let (mut condemned, mut swapping) = (Vec::new(), Vec::new());
@@ -136,14 +136,14 @@ impl RandomRun {
             let source = self.source(&name, &mut swapping)?;
             let volume = self.volume(&name, &source);
             let by = volume.pointer("/metadata/annotations/pv.kubernetes.io~1provisioned-by");
-            // What the driver refuses stays as it is.
+            // The driver ignores these.
             let is_csi = source.get("csi").is_some() || by.is_some_and(|by| by == "coracle.csi");
             self.attempts.push(volume.to_string());
             let volumes: Api<PersistentVolume> = scenario.api();
             match volumes.create(&PostParams::default(), &serde_json::from_value(volume)?).await {
                 Ok(_) if is_csi => {}
                 Ok(_) => condemned.push(name),
-                // There are paths that are refused.
+                // Some paths are rejected.
                 Err(kube::Error::Api(status)) if status.code == 422 => {}
                 Err(error) => return Err(error.into()),
             }
@@ -157,7 +157,7 @@ impl RandomRun {
             Ok(volumes.iter().filter(is_undecided).map(ResourceExt::name_any).collect::<Vec<_>>())
         };
         let decided = until("everything is decided", undecided, Vec::is_empty).await;
-        // Volumes of the driver are looked at in order, and this is the last.
+        // The driver processes volumes in order, and this is the last one.
         let settled = scenario.until_settled().await;
         for swap in swapping {
             swap.end();
@@ -167,7 +167,7 @@ impl RandomRun {
         let volumes: Api<PersistentVolume> = scenario.api();
         let all = volumes.list(&ListParams::default()).await?.items;
         for volume in all.iter().filter(|volume| volume.name_any().starts_with("condemned-")) {
-            // Only the objects: what they stand for is no longer looked at.
+            // Only the objects: their directories are not processed any more.
             let free = kube::api::Patch::Merge(json!({"metadata": {"finalizers": null}}));
             let name = volume.name_any();
             volumes.delete(&name, &Default::default()).await.map(drop).or_else(ignore_not_found)?;
@@ -181,7 +181,7 @@ impl RandomRun {
         let mut spec = json!({
             "accessModes": ["ReadWriteOnce"], "capacity": {"storage": "1Gi"},
             "persistentVolumeReclaimPolicy": policy,
-            // Of a claim that is gone, so that the volume is released at once.
+            // The claim does not exist, so the volume is released immediately.
             "claimRef": {"kind": "PersistentVolumeClaim", "namespace": "default", "name": "gone", "uid": "gone"},
         });
         if let (Some(spec), Some(source)) = (spec.as_object_mut(), source.as_object()) {
@@ -257,7 +257,7 @@ impl RandomRun {
         Ok(json!({"hostPath": {"path": path}}))
     }
 
-    /// A directory that may be removed, with links in it; at times parts of it change places with a link while that is done.
+    /// A directory that may be removed, with links in it; sometimes a part of it is exchanged with a link repeatedly meanwhile.
     fn removable_directory(
         &mut self,
         root: &Path,
@@ -285,7 +285,7 @@ impl RandomRun {
         Ok(removable_directory)
     }
 
-    /// Everything that must stay: each file with what it says, each link with where it leads.
+    /// Everything that must not change: the content of each file, the target of each link.
     fn snapshot(&self) -> Result<BTreeMap<PathBuf, String>> {
         let mut snapshot = BTreeMap::new();
         add_entries(self.outside.path(), &mut snapshot)?;
@@ -314,7 +314,7 @@ fn add_entries(directory: &Path, snapshot: &mut BTreeMap<PathBuf, String>) -> Re
             () => fs::read_to_string(&path).unwrap_or_default(),
         };
         snapshot.insert(path.clone(), says);
-        // What is being removed may be gone, and the store changes all the time.
+        // Directories that are being removed may disappear, and the store changes all the time.
         if kind.is_dir()
             && !is_store
             && let Err(error) = add_entries(&path, snapshot)
@@ -325,7 +325,7 @@ fn add_entries(directory: &Path, snapshot: &mut BTreeMap<PathBuf, String>) -> Re
     Ok(())
 }
 
-/// A directory and a link that change places all the time.
+/// Exchanges a directory and a link repeatedly.
 struct Exchanger {
     is_over: Arc<AtomicBool>,
     thread: JoinHandle<()>,
@@ -338,7 +338,7 @@ impl Exchanger {
         let (until, place) = (is_over.clone(), link.clone());
         let thread = std::thread::spawn(move || {
             while !until.load(Ordering::Relaxed) {
-                // It may be gone.
+                // The directory may have been removed.
                 let _ = renameat_with(CWD, &part, CWD, &place, RenameFlags::EXCHANGE);
                 std::thread::yield_now();
             }

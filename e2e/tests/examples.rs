@@ -1,5 +1,5 @@
-//! The walk-throughs in `e2e/examples` do what they say. All `sh` blocks of a page are run in one shell, in order; what the shell says
-//! in a block is the `text` block after it, where there is one. A `*` there stands for the rest of a line.
+//! Runs the walk-throughs in `e2e/examples`. All `sh` blocks of a page run in one shell, in order; the output of a block must be the
+//! `text` block after it, if there is one. A `*` in it stands for the rest of a line.
 
 use std::path::Path;
 use std::{env, fs};
@@ -8,10 +8,10 @@ use anyhow::{Context, Result, ensure};
 use coracle_e2e::kubectl::{kubectl, output, program};
 use coracle_e2e::{binary, cluster};
 
-/// Between what two blocks say.
+/// Separates the outputs of two blocks.
 const BLOCK_SEPARATOR: &str = "--- next block ---";
 
-/// A block of commands, and what they say.
+/// A block of commands, and its expected output.
 struct Step {
     commands: String,
     expected: Option<String>,

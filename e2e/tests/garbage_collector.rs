@@ -1,6 +1,6 @@
-//! The garbage collector from outside: random families of objects, and crashes in the middle of cascades.
+//! The garbage collector from outside: random graphs of owners and dependents, and crashes during cascades.
 //!
-//! `CHURN_SECONDS=600 cargo test -p coracle-e2e --test garbage_collector` churns for ten minutes instead of a few seconds.
+//! `CHURN_SECONDS=600 cargo test -p coracle-e2e --test garbage_collector` runs for ten minutes instead of a few seconds.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -40,7 +40,7 @@ fn deletion(policy: PropagationPolicy) -> DeleteParams {
     DeleteParams { propagation_policy: Some(policy), ..DeleteParams::default() }
 }
 
-/// What was done to an object.
+/// The changes of an object.
 #[derive(Default)]
 struct History {
     deleted: bool,
@@ -48,12 +48,12 @@ struct History {
     owners: Vec<BTreeSet<String>>,
 }
 
-/// A owner_graph of objects that grows, changes its ties and shrinks.
+/// A graph of owners and dependents that grows, changes and shrinks.
 struct OwnerGraph {
     api: Api<ConfigMap>,
     rng: Rng,
-    /// Either owners may be random_member members, or deletions may be in the foreground: two objects of a circle that are both deleted in
-    /// the foreground wait for each other for ever, as on a real cluster.
+    /// Whether the graph may have cycles. With cycles no deletion is in the foreground: two objects of a cycle that are both deleted in
+    /// the foreground wait for each other forever, as in a real cluster.
     circles: bool,
     members: Vec<ConfigMap>,
     histories: BTreeMap<String, History>,
@@ -65,7 +65,7 @@ impl OwnerGraph {
         self.members.get(index).cloned()
     }
 
-    /// Owners for a member, or for a new one.
+    /// Random owners for a member, or for a new one.
     fn owners(&mut self, member: Option<&ConfigMap>) -> Vec<OwnerReference> {
         let older = member
             .filter(|_| !self.circles)
@@ -90,7 +90,7 @@ impl OwnerGraph {
         self.histories.entry(uid.to_owned()).or_default().owners.push(owners);
     }
 
-    /// One random operate. What is refused because the object has just gone is no error.
+    /// One random operation. An operation on an object that was just collected may fail.
     async fn operate(&mut self, number: usize) -> Result<()> {
         match self.rng.below(10) {
             0..=4 => {
@@ -104,7 +104,7 @@ impl OwnerGraph {
                 let Some(member) = self.random_member() else { return Ok(()) };
                 let owners = self.owners(Some(&member));
                 let uid = member.uid().context("no uid")?;
-                // Before it is done, so that no cascade is quicker than the record.
+                // Recorded before the operation, since a cascade may follow immediately.
                 self.record(&uid, &owners);
                 let patch = json!({"metadata": {"uid": uid, "ownerReferences": owners}});
                 let (options, patch) = (PatchParams::default(), Patch::Merge(patch));
@@ -126,7 +126,7 @@ impl OwnerGraph {
         Ok(())
     }
 
-    /// Those that nothing could have taken: not deleted, and never only owned by what may be gone.
+    /// The objects that must exist: not deleted, and never with owners that may all be collected.
     fn expected_survivors(&self) -> BTreeSet<&str> {
         let mut collectable: BTreeSet<&str> = BTreeSet::new();
         loop {
@@ -146,7 +146,7 @@ impl OwnerGraph {
         self.histories.keys().map(String::as_str).filter(|uid| !collectable.contains(uid)).collect()
     }
 
-    /// Waits until no object is terminating or owned by nobody that lives, and nobody is missing.
+    /// Waits until no object is terminating or has only missing owners; then all expected objects must exist.
     async fn check(&self) -> Result<()> {
         let unsettled = |objects: &Vec<ConfigMap>| -> Vec<String> {
             let uids: BTreeSet<String> = objects.iter().filter_map(ResourceExt::uid).collect();
@@ -198,7 +198,7 @@ async fn owner_graph(client: &Client, name: &str, seed: u64, circles: bool) -> R
     })
 }
 
-/// Nothing that should live dies, and nothing that should die lives.
+/// Exactly the objects without a remaining owner are collected.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn random_owner_graphs_are_collected() -> Result<()> {
     const GRAPHS: u64 = 4;
@@ -231,7 +231,7 @@ async fn start(data: &Path) -> Result<(Cluster, Api<ConfigMap>)> {
     Ok((cluster, api))
 }
 
-/// However often the control plane dies on the way, a cascade comes to its end.
+/// A cascade completes, however often the control plane is killed meanwhile.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_cascade_continues_after_crashes() -> Result<()> {
     const ROUNDS: usize = 20;

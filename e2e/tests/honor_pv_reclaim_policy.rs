@@ -1,6 +1,6 @@
-//! KEP-2644, honor the reclaim policy of volumes: whichever of claim and volume is deleted first, what is behind the volume
-//! goes with policy Delete and stays with Retain. Its orders of deletion, finalizers, upgrades and rollbacks, each told calm
-//! and with the server ending in the middle.
+//! KEP-2644, honor the reclaim policy of volumes: whichever of claim and volume is deleted first, the storage is deleted with policy
+//! Delete and kept with Retain. Orders of deletion, finalizers, upgrades and rollbacks, each uninterrupted and with restarts
+//! of the server.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -44,7 +44,7 @@ scenario! {
     a_failed_deletion_is_retried,
     a_volume_without_a_directory_is_deleted,
     a_crash_after_the_storage_was_deleted,
-    // Nor does a volume leak that was never finished.
+    // A volume that was not completely provisioned does not leak either.
     a_half_provisioned_directory_is_removed_with_its_claim,
     a_half_provisioned_directory_is_removed_after_a_restart,
     // Enablement, upgrade, downgrade.
@@ -56,7 +56,7 @@ scenario! {
 }
 
 scenario! {
-    // Both drivers are in it.
+    // These use both drivers.
     by {
         host_path: HostPath, None;
         host_path_interrupted: HostPath, Some(Crash);
@@ -65,7 +65,7 @@ scenario! {
 }
 
 scenario! {
-    // What no driver does its own way, or what ends the server by itself.
+    // Scenarios that do not depend on the driver, or that end the server themselves.
     by { host_path: HostPath, None; }
     upgrade_again_deletes_volumes_that_the_finalizer_kept,
     downgrade_claim_first_deletes_the_storage_and_leaves_the_finalizer,
@@ -81,7 +81,7 @@ async fn claim_first_with_delete(scenario: &mut Scenario) -> Result<()> {
     scenario.assert_remaining(&[]).await
 }
 
-/// The leak that the KEP is about.
+/// The leak that the KEP fixes.
 async fn volume_first_with_delete(scenario: &mut Scenario) -> Result<()> {
     let bound_claim = scenario.create_bound("data", "delete").await?;
     a_terminating_volume_stays_while_it_is_bound(scenario, &bound_claim).await?;
@@ -90,7 +90,7 @@ async fn volume_first_with_delete(scenario: &mut Scenario) -> Result<()> {
     scenario.assert_remaining(&[]).await
 }
 
-/// The volume is deleted, and nothing comes of that while there is its claim.
+/// The volume is deleted, and stays as long as its claim exists.
 async fn a_terminating_volume_stays_while_it_is_bound(
     scenario: &mut Scenario,
     bound_claim: &BoundClaim,
@@ -162,8 +162,8 @@ async fn static_volume_claim_first(scenario: &mut Scenario) -> Result<()> {
     scenario.assert_remaining(&[]).await
 }
 
-/// "The finalizer kubernetes.io/pv-controller will not be added on statically provisioned in-tree volumes", so that what is
-/// behind them may stay; a CSI driver adds its own when the volume is bound.
+/// "The finalizer kubernetes.io/pv-controller will not be added on statically provisioned in-tree volumes", so their storage may
+/// remain; a CSI driver adds its own finalizer when the volume is bound.
 async fn static_volume_volume_first(scenario: &mut Scenario) -> Result<()> {
     let bound_claim = scenario.create_bound_static("by-hand", "Delete").await?;
     match scenario.driver.protects_static_volumes() {
@@ -241,7 +241,7 @@ async fn policy_becomes_delete_when_released(scenario: &mut Scenario) -> Result<
     scenario.assert_remaining(&[]).await
 }
 
-/// The oldest policy, which no CSI driver knows: the volume stays, and what is on it goes.
+/// The oldest policy, which no CSI driver supports: the volume stays, and its data are deleted.
 async fn policy_recycle(scenario: &mut Scenario) -> Result<()> {
     let bound_claim = scenario.create_bound_static("by-hand", "Recycle").await?;
     scenario.delete::<PersistentVolumeClaim>("by-hand").await?;
@@ -289,7 +289,7 @@ async fn a_volume_without_a_directory_is_deleted(scenario: &mut Scenario) -> Res
     scenario.assert_remaining(&[]).await
 }
 
-/// The storage was deleted, and the server died before it could say so.
+/// The storage was deleted, and the server crashed before it could record that.
 async fn a_crash_after_the_storage_was_deleted(scenario: &mut Scenario) -> Result<()> {
     let bound_claim = scenario.create_bound("data", "delete").await?;
     a_terminating_volume_stays_while_it_is_bound(scenario, &bound_claim).await?;
@@ -323,7 +323,7 @@ async fn a_half_provisioned_directory_is_removed_after_a_restart(scenario: &mut 
     scenario.assert_remaining(&[]).await
 }
 
-/// The directory of a volume that is not finished, whatever its claim waits for.
+/// Waits until the directory of a half-provisioned volume is removed, whatever the state of its claim.
 async fn half_provisioned(scenario: &mut Scenario) -> Result<PathBuf> {
     let half = json!({
         "metadata": {"name": "half"}, "provisioner": scenario.driver.provisioner(), "reclaimPolicy": "Delete",
@@ -375,8 +375,8 @@ async fn upgrade_adds_the_finalizer_to_existing_volumes(scenario: &mut Scenario)
     scenario.assert_remaining(&[]).await
 }
 
-/// "There may be volumes with the finalizer that the older Kubernetes does not remove": those of the plugin in the controller
-/// stay until somebody does, those of a CSI driver go. What is behind them leaks as it used to.
+/// "There may be volumes with the finalizer that the older Kubernetes does not remove": those of the in-tree plugin stay until a
+/// user removes it, those of a CSI driver are deleted. Their storage leaks as before the KEP.
 async fn downgrade_lets_volumes_leak_again(scenario: &mut Scenario) -> Result<()> {
     let bound_claim = scenario.create_bound("data", "delete").await?;
     scenario.restart_with_gate(GATE, false).await?;
@@ -416,7 +416,7 @@ async fn downgrade_and_upgrade_again(scenario: &mut Scenario) -> Result<()> {
     scenario.assert_remaining(&[]).await
 }
 
-/// What was deleted while the feature was off, and kept by its finalizer, is deleted once it is on again.
+/// A volume deleted while the feature was off, and kept by its finalizer, is deleted once the feature is on again.
 async fn upgrade_again_deletes_volumes_that_the_finalizer_kept(scenario: &mut Scenario) -> Result<()> {
     let bound_claims =
         [scenario.create_bound("data", "delete").await?, scenario.create_bound("logs", "delete").await?];
@@ -435,7 +435,7 @@ async fn upgrade_again_deletes_volumes_that_the_finalizer_kept(scenario: &mut Sc
     scenario.assert_remaining(&[]).await
 }
 
-/// With the gate off the controller deletes what is behind a volume, but no finalizer that it does not know.
+/// With the gate off the controller deletes the storage of a volume, but does not remove a finalizer that it does not know.
 async fn downgrade_claim_first_deletes_the_storage_and_leaves_the_finalizer(
     scenario: &mut Scenario,
 ) -> Result<()> {
@@ -451,8 +451,8 @@ async fn downgrade_claim_first_deletes_the_storage_and_leaves_the_finalizer(
 }
 
 /// "If there are volumes that have a valid associated claim and a deletion timestamp set, then a finalizer is added": the API
-/// allows no finalizer to be added then, to nobody. What becomes of such a volume is seen with Kubernetes 1.36: it is not let
-/// go with its claim, so that nothing is leaked unseen, and somebody decides what to do with the data.
+/// rejects new finalizers of a terminating object, whoever adds them. As in Kubernetes 1.36 such a volume is not deleted with its claim, so that
+/// nothing leaks unnoticed and a user decides about the data.
 async fn upgrade_keeps_volumes_that_were_deleted_before(scenario: &mut Scenario) -> Result<()> {
     scenario.restart_with_gate(GATE, false).await?;
     let bound_claim = scenario.create_bound("data", "delete").await?;
@@ -501,11 +501,11 @@ async fn migration_on_and_off(scenario: &mut Scenario) -> Result<()> {
     scenario.assert_remaining(&[]).await
 }
 
-/// The claim goes before its volume was written into it, so that only the volume tells whose it was. It is released at once, not
-/// when the controller looks at everything again.
+/// The claim is deleted before its volume is recorded in it, so only the volume refers to the claim. It is released immediately,
+/// not at the next resync.
 async fn a_volume_not_yet_recorded_in_its_claim_is_released(scenario: &mut Scenario) -> Result<()> {
     const RESYNC: Duration = Duration::from_secs(15);
-    // Nobody binds the two: their modes differ.
+    // The two are never bound: their modes differ.
     let made: PersistentVolumeClaim = scenario.create(claim("data", "none")).await?;
     let reference =
         json!({"kind": "PersistentVolumeClaim", "namespace": "default", "name": "data", "uid": made.uid()});

@@ -1,4 +1,4 @@
-//! kube-rs against Coracle: its typed client, its watcher, its waiting, over the network and in this process.
+//! kube-rs against Coracle: its typed client, watcher, reflector and waiting, over the network and in process.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::pin::pin;
@@ -23,12 +23,12 @@ use tokio::time::timeout;
 
 const DEADLINE: Duration = Duration::from_secs(30);
 
-/// No controllers but the one without which there are no pods: what they would do is told elsewhere.
+/// The only controller is the one that creates service accounts, which pods need.
 async fn start() -> Result<Cluster> {
     cluster().flag("--controllers", "serviceaccount-controller").start().await
 }
 
-/// An object of ours, typed.
+/// A typed object.
 fn object<K: DeserializeOwned>(object: Value) -> Result<K> {
     Ok(serde_json::from_value(object)?)
 }
@@ -48,7 +48,7 @@ fn deployment(name: &str) -> Result<Deployment> {
     }}))
 }
 
-/// One that only the test has to do with.
+/// A pod that no simulated node changes.
 fn pod(name: &str, node: Option<&str>) -> Result<Pod> {
     let metadata = json!({"name": name, "annotations": {"sim.coracle.dev/ignore": "true"}});
     object(json!({"metadata": metadata, "spec": {
@@ -58,7 +58,7 @@ fn pod(name: &str, node: Option<&str>) -> Result<Pod> {
     }}))
 }
 
-/// The API's response to what must fail.
+/// The Status of a request that must fail.
 fn refusal<T>(result: kube::Result<T>) -> Result<Box<Status>> {
     match result {
         Ok(_) => anyhow::bail!("it was not refused"),
@@ -67,7 +67,7 @@ fn refusal<T>(result: kube::Result<T>) -> Result<Box<Status>> {
     }
 }
 
-/// Until the namespace has what pods need.
+/// Waits until the namespace has its default service account.
 async fn until_service_account(client: &Client) -> Result<Api<Pod>> {
     let accounts: Api<ServiceAccount> = Api::default_namespaced(client.clone());
     let exists = await_condition(accounts, "default", |account: Option<&ServiceAccount>| account.is_some());
@@ -75,7 +75,7 @@ async fn until_service_account(client: &Client) -> Result<Api<Pod>> {
     Ok(Api::default_namespaced(client.clone()))
 }
 
-/// Creates, reads, changes, lists and deletes; returns the names that a list gave.
+/// Creates, reads, changes, lists and deletes an object; returns the names in a list.
 async fn check_lifecycle<K>(api: &Api<K>, object: K) -> Result<Vec<String>>
 where
     K: Resource<DynamicType = ()>
@@ -138,7 +138,7 @@ async fn lists_are_paginated() -> Result<()> {
         names.extend(page.iter().map(ResourceExt::name_any));
         pages.push((page.items.len(), page.metadata.remaining_item_count));
         if pages.len() == 1 {
-            // What comes in between is not seen: all pages are of one moment.
+            // Later changes are not visible: all pages are of one revision.
             api.create(&PostParams::default(), &config_map("number-9999", "late")?).await?;
         }
         match page.metadata.continue_.filter(|token| !token.is_empty()) {
@@ -248,7 +248,7 @@ async fn subresources_are_read_and_written() -> Result<()> {
     Ok(())
 }
 
-/// What happened to an object, by its label.
+/// The events of an object, by its label.
 fn changes(event: Event<ConfigMap>) -> Option<String> {
     match event {
         Event::Apply(object) => Some(format!("{}={}", object.name_any(), object.labels().get("scenario")?)),
@@ -300,7 +300,7 @@ async fn a_reflector_sees_every_change() -> Result<()> {
     Ok(())
 }
 
-/// The library's client needs no socket, and sees what the network sees.
+/// The library's client uses no socket, and sees the same objects as a client over the network.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_in_process_client_works() -> Result<()> {
     let control_plane = ControlPlane::builder().ephemeral().start().await?;

@@ -1,8 +1,8 @@
-//! A hunt for volumes that leak, data that are lost, and deletions that get stuck: claims, volumes and pods come and go at
-//! random, what deletes directories fails now and then, and the server ends at random.
+//! A random search for leaked volumes, lost data and stuck deletions: claims, volumes and pods are created and deleted at random,
+//! deletions of directories fail sometimes, and the server is ended at random.
 //!
-//! `HUNT_SECONDS=600 cargo test -p coracle-e2e --test leak_hunt` hunts for ten minutes instead of a few seconds. A hunt that
-//! found something tells its seed; `HUNT_SEED=N` begins with it.
+//! `HUNT_SECONDS=600 cargo test -p coracle-e2e --test leak_hunt` runs for ten minutes instead of a few seconds. A failure names its
+//! seed; `HUNT_SEED=N` starts with it.
 
 use std::collections::BTreeSet;
 use std::fmt::Display;
@@ -50,9 +50,9 @@ async fn run_seeds(driver: Driver) -> Result<()> {
 
 struct RandomRun {
     rng: Rng,
-    /// What was done, to what.
+    /// All operations so far.
     operations: Vec<String>,
-    /// Directories that nobody has to delete: of volumes that were retained at some time, or made by hand.
+    /// Directories that may remain: of volumes that were retained at some time, and of static ones.
     may_remain: BTreeSet<String>,
     /// Volumes that a pod wrote to.
     written: BTreeSet<String>,
@@ -83,7 +83,7 @@ impl RandomRun {
         finished.with_context(|| format!("after {}", self.operations.join(", ")))
     }
 
-    /// One random operate; returns what it was.
+    /// One random operation; returns its description.
     async fn operate(&mut self, scenario: &mut Scenario, number: usize) -> Result<String> {
         Ok(match self.rng.below(20) {
             0..=4 => {
@@ -168,7 +168,7 @@ impl RandomRun {
         Ok(format!("delete {}", object.name_any()))
     }
 
-    /// Every pod that runs has its claims, their volumes, and what it wrote.
+    /// Checks that every running pod has its claims, their volumes, and its data.
     async fn check_pods(&mut self, scenario: &Scenario) -> Result<()> {
         if self.broken_root.is_some() {
             return Ok(());
@@ -180,7 +180,7 @@ impl RandomRun {
             let sources = pod.spec.iter().flat_map(|spec| spec.volumes.iter().flatten());
             for claim in sources.filter_map(|volume| volume.persistent_volume_claim.as_ref()) {
                 if let Err(loss) = self.check_data(scenario, &claim.claim_name).await {
-                    // It may have gone in between, and the claim after it.
+                    // The pod may have been deleted meanwhile, and the claim after it.
                     let now = scenario.api::<Pod>().get_opt(&pod.name_any()).await?;
                     let is_there = now.is_some_and(|now| now.metadata.uid == pod.metadata.uid);
                     ensure!(
@@ -206,7 +206,7 @@ impl RandomRun {
         Ok(())
     }
 
-    /// All pods and claims go. Then nothing may be stuck, and nothing left but what is owned or may stay.
+    /// Deletes all pods and claims. Then nothing may be stuck, and only the directories of existing volumes and those that may remain are left.
     async fn finish(&mut self, scenario: &mut Scenario) -> Result<()> {
         if let Some(broken_root) = self.broken_root.take() {
             broken_root.repair()?;
@@ -235,12 +235,12 @@ impl RandomRun {
             let leaked = found.difference(&owned).filter(|name| !self.may_remain.contains(*name));
             Ok(leaked.cloned().collect::<Vec<_>>())
         };
-        // What failed may be tried again a while after what made it fail is over.
+        // A failed deletion may be retried some time after its cause is repaired.
         until("no directory has leaked", leaked, Vec::is_empty).await.map(drop)
     }
 }
 
-/// Whether the claim of a volume is there to stay: otherwise what is behind the volume may be deleted at this moment.
+/// Whether the claim of a volume exists and is not terminating; otherwise the directory of the volume may be deleted at any moment.
 async fn is_claimed(scenario: &Scenario, volume: &PersistentVolume) -> Result<bool> {
     let reference = volume.spec.as_ref().and_then(|spec| spec.claim_ref.as_ref());
     let Some(name) = reference.and_then(|reference| reference.name.as_deref()) else { return Ok(false) };
@@ -248,14 +248,14 @@ async fn is_claimed(scenario: &Scenario, volume: &PersistentVolume) -> Result<bo
     Ok(claim.is_some_and(|claim| !is_terminating(&claim)))
 }
 
-/// Whether a volume waits for its end.
+/// Whether a volume is to be deleted.
 fn is_to_be_deleted(volume: &PersistentVolume) -> bool {
     let policy = volume.spec.as_ref().and_then(|spec| spec.persistent_volume_reclaim_policy.as_deref());
-    // One that is pending was made for a claim just now.
+    // A volume that is pending was just provisioned for a claim.
     policy == Some("Delete") && volume_phase(volume) != "Available"
 }
 
-/// What was to be changed may have gone.
+/// The object may have been deleted meanwhile.
 fn ignore_not_found(result: Result<()>) -> Result<()> {
     let is_gone = |error: &dyn Display| error.to_string().contains("not found");
     match result {

@@ -1,4 +1,4 @@
-//! Pods on simulated nodes, as those see them who wait for them.
+//! Pods on simulated nodes, from the view of their users.
 
 use std::time::Duration;
 
@@ -120,7 +120,7 @@ async fn a_status_that_a_client_writes_is_kept() -> Result<()> {
     scenario.until("p", is_ready).await?;
     let unready = json!({"status": {"conditions": [{"type": "Ready", "status": "False"}]}});
     scenario.pods.patch_status("p", &PatchParams::default(), &Patch::Strategic(unready)).await?;
-    // What the kubelet does about another pod later is done after what it might do about this one.
+    // The kubelet processes the other pod after whatever it would do about this one.
     scenario.create(pod("q", json!({}))).await?;
     scenario.until("q", is_ready).await?;
     assert!(!is_ready(&scenario.pods.get("p").await?));

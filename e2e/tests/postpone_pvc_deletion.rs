@@ -1,8 +1,8 @@
-//! Postpone deletion of a claim that a pod uses: the design's scenarios, each told calm and with the server ending in the
-//! middle, and its parts one by one.
+//! Postpone deletion of a claim in use: the scenarios of the design, each uninterrupted and with restarts of the server, and its
+//! parts one by one.
 //!
-//! Where Kubernetes 1.36 does other than the design says, it is Kubernetes that is held to: a pod that has ended holds its
-//! claims until it is deleted.
+//! Where Kubernetes 1.36 differs from the design, the tests expect what Kubernetes does: a pod that has finished keeps its claims
+//! until it is deleted.
 
 use anyhow::{Result, ensure};
 use coracle_e2e::cluster::Termination;
@@ -23,7 +23,7 @@ scenario! {
     a_running_pod_keeps_its_claim_and_data,
     a_static_volume_in_use_is_kept_for_its_pod,
     a_retained_volume_keeps_its_data,
-    // Who holds: "if all pods referencing the claim are not yet bound to a node or are terminated".
+    // Which pods keep a claim: "if all pods referencing the claim are not yet bound to a node or are terminated".
     a_claim_is_kept_until_the_last_of_two_pods_is_deleted,
     all_claims_of_a_pod_are_deleted_after_it,
     a_terminating_pod_keeps_its_claim,
@@ -32,7 +32,7 @@ scenario! {
     a_pending_pod_on_a_node_keeps_its_claim,
     an_unscheduled_pod_does_not_keep_its_claim,
     an_unused_claim_is_deleted_immediately,
-    // The scheduler, the kubelet.
+    // The scheduler and the kubelet.
     the_scheduler_places_no_pod_with_a_terminating_claim,
     the_kubelet_starts_no_pod_with_a_terminating_claim,
     // Ephemeral volumes.
@@ -42,7 +42,7 @@ scenario! {
 }
 
 scenario! {
-    // The server ends in the middle of it anyway.
+    // The server is restarted by the scenario itself.
     by {
         host_path: HostPath, None;
         csi: Csi, None;
@@ -52,7 +52,7 @@ scenario! {
 }
 
 scenario! {
-    // What no driver does its own way.
+    // Scenarios that do not depend on the driver.
     by { host_path: HostPath, None; }
     admission_adds_the_finalizer_to_new_claims,
     the_finalizer_is_added_back_to_a_live_claim,
@@ -120,7 +120,7 @@ async fn all_claims_of_a_pod_are_deleted_after_it(scenario: &mut Scenario) -> Re
     scenario.assert_remaining(&[]).await
 }
 
-/// The kubelet has stopped what ran in it, and somebody else keeps the object.
+/// The kubelet has stopped the containers, and a finalizer keeps the object.
 async fn a_terminating_pod_keeps_its_claim(scenario: &mut Scenario) -> Result<()> {
     let bound_claim = scenario.create_bound("data", "delete").await?;
     let mut user = pod("user", &["data"]);
@@ -203,12 +203,12 @@ async fn the_scheduler_places_no_pod_with_a_terminating_claim(scenario: &mut Sce
         scenario.until(name, |pod: &Pod| is_unschedulable(pod, why)).await?;
     }
     scenario.assert_postponed(&bound_claim).await?;
-    // The one that waits does not hold.
+    // The waiting pod does not keep the claim.
     scenario.delete::<Pod>("user").await?;
     scenario.until_deleted(&bound_claim).await?;
     let why = r#"persistentvolumeclaim "data" not found"#;
     scenario.until("late", |pod: &Pod| is_unschedulable(pod, why)).await?;
-    // A new claim of the name is another claim.
+    // A new claim of the same name is another claim.
     let next = scenario.create_bound("data", "delete").await?;
     ensure!(next.volume != bound_claim.volume);
     scenario.until("late", |pod: &Pod| pod_phase(pod) == "Running").await?;
@@ -238,7 +238,7 @@ async fn the_kubelet_starts_no_pod_with_a_terminating_claim(scenario: &mut Scena
     scenario.until_event("lost", "FailedMount", r#"persistentvolumeclaims "nowhere" not found"#).await?;
     scenario.delete::<Pod>("user").await?;
     scenario.until_gone::<Pod>("user").await?;
-    // The pod is on a node, so the claim waits for it, and it for the claim: somebody has to delete the pod.
+    // The pod has a node, so it keeps the claim, and it cannot start with the terminating claim: a user has to delete the pod.
     scenario.assert_postponed(&bound_claim).await?;
     for name in ["late", "lost"] {
         ensure!(pod_phase(&scenario.get::<Pod>(name).await?) == "Pending", "{name}");
@@ -249,7 +249,7 @@ async fn the_kubelet_starts_no_pod_with_a_terminating_claim(scenario: &mut Scena
     scenario.assert_remaining(&[]).await
 }
 
-/// A pod that runs with an ephemeral volume, and the claim of it.
+/// A running pod with an ephemeral volume, and its claim.
 async fn with_ephemeral_volume(scenario: &mut Scenario) -> Result<BoundClaim> {
     let mut user = pod("user", &[]);
     let template = json!({"spec": claim("", "delete")["spec"]});
@@ -288,7 +288,7 @@ async fn another_pod_keeps_an_ephemeral_claim(scenario: &mut Scenario) -> Result
     scenario.assert_remaining(&[]).await
 }
 
-/// The admission plugin adds the finalizer: no controller is there to do it.
+/// The admission plugin adds the finalizer: no controller runs.
 async fn admission_adds_the_finalizer_to_new_claims(scenario: &mut Scenario) -> Result<()> {
     scenario.restart_with_controllers("").await?;
     let created: PersistentVolumeClaim = scenario.create(claim("plain", "delete")).await?;
@@ -316,7 +316,7 @@ async fn the_finalizer_is_added_back_to_a_live_claim(scenario: &mut Scenario) ->
     let take = json!({"metadata": {"finalizers": null}});
     scenario.patch::<PersistentVolumeClaim>("data", take.clone()).await?;
     scenario.until("data", protected).await?;
-    // Also one that lost it, or never had it, while nobody looked.
+    // Also a claim that lost the finalizer, or never had it, while no controller ran.
     scenario.restart_with_controllers("*,-persistentvolumeclaim-protection-controller").await?;
     scenario.patch::<PersistentVolumeClaim>("data", take).await?;
     scenario.until_settled_without_protection().await?;
@@ -326,7 +326,7 @@ async fn the_finalizer_is_added_back_to_a_live_claim(scenario: &mut Scenario) ->
     scenario.assert_remaining(&[]).await
 }
 
-/// Claim events: `deletionTimestamp` is set and the finalizer is there, from before the controller was started.
+/// Claim events: `deletionTimestamp` is set and the finalizer is present, since before the controller started.
 async fn claims_deleted_while_the_controller_was_down_are_processed_at_start(
     scenario: &mut Scenario,
 ) -> Result<()> {
@@ -341,7 +341,7 @@ async fn claims_deleted_while_the_controller_was_down_are_processed_at_start(
     scenario.restart_with_controllers("*").await?;
     scenario.until_deleted(&free).await?;
     scenario.assert_postponed(&used).await?;
-    // Nobody looks while the pod goes.
+    // No controller runs while the pod is deleted.
     scenario.restart_with_controllers("*,-persistentvolumeclaim-protection-controller").await?;
     scenario.delete::<Pod>("user").await?;
     scenario.until_gone::<Pod>("user").await?;
@@ -351,8 +351,8 @@ async fn claims_deleted_while_the_controller_was_down_are_processed_at_start(
     scenario.assert_remaining(&[]).await
 }
 
-/// "In case the removal of the finalizer fails the claim is queued again": others write all the time, so that writes against
-/// what was read before fail.
+/// "In case the removal of the finalizer fails the claim is queued again": other clients write all the time, so that updates of an
+/// old version conflict.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_failed_finalizer_removal_is_retried() -> Result<()> {
     run_scenario(Driver::HostPath, None, async |scenario| {
@@ -388,7 +388,7 @@ async fn a_failed_finalizer_removal_is_retried() -> Result<()> {
     .await
 }
 
-/// However a claim and a pod race: a pod that runs has its claim and its data.
+/// However a claim and a pod race: a running pod has its claim and its data.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_pod_that_wins_the_race_keeps_its_data() -> Result<()> {
     const ROUNDS: usize = 12;
@@ -421,7 +421,7 @@ async fn a_pod_that_wins_the_race_keeps_its_data() -> Result<()> {
     .await
 }
 
-/// Whatever the options of a deletion are, it is postponed; and it is not refused, as the rejected alternative would.
+/// Whatever the options of a deletion are, it is postponed, and not rejected as in the alternative that the design dismisses.
 async fn every_way_to_delete_respects_the_protection(scenario: &mut Scenario) -> Result<()> {
     let bound_claim = scenario.create_bound("data", "delete").await?;
     scenario.create_running_pod("user", &["data"]).await?;
@@ -449,7 +449,7 @@ async fn every_way_to_delete_respects_the_protection(scenario: &mut Scenario) ->
     scenario.assert_remaining(&[]).await
 }
 
-/// Pods of other namespaces are other pods; a namespace goes with its pods, then its claims, then what was behind them.
+/// Pods of other namespaces do not count; in a deleted namespace pods are deleted first, then claims, then their volumes.
 async fn claims_are_deleted_with_their_namespace(scenario: &mut Scenario) -> Result<()> {
     let metadata = json!({"metadata": {"name": "elsewhere"}});
     let namespaces = Api::<Namespace>::all(scenario.client());
@@ -460,7 +460,7 @@ async fn claims_are_deleted_with_their_namespace(scenario: &mut Scenario) -> Res
     claims.create(&PostParams::default(), &serde_json::from_value(claim("data", "delete"))?).await?;
     let user = serde_json::from_value(pod("user", &["data"]))?;
     let create = async || Ok(pods.create(&PostParams::default(), &user).await);
-    // Its default account is to be made first.
+    // Its default account has to be created first.
     until("a pod elsewhere", create, Result::is_ok).await?.map(drop)?;
     let run = async || Ok(pods.get("user").await?);
     until("it runs", run, |pod| pod_phase(pod) == "Running").await?;
@@ -479,7 +479,7 @@ async fn claims_are_deleted_with_their_namespace(scenario: &mut Scenario) -> Res
     scenario.assert_remaining(&[]).await
 }
 
-/// "kubectl get pvc will display that the claim is in terminating state": the server makes that table.
+/// "kubectl get pvc will display that the claim is in terminating state": the server renders that table.
 async fn tables_show_that_a_claim_is_terminating(scenario: &mut Scenario) -> Result<()> {
     const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io";
     let bound_claim = scenario.create_bound("data", "delete").await?;

@@ -1,6 +1,6 @@
-//! The recorded conversations, one test an area: a step is answered as a real control plane answered it, or
-//! `recordings/gaps.md` says why not, and `recordings/floors.txt` how many are equal at least. The binary `replay` tells
-//! every difference.
+//! The recorded conversations, one test for each area: each response must equal that of a real control plane, unless
+//! `recordings/gaps.md` lists the step with a reason. `recordings/floors.txt` has the minimum number of equal steps. The binary
+//! `replay` prints every difference.
 
 use anyhow::Result;
 use coracle_e2e::cluster;
@@ -44,7 +44,7 @@ macro_rules! areas {
             area(stringify!($area)).await
         })*
 
-        /// No folder of recordings is forgotten.
+        /// Checks that each directory of recordings has its test.
         #[test]
         fn every_area_is_played() -> Result<()> {
             let played = [$(stringify!($area)),*];

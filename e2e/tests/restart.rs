@@ -1,4 +1,4 @@
-//! What a data directory keeps: after a stop, and after a crash, everything is as it was.
+//! The data directory: after a stop and after a crash, everything is as before.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -18,11 +18,11 @@ const DEADLINE: Duration = Duration::from_secs(30);
 const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
 
 async fn start(data: &Path) -> Result<Cluster> {
-    // Without controllers, whose writes would come in between.
+    // Without controllers, whose writes would interfere.
     cluster().data_dir(data).flag("--durability", "sync").flag("--controllers", "").start().await
 }
 
-/// Sends an object, or nothing, and returns the response's.
+/// Sends a request, with an object or without; returns the object in the response.
 async fn send(to: &mut Connection, method: &str, path: &str, object: Option<Value>) -> Result<Value> {
     let body = object.map(|object| Bytes::from(object.to_string()));
     let response = to.call(method, path, &[], body).await?;
@@ -40,7 +40,7 @@ fn config_map(name: &str, text: &str) -> Value {
     json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": {"text": text}})
 }
 
-/// A history: creations, updates and a deletion. Returns a revision in its middle, and how many changes came after.
+/// Creates, updates and deletes objects. Returns a revision in the middle of these changes, and the number of changes after it.
 async fn write(to: &mut Connection) -> Result<(u64, usize)> {
     for name in ["kept", "changed", "deleted"] {
         send(to, "POST", CONFIG_MAPS, Some(config_map(name, "old"))).await?;
@@ -52,7 +52,7 @@ async fn write(to: &mut Connection) -> Result<(u64, usize)> {
     Ok((middle, 3))
 }
 
-/// What a client can know of that history.
+/// What a client can observe of these changes.
 #[derive(Debug, PartialEq)]
 struct Observation {
     objects: BTreeMap<String, Value>,
@@ -132,7 +132,7 @@ async fn credentials_survive() -> Result<()> {
     for end in [Termination::Stop, Termination::Crash] {
         end.apply(cluster).await?;
         cluster = start(data.path()).await?;
-        // The address is another one, but the authority that both sides trust is the same.
+        // The address differs, but both sides still trust the same authority.
         let mut certificate = certificate.clone();
         certificate.cluster_url = cluster.config().await?.cluster_url;
         for (endpoint, user) in [

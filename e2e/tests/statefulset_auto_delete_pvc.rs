@@ -1,13 +1,13 @@
-//! KEP-1847, claims that go with their set or pod: each line of its test plan, told of sets of all four policies side by side with
-//! data on their volumes, calm and with the server ending in the middle; and the ways of deletion, changes of policy, claims
-//! of other origins and owners, and the feature gate.
+//! KEP-1847, automatic deletion of claims with their set or pod: each line of its test plan, for sets of all four policies side by
+//! side with data on their volumes, uninterrupted and with restarts of the server; and the ways of deletion, changes of policy,
+//! claims of other origins and owners, and the feature gate.
 //!
-//! Where Kubernetes 1.36 does other than the design says, it is Kubernetes that is held to:
+//! Where Kubernetes 1.36 differs from the design, the tests expect what Kubernetes does:
 //! - `DeleteOnScaledownOnly` keeps claims when the set is deleted, as its description says; line 3 of its test plan does not.
 //! - References to sets and pods have `blockOwnerDeletion: true`, so that a foreground deletion waits for the claims, too.
-//! - A claim whose pod is gone already when its set is scaled down is collected by nobody.
-//! - The gate turned off leaves the references that there are, and so what they bring about. It is the controller's: the API has
-//!   the field anyway, as with a controller of an earlier version.
+//! A claim that outlives its pod is not collected when its set is scaled down afterwards.
+//! Turning the gate off keeps existing references and their effects. The gate is the controller's: the API has the field anyway,
+//! as with a controller of an earlier version.
 
 use anyhow::{Result, ensure};
 use coracle_e2e::scenario;
@@ -62,9 +62,9 @@ scenario! {
 
 scenario! {
     by { csi: Csi, None; }
-    // What was to be told is lost with a server that is killed.
+    // Events that are not written yet are lost with a killed server.
     foreign_controllers_of_claims_are_reported,
-    // The server ends in the middle of these anyway.
+    // The server is restarted by these scenarios themselves.
     pods_deleted_before_the_set_is_scaled,
     // Upgrade, downgrade.
     gate_turned_on_and_off,
@@ -142,7 +142,7 @@ async fn a_pod_deleted_and_the_set_scaled_down_and_up_at_once(scenario: &mut Sce
     sets.until_observed(scenario).await?;
     sets.scale(scenario, 2).await?;
     sets.until_observed(scenario).await?;
-    // Ordered sets leave alone what goes, so the claim goes with the pod that was condemned.
+    // Ordered sets do not touch terminating pods, so the claim is deleted with the pod that was condemned.
     sets.until_owned(scenario, 1, true).await?;
     sets.remove_hold_finalizer(scenario, 1).await?;
     sets.until_ready(scenario, 0..2).await?;
@@ -198,7 +198,7 @@ async fn orphaned(scenario: &mut Scenario) -> Result<()> {
     sets.until_ready(scenario, 0..1).await?;
     sets.assert_claims_deleted(scenario, &[NONE, NONE]).await?;
 
-    // A set of the name takes them over, and its policy holds.
+    // A set of the same name adopts them, and its policy applies.
     sets.recreate(scenario, 2, |_| {}).await?;
     sets.until_ready(scenario, 0..2).await?;
     ensure!(sets.uids(scenario, 0..1).await? == kept, "pods are taken over as they are");
@@ -211,7 +211,7 @@ async fn orphaned(scenario: &mut Scenario) -> Result<()> {
     scenario.assert_remaining(&[]).await
 }
 
-/// What was condemned before goes with its pod, though nobody deletes that pod but a user.
+/// A claim that was condemned before is deleted with its pod, even if a user deletes that pod.
 async fn orphaned_while_a_pod_is_condemned(scenario: &mut Scenario) -> Result<()> {
     let sets = TestSets::running(scenario, 2).await?;
     sets.add_hold_finalizer(scenario, 1).await?;
@@ -274,7 +274,7 @@ async fn deleted_while_pods_are_condemned(scenario: &mut Scenario) -> Result<()>
     scenario.assert_remaining(&[]).await
 }
 
-/// From each policy to each other, while the claim of one pod is in use, that of another is condemned, and a third has none.
+/// From each policy to each other, with a claim in use, a condemned claim, and an ordinal without a claim.
 async fn policies_changed(scenario: &mut Scenario) -> Result<()> {
     /// Each of the twelve steps once; the last leads back to the first.
     const ROUND: [usize; 12] = [0, 1, 0, 2, 0, 3, 1, 2, 1, 3, 2, 3];
@@ -334,7 +334,7 @@ async fn policies_changed_while_the_set_is_terminating(scenario: &mut Scenario) 
     scenario.assert_remaining(&[]).await
 }
 
-/// The claims of all condemned pods are given away before the first of them goes.
+/// The claims of all condemned pods get their owner references before the first of the pods is deleted.
 async fn condemned_pods_that_wait(scenario: &mut Scenario) -> Result<()> {
     let sets = TestSets::running(scenario, 3).await?;
     sets.add_hold_finalizer(scenario, 2).await?;
@@ -370,7 +370,7 @@ async fn condemned_pods_that_are_pending(scenario: &mut Scenario) -> Result<()> 
     scenario.assert_remaining(&[]).await
 }
 
-/// Nobody looks while a pod is deleted and its set is scaled: its claim is left as it was.
+/// No controller runs while a pod is deleted and its set is scaled: its claim remains unchanged.
 async fn pods_deleted_before_the_set_is_scaled(scenario: &mut Scenario) -> Result<()> {
     let mut sets = TestSets::running(scenario, 2).await?;
     scenario.restart_with_controllers("*,-statefulset-controller").await?;
@@ -387,7 +387,7 @@ async fn pods_deleted_before_the_set_is_scaled(scenario: &mut Scenario) -> Resul
     scenario.assert_remaining(&[]).await
 }
 
-/// A parallel set takes back the claim of a pod that it wants again, also while that pod goes.
+/// A parallel set removes the owner reference from the claim of a pod that it wants again, also while that pod is terminating.
 async fn pods_wanted_again_while_terminating(scenario: &mut Scenario) -> Result<()> {
     let slow = |set: &mut Value| {
         set["spec"]["podManagementPolicy"] = json!("Parallel");
@@ -441,7 +441,7 @@ async fn claims_created_by_users(scenario: &mut Scenario) -> Result<()> {
     scenario.assert_remaining(&[]).await
 }
 
-/// TestSets with two pods each whose claims have been there before, owned by a ConfigMap.
+/// Sets with two pods each; their claims existed before, owned by a ConfigMap.
 async fn with_claims_of(scenario: &mut Scenario, is_controller: bool) -> Result<TestSets> {
     let user: ConfigMap = scenario.create(json!({"metadata": {"name": "user"}})).await?;
     let reference = json!({
@@ -463,7 +463,7 @@ async fn with_claims_of(scenario: &mut Scenario, is_controller: bool) -> Result<
     Ok(sets)
 }
 
-/// A claim has several owners then, and goes with the last of them.
+/// Such a claim has several owners, and is deleted with the last of them.
 async fn claims_that_users_own(scenario: &mut Scenario) -> Result<()> {
     let mut sets = with_claims_of(scenario, false).await?;
     let both = |set: &TestSet, ordinal, is_condemned| {
@@ -505,7 +505,7 @@ async fn claims_that_others_control(scenario: &mut Scenario) -> Result<()> {
         until_owned(scenario, &set.claim(0), &user).await?;
         until_owned(scenario, &set.claim(1), &user).await?;
     }
-    // Once the other lets them go, they are the sets'.
+    // Once the other controller removes its reference, the sets add theirs.
     let free = async |scenario: &mut Scenario| {
         let no_owners = json!({"metadata": {"ownerReferences": null}});
         for claim in sets.0.iter().flat_map(|set| [set.claim(0), set.claim(1)]) {
@@ -524,7 +524,7 @@ async fn claims_that_others_control(scenario: &mut Scenario) -> Result<()> {
     scenario.assert_remaining(&[]).await
 }
 
-/// Once, when the pod is made.
+/// Reported once, when the pod is created.
 async fn foreign_controllers_of_claims_are_reported(scenario: &mut Scenario) -> Result<()> {
     let sets = with_claims_of(scenario, true).await?;
     for set in &sets.0 {
@@ -536,7 +536,7 @@ async fn foreign_controllers_of_claims_are_reported(scenario: &mut Scenario) -> 
     Ok(())
 }
 
-/// The pod is not made with a claim that goes, nor is the claim kept for it.
+/// The pod is not created with a terminating claim, nor is the claim kept for it.
 async fn terminating_claims_when_their_pods_come_back(scenario: &mut Scenario) -> Result<()> {
     let mut sets = TestSets::running(scenario, 2).await?;
     let delete = async |scenario: &mut Scenario| {
@@ -557,7 +557,7 @@ async fn terminating_claims_when_their_pods_come_back(scenario: &mut Scenario) -
     scenario.assert_remaining(&[]).await
 }
 
-/// Until sets say why they do not make the pods of an ordinal, and then their claims are let go.
+/// Waits until sets report why they do not create the pods of an ordinal, and then lets the deletion of their claims proceed.
 async fn until_refused(
     scenario: &mut Scenario,
     sets: &TestSets,
@@ -634,7 +634,7 @@ async fn gate_turned_off_while_a_pod_is_condemned(scenario: &mut Scenario) -> Re
     sets.scale(scenario, 2).await?;
     sets.until_ready(scenario, 0..2).await?;
     sets.assert_claims_recreated(scenario, &[NONE, WHEN_SCALED]).await?;
-    // From now on nothing goes that had no owner before.
+    // From now on no claim is deleted that had no owner before.
     sets.scale(scenario, 1).await?;
     sets.until_ready(scenario, 0..1).await?;
     sets.assert_claims_deleted(scenario, &[NONE, NONE]).await?;

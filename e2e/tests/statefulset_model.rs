@@ -1,11 +1,12 @@
-//! A hunt for whatever a StatefulSet may do wrong: users scale it, move its range, update it, change its policies and disturb its pods
-//! and claims at random, in bursts, and the server ends at random in between. After each burst the set comes to rest, and then
-//! - its pods are those of the range, ready, and of the revisions that the partition wants;
-//! - they were made in order, and went in order, if they are to;
-//! - no claim is gone that the policy keeps, none is left that it deletes, and the data on the volumes are as old as their claims.
+//! A random search for violations of a StatefulSet's guarantees: users scale it, move its range, update it, change its policies and
+//! disturb its pods and claims at random, in bursts, and the server is ended at random in between. After each burst, once the
+//! set is stable:
+//! - its pods are those of the range, ready, and of the revisions that the partition demands;
+//! - they were created and deleted in order, if the pod management is ordered;
+//! - each claim exists exactly if the policy keeps it, and the data on the volumes are as old as their claims.
 //!
-//! In the end the set is deleted, and the directories are those of the claims that stay. `HUNT_SECONDS=600 cargo test -p coracle-e2e
-//! --test statefulset_model` hunts for ten minutes; a hunt that found something tells its seed, and `HUNT_SEED=N` begins with it.
+//! Finally the set is deleted, and only the directories of the remaining claims exist. `HUNT_SECONDS=600 cargo test -p coracle-e2e
+//! --test statefulset_model` runs for ten minutes; a failure names its seed, and `HUNT_SEED=N` starts with it.
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -47,13 +48,13 @@ async fn run_seeds(management: &'static str) -> Result<()> {
     random::run_seeds(management, run).await
 }
 
-/// What users want of the set.
+/// The desired state of the set.
 #[derive(Clone, Debug)]
 struct DesiredSet {
     start: u32,
     replicas: u32,
     image: usize,
-    /// None: pods are updated when somebody deletes them.
+    /// None: the update strategy OnDelete.
     partition: Option<u32>,
     deletes_when_deleted: bool,
     deletes_when_scaled: bool,
@@ -85,19 +86,19 @@ struct RandomRun {
     management: &'static str,
     rng: Rng,
     wanted: DesiredSet,
-    /// All that was done, for who has to understand what went wrong.
+    /// All operations, for the report of a failure.
     log: Vec<String>,
-    /// What the claims are bound to that were there at the last rest, by their uids.
+    /// The claims that existed when the set was stable last, by their uids.
     bound_claims: BTreeMap<String, BoundClaim>,
     /// Claims that users deleted, by their uids.
     deleted: BTreeSet<String>,
-    /// The revisions of the pods that were below the partition then, by ordinal.
+    /// The revisions of the pods below the partition at that time, by ordinal.
     pinned_revisions: BTreeMap<u32, String>,
 }
 
-/// What happened in one burst, as far as the laws have to know.
+/// The changes of one burst that the checks depend on.
 struct Burst {
-    /// What the set was like before each change, and at last.
+    /// The desired state before each change, and the last one.
     wanted: Vec<DesiredSet>,
     /// Whether pods were disturbed.
     disturbs_pods: bool,
@@ -145,7 +146,7 @@ impl RandomRun {
         self.finish(scenario).await
     }
 
-    /// A burst of acts, and what must be so after it.
+    /// A burst of operations, and the checks after it.
     async fn round(&mut self, scenario: &mut Scenario) -> Result<()> {
         let (begin, before) = (History::begin(scenario).await?, pods_of(scenario, SET).await?);
         let mut burst = Burst { wanted: vec![self.wanted.clone()], disturbs_pods: false };
@@ -216,7 +217,7 @@ impl RandomRun {
                 format!("{end:?}")
             }
             _ => {
-                // Something happens meanwhile, or not.
+                // With or without time for the controllers to react.
                 let number = self.rng.below(4);
                 for _ in 0..number {
                     pods_of(scenario, SET).await?;
@@ -234,7 +235,7 @@ impl RandomRun {
         Ok(all.get(index).map(ResourceExt::name_any))
     }
 
-    /// Until all is as the set wants it, and told. What nobody but a user would make right is made so; tells whether anything was.
+    /// Waits until set, pods and status agree. Where a user has to intervene, the test does; returns whether it did.
     async fn until_stable(&self, scenario: &Scenario) -> Result<bool> {
         let names: BTreeSet<String> = self.wanted.range().map(|ordinal| pod_of(SET, ordinal)).collect();
         let has_intervened = Cell::new(false);
@@ -250,8 +251,8 @@ impl RandomRun {
                 .collect();
             for pod in pods.iter().filter(|pod| !is_ready(pod) && !is_terminating(*pod)) {
                 let name = pod.name_any();
-                // Where users are needed with Kubernetes, too: its node does not start a pod whose claim goes, and the claim stays for
-                // the sake of the pod; and ordered sets leave several that will never be ready.
+                // In Kubernetes a user has to intervene here too: a node does not start a pod with a terminating claim, and the claim is kept
+                // because of the pod; and ordered sets leave several pods that never become ready.
                 let is_stuck = is_placed(pod) && terminating.contains(&format!("data-{name}"));
                 if is_unready(pod) {
                     set_status(scenario, &name, &ready("True")).await?;
@@ -295,7 +296,7 @@ impl RandomRun {
         first.is_some_and(|first| ordinal(pod).is_some_and(|ordinal| ordinal >= first))
     }
 
-    /// Where a burst did nothing but scale an ordered set down, the highest went first.
+    /// If a burst only scaled an ordered set down, the pods were deleted from the highest ordinal down.
     fn assert_scaled_in_order(&self, history: &History, burst: &Burst) -> Result<()> {
         let [before, after] = burst.wanted.as_slice() else { return Ok(()) };
         let is_scaled = before.start == after.start && before.replicas > after.replicas;
@@ -309,10 +310,10 @@ impl RandomRun {
         Ok(())
     }
 
-    /// Claims that the policy kept all the time are there, and those that it deleted all the time are not.
+    /// Claims that the policy kept all the time exist, and those that it deleted all the time do not.
     async fn assert_claims_retained_or_deleted(&mut self, scenario: &Scenario, burst: &Burst) -> Result<()> {
         let is_kept = burst.wanted.iter().all(|wanted| !wanted.deletes_when_scaled);
-        // Where pods come and go for other reasons, too, a claim may be left without a pod that it could go with.
+        // If pods were deleted for other reasons too, a claim may remain without a pod to be deleted with.
         let scaled = match burst.wanted.as_slice() {
             [before, after] if !burst.disturbs_pods && before.image == after.image => Some((before, after)),
             _ => None,
@@ -342,7 +343,7 @@ impl RandomRun {
         Ok(())
     }
 
-    /// Every pod has its claim, whose it should be, and every volume the data that were written to it.
+    /// Checks that every pod has its claim, with the expected owner, and every volume its data.
     async fn assert_data_kept(&mut self, scenario: &Scenario) -> Result<()> {
         let mut bound_claims = BTreeMap::new();
         for ordinal in self.wanted.range() {
@@ -360,7 +361,7 @@ impl RandomRun {
             }
             bound_claims.insert(uid, bound_claim);
         }
-        // Others are left over, and may go later.
+        // The other claims remain, and may be deleted later.
         for (uid, bound_claim) in std::mem::take(&mut self.bound_claims) {
             let claim = scenario.api::<PersistentVolumeClaim>().get_opt(&bound_claim.claim).await?;
             if claim.is_some_and(|claim| claim.uid().as_ref() == Some(&uid) && !is_terminating(&claim)) {
@@ -371,7 +372,7 @@ impl RandomRun {
         Ok(())
     }
 
-    /// The pods below the partition are of the revision that they were of.
+    /// Checks that the pods below the partition keep their revision.
     async fn assert_partition_respected(&mut self, scenario: &Scenario, burst: &Burst) -> Result<()> {
         let places: BTreeSet<_> =
             burst.wanted.iter().map(|wanted| (wanted.start, wanted.partition)).collect();
@@ -384,7 +385,7 @@ impl RandomRun {
         let set: StatefulSet = scenario.get(SET).await?;
         let current = set.status.and_then(|status| status.current_revision).unwrap_or_default();
         for (ordinal, revision) in pinned_revisions.iter().filter(|_| places.len() == 1) {
-            // One that was not of the current revision comes back as of that.
+            // A pod of another revision than the current one is recreated with the current one.
             let was = self.pinned_revisions.get(ordinal);
             ensure!(
                 was.is_none_or(|was| was == revision) || *revision == current,
@@ -395,7 +396,7 @@ impl RandomRun {
         Ok(())
     }
 
-    /// The set is deleted; then its pods are gone, and of their claims those that the policy does not keep.
+    /// Deletes the set. Its pods are deleted, and the claims that the policy does not keep.
     async fn finish(&mut self, scenario: &mut Scenario) -> Result<()> {
         let params = if self.rng.one_in(2) { DeleteParams::foreground() } else { DeleteParams::background() };
         self.log.push(format!("deleted, {:?}", params.propagation_policy));
@@ -411,7 +412,7 @@ impl RandomRun {
             match (self.wanted.deletes_when_deleted, of_pods.contains(&bound_claim.claim)) {
                 (true, true) => scenario.until_deleted(bound_claim).await?,
                 (false, true) => kept.push(bound_claim),
-                // It was left over under another policy, maybe.
+                // The claim may remain from another policy.
                 (_, false) => {}
             }
         }
@@ -440,7 +441,7 @@ fn is_placed(pod: &Pod) -> bool {
     pod.spec.as_ref().is_some_and(|spec| spec.node_name.is_some())
 }
 
-/// Whether it runs, and somebody says that it is not ready.
+/// Whether the pod runs and its status reports that it is not ready.
 fn is_unready(pod: &Pod) -> bool {
     pod.status.as_ref().is_some_and(|status| status.phase.as_deref() == Some("Running"))
 }
@@ -450,7 +451,7 @@ async fn set_status(scenario: &Scenario, pod: &str, status: &Value) -> Result<()
     ignore_not_found(scenario.api::<Pod>().patch_status(pod, &PatchParams::default(), &patch).await.map(drop))
 }
 
-/// What was to be changed may have gone.
+/// The object may have been deleted meanwhile.
 fn ignore_not_found(outcome: kube::Result<()>) -> Result<()> {
     match outcome {
         Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),

@@ -1,6 +1,6 @@
-//! `persistentVolumeClaimRetentionPolicy` as it was announced: the matrix of four cases, each by the example that the announcement
-//! gives for it, and what it says of the volumes behind the claims; calm and with the server ending in the middle. The design
-//! itself is told in `statefulset_auto_delete_pvc.rs`.
+//! `persistentVolumeClaimRetentionPolicy` as announced: the matrix of four cases, each by the example of the announcement, and its
+//! statements about the volumes behind the claims; uninterrupted and with restarts of the server. The design itself is tested in
+//! `statefulset_auto_delete_pvc.rs`.
 
 use anyhow::{Result, ensure};
 use coracle_e2e::scenario;
@@ -27,7 +27,7 @@ scenario! {
 
 const SET: &str = "data";
 
-/// A set of a policy as users write it.
+/// A set with this policy, as users write it.
 async fn make(scenario: &mut Scenario, replicas: u32, policy: Value) -> Result<()> {
     let mut set = stateful_set(SET, replicas);
     set["spec"]["persistentVolumeClaimRetentionPolicy"] = policy;
@@ -45,7 +45,7 @@ async fn delete(scenario: &mut Scenario) -> Result<()> {
     until_settled(scenario).await
 }
 
-/// "Both Retain: this is also the default", of each half alone, and of all that is said before this existed.
+/// "Both Retain: this is also the default", for each half alone, and for manifests older than the field.
 async fn irreplaceable_data_is_deleted_by_users_only(scenario: &mut Scenario) -> Result<()> {
     let retain = json!({"whenDeleted": "Retain", "whenScaled": "Retain"});
     make(scenario, 2, json!(null)).await?;

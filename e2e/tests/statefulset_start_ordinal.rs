@@ -1,9 +1,9 @@
-//! KEP-3335, ordinals that start anywhere: sets that are scaled and moved, claims and data as they come and go, the design's user
-//! scenarios and its feature gate, each images calm and with the server ending in the middle. The first two scenarios move a set,
-//! slice by slice and with its data, to another namespace and to another cluster; `e2e/examples` tells the first for people.
+//! KEP-3335, StatefulSet slice: sets that are scaled and moved, their claims and data, the user scenarios of the design and its feature
+//! gate, each uninterrupted and with restarts of the server. The first two scenarios move a set, slice by slice and with its data,
+//! to another namespace and to another cluster; `e2e/examples` describes the first one.
 //!
-//! Where Kubernetes 1.36 does other than the design says, it is Kubernetes that is held to: the partition of a rolling update
-//! counts from the first ordinal, and is no ordinal itself.
+//! Where Kubernetes 1.36 differs from the design, the tests expect what Kubernetes does: the partition of a rolling update counts
+//! from the first ordinal, and is not an ordinal itself.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -40,7 +40,7 @@ scenario! {
 }
 
 scenario! {
-    // Upgrade and downgrade: the server ends in the middle anyway.
+    // Upgrade and downgrade: the scenarios restart the server themselves.
     by { csi: Csi, None; }
     gate_turned_off_and_on,
     pods_are_orphaned_before_the_gate_is_turned_off,
@@ -51,7 +51,7 @@ fn ordinals(start: impl Into<Option<u32>>, replicas: u32) -> Value {
     json!({"spec": {"replicas": replicas, "ordinals": ordinals}})
 }
 
-/// A set that starts there, and is not made yet.
+/// The manifest of a set with this first ordinal.
 fn starting(name: &str, start: u32, replicas: u32) -> Value {
     let mut set = stateful_set(name, replicas);
     set["spec"]["ordinals"] = json!({"start": start});
@@ -113,7 +113,7 @@ async fn slices_move_to_another_namespace(scenario: &mut Scenario) -> Result<()>
         }
     }
 
-    // "Clean up the source safely": whatever should be left of it stays.
+    // "Clean up the source safely": its claims remain.
     scenario.namespace = "shared";
     scenario.api::<StatefulSet>().delete(APP, &DeleteParams::orphan()).await?;
     scenario.interrupt().await?;
@@ -127,12 +127,12 @@ async fn slices_move_to_another_namespace(scenario: &mut Scenario) -> Result<()>
     scenario.assert_remaining(&[]).await
 }
 
-/// What lets a volume survive its claim.
+/// A patch that keeps a volume after its claim.
 fn kept() -> Value {
     json!({"spec": {"persistentVolumeReclaimPolicy": "Retain"}})
 }
 
-/// A claim made by hand for a volume that is free.
+/// Creates a claim for an available volume.
 async fn bind(scenario: &mut Scenario, name: &str, volume: &str, class: &str) -> Result<()> {
     let mut claim = claim(name, class);
     claim["spec"]["volumeName"] = json!(volume);
@@ -141,7 +141,7 @@ async fn bind(scenario: &mut Scenario, name: &str, volume: &str, class: &str) ->
     scenario.until(name, is_bound).await.map(drop)
 }
 
-/// "Migrating across clusters": the volumes are made known there by hand, and what is on them is carried over.
+/// "Migrating across clusters": the volumes are created there by hand, with their data.
 async fn slices_move_to_another_cluster(scenario: &mut Scenario) -> Result<()> {
     const REPLICAS: u32 = 3;
     let mut there = scenario.start_another().await?;
@@ -210,8 +210,8 @@ async fn sets_start_at_any_ordinal(scenario: &mut Scenario) -> Result<()> {
     scenario.assert_remaining(&[]).await
 }
 
-/// New ordinals come up one after the other before others go, and those go from the highest down, wherever they are. What is in
-/// both ranges stays as it is, and what comes back finds its data.
+/// New ordinals are created one after the other before old ones are deleted, and these from the highest down. Pods in both ranges
+/// remain, and recreated ones find their data.
 async fn sets_are_scaled_and_moved(scenario: &mut Scenario) -> Result<()> {
     const STEPS: [(Option<u32>, u32, &str); 11] = [
         (Some(7), 2, "+7 +8"),
@@ -274,7 +274,7 @@ async fn partitions_count_from_the_start(scenario: &mut Scenario) -> Result<()> 
     scenario.create::<StatefulSet>(starting(APP, 5, 3)).await?;
     until_ready(scenario, APP, 5..8).await?;
     for (change, ordinals, want) in [
-        // As the design has it, 6 were the first ordinal to be updated, and 3 would be none.
+        // By the design 6 would be the first ordinal to be updated, and 3 would be none.
         (update(3, "img:2"), 5..8, "my-app-5 img:1, my-app-6 img:1, my-app-7 img:1"),
         (update(1, "img:2"), 5..8, "my-app-5 img:1, my-app-6 img:2, my-app-7 img:2"),
         (ordinals(4, 3), 4..7, "my-app-4 img:1, my-app-5 img:2, my-app-6 img:2"),
@@ -294,7 +294,7 @@ async fn claims_follow_the_range_of_ordinals(scenario: &mut Scenario) -> Result<
     let mut sets = TestSets::create(scenario, 2, |set| set["spec"]["ordinals"] = json!({"start": 1})).await?;
     sets.until_filled(scenario, 1..3).await?;
     sets.until_owned(scenario, 1, false).await?;
-    // What is below the range goes as what is above it.
+    // Ordinals below the range are deleted like those above it.
     sets.patch(scenario, |_| ordinals(2, 2)).await?;
     sets.until_ready(scenario, 2..4).await?;
     sets.assert_claims_deleted(scenario, &[WHEN_SCALED, NONE]).await?;
@@ -315,7 +315,7 @@ async fn claims_follow_the_range_of_ordinals(scenario: &mut Scenario) -> Result<
 }
 
 /// "Versions not implementing this will attempt to re-create all replicas from 0, and terminate any pods of ordinal N or greater";
-/// "if reenabled, the set will scale pods to start from this ordinal". Their claims go, or wait for them, as the policy says.
+/// "if reenabled, the set will scale pods to start from this ordinal". Their claims are deleted or kept, by the policy.
 async fn gate_turned_off_and_on(scenario: &mut Scenario) -> Result<()> {
     let begin = History::begin(scenario).await?;
     let mut sets = TestSets::create(scenario, 2, |set| set["spec"]["ordinals"] = json!({"start": 2})).await?;
@@ -338,7 +338,7 @@ async fn gate_turned_off_and_on(scenario: &mut Scenario) -> Result<()> {
     scenario.assert_remaining(&[]).await
 }
 
-/// "Pods can be orphaned to prevent the set from deleting them until the operator has a rng to react."
+/// "Pods can be orphaned to prevent the set from deleting them until the operator has a chance to react."
 async fn pods_are_orphaned_before_the_gate_is_turned_off(scenario: &mut Scenario) -> Result<()> {
     let from_two = |set: &mut Value| set["spec"]["ordinals"] = json!({"start": 2});
     let mut sets = TestSets::create(scenario, 2, from_two).await?;

@@ -1,5 +1,5 @@
-//! What flags turn on and off: admission plugins, feature gates, the scheduler and the kubelets; and what is said where
-//! something has no effect.
+//! Flags that turn features on and off: admission plugins, feature gates, the scheduler and the kubelets; and the warnings about
+//! objects without effect.
 
 use anyhow::{Context, Result, ensure};
 use bytes::Bytes;
@@ -39,12 +39,12 @@ async fn scheduler_and_kubelet_are_selected_by_name() -> Result<()> {
         let cluster = cluster().flag("--controllers", selection).start().await?;
         let pods: Api<Pod> = Api::default_namespaced(cluster.client().await?);
         create_pod(&pods, "p").await?;
-        let is_where_it_comes_to = |pod: Option<&Pod>| {
+        let is_in_expected_phase = |pod: Option<&Pod>| {
             let node = pod.and_then(|pod| pod.spec.as_ref()?.node_name.as_deref());
             pod.is_some_and(|pod| node.is_some() == is_bound && (pod_phase(pod) == "Running") == is_running)
         };
-        until_object(pods.clone(), "p", is_where_it_comes_to).await.context(selection)?;
-        // What else may happen has happened when another pod, which needs nobody, has come so far.
+        until_object(pods.clone(), "p", is_in_expected_phase).await.context(selection)?;
+        // Once another pod, which needs no scheduler, has come this far, whatever was to happen to this one has happened.
         let mut placed = pod("placed", &[]);
         placed["spec"]["nodeName"] = json!("node-0");
         pods.create(&PostParams::default(), &serde_json::from_value(placed)?).await?;
@@ -53,7 +53,7 @@ async fn scheduler_and_kubelet_are_selected_by_name() -> Result<()> {
                 .await
                 .context("the kubelet is there")?;
         }
-        ensure!(is_where_it_comes_to(Some(&pods.get("p").await?)), "{selection}");
+        ensure!(is_in_expected_phase(Some(&pods.get("p").await?)), "{selection}");
     }
     Ok(())
 }

@@ -1,6 +1,6 @@
-//! VolumeAttachments and VolumeAttributesClasses in the hands of clients, step by step as upstream's conformance tests have it
-//! (`test/e2e/storage/volume_attachment.go`, `volumeattributesclass.go`): no controller takes away what is not its own, and
-//! what is protected goes when nobody uses it.
+//! VolumeAttachments and VolumeAttributesClasses of clients, following upstream's conformance tests
+//! (`test/e2e/storage/volume_attachment.go`, `volumeattributesclass.go`): controllers delete only their own objects, and
+//! protected objects are deleted once they are unused.
 
 use std::fmt::Debug;
 
@@ -87,7 +87,7 @@ async fn the_status_of_an_attachment() -> Result<()> {
     until("it is gone", async || Ok(api.get_opt("va").await?), Option::is_none).await.map(drop)
 }
 
-/// A client's attachment of a volume that pods use, and of one that nobody does, stays; the controller's own goes.
+/// A client's attachment of a volume is kept, in use or not; the controller's own is deleted.
 #[tokio::test]
 async fn only_attachments_of_the_controller_are_deleted() -> Result<()> {
     let mut scenario = Scenario::start(Driver::Csi).await?;
@@ -164,7 +164,7 @@ async fn a_class_in_use_is_kept() -> Result<()> {
     for user in ["claim", "volume"] {
         until_none(&api, &format!("vac-e2e={user}")).await?;
     }
-    // One that was made while nobody protected it.
+    // A class that was created while no controller protected it.
     scenario.restart_with_controllers("*,-volumeattributesclass-protection-controller").await?;
     let api: Api<VolumeAttributesClass> = Api::all(scenario.client());
     create::<VolumeAttributesClass>(&api, class("bare")).await?;

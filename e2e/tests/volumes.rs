@@ -1,4 +1,4 @@
-//! Volumes as those see them who make claims and pods: where they come from, what pods see of them, how they grow.
+//! Volumes from the view of users: provisioning, what pods see, expansion.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -15,7 +15,7 @@ use kube::ResourceExt;
 use kube::api::{Api, ListParams, PostParams};
 use serde_json::{Value, json};
 
-/// Where a scenario's server has its data.
+/// The data directory of a scenario's server.
 fn data(scenario: &Scenario) -> Result<PathBuf> {
     scenario.root().ancestors().nth(2).map(Path::to_owned).context("no data directory")
 }
@@ -45,7 +45,7 @@ async fn pods_have_links_to_their_volumes() -> Result<()> {
         let file = data(&scenario)?.join("volumes").join(plugin).join(volume).join("file");
         ensure!(fs::read_to_string(&file)? == name, "{}", file.display());
     }
-    // What is left by a process that is killed is cleared up by the next.
+    // The next process cleans up what a killed one left.
     scenario.delete::<Pod>("user").await?;
     scenario.restart(Termination::Crash).await?;
     scenario.until_gone::<Pod>("user").await?;
@@ -212,12 +212,12 @@ async fn volume_operations_are_counted_in_metrics() -> Result<()> {
         let response = connection.call("GET", "/metrics", &[], None).await?;
         Ok(String::from_utf8_lossy(&response.body).into_owned())
     };
-    // The end of a deletion is counted when it is seen.
+    // The end of a deletion is counted when it is observed.
     let all = |text: &String| wanted.iter().all(|line| text.lines().any(|shown| shown == line));
     until(&format!("all of {wanted:#?}"), metrics, all).await.map(drop)
 }
 
-/// What is kept nowhere leaves nothing behind.
+/// An ephemeral server leaves no files.
 #[tokio::test]
 async fn volumes_of_an_ephemeral_server_are_removed_at_shutdown() -> Result<()> {
     let cluster = cluster().start().await?;

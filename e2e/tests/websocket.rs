@@ -1,4 +1,4 @@
-//! Watches over WebSockets, as Java's informers and browsers open them.
+//! Watches over WebSockets, as the informers of Java clients and browsers open them.
 
 use std::path::Path;
 use std::time::Duration;
@@ -30,12 +30,12 @@ async fn call(connection: &mut Connection, method: &str, path: &str, body: Optio
     Ok(())
 }
 
-/// The next message that tells something.
+/// The next message.
 async fn next(socket: &mut (impl Stream<Item = tungstenite::Result<Message>> + Unpin)) -> Result<Message> {
     timeout(DEADLINE, socket.next()).await.context("no message")?.context("the end")?.context("an error")
 }
 
-/// Type and name of the object of the next event.
+/// The type of the next event, and the name of its object.
 async fn next_event(
     socket: &mut (impl Stream<Item = tungstenite::Result<Message>> + Unpin),
 ) -> Result<(String, String)> {
@@ -146,7 +146,7 @@ async fn a_sub_protocol_carries_the_token() -> Result<()> {
     Ok(())
 }
 
-/// Bytes of memory that a process has resident.
+/// The resident memory of a process, in bytes.
 fn resident(id: u32) -> Result<u64> {
     let status = std::fs::read_to_string(Path::new("/proc").join(id.to_string()).join("status"))?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).context("no VmRSS")?;
@@ -167,7 +167,7 @@ async fn stalled_clients_take_bounded_memory() -> Result<()> {
     };
     call(&mut connection, "POST", MAPS, large(0)).await?;
     let path = format!("{MAPS}?watch=1&fieldSelector=metadata.name%3Dlarge");
-    // What one history holds is there with no client too.
+    // The history alone takes this memory, without any client.
     for n in 1..EVENTS {
         call(&mut connection, "PUT", &format!("{MAPS}/large"), large(n)).await?;
     }
@@ -181,7 +181,7 @@ async fn stalled_clients_take_bounded_memory() -> Result<()> {
         call(&mut connection, "PUT", &format!("{MAPS}/large"), large(n)).await?;
     }
     let grown = resident(id)?.saturating_sub(before);
-    // Sent and not read this would be more than 400 MB.
+    // Sent and not read, this would be more than 400 MB.
     ensure!(grown < 100 << 20, "{} MB more for {STALLED} clients", grown >> 20);
     // Another client is served meanwhile.
     let mut socket = endpoint.websocket(&path, &[]).await?;

@@ -1,5 +1,5 @@
-//! What legitimately differs between two runs: the names that a recording remembers, uids, times and revisions. They are
-//! filled in on the way out and replaced by placeholders on the way back.
+//! What may differ between two runs: the variables that a recording saves, uids, times and revisions. They are expanded in
+//! requests and replaced by placeholders in responses.
 
 use std::collections::HashMap;
 use std::sync::LazyLock;
@@ -16,13 +16,13 @@ static TIME: LazyLock<Regex> = LazyLock::new(|| {
     Regex::new(r"\b\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)").expect("a pattern")
 });
 
-/// A saved value shorter than this could be part of any word.
+/// A shorter saved value is not replaced, since it could be part of any word.
 const MIN_VARIABLE_CHARACTERS: usize = 6;
 
-/// The names of one recording's run.
+/// The variables and uids of one run of a recording.
 #[derive(Debug)]
 pub struct Names {
-    /// In the order in which they came: a name may be part of a later one, and is then replaced first.
+    /// In the order in which they were saved: a value may be part of a later one, and is then replaced first.
     variables: Vec<(String, Value)>,
     /// The numbers of the uids, by their first appearance.
     uids: HashMap<String, usize>,
@@ -45,7 +45,7 @@ impl Names {
         self.variables.iter().find(|(n, _)| n == name).map(|(_, value)| value)
     }
 
-    /// Remembers a value. A later one of the same name takes its place.
+    /// Saves a variable; a later value of the same name replaces it.
     pub fn save(&mut self, name: &str, value: Option<&Value>) {
         let value = value.cloned().unwrap_or_default();
         match self.variables.iter_mut().find(|(n, _)| n == name) {
@@ -54,13 +54,12 @@ impl Names {
         }
     }
 
-    /// Fills in `$NS` and `${name}`.
+    /// Expands `$NS` and `${name}`.
     pub fn expand(&self, text: &str) -> String {
         self.fill(text, plain)
     }
 
-    /// Fills in names in JSON, in the order in which it was written, and spaces it as `replay.py` does: some responses quote
-    /// what was sent.
+    /// Expands variables in JSON, in its original order, with the spacing of `replay.py`: some responses quote the request.
     pub fn expand_json(&self, text: &RawValue) -> String {
         let text = self.fill(text.get(), |value| {
             let quoted = Value::from(plain(value)).to_string();
@@ -78,7 +77,7 @@ impl Names {
         VARIABLE.replace_all(&text, value).into_owned()
     }
 
-    /// Fills in names in all strings of a value.
+    /// Expands variables in all strings of a value.
     pub fn expand_value(&self, value: &Value) -> Value {
         match value {
             Value::String(text) => self.expand(text).into(),
@@ -90,7 +89,7 @@ impl Names {
         }
     }
 
-    /// Puts placeholders for what differs between runs.
+    /// Replaces what differs between runs by placeholders.
     pub fn normalize_text(&mut self, text: &str) -> String {
         let mut text = text.to_owned();
         for (name, value) in &self.variables {
@@ -109,7 +108,7 @@ impl Names {
         TIME.replace_all(&text, "<time>").into_owned()
     }
 
-    /// Puts placeholders everywhere in a value, members in the order of their names.
+    /// Replaces what differs between runs everywhere in a value, visiting members in the order of their names.
     pub fn normalize(&mut self, value: &Value) -> Value {
         match value {
             Value::String(text) => self.normalize_text(text).into(),
@@ -137,7 +136,7 @@ impl Names {
     }
 }
 
-/// A saved value as `replay.py` writes it into a text.
+/// A saved value as `replay.py` prints it.
 fn plain(value: &Value) -> String {
     match value {
         Value::String(text) => text.clone(),
@@ -148,7 +147,7 @@ fn plain(value: &Value) -> String {
     }
 }
 
-/// JSON with one space after each comma and colon and none elsewhere, all of it ASCII.
+/// JSON with one space after each comma and colon and no others, in ASCII.
 fn spaced(json: &str) -> String {
     let mut out = String::with_capacity(json.len());
     let (mut quoted, mut escaped) = (false, false);

@@ -17,32 +17,32 @@ use super::watch::Watch;
 use super::{Recording, Step};
 use crate::http::{Connection, Endpoint, HttpResponse};
 
-/// How long a step waits if it does not say so.
+/// How long a `wait` lasts by default.
 const WAIT_TIMEOUT: Duration = Duration::from_secs(30);
-/// How long a `collect` waits if it does not say so.
+/// How long a `collect` lasts by default.
 const COLLECT_TIMEOUT: Duration = Duration::from_secs(10);
-/// The pause between two looks at something that shall become so: the recordings' own.
+/// The interval between two polls, as in the recordings.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 /// How long a new namespace may take to get its ServiceAccount.
 const SERVICE_ACCOUNT_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long cleaning up may take, a request.
+/// How long each request of the cleanup may take.
 const CLEANUP_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How one step went.
+/// The result of a step.
 #[derive(Debug)]
 pub struct Verdict {
     pub step: usize,
     pub title: String,
-    /// The paths at which the response differs from the recorded one; none if it is equal.
+    /// The differences from the recorded response; empty if it is equal.
     pub differences: Vec<String>,
 }
 
-/// How one recording went.
+/// The results of a recording.
 #[derive(Debug)]
 pub struct Played {
     pub name: String,
     pub verdicts: Vec<Verdict>,
-    /// Steps to be compared that were left out.
+    /// The number of steps with a response that were not played.
     pub left_out: usize,
 }
 
@@ -56,10 +56,10 @@ impl Played {
     }
 }
 
-/// The server that is asked, and what has been learned about it.
+/// The server that the recordings are played against.
 pub struct Server {
     endpoint: Endpoint,
-    /// Whether namespaces get a ServiceAccount, for all that is known. Where one did not, no other recording waits for it.
+    /// Whether namespaces get a default ServiceAccount. Once one did not, further recordings do not wait for it.
     creates_service_accounts: AtomicBool,
 }
 
@@ -69,8 +69,8 @@ impl Server {
     }
 }
 
-/// Plays recordings, some at the same time; the responses are in the order of their names. `end` tells for each at which step to
-/// stop.
+/// Plays recordings, up to `jobs` of them concurrently; the results are in the order of their names. `end` returns the step before
+/// which to stop.
 pub async fn play(
     server: &Server,
     recordings: &[Recording],
@@ -97,7 +97,7 @@ async fn play_one(server: &Server, recording: &Recording, steps: Vec<Step>, end:
     if end > 0 {
         run.prepare().await;
         for (number, step) in steps[..end].iter().enumerate() {
-            // A step that cannot be played has no response: it differs.
+            // A step that cannot be played differs, with the error as its response.
             let got =
                 run.step(step).await.unwrap_or_else(|error| Some(json!({"error": format!("{error:#}")})));
             if let (Some(want), Some(got)) = (&step.expect, &got) {
@@ -111,7 +111,7 @@ async fn play_one(server: &Server, recording: &Recording, steps: Vec<Step>, end:
     Played { name: recording.name(), verdicts, left_out }
 }
 
-/// One recording being played.
+/// The state of one recording that is played.
 struct Run<'a> {
     server: &'a Server,
     recording: &'a Recording,
@@ -127,14 +127,14 @@ impl<'a> Run<'a> {
         Run { server, recording, names, watches: HashMap::new(), connection: None }
     }
 
-    /// Makes the namespace, and waits for what comes with it.
+    /// Creates the namespace, and waits for its default ServiceAccount.
     async fn prepare(&mut self) {
         if !self.recording.needs_namespace() {
             return;
         }
         let namespace = self.names.namespace().to_owned();
         let body = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}});
-        // A failure shows in the steps.
+        // A failure appears in the steps.
         let _ = self.call("POST", "/api/v1/namespaces", &[], Some(body.to_string().into())).await;
         let account = format!("/api/v1/namespaces/{namespace}/serviceaccounts/default");
         let end = Instant::now() + SERVICE_ACCOUNT_TIMEOUT;
@@ -155,12 +155,12 @@ impl<'a> Run<'a> {
             paths.push(format!("/api/v1/namespaces/{}", self.names.namespace()));
         }
         for path in paths {
-            // What is not there any more need not be cleaned up.
+            // Failures of the cleanup are ignored.
             let _ = timeout(CLEANUP_TIMEOUT, self.call("DELETE", &path, &[], None)).await;
         }
     }
 
-    /// Plays one step; returns what is to be compared, if it has a response.
+    /// Plays one step; returns the value to compare, if it has a response.
     async fn step(&mut self, step: &Step) -> Result<Option<Value>> {
         if let Some(seconds) = step.sleep {
             sleep(Duration::from_secs_f64(seconds)).await;
@@ -235,7 +235,7 @@ impl<'a> Run<'a> {
         })
     }
 
-    /// One request, over the run's connection while it lasts.
+    /// Sends a request, over the connection of the run as long as it is open.
     async fn call(
         &mut self,
         method: &str,
@@ -258,7 +258,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Whether all that a step waits for is so.
+    /// Whether all conditions of a `wait` are met.
     fn is_met(
         &self,
         until: &std::collections::BTreeMap<String, Value>,
@@ -271,7 +271,7 @@ impl<'a> Run<'a> {
                 Some(path) => Some(length(Path::parse(path).first(body))?.into()),
                 None => Path::parse(path).first(body).cloned(),
             };
-            // What is null is as good as absent.
+            // null counts as absent.
             let got = got.filter(|value| !value.is_null());
             let expects = |operator: &str| want.get(operator).is_some_and(|w| w == true);
             let met = if expects("absent") {
@@ -288,7 +288,7 @@ impl<'a> Run<'a> {
         Ok(true)
     }
 
-    /// What of a body is compared.
+    /// The part of a body that is compared.
     fn shape(&mut self, step: &Step, mut body: Value) -> Value {
         if !self.recording.managed_fields && !step.managed_fields {
             remove_everywhere(&mut body, "managedFields");
@@ -311,7 +311,7 @@ impl<'a> Run<'a> {
     }
 }
 
-/// A body: JSON where it is JSON, text where it is not, null where there is none.
+/// A body: JSON if it can be parsed, otherwise text; null if it is empty.
 pub fn decode(body: &[u8]) -> Value {
     match body {
         [] => Value::Null,
@@ -319,7 +319,7 @@ pub fn decode(body: &[u8]) -> Value {
     }
 }
 
-/// All values of a header, in one line. Bytes are characters, as in the header of old: a test of ours must not fail on them.
+/// All values of a header, joined. Bytes are decoded as Latin-1, so that no value makes the comparison fail.
 fn header(response: &HttpResponse, name: &str) -> Option<String> {
     let latin =
         |value: &hyper::header::HeaderValue| value.as_bytes().iter().map(|b| char::from(*b)).collect();
@@ -348,7 +348,7 @@ fn remove_everywhere(value: &mut Value, key: &str) {
     }
 }
 
-/// Tells the paths at which two values differ.
+/// Collects the paths at which two values differ.
 fn compare(want: &Value, got: &Value, at: &str, out: &mut Vec<String>) {
     match (want, got) {
         (Value::Object(want), Value::Object(got)) => {
@@ -377,7 +377,7 @@ fn compare(want: &Value, got: &Value, at: &str, out: &mut Vec<String>) {
     }
 }
 
-/// The beginning of a value: enough to see what it is.
+/// The beginning of a value, for messages.
 fn short(value: &Value) -> String {
     value.to_string().chars().take(200).collect()
 }

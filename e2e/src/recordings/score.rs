@@ -1,8 +1,7 @@
-//! What is expected of an area: its floor, and the gaps that are known.
+//! The expected score of an area: its floor, and its known gaps.
 //!
-//! `recordings/floors.txt` tells for each area how many steps are answered as the real control plane responses them; its
-//! numbers only rise. `recordings/gaps.md` is a table of what is known to differ, and why: a step that is not in it must be
-//! answered right.
+//! `recordings/floors.txt` has the minimum number of equal steps of each area; it never decreases. `recordings/gaps.md` is a table of
+//! known differences with their reasons; every other step must be equal.
 
 use std::fs;
 
@@ -11,7 +10,7 @@ use anyhow::{Context, Result, bail};
 use super::player::{Played, Verdict};
 use super::{Recording, Step, directory};
 
-/// How many steps of an area must be equal at least.
+/// The minimum number of equal steps of an area.
 pub fn floor(area: &str) -> Result<usize> {
     let text = fs::read_to_string(directory().join("floors.txt"))?;
     let line = text.lines().find_map(|line| line.strip_prefix(area)?.strip_prefix(' '));
@@ -31,12 +30,12 @@ struct Gap {
 
 #[derive(Debug, PartialEq)]
 enum Steps {
-    /// What comes after the first step that waits for something the server shall do by itself: waiting for what cannot
-    /// come takes too long, so it is not played.
+    /// The steps after the first that waits for an action of the server are not played: waiting for something that does not happen
+    /// takes too long.
     FromFirstWait,
-    /// What comes after the first server-side apply depends on it.
+    /// The steps after the first server-side apply depend on it, and are not played.
     FromFirstApply,
-    /// These are played, and differ.
+    /// These steps are played, and differ.
     Numbers(Vec<usize>),
 }
 
@@ -95,15 +94,15 @@ impl Gap {
     }
 }
 
-/// How an area went.
+/// The score of an area.
 #[derive(Debug, Default)]
 pub struct Score<'a> {
     pub equal: usize,
     pub compared: usize,
     pub left_out: usize,
-    /// Steps that differ, and are no known gap.
+    /// Steps that differ and are not listed as gaps.
     pub unexpected: Vec<(&'a str, &'a Verdict)>,
-    /// Steps that are listed as gaps, and do not differ.
+    /// Steps that are listed as gaps and are equal.
     pub fixed: Vec<(&'a str, &'a Verdict)>,
 }
 

@@ -13,7 +13,7 @@ use tokio::time::{Instant, timeout, timeout_at};
 use super::player::decode;
 use crate::http::Endpoint;
 
-/// How long the stream may take to begin.
+/// How long the response may take to begin.
 const START_TIMEOUT: Duration = Duration::from_millis(300);
 
 pub struct Watch {
@@ -21,7 +21,7 @@ pub struct Watch {
 }
 
 impl Watch {
-    /// Opens the stream, and returns when it has begun: what is written from then on is seen.
+    /// Opens the watch, and returns when the response has begun: later changes are received.
     pub async fn open(endpoint: &Endpoint, path: String, headers: Vec<(String, Option<String>)>) -> Watch {
         let (sender, events) = mpsc::unbounded_channel();
         let (begun, begins) = oneshot::channel();
@@ -32,10 +32,10 @@ impl Watch {
                 endpoint.connect().await?.open("GET", &path, &headers, None).await
             };
             let opened = opened.await;
-            // Too late for the one who waits, maybe; the events are wanted all the same.
+            // The receiver may have timed out already; the events are still collected.
             let _ = begun.send(());
             if let Ok(response) = opened {
-                // A stream that breaks has ended; what came before counts.
+                // A stream that breaks ends; the events before count.
                 let _ = read(response, &sender).await;
             }
         });
@@ -43,7 +43,7 @@ impl Watch {
         Watch { events }
     }
 
-    /// The next events: `count` of them, or as many as come in time.
+    /// The next events: `count` of them, or fewer if the time is over.
     pub async fn collect(&mut self, count: usize, patience: Duration) -> Vec<Value> {
         let end = Instant::now() + patience;
         let mut events = Vec::new();
