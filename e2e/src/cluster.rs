@@ -24,6 +24,7 @@ pub fn cluster() -> Builder {
     Builder { data_dir: None, flags: Vec::new(), listen: "127.0.0.1:0".to_owned() }
 }
 
+/// The configuration of a control plane that has not been started.
 #[derive(Clone, Debug)]
 pub struct Builder {
     data_dir: Option<PathBuf>,
@@ -75,7 +76,9 @@ impl Builder {
 /// How a control plane is ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Termination {
+    /// SIGTERM: data are flushed, and the exit code is 0.
     Stop,
+    /// SIGKILL.
     Crash,
 }
 

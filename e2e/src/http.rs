@@ -41,8 +41,11 @@ pub struct Endpoint {
 /// A complete response.
 #[derive(Clone, Debug)]
 pub struct HttpResponse {
+    /// The status code.
     pub status: u16,
+    /// All headers.
     pub headers: HeaderMap,
+    /// The body, not decoded.
     pub body: Bytes,
 }
 
@@ -60,6 +63,7 @@ pub async fn config(kubeconfig: &Path) -> Result<kube::Config> {
 }
 
 impl Endpoint {
+    /// The server of a kubeconfig, with the user's client certificate or bearer token.
     pub fn new(config: &kube::Config) -> Result<Endpoint> {
         let url = &config.cluster_url;
         let host = url.host().context("no host")?.trim_matches(['[', ']']).to_owned();
@@ -131,6 +135,7 @@ impl Endpoint {
         self.token.as_ref()
     }
 
+    /// Opens a connection, with TLS unless the URL is plain HTTP.
     pub async fn connect(&self) -> Result<Connection> {
         let socket = self.socket().await?;
         let sender = match &self.tls {

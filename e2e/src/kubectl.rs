@@ -18,6 +18,7 @@ use crate::binary;
 use crate::cluster::{Builder, Cluster};
 use crate::wait::DEADLINE;
 
+/// Command lines, each with the texts that its output must contain.
 pub type Scenario = [(&'static str, &'static [&'static str])];
 
 /// The path of kubectl, if there is one.
@@ -76,6 +77,10 @@ pub async fn output(mut command: Command) -> Result<Output> {
     Ok(timeout(DEADLINE, command.output()).await.with_context(|| format!("{command:?} does not end"))??)
 }
 
+/// Runs a scenario against a new control plane; it is skipped if there is no kubectl.
+///
+/// # Errors
+/// A command that fails or succeeds unexpectedly, or a text that its output lacks.
 pub async fn run_scenario(cluster: Builder, scenario: &Scenario) -> Result<()> {
     let Some(kubectl) = kubectl() else { return Ok(()) };
     let cluster = cluster.start().await?;

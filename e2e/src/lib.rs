@@ -13,6 +13,8 @@
 //!
 //! Nothing here depends on Coracle's internals: it is started as users start it, and observed through its API only.
 
+#![warn(missing_docs)]
+
 pub mod attacks;
 pub mod binary;
 pub mod cluster;

@@ -23,13 +23,18 @@ pub const HOLD_FINALIZER: &str = "scenario.example/hold";
 /// `persistentVolumeClaimRetentionPolicy`, by the names of the first version of KEP-1847.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RetentionPolicy {
+    /// Claims are kept; the default.
     Retain,
+    /// `whenDeleted: Delete`.
     DeleteOnStatefulSetDeletionOnly,
+    /// `whenScaled: Delete`.
     DeleteOnScaledownOnly,
+    /// Both are `Delete`.
     DeleteOnScaledownAndStatefulSetDeletion,
 }
 
 impl RetentionPolicy {
+    /// All policies.
     pub const ALL: [RetentionPolicy; 4] = [
         RetentionPolicy::Retain,
         RetentionPolicy::DeleteOnStatefulSetDeletionOnly,
@@ -47,6 +52,7 @@ impl RetentionPolicy {
         }
     }
 
+    /// Whether claims are deleted with the set.
     pub fn deletes_when_deleted(self) -> bool {
         matches!(
             self,
@@ -55,6 +61,7 @@ impl RetentionPolicy {
         )
     }
 
+    /// Whether claims are deleted with pods that are scaled away.
     pub fn deletes_when_scaled(self) -> bool {
         matches!(
             self,
@@ -72,10 +79,15 @@ impl RetentionPolicy {
 /// A condition on the policy: claims are deleted, volumes are empty, ...
 pub type PolicyPredicate = fn(RetentionPolicy) -> bool;
 
+/// Every policy.
 pub const ALL: PolicyPredicate = |_| true;
+/// No policy.
 pub const NONE: PolicyPredicate = |_| false;
+/// The policies with `whenDeleted: Delete`.
 pub const WHEN_DELETED: PolicyPredicate = RetentionPolicy::deletes_when_deleted;
+/// The policies with `whenScaled: Delete`.
 pub const WHEN_SCALED: PolicyPredicate = RetentionPolicy::deletes_when_scaled;
+/// The policies with any `Delete`.
 pub const EITHER: PolicyPredicate = |policy| policy != RetentionPolicy::Retain;
 
 /// A set with a claim for each pod, `data`, of the class `delete`.
@@ -97,10 +109,12 @@ pub fn image(image: &str) -> Value {
     json!({"spec": {"template": {"spec": {"containers": [{"name": "c", "image": image}]}}}})
 }
 
+/// The name of a set's pod.
 pub fn pod_of(set: &str, ordinal: u32) -> String {
     format!("{set}-{ordinal}")
 }
 
+/// The name of the claim of a set's pod.
 pub fn claim_of(set: &str, ordinal: u32) -> String {
     format!("data-{set}-{ordinal}")
 }
@@ -108,15 +122,18 @@ pub fn claim_of(set: &str, ordinal: u32) -> String {
 /// The uids of pods.
 pub type PodUids = BTreeSet<String>;
 
+/// The uids of these pods.
 pub fn uids(pods: &[Pod]) -> PodUids {
     pods.iter().filter_map(ResourceExt::uid).collect()
 }
 
+/// The pods of a set, by its label.
 pub async fn pods_of(scenario: &Scenario, set: &str) -> Result<Vec<Pod>> {
     let selected = ListParams::default().labels(&format!("app={set}"));
     Ok(scenario.api::<Pod>().list(&selected).await?.items)
 }
 
+/// Whether a pod has the condition Ready and is not terminating.
 pub fn is_ready(pod: &Pod) -> bool {
     let conditions = pod.status.as_ref().and_then(|status| status.conditions.as_ref());
     let is_ready = conditions.into_iter().flatten().any(|c| c.type_ == "Ready" && c.status == "True");
@@ -168,6 +185,7 @@ pub fn owners(object: &impl Resource) -> Vec<String> {
     owners.map(|owner| format!("{}/{}", owner.kind, owner.name)).collect()
 }
 
+/// Waits until a claim has exactly these owners.
 pub async fn until_owned(scenario: &Scenario, claim: &str, want: &[String]) -> Result<PersistentVolumeClaim> {
     let found = scenario.until(claim, |claim: &PersistentVolumeClaim| owners(claim) == want).await;
     found.with_context(|| format!("{claim} is to be owned by {want:?}"))
@@ -339,16 +357,21 @@ impl History {
 /// A set, and the claims of its pods, from its first ordinal on.
 #[derive(Debug)]
 pub struct TestSet {
+    /// The name of the set.
     pub name: &'static str,
+    /// The set's retention policy.
     pub policy: RetentionPolicy,
+    /// The claims with data, as of the last time that they were filled.
     pub bound_claims: Vec<BoundClaim>,
 }
 
 impl TestSet {
+    /// The name of the pod of an ordinal.
     pub fn pod(&self, ordinal: u32) -> String {
         pod_of(self.name, ordinal)
     }
 
+    /// The name of the claim of an ordinal.
     pub fn claim(&self, ordinal: u32) -> String {
         claim_of(self.name, ordinal)
     }
@@ -386,6 +409,7 @@ impl TestSets {
         Ok(sets)
     }
 
+    /// Creates the sets again after their deletion; `change` modifies each before.
     pub async fn recreate(
         &self,
         scenario: &mut Scenario,
@@ -419,10 +443,12 @@ impl TestSets {
         Ok(())
     }
 
+    /// Waits until the sets have exactly the pods of these ordinals, all of them ready.
     pub async fn until_ready(&self, scenario: &Scenario, ordinals: Range<u32>) -> Result<()> {
         self.until_replaced(scenario, ordinals, &PodUids::new()).await
     }
 
+    /// As [`TestSets::until_ready`]; none of the pods may have one of the old uids.
     pub async fn until_replaced(
         &self,
         scenario: &Scenario,
@@ -446,6 +472,7 @@ impl TestSets {
         Ok(all)
     }
 
+    /// Waits until the status of each set has observed its last change.
     pub async fn until_observed(&self, scenario: &Scenario) -> Result<()> {
         for set in &self.0 {
             until_observed(scenario, set.name).await?;
@@ -453,6 +480,7 @@ impl TestSets {
         Ok(())
     }
 
+    /// Patches each set, as one step.
     pub async fn patch(&self, scenario: &mut Scenario, patch: impl Fn(&TestSet) -> Value) -> Result<()> {
         let change = async |scenario: &mut Scenario| {
             for set in &self.0 {
@@ -463,10 +491,12 @@ impl TestSets {
         scenario.uninterrupted(change).await
     }
 
+    /// Scales all sets, as one step.
     pub async fn scale(&self, scenario: &mut Scenario, replicas: u32) -> Result<()> {
         self.patch(scenario, |_| json!({"spec": {"replicas": replicas}})).await
     }
 
+    /// Deletes all sets, as one step.
     pub async fn delete(&self, scenario: &mut Scenario, options: &DeleteParams) -> Result<()> {
         for set in &self.0 {
             scenario.api::<StatefulSet>().delete(set.name, options).await?;
@@ -482,6 +512,7 @@ impl TestSets {
         Ok(())
     }
 
+    /// Deletes the pods of these ordinals, as one step.
     pub async fn delete_pods(&self, scenario: &mut Scenario, ordinals: Range<u32>) -> Result<()> {
         let delete = async |scenario: &mut Scenario| {
             for set in &self.0 {

@@ -26,9 +26,13 @@ use tempfile::TempDir;
 use crate::cluster::{Cluster, Termination, cluster};
 use crate::wait::{until, until_object};
 
+/// The finalizer that keeps claims while pods use them.
 pub const CLAIM_PROTECTION: &str = "kubernetes.io/pvc-protection";
+/// The finalizer that keeps volumes while claims are bound to them.
 pub const VOLUME_PROTECTION: &str = "kubernetes.io/pv-protection";
+/// The finalizer by which the in-tree plugin keeps its volumes (KEP-2644).
 pub const IN_TREE_PROTECTION: &str = "kubernetes.io/pv-controller";
+/// The finalizer by which an external provisioner keeps its volumes (KEP-2644).
 pub const EXTERNAL_PROTECTION: &str = "external-provisioner.volume.kubernetes.io/finalizer";
 
 /// The feature gate of CSI migration for the in-tree plugin.
@@ -56,8 +60,10 @@ pub enum Driver {
 }
 
 impl Driver {
+    /// All drivers.
     pub const ALL: [Driver; 3] = [Driver::HostPath, Driver::Csi, Driver::Migrated];
 
+    /// The provisioner in its StorageClasses.
     pub fn provisioner(self) -> &'static str {
         match self {
             Driver::HostPath | Driver::Migrated => "kubernetes.io/host-path",
@@ -127,6 +133,7 @@ fn directory(volume: &PersistentVolume) -> Option<(&'static str, String)> {
 pub trait Kind:
     Resource<DynamicType = ()> + Clone + Debug + Serialize + DeserializeOwned + Send + 'static
 {
+    /// The API of the kind; `namespace` is ignored for kinds of cluster scope.
     fn api(client: Client, namespace: &str) -> Api<Self>;
 }
 
@@ -153,8 +160,11 @@ kinds! {
 /// A bound claim, its volume, and the directory of the volume.
 #[derive(Clone, Debug)]
 pub struct BoundClaim {
+    /// The name of the claim.
     pub claim: String,
+    /// The name of the volume.
     pub volume: String,
+    /// The path of the volume's directory.
     pub directory: PathBuf,
 }
 
@@ -168,6 +178,7 @@ impl BoundClaim {
         Ok(fs::write(self.directory.join("deep/file"), DATA)?)
     }
 
+    /// Whether the volume has the data that [`BoundClaim::write`] wrote.
     pub fn has_data(&self) -> bool {
         fs::read_to_string(self.directory.join("deep/file")).is_ok_and(|text| text == DATA)
     }
@@ -178,7 +189,9 @@ impl BoundClaim {
     }
 }
 
+/// A control plane with its own data directory, and the way in which it is interrupted.
 pub struct Scenario {
+    /// The driver of the volumes.
     pub driver: Driver,
     /// The namespace of claims and pods.
     pub namespace: &'static str,
@@ -212,6 +225,7 @@ pub async fn run_scenario(
 }
 
 impl Scenario {
+    /// Starts a control plane with one node, and the classes `delete` and `retain`.
     pub async fn start(driver: Driver) -> Result<Scenario> {
         Scenario::with_nodes(driver, 1).await
     }
@@ -241,14 +255,17 @@ impl Scenario {
         Ok(other)
     }
 
+    /// The API of a kind, in the scenario's namespace.
     pub fn api<K: Kind>(&self) -> Api<K> {
         K::api(self.client.clone(), self.namespace)
     }
 
+    /// A client of the running server.
     pub fn client(&self) -> Client {
         self.client.clone()
     }
 
+    /// The running server.
     pub fn cluster(&self) -> Result<&Cluster> {
         self.cluster.as_ref().context("it has ended")
     }
@@ -320,6 +337,7 @@ impl Scenario {
         Ok(BrokenRoot { root, aside })
     }
 
+    /// Creates an object, as one step.
     pub async fn create<K: Kind>(&mut self, object: Value) -> Result<K> {
         let object = serde_json::from_value(object)?;
         let object = self.api::<K>().create(&PostParams::default(), &object).await?;
@@ -327,25 +345,30 @@ impl Scenario {
         Ok(object)
     }
 
+    /// Reads an object.
     pub async fn get<K: Kind>(&self, name: &str) -> Result<K> {
         Ok(self.api::<K>().get(name).await?)
     }
 
+    /// Applies a merge patch to an object, as one step.
     pub async fn patch<K: Kind>(&mut self, name: &str, patch: Value) -> Result<()> {
         self.api::<K>().patch(name, &PatchParams::default(), &Patch::Merge(patch)).await?;
         self.interrupt().await
     }
 
+    /// Deletes an object, as one step.
     pub async fn delete<K: Kind>(&mut self, name: &str) -> Result<()> {
         self.api::<K>().delete(name, &DeleteParams::default()).await?;
         self.interrupt().await
     }
 
-    pub async fn until<K: Kind>(&self, name: &str, is_so: impl Fn(&K) -> bool) -> Result<K> {
-        let object = until_object(self.api::<K>(), name, |object| object.is_some_and(&is_so)).await?;
+    /// Waits until an object exists and meets a condition.
+    pub async fn until<K: Kind>(&self, name: &str, condition: impl Fn(&K) -> bool) -> Result<K> {
+        let object = until_object(self.api::<K>(), name, |object| object.is_some_and(&condition)).await?;
         object.with_context(|| format!("{name} is gone"))
     }
 
+    /// Waits until an object does not exist.
     pub async fn until_gone<K: Kind>(&self, name: &str) -> Result<()> {
         until_object(self.api::<K>(), name, |object: Option<&K>| object.is_none()).await.map(drop)
     }
@@ -357,7 +380,7 @@ impl Scenario {
             events.iter().any(|event| {
                 event.involved_object.name.as_deref() == Some(name)
                     && event.reason.as_deref() == Some(reason)
-                    && event.message.as_deref().is_some_and(|message| message.contains(message))
+                    && event.message.as_deref().is_some_and(|text| text.contains(message))
             })
         };
         until(&format!("{reason} of {name}: {message}"), ask, matches).await.map(drop)
@@ -545,6 +568,7 @@ pub struct BrokenRoot {
 }
 
 impl BrokenRoot {
+    /// Restores the root.
     pub fn repair(self) -> Result<()> {
         exchange(&self.root, &self.aside)?;
         Ok(fs::remove_file(&self.aside)?)
@@ -573,6 +597,7 @@ async fn start(
     Ok((cluster, client))
 }
 
+/// The manifest of a claim of a class, for 1 GiB.
 pub fn claim(name: &str, class: &str) -> Value {
     json!({"metadata": {"name": name}, "spec": {
         "storageClassName": class,
@@ -581,6 +606,7 @@ pub fn claim(name: &str, class: &str) -> Value {
     }})
 }
 
+/// The manifest of a pod that uses these claims.
 pub fn pod(name: &str, claims: &[&str]) -> Value {
     let volume = |claim: &&str| json!({"name": claim, "persistentVolumeClaim": {"claimName": claim}});
     json!({"metadata": {"name": name}, "spec": {
@@ -600,18 +626,22 @@ pub fn scripted(name: &str, claims: &[&str], script: &[(&str, &str)]) -> Value {
     pod
 }
 
+/// Whether `metadata.deletionTimestamp` is set.
 pub fn is_terminating(object: &impl Resource) -> bool {
     object.meta().deletion_timestamp.is_some()
 }
 
+/// `status.phase` of a claim; `""` if it is not set.
 pub fn claim_phase(claim: &PersistentVolumeClaim) -> &str {
     claim.status.as_ref().and_then(|status| status.phase.as_deref()).unwrap_or_default()
 }
 
+/// `status.phase` of a volume; `""` if it is not set.
 pub fn volume_phase(volume: &PersistentVolume) -> &str {
     volume.status.as_ref().and_then(|status| status.phase.as_deref()).unwrap_or_default()
 }
 
+/// `status.phase` of a pod; `""` if it is not set.
 pub fn pod_phase(pod: &Pod) -> &str {
     pod.status.as_ref().and_then(|status| status.phase.as_deref()).unwrap_or_default()
 }

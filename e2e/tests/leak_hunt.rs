@@ -72,8 +72,8 @@ impl RandomRun {
 
     async fn run(mut self, scenario: &mut Scenario, end: Instant) -> Result<()> {
         for number in 0..OPERATIONS {
-            let operate = self.operate(scenario, number).await?;
-            self.operations.push(operate);
+            let operation = self.operate(scenario, number).await?;
+            self.operations.push(operation);
             self.check_pods(scenario).await?;
             if number > OPERATIONS / 3 && Instant::now() > end {
                 break;

@@ -121,8 +121,7 @@ impl Call<'_> {
                 let options = self.delete_options()?;
                 let target = Target { name: String::new(), ..self.target(&served)? };
                 let registry = &self.shared.registry;
-                let deletions =
-                    registry.delete_collection(&target, &filter, &list, &options, self.caller());
+                let deletions = registry.delete_collection(&target, &filter, &list, &options, self.caller());
                 let page = Box::pin(deletions).await?;
                 Outcome { code: 200, payload: Payload::List(page) }
             }

@@ -55,6 +55,7 @@ pub fn server(builder: Builder) -> Builder {
 /// A recording.
 #[derive(Debug, Deserialize)]
 pub struct Recording {
+    /// The path of the file.
     #[serde(skip)]
     pub file: PathBuf,
     /// The steps in their original text: a namespace is created if `$NS` occurs in them.
@@ -104,6 +105,7 @@ pub struct Step {
 }
 
 impl Recording {
+    /// Reads a recording.
     pub fn read(file: &Path) -> Result<Recording> {
         let name = || file.display().to_string();
         let text = fs::read_to_string(file).with_context(name)?;
@@ -135,6 +137,7 @@ impl Recording {
         self.name().starts_with("volumes/default-class-")
     }
 
+    /// The steps, in order.
     pub fn steps(&self) -> Result<Vec<Step>> {
         let steps = self.steps.iter().map(|step| serde_json::from_str(step.get()));
         steps.collect::<Result<_, _>>().with_context(|| self.file.display().to_string())
@@ -156,6 +159,7 @@ impl Step {
         self.wait.is_some()
     }
 
+    /// Whether it is a server-side apply.
     pub fn is_apply(&self) -> bool {
         let content_type = self.headers.get("Content-Type").and_then(Option::as_deref);
         content_type.is_some_and(|t| t.starts_with("application/apply-patch"))

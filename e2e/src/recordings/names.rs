@@ -29,6 +29,7 @@ pub struct Names {
 }
 
 impl Names {
+    /// The names of a new run: `$NS` is the namespace, `${RAND}` a random text.
     pub fn new(namespace: &str, random: &str) -> Names {
         let variables = [("NS", namespace), ("RAND", random)];
         Names {
@@ -37,6 +38,7 @@ impl Names {
         }
     }
 
+    /// The namespace of the run.
     pub fn namespace(&self) -> &str {
         self.get("NS").and_then(Value::as_str).unwrap_or_default()
     }

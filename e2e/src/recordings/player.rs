@@ -31,7 +31,9 @@ const CLEANUP_TIMEOUT: Duration = Duration::from_secs(5);
 /// The result of a step.
 #[derive(Debug)]
 pub struct Verdict {
+    /// The index of the step.
     pub step: usize,
+    /// The request of the step.
     pub title: String,
     /// The differences from the recorded response; empty if it is equal.
     pub differences: Vec<String>,
@@ -40,17 +42,21 @@ pub struct Verdict {
 /// The results of a recording.
 #[derive(Debug)]
 pub struct Played {
+    /// The name of the recording, `area/name`.
     pub name: String,
+    /// The results of the steps that were compared.
     pub verdicts: Vec<Verdict>,
     /// The number of steps with a response that were not played.
     pub left_out: usize,
 }
 
 impl Played {
+    /// The number of equal steps.
     pub fn equal(&self) -> usize {
         self.verdicts.iter().filter(|v| v.differences.is_empty()).count()
     }
 
+    /// The number of compared steps.
     pub fn compared(&self) -> usize {
         self.verdicts.len()
     }
@@ -64,6 +70,7 @@ pub struct Server {
 }
 
 impl Server {
+    /// A server to play recordings against.
     pub fn new(endpoint: Endpoint) -> Server {
         Server { endpoint, creates_service_accounts: AtomicBool::new(true) }
     }

@@ -40,6 +40,7 @@ enum Steps {
 }
 
 impl Gaps {
+    /// Reads `gaps.md`.
     pub fn read() -> Result<Gaps> {
         Gaps::parse(&fs::read_to_string(directory().join("gaps.md"))?)
     }
@@ -97,8 +98,11 @@ impl Gap {
 /// The score of an area.
 #[derive(Debug, Default)]
 pub struct Score<'a> {
+    /// The number of equal steps.
     pub equal: usize,
+    /// The number of steps with a response, played or not.
     pub compared: usize,
+    /// The number of steps with a response that were not played.
     pub left_out: usize,
     /// Steps that differ and are not listed as gaps.
     pub unexpected: Vec<(&'a str, &'a Verdict)>,
@@ -107,6 +111,7 @@ pub struct Score<'a> {
 }
 
 impl<'a> Score<'a> {
+    /// The score of the recordings of an area.
     pub fn of(played: &'a [Played], gaps: &Gaps) -> Score<'a> {
         let mut score = Score::default();
         for recording in played {
