@@ -5,9 +5,9 @@
 //! Where Kubernetes 1.36 differs from the design, the tests expect what Kubernetes does:
 //! - `DeleteOnScaledownOnly` keeps claims when the set is deleted, as its description says; line 3 of its test plan does not.
 //! - References to sets and pods have `blockOwnerDeletion: true`, so that a foreground deletion waits for the claims, too.
-//! A claim that outlives its pod is not collected when its set is scaled down afterwards.
-//! Turning the gate off keeps existing references and their effects. The gate is the controller's: the API has the field anyway,
-//! as with a controller of an earlier version.
+//! - A claim that outlives its pod is not collected when its set is scaled down afterwards.
+//! - Turning the gate off keeps existing references and their effects. The gate is the controller's: the API has the field anyway,
+//!   as with a controller of an earlier version.
 
 use anyhow::{Result, ensure};
 use coracle_e2e::scenario;
