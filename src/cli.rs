@@ -1,4 +1,4 @@
-//! The command line: the flags that scripts rely on, and what they mean.
+//! The command line: subcommands and flags. Scripts rely on them.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -18,7 +18,7 @@ pub struct Cli {
 
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Starts the control plane and serves until it is told to stop.
+    /// Starts the control plane and serves until SIGTERM or SIGINT.
     Serve(Serve),
     /// Runs a command against a control plane of its own, and exits with the command's code.
     Run {
@@ -28,7 +28,7 @@ pub enum Command {
         #[arg(last = true, required = true, num_args = 1..)]
         command: Vec<String>,
     },
-    /// Runs the controllers against any cluster, as kube-controller-manager does, until it is told to stop.
+    /// Runs the controllers against any cluster, as kube-controller-manager does, until SIGTERM or SIGINT.
     Controllers(Controllers),
     /// Prints the kubeconfig of the control plane in a data directory.
     Kubeconfig {
@@ -39,19 +39,20 @@ pub enum Command {
     Version,
 }
 
+/// The default data directory of `serve`.
 pub const DATA_DIR: &str = "./coracle-data";
 
-/// Where `serve` listens unless it is told.
-const LISTEN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 6443);
-/// Any free port.
-const ANY_PORT: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
+/// The default address of `serve`.
+const SERVE_LISTEN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 6443);
+/// The default address of `run`: any free port.
+const RUN_LISTEN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
 
 #[derive(Debug, Args)]
 pub struct Serve {
     /// Where the data is kept [default: ./coracle-data; of `run`: nowhere].
     #[arg(long, value_name = "DIR", conflicts_with = "ephemeral")]
     data_dir: Option<PathBuf>,
-    /// Keep nothing: all is in memory, and gone at the end.
+    /// Keep nothing: all data is in memory.
     #[arg(long)]
     ephemeral: bool,
     /// The address to serve on; port 0 is any free one [default: 127.0.0.1:6443; of `run`: 127.0.0.1:0].
@@ -61,7 +62,7 @@ pub struct Serve {
     /// its own].
     #[arg(long, value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
-    /// Another name or address that the server's certificate shall hold; may be repeated.
+    /// Another name or address for the server's certificate; may be repeated.
     #[arg(long, value_name = "NAME")]
     tls_san: Vec<String>,
     /// Bearer tokens: lines of token,user,uid,"group1,group2".
@@ -88,7 +89,7 @@ pub struct Serve {
     /// The StorageClass that is made at the start and is the default; `none` for no class.
     #[arg(long, value_name = "NAME", default_value = "standard")]
     default_storage_class: String,
-    /// When writes are on disk: `sync` (before they are answered), `interval=MS`, `none`.
+    /// When writes are on disk: `sync` (before the response), `interval=MS`, `none`.
     #[arg(long, value_name = "WHEN", default_value = "interval=50", value_parser = durability)]
     durability: Durability,
     /// The most bytes that all objects may take together; 0 is no limit.
@@ -103,13 +104,13 @@ pub struct Serve {
 
 #[derive(Debug, Args)]
 pub struct Controllers {
-    /// Which cluster, and who to be there.
+    /// The cluster, and the user to act as.
     #[arg(long, value_name = "FILE")]
     pub kubeconfig: PathBuf,
     /// The controllers to run, as kube-controller-manager has it: `*`, `foo`, `-foo`.
     #[arg(long, value_name = "LIST", default_value = "*", value_delimiter = ',', allow_hyphen_values = true)]
     pub controllers: Vec<String>,
-    /// Work only while no other process does.
+    /// Work only while holding the Lease of kube-controller-manager.
     #[arg(long, value_name = "BOOL", default_value_t = true, action = ArgAction::Set, num_args = 0..=1,
           require_equals = true, default_missing_value = "true")]
     pub leader_elect: bool,
@@ -125,7 +126,7 @@ pub struct Controllers {
 }
 
 impl Controllers {
-    /// Which features are on.
+    /// The feature gates.
     ///
     /// # Errors
     /// A gate is unknown or locked.
@@ -136,7 +137,7 @@ impl Controllers {
 
 #[derive(Clone, Copy, Debug, Args)]
 pub struct Log {
-    /// The form of the log on standard error.
+    /// The format of the log on standard error.
     #[arg(long, value_name = "FORMAT", default_value = "text")]
     pub log_format: LogFormat,
     /// Log more; may be repeated.
@@ -195,12 +196,12 @@ impl Serve {
     /// The control plane that the flags describe.
     ///
     /// # Errors
-    /// A line that says which flag is wrong.
+    /// One line about the flag that is wrong.
     pub fn builder(&self) -> Result<Builder, String> {
         coracle::controllers::check_selection(&self.controllers)?;
         let plugins = PluginSelection::new(&self.enable_admission_plugins, &self.disable_admission_plugins);
         let mut builder = ControlPlane::builder()
-            .listen(self.listen.unwrap_or(LISTEN))
+            .listen(self.listen.unwrap_or(SERVE_LISTEN))
             .admission_plugins(plugins.map_err(|error| error.to_string())?)
             .authorization(match self.authorization_mode {
                 AuthorizationMode::Rbac => Mode::Rbac,
@@ -226,14 +227,14 @@ impl Serve {
         Ok(builder)
     }
 
-    /// The same flags with the defaults of `run`: nothing is kept, on any free port, unless they say otherwise.
+    /// The same flags with the defaults of `run`: no data is kept, and any free port is used, unless flags say otherwise.
     pub fn for_run(mut self) -> Serve {
         self.ephemeral = self.data_dir.is_none();
-        self.listen = self.listen.or(Some(ANY_PORT));
+        self.listen = self.listen.or(Some(RUN_LISTEN));
         self
     }
 
-    /// Where the kubeconfig goes, if anywhere.
+    /// The file for the kubeconfig; None for a temporary one.
     pub fn kubeconfig(&self) -> Option<PathBuf> {
         match &self.kubeconfig {
             Some(file) => Some(file.clone()),
@@ -241,7 +242,7 @@ impl Serve {
         }
     }
 
-    /// Where the data is, if it is kept.
+    /// The data directory; None if no data is kept.
     pub fn data_dir(&self) -> Option<&Path> {
         match &self.data_dir {
             _ if self.ephemeral => None,

@@ -1,10 +1,10 @@
-//! Which controllers run: kube-controller-manager's names and the syntax of its `--controllers`.
+//! The selection of controllers: kube-controller-manager's names, and the syntax of its `--controllers`.
 
-/// What fills the simulated nodes, by the names of the programs that do it in a cluster.
-const NODES: [&str; 2] = ["kube-scheduler", "kubelet"];
+/// The controllers that simulate nodes, by the names of the programs of a real cluster.
+const NODE_COMPONENTS: [&str; 2] = ["kube-scheduler", "kubelet"];
 
-/// Every controller that kube-controller-manager knows. A name that is not here is a mistake in the flag, one that is here
-/// may be selected whether or not it has anything to do in Coracle.
+/// All controllers of kube-controller-manager. An unlisted name is an error in the flag; a listed one may be selected whether or
+/// not Coracle implements it.
 const NAMES: &[&str] = &[
     "bootstrap-signer-controller",
     "certificatesigningrequest-approving-controller",
@@ -57,25 +57,27 @@ const NAMES: &[&str] = &[
     "volumeattributesclass-protection-controller",
 ];
 
-/// Checks a selection such as `*`, `-foo`, `foo`.
+/// Validates a selection such as `["*", "-foo"]`.
 ///
 /// # Errors
-/// A line naming what is unknown.
+/// One line that names the first unknown controller.
 pub fn check_selection(selection: &[String]) -> Result<(), String> {
-    let known = |name: &str| name.is_empty() || name == "*" || NAMES.contains(&name) || NODES.contains(&name);
+    let known = |name: &str| {
+        name.is_empty() || name == "*" || NAMES.contains(&name) || NODE_COMPONENTS.contains(&name)
+    };
     match selection.iter().find(|item| !known(item.strip_prefix('-').unwrap_or(item))) {
         Some(unknown) => Err(format!("{unknown:?} is not in the list of known controllers")),
         None => Ok(()),
     }
 }
 
-/// Whether a controller is selected: by its name, or by `*` unless it is taken out.
+/// Whether a controller is selected: by its name, or by `*` unless `-NAME` excludes it.
 pub fn is_selected(selection: &[String], name: &str) -> bool {
-    let without = |item: &&String| item.strip_prefix('-') == Some(name);
+    let is_excluded = |item: &&String| item.strip_prefix('-') == Some(name);
     if selection.iter().any(|item| item == name) {
         return true;
     }
-    !selection.iter().any(|item| without(&item)) && selection.iter().any(|item| item == "*")
+    !selection.iter().any(|item| is_excluded(&item)) && selection.iter().any(|item| item == "*")
 }
 
 #[cfg(test)]
@@ -83,7 +85,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn selections() {
+    fn controllers_are_selected_by_name_or_wildcard() {
         for (selection, name, want) in [
             ("*", "job-controller", true),
             ("*,-job-controller", "job-controller", false),

@@ -1,40 +1,40 @@
-//! The data directory: only its owner may read what is in it.
+//! The data directory, which only its owner may read.
 
 use std::fs::{self, DirBuilder};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::Path;
 
-/// What Coracle makes in a data directory.
-const OWN: [&str; 5] = ["kubeconfig", "pki", "pods", "store", "volumes"];
+/// The entries that Coracle creates in a data directory.
+const OWN_ENTRIES: [&str; 5] = ["kubeconfig", "pki", "pods", "store", "volumes"];
 
-/// Those of them that are directories.
-const FOLDERS: [&str; 4] = ["pki", "pods", "store", "volumes"];
+/// The entries that are directories.
+const DIRECTORIES: [&str; 4] = ["pki", "pods", "store", "volumes"];
 
-/// Makes the directory if it is missing, and takes the rights of others to what is in it, if others have any.
+/// Creates the directory if it is missing, and removes the permissions of group and others on it and on its entries.
 ///
-/// A directory that holds anything else keeps its rights: it may be shared with others, such as `/tmp`.
+/// A directory with foreign entries, or with the sticky bit, keeps its mode: it may be a shared one, such as `/tmp`.
 pub(crate) fn prepare(path: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(path)?;
-    for folder in FOLDERS {
-        restrict(&path.join(folder), 0o700)?;
+    for directory in DIRECTORIES {
+        restrict(&path.join(directory), 0o700)?;
     }
     restrict(&path.join("kubeconfig"), 0o600)?;
     for key in entries(&path.join("pki"))?.filter(|path| path.extension().is_some_and(|e| e == "key")) {
         restrict(&key, 0o600)?;
     }
-    let is_own = |path: &Path| {
+    let is_own_entry = |path: &Path| {
         let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-        OWN.contains(&name) || (name.starts_with(".kubeconfig.") && name.ends_with(".tmp"))
+        OWN_ENTRIES.contains(&name) || (name.starts_with(".kubeconfig.") && name.ends_with(".tmp"))
     };
     let sticky = fs::metadata(path)?.mode() & 0o1000 != 0;
-    if !sticky && entries(path)?.all(|entry| is_own(&entry)) {
+    if !sticky && entries(path)?.all(|entry| is_own_entry(&entry)) {
         restrict(path, 0o700)?;
     }
     Ok(())
 }
 
-/// Takes away what rights a file has beyond `mode`. A symbolic link, and what is not there, is left alone.
+/// Removes the permissions of a file beyond `mode`. A symbolic link or a missing file is left alone.
 fn restrict(path: &Path, mode: u32) -> io::Result<()> {
     let metadata = match fs::symlink_metadata(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
@@ -45,7 +45,7 @@ fn restrict(path: &Path, mode: u32) -> io::Result<()> {
         return Ok(());
     }
     match fs::set_permissions(path, fs::Permissions::from_mode(now & mode)) {
-        // Somebody else's, who lets us use it.
+        // The file of another user, who permits its use.
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
             tracing::warn!(%error, path = %path.display(), "cannot take the rights of others");
             Ok(())
@@ -83,12 +83,12 @@ mod tests {
     }
 
     #[test]
-    fn an_old_directory_is_made_private() {
+    fn an_existing_directory_is_made_private() {
         let data = tempfile::tempdir().unwrap();
         let data = data.path();
-        for folder in FOLDERS {
-            fs::create_dir(data.join(folder)).unwrap();
-            set_mode(&data.join(folder), 0o755);
+        for directory in DIRECTORIES {
+            fs::create_dir(data.join(directory)).unwrap();
+            set_mode(&data.join(directory), 0o755);
         }
         for file in ["kubeconfig", "pki/ca.key", "pki/ca.crt"] {
             fs::write(data.join(file), "").unwrap();
@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_with_other_things_in_it_keeps_its_rights() {
+    fn a_directory_with_foreign_entries_keeps_its_mode() {
         for (case, name, rights) in [("another's file", "file", 0o755), ("like /tmp", "store", 0o1777)] {
             let dir = tempfile::tempdir().unwrap();
             fs::create_dir(dir.path().join(name)).unwrap();

@@ -1,17 +1,19 @@
-//! Coracle: a Kubernetes control plane in one small binary, and a library for tests that want one of their own.
+//! Coracle: a Kubernetes control plane in one small binary, and a library for tests that need a control plane of their own.
 //!
 //! ```no_run
 //! # async fn example() -> Result<(), coracle::Error> {
 //! let control_plane = coracle::ControlPlane::builder().ephemeral().start().await?;
 //! let kubeconfig: String = control_plane.kubeconfig();
 //! // ... point any client at it ...
-//! // What was written is on disk now, if it was to be kept.
+//! // With a data directory, all writes are on disk after this.
 //! let _ = control_plane.shutdown().await;
 //! # Ok(())
 //! # }
 //! ```
 //!
-//! This crate puts the parts together and decides nothing: the API is `apiserver/`, the log is `storage/`.
+//! This crate assembles the parts: the API is in `apiserver/`, the log in `storage/`, the loops in `controllers/`.
+
+#![warn(missing_docs)]
 
 pub mod controllers;
 mod data_dir;
@@ -53,44 +55,62 @@ pub use coracle_apiserver::features::{self, FeatureGates, GateError};
 pub use coracle_storage::StoreError;
 pub use coracle_storage::log::Durability;
 
-/// Who the controllers are.
+/// The user of the controllers, as kube-controller-manager's.
 const CONTROLLER_MANAGER: &str = "system:kube-controller-manager";
 
-/// How long a start waits for the controllers, which takes as long as reading all that they look at.
+/// How long a start waits until the caches of the controllers are synced.
 const CONTROLLERS_START: Duration = Duration::from_secs(10);
 
 /// Why a control plane did not start. Each is one line for the operator.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
+    /// The address is not available.
     #[error("cannot listen on {address}: {cause}")]
-    Listen { address: SocketAddr, cause: io::Error },
+    Listen {
+        /// The address to serve on.
+        address: SocketAddr,
+        /// The error of the operating system.
+        cause: io::Error,
+    },
+    /// The log cannot be opened: it is in use, damaged, or not readable.
     #[error(transparent)]
     Log(#[from] LogError),
+    /// The CA or the serving certificate cannot be read, created or stored.
     #[error(transparent)]
     Certificates(#[from] CertificateError),
+    /// The key that signs service account tokens cannot be read, created or stored.
     #[error(transparent)]
     SigningKey(#[from] KeyError),
+    /// The file of bearer tokens cannot be read.
     #[error(transparent)]
     TokenFile(#[from] TokenFileError),
+    /// A feature gate is unknown or locked.
     #[error(transparent)]
     FeatureGate(#[from] GateError),
+    /// The bootstrap objects cannot be stored.
     #[error("cannot make the first objects: {0}")]
     Bootstrap(String),
+    /// A file or directory cannot be used.
     #[error("{path}: {cause}", path = .path.display())]
-    File { path: PathBuf, cause: io::Error },
+    File {
+        /// The path.
+        path: PathBuf,
+        /// The error of the operating system.
+        cause: io::Error,
+    },
 }
 
 /// Where the data is kept.
 #[derive(Clone, Debug)]
-enum Place {
+enum DataLocation {
     Memory,
     Directory(PathBuf),
 }
 
-/// A control plane to be: see [`ControlPlane::builder`].
+/// The configuration of a control plane that has not been started. It is made by [`ControlPlane::builder`].
 #[derive(Clone, Debug)]
 pub struct Builder {
-    place: Place,
+    location: DataLocation,
     listen: SocketAddr,
     mode: Mode,
     tls_san: Vec<String>,
@@ -106,15 +126,15 @@ pub struct Builder {
 }
 
 impl Builder {
-    /// Keeps nothing.
+    /// Keeps all data in memory; the default.
     pub fn ephemeral(mut self) -> Builder {
-        self.place = Place::Memory;
+        self.location = DataLocation::Memory;
         self
     }
 
-    /// Keeps its data in a directory, which is made if it is missing.
+    /// Keeps the data in a directory, which is created if it is missing.
     pub fn data_dir(mut self, directory: impl Into<PathBuf>) -> Builder {
-        self.place = Place::Directory(directory.into());
+        self.location = DataLocation::Directory(directory.into());
         self
     }
 
@@ -124,76 +144,82 @@ impl Builder {
         self
     }
 
+    /// How requests are authorized; RBAC by default.
     pub fn authorization(mut self, mode: Mode) -> Builder {
         self.mode = mode;
         self
     }
 
-    /// More names and addresses for the server's certificate.
+    /// Adds names and addresses to the server's certificate.
     pub fn tls_san(mut self, names: impl IntoIterator<Item = String>) -> Builder {
         self.tls_san.extend(names);
         self
     }
 
-    /// A file of bearer tokens in kube-apiserver's form.
+    /// A file of bearer tokens in kube-apiserver's format (`--token-auth-file`).
     pub fn token_auth_file(mut self, file: impl Into<PathBuf>) -> Builder {
         self.token_auth_file = Some(file.into());
         self
     }
 
-    /// The controllers to run, in the syntax of kube-controller-manager.
+    /// The controllers to run, in the syntax of kube-controller-manager's `--controllers`; `*` by default. Unknown names are
+    /// ignored: see [`controllers::check_selection`].
     pub fn controllers(mut self, selection: impl IntoIterator<Item = String>) -> Builder {
         self.controllers = selection.into_iter().collect();
         self
     }
 
-    /// Feature gates that are other than Kubernetes has them by default.
+    /// Overrides feature gates. [`Builder::start`] fails for unknown and locked ones.
     pub fn feature_gates(mut self, gates: impl IntoIterator<Item = (String, bool)>) -> Builder {
         self.feature_gates.extend(gates);
         self
     }
 
-    /// The admission plugins that are on.
+    /// The admission plugins to run; kube-apiserver's defaults unless set.
     pub fn admission_plugins(mut self, selection: PluginSelection) -> Builder {
         self.admission_plugins = selection;
         self
     }
 
-    /// How many nodes to simulate.
+    /// The number of simulated nodes; 1 by default.
     pub fn nodes(mut self, count: usize) -> Builder {
         self.nodes = count;
         self
     }
 
-    /// When writes are on disk, where there is a data directory.
+    /// When writes are on disk, with a data directory; at most 50 ms after the response by default.
     pub fn durability(mut self, durability: Durability) -> Builder {
         self.durability = durability;
         self
     }
 
-    /// The most bytes that all objects may take together; 0 is no limit. Above, writes that grow the store are refused.
+    /// The maximum size of all objects together in bytes; 0 is no limit. Above it, writes that grow the store are rejected as by
+    /// etcd's quota. [`ControlPlane::MAX_STORE_BYTES`] by default.
     pub fn max_store_bytes(mut self, bytes: u64) -> Builder {
         self.max_store_bytes = bytes;
         self
     }
 
-    /// How long Events are kept after their last write; zero keeps them.
+    /// How long Events are kept after their last write, an hour by default; zero keeps them forever.
     pub fn event_ttl(mut self, ttl: Duration) -> Builder {
         self.event_ttl = ttl;
         self
     }
 
-    /// The StorageClass to make at the start and have as the default.
+    /// The default StorageClass, which is created at the start together with `NAME-wait`; None for neither. `standard` by default.
     pub fn default_storage_class(mut self, name: Option<String>) -> Builder {
         self.default_storage_class = name;
         self
     }
 
-    /// Starts it; it is ready to serve when this returns.
+    /// Starts the control plane; it is ready to serve when this returns.
+    ///
+    /// # Errors
+    /// See [`Error`]; nothing keeps running then.
     pub async fn start(self) -> Result<ControlPlane, Error> {
-        // The cheap things that can fail come first, so that a mistake leaves nothing behind.
-        let said = self.feature_gates.iter().map(|(name, value)| (name, *value));
-        let features = Arc::new(FeatureGates::new(said)?);
+        // Cheap steps that can fail come first, so that an error in the configuration creates no files.
+        let overrides = self.feature_gates.iter().map(|(name, value)| (name, *value));
+        let features = Arc::new(FeatureGates::new(overrides)?);
         let mut tokens: Vec<Box<dyn TokenAuthenticator>> = Vec::new();
         if let Some(file) = &self.token_auth_file {
             tokens.push(Box::new(TokenFile::read(file)?));
@@ -220,13 +246,13 @@ impl Builder {
             .bootstrap(listener.address().port(), self.default_storage_class.as_deref())
             .await
             .map_err(|e| Error::Bootstrap(e.to_string()))?;
-        let (data, scratch) = self.data()?;
+        let (data, scratch) = self.data_directory()?;
         let readiness = Readiness::default();
-        let (health, started) = health(&store, &readiness);
-        let elsewhere = health.paths().chain(["/metrics".to_owned()]);
-        let discovery = Discovery::new(listener.address().to_string(), elsewhere, resources);
+        let (health, start_hooks) = health(&store, &readiness);
+        let other_paths = health.paths().chain(["/metrics".to_owned()]);
+        let discovery = Discovery::new(listener.address().to_string(), other_paths, resources);
         let metrics = Metrics::new();
-        let expiring = tokio::spawn(registry.clone().expire_events(self.event_ttl));
+        let event_expiry = tokio::spawn(registry.clone().expire_events(self.event_ttl));
         let options = coracle_controllers::Options {
             clock: coracle_controllers::Clock::system(),
             metrics: coracle_controllers::Metrics::new(metrics.registry().clone()),
@@ -248,7 +274,7 @@ impl Builder {
             // A dropped sender stops the server as well.
             let _ = stopped.await;
         }));
-        started.iter().for_each(Hook::finish);
+        start_hooks.iter().for_each(Hook::finish);
         let selection = self.controllers;
         let controllers = coracle_controllers::run(
             client(&api, CONTROLLER_MANAGER, coracle_controllers::USER_AGENT),
@@ -256,33 +282,33 @@ impl Builder {
             move |name| controllers::is_selected(&selection, name),
         );
         let controllers = tokio::spawn(controllers);
-        // From here on, dropping this future stops all that was started.
+        // From here on, dropping this future stops everything that was started.
         let control_plane = ControlPlane {
             api,
             certificates,
             address,
-            running: Some(Running { store, stop, serving, controllers, expiring, scratch }),
+            running: Some(Running { store, stop, serving, controllers, event_expiry, scratch }),
             runtime: tokio::runtime::Handle::current(),
             own_kubeconfig: None.into(),
         };
-        // Ready is what `/readyz` says. It goes on saying what is missing if this takes too long.
+        // If this takes too long, `/readyz` continues to report what is missing.
         let _ = tokio::time::timeout(CONTROLLERS_START, readiness.complete()).await;
         Ok(control_plane)
     }
 
     async fn open_store(&self, resources: Arc<SharedResourceTable>) -> Result<Store<ObjectIndex>, Error> {
-        let (place, durability) = (self.place.clone(), self.durability);
+        let (location, durability) = (self.location.clone(), self.durability);
         let options = coracle_storage::Options {
             limits: Limits {
                 store_bytes: if self.max_store_bytes == 0 { u64::MAX } else { self.max_store_bytes },
                 ..Limits::default()
             },
-            ..loading()
+            ..store_options()
         };
         let index = ObjectIndex::new(resources);
-        let open = move || match place {
-            Place::Memory => Ok(Store::open(EphemeralLog::new(), index, options)?),
-            Place::Directory(directory) => {
+        let open = move || match location {
+            DataLocation::Memory => Ok(Store::open(EphemeralLog::new(), index, options)?),
+            DataLocation::Directory(directory) => {
                 data_dir::prepare(&directory)
                     .map_err(|cause| Error::File { path: directory.clone(), cause })?;
                 let log = SledLog::open(&directory.join("store"), durability)?;
@@ -293,13 +319,13 @@ impl Builder {
             Ok(opened) => opened,
             Err(error) => match error.try_into_panic() {
                 Ok(panic) => std::panic::resume_unwind(panic),
-                // The runtime is shutting down, and whoever waits for this with it.
+                // The runtime is shutting down, and the caller with it.
                 Err(_) => std::future::pending().await,
             },
         }
     }
 
-    /// What only the one who serves the API knows.
+    /// The settings of the controllers that cannot be read from the API.
     fn settings(
         &self,
         certificates: &Certificates,
@@ -308,8 +334,8 @@ impl Builder {
         features: Arc<FeatureGates>,
     ) -> Settings {
         Settings {
-            // One server, and one store: what was admitted is stored within this time. It must be no shorter, as clients
-            // do see that a namespace is still there after its deletion, and do something with it.
+            // There is one server and one store: whatever was admitted is stored within this time. It is no shorter because
+            // clients see a terminating namespace for a while in a real cluster, and rely on it.
             namespace_grace: Duration::from_secs(2),
             root_ca: Some(certificates.ca_pem().to_owned()),
             sign: Some(Arc::new(move |claims| key.sign(claims))),
@@ -319,37 +345,38 @@ impl Builder {
         }
     }
 
-    /// Where the directories are that are volumes. What is ephemeral has one of its own, which goes with the second.
-    fn data(&self) -> Result<(PathBuf, Option<tempfile::TempDir>), Error> {
-        match &self.place {
-            Place::Memory => {
+    /// The directory that contains the volumes; without a data directory a temporary one, which is removed when the second value is
+    /// dropped.
+    fn data_directory(&self) -> Result<(PathBuf, Option<tempfile::TempDir>), Error> {
+        match &self.location {
+            DataLocation::Memory => {
                 let failed = |cause| Error::File { path: std::env::temp_dir(), cause };
                 let scratch = scratch().map_err(failed)?;
                 Ok((scratch.path().to_owned(), Some(scratch)))
             }
-            Place::Directory(path) => Ok((std::path::absolute(path).unwrap_or(path.clone()), None)),
+            DataLocation::Directory(path) => Ok((std::path::absolute(path).unwrap_or(path.clone()), None)),
         }
     }
 
     fn signing_key(&self) -> Result<SigningKey, Error> {
-        Ok(match &self.place {
-            Place::Memory => SigningKey::ephemeral()?,
-            Place::Directory(directory) => SigningKey::in_folder(&directory.join("pki"))?,
+        Ok(match &self.location {
+            DataLocation::Memory => SigningKey::ephemeral()?,
+            DataLocation::Directory(directory) => SigningKey::in_folder(&directory.join("pki"))?,
         })
     }
 
     fn certificates(&self) -> Result<Certificates, Error> {
         let clock: WallClock = Arc::new(SystemTime::now);
-        Ok(match &self.place {
-            Place::Memory => Certificates::ephemeral(&self.tls_san, &clock)?,
-            Place::Directory(directory) => {
+        Ok(match &self.location {
+            DataLocation::Memory => Certificates::ephemeral(&self.tls_san, &clock)?,
+            DataLocation::Directory(directory) => {
                 Certificates::in_folder(&directory.join("pki"), &self.tls_san, &clock)?
             }
         })
     }
 }
 
-/// A directory in the system's temporary one, which goes when this is dropped.
+/// A temporary directory, removed when it is dropped.
 fn scratch() -> io::Result<tempfile::TempDir> {
     tempfile::Builder::new().prefix("coracle-").tempdir()
 }
@@ -361,7 +388,7 @@ fn health(store: &Store<ObjectIndex>, controllers: &Readiness) -> (Health, Vec<H
     let mut health = Health::new();
     let store = store.clone();
     let ready = store.clone();
-    // A server with a full disk still serves reads and deletions: it is not ready, but there is no use in restarting it.
+    // A server with a full disk still serves reads and deletions: it is alive but not ready, since a restart would not help.
     health.check("etcd", &[Endpoint::Healthz, Endpoint::Livez], move || {
         store.health().map_err(|e| e.to_string())
     });
@@ -375,7 +402,7 @@ fn health(store: &Store<ObjectIndex>, controllers: &Readiness) -> (Health, Vec<H
     (health, hooks)
 }
 
-/// A client of the API without a socket, for a user who may do everything.
+/// A client of the API in this process, without a socket, for a user in `system:masters`.
 fn client(api: &Api, user: &str, agent: &'static str) -> kube::Client {
     let user = UserInfo::new(user, &[MASTERS]).authenticated();
     let api = api.for_peer(Peer::Known(Arc::new(user)));
@@ -386,15 +413,15 @@ fn client(api: &Api, user: &str, agent: &'static str) -> kube::Client {
     kube::Client::new(api, "default")
 }
 
-/// Tells of a store that takes long to load.
-fn loading() -> coracle_storage::Options {
+/// The options of a store that reports on standard error when loading takes long.
+fn store_options() -> coracle_storage::Options {
     const QUIET: Duration = Duration::from_secs(1);
     let started = std::time::Instant::now();
-    let mut told = started;
+    let mut reported = started;
     coracle_storage::Options {
         progress: Some(Box::new(move |versions| {
-            if told.elapsed() > QUIET {
-                told = std::time::Instant::now();
+            if reported.elapsed() > QUIET {
+                reported = std::time::Instant::now();
                 eprintln!("coracle: loading, {versions} versions so far");
             }
         })),
@@ -404,40 +431,42 @@ fn loading() -> coracle_storage::Options {
 
 /// A running control plane.
 ///
-/// [`shutdown`](Self::shutdown) stops it in order. Dropping it stops the same things in the background, for as long as the
-/// runtime lives that it was started on: nothing is left of it soon after, and its data directory can be opened again.
+/// [`shutdown`](Self::shutdown) stops it in order. Dropping it does the same in the background, as long as the runtime exists on
+/// which it was started; soon after, its data directory can be opened again.
 pub struct ControlPlane {
     api: Api,
     certificates: Certificates,
     address: SocketAddr,
-    /// None once it is being stopped.
+    /// None while it is being stopped.
     running: Option<Running>,
     runtime: tokio::runtime::Handle,
     own_kubeconfig: std::sync::Mutex<Option<tempfile::TempDir>>,
 }
 
-/// What has to be stopped.
+/// The parts that have to be stopped.
 struct Running {
     store: Store<ObjectIndex>,
     stop: oneshot::Sender<()>,
     serving: JoinHandle<()>,
     controllers: JoinHandle<()>,
-    /// Deletes Events that were not written for a while.
-    expiring: JoinHandle<()>,
+    /// The task that deletes expired Events.
+    event_expiry: JoinHandle<()>,
     scratch: Option<tempfile::TempDir>,
 }
 
 impl Running {
+    /// Stops all parts in order.
+    ///
     /// # Errors
-    /// If the store could not be closed.
+    /// The store could not be closed.
     async fn stop(self) -> Result<(), StoreError> {
-        let Running { store, stop, serving, controllers, expiring, scratch } = self;
-        // The controllers first, as nobody else is left to write when the store closes.
-        for task in [controllers, expiring] {
+        let Running { store, stop, serving, controllers, event_expiry, scratch } = self;
+        // The controllers stop first, so that nothing writes while the store closes.
+        for task in [controllers, event_expiry] {
             task.abort();
             let _ = task.await;
         }
-        // The server may have ended before.
+        // The server may have ended already.
         let _ = stop.send(());
         let _ = serving.await;
         let closed = store.close().await;
@@ -454,22 +483,22 @@ impl Running {
 impl Drop for ControlPlane {
     fn drop(&mut self) {
         if let Some(running) = self.running.take() {
-            // At once, also where the runtime is about to end and runs no more tasks.
+            // Immediately, since a runtime that is shutting down runs no further tasks.
             running.controllers.abort();
-            running.expiring.abort();
+            running.event_expiry.abort();
             self.runtime.spawn(running.stop());
         }
     }
 }
 
 impl ControlPlane {
-    /// The default of [`Builder::max_store_bytes`]: that of etcd's `--quota-backend-bytes`. All objects are held in memory.
+    /// The default of [`Builder::max_store_bytes`], as of etcd's `--quota-backend-bytes`. All objects are held in memory.
     pub const MAX_STORE_BYTES: u64 = 2 << 30;
 
-    /// By default: in memory, on any free port of the loopback, with RBAC.
+    /// A control plane in memory, on any free port of the loopback address, with RBAC.
     pub fn builder() -> Builder {
         Builder {
-            place: Place::Memory,
+            location: DataLocation::Memory,
             listen: ([127, 0, 0, 1], 0).into(),
             mode: Mode::Rbac,
             tls_san: Vec::new(),
@@ -485,21 +514,28 @@ impl ControlPlane {
         }
     }
 
+    /// The URL of the server, such as `https://127.0.0.1:6443`.
     pub fn url(&self) -> String {
         kubeconfig::server_url(self.address)
     }
 
-    /// A kubeconfig with all it takes to be `coracle-admin`.
+    /// A kubeconfig for the user `coracle-admin`, with the certificates inline.
     pub fn kubeconfig(&self) -> String {
         kubeconfig::document(&self.url(), &self.certificates)
     }
 
-    /// Writes the kubeconfig, whole or not at all.
+    /// Writes the kubeconfig atomically.
+    ///
+    /// # Errors
+    /// The file cannot be written.
     pub fn write_kubeconfig(&self, file: &Path) -> io::Result<()> {
         kubeconfig::write(file, &self.kubeconfig())
     }
 
-    /// Writes the kubeconfig to a place of its own, which goes when the control plane goes.
+    /// Writes the kubeconfig to a temporary directory, which is removed with the control plane. Returns the file.
+    ///
+    /// # Errors
+    /// The file cannot be written.
     pub fn own_kubeconfig(&self) -> io::Result<PathBuf> {
         let mut own = self.own_kubeconfig.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         if own.is_none() {
@@ -510,15 +546,15 @@ impl ControlPlane {
         Ok(file)
     }
 
-    /// A client in this process, with the rights of the kubeconfig's user. There is no socket between.
+    /// A client with the rights of the kubeconfig's user. It calls the server in this process, without a socket.
     pub fn client(&self) -> kube::Client {
         client(&self.api, certificates::ADMIN, concat!("coracle/", env!("CARGO_PKG_VERSION")))
     }
 
-    /// Stops accepting, lets requests finish, and has everything on disk when it returns.
+    /// Stops accepting connections, lets requests finish, and flushes the store to disk.
     ///
     /// # Errors
-    /// If the store could not be closed: what was acknowledged last may not be on disk.
+    /// The store could not be closed: the last writes may not be on disk.
     pub async fn shutdown(mut self) -> Result<(), StoreError> {
         match self.running.take() {
             Some(running) => running.stop().await,

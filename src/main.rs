@@ -1,7 +1,7 @@
 //! The `coracle` command.
 
 mod cli;
-mod manage;
+mod controller_manager;
 mod run;
 
 use std::io::IsTerminal;
@@ -13,22 +13,22 @@ use clap::error::ErrorKind;
 
 use cli::{Cli, Command, Controllers, Log, LogFormat, Serve};
 
-/// Gives freed memory back, which glibc's does not: a load leaves nothing behind. How is said in `.cargo/config.toml`.
+/// Returns freed memory to the system, which glibc's allocator does not. It is configured in `.cargo/config.toml`.
 #[global_allocator]
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
-/// What the command line does not allow.
-const USAGE: u8 = 2;
+/// The exit code for errors in the command line.
+const USAGE_ERROR: u8 = 2;
 
 fn main() -> ExitCode {
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) => {
-            // Nothing to be done about a closed standard output.
+            // A closed standard output is no failure.
             let _ = error.print();
             return ExitCode::SUCCESS;
         }
-        Err(error) => return complain(&one_line(&error), USAGE),
+        Err(error) => return report_failure(&one_line(&error), USAGE_ERROR),
     };
     match cli.command {
         Command::Serve(serve) => with_control_plane(serve, None),
@@ -41,7 +41,7 @@ fn main() -> ExitCode {
                     print!("{text}");
                     ExitCode::SUCCESS
                 }
-                Err(error) => complain(&format!("{}: {error}", file.display()), 1),
+                Err(error) => report_failure(&format!("{}: {error}", file.display()), 1),
             }
         }
         Command::Version => {
@@ -54,7 +54,7 @@ fn main() -> ExitCode {
 fn with_control_plane(serve: Serve, command: Option<Vec<String>>) -> ExitCode {
     let builder = match serve.builder() {
         Ok(builder) => builder,
-        Err(line) => return complain(&line, USAGE),
+        Err(line) => return report_failure(&line, USAGE_ERROR),
     };
     block_on(serve.log, async {
         match command {
@@ -66,8 +66,10 @@ fn with_control_plane(serve: Serve, command: Option<Vec<String>>) -> ExitCode {
 
 fn controllers(flags: &Controllers) -> ExitCode {
     match coracle::controllers::check_selection(&flags.controllers) {
-        Ok(()) => block_on(flags.log, async { manage::manage(flags).await.map(|()| ExitCode::SUCCESS) }),
-        Err(line) => complain(&line, USAGE),
+        Ok(()) => {
+            block_on(flags.log, async { controller_manager::run(flags).await.map(|()| ExitCode::SUCCESS) })
+        }
+        Err(line) => report_failure(&line, USAGE_ERROR),
     }
 }
 
@@ -75,22 +77,22 @@ fn block_on(log: Log, work: impl Future<Output = Result<ExitCode>>) -> ExitCode 
     start_log(log);
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime,
-        Err(error) => return complain(&format!("cannot start: {error}"), 1),
+        Err(error) => return report_failure(&format!("cannot start: {error}"), 1),
     };
     let outcome = runtime.block_on(work);
     // A blocked thread must not keep a stopped server from ending.
     runtime.shutdown_timeout(std::time::Duration::from_millis(100));
-    outcome.unwrap_or_else(|error| complain(&reasons(&error), 1))
+    outcome.unwrap_or_else(|error| report_failure(&error_line(&error), 1))
 }
 
-/// Everything that goes wrong before or instead of serving is one line.
-fn complain(line: &str, code: u8) -> ExitCode {
+/// Prints a failure as one line.
+fn report_failure(line: &str, code: u8) -> ExitCode {
     eprintln!("coracle: {line}");
     ExitCode::from(code)
 }
 
-/// An error and its causes on one line, of each its first; what a cause says that was said already is left out.
-fn reasons(error: &anyhow::Error) -> String {
+/// An error and its causes on one line: the first line of each, unless the text contains it already.
+fn error_line(error: &anyhow::Error) -> String {
     let mut line = String::new();
     for cause in error.chain().map(ToString::to_string) {
         let cause = cause.lines().next().unwrap_or_default();
@@ -103,7 +105,7 @@ fn reasons(error: &anyhow::Error) -> String {
     line
 }
 
-/// clap's message without the usage that follows it.
+/// clap's message without the usage after it.
 fn one_line(error: &clap::Error) -> String {
     let text = error.to_string();
     let message: Vec<&str> = text.lines().take_while(|line| !line.is_empty()).map(str::trim).collect();
@@ -113,7 +115,7 @@ fn one_line(error: &clap::Error) -> String {
 fn start_log(Log { log_format, verbose }: Log) {
     use tracing_subscriber::EnvFilter;
     let level = match verbose {
-        // What the client has to say of a request comes back from it as an error.
+        // Failed requests of kube's client are returned as errors; its own log would repeat them.
         0 => "warn,kube_client=off",
         1 => "info,kube_client=off",
         2 => "debug",

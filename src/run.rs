@@ -1,4 +1,4 @@
-//! `coracle serve` and `coracle run`: a control plane from its start to its end.
+//! `coracle serve` and `coracle run`.
 
 use std::path::{Path, PathBuf};
 use std::process::{ExitCode, Stdio};
@@ -11,6 +11,9 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use crate::cli::Serve;
 
 /// Serves until SIGTERM or SIGINT.
+///
+/// # Errors
+/// The control plane does not start, the kubeconfig cannot be written, or the store cannot be closed.
 pub async fn serve(builder: Builder, flags: &Serve) -> Result<()> {
     let mut signals = Signals::new()?;
     let control_plane = builder.start().await?;
@@ -24,7 +27,7 @@ pub async fn serve(builder: Builder, flags: &Serve) -> Result<()> {
     control_plane.shutdown().await.context("the store did not close")
 }
 
-/// The banner: where it serves, how to reach it, where the data is.
+/// Prints the banner: the address, the location of the data, and the line that sets KUBECONFIG.
 fn announce(control_plane: &ControlPlane, flags: &Serve, kubeconfig: &Path) {
     let data = match flags.data_dir() {
         Some(dir) => format!("data in {}", dir.display()),
@@ -35,7 +38,10 @@ fn announce(control_plane: &ControlPlane, flags: &Serve, kubeconfig: &Path) {
     eprintln!("export KUBECONFIG={}", absolute.display());
 }
 
-/// Runs a command for whose life the control plane lives; exits with its code.
+/// Runs a command with a control plane of its own; returns the command's exit code.
+///
+/// # Errors
+/// The control plane or the command does not start, or the store cannot be closed.
 pub async fn run(builder: Builder, flags: &Serve, command: &[String]) -> Result<ExitCode> {
     let mut signals = Signals::new()?;
     let control_plane = builder.start().await?;
@@ -58,7 +64,7 @@ pub async fn run(builder: Builder, flags: &Serve, command: &[String]) -> Result<
     let status = tokio::select! {
         status = child.wait() => status.with_context(|| program.clone())?,
         () = signals.next() => {
-            // The command got the terminal's signal too, if it came from there; from elsewhere it ends with us.
+            // A signal from the terminal reaches the command too; one from elsewhere does not, so the command is killed.
             child.start_kill().with_context(|| program.clone())?;
             child.wait().await.with_context(|| program.clone())?
         }
@@ -67,20 +73,21 @@ pub async fn run(builder: Builder, flags: &Serve, command: &[String]) -> Result<
     Ok(exit_code(status))
 }
 
-/// A command that a signal ended has the code that a shell gives it.
+/// The exit code of the command; 128 and the signal's number if a signal ended it, as in a shell.
 fn exit_code(status: std::process::ExitStatus) -> ExitCode {
     use std::os::unix::process::ExitStatusExt;
     let code = status.code().or_else(|| status.signal().map(|s| 128 + s)).unwrap_or(1);
     ExitCode::from(u8::try_from(code).unwrap_or(1))
 }
 
-/// The signals that tell a process to stop.
+/// The signals that stop the process: SIGTERM and SIGINT.
 pub struct Signals {
     terminate: Signal,
     interrupt: Signal,
 }
 
 impl Signals {
+    /// Installs the handlers of both signals.
     pub fn new() -> Result<Signals> {
         Ok(Signals {
             terminate: signal(SignalKind::terminate())?,
@@ -88,6 +95,7 @@ impl Signals {
         })
     }
 
+    /// Waits for the next signal.
     pub async fn next(&mut self) {
         tokio::select! {
             _ = self.terminate.recv() => {}

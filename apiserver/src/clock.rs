@@ -1,8 +1,10 @@
-//! Where the time comes from.
+//! The source of the current time.
+
+#![warn(missing_docs)]
 
 use std::sync::Arc;
 
 use jiff::Timestamp;
 
-/// The current time; tests bring their own.
+/// Returns the current time. Tests pass a clock of their own.
 pub type Clock = Arc<dyn Fn() -> Timestamp + Send + Sync>;

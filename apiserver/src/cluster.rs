@@ -1,4 +1,6 @@
-//! The objects of the cluster, as those see them who only look them up: admission plugins, authenticators.
+//! Read access to the stored objects, for admission plugins and authenticators. The counterpart of upstream's listers.
+
+#![warn(missing_docs)]
 
 use futures::future::BoxFuture;
 use serde_json::Value;
@@ -6,10 +8,12 @@ use serde_json::Value;
 use crate::Result;
 use crate::names::GroupResource;
 
-/// Where a namespace is in its life.
+/// `status.phase` of a Namespace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NamespacePhase {
+    /// It takes new objects. Also the phase of a namespace with no phase in its status.
     Active,
+    /// It is being deleted, and takes no new objects.
     Terminating,
 }
 
@@ -23,18 +27,18 @@ impl NamespacePhase {
     }
 }
 
-/// The objects as they are now, in their storage version's form.
+/// The stored objects in their current state, in the storage version.
 pub trait Cluster: Sync {
-    /// The object, if there is one.
+    /// The object of that name, if it exists.
     ///
     /// # Errors
-    /// [`Error::Internal`](crate::Error::Internal) if it is there but cannot be read.
+    /// [`Error::Internal`](crate::Error::Internal) if it exists but cannot be decoded.
     fn get(&self, resource: &GroupResource, namespace: &str, name: &str) -> Result<Option<Value>>;
 
-    /// All of a kind, in one namespace or (`""`) everywhere.
+    /// All objects of a resource in one namespace, or with `""` in all namespaces.
     ///
     /// # Errors
-    /// [`Error::Internal`](crate::Error::Internal) if any cannot be read.
+    /// [`Error::Internal`](crate::Error::Internal) if one of them cannot be decoded.
     fn list(&self, resource: &GroupResource, namespace: &str) -> Result<Vec<Value>>;
 
     /// Whether a namespace exists, and its phase. Called on every write of a namespaced object: implementations that know the
@@ -47,7 +51,7 @@ pub trait Cluster: Sync {
         Ok(namespace.as_ref().map(NamespacePhase::of))
     }
 
-    /// Waits until an object exists, but not long: a second or two. Whether it came must be looked up.
+    /// Waits until an object exists, for a second or two at most. The caller has to look it up afterwards.
     fn wait_for<'a>(
         &'a self,
         resource: &'a GroupResource,

@@ -1,114 +1,161 @@
 //! Why a request failed, and the `metav1.Status` that says so to the client.
 //!
-//! One enum for the crate. Clients and people match on the texts, so each variant renders the real server's words; what
-//! only the operator may know (a broken disk, a bug) goes to the log and leaves here as a plain internal error.
+//! One enum for the crate. Clients and people match on the texts, so each variant has the real server's; causes that only
+//! the operator may know (a broken disk, a bug) are logged, and the response is a plain internal error.
+
+#![warn(missing_docs)]
 
 use serde_json::{Map, Value, json};
 
 use crate::field::{Errors, quote};
 use crate::names::{GroupKind, GroupResource};
 
+/// The result of a request.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// A request that cannot be fulfilled. Only [`Error::Conflict`] and [`Error::TooManyRequests`] can be cured by trying again.
+/// A request that failed. Only [`Error::Conflict`] and [`Error::TooManyRequests`] can be cured by a retry.
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("{}", self.message())]
 pub enum Error {
     /// No such object.
     NotFound {
+        /// The plural, with its group.
         resource: GroupResource,
+        /// The name asked for.
         name: String,
     },
     /// The path names no resource or version that is served.
     UnknownResource,
-    /// The path belongs to no API at all: plain text, as a web server would say it.
+    /// The path is outside of any API: the response is plain text.
     PageNotFound,
+    /// The name of a new object is taken.
     AlreadyExists {
+        /// The plural, with its group.
         resource: GroupResource,
+        /// The name that is taken.
         name: String,
     },
-    /// The object exists, but is on its way out.
+    /// The name of a new object is taken by an object that is terminating.
     BeingDeleted {
+        /// The plural, with its group.
         resource: GroupResource,
+        /// The object's name.
         name: String,
     },
-    /// A generated name collided until the server gave up.
+    /// Every generated name that was tried is taken.
     GenerateNameConflict {
+        /// The plural, with its group.
         resource: GroupResource,
+        /// The last name that was tried.
         name: String,
     },
     /// Optimistic concurrency or a precondition failed. `what` is the plural resource, or for deletes the Kind.
     Conflict {
+        /// The plural with its group, or for deletes the kind as printed.
         what: GroupResource,
+        /// The object's name.
         name: String,
+        /// Which expectation failed, as a sentence without a full stop.
         detail: String,
     },
-    /// Fields that break the rules of their kind.
+    /// The object violates the validation rules of its kind.
     Invalid {
+        /// The kind with its group.
         kind: GroupKind,
+        /// The object's name; empty if it has none.
         name: String,
+        /// Every violation, in the order in which they are reported.
         errors: Errors,
     },
-    /// A patch whose operations cannot be carried out; the real server tells no details.
+    /// The operations of a patch cannot be applied; as in the real server the response has no details.
     Unprocessable,
-    /// Understood, and refused. With `resource`: `RES "NAME" is forbidden: DETAIL`, else `forbidden: DETAIL`.
+    /// The user or the object is not allowed. With `resource`: `RES "NAME" is forbidden: DETAIL`, else `forbidden: DETAIL`.
     Forbidden {
+        /// The plural with its group, or None for a path that is no resource.
         resource: Option<GroupResource>,
+        /// The object's name; empty for a request about none.
         name: String,
+        /// Why, without the prefix.
         detail: String,
+        /// The entries of `details.causes`.
         causes: Vec<Cause>,
     },
+    /// 400 with this message.
     BadRequest(String),
+    /// 401: the credentials are missing or wrong.
     Unauthorized,
+    /// 405 for a method that the path does not have.
     MethodNotAllowed,
-    /// A verb that this resource's kind does not know (`create is not supported on resources of kind "x"`).
+    /// A verb that the resource does not support (`create is not supported on resources of kind "x"`).
     MethodNotSupported {
+        /// The plural, with its group.
         resource: GroupResource,
+        /// The verb in lower case, such as `create`.
         action: String,
     },
+    /// 406 with this message: no representation that the client accepts.
     NotAcceptable(String),
+    /// 415 with this message: a body in an unknown format.
     UnsupportedMediaType(String),
+    /// 413; the text says what is too large, without the prefix.
     TooLarge(String),
-    /// A revision or continue token that history no longer covers. `fresh_continue` is the token an inconsistent list may go on with.
+    /// A revision or continue token older than the compact revision. With `fresh_continue` a client may continue the list at a
+    /// newer revision, which makes it inconsistent.
     Expired {
+        /// The message as a whole.
         message: String,
+        /// The token for `metadata.continue`, if the list can go on.
         fresh_continue: Option<String>,
     },
+    /// 429: the client shall try again later.
     TooManyRequests {
+        /// The message as a whole.
         message: String,
+        /// Seconds until the next try makes sense; 0 leaves the hint out.
         retry_after: u32,
+        /// The entries of `details.causes`.
         causes: Vec<Cause>,
     },
-    /// The revision asked for has not been reached in time.
+    /// The requested revision has not been reached in time.
     TooLargeResourceVersion {
+        /// The revision in the request.
         asked: u64,
+        /// The store's newest revision.
         current: u64,
     },
+    /// 504; the text says what took too long, without the prefix.
     Timeout(String),
+    /// 503 with this message.
     ServiceUnavailable(String),
-    /// A client's mistake that the real server reports as 500 without a reason.
+    /// An error of the client that the real server reports as 500 without a reason.
     Unclassified(String),
-    /// Ours: the cause is logged where it happened.
+    /// An error of the server; it is logged where it occurs.
     Internal(String),
-    /// A Status made elsewhere (by an admission plugin, say), answered as it is.
+    /// A complete Status, for example of an admission plugin, returned as it is.
     Status(Box<Status>),
 }
 
 /// One entry of `details.causes`.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Cause {
+    /// A `metav1.CauseType`, such as `FieldValueInvalid`; empty for none.
     pub reason: String,
+    /// The text for people.
     pub message: String,
+    /// The path of the field that caused it, such as `spec.ports[0].name`; empty for none.
     pub field: String,
 }
 
-/// A failure as a client reads it.
+/// A failure as the client receives it (`metav1.Status`).
 #[derive(Clone, Debug, PartialEq)]
 pub struct Status {
+    /// The HTTP status code.
     pub code: u16,
+    /// A `metav1.StatusReason`, such as `NotFound`; empty for an unknown one.
     pub reason: &'static str,
+    /// The text for people; clients print it.
     pub message: String,
-    /// None: no `details` member at all. `{}` is something else.
+    /// None leaves out the member `details`; an empty object keeps it.
     pub details: Option<Value>,
     /// `metadata.continue`, for expired lists.
     pub continue_token: Option<String>,
@@ -138,11 +185,12 @@ impl Status {
 }
 
 impl Error {
+    /// A 400 with this message.
     pub fn bad_request(message: impl Into<String>) -> Error {
         Error::BadRequest(message.into())
     }
 
-    /// The client, or everybody, asks for more than there is now.
+    /// A 429: the limits of the client or of the server are reached for the moment.
     pub fn too_many_requests() -> Error {
         Error::TooManyRequests {
             message: "Too many requests, please try again later.".to_owned(),
@@ -151,14 +199,17 @@ impl Error {
         }
     }
 
+    /// A 404 for an object.
     pub fn not_found(resource: &GroupResource, name: &str) -> Error {
         Error::NotFound { resource: resource.clone(), name: name.to_owned() }
     }
 
+    /// A 422 for an object that breaks the rules of its kind.
     pub fn invalid(kind: &GroupKind, name: &str, errors: Errors) -> Error {
         Error::Invalid { kind: kind.clone(), name: name.to_owned(), errors }
     }
 
+    /// A 403 for an object; `name` may be empty. The message is `RES "NAME" is forbidden: DETAIL`.
     pub fn forbidden(resource: &GroupResource, name: &str, detail: impl Into<String>) -> Error {
         Error::Forbidden {
             resource: Some(resource.clone()),
@@ -168,11 +219,12 @@ impl Error {
         }
     }
 
+    /// A 409 for an object. The message is `Operation cannot be fulfilled on WHAT "NAME": DETAIL`.
     pub fn conflict(what: &GroupResource, name: &str, detail: impl Into<String>) -> Error {
         Error::Conflict { what: what.clone(), name: name.to_owned(), detail: detail.into() }
     }
 
-    /// The object changed since the caller read it.
+    /// A 409 for an object that has changed since the client read it.
     pub fn modified(what: &GroupResource, name: &str) -> Error {
         Error::conflict(
             what,
@@ -181,6 +233,7 @@ impl Error {
         )
     }
 
+    /// The HTTP status code.
     pub fn code(&self) -> u16 {
         match self {
             Error::NotFound { .. } | Error::UnknownResource | Error::PageNotFound => 404,
@@ -352,6 +405,7 @@ impl Error {
         }
     }
 
+    /// The failure as the client receives it.
     pub fn status(&self) -> Status {
         let continue_token = match self {
             Error::Expired { fresh_continue, .. } => fresh_continue.clone(),

@@ -1,4 +1,8 @@
-//! How the API names things: groups, versions, kinds, resources.
+//! Names of the API: groups, versions, kinds and resources.
+//!
+//! Source: `k8s.io/apimachinery/pkg/runtime/schema`.
+
+#![warn(missing_docs)]
 
 use std::borrow::Cow;
 use std::fmt;
@@ -9,16 +13,19 @@ pub type Text = Cow<'static, str>;
 /// A group and a plural, printed `deployments.apps`; the core group has no suffix.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct GroupResource {
+    /// The API group; empty for the core group.
     pub group: String,
+    /// The plural in lower case, with `/SUBRESOURCE` for a subresource.
     pub resource: String,
 }
 
 impl GroupResource {
+    /// A group and a plural.
     pub fn new(group: &str, resource: &str) -> GroupResource {
         GroupResource { group: group.to_owned(), resource: resource.to_owned() }
     }
 
-    /// The same group, a subresource: `pods/binding`.
+    /// A subresource of this resource: `pods/binding`.
     pub fn sub(&self, subresource: &str) -> GroupResource {
         GroupResource { group: self.group.clone(), resource: format!("{}/{subresource}", self.resource) }
     }
@@ -33,11 +40,14 @@ impl fmt::Display for GroupResource {
 /// A group and a kind, printed `Deployment.apps`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct GroupKind {
+    /// The API group; empty for the core group.
     pub group: String,
+    /// The kind in camel case, such as `ReplicaSet`.
     pub kind: String,
 }
 
 impl GroupKind {
+    /// A group and a kind.
     pub fn new(group: &str, kind: &str) -> GroupKind {
         GroupKind { group: group.to_owned(), kind: kind.to_owned() }
     }
@@ -57,16 +67,19 @@ fn dotted(f: &mut fmt::Formatter<'_>, name: &str, group: &str) -> fmt::Result {
 /// A group and a version, written `apps/v1`, or `v1` in the core group.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct GroupVersion {
+    /// The API group; empty for the core group.
     pub group: String,
+    /// The version, such as `v1beta1`.
     pub version: String,
 }
 
 impl GroupVersion {
+    /// A group and a version.
     pub fn new(group: &str, version: &str) -> GroupVersion {
         GroupVersion { group: group.to_owned(), version: version.to_owned() }
     }
 
-    /// Reads an `apiVersion`; None if it has more than one slash.
+    /// Parses an `apiVersion`; None if it has more than one slash.
     pub fn parse(api_version: &str) -> Option<GroupVersion> {
         match api_version.split_once('/') {
             None => Some(GroupVersion::new("", api_version)),
@@ -86,7 +99,7 @@ impl fmt::Display for GroupVersion {
     }
 }
 
-/// The random end of a generated name: five letters and digits that make no words.
+/// The random suffix of a generated name: five letters and digits, without vowels.
 ///
 /// Source: `k8s.io/apimachinery/pkg/util/rand`, `String`.
 pub fn random_suffix() -> String {

@@ -1,9 +1,12 @@
 //! The metadata of an object, read and written on the JSON value.
 
+#![warn(missing_docs)]
+
 use serde_json::{Map, Value};
 
-/// The members of `metadata` that the generic verbs deal in.
+/// Access to the members of `metadata` that the generic verbs need.
 pub trait ObjectMeta {
+    /// A member of `metadata`; None if it is missing, or if the object has no metadata.
     fn meta(&self, member: &str) -> Option<&Value>;
     /// Sets a member; null removes it.
     fn set_meta(&mut self, member: &str, value: impl Into<Value>);
@@ -12,36 +15,45 @@ pub trait ObjectMeta {
     fn meta_str(&self, member: &str) -> &str {
         self.meta(member).and_then(Value::as_str).unwrap_or("")
     }
+    /// `metadata.name`, `""` where it is missing.
     fn name(&self) -> &str {
         self.meta_str("name")
     }
+    /// `metadata.namespace`, `""` where it is missing, as in objects of the cluster.
     fn namespace(&self) -> &str {
         self.meta_str("namespace")
     }
+    /// `metadata.uid`, `""` where it is missing.
     fn uid(&self) -> &str {
         self.meta_str("uid")
     }
+    /// `metadata.resourceVersion`, `""` where it is missing.
     fn resource_version(&self) -> &str {
         self.meta_str("resourceVersion")
     }
+    /// `metadata.generation`, 0 where it is missing.
     fn generation(&self) -> i64 {
         self.meta("generation").and_then(Value::as_i64).unwrap_or(0)
     }
+    /// Whether `metadata.deletionTimestamp` is set.
     fn is_terminating(&self) -> bool {
         self.meta("deletionTimestamp").is_some()
     }
+    /// `metadata.deletionGracePeriodSeconds`, if it is set.
     fn grace_period(&self) -> Option<i64> {
         self.meta("deletionGracePeriodSeconds").and_then(Value::as_i64)
     }
+    /// `metadata.finalizers`, in their order; what is no string is left out.
     fn finalizers(&self) -> Vec<&str> {
         let list = self.meta("finalizers").and_then(Value::as_array);
         list.map_or(vec![], |l| l.iter().filter_map(Value::as_str).collect())
     }
+    /// Replaces `metadata.finalizers`; an empty list removes the member.
     fn set_finalizers(&mut self, finalizers: Vec<String>) {
         let value = if finalizers.is_empty() { Value::Null } else { finalizers.into() };
         self.set_meta("finalizers", value);
     }
-    /// Counts a change of the desired state, where the object counts at all.
+    /// Increments `metadata.generation` for a change of the desired state, unless the object has none.
     fn bump_generation(&mut self) {
         let generation = self.generation();
         if generation > 0 {

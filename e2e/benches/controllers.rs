@@ -1,4 +1,4 @@
-//! Controllers: how long things take to go away, and what the controllers cost at rest.
+//! Controllers: how long creation and deletion take, and what the controllers cost at rest.
 //!
 //! ```text
 //! cargo bench -p coracle-e2e --bench controllers
@@ -20,79 +20,79 @@ const DEPENDENTS: usize = 5000;
 const IN_NAMESPACE: usize = 10_000;
 const PODS: usize = 1000;
 const CLAIMS: usize = 1000;
-/// StatefulSets, each with a claim a pod: how they manage their pods, and how many they have.
+/// StatefulSets with a claim for each pod: their pod management, and their replicas.
 const SETS: [(&str, usize); 3] = [("Parallel", 100), ("OrderedReady", 100), ("Parallel", 1000)];
 const CONNECTIONS: usize = 8;
-const REST: Duration = Duration::from_secs(10);
+const IDLE_TIME: Duration = Duration::from_secs(10);
 
 fn main() -> Result<()> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     runtime.block_on(async {
         if let Some(file) = std::env::var_os("PEER_KUBECONFIG") {
             println!("the peer:");
-            return stories(&Endpoint::new(&http::config(Path::new(&file)).await?)?).await;
+            return scenarios(&Endpoint::new(&http::config(Path::new(&file)).await?)?).await;
         }
         let cluster = cluster().start().await?;
         let endpoint = cluster.endpoint().await?;
-        Ask::new(&endpoint).await?.until_ready().await?;
+        JsonClient::new(&endpoint).await?.until_ready().await?;
         println!("{:<46}{:>8.1} MB", "resident, idle, all controllers", cluster.resident()?);
-        stories(&endpoint).await?;
+        scenarios(&endpoint).await?;
         println!("{:<46}{:>8.1} MB", "resident, after that", cluster.resident()?);
-        // Events are still told of all that happened.
-        while busy(&cluster, Duration::from_secs(1)).await? > 0.01 {}
-        println!("{:<46}{:>8.2} %", "processor, at rest", busy(&cluster, REST).await? * 100.0);
+        // Events of the load are still written.
+        while cpu_usage(&cluster, Duration::from_secs(1)).await? > 0.01 {}
+        println!("{:<46}{:>8.2} %", "processor, at rest", cpu_usage(&cluster, IDLE_TIME).await? * 100.0);
         Ok(())
     })
 }
 
-async fn stories(endpoint: &Endpoint) -> Result<()> {
+async fn scenarios(endpoint: &Endpoint) -> Result<()> {
     for policy in ["Background", "Foreground", "Orphan"] {
         let took = cascade(endpoint, policy).await?;
         println!("{:<46}{:>8.2} s", format!("{DEPENDENTS} dependents, {policy}"), took.as_secs_f64());
     }
     let took = namespace(endpoint).await?;
     println!("{:<46}{:>8.2} s", format!("a namespace of {IN_NAMESPACE} objects"), took.as_secs_f64());
-    tell(&format!("{PODS} pods to Running"), pods(endpoint).await?);
+    print_times(&format!("{PODS} pods to Running"), pods(endpoint).await?);
     for provisioner in ["kubernetes.io/host-path", "coracle.csi"] {
         let took = claims(endpoint, provisioner).await?;
-        tell(&format!("{CLAIMS} claims bound, {provisioner}"), took);
+        print_times(&format!("{CLAIMS} claims bound, {provisioner}"), took);
     }
     for (management, replicas) in SETS {
         let took = stateful_set(endpoint, management, replicas).await?;
-        tell(&format!("a StatefulSet of {replicas}, {management}"), took);
+        print_times(&format!("a StatefulSet of {replicas}, {management}"), took);
     }
     Ok(())
 }
 
-fn tell(what: &str, (up, down): (Duration, Duration)) {
+fn print_times(what: &str, (up, down): (Duration, Duration)) {
     println!("{what:<46}{:>8.2} s, gone {:.2} s", up.as_secs_f64(), down.as_secs_f64());
 }
 
-/// From the first create until all run, and from the delete until none is left.
+/// The time from the first create until all pods run, and from the delete until none is left.
 async fn pods(endpoint: &Endpoint) -> Result<(Duration, Duration)> {
-    let mut ask = Ask::new(endpoint).await?;
-    let namespace = ask.namespace().await?;
+    let mut client = JsonClient::new(endpoint).await?;
+    let namespace = client.namespace().await?;
     let path = format!("/api/v1/namespaces/{namespace}/pods");
-    // The default account comes a moment after its namespace.
-    ask.until(&format!("/api/v1/namespaces/{namespace}/serviceaccounts"), 1).await?;
+    // The default account is created shortly after its namespace.
+    client.until(&format!("/api/v1/namespaces/{namespace}/serviceaccounts"), 1).await?;
     let began = Instant::now();
     fill(endpoint, &path, PODS, |i| {
         json!({"metadata": {"name": format!("p{i}")}, "spec": {"containers": [{"name": "c", "image": "c"}]}})
     })
     .await?;
-    ask.until(&format!("{path}?fieldSelector=status.phase%21%3DRunning"), 0).await?;
+    client.until(&format!("{path}?fieldSelector=status.phase%21%3DRunning"), 0).await?;
     let up = began.elapsed();
     let began = Instant::now();
-    ask.call("DELETE", &path, None).await?;
-    ask.until(&path, 0).await?;
+    client.call("DELETE", &path, None).await?;
+    client.until(&path, 0).await?;
     Ok((up, began.elapsed()))
 }
 
-/// From the first create until all are bound, and from the delete until no volume of theirs is left.
+/// The time from the first create until all claims are bound, and from the delete until none of their volumes is left.
 async fn claims(endpoint: &Endpoint, provisioner: &str) -> Result<(Duration, Duration)> {
-    let mut ask = Ask::new(endpoint).await?;
-    let namespace = ask.namespace().await?;
-    ask.class(&namespace, provisioner).await?;
+    let mut client = JsonClient::new(endpoint).await?;
+    let namespace = client.namespace().await?;
+    client.class(&namespace, provisioner).await?;
     let path = format!("/api/v1/namespaces/{namespace}/persistentvolumeclaims");
     let began = Instant::now();
     let claim = |i| json!({"metadata": {"name": format!("c{i}")}, "spec": claim_of(&namespace)});
@@ -102,24 +102,24 @@ async fn claims(endpoint: &Endpoint, provisioner: &str) -> Result<(Duration, Dur
             .as_array()
             .is_some_and(|items| items.iter().all(|item| item["status"]["phase"] == "Bound"))
     };
-    ask.until_so(&path, all_bound).await?;
+    client.until_so(&path, all_bound).await?;
     let up = began.elapsed();
     let began = Instant::now();
-    ask.call("DELETE", &path, None).await?;
-    ask.until_no_volume_of(&namespace).await?;
+    client.call("DELETE", &path, None).await?;
+    client.until_no_volume_of(&namespace).await?;
     Ok((up, began.elapsed()))
 }
 
-/// From the create until all pods are ready, each with a claim, and from the delete until none of their volumes is left.
+/// The time from the create until all pods are ready, each with a claim, and from the delete until none of their volumes is left.
 async fn stateful_set(
     endpoint: &Endpoint,
     management: &str,
     replicas: usize,
 ) -> Result<(Duration, Duration)> {
-    let mut ask = Ask::new(endpoint).await?;
-    let namespace = ask.namespace().await?;
-    ask.class(&namespace, "coracle.csi").await?;
-    ask.until(&format!("/api/v1/namespaces/{namespace}/serviceaccounts"), 1).await?;
+    let mut client = JsonClient::new(endpoint).await?;
+    let namespace = client.namespace().await?;
+    client.class(&namespace, "coracle.csi").await?;
+    client.until(&format!("/api/v1/namespaces/{namespace}/serviceaccounts"), 1).await?;
     let path = format!("/apis/apps/v1/namespaces/{namespace}/statefulsets");
     let labels = json!({"app": "web"});
     let mounts = json!([{"name": "data", "mountPath": "/data"}]);
@@ -133,17 +133,17 @@ async fn stateful_set(
         "persistentVolumeClaimRetentionPolicy": {"whenDeleted": "Delete", "whenScaled": "Delete"},
     }});
     let began = Instant::now();
-    ask.call("POST", &path, Some(set)).await?;
+    client.call("POST", &path, Some(set)).await?;
     let path = format!("{path}/web");
-    ask.until_so(&path, |set| set["status"]["readyReplicas"] == replicas).await?;
+    client.until_so(&path, |set| set["status"]["readyReplicas"] == replicas).await?;
     let up = began.elapsed();
     let began = Instant::now();
-    ask.call("DELETE", &path, None).await?;
-    ask.until_no_volume_of(&namespace).await?;
+    client.call("DELETE", &path, None).await?;
+    client.until_no_volume_of(&namespace).await?;
     Ok((up, began.elapsed()))
 }
 
-/// What a claim of a class asks for.
+/// The spec of a claim of a class.
 fn claim_of(class: &str) -> Value {
     json!({
         "storageClassName": class, "accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}},
@@ -151,10 +151,10 @@ fn claim_of(class: &str) -> Value {
 }
 
 async fn cascade(endpoint: &Endpoint, policy: &str) -> Result<Duration> {
-    let mut ask = Ask::new(endpoint).await?;
-    let namespace = ask.namespace().await?;
+    let mut client = JsonClient::new(endpoint).await?;
+    let namespace = client.namespace().await?;
     let maps = format!("/api/v1/namespaces/{namespace}/configmaps");
-    let owner = ask.call("POST", &maps, Some(json!({"metadata": {"name": "owner"}}))).await?;
+    let owner = client.call("POST", &maps, Some(json!({"metadata": {"name": "owner"}}))).await?;
     let reference = json!({
         "apiVersion": "v1", "kind": "ConfigMap", "name": "owner", "uid": owner["metadata"]["uid"],
         "blockOwnerDeletion": true,
@@ -167,57 +167,61 @@ async fn cascade(endpoint: &Endpoint, policy: &str) -> Result<Duration> {
     )
     .await?;
     let began = Instant::now();
-    ask.call("DELETE", &format!("{maps}/owner"), Some(json!({"propagationPolicy": policy}))).await?;
+    client.call("DELETE", &format!("{maps}/owner"), Some(json!({"propagationPolicy": policy}))).await?;
     match policy {
-        "Orphan" => ask.until(&format!("{maps}?fieldSelector=metadata.name%3Downer"), 0).await?,
-        // Only kube-root-ca.crt stays.
-        _ => ask.until(&format!("{maps}?fieldSelector=metadata.name!%3Dkube-root-ca.crt&limit=1"), 0).await?,
+        "Orphan" => client.until(&format!("{maps}?fieldSelector=metadata.name%3Downer"), 0).await?,
+        // Only kube-root-ca.crt remains.
+        _ => {
+            client
+                .until(&format!("{maps}?fieldSelector=metadata.name!%3Dkube-root-ca.crt&limit=1"), 0)
+                .await?
+        }
     }
     Ok(began.elapsed())
 }
 
 async fn namespace(endpoint: &Endpoint) -> Result<Duration> {
-    let mut ask = Ask::new(endpoint).await?;
-    let namespace = ask.namespace().await?;
+    let mut client = JsonClient::new(endpoint).await?;
+    let namespace = client.namespace().await?;
     for (resource, each) in [("configmaps", IN_NAMESPACE / 2), ("secrets", IN_NAMESPACE / 2)] {
         let path = format!("/api/v1/namespaces/{namespace}/{resource}");
         fill(endpoint, &path, each, |i| json!({"metadata": {"name": format!("o{i}")}})).await?;
     }
     let began = Instant::now();
-    ask.call("DELETE", &format!("/api/v1/namespaces/{namespace}"), None).await?;
-    ask.until(&format!("/api/v1/namespaces?fieldSelector=metadata.name%3D{namespace}"), 0).await?;
+    client.call("DELETE", &format!("/api/v1/namespaces/{namespace}"), None).await?;
+    client.until(&format!("/api/v1/namespaces?fieldSelector=metadata.name%3D{namespace}"), 0).await?;
     Ok(began.elapsed())
 }
 
 async fn fill(endpoint: &Endpoint, path: &str, count: usize, object: impl Fn(usize) -> Value) -> Result<()> {
     let next = AtomicUsize::new(0);
     try_join_all((0..CONNECTIONS).map(async |_| {
-        let mut ask = Ask::new(endpoint).await?;
+        let mut client = JsonClient::new(endpoint).await?;
         loop {
             let i = next.fetch_add(1, Ordering::Relaxed);
             if i >= count {
                 return anyhow::Ok(());
             }
-            ask.call("POST", path, Some(object(i))).await?;
+            client.call("POST", path, Some(object(i))).await?;
         }
     }))
     .await?;
     Ok(())
 }
 
-/// Requests in JSON over one connection.
-struct Ask(Connection);
+/// A client for JSON requests over one connection.
+struct JsonClient(Connection);
 
-impl Ask {
-    async fn new(endpoint: &Endpoint) -> Result<Ask> {
-        Ok(Ask(endpoint.connect().await?))
+impl JsonClient {
+    async fn new(endpoint: &Endpoint) -> Result<JsonClient> {
+        Ok(JsonClient(endpoint.connect().await?))
     }
 
     async fn call(&mut self, method: &'static str, path: &str, body: Option<Value>) -> Result<Value> {
         let body = body.map(|body| Bytes::from(body.to_string()));
-        let answer = self.0.call(method, path, &[], body).await?;
-        ensure!(answer.status < 300, "{method} {path}: {}", String::from_utf8_lossy(&answer.body));
-        Ok(serde_json::from_slice(&answer.body)?)
+        let response = self.0.call(method, path, &[], body).await?;
+        ensure!(response.status < 300, "{method} {path}: {}", String::from_utf8_lossy(&response.body));
+        Ok(serde_json::from_slice(&response.body)?)
     }
 
     async fn namespace(&mut self) -> Result<String> {
@@ -231,7 +235,7 @@ impl Ask {
         self.call("POST", "/apis/storage.k8s.io/v1/storageclasses", Some(class)).await.map(drop)
     }
 
-    /// Waits until there is no volume of a class: a volume goes after its directory.
+    /// Waits until there is no volume of a class. A volume is deleted after its directory.
     async fn until_no_volume_of(&mut self, class: &str) -> Result<()> {
         let is_gone = |list: &Value| {
             let items = list["items"].as_array();
@@ -240,7 +244,7 @@ impl Ask {
         self.until_so("/api/v1/persistentvolumes", is_gone).await
     }
 
-    /// Waits until a list has so many items.
+    /// Waits until a list has this number of items.
     async fn until(&mut self, path: &str, count: usize) -> Result<()> {
         self.until_so(path, |list| list["items"].as_array().map(Vec::len) == Some(count)).await
     }
@@ -260,14 +264,14 @@ impl Ask {
     }
 }
 
-/// The share of a processor that is used for a while from now.
-async fn busy(cluster: &Cluster, time: Duration) -> Result<f64> {
+/// The share of one processor that the server uses during a time.
+async fn cpu_usage(cluster: &Cluster, time: Duration) -> Result<f64> {
     let before = cpu(cluster)?;
     tokio::time::sleep(time).await;
     Ok((cpu(cluster)? - before) / time.as_secs_f64())
 }
 
-/// Seconds of processor time so far.
+/// The processor time so far, in seconds.
 fn cpu(cluster: &Cluster) -> Result<f64> {
     let stat = std::fs::read_to_string(format!("/proc/{}/stat", cluster.id().context("it has ended")?))?;
     let (_, fields) = stat.rsplit_once(')').context("no name in stat")?;

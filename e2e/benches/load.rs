@@ -1,4 +1,4 @@
-//! Load: what one control plane does in a second, and what it takes to be there.
+//! Load: the throughput of one control plane, and its cost at rest.
 //!
 //! ```text
 //! cargo bench -p coracle-e2e                           a table of figures
@@ -29,7 +29,7 @@ const WATCHERS: usize = 100;
 const EVENTS: usize = 500;
 const STARTS: usize = 10;
 
-/// What one row measured.
+/// The measurement of one row.
 #[derive(Clone, Copy, Default)]
 struct Figure {
     per_second: f64,
@@ -39,7 +39,7 @@ struct Figure {
 type Row = (&'static str, Figure);
 
 fn main() -> Result<()> {
-    // cargo passes `--bench`; there is nothing to choose.
+    // cargo passes `--bench`, which is ignored.
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     runtime.block_on(async {
         let (start, idle) = starting().await?;
@@ -69,9 +69,9 @@ fn table(own: &[Row], peer: Option<&[Row]>) {
     }
 }
 
-/// Milliseconds from exec until it says that it serves, and megabytes it then holds.
+/// The milliseconds from exec until the server is ready, and its resident megabytes then.
 async fn starting() -> Result<(f64, f64)> {
-    // The first start builds the binary, if need be.
+    // The first start may build the binary.
     drop(cluster().start().await?);
     let mut times = Vec::new();
     let mut idle = 0.0;
@@ -92,7 +92,7 @@ fn config_map(name: &str, value: char) -> Bytes {
         .into()
 }
 
-/// One request of a load.
+/// A request of the load.
 struct Request {
     method: &'static str,
     path: String,
@@ -112,19 +112,19 @@ impl Request {
     async fn send(self, connection: &mut Connection) -> Result<Bytes> {
         let headers: &[(&str, Option<&str>)] = &[("content-type", self.content_type)];
         let headers = if self.content_type.is_some() { headers } else { &[] };
-        let answer = connection.call(self.method, &self.path, headers, self.body).await?;
+        let response = connection.call(self.method, &self.path, headers, self.body).await?;
         ensure!(
-            answer.status < 300,
+            response.status < 300,
             "{} {}: {}",
             self.method,
             self.path,
-            String::from_utf8_lossy(&answer.body)
+            String::from_utf8_lossy(&response.body)
         );
-        Ok(answer.body)
+        Ok(response.body)
     }
 }
 
-/// Sends what `make` makes of 0, 1, 2, ... over so many connections, until it makes nothing more or the time is over.
+/// Sends the requests that `make` returns for 0, 1, 2, ... over `connections` connections, until it returns none or the time is over.
 async fn drive(
     endpoint: &Endpoint,
     connections: usize,
@@ -177,7 +177,7 @@ async fn load(endpoint: &Endpoint) -> Result<Vec<Row>> {
         })
         .await?,
     ));
-    // The other rows are about exactly so many objects.
+    // The other rows need exactly this number of objects.
     let there = created.load(Ordering::Relaxed);
     drive(endpoint, IN_FLIGHT, |i| {
         let i = there + i;
@@ -211,7 +211,7 @@ async fn load(endpoint: &Endpoint) -> Result<Vec<Row>> {
         })
     };
     rows.push(("delete", drive(endpoint, IN_FLIGHT, |i| delete(LISTED + i)).await?));
-    // What the time did not suffice to delete is no part of the lists, nor of what is resident in the end.
+    // Objects that were not deleted in time would count in the lists and in the resident memory.
     loop {
         let next = LISTED + deleted.load(Ordering::Relaxed);
         if next >= there {
@@ -230,7 +230,7 @@ async fn load(endpoint: &Endpoint) -> Result<Vec<Row>> {
     Ok(rows)
 }
 
-/// Many watchers of few changes: how many events reach them in a second, and how late.
+/// Many watchers of few changes: events a second over all watchers, and their latency.
 async fn watching(endpoint: &Endpoint, namespace: &str) -> Result<Figure> {
     let leases = format!("/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases");
     let mut connection = endpoint.connect().await?;
@@ -271,7 +271,7 @@ async fn watching(endpoint: &Endpoint, namespace: &str) -> Result<Figure> {
     Ok(figure(latencies, began.elapsed()))
 }
 
-/// The names of the first events, and when they came.
+/// The names of the first events, and their times of arrival.
 async fn arrivals(mut body: hyper::body::Incoming) -> Result<Vec<(String, Instant)>> {
     let mut seen = Vec::new();
     let mut rest = Vec::new();
@@ -287,7 +287,7 @@ async fn arrivals(mut body: hyper::body::Incoming) -> Result<Vec<(String, Instan
     Ok(seen)
 }
 
-/// The first `"name":"..."` of a frame: parsing it whole would measure the load generator.
+/// The first `"name":"..."` of a frame. Parsing it completely would measure the load generator.
 fn name_in(frame: &[u8]) -> Option<String> {
     const KEY: &[u8] = b"\"name\":\"";
     let start = frame.windows(KEY.len()).position(|w| w == KEY)? + KEY.len();

@@ -1,7 +1,7 @@
-//! What a hostile client can do with what it is allowed to: one function an attack, each of which goes on until it is dropped.
+//! What a hostile client can do within its rights: one function for each attack. Each runs until it is dropped.
 //!
-//! The attackers have a token each and the rights of a developer in a namespace of their own, or none at all. What their requests
-//! are answered with does not matter; what others see meanwhile does.
+//! The attackers have a token each, and the rights of a developer in a namespace of their own, or no rights. The responses to
+//! their requests are ignored; the test checks what other clients see meanwhile.
 
 use std::convert::Infallible;
 use std::time::Duration;
@@ -22,25 +22,25 @@ use tokio::time::sleep;
 
 use crate::http::Endpoint;
 
-/// An attack that goes on until it is dropped.
+/// An attack that runs until it is dropped.
 pub type Attack = BoxFuture<'static, ()>;
 
-/// How long an attacker rests when it was turned away.
-const REST: Duration = Duration::from_millis(20);
+/// How long an attacker waits after a failure.
+const PAUSE: Duration = Duration::from_millis(20);
 
-/// Where the attackers' objects are.
+/// The namespace of the attackers' objects.
 pub const NAMESPACE: &str = "attacked";
 
-/// All attacks at once.
+/// All attacks, each with its name.
 ///
-/// - `nobody`: a user without any rights.
+/// - `unprivileged`: a user without any rights.
 /// - `developer`: a user who may do everything in [`NAMESPACE`].
-pub fn all(nobody: &Endpoint, developer: &Endpoint) -> Vec<(&'static str, Attack)> {
+pub fn all(unprivileged: &Endpoint, developer: &Endpoint) -> Vec<(&'static str, Attack)> {
     vec![
-        ("silent connections", silent_connections(nobody.clone()).boxed()),
-        ("unfinished bodies over HTTP/1.1", unfinished_bodies(nobody.clone(), 600).boxed()),
-        ("unfinished bodies over HTTP/2", unfinished_bodies_http2(nobody.clone(), 4).boxed()),
-        ("large bodies", large_bodies(nobody.clone()).boxed()),
+        ("silent connections", silent_connections(unprivileged.clone()).boxed()),
+        ("unfinished bodies over HTTP/1.1", unfinished_bodies(unprivileged.clone(), 600).boxed()),
+        ("unfinished bodies over HTTP/2", unfinished_bodies_http2(unprivileged.clone(), 4).boxed()),
+        ("large bodies", large_bodies(unprivileged.clone()).boxed()),
         ("lists that nobody reads", unread_lists(developer.clone()).boxed()),
         ("watches that nobody reads", unread_watches(developer.clone()).boxed()),
         ("YAML aliases", requests(developer.clone(), 2, yaml_aliases).boxed()),
@@ -53,37 +53,37 @@ pub fn all(nobody: &Endpoint, developer: &Endpoint) -> Vec<(&'static str, Attack
     ]
 }
 
-/// Where attacks run: on threads that take what the server and its other clients leave of the processors, since attackers have
-/// machines of their own.
+/// The runtime of the attacks. Its threads have the lowest priority, so that they use only the processor time that the server and
+/// its other clients leave: real attackers have machines of their own.
 pub fn runtime() -> std::io::Result<Runtime> {
-    // Of the calling thread alone, as Linux has it. Without the lower priority the figures are worse, not wrong.
+    // Applies to the calling thread only on Linux. Without the lower priority the figures are worse, not wrong.
     let last = || _ = rustix::process::setpriority_process(None, 19);
     Builder::new_multi_thread().worker_threads(2).on_thread_start(last).enable_all().build()
 }
 
-/// Keeps so many of something under way, each begun anew when it ends.
-async fn keep<F: Future<Output = Result<()>>>(many: usize, begin: impl Fn() -> F) {
+/// Runs `many` instances of a future concurrently, and starts each again when it ends.
+async fn repeat_concurrently<F: Future<Output = Result<()>>>(many: usize, begin: impl Fn() -> F) {
     let again = async |rest: bool| {
         if rest {
-            sleep(REST).await;
+            sleep(PAUSE).await;
         }
-        // What it is answered with does not matter.
+        // The outcome is ignored.
         let _ = begin().await;
     };
-    let mut under_way: FuturesUnordered<_> = (0..many).map(|_| again(false)).collect();
-    while under_way.next().await.is_some() {
-        under_way.push(again(true));
+    let mut running: FuturesUnordered<_> = (0..many).map(|_| again(false)).collect();
+    while running.next().await.is_some() {
+        running.push(again(true));
     }
 }
 
-/// Connections that say nothing: half of them not even in TLS.
+/// Connections that send nothing: half of them do not even start TLS.
 async fn silent_connections(endpoint: Endpoint) {
-    let plain = keep(150, || async {
+    let plain = repeat_concurrently(150, || async {
         let mut socket = endpoint.socket().await?;
         socket.read_u8().await?;
         Ok(())
     });
-    let tls = keep(150, || async {
+    let tls = repeat_concurrently(150, || async {
         let mut stream = endpoint.tls(b"h2").await?;
         stream.read_u8().await?;
         Ok(())
@@ -100,20 +100,20 @@ fn head(endpoint: &Endpoint, method: &str, path: &str, more: &str) -> String {
 }
 
 async fn unfinished_bodies(endpoint: Endpoint, many: usize) {
-    keep(many, || async {
+    repeat_concurrently(many, || async {
         let mut stream = endpoint.tls(b"http/1.1").await?;
         let head =
             head(&endpoint, "POST", REVIEWS, "content-type: application/json\r\ncontent-length: 1000\r\n");
         stream.write_all(head.as_bytes()).await?;
         stream.write_all(b"{").await?;
-        let mut answer = Vec::new();
-        stream.read_to_end(&mut answer).await?;
+        let mut response = Vec::new();
+        stream.read_to_end(&mut response).await?;
         Ok(())
     })
     .await;
 }
 
-/// A body of which only the beginning comes.
+/// A body that never ends after its beginning.
 type Unfinished = StreamBody<stream::BoxStream<'static, Result<Frame<Bytes>, Infallible>>>;
 
 fn unfinished(begin: Bytes) -> Unfinished {
@@ -122,10 +122,10 @@ fn unfinished(begin: Bytes) -> Unfinished {
 }
 
 async fn unfinished_bodies_http2(endpoint: Endpoint, connections: usize) {
-    keep(connections, || async {
+    repeat_concurrently(connections, || async {
         let io = TokioIo::new(endpoint.tls(b"h2").await?);
         let (sender, connection) = http2::handshake(TokioExecutor::new(), io).await?;
-        let requests = keep(240, || async {
+        let requests = repeat_concurrently(240, || async {
             let mut sender = sender.clone();
             let mut request =
                 Request::post(format!("https://attacked{REVIEWS}")).body(unfinished("{".into()))?;
@@ -144,16 +144,16 @@ async fn unfinished_bodies_http2(endpoint: Endpoint, connections: usize) {
     .await;
 }
 
-/// Bodies of nearly 3 MB that come whole but for their last byte.
+/// Bodies of nearly 3 MB that lack only their last byte.
 async fn large_bodies(endpoint: Endpoint) {
     let most = Bytes::from(vec![b' '; (3 << 20) - 10]);
-    keep(40, || async {
+    repeat_concurrently(40, || async {
         let mut stream = endpoint.tls(b"http/1.1").await?;
         let more = format!("content-type: application/json\r\ncontent-length: {}\r\n", most.len() + 1);
         stream.write_all(head(&endpoint, "POST", REVIEWS, &more).as_bytes()).await?;
         stream.write_all(&most).await?;
-        let mut answer = Vec::new();
-        stream.read_to_end(&mut answer).await?;
+        let mut response = Vec::new();
+        stream.read_to_end(&mut response).await?;
         Ok(())
     })
     .await;
@@ -167,7 +167,7 @@ async fn unread(endpoint: &Endpoint, path: &str, accept: &str) -> Result<()> {
     let mut stream = endpoint.tls(b"http/1.1").await?;
     let head = head(endpoint, "GET", path, &format!("accept: {accept}\r\n"));
     stream.write_all(head.as_bytes()).await?;
-    // Reads a byte, to know that the answer began, and nothing any more.
+    // Reads one byte, so that the response has begun, and nothing more.
     stream.read_u8().await?;
     sleep(Duration::from_secs(90)).await;
     Ok(())
@@ -178,7 +178,7 @@ async fn unread_lists(endpoint: Endpoint) {
     let (pretty, plain) = (format!("{path}?pretty=1"), path.as_str());
     let list = |path: &str, accept: &'static str| {
         let (endpoint, path) = (endpoint.clone(), path.to_owned());
-        async move { keep(15, || unread(&endpoint, &path, accept)).await }
+        async move { repeat_concurrently(15, || unread(&endpoint, &path, accept)).await }
     };
     tokio::join!(
         list(plain, "application/json"),
@@ -191,22 +191,22 @@ async fn unread_lists(endpoint: Endpoint) {
 
 async fn unread_watches(endpoint: Endpoint) {
     let path = format!("{}?watch=1", config_maps());
-    keep(40, || unread(&endpoint, &path, "application/json")).await;
+    repeat_concurrently(40, || unread(&endpoint, &path, "application/json")).await;
 }
 
-/// What a request sends: method, path, Content-Type, body.
-type Hostile = (&'static str, String, &'static str, Bytes);
+/// A hostile request: method, path, Content-Type, body.
+type HostileRequest = (&'static str, String, &'static str, Bytes);
 
-/// Sends a request again and again, over so many connections.
-async fn requests(endpoint: Endpoint, connections: usize, make: fn() -> Vec<Hostile>) {
+/// Sends the requests repeatedly, over `connections` connections.
+async fn requests(endpoint: Endpoint, connections: usize, make: fn() -> Vec<HostileRequest>) {
     let requests = make();
-    keep(connections, || async {
+    repeat_concurrently(connections, || async {
         let mut connection = endpoint.connect().await?;
         for (method, path, content_type, body) in requests.iter().cycle() {
             connection
                 .call(method, path, &[("content-type", Some(content_type))], Some(body.clone()))
                 .await?;
-            sleep(REST).await;
+            sleep(PAUSE).await;
         }
         Ok(())
     })
@@ -216,11 +216,11 @@ async fn requests(endpoint: Endpoint, connections: usize, make: fn() -> Vec<Host
 const JSON: &str = "application/json";
 const JSON_PATCH: &str = "application/json-patch+json";
 
-fn text(value: &Value) -> Bytes {
+fn json_body(value: &Value) -> Bytes {
     value.to_string().into()
 }
 
-fn yaml_aliases() -> Vec<Hostile> {
+fn yaml_aliases() -> Vec<HostileRequest> {
     let aliases = "- *a\n".repeat(30_000);
     let body = format!(
         "apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: aliases}}\nx: &a {}\ny:\n{aliases}",
@@ -229,11 +229,11 @@ fn yaml_aliases() -> Vec<Hostile> {
     vec![("POST", config_maps(), "application/yaml", body.into())]
 }
 
-fn config_map(name: &str, data: Value) -> Hostile {
-    ("POST", config_maps(), JSON, text(&json!({"metadata": {"name": name}, "data": data})))
+fn config_map(name: &str, data: Value) -> HostileRequest {
+    ("POST", config_maps(), JSON, json_body(&json!({"metadata": {"name": name}, "data": data})))
 }
 
-fn doubling_patch() -> Vec<Hostile> {
+fn doubling_patch() -> Vec<HostileRequest> {
     let mut operations =
         vec![json!({"op": "add", "path": "/metadata/annotations", "value": {"a": {"b": "x".repeat(1000)}}})];
     for _ in 0..40 {
@@ -242,35 +242,35 @@ fn doubling_patch() -> Vec<Hostile> {
         );
     }
     let path = format!("{}/doubled", config_maps());
-    vec![config_map("doubled", json!({})), ("PATCH", path, JSON_PATCH, text(&operations.into()))]
+    vec![config_map("doubled", json!({})), ("PATCH", path, JSON_PATCH, json_body(&operations.into()))]
 }
 
-fn inserting_patch() -> Vec<Hostile> {
+fn inserting_patch() -> Vec<HostileRequest> {
     let insert = json!({"op": "add", "path": "/metadata/finalizers/0", "value": "example.com/x"});
     let many: Vec<Value> = (0..20_000).map(|i| json!(format!("example.com/f{i}"))).collect();
     let mut operations = vec![json!({"op": "add", "path": "/metadata/finalizers", "value": many})];
     operations.extend(std::iter::repeat_n(insert, 9_000));
     let path = format!("{}/inserted", config_maps());
-    vec![config_map("inserted", json!({})), ("PATCH", path, JSON_PATCH, text(&operations.into()))]
+    vec![config_map("inserted", json!({})), ("PATCH", path, JSON_PATCH, json_body(&operations.into()))]
 }
 
-fn wide_role() -> Vec<Hostile> {
+fn wide_role() -> Vec<HostileRequest> {
     let sixty = |prefix: &str| (0..60).map(|i| format!("{prefix}{i}")).collect::<Vec<_>>();
     let rule = json!({
         "apiGroups": sixty("g"), "resources": sixty("r"), "verbs": sixty("v"), "resourceNames": sixty("n"),
     });
     let role = json!({"metadata": {"name": "wide"}, "rules": [rule]});
     let path = format!("/apis/rbac.authorization.k8s.io/v1/namespaces/{NAMESPACE}/roles");
-    vec![("POST", path, JSON, text(&role))]
+    vec![("POST", path, JSON, json_body(&role))]
 }
 
-fn crowded_pod() -> Vec<Hostile> {
+fn crowded_pod() -> Vec<HostileRequest> {
     let containers = vec![json!({}); 14_000];
     let pod = json!({"metadata": {"name": "crowded"}, "spec": {"containers": containers}});
-    vec![("POST", format!("/api/v1/namespaces/{NAMESPACE}/pods"), JSON, text(&pod))]
+    vec![("POST", format!("/api/v1/namespaces/{NAMESPACE}/pods"), JSON, json_body(&pod))]
 }
 
-fn deep_object() -> Vec<Hostile> {
+fn deep_object() -> Vec<HostileRequest> {
     let deep = "{\"a\":".repeat(100_000) + "1" + &"}".repeat(100_000);
     let body = format!("{{\"metadata\":{{\"name\":\"deep\"}},\"data\":{deep}}}");
     let revision = format!("{{\"metadata\":{{\"name\":\"deep\"}},\"revision\":1,\"data\":{deep}}}");
@@ -278,11 +278,11 @@ fn deep_object() -> Vec<Hostile> {
     vec![("POST", config_maps(), JSON, body.into()), ("POST", revisions, JSON, revision.into())]
 }
 
-fn growing_object() -> Vec<Hostile> {
+fn growing_object() -> Vec<HostileRequest> {
     let path = format!("{}/growing", config_maps());
     let grow = (0..20).map(|i| {
         let add = json!([{"op": "add", "path": format!("/data/k{i}"), "value": "x".repeat(500_000)}]);
-        ("PATCH", path.clone(), JSON_PATCH, text(&add))
+        ("PATCH", path.clone(), JSON_PATCH, json_body(&add))
     });
     [config_map("growing", json!({}))].into_iter().chain(grow).collect()
 }

@@ -5,11 +5,11 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 
-/// Where the `coracle` binary is: `CORACLE_BIN`, or else what cargo makes of this checkout, in the profile and target
-/// directory of the test that asks. Asking cargo each time is what keeps a test from ever seeing a stale binary.
+/// The path of the `coracle` binary: `CORACLE_BIN`, or else the binary that cargo builds from this checkout, in the profile and
+/// target directory of the calling test. cargo is run each time, so that a test never uses a stale binary.
 ///
 /// # Panics
-/// If it cannot be built: no test can go on then.
+/// The binary cannot be built.
 pub fn coracle() -> &'static Path {
     static BINARY: OnceLock<PathBuf> = OnceLock::new();
     BINARY.get_or_init(|| match env::var_os("CORACLE_BIN") {
@@ -23,12 +23,11 @@ fn build() -> PathBuf {
     let profile_directory = profile_directory();
     let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut command = Command::new(cargo);
-    // The features of the dependencies are those of all members together, as in `cargo test --workspace`: so this finds its
-    // parts compiled.
+    // Features are unified over all members, as in `cargo test --workspace`, so that the dependencies are compiled already.
     command.args(["build", "--quiet", "--workspace", "--bin", "coracle"]);
     command.arg("--manifest-path").arg(workspace().join("Cargo.toml")).arg("--target-dir").arg(target());
-    // What cargo tells a running test of its own crate would make build scripts run again, ring's for one, and then all that
-    // stands on them be compiled anew, back and forth between cargo and this.
+    // With the variables that cargo sets for a running test, build scripts such as ring's would run again, and everything that
+    // depends on them would be recompiled back and forth.
     for (name, _) in env::vars_os() {
         if ["CARGO_PKG_", "CARGO_MANIFEST_"]
             .iter()
@@ -45,7 +44,7 @@ fn build() -> PathBuf {
     profile_directory.join("coracle")
 }
 
-/// `target/debug` or `target/release`: where the running test comes from.
+/// The profile directory of the running test: `target/debug` or `target/release`.
 fn profile_directory() -> PathBuf {
     let test = env::current_exe().expect("the running program");
     let directory = test.ancestors().nth(1).expect("its directory");
@@ -54,7 +53,7 @@ fn profile_directory() -> PathBuf {
     directory.to_owned()
 }
 
-/// Cargo's target directory: where the running test comes from.
+/// Cargo's target directory, from the path of the running test.
 pub fn target() -> PathBuf {
     profile_directory().parent().expect("a target directory").to_owned()
 }

@@ -1,4 +1,4 @@
-//! A control plane for one test: a process of its own, started as users start it, gone when the test is.
+//! A control plane for one test: a process, started as users start it, and killed at the end of the test.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -16,14 +16,15 @@ use tokio::time::timeout;
 use crate::binary;
 use crate::http::{self, Endpoint};
 
-/// How long a start may take before the test gives up; far above what it ever should.
-const START: Duration = Duration::from_secs(30);
+/// How long a start or stop may take before the test fails; far longer than it should.
+const START_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// A control plane to be: in memory, on any free port, with no flags but those that say so.
+/// A control plane with its data in memory, on any free port, without further flags.
 pub fn cluster() -> Builder {
     Builder { data_dir: None, flags: Vec::new(), listen: "127.0.0.1:0".to_owned() }
 }
 
+/// The configuration of a control plane that has not been started.
 #[derive(Clone, Debug)]
 pub struct Builder {
     data_dir: Option<PathBuf>,
@@ -32,7 +33,7 @@ pub struct Builder {
 }
 
 impl Builder {
-    /// Keeps its data in a directory of the test's.
+    /// Keeps the data in this directory.
     pub fn data_dir(mut self, directory: &Path) -> Builder {
         self.data_dir = Some(directory.to_owned());
         self
@@ -44,16 +45,16 @@ impl Builder {
         self
     }
 
-    /// Serves on an address that the test knows beforehand.
+    /// Serves on this address.
     pub fn listen(mut self, address: &str) -> Builder {
         address.clone_into(&mut self.listen);
         self
     }
 
-    /// Starts it, and waits until it says that it serves.
+    /// Starts the process, and waits until it reports that it serves.
     pub async fn start(self) -> Result<Cluster> {
-        let own = TempDir::with_prefix("coracle-e2e-")?;
-        let kubeconfig = own.path().join("kubeconfig");
+        let directory = TempDir::with_prefix("coracle-e2e-")?;
+        let kubeconfig = directory.path().join("kubeconfig");
         let mut command = Command::new(binary::coracle());
         command.arg("serve").args(["--listen", &self.listen]).arg("--kubeconfig").arg(&kubeconfig);
         match &self.data_dir {
@@ -63,58 +64,60 @@ impl Builder {
         command.args(&self.flags).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
         let mut child = command.kill_on_drop(true).spawn().context("starting coracle")?;
         let (log, ready) = Log::follow(child.stderr.take().context("its standard error")?);
-        let cluster = Cluster { child, log, kubeconfig, own };
-        match timeout(START, ready).await {
+        let cluster = Cluster { child, log, kubeconfig, directory };
+        match timeout(START_TIMEOUT, ready).await {
             Ok(Ok(())) => Ok(cluster),
             Ok(Err(_)) => bail!("coracle ended before it served:\n{}", cluster.log()),
-            Err(_) => bail!("coracle does not serve after {START:?}:\n{}", cluster.log()),
+            Err(_) => bail!("coracle does not serve after {START_TIMEOUT:?}:\n{}", cluster.log()),
         }
     }
 }
 
-/// How a control plane ends.
+/// How a control plane is ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum End {
+pub enum Termination {
+    /// SIGTERM: data are flushed, and the exit code is 0.
     Stop,
+    /// SIGKILL.
     Crash,
 }
 
-impl End {
-    /// Ends it, and waits until it has.
-    pub async fn of(self, cluster: Cluster) -> Result<()> {
+impl Termination {
+    /// Ends the process, and waits until it has exited.
+    pub async fn apply(self, cluster: Cluster) -> Result<()> {
         match self {
-            End::Stop => ensure!(cluster.stop().await?.success(), "no clean stop"),
-            End::Crash => cluster.kill().await?,
+            Termination::Stop => ensure!(cluster.stop().await?.success(), "no clean stop"),
+            Termination::Crash => cluster.kill().await?,
         }
         Ok(())
     }
 }
 
-/// A running control plane. Dropping it ends it at once, as `kill -9` would.
+/// A running control plane. Dropping it kills the process.
 pub struct Cluster {
     child: Child,
     log: Log,
     kubeconfig: PathBuf,
-    own: TempDir,
+    directory: TempDir,
 }
 
 impl Cluster {
-    /// The kubeconfig that it wrote.
+    /// The kubeconfig that the process wrote.
     pub fn kubeconfig(&self) -> &Path {
         &self.kubeconfig
     }
 
-    /// A directory for the test's files, which goes when the control plane goes.
+    /// A directory for the test's files, removed together with the control plane.
     pub fn directory(&self) -> &Path {
-        self.own.path()
+        self.directory.path()
     }
 
-    /// What the kubeconfig says.
+    /// The configuration in the kubeconfig.
     pub async fn config(&self) -> Result<kube::Config> {
         http::config(&self.kubeconfig).await
     }
 
-    /// Where it is, for plain HTTP requests as the kubeconfig's user.
+    /// The server, for plain HTTP requests as the kubeconfig's user.
     pub async fn endpoint(&self) -> Result<Endpoint> {
         Endpoint::new(&self.config().await?)
     }
@@ -124,7 +127,7 @@ impl Cluster {
         Ok(kube::Client::try_from(self.config().await?)?)
     }
 
-    /// What it wrote to standard error so far.
+    /// The standard error of the process so far.
     pub fn log(&self) -> String {
         self.log.text()
     }
@@ -134,17 +137,17 @@ impl Cluster {
         self.child.id()
     }
 
-    /// Ends it as a crash would: SIGKILL, in the middle of whatever it does.
+    /// Kills the process with SIGKILL, as a crash would.
     pub async fn kill(mut self) -> Result<()> {
         self.child.kill().await.context("kill -9")
     }
 
-    /// The memory that is resident, in megabytes.
+    /// The resident memory, in megabytes.
     pub fn resident(&self) -> Result<f64> {
         self.status("VmRSS:")
     }
 
-    /// The most megabytes that it had in memory since it was started.
+    /// The maximum resident memory since the start, in megabytes.
     pub fn most_resident(&self) -> Result<f64> {
         self.status("VmHWM:")
     }
@@ -156,11 +159,14 @@ impl Cluster {
         Ok(kilobytes / 1024.0)
     }
 
-    /// Asks it to stop (SIGTERM), and waits until it has.
+    /// Sends SIGTERM, and waits until the process has exited.
     pub async fn stop(mut self) -> Result<ExitStatus> {
         let id = self.child.id().and_then(|id| rustix::process::Pid::from_raw(id.cast_signed()));
         rustix::process::kill_process(id.context("it has ended before")?, rustix::process::Signal::TERM)?;
-        timeout(START, self.child.wait()).await.context("it does not stop")?.context("waiting for its end")
+        timeout(START_TIMEOUT, self.child.wait())
+            .await
+            .context("it does not stop")?
+            .context("waiting for its end")
     }
 }
 
@@ -172,15 +178,15 @@ impl Drop for Cluster {
     }
 }
 
-/// What a process says on standard error, kept for the test that fails.
+/// The standard error of a process, kept for the report of a failing test.
 struct Log(Arc<Mutex<String>>);
 
 impl Log {
-    /// Reads on until the end of the process. The receiver hears when the banner's last line has come.
+    /// Reads until the end of the process. The receiver is notified of the last line of the banner.
     fn follow(stderr: ChildStderr) -> (Log, oneshot::Receiver<()>) {
         let text = Arc::new(Mutex::new(String::new()));
         let log = Log(text.clone());
-        let (ready, heard) = oneshot::channel();
+        let (ready, receiver) = oneshot::channel();
         tokio::spawn(async move {
             let mut ready = Some(ready);
             let mut lines = BufReader::new(stderr).lines();
@@ -188,7 +194,7 @@ impl Log {
                 if line.starts_with("export KUBECONFIG=")
                     && let Some(ready) = ready.take()
                 {
-                    // Nobody waits any more when the test gave up.
+                    // The receiver is dropped when the start has timed out.
                     let _ = ready.send(());
                 }
                 let mut text = text.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
@@ -196,7 +202,7 @@ impl Log {
                 text.push('\n');
             }
         });
-        (log, heard)
+        (log, receiver)
     }
 
     fn text(&self) -> String {

@@ -1,6 +1,6 @@
-//! Plain HTTP/1.1: requests exactly as written, answers exactly as received.
+//! Plain HTTP/1.1: requests exactly as given, responses exactly as received.
 //!
-//! Client libraries negotiate, retry and decode; what is compared or measured here must have seen none of that.
+//! Client libraries negotiate, retry and decode, which would hide what the tests compare and measure.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -26,10 +26,10 @@ use tokio_rustls::client::TlsStream;
 use tokio_tungstenite::tungstenite::ClientRequestBuilder;
 use tokio_tungstenite::{WebSocketStream, client_async};
 
-/// How long an answer may take to begin, and then to end.
-const ANSWER: Duration = Duration::from_secs(30);
+/// How long the beginning of a response may take, and then its end.
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// An API server: where it is, and who asks.
+/// An API server: its address, and the credentials of the user.
 #[derive(Clone)]
 pub struct Endpoint {
     host: String,
@@ -38,15 +38,18 @@ pub struct Endpoint {
     token: Option<HeaderValue>,
 }
 
-/// One answer, whole.
+/// A complete response.
 #[derive(Clone, Debug)]
-pub struct Answer {
+pub struct HttpResponse {
+    /// The status code.
     pub status: u16,
+    /// All headers.
     pub headers: HeaderMap,
+    /// The body, not decoded.
     pub body: Bytes,
 }
 
-/// One connection, kept alive between requests.
+/// A connection, kept alive between requests.
 pub struct Connection {
     sender: SendRequest<Full<Bytes>>,
     host: HeaderValue,
@@ -60,6 +63,7 @@ pub async fn config(kubeconfig: &Path) -> Result<kube::Config> {
 }
 
 impl Endpoint {
+    /// The server of a kubeconfig, with the user's client certificate or bearer token.
     pub fn new(config: &kube::Config) -> Result<Endpoint> {
         let url = &config.cluster_url;
         let host = url.host().context("no host")?.trim_matches(['[', ']']).to_owned();
@@ -73,7 +77,7 @@ impl Endpoint {
         Ok(Endpoint { host, port, tls, token: token.transpose()? })
     }
 
-    /// The same server for a user who has a bearer token, and nothing else.
+    /// The same server, with a bearer token as the only credential.
     pub fn with_token(config: &kube::Config, token: &str) -> Result<Endpoint> {
         let auth_info = AuthInfo { token: Some(token.to_owned().into()), ..AuthInfo::default() };
         let mut config = config.clone();
@@ -81,14 +85,14 @@ impl Endpoint {
         Endpoint::new(&config)
     }
 
-    /// A connection that does nothing yet, not even TLS.
+    /// A connection without TLS.
     pub async fn socket(&self) -> Result<TcpStream> {
         let socket = TcpStream::connect((self.host.as_str(), self.port)).await?;
         socket.set_nodelay(true)?;
         Ok(socket)
     }
 
-    /// A connection after its TLS handshake, for bytes as they are.
+    /// A connection after its TLS handshake.
     ///
     /// - `alpn`: the protocol to agree on, such as `h2`.
     pub async fn tls(&self, alpn: &[u8]) -> Result<TlsStream<TcpStream>> {
@@ -99,8 +103,8 @@ impl Endpoint {
         Ok(TlsConnector::from(Arc::new(config)).connect(name, self.socket().await?).await?)
     }
 
-    /// A WebSocket, opened with these headers and an Origin, unless they name one. The error is a `tungstenite::Error::Http` where the server
-    /// refuses the handshake.
+    /// Opens a WebSocket with these headers, and with an `Origin` unless they have one. The error is a `tungstenite::Error::Http` if
+    /// the server rejects the handshake.
     pub async fn websocket(
         &self,
         path: &str,
@@ -121,7 +125,8 @@ impl Endpoint {
             };
         }
         let stream = self.tls(b"http/1.1").await?;
-        let (socket, _) = timeout(ANSWER, client_async(request, stream)).await.context("no answer")??;
+        let (socket, _) =
+            timeout(RESPONSE_TIMEOUT, client_async(request, stream)).await.context("no response")??;
         Ok(socket)
     }
 
@@ -130,6 +135,7 @@ impl Endpoint {
         self.token.as_ref()
     }
 
+    /// Opens a connection, with TLS unless the URL is plain HTTP.
     pub async fn connect(&self) -> Result<Connection> {
         let socket = self.socket().await?;
         let sender = match &self.tls {
@@ -145,13 +151,13 @@ impl Endpoint {
 }
 
 impl Connection {
-    /// Whether another request can go over it.
+    /// Whether another request can be sent over the connection.
     pub fn is_open(&self) -> bool {
         !self.sender.is_closed()
     }
 
-    /// Sends one request, and returns when the answer begins. The headers given replace those that are always there; one with
-    /// no value takes it away.
+    /// Sends a request, and returns when the response begins. The headers replace the default ones; one without a value removes
+    /// the default.
     pub async fn open(
         &mut self,
         method: &str,
@@ -183,24 +189,25 @@ impl Connection {
         }
         *request.method_mut() = method;
         self.sender.ready().await?;
-        Ok(timeout(ANSWER, self.sender.send_request(request)).await.context("no answer")??)
+        Ok(timeout(RESPONSE_TIMEOUT, self.sender.send_request(request)).await.context("no response")??)
     }
 
-    /// Sends one request, and returns the whole answer.
+    /// Sends a request, and returns the complete response.
     pub async fn call(
         &mut self,
         method: &str,
         path: &str,
         headers: &[(&str, Option<&str>)],
         body: Option<Bytes>,
-    ) -> Result<Answer> {
+    ) -> Result<HttpResponse> {
         let (head, body) = self.open(method, path, headers, body).await?.into_parts();
-        let body = timeout(ANSWER, body.collect()).await.context("the answer does not end")??.to_bytes();
-        Ok(Answer { status: head.status.as_u16(), headers: head.headers, body })
+        let body =
+            timeout(RESPONSE_TIMEOUT, body.collect()).await.context("the response does not end")??.to_bytes();
+        Ok(HttpResponse { status: head.status.as_u16(), headers: head.headers, body })
     }
 }
 
-/// Hands the connection to a task that moves its bytes.
+/// Spawns the task that drives the connection.
 async fn drive<T>(io: TokioIo<T>) -> Result<SendRequest<Full<Bytes>>>
 where
     T: tokio::io::AsyncRead + tokio::io::AsyncWrite + Send + Unpin + 'static,

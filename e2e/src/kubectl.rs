@@ -1,7 +1,7 @@
-//! The real kubectl, against a control plane of a test's own.
+//! The real kubectl, run against a control plane of the test.
 //!
-//! It is `$KUBECTL`, or what Go builds of `e2e/kubectl`, or the one on the path. A story is a table: a command line, and what must
-//! be in its output; one that begins with `!` must fail.
+//! It is `$KUBECTL`, or what Go builds from `e2e/kubectl`, or the one on the path. A scenario is a table of command lines, each with
+//! texts that its output must contain; a line that begins with `!` must fail.
 
 use std::env;
 use std::ffi::OsStr;
@@ -18,9 +18,10 @@ use crate::binary;
 use crate::cluster::{Builder, Cluster};
 use crate::wait::DEADLINE;
 
-pub type Story = [(&'static str, &'static [&'static str])];
+/// Command lines, each with the texts that its output must contain.
+pub type Scenario = [(&'static str, &'static [&'static str])];
 
-/// Where kubectl is, if it can be had.
+/// The path of kubectl, if there is one.
 pub fn kubectl() -> Option<&'static Path> {
     static KUBECTL: OnceLock<Option<PathBuf>> = OnceLock::new();
     let found = KUBECTL.get_or_init(|| match env::var_os("KUBECTL") {
@@ -29,14 +30,14 @@ pub fn kubectl() -> Option<&'static Path> {
     });
     if found.is_none() {
         assert!(env::var_os("CI").is_none(), "there is no kubectl, and no Go to build it");
-        // Not by `eprintln`, which nobody sees of a test that passes.
+        // `eprintln` is captured in tests that pass.
         let _ = writeln!(io::stderr(), "SKIPPED: there is no kubectl, and no Go to build it");
     }
     found.as_deref()
 }
 
 fn build() -> Option<PathBuf> {
-    // Else it takes itself for a development version, whose name `kubectl version` cannot read.
+    // Without it kubectl is a development version, and `kubectl version` cannot parse its name.
     const VERSION: &str = "-X k8s.io/component-base/version.gitVersion=v1.36.2";
     let program = binary::target().join("kubectl");
     let mut go = std::process::Command::new("go");
@@ -52,7 +53,7 @@ fn on_the_path() -> Option<PathBuf> {
         .find(|program| program.is_file())
 }
 
-/// A command line for a control plane, in the directory of the manifests.
+/// A kubectl command for a control plane, run in the directory of the manifests.
 pub fn command(cluster: &Cluster, kubectl: &Path, line: &str) -> Command {
     let mut command = program(cluster, kubectl);
     command.args(line.split_whitespace());
@@ -61,31 +62,35 @@ pub fn command(cluster: &Cluster, kubectl: &Path, line: &str) -> Command {
     command
 }
 
-/// A program as somebody runs it who works with a control plane.
+/// A program with the environment of a user of the control plane.
 pub fn program(cluster: &Cluster, program: impl AsRef<OsStr>) -> Command {
     let mut command = Command::new(program);
     command.env("KUBECONFIG", cluster.kubeconfig());
-    // kubectl's caches, and no preferences of whoever runs the tests.
+    // For kubectl's caches; it also hides the preferences of the user who runs the tests.
     command.env("HOME", cluster.directory());
     command.stdin(Stdio::null()).kill_on_drop(true);
     command
 }
 
-/// What a command says, once it has ended.
+/// Runs a command to its end, and returns its output.
 pub async fn output(mut command: Command) -> Result<Output> {
     Ok(timeout(DEADLINE, command.output()).await.with_context(|| format!("{command:?} does not end"))??)
 }
 
-pub async fn tell(cluster: Builder, story: &Story) -> Result<()> {
+/// Runs a scenario against a new control plane; it is skipped if there is no kubectl.
+///
+/// # Errors
+/// A command that fails or succeeds unexpectedly, or a text that its output lacks.
+pub async fn run_scenario(cluster: Builder, scenario: &Scenario) -> Result<()> {
     let Some(kubectl) = kubectl() else { return Ok(()) };
     let cluster = cluster.start().await?;
-    for (line, wanted) in story {
+    for (line, wanted) in scenario {
         let (line, succeeds) = line.strip_prefix("! ").map_or((*line, true), |line| (line, false));
         let output = output(command(&cluster, kubectl, line)).await?;
-        let said = String::from_utf8(output.stdout)? + &String::from_utf8(output.stderr)?;
-        ensure!(output.status.success() == succeeds, "kubectl {line}: {}\n{said}", output.status);
+        let text = String::from_utf8(output.stdout)? + &String::from_utf8(output.stderr)?;
+        ensure!(output.status.success() == succeeds, "kubectl {line}: {}\n{text}", output.status);
         for want in *wanted {
-            ensure!(said.contains(want), "kubectl {line}: no {want:?} in\n{said}");
+            ensure!(text.contains(want), "kubectl {line}: no {want:?} in\n{text}");
         }
     }
     Ok(())

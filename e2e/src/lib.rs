@@ -1,6 +1,6 @@
-//! What the tests of the whole stand on: a control plane of one's own, a plain HTTP client, and the recordings' runner.
+//! The foundation of the end-to-end tests: a control plane for each test, a plain HTTP client, and the player of recordings.
 //!
-//! A test reads like this:
+//! A test looks like this:
 //!
 //! ```no_run
 //! # async fn example() -> anyhow::Result<()> {
@@ -11,14 +11,16 @@
 //! # }
 //! ```
 //!
-//! Nothing here knows how Coracle works inside: it is started as its users start it, and seen over its API only.
+//! Nothing here depends on Coracle's internals: it is started as users start it, and observed through its API only.
+
+#![warn(missing_docs)]
 
 pub mod attacks;
 pub mod binary;
-pub mod chance;
 pub mod cluster;
 pub mod http;
 pub mod kubectl;
+pub mod random;
 pub mod recordings;
 pub mod statefulsets;
 pub mod volumes;

@@ -1,5 +1,5 @@
-//! Stories about StatefulSets, told as those about [volumes](crate::volumes): sets of each retention policy side by side, with
-//! data on the volumes of their pods. A step is done to all of them before the server ends, if it does.
+//! Scenarios of StatefulSets, built on those of [volumes](crate::volumes): sets of each retention policy side by side, with data
+//! on the volumes of their pods. A step is applied to all sets before the server is interrupted.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -14,67 +14,83 @@ use kube::{Resource, ResourceExt};
 use serde_json::{Value, json};
 use tokio::time::timeout;
 
-use crate::volumes::{Asset, Kind, Story, claim, is_terminating, scripted};
+use crate::volumes::{BoundClaim, Kind, Scenario, claim, is_terminating, scripted};
 use crate::wait::{DEADLINE, until};
 
-/// A finalizer by which a story keeps what is being deleted for as long as it wants to.
-pub const HOLD: &str = "story.example/hold";
+/// The finalizer by which a scenario blocks the deletion of an object.
+pub const HOLD_FINALIZER: &str = "scenario.example/hold";
 
-/// When the claims of a set go, by the names that KEP-1847 had for it first.
+/// `persistentVolumeClaimRetentionPolicy`, by the names of the first version of KEP-1847.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Policy {
+pub enum RetentionPolicy {
+    /// Claims are kept; the default.
     Retain,
+    /// `whenDeleted: Delete`.
     DeleteOnStatefulSetDeletionOnly,
+    /// `whenScaled: Delete`.
     DeleteOnScaledownOnly,
+    /// Both are `Delete`.
     DeleteOnScaledownAndStatefulSetDeletion,
 }
 
-impl Policy {
-    pub const ALL: [Policy; 4] = [
-        Policy::Retain,
-        Policy::DeleteOnStatefulSetDeletionOnly,
-        Policy::DeleteOnScaledownOnly,
-        Policy::DeleteOnScaledownAndStatefulSetDeletion,
+impl RetentionPolicy {
+    /// All policies.
+    pub const ALL: [RetentionPolicy; 4] = [
+        RetentionPolicy::Retain,
+        RetentionPolicy::DeleteOnStatefulSetDeletionOnly,
+        RetentionPolicy::DeleteOnScaledownOnly,
+        RetentionPolicy::DeleteOnScaledownAndStatefulSetDeletion,
     ];
 
-    /// The set of that policy, in stories about all of them.
+    /// The name of the set with this policy in scenarios with all policies.
     pub fn set(self) -> &'static str {
         match self {
-            Policy::Retain => "retain",
-            Policy::DeleteOnStatefulSetDeletionOnly => "on-deletion",
-            Policy::DeleteOnScaledownOnly => "on-scaledown",
-            Policy::DeleteOnScaledownAndStatefulSetDeletion => "on-both",
+            RetentionPolicy::Retain => "retain",
+            RetentionPolicy::DeleteOnStatefulSetDeletionOnly => "on-deletion",
+            RetentionPolicy::DeleteOnScaledownOnly => "on-scaledown",
+            RetentionPolicy::DeleteOnScaledownAndStatefulSetDeletion => "on-both",
         }
     }
 
+    /// Whether claims are deleted with the set.
     pub fn deletes_when_deleted(self) -> bool {
         matches!(
             self,
-            Policy::DeleteOnStatefulSetDeletionOnly | Policy::DeleteOnScaledownAndStatefulSetDeletion
+            RetentionPolicy::DeleteOnStatefulSetDeletionOnly
+                | RetentionPolicy::DeleteOnScaledownAndStatefulSetDeletion
         )
     }
 
+    /// Whether claims are deleted with pods that are scaled away.
     pub fn deletes_when_scaled(self) -> bool {
-        matches!(self, Policy::DeleteOnScaledownOnly | Policy::DeleteOnScaledownAndStatefulSetDeletion)
+        matches!(
+            self,
+            RetentionPolicy::DeleteOnScaledownOnly | RetentionPolicy::DeleteOnScaledownAndStatefulSetDeletion
+        )
     }
 
-    /// As the API has it.
+    /// The value of the field in the API.
     pub fn field(self) -> Value {
         let word = |deletes| if deletes { "Delete" } else { "Retain" };
         json!({"whenDeleted": word(self.deletes_when_deleted()), "whenScaled": word(self.deletes_when_scaled())})
     }
 }
 
-/// What differs by policy: a claim goes, a volume is empty, ...
-pub type Which = fn(Policy) -> bool;
+/// A condition on the policy: claims are deleted, volumes are empty, ...
+pub type PolicyPredicate = fn(RetentionPolicy) -> bool;
 
-pub const ALL: Which = |_| true;
-pub const NONE: Which = |_| false;
-pub const DELETED: Which = Policy::deletes_when_deleted;
-pub const SCALED: Which = Policy::deletes_when_scaled;
-pub const EITHER: Which = |policy| policy != Policy::Retain;
+/// Every policy.
+pub const ALL: PolicyPredicate = |_| true;
+/// No policy.
+pub const NONE: PolicyPredicate = |_| false;
+/// The policies with `whenDeleted: Delete`.
+pub const WHEN_DELETED: PolicyPredicate = RetentionPolicy::deletes_when_deleted;
+/// The policies with `whenScaled: Delete`.
+pub const WHEN_SCALED: PolicyPredicate = RetentionPolicy::deletes_when_scaled;
+/// The policies with any `Delete`.
+pub const EITHER: PolicyPredicate = |policy| policy != RetentionPolicy::Retain;
 
-/// A set whose pods have a claim each, `data`, of the class `delete`.
+/// A set with a claim for each pod, `data`, of the class `delete`.
 pub fn stateful_set(name: &str, replicas: u32) -> Value {
     json!({"metadata": {"name": name}, "spec": {
         "replicas": replicas,
@@ -88,48 +104,53 @@ pub fn stateful_set(name: &str, replicas: u32) -> Value {
     }})
 }
 
-/// A change of the template.
+/// A patch of the template's image.
 pub fn image(image: &str) -> Value {
     json!({"spec": {"template": {"spec": {"containers": [{"name": "c", "image": image}]}}}})
 }
 
+/// The name of a set's pod.
 pub fn pod_of(set: &str, ordinal: u32) -> String {
     format!("{set}-{ordinal}")
 }
 
+/// The name of the claim of a set's pod.
 pub fn claim_of(set: &str, ordinal: u32) -> String {
     format!("data-{set}-{ordinal}")
 }
 
-/// What tells one set of pods from the next: none is in both.
-pub type Uids = BTreeSet<String>;
+/// The uids of pods.
+pub type PodUids = BTreeSet<String>;
 
-pub fn uids(pods: &[Pod]) -> Uids {
+/// The uids of these pods.
+pub fn uids(pods: &[Pod]) -> PodUids {
     pods.iter().filter_map(ResourceExt::uid).collect()
 }
 
-pub async fn pods_of(story: &Story, set: &str) -> Result<Vec<Pod>> {
+/// The pods of a set, by its label.
+pub async fn pods_of(scenario: &Scenario, set: &str) -> Result<Vec<Pod>> {
     let selected = ListParams::default().labels(&format!("app={set}"));
-    Ok(story.api::<Pod>().list(&selected).await?.items)
+    Ok(scenario.api::<Pod>().list(&selected).await?.items)
 }
 
+/// Whether a pod has the condition Ready and is not terminating.
 pub fn is_ready(pod: &Pod) -> bool {
     let conditions = pod.status.as_ref().and_then(|status| status.conditions.as_ref());
     let is_ready = conditions.into_iter().flatten().any(|c| c.type_ == "Ready" && c.status == "True");
     is_ready && !is_terminating(pod)
 }
 
-/// Until a set's pods are those of these ordinals, and ready.
-pub async fn until_run(story: &Story, set: &str, ordinals: Range<u32>) -> Result<Vec<Pod>> {
-    until_others_run(story, set, ordinals, &Uids::new()).await
+/// Waits until the set has exactly the pods of these ordinals, all of them ready.
+pub async fn until_ready(scenario: &Scenario, set: &str, ordinals: Range<u32>) -> Result<Vec<Pod>> {
+    until_replaced(scenario, set, ordinals, &PodUids::new()).await
 }
 
-/// The same, and none of them is one of the old ones.
-pub async fn until_others_run(
-    story: &Story,
+/// As [`until_ready`]; none of the pods may have one of the old uids.
+pub async fn until_replaced(
+    scenario: &Scenario,
     set: &str,
     ordinals: Range<u32>,
-    old: &Uids,
+    old: &PodUids,
 ) -> Result<Vec<Pod>> {
     let names: BTreeSet<String> = ordinals.map(|ordinal| pod_of(set, ordinal)).collect();
     let are_they = |pods: &Vec<Pod>| {
@@ -137,88 +158,89 @@ pub async fn until_others_run(
             && pods.iter().all(is_ready)
             && uids(pods).is_disjoint(old)
     };
-    until(&format!("{names:?} run"), async || pods_of(story, set).await, are_they).await
+    until(&format!("{names:?} run"), async || pods_of(scenario, set).await, are_they).await
 }
 
-/// Until a set's pods run; then data are written to the volumes of their claims.
-pub async fn filled(story: &Story, set: &str, ordinals: Range<u32>) -> Result<Vec<Asset>> {
-    until_run(story, set, ordinals.clone()).await?;
-    let mut assets = Vec::new();
+/// Waits until the set's pods are ready, and writes data to the volumes of their claims.
+pub async fn until_filled(scenario: &Scenario, set: &str, ordinals: Range<u32>) -> Result<Vec<BoundClaim>> {
+    until_ready(scenario, set, ordinals.clone()).await?;
+    let mut bound_claims = Vec::new();
     for ordinal in ordinals {
-        assets.push(story.asset(&claim_of(set, ordinal)).await?);
+        bound_claims.push(scenario.write_data(&claim_of(set, ordinal)).await?);
     }
-    Ok(assets)
+    Ok(bound_claims)
 }
 
-/// Until a set's status tells of its last change, and so all has been begun that follows from it.
-pub async fn until_observed(story: &Story, set: &str) -> Result<()> {
+/// Waits until the status of a set has observed its last change.
+pub async fn until_observed(scenario: &Scenario, set: &str) -> Result<()> {
     let is_observed = |set: &StatefulSet| {
         set.status.as_ref().is_some_and(|status| status.observed_generation == set.metadata.generation)
     };
-    story.until(set, is_observed).await.map(drop)
+    scenario.until(set, is_observed).await.map(drop)
 }
 
-/// Whose an object is: `KIND/NAME`, in order.
+/// The owners of an object in order, as `KIND/NAME`.
 pub fn owners(object: &impl Resource) -> Vec<String> {
     let owners = object.meta().owner_references.iter().flatten();
     owners.map(|owner| format!("{}/{}", owner.kind, owner.name)).collect()
 }
 
-pub async fn until_owned(story: &Story, claim: &str, want: &[String]) -> Result<PersistentVolumeClaim> {
-    let found = story.until(claim, |claim: &PersistentVolumeClaim| owners(claim) == want).await;
+/// Waits until a claim has exactly these owners.
+pub async fn until_owned(scenario: &Scenario, claim: &str, want: &[String]) -> Result<PersistentVolumeClaim> {
+    let found = scenario.until(claim, |claim: &PersistentVolumeClaim| owners(claim) == want).await;
     found.with_context(|| format!("{claim} is to be owned by {want:?}"))
 }
 
-/// Keeps an object when it is deleted, until it is let go.
-pub async fn hold<K: Kind>(story: &Story, name: &str) -> Result<()> {
+/// Adds the finalizer that blocks the deletion of an object.
+pub async fn add_hold_finalizer<K: Kind>(scenario: &Scenario, name: &str) -> Result<()> {
     let add = async || {
-        let object: K = story.get(name).await?;
-        let finalizers = [object.finalizers(), &[HOLD.to_owned()]].concat();
+        let object: K = scenario.get(name).await?;
+        let finalizers = [object.finalizers(), &[HOLD_FINALIZER.to_owned()]].concat();
         let held =
             json!({"metadata": {"finalizers": finalizers, "resourceVersion": object.resource_version()}});
-        match story.api::<K>().patch(name, &PatchParams::default(), &Patch::Merge(held)).await {
+        match scenario.api::<K>().patch(name, &PatchParams::default(), &Patch::Merge(held)).await {
             Err(kube::Error::Api(status)) if status.code == 409 => Ok(false),
-            answer => Ok(answer.map(|_| true)?),
+            response => Ok(response.map(|_| true)?),
         }
     };
     until(&format!("{name} is held"), add, |is_held| *is_held).await.map(drop)
 }
 
-/// Until nobody else keeps it, and then this does not, either.
-pub async fn let_go<K: Kind>(story: &Story, name: &str) -> Result<()> {
-    story.until(name, |object: &K| object.finalizers() == [HOLD]).await?;
+/// Waits until the blocking finalizer is the only one, and removes it.
+pub async fn remove_hold_finalizer<K: Kind>(scenario: &Scenario, name: &str) -> Result<()> {
+    scenario.until(name, |object: &K| object.finalizers() == [HOLD_FINALIZER]).await?;
     let free = json!({"metadata": {"finalizers": null}});
-    story.api::<K>().patch(name, &PatchParams::default(), &Patch::Merge(free)).await?;
+    scenario.api::<K>().patch(name, &PatchParams::default(), &Patch::Merge(free)).await?;
     Ok(())
 }
 
-/// Until the controllers have come to the end of what they know: a set has come and gone with all that was its, after all that
-/// happened before.
-pub async fn rest(story: &Story) -> Result<()> {
+/// Waits until the controllers have processed everything before: creates another set, waits for its pod, and deletes it with
+/// its claim.
+pub async fn until_settled(scenario: &Scenario) -> Result<()> {
     const CANARY: &str = "canary";
-    let sets = story.api::<StatefulSet>();
+    let sets = scenario.api::<StatefulSet>();
     sets.create(&PostParams::default(), &serde_json::from_value(stateful_set(CANARY, 1))?).await?;
-    until_run(story, CANARY, 0..1).await?;
+    until_ready(scenario, CANARY, 0..1).await?;
     let claim = claim_of(CANARY, 0);
-    let volume = story.look(&claim).await?.volume;
+    let volume = scenario.get_bound_claim(&claim).await?.volume;
     sets.delete(CANARY, &DeleteParams::default()).await?;
-    story.until_gone::<Pod>(&pod_of(CANARY, 0)).await?;
-    story.api::<PersistentVolumeClaim>().delete(&claim, &DeleteParams::default()).await?;
-    story.until_gone::<PersistentVolumeClaim>(&claim).await?;
-    story.until_gone::<PersistentVolume>(&volume).await
+    scenario.until_gone::<Pod>(&pod_of(CANARY, 0)).await?;
+    scenario.api::<PersistentVolumeClaim>().delete(&claim, &DeleteParams::default()).await?;
+    scenario.until_gone::<PersistentVolumeClaim>(&claim).await?;
+    scenario.until_gone::<PersistentVolume>(&volume).await
 }
 
-/// What became of all pods: each state of each, in order.
-pub struct History(Vec<Moment>);
+/// The history of all pods: each version of each pod, in order.
+pub struct History(Vec<PodChange>);
 
-struct Moment {
+struct PodChange {
     pod: Pod,
     is_gone: bool,
 }
 
-impl Moment {
-    /// Where it is, of which set, and its ordinal there.
-    fn place(&self) -> Option<(String, String, u32)> {
+impl PodChange {
+    /// The namespace, the set and the ordinal of the pod.
+    fn set_and_ordinal(&self) -> Option<(String, String, u32)> {
         let name = self.pod.name_any();
         let (set, ordinal) = name.rsplit_once('-')?;
         Some((self.pod.namespace()?, set.to_owned(), ordinal.parse().ok()?))
@@ -226,73 +248,78 @@ impl Moment {
 }
 
 impl History {
-    /// Where one begins.
-    pub async fn begin(story: &Story) -> Result<String> {
-        let pods = Api::<Pod>::all(story.client()).list(&ListParams::default().limit(1)).await?;
+    /// The resourceVersion at which a history starts.
+    pub async fn begin(scenario: &Scenario) -> Result<String> {
+        let pods = Api::<Pod>::all(scenario.client()).list(&ListParams::default().limit(1)).await?;
         pods.metadata.resource_version.context("no revision")
     }
 
-    /// From there until now, whether or not the server ended in between.
-    pub async fn since(story: &Story, begin: &str) -> Result<History> {
+    /// The history since a resourceVersion, whether or not the server was restarted in between.
+    pub async fn since(scenario: &Scenario, begin: &str) -> Result<History> {
         const END: &str = "the-end";
-        let pods = story.api::<Pod>();
+        let pods = scenario.api::<Pod>();
         let end = serde_json::from_value(scripted(END, &[], &[("ignore", "true")]))?;
         pods.create(&PostParams::default(), &end).await?;
-        let mut events = pin!(Api::<Pod>::all(story.client()).watch(&WatchParams::default(), begin).await?);
-        let mut moments = Vec::new();
-        let tell = async {
+        let mut events =
+            pin!(Api::<Pod>::all(scenario.client()).watch(&WatchParams::default(), begin).await?);
+        let mut changes = Vec::new();
+        let read = async {
             while let Some(event) = events.try_next().await? {
                 match event {
                     WatchEvent::Added(pod) if pod.name_any() == END => return Ok(()),
                     WatchEvent::Added(pod) | WatchEvent::Modified(pod) => {
-                        moments.push(Moment { pod, is_gone: false });
+                        changes.push(PodChange { pod, is_gone: false });
                     }
-                    WatchEvent::Deleted(pod) => moments.push(Moment { pod, is_gone: true }),
+                    WatchEvent::Deleted(pod) => changes.push(PodChange { pod, is_gone: true }),
                     WatchEvent::Bookmark(_) => {}
                     WatchEvent::Error(status) => bail!("{status:?}"),
                 }
             }
             bail!("the watch ended")
         };
-        timeout(DEADLINE, tell).await.context("no end of the history")??;
+        timeout(DEADLINE, read).await.context("no end of the history")??;
         pods.delete(END, &DeleteParams::default()).await?;
-        Ok(History(moments))
+        Ok(History(changes))
     }
 
-    /// In which order the pods of a set became ready, `+ORDINAL`, and began to go, `-ORDINAL`.
-    pub fn order(&self, set: &str) -> String {
+    /// The order in which the pods of a set became ready (`+ORDINAL`) and terminating (`-ORDINAL`).
+    pub fn transitions(&self, set: &str) -> String {
         let mut seen = BTreeSet::new();
         let mut order = Vec::new();
-        for moment in &self.0 {
-            let Some((_, _, ordinal)) = moment.place().filter(|(_, name, _)| name == set) else { continue };
-            let sign = match (is_ready(&moment.pod), moment.is_gone || is_terminating(&moment.pod)) {
+        for change in &self.0 {
+            let Some((_, _, ordinal)) = change.set_and_ordinal().filter(|(_, name, _)| name == set) else {
+                continue;
+            };
+            let sign = match (is_ready(&change.pod), change.is_gone || is_terminating(&change.pod)) {
                 (_, true) => '-',
                 (true, false) => '+',
                 (false, false) => continue,
             };
-            if seen.insert((moment.pod.uid(), sign)) {
+            if seen.insert((change.pod.uid(), sign)) {
                 order.push(format!("{sign}{ordinal}"));
             }
         }
         order.join(" ")
     }
 
-    /// Each pod that was not there before is made when those below it, from the first ordinal on, have been ready since the last one
-    /// was made: the controller had seen that.
-    pub fn is_made_in_order(&self, set: &str, first: u32, before: &[Pod]) -> Result<()> {
+    /// Checks that each pod that is not in `before` was created after all pods of lower ordinals, from `first` on, had been ready
+    /// since the previous creation, as far as the controller can have observed.
+    pub fn assert_created_in_order(&self, set: &str, first: u32, before: &[Pod]) -> Result<()> {
         let ordinal = |pod: &Pod| pod.name_any().rsplit_once('-')?.1.parse::<u32>().ok();
         let mut known = uids(before);
         let mut ready: BTreeSet<u32> =
             before.iter().filter(|pod| is_ready(pod)).filter_map(ordinal).collect();
         let mut were_ready = ready.clone();
-        for moment in &self.0 {
-            let Some((_, _, ordinal)) = moment.place().filter(|(_, name, _)| name == set) else { continue };
-            if known.insert(moment.pod.uid().unwrap_or_default()) {
+        for change in &self.0 {
+            let Some((_, _, ordinal)) = change.set_and_ordinal().filter(|(_, name, _)| name == set) else {
+                continue;
+            };
+            if known.insert(change.pod.uid().unwrap_or_default()) {
                 let late = (first..ordinal).find(|lower| !were_ready.contains(lower));
                 ensure!(late.is_none(), "{set}-{ordinal} is made before {set}-{late:?} was ready");
                 were_ready.clone_from(&ready);
             }
-            if is_ready(&moment.pod) && !moment.is_gone {
+            if is_ready(&change.pod) && !change.is_gone {
                 ready.insert(ordinal);
                 were_ready.insert(ordinal);
             } else {
@@ -302,20 +329,21 @@ impl History {
         Ok(())
     }
 
-    /// No ordinal of the sets of a name is ever in two namespaces, and from the time when so many pods were ready there are
-    /// never fewer than that less one.
-    pub fn moves_one_at_a_time(&self, set: &str, replicas: usize) -> Result<()> {
+    /// Checks that no ordinal of the sets of a name is ever in two namespaces, and that once `replicas` pods were ready at most one
+    /// fewer is ready at any time.
+    pub fn assert_moved_one_at_a_time(&self, set: &str, replicas: usize) -> Result<()> {
         let mut there = BTreeMap::new();
         let mut were_all = false;
-        for moment in &self.0 {
-            let Some((namespace, _, ordinal)) = moment.place().filter(|(_, name, _)| name == set) else {
+        for change in &self.0 {
+            let Some((namespace, _, ordinal)) = change.set_and_ordinal().filter(|(_, name, _)| name == set)
+            else {
                 continue;
             };
-            if moment.is_gone {
+            if change.is_gone {
                 there.remove(&ordinal);
                 continue;
             }
-            let before = there.insert(ordinal, (namespace.clone(), is_ready(&moment.pod)));
+            let before = there.insert(ordinal, (namespace.clone(), is_ready(&change.pod)));
             ensure!(before.is_none_or(|(where_, _)| where_ == namespace), "{set}-{ordinal} is in two places");
             let ready = there.values().filter(|(_, is_ready)| *is_ready).count();
             were_all |= ready == replicas;
@@ -326,25 +354,30 @@ impl History {
     }
 }
 
-/// A set, and what its claims are bound to, from its first ordinal on.
+/// A set, and the claims of its pods, from its first ordinal on.
 #[derive(Debug)]
-pub struct Set {
+pub struct TestSet {
+    /// The name of the set.
     pub name: &'static str,
-    pub policy: Policy,
-    pub assets: Vec<Asset>,
+    /// The set's retention policy.
+    pub policy: RetentionPolicy,
+    /// The claims with data, as of the last time that they were filled.
+    pub bound_claims: Vec<BoundClaim>,
 }
 
-impl Set {
+impl TestSet {
+    /// The name of the pod of an ordinal.
     pub fn pod(&self, ordinal: u32) -> String {
         pod_of(self.name, ordinal)
     }
 
+    /// The name of the claim of an ordinal.
     pub fn claim(&self, ordinal: u32) -> String {
         claim_of(self.name, ordinal)
     }
 
-    /// Whose the claim of a pod should be, by the table of the spec.
-    pub fn owner(&self, ordinal: u32, is_condemned: bool) -> Vec<String> {
+    /// The expected owner of a pod's claim, by the table of the KEP.
+    pub fn expected_owners(&self, ordinal: u32, is_condemned: bool) -> Vec<String> {
         let owner = match self.policy {
             policy if is_condemned && policy.deletes_when_scaled() => {
                 Some(format!("Pod/{}", self.pod(ordinal)))
@@ -356,181 +389,213 @@ impl Set {
     }
 }
 
-/// A set of each policy.
+/// One set of each policy.
 #[derive(Debug)]
-pub struct Sets(pub Vec<Set>);
+pub struct TestSets(pub Vec<TestSet>);
 
-impl Sets {
-    /// Makes them, changed as this says.
-    pub async fn make(story: &mut Story, replicas: u32, change: impl Fn(&mut Value)) -> Result<Sets> {
-        let sets =
-            Sets(Policy::ALL.map(|policy| Set { name: policy.set(), policy, assets: Vec::new() }).into());
-        sets.make_again(story, replicas, change).await?;
+impl TestSets {
+    /// Creates the sets; `change` modifies each before.
+    pub async fn create(
+        scenario: &mut Scenario,
+        replicas: u32,
+        change: impl Fn(&mut Value),
+    ) -> Result<TestSets> {
+        let sets = TestSets(
+            RetentionPolicy::ALL
+                .map(|policy| TestSet { name: policy.set(), policy, bound_claims: Vec::new() })
+                .into(),
+        );
+        sets.recreate(scenario, replicas, change).await?;
         Ok(sets)
     }
 
-    pub async fn make_again(
+    /// Creates the sets again after their deletion; `change` modifies each before.
+    pub async fn recreate(
         &self,
-        story: &mut Story,
+        scenario: &mut Scenario,
         replicas: u32,
         change: impl Fn(&mut Value),
     ) -> Result<()> {
-        let make = async |story: &mut Story| {
+        let make = async |scenario: &mut Scenario| {
             for set in &self.0 {
                 let mut made = stateful_set(set.name, replicas);
                 made["spec"]["persistentVolumeClaimRetentionPolicy"] = set.policy.field();
                 change(&mut made);
-                story.create::<StatefulSet>(made).await?;
+                scenario.create::<StatefulSet>(made).await?;
             }
             Ok(())
         };
-        story.at_once(make).await
+        scenario.uninterrupted(make).await
     }
 
-    /// Sets whose pods run, with data on their volumes.
-    pub async fn running(story: &mut Story, replicas: u32) -> Result<Sets> {
-        let mut sets = Sets::make(story, replicas, |_| {}).await?;
-        sets.until_filled(story, 0..replicas).await?;
+    /// Creates the sets, waits for their pods, and writes data to their volumes.
+    pub async fn running(scenario: &mut Scenario, replicas: u32) -> Result<TestSets> {
+        let mut sets = TestSets::create(scenario, replicas, |_| {}).await?;
+        sets.until_filled(scenario, 0..replicas).await?;
         Ok(sets)
     }
 
-    /// Until the pods run; then data are written to their volumes.
-    pub async fn until_filled(&mut self, story: &Story, ordinals: Range<u32>) -> Result<()> {
+    /// Waits until the pods are ready, and writes data to their volumes.
+    pub async fn until_filled(&mut self, scenario: &Scenario, ordinals: Range<u32>) -> Result<()> {
         for set in &mut self.0 {
-            set.assets = filled(story, set.name, ordinals.clone()).await?;
+            set.bound_claims = until_filled(scenario, set.name, ordinals.clone()).await?;
         }
         Ok(())
     }
 
-    pub async fn until_run(&self, story: &Story, ordinals: Range<u32>) -> Result<()> {
-        self.until_others_run(story, ordinals, &Uids::new()).await
+    /// Waits until the sets have exactly the pods of these ordinals, all of them ready.
+    pub async fn until_ready(&self, scenario: &Scenario, ordinals: Range<u32>) -> Result<()> {
+        self.until_replaced(scenario, ordinals, &PodUids::new()).await
     }
 
-    pub async fn until_others_run(&self, story: &Story, ordinals: Range<u32>, old: &Uids) -> Result<()> {
+    /// As [`TestSets::until_ready`]; none of the pods may have one of the old uids.
+    pub async fn until_replaced(
+        &self,
+        scenario: &Scenario,
+        ordinals: Range<u32>,
+        old: &PodUids,
+    ) -> Result<()> {
         for set in &self.0 {
-            until_others_run(story, set.name, ordinals.clone(), old).await?;
+            until_replaced(scenario, set.name, ordinals.clone(), old).await?;
         }
         Ok(())
     }
 
     /// The uids of the pods of these ordinals.
-    pub async fn uids(&self, story: &Story, ordinals: Range<u32>) -> Result<Uids> {
-        let mut all = Uids::new();
+    pub async fn uids(&self, scenario: &Scenario, ordinals: Range<u32>) -> Result<PodUids> {
+        let mut all = PodUids::new();
         for set in &self.0 {
             for ordinal in ordinals.clone() {
-                all.extend(story.get::<Pod>(&set.pod(ordinal)).await?.uid());
+                all.extend(scenario.get::<Pod>(&set.pod(ordinal)).await?.uid());
             }
         }
         Ok(all)
     }
 
-    pub async fn until_observed(&self, story: &Story) -> Result<()> {
+    /// Waits until the status of each set has observed its last change.
+    pub async fn until_observed(&self, scenario: &Scenario) -> Result<()> {
         for set in &self.0 {
-            until_observed(story, set.name).await?;
+            until_observed(scenario, set.name).await?;
         }
         Ok(())
     }
 
-    pub async fn patch(&self, story: &mut Story, patch: impl Fn(&Set) -> Value) -> Result<()> {
-        let change = async |story: &mut Story| {
+    /// Patches each set, as one step.
+    pub async fn patch(&self, scenario: &mut Scenario, patch: impl Fn(&TestSet) -> Value) -> Result<()> {
+        let change = async |scenario: &mut Scenario| {
             for set in &self.0 {
-                story.patch::<StatefulSet>(set.name, patch(set)).await?;
+                scenario.patch::<StatefulSet>(set.name, patch(set)).await?;
             }
             Ok(())
         };
-        story.at_once(change).await
+        scenario.uninterrupted(change).await
     }
 
-    pub async fn scale(&self, story: &mut Story, replicas: u32) -> Result<()> {
-        self.patch(story, |_| json!({"spec": {"replicas": replicas}})).await
+    /// Scales all sets, as one step.
+    pub async fn scale(&self, scenario: &mut Scenario, replicas: u32) -> Result<()> {
+        self.patch(scenario, |_| json!({"spec": {"replicas": replicas}})).await
     }
 
-    pub async fn delete(&self, story: &mut Story, options: &DeleteParams) -> Result<()> {
+    /// Deletes all sets, as one step.
+    pub async fn delete(&self, scenario: &mut Scenario, options: &DeleteParams) -> Result<()> {
         for set in &self.0 {
-            story.api::<StatefulSet>().delete(set.name, options).await?;
+            scenario.api::<StatefulSet>().delete(set.name, options).await?;
         }
-        story.interrupt().await
+        scenario.interrupt().await
     }
 
-    /// Until the sets are gone; their pods need not be.
-    pub async fn until_gone(&self, story: &Story) -> Result<()> {
+    /// Waits until the sets are deleted; their pods may remain.
+    pub async fn until_gone(&self, scenario: &Scenario) -> Result<()> {
         for set in &self.0 {
-            story.until_gone::<StatefulSet>(set.name).await?;
+            scenario.until_gone::<StatefulSet>(set.name).await?;
         }
         Ok(())
     }
 
-    pub async fn delete_pods(&self, story: &mut Story, ordinals: Range<u32>) -> Result<()> {
-        let delete = async |story: &mut Story| {
+    /// Deletes the pods of these ordinals, as one step.
+    pub async fn delete_pods(&self, scenario: &mut Scenario, ordinals: Range<u32>) -> Result<()> {
+        let delete = async |scenario: &mut Scenario| {
             for set in &self.0 {
                 for ordinal in ordinals.clone() {
-                    story.delete::<Pod>(&set.pod(ordinal)).await?;
+                    scenario.delete::<Pod>(&set.pod(ordinal)).await?;
                 }
             }
             Ok(())
         };
-        story.at_once(delete).await
+        scenario.uninterrupted(delete).await
     }
 
-    /// Keeps the pods of an ordinal when they are deleted, until they are let go.
-    pub async fn hold(&self, story: &Story, ordinal: u32) -> Result<()> {
+    /// Blocks the deletion of the pods of an ordinal.
+    pub async fn add_hold_finalizer(&self, scenario: &Scenario, ordinal: u32) -> Result<()> {
         for set in &self.0 {
-            hold::<Pod>(story, &set.pod(ordinal)).await?;
+            add_hold_finalizer::<Pod>(scenario, &set.pod(ordinal)).await?;
         }
         Ok(())
     }
 
-    /// Until the pods of an ordinal are being deleted; then they are gone.
-    pub async fn let_go(&self, story: &mut Story, ordinal: u32) -> Result<()> {
+    /// Waits until the pods of an ordinal are terminating, and lets their deletion proceed.
+    pub async fn remove_hold_finalizer(&self, scenario: &mut Scenario, ordinal: u32) -> Result<()> {
         for set in &self.0 {
-            story.until(&set.pod(ordinal), |pod: &Pod| is_terminating(pod)).await?;
-            let_go::<Pod>(story, &set.pod(ordinal)).await?;
+            scenario.until(&set.pod(ordinal), |pod: &Pod| is_terminating(pod)).await?;
+            remove_hold_finalizer::<Pod>(scenario, &set.pod(ordinal)).await?;
         }
-        story.interrupt().await
+        scenario.interrupt().await
     }
 
-    /// Until the claims of an ordinal are whose they should be.
-    pub async fn until_owned(&self, story: &Story, ordinal: u32, is_condemned: bool) -> Result<()> {
+    /// Waits until the claims of an ordinal have their expected owners.
+    pub async fn until_owned(&self, scenario: &Scenario, ordinal: u32, is_condemned: bool) -> Result<()> {
         for set in &self.0 {
-            until_owned(story, &set.claim(ordinal), &set.owner(ordinal, is_condemned)).await?;
+            until_owned(scenario, &set.claim(ordinal), &set.expected_owners(ordinal, is_condemned)).await?;
         }
         Ok(())
     }
 
-    /// Claims go with what is behind them, or stay with their data, as these say, one for each of a set's.
-    pub async fn go(&self, story: &Story, goes: &[Which]) -> Result<()> {
+    /// Checks which claims are deleted with their volumes and which are kept with their data; one condition for each claim of a set.
+    pub async fn assert_claims_deleted(
+        &self,
+        scenario: &Scenario,
+        deleted: &[PolicyPredicate],
+    ) -> Result<()> {
         for set in &self.0 {
-            for (goes, asset) in goes.iter().zip(&set.assets) {
-                if goes(set.policy) {
-                    story.is_deleted(asset).await.with_context(|| format!("{:?}", set.policy))?;
+            for (deleted, bound_claim) in deleted.iter().zip(&set.bound_claims) {
+                if deleted(set.policy) {
+                    scenario.until_deleted(bound_claim).await.with_context(|| format!("{:?}", set.policy))?;
                 }
             }
         }
-        rest(story).await?;
+        until_settled(scenario).await?;
         for set in &self.0 {
-            ensure!(goes.len() == set.assets.len(), "{:?}", set.assets);
-            for (goes, asset) in goes.iter().zip(&set.assets) {
-                if !goes(set.policy) {
-                    story.is_kept(asset).await.with_context(|| format!("{:?}", set.policy))?;
+            ensure!(deleted.len() == set.bound_claims.len(), "{:?}", set.bound_claims);
+            for (deleted, bound_claim) in deleted.iter().zip(&set.bound_claims) {
+                if !deleted(set.policy) {
+                    scenario.assert_kept(bound_claim).await.with_context(|| format!("{:?}", set.policy))?;
                 }
             }
         }
         Ok(())
     }
 
-    /// The claims of pods that run again are new and their volumes empty, or they are the same with the same data, as these say.
-    pub async fn are_new(&mut self, story: &Story, are_new: &[Which]) -> Result<()> {
+    /// Checks which claims of recreated pods are new, with empty volumes, and which are the old ones with their data.
+    pub async fn assert_claims_recreated(
+        &mut self,
+        scenario: &Scenario,
+        are_new: &[PolicyPredicate],
+    ) -> Result<()> {
         for set in &mut self.0 {
-            for (asset, is_new) in set.assets.iter_mut().zip(are_new) {
-                let now = story.look(&asset.claim).await?;
+            for (bound_claim, is_new) in set.bound_claims.iter_mut().zip(are_new) {
+                let now = scenario.get_bound_claim(&bound_claim.claim).await?;
                 if is_new(set.policy) {
-                    ensure!(now.volume != asset.volume, "{:?}: the same {asset:?}", set.policy);
+                    ensure!(now.volume != bound_claim.volume, "{:?}: the same {bound_claim:?}", set.policy);
                     ensure!(now.directory.is_dir() && !now.has_data(), "{:?}: not empty", set.policy);
                     now.write()?;
-                    *asset = now;
+                    *bound_claim = now;
                 } else {
-                    ensure!(now.volume == asset.volume, "{:?}: {now:?}, no longer {asset:?}", set.policy);
-                    story.is_kept(asset).await?;
+                    ensure!(
+                        now.volume == bound_claim.volume,
+                        "{:?}: {now:?}, no longer {bound_claim:?}",
+                        set.policy
+                    );
+                    scenario.assert_kept(bound_claim).await?;
                 }
             }
         }

@@ -1,9 +1,9 @@
-//! Stories about volumes: a control plane whose volumes are directories, claims and pods that use them, what is on the disk,
-//! and an end of the process after each step.
+//! Scenarios of volumes: a control plane with volumes in directories, claims and pods that use them, checks of what is on the
+//! disk, and a restart of the server after each step.
 //!
-//! A story is told by a function of [`Story`]; [`told`](crate::told) makes tests of it for the drivers: calm, and with the
-//! server stopped or killed, in turn, after everything that the story does. When it has been told, nothing is stuck, and the
-//! directories are those of living volumes and those that the story names.
+//! A scenario is a function of [`Scenario`]; [`scenario`](crate::scenario) makes tests of it for each driver: uninterrupted, and with
+//! the server stopped and killed, in turn, after each step. A scenario ends with a check that no object is stuck and that
+//! only the directories of existing volumes and those that it names remain.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
@@ -23,41 +23,47 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::cluster::{Cluster, End, cluster};
+use crate::cluster::{Cluster, Termination, cluster};
 use crate::wait::{until, until_object};
 
+/// The finalizer that keeps claims while pods use them.
 pub const CLAIM_PROTECTION: &str = "kubernetes.io/pvc-protection";
+/// The finalizer that keeps volumes while claims are bound to them.
 pub const VOLUME_PROTECTION: &str = "kubernetes.io/pv-protection";
+/// The finalizer by which the in-tree plugin keeps its volumes (KEP-2644).
 pub const IN_TREE_PROTECTION: &str = "kubernetes.io/pv-controller";
+/// The finalizer by which an external provisioner keeps its volumes (KEP-2644).
 pub const EXTERNAL_PROTECTION: &str = "external-provisioner.volume.kubernetes.io/finalizer";
 
-/// The gate that lets the CSI driver do what the plugin in the controller does.
+/// The feature gate of CSI migration for the in-tree plugin.
 pub const MIGRATION: &str = "CSIMigrationHostPath";
 
-/// The node that pods are put on.
+/// The node of the pods.
 pub const NODE: &str = "node-0";
 
-/// What a file on a volume holds.
+/// The content of files on volumes.
 const DATA: &str = "not to be lost";
 
-/// Where directories of volumes are, in the data directory.
+/// The directories of volumes, relative to the data directory.
 const HOST_PATH_ROOT: &str = "volumes/host-path";
 const CSI_ROOT: &str = "volumes/coracle.csi";
 
-/// Who makes and deletes what is behind a volume.
+/// The driver that creates and deletes the directories of volumes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Driver {
-    /// The plugin in the controller.
+    /// The in-tree plugin in the controller.
     HostPath,
     /// The simulated CSI driver.
     Csi,
-    /// The CSI driver for the volumes of the plugin: CSI migration.
+    /// The CSI driver, for volumes of the in-tree plugin: CSI migration.
     Migrated,
 }
 
 impl Driver {
+    /// All drivers.
     pub const ALL: [Driver; 3] = [Driver::HostPath, Driver::Csi, Driver::Migrated];
 
+    /// The provisioner in its StorageClasses.
     pub fn provisioner(self) -> &'static str {
         match self {
             Driver::HostPath | Driver::Migrated => "kubernetes.io/host-path",
@@ -65,7 +71,7 @@ impl Driver {
         }
     }
 
-    /// The finalizer by which it keeps a volume until what is behind it is deleted (KEP-2644).
+    /// The finalizer by which it keeps a volume until its directory is deleted (KEP-2644).
     pub fn finalizer(self) -> &'static str {
         match self {
             Driver::HostPath => IN_TREE_PROTECTION,
@@ -73,17 +79,17 @@ impl Driver {
         }
     }
 
-    /// Whether it takes its finalizers from volumes when the feature is turned off.
-    pub fn lets_go_on_rollback(self) -> bool {
+    /// Whether it removes its finalizers from volumes when the feature is turned off.
+    pub fn removes_finalizers_on_rollback(self) -> bool {
         self != Driver::HostPath
     }
 
-    /// Whether it keeps volumes that were made by hand, too, once they are bound.
+    /// Whether it protects static volumes too, once they are bound.
     pub fn protects_static_volumes(self) -> bool {
         self == Driver::Csi
     }
 
-    /// The phase of a volume when what is behind it could not be deleted.
+    /// The phase of a volume after its deletion failed.
     pub fn phase_after_failure(self) -> &'static str {
         match self {
             Driver::HostPath => "Failed",
@@ -102,7 +108,7 @@ impl Driver {
         }
     }
 
-    /// The part of a volume that says where a directory of this name is.
+    /// The volume source for a directory of this name.
     fn source(self, root: &Path, name: &str) -> Value {
         match self {
             Driver::HostPath | Driver::Migrated => json!({"hostPath": {"path": root.join(name)}}),
@@ -111,7 +117,7 @@ impl Driver {
     }
 }
 
-/// Where a volume's directory is: its root, and its name there.
+/// The directory of a volume: its root, and its name there.
 fn directory(volume: &PersistentVolume) -> Option<(&'static str, String)> {
     let spec = volume.spec.as_ref()?;
     match (&spec.host_path, &spec.csi) {
@@ -123,10 +129,11 @@ fn directory(volume: &PersistentVolume) -> Option<(&'static str, String)> {
     }
 }
 
-/// Kinds that stories are about.
+/// The kinds of objects in scenarios.
 pub trait Kind:
     Resource<DynamicType = ()> + Clone + Debug + Serialize + DeserializeOwned + Send + 'static
 {
+    /// The API of the kind; `namespace` is ignored for kinds of cluster scope.
     fn api(client: Client, namespace: &str) -> Api<Self>;
 }
 
@@ -150,16 +157,19 @@ kinds! {
     of a namespace: ConfigMap, Event, PersistentVolumeClaim, Pod, StatefulSet,
 }
 
-/// A claim that was bound, its volume, and the directory behind it.
+/// A bound claim, its volume, and the directory of the volume.
 #[derive(Clone, Debug)]
-pub struct Asset {
+pub struct BoundClaim {
+    /// The name of the claim.
     pub claim: String,
+    /// The name of the volume.
     pub volume: String,
+    /// The path of the volume's directory.
     pub directory: PathBuf,
 }
 
-impl Asset {
-    /// What a pod would write, which cannot make the volume's own directory.
+impl BoundClaim {
+    /// Writes data as a pod would. It cannot create the directory of the volume.
     pub fn write(&self) -> Result<()> {
         let deep = self.directory.join("deep");
         if !deep.is_dir() {
@@ -168,23 +178,26 @@ impl Asset {
         Ok(fs::write(self.directory.join("deep/file"), DATA)?)
     }
 
+    /// Whether the volume has the data that [`BoundClaim::write`] wrote.
     pub fn has_data(&self) -> bool {
         fs::read_to_string(self.directory.join("deep/file")).is_ok_and(|text| text == DATA)
     }
 
-    /// The name of the directory, as the end of a story names those that stay.
+    /// The name of the directory.
     pub fn name(&self) -> String {
         self.directory.file_name().unwrap_or_default().to_string_lossy().into_owned()
     }
 }
 
-pub struct Story {
+/// A control plane with its own data directory, and the way in which it is interrupted.
+pub struct Scenario {
+    /// The driver of the volumes.
     pub driver: Driver,
-    /// Where claims and pods are.
+    /// The namespace of claims and pods.
     pub namespace: &'static str,
-    /// How the server ends after the next step, if it does.
-    interruption: Option<End>,
-    /// What `--controllers` says.
+    /// How the server is ended after the next step; None for an uninterrupted scenario.
+    interruption: Option<Termination>,
+    /// The value of `--controllers`.
     controllers: String,
     gates: BTreeMap<&'static str, bool>,
     nodes: usize,
@@ -193,110 +206,121 @@ pub struct Story {
     client: Client,
 }
 
-/// Tells a story, and looks at the end whether anything is stuck or leaked.
+/// Runs a scenario, and prints the server's log if it fails.
 ///
 /// # Errors
-/// The story's, and what is not as it should be at the end.
-pub async fn tell(
+/// The error of the scenario.
+pub async fn run_scenario(
     driver: Driver,
-    interruption: Option<End>,
-    story: impl AsyncFnOnce(&mut Story) -> Result<()>,
+    interruption: Option<Termination>,
+    scenario: impl AsyncFnOnce(&mut Scenario) -> Result<()>,
 ) -> Result<()> {
-    let mut told = Story::begin(driver).await?;
-    told.interruption = interruption;
-    let result = story(&mut told).await;
-    if let (Err(_), Some(cluster)) = (&result, &told.cluster) {
+    let mut state = Scenario::start(driver).await?;
+    state.interruption = interruption;
+    let result = scenario(&mut state).await;
+    if let (Err(_), Some(cluster)) = (&result, &state.cluster) {
         eprintln!("--- what coracle said:\n{}---", cluster.log());
     }
     result
 }
 
-impl Story {
-    pub async fn begin(driver: Driver) -> Result<Story> {
-        Story::with_nodes(driver, 1).await
+impl Scenario {
+    /// Starts a control plane with one node, and the classes `delete` and `retain`.
+    pub async fn start(driver: Driver) -> Result<Scenario> {
+        Scenario::with_nodes(driver, 1).await
     }
 
-    /// Begins one with so many nodes.
-    pub async fn with_nodes(driver: Driver, nodes: usize) -> Result<Story> {
+    /// Starts a control plane with this number of nodes.
+    pub async fn with_nodes(driver: Driver, nodes: usize) -> Result<Scenario> {
         let data = TempDir::with_prefix("coracle-volumes-")?;
         let (controllers, gates) = ("*".to_owned(), driver.gates());
         let (cluster, client) = start(data.path(), nodes, &controllers, &gates).await?;
         let cluster = Some(cluster);
         let (namespace, interruption) = ("default", None);
-        let mut story =
-            Story { driver, namespace, interruption, controllers, gates, nodes, data, cluster, client };
+        let mut scenario =
+            Scenario { driver, namespace, interruption, controllers, gates, nodes, data, cluster, client };
         for (name, policy) in [("delete", "Delete"), ("retain", "Retain")] {
             let class = json!({
                 "metadata": {"name": name}, "provisioner": driver.provisioner(), "reclaimPolicy": policy,
             });
-            story.create::<StorageClass>(class).await?;
+            scenario.create::<StorageClass>(class).await?;
         }
-        Ok(story)
+        Ok(scenario)
     }
 
-    /// Another control plane, with data of its own, that ends as this one does.
-    pub async fn another(&self) -> Result<Story> {
-        let mut other = Story::begin(self.driver).await?;
+    /// Starts another control plane with data of its own, interrupted like this one.
+    pub async fn start_another(&self) -> Result<Scenario> {
+        let mut other = Scenario::start(self.driver).await?;
         other.interruption = self.interruption;
         Ok(other)
     }
 
+    /// The API of a kind, in the scenario's namespace.
     pub fn api<K: Kind>(&self) -> Api<K> {
         K::api(self.client.clone(), self.namespace)
     }
 
+    /// A client of the running server.
     pub fn client(&self) -> Client {
         self.client.clone()
     }
 
+    /// The running server.
     pub fn cluster(&self) -> Result<&Cluster> {
         self.cluster.as_ref().context("it has ended")
     }
 
-    /// Where the driver's directories are.
+    /// The directory that contains those of the driver's volumes.
     pub fn root(&self) -> PathBuf {
         self.data.path().join(self.driver.root())
     }
 
     /// Ends the server, and starts it again on the same data.
-    pub async fn restart(&mut self, end: End) -> Result<()> {
+    pub async fn restart(&mut self, end: Termination) -> Result<()> {
         self.restart_after(end, || Ok(())).await
     }
 
-    /// Ends the server, and starts it again after something was done that it does not see.
-    pub async fn restart_after(&mut self, end: End, between: impl FnOnce() -> Result<()>) -> Result<()> {
-        end.of(self.cluster.take().context("it has ended")?).await?;
+    /// Ends the server, and starts it again after `between`, which the server does not see.
+    pub async fn restart_after(
+        &mut self,
+        end: Termination,
+        between: impl FnOnce() -> Result<()>,
+    ) -> Result<()> {
+        end.apply(self.cluster.take().context("it has ended")?).await?;
         between()?;
         let (cluster, client) = start(self.data.path(), self.nodes, &self.controllers, &self.gates).await?;
         (self.cluster, self.client) = (Some(cluster), client);
         Ok(())
     }
 
-    /// Stops the server, and starts it with these controllers.
-    pub async fn run_controllers(&mut self, selection: &str) -> Result<()> {
+    /// Restarts the server with this selection of controllers.
+    pub async fn restart_with_controllers(&mut self, selection: &str) -> Result<()> {
         selection.clone_into(&mut self.controllers);
-        self.restart(End::Stop).await
+        self.restart(Termination::Stop).await
     }
 
-    /// Stops the server, and starts it with a feature gate set so.
-    pub async fn set_gate(&mut self, gate: &'static str, is_on: bool) -> Result<()> {
+    /// Restarts the server with a feature gate set.
+    pub async fn restart_with_gate(&mut self, gate: &'static str, is_on: bool) -> Result<()> {
         self.gates.insert(gate, is_on);
-        self.restart(End::Stop).await
+        self.restart(Termination::Stop).await
     }
 
-    /// Ends the server, if this is told so, in turn by stopping and by killing it. Whatever changes something here does that by
-    /// itself.
+    /// Restarts the server if the scenario is interrupted, stopping and killing it in turn. Each method that changes objects calls
+    /// it.
     pub async fn interrupt(&mut self) -> Result<()> {
         let Some(end) = self.interruption else { return Ok(()) };
         self.interruption = Some(match end {
-            End::Stop => End::Crash,
-            End::Crash => End::Stop,
+            Termination::Stop => Termination::Crash,
+            Termination::Crash => Termination::Stop,
         });
         self.restart(end).await
     }
 
-    /// Does several things as one: the server ends after the last of them, if it does.
-    pub async fn at_once<T>(&mut self, step: impl AsyncFnOnce(&mut Story) -> Result<T>) -> Result<T> {
+    /// Runs several steps as one, with an interruption only after the last.
+    pub async fn uninterrupted<T>(
+        &mut self,
+        step: impl AsyncFnOnce(&mut Scenario) -> Result<T>,
+    ) -> Result<T> {
         let interruption = self.interruption.take();
         let outcome = step(self).await?;
         self.interruption = interruption;
@@ -304,15 +328,16 @@ impl Story {
         Ok(outcome)
     }
 
-    /// Makes everything fail that the driver does with its directories, until it is mended.
-    pub fn break_root(&self) -> Result<Broken> {
+    /// Makes the driver's operations on directories fail until the root is repaired.
+    pub fn break_driver_root(&self) -> Result<BrokenRoot> {
         let root = self.root();
         let aside = root.with_extension("aside");
         fs::write(&aside, "not a directory")?;
         exchange(&root, &aside)?;
-        Ok(Broken { root, aside })
+        Ok(BrokenRoot { root, aside })
     }
 
+    /// Creates an object, as one step.
     pub async fn create<K: Kind>(&mut self, object: Value) -> Result<K> {
         let object = serde_json::from_value(object)?;
         let object = self.api::<K>().create(&PostParams::default(), &object).await?;
@@ -320,59 +345,64 @@ impl Story {
         Ok(object)
     }
 
+    /// Reads an object.
     pub async fn get<K: Kind>(&self, name: &str) -> Result<K> {
         Ok(self.api::<K>().get(name).await?)
     }
 
+    /// Applies a merge patch to an object, as one step.
     pub async fn patch<K: Kind>(&mut self, name: &str, patch: Value) -> Result<()> {
         self.api::<K>().patch(name, &PatchParams::default(), &Patch::Merge(patch)).await?;
         self.interrupt().await
     }
 
+    /// Deletes an object, as one step.
     pub async fn delete<K: Kind>(&mut self, name: &str) -> Result<()> {
         self.api::<K>().delete(name, &DeleteParams::default()).await?;
         self.interrupt().await
     }
 
-    pub async fn until<K: Kind>(&self, name: &str, is_so: impl Fn(&K) -> bool) -> Result<K> {
-        let object = until_object(self.api::<K>(), name, |object| object.is_some_and(&is_so)).await?;
+    /// Waits until an object exists and meets a condition.
+    pub async fn until<K: Kind>(&self, name: &str, condition: impl Fn(&K) -> bool) -> Result<K> {
+        let object = until_object(self.api::<K>(), name, |object| object.is_some_and(&condition)).await?;
         object.with_context(|| format!("{name} is gone"))
     }
 
+    /// Waits until an object does not exist.
     pub async fn until_gone<K: Kind>(&self, name: &str) -> Result<()> {
         until_object(self.api::<K>(), name, |object: Option<&K>| object.is_none()).await.map(drop)
     }
 
-    /// Until an event tells of an object, for a reason, words that contain these.
-    pub async fn until_told(&self, name: &str, reason: &str, words: &str) -> Result<()> {
+    /// Waits until an event of an object has this reason and contains the message.
+    pub async fn until_event(&self, name: &str, reason: &str, message: &str) -> Result<()> {
         let ask = async || Ok(self.api::<Event>().list(&ListParams::default()).await?.items);
-        let tells = |events: &Vec<Event>| {
+        let matches = |events: &Vec<Event>| {
             events.iter().any(|event| {
                 event.involved_object.name.as_deref() == Some(name)
                     && event.reason.as_deref() == Some(reason)
-                    && event.message.as_deref().is_some_and(|message| message.contains(words))
+                    && event.message.as_deref().is_some_and(|text| text.contains(message))
             })
         };
-        until(&format!("{reason} of {name}: {words}"), ask, tells).await.map(drop)
+        until(&format!("{reason} of {name}: {message}"), ask, matches).await.map(drop)
     }
 
-    /// A claim of a class, bound, with data on its volume.
-    pub async fn bound(&mut self, name: &str, class: &str) -> Result<Asset> {
+    /// A bound claim of a class, with data on its volume.
+    pub async fn create_bound(&mut self, name: &str, class: &str) -> Result<BoundClaim> {
         self.create::<PersistentVolumeClaim>(claim(name, class)).await?;
-        self.asset(name).await
+        self.write_data(name).await
     }
 
-    /// A volume made by hand with a policy, bound to a claim, with data on it.
-    pub async fn bound_static(&mut self, name: &str, policy: &str) -> Result<Asset> {
-        self.volume_by_hand(name, policy).await?;
+    /// A static volume with a reclaim policy, bound to a claim, with data on it.
+    pub async fn create_bound_static(&mut self, name: &str, policy: &str) -> Result<BoundClaim> {
+        self.create_static_volume(name, policy).await?;
         let mut claim = claim(name, "");
         claim["spec"]["volumeName"] = json!(name);
         self.create::<PersistentVolumeClaim>(claim).await?;
-        self.asset(name).await
+        self.write_data(name).await
     }
 
-    /// A volume made by hand, and its directory.
-    pub async fn volume_by_hand(&mut self, name: &str, policy: &str) -> Result<PathBuf> {
+    /// A static volume, and its directory.
+    pub async fn create_static_volume(&mut self, name: &str, policy: &str) -> Result<PathBuf> {
         let directory = self.root().join(name);
         fs::create_dir_all(&directory)?;
         let mut spec = self.driver.source(&self.root(), name);
@@ -383,49 +413,48 @@ impl Story {
         Ok(directory)
     }
 
-    /// What a claim is bound to, with data on it.
-    pub async fn asset(&self, claim: &str) -> Result<Asset> {
+    /// Waits until a claim is bound, and writes data to its volume.
+    pub async fn write_data(&self, claim: &str) -> Result<BoundClaim> {
         let bound = self.until(claim, |claim: &PersistentVolumeClaim| claim_phase(claim) == "Bound").await?;
         let volume = bound.spec.and_then(|spec| spec.volume_name).context("no volume")?;
         self.until(&volume, |volume: &PersistentVolume| volume_phase(volume) == "Bound").await?;
-        let asset = self.look(claim).await?;
-        ensure!(asset.directory.is_dir(), "{} is not there", asset.directory.display());
-        asset.write()?;
-        Ok(asset)
+        let bound_claim = self.get_bound_claim(claim).await?;
+        ensure!(bound_claim.directory.is_dir(), "{} is not there", bound_claim.directory.display());
+        bound_claim.write()?;
+        Ok(bound_claim)
     }
 
-    /// What a claim is bound to, as it is.
-    pub async fn look(&self, claim: &str) -> Result<Asset> {
+    /// The volume and directory of a claim.
+    pub async fn get_bound_claim(&self, claim: &str) -> Result<BoundClaim> {
         let bound: PersistentVolumeClaim = self.get(claim).await?;
         let volume = bound.spec.and_then(|spec| spec.volume_name).context("no volume")?;
         let (root, name) =
             directory(&self.get::<PersistentVolume>(&volume).await?).context("no directory")?;
         let directory = self.data.path().join(root).join(name);
-        Ok(Asset { claim: claim.to_owned(), volume, directory })
+        Ok(BoundClaim { claim: claim.to_owned(), volume, directory })
     }
 
-    /// A pod that runs.
-    pub async fn runs(&mut self, name: &str, claims: &[&str]) -> Result<()> {
+    /// A running pod.
+    pub async fn create_running_pod(&mut self, name: &str, claims: &[&str]) -> Result<()> {
         self.create::<Pod>(pod(name, claims)).await?;
         self.until(name, |pod: &Pod| pod_phase(pod) == "Running").await.map(drop)
     }
 
-    /// Until the controllers have come to the end of what they know: a claim that nobody uses has come and gone, with its
-    /// volume, after all that happened before.
-    pub async fn settle(&self) -> Result<()> {
+    /// Waits until the controllers have processed everything before: an unused claim is bound and then deleted with its volume.
+    pub async fn until_settled(&self) -> Result<()> {
         let canary = self.canary().await?;
         self.until_canary_gone(&canary).await
     }
 
-    /// The same, where nobody takes the finalizer from claims but this.
-    pub async fn settle_without_protection(&self) -> Result<()> {
+    /// As [`Scenario::until_settled`], with claim protection not running.
+    pub async fn until_settled_without_protection(&self) -> Result<()> {
         let canary = self.canary().await?;
         let free = Patch::Merge(json!({"metadata": {"finalizers": null}}));
         self.api::<PersistentVolumeClaim>().patch("canary", &PatchParams::default(), &free).await?;
         self.until_canary_gone(&canary).await
     }
 
-    /// A claim that was bound and is deleted; returns the name of its volume.
+    /// Creates a claim, waits until it is bound, and deletes it; returns the name of its volume.
     async fn canary(&self) -> Result<String> {
         let claims = self.api::<PersistentVolumeClaim>();
         let canary = serde_json::from_value(claim("canary", "delete"))?;
@@ -441,45 +470,46 @@ impl Story {
         self.until_gone::<PersistentVolume>(volume).await
     }
 
-    /// The claim is being deleted, and nothing has come of it: its volume is bound to it, and its data are there.
-    pub async fn is_postponed(&self, asset: &Asset) -> Result<()> {
-        self.settle().await?;
-        let claim: PersistentVolumeClaim = self.get(&asset.claim).await?;
+    /// Checks that the claim is terminating and that its volume is still bound, with its data.
+    pub async fn assert_postponed(&self, bound_claim: &BoundClaim) -> Result<()> {
+        self.until_settled().await?;
+        let claim: PersistentVolumeClaim = self.get(&bound_claim.claim).await?;
         ensure!(is_terminating(&claim), "{claim:?}");
         ensure!(claim.finalizers().iter().any(|f| f == CLAIM_PROTECTION), "{:?}", claim.finalizers());
-        self.is_kept(asset).await
+        self.assert_kept(bound_claim).await
     }
 
-    /// Claim and volume are bound to each other, and the data are there.
-    pub async fn is_kept(&self, asset: &Asset) -> Result<()> {
-        let claim: PersistentVolumeClaim = self.get(&asset.claim).await?;
-        let volume: PersistentVolume = self.get(&asset.volume).await?;
+    /// Checks that claim and volume are bound to each other and have their data.
+    pub async fn assert_kept(&self, bound_claim: &BoundClaim) -> Result<()> {
+        let claim: PersistentVolumeClaim = self.get(&bound_claim.claim).await?;
+        let volume: PersistentVolume = self.get(&bound_claim.volume).await?;
         ensure!(claim_phase(&claim) == "Bound", "{claim:?}");
         ensure!(volume_phase(&volume) == "Bound", "{volume:?}");
-        ensure!(asset.has_data(), "{} has lost its data", asset.directory.display());
+        ensure!(bound_claim.has_data(), "{} has lost its data", bound_claim.directory.display());
         Ok(())
     }
 
-    /// Claim, volume and directory go.
-    pub async fn is_deleted(&self, asset: &Asset) -> Result<()> {
-        self.until_gone::<PersistentVolumeClaim>(&asset.claim).await?;
-        self.until_gone::<PersistentVolume>(&asset.volume).await?;
-        ensure!(!asset.directory.exists(), "{} has leaked", asset.directory.display());
+    /// Waits until claim, volume and directory are deleted.
+    pub async fn until_deleted(&self, bound_claim: &BoundClaim) -> Result<()> {
+        self.until_gone::<PersistentVolumeClaim>(&bound_claim.claim).await?;
+        self.until_gone::<PersistentVolume>(&bound_claim.volume).await?;
+        ensure!(!bound_claim.directory.exists(), "{} has leaked", bound_claim.directory.display());
         Ok(())
     }
 
-    /// The claim is gone; the volume waits for somebody to look at it, with its data.
-    pub async fn is_retained(&self, asset: &Asset) -> Result<()> {
-        self.until_gone::<PersistentVolumeClaim>(&asset.claim).await?;
-        self.until(&asset.volume, |volume: &PersistentVolume| volume_phase(volume) == "Released").await?;
-        self.settle().await?;
-        let volume: PersistentVolume = self.get(&asset.volume).await?;
-        ensure!(volume_phase(&volume) == "Released" && asset.has_data(), "{volume:?}");
+    /// Waits until the claim is deleted and its volume released, with its data.
+    pub async fn until_retained(&self, bound_claim: &BoundClaim) -> Result<()> {
+        self.until_gone::<PersistentVolumeClaim>(&bound_claim.claim).await?;
+        self.until(&bound_claim.volume, |volume: &PersistentVolume| volume_phase(volume) == "Released")
+            .await?;
+        self.until_settled().await?;
+        let volume: PersistentVolume = self.get(&bound_claim.volume).await?;
+        ensure!(volume_phase(&volume) == "Released" && bound_claim.has_data(), "{volume:?}");
         Ok(())
     }
 
-    /// The finalizers of a volume come to be these, in any order.
-    pub async fn finalizers(&self, volume: &str, want: &[&str]) -> Result<()> {
+    /// Waits until the volume has exactly these finalizers, in any order.
+    pub async fn until_finalizers(&self, volume: &str, want: &[&str]) -> Result<()> {
         let want: BTreeSet<&str> = want.iter().copied().collect();
         let has = |volume: &PersistentVolume| {
             volume.finalizers().iter().map(String::as_str).collect::<BTreeSet<_>>() == want
@@ -488,20 +518,20 @@ impl Story {
         found.with_context(|| format!("finalizers {want:?} of {volume}")).map(drop)
     }
 
-    /// Nothing is stuck, and the directories are those of living volumes and these.
-    pub async fn ends_with(&self, left: &[&Asset]) -> Result<()> {
-        self.settle().await?;
-        ensure!(self.stuck().await?.is_empty(), "stuck: {:?}", self.stuck().await?);
-        let mut want = self.owned().await?;
-        want.extend(left.iter().map(|asset| asset.name()));
+    /// Checks that no object is terminating, and that the directories are those of existing volumes and of `remaining`.
+    pub async fn assert_remaining(&self, remaining: &[&BoundClaim]) -> Result<()> {
+        self.until_settled().await?;
+        ensure!(self.terminating().await?.is_empty(), "stuck: {:?}", self.terminating().await?);
+        let mut want = self.volume_directories().await?;
+        want.extend(remaining.iter().map(|bound_claim| bound_claim.name()));
         let found = self.directories()?;
         ensure!(found == want, "directories {found:?}, not {want:?}");
-        ensure!(left.iter().all(|asset| asset.has_data()), "no data in {left:?}");
+        ensure!(remaining.iter().all(|bound_claim| bound_claim.has_data()), "no data in {remaining:?}");
         Ok(())
     }
 
-    /// The names of what is being deleted.
-    pub async fn stuck(&self) -> Result<Vec<String>> {
+    /// The names of the terminating objects.
+    pub async fn terminating(&self) -> Result<Vec<String>> {
         async fn terminating<K: Kind>(api: Api<K>) -> Result<impl Iterator<Item = String>> {
             let all = api.list(&ListParams::default()).await?.items;
             Ok(all.into_iter().filter(is_terminating).map(|object| object.name_any()))
@@ -512,8 +542,8 @@ impl Story {
         Ok(all)
     }
 
-    /// The names of the directories of volumes that are there.
-    pub async fn owned(&self) -> Result<BTreeSet<String>> {
+    /// The names of the directories of existing volumes.
+    pub async fn volume_directories(&self) -> Result<BTreeSet<String>> {
         let volumes = self.api::<PersistentVolume>().list(&ListParams::default()).await?.items;
         Ok(volumes.iter().filter_map(directory).map(|(_, name)| name).collect())
     }
@@ -531,20 +561,21 @@ impl Story {
     }
 }
 
-/// A directory that is a file, for now.
-pub struct Broken {
+/// A driver's root that is temporarily replaced by a file.
+pub struct BrokenRoot {
     root: PathBuf,
     aside: PathBuf,
 }
 
-impl Broken {
-    pub fn mend(self) -> Result<()> {
+impl BrokenRoot {
+    /// Restores the root.
+    pub fn repair(self) -> Result<()> {
         exchange(&self.root, &self.aside)?;
         Ok(fs::remove_file(&self.aside)?)
     }
 }
 
-/// In one step, so that no server makes a directory in between.
+/// Exchanges two paths atomically, so that no server creates the directory in between.
 fn exchange(a: &Path, b: &Path) -> Result<()> {
     use rustix::fs::{CWD, RenameFlags, renameat_with};
     Ok(renameat_with(CWD, a, CWD, b, RenameFlags::EXCHANGE)?)
@@ -566,6 +597,7 @@ async fn start(
     Ok((cluster, client))
 }
 
+/// The manifest of a claim of a class, for 1 GiB.
 pub fn claim(name: &str, class: &str) -> Value {
     json!({"metadata": {"name": name}, "spec": {
         "storageClassName": class,
@@ -574,6 +606,7 @@ pub fn claim(name: &str, class: &str) -> Value {
     }})
 }
 
+/// The manifest of a pod that uses these claims.
 pub fn pod(name: &str, claims: &[&str]) -> Value {
     let volume = |claim: &&str| json!({"name": claim, "persistentVolumeClaim": {"claimName": claim}});
     json!({"metadata": {"name": name}, "spec": {
@@ -584,7 +617,7 @@ pub fn pod(name: &str, claims: &[&str]) -> Value {
     }})
 }
 
-/// A pod that simulated nodes play, or leave alone, as its annotation `sim.coracle.dev/KEY` says.
+/// A pod with annotations `sim.coracle.dev/KEY`, which control its simulation.
 pub fn scripted(name: &str, claims: &[&str], script: &[(&str, &str)]) -> Value {
     let mut pod = pod(name, claims);
     for (key, value) in script {
@@ -593,35 +626,39 @@ pub fn scripted(name: &str, claims: &[&str], script: &[(&str, &str)]) -> Value {
     pod
 }
 
+/// Whether `metadata.deletionTimestamp` is set.
 pub fn is_terminating(object: &impl Resource) -> bool {
     object.meta().deletion_timestamp.is_some()
 }
 
+/// `status.phase` of a claim; `""` if it is not set.
 pub fn claim_phase(claim: &PersistentVolumeClaim) -> &str {
     claim.status.as_ref().and_then(|status| status.phase.as_deref()).unwrap_or_default()
 }
 
+/// `status.phase` of a volume; `""` if it is not set.
 pub fn volume_phase(volume: &PersistentVolume) -> &str {
     volume.status.as_ref().and_then(|status| status.phase.as_deref()).unwrap_or_default()
 }
 
+/// `status.phase` of a pod; `""` if it is not set.
 pub fn pod_phase(pod: &Pod) -> &str {
     pod.status.as_ref().and_then(|status| status.phase.as_deref()).unwrap_or_default()
 }
 
-/// Tests of stories: for each a module of its name, and in it one for each driver and way to be interrupted: these five, or those
-/// that are named first, `by { NAME: DRIVER, INTERRUPTION; }`.
+/// Makes tests of scenarios: a module for each, and in it a test for each driver and interruption: these five, or those listed in
+/// `by { NAME: DRIVER, INTERRUPTION; }`.
 #[macro_export]
-macro_rules! told {
-    (by $ways:tt $($story:ident),* $(,)?) => { $(
-        mod $story {
-            use $crate::cluster::End::{Crash, Stop};
-            use $crate::volumes::{Driver::*, tell};
+macro_rules! scenario {
+    (by $ways:tt $($scenario:ident),* $(,)?) => { $(
+        mod $scenario {
+            use $crate::cluster::Termination::{Crash, Stop};
+            use $crate::volumes::{Driver::*, run_scenario};
 
-            $crate::told!(@ $story $ways);
+            $crate::scenario!(@ $scenario $ways);
         }
     )* };
-    ($($story:ident),* $(,)?) => { $crate::told! {
+    ($($scenario:ident),* $(,)?) => { $crate::scenario! {
         by {
             host_path: HostPath, None;
             host_path_interrupted: HostPath, Some(Crash);
@@ -629,12 +666,12 @@ macro_rules! told {
             csi_interrupted: Csi, Some(Stop);
             migrated_interrupted: Migrated, Some(Crash);
         }
-        $($story),*
+        $($scenario),*
     } };
-    (@ $story:ident { $($name:ident: $driver:expr, $interruption:expr;)* }) => { $(
+    (@ $scenario:ident { $($name:ident: $driver:expr, $interruption:expr;)* }) => { $(
         #[tokio::test]
         async fn $name() -> anyhow::Result<()> {
-            tell($driver, $interruption, super::$story).await
+            run_scenario($driver, $interruption, super::$scenario).await
         }
     )* };
 }

@@ -1,4 +1,4 @@
-//! Waiting until something is so, and giving up with a word about what was not.
+//! Waiting for a condition, with an error that says what was not met.
 
 use std::fmt::Debug;
 use std::time::{Duration, Instant};
@@ -10,35 +10,39 @@ use kube::runtime::wait::await_condition;
 use serde::de::DeserializeOwned;
 use tokio::time::timeout;
 
-/// Far above what anything should take.
+/// Far longer than anything should take.
 pub const DEADLINE: Duration = Duration::from_secs(60);
 
-/// Asks until the answer is what it should be.
+/// Polls until the value meets a condition.
 pub async fn until<T>(
-    what: &str,
-    mut ask: impl AsyncFnMut() -> Result<T>,
-    is_so: impl Fn(&T) -> bool,
+    description: &str,
+    mut get: impl AsyncFnMut() -> Result<T>,
+    condition: impl Fn(&T) -> bool,
 ) -> Result<T>
 where
     T: Debug,
 {
     let began = Instant::now();
     loop {
-        let answer = ask().await?;
-        if is_so(&answer) {
-            return Ok(answer);
+        let value = get().await?;
+        if condition(&value) {
+            return Ok(value);
         }
-        ensure!(began.elapsed() < DEADLINE, "not in {DEADLINE:?}: {what}, but {answer:?}");
+        ensure!(began.elapsed() < DEADLINE, "not in {DEADLINE:?}: {description}, but {value:?}");
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
 }
 
-/// Waits until an object is there, or is no longer, as it should be.
-pub async fn until_object<K>(api: Api<K>, name: &str, is_so: impl Fn(Option<&K>) -> bool) -> Result<Option<K>>
+/// Waits until an object, or its absence, meets a condition.
+pub async fn until_object<K>(
+    api: Api<K>,
+    name: &str,
+    condition: impl Fn(Option<&K>) -> bool,
+) -> Result<Option<K>>
 where
     K: Resource + Clone + Debug + Send + DeserializeOwned + 'static,
 {
-    let so = await_condition(api.clone(), name, |object: Option<&K>| is_so(object));
+    let so = await_condition(api.clone(), name, |object: Option<&K>| condition(object));
     match timeout(DEADLINE, so).await {
         Ok(object) => Ok(object?),
         Err(late) => {

@@ -1,4 +1,4 @@
-//! Who may do what, as those see it who may not.
+//! Authorization, from the view of users with few rights.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -9,7 +9,7 @@ use coracle::ControlPlane;
 use coracle_e2e::http::{Connection, Endpoint};
 use serde_json::{Value, json};
 
-/// A control plane in this process, whose user `alice` has a token, and two connections: the administrator's and hers.
+/// A control plane in this process with the user `alice`, and two connections: the administrator's and hers.
 async fn start(directory: &Path) -> Result<(ControlPlane, Connection, Connection)> {
     let tokens = directory.join("tokens.csv");
     std::fs::write(&tokens, "secret,alice,1\n")?;
@@ -22,20 +22,21 @@ async fn start(directory: &Path) -> Result<(ControlPlane, Connection, Connection
     Ok((control_plane, admin, alice))
 }
 
-/// Sends a document, and returns the code and what came back.
+/// Sends a document; returns the status code and the response.
 async fn send(
     connection: &mut Connection,
     method: &str,
     path: &str,
     document: &Value,
 ) -> Result<(u16, Value)> {
-    let answer = connection.call(method, path, &[], Some(Bytes::from(document.to_string()))).await?;
-    let value = serde_json::from_slice(&answer.body)
-        .with_context(|| format!("{method} {path}: {:?}", answer.body.slice(..answer.body.len().min(200))))?;
-    Ok((answer.status, value))
+    let response = connection.call(method, path, &[], Some(Bytes::from(document.to_string()))).await?;
+    let value = serde_json::from_slice(&response.body).with_context(|| {
+        format!("{method} {path}: {:?}", response.body.slice(..response.body.len().min(200)))
+    })?;
+    Ok((response.status, value))
 }
 
-/// Grants alice these verbs on these resources, everywhere.
+/// Grants alice these verbs on these resources in all namespaces.
 async fn grant(admin: &mut Connection, name: &str, verbs: &[&str], resources: &[&str]) -> Result<()> {
     let rules = json!([{"verbs": verbs, "apiGroups": ["*"], "resources": resources}]);
     let role = json!({"metadata": {"name": name}, "rules": rules});
@@ -44,8 +45,8 @@ async fn grant(admin: &mut Connection, name: &str, verbs: &[&str], resources: &[
         "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "alice"}]});
     for (resource, object) in [("clusterroles", role), ("clusterrolebindings", binding)] {
         let path = format!("/apis/rbac.authorization.k8s.io/v1/{resource}");
-        let (code, answer) = send(admin, "POST", &path, &object).await?;
-        ensure!(code == 201, "{answer}");
+        let (code, response) = send(admin, "POST", &path, &object).await?;
+        ensure!(code == 201, "{response}");
     }
     Ok(())
 }
@@ -58,8 +59,8 @@ async fn a_put_that_creates_needs_the_right_to_create() -> Result<()> {
     let rbac = "rbac.authorization.k8s.io";
     let none = json!({"metadata": {"name": "none"}, "rules": []});
     for path in ["namespaces/default/roles", "clusterroles"] {
-        let (code, answer) = send(&mut admin, "POST", &format!("/apis/{rbac}/v1/{path}"), &none).await?;
-        ensure!(code == 201, "{answer}");
+        let (code, response) = send(&mut admin, "POST", &format!("/apis/{rbac}/v1/{path}"), &none).await?;
+        ensure!(code == 201, "{response}");
     }
     let role_ref = |kind: &str| json!({"roleRef": {"apiGroup": rbac, "kind": kind, "name": "none"}});
     let in_default = "in the namespace \"default\"";
@@ -90,39 +91,43 @@ async fn a_put_that_creates_needs_the_right_to_create() -> Result<()> {
         let mut object = object.clone();
         object["metadata"] = json!({"name": "x"});
         let path = path(prefix, resource, scope);
-        let (code, answer) = send(&mut alice, "PUT", &path, &object).await?;
+        let (code, response) = send(&mut alice, "PUT", &path, &object).await?;
         let full = if group.is_empty() { (*resource).to_owned() } else { format!("{resource}.{group}") };
         let want = format!(
             "{full} \"x\" is forbidden: User \"alice\" cannot create resource \"{resource}\" in API group \"{group}\" {scope}"
         );
-        assert_eq!((code, answer["message"].as_str()), (403, Some(want.as_str())), "{resource}: {answer}");
-        let (code, answer) = send(&mut admin, "GET", &path, &Value::Null).await?;
-        assert_eq!(code, 404, "{resource}: {answer}");
-        // What is invalid is so for everyone, and who may create, may.
+        assert_eq!(
+            (code, response["message"].as_str()),
+            (403, Some(want.as_str())),
+            "{resource}: {response}"
+        );
+        let (code, response) = send(&mut admin, "GET", &path, &Value::Null).await?;
+        assert_eq!(code, 404, "{resource}: {response}");
+        // An invalid object is rejected for everyone; a user who may create succeeds.
         let (code, created) = send(&mut admin, "PUT", &path, &object).await?;
         assert_eq!(code, 201, "{resource}: {created}");
-        let (code, answer) = send(&mut alice, "PUT", &path, &created).await?;
-        assert_eq!(code, 200, "{resource}: a change needs no more than update: {answer}");
+        let (code, response) = send(&mut alice, "PUT", &path, &created).await?;
+        assert_eq!(code, 200, "{resource}: a change needs no more than update: {response}");
     }
     grant(&mut admin, "creates", &["create"], &["leases"]).await?;
     let lease = json!({"metadata": {"name": "y"}, "spec": {}});
-    let (code, answer) =
+    let (code, response) =
         send(&mut alice, "PUT", "/apis/coordination.k8s.io/v1/namespaces/default/leases/y", &lease).await?;
-    assert_eq!(code, 201, "{answer}");
+    assert_eq!(code, 201, "{response}");
     control_plane.shutdown().await?;
     Ok(())
 }
 
 #[tokio::test]
-async fn what_is_created_only_to_be_answered_needs_its_namespace() -> Result<()> {
+async fn virtual_resources_need_their_namespace() -> Result<()> {
     let directory = tempfile::tempdir()?;
     let (control_plane, mut admin, _) = start(directory.path()).await?;
     let named = |name: &str| json!({"metadata": {"name": name}});
     let terminating = json!({"metadata": {"name": "ending", "finalizers": ["example.com/kept"]}});
-    let (code, answer) = send(&mut admin, "POST", "/api/v1/namespaces", &terminating).await?;
-    ensure!(code == 201, "{answer}");
-    let (code, answer) = send(&mut admin, "DELETE", "/api/v1/namespaces/ending", &json!({})).await?;
-    ensure!(code == 200, "{answer}");
+    let (code, response) = send(&mut admin, "POST", "/api/v1/namespaces", &terminating).await?;
+    ensure!(code == 201, "{response}");
+    let (code, response) = send(&mut admin, "DELETE", "/api/v1/namespaces/ending", &json!({})).await?;
+    ensure!(code == 200, "{response}");
     let binding = json!({"metadata": {"name": "p"}, "target": {"kind": "Node", "name": "n"}});
     for (what, path, document, resource, name) in [
         ("an eviction", "pods/p/eviction", named("p"), "pods", "p"),
@@ -130,24 +135,24 @@ async fn what_is_created_only_to_be_answered_needs_its_namespace() -> Result<()>
         ("a binding", "pods/p/binding", binding, "pods", "p"),
     ] {
         let at = |namespace: &str| format!("/api/v1/namespaces/{namespace}/{path}");
-        let (code, answer) = send(&mut admin, "POST", &at("nowhere"), &document).await?;
+        let (code, response) = send(&mut admin, "POST", &at("nowhere"), &document).await?;
         let want = "namespaces \"nowhere\" not found";
-        assert_eq!((code, answer["message"].as_str()), (404, Some(want)), "{what}");
-        let (code, answer) = send(&mut admin, "POST", &at("ending"), &document).await?;
+        assert_eq!((code, response["message"].as_str()), (404, Some(want)), "{what}");
+        let (code, response) = send(&mut admin, "POST", &at("ending"), &document).await?;
         let want = format!(
             "{resource} \"{name}\" is forbidden: unable to create new content in namespace ending because it is being terminated"
         );
-        assert_eq!((code, answer["message"].as_str()), (403, Some(want.as_str())), "{what}");
-        let (code, answer) = send(&mut admin, "POST", &at("default"), &document).await?;
+        assert_eq!((code, response["message"].as_str()), (403, Some(want.as_str())), "{what}");
+        let (code, response) = send(&mut admin, "POST", &at("default"), &document).await?;
         let want = format!("{resource} \"{name}\" not found");
-        assert_eq!((code, answer["message"].as_str()), (404, Some(want.as_str())), "{what}");
+        assert_eq!((code, response["message"].as_str()), (404, Some(want.as_str())), "{what}");
     }
     control_plane.shutdown().await?;
     Ok(())
 }
 
 #[tokio::test]
-async fn answers_to_questions_have_no_tables() -> Result<()> {
+async fn reviews_have_no_tables() -> Result<()> {
     let directory = tempfile::tempdir()?;
     let (control_plane, mut admin, _) = start(directory.path()).await?;
     let table = "application/json;as=Table;v=v1;g=meta.k8s.io";
@@ -161,23 +166,23 @@ async fn answers_to_questions_have_no_tables() -> Result<()> {
         ("/api/v1/namespaces/default/serviceaccounts/default/token", json!({"spec": {}})),
     ] {
         let body = || Some(Bytes::from(document.to_string()));
-        let answer = admin.call("POST", path, &[("accept", Some(table))], body()).await?;
-        assert_eq!(answer.status, 406, "{path}");
-        let status: Value = serde_json::from_slice(&answer.body)?;
+        let response = admin.call("POST", path, &[("accept", Some(table))], body()).await?;
+        assert_eq!(response.status, 406, "{path}");
+        let status: Value = serde_json::from_slice(&response.body)?;
         assert_eq!(status["reason"], "NotAcceptable", "{path}: {status}");
         let both = format!("{table},application/json");
-        let answer = admin.call("POST", path, &[("accept", Some(&both))], body()).await?;
-        assert!(matches!(answer.status, 201 | 404), "{path}: {}", answer.status);
-        let document: Value = serde_json::from_slice(&answer.body)?;
+        let response = admin.call("POST", path, &[("accept", Some(&both))], body()).await?;
+        assert!(matches!(response.status, 201 | 404), "{path}: {}", response.status);
+        let document: Value = serde_json::from_slice(&response.body)?;
         assert_ne!(document["kind"], "Table", "{path}");
     }
     control_plane.shutdown().await?;
     Ok(())
 }
 
-/// What took all memory, or minutes in which nobody else was served.
+/// Roles that once took all memory, or minutes during which no other client was served.
 #[tokio::test]
-async fn roles_of_many_values_are_compared_soon() -> Result<()> {
+async fn large_roles_are_compared_in_bounded_time() -> Result<()> {
     let directory = tempfile::tempdir()?;
     let (control_plane, mut admin, mut alice) = start(directory.path()).await?;
     grant(&mut admin, "writes", &["create"], &["roles"]).await?;
@@ -189,10 +194,10 @@ async fn roles_of_many_values_are_compared_soon() -> Result<()> {
         let role = json!({"metadata": {"name": case}, "rules": rules});
         let path = "/apis/rbac.authorization.k8s.io/v1/namespaces/default/roles";
         let began = Instant::now();
-        let (code, answer) = send(&mut alice, "POST", path, &role).await?;
+        let (code, response) = send(&mut alice, "POST", path, &role).await?;
         let took = began.elapsed();
         assert_eq!(code, 403, "{case}");
-        let message = answer["message"].as_str().unwrap_or_default();
+        let message = response["message"].as_str().unwrap_or_default();
         assert!(
             message.contains("is attempting to grant RBAC permissions not currently held:\n{APIGroups:["),
             "{case}"

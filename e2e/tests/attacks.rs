@@ -1,7 +1,7 @@
-//! All attacks at once, and what other clients notice of them.
+//! All attacks at once, and what other clients observe meanwhile.
 //!
-//! A plain run takes seconds. `SOAK_SECONDS=600 cargo test --release -p coracle-e2e --test attacks -- --nocapture` goes on for longer,
-//! and prints the figures of `docs/limits.md`; `ATTACK=NAME` runs only the attacks whose names contain that.
+//! A plain run takes seconds. `SOAK_SECONDS=600 cargo test --release -p coracle-e2e --test attacks -- --nocapture` runs longer,
+//! and prints the figures of `docs/limits.md`; `ATTACK=NAME` selects the attacks with NAME in their name.
 
 use std::time::Duration;
 
@@ -15,19 +15,19 @@ use tokio::time::{Instant, sleep};
 
 const TOKENS: &str = "nobody-token,nobody,1\ndeveloper-token,developer,2\nvictim-token,victim,3\n";
 const DEFAULT_SECONDS: u64 = 10;
-/// What a server may hold that is attacked: megabytes.
+/// The maximum resident memory of a server under attack, in megabytes.
 const MAX_RESIDENT: f64 = 300.0;
-/// What lists and watches show that nobody reads.
+/// The objects in the lists and watches of the attacks.
 const OBJECTS: usize = 100;
 const OBJECT_BYTES: usize = 200_000;
 
 async fn post(connection: &mut Connection, path: &str, object: Value) -> Result<()> {
-    let answer = connection.call("POST", path, &[], Some(Bytes::from(object.to_string()))).await?;
-    ensure!(answer.status == 201, "{path}: {} {:?}", answer.status, answer.body);
+    let response = connection.call("POST", path, &[], Some(Bytes::from(object.to_string()))).await?;
+    ensure!(response.status == 201, "{path}: {} {:?}", response.status, response.body);
     Ok(())
 }
 
-/// The developer's namespace, what the victims read, and what lists are made of.
+/// Creates the namespaces, the rights, the object that the victims read, and the objects of the attackers' lists.
 async fn prepare(admin: &mut Connection) -> Result<()> {
     for namespace in [attacks::NAMESPACE, "victims"] {
         post(admin, "/api/v1/namespaces", json!({"metadata": {"name": namespace}})).await?;
@@ -59,14 +59,14 @@ fn config_map(name: String, size: usize) -> Value {
     json!({"metadata": {"name": name}, "data": {"k": "x".repeat(size)}})
 }
 
-/// What clients saw who want nothing bad.
+/// What a well-behaved client observed: the durations of its requests in milliseconds, and the codes other than 200.
 #[derive(Debug, Default)]
-struct Seen {
+struct Observations {
     millis: Vec<f64>,
-    refused: Vec<u16>,
+    rejected: Vec<u16>,
 }
 
-impl Seen {
+impl Observations {
     fn percentile(&mut self, percent: usize) -> f64 {
         self.millis.sort_by(f64::total_cmp);
         let at = (self.millis.len() * percent / 100).min(self.millis.len().saturating_sub(1));
@@ -74,10 +74,10 @@ impl Seen {
     }
 }
 
-/// Reads and writes as a user does who wants nothing bad, for a while.
-async fn behave(endpoint: Endpoint, writes: bool, time: Duration) -> Result<Seen> {
+/// Reads and writes as a well-behaved client, for a while.
+async fn use_api(endpoint: Endpoint, writes: bool, time: Duration) -> Result<Observations> {
     let mut connection = endpoint.connect().await?;
-    let mut seen = Seen::default();
+    let mut seen = Observations::default();
     let end = Instant::now() + time;
     let path = format!("{VICTIMS}/read");
     for round in 0.. {
@@ -89,7 +89,7 @@ async fn behave(endpoint: Endpoint, writes: bool, time: Duration) -> Result<Seen
         }
         let began = Instant::now();
         let patch = json!({"data": {"round": format!("{round}")}}).to_string();
-        let answer = match writes && round % 4 == 0 {
+        let response = match writes && round % 4 == 0 {
             false => connection.call("GET", &path, &[], None).await?,
             true => {
                 let merge = [("content-type", Some("application/merge-patch+json"))];
@@ -97,22 +97,22 @@ async fn behave(endpoint: Endpoint, writes: bool, time: Duration) -> Result<Seen
             }
         };
         seen.millis.push(began.elapsed().as_secs_f64() * 1000.0);
-        if answer.status != 200 {
-            seen.refused.push(answer.status);
+        if response.status != 200 {
+            seen.rejected.push(response.status);
         }
         sleep(Duration::from_millis(5)).await;
     }
     Ok(seen)
 }
 
-/// The administrator and another user, side by side.
-async fn victims(admin: &Endpoint, victim: &Endpoint, time: Duration) -> Result<[Seen; 2]> {
-    let both = tokio::try_join!(behave(admin.clone(), true, time), behave(victim.clone(), true, time));
+/// The administrator and another user, concurrently.
+async fn victims(admin: &Endpoint, victim: &Endpoint, time: Duration) -> Result<[Observations; 2]> {
+    let both = tokio::try_join!(use_api(admin.clone(), true, time), use_api(victim.clone(), true, time));
     both.map(|(admin, victim)| [admin, victim])
 }
 
-/// Ends when the server holds far more than it may, before the machine does.
-async fn too_much(cluster: &Cluster) -> Result<f64> {
+/// Returns when the server exceeds its limit by far, before the memory of the machine is exhausted.
+async fn until_over_limit(cluster: &Cluster) -> Result<f64> {
     loop {
         let (now, most) = (cluster.resident()?, cluster.most_resident()?);
         println!("resident {now:>7.1} MB, most {most:>7.1} MB");
@@ -124,7 +124,7 @@ async fn too_much(cluster: &Cluster) -> Result<f64> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn others_go_on_while_all_attacks_run() -> Result<()> {
+async fn other_clients_are_served_while_all_attacks_run() -> Result<()> {
     let seconds = std::env::var("SOAK_SECONDS").ok().map(|text| text.parse()).transpose()?;
     let time = Duration::from_secs(seconds.unwrap_or(DEFAULT_SECONDS));
     let only = std::env::var("ATTACK").unwrap_or_default();
@@ -148,7 +148,7 @@ async fn others_go_on_while_all_attacks_run() -> Result<()> {
     }
     let during = tokio::select! {
         during = victims(&admin, &victim, time) => during?,
-        most = too_much(&cluster) => anyhow::bail!("{:.0} MB resident\n{}", most?, cluster.log()),
+        most = until_over_limit(&cluster) => anyhow::bail!("{:.0} MB resident\n{}", most?, cluster.log()),
     };
     let resident = cluster.most_resident()?;
     attackers.shutdown_background();
@@ -157,16 +157,16 @@ async fn others_go_on_while_all_attacks_run() -> Result<()> {
         [("administrator", &mut before, &mut during), ("user", &mut before_victim, &mut during_victim)]
     {
         println!(
-            "{who}: p50 {:.1} ms, p99 {:.1} ms before; p50 {:.1} ms, p99 {:.1} ms of {} requests, {} refused",
+            "{who}: p50 {:.1} ms, p99 {:.1} ms before; p50 {:.1} ms, p99 {:.1} ms of {} requests, {} rejected",
             before.percentile(50),
             before.percentile(99),
             during.percentile(50),
             during.percentile(99),
             during.millis.len(),
-            during.refused.len()
+            during.rejected.len()
         );
-        assert!(during.refused.is_empty(), "{who} was refused: {:?}", during.refused);
-        // The attackers' own work is on the same two processors; a hold-up that is the server's shows as seconds.
+        assert!(during.rejected.is_empty(), "{who} was rejected: {:?}", during.rejected);
+        // The attackers compete for the same two processors; a delay that the server causes takes seconds.
         let limit = if cfg!(debug_assertions) { 2000.0 } else { 250.0 };
         assert!(during.percentile(99) < limit, "{who}: {:.1} ms", during.percentile(99));
     }

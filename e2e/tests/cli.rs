@@ -1,4 +1,4 @@
-//! The command line as scripts see it: exit codes, one line for each mistake, and nothing left behind by one.
+//! The command line as scripts use it: exit codes, one line for each error, and no files after a failure.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -15,7 +15,7 @@ use tempfile::TempDir;
 use tokio::process::Command;
 use tokio::time::timeout;
 
-/// How long anything may take that is not measured here.
+/// How long anything may take that is not measured.
 const DEADLINE: Duration = Duration::from_secs(30);
 
 fn coracle(directory: &Path, arguments: &[&str]) -> Command {
@@ -24,24 +24,24 @@ fn coracle(directory: &Path, arguments: &[&str]) -> Command {
     command
 }
 
-/// Runs it to its end in a directory.
+/// Runs the binary to its end in a directory.
 async fn run(directory: &Path, arguments: &[&str]) -> Result<Output> {
     let output = coracle(directory, arguments).output();
     timeout(DEADLINE, output).await.with_context(|| format!("{arguments:?} does not end"))?.context("coracle")
 }
 
-/// Runs what must fail with one line.
-async fn refused(directory: &Path, arguments: &[&str], code: i32, line: &str) -> Result<()> {
+/// Runs a command line that must fail with one line.
+async fn assert_rejected(directory: &Path, arguments: &[&str], code: i32, line: &str) -> Result<()> {
     let output = run(directory, arguments).await?;
-    let said = String::from_utf8(output.stderr)?;
-    assert_eq!(output.status.code(), Some(code), "{arguments:?}: {said}");
-    assert!(said.starts_with("coracle: ") && said.contains(line), "{arguments:?}: {said}");
-    assert_eq!(said.trim_end().lines().count(), 1, "{arguments:?}: {said}");
+    let stderr = String::from_utf8(output.stderr)?;
+    assert_eq!(output.status.code(), Some(code), "{arguments:?}: {stderr}");
+    assert!(stderr.starts_with("coracle: ") && stderr.contains(line), "{arguments:?}: {stderr}");
+    assert_eq!(stderr.trim_end().lines().count(), 1, "{arguments:?}: {stderr}");
     assert!(output.stdout.is_empty(), "{arguments:?}");
     Ok(())
 }
 
-/// Every file under a directory, and what is in it.
+/// The contents of all files below a directory.
 fn files(directory: &Path) -> Result<BTreeMap<PathBuf, Vec<u8>>> {
     let mut files = BTreeMap::new();
     let mut folders = vec![directory.to_owned()];
@@ -59,8 +59,8 @@ fn files(directory: &Path) -> Result<BTreeMap<PathBuf, Vec<u8>>> {
     Ok(files)
 }
 
-/// A kubeconfig of a server that is not there.
-const SILENT: &str = r#"
+/// A kubeconfig of a server that does not exist.
+const UNREACHABLE_KUBECONFIG: &str = r#"
 apiVersion: v1
 kind: Config
 current-context: silent
@@ -70,15 +70,15 @@ users: [{name: nobody, user: {}}]
 "#;
 
 #[tokio::test]
-async fn mistakes_are_one_line_and_leave_nothing() -> Result<()> {
+async fn errors_are_one_line_and_leave_no_files() -> Result<()> {
     const ANY: &str = "127.0.0.1:0";
     let aside = TempDir::new()?;
     let malformed = aside.path().join("tokens.csv");
     fs::write(&malformed, "token,user\n")?;
     let malformed = malformed.to_str().context("its name")?;
-    // Nobody listens there.
+    // Nothing listens on this address.
     let silent = aside.path().join("silent");
-    fs::write(&silent, SILENT)?;
+    fs::write(&silent, UNREACHABLE_KUBECONFIG)?;
     let silent = silent.to_str().context("its name")?;
     let taken = TcpListener::bind(ANY)?;
     let taken = taken.local_addr()?.to_string();
@@ -140,7 +140,7 @@ async fn mistakes_are_one_line_and_leave_nothing() -> Result<()> {
         (&["kubeconfig"], 1, "kubeconfig"),
         (&["run", "--", "no-such-program"], 1, "no-such-program"),
     ] {
-        refused(directory.path(), arguments, code, line).await?;
+        assert_rejected(directory.path(), arguments, code, line).await?;
         assert_eq!(fs::read_dir(directory.path())?.count(), 0, "{arguments:?}");
     }
     Ok(())
@@ -155,22 +155,22 @@ async fn a_data_directory_has_one_server() -> Result<()> {
     let names = |directory| Ok::<_, anyhow::Error>(files(directory)?.into_keys().collect::<Vec<_>>());
     let before = names(data.path())?;
     let second = ["serve", "--listen", "127.0.0.1:0", "--data-dir", data_dir, "--kubeconfig", "kubeconfig"];
-    refused(elsewhere.path(), &second, 1, "in use").await?;
+    assert_rejected(elsewhere.path(), &second, 1, "in use").await?;
     assert_eq!(names(data.path())?, before);
     assert!(files(elsewhere.path())?.is_empty());
-    let answer = first.endpoint().await?.connect().await?.call("GET", "/readyz", &[], None).await?;
-    assert_eq!(answer.status, 200, "the first goes on");
+    let response = first.endpoint().await?.connect().await?.call("GET", "/readyz", &[], None).await?;
+    assert_eq!(response.status, 200, "the first goes on");
     assert!(first.stop().await?.success());
     Ok(())
 }
 
 #[tokio::test]
-async fn a_damaged_store_is_left_as_it_is() -> Result<()> {
+async fn a_damaged_store_is_not_changed() -> Result<()> {
     let data = TempDir::new()?;
     assert!(cluster().data_dir(data.path()).start().await?.stop().await?.success());
     let data_dir = data.path().to_str().context("its name")?;
     let mut sound = files(&data.path().join("store"))?;
-    // What keeps room on the disk holds nothing that could be damaged.
+    // The reserve of disk space contains no data that could be damaged.
     sound.retain(|file, _| !file.ends_with("reserve"));
     let elsewhere = TempDir::new()?;
     for (file, content) in &sound {
@@ -180,26 +180,26 @@ async fn a_damaged_store_is_left_as_it_is() -> Result<()> {
         let before = files(data.path())?;
         let serve =
             ["serve", "--listen", "127.0.0.1:0", "--data-dir", data_dir, "--kubeconfig", "kubeconfig"];
-        refused(elsewhere.path(), &serve, 1, "damaged").await?;
+        assert_rejected(elsewhere.path(), &serve, 1, "damaged").await?;
         assert_eq!(files(data.path())?, before, "{}", file.display());
         assert!(files(elsewhere.path())?.is_empty());
         fs::write(file, content)?;
     }
     assert!(!sound.is_empty());
-    // Repaired, it serves again.
+    // After the repair it serves again.
     assert!(cluster().data_dir(data.path()).start().await?.stop().await?.success());
     Ok(())
 }
 
 #[tokio::test]
-async fn run_lives_as_long_as_its_command() -> Result<()> {
+async fn run_ends_with_its_command() -> Result<()> {
     let directory = TempDir::new()?;
     let script = r#"cat "$KUBECONFIG" && echo "in $KUBECONFIG" && exit 7"#;
     let output = run(directory.path(), &["run", "--", "sh", "-c", script]).await?;
-    let said = String::from_utf8(output.stdout)?;
+    let stderr = String::from_utf8(output.stdout)?;
     assert_eq!(output.status.code(), Some(7), "{}", String::from_utf8_lossy(&output.stderr));
-    assert!(said.contains("current-context: coracle"), "{said}");
-    let (_, kubeconfig) = said.rsplit_once("in ").context("no KUBECONFIG")?;
+    assert!(stderr.contains("current-context: coracle"), "{stderr}");
+    let (_, kubeconfig) = stderr.rsplit_once("in ").context("no KUBECONFIG")?;
     assert!(!Path::new(kubeconfig.trim()).exists(), "the kubeconfig goes with the control plane");
     assert!(files(directory.path())?.is_empty());
 
@@ -209,9 +209,9 @@ async fn run_lives_as_long_as_its_command() -> Result<()> {
 }
 
 #[tokio::test]
-async fn run_obeys_the_flags_of_serve() -> Result<()> {
+async fn run_accepts_the_flags_of_serve() -> Result<()> {
     let directory = TempDir::new()?;
-    // Taken and given back, so that it is free as far as anybody can tell.
+    // Bound and released, so that it is probably free.
     let address = TcpListener::bind("127.0.0.1:0")?.local_addr()?.to_string();
     let script = r#"cd / && grep server: "$KUBECONFIG" && echo "in $KUBECONFIG""#;
     let flags = [
@@ -229,19 +229,19 @@ async fn run_obeys_the_flags_of_serve() -> Result<()> {
     ];
     for _ in 0..2 {
         let output = run(directory.path(), &flags).await?;
-        let said = String::from_utf8(output.stdout)?;
+        let stderr = String::from_utf8(output.stdout)?;
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-        assert!(said.contains(&format!("https://{address}")), "{said}");
-        assert!(said.contains(&format!("in {}/config", directory.path().display())), "{said}");
+        assert!(stderr.contains(&format!("https://{address}")), "{stderr}");
+        assert!(stderr.contains(&format!("in {}/config", directory.path().display())), "{stderr}");
         assert!(directory.path().join("data/store").is_dir(), "the data stay");
     }
     assert!(fs::read_to_string(directory.path().join("config"))?.contains(&address));
     Ok(())
 }
 
-/// Also while somebody watches, whose stream ends then as it should.
+/// Also with an open watch, which ends regularly.
 #[tokio::test]
-async fn sigterm_ends_it_at_once() -> Result<()> {
+async fn sigterm_stops_the_server_within_two_seconds() -> Result<()> {
     let data = TempDir::new()?;
     for watched in [false, true] {
         let cluster = cluster().data_dir(data.path()).start().await?;
@@ -250,21 +250,21 @@ async fn sigterm_ends_it_at_once() -> Result<()> {
             true => "/api/v1/namespaces?watch=true",
             false => "/api/v1/namespaces",
         };
-        let answer = connection.open("GET", path, &[], None).await?;
-        assert_eq!(answer.status(), 200);
-        let asked = Instant::now();
+        let response = connection.open("GET", path, &[], None).await?;
+        assert_eq!(response.status(), 200);
+        let started = Instant::now();
         let status = cluster.stop().await?;
         assert_eq!(status.code(), Some(0), "{status}");
-        assert!(asked.elapsed() < Duration::from_secs(2), "it took {:?}", asked.elapsed());
+        assert!(started.elapsed() < Duration::from_secs(2), "it took {:?}", started.elapsed());
         let body =
-            timeout(DEADLINE, answer.into_body().collect()).await.context("the stream does not end")?;
+            timeout(DEADLINE, response.into_body().collect()).await.context("the stream does not end")?;
         assert!(body.is_ok(), "{body:?}");
     }
     Ok(())
 }
 
 #[tokio::test]
-async fn the_kubeconfig_appears_when_it_serves() -> Result<()> {
+async fn the_kubeconfig_is_written_when_the_server_is_ready() -> Result<()> {
     let directory = TempDir::new()?;
     let data = directory.path().join("data");
     let data_dir = data.to_str().context("its name")?;
@@ -279,10 +279,10 @@ async fn the_kubeconfig_appears_when_it_serves() -> Result<()> {
         anyhow::Ok(())
     };
     timeout(DEADLINE, appears).await.context("no kubeconfig")??;
-    // Whole from the first moment, and what it leads to is ready.
+    // The file is complete when it appears, and the server is ready.
     let endpoint = Endpoint::new(&config(&kubeconfig).await?)?;
-    let answer = endpoint.connect().await?.call("GET", "/readyz", &[], None).await?;
-    assert_eq!(answer.status, 200, "{answer:?}");
+    let response = endpoint.connect().await?.call("GET", "/readyz", &[], None).await?;
+    assert_eq!(response.status, 200, "{response:?}");
 
     let printed = run(directory.path(), &["kubeconfig", "--data-dir", data_dir]).await?;
     assert!(printed.status.success());

@@ -1,4 +1,4 @@
-//! What the small controllers do for everybody, told twice: of those in the control plane, and of those in a process beside it.
+//! The small controllers, tested twice: in the control plane, and in a process of their own.
 
 use std::path::PathBuf;
 use std::pin::pin;
@@ -25,28 +25,28 @@ use tokio::time::timeout;
 
 const DEADLINE: Duration = Duration::from_secs(60);
 
-/// A control plane, and where its controllers are.
-struct Story {
+/// A control plane, and its controllers.
+struct Scenario {
     cluster: Cluster,
     client: Client,
-    /// They are in a process of their own.
-    beside: Option<Controllers>,
+    /// The process of the controllers, if they have one.
+    out_of_process: Option<Controllers>,
     _data: TempDir,
 }
 
-impl Story {
-    async fn begin(beside: bool) -> Result<Story> {
+impl Scenario {
+    async fn start(out_of_process: bool) -> Result<Scenario> {
         let data = TempDir::new()?;
         let builder = cluster().data_dir(data.path());
         let cluster =
-            if beside { builder.flag("--controllers", "").start() } else { builder.start() }.await?;
+            if out_of_process { builder.flag("--controllers", "").start() } else { builder.start() }.await?;
         let key = data.path().join("pki/service-account.key");
-        let beside = beside.then(|| Controllers::start(&cluster, Some(key))).transpose()?;
-        Ok(Story { client: cluster.client().await?, cluster, beside, _data: data })
+        let out_of_process = out_of_process.then(|| Controllers::start(&cluster, Some(key))).transpose()?;
+        Ok(Scenario { client: cluster.client().await?, cluster, out_of_process, _data: data })
     }
 
     async fn end(self) -> Result<()> {
-        if let Some(controllers) = self.beside {
+        if let Some(controllers) = self.out_of_process {
             assert!(controllers.stop().await?.status.success());
         }
         Ok(())
@@ -56,10 +56,10 @@ impl Story {
     where
         K: Resource<Scope = kube::core::NamespaceResourceScope, DynamicType = ()>,
     {
-        Api::namespaced(self.client.clone(), "story")
+        Api::namespaced(self.client.clone(), "scenario")
     }
 
-    async fn make<K>(&self, object: Value) -> Result<K>
+    async fn create<K>(&self, object: Value) -> Result<K>
     where
         K: Resource<Scope = kube::core::NamespaceResourceScope, DynamicType = ()>
             + Clone
@@ -70,15 +70,15 @@ impl Story {
         Ok(self.api::<K>().create(&PostParams::default(), &serde_json::from_value(object)?).await?)
     }
 
-    async fn make_namespace(&self) -> Result<Api<Namespace>> {
+    async fn create_namespace(&self) -> Result<Api<Namespace>> {
         let namespaces = Api::<Namespace>::all(self.client.clone());
-        let metadata = ObjectMeta { name: Some("story".to_owned()), ..ObjectMeta::default() };
+        let metadata = ObjectMeta { name: Some("scenario".to_owned()), ..ObjectMeta::default() };
         namespaces.create(&PostParams::default(), &Namespace { metadata, ..Namespace::default() }).await?;
         Ok(namespaces)
     }
 }
 
-/// `coracle controllers`, which ends with its test.
+/// A process of `coracle controllers`, killed at the end of its test.
 struct Controllers(Child);
 
 impl Controllers {
@@ -92,13 +92,13 @@ impl Controllers {
         Ok(Controllers(command.spawn().context("coracle controllers")?))
     }
 
-    /// Asks it to stop, and waits until it has, which must not take long.
+    /// Sends SIGTERM, and waits for the exit, which must be quick.
     async fn stop(self) -> Result<Output> {
         let id = self.0.id().and_then(|id| rustix::process::Pid::from_raw(id.cast_signed()));
-        let asked = Instant::now();
+        let started = Instant::now();
         rustix::process::kill_process(id.context("it has ended before")?, rustix::process::Signal::TERM)?;
         let output = self.end().await?;
-        assert!(asked.elapsed() < Duration::from_secs(2), "it took {:?}", asked.elapsed());
+        assert!(started.elapsed() < Duration::from_secs(2), "it took {:?}", started.elapsed());
         Ok(output)
     }
 
@@ -107,7 +107,7 @@ impl Controllers {
     }
 }
 
-/// Waits until an object is, or is no longer, as it should be.
+/// Waits until an object, or its absence, meets a condition.
 async fn until<K>(api: &Api<K>, name: &str, is: impl Fn(Option<&K>) -> bool) -> Result<Option<K>>
 where
     K: Resource + Clone + std::fmt::Debug + Send + DeserializeOwned + 'static,
@@ -120,84 +120,90 @@ fn merge(patch: Value) -> Patch<Value> {
     Patch::Merge(patch)
 }
 
-/// The conditions that are true, and what they say.
-fn complaints(namespace: Option<&Namespace>) -> Vec<String> {
+/// The messages of the conditions that are true.
+fn failure_messages(namespace: Option<&Namespace>) -> Vec<String> {
     let conditions = namespace.and_then(|n| n.status.as_ref()?.conditions.as_ref());
     let bad = conditions.into_iter().flatten().filter(|condition| condition.status == "True");
     bad.filter_map(|condition| condition.message.clone()).collect()
 }
 
-async fn a_namespace_goes_with_its_content(beside: bool) -> Result<()> {
-    let story = Story::begin(beside).await?;
-    let namespaces = story.make_namespace().await?;
+async fn a_namespace_is_deleted_with_its_content(out_of_process: bool) -> Result<()> {
+    let scenario = Scenario::start(out_of_process).await?;
+    let namespaces = scenario.create_namespace().await?;
     let name = |name: &str| json!({"metadata": {"name": name}});
-    let many = (0..50).map(|n| story.make::<ConfigMap>(name(&format!("many-{n}"))));
+    let many = (0..50).map(|n| scenario.create::<ConfigMap>(name(&format!("many-{n}"))));
     try_join_all(many).await?;
-    story
-        .make::<ConfigMap>(json!({"metadata": {"name": "held", "finalizers": ["story.example/hold"]}}))
+    scenario
+        .create::<ConfigMap>(json!({"metadata": {"name": "held", "finalizers": ["scenario.example/hold"]}}))
         .await?;
-    story.make::<Secret>(name("secret")).await?;
-    story.make::<Role>(name("role")).await?;
-    story.make::<Service>(json!({"metadata": {"name": "web"}, "spec": {"ports": [{"port": 80}]}})).await?;
+    scenario.create::<Secret>(name("secret")).await?;
+    scenario.create::<Role>(name("role")).await?;
+    scenario
+        .create::<Service>(json!({"metadata": {"name": "web"}, "spec": {"ports": [{"port": 80}]}}))
+        .await?;
     let template =
         json!({"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}});
-    story
-        .make::<Deployment>(json!({"metadata": {"name": "web"}, "spec": {
+    scenario
+        .create::<Deployment>(json!({"metadata": {"name": "web"}, "spec": {
             "replicas": 0, "selector": {"matchLabels": {"a": "b"}}, "template": template,
         }}))
         .await?;
-    until(&story.api::<ServiceAccount>(), "default", |account| account.is_some()).await?;
-    // Nobody is there to end it but this test.
-    story
-        .make::<Pod>(json!({
+    until(&scenario.api::<ServiceAccount>(), "default", |account| account.is_some()).await?;
+    // No node runs the pod, so only the test ends it.
+    scenario
+        .create::<Pod>(json!({
             "metadata": {"name": "slow", "annotations": {"sim.coracle.dev/ignore": "true"}},
             "spec": {"nodeName": "nowhere", "terminationGracePeriodSeconds": 600,
                      "containers": [{"name": "c", "image": "i"}]},
         }))
         .await?;
 
-    namespaces.delete("story", &DeleteParams::default()).await?;
-    let pods = story.api::<Pod>();
+    namespaces.delete("scenario", &DeleteParams::default()).await?;
+    let pods = scenario.api::<Pod>();
     until(&pods, "slow", |pod| pod.is_some_and(|pod| pod.metadata.deletion_timestamp.is_some())).await?;
-    let told = until(&namespaces, "story", |namespace| {
+    let updated = until(&namespaces, "scenario", |namespace| {
         namespace.and_then(|n| n.status.as_ref()?.conditions.as_ref()).is_some_and(|all| all.len() == 5)
     });
-    assert_eq!(complaints(told.await?.as_ref()), [""; 0], "nothing is said while pods remain");
-    let held = story.api::<ConfigMap>().get("held").await?;
+    assert_eq!(failure_messages(updated.await?.as_ref()), [""; 0], "nothing is said while pods remain");
+    let held = scenario.api::<ConfigMap>().get("held").await?;
     assert_eq!(held.metadata.deletion_timestamp, None, "nothing goes before the pods");
 
-    let asked = Instant::now();
+    let started = Instant::now();
     pods.delete("slow", &DeleteParams::default().grace_period(0)).await?;
-    let told = until(&namespaces, "story", |namespace| !complaints(namespace).is_empty()).await?;
+    let updated = until(&namespaces, "scenario", |namespace| !failure_messages(namespace).is_empty()).await?;
     assert_eq!(
-        complaints(told.as_ref()),
+        failure_messages(updated.as_ref()),
         [
             "Some resources are remaining: configmaps. has 1 resource instances",
-            "Some content in the namespace has finalizers remaining: story.example/hold in 1 resource instances",
+            "Some content in the namespace has finalizers remaining: scenario.example/hold in 1 resource instances",
         ]
     );
-    assert!(asked.elapsed() < Duration::from_secs(5), "the last pod is noticed, after {:?}", asked.elapsed());
+    assert!(
+        started.elapsed() < Duration::from_secs(5),
+        "the last pod is noticed, after {:?}",
+        started.elapsed()
+    );
     let free = merge(json!({"metadata": {"finalizers": null}}));
-    story.api::<ConfigMap>().patch("held", &PatchParams::default(), &free).await?;
-    until(&namespaces, "story", |namespace| namespace.is_none()).await?;
+    scenario.api::<ConfigMap>().patch("held", &PatchParams::default(), &free).await?;
+    until(&namespaces, "scenario", |namespace| namespace.is_none()).await?;
 
-    // A successor begins with nothing of it.
-    story.make_namespace().await?;
-    assert_eq!(story.api::<Secret>().list(&Default::default()).await?.items.len(), 0);
-    assert_eq!(story.api::<Service>().list(&Default::default()).await?.items.len(), 0);
-    story.end().await
+    // A namespace of the same name is empty.
+    scenario.create_namespace().await?;
+    assert_eq!(scenario.api::<Secret>().list(&Default::default()).await?.items.len(), 0);
+    assert_eq!(scenario.api::<Service>().list(&Default::default()).await?.items.len(), 0);
+    scenario.end().await
 }
 
-async fn what_every_namespace_has_comes_back(beside: bool) -> Result<()> {
-    let story = Story::begin(beside).await?;
-    story.make_namespace().await?;
-    let accounts = story.api::<ServiceAccount>();
+async fn default_objects_of_a_namespace_are_recreated(out_of_process: bool) -> Result<()> {
+    let scenario = Scenario::start(out_of_process).await?;
+    scenario.create_namespace().await?;
+    let accounts = scenario.api::<ServiceAccount>();
     let first = until(&accounts, "default", |account| account.is_some()).await?;
     accounts.delete("default", &DeleteParams::default()).await?;
     let uid = first.and_then(|account| account.metadata.uid);
     until(&accounts, "default", |account| account.is_some_and(|account| account.metadata.uid != uid)).await?;
 
-    let certificates = story.api::<ConfigMap>();
+    let certificates = scenario.api::<ConfigMap>();
     const NAME: &str = "kube-root-ca.crt";
     let first = until(&certificates, NAME, |config_map| config_map.is_some()).await?;
     let first = first.and_then(|config_map| config_map.data).context("its data")?;
@@ -210,59 +216,59 @@ async fn what_every_namespace_has_comes_back(beside: bool) -> Result<()> {
     let gone = certificates.get(NAME).await?.metadata.uid;
     certificates.delete(NAME, &DeleteParams::default()).await?;
     until(&certificates, NAME, |c| as_first(c) && c.is_some_and(|c| c.metadata.uid != gone)).await?;
-    story.end().await
+    scenario.end().await
 }
 
-async fn tokens_live_in_secrets(beside: bool) -> Result<()> {
+async fn tokens_live_in_secrets(out_of_process: bool) -> Result<()> {
     const TYPE: &str = "kubernetes.io/service-account-token";
-    let story = Story::begin(beside).await?;
-    story.make_namespace().await?;
-    let (secrets, accounts) = (story.api::<Secret>(), story.api::<ServiceAccount>());
+    let scenario = Scenario::start(out_of_process).await?;
+    scenario.create_namespace().await?;
+    let (secrets, accounts) = (scenario.api::<Secret>(), scenario.api::<ServiceAccount>());
     let of_bot = |name: &str| {
         json!({"type": TYPE, "metadata": {
             "name": name, "annotations": {"kubernetes.io/service-account.name": "bot"},
         }})
     };
-    story.make::<ServiceAccount>(json!({"metadata": {"name": "bot"}})).await?;
-    story.make::<Secret>(of_bot("token")).await?;
+    scenario.create::<ServiceAccount>(json!({"metadata": {"name": "bot"}})).await?;
+    scenario.create::<Secret>(of_bot("token")).await?;
     let filled = until(&secrets, "token", |secret| {
         secret.and_then(|secret| secret.data.as_ref()).is_some_and(|data| data.contains_key("token"))
     });
     let data = filled.await?.and_then(|secret| secret.data).context("its data")?;
-    assert_eq!(data["namespace"].0, b"story");
+    assert_eq!(data["namespace"].0, b"scenario");
     let endpoint =
-        Endpoint::with_token(&story.cluster.config().await?, std::str::from_utf8(&data["token"].0)?)?;
+        Endpoint::with_token(&scenario.cluster.config().await?, std::str::from_utf8(&data["token"].0)?)?;
     let mut connection = endpoint.connect().await?;
     let review = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}).to_string();
     let path = "/apis/authentication.k8s.io/v1/selfsubjectreviews";
-    let answer = connection.call("POST", path, &[], Some(review.clone().into())).await?;
-    assert_eq!(answer.status, 201, "{answer:?}");
-    let answer: Value = serde_json::from_slice(&answer.body)?;
-    assert_eq!(answer["status"]["userInfo"]["username"], "system:serviceaccount:story:bot");
+    let response = connection.call("POST", path, &[], Some(review.clone().into())).await?;
+    assert_eq!(response.status, 201, "{response:?}");
+    let response: Value = serde_json::from_slice(&response.body)?;
+    assert_eq!(response["status"]["userInfo"]["username"], "system:serviceaccount:scenario:bot");
 
     accounts.delete("bot", &DeleteParams::default()).await?;
     until(&secrets, "token", |secret| secret.is_none()).await?;
     assert_eq!(connection.call("POST", path, &[], Some(review.into())).await?.status, 401);
-    story.make::<Secret>(of_bot("late")).await?;
+    scenario.create::<Secret>(of_bot("late")).await?;
     until(&secrets, "late", |secret| secret.is_none()).await?;
-    story.end().await
+    scenario.end().await
 }
 
-/// Each story of the controllers in the control plane, and of those beside it.
-macro_rules! stories {
-    ($($story:ident)*) => {
+/// Makes tests of each scenario, with the controllers in the control plane and in a process of their own.
+macro_rules! scenarios {
+    ($($scenario:ident)*) => {
         mod within {
             $(#[tokio::test]
-            async fn $story() -> anyhow::Result<()> { super::$story(false).await })*
+            async fn $scenario() -> anyhow::Result<()> { super::$scenario(false).await })*
         }
-        mod beside {
+        mod out_of_process {
             $(#[tokio::test]
-            async fn $story() -> anyhow::Result<()> { super::$story(true).await })*
+            async fn $scenario() -> anyhow::Result<()> { super::$scenario(true).await })*
         }
     };
 }
 
-stories! { a_namespace_goes_with_its_content what_every_namespace_has_comes_back tokens_live_in_secrets }
+scenarios! { a_namespace_is_deleted_with_its_content default_objects_of_a_namespace_are_recreated tokens_live_in_secrets }
 
 fn holder(lease: Option<&Lease>) -> Option<String> {
     lease?.spec.as_ref()?.holder_identity.clone().filter(|holder| !holder.is_empty())
@@ -276,14 +282,14 @@ async fn one_process_leads_at_a_time() -> Result<()> {
     let first = Controllers::start(&cluster, None)?;
     let leader = holder(until(&leases, NAME, |lease| holder(lease).is_some()).await?.as_ref());
 
-    // What is given back is taken soon, without waiting for the lease's end.
+    // A released lease is acquired soon, before it expires.
     let second = Controllers::start(&cluster, None)?;
     assert!(first.stop().await?.status.success());
-    let asked = Instant::now();
+    let started = Instant::now();
     until(&leases, NAME, |lease| holder(lease).is_some_and(|now| Some(now) != leader)).await?;
-    assert!(asked.elapsed() < Duration::from_secs(10), "it took {:?}", asked.elapsed());
+    assert!(started.elapsed() < Duration::from_secs(10), "it took {:?}", started.elapsed());
 
-    // Who lost the lease stops, so that there are never two.
+    // A process that loses the lease exits, so that two never work at the same time.
     let other = merge(json!({"spec": {"holderIdentity": "other", "leaseDurationSeconds": 3600}}));
     leases.patch(NAME, &PatchParams::default(), &other).await?;
     let output = second.end().await?;

@@ -1,4 +1,4 @@
-//! A crash in the middle of writing, again and again: with `--durability sync`, what was acknowledged is there.
+//! Repeated crashes during writes: with `--durability sync`, no acknowledged write is lost.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -17,10 +17,10 @@ use tokio::task::JoinSet;
 const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
 const ROUNDS: usize = 20;
 const WRITERS: usize = 4;
-/// How often each object is written: created, then updated.
+/// The number of writes of each object: one create, then updates.
 const WRITES: u64 = 4;
 
-/// An acknowledged write: of an object, how often it was written then, and at which revision.
+/// An acknowledged write: the object, its number of writes, and the resulting revision.
 #[derive(Debug)]
 struct Write {
     object: String,
@@ -28,7 +28,7 @@ struct Write {
     revision: u64,
 }
 
-/// Tells when enough writes are acknowledged to crash.
+/// Counts acknowledged writes, to decide when to crash.
 #[derive(Default)]
 struct Load {
     acknowledged: AtomicUsize,
@@ -41,7 +41,7 @@ impl Load {
         self.more.notify_one();
     }
 
-    async fn reaches(&self, count: usize) {
+    async fn until_acknowledged(&self, count: usize) {
         while self.acknowledged.load(Ordering::Relaxed) < count {
             self.more.notified().await;
         }
@@ -52,32 +52,32 @@ async fn start(data: &Path) -> Result<Cluster> {
     cluster().data_dir(data).flag("--durability", "sync").flag("--controllers", "").start().await
 }
 
-/// Creates and updates objects until the server is gone; returns what was acknowledged.
+/// Creates and updates objects until the server is killed; returns the acknowledged writes.
 async fn write(endpoint: Endpoint, prefix: String, load: Arc<Load>) -> Result<Vec<Write>> {
     let mut connection = endpoint.connect().await?;
     let mut acknowledged = Vec::new();
     for number in 0.. {
         let object = format!("{prefix}-{number}");
         for count in 1..=WRITES {
-            let Ok(answer) = put(&mut connection, &object, count).await else { return Ok(acknowledged) };
-            acknowledged.push(answer?);
+            let Ok(response) = put(&mut connection, &object, count).await else { return Ok(acknowledged) };
+            acknowledged.push(response?);
             load.add();
         }
     }
     Ok(acknowledged)
 }
 
-/// Writes an object. The outer error is a connection that is gone, the inner one a refusal.
+/// Writes an object. The outer error is that of the connection, the inner one a rejection.
 async fn put(connection: &mut Connection, object: &str, count: u64) -> Result<Result<Write>> {
     let body = json!({"metadata": {"name": object}, "data": {"count": count.to_string()}}).to_string();
     let (method, path) = match count {
         1 => ("POST", CONFIG_MAPS.to_owned()),
         _ => ("PUT", format!("{CONFIG_MAPS}/{object}")),
     };
-    let answer = connection.call(method, &path, &[], Some(Bytes::from(body))).await?;
-    let text = String::from_utf8_lossy(&answer.body).into_owned();
-    Ok(match answer.status {
-        200 | 201 => serde_json::from_str(&text).context("the answer").and_then(|written| stored(&written)),
+    let response = connection.call(method, &path, &[], Some(Bytes::from(body))).await?;
+    let text = String::from_utf8_lossy(&response.body).into_owned();
+    Ok(match response.status {
+        200 | 201 => serde_json::from_str(&text).context("the response").and_then(|written| stored(&written)),
         status => Err(anyhow::anyhow!("{method} {path}: {status} {text}")),
     })
 }
@@ -91,11 +91,11 @@ fn stored(object: &Value) -> Result<Write> {
     })
 }
 
-/// Everything that is there.
+/// All stored ConfigMaps.
 async fn list(endpoint: &Endpoint) -> Result<BTreeMap<String, Write>> {
-    let answer = endpoint.connect().await?.call("GET", CONFIG_MAPS, &[], None).await?;
-    ensure!(answer.status == 200, "{answer:?}");
-    let list: Value = serde_json::from_slice(&answer.body)?;
+    let response = endpoint.connect().await?.call("GET", CONFIG_MAPS, &[], None).await?;
+    ensure!(response.status == 200, "{response:?}");
+    let list: Value = serde_json::from_slice(&response.body)?;
     let items = list["items"].as_array().context("no items")?;
     let objects = items.iter().map(|item| stored(item).map(|write| (write.object.clone(), write)));
     objects.collect()
@@ -113,7 +113,7 @@ async fn no_acknowledged_write_is_lost() -> Result<()> {
         for (object, acknowledged) in &last {
             let found =
                 found.get(object).with_context(|| format!("round {round}: {acknowledged:?} is lost"))?;
-            // The write that the crash interrupted may have happened or not; it was the next one.
+            // The interrupted write, which was the next one, may be stored or not.
             let next = found.count == acknowledged.count + 1 && found.revision > acknowledged.revision;
             let same = found.count == acknowledged.count && found.revision == acknowledged.revision;
             assert!(same || next, "round {round}: {acknowledged:?} has become {found:?}");
@@ -128,8 +128,8 @@ async fn no_acknowledged_write_is_lost() -> Result<()> {
         for writer in 0..WRITERS {
             writers.spawn(write(endpoint.clone(), format!("round-{round}-writer-{writer}"), load.clone()));
         }
-        // Never at the same place.
-        load.reaches(100 + 7 * round).await;
+        // At a different point in each round.
+        load.until_acknowledged(100 + 7 * round).await;
         cluster.kill().await?;
         let mut revisions = Vec::new();
         for acknowledged in writers.join_all().await {

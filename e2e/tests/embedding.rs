@@ -1,4 +1,4 @@
-//! A control plane inside a test, on the runtime that a plain `#[tokio::test]` has.
+//! A control plane inside a test, on the runtime of a plain `#[tokio::test]`.
 
 use std::net::TcpStream;
 use std::path::Path;
@@ -16,30 +16,33 @@ use tokio::time::{sleep, timeout};
 const DEADLINE: Duration = Duration::from_secs(20);
 const ROUNDS: usize = 20;
 
-/// What a process holds.
+/// The resources of a process.
 #[derive(Debug)]
-struct Held {
+struct ProcessResources {
     descriptors: usize,
     threads: usize,
-    /// Threads of ours: a store has two.
+    /// Threads that Coracle starts: a store has two.
     own_threads: usize,
 }
 
-impl Held {
-    fn now() -> Result<Held> {
-        let mut held =
-            Held { descriptors: std::fs::read_dir("/proc/self/fd")?.count(), threads: 0, own_threads: 0 };
+impl ProcessResources {
+    fn now() -> Result<ProcessResources> {
+        let mut resources = ProcessResources {
+            descriptors: std::fs::read_dir("/proc/self/fd")?.count(),
+            threads: 0,
+            own_threads: 0,
+        };
         for task in std::fs::read_dir("/proc/self/task")? {
-            // A thread may end while it is looked at.
+            // A thread may end meanwhile.
             let name = std::fs::read_to_string(task?.path().join("comm")).unwrap_or_default();
-            held.threads += 1;
-            held.own_threads += usize::from(name.starts_with("coracle-"));
+            resources.threads += 1;
+            resources.own_threads += usize::from(name.starts_with("coracle-"));
         }
-        Ok(held)
+        Ok(resources)
     }
 }
 
-/// Starts on a directory that another control plane may be about to let go of.
+/// Starts on a directory that another control plane may still be closing.
 async fn start(directory: &Path) -> Result<ControlPlane> {
     let deadline = Instant::now() + DEADLINE;
     loop {
@@ -51,7 +54,7 @@ async fn start(directory: &Path) -> Result<ControlPlane> {
     }
 }
 
-/// One that serves, with a watch under way, is dropped. Everything that it did ends.
+/// Drops a control plane that serves a watch. Everything that it started ends.
 async fn use_and_drop(directory: &Path, round: usize) -> Result<()> {
     let control_plane = start(directory).await?;
     let address = control_plane.url().trim_start_matches("https://").to_owned();
@@ -91,14 +94,14 @@ async fn use_and_drop(directory: &Path, round: usize) -> Result<()> {
 #[tokio::test]
 async fn dropped_control_planes_leave_nothing_behind() -> Result<()> {
     let directory = tempfile::tempdir()?;
-    // The first brings up what a process has once.
+    // The first one initializes what a process has once.
     use_and_drop(directory.path(), 0).await?;
-    let at_rest = async || -> Result<Held> {
+    let at_rest = async || -> Result<ProcessResources> {
         let deadline = Instant::now() + DEADLINE;
         loop {
-            let held = Held::now()?;
-            if held.own_threads == 0 || Instant::now() > deadline {
-                return Ok(held);
+            let resources = ProcessResources::now()?;
+            if resources.own_threads == 0 || Instant::now() > deadline {
+                return Ok(resources);
             }
             sleep(Duration::from_millis(10)).await;
         }
@@ -107,14 +110,14 @@ async fn dropped_control_planes_leave_nothing_behind() -> Result<()> {
     for round in 1..ROUNDS {
         use_and_drop(directory.path(), round).await?;
     }
-    // Without the runtime's blocking threads and those of the store's library, which come and go.
-    const COMING_AND_GOING: usize = 16;
+    // Without the blocking threads of the runtime and those of the store's library, which start and end by themselves.
+    const ALLOWED_CHANGE: usize = 16;
     let deadline = Instant::now() + DEADLINE;
     loop {
         let after = at_rest().await?;
         let grown = after.descriptors > before.descriptors + 4
             || after.own_threads > 0
-            || after.threads > before.threads + COMING_AND_GOING;
+            || after.threads > before.threads + ALLOWED_CHANGE;
         if !grown {
             break;
         }
@@ -123,7 +126,7 @@ async fn dropped_control_planes_leave_nothing_behind() -> Result<()> {
         }
         sleep(Duration::from_millis(50)).await;
     }
-    // One that is given up while it starts is no different.
+    // The same holds for one that is dropped during its start.
     let starting = ControlPlane::builder().data_dir(directory.path()).start();
     assert!(timeout(Duration::from_millis(1), starting).await.is_err());
     let control_plane = start(directory.path()).await?;

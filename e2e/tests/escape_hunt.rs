@@ -1,9 +1,9 @@
-//! A hunt for volumes whose deletion or recycling touches what is not theirs: volumes with paths that lead anywhere, through
-//! links that pods have, to links and links to links, with `..`, `.` and slashes where none are needed, swapped for links while
-//! they are deleted; static ones and such that claim to be provisioned. No file outside may change, nor any of another volume.
+//! A random search for volumes whose deletion or recycling touches foreign files: volumes with arbitrary paths, through links of
+//! pods, to links and links to links, with `..`, `.` and superfluous slashes, exchanged for links while they are deleted;
+//! static volumes, and some that claim to be provisioned. No file outside and none of another volume may change.
 //!
-//! `HUNT_SECONDS=600 cargo test -p coracle-e2e --test escape_hunt` hunts for ten minutes instead of a few seconds. A hunt that
-//! found something tells its seed; `HUNT_SEED=N` begins with it.
+//! `HUNT_SECONDS=600 cargo test -p coracle-e2e --test escape_hunt` runs for ten minutes instead of a few seconds. A failure names
+//! its seed; `HUNT_SEED=N` starts with it.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -15,8 +15,10 @@ use std::thread::JoinHandle;
 use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
-use coracle_e2e::chance::{self, Chance};
-use coracle_e2e::volumes::{Asset, Driver, Story, claim, pod_phase, scripted, tell, volume_phase};
+use coracle_e2e::random::{self, Rng};
+use coracle_e2e::volumes::{
+    BoundClaim, Driver, Scenario, claim, pod_phase, run_scenario, scripted, volume_phase,
+};
 use coracle_e2e::wait::until;
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Pod};
 use kube::api::{ListParams, PostParams};
@@ -25,45 +27,47 @@ use rustix::fs::{CWD, RenameFlags, renameat_with};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-/// So many volumes are condemned in each round, and so many rounds are in a hunt.
+/// The volumes that are deleted in each round, and the rounds of a run.
 const VOLUMES: usize = 12;
 const ROUNDS: usize = 6;
 
 #[tokio::test]
 async fn host_path() -> Result<()> {
-    hunts(Driver::HostPath).await
+    run_seeds(Driver::HostPath).await
 }
 
 #[tokio::test]
 async fn csi() -> Result<()> {
-    hunts(Driver::Csi).await
+    run_seeds(Driver::Csi).await
 }
 
-async fn hunts(driver: Driver) -> Result<()> {
-    let hunt = async |chance, end| {
-        tell(driver, None, async |story: &mut Story| Hunt::begin(chance, story).await?.run(story, end).await)
-            .await
+async fn run_seeds(driver: Driver) -> Result<()> {
+    let run = async |rng, end| {
+        run_scenario(driver, None, async |scenario: &mut Scenario| {
+            RandomRun::start(rng, scenario).await?.run(scenario, end).await
+        })
+        .await
     };
-    chance::hunts(driver, hunt).await
+    random::run_seeds(driver, run).await
 }
 
-struct Hunt {
-    chance: Chance,
+struct RandomRun {
+    rng: Rng,
     data: PathBuf,
     outside: TempDir,
     /// Volumes in use.
-    others: Vec<Asset>,
-    /// The links that a pod has to directories that are not volumes.
+    others: Vec<BoundClaim>,
+    /// Links of a pod to directories that are not volumes.
     links: Vec<PathBuf>,
     number: usize,
-    /// What was tried.
-    acts: Vec<String>,
+    /// What was tried in this round.
+    attempts: Vec<String>,
 }
 
-impl Hunt {
-    /// Two volumes in use, and a pod with links out of the data directory.
-    async fn begin(chance: Chance, story: &mut Story) -> Result<Hunt> {
-        let data = story.root().ancestors().nth(2).context("no data directory")?.to_owned();
+impl RandomRun {
+    /// Creates two volumes in use, and a pod with links out of the data directory.
+    async fn start(rng: Rng, scenario: &mut Scenario) -> Result<RandomRun> {
+        let data = scenario.root().ancestors().nth(2).context("no data directory")?.to_owned();
         let outside = TempDir::with_prefix("coracle-outside-")?;
         for directory in ["deep/deeper", "empty"] {
             fs::create_dir_all(outside.path().join(directory))?;
@@ -73,9 +77,9 @@ impl Hunt {
         }
         let mut others = Vec::new();
         for (name, class) in [("of-driver", "delete"), ("of-default", "standard")] {
-            others.push(story.bound(name, class).await?);
+            others.push(scenario.create_bound(name, class).await?);
         }
-        story.runs("user", &["of-driver", "of-default"]).await?;
+        scenario.create_running_pod("user", &["of-driver", "of-default"]).await?;
         let targets =
             [outside.path().to_owned(), outside.path().join("deep"), data.clone(), data.join("pods")];
         let mut names = Vec::new();
@@ -84,17 +88,17 @@ impl Hunt {
             let volume = json!({"metadata": {"name": name}, "spec": {
                 "accessModes": ["ReadWriteOnce"], "capacity": {"storage": "1Gi"}, "hostPath": {"path": target},
             }});
-            story.create::<PersistentVolume>(volume).await?;
+            scenario.create::<PersistentVolume>(volume).await?;
             let mut claim = claim(&name, "");
             claim["spec"]["volumeName"] = json!(name);
-            story.create::<PersistentVolumeClaim>(claim).await?;
+            scenario.create::<PersistentVolumeClaim>(claim).await?;
             names.push(name);
         }
         let claims: Vec<&str> = names.iter().map(String::as_str).collect();
-        let pod: Pod = story.create(scripted("linked", &claims, &[])).await?;
-        story.until("linked", |pod: &Pod| pod_phase(pod) == "Running").await?;
-        let own = data.join("pods").join(pod.uid().context("no uid")?).join("volumes");
-        let links: Vec<PathBuf> = names.iter().map(|name| own.join(name)).collect();
+        let pod: Pod = scenario.create(scripted("linked", &claims, &[])).await?;
+        scenario.until("linked", |pod: &Pod| pod_phase(pod) == "Running").await?;
+        let link_directory = data.join("pods").join(pod.uid().context("no uid")?).join("volumes");
+        let links: Vec<PathBuf> = names.iter().map(|name| link_directory.join(name)).collect();
         ensure!(links.iter().all(|link| link.is_symlink()), "{links:?}");
         for root in ["volumes/host-path", "volumes/coracle.csi"] {
             let root = data.join(root);
@@ -103,18 +107,18 @@ impl Hunt {
             symlink(root.join("a-link"), root.join("a-link-to-a-link"))?;
             symlink("../../pods", root.join("a-relative-link"))?;
         }
-        Ok(Hunt { chance, data, outside, others, links, number: 0, acts: Vec::new() })
+        Ok(RandomRun { rng, data, outside, others, links, number: 0, attempts: Vec::new() })
     }
 
-    async fn run(mut self, story: &mut Story, end: Instant) -> Result<()> {
+    async fn run(mut self, scenario: &mut Scenario, end: Instant) -> Result<()> {
         for round in 0..ROUNDS {
-            let before = self.picture()?;
-            self.round(story).await.with_context(|| format!("{:#?}", self.acts))?;
-            let after = self.picture()?;
+            let before = self.snapshot()?;
+            self.round(scenario).await.with_context(|| format!("{:#?}", self.attempts))?;
+            let after = self.snapshot()?;
             let changed: Vec<_> =
                 before.iter().filter(|(path, file)| after.get(*path) != Some(file)).collect();
-            ensure!(changed.is_empty(), "{changed:#?}\nchanged after {:#?}", self.acts);
-            ensure!(self.others.iter().all(Asset::has_data));
+            ensure!(changed.is_empty(), "{changed:#?}\nchanged after {:#?}", self.attempts);
+            ensure!(self.others.iter().all(BoundClaim::has_data));
             if round > 0 && Instant::now() > end {
                 break;
             }
@@ -122,9 +126,9 @@ impl Hunt {
         Ok(())
     }
 
-    /// Condemns volumes, and waits until it is decided about each of them.
-    async fn round(&mut self, story: &mut Story) -> Result<()> {
-        self.acts.clear();
+    /// Creates volumes to be deleted, and waits until each has been processed.
+    async fn round(&mut self, scenario: &mut Scenario) -> Result<()> {
+        self.attempts.clear();
         let (mut condemned, mut swapping) = (Vec::new(), Vec::new());
         for _ in 0..VOLUMES {
             self.number += 1;
@@ -132,20 +136,20 @@ impl Hunt {
             let source = self.source(&name, &mut swapping)?;
             let volume = self.volume(&name, &source);
             let by = volume.pointer("/metadata/annotations/pv.kubernetes.io~1provisioned-by");
-            // What the driver refuses stays as it is.
+            // The driver ignores these.
             let is_csi = source.get("csi").is_some() || by.is_some_and(|by| by == "coracle.csi");
-            self.acts.push(volume.to_string());
-            let volumes: Api<PersistentVolume> = story.api();
+            self.attempts.push(volume.to_string());
+            let volumes: Api<PersistentVolume> = scenario.api();
             match volumes.create(&PostParams::default(), &serde_json::from_value(volume)?).await {
                 Ok(_) if is_csi => {}
                 Ok(_) => condemned.push(name),
-                // There are paths that are refused.
+                // Some paths are rejected.
                 Err(kube::Error::Api(status)) if status.code == 422 => {}
                 Err(error) => return Err(error.into()),
             }
         }
         let undecided = async || {
-            let volumes = story.api::<PersistentVolume>().list(&ListParams::default()).await?.items;
+            let volumes = scenario.api::<PersistentVolume>().list(&ListParams::default()).await?.items;
             let is_undecided = |volume: &&PersistentVolume| {
                 condemned.contains(&volume.name_any())
                     && !matches!(volume_phase(volume), "Failed" | "Available")
@@ -153,47 +157,47 @@ impl Hunt {
             Ok(volumes.iter().filter(is_undecided).map(ResourceExt::name_any).collect::<Vec<_>>())
         };
         let decided = until("everything is decided", undecided, Vec::is_empty).await;
-        // Volumes of the driver are looked at in order, and this is the last.
-        let settled = story.settle().await;
+        // The driver processes volumes in order, and this is the last one.
+        let settled = scenario.until_settled().await;
         for swap in swapping {
             swap.end();
         }
         decided?;
         settled?;
-        let volumes: Api<PersistentVolume> = story.api();
+        let volumes: Api<PersistentVolume> = scenario.api();
         let all = volumes.list(&ListParams::default()).await?.items;
         for volume in all.iter().filter(|volume| volume.name_any().starts_with("condemned-")) {
-            // Only the objects: what they stand for is no longer looked at.
+            // Only the objects: their directories are not processed any more.
             let free = kube::api::Patch::Merge(json!({"metadata": {"finalizers": null}}));
             let name = volume.name_any();
-            volumes.delete(&name, &Default::default()).await.map(drop).or_else(allow_gone)?;
-            volumes.patch(&name, &Default::default(), &free).await.map(drop).or_else(allow_gone)?;
+            volumes.delete(&name, &Default::default()).await.map(drop).or_else(ignore_not_found)?;
+            volumes.patch(&name, &Default::default(), &free).await.map(drop).or_else(ignore_not_found)?;
         }
         Ok(())
     }
 
     fn volume(&mut self, name: &str, source: &Value) -> Value {
-        let policy = if self.chance.one_in(3) { "Recycle" } else { "Delete" };
+        let policy = if self.rng.one_in(3) { "Recycle" } else { "Delete" };
         let mut spec = json!({
             "accessModes": ["ReadWriteOnce"], "capacity": {"storage": "1Gi"},
             "persistentVolumeReclaimPolicy": policy,
-            // Of a claim that is gone, so that the volume is released at once.
+            // The claim does not exist, so the volume is released immediately.
             "claimRef": {"kind": "PersistentVolumeClaim", "namespace": "default", "name": "gone", "uid": "gone"},
         });
         if let (Some(spec), Some(source)) = (spec.as_object_mut(), source.as_object()) {
             spec.extend(source.clone());
         }
         let mut volume = json!({"metadata": {"name": name}, "spec": spec});
-        if self.chance.one_in(2) {
-            let by = ["kubernetes.io/host-path", "coracle.csi"][self.chance.below(2)];
+        if self.rng.one_in(2) {
+            let by = ["kubernetes.io/host-path", "coracle.csi"][self.rng.below(2)];
             volume["metadata"]["annotations"] = json!({"pv.kubernetes.io/provisioned-by": by});
         }
         volume
     }
 
-    fn source(&mut self, name: &str, swapping: &mut Vec<Swap>) -> Result<Value> {
-        if self.chance.one_in(4) {
-            let other = self.others[self.chance.below(self.others.len())].name();
+    fn source(&mut self, name: &str, swapping: &mut Vec<Exchanger>) -> Result<Value> {
+        if self.rng.one_in(4) {
+            let other = self.others[self.rng.below(self.others.len())].name();
             let handles = [
                 "..",
                 ".",
@@ -212,18 +216,18 @@ impl Hunt {
                 "",
             ]
             .map(str::to_owned);
-            let handle = &handles[self.chance.below(handles.len())];
+            let handle = &handles[self.rng.below(handles.len())];
             return Ok(json!({"csi": {"driver": "coracle.csi", "volumeHandle": handle}}));
         }
         let root = self.data.join("volumes/host-path");
-        let path = match self.chance.below(5) {
-            0 => self.own(&root, name, swapping)?,
-            1 => self.links[self.chance.below(self.links.len())]
-                .join(["", "deep", "deep/deeper", "store"][self.chance.below(4)]),
-            2 => self.others[self.chance.below(self.others.len())].directory.clone(),
+        let path = match self.rng.below(5) {
+            0 => self.removable_directory(&root, name, swapping)?,
+            1 => self.links[self.rng.below(self.links.len())]
+                .join(["", "deep", "deep/deeper", "store"][self.rng.below(4)]),
+            2 => self.others[self.rng.below(self.others.len())].directory.clone(),
             3 => root.join(
                 ["a-link", "a-link/deep", "a-link-to-a-link", "a-relative-link", "..", ".", "", "../../pods"]
-                    [self.chance.below(8)],
+                    [self.rng.below(8)],
             ),
             _ => {
                 let places = [
@@ -238,47 +242,55 @@ impl Hunt {
                     self.links[0].ancestors().nth(2).context("no pod")?.to_owned(),
                     PathBuf::from("outside"),
                 ];
-                places[self.chance.below(places.len())].clone()
+                places[self.rng.below(places.len())].clone()
             }
         };
         let path = path.to_string_lossy();
-        let path = match self.chance.below(6) {
+        let path = match self.rng.below(6) {
             0 => format!("{path}/"),
             1 => format!("{path}//."),
             2 => path.replacen('/', "//", 2),
             3 => path.replacen("/volumes", "/./volumes", 1),
-            4 if self.chance.one_in(3) => format!("{path}/../{}", name),
+            4 if self.rng.one_in(3) => format!("{path}/../{}", name),
             _ => path.into_owned(),
         };
         Ok(json!({"hostPath": {"path": path}}))
     }
 
-    /// A directory that may be removed, with links in it; at times parts of it change places with a link while that is done.
-    fn own(&mut self, root: &Path, name: &str, swapping: &mut Vec<Swap>) -> Result<PathBuf> {
-        let own = root.join(name);
+    /// A directory that may be removed, with links in it; sometimes a part of it is exchanged with a link repeatedly meanwhile.
+    fn removable_directory(
+        &mut self,
+        root: &Path,
+        name: &str,
+        swapping: &mut Vec<Exchanger>,
+    ) -> Result<PathBuf> {
+        let removable_directory = root.join(name);
         for number in 0..30 {
-            let directory = own.join(format!("{number}/deep"));
+            let directory = removable_directory.join(format!("{number}/deep"));
             fs::create_dir_all(&directory)?;
             fs::write(directory.join("file"), "x")?;
             symlink(self.outside.path(), directory.join("link"))?;
         }
-        symlink(self.data.join("pods"), own.join("link"))?;
-        if self.chance.one_in(2) {
+        symlink(self.data.join("pods"), removable_directory.join("link"))?;
+        if self.rng.one_in(2) {
             let link = root.join(format!("{name}-swapped"));
             symlink(self.outside.path(), &link)?;
-            let part =
-                if self.chance.one_in(2) { own.clone() } else { own.join(self.chance.below(30).to_string()) };
-            swapping.push(Swap::begin(part, link));
+            let part = if self.rng.one_in(2) {
+                removable_directory.clone()
+            } else {
+                removable_directory.join(self.rng.below(30).to_string())
+            };
+            swapping.push(Exchanger::start(part, link));
         }
-        Ok(own)
+        Ok(removable_directory)
     }
 
-    /// Everything that must stay: each file with what it says, each link with where it leads.
-    fn picture(&self) -> Result<BTreeMap<PathBuf, String>> {
-        let mut picture = BTreeMap::new();
-        look(self.outside.path(), &mut picture)?;
-        look(&self.data, &mut picture)?;
-        let is_fleeting = |path: &Path| {
+    /// Everything that must not change: the content of each file, the target of each link.
+    fn snapshot(&self) -> Result<BTreeMap<PathBuf, String>> {
+        let mut snapshot = BTreeMap::new();
+        add_entries(self.outside.path(), &mut snapshot)?;
+        add_entries(&self.data, &mut snapshot)?;
+        let is_volatile = |path: &Path| {
             let inner = path.strip_prefix(&self.data).unwrap_or(Path::new(""));
             let is_condemned = inner.starts_with("volumes")
                 && inner
@@ -286,12 +298,12 @@ impl Hunt {
                     .any(|part| part.as_os_str().to_string_lossy().starts_with("condemned-"));
             inner.starts_with("store") || inner.starts_with("volumes/begun") || is_condemned
         };
-        picture.retain(|path, _| !is_fleeting(path));
-        Ok(picture)
+        snapshot.retain(|path, _| !is_volatile(path));
+        Ok(snapshot)
     }
 }
 
-fn look(directory: &Path, picture: &mut BTreeMap<PathBuf, String>) -> Result<()> {
+fn add_entries(directory: &Path, snapshot: &mut BTreeMap<PathBuf, String>) -> Result<()> {
     for entry in fs::read_dir(directory)? {
         let entry = entry?;
         let (path, kind) = (entry.path(), entry.file_type()?);
@@ -301,11 +313,11 @@ fn look(directory: &Path, picture: &mut BTreeMap<PathBuf, String>) -> Result<()>
             () if kind.is_dir() => "a directory".to_owned(),
             () => fs::read_to_string(&path).unwrap_or_default(),
         };
-        picture.insert(path.clone(), says);
-        // What is being removed may be gone, and the store changes all the time.
+        snapshot.insert(path.clone(), says);
+        // Directories that are being removed may disappear, and the store changes all the time.
         if kind.is_dir()
             && !is_store
-            && let Err(error) = look(&path, picture)
+            && let Err(error) = add_entries(&path, snapshot)
         {
             ensure!(!path.exists(), error);
         }
@@ -313,25 +325,25 @@ fn look(directory: &Path, picture: &mut BTreeMap<PathBuf, String>) -> Result<()>
     Ok(())
 }
 
-/// A directory and a link that change places all the time.
-struct Swap {
+/// Exchanges a directory and a link repeatedly.
+struct Exchanger {
     is_over: Arc<AtomicBool>,
     thread: JoinHandle<()>,
     link: PathBuf,
 }
 
-impl Swap {
-    fn begin(part: PathBuf, link: PathBuf) -> Swap {
+impl Exchanger {
+    fn start(part: PathBuf, link: PathBuf) -> Exchanger {
         let is_over = Arc::new(AtomicBool::new(false));
         let (until, place) = (is_over.clone(), link.clone());
         let thread = std::thread::spawn(move || {
             while !until.load(Ordering::Relaxed) {
-                // It may be gone.
+                // The directory may have been removed.
                 let _ = renameat_with(CWD, &part, CWD, &place, RenameFlags::EXCHANGE);
                 std::thread::yield_now();
             }
         });
-        Swap { is_over, thread, link }
+        Exchanger { is_over, thread, link }
     }
 
     fn end(self) {
@@ -342,7 +354,7 @@ impl Swap {
     }
 }
 
-fn allow_gone(error: kube::Error) -> Result<()> {
+fn ignore_not_found(error: kube::Error) -> Result<()> {
     match error {
         kube::Error::Api(status) if matches!(status.code, 404 | 409) => Ok(()),
         error => Err(error.into()),

@@ -1,5 +1,5 @@
-//! The walk-throughs in `e2e/examples` do what they say. All `sh` blocks of a page are run in one shell, in order; what the shell says
-//! in a block is the `text` block after it, where there is one. A `*` there stands for the rest of a line.
+//! Runs the walk-throughs in `e2e/examples`. All `sh` blocks of a page run in one shell, in order; the output of a block must be the
+//! `text` block after it, if there is one. A `*` in it stands for the rest of a line.
 
 use std::path::Path;
 use std::{env, fs};
@@ -8,13 +8,13 @@ use anyhow::{Context, Result, ensure};
 use coracle_e2e::kubectl::{kubectl, output, program};
 use coracle_e2e::{binary, cluster};
 
-/// Between what two blocks say.
-const NEXT: &str = "--- next block ---";
+/// Separates the outputs of two blocks.
+const BLOCK_SEPARATOR: &str = "--- next block ---";
 
-/// A block of commands, and what they say.
+/// A block of commands, and its expected output.
 struct Step {
     commands: String,
-    said: Option<String>,
+    expected: Option<String>,
 }
 
 fn steps(page: &str) -> Vec<Step> {
@@ -25,20 +25,20 @@ fn steps(page: &str) -> Vec<Step> {
         let block: String =
             lines.by_ref().take_while(|line| *line != "```").map(|line| line.to_owned() + "\n").collect();
         match (language, steps.last_mut()) {
-            ("sh", _) => steps.push(Step { commands: block, said: None }),
-            ("text", Some(step)) => step.said = Some(block),
+            ("sh", _) => steps.push(Step { commands: block, expected: None }),
+            ("text", Some(step)) => step.expected = Some(block),
             _ => {}
         }
     }
     steps
 }
 
-fn is_as_told(said: &str, told: &str) -> bool {
-    let is_alike = |(said, told): (&str, &str)| match told.split_once('*') {
-        Some((begin, _)) => said.starts_with(begin),
-        None => said == told,
+fn is_expected(text: &str, expected: &str) -> bool {
+    let matches = |(text, expected): (&str, &str)| match expected.split_once('*') {
+        Some((begin, _)) => text.starts_with(begin),
+        None => text == expected,
     };
-    said.lines().count() == told.lines().count() && said.lines().zip(told.lines()).all(is_alike)
+    text.lines().count() == expected.lines().count() && text.lines().zip(expected.lines()).all(matches)
 }
 
 #[tokio::test]
@@ -48,18 +48,19 @@ async fn statefulset_slice_migration() -> Result<()> {
     let steps = steps(&page);
     let home = tempfile::tempdir()?;
     let cluster = cluster().data_dir(&home.path().join("coracle-data")).start().await?;
-    let script: String = steps.iter().map(|step| format!("{}echo '{NEXT}'\n", step.commands)).collect();
+    let script: String =
+        steps.iter().map(|step| format!("{}echo '{BLOCK_SEPARATOR}'\n", step.commands)).collect();
     let mut shell = program(&cluster, "bash");
     shell.args(["-euo", "pipefail", "-c", &format!("exec 2>&1\n{script}")]).current_dir(home.path());
     let others = env::var_os("PATH").unwrap_or_default();
     let places = [kubectl.parent().unwrap_or(Path::new(".")).to_owned()];
     shell.env("PATH", env::join_paths(places.into_iter().chain(env::split_paths(&others)))?);
     let output = output(shell).await?;
-    let said = String::from_utf8(output.stdout).context("no text")?;
-    ensure!(output.status.success(), "{}\n{said}", output.status);
-    for (step, said) in steps.iter().zip(said.split(&format!("{NEXT}\n"))) {
-        if let Some(told) = &step.said {
-            ensure!(is_as_told(said, told), "{}\nsays\n{said}\nand not\n{told}", step.commands);
+    let text = String::from_utf8(output.stdout).context("no text")?;
+    ensure!(output.status.success(), "{}\n{text}", output.status);
+    for (step, text) in steps.iter().zip(text.split(&format!("{BLOCK_SEPARATOR}\n"))) {
+        if let Some(expected) = &step.expected {
+            ensure!(is_expected(text, expected), "{}\nprints\n{text}\nand not\n{expected}", step.commands);
         }
     }
     Ok(())

@@ -1,13 +1,13 @@
-//! The garbage collector from outside: random families of objects, and crashes in the middle of cascades.
+//! The garbage collector from outside: random graphs of owners and dependents, and crashes during cascades.
 //!
-//! `CHURN_SECONDS=600 cargo test -p coracle-e2e --test garbage_collector` churns for ten minutes instead of a few seconds.
+//! `CHURN_SECONDS=600 cargo test -p coracle-e2e --test garbage_collector` runs for ten minutes instead of a few seconds.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use coracle_e2e::chance::Chance;
+use coracle_e2e::random::Rng;
 use coracle_e2e::wait::until;
 use coracle_e2e::{Cluster, cluster};
 use futures::future::try_join_all;
@@ -40,7 +40,7 @@ fn deletion(policy: PropagationPolicy) -> DeleteParams {
     DeleteParams { propagation_policy: Some(policy), ..DeleteParams::default() }
 }
 
-/// What was done to an object.
+/// The changes of an object.
 #[derive(Default)]
 struct History {
     deleted: bool,
@@ -48,36 +48,36 @@ struct History {
     owners: Vec<BTreeSet<String>>,
 }
 
-/// A family of objects that grows, changes its ties and shrinks.
-struct Family {
+/// A graph of owners and dependents that grows, changes and shrinks.
+struct OwnerGraph {
     api: Api<ConfigMap>,
-    chance: Chance,
-    /// Either owners may be any members, or deletions may be in the foreground: two objects of a circle that are both deleted in
-    /// the foreground wait for each other for ever, as on a real cluster.
+    rng: Rng,
+    /// Whether the graph may have cycles. With cycles no deletion is in the foreground: two objects of a cycle that are both deleted in
+    /// the foreground wait for each other forever, as in a real cluster.
     circles: bool,
     members: Vec<ConfigMap>,
     histories: BTreeMap<String, History>,
 }
 
-impl Family {
-    fn any(&mut self) -> Option<ConfigMap> {
-        let index = self.chance.below(self.members.len());
+impl OwnerGraph {
+    fn random_member(&mut self) -> Option<ConfigMap> {
+        let index = self.rng.below(self.members.len());
         self.members.get(index).cloned()
     }
 
-    /// Owners for a member, or for a new one.
+    /// Random owners for a member, or for a new one.
     fn owners(&mut self, member: Option<&ConfigMap>) -> Vec<OwnerReference> {
         let older = member
             .filter(|_| !self.circles)
             .and_then(|m| self.members.iter().position(|o| o.uid() == m.uid()));
         let bound = older.unwrap_or(self.members.len());
-        let count = self.chance.below(3);
-        let indices: Vec<usize> = (0..count).map(|_| self.chance.below(bound)).collect();
+        let count = self.rng.below(3);
+        let indices: Vec<usize> = (0..count).map(|_| self.rng.below(bound)).collect();
         let owners: Vec<ConfigMap> =
             indices.into_iter().filter_map(|index| self.members[..bound].get(index).cloned()).collect();
         let mut references: Vec<OwnerReference> = Vec::new();
         for owner in &owners {
-            let blocks = self.chance.one_in(2);
+            let blocks = self.rng.one_in(2);
             if references.iter().all(|reference| Some(&reference.uid) != owner.metadata.uid.as_ref()) {
                 references.push(reference(owner, blocks));
             }
@@ -85,66 +85,68 @@ impl Family {
         references
     }
 
-    fn note(&mut self, uid: &str, owners: &[OwnerReference]) {
+    fn record(&mut self, uid: &str, owners: &[OwnerReference]) {
         let owners = owners.iter().map(|owner| owner.uid.clone()).collect();
         self.histories.entry(uid.to_owned()).or_default().owners.push(owners);
     }
 
-    /// One random act. What is refused because the object has just gone is no error.
-    async fn act(&mut self, number: usize) -> Result<()> {
-        match self.chance.below(10) {
+    /// One random operation. An operation on an object that was just collected may fail.
+    async fn operate(&mut self, number: usize) -> Result<()> {
+        match self.rng.below(10) {
             0..=4 => {
                 let owners = self.owners(None);
                 let object = create(&self.api, &format!("m{number}"), owners.clone()).await?;
                 let uid = object.uid().context("no uid")?;
-                self.note(&uid, &owners);
+                self.record(&uid, &owners);
                 self.members.push(object);
             }
             5..=6 => {
-                let Some(member) = self.any() else { return Ok(()) };
+                let Some(member) = self.random_member() else { return Ok(()) };
                 let owners = self.owners(Some(&member));
                 let uid = member.uid().context("no uid")?;
-                // Before it is done, so that no cascade is quicker than the note.
-                self.note(&uid, &owners);
+                // Recorded before the operation, since a cascade may follow immediately.
+                self.record(&uid, &owners);
                 let patch = json!({"metadata": {"uid": uid, "ownerReferences": owners}});
                 let (options, patch) = (PatchParams::default(), Patch::Merge(patch));
-                allow(&[404, 409, 422], self.api.patch(&member.name_any(), &options, &patch).await)?;
+                ignore_codes(&[404, 409, 422], self.api.patch(&member.name_any(), &options, &patch).await)?;
             }
             _ => {
-                let Some(member) = self.any() else { return Ok(()) };
-                let policy = match self.chance.below(3) {
+                let Some(member) = self.random_member() else { return Ok(()) };
+                let policy = match self.rng.below(3) {
                     0 => PropagationPolicy::Orphan,
                     1 if !self.circles => PropagationPolicy::Foreground,
                     _ => PropagationPolicy::Background,
                 };
                 let uid = member.uid().context("no uid")?;
                 self.histories.entry(uid.clone()).or_default().deleted = true;
-                allow(&[404, 409], self.api.delete(&member.name_any(), &deletion(policy)).await)?;
+                ignore_codes(&[404, 409], self.api.delete(&member.name_any(), &deletion(policy)).await)?;
                 self.members.retain(|other| other.uid().as_ref() != Some(&uid));
             }
         }
         Ok(())
     }
 
-    /// Those that nothing could have taken: not deleted, and never only owned by what may be gone.
-    fn must_live(&self) -> BTreeSet<&str> {
-        let mut mortal: BTreeSet<&str> = BTreeSet::new();
+    /// The objects that must exist: not deleted, and never with owners that may all be collected.
+    fn expected_survivors(&self) -> BTreeSet<&str> {
+        let mut collectable: BTreeSet<&str> = BTreeSet::new();
         loop {
             let more: Vec<&str> = self
                 .histories
                 .iter()
-                .filter(|(uid, history)| !mortal.contains(uid.as_str()) && history.is_mortal(&mortal))
+                .filter(|(uid, history)| {
+                    !collectable.contains(uid.as_str()) && history.may_be_collected(&collectable)
+                })
                 .map(|(uid, _)| uid.as_str())
                 .collect();
             if more.is_empty() {
                 break;
             }
-            mortal.extend(more);
+            collectable.extend(more);
         }
-        self.histories.keys().map(String::as_str).filter(|uid| !mortal.contains(uid)).collect()
+        self.histories.keys().map(String::as_str).filter(|uid| !collectable.contains(uid)).collect()
     }
 
-    /// Waits until no object is terminating or owned by nobody that lives, and nobody is missing.
+    /// Waits until no object is terminating or has only missing owners; then all expected objects must exist.
     async fn check(&self) -> Result<()> {
         let unsettled = |objects: &Vec<ConfigMap>| -> Vec<String> {
             let uids: BTreeSet<String> = objects.iter().filter_map(ResourceExt::uid).collect();
@@ -160,65 +162,66 @@ impl Family {
             until("everything that should die is gone", list, |objects| unsettled(objects).is_empty())
                 .await?;
         let living: BTreeSet<String> = objects.iter().filter_map(ResourceExt::uid).collect();
-        let lost: Vec<&str> = self.must_live().into_iter().filter(|uid| !living.contains(*uid)).collect();
+        let lost: Vec<&str> =
+            self.expected_survivors().into_iter().filter(|uid| !living.contains(*uid)).collect();
         ensure!(lost.is_empty(), "died without a reason: {lost:?}");
         Ok(())
     }
 }
 
 impl History {
-    fn is_mortal(&self, mortal: &BTreeSet<&str>) -> bool {
+    fn may_be_collected(&self, collectable: &BTreeSet<&str>) -> bool {
         let gone = |owners: &BTreeSet<String>| {
-            !owners.is_empty() && owners.iter().all(|owner| mortal.contains(owner.as_str()))
+            !owners.is_empty() && owners.iter().all(|owner| collectable.contains(owner.as_str()))
         };
         self.deleted || self.owners.iter().any(gone)
     }
 }
 
-fn allow<T>(codes: &[u16], answer: kube::Result<T>) -> kube::Result<()> {
-    match answer {
+fn ignore_codes<T>(codes: &[u16], response: kube::Result<T>) -> kube::Result<()> {
+    match response {
         Err(kube::Error::Api(status)) if codes.contains(&status.code) => Ok(()),
-        answer => answer.map(|_| ()),
+        response => response.map(|_| ()),
     }
 }
 
-async fn family(client: &Client, name: &str, seed: u64, circles: bool) -> Result<Family> {
+async fn owner_graph(client: &Client, name: &str, seed: u64, circles: bool) -> Result<OwnerGraph> {
     let mut namespace = Namespace::default();
     namespace.metadata.name = Some(name.to_owned());
     Api::all(client.clone()).create(&PostParams::default(), &namespace).await?;
-    Ok(Family {
+    Ok(OwnerGraph {
         api: Api::namespaced(client.clone(), name),
-        chance: Chance(seed),
+        rng: Rng(seed),
         circles,
         members: Vec::new(),
         histories: BTreeMap::new(),
     })
 }
 
-/// Nothing that should live dies, and nothing that should die lives.
+/// Exactly the objects without a remaining owner are collected.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn families_churn() -> Result<()> {
-    const FAMILIES: u64 = 4;
-    const ACTS: usize = 300;
+async fn random_owner_graphs_are_collected() -> Result<()> {
+    const GRAPHS: u64 = 4;
+    const OPERATIONS: usize = 300;
     let seconds = std::env::var("CHURN_SECONDS").ok().and_then(|text| text.parse().ok()).unwrap_or(5);
     let cluster = cluster().start().await?;
     let client = cluster.client().await?;
     let began = Instant::now();
     let mut round = 0;
     while round == 0 || began.elapsed() < Duration::from_secs(seconds) {
-        let families = (0..FAMILIES).map(async |number| {
-            let seed = 0x9E37_79B9_7F4A_7C15_u64.wrapping_mul(round * FAMILIES + number + 1);
-            let mut family =
-                family(&client, &format!("family-{round}-{number}"), seed, number % 2 == 0).await?;
-            for act in 0..ACTS {
-                family.act(act).await?;
+        let families = (0..GRAPHS).map(async |number| {
+            let seed = 0x9E37_79B9_7F4A_7C15_u64.wrapping_mul(round * GRAPHS + number + 1);
+            let mut owner_graph =
+                owner_graph(&client, &format!("graph-{round}-{number}"), seed, number % 2 == 0).await?;
+            for operate in 0..OPERATIONS {
+                owner_graph.operate(operate).await?;
             }
-            family.check().await.with_context(|| format!("round {round}, seed {seed}"))
+            owner_graph.check().await.with_context(|| format!("round {round}, seed {seed}"))
         });
         try_join_all(families).await?;
         round += 1;
     }
-    println!("{} acts in {:?}", round * FAMILIES * ACTS as u64, began.elapsed());
+    println!("{} operations in {:?}", round * GRAPHS * OPERATIONS as u64, began.elapsed());
     Ok(())
 }
 
@@ -228,9 +231,9 @@ async fn start(data: &Path) -> Result<(Cluster, Api<ConfigMap>)> {
     Ok((cluster, api))
 }
 
-/// However often the control plane dies on the way, a cascade comes to its end.
+/// A cascade completes, however often the control plane is killed meanwhile.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_cascade_outlives_crashes() -> Result<()> {
+async fn a_cascade_continues_after_crashes() -> Result<()> {
     const ROUNDS: usize = 20;
     const CHILDREN: usize = 60;
     let data = TempDir::new()?;

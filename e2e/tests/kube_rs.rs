@@ -1,4 +1,4 @@
-//! kube-rs against Coracle: its typed client, its watcher, its waiting, over the network and in this process.
+//! kube-rs against Coracle: its typed client, watcher, reflector and waiting, over the network and in process.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::pin::pin;
@@ -23,18 +23,18 @@ use tokio::time::timeout;
 
 const DEADLINE: Duration = Duration::from_secs(30);
 
-/// No controllers but the one without which there are no pods: what they would do is told elsewhere.
+/// The only controller is the one that creates service accounts, which pods need.
 async fn start() -> Result<Cluster> {
     cluster().flag("--controllers", "serviceaccount-controller").start().await
 }
 
-/// An object of ours, typed.
+/// A typed object.
 fn object<K: DeserializeOwned>(object: Value) -> Result<K> {
     Ok(serde_json::from_value(object)?)
 }
 
 fn config_map(name: &str, text: &str) -> Result<ConfigMap> {
-    object(json!({"metadata": {"name": name, "labels": {"story": text}}, "data": {"text": text}}))
+    object(json!({"metadata": {"name": name, "labels": {"scenario": text}}, "data": {"text": text}}))
 }
 
 fn deployment(name: &str) -> Result<Deployment> {
@@ -48,7 +48,7 @@ fn deployment(name: &str) -> Result<Deployment> {
     }}))
 }
 
-/// One that only the test has to do with.
+/// A pod that no simulated node changes.
 fn pod(name: &str, node: Option<&str>) -> Result<Pod> {
     let metadata = json!({"name": name, "annotations": {"sim.coracle.dev/ignore": "true"}});
     object(json!({"metadata": metadata, "spec": {
@@ -58,7 +58,7 @@ fn pod(name: &str, node: Option<&str>) -> Result<Pod> {
     }}))
 }
 
-/// The API's answer to what must fail.
+/// The Status of a request that must fail.
 fn refusal<T>(result: kube::Result<T>) -> Result<Box<Status>> {
     match result {
         Ok(_) => anyhow::bail!("it was not refused"),
@@ -67,16 +67,16 @@ fn refusal<T>(result: kube::Result<T>) -> Result<Box<Status>> {
     }
 }
 
-/// Until the namespace has what pods need.
-async fn pods_are_welcome(client: &Client) -> Result<Api<Pod>> {
+/// Waits until the namespace has its default service account.
+async fn until_service_account(client: &Client) -> Result<Api<Pod>> {
     let accounts: Api<ServiceAccount> = Api::default_namespaced(client.clone());
     let exists = await_condition(accounts, "default", |account: Option<&ServiceAccount>| account.is_some());
     timeout(DEADLINE, exists).await.context("no service account")??;
     Ok(Api::default_namespaced(client.clone()))
 }
 
-/// Creates, reads, changes, lists and deletes; returns the names that a list gave.
-async fn live<K>(api: &Api<K>, object: K) -> Result<Vec<String>>
+/// Creates, reads, changes, lists and deletes an object; returns the names in a list.
+async fn check_lifecycle<K>(api: &Api<K>, object: K) -> Result<Vec<String>>
 where
     K: Resource<DynamicType = ()>
         + Clone
@@ -93,9 +93,9 @@ where
 
     let mut read = api.get(&name).await?;
     assert_eq!(read.resource_version(), created.resource_version());
-    read.annotations_mut().insert("story".to_owned(), "changed".to_owned());
+    read.annotations_mut().insert("scenario".to_owned(), "changed".to_owned());
     let changed = api.replace(&name, &PostParams::default(), &read).await?;
-    assert_eq!(changed.annotations().get("story").map(String::as_str), Some("changed"));
+    assert_eq!(changed.annotations().get("scenario").map(String::as_str), Some("changed"));
     assert_ne!(changed.resource_version(), created.resource_version());
     let names = api.list(&ListParams::default()).await?.iter().map(ResourceExt::name_any).collect();
 
@@ -107,22 +107,22 @@ where
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn objects_live() -> Result<()> {
+async fn objects_are_created_updated_and_deleted() -> Result<()> {
     let cluster = start().await?;
     let client = cluster.client().await?;
     assert_eq!(client.apiserver_version().await?.minor, "36");
     assert_eq!(
-        live(&Api::default_namespaced(client.clone()), config_map("settings", "old")?).await?,
+        check_lifecycle(&Api::default_namespaced(client.clone()), config_map("settings", "old")?).await?,
         ["settings"]
     );
-    assert_eq!(live(&Api::default_namespaced(client.clone()), deployment("web")?).await?, ["web"]);
-    let pods = pods_are_welcome(&client).await?;
-    assert_eq!(live(&pods, pod("web-0", None)?).await?, ["web-0"]);
+    assert_eq!(check_lifecycle(&Api::default_namespaced(client.clone()), deployment("web")?).await?, ["web"]);
+    let pods = until_service_account(&client).await?;
+    assert_eq!(check_lifecycle(&pods, pod("web-0", None)?).await?, ["web-0"]);
     Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn lists_come_in_pages() -> Result<()> {
+async fn lists_are_paginated() -> Result<()> {
     const COUNT: usize = 1200;
     let cluster = start().await?;
     let api: Api<ConfigMap> = Api::default_namespaced(cluster.client().await?);
@@ -138,7 +138,7 @@ async fn lists_come_in_pages() -> Result<()> {
         names.extend(page.iter().map(ResourceExt::name_any));
         pages.push((page.items.len(), page.metadata.remaining_item_count));
         if pages.len() == 1 {
-            // What comes in between is not seen: all pages are of one moment.
+            // Later changes are not visible: all pages are of one revision.
             api.create(&PostParams::default(), &config_map("number-9999", "late")?).await?;
         }
         match page.metadata.continue_.filter(|token| !token.is_empty()) {
@@ -151,11 +151,11 @@ async fn lists_come_in_pages() -> Result<()> {
     assert!(!names.contains("number-9999"));
 
     for (params, want) in [
-        (ListParams::default().labels("story=third"), COUNT / 3),
-        (ListParams::default().labels("story notin (third, late)"), COUNT - COUNT / 3),
-        (ListParams::default().labels("!story"), 0),
+        (ListParams::default().labels("scenario=third"), COUNT / 3),
+        (ListParams::default().labels("scenario notin (third, late)"), COUNT - COUNT / 3),
+        (ListParams::default().labels("!scenario"), 0),
         (ListParams::default().fields("metadata.name=number-0007"), 1),
-        (ListParams::default().fields("metadata.name!=number-0007").labels("story=late"), 1),
+        (ListParams::default().fields("metadata.name!=number-0007").labels("scenario=late"), 1),
     ] {
         assert_eq!(api.list(&params).await?.items.len(), want, "{params:?}");
     }
@@ -165,7 +165,7 @@ async fn lists_come_in_pages() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_second_writer_loses() -> Result<()> {
+async fn an_update_of_an_old_version_conflicts() -> Result<()> {
     let cluster = start().await?;
     let api: Api<ConfigMap> = Api::default_namespaced(cluster.client().await?);
     let read = api.create(&PostParams::default(), &config_map("settings", "old")?).await?;
@@ -220,7 +220,7 @@ async fn patches_of_each_kind() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn subresources() -> Result<()> {
+async fn subresources_are_read_and_written() -> Result<()> {
     let cluster = start().await?;
     let client = cluster.client().await?;
     let deployments: Api<Deployment> = Api::default_namespaced(client.clone());
@@ -237,7 +237,7 @@ async fn subresources() -> Result<()> {
     let read = deployments.get_status("web").await?;
     assert_eq!(read.status.and_then(|status| status.replicas), Some(1));
 
-    let pods = pods_are_welcome(&client).await?;
+    let pods = until_service_account(&client).await?;
     let created = pods.create(&PostParams::default(), &pod("web-0", None)?).await?;
     let running = json!({"status": {"phase": "Running"}});
     pods.patch_status("web-0", &PatchParams::default(), &Patch::Merge(&running)).await?;
@@ -248,10 +248,10 @@ async fn subresources() -> Result<()> {
     Ok(())
 }
 
-/// What happened to an object, by its label.
+/// The events of an object, by its label.
 fn changes(event: Event<ConfigMap>) -> Option<String> {
     match event {
-        Event::Apply(object) => Some(format!("{}={}", object.name_any(), object.labels().get("story")?)),
+        Event::Apply(object) => Some(format!("{}={}", object.name_any(), object.labels().get("scenario")?)),
         Event::Delete(object) => Some(format!("-{}", object.name_any())),
         Event::Init | Event::InitApply(_) | Event::InitDone => None,
     }
@@ -262,8 +262,8 @@ async fn a_reflector_sees_every_change() -> Result<()> {
     const COUNT: usize = 200;
     let cluster = start().await?;
     for config in [
-        watcher::Config::default().labels("story"),
-        watcher::Config::default().labels("story").streaming_lists(),
+        watcher::Config::default().labels("scenario"),
+        watcher::Config::default().labels("scenario").streaming_lists(),
     ] {
         let api: Api<ConfigMap> = Api::default_namespaced(cluster.client().await?);
         api.create(&PostParams::default(), &config_map("first", "there")?).await?;
@@ -300,14 +300,17 @@ async fn a_reflector_sees_every_change() -> Result<()> {
     Ok(())
 }
 
-/// The library's client needs no socket, and sees what the network sees.
+/// The library's client uses no socket, and sees the same objects as a client over the network.
 #[tokio::test(flavor = "multi_thread")]
-async fn in_this_process() -> Result<()> {
+async fn the_in_process_client_works() -> Result<()> {
     let control_plane = ControlPlane::builder().ephemeral().start().await?;
     let client = control_plane.client();
     let namespaces: Api<Namespace> = Api::all(client.clone());
     namespaces.create(&PostParams::default(), &object(json!({"metadata": {"name": "inside"}}))?).await?;
-    assert_eq!(live(&Api::namespaced(client.clone(), "inside"), deployment("web")?).await?, ["web"]);
+    assert_eq!(
+        check_lifecycle(&Api::namespaced(client.clone(), "inside"), deployment("web")?).await?,
+        ["web"]
+    );
 
     let kubeconfig = kube::config::Kubeconfig::from_yaml(&control_plane.kubeconfig())?;
     let config = kube::Config::from_custom_kubeconfig(kubeconfig, &Default::default()).await?;

@@ -1,22 +1,23 @@
-//! kubectl against Coracle, as people type it.
+//! kubectl against Coracle, as on a command line.
 
 use std::process::Stdio;
 
 use anyhow::{Context, Result, ensure};
 use coracle_e2e::cluster;
-use coracle_e2e::kubectl::{Story, command, kubectl, tell as tell_of};
+use coracle_e2e::kubectl::{Scenario, command, kubectl, run_scenario};
 use coracle_e2e::wait::DEADLINE;
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::time::timeout;
 
-async fn tell(story: &Story) -> Result<()> {
-    // No controllers but the one without which there are no pods, and no nodes: what they would do is told elsewhere.
-    tell_of(cluster().flag("--controllers", "serviceaccount-controller").flag("--nodes", "0"), story).await
+async fn run(scenario: &Scenario) -> Result<()> {
+    // The only controller is the one that creates service accounts, which pods need; there are no nodes.
+    run_scenario(cluster().flag("--controllers", "serviceaccount-controller").flag("--nodes", "0"), scenario)
+        .await
 }
 
 #[tokio::test]
-async fn objects() -> Result<()> {
-    tell(&[
+async fn objects_are_created_read_and_deleted() -> Result<()> {
+    run(&[
         ("apply -f deployment.yaml -f service.yaml", &["deployment.apps/web created", "service/web created"]),
         ("apply -f deployment.yaml", &["deployment.apps/web unchanged"]),
         ("get deployments", &["NAME", "READY", "UP-TO-DATE", "AVAILABLE", "AGE", "web    0/2"]),
@@ -64,9 +65,9 @@ async fn objects() -> Result<()> {
 }
 
 #[tokio::test]
-async fn changes() -> Result<()> {
+async fn objects_are_edited_patched_and_applied() -> Result<()> {
     const IMAGE: &str = "get deploy web -o jsonpath={.spec.template.spec.containers[*].image}";
-    tell(&[
+    run(&[
         ("create -f deployment.yaml", &["deployment.apps/web created"]),
         ("edit deployment web", &["deployment.apps/web edited"]),
         (IMAGE, &["registry.example/web:edited"]),
@@ -113,8 +114,8 @@ async fn changes() -> Result<()> {
 }
 
 #[tokio::test]
-async fn waiting() -> Result<()> {
-    tell(&[
+async fn wait_observes_conditions_and_deletion() -> Result<()> {
+    run(&[
         ("wait --for=create serviceaccount/default --timeout=20s", &["serviceaccount/default condition met"]),
         ("apply -f pod.yaml", &["pod/web-0 created"]),
         ("wait --for=jsonpath={.status.phase}=Pending pod/web-0 --timeout=20s", &["pod/web-0 condition met"]),
@@ -136,8 +137,8 @@ async fn waiting() -> Result<()> {
 }
 
 #[tokio::test]
-async fn creations() -> Result<()> {
-    tell(&[
+async fn every_create_subcommand_works() -> Result<()> {
+    run(&[
         ("create namespace shop", &["namespace/shop created"]),
         ("create configmap settings --from-literal=colour=blue", &["configmap/settings created"]),
         ("get configmap settings", &["DATA", "AGE", "settings   1"]),
@@ -180,8 +181,8 @@ async fn creations() -> Result<()> {
 }
 
 #[tokio::test]
-async fn the_cluster() -> Result<()> {
-    tell(&[
+async fn cluster_information_is_shown() -> Result<()> {
+    run(&[
         ("version", &["Client Version:", "Server Version: v1.36"]),
         ("cluster-info", &["Kubernetes control plane", "is running at", "https://127.0.0.1:"]),
         ("get --raw /readyz", &["ok"]),
@@ -213,10 +214,10 @@ async fn the_cluster() -> Result<()> {
     .await
 }
 
-/// What the design promises to who looks at a claim that is kept for a pod: its state, who holds it, and the way out.
+/// What the design promises to a user who looks at a claim in use: its state, the pods that use it, and how to proceed.
 #[tokio::test]
-async fn claims_in_use() -> Result<()> {
-    tell_of(
+async fn a_claim_in_use_is_shown_as_terminating() -> Result<()> {
+    run_scenario(
         cluster(),
         &[
             ("wait --for=create serviceaccount/default --timeout=20s", &[]),
@@ -263,11 +264,11 @@ async fn claims_in_use() -> Result<()> {
 }
 
 #[tokio::test]
-async fn stateful_sets() -> Result<()> {
+async fn stateful_sets_are_rolled_out_scaled_and_deleted() -> Result<()> {
     const IMAGES: &str = "get pods -l app=db -o jsonpath={.items[*].spec.containers[0].image}";
     const STATUS: &str = "rollout status statefulset/db --timeout=30s";
     const SCALE: &str = "get statefulset db --subresource=scale -o jsonpath={.spec.replicas}/{.status.replicas}/{.status.selector}";
-    tell_of(
+    run_scenario(
         cluster(),
         &[
             ("apply -f statefulset.yaml", &["statefulset.apps/db created"]),
@@ -298,7 +299,7 @@ async fn stateful_sets() -> Result<()> {
             ("get pods -l app=db -o yaml", &["kubectl.kubernetes.io/restartedAt"]),
             ("rollout history statefulset/db", &["\n3         <none>\n4         <none>\n5         <none>\n"]),
             ("! rollout pause statefulset/db", &["pausing is not supported"]),
-            // A part of the pods, and nobody's business.
+            // A partition.
             (
                 r#"patch statefulset db -p {"spec":{"updateStrategy":{"rollingUpdate":{"partition":2}}}}"#,
                 &["statefulset.apps/db patched"],
@@ -327,7 +328,7 @@ async fn stateful_sets() -> Result<()> {
             (SCALE, &["1/1/app=db"]),
             ("autoscale statefulset db --min=1 --max=3", &["horizontalpodautoscaler.autoscaling/db autoscaled"]),
             ("get hpa db", &["StatefulSet/db"]),
-            // Without its pods, and with them.
+            // Deleted without its pods, and with them.
             ("delete statefulset db --cascade=orphan", &["statefulset.apps \"db\" deleted"]),
             ("get pods -l app=db -o name", &["pod/db-0\n"]),
             ("apply -f statefulset.yaml", &["statefulset.apps/db created"]),
@@ -338,10 +339,10 @@ async fn stateful_sets() -> Result<()> {
     .await
 }
 
-/// A budget holds up a drain until it is taken away.
+/// A disruption budget blocks a drain until it is deleted.
 #[tokio::test]
-async fn draining() -> Result<()> {
-    tell_of(
+async fn a_disruption_budget_blocks_a_drain() -> Result<()> {
+    run_scenario(
         cluster(),
         &[
             ("wait --for=create serviceaccount/default --timeout=20s", &[]),
@@ -372,13 +373,13 @@ async fn draining() -> Result<()> {
     .await
 }
 
-/// `get --watch` prints each change as it comes.
+/// `get --watch` prints each change as it happens.
 #[tokio::test]
-async fn watching() -> Result<()> {
+async fn get_watch_prints_each_change() -> Result<()> {
     let Some(kubectl) = kubectl() else { return Ok(()) };
     let cluster = cluster().flag("--controllers", "").start().await?;
     let mut watch =
-        command(&cluster, kubectl, "get configmaps -l story --watch --output-watch-events --no-headers");
+        command(&cluster, kubectl, "get configmaps -l scenario --watch --output-watch-events --no-headers");
     let mut watch = watch.stdout(Stdio::piped()).spawn()?;
     let mut lines = BufReader::new(watch.stdout.take().context("its output")?).lines();
     for (line, want) in [

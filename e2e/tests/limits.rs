@@ -1,4 +1,4 @@
-//! Quotas and disruption budgets, as those see them who run into them.
+//! Quotas and disruption budgets, from the view of their users.
 
 use std::fmt::Debug;
 use std::time::Duration;
@@ -29,19 +29,19 @@ where
     Api::<K>::default_namespaced(client.clone()).create(&PostParams::default(), &new).await
 }
 
-/// The stories play their pods' lives themselves.
+/// The tests set the status of pods themselves.
 async fn start() -> Result<Cluster> {
     cluster().flag("--nodes", "0").start().await
 }
 
-/// A client that takes a 429 for an answer.
+/// A client that does not retry after a 429.
 async fn client(cluster: &Cluster) -> Result<Client> {
     let mut config = cluster.config().await?;
     config.default_retry = false;
     Ok(Client::try_from(config)?)
 }
 
-/// Waits until an object is as it shall be.
+/// Waits until an object meets a condition.
 async fn until<K>(client: &Client, name: &str, is_so: impl Fn(&K) -> bool) -> Result<()>
 where
     K: Resource<DynamicType = (), Scope = k8s_openapi::NamespaceResourceScope>
@@ -57,11 +57,11 @@ where
     Ok(())
 }
 
-async fn pods_are_welcome(client: &Client) -> Result<()> {
+async fn until_service_account(client: &Client) -> Result<()> {
     until(client, "default", |_: &ServiceAccount| true).await
 }
 
-/// Whether a quota says that so much is used.
+/// Whether a quota's usage has this value.
 fn uses(used: Value) -> impl Fn(&ResourceQuota) -> bool {
     move |quota| quota.status.as_ref().is_some_and(|status| json!(status.used) == used)
 }
@@ -82,7 +82,7 @@ async fn set_status(client: &Client, name: &str, status: Value) -> kube::Result<
     pods.patch_status(name, &PatchParams::default(), &Patch::Strategic(json!({"status": status}))).await
 }
 
-/// The API's words to what must fail.
+/// The message of a request that must fail.
 fn refusal<T>(result: kube::Result<T>) -> Result<(u16, String)> {
     match result {
         Ok(_) => anyhow::bail!("it was not refused"),
@@ -92,10 +92,10 @@ fn refusal<T>(result: kube::Result<T>) -> Result<(u16, String)> {
 }
 
 #[tokio::test]
-async fn a_quota_is_used_and_freed() -> Result<()> {
+async fn a_quota_counts_creations_and_deletions() -> Result<()> {
     let cluster = start().await?;
     let client = client(&cluster).await?;
-    pods_are_welcome(&client).await?;
+    until_service_account(&client).await?;
     let hard =
         json!({"count/leases.coordination.k8s.io": "1", "pods": "1", "requests.cpu": "1", "secrets": "1"});
     let quota = json!({"metadata": {"name": "q"}, "spec": {"hard": hard}});
@@ -125,9 +125,9 @@ async fn a_quota_is_used_and_freed() -> Result<()> {
     Ok(())
 }
 
-/// However writers and the controller cross each other's ways.
+/// Writers and the controller change the quota concurrently.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_quota_counts_right_while_all_is_in_motion() -> Result<()> {
+async fn a_quota_is_correct_after_concurrent_writes() -> Result<()> {
     const WRITERS: usize = 6;
     const ROUNDS: usize = 15;
     let cluster = start().await?;
@@ -157,10 +157,10 @@ async fn a_quota_counts_right_while_all_is_in_motion() -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_budget_blocks_and_then_allows() -> Result<()> {
+async fn a_disruption_budget_blocks_and_then_allows_evictions() -> Result<()> {
     let cluster = start().await?;
     let client = client(&cluster).await?;
-    pods_are_welcome(&client).await?;
+    until_service_account(&client).await?;
     for name in ["a", "b"] {
         create::<Pod>(&client, pod(name)).await?;
         let ready = json!({"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]});

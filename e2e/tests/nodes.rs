@@ -1,4 +1,4 @@
-//! Pods on simulated nodes, as those see them who wait for them.
+//! Pods on simulated nodes, from the view of their users.
 
 use std::time::Duration;
 
@@ -16,17 +16,17 @@ use tokio::time::timeout;
 
 const DEADLINE: Duration = Duration::from_secs(30);
 
-struct Story {
+struct Scenario {
     _cluster: Cluster,
     pods: Api<Pod>,
     client: Client,
 }
 
-impl Story {
-    async fn begin(nodes: &str) -> Result<Story> {
+impl Scenario {
+    async fn start(nodes: &str) -> Result<Scenario> {
         let cluster = cluster().flag("--nodes", nodes).start().await?;
         let client = cluster.client().await?;
-        Ok(Story { _cluster: cluster, pods: Api::default_namespaced(client.clone()), client })
+        Ok(Scenario { _cluster: cluster, pods: Api::default_namespaced(client.clone()), client })
     }
 
     async fn create(&self, pod: Value) -> Result<Pod> {
@@ -71,88 +71,89 @@ fn phase(pod: &Pod) -> Option<&str> {
 }
 
 #[tokio::test]
-async fn pods_come_and_go() -> Result<()> {
-    let story = Story::begin("1").await?;
-    let pods = (0..50).map(|n| story.create(pod(&format!("p{n}"), json!({}))));
+async fn pods_run_and_terminate() -> Result<()> {
+    let scenario = Scenario::start("1").await?;
+    let pods = (0..50).map(|n| scenario.create(pod(&format!("p{n}"), json!({}))));
     try_join_all(pods).await?;
     let mut addresses = std::collections::HashSet::new();
     for n in 0..50 {
-        let pod = story.until(&format!("p{n}"), is_ready).await?;
+        let pod = scenario.until(&format!("p{n}"), is_ready).await?;
         addresses.extend(pod.status.and_then(|status| status.pod_ip));
     }
     assert_eq!(addresses.len(), 50);
-    let log = story.pods.logs("p0", &LogParams::default()).await?;
+    let log = scenario.pods.logs("p0", &LogParams::default()).await?;
     assert!(log.contains("simulated"), "{log}");
-    story.pods.delete("p0", &DeleteParams::default()).await?;
-    let gone = await_condition(story.pods.clone(), "p0", |pod: Option<&Pod>| pod.is_none());
+    scenario.pods.delete("p0", &DeleteParams::default()).await?;
+    let gone = await_condition(scenario.pods.clone(), "p0", |pod: Option<&Pod>| pod.is_none());
     timeout(DEADLINE, gone).await??;
     Ok(())
 }
 
 #[tokio::test]
-async fn pods_do_as_they_are_told() -> Result<()> {
-    let story = Story::begin("1").await?;
-    let told = |key: &str, value: &str| json!({format!("sim.coracle.dev/{key}"): value});
-    story.create(pod("never", told("never-ready", "true"))).await?;
-    let running = story.until("never", |pod| phase(pod) == Some("Running")).await?;
+async fn annotations_control_simulated_pods() -> Result<()> {
+    let scenario = Scenario::start("1").await?;
+    let annotation = |key: &str, value: &str| json!({format!("sim.coracle.dev/{key}"): value});
+    scenario.create(pod("never", annotation("never-ready", "true"))).await?;
+    let running = scenario.until("never", |pod| phase(pod) == Some("Running")).await?;
     assert_eq!(condition(&running, "Ready").as_deref(), Some("False"));
-    let change = Patch::Merge(json!({"metadata": {"annotations": told("never-ready", "false")}}));
-    story.pods.patch("never", &PatchParams::default(), &change).await?;
-    story.until("never", is_ready).await?;
+    let change = Patch::Merge(json!({"metadata": {"annotations": annotation("never-ready", "false")}}));
+    scenario.pods.patch("never", &PatchParams::default(), &change).await?;
+    scenario.until("never", is_ready).await?;
 
-    let mut once = pod("once", told("exit-after", "100ms"));
+    let mut once = pod("once", annotation("exit-after", "100ms"));
     once["spec"]["restartPolicy"] = json!("Never");
-    story.create(once).await?;
-    story.until("once", |pod| phase(pod) == Some("Succeeded")).await?;
+    scenario.create(once).await?;
+    scenario.until("once", |pod| phase(pod) == Some("Succeeded")).await?;
 
-    story.create(pod("ignored", told("ignore", "true"))).await?;
-    story.create(pod("later", json!({}))).await?;
-    story.until("later", is_ready).await?;
-    let ignored = story.pods.get("ignored").await?;
+    scenario.create(pod("ignored", annotation("ignore", "true"))).await?;
+    scenario.create(pod("later", json!({}))).await?;
+    scenario.until("later", is_ready).await?;
+    let ignored = scenario.pods.get("ignored").await?;
     assert_eq!(ignored.spec.and_then(|spec| spec.node_name), None);
     Ok(())
 }
 
 #[tokio::test]
-async fn what_a_client_writes_stays() -> Result<()> {
-    let story = Story::begin("1").await?;
-    story.create(pod("p", json!({}))).await?;
-    story.until("p", is_ready).await?;
+async fn a_status_that_a_client_writes_is_kept() -> Result<()> {
+    let scenario = Scenario::start("1").await?;
+    scenario.create(pod("p", json!({}))).await?;
+    scenario.until("p", is_ready).await?;
     let unready = json!({"status": {"conditions": [{"type": "Ready", "status": "False"}]}});
-    story.pods.patch_status("p", &PatchParams::default(), &Patch::Strategic(unready)).await?;
-    // What the kubelet does about another pod later is done after what it might do about this one.
-    story.create(pod("q", json!({}))).await?;
-    story.until("q", is_ready).await?;
-    assert!(!is_ready(&story.pods.get("p").await?));
+    scenario.pods.patch_status("p", &PatchParams::default(), &Patch::Strategic(unready)).await?;
+    // The kubelet processes the other pod after whatever it would do about this one.
+    scenario.create(pod("q", json!({}))).await?;
+    scenario.until("q", is_ready).await?;
+    assert!(!is_ready(&scenario.pods.get("p").await?));
     let over = Patch::Merge(json!({"status": {"phase": "Succeeded"}}));
-    story.pods.patch_status("p", &PatchParams::default(), &over).await?;
-    story.create(pod("r", json!({}))).await?;
-    story.until("r", is_ready).await?;
-    assert_eq!(phase(&story.pods.get("p").await?), Some("Succeeded"));
+    scenario.pods.patch_status("p", &PatchParams::default(), &over).await?;
+    scenario.create(pod("r", json!({}))).await?;
+    scenario.until("r", is_ready).await?;
+    assert_eq!(phase(&scenario.pods.get("p").await?), Some("Succeeded"));
     Ok(())
 }
 
 #[tokio::test]
 async fn pods_wait_for_nodes_and_claims_for_pods() -> Result<()> {
-    let story = Story::begin("1").await?;
-    let nodes: Api<Node> = Api::all(story.client.clone());
+    let scenario = Scenario::start("1").await?;
+    let nodes: Api<Node> = Api::all(scenario.client.clone());
     until(nodes.clone(), "node-0", |node| node.spec.as_ref().is_some_and(|spec| spec.taints.is_none()))
         .await?;
     nodes.cordon("node-0").await?;
-    story.create(pod("p", json!({}))).await?;
-    let refused = story.until("p", |pod| condition(pod, "PodScheduled").as_deref() == Some("False")).await?;
+    scenario.create(pod("p", json!({}))).await?;
+    let refused =
+        scenario.until("p", |pod| condition(pod, "PodScheduled").as_deref() == Some("False")).await?;
     let said = refused.status.and_then(|status| status.conditions?.into_iter().next()?.message);
     assert!(said.unwrap_or_default().starts_with("0/1 nodes are available: 1 node(s) were unschedulable."));
     nodes.uncordon("node-0").await?;
-    story.until("p", is_ready).await?;
+    scenario.until("p", is_ready).await?;
 
-    let classes: Api<StorageClass> = Api::all(story.client.clone());
+    let classes: Api<StorageClass> = Api::all(scenario.client.clone());
     let class = json!({
         "metadata": {"name": "later"}, "provisioner": "example.com/none",
         "volumeBindingMode": "WaitForFirstConsumer",
     });
     classes.create(&PostParams::default(), &serde_json::from_value(class)?).await?;
-    let claims: Api<PersistentVolumeClaim> = Api::default_namespaced(story.client.clone());
+    let claims: Api<PersistentVolumeClaim> = Api::default_namespaced(scenario.client.clone());
     let claim = json!({
         "metadata": {"name": "data"},
         "spec": {
@@ -163,14 +164,14 @@ async fn pods_wait_for_nodes_and_claims_for_pods() -> Result<()> {
     claims.create(&PostParams::default(), &serde_json::from_value(claim)?).await?;
     let mut consumer = pod("consumer", json!({}));
     consumer["spec"]["volumes"] = json!([{"name": "v", "persistentVolumeClaim": {"claimName": "data"}}]);
-    story.create(consumer).await?;
+    scenario.create(consumer).await?;
     let selected = |claim: &PersistentVolumeClaim| {
         let annotations = claim.metadata.annotations.as_ref();
         annotations
             .is_some_and(|a| a.get("volume.kubernetes.io/selected-node").is_some_and(|n| n == "node-0"))
     };
     until(claims, "data", selected).await?;
-    let consumer = story.pods.get("consumer").await?;
+    let consumer = scenario.pods.get("consumer").await?;
     assert_eq!(consumer.spec.and_then(|spec| spec.node_name), None);
     Ok(())
 }

@@ -1,6 +1,6 @@
-//! The recorded conversations, one test an area: a step is answered as a real control plane answered it, or
-//! `recordings/gaps.md` says why not, and `recordings/floors.txt` how many are equal at least. The binary `replay` tells
-//! every difference.
+//! The recorded conversations, one test for each area: each response must equal that of a real control plane, unless
+//! `recordings/gaps.md` lists the step with a reason. `recordings/floors.txt` has the minimum number of equal steps. The binary
+//! `replay` prints every difference.
 
 use anyhow::Result;
 use coracle_e2e::cluster;
@@ -25,14 +25,14 @@ async fn area(name: &str) -> Result<()> {
         "{name}: {} of {} steps equal, {} left out; the floor is {floor}",
         score.equal, score.compared, score.left_out
     );
-    for (recording, verdict) in &score.surprises {
+    for (recording, verdict) in &score.unexpected {
         println!("{recording} step {}: {}", verdict.step, verdict.title);
         verdict.differences.iter().for_each(|difference| println!("  {difference}"));
     }
-    for (recording, verdict) in &score.healed {
+    for (recording, verdict) in &score.fixed {
         println!("{recording} step {}: {} is equal, and listed as a gap", verdict.step, verdict.title);
     }
-    assert!(score.surprises.is_empty() && score.healed.is_empty(), "{name}: gaps.md does not tell the truth");
+    assert!(score.unexpected.is_empty() && score.fixed.is_empty(), "{name}: gaps.md does not tell the truth");
     assert!(score.equal >= floor, "{name}: {} steps are equal, and {floor} were before", score.equal);
     Ok(())
 }
@@ -44,7 +44,7 @@ macro_rules! areas {
             area(stringify!($area)).await
         })*
 
-        /// No folder of recordings is forgotten.
+        /// Checks that each directory of recordings has its test.
         #[test]
         fn every_area_is_played() -> Result<()> {
             let played = [$(stringify!($area)),*];

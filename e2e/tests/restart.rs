@@ -1,4 +1,4 @@
-//! What a data directory keeps: after a stop, and after a crash, everything is as it was.
+//! The data directory: after a stop and after a crash, everything is as before.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use bytes::Bytes;
-use coracle_e2e::cluster::End;
+use coracle_e2e::cluster::Termination;
 use coracle_e2e::http::{Connection, Endpoint};
 use coracle_e2e::{Cluster, cluster};
 use http_body_util::BodyExt;
@@ -18,16 +18,16 @@ const DEADLINE: Duration = Duration::from_secs(30);
 const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
 
 async fn start(data: &Path) -> Result<Cluster> {
-    // Without controllers, whose writes would come in between.
+    // Without controllers, whose writes would interfere.
     cluster().data_dir(data).flag("--durability", "sync").flag("--controllers", "").start().await
 }
 
-/// Sends an object, or nothing, and returns the answer's.
+/// Sends a request, with an object or without; returns the object in the response.
 async fn send(to: &mut Connection, method: &str, path: &str, object: Option<Value>) -> Result<Value> {
     let body = object.map(|object| Bytes::from(object.to_string()));
-    let answer = to.call(method, path, &[], body).await?;
-    let text = String::from_utf8_lossy(&answer.body);
-    ensure!((200..300).contains(&answer.status), "{method} {path}: {} {text}", answer.status);
+    let response = to.call(method, path, &[], body).await?;
+    let text = String::from_utf8_lossy(&response.body);
+    ensure!((200..300).contains(&response.status), "{method} {path}: {} {text}", response.status);
     Ok(serde_json::from_str(&text)?)
 }
 
@@ -40,7 +40,7 @@ fn config_map(name: &str, text: &str) -> Value {
     json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": {"text": text}})
 }
 
-/// A history: creations, updates and a deletion. Returns a revision in its middle, and how many changes came after.
+/// Creates, updates and deletes objects. Returns a revision in the middle of these changes, and the number of changes after it.
 async fn write(to: &mut Connection) -> Result<(u64, usize)> {
     for name in ["kept", "changed", "deleted"] {
         send(to, "POST", CONFIG_MAPS, Some(config_map(name, "old"))).await?;
@@ -52,15 +52,15 @@ async fn write(to: &mut Connection) -> Result<(u64, usize)> {
     Ok((middle, 3))
 }
 
-/// What a client can know of that history.
+/// What a client can observe of these changes.
 #[derive(Debug, PartialEq)]
-struct Seen {
+struct Observation {
     objects: BTreeMap<String, Value>,
     at_the_revision: Value,
     since_the_revision: Vec<String>,
 }
 
-async fn look(endpoint: &Endpoint, middle: u64, changes: usize) -> Result<Seen> {
+async fn observe(endpoint: &Endpoint, middle: u64, changes: usize) -> Result<Observation> {
     let mut connection = endpoint.connect().await?;
     let mut objects = BTreeMap::new();
     for name in ["kept", "changed", "created"] {
@@ -71,7 +71,7 @@ async fn look(endpoint: &Endpoint, middle: u64, changes: usize) -> Result<Seen> 
     let exact = format!("{CONFIG_MAPS}?resourceVersion={middle}&resourceVersionMatch=Exact");
     let at_the_revision = send(&mut connection, "GET", &exact, None).await?;
     let since_the_revision = watch(connection, middle, changes).await?;
-    Ok(Seen { objects, at_the_revision, since_the_revision })
+    Ok(Observation { objects, at_the_revision, since_the_revision })
 }
 
 /// The next events after a revision.
@@ -92,7 +92,7 @@ async fn history_survives() -> Result<()> {
     let data = TempDir::new()?;
     let cluster = start(data.path()).await?;
     let (middle, changes) = write(&mut cluster.endpoint().await?.connect().await?).await?;
-    let before = look(&cluster.endpoint().await?, middle, changes).await?;
+    let before = observe(&cluster.endpoint().await?, middle, changes).await?;
     let mut names: Vec<_> = before.at_the_revision["items"].as_array().context("no list")?.iter().collect();
     names.retain(|item| item["data"]["text"] == "old");
     assert_eq!(names.len(), 3, "{before:?}");
@@ -100,11 +100,13 @@ async fn history_survives() -> Result<()> {
 
     let mut newest = middle + changes as u64;
     let mut cluster = cluster;
-    for (round, end) in [End::Stop, End::Crash, End::Crash, End::Stop].into_iter().enumerate() {
-        end.of(cluster).await?;
+    for (round, end) in
+        [Termination::Stop, Termination::Crash, Termination::Crash, Termination::Stop].into_iter().enumerate()
+    {
+        end.apply(cluster).await?;
         cluster = start(data.path()).await?;
         let endpoint = cluster.endpoint().await?;
-        assert_eq!(look(&endpoint, middle, changes).await?, before, "after a {end:?}");
+        assert_eq!(observe(&endpoint, middle, changes).await?, before, "after a {end:?}");
         let mut connection = endpoint.connect().await?;
         let object = config_map(&format!("after-{round}"), "later");
         let written = revision(&send(&mut connection, "POST", CONFIG_MAPS, Some(object)).await?)?;
@@ -127,10 +129,10 @@ async fn credentials_survive() -> Result<()> {
     let token = send(&mut connection, "POST", &format!("{ACCOUNTS}/builder/token"), Some(request)).await?;
     let token = token.pointer("/status/token").and_then(Value::as_str).context("no token")?;
 
-    for end in [End::Stop, End::Crash] {
-        end.of(cluster).await?;
+    for end in [Termination::Stop, Termination::Crash] {
+        end.apply(cluster).await?;
         cluster = start(data.path()).await?;
-        // The address is another one, but the authority that both sides trust is the same.
+        // The address differs, but both sides still trust the same authority.
         let mut certificate = certificate.clone();
         certificate.cluster_url = cluster.config().await?.cluster_url;
         for (endpoint, user) in [

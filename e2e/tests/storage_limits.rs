@@ -1,4 +1,4 @@
-//! What the store takes and what it does not: large objects, a full store, a full disk, old events; and who may read it.
+//! The limits of the store: large objects, a full store, a full disk, expired events; and its file permissions.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -7,7 +7,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use coracle_e2e::http::{Answer, Connection};
+use coracle_e2e::http::{Connection, HttpResponse};
 use coracle_e2e::{Cluster, cluster};
 use serde_json::{Value, json};
 
@@ -18,11 +18,16 @@ async fn connect(cluster: &Cluster) -> Result<Connection> {
     cluster.endpoint().await?.connect().await
 }
 
-async fn call(server: &mut Connection, method: &str, path: &str, body: Option<Value>) -> Result<Answer> {
+async fn call(
+    server: &mut Connection,
+    method: &str,
+    path: &str,
+    body: Option<Value>,
+) -> Result<HttpResponse> {
     server.call(method, path, &[], body.map(|body| body.to_string().into())).await
 }
 
-async fn patch(server: &mut Connection, path: &str, operations: Value) -> Result<Answer> {
+async fn patch(server: &mut Connection, path: &str, operations: Value) -> Result<HttpResponse> {
     let headers = [("content-type", Some("application/json-patch+json"))];
     server.call("PATCH", path, &headers, Some(operations.to_string().into())).await
 }
@@ -31,12 +36,12 @@ fn config_map(name: &str, bytes: usize) -> Value {
     json!({"metadata": {"name": name}, "data": {"k": "x".repeat(bytes)}})
 }
 
-fn status(answer: &Answer) -> Result<(u16, String, Value)> {
-    let body: Value = serde_json::from_slice(&answer.body)?;
-    Ok((answer.status, body["message"].as_str().unwrap_or_default().to_owned(), body["reason"].clone()))
+fn status(response: &HttpResponse) -> Result<(u16, String, Value)> {
+    let body: Value = serde_json::from_slice(&response.body)?;
+    Ok((response.status, body["message"].as_str().unwrap_or_default().to_owned(), body["reason"].clone()))
 }
 
-/// Patches that copy an annotation make an object large, though no request is.
+/// Patches that copy an annotation make an object large, though no request is large.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_object_does_not_grow_beyond_what_etcd_stores() -> Result<()> {
     let data = tempfile::tempdir()?;
@@ -59,9 +64,9 @@ async fn an_object_does_not_grow_beyond_what_etcd_stores() -> Result<()> {
     };
     let mut grown = 0;
     let refused = loop {
-        let answer = patch(&mut server, &path, copy(1)).await?;
-        if answer.status != 200 {
-            break answer;
+        let response = patch(&mut server, &path, copy(1)).await?;
+        if response.status != 200 {
+            break response;
         }
         grown += 1;
         ensure!(grown < 10, "it grows and grows");
@@ -83,15 +88,15 @@ async fn an_object_does_not_grow_beyond_what_etcd_stores() -> Result<()> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_full_store_takes_deletions_and_then_writes_again() -> Result<()> {
-    // Enough for what a server makes for itself, and a few megabytes.
+    // Enough for the server's own objects, and a few megabytes.
     let cluster = cluster().flag("--max-store-bytes", "6000000").flag("--nodes", "0").start().await?;
     let mut server = connect(&cluster).await?;
     let mut stored = 0;
     let refused = loop {
         let new = config_map(&format!("n{stored}"), 500_000);
-        let answer = call(&mut server, "POST", CONFIG_MAPS, Some(new)).await?;
-        if answer.status != 201 {
-            break answer;
+        let response = call(&mut server, "POST", CONFIG_MAPS, Some(new)).await?;
+        if response.status != 201 {
+            break response;
         }
         stored += 1;
         ensure!(stored < 20, "the quota is not minded");
@@ -99,7 +104,7 @@ async fn a_full_store_takes_deletions_and_then_writes_again() -> Result<()> {
     let exceeded = (500, "etcdserver: mvcc: database space exceeded".to_owned(), Value::Null);
     assert_eq!(status(&refused)?, exceeded);
     let path = |n: usize| format!("{CONFIG_MAPS}/n{n}");
-    // A deletion that needs two writes: a finalizer is taken off an object that is marked.
+    // A deletion that needs two writes: a finalizer is removed from a terminating object.
     ensure!(call(&mut server, "GET", &path(0), None).await?.status == 200);
     let finalizer = json!([{"op": "add", "path": "/metadata/finalizers", "value": ["example.com/f"]}]);
     ensure!(patch(&mut server, &path(0), finalizer).await?.status == 200);
@@ -166,7 +171,7 @@ async fn events_expire() -> Result<()> {
     Ok(())
 }
 
-/// All that is in a directory.
+/// All entries below a directory.
 fn tree(path: &Path) -> Result<Vec<PathBuf>> {
     let mut found = vec![path.to_owned()];
     let mut next = 0;
@@ -182,7 +187,7 @@ fn tree(path: &Path) -> Result<Vec<PathBuf>> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nobody_else_may_read_the_data() -> Result<()> {
+async fn the_data_is_private_to_its_owner() -> Result<()> {
     let parent = tempfile::tempdir()?;
     let data = parent.path().join("data");
     let loose = || -> Result<Vec<PathBuf>> {
@@ -207,7 +212,7 @@ async fn nobody_else_may_read_the_data() -> Result<()> {
     Ok(())
 }
 
-/// A small file system of the test's own, which takes the right to mount.
+/// A small file system for the test. It needs the permission to mount.
 struct Disk(tempfile::TempDir);
 
 impl Disk {
@@ -219,20 +224,20 @@ impl Disk {
         Ok(mounted.is_ok_and(|output| output.status.success()).then_some(Disk(dir)))
     }
 
-    /// Leaves at most so many bytes free.
+    /// Leaves at most this number of free bytes.
     fn fill(&self, free: u64) -> Result<()> {
         use std::io::Write;
         let disk = rustix::fs::statvfs(self.0.path())?;
         let taken = (disk.f_bavail * disk.f_frsize).saturating_sub(free);
         let mut file = fs::File::create(self.0.path().join("fill"))?;
         match file.write_all(&vec![0; usize::try_from(taken)?]) {
-            // The server wrote meanwhile, so the last of it found no room: less is free than was asked for.
+            // The server wrote meanwhile, and less space than expected was free.
             Err(error) if error.kind() == std::io::ErrorKind::StorageFull => Ok(()),
             written => Ok(written?),
         }
     }
 
-    fn make_room(&self) -> Result<()> {
+    fn free_space(&self) -> Result<()> {
         Ok(fs::remove_file(self.0.path().join("fill"))?)
     }
 }
@@ -245,7 +250,7 @@ impl Drop for Disk {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_full_disk_takes_deletions_and_recovers() -> Result<()> {
-    // With some room, and with none at all: then sled itself fails.
+    // With some free space, and with none at all: then sled itself fails.
     for (durability, free) in [("sync", 200_000), ("interval=50", 200_000), ("sync", 0), ("interval=50", 0)] {
         let Some(disk) = Disk::mount("64m")? else {
             eprintln!("skipped: mounting is not permitted");
@@ -271,7 +276,7 @@ async fn a_full_disk_takes_deletions_and_recovers() -> Result<()> {
             let deleted = call(&mut server, "DELETE", &format!("{CONFIG_MAPS}/n{n}"), None).await?;
             assert_eq!(deleted.status, 200, "{}\n{}", String::from_utf8_lossy(&deleted.body), cluster.log());
         }
-        disk.make_room()?;
+        disk.free_space()?;
         let began = Instant::now();
         while call(&mut server, "GET", "/readyz", None).await?.status != 200 {
             ensure!(
@@ -290,10 +295,10 @@ async fn a_full_disk_takes_deletions_and_recovers() -> Result<()> {
         for (name, code) in
             [("n0", 404), ("n3", 404), ("n4", 200), ("n7", 200), ("refused", 404), ("after", 200)]
         {
-            let answer = call(&mut server, "GET", &format!("{CONFIG_MAPS}/{name}"), None).await?;
-            assert_eq!(answer.status, code, "{durability}, {free} free: {name}");
+            let response = call(&mut server, "GET", &format!("{CONFIG_MAPS}/{name}"), None).await?;
+            assert_eq!(response.status, code, "{durability}, {free} free: {name}");
         }
-        // Stopped on a full disk it starts on a full disk, and deletes.
+        // A server that was stopped on a full disk starts on it, and deletes.
         disk.fill(0)?;
         let _ = call(&mut server, "POST", CONFIG_MAPS, Some(config_map("refused", 300_000))).await?;
         ensure!(cluster.stop().await?.success(), "the reserve is for this");

@@ -1,5 +1,5 @@
-//! What flags turn on and off: admission plugins, feature gates, the scheduler and the kubelets; and what is said where
-//! something has no effect.
+//! Flags that turn features on and off: admission plugins, feature gates, the scheduler and the kubelets; and the warnings about
+//! objects without effect.
 
 use anyhow::{Context, Result, ensure};
 use bytes::Bytes;
@@ -17,7 +17,7 @@ async fn create_pod(pods: &Api<Pod>, name: &str) -> kube::Result<Pod> {
 }
 
 #[tokio::test]
-async fn without_controllers_pods_need_no_account_if_nobody_asks_for_one() -> Result<()> {
+async fn without_the_plugin_pods_need_no_service_account() -> Result<()> {
     let with = cluster().flag("--controllers", "-*").start().await?;
     let refused = create_pod(&Api::default_namespaced(with.client().await?), "p").await;
     let refused = refused.err().context("it has no account")?.to_string();
@@ -39,12 +39,12 @@ async fn scheduler_and_kubelet_are_selected_by_name() -> Result<()> {
         let cluster = cluster().flag("--controllers", selection).start().await?;
         let pods: Api<Pod> = Api::default_namespaced(cluster.client().await?);
         create_pod(&pods, "p").await?;
-        let is_where_it_comes_to = |pod: Option<&Pod>| {
+        let is_in_expected_phase = |pod: Option<&Pod>| {
             let node = pod.and_then(|pod| pod.spec.as_ref()?.node_name.as_deref());
             pod.is_some_and(|pod| node.is_some() == is_bound && (pod_phase(pod) == "Running") == is_running)
         };
-        until_object(pods.clone(), "p", is_where_it_comes_to).await.context(selection)?;
-        // What else may happen has happened when another pod, which needs nobody, has come so far.
+        until_object(pods.clone(), "p", is_in_expected_phase).await.context(selection)?;
+        // Once another pod, which needs no scheduler, has come this far, whatever was to happen to this one has happened.
         let mut placed = pod("placed", &[]);
         placed["spec"]["nodeName"] = json!("node-0");
         pods.create(&PostParams::default(), &serde_json::from_value(placed)?).await?;
@@ -53,13 +53,13 @@ async fn scheduler_and_kubelet_are_selected_by_name() -> Result<()> {
                 .await
                 .context("the kubelet is there")?;
         }
-        ensure!(is_where_it_comes_to(Some(&pods.get("p").await?)), "{selection}");
+        ensure!(is_in_expected_phase(Some(&pods.get("p").await?)), "{selection}");
     }
     Ok(())
 }
 
 #[tokio::test]
-async fn a_plugin_that_is_off_does_nothing() -> Result<()> {
+async fn a_disabled_plugin_does_nothing() -> Result<()> {
     let off = "NamespaceLifecycle,PodSecurity,Priority,ResourceQuota";
     let cluster = cluster().flag("--disable-admission-plugins", off).start().await?;
     let client = cluster.client().await?;
@@ -77,7 +77,7 @@ async fn a_plugin_that_is_off_does_nothing() -> Result<()> {
 }
 
 #[tokio::test]
-async fn gates_reach_what_is_stored() -> Result<()> {
+async fn feature_gates_decide_which_fields_are_stored() -> Result<()> {
     let set = |name: &str| -> Result<StatefulSet> {
         let labels = json!({"app": name});
         Ok(serde_json::from_value(json!({"metadata": {"name": name}, "spec": {
@@ -102,7 +102,7 @@ async fn gates_reach_what_is_stored() -> Result<()> {
 }
 
 #[tokio::test]
-async fn what_has_no_effect_yet_is_said() -> Result<()> {
+async fn objects_without_effect_get_a_warning() -> Result<()> {
     let cluster = cluster().start().await?;
     let mut connection = cluster.endpoint().await?.connect().await?;
     let path = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations";
@@ -132,7 +132,7 @@ async fn what_has_no_effect_yet_is_said() -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_plugin_that_is_not_there_is_accepted_and_said_to_be_missing() -> Result<()> {
+async fn an_unimplemented_plugin_is_accepted_and_logged() -> Result<()> {
     let cluster = cluster().flag("--enable-admission-plugins", "NodeRestriction,Priority").start().await?;
     let pods: Api<Pod> = Api::default_namespaced(cluster.client().await?);
     create_pod(&pods, "p").await?;

@@ -1,11 +1,11 @@
-//! VolumeAttachments and VolumeAttributesClasses in the hands of clients, step by step as upstream's conformance tests have it
-//! (`test/e2e/storage/volume_attachment.go`, `volumeattributesclass.go`): no controller takes away what is not its own, and
-//! what is protected goes when nobody uses it.
+//! VolumeAttachments and VolumeAttributesClasses of clients, following upstream's conformance tests
+//! (`test/e2e/storage/volume_attachment.go`, `volumeattributesclass.go`): controllers delete only their own objects, and
+//! protected objects are deleted once they are unused.
 
 use std::fmt::Debug;
 
 use anyhow::{Context, Result, ensure};
-use coracle_e2e::volumes::{Driver, NODE, Story, claim, is_terminating};
+use coracle_e2e::volumes::{Driver, NODE, Scenario, claim, is_terminating};
 use coracle_e2e::wait::until;
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
 use k8s_openapi::api::storage::v1::{VolumeAttachment, VolumeAttributesClass};
@@ -43,10 +43,10 @@ where
 
 #[tokio::test]
 async fn the_lifecycle_of_an_attachment() -> Result<()> {
-    let story = Story::begin(Driver::Csi).await?;
-    let api: Api<VolumeAttachment> = Api::all(story.client());
+    let scenario = Scenario::start(Driver::Csi).await?;
+    let api: Api<VolumeAttachment> = Api::all(scenario.client());
     let first: VolumeAttachment = create(&api, attachment("va-1", "pv-1")).await?;
-    story.settle().await?;
+    scenario.until_settled().await?;
     let label = json!({"metadata": {"labels": {"va-1": "patched"}}});
     let patched = api.patch("va-1", &PatchParams::default(), &Patch::Merge(label)).await?;
     ensure!(patched.labels().get("va-1").is_some_and(|value| value == "patched"));
@@ -61,7 +61,7 @@ async fn the_lifecycle_of_an_attachment() -> Result<()> {
         let updated = api.replace(name, &PostParams::default(), &current).await?;
         ensure!(updated.labels().get("va-e2e").is_some_and(|value| value == "updated"));
     }
-    story.settle().await?;
+    scenario.until_settled().await?;
     ensure!(api.list(&ListParams::default().labels("va-e2e=updated")).await?.items.len() == 2);
     api.delete_collection(&DeleteParams::default(), &ListParams::default().labels("va-e2e=updated")).await?;
     until_none(&api, "va-e2e=updated").await
@@ -69,8 +69,8 @@ async fn the_lifecycle_of_an_attachment() -> Result<()> {
 
 #[tokio::test]
 async fn the_status_of_an_attachment() -> Result<()> {
-    let story = Story::begin(Driver::Csi).await?;
-    let api: Api<VolumeAttachment> = Api::all(story.client());
+    let scenario = Scenario::start(Driver::Csi).await?;
+    let api: Api<VolumeAttachment> = Api::all(scenario.client());
     create::<VolumeAttachment>(&api, attachment("va", "pv")).await?;
     let is_attached =
         |attachment: &VolumeAttachment| attachment.status.as_ref().map(|status| status.attached);
@@ -78,7 +78,7 @@ async fn the_status_of_an_attachment() -> Result<()> {
     let attached = Patch::Merge(json!({"status": {"attached": true}}));
     let patched = api.patch_status("va", &PatchParams::default(), &attached).await?;
     ensure!(is_attached(&patched) == Some(true));
-    story.settle().await?;
+    scenario.until_settled().await?;
     let mut current = api.get("va").await?;
     current.status.as_mut().context("no status")?.attached = false;
     let updated = api.replace_status("va", &PostParams::default(), &current).await?;
@@ -87,23 +87,23 @@ async fn the_status_of_an_attachment() -> Result<()> {
     until("it is gone", async || Ok(api.get_opt("va").await?), Option::is_none).await.map(drop)
 }
 
-/// A client's attachment of a volume that pods use, and of one that nobody does, stays; the controller's own goes.
+/// A client's attachment of a volume is kept, in use or not; the controller's own is deleted.
 #[tokio::test]
-async fn only_attachments_of_its_own_are_deleted() -> Result<()> {
-    let mut story = Story::begin(Driver::Csi).await?;
-    let asset = story.bound("data", "delete").await?;
-    story.runs("user", &["data"]).await?;
-    let api: Api<VolumeAttachment> = Api::all(story.client());
+async fn only_attachments_of_the_controller_are_deleted() -> Result<()> {
+    let mut scenario = Scenario::start(Driver::Csi).await?;
+    let bound_claim = scenario.create_bound("data", "delete").await?;
+    scenario.create_running_pod("user", &["data"]).await?;
+    let api: Api<VolumeAttachment> = Api::all(scenario.client());
     let own = api.list(&ListParams::default()).await?.items;
     let own = own.first().context("it is not attached")?.name_any();
-    for (name, volume) in [("theirs", asset.volume.as_str()), ("idle", "no-such-volume")] {
+    for (name, volume) in [("theirs", bound_claim.volume.as_str()), ("idle", "no-such-volume")] {
         create::<VolumeAttachment>(&api, attachment(name, volume)).await?;
     }
-    story.delete::<k8s_openapi::api::core::v1::Pod>("user").await?;
+    scenario.delete::<k8s_openapi::api::core::v1::Pod>("user").await?;
     until("its own is gone", async || Ok(api.get_opt(&own).await?), Option::is_none).await?;
-    story.restart(coracle_e2e::cluster::End::Stop).await?;
-    story.settle().await?;
-    let api: Api<VolumeAttachment> = Api::all(story.client());
+    scenario.restart(coracle_e2e::cluster::Termination::Stop).await?;
+    scenario.until_settled().await?;
+    let api: Api<VolumeAttachment> = Api::all(scenario.client());
     let mut left: Vec<_> = api.list(&ListParams::default()).await?.items;
     left.retain(|attachment| !is_terminating(attachment));
     let left: Vec<_> = left.iter().map(ResourceExt::name_any).collect();
@@ -120,8 +120,8 @@ fn class(name: &str) -> Value {
 
 #[tokio::test]
 async fn the_lifecycle_of_a_class() -> Result<()> {
-    let story = Story::begin(Driver::Csi).await?;
-    let api: Api<VolumeAttributesClass> = Api::all(story.client());
+    let scenario = Scenario::start(Driver::Csi).await?;
+    let api: Api<VolumeAttributesClass> = Api::all(scenario.client());
     let created: VolumeAttributesClass = create(&api, class("first")).await?;
     ensure!(created.finalizers() == [PROTECTION], "{:?}", created.finalizers());
     let label = json!({"metadata": {"labels": {"first": "patched"}}});
@@ -138,40 +138,40 @@ async fn the_lifecycle_of_a_class() -> Result<()> {
 
 #[tokio::test]
 async fn a_class_in_use_is_kept() -> Result<()> {
-    let mut story = Story::begin(Driver::Csi).await?;
-    let api: Api<VolumeAttributesClass> = Api::all(story.client());
+    let mut scenario = Scenario::start(Driver::Csi).await?;
+    let api: Api<VolumeAttributesClass> = Api::all(scenario.client());
     for user in ["claim", "volume"] {
         create::<VolumeAttributesClass>(&api, class(user)).await?;
     }
     let mut using = claim("using", "none-of-it");
     using["spec"]["volumeAttributesClassName"] = json!("claim");
-    story.create::<PersistentVolumeClaim>(using).await?;
+    scenario.create::<PersistentVolumeClaim>(using).await?;
     let using = json!({"metadata": {"name": "using"}, "spec": {
         "accessModes": ["ReadWriteOnce"], "capacity": {"storage": "1Gi"}, "volumeAttributesClassName": "volume",
         "csi": {"driver": "example.com", "volumeHandle": "h"},
     }});
-    story.create::<PersistentVolume>(using).await?;
+    scenario.create::<PersistentVolume>(using).await?;
     for user in ["claim", "volume"] {
         api.delete(user, &DeleteParams::default()).await?;
     }
-    story.settle().await?;
+    scenario.until_settled().await?;
     for user in ["claim", "volume"] {
         let kept = api.get(user).await?;
         ensure!(is_terminating(&kept) && kept.finalizers() == [PROTECTION], "{kept:?}");
     }
-    story.delete::<PersistentVolumeClaim>("using").await?;
-    story.delete::<PersistentVolume>("using").await?;
+    scenario.delete::<PersistentVolumeClaim>("using").await?;
+    scenario.delete::<PersistentVolume>("using").await?;
     for user in ["claim", "volume"] {
         until_none(&api, &format!("vac-e2e={user}")).await?;
     }
-    // One that was made while nobody protected it.
-    story.run_controllers("*,-volumeattributesclass-protection-controller").await?;
-    let api: Api<VolumeAttributesClass> = Api::all(story.client());
+    // A class that was created while no controller protected it.
+    scenario.restart_with_controllers("*,-volumeattributesclass-protection-controller").await?;
+    let api: Api<VolumeAttributesClass> = Api::all(scenario.client());
     create::<VolumeAttributesClass>(&api, class("bare")).await?;
     let bare = Patch::Merge(json!({"metadata": {"finalizers": null}}));
     api.patch("bare", &PatchParams::default(), &bare).await?;
-    story.run_controllers("*").await?;
-    let api: Api<VolumeAttributesClass> = Api::all(story.client());
+    scenario.restart_with_controllers("*").await?;
+    let api: Api<VolumeAttributesClass> = Api::all(scenario.client());
     let finalizers = async || Ok(api.get("bare").await?.finalizers().to_vec());
     until("it is protected", finalizers, |finalizers: &Vec<String>| finalizers == &[PROTECTION])
         .await

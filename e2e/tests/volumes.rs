@@ -1,4 +1,4 @@
-//! Volumes as those see them who make claims and pods: where they come from, what pods see of them, how they grow.
+//! Volumes from the view of users: provisioning, what pods see, expansion.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use coracle_e2e::cluster;
-use coracle_e2e::cluster::End;
-use coracle_e2e::volumes::{Driver, NODE, Story, claim, claim_phase, pod, pod_phase};
+use coracle_e2e::cluster::Termination;
+use coracle_e2e::volumes::{Driver, NODE, Scenario, claim, claim_phase, pod, pod_phase};
 use coracle_e2e::wait::until;
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Pod};
 use k8s_openapi::api::storage::v1::{StorageClass, VolumeAttachment};
@@ -15,9 +15,9 @@ use kube::ResourceExt;
 use kube::api::{Api, ListParams, PostParams};
 use serde_json::{Value, json};
 
-/// Where a story's server has its data.
-fn data(story: &Story) -> Result<PathBuf> {
-    story.root().ancestors().nth(2).map(Path::to_owned).context("no data directory")
+/// The data directory of a scenario's server.
+fn data(scenario: &Scenario) -> Result<PathBuf> {
+    scenario.root().ancestors().nth(2).map(Path::to_owned).context("no data directory")
 }
 
 fn is_bound(claim: &PersistentVolumeClaim) -> bool {
@@ -29,39 +29,39 @@ fn is_running(pod: &Pod) -> bool {
 }
 
 #[tokio::test]
-async fn pods_see_their_volumes() -> Result<()> {
-    let mut story = Story::begin(Driver::HostPath).await?;
+async fn pods_have_links_to_their_volumes() -> Result<()> {
+    let mut scenario = Scenario::start(Driver::HostPath).await?;
     for (name, class) in [("fast", "standard"), ("late", "standard-wait"), ("host", "delete")] {
-        story.create::<PersistentVolumeClaim>(claim(name, class)).await?;
+        scenario.create::<PersistentVolumeClaim>(claim(name, class)).await?;
     }
-    let user: Pod = story.create(pod("user", &["fast", "late", "host"])).await?;
-    story.until("user", is_running).await?;
-    let own = data(&story)?.join("pods").join(user.uid().unwrap_or_default());
+    let user: Pod = scenario.create(pod("user", &["fast", "late", "host"])).await?;
+    scenario.until("user", is_running).await?;
+    let own = data(&scenario)?.join("pods").join(user.uid().unwrap_or_default());
     for (name, plugin) in [("fast", "coracle.csi"), ("late", "coracle.csi"), ("host", "host-path")] {
         let seen = own.join("volumes").join(name);
         fs::write(seen.join("file"), name)?;
-        let claim: PersistentVolumeClaim = story.get(name).await?;
+        let claim: PersistentVolumeClaim = scenario.get(name).await?;
         let volume = claim.spec.and_then(|spec| spec.volume_name).unwrap_or_default();
-        let file = data(&story)?.join("volumes").join(plugin).join(volume).join("file");
+        let file = data(&scenario)?.join("volumes").join(plugin).join(volume).join("file");
         ensure!(fs::read_to_string(&file)? == name, "{}", file.display());
     }
-    // What is left by a process that is killed is cleared up by the next.
-    story.delete::<Pod>("user").await?;
-    story.restart(End::Crash).await?;
-    story.until_gone::<Pod>("user").await?;
-    story.settle().await?;
+    // The next process cleans up what a killed one left.
+    scenario.delete::<Pod>("user").await?;
+    scenario.restart(Termination::Crash).await?;
+    scenario.until_gone::<Pod>("user").await?;
+    scenario.until_settled().await?;
     ensure!(!own.exists(), "{} is still there", own.display());
     Ok(())
 }
 
 #[tokio::test]
 async fn nodes_decide_about_volumes() -> Result<()> {
-    let mut story = Story::begin(Driver::HostPath).await?;
+    let mut scenario = Scenario::start(Driver::HostPath).await?;
     let by_hand = json!({
         "metadata": {"name": "by-hand"}, "provisioner": "kubernetes.io/no-provisioner",
         "volumeBindingMode": "WaitForFirstConsumer",
     });
-    story.create::<StorageClass>(by_hand).await?;
+    scenario.create::<StorageClass>(by_hand).await?;
     let on = |name: &str, node: &str, size: &str| -> Value {
         let requirement = json!({"key": "kubernetes.io/hostname", "operator": "In", "values": [node]});
         json!({"metadata": {"name": name}, "spec": {
@@ -70,45 +70,45 @@ async fn nodes_decide_about_volumes() -> Result<()> {
             "nodeAffinity": {"required": {"nodeSelectorTerms": [{"matchExpressions": [requirement]}]}},
         }})
     };
-    story.create::<PersistentVolume>(on("elsewhere", "node-9", "1Gi")).await?;
-    story.create::<PersistentVolumeClaim>(claim("data", "by-hand")).await?;
-    story.create::<Pod>(pod("user", &["data"])).await?;
+    scenario.create::<PersistentVolume>(on("elsewhere", "node-9", "1Gi")).await?;
+    scenario.create::<PersistentVolumeClaim>(claim("data", "by-hand")).await?;
+    scenario.create::<Pod>(pod("user", &["data"])).await?;
     let why = "didn't find available persistent volumes to bind";
-    story.until_told("user", "FailedScheduling", why).await?;
-    story.create::<PersistentVolume>(on("here", "node-0", "5Gi")).await?;
-    story.until("user", is_running).await?;
-    let claim: PersistentVolumeClaim = story.get("data").await?;
+    scenario.until_event("user", "FailedScheduling", why).await?;
+    scenario.create::<PersistentVolume>(on("here", "node-0", "5Gi")).await?;
+    scenario.until("user", is_running).await?;
+    let claim: PersistentVolumeClaim = scenario.get("data").await?;
     ensure!(claim.spec.and_then(|spec| spec.volume_name).as_deref() == Some("here"));
     Ok(())
 }
 
 #[tokio::test]
 async fn claims_grow() -> Result<()> {
-    let mut story = Story::begin(Driver::HostPath).await?;
-    story.create::<PersistentVolumeClaim>(claim("data", "standard")).await?;
-    story.until("data", is_bound).await?;
+    let mut scenario = Scenario::start(Driver::HostPath).await?;
+    scenario.create::<PersistentVolumeClaim>(claim("data", "standard")).await?;
+    scenario.until("data", is_bound).await?;
     let more = json!({"spec": {"resources": {"requests": {"storage": "3Gi"}}}});
-    story.patch::<PersistentVolumeClaim>("data", more).await?;
+    scenario.patch::<PersistentVolumeClaim>("data", more).await?;
     let has = |claim: &PersistentVolumeClaim| {
         let capacity = claim.status.as_ref().and_then(|status| status.capacity.as_ref());
         capacity.is_some_and(|capacity| capacity["storage"].0 == "3Gi")
     };
-    let grown = story.until("data", has).await?;
+    let grown = scenario.until("data", has).await?;
     ensure!(grown.status.is_some_and(|status| status.conditions.is_none()), "it is resized no longer");
     let volume: PersistentVolume =
-        story.get(&grown.spec.and_then(|spec| spec.volume_name).context("no volume")?).await?;
+        scenario.get(&grown.spec.and_then(|spec| spec.volume_name).context("no volume")?).await?;
     ensure!(
         volume.spec.and_then(|spec| spec.capacity).is_some_and(|capacity| capacity["storage"].0 == "3Gi")
     );
-    story.until_told("data", "ExternalExpanding", "waiting for an external controller").await?;
-    story.until_told("data", "VolumeResizeSuccessful", "Resize volume succeeded").await
+    scenario.until_event("data", "ExternalExpanding", "waiting for an external controller").await?;
+    scenario.until_event("data", "VolumeResizeSuccessful", "Resize volume succeeded").await
 }
 
 #[tokio::test]
-async fn slow_volumes_hold_up_no_others() -> Result<()> {
+async fn a_slow_volume_does_not_delay_others() -> Result<()> {
     const SLOW: Duration = Duration::from_secs(2);
     for driver in Driver::ALL {
-        let mut story = Story::begin(driver).await?;
+        let mut scenario = Scenario::start(driver).await?;
         let slow = json!({
             "metadata": {"name": "slow"}, "provisioner": driver.provisioner(), "reclaimPolicy": "Delete",
             "parameters": {
@@ -116,80 +116,83 @@ async fn slow_volumes_hold_up_no_others() -> Result<()> {
                 "sim.coracle.dev/delete-failures": "1", "sim.coracle.dev/delete-after": "soon",
             },
         });
-        story.create::<StorageClass>(slow).await?;
+        scenario.create::<StorageClass>(slow).await?;
         let began = Instant::now();
         // More than there are workers.
         let names: Vec<String> = (0..20).map(|number| format!("slow-{number}")).collect();
         for name in &names {
-            story.create::<PersistentVolumeClaim>(claim(name, "slow")).await?;
+            scenario.create::<PersistentVolumeClaim>(claim(name, "slow")).await?;
         }
-        story.create::<PersistentVolumeClaim>(claim("fast", "delete")).await?;
-        story.until("fast", is_bound).await?;
-        let still: PersistentVolumeClaim = story.get("slow-19").await?;
+        scenario.create::<PersistentVolumeClaim>(claim("fast", "delete")).await?;
+        scenario.until("fast", is_bound).await?;
+        let still: PersistentVolumeClaim = scenario.get("slow-19").await?;
         ensure!(!is_bound(&still), "{driver:?}: it was not slow");
         for name in &names {
-            story.until(name, is_bound).await?;
+            scenario.until(name, is_bound).await?;
         }
         ensure!(began.elapsed() >= 2 * SLOW, "{driver:?}: one attempt in vain, and one more");
-        story.until_told("slow-0", "ProvisioningFailed", "simulated failure 1 of 1").await?;
-        story.until_told("slow-0", "InvalidSimulation", "sim.coracle.dev/delete-after").await?;
-        let asset = story.asset("slow-0").await?;
-        story.delete::<PersistentVolumeClaim>("slow-0").await?;
-        story.until_told(&asset.volume, "VolumeFailedDelete", "simulated failure 1 of 1").await?;
-        story.is_deleted(&asset).await?;
+        scenario.until_event("slow-0", "ProvisioningFailed", "simulated failure 1 of 1").await?;
+        scenario.until_event("slow-0", "InvalidSimulation", "sim.coracle.dev/delete-after").await?;
+        let bound_claim = scenario.write_data("slow-0").await?;
+        scenario.delete::<PersistentVolumeClaim>("slow-0").await?;
+        scenario.until_event(&bound_claim.volume, "VolumeFailedDelete", "simulated failure 1 of 1").await?;
+        scenario.until_deleted(&bound_claim).await?;
     }
     Ok(())
 }
 
 #[tokio::test]
 async fn csi_volumes_are_attached_where_pods_use_them() -> Result<()> {
-    let mut story = Story::begin(Driver::Csi).await?;
-    let asset = story.bound("data", "delete").await?;
-    story.runs("user", &["data"]).await?;
-    let told = format!("AttachVolume.Attach succeeded for volume {:?}", asset.volume);
-    story.until_told("user", "SuccessfulAttachVolume", &told).await?;
-    let attachments: Vec<VolumeAttachment> = story.api().list(&ListParams::default()).await?.items;
+    let mut scenario = Scenario::start(Driver::Csi).await?;
+    let bound_claim = scenario.create_bound("data", "delete").await?;
+    scenario.create_running_pod("user", &["data"]).await?;
+    let message = format!("AttachVolume.Attach succeeded for volume {:?}", bound_claim.volume);
+    scenario.until_event("user", "SuccessfulAttachVolume", &message).await?;
+    let attachments: Vec<VolumeAttachment> = scenario.api().list(&ListParams::default()).await?.items;
     let [attachment] = attachments.as_slice() else { bail!("{attachments:?}") };
     ensure!(attachment.spec.attacher == "coracle.csi" && attachment.spec.node_name == NODE, "{attachment:?}");
-    ensure!(attachment.spec.source.persistent_volume_name.as_ref() == Some(&asset.volume), "{attachment:?}");
+    ensure!(
+        attachment.spec.source.persistent_volume_name.as_ref() == Some(&bound_claim.volume),
+        "{attachment:?}"
+    );
     ensure!(attachment.status.as_ref().is_some_and(|status| status.attached), "{attachment:?}");
-    story.restart(End::Crash).await?;
-    story.delete::<Pod>("user").await?;
-    story.until_gone::<VolumeAttachment>(&attachment.name_any()).await?;
-    story.delete::<PersistentVolumeClaim>("data").await?;
-    story.is_deleted(&asset).await
+    scenario.restart(Termination::Crash).await?;
+    scenario.delete::<Pod>("user").await?;
+    scenario.until_gone::<VolumeAttachment>(&attachment.name_any()).await?;
+    scenario.delete::<PersistentVolumeClaim>("data").await?;
+    scenario.until_deleted(&bound_claim).await
 }
 
 #[tokio::test]
 async fn a_volume_for_one_node_goes_to_no_other_before_it_is_free() -> Result<()> {
-    let mut story = Story::with_nodes(Driver::Csi, 2).await?;
-    story.bound("data", "delete").await?;
+    let mut scenario = Scenario::with_nodes(Driver::Csi, 2).await?;
+    scenario.create_bound("data", "delete").await?;
     for (name, node) in [("first", "node-0"), ("second", "node-1")] {
         let mut pod = pod(name, &["data"]);
         pod["spec"]["nodeName"] = json!(node);
-        story.create::<Pod>(pod).await?;
+        scenario.create::<Pod>(pod).await?;
         if name == "first" {
-            story.until(name, is_running).await?;
+            scenario.until(name, is_running).await?;
         }
     }
-    story.until_told("second", "FailedAttachVolume", "Volume is already used by pod(s) first").await?;
-    ensure!(pod_phase(&story.get::<Pod>("second").await?) == "Pending");
-    story.delete::<Pod>("first").await?;
-    story.until("second", is_running).await.map(drop)
+    scenario.until_event("second", "FailedAttachVolume", "Volume is already used by pod(s) first").await?;
+    ensure!(pod_phase(&scenario.get::<Pod>("second").await?) == "Pending");
+    scenario.delete::<Pod>("first").await?;
+    scenario.until("second", is_running).await.map(drop)
 }
 
 #[tokio::test]
-async fn what_is_done_to_volumes_is_counted() -> Result<()> {
-    let mut story = Story::begin(Driver::HostPath).await?;
+async fn volume_operations_are_counted_in_metrics() -> Result<()> {
+    let mut scenario = Scenario::start(Driver::HostPath).await?;
     let fails = json!({
         "metadata": {"name": "fails"}, "provisioner": "kubernetes.io/host-path", "reclaimPolicy": "Delete",
         "parameters": {"sim.coracle.dev/provision-failures": "2", "sim.coracle.dev/delete-failures": "1"},
     });
-    story.create::<StorageClass>(fails).await?;
-    let asset = story.bound("data", "fails").await?;
-    story.bound("stays", "delete").await?;
-    story.delete::<PersistentVolumeClaim>("data").await?;
-    story.is_deleted(&asset).await?;
+    scenario.create::<StorageClass>(fails).await?;
+    let bound_claim = scenario.create_bound("data", "fails").await?;
+    scenario.create_bound("stays", "delete").await?;
+    scenario.delete::<PersistentVolumeClaim>("data").await?;
+    scenario.until_deleted(&bound_claim).await?;
     let plugin = r#"plugin_name="kubernetes.io/host-path""#;
     let storage = r#"volume_plugin="kubernetes.io/host-path""#;
     let wanted = [
@@ -204,19 +207,19 @@ async fn what_is_done_to_volumes_is_counted() -> Result<()> {
         r#"pv_collector_bound_pvc_count{namespace="default",storage_class="delete",volume_attributes_class=""} 1"#
             .to_owned(),
     ];
-    let mut connection = story.cluster()?.endpoint().await?.connect().await?;
+    let mut connection = scenario.cluster()?.endpoint().await?.connect().await?;
     let metrics = async || {
-        let answer = connection.call("GET", "/metrics", &[], None).await?;
-        Ok(String::from_utf8_lossy(&answer.body).into_owned())
+        let response = connection.call("GET", "/metrics", &[], None).await?;
+        Ok(String::from_utf8_lossy(&response.body).into_owned())
     };
-    // The end of a deletion is counted when it is seen.
+    // The end of a deletion is counted when it is observed.
     let all = |text: &String| wanted.iter().all(|line| text.lines().any(|shown| shown == line));
     until(&format!("all of {wanted:#?}"), metrics, all).await.map(drop)
 }
 
-/// What is kept nowhere leaves nothing behind.
+/// An ephemeral server leaves no files.
 #[tokio::test]
-async fn ephemeral_volumes_go_at_the_end() -> Result<()> {
+async fn volumes_of_an_ephemeral_server_are_removed_at_shutdown() -> Result<()> {
     let cluster = cluster().start().await?;
     let client = cluster.client().await?;
     let volumes: Api<PersistentVolume> = Api::all(client.clone());

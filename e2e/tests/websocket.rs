@@ -1,4 +1,4 @@
-//! Watches over WebSockets, as Java's informers and browsers open them.
+//! Watches over WebSockets, as the informers of Java clients and browsers open them.
 
 use std::path::Path;
 use std::time::Duration;
@@ -25,17 +25,17 @@ async fn start() -> Result<Cluster> {
 
 async fn call(connection: &mut Connection, method: &str, path: &str, body: Option<Value>) -> Result<()> {
     let body = body.map(|body| Bytes::from(body.to_string()));
-    let answer = connection.call(method, path, &[], body).await?;
-    ensure!(answer.status < 300, "{method} {path}: {}", String::from_utf8_lossy(&answer.body));
+    let response = connection.call(method, path, &[], body).await?;
+    ensure!(response.status < 300, "{method} {path}: {}", String::from_utf8_lossy(&response.body));
     Ok(())
 }
 
-/// The next message that tells something.
+/// The next message.
 async fn next(socket: &mut (impl Stream<Item = tungstenite::Result<Message>> + Unpin)) -> Result<Message> {
     timeout(DEADLINE, socket.next()).await.context("no message")?.context("the end")?.context("an error")
 }
 
-/// Type and name of the object of the next event.
+/// The type of the next event, and the name of its object.
 async fn next_event(
     socket: &mut (impl Stream<Item = tungstenite::Result<Message>> + Unpin),
 ) -> Result<(String, String)> {
@@ -96,17 +96,17 @@ async fn binary_messages_carry_protobuf() -> Result<()> {
 }
 
 #[tokio::test]
-async fn what_is_refused_before_the_handshake_is_refused_over_http() -> Result<()> {
+async fn a_request_rejected_before_the_handshake_gets_an_http_response() -> Result<()> {
     let cluster = start().await?;
     let endpoint = cluster.endpoint().await?;
-    let nobody = Endpoint::with_token(&cluster.config().await?, "nobody")?;
+    let unknown = Endpoint::with_token(&cluster.config().await?, "nobody")?;
     let watch = format!("{MAPS}?watch=1");
     let bad = format!("{MAPS}?watch=1&fieldSelector=x%3Dy");
     let no_origin = ("Origin", "null");
     for (case, endpoint, path, header, want) in [
         ("no such resource", &endpoint, "/api/v1/nonsense?watch=1", None, 404),
         ("a bad selector", &endpoint, bad.as_str(), None, 400),
-        ("nobody's token", &nobody, watch.as_str(), None, 401),
+        ("nobody's token", &unknown, watch.as_str(), None, 401),
         ("no origin", &endpoint, watch.as_str(), Some(no_origin), 403),
         ("no watch", &endpoint, MAPS, None, 200),
     ] {
@@ -146,7 +146,7 @@ async fn a_sub_protocol_carries_the_token() -> Result<()> {
     Ok(())
 }
 
-/// Bytes of memory that a process has resident.
+/// The resident memory of a process, in bytes.
 fn resident(id: u32) -> Result<u64> {
     let status = std::fs::read_to_string(Path::new("/proc").join(id.to_string()).join("status"))?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).context("no VmRSS")?;
@@ -155,7 +155,7 @@ fn resident(id: u32) -> Result<u64> {
 }
 
 #[tokio::test]
-async fn clients_that_do_not_read_cost_little() -> Result<()> {
+async fn stalled_clients_take_bounded_memory() -> Result<()> {
     const STALLED: usize = 20;
     const EVENTS: usize = 60;
     let cluster = start().await?;
@@ -167,7 +167,7 @@ async fn clients_that_do_not_read_cost_little() -> Result<()> {
     };
     call(&mut connection, "POST", MAPS, large(0)).await?;
     let path = format!("{MAPS}?watch=1&fieldSelector=metadata.name%3Dlarge");
-    // What one history holds is there with no client too.
+    // The history alone takes this memory, without any client.
     for n in 1..EVENTS {
         call(&mut connection, "PUT", &format!("{MAPS}/large"), large(n)).await?;
     }
@@ -181,7 +181,7 @@ async fn clients_that_do_not_read_cost_little() -> Result<()> {
         call(&mut connection, "PUT", &format!("{MAPS}/large"), large(n)).await?;
     }
     let grown = resident(id)?.saturating_sub(before);
-    // Sent and not read this would be more than 400 MB.
+    // Sent and not read, this would be more than 400 MB.
     ensure!(grown < 100 << 20, "{} MB more for {STALLED} clients", grown >> 20);
     // Another client is served meanwhile.
     let mut socket = endpoint.websocket(&path, &[]).await?;

@@ -7,6 +7,8 @@
 //!
 //! Nothing here reads the store: the registry reports the RBAC objects it writes to [`authorize::Authorizer`].
 
+#![warn(missing_docs)]
+
 pub mod authenticate;
 pub mod authorize;
 pub mod certificates;

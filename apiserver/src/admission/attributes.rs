@@ -1,8 +1,9 @@
-//! What admission knows of a request.
+//! The attributes of a request that admission decides on.
 //!
 //! Source: `k8s.io/apiserver/pkg/admission`, `Attributes`.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::sync::{Mutex, PoisonError};
 
 use serde_json::Value;
@@ -13,47 +14,71 @@ use crate::names::{GroupKind, GroupResource};
 use crate::request::Warnings;
 use crate::request::options::{DeleteOptions, WriteOptions};
 
+/// What a request does to an object, as plugins and webhook rules distinguish it.
+///
+/// Source: `k8s.io/apiserver/pkg/admission`, `Operation`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operation {
+    /// A create, also of a subresource: an eviction, a binding, a token request.
     Create,
+    /// An update or a patch.
     Update,
+    /// A delete of one object. A deletecollection is one for each object.
     Delete,
+    /// A request that opens a connection to a pod: exec, attach, port-forward, proxy.
     Connect,
 }
 
 /// The options of the request: CreateOptions, UpdateOptions and PatchOptions are one type here.
 #[derive(Clone, Copy, Debug)]
 pub enum OperationOptions<'a> {
+    /// CreateOptions, UpdateOptions or PatchOptions.
     Write(&'a WriteOptions),
+    /// DeleteOptions.
     Delete(&'a DeleteOptions),
+}
+
+impl OperationOptions<'_> {
+    /// Whether nothing is to be stored: `dryRun=All`.
+    pub fn dry_run(self) -> bool {
+        match self {
+            OperationOptions::Write(options) => options.dry_run,
+            OperationOptions::Delete(options) => options.dry_run,
+        }
+    }
 }
 
 /// One request as admission sees it.
 pub struct AdmissionAttributes<'a> {
+    /// What the request does.
     pub operation: Operation,
+    /// The resource of the request, without the subresource.
     pub resource: &'a GroupResource,
+    /// The kind of the resource's objects, also for a request about a subresource.
     pub kind: &'a GroupKind,
     /// The version of the request, of its resource and of its kind.
     pub version: &'a str,
-    /// Empty for the object itself.
+    /// The subresource; empty for the object itself.
     pub subresource: &'a str,
+    /// The namespace of the path; empty for a resource of the cluster.
     pub namespace: &'a str,
-    /// Empty for a create with generateName, even when the object has got its name already.
+    /// The name; empty for a create with generateName, even after the object's name has been generated.
     pub name: &'a str,
-    /// The object to be written, in its storage version's form; null on delete.
+    /// The new object, in the storage version; null on delete.
     pub object: &'a mut Value,
-    /// The stored object, in the same form; None on create.
+    /// The stored object, in the storage version; None on create.
     pub old_object: Option<&'a Value>,
+    /// The options of the request.
     pub options: OperationOptions<'a>,
+    /// Who sent the request; after impersonation the impersonated user.
     pub user: &'a UserInfo,
-    pub dry_run: bool,
     /// Texts for `Warning` headers.
     pub warnings: &'a Warnings,
-    /// What plugins add to the audit event of the request.
+    /// Annotations for the audit event of the request.
     pub audit_annotations: &'a AuditAnnotations,
 }
 
-/// The annotations that plugins give the audit event of one request, under names such as
+/// The annotations that plugins add to the audit event of one request, under keys such as
 /// `pod-security.kubernetes.io/enforce-policy`.
 ///
 /// Source: `Attributes.AddAnnotation` of kube-apiserver's admission.
@@ -61,10 +86,18 @@ pub struct AdmissionAttributes<'a> {
 pub struct AuditAnnotations(Mutex<BTreeMap<String, String>>);
 
 impl AuditAnnotations {
-    /// Adds an annotation. The first value of a key stays, as in kube-apiserver.
+    /// Adds an annotation. The first value of a key stays, as in kube-apiserver; another value is ignored and logged.
     pub fn add(&self, key: impl Into<String>, value: impl Into<String>) {
         let mut annotations = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        annotations.entry(key.into()).or_insert_with(|| value.into());
+        match annotations.entry(key.into()) {
+            Entry::Vacant(entry) => _ = entry.insert(value.into()),
+            Entry::Occupied(entry) => {
+                let (key, kept, ignored) = (entry.key(), entry.get(), value.into());
+                if *kept != ignored {
+                    tracing::warn!(key, kept, ignored, "the audit annotation has a value already");
+                }
+            }
+        }
     }
 
     /// All annotations, by key.
@@ -74,17 +107,17 @@ impl AuditAnnotations {
 }
 
 impl AdmissionAttributes<'_> {
-    /// Whether this is about objects of a resource themselves, not about a subresource of theirs.
+    /// Whether the request is for this resource, and not for one of its subresources.
     pub fn is(&self, group: &str, resource: &str) -> bool {
         self.subresource.is_empty() && self.is_any(group, resource)
     }
 
-    /// Whether this is about a resource or any of its subresources.
+    /// Whether the request is for this resource or for one of its subresources.
     pub fn is_any(&self, group: &str, resource: &str) -> bool {
         self.resource.resource == resource && self.resource.group == group
     }
 
-    /// The name to show: of a create with generateName the name that was made, or before that its base.
+    /// The name in messages: for a create with generateName the generated name, or before that the prefix.
     pub fn shown_name(&self) -> &str {
         let metadata = &self.object["metadata"];
         let of_object = |field: &str| metadata[field].as_str().filter(|text| !text.is_empty());
@@ -94,11 +127,50 @@ impl AdmissionAttributes<'_> {
         }
     }
 
+    /// The 403 by which a plugin rejects the request, about the resource and the shown name.
     pub fn forbidden(&self, detail: impl Into<String>) -> Error {
         Error::forbidden(self.resource, self.shown_name(), detail)
     }
 
+    /// Adds a text for a `Warning` header of the response (KEP-1693).
     pub fn warn(&self, text: String) {
         self.warnings.add(text);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_value_of_an_audit_annotation_stays() {
+        let annotations = AuditAnnotations::default();
+        for (key, value) in [
+            ("pod-security.kubernetes.io/enforce-policy", "baseline:latest"),
+            ("pod-security.kubernetes.io/exempt", "namespace"),
+            ("pod-security.kubernetes.io/enforce-policy", "restricted:latest"),
+            ("pod-security.kubernetes.io/exempt", "namespace"),
+        ] {
+            annotations.add(key, value);
+        }
+        let kept: Vec<(String, String)> = annotations.into_map().into_iter().collect();
+        let kept: Vec<(&str, &str)> = kept.iter().map(|(k, v)| (k.as_str(), v.as_str())).collect();
+        assert_eq!(
+            kept,
+            [
+                ("pod-security.kubernetes.io/enforce-policy", "baseline:latest"),
+                ("pod-security.kubernetes.io/exempt", "namespace"),
+            ]
+        );
+    }
+
+    #[test]
+    fn a_dry_run_is_read_from_the_options_of_the_operation() {
+        for dry_run in [false, true] {
+            let write = WriteOptions { dry_run, ..WriteOptions::default() };
+            let delete = DeleteOptions { dry_run, ..DeleteOptions::default() };
+            assert_eq!(OperationOptions::Write(&write).dry_run(), dry_run);
+            assert_eq!(OperationOptions::Delete(&delete).dry_run(), dry_run);
+        }
     }
 }

@@ -1,4 +1,5 @@
-//! Certificate signing requests: who may approve and sign them, and which no one may make.
+//! CertificateApproval, CertificateSigning and CertificateSubjectRestriction: who may approve and sign a certificate signing
+//! request, and which subjects are rejected.
 
 use std::sync::Arc;
 
@@ -32,7 +33,7 @@ impl AdmissionPlugin for CertificateApproval {
     }
 
     fn validate(&self, attributes: &AdmissionAttributes<'_>, _cluster: &dyn Cluster) -> Result<()> {
-        // The old object's signer: this very request may try to change it.
+        // The signer of the stored object: the update may try to change it.
         match updated(attributes, "approval") {
             Some(old) => may(attributes, &self.authorizer, "approve", text(&old["spec"]["signerName"])),
             None => Ok(()),
@@ -60,7 +61,7 @@ impl AdmissionPlugin for CertificateSigning {
     }
 }
 
-/// Nobody becomes a master by certificate.
+/// Rejects requests for client certificates of the group `system:masters`.
 pub(super) struct CertificateSubjectRestriction;
 
 impl AdmissionPlugin for CertificateSubjectRestriction {
@@ -85,7 +86,7 @@ impl AdmissionPlugin for CertificateSubjectRestriction {
     }
 }
 
-/// The stored request, if this updates that subresource of one.
+/// The stored signing request, if this is an update of that subresource.
 fn updated<'a>(attributes: &'a AdmissionAttributes<'_>, subresource: &str) -> Option<&'a Value> {
     let concerned = attributes.is_any(GROUP, RESOURCE)
         && attributes.subresource == subresource
@@ -93,7 +94,7 @@ fn updated<'a>(attributes: &'a AdmissionAttributes<'_>, subresource: &str) -> Op
     attributes.old_object.filter(|_| concerned)
 }
 
-/// A right to the signer's whole domain will do.
+/// Whether the user has a verb on the signer, or on its whole domain (`example.com/*`).
 fn may(
     attributes: &AdmissionAttributes<'_>,
     authorizer: &Authorizer,
@@ -154,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn signers_are_guarded() {
+    fn approval_and_signing_need_a_right_on_the_signer() {
         let csr = |signer: &str, certificate: &str| json!({"metadata": {"name": "c"}, "spec": {"signerName": signer}, "status": {"certificate": certificate}});
         let refused = |verb: &str, signer: &str| {
             format!(
@@ -184,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn masters_are_not_signed() {
+    fn client_certificates_of_system_masters_are_rejected() {
         let request_for = |organization: &str| {
             let key = rcgen::KeyPair::generate_for(&rcgen::PKCS_ECDSA_P256_SHA256).expect("a key");
             let mut params = rcgen::CertificateParams::default();

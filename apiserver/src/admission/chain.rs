@@ -16,12 +16,12 @@ use crate::features::FeatureGates;
 
 const RESOURCE_QUOTA: &str = "ResourceQuota";
 
-/// Whether the gate of a plugin is on, for those that have one.
+/// Whether the feature gate of a plugin is on; true for plugins without one.
 fn is_featured(plugin: &str, features: &FeatureGates) -> bool {
     plugin != "PodTopologyLabels" || features.is_enabled("PodTopologyLabelsAdmission")
 }
 
-/// One place in the chain.
+/// One plugin of the chain.
 enum Link {
     Sync(Box<dyn AdmissionPlugin>),
     Async(Box<dyn AsyncAdmissionPlugin>),
@@ -84,25 +84,25 @@ impl AdmissionChain {
         AdmissionChain { links, reserves_quota: selection.is_enabled(RESOURCE_QUOTA) }
     }
 
-    /// With one plugin more, at the end.
+    /// Appends a plugin.
     #[cfg(test)]
     pub(crate) fn with(mut self, plugin: impl AsyncAdmissionPlugin + 'static) -> AdmissionChain {
         self.links.push(Link::Async(Box::new(plugin)));
         self
     }
 
-    /// Whether writes reserve quota, which the registry does in the commit itself.
+    /// Whether ResourceQuota is enabled. The registry reserves quota itself, in the commit of the object.
     pub fn reserves_quota(&self) -> bool {
         self.reserves_quota
     }
 
-    /// Whether a plugin that looks at the request waits for others, so that the chain may take long.
+    /// Whether an asynchronous plugin handles the request, so that the chain may take long.
     pub fn waits(&self, attributes: &AdmissionAttributes<'_>) -> bool {
         let waits = |link: &Link| matches!(link, Link::Async(plugin) if plugin.handles(attributes));
         self.links.iter().any(waits)
     }
 
-    /// The part of the first pass that concerns a create whose object is not stored: an eviction, a binding, a token request.
+    /// NamespaceLifecycle alone, for a create whose object is not stored: an eviction, a binding, a token request.
     ///
     /// # Errors
     /// 404 if there is no such namespace, 403 if it is terminating.

@@ -43,7 +43,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn only_where_none_is_chosen() {
+    fn only_ingresses_without_a_class_get_the_default() {
         let class = json!({"metadata": {"name": "std", "annotations": {ANNOTATION: "true"}}});
         for (metadata, spec, want) in [
             (json!({"name": "i"}), json!({}), json!("std")),

@@ -21,7 +21,7 @@ impl AdmissionPlugin for DefaultStorageClass {
             return Ok(());
         }
         let claim = &attributes.object;
-        // An empty class is a choice too: no dynamic provisioning.
+        // An empty class is set on purpose: no dynamic provisioning.
         let chosen = !claim["spec"]["storageClassName"].is_null()
             || !claim["metadata"]["annotations"][OLD_CLASS_ANNOTATION].is_null();
         if chosen {
@@ -44,7 +44,7 @@ mod tests {
     use serde_json::{Value, json};
 
     #[test]
-    fn the_newest_default_is_taken() {
+    fn claims_without_a_class_get_the_newest_default() {
         let class = |name: &str, made: &str, annotation: &str| json!({"metadata": {"name": name, "creationTimestamp": made, "annotations": {annotation: "true"}}});
         let old = class("old", "2026-01-01T00:00:00Z", ANNOTATIONS[0]);
         let beta = class("beta", "2026-01-02T00:00:00Z", ANNOTATIONS[1]);

@@ -1,4 +1,5 @@
-//! DefaultTolerationSeconds: pods bear a node that is not ready or unreachable for five minutes, unless they say otherwise.
+//! DefaultTolerationSeconds: pods tolerate a node that is not ready or unreachable for five minutes, unless they have
+//! tolerations of their own.
 
 use serde_json::{Value, json};
 
@@ -37,7 +38,7 @@ impl AdmissionPlugin for DefaultTolerationSeconds {
     }
 }
 
-/// Empty matches everything.
+/// Whether a field of a toleration matches; an empty one matches everything.
 fn covers(toleration: &Value, taint: &str) -> bool {
     ["", taint].contains(&text(&toleration["key"]))
         && ["", "NoExecute"].contains(&text(&toleration["effect"]))
@@ -49,7 +50,7 @@ mod tests {
     use crate::admission::testing::{Request, World};
 
     #[test]
-    fn what_is_not_tolerated_is_added() {
+    fn missing_tolerations_are_added() {
         let default = |taint: &str| json!({"key": taint, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300});
         let own = json!({"key": TAINTS[0], "operator": "Exists", "effect": "NoExecute"});
         let all = json!({"operator": "Exists"});

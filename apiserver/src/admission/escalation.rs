@@ -1,8 +1,8 @@
-//! Escalation: nobody grants what they do not hold.
+//! Privilege escalation prevention of RBAC.
 //!
-//! Whoever writes a role must hold all its rules, or the verb `escalate` on it; whoever writes a binding must hold all
-//! rules of the role, or the verb `bind` on it. kube-apiserver asks this in the storage of the RBAC kinds, after the
-//! mutating admission plugins and before validation; so here it is the last plugin of the chain's first half.
+//! A user who writes a role must hold all its rules, or the verb `escalate` on it; a user who writes a binding must hold all
+//! rules of the role, or the verb `bind` on it. kube-apiserver checks this in the storage of the RBAC kinds, after the
+//! mutating admission plugins and before validation; so here it is the last plugin of the chain's first pass.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -31,7 +31,7 @@ impl AdmissionPlugin for EscalationCheck {
     fn admit(&self, attributes: &mut AdmissionAttributes<'_>, _cluster: &dyn Cluster) -> Result<()> {
         let Some(kind) = Kind::of(attributes.resource) else { return Ok(()) };
         let writes = matches!(attributes.operation, Operation::Create | Operation::Update);
-        if !writes || attributes.user.is_in(MASTERS) || only_for_the_collector(attributes) {
+        if !writes || attributes.user.is_in(MASTERS) || is_only_mutating_gc_fields(attributes) {
             return Ok(());
         }
         match kind {
@@ -123,8 +123,8 @@ fn object_name<'a>(attributes: &'a AdmissionAttributes<'_>) -> &'a str {
     attributes.object["metadata"]["name"].as_str().unwrap_or("")
 }
 
-/// The garbage collector may always do its work: an update that only touches what deletion needs grants nothing.
-fn only_for_the_collector(attributes: &AdmissionAttributes<'_>) -> bool {
+/// Whether an update only changes finalizers and owner references. The garbage collector may always do that.
+fn is_only_mutating_gc_fields(attributes: &AdmissionAttributes<'_>) -> bool {
     let Some(old) = attributes.old_object else { return false };
     let without = |object: &Value| {
         let mut object = object.clone();
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_one_holds_can_be_granted() {
+    fn rules_that_the_user_does_not_hold_cannot_be_granted() {
         let configmaps = json!({"verbs": ["get"], "apiGroups": [""], "resources": ["configmaps"]});
         let secrets = json!({"verbs": ["get", "list"], "apiGroups": [""], "resources": ["secrets"]});
         let role = |rules: Value| json!({"metadata": {"name": "r"}, "rules": rules});

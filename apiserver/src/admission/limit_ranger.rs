@@ -1,4 +1,5 @@
-//! LimitRanger: a namespace's LimitRanges fill in what containers ask for, and bound it; claims' sizes too.
+//! LimitRanger: the LimitRanges of a namespace set defaults for the requests and limits of containers, and bounds for those of
+//! containers, pods and claims.
 
 use serde_json::Value;
 
@@ -24,7 +25,7 @@ impl AdmissionPlugin for LimitRanger {
     fn admit(&self, attributes: &mut AdmissionAttributes<'_>, cluster: &dyn Cluster) -> Result<()> {
         if subject(attributes) == Some(Subject::Pod) {
             for range in ranges(attributes, cluster)? {
-                fill_in(attributes.object, &range);
+                set_defaults(attributes.object, &range);
             }
         }
         Ok(())
@@ -59,7 +60,7 @@ enum Subject {
     Claim,
 }
 
-/// What of the request is limited. Containers of a pod change by its `resize` only.
+/// The kind of object that is limited; None if the request is not. The resources of a pod change by its `resize` only.
 fn subject(attributes: &AdmissionAttributes<'_>) -> Option<Subject> {
     let (operation, pods) = (attributes.operation, attributes.is_any("", "pods"));
     let subject = match (attributes.subresource, operation) {
@@ -69,17 +70,18 @@ fn subject(attributes: &AdmissionAttributes<'_>) -> Option<Subject> {
         }
         _ => return None,
     };
-    let going = attributes.old_object.is_some_and(|old| !old["metadata"]["deletionTimestamp"].is_null());
-    (!going).then_some(subject)
+    let is_terminating =
+        attributes.old_object.is_some_and(|old| !old["metadata"]["deletionTimestamp"].is_null());
+    (!is_terminating).then_some(subject)
 }
 
 fn ranges(attributes: &AdmissionAttributes<'_>, cluster: &dyn Cluster) -> Result<Vec<Value>> {
     cluster.list(&GroupResource::new("", "limitranges"), attributes.namespace)
 }
 
-/// Sets the defaults of a range where a container says nothing, and tells so in an annotation.
-fn fill_in(pod: &mut Value, range: &Value) {
-    let mut told = Vec::new();
+/// Sets the defaults of a range where a container specifies nothing, and lists them in an annotation.
+fn set_defaults(pod: &mut Value, range: &Value) {
+    let mut defaulted = Vec::new();
     for (list, title) in [("containers", "container"), ("initContainers", "init container")] {
         let Some(containers) =
             object_at(pod, "spec").filter(|s| s[list].is_array()).and_then(|s| list_at(s, list))
@@ -91,19 +93,19 @@ fn fill_in(pod: &mut Value, range: &Value) {
             for (default, member, what) in
                 [("defaultRequest", "requests", "request"), ("default", "limits", "limit")]
             {
-                let set = fill_in_list(container, member, &defaults(range, default));
+                let set = set_list_defaults(container, member, &defaults(range, default));
                 if !set.is_empty() {
-                    told.push(format!("{} {what} for {title} {name}", set.join(", ")));
+                    defaulted.push(format!("{} {what} for {title} {name}", set.join(", ")));
                 }
             }
         }
     }
-    if told.is_empty() {
+    if defaulted.is_empty() {
         return;
     }
     let annotations = object_at(pod, "metadata").and_then(|m| object_at(m, "annotations"));
     if let Some(annotations) = annotations {
-        annotations[ANNOTATION] = format!("LimitRanger plugin set: {}", told.join("; ")).into();
+        annotations[ANNOTATION] = format!("LimitRanger plugin set: {}", defaulted.join("; ")).into();
     }
 }
 
@@ -114,7 +116,7 @@ fn defaults(range: &Value, member: &str) -> Vec<(String, Value)> {
 }
 
 /// The names of the resources that were set, sorted.
-fn fill_in_list(container: &mut Value, member: &str, defaults: &[(String, Value)]) -> Vec<String> {
+fn set_list_defaults(container: &mut Value, member: &str, defaults: &[(String, Value)]) -> Vec<String> {
     let mut set: Vec<String> = defaults
         .iter()
         .filter(|(name, _)| container["resources"][member][name].is_null())
@@ -142,7 +144,7 @@ fn check_containers(limit: &Value, spec: &Value) -> Vec<String> {
         .collect()
 }
 
-/// What of an entry's bounds is broken.
+/// The bounds of an entry that are violated.
 fn check(limit: &Value, requests: &ResourceList, limits: &ResourceList) -> Vec<String> {
     let kind = text(&limit["type"]);
     let bounds = |member: &str| resources(&limit[member]).into_iter();
@@ -160,7 +162,7 @@ fn check(limit: &Value, requests: &ResourceList, limits: &ResourceList) -> Vec<S
     errors
 }
 
-/// Claims are bounded by what they request alone.
+/// Only the requests of claims are bounded.
 fn check_claim(limit: &Value, spec: &Value) -> Vec<String> {
     let requests = resources(&spec["resources"]["requests"]);
     let kind = text(&limit["type"]);
@@ -250,8 +252,8 @@ mod tests {
     }
 
     #[test]
-    fn defaults_are_filled_in_and_told() {
-        for (given, want, told) in [
+    fn defaults_are_set_and_listed_in_the_annotation() {
+        for (given, want, defaulted) in [
             (
                 json!({}),
                 json!({"limits": {"cpu": "500m", "memory": "256Mi"}, "requests": {"cpu": "250m", "memory": "256Mi"}}),
@@ -269,12 +271,12 @@ mod tests {
                 .run(&LimitRanger, &world(container_limit()))
                 .expect("a pod");
             assert_eq!(got["spec"]["containers"][0]["resources"], want);
-            assert_eq!(got["metadata"]["annotations"][ANNOTATION], told);
+            assert_eq!(got["metadata"]["annotations"][ANNOTATION], defaulted);
         }
     }
 
     #[test]
-    fn bounds_are_kept() {
+    fn amounts_out_of_bounds_are_rejected() {
         let claim = |size: &str| json!({"metadata": {"name": "p"}, "spec": {"resources": {"requests": {"storage": size}}}});
         let size =
             json!({"type": "PersistentVolumeClaim", "min": {"storage": "1Gi"}, "max": {"storage": "2Gi"}});
@@ -325,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn updates_of_pods_are_not_looked_at() {
+    fn updates_of_pods_are_not_limited() {
         let request = Request::new("", "pods", "ns", pod(json!({}))).update(pod(json!({})));
         assert_eq!(request.run(&LimitRanger, &world(container_limit())), Ok(pod(json!({}))));
     }

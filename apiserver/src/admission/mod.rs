@@ -1,14 +1,16 @@
 //! Admission: the chain of plugins between a decoded object and its validation.
 //!
-//! First every plugin may change the object (`admit`); then, when the object is prepared, named and has passed its own
-//! validation, every plugin may reject it (`validate`). The order of the chain is kube-apiserver's, and so are the
+//! First each plugin may mutate the object (`admit`); after the object has been prepared, named and validated, each plugin may
+//! reject it (`validate`). The order of the chain is kube-apiserver's, and so are the
 //! plugins' names and texts; each is a small module here.
 //!
-//! Plugins look the cluster up through [`Cluster`](crate::cluster::Cluster) and know neither store nor HTTP. They run on every write: each looks at the
-//! resource first, and none lists anything for a resource that is not its own. Most decide at once
-//! ([`AdmissionPlugin`]); those that wait for others are an [`AsyncAdmissionPlugin`]. The chain runs without any lock.
+//! Plugins read other objects through [`Cluster`](crate::cluster::Cluster) and know neither store nor HTTP. They run on every
+//! write: each checks the resource first, and none lists anything for a resource that it does not handle. Most decide without
+//! waiting ([`AdmissionPlugin`]); those that wait implement [`AsyncAdmissionPlugin`]. The chain runs without any lock.
 //!
 //! Start at [`AdmissionChain::new`].
+
+#![warn(missing_docs)]
 
 mod attributes;
 mod certificates;
@@ -42,13 +44,13 @@ pub use chain::AdmissionChain;
 pub use plugin::{AdmissionPlugin, AsyncAdmissionPlugin};
 pub use selection::{PluginError, PluginSelection};
 
-/// The member of an object that is itself an object; made if it is missing.
+/// A member that is an object, created if it is missing; None if it has another type.
 fn object_at<'v>(value: &'v mut Value, name: &str) -> Option<&'v mut Value> {
     let member = value.as_object_mut()?.entry(name).or_insert_with(|| Map::new().into());
     member.is_object().then_some(member)
 }
 
-/// The member of an object that is a list; made if it is missing.
+/// A member that is a list, created if it is missing; None if it has another type.
 fn list_at<'v>(value: &'v mut Value, name: &str) -> Option<&'v mut Vec<Value>> {
     value.as_object_mut()?.entry(name).or_insert_with(|| Value::Array(Vec::new())).as_array_mut()
 }
@@ -63,7 +65,7 @@ fn text(value: &Value) -> &str {
     value.as_str().unwrap_or("")
 }
 
-/// The newest object that an annotation makes the default, among several the first by name.
+/// The newest object that one of the annotations marks as the default; of equally old ones the first by name.
 fn newest_default(objects: Vec<Value>, annotations: &[&str]) -> Option<Value> {
     let is_default =
         |object: &Value| annotations.iter().any(|a| text(&object["metadata"]["annotations"][a]) == "true");

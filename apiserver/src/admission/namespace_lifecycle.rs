@@ -1,4 +1,5 @@
-//! NamespaceLifecycle: nothing new where there is no namespace or one that is going away; some namespaces stay for ever.
+//! NamespaceLifecycle: rejects creation in a namespace that does not exist or is terminating, and the deletion of the namespaces
+//! that the system needs.
 
 use super::{AdmissionAttributes, AdmissionPlugin, Operation};
 use crate::cluster::{Cluster, NamespacePhase};
@@ -28,7 +29,7 @@ impl AdmissionPlugin for NamespaceLifecycle {
         }
         let free = attributes.namespace.is_empty()
             || !matches!(attributes.operation, Operation::Create | Operation::Update)
-            // Whoever asks for rights must not learn which namespaces exist.
+            // An access review must not reveal which namespaces exist.
             || attributes.is_any("authorization.k8s.io", "localsubjectaccessreviews");
         if free {
             return Ok(());
@@ -69,12 +70,12 @@ mod tests {
             .with(
                 "",
                 "namespaces",
-                json!({"metadata": {"name": "going"}, "status": {"phase": "Terminating"}}),
+                json!({"metadata": {"name": "terminating"}, "status": {"phase": "Terminating"}}),
             )
     }
 
     #[test]
-    fn namespaces_decide() {
+    fn creation_requires_a_namespace_that_is_not_terminating() {
         let object = || json!({"metadata": {"name": "c"}});
         let generated = || json!({"metadata": {"generateName": "gen-"}});
         let config_map = |namespace: &str, object: Value| Request::new("", "configmaps", namespace, object);
@@ -90,15 +91,15 @@ mod tests {
             ("delete without a namespace", config_map("x", object()).delete(), "ok"),
             (
                 "create in a terminating one",
-                config_map("going", object()),
-                r#"403 configmaps "c" is forbidden: unable to create new content in namespace going because it is being terminated"#,
+                config_map("terminating", object()),
+                r#"403 configmaps "c" is forbidden: unable to create new content in namespace terminating because it is being terminated"#,
             ),
             (
                 "generated name",
-                config_map("going", generated()),
-                r#"403 configmaps "gen-" is forbidden: unable to create new content in namespace going because it is being terminated"#,
+                config_map("terminating", generated()),
+                r#"403 configmaps "gen-" is forbidden: unable to create new content in namespace terminating because it is being terminated"#,
             ),
-            ("update in a terminating one", config_map("going", object()).update(object()), "ok"),
+            ("update in a terminating one", config_map("terminating", object()).update(object()), "ok"),
             ("cluster-scoped", Request::new("", "nodes", "", object()), "ok"),
             (
                 "a review",
@@ -119,13 +120,13 @@ mod tests {
     }
 
     #[test]
-    fn the_cause_is_told() {
-        let mut request = Request::new("", "secrets", "going", json!({"metadata": {"name": "s"}}));
+    fn the_rejection_has_a_cause() {
+        let mut request = Request::new("", "secrets", "terminating", json!({"metadata": {"name": "s"}}));
         let error = request.admit(&NamespaceLifecycle, &world()).expect_err("terminating");
         assert_eq!(
             error.status().details.expect("details"),
             json!({"name": "s", "kind": "secrets", "causes": [{"reason": "NamespaceTerminating",
-                "message": "namespace going is being terminated", "field": "metadata.namespace"}]})
+                "message": "namespace terminating is being terminated", "field": "metadata.namespace"}]})
         );
     }
 }

@@ -1,4 +1,4 @@
-//! PersistentVolumeClaimResize: a claim grows only where its class says that it can.
+//! PersistentVolumeClaimResize: only a bound claim of a class that allows expansion may grow.
 
 use serde_json::Value;
 
@@ -57,7 +57,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn growth() {
+    fn only_bound_claims_of_expandable_classes_grow() {
         let claim = |size: &str, class: &str, phase: &str| {
             json!({"metadata": {"name": "c"}, "status": {"phase": phase},
                    "spec": {"storageClassName": class, "resources": {"requests": {"storage": size}}}})

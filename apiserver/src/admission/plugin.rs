@@ -1,4 +1,4 @@
-//! What a plugin is.
+//! The traits of admission plugins.
 
 use futures::future::BoxFuture;
 
@@ -6,7 +6,9 @@ use super::AdmissionAttributes;
 use crate::Result;
 use crate::cluster::Cluster;
 
-/// A plugin that decides at once, from the request and what the process knows.
+/// A plugin that decides without waiting, from the request and the state of this process.
+///
+/// Source: `k8s.io/apiserver/pkg/admission`, `MutationInterface` and `ValidationInterface`.
 pub trait AdmissionPlugin: Send + Sync {
     /// kube-apiserver's name of the plugin.
     fn name(&self) -> &'static str;
@@ -30,13 +32,13 @@ pub trait AdmissionPlugin: Send + Sync {
     }
 }
 
-/// A plugin that waits for others: for another object, or for what a webhook answers. Nothing is locked meanwhile, and nobody
-/// else's request waits with it.
+/// A plugin that waits: for another object, or for the response of a webhook. No lock is held meanwhile, so other requests
+/// continue.
 pub trait AsyncAdmissionPlugin: Send + Sync {
     /// kube-apiserver's name of the plugin.
     fn name(&self) -> &'static str;
 
-    /// Whether the plugin looks at the request at all. Those that it does not handle cost nothing more.
+    /// Whether the plugin is called for the request at all.
     fn handles(&self, attributes: &AdmissionAttributes<'_>) -> bool;
 
     /// As [`AdmissionPlugin::admit`].

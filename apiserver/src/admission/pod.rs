@@ -1,4 +1,4 @@
-//! Pod: what several plugins read in a pod's spec.
+//! Accessors of a pod's spec that several plugins share.
 
 use coracle_pod_resources::{InitContainer, aggregate_containers, apply_pod_level_resources};
 use serde_json::Value;
@@ -10,7 +10,7 @@ pub(super) use coracle_pod_resources::ResourceList;
 /// A pod's containers, in the order in which policies look at them.
 pub(super) const ALL_CONTAINERS: [&str; 3] = ["initContainers", "containers", "ephemeralContainers"];
 
-/// An annotation of pods that a kubelet made of a file; the value names the file's version.
+/// The annotation of mirror pods, which a kubelet creates for static pods; the value is a hash of the file.
 pub(super) const MIRROR: &str = "kubernetes.io/config.mirror";
 
 pub(super) fn containers<'a>(spec: &'a Value, lists: &'a [&str]) -> impl Iterator<Item = &'a Value> {
@@ -23,7 +23,7 @@ pub(super) fn resources(list: &Value) -> ResourceList {
     entries.filter_map(|(name, quantity)| Some((name.clone(), text(quantity).parse().ok()?))).collect()
 }
 
-/// What a whole pod asks for: `requests` or `limits`, without its overhead.
+/// The `requests` or `limits` of a whole pod, without its overhead.
 pub(super) fn pod_resources(spec: &Value, which: &str) -> ResourceList {
     let own = |container: &Value| resources(&container["resources"][which]);
     let init_containers = items(&spec["initContainers"]).iter().map(|container| InitContainer {
@@ -41,7 +41,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn pods_add_up() {
+    fn requests_of_containers_are_added_up() {
         let with = |requests: Value| json!({"resources": {"requests": requests}});
         let sidecar = json!({"restartPolicy": "Always", "resources": {"requests": {"cpu": "1"}}});
         for (case, spec, want) in [

@@ -1,4 +1,4 @@
-//! PodResizeValidator: a running pod grows only as far as its node reaches.
+//! PodResizeValidator: rejects a resize beyond the allocatable resources of the pod's node.
 
 use super::pod::{pod_resources, resources};
 use super::{AdmissionAttributes, AdmissionPlugin, Operation, text};
@@ -37,7 +37,7 @@ impl AdmissionPlugin for PodResizeValidator {
                 quote(name),
                 quote(system)
             );
-            return Err(refusal(attributes, detail, "UnsupportedPlatform"));
+            return Err(rejection(attributes, detail, "UnsupportedPlatform"));
         }
         let mut wanted = pod_resources(&pod["spec"], "requests");
         for (resource, overhead) in resources(&pod["spec"]["overhead"]) {
@@ -59,11 +59,11 @@ impl AdmissionPlugin for PodResizeValidator {
             return Ok(());
         }
         let detail = format!("node didn't have enough allocatable resources: {}", short.join("; "));
-        Err(refusal(attributes, detail, "NodeCapacity"))
+        Err(rejection(attributes, detail, "NodeCapacity"))
     }
 }
 
-fn refusal(attributes: &AdmissionAttributes<'_>, detail: String, reason: &str) -> Error {
+fn rejection(attributes: &AdmissionAttributes<'_>, detail: String, reason: &str) -> Error {
     Error::Forbidden {
         resource: Some(attributes.resource.clone()),
         name: attributes.shown_name().to_owned(),
@@ -79,7 +79,7 @@ mod tests {
     use serde_json::{Value, json};
 
     #[test]
-    fn nodes_are_the_limit() {
+    fn a_resize_beyond_the_node_is_rejected() {
         let node = |name: &str, os: &str| {
             json!({"metadata": {"name": name, "labels": {"kubernetes.io/os": os}},
                    "status": {"allocatable": {"cpu": "2", "memory": "1Gi"}}})

@@ -1,4 +1,4 @@
-//! PodTopologyLabels: a pod learns the zone and region of its node.
+//! PodTopologyLabels: copies the zone and region labels of the node to a pod that is bound to it.
 
 use serde_json::{Map, Value};
 
@@ -53,7 +53,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn the_nodes_labels_are_copied() {
+    fn topology_labels_of_the_node_are_copied() {
         let labels = json!({LABELS[0]: "z", "other": "x"});
         let world = World::default().with("", "nodes", json!({"metadata": {"name": "n", "labels": labels}}));
         let pod = |node: &str| json!({"metadata": {"name": "p", "labels": {LABELS[0]: "mine"}}, "spec": {"nodeName": node}});

@@ -1,4 +1,4 @@
-//! Priority: a pod's priority is its class's, never its own choice; and only one class is the default.
+//! Priority: sets a pod's priority from its PriorityClass, and allows one default class only.
 
 use serde_json::Value;
 
@@ -82,7 +82,7 @@ fn resolve(attributes: &mut AdmissionAttributes<'_>, cluster: &dyn Cluster) -> R
     Ok(())
 }
 
-/// What was set on create stays where an update leaves it out; changing it is for validation to refuse.
+/// Fills in the stored priority where an update leaves it out. Validation rejects a change.
 fn keep(attributes: &mut AdmissionAttributes<'_>) {
     let Some(old) = attributes.old_object else { return };
     let Some(spec) = object_at(attributes.object, "spec") else { return };
@@ -93,7 +93,7 @@ fn keep(attributes: &mut AdmissionAttributes<'_>) {
     }
 }
 
-/// The global default; of several, which a race can make, the lowest.
+/// The global default; the lowest of several, which concurrent creates can lead to.
 fn default_class(cluster: &dyn Cluster) -> Result<Option<Value>> {
     let classes = cluster.list(&GroupResource::new(GROUP, RESOURCE), "")?;
     let default = classes.into_iter().filter(|class| class["globalDefault"] == true);
@@ -162,14 +162,14 @@ mod tests {
     }
 
     #[test]
-    fn updates_keep_it() {
+    fn updates_keep_the_priority() {
         let pod = |spec: Value| json!({"metadata": {"name": "p"}, "spec": spec});
         let request = Request::new("", "pods", "ns", pod(json!({}))).update(pod(json!({"priority": 5})));
         assert_eq!(request.run(&Priority, &World::default()).expect("a pod")["spec"], json!({"priority": 5}));
     }
 
     #[test]
-    fn there_is_one_default() {
+    fn a_second_default_class_is_rejected() {
         let world = World::default().with(GROUP, RESOURCE, class("std", 7, true));
         let create = |name: &str, default| Request::new(GROUP, RESOURCE, "", class(name, 1, default));
         let refused = Err("403 priorityclasses.scheduling.k8s.io \"new\" is forbidden: PriorityClass std is already marked as default. Only one default can exist".to_owned());

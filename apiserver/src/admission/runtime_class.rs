@@ -1,4 +1,4 @@
-//! RuntimeClass: a pod that names a runtime class pays its overhead and goes where it runs.
+//! RuntimeClass: a pod gets the overhead and the scheduling constraints of its runtime class.
 
 use std::collections::HashSet;
 
@@ -67,7 +67,7 @@ impl AdmissionPlugin for RuntimeClass {
     }
 }
 
-/// None if this is no business of ours; the class, if the pod names one.
+/// None if the request is not handled; otherwise the class, if the pod names one.
 fn class_of(attributes: &AdmissionAttributes<'_>, cluster: &dyn Cluster) -> Result<Option<Option<Value>>> {
     if !attributes.is("", "pods") || attributes.operation != Operation::Create {
         return Ok(None);
@@ -87,13 +87,13 @@ fn differs(a: &Value, b: &Value) -> bool {
     resources(a) != resources(b)
 }
 
-/// How many tolerations are compared each with all others; more are only freed of those that are there twice.
-const MOST_COMPARED: usize = 500;
+/// Up to this many tolerations each is compared with all others; of more only exact duplicates are removed.
+const MAX_COMPARED: usize = 500;
 
-/// Both lists, without what another entry covers.
+/// Both lists, without the tolerations that another one covers.
 fn merge(first: &[Value], second: &[Value]) -> Vec<Value> {
     let all: Vec<&Value> = first.iter().chain(second).collect();
-    if all.len() > MOST_COMPARED {
+    if all.len() > MAX_COMPARED {
         let mut seen = HashSet::new();
         return all.into_iter().filter(|one| seen.insert(*one)).cloned().collect();
     }
@@ -108,7 +108,7 @@ fn merge(first: &[Value], second: &[Value]) -> Vec<Value> {
     merged.into_iter().cloned().collect()
 }
 
-/// Whether one toleration bears all that another bears.
+/// Whether one toleration tolerates everything that another one does.
 fn covers(wide: &Value, narrow: &Value) -> bool {
     if wide == narrow {
         return true;
@@ -138,7 +138,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn pods_follow_their_class() {
+    fn pods_get_overhead_and_scheduling_of_their_class() {
         let class = json!({"metadata": {"name": "vm"}, "handler": "h", "overhead": {"podFixed": {"cpu": "1"}},
             "scheduling": {"nodeSelector": {"a": "b"}, "tolerations": [{"key": "t", "operator": "Exists"}]}});
         let world = World::default().with("node.k8s.io", "runtimeclasses", class);

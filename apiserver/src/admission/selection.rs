@@ -1,5 +1,5 @@
-//! Which plugins run: the names and defaults of kube-apiserver v1.36, and what `--enable-admission-plugins` and
-//! `--disable-admission-plugins` change about them.
+//! Which plugins are enabled: the names and defaults of kube-apiserver v1.36, and the effect of `--enable-admission-plugins`
+//! and `--disable-admission-plugins`.
 
 use std::collections::BTreeSet;
 
@@ -48,25 +48,25 @@ const PLUGINS: [(&str, bool); 41] = [
     ("AlwaysDeny", false),
 ];
 
-/// Why a selection of plugins is refused, in kube-apiserver's words.
+/// Why a selection of plugins is rejected, with kube-apiserver's texts.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PluginError {
-    /// `--enable-admission-plugins` names what is no plugin.
+    /// `--enable-admission-plugins` has an unknown name.
     #[error("enable-admission-plugins plugin {0:?} is unknown")]
     UnknownEnabled(String),
-    /// `--disable-admission-plugins` does.
+    /// `--disable-admission-plugins` has an unknown name.
     #[error("disable-admission-plugins plugin {0:?} is unknown")]
     UnknownDisabled(String),
-    /// Both name the same plugins.
+    /// Both flags have the same names.
     #[error("[{0}] in enable-admission-plugins and disable-admission-plugins overlapped")]
     Overlap(String),
 }
 
-/// The plugins that are on; by default those of kube-apiserver.
+/// The enabled plugins; by default those of kube-apiserver.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PluginSelection {
     enabled: BTreeSet<&'static str>,
-    /// Those that are on because the operator said so.
+    /// The plugins that the operator enabled explicitly.
     asked_for: BTreeSet<&'static str>,
 }
 
@@ -78,7 +78,7 @@ impl Default for PluginSelection {
 }
 
 impl PluginSelection {
-    /// The default plugins, with some and without others.
+    /// The default plugins, with `enable` added and `disable` removed.
     ///
     /// # Errors
     /// A name is unknown, or in both lists.
@@ -101,13 +101,13 @@ impl PluginSelection {
         self.enabled.contains(name)
     }
 
-    /// The plugins that the operator asked for and that are none of these.
+    /// The plugins that the operator enabled explicitly and that are not in `implemented`.
     pub fn missing<'a>(&'a self, implemented: &'a [&str]) -> impl Iterator<Item = &'static str> + 'a {
         self.asked_for.iter().copied().filter(|name| !implemented.contains(name))
     }
 }
 
-/// The plugins that a flag names, or the first name that is none.
+/// The plugins of these names, or the first unknown name.
 fn known<N: AsRef<str>>(names: &[N]) -> Result<BTreeSet<&'static str>, String> {
     let find = |name: &str| PLUGINS.iter().map(|(known, _)| *known).find(|known| *known == name);
     let names = names.iter().map(AsRef::as_ref).filter(|name| !name.is_empty());
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn wrong_selections_are_refused() {
+    fn unknown_and_contradictory_selections_are_rejected() {
         for (enable, disable, want) in [
             (&["Nope"][..], &[][..], "enable-admission-plugins plugin \"Nope\" is unknown"),
             (&[], &["serviceaccount"], "disable-admission-plugins plugin \"serviceaccount\" is unknown"),

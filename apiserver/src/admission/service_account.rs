@@ -1,4 +1,4 @@
-//! ServiceAccount: every pod runs as one, which must exist; its token is mounted and its pull secrets are used.
+//! ServiceAccount: assigns each pod a service account, which must exist, and adds its token volume and its pull secrets.
 
 use std::collections::BTreeSet;
 
@@ -17,12 +17,12 @@ const NAME: &str = "ServiceAccount";
 const DEFAULT: &str = "default";
 const VOLUME_PREFIX: &str = "kube-api-access-";
 const MOUNT_PATH: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
-/// An hour, and seven seconds by which kubelets recognise tokens that clients may outlive.
+/// One hour and seven seconds. Upstream recognises by the seven seconds the tokens that clients may use beyond their expiration.
 const TOKEN_SECONDS: i64 = 3607;
 const ENFORCE_SECRETS: &str = "kubernetes.io/enforce-mountable-secrets";
 
 pub(super) struct ServiceAccount {
-    /// Ends the volume's name.
+    /// Returns the random suffix of the volume's name.
     suffix: fn() -> String,
 }
 
@@ -50,7 +50,7 @@ impl AdmissionPlugin for ServiceAccount {
         };
         let account = account(attributes, cluster, &name)?;
         let Some(spec) = object_at(attributes.object, "spec") else { return Ok(()) };
-        // The second is the field's old name.
+        // The second one is the deprecated name of the field.
         spec["serviceAccountName"] = name.as_str().into();
         spec["serviceAccount"] = name.into();
         let mounts = [&*spec, &account].iter().find_map(|o| o["automountServiceAccountToken"].as_bool());
@@ -89,7 +89,7 @@ impl AdmissionPlugin for ServiceAccount {
         if debug {
             let problem =
                 container_secret(&pod["spec"], "ephemeralContainers", "ephemeral container", &account);
-            // kube-apiserver forgets to make a refusal of this one.
+            // kube-apiserver returns this error without making it a 403.
             return problem.map_or(Ok(()), |detail| Err(Error::Unclassified(detail)));
         }
         secret_problem(&pod["spec"], &account).map_or(Ok(()), |detail| Err(attributes.forbidden(detail)))
@@ -108,8 +108,8 @@ fn account(attributes: &AdmissionAttributes<'_>, cluster: &dyn Cluster, name: &s
     })
 }
 
-/// Gives the service account controller time to make the `default` account of a new namespace, as kube-apiserver does. Comes
-/// right before [`ServiceAccount`], and has its name.
+/// Waits until the service account controller has created the `default` account of a new namespace, as kube-apiserver does. It
+/// precedes [`ServiceAccount`] in the chain, under the same name.
 pub struct DefaultServiceAccountWait;
 
 impl AsyncAdmissionPlugin for DefaultServiceAccountWait {
@@ -145,7 +145,7 @@ fn is_mirror(pod: &Value) -> bool {
 }
 
 impl ServiceAccount {
-    /// Mounts the token into every container that has nothing else at its place.
+    /// Mounts the token into every container that mounts nothing else at its path.
     fn mount_token(&self, spec: &mut Value) {
         let existing =
             items(&spec["volumes"]).iter().map(|v| text(&v["name"])).find(|n| n.starts_with(VOLUME_PREFIX));
@@ -188,7 +188,7 @@ fn token_volume(name: &str) -> Value {
     })
 }
 
-/// What a pod made of a kubelet's file must not ask the API for.
+/// The reference to an API object that a mirror pod must not have.
 fn refuse_mirror(pod: &Value) -> Option<&'static str> {
     let spec = &pod["spec"];
     if !text(&spec["serviceAccountName"]).is_empty() {
@@ -204,7 +204,7 @@ fn refuse_mirror(pod: &Value) -> Option<&'static str> {
         .then_some("a mirror pod may not use ServiceAccountToken volume projections")
 }
 
-/// Where volumes name secrets.
+/// The paths at which volumes name secrets.
 const VOLUME_SECRETS: [&[&str]; 11] = [
     &["azureFile", "secretName"],
     &["cephfs", "secretRef", "name"],
@@ -228,7 +228,7 @@ fn references_secrets(spec: &Value) -> bool {
         || items(&spec["volumes"]).iter().any(in_volume)
 }
 
-/// The secrets a container's environment comes from; with the variable's name where there is one.
+/// The secrets that a container's environment refers to; with the name of the variable if the reference is of one.
 fn env_secrets(container: &Value) -> impl Iterator<Item = (Option<&str>, &str)> {
     let variables = items(&container["env"])
         .iter()
@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn the_token_is_mounted() {
+    fn the_token_is_mounted_into_every_container() {
         let mount = json!({"name": "kube-api-access-xxxxx", "readOnly": true, "mountPath": MOUNT_PATH});
         let own = json!({"name": "v", "mountPath": MOUNT_PATH});
         let spec = json!({"containers": [{"name": "a"}, {"name": "b", "volumeMounts": [own]}], "initContainers": [{"name": "i"}]});
@@ -319,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn unless_someone_objects() {
+    fn the_token_is_not_mounted_where_pod_or_account_decline() {
         for (case, account, spec, want) in [
             ("the pod", json!({}), json!({"automountServiceAccountToken": false}), false),
             ("the account", json!({"automountServiceAccountToken": false}), json!({}), false),
@@ -355,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn refusals() {
+    fn pods_of_missing_accounts_or_with_foreign_secrets_are_rejected() {
         let strict = json!({"metadata": {"annotations": {ENFORCE_SECRETS: "true"}}, "secrets": [{"name": "ok"}], "automountServiceAccountToken": false});
         let mirror = |spec: Value| {
             let pod = json!({"metadata": {"name": "p", "annotations": {MIRROR: "x"}}, "spec": spec});

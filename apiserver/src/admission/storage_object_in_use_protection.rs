@@ -1,4 +1,4 @@
-//! StorageObjectInUseProtection: what may be in use is not deleted before its controller says so.
+//! StorageObjectInUseProtection: adds the protection finalizers to new claims and volumes.
 
 use super::{AdmissionAttributes, AdmissionPlugin, Operation, list_at, object_at};
 use crate::Result;

@@ -1,4 +1,4 @@
-//! TaintNodesByCondition: a new node takes no pods before it is known to be ready.
+//! TaintNodesByCondition: adds the taint `node.kubernetes.io/not-ready` to a new node.
 
 use serde_json::json;
 

@@ -1,4 +1,4 @@
-//! Testing: a cluster in a map, and requests to run plugins on.
+//! For tests: a cluster in a map, and requests to run plugins on.
 
 use crate::request::Warnings;
 use std::collections::BTreeMap;
@@ -39,12 +39,12 @@ impl Cluster for World {
     }
 
     fn wait_for<'a>(&'a self, _: &'a GroupResource, _: &'a str, _: &'a str) -> BoxFuture<'a, ()> {
-        // Nothing comes into being here.
+        // Objects are never created here.
         Box::pin(async {})
     }
 }
 
-/// A request on its way through a plugin.
+/// A request, and everything that its attributes refer to.
 pub(crate) struct Request {
     pub operation: Operation,
     pub resource: GroupResource,
@@ -105,7 +105,6 @@ impl Request {
             object: &mut self.object,
             old_object: self.old.as_ref(),
             user: &self.user,
-            dry_run: false,
             warnings: &self.warnings,
             version: "v1",
             options: OperationOptions::Write(&self.options),
@@ -121,7 +120,7 @@ impl Request {
         plugin.validate(&self.attributes(), world)
     }
 
-    /// Both passes: the object as it came out, or the code and text of the refusal.
+    /// Runs both passes; returns the resulting object, or the code and text of the rejection.
     pub(crate) fn run(mut self, plugin: &dyn AdmissionPlugin, world: &World) -> Result<Value, String> {
         let outcome = self.admit(plugin, world).and_then(|()| self.validate(plugin, world));
         outcome.map(|()| self.object).map_err(|error| format!("{} {error}", error.code()))

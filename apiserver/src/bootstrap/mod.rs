@@ -8,6 +8,8 @@
 //!
 //! Service accounts and `kube-root-ca.crt` are created by controllers.
 
+#![warn(missing_docs)]
+
 mod reconcile;
 
 use serde_json::Value;

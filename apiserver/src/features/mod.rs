@@ -1,35 +1,37 @@
-//! Feature gates: Kubernetes' names, stages and defaults in 1.36, and what an operator says instead.
+//! Feature gates: Kubernetes' names, stages and defaults in 1.36, and the operator's overrides.
 //!
-//! `gates.txt` holds one gate a line: its name, its default, its stage, and `locked` where it cannot be changed. The gates of
-//! the designs that Coracle grew from are there though Kubernetes has retired them: turning them off is part of their test plans.
+//! `gates.txt` holds one gate a line: its name, its default, its stage, and `locked` where it cannot be changed. It includes
+//! gates that Kubernetes has removed, where the test plan of their KEP turns them off.
 //! `CSIMigrationHostPath` is Coracle's own.
 //!
-//! This is the only place that knows gates. Strategies and admission plugins are given a [`FeatureGates`], the controllers a
-//! function that asks one.
+//! No other module has a list of gates. Strategies and admission plugins get a [`FeatureGates`], the controllers a function
+//! that evaluates one.
+
+#![warn(missing_docs)]
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::LazyLock;
 
 const GATES: &str = include_str!("gates.txt");
 
-/// The gates that stand for all of a stage.
+/// The gates that set all gates of a stage.
 const ALL_ALPHA: &str = "AllAlpha";
 const ALL_BETA: &str = "AllBeta";
 
-/// Why a gate cannot be set so, in kube-apiserver's words.
+/// Why a gate cannot be set to a value, with kube-apiserver's texts.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum GateError {
-    /// Nobody knows a gate of that name.
+    /// There is no gate of that name.
     #[error("unrecognized feature gate: {0}")]
     Unknown(String),
-    /// The feature cannot be turned off, or on.
+    /// The gate is locked to its default.
     #[error("cannot set feature gate {name} to {value}, feature is locked to {locked}")]
     Locked {
         /// The gate.
         name: String,
-        /// What was asked for.
+        /// The requested value.
         value: bool,
-        /// What it is.
+        /// The value that it is locked to.
         locked: bool,
     },
 }
@@ -38,7 +40,7 @@ pub enum GateError {
 enum Stage {
     Alpha,
     Beta,
-    /// Generally available, or deprecated: no gate stands for all of these.
+    /// Generally available, or deprecated: no gate sets all gates of these stages.
     Settled,
 }
 
@@ -82,10 +84,10 @@ pub fn check(name: &str, value: bool) -> Result<(), GateError> {
 static DEFAULTS: LazyLock<HashMap<&'static str, bool>> =
     LazyLock::new(|| gates().map(|gate| (gate.name, gate.default)).collect());
 
-/// Which features are on. By default as in Kubernetes.
+/// Which features are enabled; Kubernetes' defaults unless they are overridden.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FeatureGates {
-    /// The gates that are other than by default.
+    /// The gates with another value than their default.
     changed: BTreeMap<&'static str, bool>,
 }
 
@@ -93,8 +95,8 @@ impl FeatureGates {
     /// Kubernetes' defaults.
     pub const DEFAULT: FeatureGates = FeatureGates { changed: BTreeMap::new() };
 
-    /// The defaults, but for what is said. `AllAlpha` and `AllBeta` set the gates of their stage that are not named themselves and
-    /// are not locked. Of two values for one gate the last counts.
+    /// The defaults with overrides. `AllAlpha` and `AllBeta` set the gates of their stage that are neither named themselves nor
+    /// locked. Of two values for one gate the last counts.
     ///
     /// # Errors
     /// A gate is unknown or locked.
@@ -118,7 +120,7 @@ impl FeatureGates {
         Ok(FeatureGates { changed: changed.map(|(name, _, value)| (name, value)).collect() })
     }
 
-    /// Whether a feature is on; one that nobody knows is off.
+    /// Whether a feature is enabled; an unknown one is not.
     pub fn is_enabled(&self, gate: &str) -> bool {
         self.changed.get(gate).or_else(|| DEFAULTS.get(gate)).copied().unwrap_or(false)
     }

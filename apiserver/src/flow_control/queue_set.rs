@@ -210,7 +210,7 @@ impl State {
         let waiting = flow.waiting.len();
         change(flow);
         if flow.waiting.len() < waiting {
-            // The flow's next request queues behind all others whose flows have as few seats.
+            // The flow's next request queues behind those of all flows with as few seats.
             self.arrivals += 1;
             flow.arrival = self.arrivals;
         }

@@ -510,7 +510,6 @@ impl Registry {
             old_object: None,
             options: OperationOptions::Write(options),
             user: caller.user,
-            dry_run: options.dry_run,
             warnings: caller.warnings,
             audit_annotations: caller.audit_annotations,
         };
@@ -593,10 +592,7 @@ impl Writing<'_> {
     }
 
     pub fn dry_run(&self) -> bool {
-        match self.options {
-            OperationOptions::Write(options) => options.dry_run,
-            OperationOptions::Delete(options) => options.dry_run,
-        }
+        self.options.dry_run()
     }
 
     /// The name in the attributes of an operation. What is created need not have the name of the path, if it has any yet.
@@ -628,7 +624,6 @@ impl Writing<'_> {
             old_object,
             options: self.options,
             user: self.caller.user,
-            dry_run: self.dry_run(),
             warnings: self.caller.warnings,
             audit_annotations: self.caller.audit_annotations,
         }

@@ -1,6 +1,6 @@
 //! RequestInfo: which verb on which object a method and path mean.
 //!
-//! Authorization decides on this before anyone knows whether the resource exists, so it is read by shape alone.
+//! Authorization decides on this before it is known whether the resource exists, so only the form of the path counts.
 //!
 //! Source: API concepts, "Resource URIs" and "API verbs".
 
@@ -14,29 +14,38 @@ use crate::names::{GroupResource, GroupVersion};
 use crate::selector::FieldSelector;
 use crate::validation::content;
 
-/// What is done, in the words of authorization and metrics.
+/// The verb of a request, as in RBAC rules and metrics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Verb {
+    /// Reads one object.
     Get,
+    /// Reads a collection.
     List,
+    /// Streams the changes of a collection or of one object.
     Watch,
+    /// POST: makes an object, or calls a subresource.
     Create,
+    /// PUT: replaces an object.
     Update,
+    /// PATCH: changes an object; a server-side apply may also make it.
     Patch,
+    /// DELETE of one object.
     Delete,
+    /// DELETE of a collection.
     DeleteCollection,
-    /// The old `/proxy/` prefix.
+    /// Any method on a path with the deprecated `/proxy/` prefix.
     Proxy,
     /// A method that is no API verb (OPTIONS, TRACE, ...).
     None,
 }
 
 impl Verb {
-    /// Whether a request's body means something.
+    /// Whether the body of a request with this verb is read.
     pub fn has_body(self) -> bool {
         matches!(self, Verb::Create | Verb::Update | Verb::Patch | Verb::Delete | Verb::DeleteCollection)
     }
 
+    /// The word in RBAC rules and in metrics; empty for [`Verb::None`].
     pub fn as_str(self) -> &'static str {
         match self {
             Verb::Get => "get",
@@ -56,45 +65,60 @@ impl Verb {
 /// A request under `/api` or `/apis` that names a resource.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ResourceRequest {
+    /// The verb as authorization sees it.
     pub verb: Verb,
+    /// The API group; empty for the core group.
     pub group: String,
+    /// The version in the path, served or not.
     pub version: String,
+    /// The namespace; empty for a request about the cluster. A request for a Namespace has that namespace, as upstream's.
     pub namespace: String,
+    /// The plural in the path, served or not.
     pub resource: String,
+    /// The first segment after the name; empty for the object itself.
     pub subresource: String,
+    /// The object's name; empty for a collection. Also the one name that a field selector of a list or watch allows.
     pub name: String,
-    /// Whether the path itself has the name (and not a field selector).
+    /// Whether the name is in the path, not in a field selector.
     pub named: bool,
     /// Whether the path has `/namespaces/NS/` before the resource.
     pub in_namespace: bool,
-    /// How many segments follow the subresource.
+    /// The number of path segments after the subresource.
     pub extra_segments: usize,
-    /// Whether the path came with the old `/watch/` prefix.
+    /// Whether the path has the deprecated `/watch/` prefix.
     pub watch_prefix: bool,
 }
 
 impl ResourceRequest {
+    /// The group and version in the path.
     pub fn group_version(&self) -> GroupVersion {
         GroupVersion::new(&self.group, &self.version)
     }
 
+    /// The group and the plural in the path, without the subresource.
     pub fn group_resource(&self) -> GroupResource {
         GroupResource::new(&self.group, &self.resource)
     }
 }
 
-/// The shape of a request.
+/// A request, by its path and method.
+///
+/// Source: `k8s.io/apiserver/pkg/endpoints/request`, `RequestInfo`.
 #[derive(Clone, Debug, PartialEq)]
 pub enum RequestInfo {
+    /// A path under `/api` or `/apis` that names a resource.
     Resource(ResourceRequest),
-    /// Anything else: discovery, health, OpenAPI. The verb is the method in lower case.
+    /// Any other path: discovery, health, OpenAPI.
     Path {
+        /// The path, percent-decoded.
         path: String,
+        /// The method in lower case.
         verb: String,
     },
 }
 
 impl RequestInfo {
+    /// Reads the method, the path as it was sent (percent-encoded), and the query.
     pub fn parse(method: &Method, raw_path: &str, query: &Query) -> RequestInfo {
         let path: Cow<'_, str> = percent_decode_str(raw_path).decode_utf8_lossy();
         match resource_request(method, &path, query) {
@@ -155,7 +179,7 @@ fn resource_request(method: &Method, path: &str, query: &Query) -> Option<Resour
         _ => Verb::None,
     };
     if matches!(request.verb, Verb::List | Verb::Watch) && !request.named {
-        // A selection of one name is authorized as a request for that name.
+        // A field selector for one name is authorized as a request for that name.
         let selector = query.first("fieldSelector").and_then(|text| FieldSelector::parse(text).ok());
         if let Some(name) = selector.as_ref().and_then(|s| s.exact("metadata.name"))
             && content::path_segment(name).is_empty()
@@ -176,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn paths() {
+    fn a_path_names_verb_namespace_resource_and_subresource() {
         for (request, want) in [
             ("GET /api/v1/pods", "list /v1 pods"),
             ("GET /api/v1/pods?watch=1", "watch /v1 pods"),
@@ -206,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn what_names_no_resource() {
+    fn other_paths_are_non_resource_requests() {
         for path in ["/", "/api", "/api/v1", "/api/v1/", "/apis/apps/v1", "/healthz", "//api/v1/pods"] {
             assert!(matches!(parse("GET", path), RequestInfo::Path { .. }), "{path}");
         }

@@ -1,4 +1,6 @@
-//! What a request asks for, read once from its head: the resource and verb, the options, the forms of body and answer.
+//! Requests, parsed once from their head: resource and verb, options, and the negotiated representations of body and response.
+
+#![warn(missing_docs)]
 
 pub mod info;
 pub mod negotiate;

@@ -1,4 +1,4 @@
-//! Which form a body has and which form an answer shall have.
+//! Content negotiation: the format of a request's body and the representation of its response.
 //!
 //! Source: RFC 9110 content negotiation as the real server narrows it; API concepts, "Alternate representations".
 
@@ -8,12 +8,14 @@ use super::options::Query;
 pub use crate::codec::body::Format;
 use crate::{Error, Result};
 
+/// Every format of bodies and responses, in the order in which `*/*` prefers them.
 pub const FORMATS: [Format; 3] = [Format::Json, Format::Yaml, Format::Protobuf];
 const STREAMS: [&str; 2] =
     ["application/json;stream=watch", "application/vnd.kubernetes.protobuf;stream=watch"];
 const ALL: &str = "application/json, application/yaml, application/vnd.kubernetes.protobuf";
 
 impl Format {
+    /// The media type in `Content-Type` and `Accept`.
     pub fn media_type(self) -> &'static str {
         match self {
             Format::Json => "application/json",
@@ -26,7 +28,10 @@ impl Format {
         FORMATS.into_iter().find(|f| f.media_type().eq_ignore_ascii_case(media_type))
     }
 
-    /// The form of a request's body. No Content-Type is JSON.
+    /// The format of a request's body; JSON without a `Content-Type`.
+    ///
+    /// # Errors
+    /// [`Error::UnsupportedMediaType`] for another media type, or for parameters that cannot be parsed.
     pub fn of_body(headers: &HeaderMap) -> Result<Format> {
         let content_type = match headers.get(header::CONTENT_TYPE) {
             None => return Ok(Format::Json),
@@ -44,7 +49,7 @@ impl Format {
     }
 }
 
-/// Whether what follows a media type is parameters; a semicolon may end them.
+/// Whether the text after a media type is a list of parameters; a semicolon may end it.
 fn has_parameters(content_type: &str) -> bool {
     let Some((_, parameters)) = content_type.trim_end().split_once(';') else { return true };
     let ended = parameters.strip_suffix(';').unwrap_or(parameters);
@@ -56,23 +61,30 @@ pub fn media_type(content_type: &str) -> &str {
     content_type.split(';').next().unwrap_or("").trim()
 }
 
-/// Another shape of the answer than the object itself.
+/// Which kind the response has: the requested object's own, or one of group `meta.k8s.io` made from it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Transform {
+    /// The object or list itself.
     None,
+    /// A `Table` for people: `as=Table`.
     Table(MetaVersion),
+    /// The metadata of one object: `as=PartialObjectMetadata`.
     PartialObject(MetaVersion),
+    /// The metadata of a list's objects: `as=PartialObjectMetadataList`.
     PartialObjectList(MetaVersion),
 }
 
-/// The version of group `meta.k8s.io` that a transformed answer speaks.
+/// The version of group `meta.k8s.io` of a transformed response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MetaVersion {
+    /// `meta.k8s.io/v1`.
     V1,
+    /// `meta.k8s.io/v1beta1`.
     V1beta1,
 }
 
 impl MetaVersion {
+    /// The `apiVersion` of the response.
     pub fn api_version(self) -> &'static str {
         match self {
             MetaVersion::V1 => "meta.k8s.io/v1",
@@ -81,20 +93,26 @@ impl MetaVersion {
     }
 }
 
-/// How the client wants its answer.
+/// The representation of a response, negotiated from the `Accept` header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Accept {
+    /// The serialization format.
     pub format: Format,
+    /// The kind of the response.
     pub transform: Transform,
-    /// Indented, for human eyes.
+    /// Whether JSON is indented, for people.
     pub pretty: bool,
 }
 
 impl Accept {
+    /// JSON of the object itself, not indented.
     pub const JSON: Accept = Accept { format: Format::Json, transform: Transform::None, pretty: false };
 
-    /// Chooses the representation of a response. `watchable` only widens the text of the refusal: lists and watches share a
-    /// route. `tables` says whether the endpoint can show its objects as a Table; what only answers questions cannot.
+    /// Chooses the representation of a response.
+    ///
+    /// - `watchable`: whether the endpoint also serves watches. It only adds their media types to the text of the error.
+    /// - `tables`: whether the endpoint serves Tables. Endpoints that evaluate an object without storing it, such as access
+    ///   reviews, do not.
     ///
     /// # Errors
     /// [`Error::Status`] 406 where no known media type is accepted, [`Error::NotAcceptable`] where only its parameters fail.
@@ -114,10 +132,10 @@ impl Accept {
         })
     }
 
-    /// The form of a stream: YAML documents cannot be told apart in one.
+    /// The representation of a watch: YAML, which has no framing of single events, is replaced by the next accepted format.
     ///
     /// # Errors
-    /// [`Error::NotAcceptable`]
+    /// [`Error::NotAcceptable`] if the client accepts YAML only.
     pub fn of_stream(self, headers: &HeaderMap) -> Result<Accept> {
         let other = |clause: &Clause<'_>| {
             [Format::Json, Format::Protobuf].into_iter().find(|format| clause.matches(*format))
@@ -134,7 +152,7 @@ impl Accept {
         }
     }
 
-    /// Chooses the form of a refusal: never another shape than its own, and where the client takes none, JSON for human eyes.
+    /// Chooses the representation of a Status. It is never transformed; where the client accepts no format, it is indented JSON.
     pub fn of_errors(headers: &HeaderMap, query: &Query) -> Accept {
         let plain = |clause: &Clause<'_>, format| {
             (clause.transform(format)? == Transform::None).then(|| clause.is_pretty())
@@ -148,7 +166,7 @@ impl Accept {
     }
 }
 
-/// The media ranges that the client accepts, the best first. None at all means anything.
+/// The media ranges of the `Accept` headers, by descending quality. An empty list accepts everything.
 pub fn clauses(headers: &HeaderMap) -> Vec<Clause<'_>> {
     let values = headers.get_all(header::ACCEPT).into_iter().map(|value| value.to_str().unwrap_or(""));
     let texts = values.flat_map(|value| value.split(',')).map(str::trim).filter(|text| !text.is_empty());
@@ -157,7 +175,8 @@ pub fn clauses(headers: &HeaderMap) -> Vec<Clause<'_>> {
     clauses
 }
 
-/// Refuses what a router refuses before it looks at parameters: ranges that name none of the formats. `more` is only told.
+/// Checks as upstream's router does, without parameters, that some media range names one of the formats. `more` are further
+/// media types, only listed in the error.
 ///
 /// # Errors
 /// [`Error::Status`] 406.
@@ -178,10 +197,10 @@ pub fn route(clauses: &[Clause<'_>], formats: &[Format], more: &[&str]) -> Resul
     })))
 }
 
-/// Takes the first range and format for which there is a shape; None if the client did not say what it accepts.
+/// Chooses the first media range and format for which `shape` returns a value; None if the client sent no `Accept`.
 ///
 /// # Errors
-/// [`Error::NotAcceptable`]
+/// [`Error::NotAcceptable`] if there is none.
 pub fn choose<'a, T>(
     clauses: &[Clause<'a>],
     shape: impl Fn(&Clause<'a>, Format) -> Option<T>,
@@ -193,11 +212,11 @@ pub fn choose<'a, T>(
         let fitting = FORMATS.into_iter().filter(|format| clause.matches(*format));
         fitting.filter_map(|format| Some((format, shape(clause, format)?))).next()
     };
-    let refusal = || Error::NotAcceptable(format!("only the following media types are accepted: {ALL}"));
-    clauses.iter().find_map(matches).map(Some).ok_or_else(refusal)
+    let rejection = || Error::NotAcceptable(format!("only the following media types are accepted: {ALL}"));
+    clauses.iter().find_map(matches).map(Some).ok_or_else(rejection)
 }
 
-/// Browsers and command-line fetchers get indented answers, unless they ask otherwise.
+/// Whether the response is indented: as the query's `pretty` says, and by default for browsers, curl and Wget.
 pub fn is_human(headers: &HeaderMap, query: &Query) -> bool {
     if let Some(value) = query.first("pretty").filter(|value| !value.is_empty()) {
         return matches!(value, "1" | "t" | "T" | "TRUE" | "true" | "True");
@@ -208,6 +227,7 @@ pub fn is_human(headers: &HeaderMap, query: &Query) -> bool {
 
 /// One media range of an Accept header.
 pub struct Clause<'a> {
+    /// The type and subtype, without parameters; `*` stands for any.
     pub media_type: &'a str,
     params: Vec<(&'a str, &'a str)>,
     quality: f64,
@@ -234,7 +254,7 @@ impl<'a> Clause<'a> {
         self.params.iter().rev().find(|(key, _)| *key == name).map(|(_, value)| *value)
     }
 
-    /// The group, version and kind of the shape asked for, if one is.
+    /// The parameters `g`, `v` and `as`: group, version and kind of the requested transformation, if there is one.
     pub fn shape(&self) -> Option<(&'a str, &'a str, &'a str)> {
         let shape = ["g", "v", "as"].map(|name| self.param(name));
         if shape == [None; 3] {
@@ -252,7 +272,7 @@ impl<'a> Clause<'a> {
         matches!(self.media_type, "*/*" | "application/*") || self.media_type == format.media_type()
     }
 
-    /// The shape asked for; None if this format does not give it.
+    /// The requested transformation; None if this format does not have it.
     fn transform(&self, format: Format) -> Option<Transform> {
         if self.param("stream").is_some_and(|s| !s.is_empty() && (s != "watch" || format == Format::Yaml)) {
             return None;
@@ -283,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn choices() {
+    fn the_best_acceptable_representation_is_chosen() {
         let table = Transform::Table(MetaVersion::V1);
         for (header, format, transform) in [
             ("application/json", Format::Json, Transform::None),
@@ -299,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn endpoints_without_tables_refuse_them() {
+    fn endpoints_without_tables_reject_them() {
         for (header, want) in [
             ("application/json;as=Table;v=v1;g=meta.k8s.io", None),
             ("application/json;as=Table;v=v1;g=meta.k8s.io,application/yaml", Some(Format::Yaml)),
@@ -319,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn forms_of_refusals_and_streams() {
+    fn error_responses_and_streams_negotiate_their_own_representation() {
         for (header, format, pretty) in [
             ("application/yaml", Format::Yaml, false),
             ("application/yaml;as=Table;v=v1;g=meta.k8s.io", Format::Json, true),
@@ -340,7 +360,7 @@ mod tests {
     }
 
     #[test]
-    fn content_types() {
+    fn unknown_and_malformed_content_types_are_rejected() {
         for (text, known) in [
             ("application/json; charset=utf-8", true),
             ("application/json;", true),
@@ -355,7 +375,7 @@ mod tests {
     }
 
     #[test]
-    fn refusals() {
+    fn unacceptable_media_types_and_parameters_are_rejected() {
         for header in ["text/html", "application/*", "application/xml, text/plain"] {
             assert!(matches!(accept(header), Err(Error::Status(_))), "{header}");
         }

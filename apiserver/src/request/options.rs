@@ -1,7 +1,7 @@
-//! The options of each verb, from the query or (for deletes) from the body, and what is wrong with them.
+//! The options of each verb, parsed from the query or (for deletes) from the body, and validated.
 //!
-//! Two kinds of mistakes: a value that does not parse is a bad request, a value that parses and means nothing is an
-//! invalid `ListOptions`, `CreateOptions`, ... of group `meta.k8s.io`.
+//! There are two kinds of errors: a value that cannot be parsed is a bad request (400); a value that is parsed and not allowed
+//! is an invalid `ListOptions`, `CreateOptions`, ... of group `meta.k8s.io` (422).
 
 use std::time::Duration;
 
@@ -17,18 +17,22 @@ use crate::{Error, Result};
 pub struct Query(Vec<(String, String)>);
 
 impl Query {
+    /// Decodes a query string without its `?`. `+` is a space, and what is no UTF-8 is replaced.
     pub fn parse(query: &str) -> Query {
         Query(form_urlencoded::parse(query.as_bytes()).into_owned().collect())
     }
 
+    /// The first value of a key.
     pub fn first(&self, key: &str) -> Option<&str> {
         self.0.iter().find(|(k, _)| k == key).map(|(_, v)| v.as_str())
     }
 
+    /// All values of a key, in order.
     pub fn all<'a>(&'a self, key: &'a str) -> impl Iterator<Item = &'a str> {
         self.0.iter().filter(move |(k, _)| k == key).map(|(_, v)| v.as_str())
     }
 
+    /// Whether the key is there, with or without a value.
     pub fn has(&self, key: &str) -> bool {
         self.first(key).is_some()
     }
@@ -42,10 +46,10 @@ impl Query {
         self.first(key).map(|value| !matches!(value.to_ascii_lowercase().as_str(), "false" | "0"))
     }
 
-    /// How long the client wants to wait, if it says so.
+    /// The query's `timeout`: how long the request may take, if it is set.
     ///
     /// # Errors
-    /// 400 for a `timeout` that is no duration.
+    /// 400 for a text that is not a duration in Go's syntax.
     pub fn timeout(&self) -> Result<Option<Duration>> {
         match self.first("timeout") {
             None | Some("") => Ok(None),
@@ -59,6 +63,10 @@ impl Query {
         }
     }
 
+    /// An integer of 64 bits.
+    ///
+    /// # Errors
+    /// 400 with the text of Go's `strconv.ParseInt`.
     pub fn int(&self, key: &str) -> Result<Option<i64>> {
         let Some(text) = self.first(key) else { return Ok(None) };
         parse_int(text).map(Some)
@@ -74,7 +82,7 @@ fn parse_int(text: &str) -> Result<i64> {
     })
 }
 
-/// Reads a revision; "" is 0. The message is that of Go's parser.
+/// Parses a resourceVersion; `""` is 0. The message of the error is that of Go's `strconv.ParseUint`.
 pub fn parse_revision(text: &str) -> Result<u64, NotARevision> {
     if text.is_empty() {
         return Ok(0);
@@ -86,7 +94,7 @@ pub fn parse_revision(text: &str) -> Result<u64, NotARevision> {
     })
 }
 
-/// What is wrong with a revision.
+/// The error in a resourceVersion.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NotARevision {
     quoted: String,
@@ -94,18 +102,18 @@ pub struct NotARevision {
 }
 
 impl NotARevision {
-    /// As an option of the query.
+    /// The message for `resourceVersion` in the query.
     pub fn in_query(self) -> String {
         format!("resourceVersion: Invalid value: {}: {}", self.quoted, self.clone().in_body())
     }
 
-    /// As `metadata.resourceVersion` of an object.
+    /// The message for `metadata.resourceVersion` of an object.
     pub fn in_body(self) -> String {
         format!("strconv.ParseUint: parsing {}: {}", self.quoted, self.why)
     }
 }
 
-fn refuse_invalid(kind: &str, errors: Errors) -> Result<()> {
+fn reject_invalid(kind: &str, errors: Errors) -> Result<()> {
     if errors.is_empty() {
         return Ok(());
     }
@@ -116,30 +124,46 @@ fn error(error_type: ErrorType, field: &str, value: Option<Value>, detail: &str)
     FieldError::new(error_type, &Path::of(field), value, detail)
 }
 
+/// `resourceVersionMatch`: how a list relates to the revision that it names (KEP-2523).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum VersionMatch {
+    /// Not set, or a value that is none of these.
     Unset,
+    /// The list at exactly that revision.
     Exact,
+    /// A list at that revision or a newer one.
     NotOlderThan,
 }
 
 /// Options of list, watch and deletecollection.
 #[derive(Clone, Debug)]
 pub struct ListOptions {
+    /// `labelSelector`.
     pub labels: LabelSelector,
+    /// `fieldSelector`.
     pub fields: FieldSelector,
+    /// `allowWatchBookmarks`.
     pub bookmarks: bool,
-    /// As the client wrote it; "" where it wrote none.
+    /// `resourceVersion` as the client sent it; `""` if it is not set.
     pub resource_version: String,
+    /// `resourceVersionMatch`.
     pub version_match: VersionMatch,
+    /// `limit`: how many objects a page has at most; 0 is no limit.
     pub limit: usize,
+    /// `continue`: where the page starts; empty for the first one.
     pub continue_token: String,
+    /// `timeoutSeconds`: how long the watch or list lasts at most.
     pub timeout_seconds: Option<u64>,
+    /// `sendInitialEvents`: whether a watch begins with the objects there are (KEP-3157).
     pub send_initial_events: Option<bool>,
 }
 
 impl ListOptions {
-    /// Reads the options of a watch, or of a list or deletecollection.
+    /// Parses the options of a watch (`watch`), or of a list or deletecollection.
+    ///
+    /// # Errors
+    /// [`Error::BadRequest`] for selectors and numbers that cannot be parsed, [`Error::Invalid`] for options that exclude each
+    /// other.
     pub fn parse(query: &Query, watch: bool) -> Result<ListOptions> {
         let limit = query.int("limit")?.unwrap_or(0);
         let timeout = query.int("timeoutSeconds")?;
@@ -164,7 +188,7 @@ impl ListOptions {
         };
         let mut errors = Errors::new();
         let mut version_match = query.first("resourceVersionMatch").unwrap_or("");
-        // A watch from wherever it is now has initial events, and so their end can be told.
+        // A watch without a revision starts with initial events, so it can mark their end with a bookmark.
         let from_now = matches!(options.resource_version.as_str(), "" | "0")
             && query.flag("watch") == Some(true)
             && options.send_initial_events.is_none();
@@ -178,7 +202,7 @@ impl ListOptions {
         } else {
             options.check_list(version_match, &mut errors);
         }
-        refuse_invalid("ListOptions", errors)?;
+        reject_invalid("ListOptions", errors)?;
         Ok(options)
     }
 
@@ -228,34 +252,49 @@ fn unsupported(field: &str, value: Value, supported: &[&str]) -> FieldError {
     error(ErrorType::NotSupported, field, Some(value), &format!("supported values: {}", list.join(", ")))
 }
 
-/// What to do about fields that the type does not have. The default is that of kube-apiserver.
+/// `fieldValidation`: how unknown and repeated fields are treated. The default is kube-apiserver's.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum FieldValidation {
+    /// They are dropped.
     Ignore,
+    /// They are dropped, with a warning for each.
     #[default]
     Warn,
+    /// The request is rejected with 400.
     Strict,
 }
 
 /// Options that create, update and patch share.
 #[derive(Clone, Debug, Default)]
 pub struct WriteOptions {
+    /// `dryRun=All`: nothing is stored.
     pub dry_run: bool,
+    /// `fieldValidation` (KEP-2885).
     pub field_validation: FieldValidation,
+    /// `fieldManager`: who owns the fields that are written; empty if the client does not say.
     pub field_manager: String,
+    /// `force`: whether an apply takes over fields of other managers.
     pub force: Option<bool>,
 }
 
-/// Which options type a write is checked as.
+/// Which of meta/v1's option types a write is validated as.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WriteKind {
+    /// `CreateOptions`.
     Create,
+    /// `UpdateOptions`.
     Update,
+    /// `PatchOptions`.
     Patch,
+    /// `PatchOptions` of a server-side apply, which need a field manager.
     Apply,
 }
 
 impl WriteOptions {
+    /// Parses the options of a write.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] of the kind's options.
     pub fn parse(query: &Query, kind: WriteKind) -> Result<WriteOptions> {
         let mut errors = Errors::new();
         let force = query.flag("force");
@@ -286,7 +325,7 @@ impl WriteOptions {
             WriteKind::Update => "UpdateOptions",
             WriteKind::Patch | WriteKind::Apply => "PatchOptions",
         };
-        refuse_invalid(name, errors)?;
+        reject_invalid(name, errors)?;
         Ok(WriteOptions { dry_run: !dry_run.is_empty(), field_validation, field_manager, force })
     }
 }
@@ -309,28 +348,41 @@ fn check_dry_run(values: &[&str], errors: &mut Errors) {
     }
 }
 
+/// `propagationPolicy`: how deletion cascades to dependents.
+///
+/// Source: `metav1.DeletionPropagation`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Propagation {
+    /// The owner stays, with finalizer `foregroundDeletion`, until its blocking dependents are deleted.
     Foreground,
+    /// The garbage collector deletes the dependents after the owner.
     Background,
+    /// The dependents lose their owner reference and stay.
     Orphan,
 }
 
 /// Options of delete and deletecollection.
 #[derive(Clone, Debug, Default)]
 pub struct DeleteOptions {
+    /// `gracePeriodSeconds`.
     pub grace_period_seconds: Option<i64>,
+    /// `preconditions.uid`: the object must have this UID.
     pub uid: Option<String>,
+    /// `preconditions.resourceVersion`: the object must have this version.
     pub resource_version: Option<String>,
-    /// From propagationPolicy, or from its old form orphanDependents.
+    /// `propagationPolicy`, or its deprecated form `orphanDependents`.
     pub propagation: Option<Propagation>,
-    /// Whether the client said `orphanDependents: false`.
+    /// Whether the client sent `orphanDependents: false`.
     pub legacy_background: bool,
+    /// `dryRun: [All]`: nothing is stored.
     pub dry_run: bool,
 }
 
 impl DeleteOptions {
-    /// From the query, where there is no body.
+    /// The options in a query, for a request without a body.
+    ///
+    /// # Errors
+    /// As [`DeleteOptions::from_value`], and [`Error::BadRequest`] for a number that cannot be parsed.
     pub fn from_query(query: &Query) -> Result<DeleteOptions> {
         let mut options = json!({});
         if let Some(grace) = query.int("gracePeriodSeconds")? {
@@ -354,7 +406,10 @@ impl DeleteOptions {
         DeleteOptions::from_value(&options)
     }
 
-    /// From a body that has been decoded as `DeleteOptions`.
+    /// The options in a body that has been decoded as `DeleteOptions`.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for an unknown policy, for both forms of it, and for another dry run than `All`.
     pub fn from_value(options: &Value) -> Result<DeleteOptions> {
         let mut errors = Errors::new();
         let orphan = options.get("orphanDependents").and_then(Value::as_bool);
@@ -383,7 +438,7 @@ impl DeleteOptions {
             .and_then(Value::as_array)
             .map_or(vec![], |values| values.iter().filter_map(Value::as_str).collect());
         check_dry_run(&dry_run, &mut errors);
-        refuse_invalid("DeleteOptions", errors)?;
+        reject_invalid("DeleteOptions", errors)?;
         let precondition = |name| {
             options.pointer(&format!("/preconditions/{name}")).and_then(Value::as_str).map(str::to_owned)
         };
@@ -407,7 +462,7 @@ mod tests {
     }
 
     #[test]
-    fn timeouts() {
+    fn timeouts_are_parsed_as_go_durations() {
         let invalid = |why: &str| Err(format!("invalid timeout specified in the request URL - time: {why}"));
         for (query, want) in [
             ("", Ok(None)),
@@ -425,7 +480,7 @@ mod tests {
     }
 
     #[test]
-    fn list_options() {
+    fn list_options_are_validated() {
         for (query, want) in [
             ("limit=abc", "strconv.ParseInt: parsing \"abc\": invalid syntax"),
             (
@@ -449,7 +504,7 @@ mod tests {
     }
 
     #[test]
-    fn write_options() {
+    fn write_options_are_validated() {
         for (query, want) in [
             ("dryRun=All&dryRun=All", ""),
             (
@@ -470,7 +525,7 @@ mod tests {
     }
 
     #[test]
-    fn delete_options() {
+    fn delete_options_are_validated() {
         let parsed = DeleteOptions::from_query(&Query::parse("propagationPolicy=Orphan&uid=u&dryRun=All"));
         let parsed = parsed.expect("good options");
         assert_eq!(

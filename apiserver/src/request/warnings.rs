@@ -1,16 +1,17 @@
-//! Warnings: what a request's answer tells besides, be it a success or a refusal.
+//! Warnings: texts that a response carries in `Warning` headers, whether the request succeeds or fails.
 //!
 //! Source: KEP-1693 (Warning mechanism for use in API machinery); the limits are the real server's.
 
 use std::collections::HashSet;
 use std::sync::{Mutex, PoisonError};
 
-/// As many characters all texts may have together; with more, each is cut short, and once so many are reached no more come.
-const MOST_CHARACTERS: usize = 4096;
-/// What is left of a text that is cut short.
-const CUT_CHARACTERS: usize = 256;
+/// The maximum number of characters of all texts together. Beyond it each text is truncated, and once the truncated texts
+/// reach it too, further ones are dropped.
+const MAX_TOTAL_CHARACTERS: usize = 4096;
+/// The maximum number of characters of a truncated text.
+const MAX_TRUNCATED_CHARACTERS: usize = 256;
 
-/// The texts for the `Warning` headers of one answer, each once, in the order in which they came up.
+/// The texts for the `Warning` headers of one response, each once, in the order in which they were added.
 #[derive(Debug, Default)]
 pub struct Warnings(Mutex<Texts>);
 
@@ -18,20 +19,23 @@ pub struct Warnings(Mutex<Texts>);
 struct Texts {
     seen: HashSet<String>,
     kept: Vec<String>,
-    /// In those that are kept.
+    /// The number of characters in `kept`.
     characters: usize,
-    cutting: bool,
+    is_truncating: bool,
 }
 
 impl Warnings {
+    /// Adds a text, unless it is empty or there already.
     pub fn add(&self, text: impl Into<String>) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).add(text.into());
     }
 
+    /// Adds several texts, in order.
     pub fn extend(&self, texts: impl IntoIterator<Item = String>) {
         texts.into_iter().for_each(|text| self.add(text));
     }
 
+    /// The texts, in the order in which they were added.
     pub fn into_texts(self) -> Vec<String> {
         self.0.into_inner().unwrap_or_else(PoisonError::into_inner).kept
     }
@@ -39,25 +43,25 @@ impl Warnings {
 
 impl Texts {
     fn add(&mut self, text: String) {
-        let full = self.cutting && self.characters >= MOST_CHARACTERS;
-        if text.is_empty() || full || !self.seen.insert(text.clone()) {
+        let is_full = self.is_truncating && self.characters >= MAX_TOTAL_CHARACTERS;
+        if text.is_empty() || is_full || !self.seen.insert(text.clone()) {
             return;
         }
         self.kept.push(text);
         let total: usize = self.characters + self.kept.last().map_or(0, |text| text.chars().count());
-        if !self.cutting && total <= MOST_CHARACTERS {
+        if !self.is_truncating && total <= MAX_TOTAL_CHARACTERS {
             self.characters = total;
             return;
         }
-        let uncut = if self.cutting { self.kept.len() - 1 } else { 0 };
-        self.cutting = true;
-        self.kept[uncut..].iter_mut().for_each(cut);
+        let truncated_before = if self.is_truncating { self.kept.len() - 1 } else { 0 };
+        self.is_truncating = true;
+        self.kept[truncated_before..].iter_mut().for_each(truncate);
         self.characters = self.kept.iter().map(|text| text.chars().count()).sum();
     }
 }
 
-fn cut(text: &mut String) {
-    if let Some((end, _)) = text.char_indices().nth(CUT_CHARACTERS) {
+fn truncate(text: &mut String) {
+    if let Some((end, _)) = text.char_indices().nth(MAX_TRUNCATED_CHARACTERS) {
         text.truncate(end);
     }
 }
@@ -67,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn texts_are_told_once_and_not_without_end() {
+    fn repeated_texts_are_dropped_and_too_many_are_truncated() {
         let long = |i: usize, length: usize| format!("{i:04}{}", "ż".repeat(length - 4));
         let all = |count, length| (0..count).map(|i| long(i, length)).collect::<Vec<_>>();
         for (case, texts, want) in [

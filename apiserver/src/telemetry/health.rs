@@ -1,6 +1,6 @@
 //! Health: named checks behind `/healthz`, `/livez` and `/readyz`.
 //!
-//! A check is a closure that is evaluated at every request; a [`Hook`] is a step of the start-up whose check fails
+//! A check is a closure that is evaluated at every request; a [`Hook`] is a step of the start-up, and its check fails
 //! until it has finished. The reason of a failure is only logged: the endpoints are open to everyone, so the response
 //! says only that the check failed.
 //!

@@ -105,7 +105,7 @@ pub fn dns1035_label(text: &str) -> Vec<String> {
     errors
 }
 
-/// A subdomain whose first label may be `*`.
+/// A subdomain; its first label may be `*`.
 pub fn wildcard_dns1123_subdomain(text: &str) -> Vec<String> {
     let mut errors = Vec::new();
     if text.len() > 253 {

@@ -1,8 +1,10 @@
 //! Validation: the rules that an object must satisfy before it is stored, those of metadata and of the kind together,
 //! in the real server's order.
 //!
-//! Start at [`create`], [`update`], [`status_update`] and [`subresource_update`]. The other modules hold the rules
-//! that many kinds share.
+//! This module has the rules that many kinds share; `resources::validate` combines them with those of a kind. Start at
+//! [`metadata`].
+
+#![warn(missing_docs)]
 
 pub mod conditions;
 pub mod content;

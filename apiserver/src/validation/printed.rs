@@ -9,7 +9,7 @@
 //! struct. A shape is the printed zero value, the name of a struct, or `?`, `[` or `{` (a nullable pointer, list or
 //! map) and a shape.
 //!
-//! Output beyond [`MOST`] bytes is omitted: zero values make the output many times as long as its value.
+//! Output beyond `MAX_BYTES` bytes is omitted: zero values make the output many times as long as its value.
 //!
 //! Start at [`internal`].
 
@@ -25,7 +25,7 @@ use serde_json::Value;
 use crate::field::{Field, FieldError, escape_html};
 
 /// No more fields and items are printed beyond this many bytes.
-const MOST: usize = 1 << 20;
+const MAX_BYTES: usize = 1 << 20;
 
 /// The value as Go prints it in the internal type of that name (`apps.DeploymentStrategy`); `null` for none.
 pub fn internal(type_name: &'static str, value: Option<&Value>) -> String {
@@ -127,7 +127,7 @@ fn print_list<T>(
 ) {
     out.push(open);
     for (i, item) in items.into_iter().enumerate() {
-        if out.len() > MOST {
+        if out.len() > MAX_BYTES {
             break;
         }
         if i > 0 {
@@ -147,7 +147,7 @@ fn print_fields(type_name: &str, value: Option<&Value>, first: &mut bool, out: &
             if member.member.is_empty() { value } else { value.and_then(|value| value.get(&member.member)) };
         match member.shown {
             None => print_fields(member.shape, inner, first, out),
-            Some(_) if member.omitted_when_absent && inner.is_none() || out.len() > MOST => {}
+            Some(_) if member.omitted_when_absent && inner.is_none() || out.len() > MAX_BYTES => {}
             Some(shown) => {
                 if !std::mem::take(first) {
                     out.push(',');

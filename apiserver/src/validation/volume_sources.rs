@@ -214,7 +214,7 @@ fn validate_path(path: &Field<'_>, errors: &mut Errors) {
     }
 }
 
-/// A path none of whose elements is `..`.
+/// A path without the element `..`.
 pub fn validate_no_backsteps(path: &Field<'_>, errors: &mut Errors) {
     errors.invalid_each(path, paths::no_backsteps(path.str()));
 }

@@ -10,24 +10,24 @@ use coracle_e2e::http::{self, Endpoint};
 use coracle_e2e::recordings::player::{Played, Server, play};
 use coracle_e2e::recordings::{self, Recording};
 
-/// Replays recordings against a fresh Coracle for each area, or against any API server.
+/// Replays recordings against a new Coracle for each area, or against any API server.
 #[derive(Parser)]
 struct Arguments {
     /// Areas, or paths of recordings [default: all areas].
     recordings: Vec<PathBuf>,
-    /// Ask the server of this kubeconfig.
+    /// Send the requests to the server of this kubeconfig.
     #[arg(long, value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
-    /// The bearer token to ask with.
+    /// The bearer token of the requests.
     #[arg(long, default_value = recordings::ADMIN_TOKEN)]
     token: String,
     /// How many recordings to play at the same time.
     #[arg(short, long, default_value_t = 8)]
     jobs: usize,
-    /// Print the scores only.
+    /// Print only the scores.
     #[arg(short, long)]
     quiet: bool,
-    /// Play only recordings whose name has this text.
+    /// Play only recordings with this text in their name.
     #[arg(long, default_value = "")]
     only: String,
 }

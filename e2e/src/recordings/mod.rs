@@ -1,9 +1,9 @@
-//! Recorded conversations with a real control plane, and how an API server's answers compare with them.
+//! Recorded conversations with a real control plane, and the comparison of an API server's responses with them.
 //!
-//! A recording is a list of steps, each with the answer that Kubernetes v1.36 gave. `recordings/AREA/NAME.json` are copies
-//! and never edited; the verdicts are those of the `replay.py` that belongs to them, step by step.
+//! A recording is a list of steps, each with the response of Kubernetes v1.36. `recordings/AREA/NAME.json` are copies that are never
+//! edited; the comparison is that of the `replay.py` that belongs to them, step by step.
 //!
-//! Start at [`play`](player::play). [`names`] knows what may differ between two runs, [`score`] what is expected of an area.
+//! Start at [`play`](player::play). [`names`] replaces what may differ between two runs, [`score`] has the expected scores.
 
 pub mod names;
 pub mod path;
@@ -25,15 +25,15 @@ use serde_json::value::RawValue;
 use crate::binary::workspace;
 use crate::cluster::Builder;
 
-/// The token of the administrator, who has most of the conversations.
+/// The token of the administrator, the user of most requests.
 pub const ADMIN_TOKEN: &str = "admintoken";
 
-/// Where the recordings are.
+/// The directory of the recordings.
 pub fn directory() -> PathBuf {
     workspace().join("e2e/recordings")
 }
 
-/// The folders of the areas.
+/// The directories of the areas.
 pub fn areas() -> Result<Vec<PathBuf>> {
     let mut areas = Vec::new();
     for entry in fs::read_dir(directory())? {
@@ -43,7 +43,7 @@ pub fn areas() -> Result<Vec<PathBuf>> {
     Ok(areas)
 }
 
-/// A control plane as the recordings expect it.
+/// A control plane with the flags that the recordings expect.
 pub fn server(builder: Builder) -> Builder {
     builder
         .flag("--token-auth-file", directory().join("tokens.csv"))
@@ -52,12 +52,13 @@ pub fn server(builder: Builder) -> Builder {
         .flag("--nodes", "1")
 }
 
-/// A conversation.
+/// A recording.
 #[derive(Debug, Deserialize)]
 pub struct Recording {
+    /// The path of the file.
     #[serde(skip)]
     pub file: PathBuf,
-    /// The steps as they are written, since whether `$NS` is in them decides whether a namespace is made.
+    /// The steps in their original text: a namespace is created if `$NS` occurs in them.
     steps: Vec<Box<RawValue>>,
     #[serde(default, rename = "noNamespace")]
     no_namespace: bool,
@@ -71,7 +72,7 @@ pub struct Recording {
     cleanup: Vec<String>,
 }
 
-/// One step: exactly one of `sleep`, `watch`, `collect`, `req` and `wait` says what it does.
+/// One step: exactly one of `sleep`, `watch`, `collect`, `req` and `wait` is set.
 #[derive(Debug, Deserialize)]
 pub struct Step {
     sleep: Option<f64>,
@@ -104,6 +105,7 @@ pub struct Step {
 }
 
 impl Recording {
+    /// Reads a recording.
     pub fn read(file: &Path) -> Result<Recording> {
         let name = || file.display().to_string();
         let text = fs::read_to_string(file).with_context(name)?;
@@ -112,7 +114,7 @@ impl Recording {
         Ok(recording)
     }
 
-    /// The area's recordings, in the order of their names.
+    /// The recordings of an area, in the order of their names.
     pub fn read_area(area: &Path) -> Result<Vec<Recording>> {
         let mut files = fs::read_dir(area)
             .with_context(|| area.display().to_string())?
@@ -130,11 +132,12 @@ impl Recording {
         format!("{}/{}", area.to_string_lossy(), name.to_string_lossy())
     }
 
-    /// Whether it changes what is one for the whole cluster, so that nothing else may be played at the same time.
+    /// Whether it changes state of the whole cluster, so that no other recording may be played at the same time.
     pub fn runs_alone(&self) -> bool {
         self.name().starts_with("volumes/default-class-")
     }
 
+    /// The steps, in order.
     pub fn steps(&self) -> Result<Vec<Step>> {
         let steps = self.steps.iter().map(|step| serde_json::from_str(step.get()));
         steps.collect::<Result<_, _>>().with_context(|| self.file.display().to_string())
@@ -146,30 +149,31 @@ impl Recording {
 }
 
 impl Step {
-    /// Whether the step has an answer to be compared.
+    /// Whether the step has a response to compare.
     pub fn is_compared(&self) -> bool {
         self.expect.is_some()
     }
 
-    /// Whether it waits for something that the server does by itself.
+    /// Whether it waits for an action of the server.
     pub fn is_wait(&self) -> bool {
         self.wait.is_some()
     }
 
+    /// Whether it is a server-side apply.
     pub fn is_apply(&self) -> bool {
         let content_type = self.headers.get("Content-Type").and_then(Option::as_deref);
         content_type.is_some_and(|t| t.starts_with("application/apply-patch"))
     }
 }
 
-/// The step as a reader of the recording knows it.
+/// The request, as in the recording.
 impl fmt::Display for Step {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (&self.req, &self.wait, &self.collect) {
             (Some(request), ..) => f.write_str(request),
             (_, Some(request), _) => f.write_str(request),
             (.., Some(watch)) => write!(f, "collect {watch}"),
-            _ => f.write_str("no answer"),
+            _ => f.write_str("no response"),
         }
     }
 }
@@ -178,7 +182,7 @@ fn yes() -> bool {
     true
 }
 
-/// The members of an object as they are written.
+/// The members of an object in their order.
 fn in_order<'de, D: Deserializer<'de>>(source: D) -> Result<Vec<(String, String)>, D::Error> {
     struct Members;
     impl<'de> Visitor<'de> for Members {

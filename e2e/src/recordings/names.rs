@@ -1,5 +1,5 @@
-//! What legitimately differs between two runs: the names that a recording remembers, uids, times and revisions. They are
-//! filled in on the way out and replaced by placeholders on the way back.
+//! What may differ between two runs: the variables that a recording saves, uids, times and revisions. They are expanded in
+//! requests and replaced by placeholders in responses.
 
 use std::collections::HashMap;
 use std::sync::LazyLock;
@@ -16,19 +16,20 @@ static TIME: LazyLock<Regex> = LazyLock::new(|| {
     Regex::new(r"\b\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)").expect("a pattern")
 });
 
-/// A saved value shorter than this could be part of any word.
-const TELLING: usize = 6;
+/// A shorter saved value is not replaced, since it could be part of any word.
+const MIN_VARIABLE_CHARACTERS: usize = 6;
 
-/// The names of one recording's run.
+/// The variables and uids of one run of a recording.
 #[derive(Debug)]
 pub struct Names {
-    /// In the order in which they came: a name may be part of a later one, and is then replaced first.
+    /// In the order in which they were saved: a value may be part of a later one, and is then replaced first.
     variables: Vec<(String, Value)>,
     /// The numbers of the uids, by their first appearance.
     uids: HashMap<String, usize>,
 }
 
 impl Names {
+    /// The names of a new run: `$NS` is the namespace, `${RAND}` a random text.
     pub fn new(namespace: &str, random: &str) -> Names {
         let variables = [("NS", namespace), ("RAND", random)];
         Names {
@@ -37,6 +38,7 @@ impl Names {
         }
     }
 
+    /// The namespace of the run.
     pub fn namespace(&self) -> &str {
         self.get("NS").and_then(Value::as_str).unwrap_or_default()
     }
@@ -45,7 +47,7 @@ impl Names {
         self.variables.iter().find(|(n, _)| n == name).map(|(_, value)| value)
     }
 
-    /// Remembers a value. A later one of the same name takes its place.
+    /// Saves a variable; a later value of the same name replaces it.
     pub fn save(&mut self, name: &str, value: Option<&Value>) {
         let value = value.cloned().unwrap_or_default();
         match self.variables.iter_mut().find(|(n, _)| n == name) {
@@ -54,13 +56,12 @@ impl Names {
         }
     }
 
-    /// Fills in `$NS` and `${name}`.
+    /// Expands `$NS` and `${name}`.
     pub fn expand(&self, text: &str) -> String {
         self.fill(text, plain)
     }
 
-    /// Fills in names in JSON, in the order in which it was written, and spaces it as `replay.py` does: some answers quote
-    /// what was sent.
+    /// Expands variables in JSON, in its original order, with the spacing of `replay.py`: some responses quote the request.
     pub fn expand_json(&self, text: &RawValue) -> String {
         let text = self.fill(text.get(), |value| {
             let quoted = Value::from(plain(value)).to_string();
@@ -78,7 +79,7 @@ impl Names {
         VARIABLE.replace_all(&text, value).into_owned()
     }
 
-    /// Fills in names in all strings of a value.
+    /// Expands variables in all strings of a value.
     pub fn expand_value(&self, value: &Value) -> Value {
         match value {
             Value::String(text) => self.expand(text).into(),
@@ -90,12 +91,12 @@ impl Names {
         }
     }
 
-    /// Puts placeholders for what differs between runs.
+    /// Replaces what differs between runs by placeholders.
     pub fn normalize_text(&mut self, text: &str) -> String {
         let mut text = text.to_owned();
         for (name, value) in &self.variables {
             if let Value::String(value) = value
-                && value.chars().count() >= TELLING
+                && value.chars().count() >= MIN_VARIABLE_CHARACTERS
                 && UID.find(value).is_none_or(|uid| uid.as_str() != value)
             {
                 text = text.replace(value, &format!("${{{name}}}"));
@@ -109,7 +110,7 @@ impl Names {
         TIME.replace_all(&text, "<time>").into_owned()
     }
 
-    /// Puts placeholders everywhere in a value, members in the order of their names.
+    /// Replaces what differs between runs everywhere in a value, visiting members in the order of their names.
     pub fn normalize(&mut self, value: &Value) -> Value {
         match value {
             Value::String(text) => self.normalize_text(text).into(),
@@ -137,7 +138,7 @@ impl Names {
     }
 }
 
-/// A saved value as `replay.py` writes it into a text.
+/// A saved value as `replay.py` prints it.
 fn plain(value: &Value) -> String {
     match value {
         Value::String(text) => text.clone(),
@@ -148,7 +149,7 @@ fn plain(value: &Value) -> String {
     }
 }
 
-/// JSON with one space after each comma and colon and none elsewhere, all of it ASCII.
+/// JSON with one space after each comma and colon and no others, in ASCII.
 fn spaced(json: &str) -> String {
     let mut out = String::with_capacity(json.len());
     let (mut quoted, mut escaped) = (false, false);
@@ -173,7 +174,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn there_and_back() {
+    fn names_are_expanded_and_normalized() {
         let mut names = Names::new("replay-0a1b2c3d", "ffee0011");
         names.save("rv", Some(&json!("12")));
         names.save("pod", Some(&json!("web-abcde")));
@@ -183,7 +184,7 @@ mod tests {
             "/replay-0a1b2c3d/web-abcde?x=3&${unknown}"
         );
         let uid = |last| format!("00000000-0000-0000-0000-00000000000{last}");
-        let answer = json!({
+        let response = json!({
             "metadata": {"name": "web-abcde", "uid": uid(1), "resourceVersion": "12", "continue": ""},
             "at": "2026-01-02T03:04:05.000006Z",
             "list": [uid(2), uid(1), "12"],
@@ -194,11 +195,11 @@ mod tests {
             "list": ["<uid-1>", "<uid-2>", "12"],
         });
         // Members are visited by name: `list` comes before `metadata`.
-        assert_eq!(names.normalize(&answer)["list"], json!(["<uid-1>", "<uid-2>", "12"]));
-        assert_eq!(names.normalize(&answer), want);
+        assert_eq!(names.normalize(&response)["list"], json!(["<uid-1>", "<uid-2>", "12"]));
+        assert_eq!(names.normalize(&response), want);
     }
     #[test]
-    fn spaces() {
+    fn json_is_spaced_as_in_the_recordings() {
         for (written, want) in [
             ("{\n \"a\": [1,\n 2],\n \"b\":{}\n}", r#"{"a": [1, 2], "b": {}}"#),
             (r#"{"a, b" : "\"x\\"}"#, r#"{"a, b": "\"x\\"}"#),

@@ -17,7 +17,7 @@ enum Part {
 }
 
 impl Path {
-    /// Reads a path. What is no part of one is passed over, as `replay.py` does.
+    /// Parses a path. Unknown parts are skipped, as in `replay.py`.
     pub fn parse(text: &str) -> Path {
         let mut parts = Vec::new();
         let mut rest = text;
@@ -51,7 +51,7 @@ impl Path {
         self.values(root).first().copied()
     }
 
-    /// Takes the members at the path away.
+    /// Removes the members at the path.
     pub fn remove(&self, root: &mut Value) {
         remove(root, &self.0);
     }

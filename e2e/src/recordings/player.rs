@@ -1,4 +1,4 @@
-//! Plays recordings, and compares the answers.
+//! Plays recordings, and compares the responses.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,62 +15,69 @@ use super::names::Names;
 use super::path::Path;
 use super::watch::Watch;
 use super::{Recording, Step};
-use crate::http::{Answer, Connection, Endpoint};
+use crate::http::{Connection, Endpoint, HttpResponse};
 
-/// How long a step waits if it does not say so.
-const WAIT: Duration = Duration::from_secs(30);
-/// How long a `collect` waits if it does not say so.
-const COLLECT: Duration = Duration::from_secs(10);
-/// The pause between two looks at something that shall become so: the recordings' own.
-const PAUSE: Duration = Duration::from_millis(100);
+/// How long a `wait` lasts by default.
+const WAIT_TIMEOUT: Duration = Duration::from_secs(30);
+/// How long a `collect` lasts by default.
+const COLLECT_TIMEOUT: Duration = Duration::from_secs(10);
+/// The interval between two polls, as in the recordings.
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 /// How long a new namespace may take to get its ServiceAccount.
-const SERVICE_ACCOUNT: Duration = Duration::from_secs(10);
-/// How long cleaning up may take, a request.
-const CLEANUP: Duration = Duration::from_secs(5);
+const SERVICE_ACCOUNT_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long each request of the cleanup may take.
+const CLEANUP_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How one step went.
+/// The result of a step.
 #[derive(Debug)]
 pub struct Verdict {
+    /// The index of the step.
     pub step: usize,
+    /// The request of the step.
     pub title: String,
-    /// The paths at which the answer differs from the recorded one; none if it is equal.
+    /// The differences from the recorded response; empty if it is equal.
     pub differences: Vec<String>,
 }
 
-/// How one recording went.
+/// The results of a recording.
 #[derive(Debug)]
 pub struct Played {
+    /// The name of the recording, `area/name`.
     pub name: String,
+    /// The results of the steps that were compared.
     pub verdicts: Vec<Verdict>,
-    /// Steps to be compared that were left out.
+    /// The number of steps with a response that were not played.
     pub left_out: usize,
 }
 
 impl Played {
+    /// The number of equal steps.
     pub fn equal(&self) -> usize {
         self.verdicts.iter().filter(|v| v.differences.is_empty()).count()
     }
 
+    /// The number of compared steps.
     pub fn compared(&self) -> usize {
         self.verdicts.len()
     }
 }
 
-/// The server that is asked, and what has been learned about it.
+/// The server that the recordings are played against.
 pub struct Server {
     endpoint: Endpoint,
-    /// Whether namespaces get a ServiceAccount, for all that is known. Where one did not, no other recording waits for it.
-    gives_service_accounts: AtomicBool,
+    /// Whether namespaces get a default ServiceAccount. Once one did not, further recordings do not wait for it.
+    creates_service_accounts: AtomicBool,
 }
 
 impl Server {
+    /// A server to play recordings against.
     pub fn new(endpoint: Endpoint) -> Server {
-        Server { endpoint, gives_service_accounts: AtomicBool::new(true) }
+        Server { endpoint, creates_service_accounts: AtomicBool::new(true) }
     }
 }
 
-/// Plays recordings, some at the same time; the answers are in the order of their names. `end` tells for each at which step to
-/// stop.
+/// Plays recordings, up to `jobs` of them concurrently; the results are in the order of their names. `end` returns the step before
+/// which to stop.
 pub async fn play(
     server: &Server,
     recordings: &[Recording],
@@ -97,7 +104,7 @@ async fn play_one(server: &Server, recording: &Recording, steps: Vec<Step>, end:
     if end > 0 {
         run.prepare().await;
         for (number, step) in steps[..end].iter().enumerate() {
-            // A step that cannot be played has no answer: it differs.
+            // A step that cannot be played differs, with the error as its response.
             let got =
                 run.step(step).await.unwrap_or_else(|error| Some(json!({"error": format!("{error:#}")})));
             if let (Some(want), Some(got)) = (&step.expect, &got) {
@@ -111,7 +118,7 @@ async fn play_one(server: &Server, recording: &Recording, steps: Vec<Step>, end:
     Played { name: recording.name(), verdicts, left_out }
 }
 
-/// One recording being played.
+/// The state of one recording that is played.
 struct Run<'a> {
     server: &'a Server,
     recording: &'a Recording,
@@ -127,25 +134,25 @@ impl<'a> Run<'a> {
         Run { server, recording, names, watches: HashMap::new(), connection: None }
     }
 
-    /// Makes the namespace, and waits for what comes with it.
+    /// Creates the namespace, and waits for its default ServiceAccount.
     async fn prepare(&mut self) {
         if !self.recording.needs_namespace() {
             return;
         }
         let namespace = self.names.namespace().to_owned();
         let body = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}});
-        // A failure shows in the steps.
+        // A failure appears in the steps.
         let _ = self.call("POST", "/api/v1/namespaces", &[], Some(body.to_string().into())).await;
         let account = format!("/api/v1/namespaces/{namespace}/serviceaccounts/default");
-        let end = Instant::now() + SERVICE_ACCOUNT;
+        let end = Instant::now() + SERVICE_ACCOUNT_TIMEOUT;
         while self.recording.default_service_account
-            && self.server.gives_service_accounts.load(Ordering::Relaxed)
-            && !self.call("GET", &account, &[], None).await.is_ok_and(|answer| answer.status == 200)
+            && self.server.creates_service_accounts.load(Ordering::Relaxed)
+            && !self.call("GET", &account, &[], None).await.is_ok_and(|response| response.status == 200)
         {
             if Instant::now() > end {
-                self.server.gives_service_accounts.store(false, Ordering::Relaxed);
+                self.server.creates_service_accounts.store(false, Ordering::Relaxed);
             }
-            sleep(PAUSE / 2).await;
+            sleep(POLL_INTERVAL / 2).await;
         }
     }
 
@@ -155,12 +162,12 @@ impl<'a> Run<'a> {
             paths.push(format!("/api/v1/namespaces/{}", self.names.namespace()));
         }
         for path in paths {
-            // What is not there any more need not be cleaned up.
-            let _ = timeout(CLEANUP, self.call("DELETE", &path, &[], None)).await;
+            // Failures of the cleanup are ignored.
+            let _ = timeout(CLEANUP_TIMEOUT, self.call("DELETE", &path, &[], None)).await;
         }
     }
 
-    /// Plays one step; returns what is to be compared, if it has an answer.
+    /// Plays one step; returns the value to compare, if it has a response.
     async fn step(&mut self, step: &Step) -> Result<Option<Value>> {
         if let Some(seconds) = step.sleep {
             sleep(Duration::from_secs_f64(seconds)).await;
@@ -174,10 +181,10 @@ impl<'a> Run<'a> {
             return Ok(None);
         }
         if let Some(name) = &step.collect {
-            let patience = step.timeout.map_or(COLLECT, Duration::from_secs_f64);
+            let patience = step.timeout.map_or(COLLECT_TIMEOUT, Duration::from_secs_f64);
             let watch = self.watches.get_mut(name).context("no such watch")?;
             let events = watch.collect(step.count, patience).await;
-            events.iter().for_each(|event| self.remember(step, event));
+            events.iter().for_each(|event| self.save_variables(step, event));
             let events: Vec<Value> = events.into_iter().map(|event| self.shape(step, event)).collect();
             return Ok(Some(json!({"events": events})));
         }
@@ -195,29 +202,29 @@ impl<'a> Run<'a> {
             .collect();
         let headers: Vec<_> = headers.iter().map(|(name, value)| (name.as_str(), value.as_deref())).collect();
         let body = self.body(step)?;
-        let end = Instant::now() + step.timeout.map_or(WAIT, Duration::from_secs_f64);
-        let (answer, got) = loop {
-            let answer = self.call(method, path, &headers, body.clone()).await?;
-            let got = decode(&answer.body);
-            if step.wait.is_none() || self.is_met(&step.until, answer.status, &got)? {
-                break (answer, got);
+        let end = Instant::now() + step.timeout.map_or(WAIT_TIMEOUT, Duration::from_secs_f64);
+        let (response, got) = loop {
+            let response = self.call(method, path, &headers, body.clone()).await?;
+            let got = decode(&response.body);
+            if step.wait.is_none() || self.is_met(&step.until, response.status, &got)? {
+                break (response, got);
             }
             if Instant::now() > end {
                 let shape = self.shape(step, got);
-                return Ok(json!({"status": answer.status, "timedOut": true, "body": shape}));
+                return Ok(json!({"status": response.status, "timedOut": true, "body": shape}));
             }
-            sleep(PAUSE).await;
+            sleep(POLL_INTERVAL).await;
         };
-        self.remember(step, &got);
+        self.save_variables(step, &got);
         let mut out = Map::new();
-        out.insert("status".to_owned(), answer.status.into());
+        out.insert("status".to_owned(), response.status.into());
         out.insert("body".to_owned(), self.shape(step, got));
-        if let Some(warning) = header(&answer, "warning") {
+        if let Some(warning) = header(&response, "warning") {
             out.insert("warning".to_owned(), self.names.normalize_text(&warning).into());
         }
         if !step.pick_headers.is_empty() {
             let picked = step.pick_headers.iter().map(|name| {
-                let text = header(&answer, name).unwrap_or_default();
+                let text = header(&response, name).unwrap_or_default();
                 (name.clone(), self.names.normalize_text(&text).into())
             });
             out.insert("headers".to_owned(), Value::Object(picked.collect()));
@@ -235,30 +242,30 @@ impl<'a> Run<'a> {
         })
     }
 
-    /// One request, over the run's connection while it lasts.
+    /// Sends a request, over the connection of the run as long as it is open.
     async fn call(
         &mut self,
         method: &str,
         path: &str,
         headers: &[(&str, Option<&str>)],
         body: Option<Bytes>,
-    ) -> Result<Answer> {
+    ) -> Result<HttpResponse> {
         let mut connection = match self.connection.take().filter(Connection::is_open) {
             Some(connection) => connection,
             None => self.server.endpoint.connect().await?,
         };
-        let answer = connection.call(method, path, headers, body).await?;
+        let response = connection.call(method, path, headers, body).await?;
         self.connection = Some(connection);
-        Ok(answer)
+        Ok(response)
     }
 
-    fn remember(&mut self, step: &Step, body: &Value) {
+    fn save_variables(&mut self, step: &Step, body: &Value) {
         for (name, path) in &step.save {
             self.names.save(name, Path::parse(path).first(body));
         }
     }
 
-    /// Whether all that a step waits for is so.
+    /// Whether all conditions of a `wait` are met.
     fn is_met(
         &self,
         until: &std::collections::BTreeMap<String, Value>,
@@ -271,12 +278,12 @@ impl<'a> Run<'a> {
                 Some(path) => Some(length(Path::parse(path).first(body))?.into()),
                 None => Path::parse(path).first(body).cloned(),
             };
-            // What is null is as good as absent.
+            // null counts as absent.
             let got = got.filter(|value| !value.is_null());
-            let asks = |operator: &str| want.get(operator).is_some_and(|w| w == true);
-            let met = if asks("absent") {
+            let expects = |operator: &str| want.get(operator).is_some_and(|w| w == true);
+            let met = if expects("absent") {
                 got.is_none()
-            } else if asks("present") {
+            } else if expects("present") {
                 got.is_some()
             } else {
                 got.unwrap_or_default() == self.names.expand_value(want)
@@ -288,7 +295,7 @@ impl<'a> Run<'a> {
         Ok(true)
     }
 
-    /// What of a body is compared.
+    /// The part of a body that is compared.
     fn shape(&mut self, step: &Step, mut body: Value) -> Value {
         if !self.recording.managed_fields && !step.managed_fields {
             remove_everywhere(&mut body, "managedFields");
@@ -311,7 +318,7 @@ impl<'a> Run<'a> {
     }
 }
 
-/// A body: JSON where it is JSON, text where it is not, null where there is none.
+/// A body: JSON if it can be parsed, otherwise text; null if it is empty.
 pub fn decode(body: &[u8]) -> Value {
     match body {
         [] => Value::Null,
@@ -319,11 +326,11 @@ pub fn decode(body: &[u8]) -> Value {
     }
 }
 
-/// All values of a header, in one line. Bytes are characters, as in the header of old: a test of ours must not fail on them.
-fn header(answer: &Answer, name: &str) -> Option<String> {
+/// All values of a header, joined. Bytes are decoded as Latin-1, so that no value makes the comparison fail.
+fn header(response: &HttpResponse, name: &str) -> Option<String> {
     let latin =
         |value: &hyper::header::HeaderValue| value.as_bytes().iter().map(|b| char::from(*b)).collect();
-    let values: Vec<String> = answer.headers.get_all(name).iter().map(latin).collect();
+    let values: Vec<String> = response.headers.get_all(name).iter().map(latin).collect();
     (!values.is_empty()).then(|| values.join(", "))
 }
 
@@ -348,7 +355,7 @@ fn remove_everywhere(value: &mut Value, key: &str) {
     }
 }
 
-/// Tells the paths at which two values differ.
+/// Collects the paths at which two values differ.
 fn compare(want: &Value, got: &Value, at: &str, out: &mut Vec<String>) {
     match (want, got) {
         (Value::Object(want), Value::Object(got)) => {
@@ -377,7 +384,7 @@ fn compare(want: &Value, got: &Value, at: &str, out: &mut Vec<String>) {
     }
 }
 
-/// The beginning of a value: enough to see what it is.
+/// The beginning of a value, for messages.
 fn short(value: &Value) -> String {
     value.to_string().chars().take(200).collect()
 }
@@ -387,7 +394,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn differences() {
+    fn values_are_compared_by_path() {
         for (want, got, differences) in [
             (json!({"a": [1, {"b": "x"}]}), json!({"a": [1, {"b": "x"}]}), vec![]),
             (json!(1), json!(1.0), vec![": 1.0, want 1"]),
@@ -405,7 +412,7 @@ mod tests {
     }
 
     #[test]
-    fn bodies() {
+    fn bodies_are_decoded_as_json_or_text() {
         assert_eq!(decode(b""), Value::Null);
         assert_eq!(decode(b"{\"a\":1}"), json!({"a": 1}));
         assert_eq!(decode(b"ok"), json!("ok"));

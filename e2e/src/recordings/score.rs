@@ -1,8 +1,7 @@
-//! What is expected of an area: its floor, and the gaps that are known.
+//! The expected score of an area: its floor, and its known gaps.
 //!
-//! `recordings/floors.txt` tells for each area how many steps are answered as the real control plane answers them; its
-//! numbers only rise. `recordings/gaps.md` is a table of what is known to differ, and why: a step that is not in it must be
-//! answered right.
+//! `recordings/floors.txt` has the minimum number of equal steps of each area; it never decreases. `recordings/gaps.md` is a table of
+//! known differences with their reasons; every other step must be equal.
 
 use std::fs;
 
@@ -11,7 +10,7 @@ use anyhow::{Context, Result, bail};
 use super::player::{Played, Verdict};
 use super::{Recording, Step, directory};
 
-/// How many steps of an area must be equal at least.
+/// The minimum number of equal steps of an area.
 pub fn floor(area: &str) -> Result<usize> {
     let text = fs::read_to_string(directory().join("floors.txt"))?;
     let line = text.lines().find_map(|line| line.strip_prefix(area)?.strip_prefix(' '));
@@ -31,16 +30,17 @@ struct Gap {
 
 #[derive(Debug, PartialEq)]
 enum Steps {
-    /// What comes after the first step that waits for something the server shall do by itself: waiting for what cannot
-    /// come takes too long, so it is not played.
+    /// The steps after the first that waits for an action of the server are not played: waiting for something that does not happen
+    /// takes too long.
     FromFirstWait,
-    /// What comes after the first server-side apply depends on it.
+    /// The steps after the first server-side apply depend on it, and are not played.
     FromFirstApply,
-    /// These are played, and differ.
+    /// These steps are played, and differ.
     Numbers(Vec<usize>),
 }
 
 impl Gaps {
+    /// Reads `gaps.md`.
     pub fn read() -> Result<Gaps> {
         Gaps::parse(&fs::read_to_string(directory().join("gaps.md"))?)
     }
@@ -63,7 +63,7 @@ impl Gaps {
     }
 
     /// Whether a step is known to differ.
-    pub fn hold(&self, recording: &str, step: usize) -> bool {
+    pub fn contains(&self, recording: &str, step: usize) -> bool {
         self.of(recording).any(|gap| match &gap.steps {
             Steps::Numbers(numbers) => numbers.contains(&step),
             _ => false,
@@ -95,19 +95,23 @@ impl Gap {
     }
 }
 
-/// How an area went.
+/// The score of an area.
 #[derive(Debug, Default)]
 pub struct Score<'a> {
+    /// The number of equal steps.
     pub equal: usize,
+    /// The number of steps with a response, played or not.
     pub compared: usize,
+    /// The number of steps with a response that were not played.
     pub left_out: usize,
-    /// Steps that differ, and are no known gap.
-    pub surprises: Vec<(&'a str, &'a Verdict)>,
-    /// Steps that are listed as gaps, and do not differ.
-    pub healed: Vec<(&'a str, &'a Verdict)>,
+    /// Steps that differ and are not listed as gaps.
+    pub unexpected: Vec<(&'a str, &'a Verdict)>,
+    /// Steps that are listed as gaps and are equal.
+    pub fixed: Vec<(&'a str, &'a Verdict)>,
 }
 
 impl<'a> Score<'a> {
+    /// The score of the recordings of an area.
     pub fn of(played: &'a [Played], gaps: &Gaps) -> Score<'a> {
         let mut score = Score::default();
         for recording in played {
@@ -115,9 +119,9 @@ impl<'a> Score<'a> {
             score.compared += recording.compared() + recording.left_out;
             score.left_out += recording.left_out;
             for verdict in &recording.verdicts {
-                match (verdict.differences.is_empty(), gaps.hold(&recording.name, verdict.step)) {
-                    (false, false) => score.surprises.push((&recording.name, verdict)),
-                    (true, true) => score.healed.push((&recording.name, verdict)),
+                match (verdict.differences.is_empty(), gaps.contains(&recording.name, verdict.step)) {
+                    (false, false) => score.unexpected.push((&recording.name, verdict)),
+                    (true, true) => score.fixed.push((&recording.name, verdict)),
                     _ => {}
                 }
             }
@@ -145,7 +149,7 @@ mod tests {
             ("api/health-2", 3, false),
             ("gc/a", 3, false),
         ] {
-            assert_eq!(gaps.hold(recording, step), want, "{recording} {step}");
+            assert_eq!(gaps.contains(recording, step), want, "{recording} {step}");
         }
         assert_eq!(gaps.of("gc/a").map(|g| &g.steps).collect::<Vec<_>>(), [&Steps::FromFirstWait]);
         for wrong in ["| `a` | 1 |", "| `a` | one | why |", "| `a` | 1 | |"] {

@@ -13,15 +13,15 @@ use tokio::time::{Instant, timeout, timeout_at};
 use super::player::decode;
 use crate::http::Endpoint;
 
-/// How long the stream may take to begin.
-const BEGIN: Duration = Duration::from_millis(300);
+/// How long the response may take to begin.
+const START_TIMEOUT: Duration = Duration::from_millis(300);
 
 pub struct Watch {
     events: mpsc::UnboundedReceiver<Value>,
 }
 
 impl Watch {
-    /// Opens the stream, and returns when it has begun: what is written from then on is seen.
+    /// Opens the watch, and returns when the response has begun: later changes are received.
     pub async fn open(endpoint: &Endpoint, path: String, headers: Vec<(String, Option<String>)>) -> Watch {
         let (sender, events) = mpsc::unbounded_channel();
         let (begun, begins) = oneshot::channel();
@@ -32,18 +32,18 @@ impl Watch {
                 endpoint.connect().await?.open("GET", &path, &headers, None).await
             };
             let opened = opened.await;
-            // Too late for the one who waits, maybe; the events are wanted all the same.
+            // The receiver may have timed out already; the events are still collected.
             let _ = begun.send(());
-            if let Ok(answer) = opened {
-                // A stream that breaks has ended; what came before counts.
-                let _ = read(answer, &sender).await;
+            if let Ok(response) = opened {
+                // A stream that breaks ends; the events before count.
+                let _ = read(response, &sender).await;
             }
         });
-        let _ = timeout(BEGIN, begins).await;
+        let _ = timeout(START_TIMEOUT, begins).await;
         Watch { events }
     }
 
-    /// The next events: `count` of them, or as many as come in time.
+    /// The next events: `count` of them, or fewer if the time is over.
     pub async fn collect(&mut self, count: usize, patience: Duration) -> Vec<Value> {
         let end = Instant::now() + patience;
         let mut events = Vec::new();
@@ -57,9 +57,9 @@ impl Watch {
     }
 }
 
-async fn read(answer: Response<Incoming>, events: &mpsc::UnboundedSender<Value>) -> Result<()> {
-    let status = answer.status().as_u16();
-    let mut body = answer.into_body();
+async fn read(response: Response<Incoming>, events: &mpsc::UnboundedSender<Value>) -> Result<()> {
+    let status = response.status().as_u16();
+    let mut body = response.into_body();
     if status != 200 {
         let body = body.collect().await?.to_bytes();
         events.send(json!({"httpStatus": status, "body": decode(&body)}))?;

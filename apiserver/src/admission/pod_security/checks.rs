@@ -1,4 +1,4 @@
-//! Checks: the rules of the baseline and the restricted level, each as of the version that brought it.
+//! The checks of the baseline and the restricted level, each with the version in which it was introduced or changed.
 
 use std::collections::BTreeSet;
 
@@ -24,13 +24,13 @@ impl<'a> Pod<'a> {
         containers(self.spec, &ALL_CONTAINERS)
     }
 
-    /// The containers that `bad` picks, as `container "a"` or `containers "a", "b"`; None if it picks none.
+    /// The containers that `bad` matches, as `container "a"` or `containers "a", "b"`; None if there is none.
     fn offenders(&self, mut bad: impl FnMut(&'a Value) -> bool) -> Option<Named> {
         let names: Vec<&str> = self.containers().filter(|c| bad(c)).map(|c| text(&c["name"])).collect();
         (!names.is_empty()).then(|| Named::of("container", "containers", &names))
     }
 
-    /// Who has a security context that `bad` picks: `pod and container "a"`.
+    /// The pod and containers with a security context that `bad` matches: `pod and container "a"`.
     fn setters(&self, mut bad: impl FnMut(&'a Value) -> bool) -> Option<String> {
         let of_pod = bad(&self.spec["securityContext"]).then(|| "pod".to_owned());
         let of_containers = self.offenders(|c| bad(&c["securityContext"])).map(|n| n.text);
@@ -42,13 +42,13 @@ impl<'a> Pod<'a> {
         self.spec["os"]["name"] == "windows"
     }
 
-    /// Root inside a user namespace is nobody outside.
+    /// Whether the pod has a user namespace, in which root is unprivileged outside.
     fn has_own_users(&self) -> bool {
         self.spec["hostUsers"] == false
     }
 }
 
-/// Names with their noun, and whether there is one only.
+/// Names with their noun, and whether it is in the singular.
 struct Named {
     text: String,
     single: bool,
@@ -66,7 +66,7 @@ impl Named {
 }
 
 fn quoted<S: AsRef<str>>(names: &[S]) -> String {
-    // As they are, in quotes: nothing is escaped here.
+    // In quotes, without escapes.
     names.iter().map(|name| format!("\"{}\"", name.as_ref())).collect::<Vec<_>>().join(", ")
 }
 
@@ -78,7 +78,7 @@ fn plural<'a>(count: usize, one: &'a str, many: &'a str) -> &'a str {
     if count == 1 { one } else { many }
 }
 
-/// What a pod does that it must not.
+/// A violation of a check.
 #[derive(Debug, PartialEq)]
 pub(super) struct Violation {
     pub(super) reason: String,
@@ -94,9 +94,9 @@ type Rule = fn(&Pod<'_>) -> Option<Violation>;
 struct Check {
     id: &'static str,
     level: Level,
-    /// The rule from each minor version on.
+    /// The rules, each with the first minor version that it applies to.
     since: &'static [(u32, Rule)],
-    /// The baseline check that this one takes the place of.
+    /// The baseline check that this one replaces; empty for none.
     replaces: &'static str,
 }
 
@@ -108,7 +108,7 @@ const fn restricted(id: &'static str, since: &'static [(u32, Rule)], replaces: &
     Check { id, level: Level::Restricted, since, replaces }
 }
 
-/// In the order in which violations are listed: baseline first, each level sorted by id.
+/// All checks, in the order in which violations are listed: baseline first, each level sorted by id.
 const CHECKS: [Check; 19] = [
     baseline("appArmorProfile", &[(0, app_armor)]),
     baseline("capabilities_baseline", &[(0, capabilities_baseline)]),
@@ -180,7 +180,7 @@ impl Check {
     }
 }
 
-/// What of a level the pod breaks, in order.
+/// The violations of a level, in order.
 pub(super) fn evaluate(wanted: LevelVersion, pod: &Pod<'_>) -> Vec<Violation> {
     let minor = match wanted.version {
         Version::Minor(minor) => minor,
@@ -242,7 +242,7 @@ const DEFAULT_CAPABILITIES: [&str; 13] = [
     "SYS_CHROOT",
 ];
 
-/// The containers that add other capabilities than these, and which.
+/// The containers that add other capabilities than these, and the capabilities that they add.
 fn added<'a>(pod: &Pod<'a>, allowed: &[&str]) -> Option<(Named, BTreeSet<&'a str>)> {
     let mut bad = BTreeSet::new();
     let offenders = pod.offenders(|container| {
@@ -364,7 +364,7 @@ fn selinux(pod: &Pod<'_>, allowed: &[&str]) -> Option<Violation> {
     Some(violation("seLinuxOptions", detail))
 }
 
-/// Before 1.19 profiles were annotations.
+/// Seccomp profiles in annotations, as before Kubernetes 1.19.
 fn seccomp_annotations(pod: &Pod<'_>) -> Option<Violation> {
     let keys = pod
         .containers()
@@ -414,7 +414,7 @@ fn seccomp_restricted(pod: &Pod<'_>) -> Option<Violation> {
     })
 }
 
-/// The safe ones: five at first, one more with 1.27, four with 1.29, two with 1.32.
+/// The safe sysctls: the first five, one more since 1.27, four since 1.29, two since 1.32.
 const SYSCTLS: [&str; 12] = [
     "kernel.shm_rmid_forced",
     "net.ipv4.ip_local_port_range",
@@ -534,7 +534,7 @@ mod tests {
     }
 
     #[test]
-    fn the_baseline() {
+    fn the_baseline_level_rejects_each_violation() {
         let volume = json!({"spec": {"volumes": [{"name": "v", "hostPath": {"path": "/"}}]}});
         let ports = json!({"spec": {"containers": [{"name": "a", "ports": [{"hostPort": 80}, {"hostPort": 0}]}, {"name": "b", "ports": [{"hostPort": 8080}]}]}});
         let probe =
@@ -586,7 +586,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_at_once() {
+    fn all_violations_are_listed() {
         let object = json!({
             "metadata": {"annotations": {"container.apparmor.security.beta.kubernetes.io/c": "unconfined"}},
             "spec": {
@@ -615,7 +615,7 @@ mod tests {
     }
 
     #[test]
-    fn the_restricted_level() {
+    fn the_restricted_level_rejects_each_violation() {
         let good = json!({"allowPrivilegeEscalation": false, "capabilities": {"drop": ["ALL"]}, "runAsNonRoot": true, "seccompProfile": {"type": "RuntimeDefault"}});
         let with = |member: &str, value: Value| {
             let mut context = good.clone();
@@ -650,7 +650,7 @@ mod tests {
     }
 
     #[test]
-    fn versions_differ() {
+    fn a_version_has_its_own_rules() {
         let probe =
             json!({"spec": {"containers": [{"name": "a", "livenessProbe": {"httpGet": {"host": "h"}}}]}});
         let sysctl = pod(json!({}), json!({"sysctls": [{"name": "net.ipv4.tcp_rmem"}]}));
@@ -670,7 +670,7 @@ mod tests {
     }
 
     #[test]
-    fn the_table_is_in_order() {
+    fn checks_are_sorted_by_level_and_id() {
         let ids: Vec<(Level, &str)> = CHECKS.iter().map(|check| (check.level, check.id)).collect();
         assert!(ids.is_sorted(), "{ids:?}");
         let known =

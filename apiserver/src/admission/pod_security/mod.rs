@@ -1,7 +1,7 @@
-//! PodSecurity: a namespace's labels say how much a pod in it may ask of its node.
+//! PodSecurity: the Pod Security Standards, by the labels of a namespace.
 //!
-//! Pods that break the level to `enforce` are refused; those that break the level to `warn` of are let in with a warning,
-//! as are the workloads whose templates do. The labels are read in [`policy`], the rules are in [`checks`].
+//! Pods that violate the level of `enforce` are rejected; pods and templates of workloads that violate the level of `warn` are
+//! admitted with a warning. The labels are parsed in [`policy`], the rules are in [`checks`].
 //!
 //! Source: Kubernetes documentation, "Pod Security Standards".
 
@@ -22,7 +22,7 @@ use policy::{Level, LevelVersion, Policy};
 
 pub(super) struct PodSecurity;
 
-/// Resources with a pod inside, and where its metadata and spec stand.
+/// Resources with a pod template, and the paths of its metadata and spec.
 const CONTROLLERS: [(&str, &str, &str); 8] = [
     ("", "replicationcontrollers", "/spec/template"),
     ("", "podtemplates", "/template"),
@@ -38,7 +38,7 @@ const CONTROLLERS: [(&str, &str, &str); 8] = [
 const HARMLESS: [&str; 8] =
     ["exec", "attach", "binding", "eviction", "log", "portforward", "proxy", "status"];
 
-/// How many pods of a namespace are looked at when its level rises.
+/// The number of existing pods that are checked when the enforced level of a namespace rises.
 const MAX_PODS: usize = 3000;
 
 impl AdmissionPlugin for PodSecurity {
@@ -97,7 +97,7 @@ fn details(violations: &[Violation]) -> String {
     violations.iter().map(|v| format!("{} ({})", v.reason, v.detail)).collect::<Vec<_>>().join(", ")
 }
 
-/// Images are all that an update of a pod can change that matters here, but for new debug containers.
+/// Whether an update changes an image or adds an ephemeral container: the only relevant fields that an update may change.
 fn changes_images(new: &Value, old: &Value) -> bool {
     let changed = |list: &str| {
         let (new, old) = (items(&new[list]), items(&old[list]));
@@ -110,7 +110,7 @@ fn changes_images(new: &Value, old: &Value) -> bool {
     changed("containers") || changed("initContainers") || debugs
 }
 
-/// Labels must be readable; pods that a higher level would not let in any more are told of.
+/// Validates the labels of a namespace, and warns of existing pods that violate a stricter level.
 fn validate_namespace(attributes: &AdmissionAttributes<'_>, cluster: &dyn Cluster) -> Result<()> {
     let labels = |object: &Value| Policy::of_labels(&object["metadata"]["labels"]);
     let (new, errors) = labels(attributes.object);
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn pods_are_refused_or_warned_of() {
+    fn violations_are_rejected_or_reported_as_warnings() {
         let pod = || Request::new("", "pods", "ns", privileged("p"));
         let deployment = || {
             Request::new(
@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn namespaces_are_read_and_looked_through() {
+    fn labels_are_validated_and_existing_pods_reported() {
         let update = |labels: Value, old: Value| {
             Request::new("", "namespaces", "ns", namespace(labels)).update(namespace(old))
         };
@@ -234,7 +234,7 @@ mod tests {
         let baseline = json!({"pod-security.kubernetes.io/enforce": "baseline"});
         let world = World::default().with("", "pods", privileged("b")).with("", "pods", privileged("a"));
         let invalid = r#"422 Namespace "ns" is invalid: metadata.labels[pod-security.kubernetes.io/enforce]: Invalid value: "none": must be one of privileged, baseline, restricted"#;
-        let told = vec![
+        let warnings = vec![
             r#"existing pods in namespace "ns" violate the new PodSecurity enforce level "baseline:latest""#
                 .to_owned(),
             "a (and 1 other pod): privileged".to_owned(),
@@ -243,7 +243,7 @@ mod tests {
             (Request::new("", "namespaces", "ns", namespace(bad.clone())), (invalid.to_owned(), vec![])),
             (update(bad.clone(), json!({})), (invalid.to_owned(), vec![])),
             (update(bad.clone(), bad), ("ok".to_owned(), vec![])),
-            (update(baseline.clone(), json!({})), ("ok".to_owned(), told)),
+            (update(baseline.clone(), json!({})), ("ok".to_owned(), warnings)),
             (update(baseline.clone(), baseline), ("ok".to_owned(), vec![])),
         ] {
             assert_eq!(outcome(request, &world), want);

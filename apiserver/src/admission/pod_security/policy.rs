@@ -1,4 +1,4 @@
-//! Policy: what a namespace's `pod-security.kubernetes.io/*` labels say.
+//! The policy in a namespace's `pod-security.kubernetes.io/*` labels.
 
 use std::fmt;
 
@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::field::{Errors, Field, Path};
 
-/// How strict, from nothing to everything.
+/// The levels of the Pod Security Standards, ordered by strictness.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Level {
     Privileged,
@@ -14,7 +14,7 @@ pub(super) enum Level {
     Restricted,
 }
 
-/// Rules as they were in a minor version of Kubernetes 1.
+/// The version of the standards: that of a minor version of Kubernetes 1, or the latest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Version {
     Minor(u32),
@@ -28,7 +28,7 @@ pub(super) struct LevelVersion {
 }
 
 impl LevelVersion {
-    const FREE: LevelVersion = LevelVersion { level: Level::Privileged, version: Version::Latest };
+    const PRIVILEGED: LevelVersion = LevelVersion { level: Level::Privileged, version: Version::Latest };
 }
 
 impl fmt::Display for LevelVersion {
@@ -52,14 +52,14 @@ pub(super) struct Policy {
 }
 
 impl Policy {
-    /// Unreadable labels are reported; what they were to enforce is then the strictest there is, and they warn of nothing.
+    /// Parses the labels. Where they are invalid, `enforce` falls back to the restricted level and `warn` to the privileged one.
     pub(super) fn of_labels(labels: &Value) -> (Policy, Errors) {
         let labels = Field::at(Some(labels), Path::of("metadata.labels"));
         let mut reader = Reader { labels, errors: Errors::new() };
         let enforce = reader.mode("enforce", Level::Restricted);
         reader.mode("audit", Level::Privileged);
         let mut warn = reader.mode("warn", Level::Privileged);
-        // What is enforced on pods is warned of on templates.
+        // The enforced level is also that of the warnings, which templates get.
         if let (Some(level), None) = (enforce.readable_level, warn.level)
             && level > Level::Privileged
         {
@@ -67,8 +67,8 @@ impl Policy {
             warn.version = warn.version.or(enforce.version);
         }
         let whole = |mode: Mode| LevelVersion {
-            level: mode.level.unwrap_or(LevelVersion::FREE.level),
-            version: mode.version.unwrap_or(LevelVersion::FREE.version),
+            level: mode.level.unwrap_or(LevelVersion::PRIVILEGED.level),
+            version: mode.version.unwrap_or(LevelVersion::PRIVILEGED.version),
         };
         (Policy { enforce: whole(enforce), warn: whole(warn) }, reader.errors)
     }
@@ -139,7 +139,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn labels() {
+    fn labels_select_levels_and_versions() {
         let name = |suffix: &str| format!("pod-security.kubernetes.io/{suffix}");
         for (labels, want, mistakes) in [
             (json!({}), "privileged:latest privileged:latest", 0),

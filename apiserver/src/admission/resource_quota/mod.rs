@@ -1,10 +1,10 @@
-//! ResourceQuota: what a namespace may hold, and what a write adds to it.
+//! ResourceQuota: the limits of a namespace, and what a write adds to their usage.
 //!
-//! A quota counts by what its status says: the controller sets `hard` and `used` there and corrects them as objects go,
-//! and every write that adds to them is charged here. Not a plugin of the chain: it must see the object as all others have
-//! left it, and what it changes, the quotas, is committed together with the object.
+//! The status of a quota is authoritative: the controller sets `hard` and `used` there and lowers `used` when objects are
+//! deleted, and each write that raises it is charged here. This is not a plugin of the chain: it has to see the object after
+//! all plugins, and the changed quotas are committed together with the object.
 //!
-//! `usage.rs` measures objects, `scopes.rs` tells which quotas mind them. Start at [`charge`].
+//! `usage.rs` measures objects, `scopes.rs` decides which quotas match them. Start at [`charge`].
 
 mod scopes;
 mod usage;
@@ -16,25 +16,27 @@ use super::{AdmissionAttributes, text};
 use crate::Result;
 use usage::Evaluator;
 
-/// Charges a write to the quotas of its namespace. Gives for each the quota as it becomes, if it changes.
+/// Charges a write to the quotas of its namespace. Returns for each quota, in order, its new version, or None if it does not
+/// change; an empty list if the resource is not subject to quotas.
 ///
 /// # Errors
-/// Forbidden, if a quota is exceeded, or the object leaves out what a quota counts.
+/// [`Error::Forbidden`](crate::Error::Forbidden) if a quota is exceeded, if its status is unknown, or if the object does not
+/// specify a resource that the quota limits.
 pub fn charge(attributes: &AdmissionAttributes<'_>, quotas: &[Value]) -> Result<Vec<Option<Value>>> {
     let Some(evaluator) = Evaluator::of(attributes) else { return Ok(Vec::new()) };
-    let minds = |quota: &Value, object: &Value| {
+    let matches = |quota: &Value, object: &Value| {
         measured(&evaluator, quota).next().is_some() && scopes::all_match(quota, &evaluator, object)
     };
-    let minding = |quota: &&Value| minds(quota, attributes.object);
-    quotas.iter().filter(minding).try_for_each(|quota| require(attributes, &evaluator, quota))?;
+    let matching = |quota: &&Value| matches(quota, attributes.object);
+    quotas.iter().filter(matching).try_for_each(|quota| require(attributes, &evaluator, quota))?;
     let usage = evaluator.usage(attributes.object);
     let charged = quotas.iter().map(|quota| {
-        if !minding(&quota) {
+        if !matching(&quota) {
             return Ok(None);
         }
-        let old = attributes.old_object.filter(|old| minds(quota, old));
+        let old = attributes.old_object.filter(|old| matches(quota, old));
         let before = old.map(|old| evaluator.usage(old)).unwrap_or_default();
-        add(attributes, quota, &growth(&usage, &before))
+        add(attributes, quota, &increase(&usage, &before))
     });
     charged.collect()
 }
@@ -45,7 +47,7 @@ fn measured<'a>(evaluator: &'a Evaluator, quota: &'a Value) -> impl Iterator<Ite
     hard.map(|(name, _)| name.as_str()).filter(|name| evaluator.measures(name))
 }
 
-/// Whether the object says what the quota counts, and the quota knows what is used.
+/// Checks that the object specifies the resources that the quota limits, and that the quota has a status.
 fn require(attributes: &AdmissionAttributes<'_>, evaluator: &Evaluator, quota: &Value) -> Result<()> {
     let name = text(&quota["metadata"]["name"]);
     let measured: Vec<&str> = measured(evaluator, quota).collect();
@@ -62,8 +64,8 @@ fn require(attributes: &AdmissionAttributes<'_>, evaluator: &Evaluator, quota: &
     Ok(())
 }
 
-/// What there is more of. That less is used only the controller tells a quota.
-fn growth(usage: &ResourceList, before: &ResourceList) -> ResourceList {
+/// The increase of usage. A decrease is left to the controller.
+fn increase(usage: &ResourceList, before: &ResourceList) -> ResourceList {
     let more = usage.iter().map(|(name, now)| {
         let had = before.get(name);
         (name.clone(), had.map_or(*now, |had| now.minus(had)))
@@ -71,25 +73,29 @@ fn growth(usage: &ResourceList, before: &ResourceList) -> ResourceList {
     more.filter(|(_, more)| more.is_positive()).collect()
 }
 
-/// The quota with what is asked for added to what is used; None if that is nothing it counts.
-fn add(attributes: &AdmissionAttributes<'_>, quota: &Value, asked: &ResourceList) -> Result<Option<Value>> {
+/// The quota with the request added to its usage; None if it limits none of the requested resources.
+fn add(
+    attributes: &AdmissionAttributes<'_>,
+    quota: &Value,
+    requested: &ResourceList,
+) -> Result<Option<Value>> {
     let (hard, mut used) = (resources(&quota["status"]["hard"]), resources(&quota["status"]["used"]));
-    let asked: ResourceList =
-        asked.iter().filter(|(name, _)| hard.contains_key(*name)).map(|(n, q)| (n.clone(), *q)).collect();
-    if asked.is_empty() {
+    let requested: ResourceList =
+        requested.iter().filter(|(name, _)| hard.contains_key(*name)).map(|(n, q)| (n.clone(), *q)).collect();
+    if requested.is_empty() {
         return Ok(None);
     }
     let before = used.clone();
-    for (name, more) in &asked {
+    for (name, more) in &requested {
         used.entry(name.clone()).and_modify(|sum| *sum = sum.plus(more)).or_insert(*more);
     }
     let exceeded = |name: &&String| hard.get(*name).is_some_and(|limit| used.get(*name) > Some(limit));
-    let exceeded: Vec<&String> = asked.keys().filter(exceeded).collect();
+    let exceeded: Vec<&String> = requested.keys().filter(exceeded).collect();
     if !exceeded.is_empty() && attributes.subresource != "status" {
         return Err(attributes.forbidden(format!(
             "exceeded quota: {}, requested: {}, used: {}, limited: {}",
             text(&quota["metadata"]["name"]),
-            printed(&asked, &exceeded),
+            printed(&requested, &exceeded),
             printed(&before, &exceeded),
             printed(&hard, &exceeded),
         )));

@@ -1,4 +1,4 @@
-//! Scopes: which objects a quota minds.
+//! Scopes: which objects a quota matches.
 
 use serde_json::{Value, json};
 
@@ -31,7 +31,7 @@ fn is_in(scope: &Value, evaluator: &Evaluator, object: &Value) -> bool {
     }
 }
 
-/// The classes that a claim has, had or is to get.
+/// The VolumeAttributesClasses of a claim: desired, current and in transition.
 fn attributes_classes(claim: &Value) -> [&str; 3] {
     let status = &claim["status"];
     [
@@ -41,7 +41,7 @@ fn attributes_classes(claim: &Value) -> [&str; 3] {
     ]
 }
 
-/// Whether one of the names is selected; `""` is none, and where there is none, that may be selected too.
+/// Whether a scope selects one of the names. `""` stands for no name; `DoesNotExist` and `NotIn` select an object without any.
 fn selects(scope: &Value, names: &[&str]) -> bool {
     let values = items(&scope["values"]);
     let listed = |name: &str| values.iter().any(|value| value == name);

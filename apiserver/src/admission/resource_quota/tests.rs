@@ -25,7 +25,7 @@ fn claim(size: &str) -> Value {
            "spec": {"storageClassName": "fast", "resources": {"requests": {"storage": size}}}})
 }
 
-/// What is used after it, or why not; "" if nothing is charged.
+/// The usage after the request, or the error; `""` if nothing is charged.
 fn render(mut request: Request, quota: Value) -> String {
     match charge(&request.attributes(), &[quota]) {
         Err(error) => error.to_string(),
@@ -36,7 +36,7 @@ fn render(mut request: Request, quota: Value) -> String {
 }
 
 #[test]
-fn objects_are_counted() {
+fn objects_count_by_each_name_of_their_resource() {
     let secret = || json!({"kind": "Secret", "metadata": {"name": "s"}});
     let lease = || json!({"kind": "Lease", "metadata": {"name": "l"}});
     let service = json!({"kind": "Service", "metadata": {"name": "s"}, "spec": {"type": "LoadBalancer", "ports": [{}, {}]}});
@@ -124,7 +124,7 @@ fn objects_are_counted() {
 }
 
 #[test]
-fn pods_are_measured() {
+fn pods_count_by_their_requests_and_limits() {
     let cpu = |used: &str| {
         quota(json!({"requests.cpu": "1", "pods": "5"}), json!({"requests.cpu": used, "pods": "0"}))
     };

@@ -1,7 +1,7 @@
-//! Usage: what an object takes, by the names that quotas have for it.
+//! Usage: the amounts of resources that an object takes, by the names of resources in quotas.
 //!
-//! Every object counts as one under `count/RESOURCE.GROUP`; some have older names for that, and some take more than their
-//! number.
+//! Every object counts as one under `count/RESOURCE.GROUP`; some resources have older names for the same count, and some objects
+//! take other resources too.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,29 +15,29 @@ use crate::names::GroupResource;
 use crate::quantity::Quantity;
 use crate::resources::core::persistent_volume_claim::BETA_STORAGE_CLASS;
 
-/// What a pod's containers must say where a quota limits it.
+/// The resources that each container of a pod must specify if a quota limits them.
 const REQUIRED: [&str; 6] =
     ["cpu", "memory", "requests.cpu", "requests.memory", "limits.cpu", "limits.memory"];
-/// Plain counts from before there were any for all resources.
+/// Resources with a count under their plain name, which is older than `count/`.
 const COUNTED_BY_NAME: [&str; 4] = ["configmaps", "replicationcontrollers", "resourcequotas", "secrets"];
 const BY_CLASS: &str = ".storageclass.storage.k8s.io/";
 const CLAIMED_OF_DEVICE_CLASS: &str = ".deviceclass.resource.k8s.io/devices";
-/// As many devices as one claim can get.
+/// The maximum number of devices of one claim.
 const ALL_DEVICES: i64 = 32;
 
-/// How objects of a resource are measured.
+/// How the usage of objects of a resource is measured.
 #[derive(Debug, PartialEq)]
 pub(super) enum Evaluator {
     Pods,
     Services,
     Claims,
     DeviceClaims,
-    /// By number; these are the names of the count.
+    /// By number only, under each of these names.
     Objects(Vec<String>),
 }
 
 impl Evaluator {
-    /// None for what no quota looks at.
+    /// The evaluator of a request; None if quotas do not count it.
     pub(super) fn of(attributes: &AdmissionAttributes<'_>) -> Option<Evaluator> {
         use Operation::{Create, Update};
         let resource = attributes.resource;
@@ -57,7 +57,7 @@ impl Evaluator {
             (_, "", Create) => true,
             (Evaluator::Services | Evaluator::Claims | Evaluator::DeviceClaims, "", Update) => true,
             (Evaluator::Claims, "status", Update) | (Evaluator::Pods, "resize", Update) => true,
-            // The one change that moves a pod from a scope to another.
+            // The only update that moves a pod from one scope to another.
             (Evaluator::Pods, "", Update) => {
                 attributes.old_object.is_some_and(|old| ends(old) != ends(attributes.object))
             }
@@ -66,7 +66,7 @@ impl Evaluator {
         handled.then_some(evaluator)
     }
 
-    /// Whether a name in a quota is about objects of this kind.
+    /// Whether a resource name in a quota is measured by this evaluator.
     pub(super) fn measures(&self, name: &str) -> bool {
         match self {
             Evaluator::Pods => quota::matches(name),
@@ -95,7 +95,7 @@ impl Evaluator {
         }
     }
 
-    /// What of the measured resources an object should have told and did not: `cpu for: a,b`.
+    /// The measured resources that containers have to specify and do not, each as `cpu for: a,b`.
     pub(super) fn missing(&self, measured: &[&str], object: &Value) -> Vec<String> {
         let spec = &object["spec"];
         let whole = ["requests", "limits"].iter().any(|list| {
@@ -108,15 +108,15 @@ impl Evaluator {
         let mut missing: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
         for container in containers(spec, &["containers", "initContainers"]) {
             let own = &container["resources"];
-            let told = quota::compute_usage(&resources(&own["requests"]), &resources(&own["limits"]));
-            for name in measured.iter().filter(|n| REQUIRED.contains(n) && !told.contains_key(**n)) {
+            let specified = quota::compute_usage(&resources(&own["requests"]), &resources(&own["limits"]));
+            for name in measured.iter().filter(|n| REQUIRED.contains(n) && !specified.contains_key(**n)) {
                 missing.entry(name).or_default().insert(text(&container["name"]));
             }
         }
-        let told = missing.into_iter().map(|(name, containers)| {
+        let missing = missing.into_iter().map(|(name, containers)| {
             format!("{name} for: {}", containers.into_iter().collect::<Vec<_>>().join(","))
         });
-        told.collect()
+        missing.collect()
     }
 }
 
@@ -167,7 +167,7 @@ fn claim_usage(claim: &Value) -> ResourceList {
         .into();
     let size = |list: &Value| resources(list).get("storage").copied();
     let requested = size(&claim["spec"]["resources"]["requests"]);
-    // While a volume grows, or an expansion is taken back, both sizes are held.
+    // The larger size counts while a volume grows or an expansion is reverted.
     let held = requested.max(requested.and(size(&claim["status"]["allocatedResources"])));
     usage.extend(held.map(|size| ("requests.storage".to_owned(), size)));
     let beta = text(&claim["metadata"]["annotations"][BETA_STORAGE_CLASS]);
@@ -189,14 +189,14 @@ fn device_claim_usage(devices: &Value) -> ResourceList {
             alternatives => alternatives,
         };
         let mut most = ResourceList::new();
-        asked.iter().for_each(|asked| max_resource_list(&mut most, &devices_asked(asked)));
+        asked.iter().for_each(|asked| max_resource_list(&mut most, &requested_devices(asked)));
         add_resource_list(&mut usage, &most);
     }
     usage
 }
 
-/// The devices that may come of a request, under both names that quotas have for them.
-fn devices_asked(asked: &Value) -> ResourceList {
+/// The maximum number of devices of a request, under both names that quotas have for it.
+fn requested_devices(asked: &Value) -> ResourceList {
     let number = match text(&asked["allocationMode"]) {
         "ExactCount" => asked["count"].as_i64().unwrap_or(0),
         "All" => ALL_DEVICES,

@@ -15,7 +15,7 @@ const CONTEXT: usize = 3;
 const MANY_LINES: usize = 200;
 /// The number of line pairs that are compared: the search is quadratic in the number of lines and worse. Lines that
 /// are not matched by then count as changed.
-const MOST_PAIRS: usize = 3_000_000;
+const MAX_PAIRS: usize = 3_000_000;
 
 /// The diff from `old` to `new`, both of the internal type of that name; empty if they print alike.
 pub fn diff(type_name: &'static str, old: Option<&Value>, new: Option<&Value>) -> String {
@@ -211,7 +211,7 @@ impl<'a> Matcher<'a> {
                 }
                 Step::Search(old, new) => (old, new),
             };
-            if old.is_empty() || new.is_empty() || self.pairs > MOST_PAIRS {
+            if old.is_empty() || new.is_empty() || self.pairs > MAX_PAIRS {
                 continue;
             }
             let block = self.longest(old.clone(), new.clone());
@@ -234,7 +234,7 @@ impl<'a> Matcher<'a> {
             let mut next = HashMap::new();
             let places = self.places.get(self.old[i].as_str());
             self.pairs += 1 + places.map_or(0, Vec::len);
-            if self.pairs > MOST_PAIRS {
+            if self.pairs > MAX_PAIRS {
                 break;
             }
             for &j in places.into_iter().flatten().filter(|j| new.contains(j)) {

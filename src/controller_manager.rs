@@ -1,4 +1,4 @@
-//! `coracle controllers`: the same loops that run in a control plane, out of process and against any cluster.
+//! `coracle controllers`: the controllers of a control plane, in a process of their own and against any cluster.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -16,11 +16,14 @@ use kube::{Client, Config};
 use crate::cli::Controllers;
 use crate::run::Signals;
 
-/// How long a server may take to answer for the first time, as kube-controller-manager waits for it.
-const FIRST_ANSWER: Duration = Duration::from_secs(10);
+/// How long the first response of the server may take: as long as kube-controller-manager waits for it.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Runs controllers until SIGTERM or SIGINT.
-pub async fn manage(flags: &Controllers) -> Result<()> {
+/// Runs the selected controllers until SIGTERM or SIGINT.
+///
+/// # Errors
+/// The kubeconfig or the key cannot be read, the server cannot be reached, or the leader election is lost.
+pub async fn run(flags: &Controllers) -> Result<()> {
     let mut signals = Signals::new()?;
     let file = flags.kubeconfig.display().to_string();
     let kubeconfig = Kubeconfig::read_from(&flags.kubeconfig).with_context(|| file.clone())?;
@@ -37,9 +40,9 @@ pub async fn manage(flags: &Controllers) -> Result<()> {
     let url = config.cluster_url.to_string();
     let url = url.trim_end_matches('/');
     let client = Client::try_from(config).context(file)?;
-    match tokio::time::timeout(FIRST_ANSWER, client.apiserver_version()).await {
-        Ok(answer) => drop(answer.with_context(|| format!("cannot reach {url}"))?),
-        Err(_) => bail!("cannot reach {url}: no answer in {FIRST_ANSWER:?}"),
+    match tokio::time::timeout(CONNECT_TIMEOUT, client.apiserver_version()).await {
+        Ok(version) => drop(version.with_context(|| format!("cannot reach {url}"))?),
+        Err(_) => bail!("cannot reach {url}: no answer in {CONNECT_TIMEOUT:?}"),
     }
     eprintln!("coracle {} runs controllers of {url}", env!("CARGO_PKG_VERSION"));
     let options = Options {
@@ -61,13 +64,13 @@ pub async fn manage(flags: &Controllers) -> Result<()> {
     Ok(())
 }
 
-/// What nobody else is called, and people recognize.
+/// The identity in the leader election's Lease: the host's name and a random suffix, as kube-controller-manager's.
 fn identity() -> String {
     let host = rustix::system::uname();
     format!("{}_{}", host.nodename().to_string_lossy(), uuid::Uuid::new_v4())
 }
 
-/// The certificates by which the kubeconfig knows the server, letter for letter.
+/// The server's CA certificates in the kubeconfig's current context, in PEM, unchanged; None if there are none.
 fn root_ca(kubeconfig: &Kubeconfig) -> Result<Option<String>> {
     let context =
         kubeconfig.contexts.iter().find(|context| Some(&context.name) == kubeconfig.current_context.as_ref());
@@ -82,6 +85,7 @@ fn root_ca(kubeconfig: &Kubeconfig) -> Result<Option<String>> {
     Ok(Some(String::from_utf8(bytes)?))
 }
 
+/// The signer of the tokens in secrets.
 fn sign(file: &Path) -> Result<Sign> {
     let key = SigningKey::in_file(file)?;
     Ok(Arc::new(move |claims| key.sign(claims)))
