@@ -1,6 +1,5 @@
 //! The source of the current time.
 
-#![warn(missing_docs)]
 
 use std::sync::Arc;
 

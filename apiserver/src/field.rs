@@ -5,7 +5,6 @@
 //!
 //! Source: API conventions, "Validation"; the texts are those of the real server.
 
-#![warn(missing_docs)]
 
 use std::collections::HashSet;
 use std::fmt;

@@ -1,7 +1,6 @@
 //! JSON values as Go's `fmt` prints them: `map[a:1 b:[x y]]`. Errors of strategic merge patches and cells of custom
 //! columns print values in this format.
 
-#![warn(missing_docs)]
 
 use std::fmt::{self, Display, Formatter};
 

@@ -1,5 +1,7 @@
 //! The Kubernetes API over a store. Knows no controller.
 
+#![warn(missing_docs)]
+
 pub mod access;
 pub mod admission;
 pub mod answer;

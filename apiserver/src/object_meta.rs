@@ -1,6 +1,5 @@
 //! The metadata of an object, read and written on the JSON value.
 
-#![warn(missing_docs)]
 
 use serde_json::{Map, Value};
 

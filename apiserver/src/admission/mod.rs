@@ -10,7 +10,6 @@
 //!
 //! Start at [`AdmissionChain::new`].
 
-#![warn(missing_docs)]
 
 mod attributes;
 mod certificates;

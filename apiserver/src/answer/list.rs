@@ -28,6 +28,7 @@ pub struct PlainList {
 }
 
 impl PlainList {
+    /// The list of a page; `metadata` is its own.
     pub fn new(info: &ResourceInfo, page: Page, metadata: &Value) -> PlainList {
         let (kind, api_version) = (&info.list_kind, &info.api_version);
         let (head, tail) = match info.is_custom() {

@@ -43,6 +43,7 @@ pub const IN_CHUNKS_FROM: usize = 64 * 1024;
 /// How one request's objects are to be shown.
 #[derive(Clone, Copy)]
 pub struct Form {
+    /// What was negotiated.
     pub accept: Accept,
     include: IncludeObject,
     /// What ages in tables count from.

@@ -26,6 +26,7 @@ pub struct Frames {
 }
 
 impl Frames {
+    /// Frames in a form.
     pub fn new(form: Form) -> Frames {
         Frames { form, columns_told: false }
     }

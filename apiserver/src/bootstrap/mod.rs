@@ -8,7 +8,6 @@
 //!
 //! Service accounts and `kube-root-ca.crt` are created by controllers.
 
-#![warn(missing_docs)]
 
 mod reconcile;
 

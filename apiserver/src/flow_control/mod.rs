@@ -14,7 +14,6 @@
 //!
 //! Source: KEP-1040, `k8s.io/apiserver/pkg/util/flowcontrol`. Start at [`FlowController::classify`].
 
-#![warn(missing_docs)]
 
 mod flow_schema;
 mod metrics;

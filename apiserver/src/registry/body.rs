@@ -12,7 +12,9 @@ use crate::{Error, Result};
 
 /// A request's body, and the form it says it has.
 pub struct Body {
+    /// The bytes, decompressed.
     pub bytes: Bytes,
+    /// The media type that the request says they have.
     pub format: Format,
 }
 

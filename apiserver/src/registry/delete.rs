@@ -21,6 +21,10 @@ use crate::{Error, Result};
 const AT_ONCE: usize = 64;
 
 impl Registry {
+    /// Deletes an object, as DeleteOptions and the kind's defaults say.
+    ///
+    /// # Errors
+    /// 403 for an object that may not be deleted, 404, 409 for a precondition that fails, and those of admission.
     pub async fn delete(
         &self,
         target: &Target,

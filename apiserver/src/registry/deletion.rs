@@ -14,7 +14,9 @@ use crate::object_meta::ObjectMeta;
 use crate::request::options::{DeleteOptions, Propagation};
 use crate::resources::DeletionDefaults;
 
+/// The finalizer of an object whose dependents are to be orphaned.
 pub const ORPHAN: &str = "orphan";
+/// The finalizer of an object that waits until its dependents are deleted.
 pub const FOREGROUND: &str = "foregroundDeletion";
 
 /// The outcome.

@@ -73,6 +73,7 @@ pub type Stored = coracle_storage::Object<ObjectIndex>;
 
 /// The generic verbs.
 pub struct Registry {
+    /// Where the objects are.
     pub store: Store<ObjectIndex>,
     /// The resources of now.
     pub resources: Arc<SharedResourceTable>,
@@ -91,17 +92,22 @@ pub struct Registry {
 
 /// What a write, or a read of what is no stored object, answers with.
 pub enum Payload {
+    /// A stored object.
     Stored(Arc<Stored>),
     /// An object as its type prints it.
     Object {
+        /// The object, in the version of its type.
         value: Value,
+        /// Its type.
         type_ref: TypeRef,
     },
     /// The list of what was there.
     List(read::Page),
     /// A list of objects that are nowhere stored.
     Objects {
+        /// The objects, in the stored version.
         items: Vec<Value>,
+        /// The list's own metadata.
         metadata: Value,
     },
     /// `Success`, with details.
@@ -110,7 +116,9 @@ pub enum Payload {
 
 /// The outcome of a write.
 pub struct Outcome {
+    /// The status code.
     pub code: u16,
+    /// The body.
     pub payload: Payload,
 }
 
@@ -126,7 +134,9 @@ impl Outcome {
 /// Which object, or which collection, of what kind.
 #[derive(Clone)]
 pub struct Target {
+    /// The resource, in the version of the request.
     pub info: Arc<ResourceInfo>,
+    /// "" for what has no namespace, and for the collection of all namespaces.
     pub namespace: String,
     /// "" for the collection.
     pub name: String,
@@ -141,9 +151,13 @@ impl Target {
 /// Who asks, as the hooks see it.
 #[derive(Clone, Copy)]
 pub struct Caller<'a> {
+    /// The user, after impersonation.
     pub user: &'a UserInfo,
+    /// The `User-Agent`; "" if there is none.
     pub user_agent: &'a str,
+    /// Where warnings for the response are collected.
     pub warnings: &'a Warnings,
+    /// Where annotations of the audit event are collected.
     pub audit_annotations: &'a AuditAnnotations,
 }
 
@@ -214,6 +228,7 @@ impl Registry {
         self.resources.load().iter().filter(|info| info.has_verb("list")).map(count).collect()
     }
 
+    /// The time.
     pub fn now(&self) -> Timestamp {
         (self.clock)()
     }

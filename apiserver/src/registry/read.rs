@@ -30,11 +30,17 @@ const FUTURE_WAIT: Duration = Duration::from_secs(3);
 pub struct Filter {
     /// "" is every namespace.
     pub namespace: String,
+    /// The label selector.
     pub labels: LabelSelector,
+    /// The field selector.
     pub fields: Selection,
 }
 
 impl Filter {
+    /// The filter of a request.
+    ///
+    /// # Errors
+    /// 400 for a field that the kind cannot be selected by.
     pub fn new(info: &ResourceInfo, namespace: &str, options: &ListOptions) -> Result<Filter> {
         Ok(Filter {
             namespace: if info.namespaced { namespace.to_owned() } else { String::new() },
@@ -48,6 +54,7 @@ impl Filter {
         self.labels.is_empty() && self.fields.is_empty()
     }
 
+    /// Whether an object is one of those.
     pub fn matches(&self, object: &Stored) -> bool {
         let (namespace, name) = split_name(object);
         (self.namespace.is_empty() || namespace == self.namespace) && self.selects(object, namespace, name)
@@ -73,7 +80,9 @@ pub fn split_name(object: &Stored) -> (&str, &str) {
 
 /// One page of a list.
 pub struct Page {
+    /// The revision that it shows.
     pub revision: Revision,
+    /// The objects.
     pub items: Vec<Arc<Stored>>,
     /// Where to go on, if there is more.
     pub continue_token: Option<String>,
@@ -107,6 +116,10 @@ impl Registry {
         })
     }
 
+    /// The objects of a page.
+    ///
+    /// # Errors
+    /// 400 for a continue token or resourceVersion that is none, 410 for a revision that was compacted, 504 for one that does not come.
     pub async fn list(&self, info: &ResourceInfo, filter: &Filter, options: &ListOptions) -> Result<Page> {
         let (snapshot, start) = self.list_from(info, filter, options).await?;
         let prefix = filter.prefix();

@@ -30,13 +30,17 @@ const BATCH_BYTES: usize = 128 << 10;
 
 /// What happened, as the client sees it.
 pub enum Change {
+    /// An object came, or came to match the selector.
     Added(Arc<Stored>),
+    /// An object changed.
     Modified(Arc<Stored>),
     /// The last state selected, and the revision at which it went.
     Deleted(Arc<Stored>, Revision),
     /// Nothing happened up to this revision. `initial_end` closes the list of present objects.
     Bookmark {
+        /// The revision.
         revision: Revision,
+        /// Whether it ends the events of what was there from the beginning.
         initial_end: bool,
     },
     /// The stream ends with this.
@@ -45,7 +49,9 @@ pub enum Change {
 
 /// One change; `shared` is the event whose frame all watchers of the plain form share.
 pub struct Notice {
+    /// The change.
     pub change: Change,
+    /// The event, where its frame is the same for all watches.
     pub shared: Option<Arc<Event<ObjectIndex>>>,
 }
 

@@ -87,6 +87,10 @@ enum Created {
 }
 
 impl Registry {
+    /// Creates an object.
+    ///
+    /// # Errors
+    /// 400 and 422 for a body that is malformed or invalid, 409 for a name that is taken, and those of admission.
     pub async fn create(
         &self,
         target: &Target,

@@ -1,6 +1,5 @@
 //! Requests, parsed once from their head: resource and verb, options, and the negotiated representations of body and response.
 
-#![warn(missing_docs)]
 
 pub mod info;
 pub mod negotiate;

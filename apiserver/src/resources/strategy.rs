@@ -14,6 +14,7 @@ use crate::field::{Errors, Field};
 pub struct Context<'a> {
     /// The current time in RFC 3339, whole seconds (`2026-01-02T03:04:05Z`).
     pub now: &'a str,
+    /// Who makes the request.
     pub user: &'a UserInfo,
     /// Which features are on.
     pub features: &'a FeatureGates,
@@ -44,6 +45,7 @@ pub trait Strategy: Send + Sync {
         let _ = (object, old, context);
     }
 
+    /// Restores what an update of `/status` may not change.
     fn prepare_for_status_update(&self, object: &mut Value, old: &Value, context: &Context<'_>) {
         let _ = (object, old, context);
     }
@@ -99,10 +101,12 @@ pub trait Strategy: Send + Sync {
         self.validate(object, errors);
     }
 
+    /// The kind's own rules for an update of `/status`.
     fn validate_status_update(&self, object: &Field<'_>, old: &Field<'_>, errors: &mut Errors) {
         let _ = (object, old, errors);
     }
 
+    /// The kind's own rules for an update of another part of the object.
     fn validate_subresource_update(
         &self,
         part: &str,

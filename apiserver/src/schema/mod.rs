@@ -31,6 +31,7 @@ pub struct Schema {
     resources: Vec<Resource>,
 }
 
+/// The table, which is read at the first call.
 pub fn schema() -> &'static Schema {
     static SCHEMA: OnceLock<Schema> = OnceLock::new();
     SCHEMA.get_or_init(|| {
@@ -72,10 +73,12 @@ impl Schema {
         }
     }
 
+    /// A struct.
     pub fn get(&self, id: StructId) -> &Struct {
         &self.structs[id.index()]
     }
 
+    /// All structs.
     pub fn structs(&self) -> impl Iterator<Item = (StructId, &Struct)> {
         self.structs.iter().enumerate().map(|(index, item)| (StructId::new(index), item))
     }

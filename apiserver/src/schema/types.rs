@@ -48,29 +48,45 @@ impl From<StructId> for TypeRef {
 /// The type of a value, pointers left out.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Type {
+    /// An object with these fields.
     Struct(StructId),
+    /// A list of items.
     List(Box<Type>),
     /// A list that protobuf wraps into a message of its own: `ExtraValue`, `Verbs`.
     ListMessage(Box<Type>),
+    /// A map from strings.
     Map(Box<Type>),
+    /// Text.
     String,
+    /// `true` or `false`.
     Bool,
+    /// A number of 32 bits.
     Int32,
+    /// A number of 64 bits.
     Int64,
+    /// A float.
     Double,
+    /// Base64 in JSON.
     Bytes,
+    /// A `resource.Quantity`.
     Quantity,
+    /// An `intstr.IntOrString`: a number of 32 bits, or text.
     IntOrString,
     /// Whole seconds.
     Time,
+    /// Microseconds.
     MicroTime,
     /// An object of any kind, kept as it came.
     RawExtension,
+    /// A set of fields, as `managedFields` has it.
     FieldsV1,
     /// Any JSON value, of a CustomResourceDefinition's schema.
     Json,
+    /// `JSONSchemaPropsOrBool`
     SchemaOrBool,
+    /// `JSONSchemaPropsOrArray`
     SchemaOrArray,
+    /// `JSONSchemaPropsOrStringArray`
     SchemaOrStrings,
     /// The cells of a Table.
     Any,
@@ -97,13 +113,16 @@ impl Type {
 /// What apply takes a list for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum List {
+    /// One value.
     #[default]
     Atomic,
+    /// Items are their own keys.
     Set,
     /// Items are told apart by these members.
     Map(Vec<Text>),
 }
 
+/// A struct of the table.
 #[derive(Debug)]
 pub struct Struct {
     /// The Go name, such as `Container`.
@@ -149,6 +168,7 @@ impl Struct {
         &self.by_number
     }
 
+    /// The field of that number in protobuf.
     pub fn field_by_number(&self, number: u32) -> Option<&'static Field> {
         let found = self.by_number.binary_search_by_key(&number, |(number, _)| *number);
         found.ok().map(|at| self.by_number[at].1)
@@ -180,19 +200,25 @@ impl Struct {
     }
 }
 
+/// The role of a field in a union.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum UnionRole {
     /// Tells which one is set.
     Discriminator,
+    /// May be the one that is set.
     Alternative,
 }
 
+/// A field of a struct.
 #[derive(Debug)]
 pub struct Field {
     /// The JSON name; of an inline field the name of the struct that it embeds.
     pub name: &'static str,
+    /// The type, pointers left out.
     pub ty: Type,
+    /// It embeds a struct.
     pub inline: bool,
+    /// It is a pointer in Go: absent is not zero.
     pub pointer: bool,
     /// Go prints the zero value too. A nil list, map or pointer is printed as null.
     pub keep: bool,
@@ -210,6 +236,7 @@ pub struct Field {
     pub list_declared: bool,
     /// The strategies as they are written: `merge`, `retainKeys`, `merge,retainKeys`, `replace`.
     pub patch_strategy: Option<&'static str>,
+    /// The member by which strategic merge patch finds items.
     pub merge_key: Option<&'static str>,
     /// The declared default, JSON.
     pub default: Option<&'static str>,
@@ -226,10 +253,12 @@ impl Field {
         self.has_strategy("merge")
     }
 
+    /// Strategic merge patch removes what a patch does not retain.
     pub fn retains_keys(&self) -> bool {
         self.has_strategy("retainKeys")
     }
 
+    /// Strategic merge patch replaces the value.
     pub fn replaces(&self) -> bool {
         self.has_strategy("replace")
     }

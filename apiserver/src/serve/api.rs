@@ -55,13 +55,19 @@ const RENDERED_AT_ONCE: usize = 2;
 
 /// What an [`Api`] is made of.
 pub struct Config {
+    /// The generic verbs.
     pub registry: Arc<Registry>,
+    /// Finds out who makes a request.
     pub authenticator: Authenticator,
+    /// Decides what they may do.
     pub authorizer: Arc<Authorizer>,
     /// Signs the tokens of service accounts.
     pub signing_key: Arc<SigningKey>,
+    /// Serves discovery and OpenAPI.
     pub discovery: Discovery,
+    /// Serves `/healthz`, `/livez` and `/readyz`.
     pub health: Health,
+    /// What is counted and measured.
     pub metrics: Metrics,
 }
 
@@ -97,6 +103,7 @@ pub(super) struct Shared {
 }
 
 impl Api {
+    /// The API as it is configured.
     pub fn new(config: Config) -> Api {
         let Config { registry, authenticator, authorizer, signing_key, discovery, health, metrics } = config;
         let (close, closing) = watch::channel(false);
@@ -132,10 +139,12 @@ impl Api {
         Api { shared: self.shared.clone(), peer, connection: Some(connection) }
     }
 
+    /// The generic verbs.
     pub fn registry(&self) -> &Arc<Registry> {
         &self.shared.registry
     }
 
+    /// What is counted and measured.
     pub fn metrics(&self) -> &Metrics {
         &self.shared.metrics
     }

@@ -26,6 +26,10 @@ const MAX_UNCONFIRMED: usize = 2000;
 const TRIES: usize = 20;
 
 impl Registry {
+    /// Deletes a Pod, if the PodDisruptionBudgets that select it allow that (API-initiated eviction).
+    ///
+    /// # Errors
+    /// 429 while a budget does not allow it; 404; 409 for a precondition that fails.
     pub async fn evict(
         &self,
         target: &Target,

@@ -21,11 +21,19 @@ use crate::resources;
 use crate::{Error, Result};
 
 impl Registry {
+    /// The scale of an object, not older than a resourceVersion.
+    ///
+    /// # Errors
+    /// 404, and those of reading at a revision.
     pub async fn get_scale(&self, target: &Target, scale: &Subresource, version: &str) -> Result<Payload> {
         let stored = self.get(&target.info, &target.namespace, &target.name, version).await?;
         Ok(Payload::Object { value: scale_of(&parse(&stored)?), type_ref: scale.type_ref.clone() })
     }
 
+    /// PUT: as many replicas as the body says.
+    ///
+    /// # Errors
+    /// 400 and 422 for a Scale that is none, 404, 409, and those of admission.
     pub async fn update_scale(
         &self,
         target: &Target,
@@ -44,6 +52,10 @@ impl Registry {
         .await
     }
 
+    /// PATCH: as many replicas as the patch makes of the scale.
+    ///
+    /// # Errors
+    /// As those of a PUT.
     pub async fn patch_scale(
         &self,
         target: &Target,

@@ -21,6 +21,10 @@ const MIN_LIFETIME: i64 = 600;
 const MAX_LIFETIME: i64 = 1 << 32;
 
 impl Registry {
+    /// Signs a token of a ServiceAccount, bound to an object if the request asks for that (KEP-1205).
+    ///
+    /// # Errors
+    /// 404 for an account or object that is not there, 422 for a TokenRequest that is invalid, 409 for another uid.
     pub async fn request_token(
         &self,
         target: &Target,
