@@ -1,6 +1,5 @@
 //! The source of the current time.
 
-
 use std::sync::Arc;
 
 use jiff::Timestamp;

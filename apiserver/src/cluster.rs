@@ -1,6 +1,5 @@
 //! Read access to the stored objects, for admission plugins and authenticators. The counterpart of upstream's listers.
 
-
 use futures::future::BoxFuture;
 use serde_json::Value;
 

@@ -3,7 +3,6 @@
 //! One enum for the crate. Clients and people match on the texts, so each variant has the real server's; causes that only
 //! the operator may know (a broken disk, a bug) are logged, and the response is a plain internal error.
 
-
 use serde_json::{Map, Value, json};
 
 use crate::field::{Errors, quote};

@@ -5,7 +5,6 @@
 //!
 //! Source: API conventions, "Validation"; the texts are those of the real server.
 
-
 use std::collections::HashSet;
 use std::fmt;
 use std::rc::Rc;

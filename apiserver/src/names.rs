@@ -2,7 +2,6 @@
 //!
 //! Source: `k8s.io/apimachinery/pkg/runtime/schema`.
 
-
 use std::borrow::Cow;
 use std::fmt;
 

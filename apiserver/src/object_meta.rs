@@ -1,6 +1,5 @@
 //! The metadata of an object, read and written on the JSON value.
 
-
 use serde_json::{Map, Value};
 
 /// Access to the members of `metadata` that the generic verbs need.

@@ -74,7 +74,7 @@ fn collect(dir: &Path, descriptions: &mut Descriptions) -> Result<(), Box<dyn Er
     Ok(())
 }
 
-/// Reads the schema out of a type's source: its name, and the descriptions, told apart by their indentation.
+/// Reads the schema out of a type's source: its name, and the descriptions, distinguished by their indentation.
 fn read(source: &str) -> Option<(String, BTreeMap<String, String>)> {
     let (_, schema) = source.split_once("fn schema_name()")?;
     let name = literal(&schema[schema.find('"')?..])?;

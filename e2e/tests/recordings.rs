@@ -32,7 +32,7 @@ async fn area(name: &str) -> Result<()> {
     for (recording, verdict) in &score.fixed {
         println!("{recording} step {}: {} is equal, and listed as a gap", verdict.step, verdict.title);
     }
-    assert!(score.unexpected.is_empty() && score.fixed.is_empty(), "{name}: gaps.md does not tell the truth");
+    assert!(score.unexpected.is_empty() && score.fixed.is_empty(), "{name}: gaps.md is not true");
     assert!(score.equal >= floor, "{name}: {} steps are equal, and {floor} were before", score.equal);
     Ok(())
 }

@@ -7,7 +7,6 @@
 //!
 //! Nothing here reads the store: the registry reports the RBAC objects it writes to [`authorize::Authorizer`].
 
-
 pub mod authenticate;
 pub mod authorize;
 pub mod certificates;

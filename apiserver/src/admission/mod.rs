@@ -10,7 +10,6 @@
 //!
 //! Start at [`AdmissionChain::new`].
 
-
 mod attributes;
 mod certificates;
 mod chain;

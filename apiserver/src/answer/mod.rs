@@ -37,7 +37,7 @@ pub enum Content {
     Rendered(RenderedList),
 }
 
-/// Lists of less bytes are made at once, and tell their length.
+/// Lists of less bytes are made at once, with a Content-Length.
 pub const IN_CHUNKS_FROM: usize = 64 * 1024;
 
 /// How one request's objects are to be shown.

@@ -31,7 +31,7 @@ impl Frames {
         Frames { form, columns_told: false }
     }
 
-    /// The frames of some changes, one after the other; None if they cannot be told, which ends the watch without a word.
+    /// The frames of some changes, one after the other; None if they have no such form, which ends the watch.
     pub async fn encode(&mut self, info: &ResourceInfo, notices: &[Notice]) -> Option<Vec<Bytes>> {
         if matches!(self.form.accept.transform, Transform::PartialObjectList(_)) {
             return None;
@@ -88,7 +88,7 @@ impl Frames {
 }
 
 impl Form {
-    /// Frames are told apart by their lines.
+    /// Frames are separated by line feeds.
     fn unindented(&self) -> Form {
         Form { accept: Accept { pretty: false, ..self.accept }, ..*self }
     }
@@ -134,7 +134,7 @@ fn bookmark(info: &ResourceInfo, revision: Revision, initial_end: bool) -> Value
     json!({"kind": info.kind, "apiVersion": info.storage.api_version, "metadata": metadata})
 }
 
-/// The frame of the plain form; None for changes that tell no stored object.
+/// The frame of the plain form; None for changes without a stored object.
 fn plain(change: &Change) -> Option<Bytes> {
     let (kind, object): (&str, Bytes) = match change {
         Change::Added(stored) => ("ADDED", stored.bytes.clone()),

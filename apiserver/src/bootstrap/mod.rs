@@ -8,7 +8,6 @@
 //!
 //! Service accounts and `kube-root-ca.crt` are created by controllers.
 
-
 mod reconcile;
 
 use serde_json::Value;

@@ -7,7 +7,6 @@
 //! No other module has a list of gates. Strategies and admission plugins get a [`FeatureGates`], the controllers a function
 //! that evaluates one.
 
-
 use std::collections::{BTreeMap, HashMap};
 use std::sync::LazyLock;
 

@@ -14,7 +14,6 @@
 //!
 //! Source: KEP-1040, `k8s.io/apiserver/pkg/util/flowcontrol`. Start at [`FlowController::classify`].
 
-
 mod flow_schema;
 mod metrics;
 mod priority_level;

@@ -88,7 +88,7 @@ impl Registry {
         decision: Deletion,
         options: &DeleteOptions,
     ) -> Result<Option<(u16, Payload)>> {
-        // An old client that asked for no orphans is told that they are still being seen to.
+        // A client that uses `orphanDependents: false` gets 202 while dependents are being deleted.
         let held = if options.legacy_background { 202 } else { 200 };
         match decision {
             Deletion::AlreadyTerminating => Ok(Some((held, Payload::Stored(current)))),

@@ -288,7 +288,13 @@ mod tests {
                 "",
                 "mark [orphan] g0 2026-01-01T00:00:00Z Some(0)",
             ),
-            ("unless told otherwise", defaults("Job"), json!([]), "orphanDependents=false", "remove"),
+            (
+                "unless the options say otherwise",
+                defaults("Job"),
+                json!([]),
+                "orphanDependents=false",
+                "remove",
+            ),
         ] {
             let object = json!({"metadata": {"finalizers": finalizers}});
             assert_eq!(render(decide(&object, &options(query), style, now())), want, "{case}");

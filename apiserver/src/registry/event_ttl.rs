@@ -1,7 +1,7 @@
 //! Events expire, as kube-apiserver's `--event-ttl` has it: an Event is deleted when it was not written for that long.
 //!
 //! etcd attaches a lease to each write of an Event. Here a task looks over all Events from time to time: the store's revisions
-//! tell which of them were last written before a given time. Events written by an earlier process are dated by what the
+//! say which of them were last written before a given time. Events written by an earlier process are dated by what the
 //! server stamped into them.
 //!
 //! Start at [`Registry::expire_events`].

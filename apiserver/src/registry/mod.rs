@@ -162,7 +162,7 @@ pub struct Caller<'a> {
 }
 
 impl Registry {
-    /// `authorizer` is told of every change to what it decides by.
+    /// `authorizer` gets every change to what it decides by.
     pub fn new(
         store: Store<ObjectIndex>,
         resources: Arc<SharedResourceTable>,

@@ -1,7 +1,7 @@
 //! Watching: the log of changes after a revision, as one client's selection sees it.
 //!
 //! A watch pulls from its cursor when the connection has room for more, and keeps no queue of its own: a slow client costs
-//! itself only, and below the floor it is told so with an ERROR event. What an event means to the client follows from the
+//! itself only, and below the compact revision it gets an ERROR event. What an event means to the client follows from the
 //! object before and after it, each against the same filter as a list's.
 //!
 //! Source: API concepts, "Efficient detection of changes", "Watch bookmarks", "Streaming lists".
@@ -19,7 +19,7 @@ use crate::request::options::{ListOptions, parse_revision};
 use crate::resource_info::ResourceInfo;
 use crate::{Error, Result};
 
-/// How often a quiet watch that allows bookmarks is told how far it has come.
+/// How often a quiet watch that allows bookmarks gets one.
 const BOOKMARK_EVERY: Duration = Duration::from_secs(60);
 /// No watch lasts longer: clocks cannot count as far as clients can write.
 const LONGEST: Duration = Duration::from_secs(365 * 24 * 3600);
@@ -65,9 +65,9 @@ impl From<Change> for Notice {
 pub struct Watch {
     filter: Filter,
     watcher: Option<Watcher<ObjectIndex>>,
-    /// Present objects that are yet to be told.
+    /// Present objects whose events are yet to come.
     initial: VecDeque<Arc<Stored>>,
-    /// To be told once `initial` is empty.
+    /// Comes once `initial` is empty.
     then: Option<Change>,
     bookmarks: bool,
     next_bookmark: Instant,
@@ -181,7 +181,7 @@ impl Watch {
 fn notice(event: Arc<Event<ObjectIndex>>, filter: &Filter) -> Option<Notice> {
     let before = event.before.as_ref().filter(|o| filter.matches(o));
     let after = event.after.as_ref().filter(|o| filter.matches(o));
-    // The shared frame tells the event as a watcher without selectors sees it.
+    // The shared frame shows the event as a watcher without selectors sees it.
     let plain = before.is_some() == event.before.is_some() && after.is_some() == event.after.is_some();
     let change = match (before, after) {
         (None, Some(object)) => Change::Added(object.clone()),

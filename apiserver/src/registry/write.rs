@@ -366,8 +366,7 @@ impl Registry {
         Err(Error::modified(&info.group_resource, &target.name))
     }
 
-    /// Keeps account of whose the fields are. Comes before anything that the server itself decides, for which nobody
-    /// answers.
+    /// Updates the managers of fields. Comes before anything that the server itself decides, which nobody manages.
     fn track(&self, writing: &Writing<'_>, old: Option<&Value>, new: &mut Value) {
         let Some(field_manager) = writing.field_manager else { return };
         let info = &*writing.target.info;

@@ -162,7 +162,7 @@ fn type_prefix(kind: &str, api_version: &str) -> String {
     format!("{{\"kind\":\"{kind}\",\"apiVersion\":\"{api_version}\",")
 }
 
-/// Two descriptions of a resource are equal if clients cannot tell them apart.
+/// Two descriptions of a resource are equal if they are equal for clients.
 impl PartialEq for ResourceInfo {
     fn eq(&self, other: &ResourceInfo) -> bool {
         let names = |info: &ResourceInfo| {

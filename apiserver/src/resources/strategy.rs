@@ -73,7 +73,7 @@ pub trait Strategy: Send + Sync {
         None
     }
 
-    /// What a client is told that deletes an object and does not say what becomes of its dependents.
+    /// The warning for a DELETE that does not say what becomes of dependents.
     fn orphaning_warning(&self) -> Option<&'static str> {
         None
     }

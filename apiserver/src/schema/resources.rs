@@ -1,4 +1,4 @@
-//! Reads `resources.txt`, whose head tells its format.
+//! Reads `resources.txt`, which begins with a description of its format.
 
 use super::{Schema, StructId};
 

@@ -118,7 +118,7 @@ pub enum List {
     Atomic,
     /// Items are their own keys.
     Set,
-    /// Items are told apart by these members.
+    /// Items are identified by these members.
     Map(Vec<Text>),
 }
 
@@ -203,7 +203,7 @@ impl Struct {
 /// The role of a field in a union.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum UnionRole {
-    /// Tells which one is set.
+    /// Names the one that is set.
     Discriminator,
     /// May be the one that is set.
     Alternative,

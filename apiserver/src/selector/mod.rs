@@ -2,7 +2,6 @@
 //!
 //! A selector is parsed once into requirements and evaluated many times, without allocations. List and watch share it.
 
-
 pub mod fields;
 pub mod labels;
 mod selectable;

@@ -1,5 +1,5 @@
-//! Api: the service. Decides who asks and whether they may, then hands over to the verbs or to what the server tells of
-//! itself.
+//! Api: the service. Authenticates and authorizes a request, then passes it to the verbs, or responds with what is no
+//! resource: health, metrics, discovery.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -302,7 +302,7 @@ impl Api {
                     };
                     call.answer().await
                 }
-                (RequestInfo::Path { path, .. }, _) => self.tell(parts, query, path),
+                (RequestInfo::Path { path, .. }, _) => self.respond_to_path(parts, query, path),
             }
         });
         let answered = deadline.run(answered);
@@ -336,8 +336,8 @@ impl Api {
         body_size * factor + changed >= LARGE
     }
 
-    /// What the server tells of itself.
-    fn tell(&self, parts: &Parts, query: &Query, path: &str) -> Result<Response<Body>> {
+    /// Responds to a path that is no resource.
+    fn respond_to_path(&self, parts: &Parts, query: &Query, path: &str) -> Result<Response<Body>> {
         let shared = &self.shared;
         if let Some(response) = shared.health.respond(path, query) {
             return Ok(response.map(Body::from));

@@ -189,7 +189,7 @@ const TOGETHER: Duration = Duration::from_millis(1);
 /// What is larger gains nothing by being larger still.
 const SMALL: usize = 16 << 10;
 
-/// Leaves what happens to whoever makes the chunks for a moment: a watch tells all of it in one.
+/// Waits a moment before it asks for the next chunk: a watch puts all that happened meanwhile into one.
 fn gathered(chunks: BoxStream<'static, Bytes>) -> impl Stream<Item = Bytes> + Send {
     stream::unfold((chunks, None::<Instant>), async |(mut chunks, not_before)| {
         if let Some(not_before) = not_before.filter(|time| *time > Instant::now()) {
@@ -248,33 +248,33 @@ mod tests {
     use futures::FutureExt;
     use std::sync::{Arc, Mutex};
 
-    /// Chunks of all that was told so far.
-    fn telling(told: Arc<Mutex<Vec<u8>>>) -> BoxStream<'static, Bytes> {
-        stream::repeat_with(move || std::mem::take(&mut *told.lock().unwrap()).into()).boxed()
+    /// Chunks of all that was written so far.
+    fn chunks_of(written: Arc<Mutex<Vec<u8>>>) -> BoxStream<'static, Bytes> {
+        stream::repeat_with(move || std::mem::take(&mut *written.lock().unwrap()).into()).boxed()
     }
 
     #[tokio::test(start_paused = true)]
     async fn small_chunks_wait_for_the_next() {
-        let told = Arc::new(Mutex::new(b"first".to_vec()));
-        let tell = |text: &[u8]| told.lock().unwrap().extend_from_slice(text);
-        let mut chunks = Box::pin(gathered(telling(told.clone())));
+        let written = Arc::new(Mutex::new(b"first".to_vec()));
+        let write = |text: &[u8]| written.lock().unwrap().extend_from_slice(text);
+        let mut chunks = Box::pin(gathered(chunks_of(written.clone())));
         let began = Instant::now();
         assert_eq!(chunks.next().now_or_never(), Some(Some("first".into())), "at once");
-        tell(b"a");
+        write(b"a");
         let mut next = chunks.next();
         assert_eq!((&mut next).now_or_never(), None);
-        tell(b"b");
+        write(b"b");
         assert_eq!(next.await, Some("ab".into()));
         assert!(began.elapsed() >= TOGETHER);
 
         tokio::time::advance(TOGETHER * 2).await;
-        tell(&[b'x'; SMALL]);
+        write(&[b'x'; SMALL]);
         assert_eq!(
             chunks.next().now_or_never().flatten().map(|chunk| chunk.len()),
             Some(SMALL),
             "after a rest"
         );
-        tell(b"y");
+        write(b"y");
         assert_eq!(chunks.next().now_or_never(), Some(Some("y".into())), "after a large one");
     }
 

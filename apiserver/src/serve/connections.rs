@@ -67,9 +67,9 @@ pub struct Connection {
     /// Whether there was a request.
     spoken: AtomicBool,
     authenticated: AtomicBool,
-    /// Whether it is one too many, and must go when the request is answered that showed whose it is.
+    /// Whether its user has too many: it is closed after the response to the request that was authenticated.
     excess: AtomicBool,
-    /// Whose it is, where that is counted.
+    /// Its user, where those are counted.
     user: Mutex<Option<Arc<str>>>,
     /// Requests whose response is not over.
     active: AtomicUsize,
@@ -128,7 +128,7 @@ impl Connection {
         self.close.notified().await;
     }
 
-    /// A request was authenticated. The first decides whose the connection is.
+    /// A request was authenticated. The connection is counted for the user of the first.
     ///
     /// Returns false if the user has too many already: then it is closed after the answer to this request.
     pub fn authenticated(&self, user: &UserInfo, anonymous: bool) -> bool {

@@ -25,7 +25,7 @@ use super::transfers::{STALL_TIMEOUT, Transfers, cuttable};
 use super::{Api, websocket};
 use crate::access::tls::Tls;
 
-/// A client that has not shaken hands by then is not coming.
+/// How long a TLS handshake may take.
 const HANDSHAKE: Duration = Duration::from_secs(10);
 /// How long the first request may take to come, with preface and headers; and the headers of each later one over HTTP/1.1.
 /// Upstream's ReadHeaderTimeout.

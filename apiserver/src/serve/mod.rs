@@ -17,7 +17,7 @@
 //! | `connections.rs` | how many connections there are, and how long they may be silent or idle (`listener.rs`) |
 //! | `shares.rs` | requests, watches and bytes of bodies of a user |
 //! | `deadline.rs` | how long a request may take |
-//! | `crate::flow_control` | how many requests are executed at once, and whose |
+//! | `crate::flow_control` | how many requests of which users are executed at once |
 //! | `background.rs` | what takes long keeps no other request waiting |
 //! | `transfers.rs` | what a response holds on to that its client does not read |
 

@@ -71,7 +71,7 @@ pub fn too_many_requests() -> Response<Body> {
     response
 }
 
-/// Tells browsers not to guess at what those who may not are told.
+/// Keeps browsers from guessing the type of a refusal.
 pub fn unsniffed(mut response: Response<Body>) -> Response<Body> {
     if response.status() == StatusCode::FORBIDDEN {
         response.headers_mut().insert("x-content-type-options", HeaderValue::from_static("nosniff"));

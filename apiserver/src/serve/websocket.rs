@@ -44,7 +44,7 @@ const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 /// RFC 6455, section 1.3.
 const ACCEPT_SUFFIX: &str = "258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
 
-/// How the events of a stream are told apart, and what messages they become.
+/// How the events of a stream are separated, and what messages they become.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Framing {
     /// One JSON document a line: text messages, which keep the line's end.

@@ -3,7 +3,6 @@
 //! Neither depends on other modules: health checks are closures that are passed in, metrics are values that are
 //! reported.
 
-
 pub mod health;
 pub mod metrics;
 

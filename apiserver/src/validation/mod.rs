@@ -4,7 +4,6 @@
 //! This module has the rules that many kinds share; `resources::validate` combines them with those of a kind. Start at
 //! [`metadata`].
 
-
 pub mod conditions;
 pub mod content;
 pub mod immutable;

@@ -1,7 +1,7 @@
 //! Subresources that lead to a kubelet: logs, exec, attach, port forwarding, proxies.
 //!
 //! Nodes are simulated, so no such road ends anywhere but at a line of log; but a request is checked on its way as a real one
-//! is, and told first what is wrong with it.
+//! is, and refused first for what is wrong with it.
 
 use http::Method;
 use serde_json::Value;

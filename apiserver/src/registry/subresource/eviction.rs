@@ -215,15 +215,15 @@ fn why_exhausted(budget: &Value) -> String {
     let healthy = number(budget, "/status/currentHealthy");
     let desired = number(budget, "/status/desiredHealthy");
     let conditions = budget.pointer("/status/conditions").and_then(Value::as_array);
-    let told = conditions.into_iter().flatten().find(|condition| {
+    let found = conditions.into_iter().flatten().find(|condition| {
         condition["type"] == ALLOWED
             && condition["status"] == "False"
             && condition["message"].as_str().is_some_and(|message| !message.is_empty())
     });
-    let told = told.map(|condition| {
+    let message = found.map(|condition| {
         (condition["reason"].as_str().unwrap_or(""), condition["message"].as_str().unwrap_or(""))
     });
-    match told {
+    match message {
         Some(("SyncFailed", message)) => {
             format!("does not allow evicting pods currently because it failed sync: {message}")
         }

@@ -7,7 +7,7 @@ use crate::object_meta::ObjectMeta;
 use crate::request::options::Query;
 use crate::{Error, Result};
 
-/// What a kubelet would send of a container's log; without a name of that of the only container. None: no kubelet has told of
+/// What a kubelet would send of a container's log; without a name of that of the only container. None where no kubelet has reported
 /// the pod, so there is none to ask.
 ///
 /// # Errors

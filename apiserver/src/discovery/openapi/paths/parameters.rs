@@ -6,7 +6,7 @@ use crate::schema::{Type, schema};
 
 /// The descriptions of options that need more than their name.
 const TEXTS: &[(&str, &str)] = &[
-    ("allowWatchBookmarks", "Whether a watch may get BOOKMARK events, which tell how far it has come."),
+    ("allowWatchBookmarks", "Whether a watch may get BOOKMARK events, which say how far it has come."),
     ("continue", "The token of the last page, to go on with the list."),
     ("dryRun", "`All`: do everything but store the result."),
     ("fieldManager", "The name of who makes the change; at most 128 printable characters."),
@@ -24,7 +24,7 @@ const TEXTS: &[(&str, &str)] = &[
     ("propagationPolicy", "What becomes of dependents: `Orphan`, `Background` or `Foreground`."),
     ("resourceVersion", "How new the answer must be, or where a watch begins."),
     ("resourceVersionMatch", "How resourceVersion is meant for a list: `Exact` or `NotOlderThan`."),
-    ("sendInitialEvents", "Whether a watch begins with the objects there are, told as ADDED events."),
+    ("sendInitialEvents", "Whether a watch begins with the objects there are, as ADDED events."),
     ("timeoutSeconds", "How long a list or watch may last."),
     ("watch", "Whether to watch for changes, rather than to list."),
 ];
