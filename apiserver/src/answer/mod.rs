@@ -23,7 +23,7 @@ use crate::render;
 use crate::render::table::{self, IncludeObject, Item};
 use crate::request::negotiate::{Accept, Format, MetaVersion, Transform};
 use crate::request::options::Query;
-use crate::resource_info::{Conversion, ResourceInfo};
+use crate::resource_info::{Conversion, ResourceInfo, Shown};
 use crate::schema::{TypeRef, schema};
 use crate::{Error, Result};
 
@@ -91,10 +91,9 @@ impl Form {
             return Ok(stored.bytes.clone());
         }
         let stored = parse(stored)?;
-        let Some(requested) = info.shown_all(vec![stored.clone()]).await?.pop() else {
-            return Err(Error::Internal("a conversion lost an object".to_owned()));
-        };
-        self.shaped(info, Item { stored: &stored, requested: &requested }, &info.type_ref)
+        let shown = info.show(vec![stored]).await?;
+        let shown = shown.first().ok_or_else(|| Error::Internal("an object was lost".to_owned()))?;
+        self.shaped(info, item(shown), &info.type_ref)
     }
 
     /// An object in the form of its version.
@@ -145,10 +144,11 @@ impl Form {
 
     /// A list of objects in the form that is stored.
     async fn list(&self, info: &ResourceInfo, stored: Vec<Value>, metadata: Value) -> Result<Bytes> {
-        let asked = info.shown_all(stored.clone()).await?;
+        let shown = info.show(stored).await?;
         match self.accept.transform {
             Transform::None => {
-                let items: Vec<Value> = asked.into_iter().map(|item| as_item(info, item)).collect();
+                let items: Vec<Value> =
+                    shown.into_iter().map(|item| as_item(info, item.into_requested())).collect();
                 let list = json!({
                     "kind": info.list_kind, "apiVersion": info.api_version,
                     "metadata": list_metadata(info, metadata), "items": items,
@@ -158,16 +158,13 @@ impl Form {
                     .map_or_else(|| list.to_string().into(), |list_type| self.encode(&list, &list_type)))
             }
             Transform::Table(version) => {
-                let items = stored
-                    .iter()
-                    .zip(&asked)
-                    .map(|(stored, asked)| Item { stored, requested: asked })
-                    .collect();
+                let items = shown.iter().map(item).collect();
                 let options = self.table_options(version, false);
                 Ok(self.encode_meta("Table", &table::table(&info.printer, items, metadata, &options)))
             }
             Transform::PartialObjectList(version) => {
-                let list = render::partial_metadata_list(&asked, metadata, version);
+                let list =
+                    render::partial_metadata_list(shown.iter().map(Shown::requested), metadata, version);
                 Ok(self.encode_meta("PartialObjectMetadataList", &list))
             }
             Transform::PartialObject(_) => {
@@ -232,6 +229,11 @@ fn pretty(object: &Value, type_ref: &TypeRef) -> Bytes {
     let mut plain = Vec::with_capacity(1024);
     codec::json::write(object, type_ref, &mut plain);
     codec::json::indent(&plain).into()
+}
+
+/// An object of a table.
+fn item(shown: &Shown) -> Item<'_> {
+    Item { stored: shown.stored(), requested: shown.requested() }
 }
 
 /// The metadata of a list. That of custom resources always has a `continue`.

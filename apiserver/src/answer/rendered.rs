@@ -9,11 +9,11 @@ use std::vec;
 use bytes::Bytes;
 use serde_json::{Value, json};
 
-use super::{Form, as_item, completed, list_metadata};
+use super::{Form, as_item, completed, item, list_metadata};
 use crate::codec;
 use crate::registry::{Stored, parse};
 use crate::render;
-use crate::render::table::{self, Item};
+use crate::render::table;
 use crate::request::negotiate::{Format, Transform};
 use crate::resource_info::ResourceInfo;
 use crate::schema::{TypeRef, schema};
@@ -171,17 +171,16 @@ impl Renderer {
 
     /// An object as the list shows it.
     fn value(&self, stored: &Stored) -> Result<Value> {
-        let stored = parse(stored)?;
-        let Some(asked) = self.info.shown(stored.clone()) else {
+        let Some(shown) = self.info.show_now(parse(stored)?) else {
             return Err(Error::Internal("a list is rendered before it is converted".to_owned()));
         };
         Ok(match self.form.accept.transform {
             Transform::Table(version) => {
                 let options = self.form.table_options(version, false);
-                self.info.printer.row(Item { stored: &stored, requested: &asked }, &options)
+                self.info.printer.row(item(&shown), &options)
             }
-            Transform::PartialObjectList(version) => render::partial_metadata(&asked, version),
-            Transform::None | Transform::PartialObject(_) => as_item(&self.info, asked),
+            Transform::PartialObjectList(version) => render::partial_metadata(shown.requested(), version),
+            Transform::None | Transform::PartialObject(_) => as_item(&self.info, shown.into_requested()),
         })
     }
 }

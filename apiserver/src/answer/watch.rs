@@ -4,18 +4,15 @@ use bytes::Bytes;
 use coracle_storage::Revision;
 use serde_json::{Value, json};
 
-use super::Form;
+use super::{Form, item};
 use crate::codec;
 use crate::object_meta::ObjectMeta;
 use crate::registry::parse;
 use crate::registry::watch::{Change, Notice};
-use crate::render::{
-    self,
-    table::{self, Item},
-};
+use crate::render::{self, table};
 use crate::request::Accept;
 use crate::request::negotiate::{Format, Transform};
-use crate::resource_info::ResourceInfo;
+use crate::resource_info::{Conversion, ResourceInfo, Shown};
 use crate::{Error, Result};
 
 /// Makes the frames of one watch.
@@ -58,23 +55,21 @@ impl Frames {
 
     /// A frame in any form.
     async fn made(&mut self, info: &ResourceInfo, change: &Change) -> Bytes {
-        let (kind, stored, asked) = match requested(info, change).await {
-            Ok(changed) => changed,
+        let (kind, shown) = match shown(info, change).await {
+            Ok(shown) => shown,
             Err(error) => {
                 return self.delimit("ERROR", &self.form.unindented().status(&error.status().to_value()));
             }
         };
         let form = self.form.unindented();
         let bytes = match form.accept.transform {
-            Transform::None => form.encode(&asked, &info.type_ref),
+            Transform::None => form.encode(shown.requested(), &info.type_ref),
             Transform::Table(version) => {
                 let options = form.table_options(version, std::mem::replace(&mut self.columns_told, true));
-                let item = Item { stored: &stored, requested: &asked };
-                form.encode_meta("Table", &table::table_of_one(&info.printer, item, &options))
+                form.encode_meta("Table", &table::table_of_one(&info.printer, item(&shown), &options))
             }
-            Transform::PartialObject(version) | Transform::PartialObjectList(version) => {
-                form.encode_meta("PartialObjectMetadata", &render::partial_metadata(&asked, version))
-            }
+            Transform::PartialObject(version) | Transform::PartialObjectList(version) => form
+                .encode_meta("PartialObjectMetadata", &render::partial_metadata(shown.requested(), version)),
         };
         self.delimit(kind, &bytes)
     }
@@ -94,20 +89,16 @@ impl Form {
     }
 }
 
-/// The type of a change's event, and its object as it is stored and in the version of the request.
-async fn requested(info: &ResourceInfo, change: &Change) -> Result<(&'static str, Value, Value)> {
-    let (kind, stored) = changed(info, change)?;
-    if let Some(asked) = info.shown(stored.clone()) {
-        return Ok((kind, stored, asked));
+/// The type of a change's event, and its object.
+async fn shown(info: &ResourceInfo, change: &Change) -> Result<(&'static str, Shown)> {
+    let (kind, mut stored) = changed(info, change)?;
+    // A bookmark holds nothing that others could convert.
+    if matches!((change, &info.conversion), (Change::Bookmark { .. }, Conversion::Remote(_))) {
+        stored["apiVersion"] = info.api_version.as_str().into();
+        return Ok((kind, Shown::of(stored)));
     }
-    // A bookmark holds nothing that could be converted.
-    if let Change::Bookmark { .. } = change {
-        let mut bookmark = stored.clone();
-        bookmark["apiVersion"] = info.api_version.as_str().into();
-        return Ok((kind, stored, bookmark));
-    }
-    let asked = info.shown_all(vec![stored.clone()]).await?.pop();
-    Ok((kind, stored, asked.ok_or_else(|| Error::Internal("a conversion lost an object".to_owned()))?))
+    let shown = info.show(vec![stored]).await?.pop();
+    Ok((kind, shown.ok_or_else(|| Error::Internal("an object was lost".to_owned()))?))
 }
 
 /// The type of a change's event, and its object in the stored form.

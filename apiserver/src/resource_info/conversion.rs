@@ -38,6 +38,35 @@ pub trait Converter: Send + Sync {
     fn convert<'a>(&'a self, objects: Vec<Value>, to: &'a str) -> BoxFuture<'a, Result<Vec<Value>>>;
 }
 
+/// A stored object that goes into a response.
+pub struct Shown {
+    /// As it is stored; None where that is the version of the request.
+    stored: Option<Value>,
+    requested: Value,
+}
+
+impl Shown {
+    /// An object that is in the version of the request as it is.
+    pub fn of(object: Value) -> Shown {
+        Shown { stored: None, requested: object }
+    }
+
+    /// In the stored version, from which the cells of tables are computed.
+    pub fn stored(&self) -> &Value {
+        self.stored.as_ref().unwrap_or(&self.requested)
+    }
+
+    /// In the version of the request.
+    pub fn requested(&self) -> &Value {
+        &self.requested
+    }
+
+    /// The object in the version of the request.
+    pub fn into_requested(self) -> Value {
+        self.requested
+    }
+}
+
 /// Versions that differ in nothing but their names: the strategy `None`.
 pub fn rename(_: &GroupKind, to: &str, mut object: Value) -> Value {
     object["apiVersion"] = to.into();
@@ -76,21 +105,32 @@ impl ResourceInfo {
         self.convert_one(object, &self.storage.api_version).await
     }
 
-    /// From the stored version to that of the request, where that takes no one else.
-    pub fn shown(&self, stored: Value) -> Option<Value> {
+    /// A stored object for a response, where its conversion takes no one else.
+    pub fn show_now(&self, stored: Value) -> Option<Shown> {
         match &self.conversion {
-            _ if self.is_storage_version() => Some(stored),
-            Conversion::Local(convert) => Some(convert(&self.group_kind, &self.api_version, stored)),
+            _ if self.is_storage_version() => Some(Shown { stored: None, requested: stored }),
+            Conversion::Local(convert) => {
+                let requested = convert(&self.group_kind, &self.api_version, stored.clone());
+                Some(Shown { stored: Some(stored), requested })
+            }
             Conversion::Remote(_) => None,
         }
     }
 
-    /// From the stored version to that of the request.
+    /// Stored objects for a response.
     ///
     /// # Errors
     /// Those of the conversion.
-    pub async fn shown_all(&self, stored: Vec<Value>) -> Result<Vec<Value>> {
-        self.convert(stored, &self.api_version).await
+    pub async fn show(&self, stored: Vec<Value>) -> Result<Vec<Shown>> {
+        if self.is_storage_version() || matches!(self.conversion, Conversion::Local(_)) {
+            return Ok(stored.into_iter().filter_map(|stored| self.show_now(stored)).collect());
+        }
+        let requested = self.convert(stored.clone(), &self.api_version).await?;
+        if requested.len() != stored.len() {
+            return Err(Error::Internal(format!("the conversion to {} lost an object", self.api_version)));
+        }
+        let shown = |(stored, requested)| Shown { stored: Some(stored), requested };
+        Ok(stored.into_iter().zip(requested).map(shown).collect())
     }
 
     /// The object in another version of the kind, with its type there; None if there is no such version. What only others

@@ -20,7 +20,7 @@ mod table;
 
 use std::sync::Arc;
 
-pub use conversion::{Conversion, Converter, LocalConverter};
+pub use conversion::{Conversion, Converter, LocalConverter, Shown};
 pub use custom::{CustomKind, CustomVersion, storage_version_hash};
 pub use subresource::{Connection, Endpoint, Part, Subresource};
 pub use table::{Group, ResourceTable, SharedResourceTable, Version};

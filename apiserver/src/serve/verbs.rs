@@ -48,12 +48,17 @@ pub(super) struct Call<'a> {
 /// What a path leads to.
 struct Route {
     info: Arc<ResourceInfo>,
-    subresource: Option<Subresource>,
+    /// The place of the subresource among those of the resource.
+    subresource: Option<usize>,
 }
 
 impl Route {
+    fn subresource(&self) -> Option<&Subresource> {
+        self.info.subresources.get(self.subresource?)
+    }
+
     fn connection(&self) -> Option<Connection> {
-        match self.subresource.as_ref()?.endpoint {
+        match self.subresource()?.endpoint {
             Endpoint::Connect(connection) => Some(connection),
             _ => None,
         }
@@ -94,7 +99,7 @@ impl Call<'_> {
             Verb::Get => {
                 let version = self.query.first("resourceVersion").unwrap_or("");
                 let target = self.target(&info)?;
-                let payload = match &route.subresource {
+                let payload = match route.subresource() {
                     Some(scale) if scale.endpoint == Endpoint::Scale => {
                         self.shared.registry.get_scale(&target, scale, version).await?
                     }
@@ -164,7 +169,10 @@ impl Call<'_> {
         }
         let subresource = match request.subresource.as_str() {
             "" => None,
-            name => Some(info.subresource(name).cloned().ok_or(Error::UnknownResource)?),
+            name => {
+                let position = info.subresources.iter().position(|subresource| subresource.name == name);
+                Some(position.ok_or(Error::UnknownResource)?)
+            }
         };
         Ok(Route { info, subresource })
     }
@@ -187,7 +195,7 @@ impl Call<'_> {
         if everywhere && !matches!(wanted, Verb::List | Verb::Watch) && route.info.has_verb("list") {
             return Err(Error::MethodNotAllowed);
         }
-        let known = match &route.subresource {
+        let known = match route.subresource() {
             Some(subresource) => subresource.has_verb(wanted.as_str()),
             None if wanted == Verb::Watch && !route.info.has_verb("watch") && route.info.has_verb("list") => {
                 return Err(Error::MethodNotSupported {
@@ -240,7 +248,7 @@ impl Call<'_> {
         let target = self.target(&route.info)?;
         let registry = &self.shared.registry;
         let resource = &route.info.group_resource;
-        if let Some(subresource) = &route.subresource {
+        if let Some(subresource) = route.subresource() {
             return match subresource.endpoint {
                 Endpoint::Binding => registry.bind(&target, &body, &options, self.caller()).await,
                 Endpoint::Eviction => registry.evict(&target, &body, &options, self.caller()).await,
@@ -286,7 +294,7 @@ impl Call<'_> {
         let body = self.object()?;
         let target = self.target(&route.info)?;
         let registry = &self.shared.registry;
-        match route.subresource.as_ref() {
+        match route.subresource() {
             Some(scale) if scale.endpoint == Endpoint::Scale => {
                 registry.update_scale(&target, scale, &body, &options, self.caller()).await
             }
@@ -306,7 +314,7 @@ impl Call<'_> {
         registry.get(&target.info, &target.namespace, &target.name, "").await?;
         let bytes = self.body.clone()?;
         let patch = Patch::parse(patch_type, &bytes)?;
-        match route.subresource.as_ref() {
+        match route.subresource() {
             Some(scale) if scale.endpoint == Endpoint::Scale => {
                 registry.patch_scale(&target, scale, &patch, &options, self.caller()).await
             }
