@@ -213,6 +213,14 @@ async fn a_custom_kind_passes_the_pipeline() {
     let names: Vec<Value> = columns.map(|column| column["name"].clone()).collect();
     assert_eq!((json!(names), &table["rows"][0]["cells"]), (json!(["Name", "Color"]), &json!(["a", "blue"])));
 
+    // Protobuf is not among the forms of a custom resource; whoever prefers it gets the next one.
+    let protobuf = "application/vnd.kubernetes.protobuf";
+    for (accept, code) in [(format!("{protobuf},application/json"), 200), (protobuf.to_owned(), 406)] {
+        let path = format!("{WIDGETS}/a");
+        let response = server.call(Method::GET, &path, &[("accept", &accept)], Bytes::new()).await;
+        assert_eq!(response.status().as_u16(), code, "{accept}");
+    }
+
     // Watch, from before the object was made.
     let watch =
         server.call(Method::GET, &format!("{WIDGETS}?watch=1&resourceVersion=1"), &[], Bytes::new()).await;
@@ -250,6 +258,8 @@ async fn a_custom_kind_passes_the_pipeline() {
     for (media_type, patch) in [
         ("application/merge-patch+json", json!({"spec": {"size": "x"}})),
         ("application/json-patch+json", json!([{"op": "add", "path": "/spec/size", "value": "x"}])),
+        ("application/json-patch+json", json!([{"op": "replace", "path": "", "value": 5}])),
+        ("application/json-patch+json", json!([{"op": "replace", "path": "/metadata", "value": "x"}])),
     ] {
         let refused = server.patch(&format!("{WIDGETS}/a"), media_type, &patch).await;
         assert_eq!(refused.0, 422, "{media_type}: {refused:?}");

@@ -228,6 +228,7 @@ mod tests {
     use crate::registry::read::Page;
     use crate::registry::{ObjectIndex, Payload};
     use crate::request::Accept;
+    use crate::request::negotiate::Offered;
     use crate::request::options::Query;
     use crate::resource_info::{ResourceTable, SharedResourceTable};
 
@@ -270,7 +271,8 @@ mod tests {
             let case = format!("{accept} {query}");
             let headers = HeaderMap::from_iter([(header::ACCEPT, HeaderValue::from_str(&accept).unwrap())]);
             let query = Query::parse(query);
-            let accept = Accept::negotiate(&headers, &query, true, true).expect(&case);
+            let accept = Accept::negotiate(&headers, &query, true, Offered { tables: true, protobuf: true })
+                .expect(&case);
             let form = Form::new(accept, &query, Timestamp::UNIX_EPOCH).expect(&case);
             let page = Page {
                 revision: Revision(7),

@@ -17,9 +17,13 @@ const ENVELOPE: [&str; 3] = ["apiVersion", "kind", "metadata"];
 /// Gives an object the types of its schema: coerces metadata, and prunes what has no type. `strict` gets the unknown fields.
 ///
 /// # Errors
-/// [`DecodeError::TypeMismatch`] for metadata that is none.
+/// [`DecodeError::TypeMismatch`] for what is no object, and for metadata that is none.
 pub fn conform(mut decoded: Decoded, schema: &StructuralSchema) -> Result<Decoded, DecodeError> {
-    let Some(object) = decoded.value.as_object_mut() else { return Ok(decoded) };
+    let Some(object) = decoded.value.as_object_mut() else {
+        let message =
+            "json: cannot unmarshal a value that is no object into Go value of type map[string]interface {}";
+        return Err(DecodeError::TypeMismatch(message.to_owned()));
+    };
     coerce_metadata(object, "metadata", &mut decoded.strict)?;
     let mut unknown = Vec::new();
     prune_object(object, schema.root(), &ENVELOPE, "", &mut unknown)?;

@@ -1,8 +1,9 @@
 //! Walking objects by their types: the fields of an object, and the difference between two objects.
 //!
 //! Each position in an object has a [`Shape`]. Those of built-in types come from the schema table, those of custom resources
-//! from their structural schemas; a value without a type has the shape of its JSON. A struct of the table stands for a Go struct: a member that Go always prints is
-//! present with its zero value or null even if it was not set, so that setting it changes it rather than adds it.
+//! from their structural schemas; a value without a type has the shape of its JSON. A struct of the table stands for a Go
+//! struct: a member that Go always prints is present with its zero value or null even if it was not set, so that setting it
+//! changes it rather than adds it.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;

@@ -141,10 +141,10 @@ impl Registry {
             false => BTreeSet::new(),
         };
         let info = self.ip_addresses();
-        let is_stored = |address: &&IpAddr| {
+        let is_stored = |address: &IpAddr| {
             info.as_ref().is_some_and(|info| self.current(info, "", &address.to_string()).is_some())
         };
-        let taken = reservation.addresses.iter().find(is_stored).is_some()
+        let taken = reservation.addresses.iter().any(is_stored)
             || !reservation.addresses.is_disjoint(&reserved.addresses)
             || !reservation.node_ports.is_disjoint(&reserved.node_ports)
             || !reservation.node_ports.is_disjoint(&stored);

@@ -104,6 +104,15 @@ pub struct Accept {
     pub pretty: bool,
 }
 
+/// Which representations an endpoint has besides JSON, YAML and the metadata of objects.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Offered {
+    /// Tables. Endpoints that evaluate an object without storing it, such as access reviews, have none.
+    pub tables: bool,
+    /// Protobuf of whole objects, which custom resources do not have.
+    pub protobuf: bool,
+}
+
 impl Accept {
     /// JSON of the object itself, not indented.
     pub const JSON: Accept = Accept { format: Format::Json, transform: Transform::None, pretty: false };
@@ -111,19 +120,26 @@ impl Accept {
     /// Chooses the representation of a response.
     ///
     /// - `watchable`: whether the endpoint also serves watches. It only adds their media types to the text of the error.
-    /// - `tables`: whether the endpoint serves Tables. Endpoints that evaluate an object without storing it, such as access
-    ///   reviews, do not.
     ///
     /// # Errors
     /// [`Error::Status`] 406 where no known media type is accepted, [`Error::NotAcceptable`] where only its parameters fail.
-    pub fn negotiate(headers: &HeaderMap, query: &Query, watchable: bool, tables: bool) -> Result<Accept> {
+    pub fn negotiate(
+        headers: &HeaderMap,
+        query: &Query,
+        watchable: bool,
+        offered: Offered,
+    ) -> Result<Accept> {
         let clauses = clauses(headers);
         let streams: &[&str] = if watchable { &STREAMS } else { &[] };
         route(&clauses, &FORMATS, streams)?;
         let pretty = is_human(headers, query);
         let chosen = choose(&clauses, |clause, format| {
             let transform = clause.transform(format)?;
-            let is_possible = tables || !matches!(transform, Transform::Table(_));
+            let is_possible = match transform {
+                Transform::None => offered.protobuf || format != Format::Protobuf,
+                Transform::Table(_) => offered.tables,
+                _ => true,
+            };
             is_possible.then(|| (transform, clause.is_pretty()))
         })?;
         Ok(match chosen {
@@ -136,10 +152,10 @@ impl Accept {
     ///
     /// # Errors
     /// [`Error::NotAcceptable`] if the client accepts YAML only.
-    pub fn of_stream(self, headers: &HeaderMap) -> Result<Accept> {
-        let other = |clause: &Clause<'_>| {
-            [Format::Json, Format::Protobuf].into_iter().find(|format| clause.matches(*format))
-        };
+    pub fn of_stream(self, headers: &HeaderMap, offered: Offered) -> Result<Accept> {
+        let framed: &[Format] =
+            if offered.protobuf { &[Format::Json, Format::Protobuf] } else { &[Format::Json] };
+        let other = |clause: &Clause<'_>| framed.iter().copied().find(|format| clause.matches(*format));
         match self.format {
             Format::Json | Format::Protobuf => Ok(self),
             Format::Yaml => match clauses(headers).iter().find_map(other) {
@@ -299,7 +315,7 @@ mod tests {
     fn accept(value: &str) -> Result<Accept> {
         let mut headers = HeaderMap::new();
         headers.insert(header::ACCEPT, value.parse().expect("a header value"));
-        Accept::negotiate(&headers, &Query::parse(""), false, true)
+        Accept::negotiate(&headers, &Query::parse(""), false, Offered { tables: true, protobuf: true })
     }
 
     #[test]
@@ -327,7 +343,12 @@ mod tests {
         ] {
             let mut headers = HeaderMap::new();
             headers.insert(header::ACCEPT, header.parse().expect("a header value"));
-            let got = Accept::negotiate(&headers, &Query::parse(""), false, false);
+            let got = Accept::negotiate(
+                &headers,
+                &Query::parse(""),
+                false,
+                Offered { tables: false, protobuf: true },
+            );
             match (got, want) {
                 (Ok(accept), Some(format)) => {
                     assert_eq!((accept.format, accept.transform), (format, Transform::None), "{header}")
@@ -354,9 +375,12 @@ mod tests {
         let yaml = Accept { format: Format::Yaml, ..Accept::JSON };
         let mut headers = HeaderMap::new();
         headers.insert(header::ACCEPT, "application/yaml".parse().expect("a header value"));
-        assert!(yaml.of_stream(&headers).is_err());
+        assert!(yaml.of_stream(&headers, Offered { tables: true, protobuf: true }).is_err());
         headers.append(header::ACCEPT, "application/json".parse().expect("a header value"));
-        assert_eq!(yaml.of_stream(&headers).expect("JSON").format, Format::Json);
+        assert_eq!(
+            yaml.of_stream(&headers, Offered { tables: true, protobuf: true }).expect("JSON").format,
+            Format::Json
+        );
     }
 
     #[test]

@@ -50,9 +50,9 @@ pub struct ResourceInfo {
     pub categories: Vec<Text>,
     /// Whether objects have a namespace.
     pub namespaced: bool,
-    /// The verbs, sorted.
+    /// The verbs, in the order of discovery.
     pub verbs: Vec<Text>,
-    /// The subresources, sorted by name.
+    /// The subresources, in the order of discovery.
     pub subresources: Vec<Subresource>,
     /// By which clients detect a change of the storage version; empty for what is not stored.
     pub storage_version_hash: Text,

@@ -31,10 +31,8 @@ impl Strategy for CustomResourceStrategy {
     /// An update of the status changes nothing else, and of metadata only who manages the fields.
     fn prepare_for_status_update(&self, object: &mut Value, old: &Value, _: &Context<'_>) {
         let managed_fields = object.meta("managedFields").cloned().unwrap_or(Value::Null);
-        let resource_version = object.resource_version().to_owned();
         object["metadata"] = old["metadata"].clone();
         object.set_meta("managedFields", managed_fields);
-        object.set_meta("resourceVersion", resource_version);
     }
 
     /// All but metadata counts, and the status only where it has no endpoint of its own.

@@ -21,7 +21,7 @@ use crate::registry::subresource::component_status;
 use crate::registry::subresource::connect;
 use crate::registry::{Body, Caller, Outcome, Payload, Target, fit_namespace};
 use crate::request::info::ResourceRequest;
-use crate::request::negotiate::{Accept, Format};
+use crate::request::negotiate::{Accept, Format, Offered};
 use crate::request::options::{DeleteOptions, ListOptions, Query, WriteKind, WriteOptions};
 use crate::request::{Verb, Warnings};
 use crate::resource_info::{Connection, Endpoint, Part, ResourceInfo, Subresource};
@@ -82,12 +82,16 @@ impl Call<'_> {
         let info = route.info.clone();
         self.warnings.extend(info.behaviour.deprecation.as_deref().map(str::to_owned));
         let is_list = matches!(verb, Verb::List | Verb::Watch);
-        let accept = Accept::negotiate(self.headers, self.query, is_list, route.has_tables(verb))?;
+        let offered = Offered { tables: route.has_tables(verb), protobuf: !info.is_custom() };
+        let accept = Accept::negotiate(self.headers, self.query, is_list, offered)?;
         let form = || Form::new(accept, self.query, self.shared.registry.now());
         let outcome = match verb {
             Verb::Watch => {
-                let form =
-                    Form::new(accept.of_stream(self.headers)?, self.query, self.shared.registry.now())?;
+                let form = Form::new(
+                    accept.of_stream(self.headers, offered)?,
+                    self.query,
+                    self.shared.registry.now(),
+                )?;
                 return Box::pin(self.watch(&info, form)).await;
             }
             Verb::Get | Verb::List

@@ -1,10 +1,10 @@
 //! The component schemas of custom kinds: that of the CustomResourceDefinition, with the members of every object.
 
+use std::sync::Arc;
+
 use serde_json::{Map, Value, json};
 
 use super::schemas::{META, component, reference};
-use std::sync::Arc;
-
 use crate::resource_info::ResourceInfo;
 use crate::schema::{Descriptions, TypeRef};
 

@@ -5,12 +5,11 @@
 mod parameters;
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
 
 use super::schemas::{META, component, reference};
-use std::sync::Arc;
-
 use crate::resource_info::{ResourceInfo, Subresource};
 use parameters::{in_path, in_query, pretty};
 
