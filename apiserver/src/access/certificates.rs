@@ -451,18 +451,19 @@ mod tests {
 
     #[test]
     fn the_authority_is_never_replaced() {
+        let start = now();
         let other = tempfile::tempdir().expect("a folder");
-        open(other.path(), &[], now()).expect("certificates");
+        open(other.path(), &[], start).expect("certificates");
         let foreign = fs::read_to_string(other.path().join("ca.key")).expect("a key");
         for (case, file, content, when, want) in [
-            ("no certificate", "ca.crt", None, now(), "ca.crt is missing"),
-            ("no key", "ca.key", None, now(), "ca.key is missing"),
-            ("another's key", "ca.key", Some(foreign.as_str()), now(), "ca.key is not the key of ca.crt"),
-            ("no PEM", "ca.crt", Some("x"), now(), "ca.crt: "),
-            ("too old", "admin.crt", Some("x"), now() + CA_LIFETIME, "ca.crt has expired"),
+            ("no certificate", "ca.crt", None, start, "ca.crt is missing"),
+            ("no key", "ca.key", None, start, "ca.key is missing"),
+            ("another's key", "ca.key", Some(foreign.as_str()), start, "ca.key is not the key of ca.crt"),
+            ("no PEM", "ca.crt", Some("x"), start, "ca.crt: "),
+            ("too old", "admin.crt", Some("x"), start + CA_LIFETIME, "ca.crt has expired"),
         ] {
             let folder = tempfile::tempdir().expect("a folder");
-            open(folder.path(), &[], now()).expect("certificates");
+            open(folder.path(), &[], start).expect("certificates");
             let path = folder.path().join(file);
             match content {
                 Some(content) => fs::write(path, content).expect(case),
