@@ -83,6 +83,26 @@ pub(crate) fn go_type(value: &Value) -> &'static str {
     }
 }
 
+/// A value as Go's `%#v` prints it.
+pub(crate) fn go_syntax(value: &Value) -> String {
+    match value {
+        Value::Null => "interface {}(nil)".to_owned(),
+        Value::String(text) => crate::field::quote(text),
+        Value::Array(items) => {
+            let items: Vec<String> = items.iter().map(go_syntax).collect();
+            format!("[]interface {{}}{{{}}}", items.join(", "))
+        }
+        Value::Object(members) => {
+            let members: Vec<String> = members
+                .iter()
+                .map(|(name, value)| format!("{}:{}", crate::field::quote(name), go_syntax(value)))
+                .collect();
+            format!("map[string]interface {{}}{{{}}}", members.join(", "))
+        }
+        other => GoValue(other).to_string(),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::json;

@@ -123,3 +123,8 @@ pub fn write(mut entries: Vec<Entry>) -> Value {
     entries.sort_by(Entry::order);
     entries.into_iter().map(Entry::write).collect()
 }
+
+/// The entries of an object; none if they are malformed.
+pub fn entries_of(object: &Value) -> Vec<Entry> {
+    object.pointer("/metadata/managedFields").and_then(read).unwrap_or_default()
+}

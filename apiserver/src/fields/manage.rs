@@ -12,6 +12,7 @@ use super::FieldPathSet;
 use super::entry::{self, Entry, Operation};
 use super::walk::{self, Comparison};
 use crate::resource_info::ResourceInfo;
+use crate::resources::FieldPath;
 use crate::schema::TypeRef;
 
 /// The maximum number of entries of update managers.
@@ -108,6 +109,45 @@ pub fn scale(writer: FieldManager<'_>, live: &Value, replicas: i64) -> Value {
     entry::write(entries)
 }
 
+/// The entries of a scale: those of its object that own the replicas, as owners of the scale's.
+pub fn of_scale(parents: &[Entry], api_version: &str) -> Vec<Entry> {
+    let owners = parents.iter().filter(|entry| entry.fields.contains(REPLICAS));
+    owners
+        .map(|entry| Entry {
+            api_version: api_version.to_owned(),
+            fields: FieldPathSet::of(REPLICAS),
+            ..entry.clone()
+        })
+        .collect()
+}
+
+/// The entries of an object after those of its scale have changed.
+pub fn from_scale(mut parents: Vec<Entry>, mut scale: Vec<Entry>, api_version: &str) -> Vec<Entry> {
+    scale.retain(|entry| entry.fields.contains(REPLICAS));
+    let replicas = FieldPathSet::of(REPLICAS);
+    parents.retain_mut(|parent| {
+        if !parent.fields.contains(REPLICAS) {
+            return true;
+        }
+        let owner = |entry: &Entry| {
+            (&entry.manager, entry.operation, &entry.subresource)
+                == (&parent.manager, parent.operation, &parent.subresource)
+        };
+        match scale.iter().position(owner) {
+            Some(place) => _ = scale.remove(place),
+            None => parent.fields.difference_with(&replicas),
+        }
+        !parent.fields.is_empty()
+    });
+    for entry in scale {
+        merge_entry(
+            &mut parents,
+            Entry { api_version: api_version.to_owned(), fields: replicas.clone(), ..entry },
+        );
+    }
+    parents
+}
+
 /// Restores the old timestamps if they are all that a write changes.
 pub fn ignore_managed_fields_timestamps(new: &mut Value, old: &Value) {
     let timeless = |entry: &Value| {
@@ -147,12 +187,16 @@ fn compare(
     live: Option<&Value>,
     new: &Value,
 ) -> Comparison {
+    let reset_fields = info.behaviour.reset_fields.of(writer.subresource, info.has_status());
     let mut comparison = walk::compare(live, new, type_ref);
-    for path in info.behaviour.reset_fields.of(writer.subresource, info.has_status()) {
-        comparison.each(|set| set.prune(path));
-    }
-    comparison.each(|set| set.difference_with(&UNTRACKED));
+    comparison.each(|set| ignore(set, reset_fields));
     comparison
+}
+
+/// Leaves out what an endpoint does not write, and what is never tracked.
+pub(super) fn ignore(fields: &mut FieldPathSet, reset_fields: &[FieldPath]) {
+    reset_fields.iter().for_each(|path| fields.prune(path));
+    fields.difference_with(&UNTRACKED);
 }
 
 /// The same in another version; None if the kind has no such version.
@@ -190,7 +234,10 @@ static UNTRACKED: LazyLock<FieldPathSet> = LazyLock::new(|| {
 });
 
 /// Removes changed and removed fields from every manager. Drops entries of unknown versions, and empty ones.
-fn remove_fields<'d>(entries: &mut Vec<Entry>, mut comparison: impl FnMut(&str) -> Option<&'d Comparison>) {
+pub(super) fn remove_fields<'d>(
+    entries: &mut Vec<Entry>,
+    mut comparison: impl FnMut(&str) -> Option<&'d Comparison>,
+) {
     entries.retain_mut(|entry| {
         let Some(comparison) = comparison(&entry.api_version) else { return false };
         entry.fields.difference_with(&comparison.written);
@@ -200,7 +247,7 @@ fn remove_fields<'d>(entries: &mut Vec<Entry>, mut comparison: impl FnMut(&str) 
 }
 
 /// Adds fields to the writer's entry.
-fn add_fields(entries: &mut Vec<Entry>, writer: FieldManager<'_>, fields: FieldPathSet) {
+pub(super) fn add_fields(entries: &mut Vec<Entry>, writer: FieldManager<'_>, fields: FieldPathSet) {
     if fields.is_empty() {
         return;
     }

@@ -3,18 +3,30 @@
 //! | file | owns |
 //! | --- | --- |
 //! | `set.rs` | sets of fields and their algebra; `FieldsV1`, their JSON form |
+//! | `shape.rs` | what can be owned inside of a value, by its type |
 //! | `walk.rs` | the fields of an object, and those in which two objects differ, by their types |
 //! | `entry.rs` | one manager's entry, and the list of them |
-//! | `manage.rs` | how a write changes the entries |
+//! | `manage.rs` | how a plain write changes the entries |
+//! | `apply.rs` | server-side apply |
+//! | `typed.rs`, `merge.rs`, `remove.rs` | its steps: checking a configuration by its type, merging it, removing fields |
+//! | `conflict.rs` | its conflicts with other managers |
+//! | `last_applied.rs` | how kubectl gets from client-side apply to it |
 //!
-//! Nothing here changes an object or accesses a store: the caller gets the new entries and stores them in the object.
-//! Start at [`manage::update`].
+//! Nothing here accesses a store: the caller stores the new object and the new entries.
+//! Start at [`manage::update`] and [`apply::ApplyTo::apply`].
 //!
 //! Source: KEP-555 (server-side apply).
 
-mod entry;
+pub mod apply;
+pub mod conflict;
+pub mod entry;
+pub mod last_applied;
 pub mod manage;
+mod merge;
+mod remove;
 pub mod set;
+mod shape;
+mod typed;
 pub mod walk;
 
 pub use set::FieldPathSet;

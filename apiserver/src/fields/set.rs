@@ -12,6 +12,7 @@ use std::collections::BTreeMap;
 use serde_json::{Map, Value};
 
 use crate::codec::json::write_untyped;
+use crate::field::quote;
 
 /// One step of a path, in its written form.
 pub type PathElement = String;
@@ -59,6 +60,21 @@ impl FieldPathSet {
             None => self.owned,
             Some((element, rest)) => self.children.get(*element).is_some_and(|part| part.contains(rest)),
         }
+    }
+
+    /// Whether the node itself is a member.
+    pub fn is_member(&self) -> bool {
+        self.owned
+    }
+
+    /// What is inside of an element.
+    pub fn child(&self, element: &str) -> Option<&FieldPathSet> {
+        self.children.get(element)
+    }
+
+    /// The elements with what is inside of them.
+    pub fn children(&self) -> impl Iterator<Item = (&str, &FieldPathSet)> {
+        self.children.iter().map(|(element, part)| (element.as_str(), part))
     }
 
     /// Adds the members of another set.
@@ -123,6 +139,23 @@ impl FieldPathSet {
         }
     }
 
+    /// The members as errors print them, those of a node before those inside of them: `.spec.ports[port=80].name`.
+    pub fn paths(&self) -> Vec<String> {
+        let mut paths = Vec::new();
+        self.collect_paths("", &mut paths);
+        paths
+    }
+
+    fn collect_paths(&self, prefix: &str, paths: &mut Vec<String>) {
+        let mut children: Vec<_> = self.children().collect();
+        children.sort_by_cached_key(|(element, _)| Element::of(element));
+        let path = |element: &str| [prefix, &print(element)].concat();
+        paths.extend(children.iter().filter(|(_, part)| part.owned).map(|(element, _)| path(element)));
+        for (element, part) in children.iter().filter(|(_, part)| !part.children.is_empty()) {
+            part.collect_paths(&path(element), paths);
+        }
+    }
+
     /// Parses `FieldsV1`. Elements of unknown kinds, which later versions may add, are left out.
     ///
     /// # Errors
@@ -162,6 +195,74 @@ impl FieldPathSet {
         }
         node.extend(self.children.into_iter().map(|(element, part)| (element, part.into_value())));
         Value::Object(node)
+    }
+}
+
+/// An element as paths print it: `.name`, `[name="a",port=80]`, `[="a"]`, `[0]`.
+pub fn print(element: &str) -> String {
+    match Element::of(element) {
+        Element::Field(name) => format!(".{name}"),
+        Element::Keys(keys) => {
+            let keys: Vec<String> = keys.iter().map(|(name, value)| format!("{name}={value}")).collect();
+            format!("[{}]", keys.join(","))
+        }
+        Element::Value(value) => format!("[={value}]"),
+        Element::Index(index) => format!("[{index}]"),
+    }
+}
+
+/// An element taken apart, in the order of structured-merge-diff: members, items by their keys, by value, by index.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+enum Element<'t> {
+    Field(&'t str),
+    Keys(Vec<(String, Key)>),
+    Value(Key),
+    Index(i64),
+}
+
+/// The value of a key or of a set's item. Numbers come first, in the order of their size.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+enum Key {
+    Integer(i64),
+    Text(String),
+    Bool(bool),
+    Other(String),
+}
+
+impl Key {
+    fn of(value: Value) -> Key {
+        match value {
+            Value::String(text) => Key::Text(text),
+            Value::Bool(value) => Key::Bool(value),
+            other => other.as_i64().map_or_else(|| Key::Other(other.to_string()), Key::Integer),
+        }
+    }
+}
+
+impl std::fmt::Display for Key {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Key::Integer(number) => write!(f, "{number}"),
+            Key::Text(text) => f.write_str(&quote(text)),
+            Key::Bool(value) => write!(f, "{value}"),
+            Key::Other(text) => f.write_str(text),
+        }
+    }
+}
+
+impl Element<'_> {
+    fn of(element: &str) -> Element<'_> {
+        let (kind, content) = element.split_at(element.len().min(2));
+        let json = || serde_json::from_str::<Value>(content).unwrap_or_default();
+        match kind {
+            "k:" => Element::Keys(match json() {
+                Value::Object(keys) => keys.into_iter().map(|(name, value)| (name, Key::of(value))).collect(),
+                _ => Vec::new(),
+            }),
+            "v:" => Element::Value(Key::of(json())),
+            "i:" => Element::Index(content.parse().unwrap_or_default()),
+            _ => Element::Field(content),
+        }
     }
 }
 

@@ -8,12 +8,14 @@
 //!
 //! Source: RFC 6902, RFC 7386, API conventions, "PATCH operations"; where the real server deviates, so does this.
 
+mod configuration;
 mod identity;
 pub mod json;
 pub mod merge;
 mod request;
 pub mod strategic;
 
+pub use configuration::{APPLY, Configuration};
 pub use request::Patch;
 
 use serde_json::Value;

@@ -19,6 +19,7 @@
 //! Start at [`Registry`].
 
 mod allocate;
+mod apply;
 mod body;
 mod bootstrap;
 mod charge;

@@ -634,7 +634,7 @@ impl Writing<'_> {
 }
 
 /// Fills in the defaults, which may be a multiple of what a body contains.
-fn default_within_limits(strategy: &dyn Strategy, object: &mut Value) -> Result<()> {
+pub(super) fn default_within_limits(strategy: &dyn Strategy, object: &mut Value) -> Result<()> {
     strategy.default(object);
     if measure(object).collections > MAX_COLLECTIONS {
         let detail = format!("more than {MAX_COLLECTIONS} objects and lists with their defaults");
@@ -716,7 +716,7 @@ pub(super) fn same_uid(target: &Target, new: &Value, current: &Value) -> Result<
 }
 
 /// Later owner references of a uid that was named already are dropped, with a warning.
-fn dedup_owners(object: &mut Value, warnings: &Warnings) {
+pub(super) fn dedup_owners(object: &mut Value, warnings: &Warnings) {
     let Some(Value::Array(owners)) = object.pointer_mut("/metadata/ownerReferences") else { return };
     let mut times: HashMap<String, usize> = HashMap::new();
     let mut doubled: Vec<String> = Vec::new();

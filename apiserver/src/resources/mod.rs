@@ -36,7 +36,7 @@ pub mod validate;
 
 use serde_json::Value;
 
-pub use behaviour::{Behaviour, DeletionDefaults, ResetFields};
+pub use behaviour::{Behaviour, DeletionDefaults, FieldPath, ResetFields};
 pub use built_in::behaviour;
 
 use crate::names::GroupKind;

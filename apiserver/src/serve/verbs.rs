@@ -14,14 +14,14 @@ use crate::admission::AuditAnnotations;
 use crate::answer::Form;
 use crate::answer::watch::Frames;
 use crate::codec::body::Expected;
-use crate::patch::Patch;
+use crate::patch::{APPLY, Configuration, Patch};
 use crate::registry::deletion::rfc3339;
 use crate::registry::read::Filter;
 use crate::registry::subresource::component_status;
 use crate::registry::subresource::connect;
 use crate::registry::{Body, Caller, Outcome, Payload, Target, fit_namespace};
 use crate::request::info::ResourceRequest;
-use crate::request::negotiate::{Accept, Format, Offered};
+use crate::request::negotiate::{Accept, Format, Offered, media_type};
 use crate::request::options::{DeleteOptions, ListOptions, Query, WriteKind, WriteOptions};
 use crate::request::{Verb, Warnings};
 use crate::resource_info::{Connection, Endpoint, Part, ResourceInfo, Subresource};
@@ -310,6 +310,10 @@ impl Call<'_> {
     }
 
     async fn patch(&self, route: &Route) -> Result<Outcome> {
+        let content_type = self.headers.get(header::CONTENT_TYPE).and_then(|v| v.to_str().ok());
+        if content_type.map(media_type) == Some(APPLY) {
+            return self.apply(route).await;
+        }
         let patch_type = Patch::type_of(self.headers)?;
         let options = WriteOptions::parse(self.query, WriteKind::Patch)?;
         let target = self.target(&route.info)?;
@@ -325,6 +329,26 @@ impl Call<'_> {
             sub => {
                 let part = Part::of(sub).ok_or(Error::MethodNotAllowed)?;
                 registry.patch(&target, part, &patch, &options, self.caller()).await
+            }
+        }
+    }
+
+    async fn apply(&self, route: &Route) -> Result<Outcome> {
+        let options = WriteOptions::parse(self.query, WriteKind::Apply)?;
+        let target = self.target(&route.info)?;
+        let registry = &self.shared.registry;
+        if route.subresource().is_some() {
+            // Only whole objects are created.
+            registry.get(&target.info, &target.namespace, &target.name, "").await?;
+        }
+        let configuration = Configuration::parse(&self.body.clone()?)?;
+        match route.subresource() {
+            Some(scale) if scale.endpoint == Endpoint::Scale => {
+                registry.apply_scale(&target, scale, &configuration, &options, self.caller()).await
+            }
+            sub => {
+                let part = Part::of(sub).ok_or(Error::MethodNotAllowed)?;
+                registry.apply(&target, part, &configuration, &options, self.caller()).await
             }
         }
     }

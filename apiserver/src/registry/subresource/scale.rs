@@ -11,10 +11,12 @@ use super::super::{Caller, Outcome, Payload, Registry, Target, parse};
 use crate::admission::OperationOptions;
 use crate::codec::body::Expected;
 use crate::field::{Errors, Field};
-use crate::fields::manage;
+use crate::fields::apply::ApplyTo;
+use crate::fields::manage::FieldManager;
+use crate::fields::{entry, manage};
 use crate::names::GroupKind;
 use crate::object_meta::ObjectMeta;
-use crate::patch::Patch;
+use crate::patch::{Configuration, Patch};
 use crate::request::options::WriteOptions;
 use crate::resource_info::{Part, Subresource};
 use crate::resources;
@@ -45,9 +47,9 @@ impl Registry {
         let expected = Expected { group: &scale.group, version: &scale.version, kind: &scale.kind };
         let object = body.decode(expected, options.field_validation, caller.warnings)?;
         fit_name(target, &object)?;
-        self.rescale(target, scale, options, caller, |present| {
-            same_uid(target, &object, &present)?;
-            Ok(object.clone())
+        self.rescale(target, scale, options, caller, |current| {
+            same_uid(target, &object, current)?;
+            Ok(self.updated(target, object.clone(), current, options, caller))
         })
         .await
     }
@@ -64,13 +66,66 @@ impl Registry {
         options: &WriteOptions,
         caller: Caller<'_>,
     ) -> Result<Outcome> {
-        self.rescale(target, scale, options, caller, |present| {
-            let uid = present.uid().to_owned();
+        self.rescale(target, scale, options, caller, |current| {
+            let present = scale_of(current);
             let new = patch.apply(present, &scale.type_ref, options.field_validation, caller.warnings)?;
-            keep_uid(target, &uid, &new)?;
-            Ok(new)
+            keep_uid(target, current.uid(), &new)?;
+            Ok(self.updated(target, new, current, options, caller))
         })
         .await
+    }
+
+    /// PATCH with a configuration: as many replicas as it says.
+    ///
+    /// # Errors
+    /// As those of a PUT; 400, 409 and 500 as of any apply.
+    pub async fn apply_scale(
+        &self,
+        target: &Target,
+        scale: &Subresource,
+        configuration: &Configuration,
+        options: &WriteOptions,
+        caller: Caller<'_>,
+    ) -> Result<Outcome> {
+        let api_version = format!("{}/{}", scale.group, scale.version);
+        let to = ApplyTo { type_ref: &scale.type_ref, kind: &scale.kind, reset_fields: &[], info: None };
+        self.rescale(target, scale, options, caller, |current| {
+            let now = rfc3339(self.now());
+            let applier = FieldManager {
+                manager: &options.field_manager,
+                api_version: &api_version,
+                subresource: SCALE,
+                now: &now,
+            };
+            let parents = entry::entries_of(current);
+            let force = options.force == Some(true);
+            let entries = manage::of_scale(&parents, &api_version);
+            let applied = to.apply(&scale_of(current), &entries, &configuration.object, applier, force)?;
+            configuration.validate(options.field_validation, caller.warnings)?;
+            keep_uid(target, current.uid(), &applied.object)?;
+            let entries = manage::from_scale(parents, applied.entries, &target.info.api_version);
+            Ok(Rescaled { scale: applied.object, managed_fields: entry::write(entries) })
+        })
+        .await
+    }
+
+    /// A scale that was written as a whole.
+    fn updated(
+        &self,
+        target: &Target,
+        scale: Value,
+        current: &Value,
+        options: &WriteOptions,
+        caller: Caller<'_>,
+    ) -> Rescaled {
+        let writer = FieldManager {
+            manager: &manage::manager(&options.field_manager, caller.user_agent),
+            api_version: &target.info.api_version,
+            subresource: SCALE,
+            now: &rfc3339(self.now()),
+        };
+        let managed_fields = manage::scale(writer, current, replicas(&scale, "/spec/replicas"));
+        Rescaled { scale, managed_fields }
     }
 
     /// Makes a new scale of the present one, and the object follow it.
@@ -80,33 +135,25 @@ impl Registry {
         scale: &Subresource,
         options: &WriteOptions,
         caller: Caller<'_>,
-        mut make: impl FnMut(Value) -> Result<Value>,
+        mut make: impl FnMut(&Value) -> Result<Rescaled>,
     ) -> Result<Outcome> {
         let writing = Writing {
             target,
             part: Part::Main,
             caller,
             options: OperationOptions::Write(options),
-            // Tracked below: by the document's one field, and not as a write to the object.
+            // Tracked by the scale's one field, and not as a write to the object.
             field_manager: None,
         };
-        let manager = manage::manager(&options.field_manager, caller.user_agent);
         let outcome = self
             .modify(writing, None, |current| {
-                let new = make(scale_of(current))?;
+                let Rescaled { scale: new, managed_fields } = make(current)?;
                 fit_name(target, &new)?;
                 validate(scale, &new)?;
                 let mut object = current.clone();
                 object.set_meta("resourceVersion", new.resource_version());
-                let wanted = replicas(&new, "/spec/replicas");
-                let writer = manage::FieldManager {
-                    manager: &manager,
-                    api_version: &target.info.api_version,
-                    subresource: "scale",
-                    now: &rfc3339(self.now()),
-                };
-                object.set_meta("managedFields", manage::scale(writer, current, wanted));
-                object["spec"]["replicas"] = wanted.into();
+                object.set_meta("managedFields", managed_fields);
+                object["spec"]["replicas"] = replicas(&new, "/spec/replicas").into();
                 Ok(object)
             })
             .await?;
@@ -118,6 +165,16 @@ impl Registry {
         Ok(Outcome { payload: Payload::Object { value, type_ref: scale.type_ref.clone() }, ..outcome })
     }
 }
+
+/// A new scale.
+struct Rescaled {
+    scale: Value,
+    /// The `metadata.managedFields` of the object.
+    managed_fields: Value,
+}
+
+/// The subresource through which its managers write.
+const SCALE: &str = "scale";
 
 /// A patch that names another uid means the scale of another object. Unlike for a PUT it is not the store that says so.
 fn keep_uid(target: &Target, uid: &str, new: &Value) -> Result<()> {
