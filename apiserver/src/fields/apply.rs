@@ -93,11 +93,14 @@ impl ApplyTo<'_> {
         if entries.is_empty() {
             let comparison = self.compare(self.type_ref, &Value::Object(Default::default()), live);
             let first = FieldManager { manager: BEFORE_FIRST_APPLY, ..applier };
-            manage::add_fields(&mut entries, first, comparison.written);
+            let mut written = comparison.written;
+            manage::ignore(&mut written, &[]);
+            manage::add_fields(&mut entries, first, written);
         }
+        // Names are no one's, but applied all the same: they keep metadata from being pruned.
         let mut applied = fields(configuration, self.type_ref);
-        manage::ignore(&mut applied, self.reset_fields);
-        let mine = Entry {
+        self.reset_fields.iter().for_each(|path| applied.prune(path));
+        let mut mine = Entry {
             manager: applier.manager.to_owned(),
             operation: Operation::Apply,
             api_version: applier.api_version.to_owned(),
@@ -112,11 +115,13 @@ impl ApplyTo<'_> {
             Some(last) if !last.fields.is_empty() => self.prune(merged, last, &mine, &entries),
             _ => merged,
         };
-        let changed = self.take_over(&mut entries, live, &object, applier.api_version, force)?;
+        self.take_over(&mut entries, live, &object, applier.api_version, force)?;
+        let changed = object != *live;
         let time = match last {
             _ if changed => applier.now.to_owned(),
             last => last.map_or_else(String::new, |last| last.time),
         };
+        manage::ignore(&mut mine.fields, &[]);
         if !mine.fields.is_empty() {
             entries.push(Entry { time, ..mine });
         }
@@ -151,11 +156,11 @@ impl ApplyTo<'_> {
 
     fn compare(&self, type_ref: &TypeRef, old: &Value, new: &Value) -> Comparison {
         let mut comparison = walk::compare(Some(old), new, type_ref);
-        comparison.each(|set| manage::ignore(set, self.reset_fields));
+        comparison.each(|set| self.reset_fields.iter().for_each(|path| set.prune(path)));
         comparison
     }
 
-    /// Takes the changed fields from the other managers, and says whether there are any.
+    /// Takes the changed fields from the other managers.
     fn take_over(
         &self,
         others: &mut Vec<Entry>,
@@ -163,9 +168,8 @@ impl ApplyTo<'_> {
         new: &Value,
         api_version: &str,
         force: bool,
-    ) -> std::result::Result<bool, Conflicts> {
+    ) -> std::result::Result<(), Conflicts> {
         let comparison = self.compare(self.type_ref, live, new);
-        let changed = !comparison.is_empty();
         let mut comparisons = BTreeMap::from([(api_version.to_owned(), Some(comparison))]);
         for entry in &*others {
             if !comparisons.contains_key(&entry.api_version) {
@@ -188,7 +192,7 @@ impl ApplyTo<'_> {
             return Err(conflicts);
         }
         manage::remove_fields(others, comparison_of);
-        Ok(changed)
+        Ok(())
     }
 
     fn in_version<'s>(&'s self, api_version: &str, object: &Value) -> Option<(Value, &'s TypeRef)> {

@@ -121,7 +121,7 @@ pub fn of_scale(parents: &[Entry], api_version: &str) -> Vec<Entry> {
         .collect()
 }
 
-/// The entries of an object after those of its scale have changed.
+/// The entries of an object after those of its scale have changed. New ones have no time.
 pub fn from_scale(mut parents: Vec<Entry>, mut scale: Vec<Entry>, api_version: &str) -> Vec<Entry> {
     scale.retain(|entry| entry.fields.contains(REPLICAS));
     let replicas = FieldPathSet::of(REPLICAS);
@@ -142,7 +142,7 @@ pub fn from_scale(mut parents: Vec<Entry>, mut scale: Vec<Entry>, api_version: &
     for entry in scale {
         merge_entry(
             &mut parents,
-            Entry { api_version: api_version.to_owned(), fields: replicas.clone(), ..entry },
+            Entry { api_version: api_version.to_owned(), fields: replicas.clone(), time: String::new(), ..entry },
         );
     }
     parents

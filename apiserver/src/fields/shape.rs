@@ -197,24 +197,16 @@ impl Shape<'_> {
 }
 
 /// The key of an item, or its default.
-fn key<'v>(name: &str, item: FieldType<'_>, value: &'v Value) -> Option<Cow<'v, Value>> {
+pub(super) fn key<'v>(name: &str, item: FieldType<'_>, value: &'v Value) -> Option<Cow<'v, Value>> {
     let member = value.get(name);
-    let FieldType::Type(Type::Struct(id)) = item else {
-        return member.map(Cow::Borrowed).or_else(|| default_key(name, item).map(Cow::Owned));
-    };
-    let field = schema().get(*id).field(name)?;
-    present(field, Some(value), member).map(Cow::Borrowed).or_else(|| default_key(name, item).map(Cow::Owned))
-}
-
-/// The value of a key that an item does not have.
-pub(super) fn default_key(name: &str, item: FieldType<'_>) -> Option<Value> {
-    match item {
-        FieldType::Structural(item) => item.properties.get(name)?.default.clone(),
-        FieldType::Type(Type::Struct(id)) => {
-            serde_json::from_str(schema().get(*id).field(name)?.default?).ok()
-        }
-        _ => None,
+    if let FieldType::Structural(item) = item {
+        let default = || item.properties.get(name)?.default.clone();
+        return member.map(Cow::Borrowed).or_else(|| default().map(Cow::Owned));
     }
+    let FieldType::Type(Type::Struct(id)) = item else { return member.map(Cow::Borrowed) };
+    let field = schema().get(*id).field(name)?;
+    let default = || serde_json::from_str(field.default?).ok();
+    present(field, Some(value), member).map(Cow::Borrowed).or_else(|| default().map(Cow::Owned))
 }
 
 /// The member as Go would print it; `parent` is the struct that contains it.

@@ -8,7 +8,7 @@ use std::fmt::Write;
 use serde_json::Value;
 
 use super::set;
-use super::shape::{FieldType, Position, default_key};
+use super::shape::{FieldType, Position, key};
 use crate::field::quote;
 use crate::go_value::{GoValue, go_syntax, go_type};
 use crate::names::Text;
@@ -140,10 +140,10 @@ impl Checker {
 fn refuse_item(list: &List, item: Position<'_>, value: &Value) -> Option<String> {
     let text = match (list, value) {
         (List::Map(_), Value::Null) => "associative list with keys may not have a null element",
-        (List::Map(keys), Value::Object(members)) => {
+        (List::Map(keys), Value::Object(_)) => {
             let missing = keys
                 .iter()
-                .find(|key| !members.contains_key(&***key) && default_key(key, item.field_type).is_none())?;
+                .find(|key| self::key(key, item.field_type, value).is_none())?;
             return Some(format!(
                 "associative list with keys has an element that omits key field {} (and doesn't have default value)",
                 quote(missing)

@@ -2,13 +2,16 @@
 
 use serde_json::Value;
 
-use crate::codec::{json, yaml};
+use crate::codec::{body, json, yaml};
 use crate::request::Warnings;
 use crate::request::options::FieldValidation;
 use crate::{Error, Result};
 
 /// The media type of a server-side apply.
 pub const APPLY: &str = "application/apply-patch+yaml";
+
+/// How messages about YAML begin.
+const CONVERTING: &str = "error converting YAML to JSON";
 
 /// What a manager applies: the fields of an object that it cares for.
 #[derive(Clone, Debug)]
@@ -27,7 +30,7 @@ impl Configuration {
     pub fn parse(body: &[u8]) -> Result<Configuration> {
         let undecodable =
             |error: &dyn std::fmt::Display| Error::bad_request(format!("error decoding YAML: {error}"));
-        let document = yaml::to_json(body).map_err(|error| undecodable(&error))?;
+        let document = yaml::to_json(body).map_err(|error| undecodable(&format!("{CONVERTING}: {error}")))?;
         let object = json::decode_value(&document.json).map_err(|error| undecodable(&error))?.value;
         let kind = match object {
             Value::Object(_) => return Ok(Configuration { object, repeated_keys: document.repeated_keys }),
@@ -54,11 +57,11 @@ impl Configuration {
         match validation {
             FieldValidation::Ignore => Ok(()),
             FieldValidation::Warn => {
-                warnings.add(repeated.clone());
+                warnings.extend(body::warnings(std::slice::from_ref(repeated)));
                 Ok(())
             }
             FieldValidation::Strict => {
-                Err(Error::bad_request(format!("error strict decoding YAML: {repeated}")))
+                Err(Error::bad_request(format!("error strict decoding YAML: {CONVERTING}: {repeated}")))
             }
         }
     }
