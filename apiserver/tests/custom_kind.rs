@@ -243,7 +243,7 @@ async fn a_custom_kind_passes_the_pipeline() {
     assert_eq!((code, &with_status["status"]), (200, &json!({"ready": true})));
     assert_eq!(with_status["metadata"]["generation"], 2);
 
-    // Patches: two kinds are taken, a strategic merge patch is not.
+    // Patches: a strategic merge patch is not taken.
     let merged = server
         .patch(&format!("{WIDGETS}/a"), "application/merge-patch+json", &json!({"spec": {"color": "red"}}))
         .await;
@@ -265,6 +265,24 @@ async fn a_custom_kind_passes_the_pipeline() {
         assert_eq!(refused.0, 422, "{media_type}: {refused:?}");
     }
 
+    // Server-side apply, by the schema's types.
+    let apply = |manager: &str, size: u32| {
+        let query = format!("{WIDGETS}/b?fieldManager={manager}");
+        (query, widget("b", json!({"size": size})))
+    };
+    let (path, configuration) = apply("one", 1);
+    let applied = server.patch(&path, "application/apply-patch+yaml", &configuration).await;
+    assert_eq!((applied.0, &applied.1["spec"]["size"]), (201, &json!(1)));
+    assert_eq!(applied.1["metadata"]["managedFields"][0]["fieldsV1"], json!({"f:spec": {"f:size": {}}}));
+    let (path, configuration) = apply("two", 2);
+    let refused = server.patch(&path, "application/apply-patch+yaml", &configuration).await;
+    assert_eq!(message(&refused), (409, "Apply failed with 1 conflict: conflict with \"one\": .spec.size"));
+    let mistyped = widget("b", json!({"size": "x"}));
+    let refused = server.patch(&path, "application/apply-patch+yaml", &mistyped).await;
+    let text = "failed to create typed patch object (/b; example.com/v1, Kind=Widget): .spec.size: expected numeric (int or float), got string";
+    assert_eq!(message(&refused), (500, text));
+    assert_eq!(server.send(Method::DELETE, &format!("{WIDGETS}/b"), &Value::Null).await.0, 200);
+
     // Delete.
     let (code, status) = server.send(Method::DELETE, &format!("{WIDGETS}/a"), &Value::Null).await;
     assert_eq!((code, &status["status"]), (200, &json!("Success")));
@@ -284,7 +302,10 @@ async fn a_custom_kind_passes_the_pipeline() {
             seen.push(event["type"].as_str().expect("a type").to_owned());
         }
     }
-    assert_eq!(seen, ["ADDED", "MODIFIED", "MODIFIED", "MODIFIED", "MODIFIED", "DELETED"]);
+    assert_eq!(
+        seen,
+        ["ADDED", "MODIFIED", "MODIFIED", "MODIFIED", "MODIFIED", "ADDED", "DELETED", "DELETED"]
+    );
 
     // And it goes as it came.
     server.resources.replace(ResourceTable::built_in());

@@ -8,11 +8,11 @@ use std::path::{Path, PathBuf};
 const ORDER: [&str; 27] = [
     // What names and holds things.
     "names",
-    "go_value",
     "features",
     "clock",
     "object_meta",
     "field",
+    "go_value",
     "error",
     "cluster",
     // Types, bytes, and what clients ask for.

@@ -142,7 +142,12 @@ pub fn from_scale(mut parents: Vec<Entry>, mut scale: Vec<Entry>, api_version: &
     for entry in scale {
         merge_entry(
             &mut parents,
-            Entry { api_version: api_version.to_owned(), fields: replicas.clone(), time: String::new(), ..entry },
+            Entry {
+                api_version: api_version.to_owned(),
+                fields: replicas.clone(),
+                time: String::new(),
+                ..entry
+            },
         );
     }
     parents

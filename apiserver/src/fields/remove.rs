@@ -92,6 +92,3 @@ fn name_fields(place: Position<'_>, fields: &FieldPathSet) -> FieldPathSet {
     }
     named
 }
-
-#[cfg(test)]
-mod tests;

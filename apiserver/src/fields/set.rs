@@ -11,8 +11,8 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value};
 
+use crate::codec::json::fields_v1::Element;
 use crate::codec::json::write_untyped;
-use crate::field::quote;
 
 /// One step of a path, in its written form.
 pub type PathElement = String;
@@ -208,61 +208,6 @@ pub fn print(element: &str) -> String {
         }
         Element::Value(value) => format!("[={value}]"),
         Element::Index(index) => format!("[{index}]"),
-    }
-}
-
-/// An element taken apart, in the order of structured-merge-diff: members, items by their keys, by value, by index.
-#[derive(PartialEq, Eq, PartialOrd, Ord)]
-enum Element<'t> {
-    Field(&'t str),
-    Keys(Vec<(String, Key)>),
-    Value(Key),
-    Index(i64),
-}
-
-/// The value of a key or of a set's item. Numbers come first, in the order of their size.
-#[derive(PartialEq, Eq, PartialOrd, Ord)]
-enum Key {
-    Integer(i64),
-    Text(String),
-    Bool(bool),
-    Other(String),
-}
-
-impl Key {
-    fn of(value: Value) -> Key {
-        match value {
-            Value::String(text) => Key::Text(text),
-            Value::Bool(value) => Key::Bool(value),
-            other => other.as_i64().map_or_else(|| Key::Other(other.to_string()), Key::Integer),
-        }
-    }
-}
-
-impl std::fmt::Display for Key {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Key::Integer(number) => write!(f, "{number}"),
-            Key::Text(text) => f.write_str(&quote(text)),
-            Key::Bool(value) => write!(f, "{value}"),
-            Key::Other(text) => f.write_str(text),
-        }
-    }
-}
-
-impl Element<'_> {
-    fn of(element: &str) -> Element<'_> {
-        let (kind, content) = element.split_at(element.len().min(2));
-        let json = || serde_json::from_str::<Value>(content).unwrap_or_default();
-        match kind {
-            "k:" => Element::Keys(match json() {
-                Value::Object(keys) => keys.into_iter().map(|(name, value)| (name, Key::of(value))).collect(),
-                _ => Vec::new(),
-            }),
-            "v:" => Element::Value(Key::of(json())),
-            "i:" => Element::Index(content.parse().unwrap_or_default()),
-            _ => Element::Field(content),
-        }
     }
 }
 

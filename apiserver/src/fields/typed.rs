@@ -141,9 +141,7 @@ fn refuse_item(list: &List, item: Position<'_>, value: &Value) -> Option<String>
     let text = match (list, value) {
         (List::Map(_), Value::Null) => "associative list with keys may not have a null element",
         (List::Map(keys), Value::Object(_)) => {
-            let missing = keys
-                .iter()
-                .find(|key| self::key(key, item.field_type, value).is_none())?;
+            let missing = keys.iter().find(|key| self::key(key, item.field_type, value).is_none())?;
             return Some(format!(
                 "associative list with keys has an element that omits key field {} (and doesn't have default value)",
                 quote(missing)
@@ -246,6 +244,3 @@ impl<'s> Atom<'s> {
         })
     }
 }
-
-#[cfg(test)]
-mod tests;

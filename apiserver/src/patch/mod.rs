@@ -119,7 +119,7 @@ fn drop_nulls(value: &mut Value) {
 }
 
 #[cfg(test)]
-mod arbitrary {
+pub(crate) mod arbitrary {
     use proptest::prelude::*;
     use serde_json::{Map, Value, json};
 

@@ -158,12 +158,6 @@ impl Step {
     pub fn is_wait(&self) -> bool {
         self.wait.is_some()
     }
-
-    /// Whether it is a server-side apply.
-    pub fn is_apply(&self) -> bool {
-        let content_type = self.headers.get("Content-Type").and_then(Option::as_deref);
-        content_type.is_some_and(|t| t.starts_with("application/apply-patch"))
-    }
 }
 
 /// The request, as in the recording.

@@ -33,8 +33,6 @@ enum Steps {
     /// The steps after the first that waits for an action of the server are not played: waiting for something that does not happen
     /// takes too long.
     FromFirstWait,
-    /// The steps after the first server-side apply depend on it, and are not played.
-    FromFirstApply,
     /// These steps are played, and differ.
     Numbers(Vec<usize>),
 }
@@ -56,7 +54,6 @@ impl Gaps {
         let name = recording.name();
         let ends = self.of(&name).map(|gap| match gap.steps {
             Steps::FromFirstWait => first(Step::is_wait),
-            Steps::FromFirstApply => first(Step::is_apply),
             Steps::Numbers(_) => steps.len(),
         });
         ends.min().unwrap_or(steps.len())
@@ -88,7 +85,6 @@ impl Gap {
         }
         let steps = match steps {
             "from the first wait" => Steps::FromFirstWait,
-            "from the first apply" => Steps::FromFirstApply,
             numbers => Steps::Numbers(numbers.split(' ').map(str::parse).collect::<Result<_, _>>()?),
         };
         Ok(Gap { recordings: recordings.trim_matches('`').to_owned(), steps })

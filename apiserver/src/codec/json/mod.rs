@@ -3,6 +3,7 @@
 //! Start at [`decode()`] and [`write()`]; [`normalize`] converts any value to the result of decoding it.
 
 mod decode;
+pub mod fields_v1;
 mod reader;
 mod write;
 

@@ -8,6 +8,7 @@ use std::io::Write as _;
 
 use serde_json::{Map, Number, Value};
 
+use super::fields_v1::write_fields_v1;
 use crate::codec::zero;
 use crate::schema::{Field, StructId, Type, TypeRef, schema};
 
@@ -52,6 +53,7 @@ pub fn write_type(value: &Value, ty: &Type, out: &mut Vec<u8>) {
         (Type::SchemaOrArray, Value::Array(items)) => {
             write_list(items, out, |value, out| write_object(value, zero::json_schema(), out));
         }
+        (Type::FieldsV1, value) => write_fields_v1(value, out),
         _ => write_untyped(value, out),
     }
 }

@@ -79,7 +79,7 @@ fn write_value(number: u32, ty: &Type, value: &Value, out: &mut Vec<u8>) {
         }),
         Type::RawExtension | Type::FieldsV1 | Type::Json | Type::Any => out.message_field(number, |out| {
             if !value.is_null() {
-                out.bytes_field(1, &text(value));
+                out.bytes_field(1, &text(value, ty));
             }
         }),
         Type::SchemaOrBool | Type::SchemaOrArray | Type::SchemaOrStrings => {
@@ -109,8 +109,8 @@ fn write_schema_or(ty: &Type, value: &Value, out: &mut Vec<u8>) {
     }
 }
 
-fn text(value: &Value) -> Vec<u8> {
+fn text(value: &Value, ty: &Type) -> Vec<u8> {
     let mut text = Vec::new();
-    json::write_untyped(value, &mut text);
+    json::write_type(value, ty, &mut text);
     text
 }

@@ -1,6 +1,7 @@
 use serde_json::json;
 
 use super::*;
+use crate::schema::schema;
 
 fn kind(group: &str, kind: &str) -> TypeRef {
     schema().kind(group, "v1", kind).unwrap().into()
