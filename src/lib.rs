@@ -34,6 +34,7 @@ use coracle_apiserver::access::service_account_token::ServiceAccountTokens;
 use coracle_apiserver::access::tls::Peer;
 use coracle_apiserver::access::token_file::{TokenFile, TokenFileError};
 use coracle_apiserver::access::validity::WallClock;
+use coracle_apiserver::apiextensions::CustomResources;
 use coracle_apiserver::clock::Clock;
 use coracle_apiserver::discovery::Discovery;
 use coracle_apiserver::registry::{ObjectIndex, Registry};
@@ -253,6 +254,7 @@ impl Builder {
         let discovery = Discovery::new(listener.address().to_string(), other_paths, resources);
         let metrics = Metrics::new();
         let event_expiry = tokio::spawn(registry.clone().expire_events(self.event_ttl));
+        let custom_resources = tokio::spawn(CustomResources::new(registry.clone()).run());
         let options = coracle_controllers::Options {
             clock: coracle_controllers::Clock::system(),
             metrics: coracle_controllers::Metrics::new(metrics.registry().clone()),
@@ -287,7 +289,15 @@ impl Builder {
             api,
             certificates,
             address,
-            running: Some(Running { store, stop, serving, controllers, event_expiry, scratch }),
+            running: Some(Running {
+                store,
+                stop,
+                serving,
+                controllers,
+                event_expiry,
+                custom_resources,
+                scratch,
+            }),
             runtime: tokio::runtime::Handle::current(),
             own_kubeconfig: None.into(),
         };
@@ -451,6 +461,8 @@ struct Running {
     controllers: JoinHandle<()>,
     /// The task that deletes expired Events.
     event_expiry: JoinHandle<()>,
+    /// The task that serves what CustomResourceDefinitions define.
+    custom_resources: JoinHandle<()>,
     scratch: Option<tempfile::TempDir>,
 }
 
@@ -460,9 +472,9 @@ impl Running {
     /// # Errors
     /// The store could not be closed.
     async fn stop(self) -> Result<(), StoreError> {
-        let Running { store, stop, serving, controllers, event_expiry, scratch } = self;
+        let Running { store, stop, serving, controllers, event_expiry, custom_resources, scratch } = self;
         // The controllers stop first, so that nothing writes while the store closes.
-        for task in [controllers, event_expiry] {
+        for task in [controllers, event_expiry, custom_resources] {
             task.abort();
             let _ = task.await;
         }
@@ -486,6 +498,7 @@ impl Drop for ControlPlane {
             // Immediately, since a runtime that is shutting down runs no further tasks.
             running.controllers.abort();
             running.event_expiry.abort();
+            running.custom_resources.abort();
             self.runtime.spawn(running.stop());
         }
     }

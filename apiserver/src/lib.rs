@@ -5,10 +5,12 @@
 pub mod access;
 pub mod admission;
 pub mod answer;
+pub mod apiextensions;
 pub mod bootstrap;
 pub mod clock;
 pub mod cluster;
 pub mod codec;
+pub mod conditions;
 pub mod discovery;
 pub mod error;
 pub mod features;

@@ -5,6 +5,9 @@
 use std::borrow::Cow;
 use std::fmt;
 
+/// The finalizer that holds a CustomResourceDefinition until its objects are gone.
+pub const CLEANUP: &str = "customresourcecleanup.apiextensions.k8s.io";
+
 /// A name of a built-in or custom resource.
 pub type Text = Cow<'static, str>;
 

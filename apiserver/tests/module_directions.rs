@@ -5,12 +5,13 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Each module imports only those that stand before it.
-const ORDER: [&str; 27] = [
+const ORDER: [&str; 29] = [
     // What names and holds things.
     "names",
     "features",
     "clock",
     "object_meta",
+    "conditions",
     "field",
     "go_value",
     "error",
@@ -35,6 +36,7 @@ const ORDER: [&str; 27] = [
     "admission",
     // The verbs, and how they are served.
     "registry",
+    "apiextensions",
     "answer",
     "discovery",
     "serve",

@@ -71,12 +71,49 @@ impl Registry {
             self.admit(&writing, Operation::Delete, &mut Value::Null, Some(&old)).await?;
             check_preconditions(info, &old, options)?;
             self.validate_admission(&writing, Operation::Delete, &mut Value::Null, Some(&old)).await?;
-            let decision = deletion::decide(&old, options, info.behaviour.deletion, self.now());
-            if let Some((code, payload)) = self.carry_out(info, current, &old, decision, options).await? {
+            if let Some((code, payload)) = self.decide_and_carry_out(info, current, &old, options).await? {
                 return Ok(Outcome { code, payload });
             }
         }
         Err(Error::modified(&info.group_resource, &target.name))
+    }
+
+    /// Deletes an object on the server's own account: nobody is asked for admission.
+    pub(crate) async fn delete_as_server(
+        &self,
+        info: &Arc<ResourceInfo>,
+        namespace: &str,
+        name: &str,
+    ) -> Result<()> {
+        let options = DeleteOptions::default();
+        for _ in 0..=RETRIES {
+            let Some(current) = self.current(info, namespace, name) else { return Ok(()) };
+            let old = info.load(parse(&current)?).await?;
+            if self.decide_and_carry_out(info, current, &old, &options).await?.is_some() {
+                return Ok(());
+            }
+        }
+        Err(Error::modified(&info.group_resource, name))
+    }
+
+    /// None if another write came first.
+    async fn decide_and_carry_out(
+        &self,
+        info: &ResourceInfo,
+        current: Arc<Stored>,
+        old: &Value,
+        options: &DeleteOptions,
+    ) -> Result<Option<(u16, Payload)>> {
+        let now = self.now();
+        let begun = match old.is_terminating() {
+            true => None,
+            false => info.behaviour.strategy.begin_deletion(old, &deletion::rfc3339(now)),
+        };
+        let decision = match begun {
+            Some(marked) => Deletion::Mark(marked),
+            None => deletion::decide(old, options, info.behaviour.deletion, now),
+        };
+        self.carry_out(info, current, old, decision, options).await
     }
 
     /// None if another write came first.

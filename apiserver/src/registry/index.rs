@@ -31,7 +31,7 @@ impl ObjectIndex {
 pub struct Meta {
     /// `key\0value\0` of every label: one allocation, and few labels to look through.
     labels: Box<str>,
-    /// The kind's selectable fields, in the order of its set.
+    /// The kind's selectable fields, in the order of its set. None of custom resources: which they have may change.
     fields: Box<[Box<str>]>,
     pub terminating: bool,
 }
@@ -83,7 +83,10 @@ impl Index for ObjectIndex {
             labels.extend([k.as_ref(), "\0", v.as_ref(), "\0"]);
         }
         let resources = self.resources.load();
-        let selectable = resources.by_bucket(key.bucket()).map(|info| &info.behaviour.selectable_fields);
+        let selectable = resources
+            .by_bucket(key.bucket())
+            .filter(|info| !info.is_custom())
+            .map(|info| &info.behaviour.selectable_fields);
         let fields = match selectable.filter(|fields| !fields.is_metadata_alone()) {
             None => Box::default(),
             Some(fields) => {

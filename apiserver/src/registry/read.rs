@@ -15,11 +15,11 @@ use coracle_storage::{BucketSnapshot, Revision, RevisionError};
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
-use super::{Registry, Stored};
+use super::{Registry, Stored, parse};
 use crate::codec;
 use crate::request::options::{ListOptions, VersionMatch, parse_revision};
 use crate::resource_info::ResourceInfo;
-use crate::selector::{LabelSelector, Selection};
+use crate::selector::{LabelSelector, SelectableFields, Selection};
 use crate::{Error, Result};
 
 /// How long a read waits for a revision that is yet to come.
@@ -34,6 +34,8 @@ pub struct Filter {
     pub labels: LabelSelector,
     /// The field selector.
     pub fields: Selection,
+    /// The fields of a custom resource, which are read when they are asked for.
+    pub custom_fields: Option<SelectableFields>,
 }
 
 impl Filter {
@@ -46,6 +48,7 @@ impl Filter {
             namespace: if info.namespaced { namespace.to_owned() } else { String::new() },
             labels: options.labels.clone(),
             fields: Selection::resolve(&info.behaviour.selectable_fields, &options.fields)?,
+            custom_fields: info.is_custom().then(|| info.behaviour.selectable_fields.clone()),
         })
     }
 
@@ -62,8 +65,15 @@ impl Filter {
 
     fn selects(&self, object: &Stored, namespace: &str, name: &str) -> bool {
         (self.labels.is_empty() || self.labels.matches(|key| object.meta.label(key)))
-            && (self.fields.is_empty()
-                || self.fields.matches(namespace, name, |position| object.meta.field(position)))
+            && (self.fields.is_empty() || self.selects_fields(object, namespace, name))
+    }
+
+    fn selects_fields(&self, object: &Stored, namespace: &str, name: &str) -> bool {
+        let Some(fields) = &self.custom_fields else {
+            return self.fields.matches(namespace, name, |position| object.meta.field(position));
+        };
+        let values = parse(object).map(|object| fields.values(&object)).unwrap_or_default();
+        self.fields.matches(namespace, name, |position| values.get(position).map(|value| &**value))
     }
 
     /// The prefix that the storage names of the objects share.

@@ -443,7 +443,7 @@ impl Registry {
     }
 
     /// Changes an object from within: no hooks of its kind, no validation. For what other endpoints do to it.
-    pub(super) async fn rewrite(
+    pub(crate) async fn rewrite(
         &self,
         target: &Target,
         dry_run: bool,

@@ -23,7 +23,7 @@ use std::sync::Arc;
 pub use conversion::{Conversion, Converter, LocalConverter, Shown};
 pub use custom::{CustomKind, CustomVersion, storage_version_hash};
 pub use subresource::{Connection, Endpoint, Part, Subresource};
-pub use table::{Group, ResourceTable, SharedResourceTable, Version};
+pub use table::{Group, ResourceTable, SharedResourceTable, Version, precedence};
 
 use crate::names::{GroupKind, GroupResource, Text};
 use crate::render::table::Printer;

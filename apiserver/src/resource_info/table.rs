@@ -12,7 +12,7 @@ use crate::request::info::ResourceRequest;
 use crate::schema::schema;
 
 /// All resources of one moment.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct ResourceTable {
     /// By plural: few resources share theirs.
     by_plural: HashMap<Text, Vec<Arc<ResourceInfo>>>,
@@ -79,8 +79,14 @@ impl ResourceTable {
 
     /// The built-in resources, and these custom ones.
     pub fn with_custom(custom: impl IntoIterator<Item = ResourceInfo>) -> ResourceTable {
-        let mut table = ResourceTable::built_in();
-        for info in custom.into_iter().map(Arc::new) {
+        ResourceTable::built_in().with(custom.into_iter().map(Arc::new))
+    }
+
+    /// The same resources, and these custom ones.
+    #[must_use]
+    pub fn with(&self, custom: impl IntoIterator<Item = Arc<ResourceInfo>>) -> ResourceTable {
+        let mut table = self.clone();
+        for info in custom {
             table.index(info.clone());
             table.add_to_discovery(info);
         }

@@ -7,7 +7,6 @@ use serde_json::Value;
 /// server, where such objects have an effect, has no such warning.
 pub fn warning(group: &str, kind: &str, object: &Value) -> Option<String> {
     let missing = match (group, kind) {
-        ("apiextensions.k8s.io", "CustomResourceDefinition") => "does not serve custom resources",
         (
             "admissionregistration.k8s.io",
             "MutatingWebhookConfiguration" | "ValidatingWebhookConfiguration",
@@ -32,7 +31,6 @@ mod tests {
         const POLICIES: &str = "admissionregistration.k8s.io";
         let service = json!({"spec": {"service": {"name": "s", "namespace": "n"}}});
         for (group, kind, object, want) in [
-            ("apiextensions.k8s.io", "CustomResourceDefinition", json!({}), Some("custom resources")),
             (POLICIES, "ValidatingWebhookConfiguration", json!({}), Some("admission webhooks")),
             (POLICIES, "MutatingWebhookConfiguration", json!({}), Some("admission webhooks")),
             (POLICIES, "ValidatingAdmissionPolicy", json!({}), Some("admission policies")),

@@ -73,6 +73,13 @@ pub trait Strategy: Send + Sync {
         None
     }
 
+    /// What the first DELETE makes of an object that has something to do before it goes; None for the usual deletion. `now`
+    /// is in RFC 3339.
+    fn begin_deletion(&self, object: &Value, now: &str) -> Option<Value> {
+        let _ = (object, now);
+        None
+    }
+
     /// The warning for a DELETE that does not say what becomes of dependents.
     fn orphaning_warning(&self) -> Option<&'static str> {
         None

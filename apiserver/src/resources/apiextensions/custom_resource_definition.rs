@@ -5,7 +5,10 @@ use std::collections::HashSet;
 use serde_json::{Value, json};
 
 use super::internal;
+use crate::conditions;
 use crate::field::{Errors, Field, Path, quote};
+use crate::names::CLEANUP;
+use crate::object_meta::ObjectMeta;
 use crate::resources::defaulting::{Object, fill, member, object_at};
 use crate::resources::strategy::{Context, Strategy};
 use crate::validation::immutable::immutable;
@@ -52,6 +55,19 @@ impl Strategy for CustomResourceDefinitionStrategy {
 
     fn prepare_for_update(&self, object: &mut Value, _: &Value, _: &Context<'_>) {
         store_storage_version(object);
+    }
+
+    fn begin_deletion(&self, object: &Value, now: &str) -> Option<Value> {
+        let mut marked = object.clone();
+        marked.set_meta("deletionTimestamp", now);
+        let mut finalizers: Vec<String> = object.finalizers().into_iter().map(str::to_owned).collect();
+        if !finalizers.iter().any(|finalizer| finalizer == CLEANUP) {
+            finalizers.push(CLEANUP.to_owned());
+        }
+        marked.set_finalizers(finalizers);
+        let message = "CustomResourceDefinition marked for deletion; CustomResource deletion will begin soon";
+        conditions::set(&mut marked["status"], "Terminating", true, "InstanceDeletionPending", message, now);
+        Some(marked)
     }
 
     fn validate(&self, object: &Field<'_>, errors: &mut Errors) {

@@ -1,0 +1,91 @@
+//! The end of a definition: its objects are deleted first.
+
+use coracle_storage::{Expect, Key};
+use futures::{StreamExt, stream};
+use serde_json::Value;
+
+use super::CustomResources;
+use crate::names::{CLEANUP, GroupResource};
+use crate::object_meta::ObjectMeta;
+use crate::registry::deletion::rfc3339;
+use crate::registry::parse;
+use crate::{Error, Result, conditions};
+
+/// How many objects are deleted at once.
+const AT_ONCE: usize = 64;
+
+impl CustomResources {
+    /// Deletes the objects of a definition, and the definition when none is left. Whether it is done.
+    pub(super) async fn clean_up(&self, name: &str) -> Result<bool> {
+        let Some(definition) = self.definitions.get(name) else { return Ok(true) };
+        if definition.established {
+            let bucket = GroupResource::new(&definition.group, &definition.accepted.plural).to_string();
+            if self.count(&bucket) > 0 {
+                let text = "CustomResource deletion is in progress";
+                self.terminating(name, true, "InstanceDeletionInProgress", text).await?;
+                self.delete_objects(&bucket).await?;
+                if self.count(&bucket) > 0 {
+                    return Ok(false);
+                }
+            }
+        }
+        self.terminating(name, false, "InstanceDeletionCompleted", "removed all instances").await?;
+        self.release(name).await?;
+        Ok(true)
+    }
+
+    fn count(&self, bucket: &str) -> usize {
+        self.registry.store.snapshot().bucket(bucket).len()
+    }
+
+    /// Says how far it is.
+    async fn terminating(&self, name: &str, is_true: bool, reason: &str, message: &str) -> Result<()> {
+        let now = rfc3339(self.registry.now());
+        self.change(name, |definition| {
+            conditions::set(&mut definition["status"], "Terminating", is_true, reason, message, &now);
+        })
+        .await
+    }
+
+    /// Deletes objects as any client does: their finalizers hold them.
+    async fn delete_objects(&self, bucket: &str) -> Result<()> {
+        let resources = self.registry.resources.load_full();
+        let Some(info) = resources.by_bucket(bucket) else { return Ok(()) };
+        let names: Vec<(String, String)> = self
+            .registry
+            .store
+            .snapshot()
+            .bucket(bucket)
+            .iter()
+            .map(|object| {
+                let name = object.key.name();
+                let (namespace, name) = name.split_once('/').unwrap_or(("", name));
+                (namespace.to_owned(), name.to_owned())
+            })
+            .collect();
+        let deletions = names.into_iter().map(|(namespace, name)| {
+            let info = info.clone();
+            async move { self.registry.delete_as_server(&info, &namespace, &name).await }
+        });
+        let outcomes: Vec<Result<()>> = stream::iter(deletions).buffer_unordered(AT_ONCE).collect().await;
+        outcomes.into_iter().filter(|outcome| outcome.as_ref().is_err_and(|e| e.code() != 404)).collect()
+    }
+
+    /// Takes the finalizer from a definition, which goes if nothing else holds it.
+    async fn release(&self, name: &str) -> Result<()> {
+        let key = Key::new(self.bucket.clone(), name.to_owned());
+        let Some(stored) = self.registry.store.get(&key) else { return Ok(()) };
+        let definition = parse(&stored)?;
+        if definition.finalizers() == [CLEANUP] {
+            let deleted = self.registry.store.delete(key, Expect::Revision(stored.revision)).await;
+            // Another write that came first is followed by another look.
+            return deleted.map(|_| ()).map_err(|error| Error::Internal(error.to_string()));
+        }
+        self.change(name, |definition: &mut Value| {
+            let rest = definition.finalizers().into_iter().filter(|f| *f != CLEANUP);
+            let rest: Vec<String> = rest.map(str::to_owned).collect();
+            definition.set_finalizers(rest);
+        })
+        .await
+    }
+}

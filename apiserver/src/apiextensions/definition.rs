@@ -1,0 +1,180 @@
+//! A stored CustomResourceDefinition, as far as it matters to others.
+
+use std::cmp::Ordering;
+use std::sync::Arc;
+
+use coracle_storage::Revision;
+use serde_json::Value;
+
+use crate::names::CLEANUP;
+use crate::object_meta::ObjectMeta;
+use crate::resource_info::{CustomKind, CustomVersion, ResourceInfo, precedence};
+
+/// The names under which a resource is served: `spec.names` and `status.acceptedNames`.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Names {
+    pub plural: String,
+    pub singular: String,
+    pub short_names: Vec<String>,
+    pub kind: String,
+    pub list_kind: String,
+    pub categories: Vec<String>,
+}
+
+/// A definition.
+pub(super) struct Definition {
+    pub name: String,
+    pub group: String,
+    pub created: Revision,
+    pub revision: Revision,
+    /// The names that it wants.
+    pub names: Names,
+    /// The names that it has.
+    pub accepted: Names,
+    pub established: bool,
+    pub terminating: bool,
+    finalizers: Vec<String>,
+    /// `status` as it is stored.
+    pub status: Value,
+    /// `metadata.annotations`, for the approval of protected groups.
+    pub annotations: Value,
+    /// `spec`, from which the resources are made.
+    spec: Arc<Value>,
+    /// In each version that is served; none of a schema that is not structural.
+    pub resources: Vec<Arc<ResourceInfo>>,
+}
+
+impl Names {
+    pub fn read(names: &Value) -> Names {
+        let text = |member: &str| names.get(member).and_then(Value::as_str).unwrap_or_default().to_owned();
+        let texts = |member: &str| -> Vec<String> {
+            let list = names.get(member).and_then(Value::as_array).into_iter().flatten();
+            list.filter_map(Value::as_str).map(str::to_owned).collect()
+        };
+        Names {
+            plural: text("plural"),
+            singular: text("singular"),
+            short_names: texts("shortNames"),
+            kind: text("kind"),
+            list_kind: text("listKind"),
+            categories: texts("categories"),
+        }
+    }
+
+    pub fn to_value(&self) -> Value {
+        let mut names = serde_json::json!({"plural": self.plural, "kind": self.kind});
+        for (member, text) in [("singular", &self.singular), ("listKind", &self.list_kind)] {
+            if !text.is_empty() {
+                names[member] = text.as_str().into();
+            }
+        }
+        for (member, texts) in [("shortNames", &self.short_names), ("categories", &self.categories)] {
+            if !texts.is_empty() {
+                names[member] = texts.clone().into();
+            }
+        }
+        names
+    }
+}
+
+impl Definition {
+    pub fn read(object: &Value, created: Revision, revision: Revision) -> Definition {
+        let status = object.get("status").cloned().unwrap_or_default();
+        let text = |pointer: &str| object.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
+        let mut definition = Definition {
+            name: object.name().to_owned(),
+            group: text("/spec/group").to_owned(),
+            created,
+            revision,
+            names: Names::read(&object["spec"]["names"]),
+            accepted: Names::default(),
+            established: false,
+            terminating: object.is_terminating(),
+            finalizers: object.finalizers().into_iter().map(str::to_owned).collect(),
+            status: Value::Null,
+            annotations: object.meta("annotations").cloned().unwrap_or_default(),
+            spec: Arc::new(object["spec"].clone()),
+            resources: Vec::new(),
+        };
+        definition.adopt(&status);
+        definition
+    }
+
+    /// Takes a status on, and what follows from it.
+    pub fn adopt(&mut self, status: &Value) {
+        self.accepted = Names::read(&status["acceptedNames"]);
+        self.established = is_true(status, "Established");
+        self.status = status.clone();
+        self.resources = if self.established { self.resources() } else { Vec::new() };
+    }
+
+    /// Whether its objects are to be deleted with it.
+    pub fn is_to_be_cleaned_up(&self) -> bool {
+        self.terminating && self.finalizers.iter().any(|finalizer| finalizer == CLEANUP)
+    }
+
+    fn resources(&self) -> Vec<Arc<ResourceInfo>> {
+        let names = &self.accepted;
+        let kind = CustomKind {
+            list_kind: names.list_kind.clone(),
+            singular: names.singular.clone(),
+            short_names: names.short_names.clone(),
+            categories: names.categories.clone(),
+            ..CustomKind::new(&self.group, &names.kind, &names.plural, self.spec["scope"] == "Namespaced")
+        };
+        let versions = self.spec["versions"].as_array().map(Vec::as_slice).unwrap_or_default();
+        let custom = versions.iter().map(|version| self.version(version, versions)).collect();
+        match kind.resources(custom) {
+            Ok(resources) => resources.into_iter().map(Arc::new).collect(),
+            Err(error) => {
+                tracing::warn!(name = %self.name, %error, "a CustomResourceDefinition is not served");
+                Vec::new()
+            }
+        }
+    }
+
+    fn version(&self, version: &Value, all: &[Value]) -> CustomVersion {
+        let flag = |pointer: &str| version.pointer(pointer) == Some(&Value::Bool(true));
+        let there = |pointer: &str| version.pointer(pointer).is_some_and(|value| !value.is_null());
+        let name = version["name"].as_str().unwrap_or_default();
+        let fields = version["selectableFields"].as_array().into_iter().flatten();
+        CustomVersion {
+            served: flag("/served"),
+            storage: flag("/storage"),
+            schema: version.pointer("/schema/openAPIV3Schema").cloned().unwrap_or_default(),
+            status: there("/subresources/status"),
+            scale: there("/subresources/scale"),
+            columns: version.get("additionalPrinterColumns").cloned(),
+            selectable_fields: fields
+                .filter_map(|field| field["jsonPath"].as_str().map(str::to_owned))
+                .collect(),
+            deprecation: flag("/deprecated").then(|| self.deprecation(version, all)),
+            ..CustomVersion::new(name)
+        }
+    }
+
+    /// The warning about a deprecated version: its own, or what to use instead.
+    fn deprecation(&self, version: &Value, all: &[Value]) -> String {
+        if let Some(warning) = version["deprecationWarning"].as_str() {
+            return warning.to_owned();
+        }
+        let name = |version: &'_ Value| version["name"].as_str().unwrap_or_default().to_owned();
+        let (group, kind, old) = (&self.group, &self.accepted.kind, name(version));
+        let newer = all
+            .iter()
+            .filter(|other| other["served"] == true && other["deprecated"] != true)
+            .map(name)
+            .filter(|other| precedence(other, &old) == Ordering::Less)
+            .min_by(|a, b| precedence(a, b));
+        match newer {
+            Some(newer) => format!("{group}/{old} {kind} is deprecated; use {group}/{newer} {kind}"),
+            None => format!("{group}/{old} {kind} is deprecated"),
+        }
+    }
+}
+
+/// Whether a condition is true.
+pub(super) fn is_true(status: &Value, condition_type: &str) -> bool {
+    let conditions = status["conditions"].as_array().into_iter().flatten();
+    conditions.into_iter().any(|c| c["type"] == condition_type && c["status"] == "True")
+}

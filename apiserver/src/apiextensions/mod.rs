@@ -1,0 +1,156 @@
+//! CustomResourceDefinitions: what clients define is named, served and cleaned up.
+//!
+//! One task works from the stored definitions. It decides which of them have their names and are established, puts their
+//! resources into the table from which everything is served, and deletes the objects of those that are being deleted. What
+//! is established is served before its status says so.
+//!
+//! | file | owns |
+//! | --- | --- |
+//! | `definition.rs` | a stored definition: its names, and the resources that come of it |
+//! | `status.rs` | the conditions and names that a definition has beside others of its group |
+//! | `cleanup.rs` | the deletion of a definition's objects |
+//!
+//! Start at [`CustomResources::run`].
+//!
+//! Source: apiextensions-apiserver, its naming, establishing and finalizing controllers.
+
+mod cleanup;
+mod definition;
+mod status;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::names::GroupResource;
+use crate::registry::deletion::rfc3339;
+use crate::registry::{Registry, Stored, Target, parse};
+use crate::resource_info::ResourceTable;
+use crate::{Error, Result};
+
+use definition::Definition;
+
+const GROUP: &str = "apiextensions.k8s.io";
+const PLURAL: &str = "customresourcedefinitions";
+
+/// How long what failed waits for its next try.
+const RETRY: Duration = Duration::from_secs(1);
+
+/// Serves custom resources.
+pub struct CustomResources {
+    registry: Arc<Registry>,
+    /// Where definitions are stored.
+    bucket: Arc<str>,
+    /// The resources that nobody defined.
+    built_in: ResourceTable,
+    /// By name.
+    definitions: HashMap<String, Definition>,
+}
+
+impl CustomResources {
+    /// Serves what is established already.
+    pub fn new(registry: Arc<Registry>) -> CustomResources {
+        let mut resources = CustomResources {
+            registry,
+            bucket: GroupResource::new(GROUP, PLURAL).to_string().into(),
+            built_in: ResourceTable::built_in(),
+            definitions: HashMap::new(),
+        };
+        resources.read();
+        resources.serve();
+        resources
+    }
+
+    /// Follows the stored definitions until the future is dropped.
+    pub async fn run(mut self) {
+        loop {
+            let revision = self.registry.store.revision();
+            let retry = self.reconcile().await;
+            // Where history does not reach back so far, everything is read anyway.
+            let Ok(mut changes) = self.registry.store.watch(&self.bucket, revision) else { continue };
+            let delay = if retry { RETRY } else { Duration::MAX };
+            let _ = tokio::time::timeout(delay, changes.next()).await;
+        }
+    }
+
+    /// Makes everything follow the definitions as they are now. Whether something is left to do without a change of theirs.
+    async fn reconcile(&mut self) -> bool {
+        self.read();
+        let now = rfc3339(self.registry.now());
+        let planned = status::plan(self.definitions.values(), &now);
+        for (name, status) in &planned {
+            if let Some(definition) = self.definitions.get_mut(name) {
+                definition.adopt(status);
+            }
+        }
+        self.serve();
+        let mut retry = false;
+        for (name, status) in planned {
+            let stored = self.change(&name, |definition| definition["status"] = status.clone()).await;
+            retry |= failed(&name, stored);
+        }
+        let terminating = self.definitions.values().filter(|definition| definition.is_to_be_cleaned_up());
+        let terminating: Vec<String> = terminating.map(|definition| definition.name.clone()).collect();
+        for name in terminating {
+            match self.clean_up(&name).await {
+                Ok(is_done) => retry |= !is_done,
+                Err(error) => retry |= failed(&name, Err(error)),
+            }
+        }
+        retry
+    }
+
+    /// Reads what changed since the last time.
+    fn read(&mut self) {
+        let stored = self.registry.store.snapshot().bucket(&self.bucket);
+        let mut known = std::mem::take(&mut self.definitions);
+        for object in stored.iter() {
+            let name = object.key.name().to_string();
+            let definition = match known.remove(&name) {
+                Some(definition) if definition.revision == object.revision => Some(definition),
+                _ => read(object),
+            };
+            self.definitions.extend(definition.map(|definition| (name, definition)));
+        }
+    }
+
+    /// Replaces the table of resources.
+    fn serve(&self) {
+        let mut served: Vec<&Definition> =
+            self.definitions.values().filter(|definition| definition.established).collect();
+        served.sort_by_key(|definition| definition.created);
+        let custom = served.into_iter().flat_map(|definition| definition.resources.iter().cloned());
+        self.registry.resources.replace(self.built_in.with(custom));
+    }
+
+    /// Changes a stored definition.
+    async fn change(&self, name: &str, edit: impl Fn(&mut Value)) -> Result<()> {
+        let changed = |current: &Value| {
+            let mut definition = current.clone();
+            edit(&mut definition);
+            Ok(definition)
+        };
+        let info = self.registry.find(GROUP, "v1", PLURAL).ok_or(Error::UnknownResource)?;
+        let target = Target { info, namespace: String::new(), name: name.to_owned() };
+        self.registry.rewrite(&target, false, changed).await
+    }
+}
+
+fn read(object: &Stored) -> Option<Definition> {
+    let value = parse(object).ok()?;
+    Some(Definition::read(&value, object.created, object.revision))
+}
+
+/// Logs what failed. What is gone needs no more.
+fn failed(name: &str, outcome: Result<()>) -> bool {
+    match outcome {
+        Ok(()) => false,
+        Err(error) if error.code() == 404 => false,
+        Err(error) => {
+            tracing::warn!(%name, %error, "a CustomResourceDefinition is not up to date");
+            true
+        }
+    }
+}
