@@ -35,6 +35,11 @@ impl Warnings {
         texts.into_iter().for_each(|text| self.add(text));
     }
 
+    /// Takes the texts that were added so far, in their order.
+    pub fn take_texts(&self) -> Vec<String> {
+        std::mem::take(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner).kept)
+    }
+
     /// The texts, in the order in which they were added.
     pub fn into_texts(self) -> Vec<String> {
         self.0.into_inner().unwrap_or_else(PoisonError::into_inner).kept

@@ -1,12 +1,13 @@
 //! Serving: from an HTTP request to its answer.
 //!
 //! ```text
-//! connection ─► authenticate ─► impersonate ─► authorize ─► body ─► seat ─► route ─► verb ─► answer ─► transfer
-//! listener.rs    api.rs ──────────────────────────────► incoming.rs  api.rs  verbs.rs       respond.rs  body.rs
+//! connection ─► layers ─► router ─► verb ─► answer ─► transfer
+//! listener.rs   stack.rs  router.rs verbs.rs respond.rs body.rs
 //! ```
 //!
 //! [`Api`] is a `tower::Service` that cannot fail: every path through it ends in a response. It serves connections of the
-//! [`listener`], and embedders and controllers in the same process without any socket.
+//! [`listener`], and embedders and controllers in the same process without any socket. Start at `stack.rs`, which has all layers
+//! in their order; `layers/` has a file for each.
 //!
 //! Watches may go over WebSockets: `websocket.rs` takes over the connection once hyper has upgraded it.
 //!
@@ -26,10 +27,16 @@ mod background;
 mod body;
 mod connections;
 mod deadline;
+mod exchange;
 mod incoming;
+mod layers;
 pub mod listener;
 mod respond;
+mod router;
 mod shares;
+mod stack;
+#[cfg(test)]
+mod testing;
 mod transfers;
 mod verbs;
 mod websocket;

@@ -55,7 +55,8 @@ impl Default for Shares {
 }
 
 impl Shares {
-    fn new(total: Limits, per_user: Limits) -> Shares {
+    /// Shares with limits for all users together, and for one.
+    pub fn new(total: Limits, per_user: Limits) -> Shares {
         Shares { limits: [total, per_user], held: Mutex::default() }
     }
 

@@ -1,0 +1,195 @@
+//! Exchange: a request and what is known of it, from layer to layer.
+//!
+//! Each layer that finds something out takes a request of one type and passes one of the next type on, so that no layer can
+//! stand before one whose result it needs:
+//!
+//! | request | what its layer added |
+//! | --- | --- |
+//! | [`ReceivedRequest`] | its context |
+//! | [`AuthenticatedRequest`] | the user |
+//! | [`ClassifiedRequest`] | the flow |
+//! | [`AuthorizedRequest`] | the user for whom it is authorized: the impersonated one, if there is one |
+//! | [`TimedRequest`] | the deadline |
+//! | [`BufferedRequest`] | the body in memory |
+//! | [`MeasuredRequest`] | whether it is large |
+//!
+//! [`RequestContext`] is shared by all of them, and by the layers that wait for the response.
+
+use std::sync::{Arc, OnceLock};
+use std::time::Instant;
+
+use bytes::Bytes;
+use http::request::Parts;
+use http::{HeaderName, HeaderValue, Request, Response};
+use tracing::{Span, field, info_span};
+
+use super::deadline::Deadline;
+use super::{Body, respond};
+use crate::access::UserInfo;
+use crate::access::authorize::RequestAttributes;
+use crate::admission::AuditAnnotations;
+use crate::flow_control::{Flow, Rejection};
+use crate::request::info::{RequestInfo, ResourceRequest};
+use crate::request::negotiate::Accept;
+use crate::request::options::Query;
+use crate::request::{Verb, Warnings};
+use crate::{Error, Result};
+
+/// The head of a request, parsed once, and what layers note for the response.
+pub struct RequestContext {
+    /// When the request came.
+    pub received_at: Instant,
+    pub parts: Parts,
+    pub query: Query,
+    pub info: RequestInfo,
+    /// The span of the request, whose code is recorded with the response.
+    pub span: Span,
+    /// For the response's `Warning` headers.
+    pub warnings: Warnings,
+    /// For audit events.
+    pub audit_annotations: AuditAnnotations,
+    /// The headers that show the FlowSchema and the PriorityLevelConfiguration of the request, once it is classified.
+    pub flow_headers: OnceLock<[(HeaderName, HeaderValue); 2]>,
+}
+
+/// A request whose head is parsed.
+pub struct ReceivedRequest<B> {
+    pub context: Arc<RequestContext>,
+    pub body: B,
+}
+
+/// A request whose user is known.
+pub struct AuthenticatedRequest<B> {
+    pub context: Arc<RequestContext>,
+    pub user: Arc<UserInfo>,
+    pub body: B,
+}
+
+/// A request whose flow is known, if a FlowSchema matches it.
+pub struct ClassifiedRequest<B> {
+    pub context: Arc<RequestContext>,
+    pub user: Arc<UserInfo>,
+    pub flow: Option<Flow>,
+    pub body: B,
+}
+
+/// A request that is authorized.
+pub struct AuthorizedRequest<B> {
+    pub context: Arc<RequestContext>,
+    /// The user for whom it is authorized: the impersonated one, if there is one.
+    pub user: Arc<UserInfo>,
+    pub flow: Option<Flow>,
+    pub body: B,
+}
+
+/// A request that has a deadline.
+pub struct TimedRequest<B> {
+    pub context: Arc<RequestContext>,
+    pub user: Arc<UserInfo>,
+    pub flow: Option<Flow>,
+    pub deadline: Deadline,
+    pub body: B,
+}
+
+/// A request whose body was read.
+pub struct BufferedRequest {
+    pub context: Arc<RequestContext>,
+    pub user: Arc<UserInfo>,
+    pub flow: Option<Flow>,
+    pub deadline: Deadline,
+    /// The body, or why it could not be read: that matters where the body does. None if the verb has none.
+    pub body: Option<Result<Bytes>>,
+}
+
+/// A request of which it is known whether it is large.
+pub struct MeasuredRequest {
+    pub context: Arc<RequestContext>,
+    pub user: Arc<UserInfo>,
+    pub flow: Option<Flow>,
+    pub deadline: Deadline,
+    pub body: Option<Result<Bytes>>,
+    pub is_large: bool,
+}
+
+/// Why a request gets no response of its own.
+#[derive(Debug)]
+pub enum RequestRefusal {
+    /// The request failed.
+    Error(Error),
+    /// Authorization denies it.
+    Denied(Error),
+    /// Flow control has no place for it.
+    Rejected,
+}
+
+impl From<Error> for RequestRefusal {
+    fn from(error: Error) -> RequestRefusal {
+        RequestRefusal::Error(error)
+    }
+}
+
+impl From<Rejection> for RequestRefusal {
+    fn from(_: Rejection) -> RequestRefusal {
+        RequestRefusal::Rejected
+    }
+}
+
+impl<B> ReceivedRequest<B> {
+    /// Parses the head of a request.
+    pub fn new(request: Request<B>) -> ReceivedRequest<B> {
+        let received_at = Instant::now();
+        let (parts, body) = request.into_parts();
+        let query = Query::parse(parts.uri.query().unwrap_or(""));
+        let info = RequestInfo::parse(&parts.method, parts.uri.path(), &query);
+        let context = RequestContext {
+            received_at,
+            span: span_of(&info),
+            parts,
+            query,
+            info,
+            warnings: Warnings::default(),
+            audit_annotations: AuditAnnotations::default(),
+            flow_headers: OnceLock::new(),
+        };
+        ReceivedRequest { context: Arc::new(context), body }
+    }
+}
+
+impl RequestContext {
+    /// The request for a resource, if it is one.
+    pub fn resource(&self) -> Option<&ResourceRequest> {
+        match &self.info {
+            RequestInfo::Resource(request) => Some(request),
+            RequestInfo::Path { .. } => None,
+        }
+    }
+
+    /// Whether the request is a watch, which lasts until client or server ends it.
+    pub fn is_watch(&self) -> bool {
+        self.resource().is_some_and(|request| request.verb == Verb::Watch)
+    }
+
+    /// What flow control and authorization decide by.
+    pub fn attributes(&self) -> RequestAttributes<'_> {
+        RequestAttributes::from(&self.info)
+    }
+
+    /// The response that says why there is none of the request's own, in the format that the client accepts.
+    pub fn respond_to(&self, refusal: &RequestRefusal) -> Response<Body> {
+        let status = |error| respond::error(error, Accept::of_errors(&self.parts.headers, &self.query));
+        match refusal {
+            RequestRefusal::Error(error) => status(error),
+            RequestRefusal::Denied(error) => respond::unsniffed(status(error)),
+            RequestRefusal::Rejected => respond::too_many_requests(),
+        }
+    }
+}
+
+fn span_of(info: &RequestInfo) -> Span {
+    match info {
+        RequestInfo::Resource(ResourceRequest { verb, group, resource, namespace, name, .. }) => info_span!(
+            "request", verb = verb.as_str(), %group, %resource, %namespace, %name, code = field::Empty
+        ),
+        RequestInfo::Path { path, verb } => info_span!("request", %verb, %path, code = field::Empty),
+    }
+}

@@ -1,0 +1,92 @@
+//! Authentication: the user of a request.
+
+use super::RequestFilter;
+use crate::Error;
+use crate::access::authenticate::{Authenticator, UNAUTHENTICATED};
+use crate::access::tls::Peer;
+use crate::serve::connections::Connection;
+use crate::serve::exchange::{AuthenticatedRequest, ReceivedRequest, RequestRefusal};
+
+/// Authenticates requests. The first authenticated request on a connection counts the connection for its user; a user who has
+/// too many gets 429.
+#[derive(Clone, Copy)]
+pub struct Authenticate<'a> {
+    pub authenticator: &'a Authenticator,
+    pub peer: &'a Peer,
+    /// None in process.
+    pub connection: Option<&'a Connection>,
+}
+
+impl<B> RequestFilter<ReceivedRequest<B>> for Authenticate<'_> {
+    type Request = AuthenticatedRequest<B>;
+    type State = ();
+    type Error = RequestRefusal;
+
+    fn request(&self, request: ReceivedRequest<B>) -> Result<(AuthenticatedRequest<B>, ()), RequestRefusal> {
+        let ReceivedRequest { context, body } = request;
+        let user = self.authenticator.authenticate(&context.parts.headers, self.peer)?;
+        if let Some(connection) = self.connection
+            && !connection.authenticated(&user, user.is_in(UNAUTHENTICATED))
+        {
+            return Err(Error::too_many_requests().into());
+        }
+        Ok((AuthenticatedRequest { context, user, body }, ()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use http::Response;
+    use tower::{ServiceBuilder, ServiceExt};
+
+    use super::*;
+    use crate::access::UserInfo;
+    use crate::serve::Body;
+    use crate::serve::connections::{Connections, Limits};
+    use crate::serve::layers::filter;
+    use crate::serve::testing;
+
+    #[tokio::test]
+    async fn requests_have_a_user_or_are_refused() {
+        let known = || Peer::Known(Arc::new(UserInfo::new("carol", &[])));
+        // The second connection of a user who may have one.
+        let limits = Limits { total: 10, pending: 5, per_user: 1, reserve: 0 };
+        let connections = Connections::new(limits);
+        let connect = || connections.admit().expect("a place");
+        let first = connect();
+        assert!(first.authenticated(&UserInfo::new("carol", &[]), false));
+        for (case, peer, token, connection, want) in [
+            ("nobody", Peer::Unidentified, None, None, Ok("system:anonymous")),
+            ("in process", known(), None, None, Ok("carol")),
+            ("a bad token", Peer::Unidentified, Some("Bearer x"), None, Err(401)),
+            ("on his connection", known(), None, Some(first.clone()), Ok("carol")),
+            ("on one too many", known(), None, Some(connect()), Err(429)),
+            ("nobody there", Peer::Unidentified, None, Some(connect()), Ok("system:anonymous")),
+        ] {
+            let authenticator = testing::authenticator();
+            let authenticate = Authenticate {
+                authenticator: &authenticator,
+                peer: &peer,
+                connection: connection.as_deref(),
+            };
+            let stack = ServiceBuilder::new().layer(filter(authenticate)).service_fn(
+                |request: AuthenticatedRequest<_>| {
+                    let mut response = Response::new(Body::empty());
+                    let name = request.user.name.parse().expect("a header value");
+                    response.headers_mut().insert("user", name);
+                    std::future::ready(Ok(response))
+                },
+            );
+            let headers: Vec<_> = token.into_iter().map(|token| ("authorization", token)).collect();
+            let response = stack.oneshot(testing::received("GET", "/api/v1/pods", &headers)).await;
+            let got = match &response {
+                Ok(response) => Ok(response.headers()["user"].to_str().expect("text")),
+                Err(RequestRefusal::Error(error)) => Err(error.code()),
+                Err(other) => panic!("{case}: {other:?}"),
+            };
+            assert_eq!(got, want, "{case}");
+        }
+    }
+}

@@ -1,0 +1,87 @@
+//! Authorization: whether a user may make a request, and as which other user.
+
+use std::sync::Arc;
+
+use super::RequestFilter;
+use crate::access::authorize::Authorizer;
+use crate::access::impersonate::Impersonator;
+use crate::registry::Registry;
+use crate::serve::exchange::{AuthorizedRequest, ClassifiedRequest, RequestRefusal};
+
+/// Authorizes requests. An impersonated user, if the request has one and its user may impersonate it, takes the place of the
+/// user.
+#[derive(Clone, Copy)]
+pub struct Authorize<'a> {
+    /// Where the authorizer's rules are stored.
+    pub registry: &'a Registry,
+    pub authorizer: &'a Authorizer,
+    pub impersonator: &'a Impersonator,
+}
+
+impl<B> RequestFilter<ClassifiedRequest<B>> for Authorize<'_> {
+    type Request = AuthorizedRequest<B>;
+    type State = ();
+    type Error = RequestRefusal;
+
+    fn request(&self, request: ClassifiedRequest<B>) -> Result<(AuthorizedRequest<B>, ()), RequestRefusal> {
+        let ClassifiedRequest { context, user, flow, body } = request;
+        self.registry.feed_authorizer();
+        let attributes = context.attributes();
+        let headers = &context.parts.headers;
+        let impersonated = self.impersonator.impersonate(headers, &user, &attributes, self.authorizer);
+        let user = impersonated.map_err(RequestRefusal::Denied)?.map_or(user, Arc::new);
+        self.authorizer.check(&user, &attributes).map_err(RequestRefusal::Denied)?;
+        Ok((AuthorizedRequest { context, user, flow, body }, ()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http::Response;
+    use tower::{ServiceBuilder, ServiceExt};
+
+    use super::*;
+    use crate::access::UserInfo;
+    use crate::access::authenticate::MASTERS;
+    use crate::access::authorize::Mode;
+    use crate::serve::Body;
+    use crate::serve::exchange::ReceivedRequest;
+    use crate::serve::layers::filter;
+    use crate::serve::testing;
+
+    #[tokio::test]
+    async fn requests_are_made_for_the_impersonated_user_or_denied() {
+        let (registry, authorizer) = testing::registry_with(Mode::Rbac).await;
+        let impersonator = Impersonator::default();
+        let as_bob = [("impersonate-user", "bob")];
+        let as_root = [("impersonate-user", "root"), ("impersonate-group", MASTERS)];
+        let nobody = [("impersonate-group", "devs")];
+        for (case, group, headers, want) in [
+            ("a master", MASTERS, &[][..], Ok("alice")),
+            ("a stranger", "devs", &[], Err(403)),
+            ("as a stranger", MASTERS, &as_bob, Err(403)),
+            ("as a master", MASTERS, &as_root, Ok("root")),
+            ("a stranger as a master", "devs", &as_root, Err(403)),
+            ("as a group of nobody", MASTERS, &nobody, Err(400)),
+        ] {
+            let authorize =
+                Authorize { registry: &registry, authorizer: &authorizer, impersonator: &impersonator };
+            let stack =
+                ServiceBuilder::new().layer(filter(authorize)).service_fn(|request: AuthorizedRequest<_>| {
+                    let mut response = Response::new(Body::empty());
+                    let name = request.user.name.parse().expect("a header value");
+                    response.headers_mut().insert("user", name);
+                    std::future::ready(Ok(response))
+                });
+            let ReceivedRequest { context, body } = testing::received("GET", "/api/v1/secrets", headers);
+            let user = Arc::new(UserInfo::new("alice", &[group]).authenticated());
+            let response = stack.oneshot(ClassifiedRequest { context, user, flow: None, body }).await;
+            let got = match &response {
+                Ok(response) => Ok(response.headers()["user"].to_str().expect("text")),
+                Err(RequestRefusal::Denied(error)) => Err(error.code()),
+                Err(other) => panic!("{case}: {other:?}"),
+            };
+            assert_eq!(got, want, "{case}");
+        }
+    }
+}

@@ -1,0 +1,109 @@
+//! Execution: by the deadline, and where it keeps no other request waiting.
+
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use futures::future::BoxFuture;
+use http::Response;
+use tokio::sync::Semaphore;
+use tower::{Service, ServiceExt};
+
+use crate::Error;
+use crate::serve::Body;
+use crate::serve::background::in_background;
+use crate::serve::exchange::{MeasuredRequest, RequestRefusal};
+
+/// Executes requests by their deadline; large ones that came over a socket in the background.
+#[derive(Clone)]
+pub struct Execute<'a, S> {
+    /// Turns at working on a large request.
+    turns: &'a Arc<Semaphore>,
+    on_socket: bool,
+    inner: S,
+}
+
+impl<'a, S> Execute<'a, S> {
+    /// Executes the requests to a service.
+    ///
+    /// - `turns`: one for each large request that is worked on at a time.
+    /// - `on_socket`: whether the requests come over a socket.
+    pub fn new(turns: &'a Arc<Semaphore>, on_socket: bool, inner: S) -> Execute<'a, S> {
+        Execute { turns, on_socket, inner }
+    }
+}
+
+impl<'a, S> Service<MeasuredRequest> for Execute<'a, S>
+where
+    S: Service<MeasuredRequest, Response = Response<Body>, Error = Error, Future: Send> + Clone + Send + 'a,
+{
+    type Response = Response<Body>;
+    type Error = RequestRefusal;
+    type Future = BoxFuture<'a, Result<Response<Body>, RequestRefusal>>;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), RequestRefusal>> {
+        self.inner.poll_ready(context).map_err(RequestRefusal::from)
+    }
+
+    fn call(&mut self, request: MeasuredRequest) -> Self::Future {
+        let Execute { turns, on_socket, inner } = self.clone();
+        Box::pin(async move {
+            let (deadline, is_large) = (request.deadline, request.is_large);
+            // It is pinned before it is passed on: each move would copy all the room that it may need.
+            let response = pin!(inner.oneshot(request));
+            let response = deadline.run(response);
+            let response = match is_large && on_socket {
+                true => in_background(turns, response).await,
+                false => response.await,
+            };
+            Ok(response?)
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::{Ready, pending, ready};
+
+    use tower::service_fn;
+
+    use super::*;
+    use crate::access::UserInfo;
+    use crate::serve::deadline::Deadline;
+    use crate::serve::testing;
+
+    fn request(is_large: bool) -> MeasuredRequest {
+        let context = testing::received("GET", "/api/v1/pods", &[]).context;
+        let user = Arc::new(UserInfo::new("alice", &[]));
+        MeasuredRequest { context, user, flow: None, deadline: Deadline::default(), body: None, is_large }
+    }
+
+    fn one_turn() -> Arc<Semaphore> {
+        Arc::new(Semaphore::new(1))
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn requests_end_by_their_deadline() {
+        let turns = one_turn();
+        let hang = service_fn(|_| pending::<Result<Response<Body>, Error>>());
+        let refused = Execute::new(&turns, true, hang).oneshot(request(false)).await;
+        assert!(matches!(refused, Err(RequestRefusal::Error(error)) if error.code() == 504));
+        let fail =
+            service_fn(|_| -> Ready<Result<Response<Body>, Error>> { ready(Err(Error::PageNotFound)) });
+        let refused = Execute::new(&turns, true, fail).oneshot(request(false)).await;
+        assert!(matches!(refused, Err(RequestRefusal::Error(Error::PageNotFound))));
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+    async fn large_requests_over_a_socket_are_executed_in_the_background() {
+        let turns = one_turn();
+        for (is_large, on_socket, want) in [(true, true, true), (false, true, false), (true, false, false)] {
+            let inner = service_fn(|_| async {
+                let is_background = std::thread::current().name() == Some("background");
+                assert_eq!(is_background, want, "{is_large} {on_socket}");
+                Ok(Response::new(Body::empty()))
+            });
+            assert!(Execute::new(&turns, on_socket, inner).oneshot(request(is_large)).await.is_ok());
+        }
+    }
+}

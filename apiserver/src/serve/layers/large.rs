@@ -1,0 +1,153 @@
+//! Large requests: they wait for their turn before they take a seat, which they would keep from small ones.
+
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use futures::future::{BoxFuture, Either};
+use http::{HeaderMap, Response, header};
+use tower::{Service, ServiceExt};
+
+use crate::access::rbac;
+use crate::flow_control::{Limits, QueueSet};
+use crate::registry::Registry;
+use crate::request::Verb;
+use crate::request::info::ResourceRequest;
+use crate::serve::Body;
+use crate::serve::exchange::{BufferedRequest, MeasuredRequest, RequestRefusal};
+
+/// Work on bodies and objects of this many bytes and more is done in the background, and takes turns: decoded, a
+/// hostile body can be hundreds of times its size.
+const LARGE: usize = 64 << 10;
+/// Copies in a JSON patch and aliases in YAML make more of a body than it is: such bodies count so many times.
+const GROWTH: usize = 16;
+/// How many large requests are under way at once, and how many may wait: of one flow, and of all. Only one is worked on; the
+/// others wait for the store, or for admission webhooks.
+pub const LARGE_LIMITS: Limits = Limits { seats: 4, waiting_per_flow: 300, waiting: 4000 };
+
+/// Finds out which requests are large, and holds them back until it is their turn. A turn lasts until there is a response.
+#[derive(Clone)]
+pub struct LargeTurn<'a, S> {
+    registry: &'a Registry,
+    turns: &'a Arc<QueueSet>,
+    inner: S,
+}
+
+impl<'a, S> LargeTurn<'a, S> {
+    /// Holds back the large requests to a service.
+    ///
+    /// - `registry`: where the objects are that requests change.
+    /// - `turns`: by users.
+    pub fn new(registry: &'a Registry, turns: &'a Arc<QueueSet>, inner: S) -> LargeTurn<'a, S> {
+        LargeTurn { registry, turns, inner }
+    }
+}
+
+impl<'a, S> Service<BufferedRequest> for LargeTurn<'a, S>
+where
+    S: Service<MeasuredRequest, Response = Response<Body>, Error = RequestRefusal, Future: Send>
+        + Clone
+        + Send
+        + 'a,
+{
+    type Response = Response<Body>;
+    type Error = RequestRefusal;
+    type Future = Either<BoxFuture<'a, Result<Response<Body>, RequestRefusal>>, S::Future>;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), RequestRefusal>> {
+        self.inner.poll_ready(context)
+    }
+
+    fn call(&mut self, request: BufferedRequest) -> Self::Future {
+        let BufferedRequest { context, user, flow, deadline, body } = request;
+        let is_large = match (context.resource(), &body) {
+            (Some(request), Some(body)) => {
+                let body_size = body.as_ref().map_or(0, Bytes::len);
+                let changed = || if request.named { self.registry.size_of(request) } else { 0 };
+                is_large(request, &context.parts.headers, body_size, changed)
+            }
+            _ => false,
+        };
+        let request = MeasuredRequest { context, user, flow, deadline, body, is_large };
+        if !is_large {
+            return Either::Right(self.inner.call(request));
+        }
+        let (turns, inner) = (self.turns, self.inner.clone());
+        Either::Left(Box::pin(async move {
+            let _turn = turns.acquire(&request.user.name, request.deadline.of_queue()).await?;
+            inner.oneshot(request).await
+        }))
+    }
+}
+
+/// Whether a request with a body takes long: by its body, and by the size of the object that it changes.
+fn is_large(
+    request: &ResourceRequest,
+    headers: &HeaderMap,
+    body_size: usize,
+    changed: impl FnOnce() -> usize,
+) -> bool {
+    // Rules are compared with all that their author may do.
+    if request.group == rbac::GROUP {
+        return true;
+    }
+    let yaml = headers.get(header::CONTENT_TYPE).is_some_and(|value| value.as_bytes().ends_with(b"yaml"));
+    let factor = if yaml || request.verb == Verb::Patch { GROWTH } else { 1 };
+    body_size * factor + changed() >= LARGE
+}
+
+#[cfg(test)]
+mod tests {
+    use tower::service_fn;
+
+    use super::*;
+    use crate::access::UserInfo;
+    use crate::serve::deadline::Deadline;
+    use crate::serve::testing;
+
+    #[test]
+    fn size_and_growth_make_a_request_large() {
+        let json = "application/json";
+        let pod = "/api/v1/namespaces/n/pods/p";
+        for (case, method, uri, content_type, body_size, changed, want) in [
+            ("small", "PUT", pod, json, LARGE - 1, 0, false),
+            ("a large body", "PUT", pod, json, LARGE, 0, true),
+            ("a large object", "DELETE", pod, json, 0, LARGE, true),
+            ("together", "PUT", pod, json, LARGE / 2, LARGE / 2, true),
+            ("a small patch", "PATCH", pod, json, LARGE / GROWTH - 1, 0, false),
+            ("a patch", "PATCH", pod, json, LARGE / GROWTH, 0, true),
+            ("YAML", "PUT", pod, "application/yaml", LARGE / GROWTH, 0, true),
+            ("rules", "POST", "/apis/rbac.authorization.k8s.io/v1/clusterroles", json, 0, 0, true),
+        ] {
+            let context = testing::received(method, uri, &[("content-type", content_type)]).context;
+            let request = context.resource().expect("a resource");
+            assert_eq!(is_large(request, &context.parts.headers, body_size, || changed), want, "{case}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn large_requests_take_turns() {
+        let registry = testing::registry().await;
+        let turns = QueueSet::with(Limits { seats: 2, waiting_per_flow: 1, waiting: 1 });
+        let inner = service_fn(|request: MeasuredRequest| {
+            let code = if request.is_large { 202 } else { 200 };
+            let mut response = Response::new(Body::empty());
+            *response.status_mut() = http::StatusCode::from_u16(code).expect("a status");
+            std::future::ready(Ok(response))
+        });
+        let send = async |size: usize| {
+            let context = testing::received("POST", "/api/v1/namespaces/n/pods", &[]).context;
+            let user = Arc::new(UserInfo::new("alice", &[]));
+            let body = Some(Ok(Bytes::from(vec![b' '; size])));
+            let request = BufferedRequest { context, user, flow: None, deadline: Deadline::default(), body };
+            let response = LargeTurn::new(&registry, &turns, inner).oneshot(request).await;
+            response.map(|response| response.status().as_u16()).map_err(|_| "rejected")
+        };
+        assert_eq!(send(LARGE).await, Ok(202));
+        let now = tokio::time::Instant::now();
+        let _turn = turns.acquire("alice", now).await.expect("the only turn of a user");
+        assert_eq!(send(LARGE).await, Err("rejected"), "no turn in time");
+        assert_eq!(now.elapsed(), Deadline::default().of_queue() - tokio::time::Instant::now());
+        assert_eq!(send(LARGE - 1).await, Ok(200), "small ones need none");
+    }
+}

@@ -1,0 +1,100 @@
+//! Record: what the server keeps of each request, written when its response begins. Audit events belong here too.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::{Response, header};
+
+use super::RequestFilter;
+use crate::request::RequestInfo;
+use crate::resource_info::SharedResourceTable;
+use crate::serve::Body;
+use crate::serve::exchange::{ReceivedRequest, RequestContext};
+use crate::telemetry::metrics::{Metrics, RequestLabels};
+
+/// Counts and times requests, records the status code in their span, and logs them.
+#[derive(Clone, Copy)]
+pub struct RecordRequest<'a> {
+    pub metrics: &'a Metrics,
+    pub resources: &'a SharedResourceTable,
+}
+
+impl<B> RequestFilter<ReceivedRequest<B>> for RecordRequest<'_> {
+    type Request = ReceivedRequest<B>;
+    type State = Arc<RequestContext>;
+    type Error = Infallible;
+
+    fn request(
+        &self,
+        request: ReceivedRequest<B>,
+    ) -> Result<(ReceivedRequest<B>, Arc<RequestContext>), Infallible> {
+        let context = request.context.clone();
+        Ok((request, context))
+    }
+
+    fn response(&self, context: Arc<RequestContext>, response: Response<Body>) -> Response<Body> {
+        let code = response.status().as_u16();
+        context.span.record("code", code);
+        let took = context.received_at.elapsed();
+        if let Some(labels) = labels(&context, self.resources) {
+            self.metrics.request(&labels, code, took, Duration::ZERO, response.body().size());
+        }
+        tracing::debug!(parent: &context.span, ?took, "answered");
+        response
+    }
+}
+
+/// The labels under which a request is counted; None if it is not.
+pub fn labels<'a>(context: &'a RequestContext, resources: &SharedResourceTable) -> Option<RequestLabels<'a>> {
+    let RequestContext { parts, query, info, .. } = context;
+    if let RequestInfo::Resource(request) = info
+        && !resources.load().serves(request)
+    {
+        return None;
+    }
+    let content_type = parts.headers.get(header::CONTENT_TYPE).and_then(|v| v.to_str().ok());
+    let apply = content_type.is_some_and(|t| t.starts_with("application/apply-patch"));
+    let dry_run = if query.first("dryRun") == Some("All") { "All" } else { "" };
+    RequestLabels::of(info, &parts.method, apply, dry_run)
+}
+
+#[cfg(test)]
+mod tests {
+    use http::StatusCode;
+    use tower::{ServiceBuilder, ServiceExt};
+
+    use super::*;
+    use crate::serve::layers::filter;
+    use crate::serve::testing;
+
+    #[tokio::test]
+    async fn requests_for_what_is_served_are_counted() {
+        let patch = [("content-type", "application/apply-patch+yaml")];
+        for (method, uri, headers, want) in [
+            ("GET", "/api/v1/pods", &[][..], Some(r#"verb="LIST",version="v1""#)),
+            ("PATCH", "/api/v1/namespaces/n/pods/p?dryRun=All", &patch, Some(r#"dry_run="All""#)),
+            ("PATCH", "/api/v1/namespaces/n/pods/p", &patch, Some(r#"verb="APPLY""#)),
+            ("GET", "/healthz", &[], Some(r#"subresource="/healthz""#)),
+            ("GET", "/api/v1/unknown", &[], None),
+            ("GET", "/unknown", &[], None),
+        ] {
+            let (metrics, resources) = (Metrics::new(), SharedResourceTable::built_in());
+            let record = RecordRequest { metrics: &metrics, resources: &resources };
+            let stack = ServiceBuilder::new().layer(filter(record)).service_fn(|_: ReceivedRequest<_>| {
+                let mut response = Response::new(Body::empty());
+                *response.status_mut() = StatusCode::IM_A_TEAPOT;
+                std::future::ready(Ok(response))
+            });
+            let Ok(_) = stack.oneshot(testing::received(method, uri, headers)).await;
+            let text = metrics.render([]);
+            let counted = text.lines().find(|line| line.starts_with("apiserver_request_total{"));
+            match (counted, want) {
+                (Some(line), Some(want)) => {
+                    assert!(line.contains(want) && line.contains(r#"code="418""#), "{method} {uri}: {line}");
+                }
+                (counted, want) => assert_eq!(counted, want, "{method} {uri}"),
+            }
+        }
+    }
+}

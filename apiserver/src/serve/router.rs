@@ -1,0 +1,74 @@
+//! The innermost service: a request for a resource goes to its verb, any other path to health, metrics or discovery.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::Response;
+
+use super::api::Shared;
+use super::exchange::{MeasuredRequest, RequestContext};
+use super::layers::labels;
+use super::verbs::Call;
+use super::{Body, respond};
+use crate::request::Verb;
+use crate::request::info::RequestInfo;
+use crate::telemetry::metrics;
+use crate::{Error, Result};
+
+/// Responds to a request that has passed all layers.
+pub async fn respond(shared: &Arc<Shared>, request: MeasuredRequest) -> Result<Response<Body>> {
+    let MeasuredRequest { context, user, body, .. } = request;
+    let RequestContext { parts, query, .. } = &*context;
+    let request = match &context.info {
+        RequestInfo::Resource(request) => request,
+        RequestInfo::Path { path, .. } => return respond_to_path(shared, &context, path),
+    };
+    let is_watch = context.is_watch();
+    let is_mutating = !matches!(request.verb, Verb::Get | Verb::List);
+    let _in_flight = (!is_watch).then(|| shared.metrics.inflight(is_mutating));
+    let labels = if is_watch { labels(&context, &shared.registry.resources) } else { None };
+    let call = Call {
+        shared,
+        user: &user,
+        request,
+        method: &parts.method,
+        headers: &parts.headers,
+        query,
+        warnings: &context.warnings,
+        audit_annotations: &context.audit_annotations,
+        lasting: labels.map(|labels| shared.metrics.longrunning(&labels)),
+        body: body.unwrap_or_else(|| Ok(Bytes::new())),
+    };
+    call.answer().await
+}
+
+/// Responds to a path that is no resource.
+fn respond_to_path(shared: &Shared, context: &RequestContext, path: &str) -> Result<Response<Body>> {
+    if let Some(response) = shared.health.respond(path, &context.query) {
+        return Ok(response.map(Body::from));
+    }
+    if path == "/metrics" {
+        shared.metrics.storage_size(shared.registry.store.snapshot().bytes());
+        let text = shared.metrics.render(shared.registry.stored_objects());
+        return Ok(respond::plain(200, metrics::CONTENT_TYPE, text.into()));
+    }
+    if path == "/openid/v1/jwks" {
+        let keys = shared.signing_key.jwks().to_string();
+        return Ok(respond::plain(200, "application/jwk-set+json", keys.into()));
+    }
+    match shared.discovery.respond(&context.parts, shared.registry.now()) {
+        Some(response) => Ok(response?.map(Body::from)),
+        None => Err(not_found(shared, path)),
+    }
+}
+
+/// The error of a path that does not exist: below a known group it is a Status, elsewhere plain text.
+fn not_found(shared: &Shared, path: &str) -> Error {
+    let mut segments = path.split('/').skip(1);
+    let group = match (segments.next(), segments.next()) {
+        (Some("api"), Some(_)) => "",
+        (Some("apis"), Some(group)) if !group.is_empty() && segments.next().is_some() => group,
+        _ => return Error::PageNotFound,
+    };
+    if shared.discovery.knows_group(group) { Error::UnknownResource } else { Error::PageNotFound }
+}

@@ -1,0 +1,80 @@
+//! The stack: everything that a request passes on its way to the router, and its response on its way back.
+//!
+//! A request passes the layers from top to bottom, its response from bottom to top. Each stands where it stands for a reason,
+//! which the line above it gives; the types of [`super::exchange`] forbid most other orders.
+//!
+//! The stack is made for each request, of references: to clone a service, as layers do that wait, is to copy pointers. Allocated
+//! are the context that all layers share, and the futures of [`ReadBody`] and [`Execute`], for large requests also that of
+//! [`LargeTurn`].
+
+use std::convert::Infallible;
+use std::sync::Arc;
+
+use http::{Request, Response};
+use tower::layer::layer_fn;
+use tower::{Service, ServiceBuilder};
+
+use super::api::{Api, Shared};
+use super::exchange::ReceivedRequest;
+use super::incoming::Incoming;
+use super::layers::{
+    Annotate, Authenticate, Authorize, CatchPanic, Classify, Compress, Execute, KeepConnection, LargeTurn,
+    OmitBody, ReadBody, RecordRequest, Rescue, SetDeadline, SwitchProtocols, Trace, audit_id, cache_control,
+    filter, take_seats,
+};
+use super::{Body, router};
+
+/// The service that responds to one request of a client.
+pub fn stack<'a, B: Incoming + 'a>(
+    api: &'a Api,
+) -> impl Service<Request<B>, Response = Response<Body>, Error = Infallible, Future: Send> + Send {
+    let Api { shared, peer, connection } = api;
+    let connection = connection.as_ref();
+    let on_socket = connection.is_some();
+    let Shared { registry, authorizer, impersonator, metrics, .. } = &**shared;
+    ServiceBuilder::new()
+        // First and last, so that the connection is active as long as anything of the request or its response is left.
+        .layer(filter(KeepConnection { connection, renderers: &shared.renderers }))
+        // The head is parsed once, for all that follows.
+        .map_request(ReceivedRequest::<B>::new)
+        // What is recorded is the body that a GET would have.
+        .layer(filter(OmitBody))
+        // Records what the client gets, whoever responds: refusals, panics and handshakes too.
+        .layer(filter(RecordRequest { metrics, resources: &registry.resources }))
+        // After all that makes the body; a body keeps the size that is recorded.
+        .layer(filter(Compress))
+        // Every response has these, a handshake and that to a panic too.
+        .map_response(audit_id)
+        .map_response(cache_control)
+        // Takes the place of a response, so it knows what that is: only a watch that succeeds becomes a WebSocket.
+        .layer(filter(SwitchProtocols))
+        // All that may log something is inside.
+        .layer(layer_fn(Trace::new))
+        // All that has rules of its own, and so may panic, is inside.
+        .layer(layer_fn(CatchPanic::new))
+        // Outside of what refuses: refusals have the headers of flow control, and warnings.
+        .layer(filter(Annotate))
+        // Outside of this nothing fails; inside, everything may.
+        .layer(layer_fn(Rescue::new))
+        // Before anything that depends on the user.
+        .layer(filter(Authenticate {
+            authenticator: &shared.authenticator,
+            peer,
+            connection: connection.map(Arc::as_ref),
+        }))
+        // By the user who authenticated, and before authorization: a response that denies a request shows its flow.
+        .layer(filter(Classify { flow_controller: &shared.flow_controller }))
+        // Before anything that costs more than looking at the head; 403 comes before 404, 400 and 429.
+        .layer(filter(Authorize { registry, authorizer, impersonator }))
+        // Bounds all waiting that follows.
+        .layer(filter(SetDeadline))
+        // A slow client holds nothing yet but its share.
+        .layer(layer_fn(|inner| ReadBody::new(&shared.shares, inner)))
+        // Their size is known with the body. While large requests wait for each other they hold no seat.
+        .layer(layer_fn(|inner| LargeTurn::new(registry, &shared.large, inner)))
+        // Held while the request executes, and not longer.
+        .layer(layer_fn(take_seats))
+        // Starts with the seat; the deadline ends it, in the background too.
+        .layer(layer_fn(|inner| Execute::new(&shared.large_turns, on_socket, inner)))
+        .service_fn(move |request| router::respond(shared, request))
+}

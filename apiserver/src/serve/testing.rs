@@ -1,0 +1,75 @@
+//! What the tests of layers are made of.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use coracle_storage::log::EphemeralLog;
+use coracle_storage::{Options, Store};
+use http::Request;
+use http_body_util::Full;
+use jiff::Timestamp;
+
+use super::exchange::{AuthorizedRequest, ReceivedRequest};
+use crate::Error;
+use crate::access::UserInfo;
+use crate::access::authenticate::Authenticator;
+use crate::access::authorize::{self, Authorizer, Mode};
+use crate::flow_control::{FlowControlMetrics, FlowController};
+use crate::registry::{ObjectIndex, Registry};
+use crate::resource_info::SharedResourceTable;
+use crate::telemetry::metrics::Metrics;
+
+/// The body of a request.
+pub type TestBody = Full<Bytes>;
+
+/// A body of these bytes.
+pub fn body(bytes: impl Into<Bytes>) -> TestBody {
+    Full::new(bytes.into())
+}
+
+/// A request without a body, as it enters the stack.
+pub fn received(method: &str, uri: &str, headers: &[(&str, &str)]) -> ReceivedRequest<TestBody> {
+    let mut request = Request::builder().method(method).uri(uri);
+    for (name, value) in headers {
+        request = request.header(*name, *value);
+    }
+    ReceivedRequest::new(request.body(body("")).expect("a request"))
+}
+
+/// A request that is authorized for a user.
+pub fn authorized(method: &str, uri: &str, user: &str) -> AuthorizedRequest<TestBody> {
+    let ReceivedRequest { context, body } = received(method, uri, &[]);
+    AuthorizedRequest { context, user: Arc::new(UserInfo::new(user, &[])), flow: None, body }
+}
+
+/// Why a user may not list pods.
+pub fn forbidden(user: &str) -> Error {
+    let context = received("GET", "/api/v1/pods", &[]).context;
+    authorize::forbidden(&UserInfo::new(user, &[]), &context.attributes(), "")
+}
+
+/// An authenticator that knows no token.
+pub fn authenticator() -> Authenticator {
+    Authenticator::new(Vec::new(), Arc::new(|| Timestamp::UNIX_EPOCH))
+}
+
+/// A registry with the first objects of a cluster.
+pub async fn registry() -> Arc<Registry> {
+    registry_with(Mode::AlwaysAllow).await.0
+}
+
+/// A registry with the first objects of a cluster, and the authorizer that knows its roles.
+pub async fn registry_with(mode: Mode) -> (Arc<Registry>, Arc<Authorizer>) {
+    let resources = SharedResourceTable::built_in();
+    let index = ObjectIndex::new(resources.clone());
+    let store = Store::open(EphemeralLog::new(), index, Options::default()).expect("an empty store");
+    let authorizer = Arc::new(Authorizer::new(mode));
+    let registry = Registry::new(store, resources, Arc::new(Timestamp::now), &authorizer);
+    registry.bootstrap(6443, None).await.expect("the first objects");
+    (Arc::new(registry), authorizer)
+}
+
+/// Flow control by the FlowSchemas in a registry.
+pub fn flow_controller(registry: &Arc<Registry>) -> FlowController {
+    FlowController::new(registry.clone(), FlowControlMetrics::new(Metrics::new().registry()))
+}
