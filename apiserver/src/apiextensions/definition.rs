@@ -120,6 +120,7 @@ impl Definition {
             singular: names.singular.clone(),
             short_names: names.short_names.clone(),
             categories: names.categories.clone(),
+            terminating: self.terminating,
             ..CustomKind::new(&self.group, &names.kind, &names.plural, self.spec["scope"] == "Namespaced")
         };
         let versions = self.spec["versions"].as_array().map(Vec::as_slice).unwrap_or_default();

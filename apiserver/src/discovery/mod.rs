@@ -138,7 +138,7 @@ impl Discovery {
     /// Whether any path of the group is served; below other groups, no page is found. A custom group does not know its
     /// unknown versions and resources either.
     pub fn knows_group(&self, group: &str) -> bool {
-        self.resources.load().has_group(group)
+        self.resources.load().group(group).is_some_and(|group| !group.custom)
     }
 
     fn index(&self, table: &ResourceTable) -> Response<Bytes> {

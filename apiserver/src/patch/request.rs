@@ -41,10 +41,18 @@ pub struct Patch {
 }
 
 impl Patch {
-    /// The patch type of the Content-Type. Parameters and letter case are ignored.
-    pub fn type_of(headers: &HeaderMap) -> Result<PatchType> {
+    /// The patch type of the Content-Type, if objects of the type take it. Parameters and letter case are ignored.
+    ///
+    /// # Errors
+    /// 415.
+    pub fn type_of(headers: &HeaderMap, type_ref: &TypeRef) -> Result<PatchType> {
         let content_type = headers.get(header::CONTENT_TYPE).and_then(|v| v.to_str().ok()).unwrap_or("");
-        PatchType::of_media_type(media_type(content_type)).ok_or_else(|| {
+        let patch_type = PatchType::of_media_type(media_type(content_type));
+        if let TypeRef::Structural(_) = type_ref {
+            let taken = patch_type.filter(|patch_type| *patch_type != PatchType::Strategic);
+            return taken.ok_or_else(|| unsupported(&CUSTOM_RESOURCE_PATCHES));
+        }
+        patch_type.ok_or_else(|| {
             Error::Status(Box::new(Status {
                 code: 415,
                 reason: "UnsupportedMediaType",

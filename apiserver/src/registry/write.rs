@@ -116,6 +116,10 @@ impl Registry {
         for _ in 0..=RETRIES {
             let mut object = make()?;
             fit_namespace(writing.target, &mut object)?;
+            let info = &writing.target.info;
+            if let Some(why) = info.behaviour.create_refusal {
+                return Err(Error::forbidden(&info.group_resource, object.name(), why));
+            }
             dedup_owners(&mut object, writing.caller.warnings);
             for member in ["deletionTimestamp", "deletionGracePeriodSeconds", "selfLink"] {
                 object.set_meta(member, Value::Null);

@@ -32,6 +32,8 @@ pub struct CustomKind {
     pub categories: Vec<String>,
     /// Whether objects have a namespace.
     pub namespaced: bool,
+    /// Its definition is being deleted, so that no more objects can be created.
+    pub terminating: bool,
     /// How objects get from one version to another.
     pub conversion: Conversion,
 }
@@ -71,6 +73,7 @@ impl CustomKind {
             short_names: Vec::new(),
             categories: Vec::new(),
             namespaced,
+            terminating: false,
             conversion: Conversion::Local(super::conversion::rename),
         }
     }
@@ -124,6 +127,8 @@ impl CustomKind {
         .generation()
         .conditional_update()
         .selectable_fields(selectable);
+        behaviour.create_refusal =
+            self.terminating.then_some("create not allowed while custom resource definition is terminating");
         behaviour.deprecation = version.deprecation.map(Text::from);
         let status = Subresource {
             name: "status".into(),

@@ -32,6 +32,8 @@ pub struct Behaviour {
     pub reset_fields: ResetFields,
     /// The directory of its objects in the real server's store, where that is not the plural; some messages show it.
     pub key_prefix: Option<&'static str>,
+    /// Why nothing can be created any more: its definition is being deleted.
+    pub create_refusal: Option<&'static str>,
     /// The `Warning` of every response.
     pub deprecation: Option<Text>,
 }
@@ -101,6 +103,7 @@ impl Behaviour {
             selectable_fields: SelectableFields::METADATA,
             reset_fields: ResetFields::default(),
             key_prefix: None,
+            create_refusal: None,
             deprecation: None,
         }
     }

@@ -154,13 +154,10 @@ impl Call<'_> {
             // The paths of old under which everything could be proxied.
             return Err(Error::UnknownResource);
         }
-        if !table.has_group(&request.group) {
-            return Err(Error::PageNotFound);
-        }
-        let info = table
-            .find(&request.group, &request.version, &request.resource)
-            .ok_or(Error::UnknownResource)?
-            .clone();
+        let group = table.group(&request.group).ok_or(Error::PageNotFound)?;
+        let unknown = || if group.custom { Error::PageNotFound } else { Error::UnknownResource };
+        let info =
+            table.find(&request.group, &request.version, &request.resource).ok_or_else(unknown)?.clone();
         let fits = if info.namespaced {
             request.in_namespace && !request.namespace.is_empty() || !request.named
         } else {
@@ -314,7 +311,7 @@ impl Call<'_> {
         if content_type.map(media_type) == Some(APPLY) {
             return self.apply(route).await;
         }
-        let patch_type = Patch::type_of(self.headers)?;
+        let patch_type = Patch::type_of(self.headers, &route.info.type_ref)?;
         let options = WriteOptions::parse(self.query, WriteKind::Patch)?;
         let target = self.target(&route.info)?;
         let registry = &self.shared.registry;

@@ -4,7 +4,7 @@
 
 use serde_json::Value;
 
-use crate::field::{Errors, Field};
+use crate::field::{ErrorType, Errors, Field, FieldError};
 use crate::schema::{Structural, StructuralSchema, StructuralType};
 
 /// Validates a custom resource without its metadata, which is validated as that of every object.
@@ -21,7 +21,8 @@ fn validate_value(field: &Field<'_>, structural: &Structural, errors: &mut Error
     if let Some(wanted) = wrong_type(value, structural) {
         let path = field.path();
         let got = type_name(value);
-        errors.push(field.invalid_value(got, format!("{path} in body must be of type {wanted}: \"{got}\"")));
+        let detail = format!("{path} in body must be of type {wanted}: \"{got}\"");
+        errors.push(FieldError::new(ErrorType::TypeInvalid, path, Some(got.into()), detail));
         return;
     }
     let supported = &structural.rules.enumeration;

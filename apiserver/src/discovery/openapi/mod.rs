@@ -257,6 +257,7 @@ impl Source {
         let mut home = None;
         let mut known = Map::new();
         let mut authenticated = true;
+        let mut info = self::info();
         let paths = match self {
             Source::Versions => {
                 let answer = meta("APIVersions");
@@ -283,6 +284,9 @@ impl Source {
                 home = Some((&**group, &**version));
                 known = custom::schemas(group, version, resources, texts);
                 authenticated = !custom;
+                if *custom {
+                    info = json!({"title": "Kubernetes CRD Swagger", "version": "v0.1.0"});
+                }
                 paths::of_version(group, version, resources, *custom)
             }
             Source::CodeVersion => {
@@ -303,7 +307,7 @@ impl Source {
                 single_get("/openid/v1/jwks/", "openid", text, id, &["application/jwk-set+json"], &string)
             }
         };
-        let mut document = json!({"openapi": "3.0.0", "info": info(), "paths": paths, "components": {}});
+        let mut document = json!({"openapi": "3.0.0", "info": info, "paths": paths, "components": {}});
         let schemas = Schemas::of(&document, known, home, texts);
         if !schemas.is_empty() {
             document["components"]["schemas"] = schemas.into();

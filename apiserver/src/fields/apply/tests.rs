@@ -409,7 +409,7 @@ proptest! {
     fn managers_that_agree_may_come_in_any_order(one in specs(), two in specs()) {
         let (mut first, mut second) = (Applying::custom(), Applying::custom());
         first.apply("one", one.clone());
-        if !first.apply_with("two", &two, false).is_ok() {
+        if first.apply_with("two", &two, false).is_err() {
             return Ok(());
         }
         second.apply("two", two);
@@ -422,11 +422,11 @@ proptest! {
     fn a_manager_takes_nothing_of_what_others_own(one in specs(), two in specs(), next in specs()) {
         let mut object = Applying::custom();
         object.apply("one", one);
-        if !object.apply_with("two", &two, false).is_ok() {
+        if object.apply_with("two", &two, false).is_err() {
             return Ok(());
         }
         let had = entry_of(&object, "one");
-        if !object.apply_with("two", &next, false).is_ok() {
+        if object.apply_with("two", &next, false).is_err() {
             return Ok(());
         }
         prop_assert_eq!(had, entry_of(&object, "one"));
