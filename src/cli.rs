@@ -35,6 +35,12 @@ pub enum Command {
         #[arg(long, value_name = "DIR", default_value = DATA_DIR)]
         data_dir: PathBuf,
     },
+    /// Makes a folder for envtest's KUBEBUILDER_ASSETS, and prints its path.
+    EnvtestAssets {
+        /// The folder [default: one for this version in the user's cache directory].
+        #[arg(value_name = "DIR")]
+        directory: Option<PathBuf>,
+    },
     /// Prints the version.
     Version,
 }
@@ -159,8 +165,9 @@ enum AuthorizationMode {
     AlwaysAllow,
 }
 
+/// A value of `--feature-gates`: a gate, and whether it is on.
 #[derive(Clone, Debug)]
-struct FeatureGate(String, bool);
+pub struct FeatureGate(pub String, pub bool);
 
 impl FromStr for FeatureGate {
     type Err = String;
@@ -187,7 +194,7 @@ fn durability(text: &str) -> Result<Durability, String> {
 }
 
 /// A duration in Go's notation; none below zero.
-fn duration(text: &str) -> Result<Duration, String> {
+pub fn duration(text: &str) -> Result<Duration, String> {
     let duration = coracle_duration::parse(text).ok().and_then(|duration| duration.try_into().ok());
     duration.ok_or_else(|| format!("{text:?} is no duration, such as 1h30m"))
 }

@@ -28,7 +28,7 @@ use std::time::{Duration, SystemTime};
 use coracle_apiserver::access::authenticate::{Authenticator, MASTERS, TokenAuthenticator, UserInfo};
 use coracle_apiserver::access::authorize::Authorizer;
 use coracle_apiserver::access::certificates::{self, CertificateError, Certificates};
-use coracle_apiserver::access::jwt::{KeyError, SigningKey};
+use coracle_apiserver::access::jwt::{KeyError, SigningKey, VerificationKey};
 use coracle_apiserver::access::kubeconfig;
 use coracle_apiserver::access::service_account_token::ServiceAccountTokens;
 use coracle_apiserver::access::tls::Peer;
@@ -53,6 +53,7 @@ use tokio::task::JoinHandle;
 pub use coracle_apiserver::access::authorize::Mode;
 pub use coracle_apiserver::admission::{PluginError, PluginSelection};
 pub use coracle_apiserver::features::{self, FeatureGates, GateError};
+pub use coracle_apiserver::validation::ip::Cidr;
 pub use coracle_storage::StoreError;
 pub use coracle_storage::log::Durability;
 
@@ -108,6 +109,14 @@ enum DataLocation {
     Directory(PathBuf),
 }
 
+/// How service account tokens are signed and verified, where it is not by a key of our own.
+#[derive(Clone, Debug, Default)]
+struct ServiceAccountIssuer {
+    signing_key_file: Option<PathBuf>,
+    key_files: Vec<PathBuf>,
+    issuers: Vec<String>,
+}
+
 /// The configuration of a control plane that has not been started. It is made by [`ControlPlane::builder`].
 #[derive(Clone, Debug)]
 pub struct Builder {
@@ -116,6 +125,10 @@ pub struct Builder {
     mode: Mode,
     tls_san: Vec<String>,
     token_auth_file: Option<PathBuf>,
+    serving_files: Option<(PathBuf, PathBuf)>,
+    client_ca_file: Option<PathBuf>,
+    service_accounts: ServiceAccountIssuer,
+    service_cidr: Option<Cidr>,
     controllers: Vec<String>,
     feature_gates: BTreeMap<String, bool>,
     admission_plugins: PluginSelection,
@@ -160,6 +173,43 @@ impl Builder {
     /// A file of bearer tokens in kube-apiserver's format (`--token-auth-file`).
     pub fn token_auth_file(mut self, file: impl Into<PathBuf>) -> Builder {
         self.token_auth_file = Some(file.into());
+        self
+    }
+
+    /// Files with the certificate to serve with and its key, instead of a certificate of our own authority. If both are
+    /// missing, a certificate is written there.
+    pub fn serving_files(mut self, certificate: impl Into<PathBuf>, key: impl Into<PathBuf>) -> Builder {
+        self.serving_files = Some((certificate.into(), key.into()));
+        self
+    }
+
+    /// A file of authorities whose client certificates are trusted as well (`--client-ca-file`).
+    pub fn client_ca_file(mut self, file: impl Into<PathBuf>) -> Builder {
+        self.client_ca_file = Some(file.into());
+        self
+    }
+
+    /// The private key that signs service account tokens (`--service-account-signing-key-file`): RSA or ECDSA P-256.
+    pub fn service_account_signing_key_file(mut self, file: impl Into<PathBuf>) -> Builder {
+        self.service_accounts.signing_key_file = Some(file.into());
+        self
+    }
+
+    /// Files of public keys or certificates that verify service account tokens too (`--service-account-key-file`).
+    pub fn service_account_key_files(mut self, files: impl IntoIterator<Item = PathBuf>) -> Builder {
+        self.service_accounts.key_files.extend(files);
+        self
+    }
+
+    /// The issuers of service account tokens (`--service-account-issuer`): the first is in new tokens, all are accepted.
+    pub fn service_account_issuers(mut self, issuers: impl IntoIterator<Item = String>) -> Builder {
+        self.service_accounts.issuers.extend(issuers);
+        self
+    }
+
+    /// The IPv4 block of the cluster IPs of Services (`--service-cluster-ip-range`); 10.0.0.0/24 by default. For a new store.
+    pub fn service_cidr(mut self, block: Cidr) -> Builder {
+        self.service_cidr = Some(block);
         self
     }
 
@@ -221,10 +271,7 @@ impl Builder {
         // Cheap steps that can fail come first, so that an error in the configuration creates no files.
         let overrides = self.feature_gates.iter().map(|(name, value)| (name, *value));
         let features = Arc::new(FeatureGates::new(overrides)?);
-        let mut tokens: Vec<Box<dyn TokenAuthenticator>> = Vec::new();
-        if let Some(file) = &self.token_auth_file {
-            tokens.push(Box::new(TokenFile::read(file)?));
-        }
+        let token_file = self.token_auth_file.as_deref().map(TokenFile::read).transpose()?;
         let listener = Listener::bind(self.listen)
             .await
             .map_err(|cause| Error::Listen { address: self.listen, cause })?;
@@ -234,10 +281,18 @@ impl Builder {
         let tls = Arc::new(certificates.tls()?);
         let authorizer = Arc::new(Authorizer::new(self.mode));
         let signing_key = Arc::new(self.signing_key()?);
+        let audiences = signing_key.issuers().to_vec();
+        let mut tokens: Vec<Box<dyn TokenAuthenticator>> = Vec::new();
+        if let Some(file) = token_file {
+            tokens.push(Box::new(file.with_audiences(audiences.clone())));
+        }
         let clock: Clock = Arc::new(jiff::Timestamp::now);
         let registry = Registry::new(store.clone(), resources.clone(), clock.clone(), &authorizer);
         let registry = registry.with_options(features.clone(), &self.admission_plugins, &authorizer);
-        let registry = Arc::new(registry);
+        let registry = Arc::new(match self.service_cidr {
+            Some(block) => registry.with_service_cidr(block),
+            None => registry,
+        });
         tokens.push(Box::new(ServiceAccountTokens {
             key: signing_key.clone(),
             cluster: registry.clone(),
@@ -263,7 +318,7 @@ impl Builder {
         };
         let api = Api::new(Config {
             registry,
-            authenticator: Authenticator::new(tokens, clock.clone()),
+            authenticator: Authenticator::new(tokens, clock.clone()).with_audiences(audiences),
             authorizer,
             signing_key,
             discovery,
@@ -369,20 +424,34 @@ impl Builder {
     }
 
     fn signing_key(&self) -> Result<SigningKey, Error> {
-        Ok(match &self.location {
-            DataLocation::Memory => SigningKey::ephemeral()?,
-            DataLocation::Directory(directory) => SigningKey::in_folder(&directory.join("pki"))?,
-        })
+        let ServiceAccountIssuer { signing_key_file, key_files, issuers } = &self.service_accounts;
+        let key = match (signing_key_file, &self.location) {
+            (Some(file), _) => SigningKey::in_file(file)?,
+            (None, DataLocation::Memory) => SigningKey::ephemeral()?,
+            (None, DataLocation::Directory(directory)) => SigningKey::in_folder(&directory.join("pki"))?,
+        };
+        let mut others = Vec::new();
+        for file in key_files {
+            others.extend(VerificationKey::in_file(file)?);
+        }
+        Ok(key.with_verification_keys(others).with_issuers(issuers.clone()))
     }
 
     fn certificates(&self) -> Result<Certificates, Error> {
         let clock: WallClock = Arc::new(SystemTime::now);
-        Ok(match &self.location {
+        let mut certificates = match &self.location {
             DataLocation::Memory => Certificates::ephemeral(&self.tls_san, &clock)?,
             DataLocation::Directory(directory) => {
                 Certificates::in_folder(&directory.join("pki"), &self.tls_san, &clock)?
             }
-        })
+        };
+        if let Some((certificate, key)) = &self.serving_files {
+            certificates = certificates.with_serving_files(certificate, key)?;
+        }
+        if let Some(file) = &self.client_ca_file {
+            certificates = certificates.with_client_ca_file(file)?;
+        }
+        Ok(certificates)
     }
 }
 
@@ -516,6 +585,10 @@ impl ControlPlane {
             mode: Mode::Rbac,
             tls_san: Vec::new(),
             token_auth_file: None,
+            serving_files: None,
+            client_ca_file: None,
+            service_accounts: ServiceAccountIssuer::default(),
+            service_cidr: None,
             controllers: vec!["*".to_owned()],
             feature_gates: BTreeMap::new(),
             admission_plugins: PluginSelection::default(),

@@ -2,9 +2,11 @@
 
 mod cli;
 mod controller_manager;
+mod envtest;
 mod run;
 
 use std::io::IsTerminal;
+use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::Result;
@@ -21,6 +23,10 @@ static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 const USAGE_ERROR: u8 = 2;
 
 fn main() -> ExitCode {
+    let mut arguments = std::env::args_os();
+    if let Some(program) = arguments.next().and_then(|called_by| envtest::Program::of(&called_by)) {
+        return program.run(arguments);
+    }
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) => {
@@ -44,6 +50,7 @@ fn main() -> ExitCode {
                 Err(error) => report_failure(&format!("{}: {error}", file.display()), 1),
             }
         }
+        Command::EnvtestAssets { directory } => envtest_assets(directory.as_deref()),
         Command::Version => {
             println!("coracle {} (Kubernetes v1.36)", env!("CARGO_PKG_VERSION"));
             ExitCode::SUCCESS
@@ -73,16 +80,35 @@ fn controllers(flags: &Controllers) -> ExitCode {
     }
 }
 
+fn envtest_assets(directory: Option<&Path>) -> ExitCode {
+    let made = envtest::assets::Environment::of_process()
+        .and_then(|environment| envtest::assets::make(directory, &environment));
+    match made {
+        Ok(directory) => {
+            println!("{}", directory.display());
+            ExitCode::SUCCESS
+        }
+        Err(error) => report_failure(&error.to_string(), 1),
+    }
+}
+
+/// Runs to the end, with the log on standard error; an error is reported as one line.
 fn block_on(log: Log, work: impl Future<Output = Result<ExitCode>>) -> ExitCode {
+    run_to_end(log, work).unwrap_or_else(|line| report_failure(&line, 1))
+}
+
+/// Runs to the end, with the log on standard error.
+///
+/// # Errors
+/// One line for the operator.
+fn run_to_end(log: Log, work: impl Future<Output = Result<ExitCode>>) -> Result<ExitCode, String> {
     start_log(log);
-    let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
-        Ok(runtime) => runtime,
-        Err(error) => return report_failure(&format!("cannot start: {error}"), 1),
-    };
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
+    let runtime = runtime.map_err(|error| format!("cannot start: {error}"))?;
     let outcome = runtime.block_on(work);
     // A blocked thread must not keep a stopped server from ending.
     runtime.shutdown_timeout(std::time::Duration::from_millis(100));
-    outcome.unwrap_or_else(|error| report_failure(&error_line(&error), 1))
+    outcome.map_err(|error| error_line(&error))
 }
 
 /// Prints a failure as one line.

@@ -136,6 +136,7 @@ pub enum TokenOutcome {
 /// All authenticators.
 pub struct Authenticator {
     tokens: Vec<Box<dyn TokenAuthenticator>>,
+    audiences: Vec<String>,
     clock: Clock,
 }
 
@@ -143,7 +144,18 @@ impl Authenticator {
     /// - `tokens`: the authenticators of bearer tokens, in the order in which they are tried.
     /// - `clock`: the time against which client certificates are validated.
     pub fn new(tokens: Vec<Box<dyn TokenAuthenticator>>, clock: Clock) -> Authenticator {
-        Authenticator { tokens, clock }
+        Authenticator { tokens, audiences: own_audiences().into(), clock }
+    }
+
+    /// Replaces the audiences of tokens for this server.
+    pub fn with_audiences(mut self, audiences: Vec<String>) -> Authenticator {
+        self.audiences = audiences;
+        self
+    }
+
+    /// The audiences of tokens for this server.
+    pub fn audiences(&self) -> &[String] {
+        &self.audiences
     }
 
     /// Authenticates a request with these headers over a connection from this peer.
@@ -165,7 +177,7 @@ impl Authenticator {
             None => websocket_token::bearer_token(headers)?,
         };
         match (token, peer) {
-            (Some(token), _) => match self.token(&token, &own_audiences()) {
+            (Some(token), _) => match self.token(&token, &self.audiences) {
                 Ok((user, _)) => Ok(user),
                 Err(_) => Err(Error::Unauthorized),
             },
@@ -194,7 +206,7 @@ impl Authenticator {
     }
 }
 
-/// The audiences of tokens for the API server itself: their issuer.
+/// The default audiences of tokens for the API server itself: their issuer.
 pub fn own_audiences() -> [String; 1] {
     [super::service_account_token::ISSUER.to_owned()]
 }

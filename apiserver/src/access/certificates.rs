@@ -21,8 +21,10 @@ use rcgen::{
     BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer,
     KeyPair, KeyUsagePurpose, PKCS_ECDSA_P256_SHA256,
 };
-use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::server::ResolvesServerCert;
+use rustls::sign::{CertifiedKey, SingleCertAndKey};
 use x509_parser::extensions::GeneralName;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
@@ -69,6 +71,14 @@ pub struct Pair {
 pub struct Certificates {
     ca_pem: String,
     server: Arc<ServingCertificate>,
+    /// The operator's own serving certificate, presented instead of `server`.
+    own_server: Option<Arc<SingleCertAndKey>>,
+    /// The serving certificate that was issued at the start.
+    issued: Pair,
+    /// Our authority's certificate.
+    authority_pem: String,
+    /// Authorities of client certificates that are trusted besides our own.
+    client_cas: Vec<CertificateDer<'static>>,
     admin: Pair,
 }
 
@@ -91,6 +101,14 @@ pub enum CertificateError {
     DamagedAuthority {
         /// The folder of the authority.
         folder: PathBuf,
+        /// The reason.
+        why: String,
+    },
+    /// A file of the operator holds no certificate or key that can be used.
+    #[error("{}: {why}", path.display())]
+    Unusable {
+        /// The file.
+        path: PathBuf,
         /// The reason.
         why: String,
     },
@@ -152,8 +170,59 @@ impl Certificates {
         clock: &WallClock,
     ) -> Result<Certificates, CertificateError> {
         let ca_pem = authority.certificate_pem.clone();
+        let (issued, authority_pem) = (server.clone(), ca_pem.clone());
         let server = ServingCertificate::new(server, leaf, Arc::new(authority), folder, clock.clone())?;
-        Ok(Certificates { ca_pem, server: Arc::new(server), admin })
+        let (server, client_cas) = (Arc::new(server), Vec::new());
+        Ok(Certificates { ca_pem, server, own_server: None, issued, authority_pem, client_cas, admin })
+    }
+
+    /// Presents the certificate chain in a PEM file, with the key in another one, instead of a certificate of our own
+    /// authority. Clients are told to trust this chain. If both files are missing, the certificate of our authority is
+    /// written there first.
+    ///
+    /// # Errors
+    /// A file cannot be read or written, or the certificate and the key do not belong together.
+    pub fn with_serving_files(
+        mut self,
+        certificate_file: &Path,
+        key_file: &Path,
+    ) -> Result<Certificates, CertificateError> {
+        let is_missing =
+            |path: &Path| fs::symlink_metadata(path).is_err_and(|e| e.kind() == io::ErrorKind::NotFound);
+        if is_missing(certificate_file) && is_missing(key_file) {
+            let chain = format!("{}{}", self.issued.certificate_pem, self.authority_pem);
+            // The key first, so that every certificate on disk has its key.
+            for (path, content, secrecy) in [
+                (key_file, &self.issued.key_pem, Secrecy::Private),
+                (certificate_file, &chain, Secrecy::Public),
+            ] {
+                file::write(path, content.as_bytes(), secrecy)
+                    .map_err(|source| CertificateError::Io { path: path.to_owned(), source })?;
+            }
+        }
+        let unusable = |path: &Path, why: &dyn std::fmt::Display| CertificateError::Unusable {
+            path: path.to_owned(),
+            why: why.to_string(),
+        };
+        let certificate_pem = read(certificate_file)?;
+        let chain = certificates_of(certificate_file, &certificate_pem)?;
+        let key =
+            PrivateKeyDer::from_pem_slice(&read(key_file)?).map_err(|error| unusable(key_file, &error))?;
+        let provider = rustls::crypto::ring::default_provider();
+        let own =
+            CertifiedKey::from_der(chain, key, &provider).map_err(|error| unusable(key_file, &error))?;
+        self.own_server = Some(Arc::new(own.into()));
+        self.ca_pem = String::from_utf8_lossy(&certificate_pem).into_owned();
+        Ok(self)
+    }
+
+    /// Trusts client certificates of the authorities in a PEM file too (`--client-ca-file`).
+    ///
+    /// # Errors
+    /// The file cannot be read, or holds no certificate.
+    pub fn with_client_ca_file(mut self, path: &Path) -> Result<Certificates, CertificateError> {
+        self.client_cas = certificates_of(path, &read(path)?)?;
+        Ok(self)
     }
 
     /// The authority's certificate, which clients trust.
@@ -171,8 +240,27 @@ impl Certificates {
     /// # Errors
     /// [`CertificateError::Pem`] and [`CertificateError::Tls`] for an authority that cannot be parsed.
     pub fn tls(&self) -> Result<Tls, CertificateError> {
-        let ca = CertificateDer::from_pem_slice(self.ca_pem.as_bytes())?;
-        Ok(Tls::new(ca, self.server.clone())?)
+        let mut cas = vec![CertificateDer::from_pem_slice(self.authority_pem.as_bytes())?];
+        cas.extend(self.client_cas.iter().cloned());
+        let serving: Arc<dyn ResolvesServerCert> = match &self.own_server {
+            Some(own) => own.clone(),
+            None => self.server.clone(),
+        };
+        Ok(Tls::new(cas, serving)?)
+    }
+}
+
+fn read(path: &Path) -> Result<Vec<u8>, CertificateError> {
+    fs::read(path).map_err(|source| CertificateError::Io { path: path.to_owned(), source })
+}
+
+/// The certificates in the PEM text of a file; at least one.
+fn certificates_of(path: &Path, pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, CertificateError> {
+    let unusable = |why: String| CertificateError::Unusable { path: path.to_owned(), why };
+    let certificates: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
+    match certificates.map_err(|error| unusable(error.to_string()))? {
+        none if none.is_empty() => Err(unusable("no certificate in it".to_owned())),
+        certificates => Ok(certificates),
     }
 }
 

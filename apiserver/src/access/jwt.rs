@@ -1,6 +1,7 @@
 //! JWT: the signing key of service account tokens, stored beside the certificates, and the tokens signed with it.
 //!
-//! Generated keys are for ES256. Keys of other clusters, which are loaded from files, are mostly for RS256.
+//! Generated keys are for ES256. Keys of other clusters, which are loaded from files, are mostly for RS256. Tokens may also be
+//! verified with the public keys of other signers ([`VerificationKey`]).
 //!
 //! Source: RFC 7519 and 7515; RFC 7517 for the public key.
 
@@ -17,11 +18,14 @@ use ring::signature::{
     RSA_PKCS1_2048_8192_SHA256, RSA_PKCS1_SHA256, UnparsedPublicKey, VerificationAlgorithm,
 };
 use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{PrivateKeyDer, SubjectPublicKeyInfoDer, alg_id};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, SubjectPublicKeyInfoDer, alg_id};
 use rustls::sign::public_key_to_spki;
 use serde_json::{Value, json};
+use x509_parser::oid_registry::{OID_EC_P256, OID_KEY_TYPE_EC_PUBLIC_KEY, OID_PKCS1_RSAENCRYPTION};
+use x509_parser::prelude::{FromDer, SubjectPublicKeyInfo, X509Certificate};
 
 use super::file::{self, Secrecy};
+use super::service_account_token::ISSUER;
 
 /// Why there is no signing key.
 #[derive(Debug, thiserror::Error)]
@@ -40,15 +44,23 @@ pub enum KeyError {
         /// The file.
         path: PathBuf,
     },
+    /// The file contains no usable public key.
+    #[error("{path} holds no usable public key", path = .path.display())]
+    NoPublicKey {
+        /// The file.
+        path: PathBuf,
+    },
     /// No key can be generated.
     #[error("cannot make a signing key")]
     Generate,
 }
 
-/// Signs tokens, and verifies its own signatures.
+/// Signs tokens, and verifies its own signatures and those of other keys.
 pub struct SigningKey {
     pair: Pair,
-    id: String,
+    /// Its own public key first.
+    verification: Vec<VerificationKey>,
+    issuers: Vec<String>,
     random: SystemRandom,
 }
 
@@ -89,14 +101,42 @@ impl SigningKey {
     fn read(der: &[u8]) -> Option<SigningKey> {
         let random = SystemRandom::new();
         let pair = Pair::read(der, &random)?;
-        // Other servers compute the key id in the same way.
-        let id = URL_SAFE_NO_PAD.encode(digest(&SHA256, &pair.subject_public_key_info()));
-        Some(SigningKey { pair, id, random })
+        let own = VerificationKey::of(&pair);
+        Some(SigningKey { pair, verification: vec![own], issuers: vec![ISSUER.to_owned()], random })
+    }
+
+    /// Verifies tokens with these keys as well.
+    pub fn with_verification_keys(mut self, keys: impl IntoIterator<Item = VerificationKey>) -> SigningKey {
+        self.verification.extend(keys);
+        self
+    }
+
+    /// Replaces the issuers: new tokens name the first, and tokens of all of them are valid. An empty list changes nothing.
+    pub fn with_issuers(mut self, issuers: Vec<String>) -> SigningKey {
+        if !issuers.is_empty() {
+            self.issuers = issuers;
+        }
+        self
+    }
+
+    /// The issuer of new tokens.
+    pub fn issuer(&self) -> &str {
+        self.issuers.first().map_or(ISSUER, String::as_str)
+    }
+
+    /// All accepted issuers, which are also the audiences of tokens for this server.
+    pub fn issuers(&self) -> &[String] {
+        &self.issuers
+    }
+
+    /// The own key's id.
+    fn id(&self) -> &str {
+        self.verification.first().map_or("", |own| &own.id)
     }
 
     /// A token with these claims. None if the system provides no randomness.
     pub fn sign(&self, claims: &Value) -> Option<String> {
-        let header = json!({"alg": self.pair.algorithm(), "kid": self.id});
+        let header = json!({"alg": self.pair.algorithm(), "kid": self.id()});
         let encode = |part: &Value| URL_SAFE_NO_PAD.encode(part.to_string());
         let text = format!("{}.{}", encode(&header), encode(claims));
         let signature = self.pair.sign(&self.random, text.as_bytes())?;
@@ -109,10 +149,10 @@ impl SigningKey {
         let (header, claims) = text.split_once('.')?;
         let decode = |part: &str| URL_SAFE_NO_PAD.decode(part).ok();
         let header: Value = serde_json::from_slice(&decode(header)?).ok()?;
-        if header["alg"] != self.pair.algorithm() || header["kid"] != self.id.as_str() {
-            return None;
-        }
-        UnparsedPublicKey::new(self.pair.verification(), self.pair.public())
+        let is_named =
+            |key: &&VerificationKey| header["alg"] == key.algorithm && header["kid"] == key.id.as_str();
+        let key = self.verification.iter().find(is_named)?;
+        UnparsedPublicKey::new(key.verification, &key.public)
             .verify(text.as_bytes(), &decode(signature)?)
             .ok()?;
         serde_json::from_slice(&decode(claims)?).ok()
@@ -122,10 +162,78 @@ impl SigningKey {
     pub fn jwks(&self) -> Value {
         let mut key = self.pair.jwk();
         key["use"] = "sig".into();
-        key["kid"] = self.id.as_str().into();
+        key["kid"] = self.id().into();
         key["alg"] = self.pair.algorithm().into();
         json!({"keys": [key]})
     }
+}
+
+/// A public key that tokens are verified with.
+#[derive(Clone)]
+pub struct VerificationKey {
+    algorithm: &'static str,
+    verification: &'static dyn VerificationAlgorithm,
+    public: Vec<u8>,
+    id: String,
+}
+
+impl VerificationKey {
+    /// The keys in a PEM file: public keys, certificates, and private keys, as kube-apiserver's
+    /// `--service-account-key-file` has them. Keys for algorithms that are not supported are left out.
+    ///
+    /// # Errors
+    /// The file cannot be read, or holds no usable key.
+    pub fn in_file(path: &Path) -> Result<Vec<VerificationKey>, KeyError> {
+        let bytes = std::fs::read(path).map_err(|source| KeyError::Io { path: path.to_owned(), source })?;
+        let public = SubjectPublicKeyInfoDer::pem_slice_iter(&bytes)
+            .filter_map(|key| VerificationKey::from_subject_public_key_info(&key.ok()?));
+        let certified = CertificateDer::pem_slice_iter(&bytes).filter_map(|certificate| {
+            let certificate = certificate.ok()?;
+            let (_, parsed) = X509Certificate::from_der(&certificate).ok()?;
+            VerificationKey::from_subject_public_key_info(parsed.public_key().raw)
+        });
+        let private = PrivateKeyDer::pem_slice_iter(&bytes).filter_map(|key| {
+            let pair = Pair::read(key.ok()?.secret_der(), &SystemRandom::new())?;
+            Some(VerificationKey::of(&pair))
+        });
+        let keys: Vec<VerificationKey> = public.chain(certified).chain(private).collect();
+        if keys.is_empty() { Err(KeyError::NoPublicKey { path: path.to_owned() }) } else { Ok(keys) }
+    }
+
+    fn of(pair: &Pair) -> VerificationKey {
+        VerificationKey {
+            algorithm: pair.algorithm(),
+            verification: pair.verification(),
+            public: pair.public().to_vec(),
+            id: key_id(&pair.subject_public_key_info()),
+        }
+    }
+
+    fn from_subject_public_key_info(der: &[u8]) -> Option<VerificationKey> {
+        let (_, info) = SubjectPublicKeyInfo::from_der(der).ok()?;
+        let curve = info.algorithm.parameters.as_ref().and_then(|curve| curve.as_oid().ok());
+        let (algorithm, verification): (_, &dyn VerificationAlgorithm) = if info.algorithm.algorithm
+            == OID_KEY_TYPE_EC_PUBLIC_KEY
+            && curve.is_some_and(|curve| curve == OID_EC_P256)
+        {
+            ("ES256", &ECDSA_P256_SHA256_FIXED)
+        } else if info.algorithm.algorithm == OID_PKCS1_RSAENCRYPTION {
+            ("RS256", &RSA_PKCS1_2048_8192_SHA256)
+        } else {
+            return None;
+        };
+        Some(VerificationKey {
+            algorithm,
+            verification,
+            public: info.subject_public_key.data.to_vec(),
+            id: key_id(der),
+        })
+    }
+}
+
+/// The id of a public key, as other servers compute it.
+fn key_id(subject_public_key_info: &[u8]) -> String {
+    URL_SAFE_NO_PAD.encode(digest(&SHA256, subject_public_key_info))
 }
 
 /// A private key and its public one.
@@ -224,7 +332,7 @@ mod tests {
     #[test]
     fn the_header_names_our_algorithm_and_our_key() {
         let key = SigningKey::ephemeral().expect("a key");
-        let kid = key.id.as_str();
+        let kid = key.id();
         for (case, header, want) in [
             ("ours", json!({"alg": "ES256", "kid": kid}), true),
             ("more members", json!({"alg": "ES256", "kid": kid, "typ": "JWT", "x": 1}), true),
@@ -302,5 +410,37 @@ mod tests {
             // As openssl prints it: pkey -pubout -outform DER | dgst -sha256 -binary | base64
             assert_eq!(jwk["kid"], "kFx36kQMb6_zEHx8CkxnDDHXaJi07HB2IBAm4WUImeI", "{case}");
         }
+    }
+
+    #[test]
+    fn tokens_of_other_keys_verify_where_their_public_key_is_known() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let file = folder.path().join("sa");
+        let certified = rcgen::generate_simple_self_signed(["sa".to_owned()]).expect("a certificate");
+        let own = certified.signing_key.serialize_pem();
+        for (case, private, public) in [
+            ("a certificate", own.as_str(), certified.cert.pem()),
+            ("a public key", own.as_str(), certified.signing_key.public_key_pem()),
+            (
+                "two keys",
+                own.as_str(),
+                [include_str!("testdata/rsa-pkcs8.pem"), &certified.cert.pem()].concat(),
+            ),
+            (
+                "a private key",
+                include_str!("testdata/rsa-pkcs1.pem"),
+                include_str!("testdata/rsa-pkcs8.pem").to_owned(),
+            ),
+        ] {
+            std::fs::write(&file, private).expect(case);
+            let token = SigningKey::in_file(&file).expect(case).sign(&json!({"sub": "me"})).expect(case);
+            let other = SigningKey::ephemeral().expect(case);
+            assert_eq!(other.verify(&token), None, "{case}");
+            std::fs::write(&file, public).expect(case);
+            let other = other.with_verification_keys(VerificationKey::in_file(&file).expect(case));
+            assert_eq!(other.verify(&token), Some(json!({"sub": "me"})), "{case}");
+        }
+        std::fs::write(&file, "junk").expect("written");
+        assert!(matches!(VerificationKey::in_file(&file), Err(KeyError::NoPublicKey { .. })));
     }
 }

@@ -4,7 +4,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::authenticate::{Authenticator, UserInfo, own_audiences};
+use super::authenticate::{Authenticator, UserInfo};
 use super::authorize::{Authorizer, Decision, RequestAttributes, ResourceTarget, Target, not_found};
 use super::rules::strings;
 use crate::field::{Errors, Field, Path};
@@ -120,7 +120,7 @@ pub fn token_review(authenticator: &Authenticator, mut review: Value) -> Result<
     }
     let requested: Vec<String> =
         serde_json::from_value(review["spec"]["audiences"].clone()).unwrap_or_default();
-    let audiences = if requested.is_empty() { own_audiences().to_vec() } else { requested };
+    let audiences = if requested.is_empty() { authenticator.audiences().to_vec() } else { requested };
     review["status"] = match authenticator.token(token, &audiences) {
         Ok((user, audiences)) => {
             json!({"authenticated": true, "user": user.to_value(), "audiences": audiences})

@@ -26,7 +26,7 @@ use crate::cluster::Cluster;
 use crate::names::GroupResource;
 use crate::object_meta::ObjectMeta;
 
-/// The issuer of the tokens, and their audience unless a request names others.
+/// The default issuer of the tokens, and their audience unless a request names others.
 pub const ISSUER: &str = "https://kubernetes.default.svc";
 
 /// The issuer of legacy tokens.
@@ -63,6 +63,8 @@ impl BoundObject {
 
 /// The parameters of a new token.
 pub struct Request<'a> {
+    /// The issuer.
+    pub issuer: &'a str,
     /// The ServiceAccount object.
     pub account: &'a Value,
     /// The object that the token is bound to.
@@ -95,7 +97,7 @@ pub fn claims(request: &Request<'_>) -> Value {
         "aud": request.audiences,
         "exp": request.issued + request.lifetime,
         "iat": request.issued,
-        "iss": ISSUER,
+        "iss": request.issuer,
         "jti": uuid::Uuid::new_v4().to_string(),
         "kubernetes.io": kubernetes,
         "nbf": request.issued,
@@ -118,8 +120,11 @@ impl TokenAuthenticator for ServiceAccountTokens {
         let Some(claims) = self.key.verify(token) else { return TokenOutcome::Unrecognized };
         let is_held = claims["iss"] == LEGACY_ISSUER;
         let own: Vec<String> = match is_held {
-            true => vec![ISSUER.to_owned()],
-            false => texts(&claims["aud"]),
+            true => self.key.issuers().to_vec(),
+            false if self.key.issuers().iter().any(|issuer| claims["iss"] == issuer.as_str()) => {
+                texts(&claims["aud"])
+            }
+            false => return TokenOutcome::Unrecognized,
         };
         // Clients control the length of both lists.
         let known: HashSet<&String> = own.iter().collect();
@@ -416,6 +421,7 @@ mod tests {
             let audiences = [ISSUER.to_owned()];
             let token = key
                 .sign(&claims(&Request {
+                    issuer: ISSUER,
                     account: &account,
                     bound: bound.as_ref().map(|(kind, object)| (*kind, object)),
                     node: None,

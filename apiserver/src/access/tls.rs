@@ -59,17 +59,19 @@ pub struct Tls {
 }
 
 impl Tls {
-    /// Presents the current certificate of `serving`; identifies clients by certificates that `ca` signed.
+    /// Presents the current certificate of `serving`; identifies clients by certificates that one of `cas` signed.
     ///
     /// # Errors
-    /// If the authority's certificate cannot be parsed.
+    /// An authority's certificate cannot be parsed.
     pub fn new(
-        ca: CertificateDer<'static>,
+        cas: Vec<CertificateDer<'static>>,
         serving: Arc<dyn ResolvesServerCert>,
     ) -> Result<Tls, rustls::Error> {
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let mut roots = RootCertStore::empty();
-        roots.add(ca)?;
+        for ca in cas {
+            roots.add(ca)?;
+        }
         let clients = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), Arc::clone(&provider))
             .build()
             .map_err(|e| rustls::Error::General(e.to_string()))?;

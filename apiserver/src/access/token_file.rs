@@ -17,6 +17,7 @@ const NEWLINES: [char; 2] = ['\r', '\n'];
 pub struct TokenFile {
     // Looked up by a keyed hash, so that the time of a miss reveals nothing about the tokens.
     users: HashMap<String, Arc<UserInfo>>,
+    audiences: Vec<String>,
 }
 
 /// Why a token file cannot be used; one line for the operator.
@@ -70,6 +71,12 @@ impl TokenFile {
         }
     }
 
+    /// Replaces the audiences of tokens for this server.
+    pub fn with_audiences(mut self, audiences: Vec<String>) -> TokenFile {
+        self.audiences = audiences;
+        self
+    }
+
     /// Parses `text`; `path` is used in messages only. As in kube-apiserver a later line overrides an earlier one with
     /// the same token, and a line with an empty token gives nobody access.
     pub fn parse(path: &str, text: &str) -> Result<TokenFile, TokenFileError> {
@@ -83,7 +90,7 @@ impl TokenFile {
             let start = reader.position().clone();
             let is_record = reader.read_record(&mut columns);
             if !is_record.map_err(|source| TokenFileError::Malformed { path: path.to_owned(), source })? {
-                return Ok(TokenFile { users });
+                return Ok(TokenFile { users, audiences: own_audiences().into() });
             }
             // Empty lines before a record, which are skipped, are part of it here, and so is its end.
             let range = start.byte() as usize..reader.position().byte() as usize;
@@ -117,8 +124,8 @@ impl TokenAuthenticator for TokenFile {
     fn authenticate(&self, token: &str, audiences: &[String]) -> TokenOutcome {
         match self.users.get(token) {
             // These tokens have no audience of their own: they are intended for this server.
-            Some(user) if own_audiences().iter().any(|own| audiences.contains(own)) => {
-                TokenOutcome::Authenticated { user: user.clone(), audiences: own_audiences().into() }
+            Some(user) if self.audiences.iter().any(|own| audiences.contains(own)) => {
+                TokenOutcome::Authenticated { user: user.clone(), audiences: self.audiences.clone() }
             }
             _ => TokenOutcome::Unrecognized,
         }

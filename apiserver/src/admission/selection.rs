@@ -96,6 +96,15 @@ impl PluginSelection {
         Ok(selection)
     }
 
+    /// These plugins and no others, as `--admission-control` selects them.
+    ///
+    /// # Errors
+    /// A name is unknown.
+    pub fn only<N: AsRef<str>>(names: &[N]) -> Result<PluginSelection, PluginError> {
+        let enabled = known(names).map_err(PluginError::UnknownEnabled)?;
+        Ok(PluginSelection { asked_for: enabled.clone(), enabled })
+    }
+
     /// Whether a plugin is on, by kube-apiserver's name.
     pub fn is_enabled(&self, name: &str) -> bool {
         self.enabled.contains(name)
@@ -135,6 +144,8 @@ mod tests {
             assert!(on.iter().all(|name| selection.is_enabled(name)), "{enable:?} {disable:?}");
             assert!(!off.iter().any(|name| selection.is_enabled(name)), "{enable:?} {disable:?}");
         }
+        let selection = PluginSelection::only(&["LimitRanger"]).unwrap();
+        assert!(selection.is_enabled("LimitRanger") && !selection.is_enabled("ServiceAccount"));
         let selection = PluginSelection::new(&["AlwaysDeny", "Priority"], &[]).unwrap();
         assert_eq!(selection.missing(&["Priority", "LimitRanger"]).collect::<Vec<_>>(), ["AlwaysDeny"]);
     }

@@ -22,6 +22,10 @@ pub struct Parameters<'a> {
     pub now: &'a str,
     /// The port on which the API is served.
     pub secure_port: u16,
+    /// The block of cluster IPs, such as `10.0.0.0/24`.
+    pub service_cidr: &'a str,
+    /// The cluster IP of the `kubernetes` service: the first address of the block.
+    pub kubernetes_ip: &'a str,
 }
 
 /// All objects, each with `apiVersion` and `kind`, in the order of their creation.
@@ -38,6 +42,8 @@ fn object(line: &str, parameters: &Parameters<'_>) -> Value {
     let filled = line
         .replace("${now}", parameters.now)
         .replace("${today}", today)
+        .replace("${service-cidr}", parameters.service_cidr)
+        .replace("${kubernetes-ip}", parameters.kubernetes_ip)
         .replace("\"${secure-port}\"", &parameters.secure_port.to_string());
     parse(&filled)
 }
@@ -53,7 +59,12 @@ mod tests {
     use crate::access::rbac::GROUP;
     use crate::names::GroupResource;
 
-    const PARAMETERS: Parameters<'_> = Parameters { now: "2026-01-02T03:04:05Z", secure_port: 6443 };
+    const PARAMETERS: Parameters<'_> = Parameters {
+        now: "2026-01-02T03:04:05Z",
+        secure_port: 6443,
+        service_cidr: "10.0.0.0/24",
+        kubernetes_ip: "10.0.0.1",
+    };
 
     fn id(object: &Value) -> String {
         let text = |pointer: &str| object.pointer(pointer).and_then(Value::as_str).unwrap_or("");

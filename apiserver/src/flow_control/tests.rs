@@ -5,7 +5,12 @@ use crate::access::authorize::{ResourceTarget, Target};
 use crate::bootstrap::Parameters;
 use crate::telemetry::metrics::Metrics;
 
-const PARAMETERS: Parameters<'_> = Parameters { now: "2026-01-02T03:04:05Z", secure_port: 6443 };
+const PARAMETERS: Parameters<'_> = Parameters {
+    now: "2026-01-02T03:04:05Z",
+    secure_port: 6443,
+    service_cidr: "10.0.0.0/24",
+    kubernetes_ip: "10.0.0.1",
+};
 
 /// The bootstrap objects of a cluster.
 struct Bootstrapped(Mutex<(Vec<Value>, Vec<Value>)>);

@@ -25,7 +25,8 @@ use crate::validation::ip::{self, Cidr};
 use crate::{Error, Result};
 
 const SERVICES: &str = "services";
-const CLUSTER_IPS: Cidr = Cidr { address: IpAddr::V4(Ipv4Addr::new(10, 0, 0, 0)), prefix: 24 };
+/// The default block of cluster IPs.
+pub(super) const SERVICE_CIDR: Cidr = Cidr { address: IpAddr::V4(Ipv4Addr::new(10, 0, 0, 0)), prefix: 24 };
 
 /// What comes with a write.
 #[derive(Default)]
@@ -118,7 +119,7 @@ impl Registry {
             }
             ports
         };
-        let mut allocators = Allocators::new(CLUSTER_IPS, addresses, node_ports, dry_run);
+        let mut allocators = Allocators::new(self.service_cidr, addresses, node_ports, dry_run);
         let allocated = allocation::allocate(service, old, &mut allocators, &mut below);
         let (addresses, node_ports) = allocators.into_allocated();
         if let Some(error) = unreadable.into_inner() {

@@ -18,7 +18,12 @@ impl Registry {
     /// Makes what is missing of them, and restores what must be as it was.
     pub async fn bootstrap(&self, secure_port: u16, default_storage_class: Option<&str>) -> Result<()> {
         let now = rfc3339(self.now());
-        let mut objects = bootstrap::objects(&Parameters { now: &now, secure_port });
+        let mut objects = bootstrap::objects(&Parameters {
+            now: &now,
+            secure_port,
+            service_cidr: &self.service_cidr.to_string(),
+            kubernetes_ip: &self.service_cidr.first_host().to_string(),
+        });
         objects.extend(default_storage_class.into_iter().flat_map(storage_classes));
         let mut writes = Vec::new();
         for object in objects {

@@ -60,6 +60,7 @@ use crate::request::info::ResourceRequest;
 use crate::resource_info::{ResourceInfo, SharedResourceTable};
 use crate::schema::{StructId, Type, TypeRef, schema};
 use crate::telemetry::metrics::StoredObjects;
+use crate::validation::ip::Cidr;
 use crate::{Error, Result};
 
 /// How often a write is made anew because another came first. Each time someone else got on, so a client that named no
@@ -85,6 +86,8 @@ pub struct Registry {
     clock: Clock,
     /// The addresses and node ports of Services that are about to be stored.
     reserved: Arc<Mutex<allocate::Reserved>>,
+    /// The block of cluster IPs.
+    service_cidr: Cidr,
     /// By namespace; held while an object is charged to its quotas.
     charging: locks::NamedLocks,
     /// By key; held, always before that one, by a write that is made anew because another came first.
@@ -179,6 +182,7 @@ impl Registry {
             resources,
             clock,
             reserved: Arc::default(),
+            service_cidr: allocate::SERVICE_CIDR,
             charging: locks::NamedLocks::default(),
             retrying: locks::NamedLocks::default(),
         }
@@ -193,6 +197,12 @@ impl Registry {
     ) -> Registry {
         self.chain = AdmissionChain::new(plugins, &features, authorizer);
         self.features = features;
+        self
+    }
+
+    /// With another block of cluster IPs than 10.0.0.0/24.
+    pub fn with_service_cidr(mut self, service_cidr: Cidr) -> Registry {
+        self.service_cidr = service_cidr.network();
         self
     }
 

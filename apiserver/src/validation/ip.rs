@@ -152,6 +152,14 @@ impl Cidr {
         Cidr { address, prefix: self.prefix }
     }
 
+    /// The first address after that of the network.
+    pub fn first_host(&self) -> IpAddr {
+        match self.network().address {
+            IpAddr::V4(v4) => IpAddr::V4(u32::from(v4).saturating_add(1).into()),
+            IpAddr::V6(v6) => IpAddr::V6(u128::from(v6).saturating_add(1).into()),
+        }
+    }
+
     /// Whether the block contains an address.
     pub fn contains(&self, address: IpAddr) -> bool {
         let other = Cidr { address, prefix: self.prefix };

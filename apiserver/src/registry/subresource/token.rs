@@ -6,7 +6,7 @@ use super::super::body::Body;
 use super::super::deletion::rfc3339;
 use super::super::{Caller, Outcome, Payload, Registry, Target};
 use crate::access::jwt::SigningKey;
-use crate::access::service_account_token::{BoundObject, ISSUER, Request, claims};
+use crate::access::service_account_token::{BoundObject, Request, claims};
 use crate::cluster::Cluster;
 use crate::codec::body::Expected;
 use crate::field::{Errors, Field};
@@ -52,7 +52,7 @@ impl Registry {
             );
             return Err(Error::conflict(&what, &target.name, detail));
         }
-        complete(&mut request, &account);
+        complete(&mut request, &account, key);
         validate(&request, &kind)?;
         let bound = self.bound_object(target, &request)?;
         let node = match &bound {
@@ -65,6 +65,7 @@ impl Registry {
             serde_json::from_value(request["spec"]["audiences"].clone()).unwrap_or_default();
         let token = key
             .sign(&claims(&Request {
+                issuer: key.issuer(),
                 account: &account,
                 bound: bound.as_ref().map(|(kind, object)| (*kind, object)),
                 node: node.as_ref().map(|(name, uid)| (name.as_str(), uid.as_str())),
@@ -148,13 +149,13 @@ fn fit(request: &Value, target: &Target, kind: &GroupKind) -> Result<()> {
 }
 
 /// Fills in what the request leaves open.
-fn complete(request: &mut Value, account: &Value) {
+fn complete(request: &mut Value, account: &Value, key: &SigningKey) {
     for member in ["name", "namespace", "uid"] {
         request.set_meta(member, account.meta_str(member));
     }
     let spec = &mut request["spec"];
     if spec["audiences"].as_array().is_none_or(Vec::is_empty) {
-        spec["audiences"] = json!([ISSUER]);
+        spec["audiences"] = json!(key.issuers());
     }
     if spec["expirationSeconds"].is_null() {
         spec["expirationSeconds"] = HOUR.into();

@@ -21,7 +21,12 @@ fn mandatory_spec(kind: &str, name: &str) -> Option<Value> {
     if !["exempt", "catch-all"].contains(&name) {
         return None;
     }
-    let objects = bootstrap::objects(&bootstrap::Parameters { now: "", secure_port: 0 });
+    let objects = bootstrap::objects(&bootstrap::Parameters {
+        now: "",
+        secure_port: 0,
+        service_cidr: "",
+        kubernetes_ip: "",
+    });
     let mut wanted =
         objects.into_iter().find(|object| object["kind"] == kind && object["metadata"]["name"] == name)?;
     Some(wanted["spec"].take())

@@ -1,0 +1,459 @@
+//! kube-apiserver, as envtest starts it: its flags, and the control plane that they describe.
+//!
+//! The data is in memory: `--etcd-servers` is accepted, and nothing is stored there.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::{Context, Result};
+use coracle::{Builder, Cidr, ControlPlane, Mode, PluginSelection};
+
+use super::flags::{Dialect, Flag, FlagSet, Kind, Values};
+use crate::cli::FeatureGate;
+use crate::run::Signals;
+
+/// The program's name.
+pub const NAME: &str = "kube-apiserver";
+/// The output of `--version`.
+pub const VERSION: &str = "Kubernetes v1.36.2\n";
+
+/// Selects the controllers, in the syntax of `--controllers`.
+const CONTROLLERS_VARIABLE: &str = "CORACLE_CONTROLLERS";
+/// The number of simulated nodes.
+const NODES_VARIABLE: &str = "CORACLE_NODES";
+
+/// The controllers by default: those whose work suites expect of a real cluster, but none that writes a status, since suites of
+/// operators write statuses themselves.
+const CONTROLLERS: [&str; 6] = [
+    "garbage-collector-controller",
+    "namespace-controller",
+    "persistentvolume-protection-controller",
+    "persistentvolumeclaim-protection-controller",
+    "serviceaccount-controller",
+    "volumeattributesclass-protection-controller",
+];
+
+/// The default of `--secure-port`.
+const SECURE_PORT: u16 = 6443;
+
+/// kube-apiserver's flags.
+pub const FLAGS: FlagSet = FlagSet { program: NAME, dialect: Dialect::Pflag, flags: TABLE };
+
+const fn used(name: &'static str, kind: Kind) -> Flag {
+    Flag { name, kind, is_used: true }
+}
+
+const fn without_effect(name: &'static str, kind: Kind) -> Flag {
+    Flag { name, kind, is_used: false }
+}
+
+/// The flags that envtest and its users pass, and those that a test server is most likely to get.
+const TABLE: &[Flag] = &[
+    used("admission-control", Kind::List),
+    without_effect("admission-control-config-file", Kind::Text),
+    used("advertise-address", Kind::Text),
+    used("allow-privileged", Kind::Bool),
+    without_effect("anonymous-auth", Kind::Bool),
+    without_effect("api-audiences", Kind::List),
+    without_effect("audit-log-batch-buffer-size", Kind::Int),
+    without_effect("audit-log-compress", Kind::Bool),
+    without_effect("audit-log-format", Kind::Text),
+    without_effect("audit-log-maxage", Kind::Int),
+    without_effect("audit-log-maxbackup", Kind::Int),
+    without_effect("audit-log-maxsize", Kind::Int),
+    without_effect("audit-log-mode", Kind::Text),
+    without_effect("audit-log-path", Kind::Text),
+    without_effect("audit-log-version", Kind::Text),
+    without_effect("audit-policy-file", Kind::Text),
+    without_effect("audit-webhook-config-file", Kind::Text),
+    without_effect("audit-webhook-mode", Kind::Text),
+    without_effect("authentication-config", Kind::Text),
+    without_effect("authentication-token-webhook-cache-ttl", Kind::Text),
+    without_effect("authentication-token-webhook-config-file", Kind::Text),
+    without_effect("authentication-token-webhook-version", Kind::Text),
+    without_effect("authorization-config", Kind::Text),
+    used("authorization-mode", Kind::List),
+    without_effect("authorization-policy-file", Kind::Text),
+    without_effect("authorization-webhook-config-file", Kind::Text),
+    without_effect("authorization-webhook-version", Kind::Text),
+    used("bind-address", Kind::Text),
+    used("cert-dir", Kind::Text),
+    used("client-ca-file", Kind::Text),
+    without_effect("contention-profiling", Kind::Bool),
+    without_effect("cors-allowed-origins", Kind::List),
+    without_effect("default-not-ready-toleration-seconds", Kind::Int),
+    without_effect("default-unreachable-toleration-seconds", Kind::Int),
+    without_effect("default-watch-cache-size", Kind::Int),
+    without_effect("delete-collection-workers", Kind::Int),
+    used("disable-admission-plugins", Kind::List),
+    without_effect("emulated-version", Kind::List),
+    used("enable-admission-plugins", Kind::List),
+    without_effect("enable-aggregator-routing", Kind::Bool),
+    without_effect("enable-bootstrap-token-auth", Kind::Bool),
+    without_effect("enable-garbage-collector", Kind::Bool),
+    without_effect("enable-priority-and-fairness", Kind::Bool),
+    without_effect("encryption-provider-config", Kind::Text),
+    without_effect("endpoint-reconciler-type", Kind::Text),
+    without_effect("etcd-cafile", Kind::Text),
+    without_effect("etcd-certfile", Kind::Text),
+    without_effect("etcd-compaction-interval", Kind::Text),
+    without_effect("etcd-keyfile", Kind::Text),
+    without_effect("etcd-prefix", Kind::Text),
+    without_effect("etcd-servers", Kind::List),
+    without_effect("etcd-servers-overrides", Kind::List),
+    used("event-ttl", Kind::Text),
+    without_effect("external-hostname", Kind::Text),
+    used("feature-gates", Kind::List),
+    without_effect("goaway-chance", Kind::Text),
+    without_effect("http2-max-streams-per-connection", Kind::Int),
+    without_effect("kubelet-certificate-authority", Kind::Text),
+    without_effect("kubelet-client-certificate", Kind::Text),
+    without_effect("kubelet-client-key", Kind::Text),
+    without_effect("kubelet-preferred-address-types", Kind::List),
+    without_effect("livez-grace-period", Kind::Text),
+    without_effect("log-flush-frequency", Kind::Text),
+    without_effect("logging-format", Kind::Text),
+    without_effect("max-mutating-requests-inflight", Kind::Int),
+    without_effect("max-requests-inflight", Kind::Int),
+    without_effect("min-request-timeout", Kind::Int),
+    without_effect("oidc-ca-file", Kind::Text),
+    without_effect("oidc-client-id", Kind::Text),
+    without_effect("oidc-groups-claim", Kind::Text),
+    without_effect("oidc-groups-prefix", Kind::Text),
+    without_effect("oidc-issuer-url", Kind::Text),
+    without_effect("oidc-required-claim", Kind::Text),
+    without_effect("oidc-signing-algs", Kind::List),
+    without_effect("oidc-username-claim", Kind::Text),
+    without_effect("oidc-username-prefix", Kind::Text),
+    without_effect("permit-address-sharing", Kind::Bool),
+    without_effect("permit-port-sharing", Kind::Bool),
+    without_effect("profiling", Kind::Bool),
+    without_effect("proxy-client-cert-file", Kind::Text),
+    without_effect("proxy-client-key-file", Kind::Text),
+    without_effect("request-timeout", Kind::Text),
+    without_effect("requestheader-allowed-names", Kind::List),
+    without_effect("requestheader-client-ca-file", Kind::Text),
+    without_effect("requestheader-extra-headers-prefix", Kind::List),
+    without_effect("requestheader-group-headers", Kind::List),
+    without_effect("requestheader-uid-headers", Kind::List),
+    without_effect("requestheader-username-headers", Kind::List),
+    without_effect("runtime-config", Kind::List),
+    used("secure-port", Kind::Int),
+    without_effect("service-account-extend-token-expiration", Kind::Bool),
+    used("service-account-issuer", Kind::Text),
+    without_effect("service-account-jwks-uri", Kind::Text),
+    used("service-account-key-file", Kind::Text),
+    without_effect("service-account-lookup", Kind::Bool),
+    without_effect("service-account-max-token-expiration", Kind::Text),
+    used("service-account-signing-key-file", Kind::Text),
+    used("service-cluster-ip-range", Kind::List),
+    without_effect("service-node-port-range", Kind::Text),
+    without_effect("shutdown-delay-duration", Kind::Text),
+    without_effect("shutdown-send-retry-after", Kind::Bool),
+    without_effect("storage-backend", Kind::Text),
+    without_effect("storage-media-type", Kind::Text),
+    without_effect("strict-transport-security-directives", Kind::List),
+    used("tls-cert-file", Kind::Text),
+    without_effect("tls-cipher-suites", Kind::List),
+    without_effect("tls-min-version", Kind::Text),
+    used("tls-private-key-file", Kind::Text),
+    without_effect("tls-sni-cert-key", Kind::Text),
+    used("token-auth-file", Kind::Text),
+    without_effect("tracing-config-file", Kind::Text),
+    without_effect("v", Kind::Int),
+    without_effect("vmodule", Kind::Text),
+    without_effect("watch-cache", Kind::Bool),
+    without_effect("watch-cache-sizes", Kind::List),
+];
+
+/// The control plane that the flags and the environment describe.
+///
+/// # Errors
+/// One line about the flag or variable that is wrong.
+pub fn builder(values: &Values) -> Result<Builder, String> {
+    let environment = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
+    let controllers: Vec<String> = match environment(CONTROLLERS_VARIABLE) {
+        Some(selection) => selection.split(',').map(str::to_owned).collect(),
+        None => CONTROLLERS.map(str::to_owned).into(),
+    };
+    coracle::controllers::check_selection(&controllers)
+        .map_err(|error| format!("{CONTROLLERS_VARIABLE}: {error}"))?;
+    let nodes = match environment(NODES_VARIABLE) {
+        Some(count) => count.parse().map_err(|_| format!("{NODES_VARIABLE}: {count:?} is no number"))?,
+        None => 0,
+    };
+    let mut builder = ControlPlane::builder()
+        .ephemeral()
+        .listen(address(values)?)
+        .authorization(authorization(&values.list("authorization-mode"))?)
+        .admission_plugins(admission_plugins(values)?)
+        .feature_gates(feature_gates(values)?)
+        .tls_san(server_names(values)?)
+        .service_account_issuers(values.each("service-account-issuer").map(str::to_owned))
+        .service_account_key_files(values.each("service-account-key-file").map(PathBuf::from))
+        .controllers(controllers)
+        .nodes(nodes)
+        // kube-apiserver creates none.
+        .default_storage_class(None);
+    if let Some(ttl) = values.text("event-ttl") {
+        builder =
+            builder.event_ttl(crate::cli::duration(ttl).map_err(|why| invalid("event-ttl", ttl, &why))?);
+    }
+    if let Some(block) = service_cidr(&values.list("service-cluster-ip-range"))? {
+        builder = builder.service_cidr(block);
+    }
+    if let Some((certificate, key)) = serving_files(values)? {
+        builder = builder.serving_files(certificate, key);
+    }
+    if let Some(file) = values.text("client-ca-file") {
+        builder = builder.client_ca_file(file);
+    }
+    if let Some(file) = values.text("service-account-signing-key-file") {
+        builder = builder.service_account_signing_key_file(file);
+    }
+    if let Some(file) = values.text("token-auth-file") {
+        builder = builder.token_auth_file(file);
+    }
+    Ok(builder)
+}
+
+fn invalid(flag: &str, value: &str, why: &dyn std::fmt::Display) -> String {
+    format!("invalid argument {value:?} for \"--{flag}\" flag: {why}")
+}
+
+/// The address to serve on; all interfaces by default, as kube-apiserver.
+fn address(values: &Values) -> Result<SocketAddr, String> {
+    let address = ip_address(values, "bind-address")?.unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED));
+    let port = match values.text("secure-port") {
+        Some(port) => port.parse().ok().filter(|port| *port != 0).ok_or_else(|| {
+            format!(
+                "--secure-port {port} must be between 1 and 65535, inclusive. It cannot be turned off with 0"
+            )
+        })?,
+        None => SECURE_PORT,
+    };
+    Ok(SocketAddr::new(address, port))
+}
+
+fn ip_address(values: &Values, flag: &str) -> Result<Option<IpAddr>, String> {
+    let parse =
+        |text: &str| text.parse().map_err(|_| invalid(flag, text, &format!("failed to parse IP: {text:?}")));
+    values.text(flag).map(parse).transpose()
+}
+
+/// The addresses in a certificate that has to be made.
+fn server_names(values: &Values) -> Result<Vec<String>, String> {
+    let flags = ["advertise-address", "bind-address"].map(|flag| ip_address(values, flag));
+    let mut names = Vec::new();
+    for address in flags {
+        names.extend(address?.filter(|address| !address.is_unspecified()).map(|address| address.to_string()));
+    }
+    Ok(names)
+}
+
+/// The certificate and the key to serve with; None for a certificate of our own.
+fn serving_files(values: &Values) -> Result<Option<(PathBuf, PathBuf)>, String> {
+    let [certificate, key] =
+        ["tls-cert-file", "tls-private-key-file"].map(|flag| values.text(flag).map(PathBuf::from));
+    match (certificate, key) {
+        (Some(certificate), Some(key)) => {
+            // Only files in --cert-dir are made.
+            for file in [&certificate, &key] {
+                file.metadata().map_err(|error| format!("{}: {error}", file.display()))?;
+            }
+            Ok(Some((certificate, key)))
+        }
+        (None, None) => {
+            let in_directory = |directory: &str| {
+                let directory = Path::new(directory);
+                (directory.join("apiserver.crt"), directory.join("apiserver.key"))
+            };
+            Ok(values.text("cert-dir").map(in_directory))
+        }
+        _ => Err("--tls-cert-file and --tls-private-key-file need each other".to_owned()),
+    }
+}
+
+/// The mode that includes all the given ones; everything is allowed by default, as by kube-apiserver.
+fn authorization(modes: &[String]) -> Result<Mode, String> {
+    const MODES: [&str; 6] = ["ABAC", "AlwaysAllow", "AlwaysDeny", "Node", "RBAC", "Webhook"];
+    if let Some(unknown) = modes.iter().find(|mode| !MODES.contains(&mode.as_str())) {
+        return Err(format!("authorization-mode {unknown:?} is not a valid mode"));
+    }
+    let has = |mode: &str| modes.iter().any(|given| given == mode);
+    match modes {
+        [] => Ok(Mode::AlwaysAllow),
+        _ if has("AlwaysAllow") => Ok(Mode::AlwaysAllow),
+        _ if has("RBAC") => Ok(Mode::Rbac),
+        _ => {
+            Err(format!("--authorization-mode={} needs RBAC or AlwaysAllow beside it here", modes.join(",")))
+        }
+    }
+}
+
+fn admission_plugins(values: &Values) -> Result<PluginSelection, String> {
+    let only = values.list("admission-control");
+    let selection = match values.contains("admission-control") {
+        true => PluginSelection::only(&only),
+        false => PluginSelection::new(
+            &values.list("enable-admission-plugins"),
+            &values.list("disable-admission-plugins"),
+        ),
+    };
+    selection.map_err(|error| error.to_string())
+}
+
+fn feature_gates(values: &Values) -> Result<Vec<(String, bool)>, String> {
+    let gate = |text: String| match text.parse() {
+        Ok(FeatureGate(name, value)) => Ok((name, value)),
+        Err(why) => Err(invalid("feature-gates", &text, &why as &String)),
+    };
+    values.list("feature-gates").into_iter().map(gate).collect()
+}
+
+/// The first IPv4 block; Services have addresses of one family here.
+fn service_cidr(blocks: &[String]) -> Result<Option<Cidr>, String> {
+    let parse = |text: &String| {
+        Cidr::parse(text).ok_or_else(|| {
+            invalid("service-cluster-ip-range", text, &format!("invalid CIDR address: {text}"))
+        })
+    };
+    let parsed: Vec<Cidr> = blocks.iter().map(parse).collect::<Result<_, _>>()?;
+    match parsed.iter().find(|block| block.address.is_ipv4()) {
+        // kube-apiserver has the same limit for the smallest block.
+        Some(block) if block.prefix > 30 => Err(format!("--service-cluster-ip-range={block} is too small")),
+        None if !parsed.is_empty() => Err("--service-cluster-ip-range needs an IPv4 block here".to_owned()),
+        block => Ok(block.copied()),
+    }
+}
+
+/// Serves until SIGTERM or SIGINT.
+///
+/// # Errors
+/// The control plane does not start, or the store cannot be closed.
+pub async fn run(builder: Builder) -> Result<ExitCode> {
+    let mut signals = Signals::new()?;
+    let control_plane = builder.start().await?;
+    tracing::info!(
+        url = control_plane.url(),
+        version = env!("CARGO_PKG_VERSION"),
+        "serving, with all data in memory"
+    );
+    signals.next().await;
+    control_plane.shutdown().await.context("the store did not close")?;
+    Ok(ExitCode::SUCCESS)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::flags::Request;
+    use super::*;
+
+    fn values(arguments: &[&str]) -> Values {
+        match FLAGS.parse(arguments.iter().copied()) {
+            Ok(Request::Run(values)) => values,
+            other => panic!("{arguments:?}: {other:?}"),
+        }
+    }
+
+    #[test]
+    fn every_flag_is_listed_once_and_none_of_old_versions() {
+        let names: std::collections::BTreeSet<_> = TABLE.iter().map(|flag| flag.name).collect();
+        assert_eq!(names.len(), TABLE.len());
+        // envtest would pass it.
+        assert!(!FLAGS.help().contains("--insecure-port"));
+    }
+
+    #[test]
+    fn the_argument_lists_of_envtest_are_accepted() {
+        for arguments in [
+            &[
+                "--allow-privileged=true",
+                "--authorization-mode=RBAC",
+                "--bind-address=127.0.0.1",
+                "--cert-dir=/tmp/certs",
+                "--client-ca-file=/tmp/certs/client-cert-auth-ca.crt",
+                "--disable-admission-plugins=ServiceAccount",
+                "--etcd-servers=http://127.0.0.1:2379",
+                "--secure-port=40001",
+                "--service-account-issuer=https://127.0.0.1:40001/",
+                "--service-account-key-file=/tmp/certs/sa-signer.crt",
+                "--service-account-signing-key-file=/tmp/certs/sa-signer.key",
+                "--service-cluster-ip-range=10.0.0.0/24",
+            ][..],
+            &[
+                "--advertise-address=127.0.0.1",
+                "--etcd-servers=http://127.0.0.1:2379",
+                "--cert-dir=/tmp/certs",
+                "",
+                "--secure-port=40001",
+                "--disable-admission-plugins=ServiceAccount",
+                "--service-cluster-ip-range=10.0.0.0/24",
+                "--allow-privileged=true",
+                "--authorization-mode=RBAC",
+            ],
+            &[
+                "--feature-gates=AllAlpha=false",
+                "--runtime-config=api/all=true",
+                "--authorization-mode=Node,RBAC",
+                "--enable-admission-plugins=NodeRestriction",
+                "--enable-admission-plugins=AlwaysPullImages,PodSecurity",
+                "--disable-admission-plugins=",
+                "--token-auth-file=/tmp/tokens.csv",
+                "--authentication-token-webhook-config-file=/tmp/webhook",
+                "--audit-policy-file=/tmp/policy",
+                "--audit-log-path=-",
+                "--audit-log-format=json",
+                "--audit-log-maxage=1",
+                "--audit-log-maxbackup=1",
+                "--audit-log-maxsize=1",
+                "--max-requests-inflight=1000",
+                "--max-mutating-requests-inflight=1000",
+                "--delete-collection-workers=2",
+                "--vmodule=httplog=10",
+                "-v=4",
+            ],
+            &["--admission-control=NamespaceLifecycle,LimitRanger"],
+        ] {
+            assert!(builder(&values(arguments)).is_ok(), "{arguments:?}");
+        }
+    }
+
+    #[test]
+    fn wrong_values_are_one_line() {
+        for (argument, want) in [
+            ("--secure-port=0", "--secure-port 0 must be between 1 and 65535"),
+            ("--secure-port=65536", "--secure-port 65536 must be between 1 and 65535"),
+            ("--bind-address=x", "failed to parse IP: \"x\""),
+            ("--advertise-address=x", "failed to parse IP: \"x\""),
+            ("--authorization-mode=Rbac", "authorization-mode \"Rbac\" is not a valid mode"),
+            ("--authorization-mode=Webhook", "needs RBAC or AlwaysAllow beside it here"),
+            ("--enable-admission-plugins=Nope", "enable-admission-plugins plugin \"Nope\" is unknown"),
+            ("--admission-control=Nope", "plugin \"Nope\" is unknown"),
+            ("--feature-gates=Nope=true", "for \"--feature-gates\" flag: unrecognized feature gate: Nope"),
+            ("--feature-gates=AllAlpha", "missing bool value for AllAlpha"),
+            ("--service-cluster-ip-range=10.0.0.0", "invalid CIDR address: 10.0.0.0"),
+            ("--service-cluster-ip-range=10.0.0.0/31", "is too small"),
+            ("--service-cluster-ip-range=fd00::/108", "needs an IPv4 block here"),
+            ("--tls-cert-file=/tmp/x", "--tls-cert-file and --tls-private-key-file need each other"),
+            ("--event-ttl=x", "for \"--event-ttl\" flag: "),
+        ] {
+            let error = builder(&values(&[argument])).expect_err(argument);
+            assert!(error.contains(want) && !error.contains('\n'), "{argument}: {error}");
+        }
+    }
+
+    #[test]
+    fn authorization_modes_are_combined() {
+        for (modes, want) in [
+            (&[][..], Mode::AlwaysAllow),
+            (&["RBAC"], Mode::Rbac),
+            (&["Node", "RBAC"], Mode::Rbac),
+            (&["RBAC", "AlwaysAllow"], Mode::AlwaysAllow),
+        ] {
+            let modes: Vec<String> = modes.iter().map(|mode| (*mode).to_owned()).collect();
+            assert_eq!(authorization(&modes), Ok(want), "{modes:?}");
+        }
+    }
+}

@@ -1,0 +1,109 @@
+//! Coracle in the place of envtest's binaries: a folder of links ([`assets`]), and the programs that they stand for, which are
+//! chosen by the name that Coracle is called by.
+
+mod apiserver;
+pub mod assets;
+mod etcd;
+mod flags;
+
+use std::ffi::{OsStr, OsString};
+use std::path::Path;
+use std::process::ExitCode;
+
+use flags::{FlagSet, Request, Values};
+
+/// A program of envtest whose place Coracle takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Program {
+    /// `kube-apiserver`
+    ApiServer,
+    /// `etcd`
+    Etcd,
+}
+
+impl Program {
+    /// The program that the first argument of a command line names; None for Coracle itself.
+    pub fn of(called_by: &OsStr) -> Option<Program> {
+        match Path::new(called_by).file_name()?.to_str()? {
+            apiserver::NAME => Some(Program::ApiServer),
+            etcd::NAME => Some(Program::Etcd),
+            _ => None,
+        }
+    }
+
+    /// Runs the program to its end with these arguments.
+    pub fn run(self, arguments: impl Iterator<Item = OsString>) -> ExitCode {
+        let (flags, version): (&FlagSet, &str) = match self {
+            Program::ApiServer => (&apiserver::FLAGS, apiserver::VERSION),
+            Program::Etcd => (&etcd::FLAGS, etcd::VERSION),
+        };
+        // An argument that is no Unicode becomes one that no flag and no file has.
+        let arguments: Vec<String> =
+            arguments.map(|argument| argument.to_string_lossy().into_owned()).collect();
+        match flags.parse(arguments.iter().map(String::as_str)) {
+            Ok(Request::Help) => print(&flags.help()),
+            Ok(Request::Version) => print(version),
+            Ok(Request::Run(values)) => self.run_with(flags, &values),
+            Err(error) => report_failure(&error),
+        }
+    }
+
+    fn run_with(self, flags: &FlagSet, values: &Values) -> ExitCode {
+        let without_effect: Vec<&str> = flags.without_effect(values).collect();
+        let log = crate::cli::Log { log_format: crate::cli::LogFormat::Text, verbose: 1 };
+        let report = move || {
+            if !without_effect.is_empty() {
+                tracing::info!(flags = without_effect.join(" "), "flags without effect");
+            }
+        };
+        let outcome = match self {
+            Program::ApiServer => match apiserver::builder(values) {
+                Ok(builder) => crate::run_to_end(log, async {
+                    report();
+                    apiserver::run(builder).await
+                }),
+                Err(line) => Err(line),
+            },
+            Program::Etcd => match etcd::Etcd::new(values) {
+                Ok(etcd) => crate::run_to_end(log, async {
+                    report();
+                    etcd.run().await
+                }),
+                Err(line) => Err(line),
+            },
+        };
+        outcome.unwrap_or_else(|line| report_failure(&line))
+    }
+}
+
+fn print(text: &str) -> ExitCode {
+    use std::io::Write;
+    // A closed standard output is no failure.
+    let _ = std::io::stdout().write_all(text.as_bytes());
+    ExitCode::SUCCESS
+}
+
+/// Prints a failure as one line, as the real programs do.
+fn report_failure(line: &dyn std::fmt::Display) -> ExitCode {
+    eprintln!("Error: {line}");
+    ExitCode::FAILURE
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_program_is_chosen_by_the_name_it_is_called_by() {
+        for (called_by, want) in [
+            ("/a/kube-apiserver", Some(Program::ApiServer)),
+            ("etcd", Some(Program::Etcd)),
+            ("./coracle", None),
+            ("/etcd/coracle", None),
+            ("kube-apiserver-old", None),
+            ("", None),
+        ] {
+            assert_eq!(Program::of(OsStr::new(called_by)), want, "{called_by}");
+        }
+    }
+}
