@@ -25,6 +25,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use coracle_apimachinery::clock::Clock;
+use coracle_apimachinery::resource_info::SharedResourceTable;
 use coracle_apiserver::access::authenticate::{Authenticator, MASTERS, TokenAuthenticator, UserInfo};
 use coracle_apiserver::access::authorize::Authorizer;
 use coracle_apiserver::access::certificates::{self, CertificateError, Certificates};
@@ -35,10 +37,8 @@ use coracle_apiserver::access::tls::Peer;
 use coracle_apiserver::access::token_file::{TokenFile, TokenFileError};
 use coracle_apiserver::access::validity::WallClock;
 use coracle_apiserver::apiextensions::CustomResources;
-use coracle_apiserver::clock::Clock;
 use coracle_apiserver::discovery::Discovery;
 use coracle_apiserver::registry::{ObjectIndex, Registry};
-use coracle_apiserver::resource_info::SharedResourceTable;
 use coracle_apiserver::serve::listener::Listener;
 use coracle_apiserver::serve::{Api, Config};
 use coracle_apiserver::telemetry::health::{Endpoint, Health, Hook};
@@ -50,10 +50,10 @@ use http::header::{HeaderValue, USER_AGENT};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
+pub use coracle_apimachinery::features::{self, FeatureGates, GateError};
 pub use coracle_apiserver::access::authorize::Mode;
 pub use coracle_apiserver::admission::{PluginError, PluginSelection};
-pub use coracle_apiserver::features::{self, FeatureGates, GateError};
-pub use coracle_apiserver::validation::ip::Cidr;
+pub use coracle_apimachinery::validation::ip::Cidr;
 pub use coracle_storage::StoreError;
 pub use coracle_storage::log::Durability;
 
@@ -275,7 +275,7 @@ impl Builder {
         let listener = Listener::bind(self.listen)
             .await
             .map_err(|cause| Error::Listen { address: self.listen, cause })?;
-        let resources = SharedResourceTable::built_in();
+        let resources = SharedResourceTable::new(coracle_resources::built_in());
         let store = self.open_store(resources.clone()).await?;
         let certificates = self.certificates()?;
         let tls = Arc::new(certificates.tls()?);

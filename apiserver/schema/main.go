@@ -2,9 +2,9 @@
 // protobuf layout, list and map semantics, defaults, enums. Facts only; the comments of the Go sources are read for their
 // markers and dropped.
 //
-//	cd apiserver/schema && go run . > ../src/schema/facts.txt
+//	cd apiserver/schema && go run . > ../apimachinery/src/schema/facts.txt
 //
-// The format is told in apiserver/src/schema/facts.rs, which reads it.
+// The format is told in apiserver/apimachinery/src/schema/facts.rs, which reads it.
 package main
 
 import (

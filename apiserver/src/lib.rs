@@ -1,4 +1,6 @@
-//! The Kubernetes API over a store. Knows no controller.
+//! The Kubernetes API over a store. Knows no controller and no built-in kind: the table of resources is passed in.
+//!
+//! The modules below it are those of `coracle-apimachinery`, under the same names.
 
 #![warn(missing_docs)]
 
@@ -7,32 +9,17 @@ pub mod admission;
 pub mod answer;
 pub mod apiextensions;
 pub mod bootstrap;
-pub mod clock;
-pub mod cluster;
-pub mod codec;
-pub mod conditions;
 pub mod discovery;
-pub mod error;
-pub mod features;
-pub mod field;
 pub mod fields;
 pub mod flow_control;
-mod go_value;
-pub mod names;
-pub mod object_meta;
-pub mod patch;
 pub mod registry;
-pub mod render;
-pub mod request;
-pub mod resource_info;
-pub mod resources;
-pub mod schema;
-pub mod selector;
 pub mod serve;
 pub mod telemetry;
 #[cfg(test)]
 pub(crate) mod testing;
-pub mod validation;
 
-pub use coracle_quantity as quantity;
-pub use error::{Error, Result};
+pub(crate) use coracle_apimachinery::{
+    Error, Result, allocation, annotations, clock, cluster, codec, conditions, error, features, field,
+    go_value, names, object_meta, patch, qos, render, request, resource_info, schema, selector, strategy,
+    validation,
+};

@@ -12,6 +12,10 @@ pub fn facts(name: &str) -> Value {
     serde_json::from_slice(&text).expect("test data is JSON")
 }
 
+/// The JSON of the random tests of patches.
+#[path = "../apimachinery/src/patch/arbitrary.rs"]
+pub mod arbitrary;
+
 pub fn testdata() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("testdata")
 }

@@ -4,20 +4,20 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use coracle_apimachinery::clock::Clock;
+use coracle_apimachinery::resource_info::{
+    Conversion, Converter, CustomKind, CustomVersion, ResourceTable, SharedResourceTable,
+};
+use coracle_apimachinery::{Error, Result};
 use coracle_apiserver::access::authenticate::{Authenticator, MASTERS, UserInfo};
 use coracle_apiserver::access::authorize::{Authorizer, Mode};
 use coracle_apiserver::access::jwt::SigningKey;
 use coracle_apiserver::access::tls::Peer;
-use coracle_apiserver::clock::Clock;
 use coracle_apiserver::discovery::Discovery;
 use coracle_apiserver::registry::{ObjectIndex, Registry};
-use coracle_apiserver::resource_info::{
-    Conversion, Converter, CustomKind, CustomVersion, ResourceTable, SharedResourceTable,
-};
 use coracle_apiserver::serve::{Api, Body, Config};
 use coracle_apiserver::telemetry::health::Health;
 use coracle_apiserver::telemetry::metrics::Metrics;
-use coracle_apiserver::{Error, Result};
 use coracle_storage::log::EphemeralLog;
 use coracle_storage::{Options, Store};
 use futures::future::BoxFuture;
@@ -36,7 +36,7 @@ struct Server {
 
 impl Server {
     async fn start() -> Server {
-        let resources = SharedResourceTable::built_in();
+        let resources = SharedResourceTable::new(coracle_resources::built_in());
         let index = ObjectIndex::new(resources.clone());
         let store = Store::open(EphemeralLog::new(), index, Options::default()).expect("an empty store");
         let clock: Clock = Arc::new(jiff::Timestamp::now);
@@ -129,7 +129,7 @@ fn widgets() -> ResourceTable {
         ..CustomVersion::new(name)
     };
     let resources = kind.resources(vec![version("v1"), version("v1beta1").stored()]);
-    ResourceTable::with_custom(resources.expect("structural schemas"))
+    coracle_resources::built_in().with_custom(resources.expect("structural schemas"))
 }
 
 fn widget(name: &str, spec: Value) -> Value {
@@ -308,7 +308,7 @@ async fn a_custom_kind_passes_the_pipeline() {
     );
 
     // And it goes as it came.
-    server.resources.replace(ResourceTable::built_in());
+    server.resources.replace(coracle_resources::built_in());
     assert_eq!(server.get(WIDGETS).await.0, 404);
     assert_eq!(server.get("/apis/example.com/v1").await.0, 404);
 }
@@ -350,7 +350,9 @@ async fn versions_of_a_custom_kind_are_converted_by_others() {
     let version =
         |name: &str, field: &str| CustomVersion { schema: schema(field), ..CustomVersion::new(name) };
     let resources = kind.resources(vec![version("v1", "size"), version("v1beta1", "width").stored()]);
-    server.resources.replace(ResourceTable::with_custom(resources.expect("structural schemas")));
+    server
+        .resources
+        .replace(coracle_resources::built_in().with_custom(resources.expect("structural schemas")));
     let watch =
         server.call(Method::GET, &format!("{WIDGETS}?watch=1&resourceVersion=1"), &[], Bytes::new()).await;
     let mut events = watch.into_body();

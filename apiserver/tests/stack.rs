@@ -3,13 +3,13 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use coracle_apimachinery::resource_info::SharedResourceTable;
 use coracle_apiserver::access::authenticate::{Authenticator, MASTERS, UserInfo};
 use coracle_apiserver::access::authorize::{Authorizer, Mode};
 use coracle_apiserver::access::jwt::SigningKey;
 use coracle_apiserver::access::tls::Peer;
 use coracle_apiserver::discovery::Discovery;
 use coracle_apiserver::registry::{ObjectIndex, Registry};
-use coracle_apiserver::resource_info::SharedResourceTable;
 use coracle_apiserver::serve::{Api, Body, Config};
 use coracle_apiserver::telemetry::health::Health;
 use coracle_apiserver::telemetry::metrics::Metrics;
@@ -20,10 +20,10 @@ use http_body_util::{BodyExt, Full};
 use tower::ServiceExt;
 
 async fn api() -> Api {
-    let resources = SharedResourceTable::built_in();
+    let resources = SharedResourceTable::new(coracle_resources::built_in());
     let index = ObjectIndex::new(resources.clone());
     let store = Store::open(EphemeralLog::new(), index, Options::default()).expect("an empty store");
-    let clock: coracle_apiserver::clock::Clock = Arc::new(jiff::Timestamp::now);
+    let clock: coracle_apimachinery::clock::Clock = Arc::new(jiff::Timestamp::now);
     let authorizer = Arc::new(Authorizer::new(Mode::Rbac));
     let registry = Registry::new(store, resources.clone(), clock.clone(), &authorizer);
     registry.bootstrap(6443, None).await.expect("the first objects");

@@ -9,7 +9,7 @@ use crate::Result;
 use crate::access::authorize::aggregate;
 use crate::cluster::Cluster;
 use crate::names::GroupResource;
-use crate::quantity::Quantity;
+use coracle_quantity::Quantity;
 
 pub(super) struct LimitRanger;
 

@@ -6,7 +6,7 @@ use super::{AdmissionAttributes, AdmissionPlugin, Operation, text};
 use crate::Result;
 use crate::cluster::Cluster;
 use crate::names::GroupResource;
-use crate::quantity::Quantity;
+use coracle_quantity::Quantity;
 
 pub(super) struct PersistentVolumeClaimResize;
 

@@ -7,7 +7,7 @@ use crate::cluster::Cluster;
 use crate::error::{Cause, Error};
 use crate::field::quote;
 use crate::names::GroupResource;
-use crate::quantity::Quantity;
+use coracle_quantity::Quantity;
 
 pub(super) struct PodResizeValidator;
 

@@ -108,16 +108,16 @@ mod tests {
 
     use super::*;
     use crate::registry::ObjectIndex;
-    use crate::resource_info::{ResourceTable, SharedResourceTable};
+    use crate::resource_info::SharedResourceTable;
 
     #[tokio::test]
     async fn chunks_add_up_to_the_list() {
-        let table = ResourceTable::built_in();
+        let table = coracle_resources::built_in();
         let info = table.find("", "v1", "configmaps").expect("configmaps");
         let prefix = info.storage.type_prefix.as_deref().expect("a built-in kind");
         let store = Store::open(
             EphemeralLog::new(),
-            ObjectIndex::new(SharedResourceTable::built_in()),
+            ObjectIndex::new(SharedResourceTable::new(coracle_resources::built_in())),
             Options::default(),
         )
         .expect("a store");

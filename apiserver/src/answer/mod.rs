@@ -105,7 +105,8 @@ impl Form {
         match self.accept.transform {
             Transform::None => Ok(self.encode(item.requested, type_ref)),
             Transform::Table(version) => {
-                let table = table::table_of_one(&info.printer, item, &self.table_options(version, false));
+                let table =
+                    table::table_of_one(&info.behaviour.printer, item, &self.table_options(version, false));
                 Ok(self.encode_meta("Table", &table))
             }
             Transform::PartialObject(version) => {
@@ -160,7 +161,8 @@ impl Form {
             Transform::Table(version) => {
                 let items = shown.iter().map(item).collect();
                 let options = self.table_options(version, false);
-                Ok(self.encode_meta("Table", &table::table(&info.printer, items, metadata, &options)))
+                Ok(self
+                    .encode_meta("Table", &table::table(&info.behaviour.printer, items, metadata, &options)))
             }
             Transform::PartialObjectList(version) => {
                 let list =

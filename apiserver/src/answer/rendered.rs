@@ -95,7 +95,7 @@ impl Iterator for RenderedList {
 impl Renderer {
     fn begin(self, mut items: Vec<Arc<Stored>>) -> State {
         if let Transform::Table(_) = self.form.accept.transform
-            && let Some(key) = self.info.printer.sort_key()
+            && let Some(key) = self.info.behaviour.printer.sort_key()
         {
             items.sort_by_cached_key(|item| parse(item).ok().map(|item| key(&item)));
         }
@@ -177,7 +177,7 @@ impl Renderer {
         Ok(match self.form.accept.transform {
             Transform::Table(version) => {
                 let options = self.form.table_options(version, false);
-                self.info.printer.row(item(&shown), &options)
+                self.info.behaviour.printer.row(item(&shown), &options)
             }
             Transform::PartialObjectList(version) => render::partial_metadata(shown.requested(), version),
             Transform::None | Transform::PartialObject(_) => as_item(&self.info, shown.into_requested()),
@@ -199,7 +199,7 @@ pub fn renderer(form: Form, info: &Arc<ResourceInfo>, metadata: Value) -> Option
         }
         Transform::Table(version) => {
             let options = form.table_options(version, false);
-            let mut document = table::table(&info.printer, Vec::new(), metadata, &options);
+            let mut document = table::table(&info.behaviour.printer, Vec::new(), metadata, &options);
             document["rows"] = json!([]);
             (document, meta_type("Table")?, "rows", meta_type("TableRow")?)
         }
@@ -230,16 +230,16 @@ mod tests {
     use crate::request::Accept;
     use crate::request::negotiate::Offered;
     use crate::request::options::Query;
-    use crate::resource_info::{ResourceTable, SharedResourceTable};
+    use crate::resource_info::SharedResourceTable;
 
     /// Whatever the form, the chunks of a large list are the bytes of the list that is made at once.
     #[tokio::test]
     async fn chunks_add_up_to_the_list_in_every_form() {
-        let table = ResourceTable::built_in();
+        let table = coracle_resources::built_in();
         let info = table.find("", "v1", "configmaps").expect("configmaps");
         let store = Store::open(
             EphemeralLog::new(),
-            ObjectIndex::new(SharedResourceTable::built_in()),
+            ObjectIndex::new(SharedResourceTable::new(coracle_resources::built_in())),
             Options::default(),
         )
         .expect("a store");

@@ -66,7 +66,10 @@ impl Frames {
             Transform::None => form.encode(shown.requested(), &info.type_ref),
             Transform::Table(version) => {
                 let options = form.table_options(version, std::mem::replace(&mut self.columns_told, true));
-                form.encode_meta("Table", &table::table_of_one(&info.printer, item(&shown), &options))
+                form.encode_meta(
+                    "Table",
+                    &table::table_of_one(&info.behaviour.printer, item(&shown), &options),
+                )
             }
             Transform::PartialObject(version) | Transform::PartialObjectList(version) => form
                 .encode_meta("PartialObjectMetadata", &render::partial_metadata(shown.requested(), version)),

@@ -50,12 +50,13 @@ pub struct CustomResources {
 }
 
 impl CustomResources {
-    /// Serves what is established already.
+    /// Serves what is established already, beside the resources that the registry begins with.
     pub fn new(registry: Arc<Registry>) -> CustomResources {
+        let built_in = ResourceTable::clone(&registry.resources.load());
         let mut resources = CustomResources {
             registry,
             bucket: GroupResource::new(GROUP, PLURAL).to_string().into(),
-            built_in: ResourceTable::built_in(),
+            built_in,
             definitions: HashMap::new(),
         };
         resources.read();

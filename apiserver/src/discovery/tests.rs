@@ -5,7 +5,11 @@ use crate::resource_info::{CustomKind, CustomVersion, ResourceInfo};
 use crate::testing;
 
 fn discovery() -> Discovery {
-    Discovery::new("127.0.0.1:6443", ["/healthz".to_owned()], SharedResourceTable::built_in())
+    Discovery::new(
+        "127.0.0.1:6443",
+        ["/healthz".to_owned()],
+        SharedResourceTable::new(coracle_resources::built_in()),
+    )
 }
 
 fn send(discovery: &Discovery, request: &str, accept: &str) -> Option<Result<Response<Bytes>>> {
@@ -238,7 +242,7 @@ pub(super) fn widgets(versions: &[&str]) -> Vec<ResourceInfo> {
 fn custom_resources_are_added_and_removed() {
     let discovery = discovery();
     let before = send(&discovery, "GET /apis", AGGREGATED).expect("answered").expect("a document");
-    discovery.resources.replace(ResourceTable::with_custom(widgets(&["v1beta1", "v1"])));
+    discovery.resources.replace(coracle_resources::built_in().with_custom(widgets(&["v1beta1", "v1"])));
     assert!(discovery.knows_group("stable.example.com"));
     let group = body(&discovery, "/apis/stable.example.com", "");
     assert_eq!(group["preferredVersion"]["version"], "v1");
@@ -255,7 +259,7 @@ fn custom_resources_are_added_and_removed() {
     assert_eq!(listed["versions"][0]["resources"][0]["responseKind"], own);
     let posted = send(&discovery, "POST /apis/stable.example.com/v1", "application/*");
     assert!(matches!(posted, Some(Ok(response)) if response.status() == 200));
-    discovery.resources.replace(ResourceTable::built_in());
+    discovery.resources.replace(coracle_resources::built_in());
     assert!(!discovery.knows_group("stable.example.com"));
     let after = send(&discovery, "GET /apis", AGGREGATED).expect("answered").expect("a document");
     assert_eq!(before.headers()[header::ETAG], after.headers()[header::ETAG]);

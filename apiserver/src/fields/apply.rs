@@ -20,8 +20,8 @@ use super::typed::{self, Duplicates};
 use super::walk::{self, Comparison, fields};
 use crate::object_meta::ObjectMeta;
 use crate::resource_info::ResourceInfo;
-use crate::resources::FieldPath;
 use crate::schema::TypeRef;
+use crate::strategy::FieldPath;
 use crate::{Error, Result};
 
 /// The manager that gets what an object without managed fields has when it is applied to for the first time.

@@ -12,8 +12,8 @@ use super::FieldPathSet;
 use super::entry::{self, Entry, Operation};
 use super::walk::{self, Comparison};
 use crate::resource_info::ResourceInfo;
-use crate::resources::FieldPath;
 use crate::schema::TypeRef;
+use crate::strategy::FieldPath;
 
 /// The maximum number of entries of update managers.
 const MAX_UPDATE_MANAGERS: usize = 10;

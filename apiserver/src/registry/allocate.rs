@@ -11,20 +11,19 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use coracle_storage::{BucketSnapshot, Commit, Expect, Key, Revision, Write};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::deletion::rfc3339;
 use super::locks::NamedGuard;
 use super::write::{Writing, store_failed, stored_bytes};
 use super::{ObjectIndex, Registry, parse};
+use crate::allocation::{Allocate, Allocators, family_of};
 use crate::names::GroupResource;
 use crate::object_meta::ObjectMeta;
 use crate::resource_info::{Part, ResourceInfo};
-use crate::resources::core::service::allocation::{self, Allocators};
 use crate::validation::ip::{self, Cidr};
 use crate::{Error, Result};
 
-const SERVICES: &str = "services";
 /// The default block of cluster IPs.
 pub(super) const SERVICE_CIDR: Cidr = Cidr { address: IpAddr::V4(Ipv4Addr::new(10, 0, 0, 0)), prefix: 24 };
 
@@ -57,6 +56,9 @@ pub(super) struct Reservation {
     reserved: Arc<Mutex<Reserved>>,
     addresses: BTreeSet<IpAddr>,
     node_ports: BTreeSet<i64>,
+    /// The kind that holds node ports, and where its objects are.
+    kind: &'static dyn Allocate,
+    bucket: Arc<str>,
     /// The revision at which it was free.
     free_at: Revision,
     /// Whether it is kept from others, until this is dropped.
@@ -86,11 +88,12 @@ impl Registry {
         object: &mut Value,
         old: Option<&Value>,
     ) -> Result<Allocation<'_>> {
-        if &*writing.target.info.storage.bucket != SERVICES || writing.part != Part::Main {
+        let info = &writing.target.info;
+        let Some(kind) = info.behaviour.allocation.filter(|_| writing.part == Part::Main) else {
             return Ok(Allocation::default());
-        }
-        let reservation = self.choose(object, old, writing.dry_run())?;
-        let held = |service: &Value| allocation::addresses(service).collect::<Vec<_>>();
+        };
+        let reservation = self.choose(kind, &info.storage.bucket, object, old, writing.dry_run())?;
+        let held = |object: &Value| kind.addresses(object);
         let (has, had) = (held(object), old.map(held).unwrap_or_default());
         let taken = has.iter().filter(|address| !had.contains(address));
         let returned = had.iter().filter(|address| !has.contains(address));
@@ -100,7 +103,14 @@ impl Registry {
     }
 
     /// Chooses what a Service needs of what neither stored objects hold nor other writes have reserved.
-    fn choose(&self, service: &mut Value, old: Option<&Value>, dry_run: bool) -> Result<Reservation> {
+    fn choose(
+        &self,
+        kind: &'static dyn Allocate,
+        bucket: &Arc<str>,
+        service: &mut Value,
+        old: Option<&Value>,
+        dry_run: bool,
+    ) -> Result<Reservation> {
         let reserved = lock(&self.reserved);
         // Taken under the lock: what is no longer reserved is stored by then.
         let snapshot = self.store.snapshot();
@@ -113,21 +123,22 @@ impl Registry {
         let unreadable = RefCell::new(None);
         let node_ports = || {
             let mut ports = reserved.node_ports.clone();
-            match stored_node_ports(&snapshot.bucket(SERVICES)) {
+            match stored_node_ports(kind, &snapshot.bucket(bucket)) {
                 Ok(stored) => ports.extend(stored),
                 Err(error) => _ = unreadable.replace(Some(error)),
             }
             ports
         };
         let mut allocators = Allocators::new(self.service_cidr, addresses, node_ports, dry_run);
-        let allocated = allocation::allocate(service, old, &mut allocators, &mut below);
+        let allocated = kind.allocate(service, old, &mut allocators, &mut below);
         let (addresses, node_ports) = allocators.into_allocated();
         if let Some(error) = unreadable.into_inner() {
             return Err(error);
         }
         allocated?;
         let free_at = snapshot.revision();
-        Ok(Reservation { reserved: self.reserved.clone(), addresses, node_ports, free_at, held: false })
+        let (reserved, bucket) = (self.reserved.clone(), bucket.clone());
+        Ok(Reservation { reserved, addresses, node_ports, kind, bucket, free_at, held: false })
     }
 
     /// Reserves what was chosen, right before it is stored. Returns false if another was faster.
@@ -135,10 +146,10 @@ impl Registry {
         let Some(reservation) = &mut allocation.reservation else { return Ok(true) };
         let mut reserved = lock(&self.reserved);
         // Taken under the lock: what is no longer reserved is stored by then.
-        let services = self.store.snapshot().bucket(SERVICES);
+        let services = self.store.snapshot().bucket(&reservation.bucket);
         let is_changed = services.iter().any(|service| service.revision > reservation.free_at);
         let stored = match is_changed && !reservation.node_ports.is_empty() {
-            true => stored_node_ports(&services)?,
+            true => stored_node_ports(reservation.kind, &services)?,
             false => BTreeSet::new(),
         };
         let info = self.ip_addresses();
@@ -180,10 +191,9 @@ impl Registry {
 
     /// The writes that give back what an object had taken.
     pub(super) fn release(&self, info: &ResourceInfo, object: &Value) -> Vec<Write> {
-        if &*info.storage.bucket != SERVICES {
-            return Vec::new();
-        }
-        allocation::addresses(object).filter_map(|address| self.give_back(address, object)).collect()
+        let Some(kind) = info.behaviour.allocation else { return Vec::new() };
+        let addresses = kind.addresses(object).into_iter();
+        addresses.filter_map(|address| self.give_back(address, object)).collect()
     }
 
     fn ip_addresses(&self) -> Option<Arc<ResourceInfo>> {
@@ -192,7 +202,7 @@ impl Registry {
 
     fn take(&self, address: IpAddr, service: &Value) -> Option<Write> {
         let info = self.ip_addresses()?;
-        let mut object = allocation::ip_address(address, service.namespace(), service.name());
+        let mut object = ip_address(address, service.namespace(), service.name());
         object.set_meta("uid", uuid::Uuid::new_v4().to_string());
         object.set_meta("creationTimestamp", rfc3339(self.now()));
         let key = Key::new(info.storage.bucket.clone(), address.to_string());
@@ -203,7 +213,7 @@ impl Registry {
     /// allocating it.
     fn give_back(&self, address: IpAddr, service: &Value) -> Option<Write> {
         let stored = self.current(&*self.ip_addresses()?, "", &address.to_string())?;
-        let holder = allocation::ip_address(address, service.namespace(), service.name());
+        let holder = ip_address(address, service.namespace(), service.name());
         let stored_holder = parse(&stored).ok()?;
         if stored_holder.pointer("/spec/parentRef") != holder.pointer("/spec/parentRef") {
             return None;
@@ -213,12 +223,28 @@ impl Registry {
 }
 
 /// The node ports that Services hold.
-fn stored_node_ports(services: &BucketSnapshot<ObjectIndex>) -> Result<BTreeSet<i64>> {
+fn stored_node_ports(kind: &dyn Allocate, services: &BucketSnapshot<ObjectIndex>) -> Result<BTreeSet<i64>> {
     let mut ports = BTreeSet::new();
     for stored in services.iter() {
-        ports.extend(allocation::held_node_ports(&parse(stored)?));
+        ports.extend(kind.node_ports(&parse(stored)?));
     }
     Ok(ports)
+}
+
+/// The IPAddress object of an allocated address.
+fn ip_address(address: IpAddr, namespace: &str, name: &str) -> Value {
+    json!({
+        "apiVersion": "networking.k8s.io/v1",
+        "kind": "IPAddress",
+        "metadata": {
+            "name": address.to_string(),
+            "labels": {
+                "ipaddress.kubernetes.io/ip-family": family_of(address),
+                "ipaddress.kubernetes.io/managed-by": "ipallocator.k8s.io",
+            },
+        },
+        "spec": {"parentRef": {"resource": "services", "namespace": namespace, "name": name}},
+    })
 }
 
 /// A random number below a limit.

@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use crate::object_meta::ObjectMeta;
 use crate::request::options::{DeleteOptions, Propagation};
-use crate::resources::DeletionDefaults;
+use crate::strategy::DeletionDefaults;
 
 /// The finalizer of an object whose dependents are to be orphaned.
 pub const ORPHAN: &str = "orphan";
@@ -212,7 +212,7 @@ mod tests {
 
     fn defaults(kind: &str) -> DeletionDefaults {
         let group = if kind == "Job" { "batch" } else { "" };
-        crate::resources::behaviour(group, kind).deletion
+        coracle_resources::behaviour(group, kind).deletion
     }
 
     fn now() -> Timestamp {

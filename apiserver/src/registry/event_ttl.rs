@@ -167,7 +167,7 @@ mod tests {
         let clock: Clock = Arc::new(move || *wall.lock().expect("a time"));
         Arc::new(Registry::new(
             store.clone(),
-            SharedResourceTable::built_in(),
+            SharedResourceTable::new(coracle_resources::built_in()),
             clock,
             &Arc::new(Authorizer::new(Mode::AlwaysAllow)),
         ))
@@ -227,7 +227,7 @@ mod tests {
     async fn events_expire_an_hour_after_their_last_write() {
         let store = Store::open(
             EphemeralLog::new(),
-            ObjectIndex::new(SharedResourceTable::built_in()),
+            ObjectIndex::new(SharedResourceTable::new(coracle_resources::built_in())),
             Default::default(),
         )
         .expect("a store");
@@ -253,9 +253,12 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn events_of_an_earlier_process_are_dated_by_the_servers_stamps() {
         let log = MemoryLog::new();
-        let store =
-            Store::open(log.share(), ObjectIndex::new(SharedResourceTable::built_in()), Default::default())
-                .expect("a store");
+        let store = Store::open(
+            log.share(),
+            ObjectIndex::new(SharedResourceTable::new(coracle_resources::built_in())),
+            Default::default(),
+        )
+        .expect("a store");
         for (name, created, updated) in [
             ("old", "2024-01-01T10:00:00Z", None),
             ("old-but-updated", "2024-01-01T10:00:00Z", Some("2024-01-01T11:50:00Z")),
@@ -266,9 +269,12 @@ mod tests {
             write(&store, name, created, updated).await;
         }
         awake(store.close()).await.expect("closed");
-        let store =
-            Store::open(log.share(), ObjectIndex::new(SharedResourceTable::built_in()), Default::default())
-                .expect("a store");
+        let store = Store::open(
+            log.share(),
+            ObjectIndex::new(SharedResourceTable::new(coracle_resources::built_in())),
+            Default::default(),
+        )
+        .expect("a store");
         let registry = registry(&store, &wall("2024-01-01T12:00:00Z"));
         let expiring = tokio::spawn(registry.expire_events(HOUR));
         for (minutes, want) in [
@@ -287,7 +293,7 @@ mod tests {
     async fn zero_keeps_events() {
         let store = Store::open(
             EphemeralLog::new(),
-            ObjectIndex::new(SharedResourceTable::built_in()),
+            ObjectIndex::new(SharedResourceTable::new(coracle_resources::built_in())),
             Default::default(),
         )
         .expect("a store");

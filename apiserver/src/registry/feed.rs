@@ -141,11 +141,14 @@ mod tests {
 
     impl World {
         fn new(history: History) -> World {
-            let table = ResourceTable::built_in();
+            let table = coracle_resources::built_in();
             let options = Options { history, ..Options::default() };
-            let store =
-                Store::open(EphemeralLog::new(), ObjectIndex::new(SharedResourceTable::built_in()), options)
-                    .expect("an empty store");
+            let store = Store::open(
+                EphemeralLog::new(),
+                ObjectIndex::new(SharedResourceTable::new(coracle_resources::built_in())),
+                options,
+            )
+            .expect("an empty store");
             let authorizer = Arc::new(Authorizer::new(Mode::Rbac));
             let informer = RbacInformer::new(&table, &authorizer);
             World { table, store, authorizer, informer }

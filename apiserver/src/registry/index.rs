@@ -132,7 +132,7 @@ mod tests {
                 "data": {"k": text.repeat(count)},
             });
             let stored = serde_json::to_vec(&object).expect(case);
-            let bytes = ObjectIndex::new(SharedResourceTable::built_in())
+            let bytes = ObjectIndex::new(SharedResourceTable::new(coracle_resources::built_in()))
                 .request_bytes(&Key::new("configmaps", "ns/n"), &stored);
             let least = unit * count;
             assert!((least..least + 200).contains(&bytes), "{case}: {bytes} bytes");

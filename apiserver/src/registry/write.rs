@@ -29,9 +29,7 @@ use crate::patch::Patch;
 use crate::request::Warnings;
 use crate::request::options::{FieldValidation, WriteOptions, parse_revision};
 use crate::resource_info::{Part, ResourceInfo};
-use crate::resources::idle;
-use crate::resources::strategy::{Context, Strategy};
-use crate::resources::validate;
+use crate::strategy::{Context, Strategy, validate};
 use crate::{Error, Result};
 
 /// How often a name is generated anew because it was taken.
@@ -649,8 +647,9 @@ pub(super) fn default_within_limits(strategy: &dyn Strategy, object: &mut Value)
 
 /// Says so where what is written has no effect yet.
 fn warn_of_idle(writing: &Writing<'_>, object: &Value) {
-    let kind = &writing.target.info.group_kind;
-    let warning = idle::warning(&kind.group, &kind.kind, object);
+    let info = &writing.target.info;
+    let kind = &info.group_kind;
+    let warning = info.behaviour.idle_warning.and_then(|warning| warning(&kind.group, &kind.kind, object));
     writing.caller.warnings.extend(warning);
 }
 

@@ -60,7 +60,7 @@ pub async fn registry() -> Arc<Registry> {
 
 /// A registry with the first objects of a cluster, and the authorizer that knows its roles.
 pub async fn registry_with(mode: Mode) -> (Arc<Registry>, Arc<Authorizer>) {
-    let resources = SharedResourceTable::built_in();
+    let resources = SharedResourceTable::new(coracle_resources::built_in());
     let index = ObjectIndex::new(resources.clone());
     let store = Store::open(EphemeralLog::new(), index, Options::default()).expect("an empty store");
     let authorizer = Arc::new(Authorizer::new(mode));

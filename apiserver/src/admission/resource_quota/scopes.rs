@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::usage::Evaluator;
 use crate::admission::{items, text};
 use crate::field::Field;
-use crate::resources::pod_spec::qos_class;
+use crate::qos::qos_class;
 
 /// Whether an object is in all scopes of a quota.
 pub(super) fn all_match(quota: &Value, evaluator: &Evaluator, object: &Value) -> bool {

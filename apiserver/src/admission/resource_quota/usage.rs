@@ -11,9 +11,9 @@ use serde_json::Value;
 
 use crate::admission::pod::{ResourceList, containers, pod_resources, resources};
 use crate::admission::{AdmissionAttributes, Operation, items, text};
+use crate::annotations::BETA_STORAGE_CLASS;
 use crate::names::GroupResource;
-use crate::quantity::Quantity;
-use crate::resources::core::persistent_volume_claim::BETA_STORAGE_CLASS;
+use coracle_quantity::Quantity;
 
 /// The resources that each container of a pod must specify if a quota limits them.
 const REQUIRED: [&str; 6] =

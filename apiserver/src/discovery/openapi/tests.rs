@@ -6,7 +6,7 @@ use super::*;
 use crate::testing;
 
 fn built_in() -> OpenApi {
-    OpenApi::new(&ResourceTable::built_in(), None)
+    OpenApi::new(&coracle_resources::built_in(), None)
 }
 
 fn without_descriptions(value: &Value) -> Value {
@@ -260,7 +260,7 @@ fn hashes_redirect_and_documents_are_immutable() {
 /// `REGENERATE=1 cargo test -p coracle-apiserver --lib the_digest` writes it anew.
 #[test]
 fn the_digest_is_that_of_the_documents() {
-    let table = ResourceTable::with_custom(super::super::tests::widgets(&["v1"]));
+    let table = coracle_resources::built_in().with_custom(super::super::tests::widgets(&["v1"]));
     let texts = Descriptions::parse();
     let mut parts = Vec::new();
     for (key, document) in &OpenApi::new(&table, None).documents {
@@ -307,9 +307,9 @@ fn version_2_is_converted_from_version_3() {
 
 #[test]
 fn custom_kinds_are_added_and_other_documents_kept() {
-    let before = OpenApi::new(&ResourceTable::built_in(), None);
+    let before = OpenApi::new(&coracle_resources::built_in(), None);
     let widgets = super::super::tests::widgets(&["v1"]);
-    let after = OpenApi::new(&ResourceTable::with_custom(widgets), Some(&before));
+    let after = OpenApi::new(&coracle_resources::built_in().with_custom(widgets), Some(&before));
     assert!(Arc::ptr_eq(&before.documents["api/v1"], &after.documents["api/v1"]));
     assert!(!after.documents.contains_key("apis/stable.example.com"));
     let document = after.documents["apis/stable.example.com/v1"].source.document(&Descriptions::parse());

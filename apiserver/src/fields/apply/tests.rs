@@ -3,7 +3,6 @@ use serde_json::json;
 
 use super::super::entry;
 use super::*;
-use crate::resource_info::ResourceTable;
 use crate::schema::{StructuralSchema, schema};
 
 const NOW: &str = "2026-01-01T00:00:01Z";
@@ -290,7 +289,7 @@ fn an_apply_that_changes_nothing_has_no_time() {
 
 #[test]
 fn managed_sets_follow_their_objects_to_other_versions() {
-    let table = ResourceTable::built_in();
+    let table = coracle_resources::built_in();
     let v2 = table.find("autoscaling", "v2", "horizontalpodautoscalers").unwrap();
     let v1 = table.find("autoscaling", "v1", "horizontalpodautoscalers").unwrap();
     let apply = |info: &ResourceInfo, live: &Value, entries: &[Entry], spec: Value, manager: &str| {
@@ -440,7 +439,7 @@ proptest! {
 
     #[test]
     fn nothing_that_is_applied_panics(
-        live in crate::patch::arbitrary::object(), fields in crate::patch::arbitrary::object(), owned in crate::patch::arbitrary::object(),
+        live in crate::testing::arbitrary::object(), fields in crate::testing::arbitrary::object(), owned in crate::testing::arbitrary::object(),
     ) {
         for mut object in [Applying::custom(), Applying::config_map()] {
             object.live["spec"] = live.clone();

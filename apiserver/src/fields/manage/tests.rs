@@ -1,7 +1,6 @@
 use serde_json::json;
 
 use super::*;
-use crate::resource_info::ResourceTable;
 
 const TIMES: [&str; 3] = ["2026-01-01T00:00:01Z", "2026-01-01T00:00:02Z", "2026-01-01T00:00:03Z"];
 
@@ -11,7 +10,7 @@ fn writer<'a>(manager: &'a str, subresource: &'a str, now: &'a str) -> FieldMana
 
 /// The entries after a write, as `manager fields` lines.
 fn write(kind: &str, writer: FieldManager<'_>, live: Option<&Value>, new: &Value) -> (Value, Vec<String>) {
-    let table = ResourceTable::built_in();
+    let table = coracle_resources::built_in();
     let info = table.iter().find(|info| info.kind == kind).expect(kind);
     let entries = update(info, writer, live, new);
     let lines = shown(&entries);

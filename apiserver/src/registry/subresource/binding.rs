@@ -1,14 +1,16 @@
 //! `pods/binding`: the scheduler's word on which node a pod goes to. Said once, and the node need not exist.
 
+use serde_json::Value;
+
 use super::super::body::Body;
 use super::super::deletion::rfc3339;
 use super::super::write::same_uid;
 use super::super::{Caller, Outcome, Registry, Target};
+use super::pod_condition::set_condition;
 use crate::codec::body::Expected;
-use crate::field::{Errors, Field};
+use crate::field::{Errors, Field, quote};
 use crate::object_meta::ObjectMeta;
 use crate::request::options::WriteOptions;
-use crate::resources::{self, core::binding::bind};
 use crate::{Error, Result};
 
 impl Registry {
@@ -28,8 +30,10 @@ impl Registry {
             return Err(Error::bad_request("name in URL does not match name in Binding object"));
         }
         let target = Target { name, ..target.clone() };
+        let info = self.find("", "v1", "bindings");
+        let info = info.ok_or_else(|| Error::Internal("bindings are not served".to_owned()))?;
         let mut errors = Errors::new();
-        resources::behaviour("", "Binding").strategy.validate(&Field::root(&binding), &mut errors);
+        info.behaviour.strategy.validate(&Field::root(&binding), &mut errors);
         if !errors.is_empty() {
             return Err(Error::Unclassified(errors.summary()));
         }
@@ -47,5 +51,53 @@ impl Registry {
         })
         .await?;
         Ok(Outcome::success(201))
+    }
+}
+
+/// Binds the pod to the node, with the Binding's labels and annotations; returns why it cannot be bound.
+fn bind(pod: &mut Value, binding: &Value, now: &str) -> Result<(), String> {
+    let name = pod.pointer("/metadata/name").and_then(Value::as_str).unwrap_or("").to_owned();
+    if pod.pointer("/metadata/deletionTimestamp").is_some() {
+        return Err(format!("pod {name} is being deleted, cannot be assigned to a host"));
+    }
+    let on = pod.pointer("/spec/nodeName").and_then(Value::as_str).unwrap_or("");
+    if !on.is_empty() {
+        return Err(format!("pod {name} is already assigned to node {}", quote(on)));
+    }
+    let gates = pod.pointer("/spec/schedulingGates").and_then(Value::as_array);
+    if gates.is_some_and(|gates| !gates.is_empty()) {
+        return Err(format!("pod {name} has non-empty .spec.schedulingGates"));
+    }
+    pod["spec"]["nodeName"] = binding.pointer("/target/name").cloned().unwrap_or_default();
+    for map in ["labels", "annotations"] {
+        let entries = binding.pointer("/metadata").and_then(|metadata| metadata.get(map));
+        for (key, value) in entries.and_then(Value::as_object).into_iter().flatten() {
+            pod["metadata"][map][key.as_str()] = value.clone();
+        }
+    }
+    if let Some(status) = pod.get_mut("status").and_then(Value::as_object_mut) {
+        status.remove("nominatedNodeName");
+    }
+    set_condition(pod, "PodScheduled", "", "", now);
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn binding_sets_the_node_and_the_condition() {
+        let binding = json!({"metadata": {"name": "p", "annotations": {"a": "b"}}, "target": {"name": "n"}});
+        let now = "2026-01-02T03:04:05Z";
+        let mut pod = json!({"metadata": {"name": "p"}, "spec": {}, "status": {"nominatedNodeName": "m"}});
+        assert_eq!(bind(&mut pod, &binding, now), Ok(()));
+        assert_eq!(
+            pod,
+            json!({"metadata": {"name": "p", "annotations": {"a": "b"}}, "spec": {"nodeName": "n"},
+                "status": {"conditions": [{"type": "PodScheduled", "status": "True", "lastTransitionTime": now}]}})
+        );
+        assert_eq!(bind(&mut pod, &binding, now), Err("pod p is already assigned to node \"n\"".to_owned()));
     }
 }

@@ -8,13 +8,14 @@ use super::super::body::Body;
 use super::super::delete::check_preconditions;
 use super::super::deletion::rfc3339;
 use super::super::{Caller, Outcome, Registry, Target, parse};
+use super::delete_options::delete_options;
+use super::pod_condition::set_condition;
 use crate::cluster::Cluster;
 use crate::codec::body::Expected;
 use crate::error::Cause;
 use crate::names::GroupResource;
 use crate::object_meta::ObjectMeta;
 use crate::request::options::{DeleteOptions, WriteOptions};
-use crate::resources::policy::eviction;
 use crate::selector::LabelSelector;
 use crate::{Error, Result};
 
@@ -40,7 +41,7 @@ impl Registry {
         let expected = Expected { group: "policy", version: "v1", kind: "Eviction" };
         let mut eviction = body.decode(expected, options.field_validation, caller.warnings)?;
         self.admit_to_namespace(target, "eviction", &mut eviction, caller, options)?;
-        let delete = eviction::delete_options(&target.name, &eviction, options.dry_run)?;
+        let delete = delete_options(&target.name, &eviction, options.dry_run)?;
         let asked = DeleteOptions::from_value(&delete)?;
         let mut tries = 0;
         loop {
@@ -87,7 +88,13 @@ impl Registry {
         self.rewrite(target, delete.dry_run, |pod| {
             check_preconditions(&target.info, pod, delete)?;
             let mut marked = pod.clone();
-            eviction::add_disruption_target(&mut marked, &now);
+            set_condition(
+                &mut marked,
+                "DisruptionTarget",
+                "EvictionByEvictionAPI",
+                "Eviction API: evicting",
+                &now,
+            );
             Ok(marked)
         })
         .await?;

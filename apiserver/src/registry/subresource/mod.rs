@@ -4,7 +4,9 @@
 pub mod binding;
 pub mod component_status;
 pub mod connect;
+mod delete_options;
 pub mod eviction;
 mod log;
+mod pod_condition;
 pub mod scale;
 pub mod token;

@@ -19,7 +19,7 @@ use crate::object_meta::ObjectMeta;
 use crate::patch::{Configuration, Patch};
 use crate::request::options::WriteOptions;
 use crate::resource_info::{Part, Subresource};
-use crate::resources;
+use crate::strategy::{ScaleStrategy, Strategy};
 use crate::{Error, Result};
 
 impl Registry {
@@ -188,8 +188,7 @@ fn keep_uid(target: &Target, uid: &str, new: &Value) -> Result<()> {
 
 fn validate(scale: &Subresource, object: &Value) -> Result<()> {
     let mut errors = Errors::new();
-    let rules = resources::behaviour(&scale.group, &scale.kind).strategy;
-    rules.validate(&Field::root(object), &mut errors);
+    ScaleStrategy.validate(&Field::root(object), &mut errors);
     if errors.is_empty() {
         return Ok(());
     }

@@ -53,7 +53,7 @@ async fn no_address_and_no_port_is_given_twice() {
         let service = parse(stored).expect("readable");
         let address = service["spec"]["clusterIP"].as_str().expect("an address").to_owned();
         assert!(addresses.insert(address), "given twice: {service}");
-        for port in crate::resources::core::service::allocation::held_node_ports(&service) {
+        for port in coracle_resources::core::service::allocation::held_node_ports(&service) {
             assert!(ports.insert(port), "given twice: {service}");
             held += 1;
         }
@@ -129,7 +129,7 @@ async fn writers_that_are_cut_off_leave_no_port_given_twice() {
     let mut ports = BTreeSet::new();
     for stored in server.registry.store.snapshot().bucket("services").iter() {
         let service = parse(stored).expect("readable");
-        for port in crate::resources::core::service::allocation::held_node_ports(&service) {
+        for port in coracle_resources::core::service::allocation::held_node_ports(&service) {
             assert!(ports.insert(port), "given twice: {service}");
         }
     }

@@ -37,12 +37,16 @@ impl Server {
         let authorizer = Arc::new(Authorizer::new(Mode::AlwaysAllow));
         let store = Store::open(
             EphemeralLog::new(),
-            ObjectIndex::new(SharedResourceTable::built_in()),
+            ObjectIndex::new(SharedResourceTable::new(coracle_resources::built_in())),
             Options::default(),
         )
         .expect("a store");
-        let registry =
-            Registry::new(store, SharedResourceTable::built_in(), Arc::new(Timestamp::now), &authorizer);
+        let registry = Registry::new(
+            store,
+            SharedResourceTable::new(coracle_resources::built_in()),
+            Arc::new(Timestamp::now),
+            &authorizer,
+        );
         let user = UserInfo::new("admin", &["system:masters"]);
         let server = Server { registry, user };
         let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "ns"}});
@@ -106,7 +110,7 @@ impl Server {
     ) -> Result<Outcome> {
         let target = self.target(api_version, plural, name);
         let headers = HeaderMap::from_iter([(header::CONTENT_TYPE, HeaderValue::from_static(media_type))]);
-        let patch = Patch::parse(Patch::type_of(&headers)?, patch)?;
+        let patch = Patch::parse(Patch::type_of(&headers, &target.info.type_ref)?, patch)?;
         let warnings = Warnings::default();
         let caller = Caller {
             user: &self.user,

@@ -26,13 +26,14 @@ impl Fixture {
     async fn new() -> Fixture {
         let store = Store::open(
             EphemeralLog::new(),
-            ObjectIndex::new(SharedResourceTable::built_in()),
+            ObjectIndex::new(SharedResourceTable::new(coracle_resources::built_in())),
             Options::default(),
         )
         .expect("a store");
         let clock: Clock = Arc::new(|| NOW.parse().expect("a time"));
         let authorizer = Arc::new(Authorizer::new(Mode::AlwaysAllow));
-        let registry = Registry::new(store, SharedResourceTable::built_in(), clock, &authorizer);
+        let registry =
+            Registry::new(store, SharedResourceTable::new(coracle_resources::built_in()), clock, &authorizer);
         let fixture = Fixture {
             registry,
             user: UserInfo::new("u", &["system:masters"]),

@@ -79,7 +79,8 @@ mod tests {
             ("GET", "/api/v1/unknown", &[], None),
             ("GET", "/unknown", &[], None),
         ] {
-            let (metrics, resources) = (Metrics::new(), SharedResourceTable::built_in());
+            let (metrics, resources) =
+                (Metrics::new(), SharedResourceTable::new(coracle_resources::built_in()));
             let record = RecordRequest { metrics: &metrics, resources: &resources };
             let stack = ServiceBuilder::new().layer(filter(record)).service_fn(|_: ReceivedRequest<_>| {
                 let mut response = Response::new(Body::empty());

@@ -1,0 +1,108 @@
+//! Whether a merged object can be of its type: the real server's conversion from a map to a typed object.
+//!
+//! It is more lenient with numbers than decoding JSON (`1.0` is an integer, and too large an integer is truncated),
+//! and has messages of its own. Texts with a grammar (times, durations, base64) are left to the codec.
+
+use coracle_quantity::Quantity;
+use serde_json::Value;
+
+use super::super::cannot_unmarshal;
+use crate::go_value::go_type;
+use crate::schema::{Field, Type, schema};
+
+/// Converts a value to its type.
+///
+/// - `field`: the field that contains the value, or the list or map around it; none for a whole object.
+///
+/// # Errors
+/// The message of the first mismatch, members in Go's order.
+pub(super) fn restore(value: &mut Value, ty: &Type, field: Option<&Field>) -> Result<(), String> {
+    if value.is_null() {
+        return Ok(());
+    }
+    match ty {
+        Type::Struct(id) => {
+            let Value::Object(members) = value else {
+                return Err(format!("cannot restore struct from: {}", kind(value)));
+            };
+            for field in schema().get(*id).members() {
+                if let Some(member) = members.get_mut(field.name) {
+                    restore(member, &field.ty, Some(field))?;
+                }
+            }
+            Ok(())
+        }
+        Type::Map(item) => match value {
+            Value::Object(members) => {
+                members.values_mut().try_for_each(|member| restore(member, item, field))
+            }
+            other => Err(format!("cannot restore map from {}", kind(other))),
+        },
+        Type::List(item) | Type::ListMessage(item) => match value {
+            Value::Array(elements) => {
+                elements.iter_mut().try_for_each(|element| restore(element, item, field))
+            }
+            other => Err(format!("cannot restore slice from {}", kind(other))),
+        },
+        Type::Bytes if !value.is_string() => Err(format!("cannot restore slice from {}", kind(value))),
+        Type::String => match value {
+            Value::String(_) => Ok(()),
+            Value::Number(n) if n.is_i64() => {
+                let name = field.map_or_else(|| "string".to_owned(), Field::go_type);
+                Err(format!("cannot convert int64 to {name}"))
+            }
+            _ => Err("unrecognized type: string".into()),
+        },
+        Type::Bool if !value.is_boolean() => Err("unrecognized type: bool".into()),
+        Type::Int32 => integer(value, "int32", |wide| i64::from(wide as i32)),
+        Type::Int64 => integer(value, "int64", |wide| wide),
+        Type::Double if !value.is_number() => Err("unrecognized type: float64".into()),
+        Type::Quantity => {
+            let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+            text.parse::<Quantity>().map(drop).map_err(|error| error.to_string())
+        }
+        Type::IntOrString => int_or_string(value),
+        Type::Time | Type::MicroTime if !value.is_string() => {
+            Err(cannot_unmarshal(value, "value of type string"))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn integer(value: &mut Value, name: &str, cut: fn(i64) -> i64) -> Result<(), String> {
+    let Value::Number(number) = value else { return Err(format!("unrecognized type: {name}")) };
+    let wide = match (number.as_i64(), number.as_f64()) {
+        (Some(integer), _) => integer,
+        (None, Some(float)) if float.trunc() == float => whole(float),
+        _ => return Err(format!("cannot convert float64 to {name}")),
+    };
+    *value = cut(wide).into();
+    Ok(())
+}
+
+/// A float beyond the range of integers becomes the smallest one, as on amd64.
+fn whole(float: f64) -> i64 {
+    const LIMIT: f64 = 9_223_372_036_854_775_808.0;
+    if (-LIMIT..LIMIT).contains(&float) { float as i64 } else { i64::MIN }
+}
+
+fn int_or_string(value: &mut Value) -> Result<(), String> {
+    let Value::Number(number) = &*value else {
+        return if value.is_string() { Ok(()) } else { Err(cannot_unmarshal(value, "value of type int32")) };
+    };
+    let float = number.as_f64().unwrap_or(f64::NAN);
+    if float.trunc() != float || i32::try_from(whole(float)).is_err() {
+        return Err(format!("json: cannot unmarshal number {number} into Go value of type int32"));
+    }
+    *value = whole(float).into();
+    Ok(())
+}
+
+/// The kind of a decoded JSON value, as Go names it.
+fn kind(value: &Value) -> &'static str {
+    match value {
+        Value::Array(_) => "slice",
+        Value::Object(_) => "map",
+        other => go_type(other),
+    }
+}

@@ -1,0 +1,233 @@
+//! Custom resources, from what a CustomResourceDefinition says of them.
+
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use super::{Conversion, Endpoint, Part, ResourceInfo, Storage, Subresource, api_version};
+use crate::names::{GroupKind, GroupResource, Text};
+use crate::render::table::Printer;
+use crate::schema::{StructId, StructuralError, StructuralSchema, TypeRef, schema};
+use crate::selector::SelectableFields;
+use crate::strategy::Behaviour;
+use crate::strategy::custom_resource::CustomResourceStrategy;
+use crate::validation::metadata::MetadataValidation;
+
+/// The names of a custom kind: `spec.group`, `spec.names` and `spec.scope`.
+#[derive(Clone)]
+pub struct CustomKind {
+    /// The group.
+    pub group: String,
+    /// The kind.
+    pub kind: String,
+    /// The kind of its lists.
+    pub list_kind: String,
+    /// The plural name.
+    pub plural: String,
+    /// The singular name.
+    pub singular: String,
+    /// The short names.
+    pub short_names: Vec<String>,
+    /// The categories.
+    pub categories: Vec<String>,
+    /// Whether objects have a namespace.
+    pub namespaced: bool,
+    /// Its definition is being deleted, so that no more objects can be created.
+    pub terminating: bool,
+    /// How objects get from one version to another.
+    pub conversion: Conversion,
+}
+
+/// A version of a custom kind: one of `spec.versions`.
+#[derive(Clone, Debug, Default)]
+pub struct CustomVersion {
+    /// The name.
+    pub name: String,
+    /// Whether clients see it.
+    pub served: bool,
+    /// Whether objects are stored in it; one of all versions.
+    pub storage: bool,
+    /// `schema.openAPIV3Schema`; null for any object.
+    pub schema: Value,
+    /// Whether the status has an endpoint of its own.
+    pub status: bool,
+    /// Whether there is `/scale`, of replicas that stand where those of workloads do.
+    pub scale: bool,
+    /// `additionalPrinterColumns`.
+    pub columns: Option<Value>,
+    /// `selectableFields`, as JSON paths such as `.spec.color`.
+    pub selectable_fields: Vec<String>,
+    /// The `Warning` of a deprecated version.
+    pub deprecation: Option<String>,
+}
+
+impl CustomKind {
+    /// A kind with the names that follow from it.
+    pub fn new(group: &str, kind: &str, plural: &str, namespaced: bool) -> CustomKind {
+        CustomKind {
+            group: group.to_owned(),
+            kind: kind.to_owned(),
+            list_kind: format!("{kind}List"),
+            plural: plural.to_owned(),
+            singular: kind.to_lowercase(),
+            short_names: Vec::new(),
+            categories: Vec::new(),
+            namespaced,
+            terminating: false,
+            conversion: Conversion::Local(super::conversion::rename),
+        }
+    }
+
+    /// The resources of the versions that are served, in their order.
+    ///
+    /// # Errors
+    /// [`StructuralError`] for a schema that is not structural.
+    pub fn resources(&self, versions: Vec<CustomVersion>) -> Result<Vec<ResourceInfo>, StructuralError> {
+        let types = versions.iter().map(|version| {
+            let schema = match &version.schema {
+                Value::Null => {
+                    serde_json::json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true})
+                }
+                schema => schema.clone(),
+            };
+            Ok((api_version(&self.group, &version.name), Arc::new(StructuralSchema::read(schema)?)))
+        });
+        let types = types.collect::<Result<Vec<_>, StructuralError>>()?;
+        let all: Arc<[(String, TypeRef)]> = types
+            .iter()
+            .map(|(version, schema)| (version.clone(), TypeRef::Structural(schema.clone())))
+            .collect();
+        let stored = versions.iter().position(|version| version.storage).unwrap_or_default();
+        let infos = versions.into_iter().zip(types).filter(|(version, _)| version.served);
+        Ok(infos.map(|(version, (_, schema))| self.resource(version, schema, &all, stored)).collect())
+    }
+
+    fn resource(
+        &self,
+        version: CustomVersion,
+        schema: Arc<StructuralSchema>,
+        all: &Arc<[(String, TypeRef)]>,
+        stored: usize,
+    ) -> ResourceInfo {
+        let (storage_api_version, storage_type) = all[stored].clone();
+        let storage_version = storage_api_version.rsplit('/').next().unwrap_or_default();
+        let type_ref = TypeRef::Structural(schema.clone());
+        let selectable = version.selectable_fields.iter().map(|path| {
+            let label = path.trim_start_matches('.').to_owned();
+            let pointer = format!("/{}", label.replace('.', "/"));
+            (label, pointer)
+        });
+        let selectable = SelectableFields::of_custom_resource(selectable.collect(), self.namespaced);
+        let mut behaviour = Behaviour::of(CustomResourceStrategy {
+            kind: self.kind.clone(),
+            schema,
+            has_status: version.status,
+        })
+        .metadata(MetadataValidation::GENERIC)
+        .generation()
+        .conditional_update()
+        .selectable_fields(selectable)
+        .printer(Printer::of_custom_resource(version.columns.as_ref()));
+        behaviour.create_refusal =
+            self.terminating.then_some("create not allowed while custom resource definition is terminating");
+        behaviour.deprecation = version.deprecation.map(Text::from);
+        let status = Subresource {
+            name: "status".into(),
+            group: self.group.clone().into(),
+            version: version.name.clone().into(),
+            kind: self.kind.clone().into(),
+            verbs: ["get", "patch", "update"].map(Text::from).into(),
+            type_ref: type_ref.clone(),
+            endpoint: Endpoint::Part(Part::Status),
+        };
+        let scale = schema_of_scale().filter(|_| version.scale).map(|type_id| Subresource {
+            name: "scale".into(),
+            group: "autoscaling".into(),
+            version: "v1".into(),
+            kind: "Scale".into(),
+            verbs: ["get", "patch", "update"].map(Text::from).into(),
+            type_ref: type_id.into(),
+            endpoint: Endpoint::Scale,
+        });
+        ResourceInfo {
+            group: self.group.clone().into(),
+            version: version.name.clone().into(),
+            kind: self.kind.clone().into(),
+            list_kind: self.list_kind.clone().into(),
+            plural: self.plural.clone().into(),
+            singular: self.singular.clone().into(),
+            short_names: texts(&self.short_names),
+            categories: texts(&self.categories),
+            namespaced: self.namespaced,
+            verbs: VERBS.map(Text::from).into(),
+            subresources: version.status.then_some(status).into_iter().chain(scale).collect(),
+            storage_version_hash: storage_version_hash(&self.group, storage_version, &self.kind).into(),
+            storage: Storage {
+                type_ref: storage_type,
+                bucket: GroupResource::new(&self.group, &self.plural).to_string().into(),
+                // Members are sorted, so nothing that all objects share comes first.
+                type_prefix: None,
+                api_version: storage_api_version,
+            },
+            versions: all.clone(),
+            conversion: self.conversion.clone(),
+            behaviour,
+            group_resource: GroupResource::new(&self.group, &self.plural),
+            group_kind: GroupKind::new(&self.group, &self.kind),
+            api_version: api_version(&self.group, &version.name),
+            type_ref,
+        }
+    }
+}
+
+/// The verbs of every custom resource, in the order in which discovery has them.
+const VERBS: [&str; 8] = ["delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"];
+
+impl CustomVersion {
+    /// A version that is served, of objects of any form.
+    pub fn new(name: &str) -> CustomVersion {
+        CustomVersion { name: name.to_owned(), served: true, ..CustomVersion::default() }
+    }
+
+    /// The one that is stored.
+    pub fn stored(self) -> CustomVersion {
+        CustomVersion { storage: true, ..self }
+    }
+}
+
+fn schema_of_scale() -> Option<StructId> {
+    schema().kind("autoscaling", "v1", "Scale")
+}
+
+fn texts(list: &[String]) -> Vec<Text> {
+    list.iter().map(|text| Text::from(text.clone())).collect()
+}
+
+/// The hash by which clients detect a change of a kind's storage version.
+pub fn storage_version_hash(group: &str, version: &str, kind: &str) -> String {
+    use base64::Engine;
+    let hashed = format!("{group}/{version}/{kind}");
+    let digest = ring::digest::digest(&ring::digest::SHA256, hashed.as_bytes());
+    base64::engine::general_purpose::STANDARD.encode(&digest.as_ref()[..8])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn storage_version_hashes_match_the_real_servers() {
+        let stored = schema().resources().iter().filter(|r| !r.storage_version_hash.is_empty());
+        for resource in stored {
+            let (group, mut version) = resource.storage_version;
+            let kind = resource.kind;
+            // The real server still hashes the version in which it once stored them.
+            if kind == "CustomResourceDefinition" {
+                version = "v1beta1";
+            }
+            let want = resource.storage_version_hash;
+            assert_eq!(storage_version_hash(group, version, kind), want, "{group}/{version}/{kind}");
+        }
+        assert_eq!(storage_version_hash("stable.discovery.example.com", "v1", "Widget"), "f+X3NPQ7fio=");
+    }
+}

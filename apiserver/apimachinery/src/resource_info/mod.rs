@@ -1,0 +1,192 @@
+//! ResourceInfo: everything there is to know about a resource, in one place.
+//!
+//! Routing, the generic verbs, printing, discovery and OpenAPI all work from a [`ResourceInfo`], be it of a built-in kind
+//! or of a custom one. The whole set is a [`ResourceTable`], which is replaced as one: whoever holds a table sees names,
+//! types, columns and discovery of one moment.
+//!
+//! | file | owns |
+//! | --- | --- |
+//! | `conversion.rs` | from one version to another |
+//! | `custom.rs` | custom resources, from what a CustomResourceDefinition says of them |
+//! | `subresource.rs` | what a subresource is |
+//! | `table.rs` | all resources of one moment, by path, by kind, and in the order of discovery |
+
+mod conversion;
+mod custom;
+mod subresource;
+mod table;
+
+use std::sync::Arc;
+
+pub use conversion::{Conversion, Converter, LocalConverter, Shown};
+pub use custom::{CustomKind, CustomVersion, storage_version_hash};
+pub use subresource::{Connection, Endpoint, Part, Subresource};
+pub use table::{Group, ResourceTable, SharedResourceTable, Version, precedence};
+
+use crate::names::{GroupKind, GroupResource, Text};
+use crate::schema::{TypeRef, schema};
+use crate::strategy::Behaviour;
+
+/// A resource in one version.
+pub struct ResourceInfo {
+    /// The group; empty for the core group.
+    pub group: Text,
+    /// The version.
+    pub version: Text,
+    /// The kind.
+    pub kind: Text,
+    /// The kind of its lists.
+    pub list_kind: Text,
+    /// The plural name, which stands in paths.
+    pub plural: Text,
+    /// The singular name.
+    pub singular: Text,
+    /// The short names.
+    pub short_names: Vec<Text>,
+    /// The categories, such as `all`.
+    pub categories: Vec<Text>,
+    /// Whether objects have a namespace.
+    pub namespaced: bool,
+    /// The verbs, in the order of discovery.
+    pub verbs: Vec<Text>,
+    /// The subresources, in the order of discovery.
+    pub subresources: Vec<Subresource>,
+    /// By which clients detect a change of the storage version; empty for what is not stored.
+    pub storage_version_hash: Text,
+    /// The type of objects in this version.
+    pub type_ref: TypeRef,
+    /// How objects are stored.
+    pub storage: Storage,
+    /// All versions in which the kind is served: `apiVersion` and type.
+    pub versions: Arc<[(String, TypeRef)]>,
+    /// How objects get from one version to another.
+    pub conversion: Conversion,
+    /// How the kind behaves.
+    pub behaviour: Behaviour,
+    /// Group and plural, as messages name the resource.
+    pub group_resource: GroupResource,
+    /// The kind as the server thinks of it: events are one kind, whichever group shows them.
+    pub group_kind: GroupKind,
+    /// As objects of this version say it.
+    pub api_version: String,
+}
+
+/// How the objects of all versions of a resource are stored.
+pub struct Storage {
+    /// The version.
+    pub api_version: String,
+    /// The type in that version.
+    pub type_ref: TypeRef,
+    /// Where in the store.
+    pub bucket: Arc<str>,
+    /// The first bytes of every stored object, which list items leave out; None where they do not.
+    pub type_prefix: Option<String>,
+}
+
+impl ResourceInfo {
+    /// Whether it is defined by clients: its paths have a handler of their own, with fewer methods and media types.
+    pub fn is_custom(&self) -> bool {
+        matches!(self.type_ref, TypeRef::Structural(_))
+    }
+
+    /// Whether objects are stored in the very version in which this resource shows them.
+    pub fn is_storage_version(&self) -> bool {
+        self.api_version == self.storage.api_version
+    }
+
+    /// Whether it has a verb.
+    pub fn has_verb(&self, verb: &str) -> bool {
+        self.verbs.iter().any(|known| known == verb)
+    }
+
+    /// The subresource of that name.
+    pub fn subresource(&self, name: &str) -> Option<&Subresource> {
+        self.subresources.iter().find(|subresource| subresource.name == name)
+    }
+
+    /// Whether the status has an endpoint of its own.
+    pub fn has_status(&self) -> bool {
+        self.subresource("status").is_some()
+    }
+
+    /// The key that an object would have in the real server's store; some messages show it.
+    pub fn registry_key(&self, namespace: &str, name: &str) -> String {
+        let name = self.storage_name(namespace, name);
+        match self.behaviour.key_prefix {
+            Some(prefix) => format!("/registry/{prefix}/{name}"),
+            None if self.is_custom() => format!("/registry/{}/{}/{name}", self.group, self.plural),
+            None => format!("/registry/{}/{name}", self.plural),
+        }
+    }
+
+    /// The real server's internal Go type, which messages about answers name.
+    pub fn internal_type(&self) -> String {
+        if self.is_custom() {
+            return "*unstructured.Unstructured".to_owned();
+        }
+        let package = match self.group_kind.group.split('.').next() {
+            None | Some("") => "core",
+            Some(first) => first,
+        };
+        format!("*{package}.{}", self.group_kind.kind)
+    }
+
+    /// The type of its lists. Those of custom resources are written as their items are.
+    pub fn list_type(&self) -> Option<TypeRef> {
+        match &self.type_ref {
+            TypeRef::Struct(_) => {
+                schema().kind(&self.group, &self.version, &self.list_kind).map(TypeRef::Struct)
+            }
+            structural @ TypeRef::Structural(_) => Some(structural.clone()),
+        }
+    }
+
+    /// The name under which an object is stored in its bucket.
+    pub fn storage_name(&self, namespace: &str, name: &str) -> String {
+        if self.namespaced { format!("{namespace}/{name}") } else { name.to_owned() }
+    }
+}
+
+/// An `apiVersion`.
+pub fn api_version(group: &str, version: &str) -> String {
+    if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") }
+}
+
+/// The beginning of a built-in object as it is stored.
+pub fn type_prefix(kind: &str, api_version: &str) -> String {
+    format!("{{\"kind\":\"{kind}\",\"apiVersion\":\"{api_version}\",")
+}
+
+/// Two descriptions of a resource are equal if they are equal for clients.
+impl PartialEq for ResourceInfo {
+    fn eq(&self, other: &ResourceInfo) -> bool {
+        let names = |info: &ResourceInfo| {
+            [
+                &info.group,
+                &info.version,
+                &info.kind,
+                &info.list_kind,
+                &info.plural,
+                &info.singular,
+                &info.storage_version_hash,
+            ]
+            .map(Text::clone)
+        };
+        names(self) == names(other)
+            && (self.namespaced, &self.short_names, &self.categories, &self.verbs, &self.subresources)
+                == (
+                    other.namespaced,
+                    &other.short_names,
+                    &other.categories,
+                    &other.verbs,
+                    &other.subresources,
+                )
+            && self.type_ref == other.type_ref
+    }
+}
+
+impl std::fmt::Debug for ResourceInfo {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}, {}", self.group_resource, self.version)
+    }
+}

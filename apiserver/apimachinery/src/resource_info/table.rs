@@ -1,0 +1,239 @@
+//! All resources of one moment: by path, by resource, and in the order of discovery.
+
+use std::cmp::Ordering;
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use arc_swap::{ArcSwap, Guard};
+
+use super::ResourceInfo;
+use crate::names::{GroupResource, Text};
+use crate::request::info::ResourceRequest;
+
+/// All resources of one moment.
+#[derive(Clone, Debug, Default)]
+pub struct ResourceTable {
+    /// By plural: few resources share theirs.
+    by_plural: HashMap<Text, Vec<Arc<ResourceInfo>>>,
+    by_resource: HashMap<GroupResource, Arc<ResourceInfo>>,
+    by_bucket: HashMap<Arc<str>, Arc<ResourceInfo>>,
+    groups: Vec<Group>,
+}
+
+/// An API group.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Group {
+    /// The name; empty for the core group.
+    pub name: Text,
+    /// The preferred one first.
+    pub versions: Vec<Version>,
+    /// Defined by clients.
+    pub custom: bool,
+}
+
+/// A version of a group.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Version {
+    /// The name.
+    pub name: Text,
+    /// The resources, in the order of discovery.
+    pub resources: Vec<Arc<ResourceInfo>>,
+}
+
+impl Group {
+    /// The version with this name.
+    pub fn version(&self, name: &str) -> Option<&Version> {
+        self.versions.iter().find(|version| version.name == name)
+    }
+}
+
+impl ResourceTable {
+    /// The table of these groups and their resources.
+    pub fn new(groups: Vec<Group>) -> ResourceTable {
+        let mut table = ResourceTable::default();
+        let versions = groups.iter().flat_map(|group| &group.versions);
+        versions.flat_map(|version| &version.resources).for_each(|info| table.index(info.clone()));
+        ResourceTable { groups, ..table }
+    }
+
+    /// With these custom resources.
+    #[must_use]
+    pub fn with_custom(&self, custom: impl IntoIterator<Item = ResourceInfo>) -> ResourceTable {
+        self.with(custom.into_iter().map(Arc::new))
+    }
+
+    /// The same resources, and these custom ones.
+    #[must_use]
+    pub fn with(&self, custom: impl IntoIterator<Item = Arc<ResourceInfo>>) -> ResourceTable {
+        let mut table = self.clone();
+        for info in custom {
+            table.index(info.clone());
+            table.add_to_discovery(info);
+        }
+        table
+    }
+
+    fn index(&mut self, info: Arc<ResourceInfo>) {
+        self.by_plural.entry(info.plural.clone()).or_default().push(info.clone());
+        // Of several versions, the one that is stored speaks for the resource.
+        if info.is_storage_version() || !self.by_resource.contains_key(&info.group_resource) {
+            self.by_resource.insert(info.group_resource.clone(), info.clone());
+        }
+        if info.is_storage_version() || !self.by_bucket.contains_key(&info.storage.bucket) {
+            self.by_bucket.insert(info.storage.bucket.clone(), info);
+        }
+    }
+
+    /// Adds a custom resource to a group's version, which are created with their first resource, in the order of
+    /// discovery: groups after the built-in ones, by name; versions by [`precedence`], resources by name.
+    fn add_to_discovery(&mut self, info: Arc<ResourceInfo>) {
+        let groups = &mut self.groups;
+        let custom = groups.iter().position(|g| g.custom).unwrap_or(groups.len());
+        let index = match groups.iter().position(|g| g.name == info.group) {
+            Some(index) => index,
+            None => {
+                let after = groups[custom..].partition_point(|g| g.name < info.group);
+                let new = Group { name: info.group.clone(), versions: Vec::new(), custom: true };
+                groups.insert(custom + after, new);
+                custom + after
+            }
+        };
+        let versions = &mut groups[index].versions;
+        let index = match versions.iter().position(|v| v.name == info.version) {
+            Some(index) => index,
+            None => {
+                let before = |v: &Version| precedence(&v.name, &info.version) == Ordering::Less;
+                let after = versions.partition_point(before);
+                versions.insert(after, Version { name: info.version.clone(), resources: Vec::new() });
+                after
+            }
+        };
+        let resources = &mut versions[index].resources;
+        resources.retain(|r| r.plural != info.plural);
+        let after = resources.partition_point(|r| r.plural < info.plural);
+        resources.insert(after, info);
+    }
+
+    /// The resource at a path.
+    pub fn find(&self, group: &str, version: &str, plural: &str) -> Option<&Arc<ResourceInfo>> {
+        let same = |info: &&Arc<ResourceInfo>| info.group == group && info.version == version;
+        self.by_plural.get(plural)?.iter().find(same)
+    }
+
+    /// Whether a request's names lead somewhere.
+    pub fn serves(&self, request: &ResourceRequest) -> bool {
+        let info = self.find(&request.group, &request.version, &request.resource);
+        let subresource = &request.subresource;
+        info.is_some_and(|info| subresource.is_empty() || info.subresource(subresource).is_some())
+    }
+
+    /// A resource in the version in which it is stored, if that is served.
+    pub fn by_resource(&self, resource: &GroupResource) -> Option<&Arc<ResourceInfo>> {
+        self.by_resource.get(resource)
+    }
+
+    /// The resource whose objects are stored there.
+    pub fn by_bucket(&self, bucket: &str) -> Option<&Arc<ResourceInfo>> {
+        self.by_bucket.get(bucket)
+    }
+
+    /// Whether there is such a group.
+    pub fn has_group(&self, name: &str) -> bool {
+        self.group(name).is_some()
+    }
+
+    /// The groups in the order of discovery; the core group, which has no name, is the first.
+    pub fn groups(&self) -> &[Group] {
+        &self.groups
+    }
+
+    /// The group with this name.
+    pub fn group(&self, name: &str) -> Option<&Group> {
+        self.groups.iter().find(|group| group.name == name)
+    }
+
+    /// Each resource once, in the version in which it is stored.
+    pub fn iter(&self) -> impl Iterator<Item = &Arc<ResourceInfo>> {
+        self.by_resource.values()
+    }
+}
+
+/// The table of now, shared by all that work from it.
+#[derive(Debug)]
+pub struct SharedResourceTable(ArcSwap<ResourceTable>);
+
+impl SharedResourceTable {
+    /// Begins with a table.
+    pub fn new(table: ResourceTable) -> Arc<SharedResourceTable> {
+        Arc::new(SharedResourceTable(ArcSwap::from_pointee(table)))
+    }
+
+    /// The table of now. It is not to be held on to.
+    pub fn load(&self) -> Guard<Arc<ResourceTable>> {
+        self.0.load()
+    }
+
+    /// The table of now, to keep.
+    pub fn load_full(&self) -> Arc<ResourceTable> {
+        self.0.load_full()
+    }
+
+    /// Replaces the table.
+    pub fn replace(&self, table: ResourceTable) {
+        self.0.store(Arc::new(table));
+    }
+}
+
+/// The order of versions in a group: `v10`, `v2`, `v1`, `v11beta2`, `v10beta3`, `v3alpha1`, then all others by name.
+///
+/// Source: CustomResourceDefinition versioning, "Version priority".
+pub fn precedence(a: &str, b: &str) -> Ordering {
+    match (stability(a), stability(b)) {
+        (Some(a), Some(b)) => b.cmp(&a),
+        (Some(_), None) => Ordering::Less,
+        (None, Some(_)) => Ordering::Greater,
+        (None, None) => a.cmp(b),
+    }
+}
+
+/// The stability, major and minor of a version such as `v1`, `v1beta2`.
+fn stability(version: &str) -> Option<(u8, u32, u32)> {
+    let number = |digits: &str| {
+        let plain = digits.bytes().all(|b| b.is_ascii_digit());
+        plain.then(|| digits.parse::<u32>().ok()).flatten()
+    };
+    let rest = version.strip_prefix('v')?;
+    for (level, word) in [(1, "beta"), (0, "alpha")] {
+        if let Some((major, minor)) = rest.split_once(word) {
+            return Some((level, number(major)?, number(minor)?));
+        }
+    }
+    Some((2, number(rest)?, 0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_by_precedence() {
+        let want = [
+            "v10",
+            "v2",
+            "v1",
+            "v0",
+            "v11beta2",
+            "v10beta3",
+            "v3beta1",
+            "v12alpha1",
+            "foo1",
+            "foo10",
+            "v",
+            "v1gamma1",
+        ];
+        let mut got = want;
+        got.reverse();
+        got.sort_by(|a, b| precedence(a, b));
+        assert_eq!(got, want);
+    }
+}

@@ -1,0 +1,59 @@
+//! Custom resources: one strategy for all of them, which works from their structural schemas.
+//!
+//! Source: apiextensions-apiserver's `customresource` registry, `strategy.go` and `status_strategy.go`.
+
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use super::{Context, Strategy};
+use crate::codec;
+use crate::field::{Errors, Field};
+use crate::object_meta::ObjectMeta;
+use crate::schema::StructuralSchema;
+use crate::validation;
+
+/// The strategy of a custom resource in one version.
+pub struct CustomResourceStrategy {
+    /// The kind.
+    pub kind: String,
+    /// The type.
+    pub schema: Arc<StructuralSchema>,
+    /// Whether the status has an endpoint of its own.
+    pub has_status: bool,
+}
+
+impl Strategy for CustomResourceStrategy {
+    fn default(&self, object: &mut Value) {
+        codec::structural::default(object, &self.schema);
+    }
+
+    /// An update of the status changes nothing else, and of metadata only who manages the fields.
+    fn prepare_for_status_update(&self, object: &mut Value, old: &Value, _: &Context<'_>) {
+        let managed_fields = object.meta("managedFields").cloned().unwrap_or(Value::Null);
+        object["metadata"] = old["metadata"].clone();
+        object.set_meta("managedFields", managed_fields);
+    }
+
+    /// All but metadata counts, and the status only where it has no endpoint of its own.
+    fn is_new_generation(&self, object: &Value, old: &Value) -> bool {
+        let counted = |object: &Value| {
+            let mut object = object.clone();
+            if let Some(members) = object.as_object_mut() {
+                members.retain(|name, _| name != "metadata" && !(name == "status" && self.has_status));
+            }
+            object
+        };
+        counted(object) != counted(old)
+    }
+
+    fn validate(&self, object: &Field<'_>, errors: &mut Errors) {
+        let kind = object.get("kind");
+        errors.push_if(kind.str() != self.kind, || kind.invalid(format!("must be {}", self.kind)));
+        validation::structural::validate(object, &self.schema, errors);
+    }
+
+    fn validate_status_update(&self, object: &Field<'_>, _: &Field<'_>, errors: &mut Errors) {
+        self.validate(object, errors);
+    }
+}

@@ -1,0 +1,158 @@
+//! What differs between kinds, where data cannot say it: a handful of hooks with defaults.
+//!
+//! Objects arrive in the form of their version, as the codec left them: every value has its Go type's JSON form, nulls
+//! and empty `omitempty` members are gone, quantities and times are canonical. A hook reads and writes plain JSON values;
+//! it sees no HTTP, no store and no clock but the one in [`Context`].
+
+mod behaviour;
+pub mod custom_resource;
+pub mod defaulting;
+mod scale;
+pub mod validate;
+
+pub use behaviour::{Behaviour, DeletionDefaults, FieldPath, IdleWarning, ResetFields};
+pub use scale::ScaleStrategy;
+
+use serde_json::Value;
+
+use crate::features::FeatureGates;
+use crate::field::{Errors, Field};
+use crate::user::UserInfo;
+
+/// What a hook may know besides the objects.
+pub struct Context<'a> {
+    /// The current time in RFC 3339, whole seconds (`2026-01-02T03:04:05Z`).
+    pub now: &'a str,
+    /// Who makes the request.
+    pub user: &'a UserInfo,
+    /// Which features are on.
+    pub features: &'a FeatureGates,
+}
+
+/// The hooks of a kind, in the order in which the pipeline calls them:
+///
+/// - create: `default`, (admission), `prepare_for_create`, metadata validation, `validate`, `warnings`, store;
+/// - update: `default`, (admission), `prepare_for_update`, metadata validation, `validate_update`, `warnings`, store;
+/// - update of `/status`: `default`, `prepare_for_status_update` (the pipeline has already put everything but status, and
+///   the metadata the kind lets through, back to the old), `validate_status_update`, `status_warnings`.
+///
+/// The pipeline itself does what is the same for all: metadata, `generation` (for kinds that manage it), dropping
+/// `status` on create, keeping it on update where the kind has a status subresource.
+pub trait Strategy: Send + Sync {
+    /// Fills in what a client may leave out. Runs on every decoded object of this version, patched results included.
+    fn default(&self, object: &mut Value) {
+        let _ = object;
+    }
+
+    /// Clears or sets what a client may not choose when it creates.
+    fn prepare_for_create(&self, object: &mut Value, context: &Context<'_>) {
+        let _ = (object, context);
+    }
+
+    /// Restores what a client may not change.
+    fn prepare_for_update(&self, object: &mut Value, old: &Value, context: &Context<'_>) {
+        let _ = (object, old, context);
+    }
+
+    /// Restores what an update of `/status` may not change.
+    fn prepare_for_status_update(&self, object: &mut Value, old: &Value, context: &Context<'_>) {
+        let _ = (object, old, context);
+    }
+
+    /// Restores what a request to another part of the object may not change: `finalize` of a Namespace, `ephemeralcontainers`
+    /// and `resize` of a Pod, `approval` of a CertificateSigningRequest.
+    fn prepare_for_subresource_update(
+        &self,
+        part: &str,
+        object: &mut Value,
+        old: &Value,
+        context: &Context<'_>,
+    ) {
+        let _ = (part, object, old, context);
+    }
+
+    /// Whether a change is counted in `metadata.generation`, for the kinds that count.
+    fn is_new_generation(&self, object: &Value, old: &Value) -> bool {
+        desired_state(object).ne(desired_state(old))
+    }
+
+    /// Why an object of this name may not be deleted, if so. As part of a collection it may.
+    fn validate_delete(&self, name: &str) -> Option<&'static str> {
+        let _ = name;
+        None
+    }
+
+    /// What the first DELETE makes of an object that has something to do before it goes; None for the usual deletion. `now`
+    /// is in RFC 3339.
+    fn begin_deletion(&self, object: &Value, now: &str) -> Option<Value> {
+        let _ = (object, now);
+        None
+    }
+
+    /// The warning for a DELETE that does not say what becomes of dependents.
+    fn orphaning_warning(&self) -> Option<&'static str> {
+        None
+    }
+
+    /// Why the real server cannot bring an object into the form in which it works with it, in the words of Go.
+    fn conversion_error(&self, object: &Value) -> Option<String> {
+        let _ = object;
+        None
+    }
+
+    /// Whether a terminating object without finalizers may go: what else holds it?
+    fn is_released(&self, object: &Value) -> bool {
+        let _ = object;
+        true
+    }
+
+    /// The kind's own rules for a new object; metadata has its own.
+    fn validate(&self, object: &Field<'_>, errors: &mut Errors) {
+        let _ = (object, errors);
+    }
+
+    /// The kind's own rules for a changed object. By default those for a new one.
+    fn validate_update(&self, object: &Field<'_>, old: &Field<'_>, errors: &mut Errors) {
+        let _ = old;
+        self.validate(object, errors);
+    }
+
+    /// The kind's own rules for an update of `/status`.
+    fn validate_status_update(&self, object: &Field<'_>, old: &Field<'_>, errors: &mut Errors) {
+        let _ = (object, old, errors);
+    }
+
+    /// The kind's own rules for an update of another part of the object.
+    fn validate_subresource_update(
+        &self,
+        part: &str,
+        object: &Field<'_>,
+        old: &Field<'_>,
+        errors: &mut Errors,
+    ) {
+        let _ = (part, object, old, errors);
+    }
+
+    /// Texts for `Warning` headers; `old` is None on create.
+    fn warnings(&self, object: &Field<'_>, old: Option<&Field<'_>>) -> Vec<String> {
+        let _ = (object, old);
+        Vec::new()
+    }
+
+    /// The same for an update of `/status`.
+    fn status_warnings(&self, object: &Field<'_>) -> Vec<String> {
+        let _ = object;
+        Vec::new()
+    }
+}
+
+/// What of an object says how the world shall be: all but its names and its status.
+pub fn desired_state(object: &Value) -> impl Iterator<Item = (&String, &Value)> {
+    let members = object.as_object().into_iter().flatten();
+    members.filter(|(name, _)| !matches!(name.as_str(), "kind" | "apiVersion" | "metadata" | "status"))
+}
+
+/// The strategy of a kind that needs none.
+pub struct DefaultStrategy;
+
+impl Strategy for DefaultStrategy {}

@@ -1,0 +1,59 @@
+//! The validation of an object: its metadata, then the rules of its strategy.
+
+use serde_json::Value;
+
+use super::Behaviour;
+use crate::field::{Errors, Field};
+use crate::validation::metadata::{self, Identity, MetadataChecks};
+
+/// The errors in a new object, which is defaulted and prepared and has its name.
+pub fn create(object: &Value, behaviour: &Behaviour, namespaced: bool) -> Errors {
+    let (object, mut errors) = (Field::root(object), Errors::new());
+    let identity = Identity { namespaced, name: behaviour.name };
+    metadata::validate_create(&object, identity, &behaviour.metadata, &mut errors);
+    behaviour.strategy.validate(&object, &mut errors);
+    metadata::validate_create_generic(&object, namespaced, &mut errors);
+    errors
+}
+
+/// The errors in a changed object, which is defaulted and prepared.
+pub fn update(new: &Value, old: &Value, behaviour: &Behaviour, namespaced: bool) -> Errors {
+    let mut errors = changed(new, old, behaviour, namespaced, behaviour.metadata.on_update);
+    behaviour.strategy.validate_update(&Field::root(new), &Field::root(old), &mut errors);
+    errors
+}
+
+/// The errors in an object after an update of its status.
+pub fn status_update(new: &Value, old: &Value, behaviour: &Behaviour, namespaced: bool) -> Errors {
+    let mut errors = changed(new, old, behaviour, namespaced, behaviour.metadata.on_status_update);
+    behaviour.strategy.validate_status_update(&Field::root(new), &Field::root(old), &mut errors);
+    errors
+}
+
+/// The errors in an object after an update of another subresource.
+pub fn subresource_update(
+    part: &str,
+    new: &Value,
+    old: &Value,
+    behaviour: &Behaviour,
+    namespaced: bool,
+) -> Errors {
+    let mut errors = changed(new, old, behaviour, namespaced, behaviour.metadata.on_status_update);
+    behaviour.strategy.validate_subresource_update(part, &Field::root(new), &Field::root(old), &mut errors);
+    errors
+}
+
+/// The errors in the metadata of a changed object.
+pub fn changed(
+    new: &Value,
+    old: &Value,
+    behaviour: &Behaviour,
+    namespaced: bool,
+    checks: MetadataChecks,
+) -> Errors {
+    let mut errors = Errors::new();
+    let identity = Identity { namespaced, name: behaviour.name };
+    let (new, old) = (Field::root(new), Field::root(old));
+    metadata::validate_update(&new, &old, identity, behaviour.metadata.finalizers, checks, &mut errors);
+    errors
+}

@@ -1,0 +1,21 @@
+//! Validation: the rules that an object must satisfy before it is stored, those of metadata and of the kind together,
+//! in the real server's order.
+//!
+//! This module has the rules that many kinds share; `strategy::validate` combines them with those of a kind. Start at
+//! [`metadata`].
+
+pub mod conditions;
+pub mod content;
+pub mod immutable;
+pub mod ip;
+pub mod labels;
+pub mod member;
+pub mod metadata;
+pub mod node_selector;
+pub mod numbers;
+pub mod paths;
+pub mod printed;
+pub mod resource_list;
+pub mod structural;
+pub mod volume_sources;
+pub mod webhook;

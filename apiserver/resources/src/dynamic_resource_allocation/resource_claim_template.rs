@@ -1,0 +1,29 @@
+//! ResourceClaimTemplate.
+
+use coracle_apimachinery::field::{Errors, Field};
+use coracle_apimachinery::strategy::Strategy;
+use coracle_apimachinery::validation::immutable::immutable_as;
+use coracle_apimachinery::validation::metadata::validate_template;
+use serde_json::Value;
+
+use super::devices;
+
+/// The strategy of ResourceClaimTemplate.
+pub struct ResourceClaimTemplateStrategy;
+
+impl Strategy for ResourceClaimTemplateStrategy {
+    fn default(&self, object: &mut Value) {
+        if let Some(spec) = object.pointer_mut("/spec/spec") {
+            devices::default_requests(spec);
+        }
+    }
+
+    fn validate(&self, object: &Field<'_>, errors: &mut Errors) {
+        validate_template(&object.walk("spec.metadata"), errors);
+        devices::validate_claim_spec(&object.walk("spec.spec"), errors);
+    }
+
+    fn validate_update(&self, object: &Field<'_>, old: &Field<'_>, errors: &mut Errors) {
+        immutable_as("resource.ResourceClaimTemplateSpec", &object.get("spec"), &old.get("spec"), errors);
+    }
+}

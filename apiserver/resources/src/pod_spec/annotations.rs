@@ -1,0 +1,174 @@
+//! Annotations of pods: mirror pods, deletion cost, and the profiles and tolerations that preceded fields.
+
+use std::cell::LazyCell;
+use std::collections::HashSet;
+
+use coracle_apimachinery::field::{Errors, Field, quote};
+use coracle_apimachinery::validation::paths;
+use serde_json::{Value, json};
+
+use super::{Options, containers, scheduling};
+
+/// The annotation of mirror pods.
+pub const MIRROR: &str = "kubernetes.io/config.mirror";
+const DELETION_COST: &str = "controller.kubernetes.io/pod-deletion-cost";
+const TOLERATIONS: &str = "scheduler.alpha.kubernetes.io/tolerations";
+/// The deprecated annotation of a pod's seccomp profile.
+pub const SECCOMP_POD: &str = "seccomp.security.alpha.kubernetes.io/pod";
+/// The prefix of the deprecated annotations of containers' seccomp profiles.
+pub const SECCOMP_CONTAINER: &str = "container.seccomp.security.alpha.kubernetes.io/";
+/// The prefix of the deprecated annotations of containers' AppArmor profiles.
+pub const APP_ARMOR: &str = "container.apparmor.security.beta.kubernetes.io/";
+
+/// Validates a pod's or template's annotations; `path` is where they are reported.
+pub fn validate(annotations: &Field<'_>, spec: &Field<'_>, options: &Options, errors: &mut Errors) {
+    let entry = |key: &str| annotations.get(key).with_path(annotations.path().key(key));
+    let mirror = entry(MIRROR);
+    errors.push_if(mirror.exists() && spec.get("nodeName").is_empty(), || {
+        mirror.invalid("must set spec.nodeName if mirror pod annotation is set")
+    });
+    validate_tolerations(annotations, options, errors);
+    let cost = entry(DELETION_COST);
+    errors.push_if(!options.allow_invalid_deletion_cost && !is_deletion_cost(&cost), || {
+        cost.invalid("must be a 32bit integer")
+    });
+    validate_seccomp(&annotations.get(SECCOMP_POD), errors);
+    for (key, value) in annotations.entries() {
+        if key.starts_with(SECCOMP_CONTAINER) {
+            validate_seccomp(&value.with_path(annotations.path().child(key)), errors);
+        }
+    }
+    let known: LazyCell<HashSet<&str>, _> =
+        LazyCell::new(|| containers(spec).map(|c| c.get("name").str()).collect());
+    for (key, value) in annotations.entries() {
+        if let Some(container) = key.strip_prefix(APP_ARMOR) {
+            validate_app_armor(&value, container, &known, errors);
+        }
+    }
+}
+
+/// Whether the deletion cost is a canonical 32 bit integer; none is valid.
+pub fn is_deletion_cost(cost: &Field<'_>) -> bool {
+    let text = cost.str();
+    let plain = text.starts_with('-') || text == "0" || text.starts_with(|c: char| ('1'..='9').contains(&c));
+    !cost.exists() || (plain && text.parse::<i32>().is_ok())
+}
+
+/// The deletion cost among annotations.
+pub fn deletion_cost<'a>(annotations: &Field<'a>) -> Field<'a> {
+    annotations.get(DELETION_COST)
+}
+
+fn validate_tolerations(annotations: &Field<'_>, options: &Options, errors: &mut Errors) {
+    let text = annotations.get(TOLERATIONS);
+    if text.is_empty() {
+        return;
+    }
+    match serde_json::from_str::<Value>(text.str()) {
+        Ok(tolerations) if tolerations.is_array() || tolerations.is_null() => {
+            let tolerations = Field::at(Some(&tolerations), text.path().clone());
+            scheduling::validate_tolerations(&tolerations, options, errors);
+        }
+        _ => errors.push(annotations.invalid_value(TOLERATIONS, "invalid JSON")),
+    }
+}
+
+fn validate_seccomp(profile: &Field<'_>, errors: &mut Errors) {
+    match profile.str() {
+        _ if !profile.exists() => {}
+        "runtime/default" | "docker/default" | "unconfined" => {}
+        text => match text.strip_prefix("localhost/") {
+            Some(path) => errors
+                .extend(paths::descending(path).into_iter().map(|error| profile.invalid_value(path, error))),
+            None => errors.push(profile.invalid("must be a valid seccomp profile")),
+        },
+    }
+}
+
+fn validate_app_armor(value: &Field<'_>, container: &str, known: &HashSet<&str>, errors: &mut Errors) {
+    errors.push_if(!known.contains(container), || value.invalid_value(container, "container not found"));
+    let profile = value.str();
+    let formed =
+        matches!(profile, "" | "runtime/default" | "unconfined") || profile.starts_with("localhost/");
+    errors.push_if(!formed, || value.invalid(format!("invalid AppArmor profile name: {}", quote(profile))));
+}
+
+/// Profiles that are set by annotation and by field must agree.
+pub fn validate_profiles_match(annotations: &Field<'_>, spec: &Field<'_>, errors: &mut Errors) {
+    let pod = spec.get("securityContext");
+    let agree = |key: &str, profile: &Field<'_>, what: &str, defaults: &[&str], errors: &mut Errors| {
+        let annotation = annotations.get(key);
+        if !annotation.exists() || !profile.exists() {
+            return;
+        }
+        let text = annotation.str();
+        let (kind, file) = (profile.get("type"), profile.get("localhostProfile"));
+        let fits = match kind.str() {
+            "Unconfined" => text == "unconfined",
+            "RuntimeDefault" => defaults.contains(&text),
+            "Localhost" => match text.strip_prefix("localhost/") {
+                None => false,
+                Some(path) => {
+                    errors.push_if(!file.exists() || path != file.str(), || {
+                        file.forbidden(format!("{what} profile in annotation and field must match"))
+                    });
+                    true
+                }
+            },
+            _ => true,
+        };
+        errors.push_if(!fits, || kind.forbidden(format!("{what} type in annotation and field must match")));
+    };
+    const SECCOMP_DEFAULTS: [&str; 2] = ["runtime/default", "docker/default"];
+    agree(SECCOMP_POD, &pod.get("seccompProfile"), "seccomp", &SECCOMP_DEFAULTS, errors);
+    for container in containers(spec) {
+        let key = format!("{SECCOMP_CONTAINER}{}", container.get("name").str());
+        let profile = container.walk("securityContext.seccompProfile");
+        agree(&key, &profile, "seccomp", &SECCOMP_DEFAULTS, errors);
+    }
+    if spec.walk("os.name").str() == "windows" {
+        return;
+    }
+    for container in containers(spec) {
+        let key = format!("{APP_ARMOR}{}", container.get("name").str());
+        let own = container.walk("securityContext.appArmorProfile");
+        let path = own.path().clone();
+        let profile = if own.exists() { own } else { pod.get("appArmorProfile").with_path(path) };
+        agree(&key, &profile, "apparmor", &["runtime/default"], errors);
+    }
+}
+
+/// Validates changes of a pod's annotations.
+pub fn validate_update(new: &Field<'_>, old: &Field<'_>, errors: &mut Errors) {
+    let guarded = |key: &str| {
+        if key.starts_with(APP_ARMOR) {
+            Some("AppArmor annotations")
+        } else {
+            (key == MIRROR).then_some("mirror pod annotation")
+        }
+    };
+    for (key, before) in old.entries() {
+        let unchanged = new.get(key).value() == before.value();
+        if let Some(what) = guarded(key).filter(|_| !unchanged) {
+            let entry = new.get(key).with_path(new.path().key(key));
+            errors.push(entry.forbidden(format!("may not remove or update {what}")));
+        }
+    }
+    for (key, entry) in new.entries() {
+        if let Some(what) = guarded(key).filter(|_| !old.get(key).exists()) {
+            errors.push(entry.forbidden(format!("may not add {what}")));
+        }
+    }
+}
+
+/// An AppArmor annotation as the field's value; None if it has no such value.
+pub fn app_armor_profile(annotation: &str) -> Option<Value> {
+    match annotation {
+        "unconfined" => Some(json!({"type": "Unconfined"})),
+        "runtime/default" => Some(json!({"type": "RuntimeDefault"})),
+        _ => annotation
+            .strip_prefix("localhost/")
+            .filter(|profile| !profile.is_empty())
+            .map(|profile| json!({"type": "Localhost", "localhostProfile": profile})),
+    }
+}

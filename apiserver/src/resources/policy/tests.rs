@@ -1,6 +1,0 @@
-use crate::resources::corpus;
-
-#[test]
-fn the_group_matches_the_real_server() {
-    corpus::check(include_str!("corpus.json"));
-}
