@@ -51,9 +51,9 @@ use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
 pub use coracle_apimachinery::features::{self, FeatureGates, GateError};
+pub use coracle_apimachinery::validation::ip::Cidr;
 pub use coracle_apiserver::access::authorize::Mode;
 pub use coracle_apiserver::admission::{PluginError, PluginSelection};
-pub use coracle_apimachinery::validation::ip::Cidr;
 pub use coracle_storage::StoreError;
 pub use coracle_storage::log::Durability;
 
