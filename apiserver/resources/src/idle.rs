@@ -1,6 +1,8 @@
 //! Kinds that are stored without having an effect, and the warnings about them. A webhook that denies everything but
 //! is never called makes tests pass that should fail.
 
+use std::collections::BTreeSet;
+
 use serde_json::Value;
 
 /// The `Warning` for a client that creates or updates an object without effect; None if the object has one. The real
@@ -16,13 +18,79 @@ pub fn warning(group: &str, kind: &str, object: &Value) -> Option<String> {
         ("apiregistration.k8s.io", "APIService") if object.pointer("/spec/service").is_some() => {
             "does not proxy requests to aggregated API servers"
         }
+        ("apiextensions.k8s.io", "CustomResourceDefinition") => return definition_warning(object),
         _ => return None,
     };
     Some(format!("coracle {missing} yet: this {kind} is stored and has no effect"))
 }
 
+/// What of a schema has no effect.
+const IDLE_RULES: [&str; 6] = ["x-kubernetes-validations", "allOf", "anyOf", "oneOf", "not", "format"];
+/// Formats without a meaning for validation.
+const FORMATS: [&str; 5] = ["int32", "int64", "float", "double", "password"];
+
+/// A definition has an effect, but not all of it.
+fn definition_warning(definition: &Value) -> Option<String> {
+    let mut idle = BTreeSet::new();
+    if definition.pointer("/spec/conversion/strategy").is_some_and(|strategy| strategy == "Webhook") {
+        idle.insert("spec.conversion.webhook");
+    }
+    let versions = definition.pointer("/spec/versions").and_then(Value::as_array).into_iter().flatten();
+    for version in versions {
+        if let Some(schema) = version.pointer("/schema/openAPIV3Schema") {
+            find_idle_rules(schema, &mut idle);
+        }
+    }
+    if idle.is_empty() {
+        return None;
+    }
+    let idle: Vec<&str> = idle.into_iter().collect();
+    Some(format!("coracle does not evaluate {} yet: it has no effect on custom resources", idle.join(", ")))
+}
+
+fn find_idle_rules(schema: &Value, idle: &mut BTreeSet<&'static str>) {
+    let Some(members) = schema.as_object() else { return };
+    for rule in IDLE_RULES {
+        let known = |value: &Value| rule == "format" && FORMATS.iter().any(|format| value == format);
+        // Either of an integer and a string needs no rule.
+        let by_type =
+            rule == "anyOf" && members.get("x-kubernetes-int-or-string") == Some(&Value::Bool(true));
+        if members.get(rule).is_some_and(|value| !known(value) && !by_type) {
+            idle.insert(rule);
+        }
+    }
+    for inner in ["items", "additionalProperties"] {
+        members.get(inner).into_iter().for_each(|inner| find_idle_rules(inner, idle));
+    }
+    let properties = members.get("properties").and_then(Value::as_object).into_iter().flatten();
+    properties.for_each(|(_, property)| find_idle_rules(property, idle));
+}
+
 #[cfg(test)]
 mod tests {
+    #[test]
+    fn parts_of_definitions_without_effect_are_warned_about() {
+        let definition = |schema: Value, strategy: &str| json!({"spec": {"conversion": {"strategy": strategy}, "versions": [{"schema": {"openAPIV3Schema": schema}}]}});
+        let warned =
+            |definition: &Value| warning("apiextensions.k8s.io", "CustomResourceDefinition", definition);
+        let plain = json!({"type": "object", "properties": {
+            "a": {"type": "integer", "format": "int32", "minimum": 1},
+            "b": {"x-kubernetes-int-or-string": true, "anyOf": [{"type": "integer"}, {"type": "string"}]},
+            "format": {"type": "string"},
+        }});
+        assert_eq!(warned(&definition(plain.clone(), "None")), None);
+        let ruled = json!({"type": "object", "properties": {"list": {"type": "array", "items": {
+            "type": "string", "format": "uri", "x-kubernetes-validations": [{"rule": "true"}],
+        }}}});
+        for (definition, want) in [
+            (definition(plain, "Webhook"), "spec.conversion.webhook"),
+            (definition(ruled, "None"), "format, x-kubernetes-validations"),
+        ] {
+            let text = format!("coracle does not evaluate {want} yet: it has no effect on custom resources");
+            assert_eq!(warned(&definition), Some(text));
+        }
+    }
+
     use super::*;
     use serde_json::json;
 

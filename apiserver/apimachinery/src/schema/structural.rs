@@ -9,13 +9,17 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
 
-use serde_json::Value;
+use regex::{Regex, RegexBuilder};
+use serde_json::{Map, Value};
 
 use super::{List, StructId, schema};
 use crate::names::Text;
 
 /// Schemas may be nested so deep, as deep as documents may be.
 const MAX_DEPTH: usize = 100;
+
+/// The size of a compiled pattern, in bytes.
+const MAX_PATTERN_BYTES: usize = 1 << 20;
 
 /// The type of a custom resource in one version.
 #[derive(Debug)]
@@ -77,6 +81,88 @@ pub struct Rules {
     pub required: Vec<String>,
     /// The only values; empty for any.
     pub enumeration: Vec<Value>,
+    /// The least number.
+    pub minimum: Option<Bound>,
+    /// The greatest number.
+    pub maximum: Option<Bound>,
+    /// What a number is a multiple of.
+    pub multiple_of: Option<f64>,
+    /// How many characters a text has.
+    pub length: Size,
+    /// How many items an array has.
+    pub items: Size,
+    /// How many members an object has.
+    pub properties: Size,
+    /// What a text matches.
+    pub pattern: Option<Pattern>,
+}
+
+/// The end of a range of numbers.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Bound {
+    /// The number.
+    pub value: f64,
+    /// It is itself out of the range.
+    pub exclusive: bool,
+}
+
+/// How many there may be.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Size {
+    /// At least.
+    pub min: Option<usize>,
+    /// At most.
+    pub max: Option<usize>,
+}
+
+/// A regular expression, which is matched in linear time.
+#[derive(Clone, Debug)]
+pub struct Pattern {
+    /// As it is written.
+    pub text: String,
+    /// None if it is none, or too large: then nothing is refused, as the real server does.
+    compiled: Option<Regex>,
+}
+
+impl Pattern {
+    fn read(text: &str) -> Pattern {
+        let compiled = RegexBuilder::new(text).size_limit(MAX_PATTERN_BYTES).build().ok();
+        Pattern { text: text.to_owned(), compiled }
+    }
+
+    /// Whether a text matches, anywhere in it.
+    pub fn matches(&self, text: &str) -> bool {
+        self.compiled.as_ref().is_none_or(|compiled| compiled.is_match(text))
+    }
+}
+
+impl PartialEq for Pattern {
+    fn eq(&self, other: &Pattern) -> bool {
+        self.text == other.text
+    }
+}
+
+impl Rules {
+    fn read(schema: &Map<String, Value>) -> Rules {
+        let number = |name: &str| schema.get(name).and_then(Value::as_f64);
+        let flag = |name: &str| schema.get(name) == Some(&Value::Bool(true));
+        let bound = |name: &str, exclusive: &str| {
+            number(name).map(|value| Bound { value, exclusive: flag(exclusive) })
+        };
+        let size =
+            |name: &str| schema.get(name).and_then(Value::as_u64).and_then(|n| usize::try_from(n).ok());
+        Rules {
+            required: texts(schema.get("required")).collect(),
+            enumeration: schema.get("enum").and_then(Value::as_array).cloned().unwrap_or_default(),
+            minimum: bound("minimum", "exclusiveMinimum"),
+            maximum: bound("maximum", "exclusiveMaximum"),
+            multiple_of: number("multipleOf"),
+            length: Size { min: size("minLength"), max: size("maxLength") },
+            items: Size { min: size("minItems"), max: size("maxItems") },
+            properties: Size { min: size("minProperties"), max: size("maxProperties") },
+            pattern: schema.get("pattern").and_then(Value::as_str).map(Pattern::read),
+        }
+    }
 }
 
 /// Why a schema is not structural.
@@ -161,10 +247,7 @@ impl Structural {
             },
             atomic: text("x-kubernetes-map-type") == "atomic",
             default: members.get("default").cloned(),
-            rules: Rules {
-                required: texts(members.get("required")).collect(),
-                enumeration: members.get("enum").and_then(Value::as_array).cloned().unwrap_or_default(),
-            },
+            rules: Rules::read(members),
         })
     }
 
