@@ -144,3 +144,99 @@ fn approval(definition: &Definition) -> Option<(bool, &'static str, String)> {
         url => (true, "ApprovedAnnotation", format!("approved in {url}")),
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use coracle_storage::Revision;
+    use serde_json::json;
+
+    use super::*;
+
+    const NOW: &str = "2026-01-01T00:00:00Z";
+
+    fn definition(created: u64, plural: &str, kind: &str, short_names: &[&str], status: Value) -> Definition {
+        let names = json!({
+            "plural": plural, "singular": kind.to_lowercase(), "kind": kind, "listKind": format!("{kind}List"),
+            "shortNames": short_names,
+        });
+        let object = json!({
+            "metadata": {"name": format!("{plural}.example.com")},
+            "spec": {"group": "example.com", "names": names, "scope": "Namespaced", "versions": []},
+            "status": status,
+        });
+        let created = Revision(created);
+        Definition::read(&object, created, created)
+    }
+
+    /// `name type=status reason message` of each condition.
+    fn conditions(planned: &[(String, Value)]) -> Vec<String> {
+        let condition = |name: &str, condition: &Value| {
+            let text = |member: &str| condition[member].as_str().unwrap_or("?").to_owned();
+            let (name, _) = name.split_once('.').unwrap_or((name, ""));
+            format!("{name} {}={} {} {}", text("type"), text("status"), text("reason"), text("message"))
+        };
+        let of = |(name, status): &(String, Value)| -> Vec<String> {
+            status["conditions"].as_array().into_iter().flatten().map(|c| condition(name, c)).collect()
+        };
+        planned.iter().flat_map(of).collect()
+    }
+
+    #[test]
+    fn who_comes_first_has_the_names() {
+        let first = definition(1, "cars", "Car", &["c"], json!({}));
+        let second = definition(2, "autos", "Car", &["c", "au"], json!({}));
+        let planned = plan([&second, &first].into_iter(), NOW);
+        assert_eq!(
+            conditions(&planned),
+            [
+                "cars NamesAccepted=True NoConflicts no conflicts found",
+                "cars Established=True InitialNamesAccepted the initial names have been accepted",
+                "autos NamesAccepted=False ListKindConflict \"CarList\" is already in use",
+                "autos Established=False NotAccepted not all names are accepted",
+            ]
+        );
+        assert_eq!(planned[1].1["acceptedNames"], json!({"plural": "autos", "kind": ""}));
+        // When the first is gone, the second has them.
+        let second = definition(2, "autos", "Car", &["c", "au"], planned[1].1.clone());
+        let planned = plan([&second].into_iter(), NOW);
+        assert_eq!(planned[0].1["acceptedNames"]["shortNames"], json!(["c", "au"]));
+        assert!(conditions(&planned)[1].starts_with("autos Established=True"));
+    }
+
+    #[test]
+    fn what_is_established_stays_established() {
+        let first = definition(1, "cars", "Car", &[], json!({}));
+        let status = plan([&first].into_iter(), NOW).remove(0).1;
+        let settled = definition(1, "cars", "Car", &[], status.clone());
+        assert!(plan([&settled].into_iter(), NOW).is_empty());
+        let rival = definition(2, "bikes", "Bike", &["b"], json!({}));
+        let rival_status = plan([&rival].into_iter(), NOW).remove(0).1;
+        let rival = definition(2, "bikes", "Bike", &["b"], rival_status);
+        let renamed = definition(1, "cars", "Car", &["b", "c"], status);
+        let planned = plan([&renamed, &rival].into_iter(), NOW);
+        assert_eq!(
+            conditions(&planned),
+            [
+                "cars NamesAccepted=False ShortNamesConflict \"b\" is already in use",
+                "cars Established=True InitialNamesAccepted the initial names have been accepted",
+            ]
+        );
+    }
+
+    #[test]
+    fn groups_of_the_community_need_an_approval() {
+        for (group, annotation, want) in [
+            ("example.com", "", None),
+            ("notk8s.io", "", None),
+            ("x.k8s.io", "", Some((false, "MissingAnnotation"))),
+            ("k8s.io", "https://github.com/x", Some((true, "ApprovedAnnotation"))),
+            ("x.kubernetes.io", "unapproved, for now", Some((false, "UnapprovedAnnotation"))),
+        ] {
+            let mut definition = definition(1, "cars", "Car", &[], json!({}));
+            definition.group = group.to_owned();
+            definition.annotations = json!({"api-approved.kubernetes.io": annotation});
+            let got = approval(&definition).map(|(approved, reason, _)| (approved, reason));
+            assert_eq!(got, want, "{group} {annotation}");
+        }
+    }
+}

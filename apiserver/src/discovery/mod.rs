@@ -84,7 +84,7 @@ impl Discovery {
     }
 
     /// Serves the index, discovery, OpenAPI and the version; None for any other path. Two kinds of unknown paths are
-    /// left to the caller: see [`Error::UnknownResource`] and [`Error::PageNotFound`], and [`Discovery::knows_group`].
+    /// left to the caller: see [`Error::UnknownResource`] and [`Error::PageNotFound`], and [`Discovery::has_built_in_group`].
     pub fn respond(&self, request: &Parts, now: Timestamp) -> Option<Result<Response<Bytes>>> {
         let query = Query::parse(request.uri.query().unwrap_or_default());
         let path = request.uri.path();
@@ -137,7 +137,7 @@ impl Discovery {
 
     /// Whether any path of the group is served; below other groups, no page is found. A custom group does not know its
     /// unknown versions and resources either.
-    pub fn knows_group(&self, group: &str) -> bool {
+    pub fn has_built_in_group(&self, group: &str) -> bool {
         self.resources.load().group(group).is_some_and(|group| !group.custom)
     }
 

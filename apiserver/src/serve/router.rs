@@ -62,7 +62,7 @@ fn respond_to_path(shared: &Shared, context: &RequestContext, path: &str) -> Res
     }
 }
 
-/// The error of a path that does not exist: below a known group it is a Status, elsewhere plain text.
+/// The error of a path that does not exist: below a built-in group it is a Status, elsewhere plain text.
 fn not_found(shared: &Shared, path: &str) -> Error {
     let mut segments = path.split('/').skip(1);
     let group = match (segments.next(), segments.next()) {
@@ -70,5 +70,5 @@ fn not_found(shared: &Shared, path: &str) -> Error {
         (Some("apis"), Some(group)) if !group.is_empty() && segments.next().is_some() => group,
         _ => return Error::PageNotFound,
     };
-    if shared.discovery.knows_group(group) { Error::UnknownResource } else { Error::PageNotFound }
+    if shared.discovery.has_built_in_group(group) { Error::UnknownResource } else { Error::PageNotFound }
 }
