@@ -166,10 +166,12 @@ impl Collector {
 fn observe(graph: &mut Graph, news: MonitorEvent) -> Vec<Work> {
     match news {
         MonitorEvent::Change(change) => graph.apply(change),
-        MonitorEvent::All { api_version, kind, seen } => {
+        MonitorEvent::All { api_version, kind, seen, synced } => {
             let known = graph.observed(&api_version, &kind).into_iter();
             let gone: Vec<Identity> = known.filter(|identity| !seen.contains(&identity.uid)).collect();
-            gone.into_iter().flat_map(|identity| graph.apply(Change::Deleted(identity))).collect()
+            let work = gone.into_iter().flat_map(|identity| graph.apply(Change::Deleted(identity))).collect();
+            synced.send_replace(true);
+            work
         }
     }
 }

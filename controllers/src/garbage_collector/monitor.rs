@@ -25,6 +25,9 @@ pub enum MonitorEvent {
         api_version: Arc<str>,
         kind: Arc<str>,
         seen: HashSet<Uid>,
+        /// Turns true when the graph has it all: a worker that began before would take dependents that are merely not
+        /// known yet for absent ones.
+        synced: Arc<watch::Sender<bool>>,
     },
 }
 
@@ -141,9 +144,9 @@ async fn monitor(
                 }
             }
             Ok(Event::InitDone) => {
-                let (api_version, kind) = (api_version.clone(), kind.clone());
-                drop(news.send(MonitorEvent::All { api_version, kind, seen: std::mem::take(&mut seen) }));
-                synced.send_replace(true);
+                let (api_version, kind, synced) = (api_version.clone(), kind.clone(), synced.clone());
+                let seen = std::mem::take(&mut seen);
+                drop(news.send(MonitorEvent::All { api_version, kind, seen, synced }));
             }
             Ok(Event::Apply(meta)) => object(&meta).map(Change::Seen).into_iter().for_each(send),
             Ok(Event::Delete(meta)) => {

@@ -3,9 +3,15 @@
 //! An object is `NAMESPACE/NAME#UID:KIND`; without a namespace it is in `n`, and `/NAME` is an object of the cluster; without
 //! a uid its name is its uid; without a kind it is a `K`. A reference is written as an object, and `!` before it makes it block.
 
+use std::collections::HashSet;
+use std::sync::Arc;
+
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use tokio::sync::{mpsc, watch};
 
 use super::graph::{Change, Graph, Identity, Object, Owner, Phase, Work};
+use super::monitor::MonitorEvent;
+use super::observe;
 
 fn identity(text: &str) -> Identity {
     let (text, kind) = text.split_once(':').unwrap_or((text, "K"));
@@ -255,4 +261,21 @@ fn scripts() {
     ] {
         run_script(name, script);
     }
+}
+
+#[test]
+fn a_list_is_known_only_when_the_graph_has_it() {
+    let (sender, synced) = watch::channel(false);
+    let all = MonitorEvent::All {
+        api_version: "v1".into(),
+        kind: "Pod".into(),
+        seen: HashSet::new(),
+        synced: Arc::new(sender),
+    };
+    let (news, mut listening) = mpsc::unbounded_channel();
+    news.send(all).expect("it listens");
+    assert!(!*synced.borrow(), "sent is not known yet");
+    let mut graph = Graph::default();
+    observe(&mut graph, listening.try_recv().expect("news"));
+    assert!(*synced.borrow());
 }
