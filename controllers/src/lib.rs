@@ -1,7 +1,8 @@
 //! Kubernetes' controllers, written on its API only: they run unchanged against any cluster.
 //!
 //! One folder a controller, with kube-controller-manager's name for it; `runtime/` is the loop that all of them run in, and
-//! `simulation/` the nodes, the scheduler and the CSI driver that stand in for real ones. What objects of built-in kinds mean is in
+//! `simulation/` the nodes, the scheduler and the CSI driver that stand in for real ones; `workload/` is what the controllers of
+//! pods' owners share. What objects of built-in kinds mean is in
 //! `coracle-kinds`. Start at [`CONTROLLERS`], then [`run`].
 #![warn(missing_docs)]
 
@@ -23,6 +24,7 @@ mod serviceaccount_token;
 mod simulation;
 mod statefulset;
 mod volumeattributesclass_protection;
+mod workload;
 
 use std::panic::AssertUnwindSafe;
 use std::path::PathBuf;
@@ -270,7 +272,7 @@ mod tests {
             entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
         let folder = |name: &str| name.strip_suffix("-controller").unwrap_or(name).replace('-', "_");
         let controllers = CONTROLLERS.iter().map(|controller| folder(controller.name));
-        let others = ["lib.rs", "runtime", "simulation"].map(str::to_owned);
+        let others = ["lib.rs", "runtime", "simulation", "workload"].map(str::to_owned);
         assert_eq!(found, controllers.chain(others).collect::<BTreeSet<_>>());
     }
 

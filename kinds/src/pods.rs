@@ -9,11 +9,18 @@ use kube::{Resource, ResourceExt};
 
 use crate::meta::controller_ref;
 
-/// A pod that `owner` controls, made from a template, without a name.
+/// What a name may have in bytes.
+const LONGEST_NAME: usize = 253;
+
+/// A pod that `owner` controls, made from a template, without a name: the API server generates one from that of the owner.
 pub fn from_template(template: &PodTemplateSpec, owner: &impl Resource<DynamicType = ()>) -> Pod {
     let meta = template.metadata.clone().unwrap_or_default();
+    let mut prefix = owner.name_any();
+    if prefix.len() < LONGEST_NAME {
+        prefix.push('-');
+    }
     let metadata = ObjectMeta {
-        generate_name: Some(format!("{}-", owner.name_any())),
+        generate_name: Some(prefix),
         namespace: owner.namespace(),
         labels: meta.labels,
         annotations: meta.annotations,
@@ -39,9 +46,24 @@ pub fn is_terminating(pod: &Pod) -> bool {
     pod.metadata.deletion_timestamp.is_some()
 }
 
+/// Whether a pod has ended: its phase is Succeeded or Failed.
+pub fn is_terminal(pod: &Pod) -> bool {
+    matches!(phase(pod), "Succeeded" | "Failed")
+}
+
+/// Whether a pod counts for the controller that wants it: it has not ended and is not terminating.
+pub fn is_active(pod: &Pod) -> bool {
+    !is_terminal(pod) && !is_terminating(pod)
+}
+
 /// The conditions of a pod.
 pub fn conditions(pod: &Pod) -> impl Iterator<Item = &PodCondition> {
     pod.status.iter().flat_map(|status| &status.conditions).flatten()
+}
+
+/// Since when a pod is ready. None if it is not, or if it is not known.
+pub fn ready_since(pod: &Pod) -> Option<Timestamp> {
+    Some(ready(pod)?.last_transition_time.as_ref()?.0)
 }
 
 fn ready(pod: &Pod) -> Option<&PodCondition> {
@@ -62,7 +84,7 @@ pub fn is_available(pod: &Pod, min_ready_seconds: i32, now: Timestamp) -> bool {
 
 /// How long a ready pod has still to be ready; None if it is not, or it is not known since when.
 pub fn time_until_available(pod: &Pod, min_ready_seconds: i32, now: Timestamp) -> Option<Duration> {
-    let since = ready(pod)?.last_transition_time.as_ref()?.0;
+    let since = ready_since(pod)?;
     let left = SignedDuration::from_secs(min_ready_seconds.into()) - now.duration_since(since);
     Some(left.try_into().unwrap_or_default())
 }

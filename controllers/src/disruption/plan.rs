@@ -11,6 +11,7 @@ use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
 use super::CountError;
+use crate::workload::int_or_percent::{Round, scaled_value};
 
 /// So long an evicted pod may take until it is being deleted, and a pod that is to be disrupted until it is.
 const DELETION: SignedDuration = SignedDuration::from_mins(2);
@@ -49,17 +50,8 @@ pub(super) fn counts(spec: &PodDisruptionBudgetSpec, scale: i32) -> Result<Count
 
 /// A number, or a share of the whole, rounded up.
 fn share(of: &IntOrString, whole: i32) -> Result<i32, CountError> {
-    match of {
-        IntOrString::Int(number) => Ok(*number),
-        IntOrString::String(text) => {
-            let percent = text.strip_suffix('%').and_then(|number| number.parse::<i32>().ok());
-            let percent =
-                percent.ok_or("invalid value for IntOrString: invalid type: string is not a percentage")?;
-            let hundredths = i64::from(percent) * i64::from(whole);
-            let rounded_up = hundredths.div_euclid(100) + i64::from(hundredths.rem_euclid(100) > 0);
-            Ok(i32::try_from(rounded_up).unwrap_or(i32::MAX))
-        }
-    }
+    let number = scaled_value(of, whole, Round::Up);
+    number.ok_or_else(|| "invalid value for IntOrString: invalid type: string is not a percentage".to_owned())
 }
 
 pub(super) fn plan<'a>(

@@ -12,8 +12,8 @@ use kube::core::{DynamicObject, GroupVersionKind};
 use kube::{Api, discovery};
 
 use super::{CountError, DisruptionController};
-use crate::runtime::cache::{Cache, Cached, NamespacedName};
 use crate::runtime::ignore_not_found;
+use crate::workload::owners::referred_owner;
 
 pub(super) struct Scale {
     pub wanted: i32,
@@ -53,20 +53,20 @@ impl DisruptionController {
         let group = owner.api_version.split_once('/').map_or("", |(group, _)| group);
         let known = match (group, owner.kind.as_str()) {
             ("", "ReplicationController") => {
-                let found = referred(&self.replication_controllers, owner, namespace);
+                let found = referred_owner(owner, namespace, &self.replication_controllers);
                 found.map(|c| c.spec.as_ref().and_then(|spec| spec.replicas))
             }
             ("apps", "StatefulSet") => {
-                let found = referred(&self.stateful_sets, owner, namespace);
+                let found = referred_owner(owner, namespace, &self.stateful_sets);
                 found.map(|set| set.spec.as_ref().and_then(|spec| spec.replicas))
             }
             ("apps" | "extensions", "ReplicaSet") => {
-                let Some(set) = referred(&self.replica_sets, owner, namespace) else {
+                let Some(set) = referred_owner(owner, namespace, &self.replica_sets) else {
                     return self.ask(owner, namespace).await;
                 };
                 let above = controller_of(&set.metadata).filter(|above| above.kind == "Deployment");
                 if let Some(above) = above
-                    && let Some(deployment) = referred(&self.deployments, above, namespace)
+                    && let Some(deployment) = referred_owner(above, namespace, &self.deployments)
                 {
                     let wanted = deployment.spec.as_ref().and_then(|spec| spec.replicas);
                     return Ok(Some((above.uid.clone(), wanted.unwrap_or(1))));
@@ -124,11 +124,4 @@ fn message(error: kube::Error) -> CountError {
         kube::Error::Api(status) => status.message.clone(),
         error => error.to_string(),
     }
-}
-
-/// The object that a reference means, and not one that came after it by the same name.
-fn referred<K: Cached>(cache: &Cache<K>, owner: &OwnerReference, namespace: &str) -> Option<Arc<K>> {
-    cache
-        .get(&NamespacedName::new(namespace, &owner.name))
-        .filter(|object| object.meta().uid.as_ref() == Some(&owner.uid))
 }

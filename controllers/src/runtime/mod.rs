@@ -54,4 +54,12 @@ impl Error {
     pub fn is(&self, code: u16) -> bool {
         matches!(self, Error::Api(kube::Error::Api(status)) if status.code == code)
     }
+
+    /// The message for events and conditions: the API server's, if it responded with one.
+    pub fn message(&self) -> String {
+        match self {
+            Error::Api(kube::Error::Api(status)) => status.message.clone(),
+            error => error.to_string(),
+        }
+    }
 }

@@ -123,7 +123,7 @@ impl Executor<'_> {
                 Err(error) => {
                     let is_there =
                         matches!(&error, kube::Error::Api(status) if status.reason == "AlreadyExists");
-                    let error = error_message(&error.into());
+                    let error = Error::from(error).message();
                     failures.push(format!("failed to create PVC {name}: {error}"));
                     if !is_there {
                         let message = format!(
@@ -179,8 +179,7 @@ impl Executor<'_> {
             return;
         }
         let (pod, set) = (pod.name_any(), self.set.name_any());
-        let message =
-            format!("{verb:?} Pod {pod} in StatefulSet {set} failed error: {}", error_message(error));
+        let message = format!("{verb:?} Pod {pod} in StatefulSet {set} failed error: {}", error.message());
         self.controller.recorder.warning(self.set, &format!("Failed{verb:?}"), message);
     }
 
@@ -190,13 +189,5 @@ impl Executor<'_> {
 
     fn claims(&self) -> Api<PersistentVolumeClaim> {
         Api::namespaced(self.controller.client.clone(), &self.set.namespace().unwrap_or_default())
-    }
-}
-
-/// The message of an error in events: the server's, if it has one.
-fn error_message(error: &Error) -> String {
-    match error {
-        Error::Api(kube::Error::Api(status)) => status.message.clone(),
-        error => error.to_string(),
     }
 }

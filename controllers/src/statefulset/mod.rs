@@ -26,7 +26,6 @@ use std::time::Duration;
 
 use coracle_kinds::controller_revision;
 use coracle_kinds::controller_revision::RevisionMatch;
-use coracle_kinds::meta::controller_of;
 use coracle_kinds::meta::selector_matches;
 use k8s_openapi::api::apps::v1::{ControllerRevision, StatefulSet, StatefulSetSpec, StatefulSetStatus};
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
@@ -36,13 +35,14 @@ use kube::core::Selector;
 use kube::{Api, Client, ResourceExt};
 use prometheus::CounterVec;
 
-use crate::runtime::cache::{Cache, Change, NamespacedName};
+use crate::runtime::cache::{Cache, NamespacedName};
 use crate::runtime::clock::Clock;
 use crate::runtime::controller_ref;
 use crate::runtime::events::Recorder;
 use crate::runtime::{
     Action, Controller, Error, ReconcileContext, Sources, ignore_not_found, uid_precondition,
 };
+use crate::workload::owners::owners_of;
 use crate::{Context, Initialize};
 use executor::Executor;
 use metrics::{Delays, Gauges};
@@ -105,7 +105,7 @@ impl Controller for StatefulSetController {
                 change.name().into_iter().for_each(|set| queue.add(set));
             })
             .on(&self.pods, move |change, queue| {
-                sets_of(change, &sets).into_iter().for_each(|set| queue.add(set));
+                owners_of(change, &sets, could_adopt).into_iter().for_each(|set| queue.add(set));
             })
             .on(&self.claims, |change, queue| {
                 let gone = change.old.as_ref().filter(|_| change.new.is_none());
@@ -327,32 +327,6 @@ impl StatefulSetController {
     {
         Api::namespaced(self.client.clone(), &set.namespace().unwrap_or_default())
     }
-}
-
-/// The sets that a change of a pod concerns: those that control it, or did; and those that could, if it has no controller.
-fn sets_of(change: &Change<Pod>, sets: &Cache<StatefulSet>) -> Vec<NamespacedName> {
-    let Some(pod) = change.object() else { return Vec::new() };
-    let namespace = pod.namespace().unwrap_or_default();
-    let controllers = change.states().filter_map(|pod| controller_of(&pod.metadata));
-    let mut concerned: Vec<NamespacedName> = controllers
-        .filter(|controller| controller.kind == "StatefulSet")
-        .map(|controller| NamespacedName::new(&namespace, &controller.name))
-        .collect();
-    concerned.dedup();
-    let matters = |pod: &Pod| (pod.metadata.labels.clone(), controller_of(&pod.metadata).cloned());
-    let is_new = change
-        .old
-        .as_ref()
-        .is_none_or(|old| change.new.as_ref().is_some_and(|new| matters(old) != matters(new)));
-    if is_new && change.new.is_some() && controller_of(&pod.metadata).is_none() {
-        let sets = sets.in_namespace(&namespace);
-        concerned.extend(
-            sets.iter()
-                .filter(|set| could_adopt(set, &pod.metadata))
-                .map(|set| NamespacedName::of(set.as_ref())),
-        );
-    }
-    concerned
 }
 
 fn could_adopt(set: &StatefulSet, pod: &ObjectMeta) -> bool {

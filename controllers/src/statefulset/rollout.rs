@@ -5,9 +5,9 @@ use std::sync::Arc;
 use coracle_kinds::pods;
 use k8s_openapi::api::apps::v1::{RollingUpdateStatefulSetStrategy, StatefulSet};
 use k8s_openapi::api::core::v1::Pod;
-use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
 use super::identity::{replicas, revision};
+use crate::workload::int_or_percent::{Round, scaled_value};
 
 pub(super) fn is_rolling(set: &StatefulSet) -> bool {
     strategy(set) == Some("RollingUpdate")
@@ -38,15 +38,7 @@ pub(super) fn is_below_partition(set: &StatefulSet, index: usize) -> bool {
 /// How many pods an update may keep unavailable, with the gate MaxUnavailableStatefulSet.
 pub(super) fn max_unavailable(set: &StatefulSet) -> i32 {
     let most = rolling(set).and_then(|rolling| rolling.max_unavailable.as_ref());
-    let share = |text: &String| {
-        let percent: i64 = text.strip_suffix('%')?.parse().ok()?;
-        i32::try_from(percent * i64::from(replicas(set)) / 100).ok()
-    };
-    let number = match most {
-        None => Some(1),
-        Some(IntOrString::Int(number)) => Some(*number),
-        Some(IntOrString::String(text)) => share(text),
-    };
+    let number = most.and_then(|most| scaled_value(most, replicas(set), Round::Down));
     number.unwrap_or(1).max(1)
 }
 

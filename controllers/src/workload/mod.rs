@@ -1,0 +1,14 @@
+//! What the controllers of workloads share: ReplicaSet, ReplicationController, Deployment, StatefulSet, DaemonSet and Job.
+//!
+//! - [`pod_control`]: creates and deletes the pods of an owner, with its events
+//! - [`owners`]: which owners a change of a dependent enqueues
+//! - [`ranking`]: which pods are deleted first
+//! - [`int_or_percent`]: numbers that may be shares of a whole
+//!
+//! Adoption and release are in `runtime::controller_ref`, histories in `coracle_kinds::controller_revision`. Nothing here knows a
+//! single controller. Expectations are not needed: a key is not reconciled before its own writes are observed.
+
+pub mod int_or_percent;
+pub mod owners;
+pub mod pod_control;
+pub mod ranking;

@@ -1,0 +1,131 @@
+//! Creates and deletes the pods of an owner, and records events about it.
+//!
+//! Source: kube-controller-manager's `controller_utils.go` (`RealPodControl`).
+
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::Pod;
+use kube::api::PostParams;
+use kube::{Api, Client, Resource, ResourceExt};
+
+use crate::runtime::batch::{execute_all, slow_start};
+use crate::runtime::cache::Cache;
+use crate::runtime::events::Recorder;
+use crate::runtime::{
+    Error, ReconcileContext, ignore_conflict, ignore_not_found, is_namespace_terminating, uid_precondition,
+};
+
+/// The largest number of pods that are created or deleted in one reconciliation of a ReplicaSet, a ReplicationController or a Job.
+pub const BURST_REPLICAS: usize = 500;
+
+/// How many deletions are under way at a time.
+const CONCURRENT_DELETIONS: usize = 64;
+
+/// Creates and deletes pods in the name of one controller.
+#[derive(Clone)]
+pub struct PodControl {
+    client: Client,
+    recorder: Recorder,
+    pods: Arc<Cache<Pod>>,
+}
+
+impl PodControl {
+    /// `recorder` is that of the controller.
+    pub fn new(client: Client, recorder: Recorder, pods: Arc<Cache<Pod>>) -> PodControl {
+        PodControl { client, recorder, pods }
+    }
+
+    /// Creates pods in batches of 1, 2, 4, ...: after a failure the batch is completed, and no other one follows.
+    ///
+    /// # Errors
+    /// The first failure. A terminating namespace is none: no later attempt could succeed.
+    pub async fn create_pods<O: Resource<DynamicType = ()>>(
+        &self,
+        owner: &O,
+        pods: &[Pod],
+        ctx: &ReconcileContext,
+    ) -> Result<(), Error> {
+        slow_start(pods, BURST_REPLICAS, |pod| self.create_pod(owner, pod, ctx)).await
+    }
+
+    /// Creates a pod, as [`coracle_kinds::pods::from_template`] makes it, and records `SuccessfulCreate` or `FailedCreate`.
+    ///
+    /// # Errors
+    /// As for [`PodControl::create_pods`].
+    pub async fn create_pod<O: Resource<DynamicType = ()>>(
+        &self,
+        owner: &O,
+        pod: &Pod,
+        ctx: &ReconcileContext,
+    ) -> Result<(), Error> {
+        if pod.metadata.labels.as_ref().is_none_or(|labels| labels.is_empty()) {
+            return Err(Error::Unfinished("unable to create pods, no labels".to_owned()));
+        }
+        match self.api(owner).create(&PostParams::default(), pod).await {
+            Ok(created) => {
+                ctx.record_write(&self.pods, &created);
+                let message = format!("Created pod: {}", created.name_any());
+                self.recorder.normal(owner, "SuccessfulCreate", message);
+                Ok(())
+            }
+            Err(error) if is_namespace_terminating(&error) => Ok(()),
+            Err(error) => {
+                let error = Error::from(error);
+                self.recorder.warning(owner, "FailedCreate", format!("Error creating: {}", error.message()));
+                Err(error)
+            }
+        }
+    }
+
+    /// Deletes pods, all of them even if some fail.
+    ///
+    /// # Errors
+    /// The first failure.
+    pub async fn delete_pods<O: Resource<DynamicType = ()>>(
+        &self,
+        owner: &O,
+        pods: &[Arc<Pod>],
+        ctx: &ReconcileContext,
+    ) -> Result<(), Error> {
+        let deletions = pods.iter().map(|pod| self.delete_pod(owner, pod, ctx));
+        execute_all(deletions, CONCURRENT_DELETIONS).await.into_iter().collect()
+    }
+
+    /// Deletes a pod with its own grace period, and records `SuccessfulDelete` or `FailedDelete`. A pod that does not exist, or
+    /// is another one by now, is not deleted, and no failure.
+    ///
+    /// # Errors
+    /// The API refuses it.
+    pub async fn delete_pod<O: Resource<DynamicType = ()>>(
+        &self,
+        owner: &O,
+        pod: &Arc<Pod>,
+        ctx: &ReconcileContext,
+    ) -> Result<(), Error> {
+        let name = pod.name_any();
+        let deleted = self.api(owner).delete(&name, &uid_precondition(pod.as_ref())).await;
+        match ignore_not_found(deleted).map(|deleted| deleted.is_some()).or_else(is_another) {
+            Ok(is_deleted) => {
+                ctx.record_delete(&self.pods, pod.as_ref());
+                if is_deleted {
+                    self.recorder.normal(owner, "SuccessfulDelete", format!("Deleted pod: {name}"));
+                }
+                Ok(())
+            }
+            Err(error) => {
+                let message = Error::from(error).message();
+                self.recorder.warning(owner, "FailedDelete", format!("Error deleting: {message}"));
+                Err(Error::Unfinished(format!("unable to delete pods: {message}")))
+            }
+        }
+    }
+
+    fn api(&self, owner: &impl Resource) -> Api<Pod> {
+        Api::namespaced(self.client.clone(), &owner.namespace().unwrap_or_default())
+    }
+}
+
+/// A failed precondition: the pod of this name is another one by now.
+fn is_another(error: kube::Error) -> kube::Result<bool> {
+    ignore_conflict::<()>(Err(error)).map(|_| false)
+}
