@@ -77,6 +77,12 @@ impl<I: Index> Snapshot<I> {
         self.0.buckets.get(bucket).map_or(0, |b| b.objects.len())
     }
 
+    /// A revision not before the last change of a bucket, and not after its next one: while it is the same, so is the bucket.
+    pub fn last_change(&self, bucket: &str) -> Revision {
+        let newest = self.0.buckets.get(bucket).and_then(|b| b.events.get_max()).map(|(id, _)| id.revision);
+        newest.unwrap_or_default().max(self.compact_revision(bucket).revision())
+    }
+
     /// The bytes that all live objects take, as [`Object::cost`] counts them.
     pub fn bytes(&self) -> u64 {
         self.0.bytes()

@@ -39,6 +39,12 @@ pub trait Cluster: Sync {
     /// [`Error::Internal`](crate::Error::Internal) if one of them cannot be decoded.
     fn list(&self, resource: &GroupResource, namespace: &str) -> Result<Vec<Value>>;
 
+    /// A revision that is another one after each change of a resource's objects; None if it is not known.
+    fn last_change(&self, resource: &GroupResource) -> Option<u64> {
+        let _ = resource;
+        None
+    }
+
     /// Whether a namespace exists, and its phase. Called on every write of a namespaced object: implementations that know the
     /// phase without parsing the object should.
     ///

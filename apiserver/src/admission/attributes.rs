@@ -8,6 +8,7 @@ use std::sync::{Mutex, PoisonError};
 
 use serde_json::Value;
 
+use super::generic::ReinvocationContext;
 use crate::Error;
 use crate::access::UserInfo;
 use crate::names::{GroupKind, GroupResource};
@@ -36,6 +37,8 @@ pub enum OperationOptions<'a> {
     Write(&'a WriteOptions),
     /// DeleteOptions.
     Delete(&'a DeleteOptions),
+    /// A connection has none.
+    None,
 }
 
 impl OperationOptions<'_> {
@@ -44,6 +47,7 @@ impl OperationOptions<'_> {
         match self {
             OperationOptions::Write(options) => options.dry_run,
             OperationOptions::Delete(options) => options.dry_run,
+            OperationOptions::None => false,
         }
     }
 }
@@ -54,9 +58,9 @@ pub struct AdmissionAttributes<'a> {
     pub operation: Operation,
     /// The resource of the request, without the subresource.
     pub resource: &'a GroupResource,
-    /// The kind of the resource's objects, also for a request about a subresource.
-    pub kind: &'a GroupKind,
-    /// The version of the request, of its resource and of its kind.
+    /// The kind of the object: of the resource, or of the subresource's body, such as an Eviction.
+    pub kind: GroupVersionKind<'a>,
+    /// The version of the resource in the request.
     pub version: &'a str,
     /// The subresource; empty for the object itself.
     pub subresource: &'a str,
@@ -76,6 +80,26 @@ pub struct AdmissionAttributes<'a> {
     pub warnings: &'a Warnings,
     /// Annotations for the audit event of the request.
     pub audit_annotations: &'a AuditAnnotations,
+    /// Whether the mutating pass is to be repeated, and for which webhooks and policies.
+    pub reinvocation: ReinvocationContext,
+}
+
+/// A group, a version and a kind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GroupVersionKind<'a> {
+    /// The group; empty for the core group.
+    pub group: &'a str,
+    /// The version.
+    pub version: &'a str,
+    /// The kind.
+    pub kind: &'a str,
+}
+
+impl GroupVersionKind<'_> {
+    /// Without the version.
+    pub fn group_kind(self) -> GroupKind {
+        GroupKind::new(self.group, self.kind)
+    }
 }
 
 /// The annotations that plugins add to the audit event of one request, under keys such as
@@ -115,6 +139,14 @@ impl AdmissionAttributes<'_> {
     /// Whether the request is for this resource or for one of its subresources.
     pub fn is_any(&self, group: &str, resource: &str) -> bool {
         self.resource.resource == resource && self.resource.group == group
+    }
+
+    /// The namespace of the request: a request about a Namespace is one in it.
+    pub fn request_namespace(&self) -> &str {
+        match self.namespace {
+            "" if self.is_any("", "namespaces") => self.name,
+            namespace => namespace,
+        }
     }
 
     /// The name in messages: for a create with generateName the generated name, or before that the prefix.

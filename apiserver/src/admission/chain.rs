@@ -97,32 +97,32 @@ impl AdmissionChain {
     }
 
     /// Whether an asynchronous plugin handles the request, so that the chain may take long.
-    pub fn waits(&self, attributes: &AdmissionAttributes<'_>) -> bool {
-        let waits = |link: &Link| matches!(link, Link::Async(plugin) if plugin.handles(attributes));
+    pub fn waits(&self, attributes: &AdmissionAttributes<'_>, cluster: &dyn Cluster) -> bool {
+        let waits = |link: &Link| matches!(link, Link::Async(plugin) if plugin.handles(attributes, cluster));
         self.links.iter().any(waits)
     }
 
-    /// NamespaceLifecycle alone, for a create whose object is not stored: an eviction, a binding, a token request.
-    ///
-    /// # Errors
-    /// 404 if there is no such namespace, 403 if it is terminating.
-    pub fn admit_to_namespace(
-        &self,
-        attributes: &mut AdmissionAttributes<'_>,
-        cluster: &dyn Cluster,
-    ) -> Result<()> {
-        namespace_lifecycle::NamespaceLifecycle.admit(attributes, cluster)
-    }
-
-    /// The first pass: plugins may change the object.
+    /// The first pass: plugins may change the object. It is repeated once if a webhook or policy changed it.
     ///
     /// # Errors
     /// That of the first plugin that rejects the request.
     pub async fn admit(&self, attributes: &mut AdmissionAttributes<'_>, cluster: &dyn Cluster) -> Result<()> {
+        self.admit_once(attributes, cluster).await?;
+        if attributes.reinvocation.begin_reinvoke() {
+            self.admit_once(attributes, cluster).await?;
+        }
+        Ok(())
+    }
+
+    async fn admit_once(
+        &self,
+        attributes: &mut AdmissionAttributes<'_>,
+        cluster: &dyn Cluster,
+    ) -> Result<()> {
         for link in &self.links {
             match link {
                 Link::Sync(plugin) => plugin.admit(attributes, cluster)?,
-                Link::Async(plugin) if plugin.handles(attributes) => {
+                Link::Async(plugin) if plugin.handles(attributes, cluster) => {
                     plugin.admit(attributes, cluster).await?;
                 }
                 Link::Async(_) => {}
@@ -139,7 +139,7 @@ impl AdmissionChain {
         for link in &self.links {
             match link {
                 Link::Sync(plugin) => plugin.validate(attributes, cluster)?,
-                Link::Async(plugin) if plugin.handles(attributes) => {
+                Link::Async(plugin) if plugin.handles(attributes, cluster) => {
                     plugin.validate(attributes, cluster).await?;
                 }
                 Link::Async(_) => {}

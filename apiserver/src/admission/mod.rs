@@ -17,6 +17,7 @@ mod default_ingress_class;
 mod default_storage_class;
 mod default_toleration_seconds;
 mod escalation;
+pub mod generic;
 mod limit_ranger;
 mod namespace_lifecycle;
 mod persistent_volume_claim_resize;
@@ -37,7 +38,7 @@ pub(crate) mod testing;
 
 use serde_json::{Map, Value};
 
-pub use attributes::{AdmissionAttributes, AuditAnnotations, Operation, OperationOptions};
+pub use attributes::{AdmissionAttributes, AuditAnnotations, GroupVersionKind, Operation, OperationOptions};
 pub use chain::AdmissionChain;
 pub use plugin::{AdmissionPlugin, AsyncAdmissionPlugin};
 pub use selection::{PluginError, PluginSelection};

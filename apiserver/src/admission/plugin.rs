@@ -39,7 +39,7 @@ pub trait AsyncAdmissionPlugin: Send + Sync {
     fn name(&self) -> &'static str;
 
     /// Whether the plugin is called for the request at all.
-    fn handles(&self, attributes: &AdmissionAttributes<'_>) -> bool;
+    fn handles(&self, attributes: &AdmissionAttributes<'_>, cluster: &dyn Cluster) -> bool;
 
     /// As [`AdmissionPlugin::admit`].
     ///

@@ -117,7 +117,7 @@ impl AsyncAdmissionPlugin for DefaultServiceAccountWait {
         NAME
     }
 
-    fn handles(&self, attributes: &AdmissionAttributes<'_>) -> bool {
+    fn handles(&self, attributes: &AdmissionAttributes<'_>, _: &dyn Cluster) -> bool {
         let name = text(&attributes.object["spec"]["serviceAccountName"]);
         attributes.is("", "pods")
             && attributes.operation == Operation::Create

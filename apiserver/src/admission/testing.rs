@@ -6,7 +6,11 @@ use std::collections::BTreeMap;
 use futures::future::BoxFuture;
 use serde_json::Value;
 
-use super::{AdmissionAttributes, AdmissionPlugin, AuditAnnotations, Operation, OperationOptions, text};
+use super::generic::ReinvocationContext;
+use super::{
+    AdmissionAttributes, AdmissionPlugin, AuditAnnotations, GroupVersionKind, Operation, OperationOptions,
+    text,
+};
 use crate::Result;
 use crate::access::UserInfo;
 use crate::cluster::Cluster;
@@ -98,7 +102,7 @@ impl Request {
         AdmissionAttributes {
             operation: self.operation,
             resource: &self.resource,
-            kind: &self.kind,
+            kind: GroupVersionKind { group: &self.kind.group, version: "v1", kind: &self.kind.kind },
             subresource: self.subresource,
             namespace: &self.namespace,
             name: &self.name,
@@ -109,6 +113,7 @@ impl Request {
             version: "v1",
             options: OperationOptions::Write(&self.options),
             audit_annotations: &self.audit_annotations,
+            reinvocation: ReinvocationContext::default(),
         }
     }
 

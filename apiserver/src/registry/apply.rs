@@ -37,6 +37,8 @@ impl Registry {
             part,
             caller,
             options: OperationOptions::Write(options),
+            is_collection: false,
+            projection: None,
             // The managers of fields are what apply is about.
             field_manager: None,
         };

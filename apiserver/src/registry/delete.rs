@@ -20,6 +20,16 @@ use crate::{Error, Result};
 /// How many objects of a collection are deleted at once: enough to share the store's group commits.
 const AT_ONCE: usize = 64;
 
+/// What the request is that deletes an object.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum AdmittedAs {
+    Object,
+    /// A deletecollection: admission sees each object, but no name.
+    Collection,
+    /// An eviction: admission has seen that.
+    Eviction,
+}
+
 impl Registry {
     /// Deletes an object, as DeleteOptions and the kind's defaults say.
     ///
@@ -35,7 +45,20 @@ impl Registry {
         if let Some(why) = info.behaviour.strategy.validate_delete(&target.name) {
             return Err(Error::forbidden(&info.group_resource, &target.name, why));
         }
-        self.delete_any(target, options, caller).await
+        self.delete_any(target, options, caller, AdmittedAs::Object).await
+    }
+
+    /// Deletes a Pod whose eviction was admitted.
+    ///
+    /// # Errors
+    /// As those of [`Registry::delete`], without those of admission.
+    pub(super) async fn delete_evicted(
+        &self,
+        target: &Target,
+        options: &DeleteOptions,
+        caller: Caller<'_>,
+    ) -> Result<Outcome> {
+        self.delete_any(target, options, caller, AdmittedAs::Eviction).await
     }
 
     async fn delete_any(
@@ -43,6 +66,7 @@ impl Registry {
         target: &Target,
         options: &DeleteOptions,
         caller: Caller<'_>,
+        admitted_as: AdmittedAs,
     ) -> Result<Outcome> {
         let info = &*target.info;
         let writing = Writing {
@@ -50,6 +74,8 @@ impl Registry {
             part: Part::Main,
             caller,
             options: OperationOptions::Delete(options),
+            is_collection: admitted_as == AdmittedAs::Collection,
+            projection: None,
             field_manager: None,
         };
         if options.propagation.is_none()
@@ -67,10 +93,16 @@ impl Registry {
                 return Err(Error::not_found(&info.group_resource, &target.name));
             };
             let old = info.load(parse(&current)?).await?;
-            waits = self.waits(&writing, Operation::Delete, &mut Value::Null, Some(&old));
-            self.admit(&writing, Operation::Delete, &mut Value::Null, Some(&old)).await?;
-            check_preconditions(info, &old, options)?;
-            self.validate_admission(&writing, Operation::Delete, &mut Value::Null, Some(&old)).await?;
+            match admitted_as {
+                AdmittedAs::Eviction => check_preconditions(info, &old, options)?,
+                AdmittedAs::Object | AdmittedAs::Collection => {
+                    waits = self.waits(&writing, Operation::Delete, &mut Value::Null, Some(&old));
+                    self.admit(&writing, Operation::Delete, &mut Value::Null, Some(&old)).await?;
+                    check_preconditions(info, &old, options)?;
+                    self.validate_admission(&writing, Operation::Delete, &mut Value::Null, Some(&old))
+                        .await?;
+                }
+            }
             if let Some((code, payload)) = self.decide_and_carry_out(info, current, &old, options).await? {
                 return Ok(Outcome { code, payload });
             }
@@ -239,7 +271,7 @@ impl Registry {
     }
 
     async fn delete_one_of(&self, target: Target, options: &DeleteOptions, caller: Caller<'_>) -> Result<()> {
-        match self.delete_any(&target, options, caller).await {
+        match self.delete_any(&target, options, caller, AdmittedAs::Collection).await {
             // Someone else was faster.
             Err(Error::NotFound { .. }) => Ok(()),
             other => other.map(drop),

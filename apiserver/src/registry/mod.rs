@@ -304,6 +304,11 @@ impl Cluster for Registry {
         bucket.iter().filter(|o| filter.matches(o)).map(|o| parse(o)).collect()
     }
 
+    fn last_change(&self, resource: &GroupResource) -> Option<u64> {
+        let bucket = &self.by_resource(resource)?.storage.bucket;
+        Some(self.store.snapshot().last_change(bucket).0)
+    }
+
     fn namespace(&self, name: &str) -> Result<Option<NamespacePhase>> {
         let info = self.find("", "v1", "namespaces");
         let stored = info.and_then(|info| self.current(&info, "", name));

@@ -17,7 +17,8 @@ use super::deletion::{self, rfc3339};
 use super::index::STAMP_SITE;
 use super::{Caller, Outcome, Payload, RETRIES, Registry, Stored, Target, parse};
 use crate::access::authorize::{self, RequestAttributes, ResourceTarget};
-use crate::admission::{AdmissionAttributes, Operation, OperationOptions};
+use crate::admission::generic::ReinvocationContext;
+use crate::admission::{AdmissionAttributes, GroupVersionKind, Operation, OperationOptions};
 use crate::codec;
 use crate::codec::limits::{MAX_COLLECTIONS, measure};
 use crate::features::FeatureGates;
@@ -28,7 +29,7 @@ use crate::object_meta::ObjectMeta;
 use crate::patch::Patch;
 use crate::request::Warnings;
 use crate::request::options::{FieldValidation, WriteOptions, parse_revision};
-use crate::resource_info::{Part, ResourceInfo};
+use crate::resource_info::{Part, ResourceInfo, Subresource};
 use crate::strategy::{Context, Strategy, validate};
 use crate::{Error, Result};
 
@@ -43,9 +44,23 @@ pub(super) struct Writing<'a> {
     pub part: Part,
     pub caller: Caller<'a>,
     pub options: OperationOptions<'a>,
+    /// Whether the request is for a collection, and so has no name.
+    pub is_collection: bool,
+    /// As what admission sees the object, if that is another kind.
+    pub projection: Option<&'a Projection<'a>>,
     /// Who gets the fields that the write changes, "" for the client by its User-Agent; None where nobody does, or where
     /// the edit itself sees to it.
     pub field_manager: Option<&'a str>,
+}
+
+/// An object of another kind that stands for one that is written through a subresource, as a Scale does for a Deployment.
+/// Admission sees that one.
+pub(super) struct Projection<'a> {
+    pub subresource: &'a Subresource,
+    /// The object of the subresource's kind.
+    pub project: &'a (dyn Fn(&Value) -> Value + Sync),
+    /// Takes over what admission has made of it.
+    pub restore: &'a (dyn Fn(&Value, &mut Value) + Sync),
 }
 
 /// The request that creates an object.
@@ -101,6 +116,8 @@ impl Registry {
             part: Part::Main,
             caller,
             options: OperationOptions::Write(options),
+            is_collection: false,
+            projection: None,
             field_manager: Some(&options.field_manager),
         };
         let decode = || self.decode(target, body, options.field_validation, caller);
@@ -257,6 +274,8 @@ impl Registry {
             part,
             caller,
             options: OperationOptions::Write(options),
+            is_collection: false,
+            projection: None,
             field_manager: Some(&options.field_manager),
         };
         let decode = || {
@@ -298,6 +317,8 @@ impl Registry {
             part,
             caller,
             options: OperationOptions::Write(options),
+            is_collection: false,
+            projection: None,
             field_manager: Some(&options.field_manager),
         };
         self.modify(writing, None, |current| {
@@ -494,8 +515,10 @@ impl Registry {
         }
     }
 
-    /// Whether something that is not stored may be created in the namespace of the object that it concerns.
-    pub(super) fn admit_to_namespace(
+    /// Both passes of admission for a request that stores no object: an eviction, a binding, a token request.
+    ///
+    /// - `object`: the body, of the subresource's kind.
+    pub(super) async fn admit_subresource(
         &self,
         target: &Target,
         subresource: &str,
@@ -503,22 +526,26 @@ impl Registry {
         caller: Caller<'_>,
         options: &WriteOptions,
     ) -> Result<()> {
-        let mut attributes = AdmissionAttributes {
-            operation: Operation::Create,
-            resource: &target.info.group_resource,
-            kind: &target.info.group_kind,
-            version: &target.info.version,
-            subresource,
-            namespace: &target.namespace,
-            name: &target.name,
-            object,
-            old_object: None,
-            options: OperationOptions::Write(options),
-            user: caller.user,
-            warnings: caller.warnings,
-            audit_annotations: caller.audit_annotations,
-        };
-        self.chain.admit_to_namespace(&mut attributes, self)
+        let operation = OperationOptions::Write(options);
+        let mut attributes = subresource_attributes(target, subresource, object, caller);
+        (attributes.operation, attributes.options) = (Operation::Create, operation);
+        self.chain.admit(&mut attributes, self).await?;
+        self.chain.validate(&attributes, self).await
+    }
+
+    /// Both passes of admission for a request that opens a connection.
+    ///
+    /// - `object`: the options of the connection, such as PodExecOptions.
+    pub(super) async fn admit_connect(
+        &self,
+        target: &Target,
+        subresource: &str,
+        object: &mut Value,
+        caller: Caller<'_>,
+    ) -> Result<()> {
+        let mut attributes = subresource_attributes(target, subresource, object, caller);
+        self.chain.admit(&mut attributes, self).await?;
+        self.chain.validate(&attributes, self).await
     }
 
     /// The first pass of admission.
@@ -530,7 +557,19 @@ impl Registry {
         old: Option<&Value>,
     ) -> Result<()> {
         let name = writing.admitted_name(operation, object);
-        self.chain.admit(&mut writing.attributes(operation, &name, object, old), self).await
+        let Some(projection) = writing.projection else {
+            return self.chain.admit(&mut writing.attributes(operation, &name, object, old), self).await;
+        };
+        let old = old.map(projection.project);
+        let mut projected = (projection.project)(object);
+        let before = projected.clone();
+        self.chain
+            .admit(&mut writing.attributes(operation, &name, &mut projected, old.as_ref()), self)
+            .await?;
+        if projected != before {
+            (projection.restore)(&projected, object);
+        }
+        Ok(())
     }
 
     /// Whether admission may take long, so that it must not run in a turn that others wait for.
@@ -541,7 +580,7 @@ impl Registry {
         object: &mut Value,
         old: Option<&Value>,
     ) -> bool {
-        self.chain.waits(&writing.attributes(operation, &writing.target.name, object, old))
+        self.chain.waits(&writing.attributes(operation, &writing.target.name, object, old), self)
     }
 
     /// The second pass of admission.
@@ -553,7 +592,13 @@ impl Registry {
         old: Option<&Value>,
     ) -> Result<()> {
         let name = writing.admitted_name(operation, object);
-        self.chain.validate(&writing.attributes(operation, &name, object, old), self).await
+        let Some(projection) = writing.projection else {
+            return self.chain.validate(&writing.attributes(operation, &name, object, old), self).await;
+        };
+        let old = old.map(projection.project);
+        let mut projected = (projection.project)(object);
+        let attributes = writing.attributes(operation, &name, &mut projected, old.as_ref());
+        self.chain.validate(&attributes, self).await
     }
 
     fn refuse_invalid(&self, info: &ResourceInfo, object: &Value, errors: Errors) -> Result<()> {
@@ -604,6 +649,7 @@ impl Writing<'_> {
     pub fn admitted_name(&self, operation: Operation, object: &Value) -> String {
         match operation {
             Operation::Create => object.name().to_owned(),
+            _ if self.is_collection => String::new(),
             _ => self.target.name.clone(),
         }
     }
@@ -620,9 +666,12 @@ impl Writing<'_> {
         AdmissionAttributes {
             operation,
             resource: &info.group_resource,
-            kind: &info.group_kind,
+            kind: match self.projection {
+                Some(Projection { subresource: sub, .. }) => kind_of_subresource(sub),
+                None => kind_of(info),
+            },
             version: &info.version,
-            subresource: self.part.name(),
+            subresource: self.projection.map_or(self.part.name(), |projection| &projection.subresource.name),
             namespace: &self.target.namespace,
             name,
             object,
@@ -631,8 +680,43 @@ impl Writing<'_> {
             user: self.caller.user,
             warnings: self.caller.warnings,
             audit_annotations: self.caller.audit_annotations,
+            reinvocation: ReinvocationContext::default(),
         }
     }
+}
+
+/// The attributes of a request about a subresource that is not part of an object.
+fn subresource_attributes<'a>(
+    target: &'a Target,
+    subresource: &'a str,
+    object: &'a mut Value,
+    caller: Caller<'a>,
+) -> AdmissionAttributes<'a> {
+    let info = &target.info;
+    AdmissionAttributes {
+        operation: Operation::Connect,
+        resource: &info.group_resource,
+        kind: info.subresource(subresource).map_or_else(|| kind_of(info), kind_of_subresource),
+        version: &info.version,
+        subresource,
+        namespace: &target.namespace,
+        name: &target.name,
+        object,
+        old_object: None,
+        options: OperationOptions::None,
+        user: caller.user,
+        warnings: caller.warnings,
+        audit_annotations: caller.audit_annotations,
+        reinvocation: ReinvocationContext::default(),
+    }
+}
+
+fn kind_of(info: &ResourceInfo) -> GroupVersionKind<'_> {
+    GroupVersionKind { group: &info.group, version: &info.version, kind: &info.kind }
+}
+
+fn kind_of_subresource(sub: &Subresource) -> GroupVersionKind<'_> {
+    GroupVersionKind { group: &sub.group, version: &sub.version, kind: &sub.kind }
 }
 
 /// Fills in the defaults, which may be a multiple of what a body contains.

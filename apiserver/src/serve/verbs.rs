@@ -57,9 +57,10 @@ impl Route {
         self.info.subresources.get(self.subresource?)
     }
 
-    fn connection(&self) -> Option<Connection> {
-        match self.subresource()?.endpoint {
-            Endpoint::Connect(connection) => Some(connection),
+    fn connection(&self) -> Option<(&Subresource, Connection)> {
+        let subresource = self.subresource()?;
+        match subresource.endpoint {
+            Endpoint::Connect(connection) => Some((subresource, connection)),
             _ => None,
         }
     }
@@ -76,7 +77,7 @@ impl Call<'_> {
     pub async fn answer(self) -> Result<Response<AnswerBody>> {
         let route = self.route()?;
         if let Some(connection) = route.connection() {
-            return self.connect(&route, connection);
+            return Box::pin(self.connect(&route, connection)).await;
         }
         let verb = self.verb(&route)?;
         let info = route.info.clone();
@@ -220,11 +221,16 @@ impl Call<'_> {
     }
 
     /// What needs a kubelet.
-    fn connect(&self, route: &Route, connection: Connection) -> Result<Response<AnswerBody>> {
-        if !connect::takes(connection, self.method) {
+    async fn connect(
+        &self,
+        route: &Route,
+        connection: (&Subresource, Connection),
+    ) -> Result<Response<AnswerBody>> {
+        if !connect::takes(connection.1, self.method) {
             return Err(Error::MethodNotAllowed);
         }
-        let text = self.shared.registry.connect(&self.target(&route.info)?, connection, self.query)?;
+        let target = self.target(&route.info)?;
+        let text = self.shared.registry.connect(&target, connection, self.query, self.caller()).await?;
         let Some(text) = text else {
             let mut response = Response::new(AnswerBody::empty());
             *response.status_mut() = StatusCode::NO_CONTENT;

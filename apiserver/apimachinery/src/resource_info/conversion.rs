@@ -105,6 +105,14 @@ impl ResourceInfo {
         self.convert_one(object, &self.storage.api_version).await
     }
 
+    /// An object in any version, in this one.
+    ///
+    /// # Errors
+    /// Those of the conversion.
+    pub async fn show_one(&self, object: Value) -> Result<Value> {
+        self.convert_one(object, &self.api_version).await
+    }
+
     /// A stored object for a response, where its conversion takes no one else.
     pub fn show_now(&self, stored: Value) -> Option<Shown> {
         match &self.conversion {

@@ -120,6 +120,16 @@ impl ResourceTable {
         self.by_plural.get(plural)?.iter().find(same)
     }
 
+    /// The other groups and versions in which the objects of a resource are served, in the order of discovery.
+    ///
+    /// Source: `runtime.EquivalentResourceMapper`.
+    pub fn equivalents<'a>(&'a self, info: &'a ResourceInfo) -> impl Iterator<Item = &'a Arc<ResourceInfo>> {
+        let same_plural = self.by_plural.get(&info.plural).into_iter().flatten();
+        same_plural.filter(|other| {
+            other.storage.bucket == info.storage.bucket && other.api_version != info.api_version
+        })
+    }
+
     /// Whether a request's names lead somewhere.
     pub fn serves(&self, request: &ResourceRequest) -> bool {
         let info = self.find(&request.group, &request.version, &request.resource);

@@ -117,7 +117,7 @@ fn validate_namespace(attributes: &AdmissionAttributes<'_>, cluster: &dyn Cluste
     let old = attributes.old_object.map(labels);
     let known = old.as_ref().is_some_and(|(_, old_errors)| *old_errors == errors);
     if !errors.is_empty() && !known {
-        return Err(Error::invalid(attributes.kind, attributes.shown_name(), errors));
+        return Err(Error::invalid(&attributes.kind.group_kind(), attributes.shown_name(), errors));
     }
     let Some((old, _)) = old else { return Ok(()) };
     let relaxed = new.enforce.version == old.enforce.version && new.enforce.level <= old.enforce.level;

@@ -24,7 +24,7 @@ impl Registry {
     ) -> Result<Outcome> {
         let expected = Expected { group: "", version: "v1", kind: "Binding" };
         let mut binding = body.decode(expected, options.field_validation, caller.warnings)?;
-        self.admit_to_namespace(target, "binding", &mut binding, caller, options)?;
+        self.admit_subresource(target, "binding", &mut binding, caller, options).await?;
         let name = binding.name().to_owned();
         if !target.name.is_empty() && name != target.name {
             return Err(Error::bad_request("name in URL does not match name in Binding object"));

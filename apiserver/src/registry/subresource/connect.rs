@@ -4,16 +4,16 @@
 //! is, and refused first for what is wrong with it.
 
 use http::Method;
-use serde_json::Value;
+use serde_json::{Value, json};
 
-use super::super::{Registry, Target, parse};
+use super::super::{Caller, Registry, Target, parse};
 use super::log;
 use crate::error::Status;
 use crate::field::{ErrorType, Errors, FieldError, Path};
 use crate::names::{GroupKind, GroupResource};
 use crate::object_meta::ObjectMeta;
 use crate::request::options::Query;
-use crate::resource_info::Connection;
+use crate::resource_info::{Connection, Subresource, api_version};
 use crate::{Error, Result};
 
 /// Whether a connection can be asked for with a method.
@@ -28,13 +28,23 @@ pub fn takes(connection: Connection, method: &Method) -> bool {
 }
 
 impl Registry {
-    /// Checks a request for a connection, and answers the one for a log; none: there is nothing to send.
+    /// Admits and checks a request for a connection, and answers the one for a log; none: there is nothing to send.
     ///
     /// # Errors
     /// 501 where a real server would now talk to a kubelet.
-    pub fn connect(&self, target: &Target, connection: Connection, query: &Query) -> Result<Option<String>> {
-        if connection == Connection::Log {
-            check_log_options(&target.name, query)?;
+    pub async fn connect(
+        &self,
+        target: &Target,
+        (subresource, connection): (&Subresource, Connection),
+        query: &Query,
+        caller: Caller<'_>,
+    ) -> Result<Option<String>> {
+        match connection {
+            Connection::Log => check_log_options(&target.name, query)?,
+            _ => {
+                let mut options = options(subresource, connection, query);
+                self.admit_connect(target, &subresource.name, &mut options, caller).await?;
+            }
         }
         let is_pod = target.info.group_kind.kind == "Pod";
         let name = if connection == Connection::Proxy { bare_name(&target.name) } else { &target.name };
@@ -92,6 +102,44 @@ impl Registry {
         }
         Ok(true)
     }
+}
+
+/// The options of a connection, such as PodExecOptions, as admission sees them.
+fn options(subresource: &Subresource, connection: Connection, query: &Query) -> Value {
+    let mut options = json!({
+        "kind": subresource.kind,
+        "apiVersion": api_version(&subresource.group, &subresource.version),
+    });
+    let text = |name: &str| query.first(name).filter(|text| !text.is_empty());
+    match connection {
+        Connection::Exec | Connection::Attach => {
+            for name in ["stdin", "stdout", "stderr", "tty"] {
+                if query.flag(name) == Some(true) {
+                    options[name] = true.into();
+                }
+            }
+            if let Some(container) = text("container") {
+                options["container"] = container.into();
+            }
+            if connection == Connection::Exec {
+                options["command"] = query.all("command").collect::<Vec<_>>().into();
+            }
+        }
+        Connection::PortForward => {
+            let ports = query.all("ports").filter_map(|port| port.parse::<i64>().ok());
+            let ports: Vec<i64> = ports.collect();
+            if !ports.is_empty() {
+                options["ports"] = ports.into();
+            }
+        }
+        Connection::Proxy => {
+            if let Some(path) = text("path") {
+                options["path"] = path.into();
+            }
+        }
+        Connection::Log => {}
+    }
+    options
 }
 
 /// Of `scheme:name:port`, where the others may be missing.
@@ -166,7 +214,6 @@ fn check_container(pod: &Value, name: &str) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
 
     #[test]
     fn containers() {

@@ -40,7 +40,7 @@ impl Registry {
     ) -> Result<Outcome> {
         let expected = Expected { group: "policy", version: "v1", kind: "Eviction" };
         let mut eviction = body.decode(expected, options.field_validation, caller.warnings)?;
-        self.admit_to_namespace(target, "eviction", &mut eviction, caller, options)?;
+        self.admit_subresource(target, "eviction", &mut eviction, caller, options).await?;
         let delete = delete_options(&target.name, &eviction, options.dry_run)?;
         let asked = DeleteOptions::from_value(&delete)?;
         let mut tries = 0;
@@ -56,7 +56,7 @@ impl Registry {
                 delete.resource_version = Some(pod.resource_version().to_owned());
             }
             let deleted = match self.mark_evicted(target, &mut delete).await {
-                Ok(()) => self.delete(target, &delete, caller).await,
+                Ok(()) => self.delete_evicted(target, &delete, caller).await,
                 Err(error) => Err(error),
             };
             match (deleted, permit) {

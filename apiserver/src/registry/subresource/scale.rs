@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::super::body::Body;
 use super::super::deletion::rfc3339;
-use super::super::write::{Writing, fit_name, same_uid};
+use super::super::write::{Projection, Writing, fit_name, same_uid};
 use super::super::{Caller, Outcome, Payload, Registry, Target, parse};
 use crate::admission::OperationOptions;
 use crate::codec::body::Expected;
@@ -137,11 +137,18 @@ impl Registry {
         caller: Caller<'_>,
         mut make: impl FnMut(&Value) -> Result<Rescaled>,
     ) -> Result<Outcome> {
+        let projection = Projection {
+            subresource: scale,
+            project: &scale_of,
+            restore: &|scale, object| object["spec"]["replicas"] = replicas(scale, "/spec/replicas").into(),
+        };
         let writing = Writing {
             target,
             part: Part::Main,
             caller,
             options: OperationOptions::Write(options),
+            is_collection: false,
+            projection: Some(&projection),
             // Tracked by the scale's one field, and not as a write to the object.
             field_manager: None,
         };

@@ -37,7 +37,7 @@ impl Registry {
         let expected =
             Expected { group: &subresource.group, version: &subresource.version, kind: &subresource.kind };
         let mut request = body.decode(expected, options.field_validation, caller.warnings)?;
-        self.admit_to_namespace(target, &subresource.name, &mut request, caller, options)?;
+        self.admit_subresource(target, &subresource.name, &mut request, caller, options).await?;
         let kind = GroupKind::new(&subresource.group, &subresource.kind);
         fit(&request, target, &kind)?;
         let info = &target.info;

@@ -160,6 +160,8 @@ async fn many_writes_to_one_object_are_no_work_of_their_square() {
                 part: Part::Main,
                 caller,
                 options: OperationOptions::Write(&options),
+                is_collection: false,
+                projection: None,
                 field_manager: None,
             };
             let changed = server.registry.modify(writing, None, |current| {

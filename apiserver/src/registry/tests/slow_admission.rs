@@ -21,7 +21,7 @@ impl AsyncAdmissionPlugin for Slow {
         "Slow"
     }
 
-    fn handles(&self, attributes: &AdmissionAttributes<'_>) -> bool {
+    fn handles(&self, attributes: &AdmissionAttributes<'_>, _: &dyn Cluster) -> bool {
         attributes.name == "slow"
     }
 

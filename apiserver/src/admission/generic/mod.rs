@@ -1,0 +1,46 @@
+//! What admission webhooks and admission policies share: which requests a configuration is for, in which version it sees their
+//! objects, and the configurations themselves, parsed once for each change.
+//!
+//! | file | owns |
+//! | --- | --- |
+//! | `rules.rs` | rules: groups, versions, resources, operations, scope, names |
+//! | `matching.rs` | rules with their match policy and selectors, against a request |
+//! | `versioned.rs` | the objects of a request in the version of a match, and back |
+//! | `source.rs` | the parsed configurations, current as of each request |
+//! | `reinvocation.rs` | which plugins are to see an object again that others changed after them |
+//!
+//! Start at [`MatchCriteria::matches`].
+//!
+//! Source: `k8s.io/apiserver/pkg/admission/plugin/webhook/generic`, `predicates`, `plugin/policy/matching`.
+
+mod matching;
+mod reinvocation;
+mod rules;
+mod source;
+mod versioned;
+
+pub use matching::{Invocation, MatchCriteria, MatchPolicy};
+pub use reinvocation::{PluginReinvocation, ReinvocationContext};
+pub use rules::Rule;
+pub use source::Source;
+pub use versioned::VersionedObjects;
+
+use super::AdmissionAttributes;
+
+/// The kinds that no webhook or policy is called for: a wrong one could not be corrected otherwise.
+const EXEMPT: [&str; 6] = [
+    "validatingwebhookconfigurations",
+    "mutatingwebhookconfigurations",
+    "validatingadmissionpolicies",
+    "validatingadmissionpolicybindings",
+    "mutatingadmissionpolicies",
+    "mutatingadmissionpolicybindings",
+];
+
+/// Whether the request is about a configuration of webhooks or policies, which neither can match.
+///
+/// Source: `rules.IsExemptAdmissionConfigurationResource`.
+pub fn is_exempt(attributes: &AdmissionAttributes<'_>) -> bool {
+    attributes.resource.group == "admissionregistration.k8s.io"
+        && EXEMPT.contains(&attributes.resource.resource.as_str())
+}

@@ -1,0 +1,102 @@
+//! Reinvocation: the mutating pass is repeated once if a webhook or policy changed the object, since plugins before it have not
+//! seen the change.
+//!
+//! Source: `k8s.io/apiserver/pkg/admission/reinvocation.go`, `plugin/webhook/mutating/reinvocationcontext.go`.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::Value;
+
+/// Of one request: whether the mutating pass is repeated, and what each plugin remembers of the first pass.
+#[derive(Debug, Default)]
+pub struct ReinvocationContext {
+    is_reinvoke: bool,
+    should_reinvoke: bool,
+    plugins: BTreeMap<&'static str, PluginReinvocation>,
+}
+
+/// What one plugin remembers: its webhooks or policies with `reinvocationPolicy: IfNeeded`, by a name that is unique among them.
+#[derive(Debug, Default)]
+pub struct PluginReinvocation {
+    last_output: Option<Value>,
+    invoked: BTreeSet<String>,
+    to_reinvoke: BTreeSet<String>,
+}
+
+impl ReinvocationContext {
+    /// Whether this is the second pass.
+    pub fn is_reinvoke(&self) -> bool {
+        self.is_reinvoke
+    }
+
+    /// Requires a second pass.
+    pub fn require(&mut self) {
+        self.should_reinvoke = true;
+    }
+
+    /// Begins the second pass if one is required and has not been made.
+    pub fn begin_reinvoke(&mut self) -> bool {
+        let begins = self.should_reinvoke && !self.is_reinvoke;
+        self.is_reinvoke |= begins;
+        begins
+    }
+
+    /// What a plugin remembers.
+    pub fn of_plugin(&mut self, plugin: &'static str) -> &mut PluginReinvocation {
+        self.plugins.entry(plugin).or_default()
+    }
+}
+
+impl PluginReinvocation {
+    /// At the begin of the plugin's second turn: if others changed the object since its first, all that it invoked before
+    /// is invoked again.
+    pub fn resume(&mut self, object: &Value) {
+        if self.last_output.as_ref().is_some_and(|last| last != object) {
+            self.require_all();
+        }
+    }
+
+    /// At the end of a turn: what the plugin leaves the object as.
+    pub fn finish(&mut self, object: &Value) {
+        self.last_output = Some(object.clone());
+    }
+
+    /// All that was invoked so far is to be invoked again: the object has changed.
+    pub fn require_all(&mut self) {
+        self.to_reinvoke.append(&mut self.invoked);
+    }
+
+    /// Remembers something that was invoked and may be so again.
+    pub fn add_invoked(&mut self, name: &str) {
+        self.invoked.insert(name.to_owned());
+    }
+
+    /// Whether it is to be invoked in the second pass.
+    pub fn should_reinvoke(&self, name: &str) -> bool {
+        self.to_reinvoke.contains(name)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn what_was_invoked_before_a_change_is_invoked_again() {
+        let mut context = ReinvocationContext::default();
+        assert!(!context.begin_reinvoke());
+        let plugin = context.of_plugin("P");
+        plugin.add_invoked("first");
+        plugin.require_all();
+        plugin.add_invoked("second");
+        plugin.finish(&json!(1));
+        context.require();
+        assert!(context.begin_reinvoke() && context.is_reinvoke() && !context.begin_reinvoke());
+        let plugin = context.of_plugin("P");
+        plugin.resume(&json!(1));
+        assert!(plugin.should_reinvoke("first") && !plugin.should_reinvoke("second"));
+        plugin.resume(&json!(2));
+        assert!(plugin.should_reinvoke("second"), "another plugin changed the object");
+    }
+}

@@ -1,0 +1,54 @@
+//! The configurations of one resource, parsed.
+//!
+//! Nobody is notified when one changes: whoever is about to use them compares the revision of their last change, which is all
+//! that a request costs where nothing was written since. So a configuration takes effect with the write that stores it.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use serde_json::Value;
+
+use crate::Result;
+use crate::cluster::Cluster;
+use crate::names::GroupResource;
+
+/// The objects of one resource as something that is read from them.
+pub struct Source<T> {
+    resource: GroupResource,
+    read: fn(&Value) -> Vec<T>,
+    cached: Mutex<Option<Cached<T>>>,
+}
+
+struct Cached<T> {
+    /// The revision of the resource's last change.
+    revision: u64,
+    parsed: Arc<[T]>,
+}
+
+impl<T> Source<T> {
+    /// - `read`: what one object has of it, in order. Objects come in the order of their names.
+    pub fn new(group: &str, resource: &str, read: fn(&Value) -> Vec<T>) -> Source<T> {
+        Source { resource: GroupResource::new(group, resource), read, cached: Mutex::new(None) }
+    }
+
+    /// All that is stored now.
+    ///
+    /// # Errors
+    /// [`Error::Internal`](crate::Error::Internal) if an object cannot be decoded: what it forbids is not known.
+    pub fn load(&self, cluster: &dyn Cluster) -> Result<Arc<[T]>> {
+        // The revision is read before the objects: if they change in between, the next request reads them again.
+        let revision = cluster.last_change(&self.resource);
+        if let Some(revision) = revision
+            && let Some(cached) = &*self.cached.lock().unwrap_or_else(PoisonError::into_inner)
+            && cached.revision == revision
+        {
+            return Ok(cached.parsed.clone());
+        }
+        let objects = cluster.list(&self.resource, "")?;
+        let parsed: Arc<[T]> = objects.iter().flat_map(self.read).collect();
+        if let Some(revision) = revision {
+            let cached = Cached { revision, parsed: parsed.clone() };
+            *self.cached.lock().unwrap_or_else(PoisonError::into_inner) = Some(cached);
+        }
+        Ok(parsed)
+    }
+}
