@@ -128,7 +128,7 @@ impl Renderer {
             }
         };
         let document = super::encode(&self.document, &self.document_type, format, pretty);
-        let at = find(&document, empty.as_bytes()).unwrap_or(document.len());
+        let at = memchr::memmem::find(&document, empty.as_bytes()).unwrap_or(document.len());
         let rest = document.get(at + empty.len()..).unwrap_or_default();
         ([&document[..at], begin.as_bytes()].concat(), [end.as_bytes(), rest].concat())
     }
@@ -211,10 +211,6 @@ pub fn renderer(form: Form, info: &Arc<ResourceInfo>, metadata: Value) -> Option
         Transform::PartialObject(_) => return None,
     };
     Some(Renderer { form, info: info.clone(), document, document_type, member, item_type })
-}
-
-fn find(text: &[u8], wanted: &[u8]) -> Option<usize> {
-    text.windows(wanted.len()).position(|window| window == wanted)
 }
 
 #[cfg(test)]

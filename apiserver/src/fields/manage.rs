@@ -155,15 +155,11 @@ pub fn from_scale(mut parents: Vec<Entry>, mut scale: Vec<Entry>, api_version: &
 
 /// Restores the old timestamps if they are all that a write changes.
 pub fn ignore_managed_fields_timestamps(new: &mut Value, old: &Value) {
-    let timeless = |entry: &Value| {
-        let mut entry = entry.clone();
-        entry.as_object_mut().map(|members| members.remove("time"));
-        entry
-    };
     let (Value::Array(changed), Value::Array(kept)) = (managed_fields(new), managed_fields(old)) else {
         return;
     };
-    if changed == kept || !changed.iter().map(timeless).eq(kept.iter().map(timeless)) {
+    let alike = |(changed, kept): (&Value, &Value)| timeless(changed).eq(timeless(kept));
+    if changed.len() != kept.len() || changed == kept || !changed.iter().zip(kept).all(alike) {
         return;
     }
     let kept = Value::Array(kept.clone());
@@ -172,6 +168,11 @@ pub fn ignore_managed_fields_timestamps(new: &mut Value, old: &Value) {
     if new != old {
         new["metadata"]["managedFields"] = changed;
     }
+}
+
+/// The members of an entry other than its timestamp.
+fn timeless(entry: &Value) -> impl Iterator<Item = (&String, &Value)> {
+    entry.as_object().into_iter().flatten().filter(|(member, _)| *member != "time")
 }
 
 fn managed_fields(object: &Value) -> &Value {

@@ -166,18 +166,21 @@ impl Registry {
                 let marked = self.mark(info, &current, object).await?;
                 Ok(marked.map(|object| (held, Payload::Stored(object))))
             }
-            Deletion::Remove if options.dry_run => Ok(Some((200, self.deletion_payload(info, old.clone())))),
+            Deletion::Remove if options.dry_run => {
+                Ok(Some((200, self.deletion_payload(info, old, || old.clone()))))
+            }
             Deletion::Remove => {
                 let Some(revision) = self.remove(info, &current, old).await? else { return Ok(None) };
-                Ok(Some((200, self.deletion_payload(info, with_resource_version(old, revision)))))
+                let last = || with_resource_version(old, revision);
+                Ok(Some((200, self.deletion_payload(info, old, last))))
             }
             Deletion::MarkAndRemove(object) if options.dry_run => {
-                Ok(Some((200, self.deletion_payload(info, object))))
+                Ok(Some((200, self.deletion_payload(info, &object, || object.clone()))))
             }
             Deletion::MarkAndRemove(object) => {
                 let Some(marked) = self.mark(info, &current, object).await? else { return Ok(None) };
                 let last = self.remove_marked(info, marked, options).await?;
-                Ok(Some((200, self.deletion_payload(info, last))))
+                Ok(Some((200, self.deletion_payload(info, &last, || last.clone()))))
             }
         }
     }
@@ -223,12 +226,12 @@ impl Registry {
         Err(Error::modified(&info.group_resource, last.name()))
     }
 
-    /// The response to a completed deletion.
-    fn deletion_payload(&self, info: &ResourceInfo, last: Value) -> Payload {
+    /// The response to a completed deletion: the last state of the object, for the kinds that return it.
+    fn deletion_payload(&self, info: &ResourceInfo, object: &Value, last: impl FnOnce() -> Value) -> Payload {
         if info.behaviour.deletion.returns_deleted_object {
-            return self.loose(info, info.from_internal(last));
+            return self.loose(info, info.from_internal(last()));
         }
-        Payload::Status(success(&info.group_resource, &last))
+        Payload::Status(success(&info.group_resource, object))
     }
 
     /// Deletes an object from the store, and releases what it had allocated. Returns the revision of the deletion, or None

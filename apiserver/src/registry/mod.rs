@@ -282,7 +282,7 @@ pub fn parse(stored: &Stored) -> Result<Value> {
 }
 
 fn has_nulls(json: &[u8]) -> bool {
-    json.windows(b":null".len()).any(|window| window == b":null")
+    memchr::memmem::find(json, b":null").is_some()
 }
 
 fn built_in_type(object: &Value) -> Option<StructId> {

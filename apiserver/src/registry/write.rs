@@ -909,7 +909,7 @@ pub(super) fn stored_bytes(info: &ResourceInfo, mut object: Value) -> Bytes {
     bytes.push(b'\n');
     let site = format!("{STAMP_SITE}{MARK}");
     // Go's order puts nothing before it in which the same bytes could stand unescaped.
-    if let Some(at) = bytes.windows(site.len()).position(|w| w == site.as_bytes()) {
+    if let Some(at) = memchr::memmem::find(&bytes, site.as_bytes()) {
         bytes.drain(at + STAMP_SITE.len()..at + site.len());
     }
     bytes.into()
