@@ -4,12 +4,16 @@
 
 use serde_json::{Value, json};
 
-/// Sets a condition in a status. `lastTransitionTime` changes only with the condition's own status.
+/// Sets a condition in a status. `lastTransitionTime` changes only with the condition's own status; an empty reason or message
+/// is absent.
 pub fn set(status: &mut Value, condition_type: &str, is_true: bool, reason: &str, message: &str, now: &str) {
     let text = if is_true { "True" } else { "False" };
-    let mut condition = json!({
-        "type": condition_type, "status": text, "lastTransitionTime": now, "reason": reason, "message": message,
-    });
+    let mut condition = json!({"type": condition_type, "status": text, "lastTransitionTime": now});
+    for (member, text) in [("reason", reason), ("message", message)] {
+        if !text.is_empty() {
+            condition[member] = text.into();
+        }
+    }
     if !status["conditions"].is_array() {
         status["conditions"] = json!([]);
     }

@@ -17,14 +17,14 @@ use super::scopes;
 
 impl Evaluator for Pod {
     fn matches(name: &str) -> bool {
-        quota::matches(name)
+        quota::pods::matches(name)
     }
 
     fn usage(&self, now: Timestamp) -> ResourceList {
-        let mut usage = ResourceList::from([(quota::COUNT_PODS.to_owned(), one())]);
+        let mut usage = ResourceList::from([(quota::pods::COUNT_PODS.to_owned(), one())]);
         if runs(self, now) {
             let (requests, limits) = (resources(self, Which::Requests), resources(self, Which::Limits));
-            usage.extend(quota::compute_usage(&requests, &limits));
+            usage.extend(quota::pods::compute_usage(&requests, &limits));
         }
         usage
     }

@@ -5,8 +5,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use coracle_pod_resources::names::{DEVICE_CLASS, REQUESTS, is_pod_level};
-use coracle_pod_resources::{add_overhead_to_limits, add_resource_list, max_resource_list, quota};
+use coracle_pod_resources::names::is_pod_level;
+use coracle_pod_resources::quota::resource_claims::DeviceRequest;
+use coracle_pod_resources::{add_overhead_to_limits, add_resource_list, quota};
 use serde_json::Value;
 
 use crate::admission::pod::{ResourceList, containers, pod_resources, resources};
@@ -20,10 +21,6 @@ const REQUIRED: [&str; 6] =
     ["cpu", "memory", "requests.cpu", "requests.memory", "limits.cpu", "limits.memory"];
 /// Resources with a count under their plain name, which is older than `count/`.
 const COUNTED_BY_NAME: [&str; 4] = ["configmaps", "replicationcontrollers", "resourcequotas", "secrets"];
-const BY_CLASS: &str = ".storageclass.storage.k8s.io/";
-const CLAIMED_OF_DEVICE_CLASS: &str = ".deviceclass.resource.k8s.io/devices";
-/// The maximum number of devices of one claim.
-const ALL_DEVICES: i64 = 32;
 
 /// How the usage of objects of a resource is measured.
 #[derive(Debug, PartialEq)]
@@ -69,18 +66,10 @@ impl Evaluator {
     /// Whether a resource name in a quota is measured by this evaluator.
     pub(super) fn measures(&self, name: &str) -> bool {
         match self {
-            Evaluator::Pods => quota::matches(name),
-            Evaluator::Services => {
-                ["count/services", "services", "services.nodeports", "services.loadbalancers"].contains(&name)
-            }
-            Evaluator::Claims => {
-                let of_class = name.split_once(BY_CLASS).map(|(_, of_class)| of_class);
-                name == "count/persistentvolumeclaims"
-                    || ["persistentvolumeclaims", "requests.storage"].contains(&of_class.unwrap_or(name))
-            }
-            Evaluator::DeviceClaims => {
-                name == "count/resourceclaims.resource.k8s.io" || name.ends_with(CLAIMED_OF_DEVICE_CLASS)
-            }
+            Evaluator::Pods => quota::pods::matches(name),
+            Evaluator::Services => quota::services::matches(name),
+            Evaluator::Claims => quota::persistent_volume_claims::matches(name),
+            Evaluator::DeviceClaims => quota::resource_claims::matches(name),
             Evaluator::Objects(names) => names.iter().any(|counted| counted == name),
         }
     }
@@ -108,7 +97,8 @@ impl Evaluator {
         let mut missing: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
         for container in containers(spec, &["containers", "initContainers"]) {
             let own = &container["resources"];
-            let specified = quota::compute_usage(&resources(&own["requests"]), &resources(&own["limits"]));
+            let specified =
+                quota::pods::compute_usage(&resources(&own["requests"]), &resources(&own["limits"]));
             for name in measured.iter().filter(|n| REQUIRED.contains(n) && !specified.contains_key(**n)) {
                 missing.entry(name).or_default().insert(text(&container["name"]));
             }
@@ -129,7 +119,7 @@ fn count(resource: &GroupResource) -> String {
 }
 
 fn pod_usage(pod: &Value) -> ResourceList {
-    let mut usage = ResourceList::from([(quota::COUNT_PODS.to_owned(), one())]);
+    let mut usage = ResourceList::from([(quota::pods::COUNT_PODS.to_owned(), one())]);
     let ended = ["Failed", "Succeeded"].contains(&text(&pod["status"]["phase"]));
     if !ended {
         let spec = &pod["spec"];
@@ -137,72 +127,36 @@ fn pod_usage(pod: &Value) -> ResourceList {
         let overhead = resources(&spec["overhead"]);
         add_resource_list(&mut requests, &overhead);
         add_overhead_to_limits(&mut limits, &overhead);
-        usage.extend(quota::compute_usage(&requests, &limits));
+        usage.extend(quota::pods::compute_usage(&requests, &limits));
     }
     usage
 }
 
 fn service_usage(spec: &Value) -> ResourceList {
     let ports = items(&spec["ports"]);
-    let given = ports.iter().filter(|port| port["nodePort"].as_i64().unwrap_or(0) != 0).count();
-    let (balancers, node_ports) = match text(&spec["type"]) {
-        "NodePort" => (0, ports.len()),
-        "LoadBalancer" if spec["allocateLoadBalancerNodePorts"] == false => (1, given),
-        "LoadBalancer" => (1, ports.len()),
-        _ => (0, 0),
-    };
-    let node_ports = i64::try_from(node_ports).unwrap_or(i64::MAX);
-    let counts = [
-        ("count/services", 1),
-        ("services", 1),
-        ("services.loadbalancers", balancers),
-        ("services.nodeports", node_ports),
-    ];
-    counts.into_iter().map(|(name, count)| (name.to_owned(), Quantity::from_int(count))).collect()
+    let assigned = ports.iter().filter(|port| port["nodePort"].as_i64().unwrap_or(0) != 0).count();
+    let allocates_node_ports = spec["allocateLoadBalancerNodePorts"] != false;
+    quota::services::usage(text(&spec["type"]), allocates_node_ports, ports.len(), assigned)
 }
 
 fn claim_usage(claim: &Value) -> ResourceList {
-    let mut usage: ResourceList = ["count/persistentvolumeclaims", "persistentvolumeclaims"]
-        .map(|name| (name.to_owned(), one()))
-        .into();
     let size = |list: &Value| resources(list).get("storage").copied();
-    let requested = size(&claim["spec"]["resources"]["requests"]);
-    // The larger size counts while a volume grows or an expansion is reverted.
-    let held = requested.max(requested.and(size(&claim["status"]["allocatedResources"])));
-    usage.extend(held.map(|size| ("requests.storage".to_owned(), size)));
     let beta = text(&claim["metadata"]["annotations"][BETA_STORAGE_CLASS]);
     let class = if beta.is_empty() { text(&claim["spec"]["storageClassName"]) } else { beta };
-    if !class.is_empty() {
-        let of_class = usage.iter().filter(|(name, _)| !name.starts_with("count/"));
-        let of_class: Vec<_> =
-            of_class.map(|(name, size)| (format!("{class}{BY_CLASS}{name}"), *size)).collect();
-        usage.extend(of_class);
-    }
-    usage
+    let requested = size(&claim["spec"]["resources"]["requests"]);
+    quota::persistent_volume_claims::usage(requested, size(&claim["status"]["allocatedResources"]), class)
 }
 
 fn device_claim_usage(devices: &Value) -> ResourceList {
-    let mut usage = ResourceList::from([("count/resourceclaims.resource.k8s.io".to_owned(), one())]);
-    for request in items(&devices["requests"]) {
-        let asked = match items(&request["firstAvailable"]) {
+    quota::resource_claims::usage(items(&devices["requests"]).iter().map(|request| {
+        let alternatives = match items(&request["firstAvailable"]) {
             [] => std::slice::from_ref(&request["exactly"]),
             alternatives => alternatives,
         };
-        let mut most = ResourceList::new();
-        asked.iter().for_each(|asked| max_resource_list(&mut most, &requested_devices(asked)));
-        add_resource_list(&mut usage, &most);
-    }
-    usage
-}
-
-/// The maximum number of devices of a request, under both names that quotas have for it.
-fn requested_devices(asked: &Value) -> ResourceList {
-    let number = match text(&asked["allocationMode"]) {
-        "ExactCount" => asked["count"].as_i64().unwrap_or(0),
-        "All" => ALL_DEVICES,
-        _ => 0,
-    };
-    let class = text(&asked["deviceClassName"]);
-    let names = [format!("{class}{CLAIMED_OF_DEVICE_CLASS}"), format!("{REQUESTS}{DEVICE_CLASS}{class}")];
-    names.map(|name| (name, Quantity::from_int(number))).into()
+        alternatives.iter().map(|request| DeviceRequest {
+            device_class: text(&request["deviceClassName"]),
+            allocation_mode: text(&request["allocationMode"]),
+            count: request["count"].as_i64().unwrap_or(0),
+        })
+    }))
 }

@@ -6,8 +6,8 @@ use super::super::body::Body;
 use super::super::deletion::rfc3339;
 use super::super::write::same_uid;
 use super::super::{Caller, Outcome, Registry, Target};
-use super::pod_condition::set_condition;
 use crate::codec::body::Expected;
+use crate::conditions;
 use crate::field::{Errors, Field, quote};
 use crate::object_meta::ObjectMeta;
 use crate::request::options::WriteOptions;
@@ -78,7 +78,7 @@ fn bind(pod: &mut Value, binding: &Value, now: &str) -> Result<(), String> {
     if let Some(status) = pod.get_mut("status").and_then(Value::as_object_mut) {
         status.remove("nominatedNodeName");
     }
-    set_condition(pod, "PodScheduled", "", "", now);
+    conditions::set(&mut pod["status"], "PodScheduled", true, "", "", now);
     Ok(())
 }
 

@@ -9,9 +9,9 @@ use super::super::delete::check_preconditions;
 use super::super::deletion::rfc3339;
 use super::super::{Caller, Outcome, Registry, Target, parse};
 use super::delete_options::delete_options;
-use super::pod_condition::set_condition;
 use crate::cluster::Cluster;
 use crate::codec::body::Expected;
+use crate::conditions;
 use crate::error::Cause;
 use crate::names::GroupResource;
 use crate::object_meta::ObjectMeta;
@@ -88,9 +88,10 @@ impl Registry {
         self.rewrite(target, delete.dry_run, |pod| {
             check_preconditions(&target.info, pod, delete)?;
             let mut marked = pod.clone();
-            set_condition(
-                &mut marked,
+            conditions::set(
+                &mut marked["status"],
                 "DisruptionTarget",
+                true,
                 "EvictionByEvictionAPI",
                 "Eviction API: evicting",
                 &now,

@@ -7,6 +7,5 @@ pub mod connect;
 mod delete_options;
 pub mod eviction;
 mod log;
-mod pod_condition;
 pub mod scale;
 pub mod token;
