@@ -6,9 +6,11 @@
 //! `coracle-kinds`. Start at [`CONTROLLERS`], then [`run`].
 #![warn(missing_docs)]
 
+mod cronjob;
 mod disruption;
 mod ephemeral_volume;
 mod garbage_collector;
+mod job;
 mod namespace;
 mod persistentvolume_attach_detach;
 mod persistentvolume_binder;
@@ -23,6 +25,7 @@ mod serviceaccount;
 mod serviceaccount_token;
 mod simulation;
 mod statefulset;
+mod ttl_after_finished;
 mod volumeattributesclass_protection;
 mod workload;
 
@@ -111,6 +114,7 @@ pub struct ControllerDescriptor {
 /// All controllers of kube-controller-manager that there are. The simulated scheduler and kubelet are not listed.
 pub const CONTROLLERS: &[ControllerDescriptor] = &[
     descriptor::<persistentvolume_attach_detach::AttachDetachController>(),
+    descriptor::<cronjob::CronJobController>(),
     descriptor::<disruption::DisruptionController>(),
     descriptor::<ephemeral_volume::EphemeralVolumeController>(),
     ControllerDescriptor {
@@ -118,6 +122,11 @@ pub const CONTROLLERS: &[ControllerDescriptor] = &[
         start: |context, readiness| {
             garbage_collector::run(context, move || readiness.ready(garbage_collector::NAME)).boxed()
         },
+        is_possible: |_| true,
+    },
+    ControllerDescriptor {
+        name: job::NAME,
+        start: |context, readiness| job::run(context, move || readiness.ready(job::NAME)).boxed(),
         is_possible: |_| true,
     },
     descriptor::<namespace::NamespaceController>(),
@@ -138,6 +147,7 @@ pub const CONTROLLERS: &[ControllerDescriptor] = &[
     descriptor::<serviceaccount::ServiceAccountController>(),
     descriptor::<serviceaccount_token::TokenController>(),
     descriptor::<statefulset::StatefulSetController>(),
+    descriptor::<ttl_after_finished::TtlAfterFinishedController>(),
     descriptor::<volumeattributesclass_protection::VolumeAttributesClassProtectionController>(),
 ];
 

@@ -6,6 +6,7 @@
 #![warn(missing_docs)]
 
 pub mod controller_revision;
+pub mod jobs;
 pub mod meta;
 pub mod pods;
 pub mod resources;

@@ -13,7 +13,7 @@ use super::controller::LONGEST_RETRY;
 use super::discovery::Discovery;
 use super::events::{Broadcaster, Recorder};
 use super::metrics::Metrics;
-use super::queue::{Key, Queue};
+use super::queue::{FIRST_RETRY, Key, Queue};
 use super::supervise::Supervisor;
 
 /// What every controller works with. Cloning is cheap; the caches end with the last clone.
@@ -108,6 +108,6 @@ impl<S> Context<S> {
     ///
     /// - `name`: in the metrics
     pub fn queue<K: Key>(&self, name: &str) -> Queue<K> {
-        Queue::new(self.clock.clone(), self.metrics.queue(name), LONGEST_RETRY)
+        Queue::new(self.clock.clone(), self.metrics.queue(name), [FIRST_RETRY, LONGEST_RETRY])
     }
 }

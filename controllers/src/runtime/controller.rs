@@ -9,7 +9,7 @@ use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 
 use super::clock::Clock;
-use super::queue::{Key, Queue};
+use super::queue::{FIRST_RETRY, Key, Queue};
 use super::{Context, Error, ReconcileContext, Sources};
 
 /// client-go's default.
@@ -32,6 +32,8 @@ pub trait Controller: Sized + Send + Sync + 'static {
     const QUEUE: &'static str;
     /// How many keys are reconciled at the same time.
     const WORKERS: usize = 5;
+    /// The backoff after a first error.
+    const FIRST_RETRY: Duration = FIRST_RETRY;
     /// The longest backoff after an error.
     const LONGEST_RETRY: Duration = LONGEST_RETRY;
     /// What its queue holds.
@@ -61,7 +63,8 @@ pub trait Controller: Sized + Send + Sync + 'static {
 /// # Panics
 /// If the controller does; [`super::supervise`] restarts it.
 pub async fn run<C: Controller, S>(context: Context<S>, controller: C, ready: impl FnOnce()) {
-    let queue = Queue::new(context.clock.clone(), context.metrics.queue(C::QUEUE), C::LONGEST_RETRY);
+    let retries = [C::FIRST_RETRY, C::LONGEST_RETRY];
+    let queue = Queue::new(context.clock.clone(), context.metrics.queue(C::QUEUE), retries);
     let mut sources = Sources::new(queue.clone());
     controller.sources(&mut sources);
     let mut tasks = sources.synced().await;

@@ -71,13 +71,35 @@ where
     O: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned,
     K: Cached,
 {
+    claim_with_finalizer((owners, owner), (objects, cache), candidates, matches, None, ctx).await
+}
+
+/// As [`claim_objects`]; what is adopted gets a finalizer, and what is released loses it.
+///
+/// # Errors
+/// As for [`claim_objects`].
+pub async fn claim_with_finalizer<O, K>(
+    (owners, owner): (&Api<O>, &O),
+    (objects, cache): (&Api<K>, &Arc<Cache<K>>),
+    candidates: Vec<Arc<K>>,
+    matches: impl Fn(&K) -> bool,
+    finalizer: Option<&str>,
+    ctx: &ReconcileContext,
+) -> Result<Vec<Arc<K>>, Error>
+where
+    O: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned,
+    K: Cached,
+{
     let (mut owned, mut changing) = (Vec::new(), Vec::new());
     for object in candidates {
         match relation(owner.meta(), object.meta(), matches(&object)) {
             Relation::Owned => owned.push(object),
-            Relation::Orphan => changing.push((adoption(object.meta(), owner), object, Relation::Orphan)),
+            Relation::Orphan => {
+                changing.push((adoption(object.meta(), owner, finalizer), object, Relation::Orphan));
+            }
             Relation::Misplaced => {
-                changing.push((release(object.meta(), owner.meta()), object, Relation::Misplaced));
+                let patch = release(object.meta(), owner.meta(), finalizer);
+                changing.push((patch, object, Relation::Misplaced));
             }
             Relation::Foreign => {}
         }
@@ -128,12 +150,20 @@ where
     }
 }
 
-fn adoption(object: &ObjectMeta, owner: &impl Resource<DynamicType = ()>) -> Value {
-    json!({"metadata": {"uid": object.uid, "ownerReferences": [controller_ref(owner)]}})
+fn adoption(object: &ObjectMeta, owner: &impl Resource<DynamicType = ()>, finalizer: Option<&str>) -> Value {
+    let mut meta = json!({"uid": object.uid, "ownerReferences": [controller_ref(owner)]});
+    if let Some(finalizer) = finalizer {
+        meta["finalizers"] = json!([finalizer]);
+    }
+    json!({"metadata": meta})
 }
 
-fn release(object: &ObjectMeta, owner: &ObjectMeta) -> Value {
-    json!({"metadata": {"uid": object.uid, "ownerReferences": [{"$patch": "delete", "uid": owner.uid}]}})
+fn release(object: &ObjectMeta, owner: &ObjectMeta, finalizer: Option<&str>) -> Value {
+    let mut meta = json!({"uid": object.uid, "ownerReferences": [{"$patch": "delete", "uid": owner.uid}]});
+    if let Some(finalizer) = finalizer {
+        meta["$deleteFromPrimitiveList/finalizers"] = json!([finalizer]);
+    }
+    json!({"metadata": meta})
 }
 
 #[cfg(test)]

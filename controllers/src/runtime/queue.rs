@@ -22,8 +22,8 @@ pub trait Key: Clone + Eq + Hash + Ord + Debug + Display + Send + Sync + 'static
 
 impl<K: Clone + Eq + Hash + Ord + Debug + Display + Send + Sync + 'static> Key for K {}
 
-/// How long the first retry waits; each further one waits twice as long.
-const FIRST_RETRY: Duration = Duration::from_millis(5);
+/// client-go's default: how long the first retry waits. Each further one waits twice as long.
+pub const FIRST_RETRY: Duration = Duration::from_millis(5);
 
 /// A queue of keys; clones share it.
 pub struct Queue<K>(Arc<Inner<K>>);
@@ -40,6 +40,7 @@ struct Inner<K> {
     changed: Notify,
     clock: Clock,
     metrics: QueueMetrics,
+    first_retry: Duration,
     longest_retry: Duration,
 }
 
@@ -57,8 +58,8 @@ struct State<K> {
 impl<K: Key> Queue<K> {
     /// An empty queue.
     ///
-    /// - `longest_retry`: the longest backoff after an error
-    pub fn new(clock: Clock, metrics: QueueMetrics, longest_retry: Duration) -> Queue<K> {
+    /// - `[first_retry, longest_retry]`: the shortest and the longest backoff after an error
+    pub fn new(clock: Clock, metrics: QueueMetrics, [first_retry, longest_retry]: [Duration; 2]) -> Queue<K> {
         let state = State {
             waiting: VecDeque::new(),
             dirty: HashMap::new(),
@@ -69,7 +70,7 @@ impl<K: Key> Queue<K> {
             sequence: 0,
         };
         let state = Mutex::new(state);
-        Queue(Arc::new(Inner { state, changed: Notify::new(), clock, metrics, longest_retry }))
+        Queue(Arc::new(Inner { state, changed: Notify::new(), clock, metrics, first_retry, longest_retry }))
     }
 
     /// Adds the key: it waits, or comes back once its worker is done.
@@ -115,7 +116,7 @@ impl<K: Key> Queue<K> {
             *failures
         };
         self.0.metrics.retries.inc();
-        let delay = FIRST_RETRY.saturating_mul(1 << (failures - 1).min(20));
+        let delay = self.0.first_retry.saturating_mul(1 << (failures - 1).min(20));
         self.add_after(key, delay.min(self.0.longest_retry));
     }
 
@@ -230,7 +231,7 @@ mod tests {
             Queue::new(
                 clock,
                 Metrics::new(prometheus::Registry::new()).queue("test"),
-                Duration::from_secs(1),
+                [FIRST_RETRY, Duration::from_secs(1)],
             ),
             mock,
         )

@@ -6,7 +6,7 @@ use coracle_apimachinery::strategy::{Context, Strategy};
 use coracle_apimachinery::validation::{numbers, printed};
 use serde_json::{Value, json};
 
-use super::{job_spec, schedule};
+use super::job_spec;
 use crate::apps::workload;
 
 /// The name of a Job is that of its CronJob and the scheduled minute, eleven characters more.
@@ -95,7 +95,7 @@ fn validate_spec(spec: &Field<'_>, old: Option<&Field<'_>>, errors: &mut Errors)
 }
 
 fn validate_schedule(schedule: &Field<'_>, zone_allowed: bool, has_zone_field: bool, errors: &mut Errors) {
-    if let Err(error) = schedule::check(schedule.str()) {
+    if let Err(error) = coracle_cron::Schedule::parse(schedule.str()) {
         errors.push(schedule.invalid(error));
     }
     if schedule.str().contains("TZ") {
@@ -130,7 +130,7 @@ fn validate_zone(zone: &Field<'_>, errors: &mut Errors) {
     errors.push_if(name.eq_ignore_ascii_case("Local"), || {
         zone.invalid("timeZone must be an explicit time zone as defined in https://www.iana.org/time-zones")
     });
-    if let Err(error) = schedule::check_zone(name) {
+    if let Err(error) = coracle_cron::check_zone(name) {
         errors.push(zone.invalid(error));
     }
 }

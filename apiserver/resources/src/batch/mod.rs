@@ -7,7 +7,6 @@ mod indexes;
 pub mod job;
 mod job_spec;
 mod job_status;
-mod schedule;
 
 pub use cron_job::CronJobStrategy;
 pub use job::JobStrategy;

@@ -1,0 +1,339 @@
+//! cronjob-controller: starts a Job whenever a schedule says so.
+//!
+//! A CronJob is reconciled when it or one of its Jobs changes, and at the next time of its schedule:
+//! 1. finished Jobs beyond the limits of the history are deleted;
+//! 2. the list of active Jobs is corrected: what has finished or is missing leaves it;
+//! 3. it is decided whether the last time that has come is to be run ([`plan`], [`schedule`]);
+//! 4. active Jobs are replaced, if the policy says so, and the Job is created;
+//! 5. the status is written once.
+
+mod plan;
+mod schedule;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use coracle_kinds::jobs::finished;
+use coracle_kinds::meta::{controller_of, is_controlled_by};
+use k8s_openapi::api::batch::v1::{CronJob, CronJobStatus, Job};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::jiff::Timestamp;
+use kube::api::{DeleteParams, PostParams};
+use kube::{Api, Client, ResourceExt};
+use prometheus::Histogram;
+
+use crate::runtime::cache::{Cache, Change, Index, NamespacedName};
+use crate::runtime::clock::Clock;
+use crate::runtime::events::{EventType, Recorder};
+use crate::runtime::queue::Queue;
+use crate::runtime::{
+    Action, Controller, Error, ReconcileContext, Sources, ignore_not_found, is_namespace_terminating,
+};
+use crate::workload::owners::owners_of;
+use crate::{Context, Initialize};
+use plan::{
+    CronJobEvent, Decision, SCHEDULED_TIMESTAMP, decide, is_active, normal, note_finished, reference,
+    remove_active, surplus, warning,
+};
+use schedule::ZonedSchedule;
+
+/// kube-controller-manager's: how long after a time of the schedule it is looked at.
+const SLACK: Duration = Duration::from_millis(100);
+
+#[derive(Clone)]
+pub struct CronJobController {
+    client: Client,
+    clock: Clock,
+    recorder: Recorder,
+    cron_jobs: Arc<Cache<CronJob>>,
+    jobs: Arc<Cache<Job>>,
+    creation_skew: Histogram,
+}
+
+/// Finds Jobs by the name of their controller, of whatever kind: that is kube-controller-manager's rule.
+struct ByControllerName;
+
+impl Index<Job> for ByControllerName {
+    fn keys(job: &Job) -> Vec<NamespacedName> {
+        let controller = controller_of(&job.metadata).into_iter();
+        controller
+            .map(|owner| NamespacedName::new(job.namespace().unwrap_or_default(), &owner.name))
+            .collect()
+    }
+}
+
+impl Initialize for CronJobController {
+    fn new(context: &Context) -> CronJobController {
+        let buckets: Vec<f64> = (0..10).map(|k| f64::from(1 << k)).collect();
+        let creation_skew = context.metrics.histogram(
+            "cronjob_controller_job_creation_skew_duration_seconds",
+            "Time between when a cronjob is scheduled to be run, and when the corresponding job is created",
+            &buckets,
+            &[],
+        );
+        CronJobController {
+            client: context.client.clone(),
+            clock: context.clock.clone(),
+            recorder: context.recorder("cronjob-controller"),
+            cron_jobs: context.cache(),
+            jobs: context.cache(),
+            creation_skew: creation_skew.with_label_values::<&str>(&[]),
+        }
+    }
+}
+
+impl Controller for CronJobController {
+    const NAME: &'static str = "cronjob-controller";
+    const QUEUE: &'static str = "cronjob";
+    type Key = NamespacedName;
+
+    fn sources(&self, sources: &mut Sources<NamespacedName>) {
+        let (controller, cron_jobs) = (self.clone(), self.cron_jobs.clone());
+        sources.on(&self.cron_jobs, move |change, queue| controller.enqueue(change, queue)).on(
+            &self.jobs,
+            move |change, queue| {
+                owners_of(change, &cron_jobs, |_, _| false).into_iter().for_each(|owner| queue.add(owner));
+            },
+        );
+    }
+
+    async fn reconcile(&self, name: &NamespacedName, ctx: &ReconcileContext) -> Result<Action, Error> {
+        let Some(cron_job) = self.cron_jobs.get(name) else { return Ok(Action::AwaitChange) };
+        let jobs = self.jobs.by::<ByControllerName>(name);
+        let before = cron_job.status.clone().unwrap_or_default();
+        let mut status = before.clone();
+        status.active.take_if(|active| active.is_empty());
+        self.clean_up_history(&cron_job, &jobs, &mut status, ctx).await;
+        let outcome = self.sync(&cron_job, &jobs, &mut status, ctx).await;
+        // Also after a failure: what was deleted or created has to be noted.
+        if status != before {
+            let changed = CronJob { status: Some(status), ..cron_job.as_ref().clone() };
+            let api = self.api::<CronJob>(&name.namespace);
+            let answer = api.replace_status(&name.name, &PostParams::default(), &changed).await;
+            if let Some(answer) = ignore_not_found(answer)? {
+                ctx.record_write(&self.cron_jobs, &answer);
+            }
+        }
+        let next = outcome?;
+        let now = self.clock.now();
+        let delay = next.map(|next| Duration::try_from(next.duration_since(now)).unwrap_or_default() + SLACK);
+        Ok(delay.map_or(Action::AwaitChange, Action::Requeue))
+    }
+}
+
+impl CronJobController {
+    /// A changed schedule is looked at when its next time comes, everything else at once.
+    fn enqueue(&self, change: &Change<CronJob>, queue: &Queue<NamespacedName>) {
+        let Some(name) = change.name() else { return };
+        let schedule = |cron_job: &CronJob| (cron_job.spec.schedule.clone(), cron_job.spec.time_zone.clone());
+        let (Some(_), Some(new)) = (&change.old, &change.new) else { return queue.add(name) };
+        if !change.changed(schedule) {
+            return queue.add(name);
+        }
+        match ZonedSchedule::of(new) {
+            Ok(schedule) => {
+                let now = self.clock.now();
+                let next = schedule.next_after(new, now).map(|next| next.duration_since(now));
+                let delay = next.map(|delay| Duration::try_from(delay).unwrap_or_default() + SLACK);
+                delay.into_iter().for_each(|delay| queue.add_after(name.clone(), delay));
+            }
+            Err(_) => {
+                let message = format!("unparseable schedule for cronjob: {}", new.spec.schedule);
+                self.recorder.warning(new.as_ref(), "UnParseableCronJobSchedule", message);
+            }
+        }
+    }
+
+    async fn clean_up_history(
+        &self,
+        cron_job: &CronJob,
+        jobs: &[Arc<Job>],
+        status: &mut CronJobStatus,
+        ctx: &ReconcileContext,
+    ) {
+        for job in
+            surplus(&cron_job.spec, jobs).iter().filter(|job| job.metadata.deletion_timestamp.is_none())
+        {
+            // The next reconciliation tries again; an event has reported the failure.
+            let _ = self.delete_job(cron_job, job, status, ctx).await;
+        }
+    }
+
+    /// Starts what is due. Returns when to look at the CronJob again.
+    async fn sync(
+        &self,
+        cron_job: &CronJob,
+        jobs: &[Arc<Job>],
+        status: &mut CronJobStatus,
+        ctx: &ReconcileContext,
+    ) -> Result<Option<Timestamp>, Error> {
+        self.report_unexpected(cron_job, jobs, status).await?;
+        self.record_all(cron_job, note_finished(status, jobs));
+        self.remove_missing(cron_job, jobs, status).await?;
+        let (decision, events) = decide(cron_job, status, self.clock.now());
+        self.record_all(cron_job, events);
+        match decision {
+            Decision::Stop => Ok(None),
+            Decision::Wait(next) => Ok(next),
+            Decision::Start { scheduled, replaces_active, next } => {
+                if replaces_active {
+                    self.delete_active(cron_job, status, ctx).await?;
+                }
+                let is_started = self.start(cron_job, scheduled, status, ctx).await?;
+                Ok(next.filter(|_| is_started))
+            }
+        }
+    }
+
+    /// Reports Jobs that run and are not in the list of active ones, also not in the newest one.
+    async fn report_unexpected(
+        &self,
+        cron_job: &CronJob,
+        jobs: &[Arc<Job>],
+        status: &CronJobStatus,
+    ) -> Result<(), Error> {
+        let is_unexpected =
+            |job: &&Arc<Job>| finished(job).is_none() && !is_active(status, job.metadata.uid.as_deref());
+        let unexpected: Vec<_> = jobs.iter().filter(is_unexpected).collect();
+        if unexpected.is_empty() {
+            return Ok(());
+        }
+        let api = self.api::<CronJob>(&cron_job.namespace().unwrap_or_default());
+        let Some(live) = ignore_not_found(api.get(&cron_job.name_any()).await)? else { return Ok(()) };
+        let live = live.status.unwrap_or_default();
+        for job in unexpected.into_iter().filter(|job| !is_active(&live, job.metadata.uid.as_deref())) {
+            let message =
+                format!("Saw a job that the controller did not create or forgot: {}", job.name_any());
+            self.record(cron_job, warning("UnexpectedJob", message));
+        }
+        Ok(())
+    }
+
+    /// Removes active Jobs that do not exist any more.
+    async fn remove_missing(
+        &self,
+        cron_job: &CronJob,
+        jobs: &[Arc<Job>],
+        status: &mut CronJobStatus,
+    ) -> Result<(), Error> {
+        for active in status.active.clone().into_iter().flatten() {
+            if jobs.iter().any(|job| job.metadata.uid == active.uid) {
+                continue;
+            }
+            let namespace = active.namespace.clone().unwrap_or_default();
+            let name = active.name.clone().unwrap_or_default();
+            if ignore_not_found(self.api::<Job>(&namespace).get(&name).await)?.is_none() {
+                self.record(cron_job, normal("MissingJob", format!("Active job went missing: {name}")));
+                remove_active(status, active.uid.as_deref());
+            }
+        }
+        Ok(())
+    }
+
+    /// Deletes the active Jobs, for a new one to replace them.
+    async fn delete_active(
+        &self,
+        cron_job: &CronJob,
+        status: &mut CronJobStatus,
+        ctx: &ReconcileContext,
+    ) -> Result<(), Error> {
+        for active in status.active.clone().into_iter().flatten() {
+            let namespace = active.namespace.clone().unwrap_or_default();
+            let job = self.api::<Job>(&namespace).get(&active.name.unwrap_or_default()).await;
+            let job = job.map_err(Error::from).inspect_err(|error| {
+                self.record(cron_job, warning("FailedGet", format!("Get job: {}", error.message())));
+            })?;
+            self.delete_job(cron_job, &job, status, ctx).await?;
+        }
+        Ok(())
+    }
+
+    async fn delete_job(
+        &self,
+        cron_job: &CronJob,
+        job: &Job,
+        status: &mut CronJobStatus,
+        ctx: &ReconcileContext,
+    ) -> Result<(), Error> {
+        let api = self.api::<Job>(&job.namespace().unwrap_or_default());
+        match api.delete(&job.name_any(), &DeleteParams::background()).await.map_err(Error::from) {
+            Ok(_) => {
+                ctx.record_delete(&self.jobs, job);
+                remove_active(status, job.metadata.uid.as_deref());
+                self.record(cron_job, normal("SuccessfulDelete", format!("Deleted job {}", job.name_any())));
+                Ok(())
+            }
+            Err(error) => {
+                self.record(cron_job, warning("FailedDelete", format!("Deleted job: {}", error.message())));
+                Err(error)
+            }
+        }
+    }
+
+    /// Creates the Job of a time. Returns whether to go on with the next time.
+    async fn start(
+        &self,
+        cron_job: &CronJob,
+        scheduled: Timestamp,
+        status: &mut CronJobStatus,
+        ctx: &ReconcileContext,
+    ) -> Result<bool, Error> {
+        let new = plan::job(cron_job, scheduled);
+        let api = self.api::<Job>(&cron_job.namespace().unwrap_or_default());
+        let created = match api.create(&PostParams::default(), &new).await {
+            Ok(created) => created,
+            Err(error) if is_namespace_terminating(&error) => return Err(error.into()),
+            Err(error) => {
+                let error = Error::from(error);
+                if error.is(409) {
+                    // Made before a restart, whose status was not written.
+                    let existing = api.get(&new.name_any()).await?;
+                    let scheduled_at = existing.annotations().get(SCHEDULED_TIMESTAMP);
+                    let is_own = is_controlled_by(&existing.metadata, cron_job)
+                        && scheduled_at.is_some()
+                        && scheduled_at == new.annotations().get(SCHEDULED_TIMESTAMP);
+                    if is_own && finished(&existing).is_none() {
+                        self.note_started(status, &existing, scheduled);
+                        return Ok(true);
+                    }
+                    return Err(error);
+                }
+                self.record(
+                    cron_job,
+                    warning("FailedCreate", format!("Error creating job: {}", error.message())),
+                );
+                return Err(error);
+            }
+        };
+        ctx.record_write(&self.jobs, &created);
+        if let Some(time) = &created.metadata.creation_timestamp {
+            self.creation_skew.observe(time.0.duration_since(scheduled).as_secs_f64());
+        }
+        self.record(cron_job, normal("SuccessfulCreate", format!("Created job {}", created.name_any())));
+        self.note_started(status, &created, scheduled);
+        Ok(true)
+    }
+
+    fn note_started(&self, status: &mut CronJobStatus, job: &Job, scheduled: Timestamp) {
+        status.active.get_or_insert_default().push(reference(job));
+        status.last_schedule_time = Some(Time(scheduled));
+    }
+
+    fn record_all(&self, cron_job: &CronJob, events: Vec<CronJobEvent>) {
+        events.into_iter().for_each(|event| self.record(cron_job, event));
+    }
+
+    fn record(&self, cron_job: &CronJob, CronJobEvent { r#type, reason, message }: CronJobEvent) {
+        match r#type {
+            EventType::Normal => self.recorder.normal(cron_job, reason, message),
+            EventType::Warning => self.recorder.warning(cron_job, reason, message),
+        }
+    }
+
+    fn api<K>(&self, namespace: &str) -> Api<K>
+    where
+        K: kube::Resource<DynamicType = (), Scope = kube::core::NamespaceResourceScope>,
+    {
+        Api::namespaced(self.client.clone(), namespace)
+    }
+}

@@ -1,0 +1,241 @@
+//! What the pods of a Job come to: which of them are active, and which have newly finished.
+
+use std::collections::{BTreeMap, HashSet};
+use std::sync::Arc;
+
+use coracle_kinds::{jobs, pods};
+use k8s_openapi::api::batch::v1::{Job, JobSpec, JobStatus};
+use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::jiff::Timestamp;
+use kube::ResourceExt;
+
+use super::backoff::{BackoffRecord, finish_time};
+use super::indexes::Indexes;
+use super::policies::{FailureAction, match_pod_failure_policy};
+
+/// The annotation with the failures of an index before a pod, for Jobs with `backoffLimitPerIndex`.
+pub const INDEX_FAILURE_COUNT: &str = "batch.kubernetes.io/job-index-failure-count";
+/// The annotation with the failures that the pod failure policy had ignored.
+pub const INDEX_IGNORED_FAILURE_COUNT: &str = "batch.kubernetes.io/job-index-ignored-failure-count";
+
+/// What a reconciliation of a Job is based on.
+#[derive(Clone, Copy)]
+pub struct Observed<'a> {
+    pub job: &'a Job,
+    pub spec: &'a JobSpec,
+    /// The pods that the Job controls, also those that have ended or are terminating.
+    pub pods: &'a [Arc<Pod>],
+    /// The uids of pods whose finalizer was removed, though the cache may still show it.
+    pub released: &'a HashSet<String>,
+    pub backoff: BackoffRecord,
+    pub now: Timestamp,
+}
+
+impl Observed<'_> {
+    pub fn status(&self) -> JobStatus {
+        self.job.status.clone().unwrap_or_default()
+    }
+
+    pub fn is_suspended(&self) -> bool {
+        self.spec.suspend == Some(true)
+    }
+
+    pub fn is_indexed(&self) -> bool {
+        self.spec.completion_mode.as_deref() == Some("Indexed")
+    }
+
+    pub fn completions(&self) -> i32 {
+        self.spec.completions.unwrap_or(0)
+    }
+
+    /// Whether a pod is to be counted still.
+    pub fn is_tracked(&self, pod: &Pod) -> bool {
+        jobs::is_tracked(pod) && !self.released.contains(uid(pod))
+    }
+
+    /// The index of a pod, if it is below the completions.
+    pub fn index(&self, pod: &Pod) -> Option<i32> {
+        jobs::completion_index(pod).filter(|index| *index < self.completions())
+    }
+
+    /// Whether a pod that finished counts: in an Indexed Job only with an index.
+    pub fn has_place(&self, pod: &Pod) -> bool {
+        !self.is_indexed() || self.index(pod).is_some()
+    }
+
+    /// Whether only pods in phase Failed are replaced, and terminating ones are not.
+    pub fn replaces_only_failed(&self) -> bool {
+        self.spec.pod_replacement_policy.as_deref() == Some("Failed")
+            || self.spec.pod_failure_policy.is_some()
+    }
+
+    pub fn is_failed(&self, pod: &Pod) -> bool {
+        match pods::phase(pod) {
+            "Failed" => true,
+            "Succeeded" => false,
+            // It may have no kubelet that would end it.
+            _ => !self.replaces_only_failed() && pods::is_terminating(pod),
+        }
+    }
+
+    pub fn failure_action(&self, pod: &Pod) -> FailureAction {
+        match_pod_failure_policy(self.spec, pod)
+    }
+}
+
+/// What the pods come to.
+pub struct Census {
+    pub active: Vec<Arc<Pod>>,
+    pub ready: i32,
+    /// Pods that are terminating and have not ended.
+    pub terminating: i32,
+    /// Pods that have succeeded, counted or not; in an Indexed Job indexes.
+    pub succeeded: i32,
+    pub failed: i32,
+    /// The completed indexes of the status, and those with newly succeeded pods.
+    pub succeeded_before: Indexes,
+    pub succeeded_indexes: Indexes,
+    /// With `backoffLimitPerIndex`.
+    pub failed_indexes: Option<Indexes>,
+    /// With `backoffLimitPerIndex`: the failed pods that keep the failure counts of their indexes until they are replaced.
+    pub awaiting_replacement: BTreeMap<i32, Arc<Pod>>,
+    pub backoff: BackoffRecord,
+}
+
+impl Census {
+    pub fn of(observed: &Observed) -> Census {
+        let active: Vec<Arc<Pod>> =
+            observed.pods.iter().filter(|pod| pods::is_active(pod)).cloned().collect();
+        let status = observed.status();
+        let uncounted = status.uncounted_terminated_pods.clone().unwrap_or_default();
+        let (uncounted_succeeded, uncounted_failed) =
+            (uncounted.succeeded.unwrap_or_default(), uncounted.failed.unwrap_or_default());
+        let new = |uncounted: &[String], has_finished: &dyn Fn(&Pod) -> bool| -> Vec<&Arc<Pod>> {
+            let uncounted: HashSet<&str> = uncounted.iter().map(String::as_str).collect();
+            let is_new = |pod: &&Arc<Pod>| {
+                observed.is_tracked(pod)
+                    && !uncounted.contains(uid(pod))
+                    && observed.has_place(pod)
+                    && has_finished(pod)
+            };
+            observed.pods.iter().filter(is_new).collect()
+        };
+        let new_succeeded = new(&uncounted_succeeded, &|pod| pods::phase(pod) == "Succeeded");
+        let new_failed = new(&uncounted_failed, &|pod| observed.is_failed(pod));
+        let counted = new_failed.iter().filter(|pod| observed.failure_action(pod).is_counted()).count();
+        let succeeded_before =
+            Indexes::parse(status.completed_indexes.as_deref().unwrap_or_default(), observed.completions());
+        let succeeded_indexes = succeeded_before.with(newly_completed(observed));
+        let has_limit_per_index = observed.is_indexed() && observed.spec.backoff_limit_per_index.is_some();
+        let failed_indexes = has_limit_per_index.then(|| failed_indexes(observed, &status));
+        let succeeded = match observed.is_indexed() {
+            true => succeeded_indexes.len(),
+            false => status
+                .succeeded
+                .unwrap_or(0)
+                .saturating_add(count(new_succeeded.len() + uncounted_succeeded.len())),
+        };
+        let times = |pods: &[&Arc<Pod>]| pods.iter().map(|pod| finish_time(pod)).collect::<Vec<_>>();
+        let mut census = Census {
+            ready: count(active.iter().filter(|pod| pods::is_ready(pod)).count()),
+            terminating: count(observed.pods.iter().filter(|pod| is_terminating(pod)).count()),
+            succeeded,
+            failed: status.failed.unwrap_or(0).saturating_add(count(counted + uncounted_failed.len())),
+            succeeded_before,
+            succeeded_indexes,
+            failed_indexes,
+            awaiting_replacement: BTreeMap::new(),
+            backoff: observed.backoff.with(&times(&new_succeeded), &times(&new_failed)),
+            active,
+        };
+        if has_limit_per_index {
+            census.awaiting_replacement = awaiting_replacement(observed, &census);
+        }
+        census
+    }
+
+    pub fn active_indexes(&self) -> impl Iterator<Item = i32> {
+        self.active.iter().filter_map(|pod| jobs::completion_index(pod))
+    }
+}
+
+pub fn uid(pod: &Pod) -> &str {
+    pod.metadata.uid.as_deref().unwrap_or_default()
+}
+
+pub fn count(number: usize) -> i32 {
+    i32::try_from(number).unwrap_or(i32::MAX)
+}
+
+/// Whether a pod was deleted and has not ended.
+pub fn is_terminating(pod: &Pod) -> bool {
+    !pods::is_terminal(pod) && pods::is_terminating(pod)
+}
+
+fn newly_completed(observed: &Observed) -> Vec<i32> {
+    let succeeded = observed.pods.iter().filter(|pod| pods::phase(pod) == "Succeeded");
+    succeeded.filter(|pod| observed.is_tracked(pod)).filter_map(|pod| observed.index(pod)).collect()
+}
+
+fn failed_indexes(observed: &Observed, status: &JobStatus) -> Indexes {
+    let before = Indexes::parse(status.failed_indexes.as_deref().unwrap_or_default(), observed.completions());
+    let tracked = observed.pods.iter().filter(|pod| observed.is_tracked(pod));
+    let new = tracked.filter(|pod| is_index_failed(observed, pod)).filter_map(|pod| observed.index(pod));
+    before.with(new.collect::<Vec<_>>())
+}
+
+/// Whether a failed pod was the last one that its index may have.
+fn is_index_failed(observed: &Observed, pod: &Pod) -> bool {
+    let limit = observed.spec.backoff_limit_per_index.unwrap_or(i32::MAX);
+    observed.is_failed(pod)
+        && match observed.failure_action(pod) {
+            FailureAction::FailIndex => true,
+            action => action.is_counted() && failure_counts(pod).counted >= limit,
+        }
+}
+
+/// The failures of an index.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FailureCounts {
+    pub counted: i32,
+    pub ignored: i32,
+}
+
+impl FailureCounts {
+    pub fn total(&self) -> i32 {
+        self.counted.saturating_add(self.ignored)
+    }
+
+    /// The counts with one more failure.
+    pub fn after(self, action: &FailureAction) -> FailureCounts {
+        match action.is_counted() {
+            true => FailureCounts { counted: self.counted.saturating_add(1), ..self },
+            false => FailureCounts { ignored: self.ignored.saturating_add(1), ..self },
+        }
+    }
+}
+
+/// The failures of its index before a pod.
+pub fn failure_counts(pod: &Pod) -> FailureCounts {
+    let of = |name| pod.annotations().get(name).and_then(|text| text.parse().ok()).unwrap_or(0).max(0);
+    FailureCounts { counted: of(INDEX_FAILURE_COUNT), ignored: of(INDEX_IGNORED_FAILURE_COUNT) }
+}
+
+/// The last failed pod of each index that is neither done nor active.
+fn awaiting_replacement(observed: &Observed, census: &Census) -> BTreeMap<i32, Arc<Pod>> {
+    let active: HashSet<i32> = census.active_indexes().collect();
+    let is_open = |index: i32| {
+        !census.succeeded_indexes.contains(index)
+            && !census.failed_indexes.as_ref().is_some_and(|failed| failed.contains(index))
+            && !active.contains(&index)
+    };
+    let mut last: BTreeMap<i32, Arc<Pod>> = BTreeMap::new();
+    let failed = observed.pods.iter().filter(|pod| observed.is_tracked(pod) && observed.is_failed(pod));
+    for (index, pod) in failed.filter_map(|pod| Some((observed.index(pod)?, pod))) {
+        let order = |pod: &Pod| (failure_counts(pod).total(), finish_time(pod));
+        if is_open(index) && last.get(&index).is_none_or(|known| order(known) <= order(pod)) {
+            last.insert(index, pod.clone());
+        }
+    }
+    last
+}

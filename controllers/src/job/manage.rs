@@ -1,0 +1,150 @@
+//! Which pods of a Job to create or to delete.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use coracle_kinds::jobs;
+use k8s_openapi::api::core::v1::Pod;
+
+use super::backoff;
+use super::census::{Census, FailureCounts, Observed, count, failure_counts};
+use crate::workload::pod_control::BURST_REPLICAS;
+use crate::workload::ranking::sort_active;
+
+/// What to do about the pods of a Job. Pods are created or deleted in one reconciliation, not both.
+#[derive(Debug)]
+pub enum PodAction {
+    None,
+    /// Deletes active pods of a Job that ends. They keep their finalizers, and so are counted if the Job fails.
+    Terminate(Vec<Arc<Pod>>),
+    /// Deletes active pods that are too many. They lose their finalizers before, and so are not counted.
+    Remove(Vec<Arc<Pod>>),
+    Create(Creation),
+    /// Pods are missing, but it is too early to create them.
+    BackOff(Duration),
+}
+
+/// Pods to create.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Creation {
+    /// As many pods, of a Job that is not Indexed.
+    Plain(usize),
+    /// Pods of these indexes; with `backoffLimitPerIndex` with the failures before.
+    Indexed(Vec<(i32, Option<FailureCounts>)>),
+}
+
+impl Creation {
+    pub fn len(&self) -> usize {
+        match self {
+            Creation::Plain(count) => *count,
+            Creation::Indexed(indexes) => indexes.len(),
+        }
+    }
+}
+
+/// What to do about the pods of a Job that goes on.
+///
+/// Source: kube-controller-manager's `manageJob`.
+pub fn manage(observed: &Observed, census: &Census) -> PodAction {
+    let active = count(census.active.len());
+    if observed.is_suspended() {
+        return removal(observed, census, active);
+    }
+    let parallelism = observed.spec.parallelism.unwrap_or(1);
+    let wanted = match observed.spec.completions {
+        // From the first success on no pods are created.
+        None if census.succeeded > 0 => active,
+        None => parallelism,
+        Some(completions) => completions.saturating_sub(census.succeeded).min(parallelism).max(0),
+    };
+    match removal(observed, census, (active - wanted).max(0)) {
+        PodAction::Remove(pods) => PodAction::Remove(pods.into_iter().take(BURST_REPLICAS).collect()),
+        _ => creation(observed, census, wanted - active),
+    }
+}
+
+fn creation(observed: &Observed, census: &Census, missing: i32) -> PodAction {
+    let held = if observed.replaces_only_failed() { census.terminating } else { 0 };
+    let missing = usize::try_from(missing - held).unwrap_or(0).min(BURST_REPLICAS);
+    let has_limit_per_index = census.failed_indexes.is_some();
+    if missing == 0 {
+        return PodAction::None;
+    }
+    if !has_limit_per_index && let Some(left) = census.backoff.remaining(observed.now) {
+        return PodAction::BackOff(left);
+    }
+    if !observed.is_indexed() {
+        return PodAction::Create(Creation::Plain(missing));
+    }
+    let indexes = pending_indexes(observed, census, missing);
+    if !has_limit_per_index {
+        let indexes = indexes.into_iter().map(|index| (index, None)).collect();
+        return creation_of(indexes);
+    }
+    let (mut now, mut earliest) = (Vec::new(), None);
+    for index in indexes {
+        let replaced = census.awaiting_replacement.get(&index);
+        let failures = replaced.map_or_else(FailureCounts::default, |pod| {
+            failure_counts(pod).after(&observed.failure_action(pod))
+        });
+        let left = replaced.and_then(|pod| {
+            let failures = u32::try_from(failures.total()).unwrap_or(0);
+            backoff::remaining(failures, backoff::finish_time(pod), observed.now)
+        });
+        match left {
+            None => now.push((index, Some(failures))),
+            Some(left) => earliest = Some(earliest.map_or(left, |earliest: Duration| earliest.min(left))),
+        }
+    }
+    match earliest {
+        Some(left) if now.is_empty() => PodAction::BackOff(left),
+        _ => creation_of(now),
+    }
+}
+
+fn creation_of(indexes: Vec<(i32, Option<FailureCounts>)>) -> PodAction {
+    if indexes.is_empty() { PodAction::None } else { PodAction::Create(Creation::Indexed(indexes)) }
+}
+
+/// The lowest indexes without a pod that is needed.
+fn pending_indexes(observed: &Observed, census: &Census, missing: usize) -> Vec<i32> {
+    let mut taken = census.succeeded_indexes.with(census.active_indexes());
+    if let Some(failed) = &census.failed_indexes {
+        taken = taken.union(failed);
+    }
+    if observed.replaces_only_failed() {
+        let terminating = observed.pods.iter().filter(|pod| super::census::is_terminating(pod));
+        taken = taken.with(terminating.filter_map(|pod| jobs::completion_index(pod)).collect::<Vec<_>>());
+    }
+    taken.lowest_missing(observed.completions(), missing)
+}
+
+/// Pods that are too many: those of an Indexed Job that have no place or share it, and then others, `least` in all.
+fn removal(observed: &Observed, census: &Census, least: i32) -> PodAction {
+    let (mut surplus, left) = match observed.is_indexed() {
+        true => without_place(observed, &census.active),
+        false => (Vec::new(), census.active.clone()),
+    };
+    let least = usize::try_from(least).unwrap_or(0);
+    if surplus.len() < least {
+        let more = least - surplus.len();
+        surplus.extend(sort_active(left).into_iter().take(more));
+    }
+    if surplus.is_empty() { PodAction::None } else { PodAction::Remove(surplus) }
+}
+
+/// Parts pods into those without an index of their own, and the best one of each index.
+fn without_place(observed: &Observed, active: &[Arc<Pod>]) -> (Vec<Arc<Pod>>, Vec<Arc<Pod>>) {
+    let mut sorted: Vec<Arc<Pod>> = active.to_vec();
+    sorted.sort_by_key(|pod| observed.index(pod));
+    let (mut surplus, mut left) = (Vec::new(), Vec::new());
+    for pods in sorted.chunk_by(|a, b| observed.index(a) == observed.index(b)) {
+        let mut pods = sort_active(pods.to_vec());
+        let has_place = pods.first().is_some_and(|pod| observed.index(pod).is_some());
+        if has_place {
+            left.extend(pods.pop());
+        }
+        surplus.extend(pods);
+    }
+    (surplus, left)
+}

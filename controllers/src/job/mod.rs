@@ -1,0 +1,250 @@
+//! job-controller: runs pods until enough of them have succeeded, or too many have failed.
+//!
+//! A Job is reconciled when it changes, a moment after its pods do, at its deadline, and when a back-off is over:
+//! 1. pods that match are adopted, with the tracking finalizer, others released (`runtime::controller_ref`);
+//! 2. its pods are looked through ([`census`]): which are active, which have newly finished;
+//! 3. the [`verdict`] is made: whether the Job is to end, and why;
+//! 4. without one, missing pods are created and superfluous ones deleted ([`manage`], [`pods`]); with one, all active ones are deleted;
+//! 5. finished pods are counted, each exactly once, and the status is written ([`tracking`]).
+//!
+//! [`plan`] is all of that without the requests, which are in [`executor`]. Pods that no Job counts any more lose their finalizers by
+//! [`orphans`], a queue of its own.
+
+mod backoff;
+mod census;
+mod conditions;
+mod executor;
+mod indexes;
+mod manage;
+mod metrics;
+mod orphans;
+mod plan;
+mod pods;
+mod policies;
+mod tracking;
+mod verdict;
+
+use std::collections::{HashMap, HashSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use coracle_kinds::jobs::{TRACKING_FINALIZER, finished, is_managed_externally, is_tracked};
+use coracle_kinds::meta::selector_matches;
+use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::core::Selector;
+use kube::{Api, Client, ResourceExt};
+
+use crate::runtime::cache::{Cache, Change, NamespacedName};
+use crate::runtime::clock::Clock;
+use crate::runtime::controller_ref;
+use crate::runtime::events::Recorder;
+use crate::runtime::{Action, Controller, Error, ReconcileContext, Sources, run_all};
+use crate::workload::owners::owners_of;
+use crate::workload::pod_control::PodControl;
+use crate::{Context, Initialize, start_part};
+use backoff::BackoffRecord;
+use census::{Observed, uid};
+use executor::Executor;
+use metrics::JobMetrics;
+use orphans::OrphanPodController;
+use plan::plan;
+
+pub const NAME: &str = "job-controller";
+
+/// kube-controller-manager's backoff of both queues.
+const FIRST_RETRY: Duration = Duration::from_secs(1);
+const LONGEST_RETRY: Duration = Duration::from_secs(60);
+
+/// How long changes of pods are gathered. kube-controller-manager waits for a second; nothing depends on it but the number of writes.
+const BATCH_PERIOD: Duration = Duration::from_millis(100);
+
+/// Runs both queues.
+pub async fn run(context: Context, ready: impl FnOnce()) {
+    run_all(context, &[start_part::<JobController>, start_part::<OrphanPodController>], ready).await;
+}
+
+pub struct JobController {
+    client: Client,
+    clock: Clock,
+    recorder: Recorder,
+    pod_control: PodControl,
+    metrics: Arc<JobMetrics>,
+    jobs: Arc<Cache<Job>>,
+    pods: Arc<Cache<Pod>>,
+    records: Mutex<HashMap<NamespacedName, JobRecord>>,
+}
+
+/// What is known of a Job beside what the API shows.
+#[derive(Clone, Default)]
+struct JobRecord {
+    uid: String,
+    backoff: BackoffRecord,
+    /// The uids of pods that have lost their finalizers, as long as the cache shows these.
+    released: HashSet<String>,
+}
+
+impl Initialize for JobController {
+    fn new(context: &Context) -> JobController {
+        let recorder = context.recorder(NAME);
+        JobController {
+            client: context.client.clone(),
+            clock: context.clock.clone(),
+            pod_control: PodControl::new(context.client.clone(), recorder.clone(), context.cache()),
+            recorder,
+            metrics: Arc::new(JobMetrics::new(&context.metrics)),
+            jobs: context.cache(),
+            pods: context.cache(),
+            records: Mutex::default(),
+        }
+    }
+}
+
+impl Controller for JobController {
+    const NAME: &'static str = NAME;
+    const QUEUE: &'static str = "job";
+    const FIRST_RETRY: Duration = FIRST_RETRY;
+    const LONGEST_RETRY: Duration = LONGEST_RETRY;
+    type Key = NamespacedName;
+
+    fn sources(&self, sources: &mut Sources<NamespacedName>) {
+        let metrics = self.metrics.clone();
+        sources.on(&self.jobs, move |change, queue| {
+            let Some(name) = change.name() else { return };
+            if change.old.is_none() {
+                let external = change.new.as_ref().filter(|job| is_managed_externally(job));
+                let manager = external.and_then(|job| job.spec.as_ref()?.managed_by.clone());
+                manager.iter().for_each(|manager| metrics.managed_externally(manager));
+            }
+            match delay(change) {
+                Some(delay) => queue.add_after(name, delay),
+                // The pods that are left are released by the orphans' queue.
+                None => {}
+            }
+        });
+        let (jobs, metrics) = (self.jobs.clone(), self.metrics.clone());
+        sources.on(&self.pods, move |change, queue| {
+            count_tracked(change, &metrics);
+            let owners = owners_of(change, &jobs, |job, pod| selects(job, pod));
+            owners.into_iter().for_each(|job| queue.add_after(job, BATCH_PERIOD));
+        });
+    }
+
+    async fn reconcile(&self, name: &NamespacedName, ctx: &ReconcileContext) -> Result<Action, Error> {
+        let Some(job) = self.jobs.get(name).filter(|job| !is_managed_externally(job)) else {
+            self.records().remove(name);
+            return Ok(Action::AwaitChange);
+        };
+        if finished(&job).is_some() {
+            if let Some(record) = self.records().get_mut(name) {
+                record.backoff = BackoffRecord::default();
+            }
+            return Ok(Action::AwaitChange);
+        }
+        self.sync_job(name, &job, ctx).await
+    }
+
+    fn on_stale_cache(&self, group: &str, resource: &str) {
+        self.metrics.stale_skips.with_label_values(&[group, resource]).inc();
+    }
+}
+
+impl JobController {
+    async fn sync_job(
+        &self,
+        name: &NamespacedName,
+        job: &Job,
+        ctx: &ReconcileContext,
+    ) -> Result<Action, Error> {
+        let Some(spec) = &job.spec else { return Ok(Action::AwaitChange) };
+        if !matches!(spec.completion_mode.as_deref(), None | Some("NonIndexed" | "Indexed")) {
+            let message = "Skipped Job sync because completion mode is unknown";
+            self.recorder.warning(job, "UnknownCompletionMode", message);
+            return Ok(Action::AwaitChange);
+        }
+        let begin = Instant::now();
+        let pods = self.claim_pods(job, ctx).await?;
+        let record = self.record(name, job, &pods);
+        let released = Mutex::new(record.released.clone());
+        let observed = Observed {
+            job,
+            spec,
+            pods: &pods,
+            released: &record.released,
+            backoff: record.backoff,
+            now: self.clock.now(),
+        };
+        let plan = plan(&observed);
+        let outcome = Executor { controller: self, observed: &observed, ctx, released: &released };
+        let outcome = outcome.execute(&plan).await;
+        if let Some(record) = self.records().get_mut(name) {
+            record.released.extend(released.into_inner().unwrap_or_else(PoisonError::into_inner));
+        }
+        self.metrics.synced(job, &plan.action, outcome.is_ok(), begin.elapsed().as_secs_f64());
+        outcome.map(|()| plan.requeue_after.map_or(Action::AwaitChange, Action::Requeue))
+    }
+
+    async fn claim_pods(&self, job: &Job, ctx: &ReconcileContext) -> Result<Vec<Arc<Pod>>, Error> {
+        let api = |client: &Client| Api::namespaced(client.clone(), &job.namespace().unwrap_or_default());
+        let (jobs, pods) = (
+            api(&self.client),
+            Api::<Pod>::namespaced(self.client.clone(), &job.namespace().unwrap_or_default()),
+        );
+        let candidates = controller_ref::candidates(&job.metadata, &self.pods);
+        let matches = |pod: &Pod| selects(job, &pod.metadata);
+        let finalizer = Some(TRACKING_FINALIZER);
+        let objects = (&pods, &self.pods);
+        controller_ref::claim_with_finalizer((&jobs, job), objects, candidates, matches, finalizer, ctx).await
+    }
+
+    /// What is remembered of a Job, without what the cache shows by now.
+    fn record(&self, name: &NamespacedName, job: &Job, pods: &[Arc<Pod>]) -> JobRecord {
+        let mut records = self.records();
+        let record = records.entry(name.clone()).or_default();
+        let uid_of_job = job.uid().unwrap_or_default();
+        if record.uid != uid_of_job {
+            *record = JobRecord { uid: uid_of_job, ..JobRecord::default() };
+        }
+        let tracked: HashSet<&str> = pods.iter().filter(|pod| is_tracked(pod)).map(|pod| uid(pod)).collect();
+        record.released.retain(|uid| tracked.contains(uid.as_str()));
+        record.clone()
+    }
+
+    fn remember_backoff(&self, job: &Job, backoff: BackoffRecord) {
+        if let Some(record) = self.records().get_mut(&NamespacedName::of(job)) {
+            record.backoff = backoff;
+        }
+    }
+
+    fn records(&self) -> MutexGuard<'_, HashMap<NamespacedName, JobRecord>> {
+        // No code that can panic runs under the lock.
+        self.records.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// How long after a change of a Job it is reconciled; None: there is nothing to do.
+fn delay(change: &Change<Job>) -> Option<Duration> {
+    let (Some(old), Some(new)) = (&change.old, &change.new) else { return Some(Duration::ZERO) };
+    match finished(new) {
+        Some(_) => None,
+        None if old.metadata.generation != new.metadata.generation => Some(Duration::ZERO),
+        None => Some(BATCH_PERIOD),
+    }
+}
+
+fn selects(job: &Job, pod: &ObjectMeta) -> bool {
+    let selector = job.spec.as_ref().and_then(|spec| spec.selector.clone());
+    let selector = selector.and_then(|selector| Selector::try_from(selector).ok());
+    selector.is_some_and(|selector| selector_matches(&selector, pod))
+}
+
+/// Counts the ended pods that have the finalizer, when they end and when they lose it.
+fn count_tracked(change: &Change<Pod>, metrics: &JobMetrics) {
+    let is_held = |pod: &Arc<Pod>| is_tracked(pod) && coracle_kinds::pods::is_terminal(pod);
+    match (change.old.as_ref().is_some_and(is_held), change.new.as_ref().is_some_and(is_held)) {
+        (false, true) => metrics.tracked("add"),
+        (true, false) => metrics.tracked("delete"),
+        _ => {}
+    }
+}

@@ -1,0 +1,116 @@
+//! What a reconciliation does about a Job: first about its pods, then, knowing what came of that, about its status. Pure.
+
+use std::time::Duration;
+
+use k8s_openapi::api::batch::v1::JobStatus;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+
+use super::census::{Census, Observed, count};
+use super::conditions::{SUSPENDED, set_condition};
+use super::manage::{PodAction, manage};
+use super::verdict::{Verdict, deadline_requeue, verdict};
+
+/// What to do about the pods, and what to remember for the status.
+pub struct Plan {
+    pub census: Census,
+    pub verdict: Option<Verdict>,
+    pub action: PodAction,
+    pub requeue_after: Option<Duration>,
+    /// Whether the pods of the Job were looked after, rather than only counted.
+    is_managed: bool,
+}
+
+/// What came of the action.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Executed {
+    pub created: usize,
+    pub deleted: usize,
+    /// Those of the deleted ones that were ready.
+    pub deleted_ready: usize,
+}
+
+/// The status as far as it follows from the pods; they are counted by [`super::tracking`] after that.
+pub struct Settled {
+    pub status: JobStatus,
+    pub verdict: Option<Verdict>,
+    /// What to report of a suspension that began or ended.
+    pub event: Option<(&'static str, &'static str)>,
+}
+
+pub fn plan(observed: &Observed) -> Plan {
+    let census = Census::of(observed);
+    let verdict = verdict(observed, &census);
+    let is_managed = verdict.is_none() && observed.job.metadata.deletion_timestamp.is_none();
+    let action = match &verdict {
+        Some(_) if census.active.is_empty() => PodAction::None,
+        Some(_) => PodAction::Terminate(census.active.clone()),
+        None if is_managed => manage(observed, &census),
+        None => PodAction::None,
+    };
+    let back_off = match &action {
+        PodAction::BackOff(left) => Some(*left),
+        _ => None,
+    };
+    let deadline = deadline_requeue(observed).filter(|_| verdict.is_none());
+    let requeue_after = deadline.into_iter().chain(back_off).min();
+    Plan { census, verdict, action, requeue_after, is_managed }
+}
+
+impl Plan {
+    pub fn settle(&self, observed: &Observed, executed: Executed) -> Settled {
+        let census = &self.census;
+        let (deleted, deleted_ready) = (count(executed.deleted), count(executed.deleted_ready));
+        let active = match self.action {
+            // As kube-controller-manager reports it.
+            PodAction::BackOff(_) => 0,
+            _ => count(census.active.len()) - deleted + count(executed.created),
+        };
+        let mut status = observed.status();
+        status.uncounted_terminated_pods.get_or_insert_default();
+        if status.start_time.is_none() && !observed.is_suspended() {
+            status.start_time = Some(Time(observed.now));
+        }
+        status.active = nonzero(active);
+        status.ready = Some(census.ready - deleted_ready);
+        status.terminating = Some(census.terminating + deleted);
+        let mut settled = Settled { status, verdict: self.verdict.clone(), event: None };
+        if self.verdict.is_some() {
+            // While a pod may still run the end cannot be declared.
+            settled.verdict.take_if(|_| executed.deleted != census.active.len());
+            return settled;
+        }
+        let is_complete = active == 0
+            && match observed.spec.completions {
+                None => census.succeeded > 0,
+                Some(completions) => census.succeeded >= completions,
+            };
+        if is_complete {
+            settled.verdict = Some(Verdict::completed());
+        } else if self.is_managed {
+            settled.event = note_suspension(observed, &mut settled.status);
+        }
+        settled
+    }
+}
+
+pub fn nonzero(number: i32) -> Option<i32> {
+    Some(number).filter(|number| *number != 0)
+}
+
+/// Keeps the condition `Suspended`, which only a Job has that was suspended once, and the time of the start.
+fn note_suspension(observed: &Observed, status: &mut JobStatus) -> Option<(&'static str, &'static str)> {
+    let now = observed.now;
+    if observed.is_suspended() {
+        status.start_time = None;
+        let began = set_condition(status, SUSPENDED, true, ("JobSuspended", "Job suspended"), now);
+        return began.then_some(("Suspended", "Job suspended"));
+    }
+    let resumed = set_condition(status, SUSPENDED, false, ("JobResumed", "Job resumed"), now);
+    if resumed {
+        status.start_time = Some(Time(now));
+    }
+    resumed.then_some(("Resumed", "Job resumed"))
+}
+
+#[cfg(test)]
+mod tests;
