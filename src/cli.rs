@@ -6,7 +6,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
-use coracle::{Builder, ControlPlane, Durability, FeatureGates, Mode, PluginSelection};
+use coracle::{Builder, ControlPlane, Durability, FeatureGates, Mode, PluginSelection, ServiceUrl};
 
 /// A Kubernetes control plane in one small binary.
 #[derive(Debug, Parser)]
@@ -71,6 +71,10 @@ pub struct Serve {
     /// Another name or address for the server's certificate; may be repeated.
     #[arg(long, value_name = "NAME")]
     tls_san: Vec<String>,
+    /// Where a Service can be reached to which webhooks, conversions or APIServices refer, if not by its EndpointSlices:
+    /// NAMESPACE/NAME=https://HOST:PORT; may be repeated.
+    #[arg(long, value_name = "SERVICE=URL")]
+    webhook_service_url: Vec<ServiceUrl>,
     /// Bearer tokens: lines of token,user,uid,"group1,group2".
     #[arg(long, value_name = "FILE")]
     token_auth_file: Option<PathBuf>,
@@ -215,6 +219,7 @@ impl Serve {
                 AuthorizationMode::AlwaysAllow => Mode::AlwaysAllow,
             })
             .tls_san(self.tls_san.iter().cloned())
+            .webhook_service_urls(self.webhook_service_url.iter().cloned())
             .controllers(self.controllers.iter().cloned())
             .feature_gates(self.feature_gates.iter().map(|FeatureGate(name, on)| (name.clone(), *on)))
             .nodes(self.nodes)

@@ -43,6 +43,7 @@ use coracle_apiserver::serve::listener::Listener;
 use coracle_apiserver::serve::{Api, Config};
 use coracle_apiserver::telemetry::health::{Endpoint, Health, Hook};
 use coracle_apiserver::telemetry::metrics::Metrics;
+use coracle_apiserver::webhook::ClientManager;
 use coracle_controllers::{Readiness, Settings};
 use coracle_storage::log::{EphemeralLog, LogError, SledLog};
 use coracle_storage::{Limits, Store};
@@ -54,6 +55,7 @@ pub use coracle_apimachinery::features::{self, FeatureGates, GateError};
 pub use coracle_apimachinery::validation::ip::Cidr;
 pub use coracle_apiserver::access::authorize::Mode;
 pub use coracle_apiserver::admission::{PluginError, PluginSelection};
+pub use coracle_apiserver::webhook::{ServiceUrl, ServiceUrlError};
 pub use coracle_storage::StoreError;
 pub use coracle_storage::log::Durability;
 
@@ -123,6 +125,7 @@ pub struct Builder {
     location: DataLocation,
     listen: SocketAddr,
     mode: Mode,
+    webhook_service_urls: Vec<ServiceUrl>,
     tls_san: Vec<String>,
     token_auth_file: Option<PathBuf>,
     serving_files: Option<(PathBuf, PathBuf)>,
@@ -213,6 +216,13 @@ impl Builder {
         self
     }
 
+    /// Where Services can be reached to which webhooks, conversions and APIServices refer (`--webhook-service-url`), if not by
+    /// their EndpointSlices.
+    pub fn webhook_service_urls(mut self, urls: impl IntoIterator<Item = ServiceUrl>) -> Builder {
+        self.webhook_service_urls.extend(urls);
+        self
+    }
+
     /// The controllers to run, in the syntax of kube-controller-manager's `--controllers`; `*` by default. Unknown names are
     /// ignored: see [`controllers::check_selection`].
     pub fn controllers(mut self, selection: impl IntoIterator<Item = String>) -> Builder {
@@ -288,6 +298,8 @@ impl Builder {
         }
         let clock: Clock = Arc::new(jiff::Timestamp::now);
         let registry = Registry::new(store.clone(), resources.clone(), clock.clone(), &authorizer);
+        let clients = ClientManager::new(self.webhook_service_urls.iter().cloned());
+        let registry = registry.with_webhook_clients(Arc::new(clients));
         let registry = registry.with_options(features.clone(), &self.admission_plugins, &authorizer);
         let registry = Arc::new(match self.service_cidr {
             Some(block) => registry.with_service_cidr(block),
@@ -583,6 +595,7 @@ impl ControlPlane {
             location: DataLocation::Memory,
             listen: ([127, 0, 0, 1], 0).into(),
             mode: Mode::Rbac,
+            webhook_service_urls: Vec::new(),
             tls_san: Vec::new(),
             token_auth_file: None,
             serving_files: None,

@@ -17,6 +17,7 @@ pub mod serve;
 pub mod telemetry;
 #[cfg(test)]
 pub(crate) mod testing;
+pub mod webhook;
 
 pub(crate) use coracle_apimachinery::{
     Error, Result, allocation, annotations, clock, cluster, codec, conditions, error, features, field,

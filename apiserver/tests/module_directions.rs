@@ -79,6 +79,7 @@ const CRATES: [(&str, &[&str]); 3] = [
             "telemetry",
             "flow_control",
             "fields",
+            "webhook",
             "admission",
             // The verbs, and how they are served.
             "registry",

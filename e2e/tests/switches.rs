@@ -1,15 +1,13 @@
-//! Flags that turn features on and off: admission plugins, feature gates, the scheduler and the kubelets; and the warnings about
-//! objects without effect.
+//! Flags that turn features on and off: admission plugins, feature gates, the scheduler and the kubelets.
 
 use anyhow::{Context, Result, ensure};
-use bytes::Bytes;
 use coracle_e2e::cluster;
 use coracle_e2e::volumes::{pod, pod_phase};
 use coracle_e2e::wait::{until, until_object};
 use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::core::v1::{Namespace, Pod};
 use kube::api::{Api, PostParams};
-use serde_json::{Value, json};
+use serde_json::json;
 
 async fn create_pod(pods: &Api<Pod>, name: &str) -> kube::Result<Pod> {
     let pod = serde_json::from_value(pod(name, &[])).map_err(kube::Error::SerdeError)?;
@@ -98,36 +96,6 @@ async fn feature_gates_decide_which_fields_are_stored() -> Result<()> {
         let got = made.pointer("/spec/updateStrategy/rollingUpdate/maxUnavailable").cloned();
         ensure!(got == want, "{gates}: {got:?}");
     }
-    Ok(())
-}
-
-#[tokio::test]
-async fn objects_without_effect_get_a_warning() -> Result<()> {
-    let cluster = cluster().start().await?;
-    let mut connection = cluster.endpoint().await?.connect().await?;
-    let path = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations";
-    let webhook = json!({"name": "deny.example.com", "admissionReviewVersions": ["v1"], "sideEffects": "None",
-        "clientConfig": {"url": "https://example.com/"},
-        "rules": [{"operations": ["*"], "apiGroups": ["*"], "apiVersions": ["*"], "resources": ["*"]}]});
-    let configuration = |name: &str| {
-        json!({
-            "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingWebhookConfiguration",
-            "metadata": {"name": name}, "webhooks": [webhook],
-        })
-    };
-    let body = |value: &Value| Bytes::from(value.to_string());
-    let said = "299 - \"coracle does not call admission webhooks yet: \
-                this ValidatingWebhookConfiguration is stored and has no effect\"";
-    let created = connection.call("POST", path, &[], Some(body(&configuration("deny")))).await?;
-    ensure!(created.status == 201, "{created:?}");
-    let warning = created.headers.get("warning").map(|value| value.to_str()).transpose()?;
-    ensure!(warning == Some(said), "{warning:?}");
-    let mut stored: Value = serde_json::from_slice(&created.body)?;
-    stored["webhooks"][0]["timeoutSeconds"] = json!(5);
-    let updated = connection.call("PUT", &format!("{path}/deny"), &[], Some(body(&stored))).await?;
-    ensure!(updated.status == 200, "{updated:?}");
-    let warning = updated.headers.get("warning").map(|value| value.to_str()).transpose()?;
-    ensure!(warning == Some(said), "{warning:?}");
     Ok(())
 }
 

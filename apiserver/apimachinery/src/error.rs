@@ -3,6 +3,8 @@
 //! One enum for the crate. Clients and people match on the texts, so each variant has the real server's; causes that only
 //! the operator may know (a broken disk, a bug) are logged, and the response is a plain internal error.
 
+use std::borrow::Cow;
+
 use serde_json::{Map, Value, json};
 
 use crate::field::{Errors, quote};
@@ -150,7 +152,7 @@ pub struct Status {
     /// The HTTP status code.
     pub code: u16,
     /// A `metav1.StatusReason`, such as `NotFound`; empty for an unknown one.
-    pub reason: &'static str,
+    pub reason: Cow<'static, str>,
     /// The text for people; clients print it.
     pub message: String,
     /// None leaves out the member `details`; an empty object keeps it.
@@ -172,7 +174,7 @@ impl Status {
             status.insert("message".into(), self.message.clone().into());
         }
         if !self.reason.is_empty() {
-            status.insert("reason".into(), self.reason.into());
+            status.insert("reason".into(), self.reason.as_ref().into());
         }
         if let Some(details) = &self.details {
             status.insert("details".into(), details.clone());
@@ -256,8 +258,8 @@ impl Error {
         }
     }
 
-    fn reason(&self) -> &'static str {
-        match self {
+    fn reason(&self) -> Cow<'static, str> {
+        let reason = match self {
             Error::NotFound { .. } | Error::UnknownResource | Error::PageNotFound => "NotFound",
             Error::AlreadyExists { .. } | Error::BeingDeleted { .. } | Error::GenerateNameConflict { .. } => {
                 "AlreadyExists"
@@ -277,8 +279,9 @@ impl Error {
             Error::ServiceUnavailable(_) => "ServiceUnavailable",
             Error::Unclassified(_) => "",
             Error::Internal(_) => "InternalError",
-            Error::Status(status) => status.reason,
-        }
+            Error::Status(status) => return status.reason.clone(),
+        };
+        reason.into()
     }
 
     fn message(&self) -> String {

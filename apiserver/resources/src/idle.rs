@@ -12,7 +12,7 @@ pub fn warning(group: &str, kind: &str, object: &Value) -> Option<String> {
         (
             "admissionregistration.k8s.io",
             "MutatingWebhookConfiguration" | "ValidatingWebhookConfiguration",
-        ) => "does not call admission webhooks",
+        ) => return webhook_warning(object),
         ("admissionregistration.k8s.io", _) => "does not evaluate admission policies",
         // One without a service only states that this server has the group.
         ("apiregistration.k8s.io", "APIService") if object.pointer("/spec/service").is_some() => {
@@ -24,6 +24,17 @@ pub fn warning(group: &str, kind: &str, object: &Value) -> Option<String> {
     Some(format!("coracle {missing} yet: this {kind} is stored and has no effect"))
 }
 
+/// A webhook is called, but for more requests than its conditions select.
+fn webhook_warning(configuration: &Value) -> Option<String> {
+    let mut webhooks = configuration.get("webhooks").and_then(Value::as_array).into_iter().flatten();
+    let has_conditions = |webhook: &Value| {
+        webhook.get("matchConditions").and_then(Value::as_array).is_some_and(|list| !list.is_empty())
+    };
+    webhooks
+        .any(has_conditions)
+        .then(|| "coracle does not evaluate matchConditions of webhooks yet: they have no effect".to_owned())
+}
+
 /// What of a schema has no effect.
 const IDLE_RULES: [&str; 6] = ["x-kubernetes-validations", "allOf", "anyOf", "oneOf", "not", "format"];
 /// Formats without a meaning for validation.
@@ -32,9 +43,6 @@ const FORMATS: [&str; 5] = ["int32", "int64", "float", "double", "password"];
 /// A definition has an effect, but not all of it.
 fn definition_warning(definition: &Value) -> Option<String> {
     let mut idle = BTreeSet::new();
-    if definition.pointer("/spec/conversion/strategy").is_some_and(|strategy| strategy == "Webhook") {
-        idle.insert("spec.conversion.webhook");
-    }
     let versions = definition.pointer("/spec/versions").and_then(Value::as_array).into_iter().flatten();
     for version in versions {
         if let Some(schema) = version.pointer("/schema/openAPIV3Schema") {
@@ -79,13 +87,11 @@ mod tests {
             "format": {"type": "string"},
         }});
         assert_eq!(warned(&definition(plain.clone(), "None")), None);
+        assert_eq!(warned(&definition(plain, "Webhook")), None);
         let ruled = json!({"type": "object", "properties": {"list": {"type": "array", "items": {
             "type": "string", "format": "uri", "x-kubernetes-validations": [{"rule": "true"}],
         }}}});
-        for (definition, want) in [
-            (definition(plain, "Webhook"), "spec.conversion.webhook"),
-            (definition(ruled, "None"), "format, x-kubernetes-validations"),
-        ] {
+        for (definition, want) in [(definition(ruled, "None"), "format, x-kubernetes-validations")] {
             let text = format!("coracle does not evaluate {want} yet: it has no effect on custom resources");
             assert_eq!(warned(&definition), Some(text));
         }
@@ -99,8 +105,8 @@ mod tests {
         const POLICIES: &str = "admissionregistration.k8s.io";
         let service = json!({"spec": {"service": {"name": "s", "namespace": "n"}}});
         for (group, kind, object, want) in [
-            (POLICIES, "ValidatingWebhookConfiguration", json!({}), Some("admission webhooks")),
-            (POLICIES, "MutatingWebhookConfiguration", json!({}), Some("admission webhooks")),
+            (POLICIES, "ValidatingWebhookConfiguration", json!({"webhooks": [{"name": "w"}]}), None),
+            (POLICIES, "MutatingWebhookConfiguration", json!({}), None),
             (POLICIES, "ValidatingAdmissionPolicy", json!({}), Some("admission policies")),
             (POLICIES, "ValidatingAdmissionPolicyBinding", json!({}), Some("admission policies")),
             (POLICIES, "MutatingAdmissionPolicy", json!({}), Some("admission policies")),

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::webhook::{MutatingAdmissionWebhook, ValidatingAdmissionWebhook, WebhookContext};
 use super::{
     AdmissionAttributes, AdmissionPlugin, AsyncAdmissionPlugin, PluginSelection, certificates,
     default_ingress_class, default_storage_class, default_toleration_seconds, escalation, limit_ranger,
@@ -44,8 +45,8 @@ pub struct AdmissionChain {
 
 impl AdmissionChain {
     /// kube-apiserver's default plugins, with its default features.
-    pub fn standard(authorizer: &Arc<Authorizer>) -> AdmissionChain {
-        AdmissionChain::new(&PluginSelection::default(), &FeatureGates::DEFAULT, authorizer)
+    pub fn standard(authorizer: &Arc<Authorizer>, webhooks: &WebhookContext) -> AdmissionChain {
+        AdmissionChain::new(&PluginSelection::default(), &FeatureGates::DEFAULT, authorizer, webhooks)
     }
 
     /// The plugins that are on, and what kube-apiserver's RBAC storage checks between the two passes.
@@ -53,6 +54,7 @@ impl AdmissionChain {
         selection: &PluginSelection,
         features: &FeatureGates,
         authorizer: &Arc<Authorizer>,
+        webhooks: &WebhookContext,
     ) -> AdmissionChain {
         let authorizer = || Arc::clone(authorizer);
         let mut links = vec![
@@ -74,6 +76,8 @@ impl AdmissionChain {
             sync(default_ingress_class::DefaultIngressClass),
             sync(pod_topology_labels::PodTopologyLabels),
             sync(pod_resize_validator::PodResizeValidator),
+            Link::Async(Box::new(MutatingAdmissionWebhook::new(webhooks.clone()))),
+            Link::Async(Box::new(ValidatingAdmissionWebhook::new(webhooks.clone()))),
         ];
         let implemented: Vec<&str> = links.iter().map(Link::name).chain([RESOURCE_QUOTA]).collect();
         for missing in selection.missing(&implemented) {

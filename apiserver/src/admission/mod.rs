@@ -35,6 +35,7 @@ mod storage_object_in_use_protection;
 mod taint_nodes_by_condition;
 #[cfg(test)]
 pub(crate) mod testing;
+pub mod webhook;
 
 use serde_json::{Map, Value};
 

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::names::CLEANUP;
 use crate::object_meta::ObjectMeta;
-use crate::resource_info::{CustomKind, CustomVersion, ResourceInfo, precedence};
+use crate::resource_info::{Conversion, CustomKind, CustomVersion, ResourceInfo, precedence};
 
 /// The names under which a resource is served: `spec.names` and `status.acceptedNames`.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -25,6 +25,8 @@ pub(super) struct Names {
 pub(super) struct Definition {
     pub name: String,
     pub group: String,
+    /// Other than the strategy `None`.
+    conversion: Option<Conversion>,
     pub created: Revision,
     pub revision: Revision,
     /// The names that it wants.
@@ -78,12 +80,18 @@ impl Names {
 }
 
 impl Definition {
-    pub fn read(object: &Value, created: Revision, revision: Revision) -> Definition {
+    pub fn read(
+        object: &Value,
+        conversion: Option<Conversion>,
+        created: Revision,
+        revision: Revision,
+    ) -> Definition {
         let status = object.get("status").cloned().unwrap_or_default();
         let text = |pointer: &str| object.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
         let mut definition = Definition {
             name: object.name().to_owned(),
             group: text("/spec/group").to_owned(),
+            conversion,
             created,
             revision,
             names: Names::read(&object["spec"]["names"]),
@@ -115,7 +123,7 @@ impl Definition {
 
     fn resources(&self) -> Vec<Arc<ResourceInfo>> {
         let names = &self.accepted;
-        let kind = CustomKind {
+        let mut kind = CustomKind {
             list_kind: names.list_kind.clone(),
             singular: names.singular.clone(),
             short_names: names.short_names.clone(),
@@ -123,6 +131,9 @@ impl Definition {
             terminating: self.terminating,
             ..CustomKind::new(&self.group, &names.kind, &names.plural, self.spec["scope"] == "Namespaced")
         };
+        if let Some(conversion) = &self.conversion {
+            kind.conversion = conversion.clone();
+        }
         let versions = self.spec["versions"].as_array().map(Vec::as_slice).unwrap_or_default();
         let custom = versions.iter().map(|version| self.version(version, versions)).collect();
         match kind.resources(custom) {

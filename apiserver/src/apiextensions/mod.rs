@@ -8,6 +8,7 @@
 //! | --- | --- |
 //! | `definition.rs` | a stored definition: its names, and the resources that come of it |
 //! | `status.rs` | the conditions and names that a definition has beside others of its group |
+//! | `webhook_converter.rs` | conversion by a webhook |
 //! | `cleanup.rs` | the deletion of a definition's objects |
 //!
 //! Start at [`CustomResources::run`].
@@ -17,9 +18,10 @@
 mod cleanup;
 mod definition;
 mod status;
+mod webhook_converter;
 
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use serde_json::Value;
@@ -27,10 +29,11 @@ use serde_json::Value;
 use crate::names::GroupResource;
 use crate::registry::deletion::rfc3339;
 use crate::registry::{Registry, Stored, Target, parse};
-use crate::resource_info::ResourceTable;
+use crate::resource_info::{Conversion, ResourceTable};
 use crate::{Error, Result};
 
 use definition::Definition;
+use webhook_converter::WebhookConverter;
 
 const GROUP: &str = "apiextensions.k8s.io";
 const PLURAL: &str = "customresourcedefinitions";
@@ -111,7 +114,7 @@ impl CustomResources {
             let name = object.key.name().to_string();
             let definition = match known.remove(&name) {
                 Some(definition) if definition.revision == object.revision => Some(definition),
-                _ => read(object),
+                _ => read(object, &Arc::downgrade(&self.registry)),
             };
             self.definitions.extend(definition.map(|definition| (name, definition)));
         }
@@ -139,9 +142,16 @@ impl CustomResources {
     }
 }
 
-fn read(object: &Stored) -> Option<Definition> {
+fn read(object: &Stored, registry: &Weak<Registry>) -> Option<Definition> {
     let value = parse(object).ok()?;
-    Some(Definition::read(&value, object.created, object.revision))
+    let conversion = match value.pointer("/spec/conversion") {
+        Some(conversion) if conversion["strategy"] == "Webhook" => {
+            let converter = WebhookConverter::new(registry.clone(), &conversion["webhook"]);
+            Some(Conversion::Remote(Arc::new(converter)))
+        }
+        _ => None,
+    };
+    Some(Definition::read(&value, conversion, object.created, object.revision))
 }
 
 /// Logs what failed. What is gone needs no more.

@@ -63,7 +63,7 @@ pub fn error(conflicts: &[Conflict]) -> Error {
     };
     Error::Status(Box::new(Status {
         code: 409,
-        reason: "Conflict",
+        reason: "Conflict".into(),
         message,
         details: Some(json!({"causes": causes})),
         continue_token: None,

@@ -48,6 +48,7 @@ pub use write::fit_namespace;
 
 use crate::access::authenticate::UserInfo;
 use crate::access::authorize::Authorizer;
+use crate::admission::webhook::WebhookContext;
 use crate::admission::{AdmissionChain, AuditAnnotations, PluginSelection};
 use crate::clock::Clock;
 use crate::cluster::{Cluster, NamespacePhase};
@@ -61,6 +62,7 @@ use crate::resource_info::{ResourceInfo, SharedResourceTable};
 use crate::schema::{StructId, Type, TypeRef, schema};
 use crate::telemetry::metrics::StoredObjects;
 use crate::validation::ip::Cidr;
+use crate::webhook::ClientManager;
 use crate::{Error, Result};
 
 /// How often a write is made anew because another came first. Each time someone else got on, so a client that named no
@@ -80,6 +82,7 @@ pub struct Registry {
     /// The resources of now.
     pub resources: Arc<SharedResourceTable>,
     chain: AdmissionChain,
+    webhook_clients: Arc<ClientManager>,
     features: Arc<FeatureGates>,
     authorizer: Arc<Authorizer>,
     rbac_informer: feed::RbacInformer,
@@ -175,7 +178,11 @@ impl Registry {
     ) -> Registry {
         Registry {
             rbac_informer: feed::RbacInformer::new(&resources.load(), authorizer),
-            chain: AdmissionChain::standard(authorizer),
+            chain: AdmissionChain::standard(
+                authorizer,
+                &WebhookContext { resources: resources.clone(), clients: Arc::default() },
+            ),
+            webhook_clients: Arc::default(),
             features: Arc::default(),
             authorizer: authorizer.clone(),
             store,
@@ -188,6 +195,17 @@ impl Registry {
         }
     }
 
+    /// With clients for webhooks other than those without a configured service. Comes before [`Registry::with_options`].
+    pub fn with_webhook_clients(mut self, clients: Arc<ClientManager>) -> Registry {
+        self.webhook_clients = clients;
+        self
+    }
+
+    /// The clients of webhooks and aggregated API servers.
+    pub fn webhook_clients(&self) -> &Arc<ClientManager> {
+        &self.webhook_clients
+    }
+
     /// With features and admission plugins other than by default.
     pub fn with_options(
         mut self,
@@ -195,7 +213,9 @@ impl Registry {
         plugins: &PluginSelection,
         authorizer: &Arc<Authorizer>,
     ) -> Registry {
-        self.chain = AdmissionChain::new(plugins, &features, authorizer);
+        let webhooks =
+            WebhookContext { resources: self.resources.clone(), clients: self.webhook_clients.clone() };
+        self.chain = AdmissionChain::new(plugins, &features, authorizer, &webhooks);
         self.features = features;
         self
     }

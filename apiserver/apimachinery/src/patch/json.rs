@@ -51,6 +51,27 @@ pub fn apply(target: Value, patch: &Value) -> Result<Patched> {
     Ok(Patched { object: document.root, reported: ReportedValue::Object })
 }
 
+/// Applies the operations of a webhook's `patch` to `target`, one after the other.
+///
+/// # Errors
+/// The text of what fails, as Go's `json-patch` has it.
+pub fn apply_or_explain(target: Value, patch: &Value) -> Result<Value, String> {
+    let operations = read(patch)?;
+    if operations.len() > MAX_OPERATIONS {
+        return Err(format!("the JSON patch has more than {MAX_OPERATIONS} operations"));
+    }
+    let mut document = Document { root: target, copied_bytes: 0, copied_collections: 0, work: 0 };
+    for operation in operations {
+        if document.apply(operation).is_none() {
+            return Err(document.explain(operation));
+        }
+        if document.work > MAX_WORK {
+            return Err("the JSON patch inserts, removes or moves too much".to_owned());
+        }
+    }
+    Ok(document.root)
+}
+
 /// The unknown members of operations, as messages for `fieldValidation`.
 pub fn unknown_fields(patch: &Value) -> Vec<String> {
     let operations = patch.as_array().into_iter().flatten().enumerate();
@@ -126,6 +147,42 @@ impl Document {
                 (found == expected).then_some(())
             }
             _ => None,
+        }
+    }
+
+    /// Why an operation that failed did.
+    fn explain(&mut self, operation: &Value) -> String {
+        let text = |name: &str| operation.get(name).and_then(Value::as_str).unwrap_or_default();
+        let op = text("op");
+        let path = if matches!(op, "move" | "copy") { text("from") } else { text("path") };
+        let key = unescape(path.rsplit('/').next().unwrap_or_default());
+        let is_list = match self.parent(path) {
+            None => None,
+            Some((parent, _)) => Some(parent.is_array()),
+        };
+        let at = format!("error in {op} for path: '{path}'");
+        match (op, is_list) {
+            ("add" | "remove", None) => {
+                format!("{op} operation does not apply: doc is missing path: \"{path}\": missing value")
+            }
+            ("replace", None) => {
+                format!("replace operation does not apply: doc is missing path: {path}: missing value")
+            }
+            ("test", None) => format!("test operation does not apply: is missing path {path}: missing value"),
+            ("move" | "copy", None) => {
+                format!("{op} operation does not apply: doc is missing from path: {path}: missing value")
+            }
+            ("test", Some(_)) => format!("testing value {path} failed: test failed"),
+            ("replace", Some(_)) => {
+                format!("replace operation does not apply: doc is missing key: {path}: missing value")
+            }
+            ("remove", Some(false)) => {
+                format!("{at}: Unable to remove nonexistent key: {key}: missing value")
+            }
+            ("add" | "remove" | "move" | "copy", Some(_)) => {
+                format!("{at}: Unable to access invalid index: {key}: invalid index referenced")
+            }
+            _ => format!("Unexpected kind: {op}"),
         }
     }
 

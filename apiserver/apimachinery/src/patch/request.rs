@@ -22,7 +22,7 @@ fn unsupported(accepted: &[&str]) -> Error {
     let accepted = accepted.join(", ");
     Error::Status(Box::new(Status {
         code: 415,
-        reason: "UnsupportedMediaType",
+        reason: "UnsupportedMediaType".into(),
         message: format!(
             "the body of the request was in an unknown format - accepted media types include: {accepted}"
         ),
@@ -55,7 +55,7 @@ impl Patch {
         patch_type.ok_or_else(|| {
             Error::Status(Box::new(Status {
                 code: 415,
-                reason: "UnsupportedMediaType",
+                reason: "UnsupportedMediaType".into(),
                 message: "415: Unsupported Media Type".to_owned(),
                 details: Some(json!({})),
                 continue_token: None,

@@ -206,7 +206,7 @@ pub fn route(clauses: &[Clause<'_>], formats: &[Format], more: &[&str]) -> Resul
     let available: Vec<&str> = formats.iter().map(|f| f.media_type()).chain(more.iter().copied()).collect();
     Err(Error::Status(Box::new(crate::error::Status {
         code: 406,
-        reason: "NotAcceptable",
+        reason: "NotAcceptable".into(),
         message: format!("406: Not Acceptable\n\nAvailable representations: {}", available.join(", ")),
         details: Some(serde_json::json!({})),
         continue_token: None,

@@ -13,6 +13,7 @@ use futures::future::BoxFuture;
 use serde_json::Value;
 
 use super::ResourceInfo;
+use crate::codec::{Decoded, structural};
 use crate::names::GroupKind;
 use crate::schema::TypeRef;
 use crate::{Error, Result};
@@ -161,6 +162,14 @@ impl ResourceInfo {
         }
     }
 
+    /// What others converted, without what the schema of the version does not have.
+    fn prune(&self, object: Value, to: &str) -> Value {
+        let found = self.versions.iter().find(|(version, _)| version == to);
+        let Some((_, TypeRef::Structural(schema))) = found else { return object };
+        let decoded = Decoded { value: object.clone(), strict: Vec::new() };
+        structural::conform(decoded, schema).map_or(object, |conforming| conforming.value)
+    }
+
     async fn convert_one(&self, object: Value, to: &str) -> Result<Value> {
         let lost = || Error::Internal(format!("the conversion to {to} lost an object"));
         self.convert(vec![object], to).await?.pop().ok_or_else(lost)
@@ -174,7 +183,10 @@ impl ResourceInfo {
             Conversion::Local(convert) => {
                 Ok(objects.into_iter().map(|object| convert(&self.group_kind, to, object)).collect())
             }
-            Conversion::Remote(converter) => converter.convert(objects, to).await,
+            Conversion::Remote(converter) => {
+                let converted = converter.convert(objects, to).await?;
+                Ok(converted.into_iter().map(|object| self.prune(object, to)).collect())
+            }
         }
     }
 }

@@ -22,6 +22,7 @@ mod versioned;
 pub use matching::{Invocation, MatchCriteria, MatchPolicy};
 pub use reinvocation::{PluginReinvocation, ReinvocationContext};
 pub use rules::Rule;
+pub(crate) use rules::operation_name;
 pub use source::Source;
 pub use versioned::VersionedObjects;
 

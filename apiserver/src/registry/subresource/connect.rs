@@ -69,7 +69,7 @@ impl Registry {
         }
         Err(Error::Status(Box::new(Status {
             code: 501,
-            reason: "NotImplemented",
+            reason: "NotImplemented".into(),
             message: "nodes are simulated: there is no kubelet to connect to".to_owned(),
             details: None,
             continue_token: None,

@@ -7,6 +7,7 @@ use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
 use super::*;
+use crate::admission::webhook::WebhookContext;
 use crate::admission::{AdmissionAttributes, AsyncAdmissionPlugin};
 use crate::cluster::Cluster;
 
@@ -54,7 +55,11 @@ async fn admission_that_waits_holds_up_nobody_else() {
     let mut server = Server::start().await;
     let authorizer = Arc::new(Authorizer::new(Mode::AlwaysAllow));
     let plugin = Slow { reached: reached.clone(), released: released.clone() };
-    server.registry.chain = AdmissionChain::standard(&authorizer).with(plugin);
+    server.registry.chain = AdmissionChain::standard(
+        &authorizer,
+        &WebhookContext { resources: server.registry.resources.clone(), clients: Arc::default() },
+    )
+    .with(plugin);
     let quota = json!({
         "apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "q"},
         "spec": {"hard": {"services": "9"}},

@@ -1,0 +1,88 @@
+//! The call of one webhook, and what its failure means.
+
+use std::borrow::Cow;
+
+use super::configuration::Webhook;
+use super::response::{self, Mistake, Response};
+use super::{WebhookContext, review};
+use crate::Error;
+use crate::admission::AdmissionAttributes;
+use crate::admission::generic::VersionedObjects;
+use crate::cluster::Cluster;
+use crate::field::quote;
+use crate::webhook::{CallError, Post};
+
+/// How many bytes a response may have: a patch that replaces a whole object of 3 MiB, in base64, twice over.
+pub const MAX_RESPONSE: usize = 8 << 20;
+
+/// Why a webhook did not allow a request.
+pub enum Failure {
+    /// It could not be called, or its response makes no sense: the failure policy decides.
+    Call(String),
+    /// Whatever the policy says.
+    Request(Error),
+}
+
+impl Failure {
+    /// The error of the request, if the failure counts.
+    pub fn into_error(self, webhook: &Webhook) -> Option<Error> {
+        match self {
+            Failure::Call(reason) => {
+                let text = format!("failed calling webhook {}: {reason}", quote(&webhook.name));
+                if webhook.fails_open {
+                    tracing::warn!(configuration = %webhook.configuration, "failing open: {text}");
+                    return None;
+                }
+                tracing::warn!(configuration = %webhook.configuration, "failing closed: {text}");
+                Some(Error::Internal(text))
+            }
+            Failure::Request(error) => Some(error),
+        }
+    }
+}
+
+/// Asks a webhook. What it returns allows the request.
+pub async fn call(
+    context: &WebhookContext,
+    webhook: &Webhook,
+    attributes: &AdmissionAttributes<'_>,
+    objects: &VersionedObjects,
+    cluster: &dyn Cluster,
+    mutating: bool,
+) -> Result<Response, Failure> {
+    if attributes.options.dry_run() && !webhook.supports_dry_run {
+        let text = format!("admission webhook {} does not support dry run", quote(&webhook.name));
+        return Err(Failure::Request(Error::bad_request(text)));
+    }
+    let Some(version) = webhook.review_version else {
+        let text = "could not create admission objects: webhook does not accept known AdmissionReview versions (v1, v1beta1)";
+        return Err(Failure::Call(text.to_owned()));
+    };
+    let uid = uuid::Uuid::new_v4().to_string();
+    let post = Post {
+        config: &webhook.client,
+        body: review::request(version, &uid, attributes, objects),
+        timeout: webhook.timeout,
+        tells_timeout: true,
+        limit: MAX_RESPONSE,
+    };
+    let bytes = context.clients.post(post, cluster).await.map_err(|error| {
+        let act: Cow<'static, str> = match error {
+            CallError::Config(_) => "could not get REST client".into(),
+            _ => "failed to call webhook".into(),
+        };
+        Failure::Call(format!("{act}: {error}"))
+    })?;
+    let response = response::read(&bytes, version, &uid, mutating)
+        .map_err(|mistake: Mistake| Failure::Call(mistake.to_string()))?;
+    for warning in &response.warnings {
+        attributes.warn(warning.clone());
+    }
+    for (key, value) in &response.audit_annotations {
+        attributes.audit_annotations.add(format!("{}/{key}", webhook.name), value.clone());
+    }
+    if !response.allowed {
+        return Err(Failure::Request(response::denial(&webhook.name, &response.status)));
+    }
+    Ok(response)
+}

@@ -1,0 +1,80 @@
+//! The webhooks of a stored configuration.
+
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::admission::generic::MatchCriteria;
+use crate::admission::{items, text};
+use crate::webhook::ClientConfig;
+
+/// One webhook.
+pub struct Webhook {
+    /// The name of its configuration.
+    pub configuration: String,
+    /// Its name, in messages.
+    pub name: String,
+    /// A name that no other webhook of any configuration of the kind has.
+    pub uid: String,
+    /// Where it is.
+    pub client: ClientConfig,
+    /// The requests that it is for.
+    pub criteria: MatchCriteria,
+    /// Whether a call that fails does not count: `failurePolicy: Ignore`.
+    pub fails_open: bool,
+    /// `timeoutSeconds`.
+    pub timeout: Duration,
+    /// Whether a dry run may be sent to it.
+    pub supports_dry_run: bool,
+    /// `reinvocationPolicy: IfNeeded`.
+    pub reinvoke_if_needed: bool,
+    /// The first version of AdmissionReview in its list that the server knows.
+    pub review_version: Option<ReviewVersion>,
+}
+
+/// A version of admission.k8s.io.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReviewVersion {
+    V1,
+    V1Beta1,
+}
+
+impl ReviewVersion {
+    /// As an `apiVersion`.
+    pub fn api_version(self) -> &'static str {
+        match self {
+            ReviewVersion::V1 => "admission.k8s.io/v1",
+            ReviewVersion::V1Beta1 => "admission.k8s.io/v1beta1",
+        }
+    }
+}
+
+impl Webhook {
+    /// The webhooks of a configuration, in its order.
+    pub fn read_all(configuration: &Value) -> Vec<Webhook> {
+        let name = text(&configuration["metadata"]["name"]);
+        let webhooks = items(&configuration["webhooks"]).iter().enumerate();
+        webhooks.map(|(index, webhook)| Webhook::read(name, index, webhook)).collect()
+    }
+
+    fn read(configuration: &str, index: usize, webhook: &Value) -> Webhook {
+        let name = text(&webhook["name"]);
+        let versions = items(&webhook["admissionReviewVersions"]).iter().map(text);
+        Webhook {
+            configuration: configuration.to_owned(),
+            name: name.to_owned(),
+            uid: format!("{configuration}/{name}/{index}"),
+            client: ClientConfig::read(&webhook["clientConfig"]),
+            criteria: MatchCriteria::of_webhook(webhook),
+            fails_open: webhook["failurePolicy"] == "Ignore",
+            timeout: Duration::from_secs(webhook["timeoutSeconds"].as_u64().unwrap_or(10).clamp(1, 30)),
+            supports_dry_run: matches!(text(&webhook["sideEffects"]), "None" | "NoneOnDryRun"),
+            reinvoke_if_needed: webhook["reinvocationPolicy"] == "IfNeeded",
+            review_version: versions.into_iter().find_map(|version| match version {
+                "v1" => Some(ReviewVersion::V1),
+                "v1beta1" => Some(ReviewVersion::V1Beta1),
+                _ => None,
+            }),
+        }
+    }
+}

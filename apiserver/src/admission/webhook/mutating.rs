@@ -1,0 +1,142 @@
+//! MutatingAdmissionWebhook: lets webhooks change the object, one after the other.
+
+use futures::future::BoxFuture;
+use serde_json::{Value, json};
+
+use super::WebhookContext;
+use super::call::{Failure, call};
+use super::configuration::Webhook;
+use crate::admission::generic::{Source, VersionedObjects, is_exempt};
+use crate::admission::{AdmissionAttributes, AsyncAdmissionPlugin};
+use crate::cluster::Cluster;
+use crate::field::quote;
+use crate::patch::json::{self as json_patch};
+use crate::{Error, Result};
+
+const NAME: &str = "MutatingAdmissionWebhook";
+
+pub struct MutatingAdmissionWebhook {
+    context: WebhookContext,
+    webhooks: Source<Webhook>,
+}
+
+impl MutatingAdmissionWebhook {
+    pub fn new(context: WebhookContext) -> MutatingAdmissionWebhook {
+        let (group, resource) = ("admissionregistration.k8s.io", "mutatingwebhookconfigurations");
+        MutatingAdmissionWebhook { context, webhooks: Source::new(group, resource, Webhook::read_all) }
+    }
+
+    async fn dispatch(&self, attributes: &mut AdmissionAttributes<'_>, cluster: &dyn Cluster) -> Result<()> {
+        let webhooks = self.webhooks.load(cluster)?;
+        let is_reinvoke = attributes.reinvocation.is_reinvoke();
+        if is_reinvoke {
+            attributes.reinvocation.of_plugin(NAME).resume(attributes.object);
+        }
+        let mut called = 0;
+        for webhook in webhooks.iter() {
+            let resources = self.context.resources.load_full();
+            let Some(invocation) = webhook.criteria.matches(attributes, &resources, cluster)? else {
+                continue;
+            };
+            drop(resources);
+            // What did not match in the first pass is not called in the second.
+            if is_reinvoke && !attributes.reinvocation.of_plugin(NAME).should_reinvoke(&webhook.uid) {
+                continue;
+            }
+            let objects = VersionedObjects::new(&invocation, attributes).await?;
+            let outcome = self.invoke(webhook, attributes, &objects, cluster).await;
+            let annotation =
+                format!("webhook.admission.k8s.io/round_{}_index_{called}", u8::from(is_reinvoke));
+            called += 1;
+            let changed = matches!(outcome, Ok(true));
+            let mutation = json!({
+                "configuration": webhook.configuration, "webhook": webhook.name, "mutated": changed,
+            });
+            attributes.audit_annotations.add(format!("mutation.{annotation}"), mutation.to_string());
+            if changed {
+                attributes.reinvocation.of_plugin(NAME).require_all();
+                attributes.reinvocation.require();
+            }
+            if webhook.reinvoke_if_needed {
+                attributes.reinvocation.of_plugin(NAME).add_invoked(&webhook.uid);
+            }
+            if let Err(failure) = outcome {
+                match failure.into_error(webhook) {
+                    Some(error) => return Err(error),
+                    None => {
+                        let key = format!("failed-open.mutating.{annotation}");
+                        attributes.audit_annotations.add(key, webhook.name.clone());
+                    }
+                }
+            }
+        }
+        if called > 0 {
+            attributes.reinvocation.of_plugin(NAME).finish(attributes.object);
+        }
+        Ok(())
+    }
+
+    /// Calls a webhook and applies its patch. Whether that changed the object.
+    async fn invoke(
+        &self,
+        webhook: &Webhook,
+        attributes: &mut AdmissionAttributes<'_>,
+        objects: &VersionedObjects,
+        cluster: &dyn Cluster,
+    ) -> Result<bool, Failure> {
+        let response = call(&self.context, webhook, attributes, objects, cluster, true).await?;
+        if response.patch.is_empty() {
+            return Ok(false);
+        }
+        let internal = |text: String| Failure::Request(Error::Internal(text));
+        let patch: Value =
+            serde_json::from_slice(&response.patch).map_err(|error| internal(error.to_string()))?;
+        if patch.as_array().is_some_and(Vec::is_empty) || patch.is_null() {
+            return Ok(false);
+        }
+        let Some(object) = &objects.object else {
+            return Err(internal(format!(
+                "admission webhook {} attempted to modify the object, which is not supported for this operation",
+                quote(&webhook.name)
+            )));
+        };
+        let sent =
+            serde_json::from_slice(&objects.to_json(object)).map_err(|error| internal(error.to_string()))?;
+        let patched = json_patch::apply_or_explain(sent, &patch).map_err(internal)?;
+        let changed = objects.decode(patched).map_err(internal)?;
+        if changed == *object {
+            return Ok(false);
+        }
+        let requested = self.context.resources.load_full();
+        let resource = attributes.resource;
+        let requested = requested.find(&resource.group, attributes.version, &resource.resource);
+        let requested = requested.ok_or_else(|| Failure::Request(Error::UnknownResource))?;
+        *attributes.object = objects.to_internal(requested, changed).await.map_err(Failure::Request)?;
+        Ok(true)
+    }
+}
+
+impl AsyncAdmissionPlugin for MutatingAdmissionWebhook {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn handles(&self, attributes: &AdmissionAttributes<'_>, cluster: &dyn Cluster) -> bool {
+        // What cannot be read is an error of the dispatch.
+        let Ok(webhooks) = self.webhooks.load(cluster) else { return true };
+        if webhooks.is_empty() || is_exempt(attributes) {
+            return false;
+        }
+        let resources = self.context.resources.load();
+        let mut criteria = webhooks.iter().map(|webhook| &webhook.criteria);
+        criteria.any(|criteria| !matches!(criteria.matches(attributes, &resources, cluster), Ok(None)))
+    }
+
+    fn admit<'a>(
+        &'a self,
+        attributes: &'a mut AdmissionAttributes<'_>,
+        cluster: &'a dyn Cluster,
+    ) -> BoxFuture<'a, Result<()>> {
+        Box::pin(self.dispatch(attributes, cluster))
+    }
+}

@@ -1,0 +1,87 @@
+//! ValidatingAdmissionWebhook: asks all webhooks at once whether the final object is to be accepted.
+
+use futures::future::{BoxFuture, join_all};
+
+use super::WebhookContext;
+use super::call::{Failure, call};
+use super::configuration::Webhook;
+use crate::Result;
+use crate::admission::generic::{Invocation, Source, VersionedObjects, is_exempt};
+use crate::admission::{AdmissionAttributes, AsyncAdmissionPlugin};
+use crate::cluster::Cluster;
+
+pub struct ValidatingAdmissionWebhook {
+    context: WebhookContext,
+    webhooks: Source<Webhook>,
+}
+
+impl ValidatingAdmissionWebhook {
+    pub fn new(context: WebhookContext) -> ValidatingAdmissionWebhook {
+        let (group, resource) = ("admissionregistration.k8s.io", "validatingwebhookconfigurations");
+        ValidatingAdmissionWebhook { context, webhooks: Source::new(group, resource, Webhook::read_all) }
+    }
+
+    async fn dispatch(&self, attributes: &AdmissionAttributes<'_>, cluster: &dyn Cluster) -> Result<()> {
+        let webhooks = self.webhooks.load(cluster)?;
+        let mut relevant = Vec::new();
+        {
+            let resources = self.context.resources.load_full();
+            for webhook in webhooks.iter() {
+                if let Some(invocation) = webhook.criteria.matches(attributes, &resources, cluster)? {
+                    relevant.push((webhook, invocation));
+                }
+            }
+        }
+        let calls =
+            relevant.iter().map(|(webhook, invocation)| self.ask(webhook, invocation, attributes, cluster));
+        let outcomes = join_all(calls).await;
+        for (index, ((webhook, _), outcome)) in relevant.iter().zip(outcomes).enumerate() {
+            let Err(failure) = outcome else { continue };
+            match failure.into_error(webhook) {
+                Some(error) => return Err(error),
+                None => {
+                    let key =
+                        format!("failed-open.validating.webhook.admission.k8s.io/round_0_index_{index}");
+                    attributes.audit_annotations.add(key, webhook.name.clone());
+                }
+            }
+        }
+        Ok(())
+    }
+
+    async fn ask(
+        &self,
+        webhook: &Webhook,
+        invocation: &Invocation,
+        attributes: &AdmissionAttributes<'_>,
+        cluster: &dyn Cluster,
+    ) -> Result<(), Failure> {
+        let objects = VersionedObjects::new(invocation, attributes).await.map_err(Failure::Request)?;
+        call(&self.context, webhook, attributes, &objects, cluster, false).await.map(drop)
+    }
+}
+
+impl AsyncAdmissionPlugin for ValidatingAdmissionWebhook {
+    fn name(&self) -> &'static str {
+        "ValidatingAdmissionWebhook"
+    }
+
+    fn handles(&self, attributes: &AdmissionAttributes<'_>, cluster: &dyn Cluster) -> bool {
+        // What cannot be read is an error of the dispatch.
+        let Ok(webhooks) = self.webhooks.load(cluster) else { return true };
+        if webhooks.is_empty() || is_exempt(attributes) {
+            return false;
+        }
+        let resources = self.context.resources.load();
+        let mut criteria = webhooks.iter().map(|webhook| &webhook.criteria);
+        criteria.any(|criteria| !matches!(criteria.matches(attributes, &resources, cluster), Ok(None)))
+    }
+
+    fn validate<'a>(
+        &'a self,
+        attributes: &'a AdmissionAttributes<'_>,
+        cluster: &'a dyn Cluster,
+    ) -> BoxFuture<'a, Result<()>> {
+        Box::pin(self.dispatch(attributes, cluster))
+    }
+}

@@ -1,0 +1,299 @@
+//! Conversion webhooks: the strategy `Webhook` of a definition.
+//!
+//! A list is converted in one call. The webhook may change everything but the metadata, of which only labels and annotations
+//! are taken over.
+//!
+//! Source: `apiextensions-apiserver/pkg/apiserver/conversion/webhook_converter.go`, which has the texts.
+
+use std::sync::Weak;
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+use serde_json::{Map, Value, json};
+
+use crate::field::quote;
+use crate::object_meta::ObjectMeta;
+use crate::registry::Registry;
+use crate::resource_info::Converter;
+use crate::webhook::{CallError, ClientConfig, Post, TransportError};
+use crate::{Error, Result};
+
+/// How long a conversion may take.
+const TIMEOUT: Duration = Duration::from_secs(30);
+/// How many bytes a response may have beyond four times those of the request.
+const MAX_GROWTH: usize = 8 << 20;
+
+/// Converts objects by a webhook.
+pub(super) struct WebhookConverter {
+    /// Where services are looked up. The registry owns the resources, and they this.
+    registry: Weak<Registry>,
+    config: ClientConfig,
+    /// The version of ConversionReview; None if the definition lists none that the server knows.
+    review_version: Option<&'static str>,
+}
+
+impl WebhookConverter {
+    /// - `webhook`: `spec.conversion.webhook`.
+    pub fn new(registry: Weak<Registry>, webhook: &Value) -> WebhookConverter {
+        let versions = webhook["conversionReviewVersions"].as_array().into_iter().flatten();
+        WebhookConverter {
+            registry,
+            config: ClientConfig::read(&webhook["clientConfig"]),
+            review_version: versions.filter_map(Value::as_str).find_map(|version| match version {
+                "v1" => Some("apiextensions.k8s.io/v1"),
+                "v1beta1" => Some("apiextensions.k8s.io/v1beta1"),
+                _ => None,
+            }),
+        }
+    }
+
+    /// The converted objects, as the webhook responds.
+    async fn request(&self, objects: &[Value], to: &str) -> Result<Vec<Value>, String> {
+        let version = self.review_version.ok_or("no supported conversion review versions")?;
+        let uid = uuid::Uuid::new_v4().to_string();
+        let review = json!({
+            "kind": "ConversionReview", "apiVersion": version,
+            "request": {"uid": uid, "desiredAPIVersion": to, "objects": objects},
+        });
+        let body = review.to_string();
+        let registry = self.registry.upgrade().ok_or("the server is shutting down")?;
+        let post = Post {
+            config: &self.config,
+            limit: body.len().saturating_mul(4).saturating_add(MAX_GROWTH),
+            body: body.into(),
+            timeout: TIMEOUT,
+            tells_timeout: true,
+        };
+        let bytes = registry.webhook_clients().post(post, &*registry).await.map_err(|error| match error {
+            // The deadline is that of the client, not of a request.
+            CallError::Transport { cause: TransportError::Deadline, .. } => {
+                format!("{error} (Client.Timeout exceeded while awaiting headers)")
+            }
+            error => error.to_string(),
+        })?;
+        read(&bytes, version, &uid)
+    }
+}
+
+/// The objects in a response.
+fn read(bytes: &[u8], version: &str, uid: &str) -> Result<Vec<Value>, String> {
+    let review: Value = serde_json::from_slice(bytes).map_err(|error| error.to_string())?;
+    let response = &review["response"];
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    if version == "apiextensions.k8s.io/v1" {
+        let got = (text(&review["apiVersion"]), text(&review["kind"]));
+        if (got.0.as_str(), got.1.as_str()) != (version, "ConversionReview") {
+            return Err(format!(
+                "expected webhook response of {}, got {}",
+                printed(version, "ConversionReview"),
+                printed(&got.0, &got.1)
+            ));
+        }
+    }
+    if !response.is_object() {
+        return Err("no response provided".to_owned());
+    }
+    if version == "apiextensions.k8s.io/v1" && response["uid"] != uid {
+        let got = text(&response["uid"]);
+        return Err(format!("expected response.uid={}, got {}", quote(uid), quote(&got)));
+    }
+    let status = text(&response["result"]["status"]);
+    if status != "Success" {
+        let message = text(&response["result"]["message"]);
+        return Err(match message.is_empty() {
+            false => message,
+            true => format!("response.result.status was '{status}', not 'Success'"),
+        });
+    }
+    Ok(response["convertedObjects"].as_array().cloned().unwrap_or_default())
+}
+
+impl Converter for WebhookConverter {
+    fn convert<'a>(&'a self, objects: Vec<Value>, to: &'a str) -> BoxFuture<'a, Result<Vec<Value>>> {
+        Box::pin(async move {
+            let Some(first) = objects.first() else { return Ok(objects) };
+            let is_list = objects.len() > 1;
+            let kind = first["kind"].as_str().unwrap_or_default();
+            let kind = if is_list { format!("{kind}List") } else { kind.to_owned() };
+            let what = printed(first["apiVersion"].as_str().unwrap_or_default(), &kind);
+            let failed = |text: String| Error::Unclassified(format!("conversion webhook for {what} {text}"));
+            let (kept, sent): (Vec<_>, Vec<_>) =
+                objects.into_iter().enumerate().partition(|(_, object)| object["apiVersion"] == to);
+            let (places, sent): (Vec<usize>, Vec<Value>) = sent.into_iter().unzip();
+            let converted =
+                self.request(&sent, to).await.map_err(|text| failed(format!("failed: {text}")))?;
+            if converted.len() != sent.len() {
+                return Err(failed(format!("returned {} objects, expected {}", converted.len(), sent.len())));
+            }
+            let mut all = kept;
+            for (index, ((original, converted), place)) in sent.iter().zip(converted).zip(places).enumerate()
+            {
+                let object = accept(original, converted, to).map_err(|mistake| {
+                    failed(match (mistake, is_list) {
+                        (Mistake::Type(text), false) => format!("returned invalid object at index 0: {text}"),
+                        (Mistake::Object(text), false) => format!("returned invalid object: {text}"),
+                        (Mistake::Metadata(text), false) => format!("returned invalid metadata: {text}"),
+                        (Mistake::Type(text) | Mistake::Object(text), true) => {
+                            format!("returned invalid converted object at index {}: {text}", index + 1)
+                        }
+                        (Mistake::Metadata(text), true) => {
+                            format!("returned invalid metadata in object at index {}: {text}", index + 1)
+                        }
+                    })
+                })?;
+                all.push((place, object));
+            }
+            all.sort_by_key(|(place, _)| *place);
+            Ok(all.into_iter().map(|(_, object)| object).collect())
+        })
+    }
+}
+
+/// What is wrong with a converted object.
+#[derive(Debug, PartialEq)]
+enum Mistake {
+    Type(String),
+    Object(String),
+    Metadata(String),
+}
+
+/// Checks a converted object, and gives it its metadata back.
+fn accept(original: &Value, mut converted: Value, to: &str) -> Result<Value, Mistake> {
+    let text = |value: &Value, name: &str| value[name].as_str().unwrap_or_default().to_owned();
+    if text(&converted, "apiVersion") != to {
+        let got = text(&converted, "apiVersion");
+        return Err(Mistake::Type(format!("invalid groupVersion (expected {to}, received {got})")));
+    }
+    let (want, got) = (text(original, "kind"), text(&converted, "kind"));
+    if want != got {
+        return Err(Mistake::Type(format!("invalid kind (expected {want}, received {got})")));
+    }
+    for (what, want, got) in [
+        ("name", original.name(), converted.name()),
+        ("namespace", original.namespace(), converted.namespace()),
+        ("UID", original.uid(), converted.uid()),
+    ] {
+        if want != got {
+            return Err(Mistake::Object(format!("must have the same {what}: {want} != {got}")));
+        }
+    }
+    let received = converted.get("metadata");
+    let received =
+        received.ok_or_else(|| Mistake::Metadata("missing metadata in converted object".to_owned()))?;
+    let received = received
+        .as_object()
+        .ok_or_else(|| Mistake::Metadata("invalid metadata of type string in converted object".to_owned()))?;
+    let mut metadata = original["metadata"].as_object().cloned().unwrap_or_default();
+    for name in ["labels", "annotations"] {
+        match received.get(name) {
+            None | Some(Value::Null) => _ = metadata.remove(name),
+            Some(Value::Object(map)) => {
+                check_texts(name, map)?;
+                metadata.insert(name.to_owned(), map.clone().into());
+            }
+            Some(other) => {
+                let go_type = go_type(other);
+                let text = format!("invalid metadata.{name} of type {go_type} in converted object");
+                return Err(Mistake::Metadata(text));
+            }
+        }
+    }
+    converted["metadata"] = metadata.into();
+    Ok(converted)
+}
+
+fn check_texts(name: &str, map: &Map<String, Value>) -> Result<(), Mistake> {
+    match map.iter().find(|(_, value)| !value.is_string()) {
+        None => Ok(()),
+        Some((key, value)) => Err(Mistake::Metadata(format!(
+            "metadata.{name}[{key}] must be a string, but is {} in converted object",
+            go_type(value)
+        ))),
+    }
+}
+
+/// The type that Go decodes a JSON value as.
+fn go_type(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "<nil>",
+        Value::Bool(_) => "bool",
+        Value::Number(number) if number.is_i64() => "int64",
+        Value::Number(_) => "float64",
+        Value::String(_) => "string",
+        Value::Array(_) => "[]interface {}",
+        Value::Object(_) => "map[string]interface {}",
+    }
+}
+
+/// As Go prints a group, version and kind.
+fn printed(api_version: &str, kind: &str) -> String {
+    let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
+    format!("{group}/{version}, Kind={kind}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn object(version: &str, labels: Value) -> Value {
+        json!({"apiVersion": format!("e.x/{version}"), "kind": "Widget",
+               "metadata": {"name": "w", "uid": "u", "labels": labels}})
+    }
+
+    #[test]
+    fn converted_objects_keep_all_metadata_but_labels_and_annotations() {
+        let original = object("v1", json!({"a": "b"}));
+        let with = |change: fn(&mut Value)| {
+            let mut converted = object("v2", json!({"c": "d"}));
+            change(&mut converted);
+            converted
+        };
+        let got = accept(&original, with(|o| o["metadata"]["generation"] = 7.into()), "e.x/v2");
+        assert_eq!(got, Ok(object("v2", json!({"c": "d"}))));
+        for (change, want) in [
+            (
+                (|o| o["apiVersion"] = "e.x/v3".into()) as fn(&mut Value),
+                Mistake::Type("invalid groupVersion (expected e.x/v2, received e.x/v3)".into()),
+            ),
+            (|o| o["kind"] = "X".into(), Mistake::Type("invalid kind (expected Widget, received X)".into())),
+            (
+                |o| o["metadata"]["name"] = "x".into(),
+                Mistake::Object("must have the same name: w != x".into()),
+            ),
+            (|o| o["metadata"]["uid"] = "x".into(), Mistake::Object("must have the same UID: u != x".into())),
+            (
+                |o| o["metadata"]["labels"] = json!({"a": 1}),
+                Mistake::Metadata(
+                    "metadata.labels[a] must be a string, but is int64 in converted object".into(),
+                ),
+            ),
+        ] {
+            assert_eq!(accept(&original, with(change), "e.x/v2"), Err(want));
+        }
+    }
+
+    #[test]
+    fn responses_are_checked() {
+        let version = "apiextensions.k8s.io/v1";
+        let review = |response: Value| json!({"apiVersion": version, "kind": "ConversionReview", "response": response});
+        for (document, want) in [
+            (review(json!({"uid": "u", "result": {"status": "Success"}, "convertedObjects": [{}]})), Ok(1)),
+            (review(json!(null)), Err("no response provided")),
+            (review(json!({"uid": "x"})), Err(r#"expected response.uid="u", got "x""#)),
+            (
+                review(json!({"uid": "u", "result": {"status": "Failed"}})),
+                Err("response.result.status was 'Failed', not 'Success'"),
+            ),
+            (review(json!({"uid": "u", "result": {"status": "Failed", "message": "no"}})), Err("no")),
+            (
+                json!({"response": {"uid": "u"}}),
+                Err(
+                    "expected webhook response of apiextensions.k8s.io/v1, Kind=ConversionReview, got /, Kind=",
+                ),
+            ),
+        ] {
+            let got = read(document.to_string().as_bytes(), version, "u").map(|objects| objects.len());
+            assert_eq!(got, want.map_err(str::to_owned));
+        }
+    }
+}

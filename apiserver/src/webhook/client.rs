@@ -1,0 +1,287 @@
+//! The clients, one for each server, which keep their connections; and the call of a webhook.
+
+use std::collections::{BTreeMap, HashMap};
+use std::error::Error as _;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use http::{Request, Response, header};
+use http_body_util::{BodyExt, Full};
+use hyper::body::Incoming;
+use hyper_util::client::legacy::{self, Client};
+use hyper_util::rt::{TokioExecutor, TokioTimer};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+
+use super::config::{ClientConfig, ServiceReference, Target, TlsConfig, target_of};
+use super::dial::Dialer;
+use super::error::{CallError, ConfigError, TransportError};
+use super::service::{Destination, ServiceUrl, resolve};
+use super::verify::GoVerifier;
+use crate::cluster::Cluster;
+use crate::names::GroupResource;
+
+/// A client of one server.
+pub type HttpClient = Client<Dialer, Full<Bytes>>;
+
+/// How many clients are kept; above that all are dropped, with their idle connections.
+const MAX_CLIENTS: usize = 256;
+/// How many resolved services are kept.
+const MAX_RESOLVED: usize = 1024;
+/// How many idle connections to a server are kept, and how long: those of Go's default transport are 25 and 90 s.
+const MAX_IDLE: usize = 25;
+const IDLE_TIMEOUT: Duration = Duration::from_secs(90);
+/// The User-Agent of calls to webhooks.
+const USER_AGENT: &str = "kube-apiserver-admission";
+
+/// The clients of all servers that were called.
+#[derive(Default)]
+pub struct ClientManager {
+    /// By namespace and name.
+    service_urls: BTreeMap<(String, String), String>,
+    /// The certificate that the front proxy presents to aggregated API servers.
+    front_proxy: Option<(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>)>,
+    clients: Mutex<HashMap<ClientKey, HttpClient>>,
+    resolved: Mutex<Resolved>,
+}
+
+/// What makes clients different.
+#[derive(Clone, PartialEq, Eq, Hash)]
+struct ClientKey {
+    destination: Destination,
+    host: String,
+    tls: TlsConfig,
+}
+
+/// The services that were resolved since the last change of a Service or an EndpointSlice.
+#[derive(Default)]
+struct Resolved {
+    revisions: [Option<u64>; 2],
+    destinations: HashMap<ServiceReference, Result<Destination, TransportError>>,
+}
+
+/// A call.
+pub struct Post<'a> {
+    /// Where it goes.
+    pub config: &'a ClientConfig,
+    /// The JSON document.
+    pub body: Bytes,
+    /// By when the whole response must be there.
+    pub timeout: Duration,
+    /// Whether the server is told of the timeout.
+    pub tells_timeout: bool,
+    /// How many bytes a response may have.
+    pub limit: usize,
+}
+
+impl ClientManager {
+    /// With the URLs of services that cannot be reached by their EndpointSlices.
+    pub fn new(service_urls: impl IntoIterator<Item = ServiceUrl>) -> ClientManager {
+        let service_urls = service_urls.into_iter().map(|url| ((url.namespace, url.name), url.url)).collect();
+        ClientManager { service_urls, ..ClientManager::default() }
+    }
+
+    /// With the certificate chain and key that the front proxy presents.
+    #[must_use]
+    pub fn with_front_proxy(
+        mut self,
+        chain: Vec<CertificateDer<'static>>,
+        key: PrivateKeyDer<'static>,
+    ) -> ClientManager {
+        self.front_proxy = Some((chain, key));
+        self
+    }
+
+    /// Posts a document and returns the body of a successful response.
+    ///
+    /// # Errors
+    /// See [`CallError`].
+    pub async fn post(&self, call: Post<'_>, cluster: &dyn Cluster) -> Result<Bytes, CallError> {
+        let target = call.config.target()?;
+        let seconds = call.tells_timeout.then(|| call.timeout.as_secs_f64().ceil() as u64);
+        let url = target.url(seconds);
+        let transport = |cause| CallError::Transport { url: url.clone(), cause };
+        let client = self.client(call.config, &target, cluster)?.map_err(transport)?;
+        let request = Request::post(url.as_str())
+            .header(header::USER_AGENT, USER_AGENT)
+            .header(header::CONTENT_TYPE, "application/json")
+            .header(header::ACCEPT, "application/json, */*")
+            .body(Full::new(call.body))
+            .map_err(|_| ConfigError::Url(url.clone()))?;
+        let deadline = tokio::time::Instant::now() + call.timeout;
+        let response = match tokio::time::timeout_at(deadline, client.request(request)).await {
+            Ok(Ok(response)) => response,
+            Ok(Err(error)) => return Err(transport(client_error(&error))),
+            Err(_) => return Err(transport(TransportError::Deadline)),
+        };
+        match tokio::time::timeout_at(deadline, read(response, call.limit)).await {
+            Ok(body) => body,
+            Err(_) => Err(CallError::Body(TransportError::Deadline)),
+        }
+    }
+
+    /// The client of a server. The inner error is one of the service's resolution.
+    ///
+    /// # Errors
+    /// [`ConfigError`] if TLS cannot be spoken as configured.
+    pub(super) fn client(
+        &self,
+        config: &ClientConfig,
+        target: &Target,
+        cluster: &dyn Cluster,
+    ) -> Result<Result<HttpClient, TransportError>, ConfigError> {
+        let destination = match &config.service {
+            Some(service) => match self.resolve(service, cluster) {
+                Ok(destination) => destination,
+                Err(error) => return Ok(Err(error)),
+            },
+            None => Destination { addresses: Vec::new(), fallback: Some((target.host.clone(), target.port)) },
+        };
+        let key = ClientKey { destination, host: target.host.clone(), tls: config.tls.clone() };
+        if let Some(client) = self.clients.lock().unwrap_or_else(PoisonError::into_inner).get(&key) {
+            return Ok(Ok(client.clone()));
+        }
+        let client = self.connect_with(&key)?;
+        let mut clients = self.clients.lock().unwrap_or_else(PoisonError::into_inner);
+        if clients.len() >= MAX_CLIENTS {
+            clients.clear();
+        }
+        Ok(Ok(clients.entry(key).or_insert(client).clone()))
+    }
+
+    /// The client of a service, for requests of any kind.
+    ///
+    /// # Errors
+    /// The service cannot be resolved, or TLS not spoken.
+    pub fn service_client(
+        &self,
+        service: &ServiceReference,
+        tls: &TlsConfig,
+        cluster: &dyn Cluster,
+    ) -> Result<HttpClient, TransportError> {
+        let config = ClientConfig { url: None, service: Some(service.clone()), tls: tls.clone() };
+        let tls_error = |error: ConfigError| TransportError::Tls(error.to_string());
+        let target = config.target().map_err(tls_error)?;
+        self.client(&config, &target, cluster).map_err(tls_error)?
+    }
+
+    fn resolve(
+        &self,
+        service: &ServiceReference,
+        cluster: &dyn Cluster,
+    ) -> Result<Destination, TransportError> {
+        let revisions = [("", "services"), ("discovery.k8s.io", "endpointslices")]
+            .map(|(group, resource)| cluster.last_change(&GroupResource::new(group, resource)));
+        {
+            let mut resolved = self.resolved.lock().unwrap_or_else(PoisonError::into_inner);
+            let is_known = revisions.iter().all(Option::is_some);
+            if resolved.revisions != revisions || !is_known || resolved.destinations.len() >= MAX_RESOLVED {
+                *resolved = Resolved { revisions, destinations: HashMap::new() };
+            }
+            if let Some(known) = resolved.destinations.get(service) {
+                return known.clone();
+            }
+        }
+        let configured = self.service_urls.get(&(service.namespace.clone(), service.name.clone()));
+        let found = resolve(service, configured.map(String::as_str), cluster);
+        let mut resolved = self.resolved.lock().unwrap_or_else(PoisonError::into_inner);
+        if resolved.revisions == revisions {
+            resolved.destinations.insert(service.clone(), found.clone());
+        }
+        found
+    }
+
+    fn connect_with(&self, key: &ClientKey) -> Result<HttpClient, ConfigError> {
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let failed = |error: rustls::Error| ConfigError::Tls(error.to_string());
+        let name = |host: &str| ServerName::try_from(host.to_owned()).ok();
+        let fallback = key.destination.fallback.as_ref().and_then(|(host, _)| name(host));
+        let names: Vec<ServerName<'static>> = name(&key.host).into_iter().chain(fallback).collect();
+        let server_name = names.first().cloned().ok_or_else(|| ConfigError::Url(key.host.clone()))?;
+        let bundle = key.tls.ca_bundle.as_deref();
+        let verifier = GoVerifier::new(bundle, key.tls.insecure, names, provider.clone())?;
+        let builder = rustls::ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .map_err(failed)?
+            .dangerous()
+            .with_custom_certificate_verifier(Arc::new(verifier));
+        let mut tls = match self.front_proxy.as_ref().filter(|_| key.tls.as_front_proxy) {
+            Some((chain, own)) => {
+                builder.with_client_auth_cert(chain.clone(), own.clone_key()).map_err(failed)?
+            }
+            None => builder.with_no_client_auth(),
+        };
+        tls.alpn_protocols = vec![b"http/1.1".to_vec()];
+        let destination = Arc::new(key.destination.clone());
+        let dialer = Dialer { destination, tls: Arc::new(tls), server_name };
+        Ok(Client::builder(TokioExecutor::new())
+            .pool_timer(TokioTimer::new())
+            .pool_idle_timeout(IDLE_TIMEOUT)
+            .pool_max_idle_per_host(MAX_IDLE)
+            .build(dialer))
+    }
+
+    /// Whether a URL is configured for a service.
+    pub fn has_service_url(&self, namespace: &str, name: &str) -> bool {
+        self.service_urls
+            .get(&(namespace.to_owned(), name.to_owned()))
+            .is_some_and(|url| target_of(url).is_some())
+    }
+}
+
+/// The body of a successful response.
+async fn read(response: Response<Incoming>, limit: usize) -> Result<Bytes, CallError> {
+    let (head, mut body) = response.into_parts();
+    let mut bytes = BytesMut::new();
+    while let Some(frame) = body.frame().await {
+        let frame = frame.map_err(|error| CallError::Body(body_error(&error)))?;
+        if let Ok(data) = frame.into_data() {
+            if bytes.len() + data.len() > limit {
+                return Err(CallError::TooLarge { limit });
+            }
+            bytes.extend_from_slice(&data);
+        }
+    }
+    let code = head.status.as_u16();
+    let content_type = head.headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
+    let content_type = content_type.unwrap_or_default().to_owned();
+    if !(200..=206).contains(&code) {
+        let is_text = content_type.starts_with("text/");
+        let text = String::from_utf8_lossy(&bytes).trim().to_owned();
+        return Err(CallError::Status { code, text: if is_text { text } else { "unknown".to_owned() } });
+    }
+    if bytes.is_empty() {
+        return Err(CallError::Empty { code, content_type });
+    }
+    Ok(bytes.freeze())
+}
+
+/// Why a client has no response.
+pub(crate) fn client_error(error: &legacy::Error) -> TransportError {
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        if let Some(transport) = error.downcast_ref::<TransportError>() {
+            return transport.clone();
+        }
+        if let Some(error) = error.downcast_ref::<hyper::Error>() {
+            return http_error(error, TransportError::Eof);
+        }
+        cause = error.source();
+    }
+    TransportError::Connection(error.to_string())
+}
+
+fn body_error(error: &hyper::Error) -> TransportError {
+    http_error(error, TransportError::UnexpectedEof)
+}
+
+/// - `broken_off`: what a connection that was closed early is called.
+fn http_error(error: &hyper::Error, broken_off: TransportError) -> TransportError {
+    if error.is_parse() {
+        return TransportError::Malformed;
+    }
+    match error.source().and_then(|cause| cause.downcast_ref::<std::io::Error>()) {
+        Some(cause) => TransportError::io(cause),
+        None => broken_off,
+    }
+}

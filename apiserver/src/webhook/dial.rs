@@ -1,0 +1,164 @@
+//! Connections to servers: addresses are tried, then TLS is spoken.
+
+use std::io;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use futures::future::{BoxFuture, FutureExt};
+use futures::stream::{FuturesUnordered, StreamExt};
+use http::Uri;
+use hyper_util::client::legacy::connect::{Connected, Connection};
+use hyper_util::rt::TokioIo;
+use rustls::pki_types::ServerName;
+use rustls::{AlertDescription, CertificateError, ClientConfig, InvalidMessage};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+
+use super::error::TransportError;
+use super::service::Destination;
+
+/// How long the addresses of a service are tried before the URL that is configured for it.
+const BEFORE_FALLBACK: Duration = Duration::from_millis(250);
+/// How long a connection may take to be made, as Go's default transport has it.
+const DIAL_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Makes connections to one server.
+#[derive(Clone)]
+pub struct Dialer {
+    pub(super) destination: Arc<Destination>,
+    pub(super) tls: Arc<ClientConfig>,
+    pub(super) server_name: ServerName<'static>,
+}
+
+/// A connection with TLS.
+pub struct TlsConnection(TokioIo<TlsStream<TcpStream>>);
+
+impl Dialer {
+    async fn connect(self) -> Result<TlsConnection, TransportError> {
+        let tcp = match tokio::time::timeout(DIAL_TIMEOUT, self.dial()).await {
+            Ok(tcp) => tcp?,
+            Err(_) => return Err(TransportError::Connection("dial tcp: i/o timeout".to_owned())),
+        };
+        let _ = tcp.set_nodelay(true);
+        let connector = TlsConnector::from(self.tls);
+        let stream = connector.connect(self.server_name, tcp).await.map_err(|e| handshake_error(&e))?;
+        Ok(TlsConnection(TokioIo::new(stream)))
+    }
+
+    async fn dial(&self) -> Result<TcpStream, TransportError> {
+        let Destination { addresses, fallback } = &*self.destination;
+        match fallback {
+            None => first_of(addresses).await,
+            Some((host, port)) => {
+                if !addresses.is_empty()
+                    && let Ok(Ok(tcp)) = tokio::time::timeout(BEFORE_FALLBACK, first_of(addresses)).await
+                {
+                    return Ok(tcp);
+                }
+                let found = tokio::net::lookup_host((host.as_str(), *port)).await;
+                let found: Vec<SocketAddr> =
+                    found.map_err(|_| TransportError::Lookup(host.clone()))?.collect();
+                in_order(&found, host).await
+            }
+        }
+    }
+}
+
+/// The first connection that is made of several attempts at once.
+async fn first_of(addresses: &[SocketAddr]) -> Result<TcpStream, TransportError> {
+    let attempts = addresses.iter().map(|address| {
+        TcpStream::connect(*address)
+            .map(move |done| done.map_err(|e| TransportError::dial(&address.to_string(), &e)))
+    });
+    let mut attempts: FuturesUnordered<_> = attempts.collect();
+    let mut failure = TransportError::Eof;
+    while let Some(attempt) = attempts.next().await {
+        match attempt {
+            Ok(tcp) => return Ok(tcp),
+            Err(error) => failure = error,
+        }
+    }
+    Err(failure)
+}
+
+/// The addresses of one host, one after the other; the first error counts.
+async fn in_order(addresses: &[SocketAddr], host: &str) -> Result<TcpStream, TransportError> {
+    let mut failure = None;
+    for address in addresses {
+        match TcpStream::connect(*address).await {
+            Ok(tcp) => return Ok(tcp),
+            Err(error) => {
+                failure.get_or_insert_with(|| TransportError::dial(&address.to_string(), &error));
+            }
+        }
+    }
+    Err(failure.unwrap_or_else(|| TransportError::Lookup(host.to_owned())))
+}
+
+fn handshake_error(error: &io::Error) -> TransportError {
+    let Some(tls) = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>()) else {
+        return TransportError::io(error);
+    };
+    match tls {
+        rustls::Error::InvalidCertificate(CertificateError::Other(unverified)) => {
+            TransportError::Tls(unverified.0.to_string())
+        }
+        rustls::Error::InvalidMessage(InvalidMessage::InvalidContentType) => TransportError::PlainHttp,
+        rustls::Error::AlertReceived(AlertDescription::HandshakeFailure) => {
+            TransportError::Tls("remote error: tls: handshake failure".to_owned())
+        }
+        other => TransportError::Tls(format!("remote error: tls: {other}")),
+    }
+}
+
+impl tower::Service<Uri> for Dialer {
+    type Response = TlsConnection;
+    type Error = TransportError;
+    type Future = BoxFuture<'static, Result<TlsConnection, TransportError>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), TransportError>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, _: Uri) -> Self::Future {
+        self.clone().connect().boxed()
+    }
+}
+
+impl Connection for TlsConnection {
+    fn connected(&self) -> Connected {
+        Connected::new()
+    }
+}
+
+impl hyper::rt::Read for TlsConnection {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: hyper::rt::ReadBufCursor<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_read(context, buffer)
+    }
+}
+
+impl hyper::rt::Write for TlsConnection {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.0).poll_write(context, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_shutdown(context)
+    }
+}

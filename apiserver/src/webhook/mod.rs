@@ -1,0 +1,28 @@
+//! Calls to servers of others: admission webhooks, conversion webhooks, aggregated API servers.
+//!
+//! | file | owns |
+//! | --- | --- |
+//! | `config.rs` | a client configuration: a URL or a service, and a CA bundle |
+//! | `service.rs` | which addresses a service reference leads to |
+//! | `verify.rs` | whether a server's certificate is trusted, as Go decides it |
+//! | `dial.rs` | connections |
+//! | `client.rs` | the clients, which keep their connections, and a call of a webhook |
+//! | `error.rs` | why a call failed, in the words of Go's packages: people search for them |
+//!
+//! Every call has a deadline and a limit for its response; redirects are not followed. No lock is held while a call waits.
+//!
+//! Start at [`ClientManager::post`].
+//!
+//! Source: `k8s.io/apiserver/pkg/util/webhook`.
+
+mod client;
+mod config;
+mod dial;
+mod error;
+mod service;
+mod verify;
+
+pub use client::{ClientManager, HttpClient, Post};
+pub use config::{ClientConfig, ServiceReference, TlsConfig};
+pub use error::{CallError, ConfigError, TransportError};
+pub use service::{ServiceUrl, ServiceUrlError};

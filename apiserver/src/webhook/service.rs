@@ -1,0 +1,202 @@
+//! Which addresses a service reference leads to.
+//!
+//! There is no network of pods: the pods are simulated and their addresses lead nowhere. So a service reference resolves to
+//!
+//! 1. the ready addresses of the service's EndpointSlices, if one of them can be reached from this process,
+//! 2. else the URL that was configured for the service: by `--webhook-service-url NAMESPACE/NAME=URL`, or by the annotation
+//!    `coracle.dev/service-url` of the Service.
+//!
+//! The path stays that of the reference; the server's certificate may be for the service (`NAME.NAMESPACE.svc`) or for the URL's
+//! host.
+
+use std::fmt;
+use std::net::{IpAddr, SocketAddr};
+use std::str::FromStr;
+
+use serde_json::Value;
+
+use super::config::{ServiceReference, target_of};
+use super::error::TransportError;
+use crate::Result;
+use crate::cluster::Cluster;
+use crate::names::GroupResource;
+
+/// The annotation of a Service with the URL at which it can be reached.
+const SERVICE_URL: &str = "coracle.dev/service-url";
+/// The label of an EndpointSlice with the name of its Service.
+const SERVICE_NAME: &str = "kubernetes.io/service-name";
+/// How many addresses of a service are tried.
+const MAX_ADDRESSES: usize = 8;
+
+/// A service and the URL at which it can be reached: `NAMESPACE/NAME=https://HOST:PORT`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ServiceUrl {
+    /// The namespace of the service.
+    pub namespace: String,
+    /// The name of the service.
+    pub name: String,
+    /// The URL; only its host and port count.
+    pub url: String,
+}
+
+/// A `NAMESPACE/NAME=URL` that is none.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?} is not of the form NAMESPACE/NAME=https://HOST:PORT")]
+pub struct ServiceUrlError(String);
+
+impl FromStr for ServiceUrl {
+    type Err = ServiceUrlError;
+
+    fn from_str(text: &str) -> std::result::Result<ServiceUrl, ServiceUrlError> {
+        let wrong = || ServiceUrlError(text.to_owned());
+        let (service, url) = text.split_once('=').ok_or_else(wrong)?;
+        let (namespace, name) = service.split_once('/').ok_or_else(wrong)?;
+        let is_https = url.starts_with("https://") && target_of(url).is_some();
+        if namespace.is_empty() || name.is_empty() || !is_https {
+            return Err(wrong());
+        }
+        Ok(ServiceUrl { namespace: namespace.to_owned(), name: name.to_owned(), url: url.to_owned() })
+    }
+}
+
+impl fmt::Display for ServiceUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}={}", self.namespace, self.name, self.url)
+    }
+}
+
+/// Where a connection may lead.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub(super) struct Destination {
+    /// Addresses, which are tried at once.
+    pub addresses: Vec<SocketAddr>,
+    /// A host and port, if none of those can be reached.
+    pub fallback: Option<(String, u16)>,
+}
+
+/// Resolves a reference.
+///
+/// # Errors
+/// There is no such service, port or endpoint.
+pub(super) fn resolve(
+    reference: &ServiceReference,
+    configured: Option<&str>,
+    cluster: &dyn Cluster,
+) -> Result<Destination, TransportError> {
+    let ServiceReference { namespace, name, port, .. } = reference;
+    let failed = |error: crate::Error| TransportError::Connection(error.to_string());
+    let service = cluster.get(&GroupResource::new("", "services"), namespace, name).map_err(failed)?;
+    let annotated = service.as_ref().and_then(|service| {
+        service.pointer("/metadata/annotations").and_then(|a| a.get(SERVICE_URL)).and_then(Value::as_str)
+    });
+    let fallback = configured.or(annotated).and_then(target_of).map(|target| (target.host, target.port));
+    let Some(service) = service else {
+        return match fallback {
+            Some(_) => Ok(Destination { addresses: Vec::new(), fallback }),
+            None => Err(TransportError::ServiceNotFound(name.clone())),
+        };
+    };
+    if service["spec"]["type"] == "ExternalName" && fallback.is_none() {
+        let host = service["spec"]["externalName"].as_str().unwrap_or_default().to_owned();
+        return Ok(Destination { addresses: Vec::new(), fallback: Some((host, *port)) });
+    }
+    let ports = service["spec"]["ports"].as_array().into_iter().flatten();
+    let service_port = ports.into_iter().find(|known| known["port"].as_u64() == Some(u64::from(*port)));
+    let addresses = match service_port {
+        Some(service_port) => {
+            let slices = GroupResource::new("discovery.k8s.io", "endpointslices");
+            let slices = cluster.list(&slices, namespace).map_err(failed)?;
+            addresses(&slices, name, service_port["name"].as_str().unwrap_or_default())
+        }
+        None if fallback.is_none() => {
+            return Err(TransportError::NoServicePort { service: name.clone(), port: *port });
+        }
+        None => Vec::new(),
+    };
+    if addresses.is_empty() && fallback.is_none() {
+        return Err(TransportError::NoEndpoints(name.clone()));
+    }
+    Ok(Destination { addresses, fallback })
+}
+
+/// The ready addresses of a service at a port of that name, in the order of the slices.
+fn addresses(slices: &[Value], service: &str, port_name: &str) -> Vec<SocketAddr> {
+    let items = |value: &Value| value.as_array().cloned().unwrap_or_default();
+    let of_service = |slice: &&Value| slice["metadata"]["labels"][SERVICE_NAME] == service;
+    let mut found = Vec::new();
+    for slice in slices.iter().filter(of_service) {
+        let ports = items(&slice["ports"]);
+        let port = ports.iter().find(|port| port["name"].as_str().unwrap_or_default() == port_name);
+        let number = port.and_then(|port| port["port"].as_u64()).and_then(|port| u16::try_from(port).ok());
+        let Some(number) = number else { continue };
+        for endpoint in items(&slice["endpoints"]) {
+            if endpoint["conditions"]["ready"] == false {
+                continue;
+            }
+            let address = endpoint["addresses"][0].as_str().and_then(|text| text.parse::<IpAddr>().ok());
+            found.extend(address.map(|address| SocketAddr::new(address, number)));
+        }
+    }
+    found.truncate(MAX_ADDRESSES);
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::admission::testing::World;
+    use serde_json::json;
+
+    #[test]
+    fn service_urls_are_parsed() {
+        assert!("ns/s=https://127.0.0.1:9443".parse::<ServiceUrl>().is_ok());
+        for wrong in ["", "s=https://h", "ns/s", "ns/=https://h", "ns/s=http://h", "ns/s=https://"] {
+            assert!(wrong.parse::<ServiceUrl>().is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn references_resolve_to_endpoints_and_configured_urls() {
+        let service = |annotations: Value| {
+            json!({"metadata": {"namespace": "ns", "name": "s", "annotations": annotations},
+                   "spec": {"ports": [{"name": "https", "port": 443}]}})
+        };
+        let slice = json!({"metadata": {"namespace": "ns", "name": "s-1", "labels": {SERVICE_NAME: "s"}},
+            "ports": [{"name": "metrics", "port": 1}, {"name": "https", "port": 9443}],
+            "endpoints": [{"addresses": ["10.0.0.1"]}, {"addresses": ["10.0.0.2"], "conditions": {"ready": false}}]});
+        let reference = |port: u16| ServiceReference {
+            namespace: "ns".into(),
+            name: "s".into(),
+            port,
+            path: String::new(),
+        };
+        let plain = World::default().with("", "services", service(json!({})));
+        let endpoints = World::default().with("", "services", service(json!({}))).with(
+            "discovery.k8s.io",
+            "endpointslices",
+            slice,
+        );
+        let annotated =
+            World::default().with("", "services", service(json!({SERVICE_URL: "https://127.0.0.1:2"})));
+        for (case, world, port, configured, want) in [
+            ("nothing", &World::default(), 443, None, Err(r#"service "s" not found"#)),
+            ("configured", &World::default(), 443, Some("https://h:1"), Ok("[] h:1")),
+            ("no endpoints", &plain, 443, None, Err(r#"no endpoints available for service "s""#)),
+            ("no port", &plain, 1, None, Err(r#"no service port 1 found for service "s""#)),
+            ("annotated", &annotated, 443, None, Ok("[] 127.0.0.1:2")),
+            ("the flag before the annotation", &annotated, 443, Some("https://h:1"), Ok("[] h:1")),
+            ("endpoints", &endpoints, 443, None, Ok("[10.0.0.1:9443] -")),
+            ("endpoints before the URL", &endpoints, 443, Some("https://h:1"), Ok("[10.0.0.1:9443] h:1")),
+        ] {
+            let got = resolve(&reference(port), configured, world).map(|found| {
+                let fallback = found.fallback.map_or("-".to_owned(), |(host, port)| format!("{host}:{port}"));
+                format!("{:?} {fallback}", found.addresses)
+            });
+            assert_eq!(
+                got.map_err(|error| error.to_string()),
+                want.map(str::to_owned).map_err(str::to_owned),
+                "{case}"
+            );
+        }
+    }
+}
