@@ -7,6 +7,7 @@
 #![warn(missing_docs)]
 
 mod cronjob;
+mod deployment;
 mod disruption;
 mod ephemeral_volume;
 mod garbage_collector;
@@ -18,6 +19,8 @@ mod persistentvolume_expander;
 mod persistentvolume_protection;
 mod persistentvolumeclaim_protection;
 mod pod_garbage_collector;
+mod replicaset;
+mod replicationcontroller;
 mod resourcequota;
 mod root_ca_certificate_publisher;
 mod runtime;
@@ -35,6 +38,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::{BoxFuture, FutureExt, join_all};
+use k8s_openapi::api::apps::v1::ReplicaSet;
+use k8s_openapi::api::core::v1::ReplicationController;
 use kube::Client;
 use tokio::sync::oneshot;
 
@@ -115,6 +120,7 @@ pub struct ControllerDescriptor {
 pub const CONTROLLERS: &[ControllerDescriptor] = &[
     descriptor::<persistentvolume_attach_detach::AttachDetachController>(),
     descriptor::<cronjob::CronJobController>(),
+    descriptor::<deployment::DeploymentController>(),
     descriptor::<disruption::DisruptionController>(),
     descriptor::<ephemeral_volume::EphemeralVolumeController>(),
     ControllerDescriptor {
@@ -142,6 +148,8 @@ pub const CONTROLLERS: &[ControllerDescriptor] = &[
     descriptor::<persistentvolume_protection::PersistentVolumeProtectionController>(),
     descriptor::<persistentvolumeclaim_protection::PersistentVolumeClaimProtectionController>(),
     descriptor::<pod_garbage_collector::PodGarbageCollector>(),
+    descriptor::<replicaset::ReplicaSetController<ReplicaSet>>(),
+    descriptor::<replicaset::ReplicaSetController<ReplicationController>>(),
     descriptor::<resourcequota::ResourceQuotaController>(),
     descriptor::<root_ca_certificate_publisher::RootCaCertificatePublisher>(),
     descriptor::<serviceaccount::ServiceAccountController>(),

@@ -38,10 +38,17 @@ pub fn template(revision: &ControllerRevision) -> serde_json::Result<PodTemplate
 /// The hash of what a revision holds, in letters that make no words: FNV-1 over the JSON text as Go writes it and the number of
 /// collisions so far.
 fn hash(data: &Value, collisions: i32) -> String {
-    const LETTERS: &[u8; 27] = b"bcdfghjklmnpqrstvwxz2456789";
     let text = go_json(data) + &collisions.to_string();
     let sum =
         text.bytes().fold(2_166_136_261_u32, |sum, byte| sum.wrapping_mul(16_777_619) ^ u32::from(byte));
+    safe_encode(sum)
+}
+
+/// A hash in letters that make no words, as it is a part of names and labels.
+///
+/// Source: apimachinery's `SafeEncodeString`.
+pub fn safe_encode(sum: u32) -> String {
+    const LETTERS: &[u8; 27] = b"bcdfghjklmnpqrstvwxz2456789";
     let letter = |digit: u8| char::from(LETTERS[usize::from(digit) % LETTERS.len()]);
     sum.to_string().bytes().map(letter).collect()
 }

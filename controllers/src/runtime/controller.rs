@@ -36,6 +36,8 @@ pub trait Controller: Sized + Send + Sync + 'static {
     const FIRST_RETRY: Duration = FIRST_RETRY;
     /// The longest backoff after an error.
     const LONGEST_RETRY: Duration = LONGEST_RETRY;
+    /// After how many errors in a row a key is dropped until a source enqueues it again.
+    const MOST_RETRIES: u32 = u32::MAX;
     /// What its queue holds.
     type Key: Key;
 
@@ -115,6 +117,10 @@ async fn process_next_key<C: Controller>(controller: &C, queue: &Queue<C::Key>, 
             if let Action::Requeue(delay) = next {
                 queue.add_after(key.clone(), delay);
             }
+        }
+        Err(error) if queue.failures(&key) >= C::MOST_RETRIES => {
+            tracing::info!(controller = C::NAME, %key, %error, "dropped after too many errors");
+            queue.forget(&key);
         }
         Err(error) => {
             tracing::info!(controller = C::NAME, %key, %error, "requeued after an error");

@@ -27,11 +27,17 @@ impl<K: Resource> Index<K> for ByController {
 
 /// The objects that the owner controls, and those without a controller.
 pub fn candidates<K: Cached>(owner: &ObjectMeta, objects: &Cache<K>) -> Vec<Arc<K>> {
+    let mut candidates = controlled(owner, objects);
     let namespace = owner.namespace.as_deref().unwrap_or_default();
-    let of = |uid: &str| objects.by::<ByController>(&NamespacedName::new(namespace, uid));
-    let mut candidates = of(owner.uid.as_deref().unwrap_or_default());
-    candidates.extend(of(""));
+    candidates.extend(objects.by::<ByController>(&NamespacedName::new(namespace, "")));
     candidates
+}
+
+/// The objects that the owner controls.
+pub fn controlled<K: Cached>(owner: &ObjectMeta, objects: &Cache<K>) -> Vec<Arc<K>> {
+    let namespace = owner.namespace.as_deref().unwrap_or_default();
+    let uid = owner.uid.as_deref().unwrap_or_default();
+    objects.by::<ByController>(&NamespacedName::new(namespace, uid))
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

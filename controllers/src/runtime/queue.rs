@@ -125,6 +125,11 @@ impl<K: Key> Queue<K> {
         self.state().dirty.contains_key(key)
     }
 
+    /// How many failures there were in a row.
+    pub fn failures(&self, key: &K) -> u32 {
+        self.state().failures.get(key).copied().unwrap_or(0)
+    }
+
     /// Ends a row of failures.
     pub fn forget(&self, key: &K) {
         self.state().failures.remove(key);

@@ -1,0 +1,142 @@
+//! Pod templates: when two are the same, and the hash that tells the pods of different ones apart.
+
+use k8s_openapi::api::core::v1::PodTemplateSpec;
+use serde_json::{Map, Value, json};
+
+use coracle_quantity::Quantity;
+
+/// The label with the hash, on ReplicaSets, in their selectors, and on pods.
+pub(super) const HASH_LABEL: &str = "pod-template-hash";
+
+/// Whether two templates are the same but for the hash. Quantities are compared by value, and empty lists and maps count as absent.
+pub(super) fn equals_without_hash(a: &PodTemplateSpec, b: &PodTemplateSpec) -> bool {
+    let (a, b) = (without_hash(a), without_hash(b));
+    a == b || equals(&json!(a), &json!(b), "")
+}
+
+/// A template without the label.
+pub(super) fn without_hash(template: &PodTemplateSpec) -> PodTemplateSpec {
+    let mut template = template.clone();
+    if let Some(meta) = &mut template.metadata
+        && let Some(labels) = &mut meta.labels
+    {
+        labels.remove(HASH_LABEL);
+    }
+    template
+}
+
+/// `field` is the name of the field that holds the values.
+fn equals(a: &Value, b: &Value, field: &str) -> bool {
+    match (a, b) {
+        (Value::Object(a), Value::Object(b)) => {
+            let same = |(key, a): (&String, &Value)| match b.get(key) {
+                Some(b) if holds_quantities(field) => same_quantity(a, b),
+                Some(b) => equals(a, b, key),
+                None => is_absent(a, key),
+            };
+            let are_extra_absent =
+                |b: &Map<String, Value>| b.iter().all(|(key, b)| a.contains_key(key) || is_absent(b, key));
+            a.iter().all(same) && are_extra_absent(b)
+        }
+        (Value::Array(a), Value::Array(b)) => {
+            a.len() == b.len() && a.iter().zip(b).all(|(a, b)| equals(a, b, ""))
+        }
+        (a, b) if matches!(field, "sizeLimit" | "divisor") => same_quantity(a, b),
+        (a, b) => a == b,
+    }
+}
+
+fn holds_quantities(field: &str) -> bool {
+    matches!(field, "limits" | "requests" | "overhead")
+}
+
+fn same_quantity(a: &Value, b: &Value) -> bool {
+    let quantity = |value: &Value| value.as_str().and_then(|text| text.parse::<Quantity>().ok());
+    match (quantity(a), quantity(b)) {
+        (Some(a), Some(b)) => a == b,
+        _ => a == b,
+    }
+}
+
+/// Whether a value is as good as none: an empty list, or an empty map. An empty struct is not, since it may choose a variant.
+fn is_absent(value: &Value, field: &str) -> bool {
+    match value {
+        Value::Null => true,
+        Value::Array(items) => items.is_empty(),
+        Value::Object(entries) => {
+            let is_map = holds_quantities(field)
+                || matches!(field, "labels" | "annotations" | "nodeSelector" | "matchLabels");
+            entries.is_empty() && is_map
+        }
+        _ => false,
+    }
+}
+
+/// The hash of a template.
+///
+/// - `collisions`: how many names with a hash were taken so far; None is not the same as 0
+pub(super) fn hash(template: &PodTemplateSpec, collisions: Option<i32>) -> String {
+    let mut bytes = json!(without_hash(template)).to_string().into_bytes();
+    if let Some(collisions) = collisions {
+        bytes.extend(collisions.to_le_bytes());
+        bytes.extend([0; 4]);
+    }
+    coracle_kinds::controller_revision::safe_encode(fnv_1a(&bytes))
+}
+
+fn fnv_1a(bytes: &[u8]) -> u32 {
+    bytes.iter().fold(2_166_136_261, |sum, byte| (sum ^ u32::from(*byte)).wrapping_mul(16_777_619))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn template(spec: Value, labels: Value) -> PodTemplateSpec {
+        serde_json::from_value(json!({"metadata": {"labels": labels}, "spec": spec})).unwrap()
+    }
+
+    fn with(container: Value) -> Value {
+        let mut whole = json!({"name": "c", "image": "i"});
+        whole.as_object_mut().unwrap().extend(container.as_object().unwrap().clone());
+        json!({"containers": [whole]})
+    }
+
+    #[test]
+    fn templates_are_compared_by_meaning() {
+        let labels = || json!({"app": "web"});
+        let cpu = |cpu: &str| with(json!({"resources": {"limits": {"cpu": cpu}}}));
+        let volume =
+            |volume: Value| json!({"containers": [], "volumes": [{"name": "v", "emptyDir": volume}]});
+        for (case, a, b, want) in [
+            ("the same", with(json!({})), with(json!({})), true),
+            ("another image", with(json!({})), with(json!({"image": "j"})), false),
+            ("a quantity in another form", cpu("1"), cpu("1000m"), true),
+            ("another quantity", cpu("1"), cpu("1001m"), false),
+            ("an empty list", with(json!({"args": []})), with(json!({})), true),
+            (
+                "an empty map",
+                with(json!({"resources": {"limits": {}}})),
+                with(json!({"resources": {}})),
+                true,
+            ),
+            ("an empty struct", with(json!({"securityContext": {}})), with(json!({})), false),
+            ("a size", volume(json!({"sizeLimit": "1Gi"})), volume(json!({"sizeLimit": "1024Mi"})), true),
+            ("a size more", volume(json!({"sizeLimit": "1Gi"})), volume(json!({})), false),
+        ] {
+            let (a, b) = (template(a, labels()), template(b, json!({"app": "web", HASH_LABEL: "x"})));
+            assert_eq!(equals_without_hash(&a, &b), want, "{case}");
+            assert_eq!(equals_without_hash(&b, &a), want, "{case}, the other way round");
+        }
+        let (a, b) = (template(with(json!({})), labels()), template(with(json!({})), json!({"app": "x"})));
+        assert!(!equals_without_hash(&a, &b), "labels");
+    }
+
+    #[test]
+    fn collisions_are_a_part_of_the_hash() {
+        let template = template(with(json!({})), json!({"app": "web"}));
+        let hashes = [None, Some(0), Some(1)].map(|collisions| hash(&template, collisions));
+        assert!(hashes[0] != hashes[1] && hashes[1] != hashes[2] && hashes[0] != hashes[2]);
+        assert!(hashes.iter().flat_map(|hash| hash.chars()).all(|c| "456789bcdf".contains(c)), "{hashes:?}");
+    }
+}

@@ -1,0 +1,216 @@
+//! replicaset-controller: a number of pods of a template.
+//!
+//! A ReplicaSet is reconciled when it or one of its pods changes, when a pod without a controller appears that it selects, and when
+//! a pod has been ready for long enough:
+//! 1. active pods that match are adopted, those that do not match any more are released (`runtime::controller_ref`);
+//! 2. from those it is planned how many pods are created or which are deleted (`plan.rs`), and that is executed
+//!    (`workload::pod_control`);
+//! 3. the status of the pods as they were before is written (`status.rs`), also after a failure.
+//!
+//! All of it is generic over [`ReplicaOwner`]: replicationcontroller-controller is the same for another kind.
+
+mod kind;
+mod plan;
+mod status;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use coracle_kinds::meta::{controller_of, is_controlled_by, selector_matches};
+use coracle_kinds::pods;
+use k8s_openapi::api::apps::v1::ReplicaSetStatus;
+use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::jiff::Timestamp;
+use kube::api::PostParams;
+use kube::core::Selector;
+use kube::{Api, Client, Resource, ResourceExt};
+use prometheus::{CounterVec, Histogram};
+
+use crate::runtime::cache::{Cache, NamespacedName};
+use crate::runtime::clock::Clock;
+use crate::runtime::controller_ref;
+use crate::runtime::{Action, Controller, Error, ReconcileContext, Sources};
+use crate::workload::owners::owners_of;
+use crate::workload::pod_control::PodControl;
+use crate::{Context, Initialize};
+
+pub use kind::ReplicaOwner;
+use plan::Plan;
+
+/// Keeps the number of pods that each object of kind `O` wants.
+pub struct ReplicaSetController<O> {
+    client: Client,
+    clock: Clock,
+    pod_control: PodControl,
+    owners: Arc<Cache<O>>,
+    pods: Arc<Cache<Pod>>,
+    deletion_age_ratio: Histogram,
+    /// None for kinds whose waits for the caches are not counted.
+    stale_skips: Option<CounterVec>,
+}
+
+impl<O: ReplicaOwner> Initialize for ReplicaSetController<O> {
+    fn new(context: &Context) -> ReplicaSetController<O> {
+        let metrics = &context.metrics;
+        let help = "The ratio of chosen deleted pod's ages to the current youngest pod's age (at the time). Should be <2. \
+                    The intent of this metric is to measure the rough efficacy of the LogarithmicScaleDown feature gate's effect on \
+                    the sorting (and deletion) of pods when a replicaset scales down.";
+        let ratio = "replicaset_controller_sorting_deletion_age_ratio";
+        let buckets = [0.25, 0.5, 1.0, 2.0, 4.0, 8.0];
+        let help_stale = "Total number of ReplicaSet syncs skipped due to a stale watch cache.";
+        let pods = context.cache();
+        ReplicaSetController {
+            client: context.client.clone(),
+            clock: context.clock.clone(),
+            pod_control: PodControl::new(
+                context.client.clone(),
+                context.recorder(O::COMPONENT),
+                Arc::clone(&pods),
+            ),
+            owners: context.cache(),
+            pods,
+            deletion_age_ratio: metrics.histogram(ratio, help, &buckets, &[]).with_label_values::<&str>(&[]),
+            stale_skips: O::STALE_SKIPS.map(|name| metrics.counter(name, help_stale, &["group", "resource"])),
+        }
+    }
+}
+
+impl<O: ReplicaOwner> Controller for ReplicaSetController<O> {
+    const NAME: &'static str = O::CONTROLLER;
+    const QUEUE: &'static str = O::QUEUE;
+    type Key = NamespacedName;
+
+    fn sources(&self, sources: &mut Sources<NamespacedName>) {
+        let owners = Arc::clone(&self.owners);
+        sources.on_each(&self.owners).on(&self.pods, move |change, queue| {
+            let selects = |owner: &O, pod: &_| selector(owner).is_some_and(|s| selector_matches(&s, pod));
+            owners_of(change, &owners, selects).into_iter().for_each(|owner| queue.add(owner));
+        });
+    }
+
+    async fn reconcile(&self, name: &NamespacedName, ctx: &ReconcileContext) -> Result<Action, Error> {
+        let Some(owner) = self.owners.get(name) else { return Ok(Action::AwaitChange) };
+        // What cannot be read will not be readable the next time.
+        let Some(selector) = selector(owner.as_ref()) else { return Ok(Action::AwaitChange) };
+        let candidates = controller_ref::candidates(owner.meta(), &self.pods);
+        let is_terminating = |pod: &Pod| {
+            pods::is_terminating(pod)
+                && !pods::is_terminal(pod)
+                && is_controlled_by(&pod.metadata, owner.as_ref())
+                && selector_matches(&selector, &pod.metadata)
+        };
+        let terminating = candidates.iter().filter(|pod| is_terminating(pod)).count();
+        let active = self.claim_active_pods(owner.as_ref(), &selector, candidates, ctx).await?;
+        let now = self.clock.now();
+        let outcome = self.manage_replicas(owner.as_ref(), &active, now, ctx).await;
+        let failure = outcome.as_ref().err().map(Error::message);
+        let status = status::calculate(owner.as_ref(), &active, terminating, failure, now);
+        let written = self.update_status(owner.as_ref(), status, ctx).await;
+        outcome?;
+        written?;
+        Ok(requeue(owner.as_ref(), &active, now))
+    }
+
+    fn on_stale_cache(&self, group: &str, resource: &str) {
+        if let Some(skips) = &self.stale_skips {
+            skips.with_label_values(&[group, resource]).inc();
+        }
+    }
+}
+
+impl<O: ReplicaOwner> ReplicaSetController<O> {
+    /// The active pods that the owner controls, after adoption and release. Ended and terminating pods are left as they are.
+    async fn claim_active_pods(
+        &self,
+        owner: &O,
+        selector: &Selector,
+        mut candidates: Vec<Arc<Pod>>,
+        ctx: &ReconcileContext,
+    ) -> Result<Vec<Arc<Pod>>, Error> {
+        candidates.retain(|pod| pods::is_active(pod));
+        let matches = |pod: &Pod| selector_matches(selector, &pod.metadata);
+        let objects = (&self.api::<Pod>(owner), &self.pods);
+        controller_ref::claim_objects((&self.api(owner), owner), objects, candidates, matches, ctx).await
+    }
+
+    async fn manage_replicas(
+        &self,
+        owner: &O,
+        active: &[Arc<Pod>],
+        now: Timestamp,
+        ctx: &ReconcileContext,
+    ) -> Result<(), Error> {
+        match plan::plan(owner, active, || self.related_pods(owner), now) {
+            Plan::Rest => Ok(()),
+            Plan::Create(number) => {
+                let Some(template) = owner.template() else { return Ok(()) };
+                let pods = vec![pods::from_template(template, owner); number];
+                self.pod_control.create_pods(owner, &pods, ctx).await
+            }
+            Plan::Delete(victims) => {
+                let ratios = plan::deletion_age_ratios(active, &victims, now);
+                ratios.into_iter().for_each(|ratio| self.deletion_age_ratio.observe(ratio));
+                self.pod_control.delete_pods(owner, &victims, ctx).await
+            }
+        }
+    }
+
+    /// The pods that any object of the kind selects that has the same controller, such as the other ReplicaSets of a Deployment.
+    fn related_pods(&self, owner: &O) -> Vec<Arc<Pod>> {
+        let Some(controller) = controller_of(owner.meta()) else { return Vec::new() };
+        let namespace = owner.namespace().unwrap_or_default();
+        let mut siblings = self.owners.in_namespace(&namespace);
+        siblings.retain(|other| controller_of(other.meta()).is_some_and(|of| of.uid == controller.uid));
+        let selectors: Vec<Selector> =
+            siblings.iter().filter_map(|sibling| selector(sibling.as_ref())).collect();
+        let mut related = self.pods.in_namespace(&namespace);
+        related.retain(|pod| selectors.iter().any(|selector| selector_matches(selector, &pod.metadata)));
+        related
+    }
+
+    /// Writes a status that has changed, once more if the object has changed meanwhile.
+    async fn update_status(
+        &self,
+        owner: &O,
+        status: ReplicaSetStatus,
+        ctx: &ReconcileContext,
+    ) -> Result<(), Error> {
+        if status == owner.status() {
+            return Ok(());
+        }
+        let (api, name, parameters) = (self.api::<O>(owner), owner.name_any(), PostParams::default());
+        let written = match api.replace_status(&name, &parameters, &owner.with_status(status.clone())).await {
+            Ok(written) => written,
+            Err(_) => {
+                let live = api.get(&name).await?;
+                api.replace_status(&name, &parameters, &live.with_status(status)).await?
+            }
+        };
+        ctx.record_write(&self.owners, &written);
+        Ok(())
+    }
+
+    fn api<K>(&self, owner: &O) -> Api<K>
+    where
+        K: Resource<DynamicType = (), Scope = kube::core::NamespaceResourceScope>,
+    {
+        Api::namespaced(self.client.clone(), &owner.namespace().unwrap_or_default())
+    }
+}
+
+/// None if it cannot be read.
+fn selector<O: ReplicaOwner>(owner: &O) -> Option<Selector> {
+    Selector::try_from(owner.label_selector()?).ok()
+}
+
+/// When the next ready pod becomes available.
+fn requeue<O: ReplicaOwner>(owner: &O, active: &[Arc<Pod>], now: Timestamp) -> Action {
+    let seconds = owner.min_ready_seconds();
+    let waits = |pod: &&Arc<Pod>| pods::is_ready(pod) && !pods::is_available(pod, seconds, now);
+    let whole = Duration::from_secs(seconds.unsigned_abs().into());
+    let left = active.iter().filter(waits).map(|pod| {
+        // A pod without a time may get one.
+        pods::time_until_available(pod, seconds, now).unwrap_or(whole)
+    });
+    left.min().map_or(Action::AwaitChange, Action::Requeue)
+}
