@@ -84,7 +84,6 @@ const CRATES: [(&str, &[&str]); 3] = [
             // The verbs, and how they are served.
             "registry",
             "apiextensions",
-            "policy_status",
             "answer",
             "discovery",
             "serve",

@@ -6,7 +6,6 @@
 
 pub mod conditions;
 pub mod content;
-pub mod expressions;
 pub mod immutable;
 pub mod ip;
 pub mod labels;
@@ -17,7 +16,6 @@ pub mod numbers;
 pub mod paths;
 pub mod printed;
 pub mod resource_list;
-pub mod rules;
 pub mod structural;
 pub mod volume_sources;
 pub mod webhook;

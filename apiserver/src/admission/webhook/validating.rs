@@ -1,32 +1,24 @@
 //! ValidatingAdmissionWebhook: asks all webhooks at once whether the final object is to be accepted.
 
-use std::sync::Arc;
-
 use futures::future::{BoxFuture, join_all};
 
 use super::WebhookContext;
-use super::call::{Failure, call, conditions_hold};
+use super::call::{Failure, call};
 use super::configuration::Webhook;
 use crate::Result;
-use crate::access::authorize::Authorizer;
 use crate::admission::generic::{Invocation, Source, VersionedObjects, is_exempt};
 use crate::admission::{AdmissionAttributes, AsyncAdmissionPlugin};
 use crate::cluster::Cluster;
 
 pub struct ValidatingAdmissionWebhook {
     context: WebhookContext,
-    authorizer: Arc<Authorizer>,
     webhooks: Source<Webhook>,
 }
 
 impl ValidatingAdmissionWebhook {
-    pub fn new(context: WebhookContext, authorizer: Arc<Authorizer>) -> ValidatingAdmissionWebhook {
+    pub fn new(context: WebhookContext) -> ValidatingAdmissionWebhook {
         let (group, resource) = ("admissionregistration.k8s.io", "validatingwebhookconfigurations");
-        ValidatingAdmissionWebhook {
-            context,
-            authorizer,
-            webhooks: Source::new(group, resource, Webhook::read_all),
-        }
+        ValidatingAdmissionWebhook { context, webhooks: Source::new(group, resource, Webhook::read_all) }
     }
 
     async fn dispatch(&self, attributes: &AdmissionAttributes<'_>, cluster: &dyn Cluster) -> Result<()> {
@@ -65,9 +57,6 @@ impl ValidatingAdmissionWebhook {
         cluster: &dyn Cluster,
     ) -> Result<(), Failure> {
         let objects = VersionedObjects::new(invocation, attributes).await.map_err(Failure::Request)?;
-        if !conditions_hold(webhook, attributes, &objects, &self.authorizer, cluster)? {
-            return Ok(());
-        }
         call(&self.context, webhook, attributes, &objects, cluster, false).await.map(drop)
     }
 }
