@@ -214,6 +214,63 @@ async fn cluster_information_is_shown() -> Result<()> {
     .await
 }
 
+/// Server-side apply, the way there from client-side apply, and replacing by force.
+#[tokio::test]
+async fn objects_are_applied_by_the_server() -> Result<()> {
+    const MANAGERS: &str =
+        "get deploy web --show-managed-fields -o jsonpath={.metadata.managedFields[*].manager}";
+    run_scenario(
+        cluster().flag("--controllers", "garbage-collector-controller").flag("--nodes", "0"),
+        &[
+            ("apply --server-side -f settings.yaml", &["configmap/settings serverside-applied"]),
+            (
+                "get configmap settings --show-managed-fields -o yaml",
+                &["manager: kubectl\n", "operation: Apply\n"],
+            ),
+            (
+                r#"patch configmap settings --field-manager=other -p {"data":{"colour":"green"}}"#,
+                &["configmap/settings patched"],
+            ),
+            (
+                "! apply --server-side -f settings.yaml",
+                &["Apply failed with 1 conflict: conflict with \"other\" using v1: .data.colour"],
+            ),
+            (
+                "! diff --server-side --force-conflicts -f settings.yaml",
+                &["-  colour: green\n", "+  colour: blue\n"],
+            ),
+            (
+                "apply --server-side --force-conflicts -f settings.yaml",
+                &["configmap/settings serverside-applied"],
+            ),
+            (
+                "apply --server-side --dry-run=server -f deployment.yaml",
+                &["deployment.apps/web serverside-applied (server dry run)"],
+            ),
+            ("apply -f deployment.yaml", &["deployment.apps/web created"]),
+            ("apply --server-side -f deployment-more.yaml", &["deployment.apps/web serverside-applied"]),
+            (MANAGERS, &["kubectl-last-applied kubectl"]),
+            ("apply view-last-applied deployment web", &["replicas: 3\n"]),
+            ("apply set-last-applied -f deployment.yaml", &["deployment.apps/web configured"]),
+            ("apply view-last-applied deployment web", &["replicas: 2\n"]),
+            (
+                "replace --force -f deployment.yaml",
+                &["deployment.apps \"web\" deleted", "deployment.apps/web replaced"],
+            ),
+            (
+                r#"patch deployment web --subresource=scale --type=merge -p {"spec":{"replicas":4}}"#,
+                &["scale.autoscaling/web patched"],
+            ),
+            ("get deployment web --subresource=status -o jsonpath={.spec.replicas}", &["4"]),
+            ("create -f settings.yaml --dry-run=client -o name", &["configmap/settings"]),
+            ("delete deployment web --cascade=foreground", &["deployment.apps \"web\" deleted"]),
+            ("! wait --for=create configmap/none --timeout=1s", &["timed out waiting for the condition"]),
+            ("events --for configmap/settings", &["No events found in default namespace."]),
+        ],
+    )
+    .await
+}
+
 /// What the design promises to a user who looks at a claim in use: its state, the pods that use it, and how to proceed.
 #[tokio::test]
 async fn a_claim_in_use_is_shown_as_terminating() -> Result<()> {

@@ -1,0 +1,104 @@
+"""pytest fixtures that start a Coracle control plane, and stop it with the tests."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import selectors
+import shutil
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import pytest
+
+__all__ = ["ControlPlane", "StartError", "coracle", "coracle_flags", "coracle_session", "start"]
+
+START_TIMEOUT = 30.0
+STOP_TIMEOUT = 10.0
+
+# The command of `coracle run` ends with its standard input, which ends with this process. So no control plane outlives tests
+# that are killed.
+_COMMAND = ("sh", "-c", 'echo "$KUBECONFIG"; exec cat >/dev/null')
+
+
+class StartError(RuntimeError):
+    """The control plane does not start; the text has its log."""
+
+
+@dataclass(frozen=True)
+class ControlPlane:
+    """A running control plane. All its data is in memory."""
+
+    #: The path of the administrator's kubeconfig, which exists as long as the control plane runs.
+    kubeconfig: str
+
+
+@contextlib.contextmanager
+def start(flags: Sequence[str] = ()) -> Iterator[ControlPlane]:
+    """Runs a control plane. ``flags`` are those of ``coracle run``, such as ``--nodes=0``."""
+    program = os.environ.get("CORACLE_BIN") or shutil.which("coracle")
+    if not program:
+        raise StartError("set CORACLE_BIN, or install coracle on the path")
+    with tempfile.TemporaryFile() as log:
+        process = subprocess.Popen(
+            [program, "run", *flags, "--", *_COMMAND],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=log,
+            bufsize=0,
+        )
+        try:
+            kubeconfig = _first_line(process)
+            if not kubeconfig:
+                process.kill()
+                process.wait()
+                log.seek(0)
+                raise StartError(f"{program} does not start: {log.read().decode(errors='replace')}")
+            yield ControlPlane(kubeconfig)
+        finally:
+            process.stdin.close()
+            try:
+                process.wait(STOP_TIMEOUT)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+            process.stdout.close()
+
+
+def _first_line(process: subprocess.Popen[bytes]) -> str:
+    """The first line of the output; nothing if the process ends before it, or takes too long."""
+    line = b""
+    deadline = time.monotonic() + START_TIMEOUT
+    with selectors.DefaultSelector() as selector:
+        selector.register(process.stdout, selectors.EVENT_READ)
+        while not line.endswith(b"\n"):
+            if not selector.select(max(0.0, deadline - time.monotonic())):
+                return ""
+            read = os.read(process.stdout.fileno(), 4096)
+            if not read:
+                return ""
+            line += read
+    return line.decode().rstrip("\n")
+
+
+@pytest.fixture(scope="session")
+def coracle_flags() -> list[str]:
+    """The flags of the control planes; override it to change them."""
+    return []
+
+
+@pytest.fixture
+def coracle(coracle_flags: list[str]) -> Iterator[ControlPlane]:
+    """A control plane for one test."""
+    with start(coracle_flags) as control_plane:
+        yield control_plane
+
+
+@pytest.fixture(scope="session")
+def coracle_session(coracle_flags: list[str]) -> Iterator[ControlPlane]:
+    """A control plane for all tests."""
+    with start(coracle_flags) as control_plane:
+        yield control_plane
