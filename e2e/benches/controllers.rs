@@ -22,6 +22,8 @@ const PODS: usize = 1000;
 const CLAIMS: usize = 1000;
 /// StatefulSets with a claim for each pod: their pod management, and their replicas.
 const SETS: [(&str, usize); 3] = [("Parallel", 100), ("OrderedReady", 100), ("Parallel", 1000)];
+/// Jobs, and the pods of each.
+const JOBS: (usize, usize) = (200, 5);
 const CONNECTIONS: usize = 8;
 const IDLE_TIME: Duration = Duration::from_secs(10);
 
@@ -61,6 +63,8 @@ async fn scenarios(endpoint: &Endpoint) -> Result<()> {
         let took = stateful_set(endpoint, management, replicas).await?;
         print_times(&format!("a StatefulSet of {replicas}, {management}"), took);
     }
+    let (count, pods) = JOBS;
+    print_times(&format!("{count} Jobs of {pods} pods, complete"), jobs(endpoint).await?);
     Ok(())
 }
 
@@ -86,6 +90,39 @@ async fn pods(endpoint: &Endpoint) -> Result<(Duration, Duration)> {
     client.call("DELETE", &path, None).await?;
     client.until(&path, 0).await?;
     Ok((up, began.elapsed()))
+}
+
+/// The time from the first create until all Jobs are complete, and from the delete until none of their pods is left.
+async fn jobs(endpoint: &Endpoint) -> Result<(Duration, Duration)> {
+    let (count, pods) = JOBS;
+    let mut client = JsonClient::new(endpoint).await?;
+    let namespace = client.namespace().await?;
+    let path = format!("/apis/batch/v1/namespaces/{namespace}/jobs");
+    client.until(&format!("/api/v1/namespaces/{namespace}/serviceaccounts"), 1).await?;
+    let began = Instant::now();
+    fill(endpoint, &path, count, |i| {
+        let containers = json!([{"name": "c", "image": "c"}]);
+        let template = json!({
+            "metadata": {"annotations": {"sim.coracle.dev/exit-after": "0s"}},
+            "spec": {"restartPolicy": "Never", "containers": containers},
+        });
+        let spec = json!({"completions": pods, "parallelism": pods, "template": template});
+        json!({"metadata": {"name": format!("j{i}")}, "spec": spec})
+    })
+    .await?;
+    let is_complete = |job: &Value| {
+        let conditions = job["status"]["conditions"].as_array();
+        conditions
+            .is_some_and(|conditions| conditions.iter().any(|condition| condition["type"] == "Complete"))
+    };
+    client
+        .until_so(&path, |list| list["items"].as_array().is_some_and(|jobs| jobs.iter().all(is_complete)))
+        .await?;
+    let complete = began.elapsed();
+    let began = Instant::now();
+    client.call("DELETE", &format!("{path}?propagationPolicy=Background"), None).await?;
+    client.until(&format!("/api/v1/namespaces/{namespace}/pods"), 0).await?;
+    Ok((complete, began.elapsed()))
 }
 
 /// The time from the first create until all claims are bound, and from the delete until none of their volumes is left.

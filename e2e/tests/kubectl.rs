@@ -398,6 +398,51 @@ async fn stateful_sets_are_rolled_out_scaled_and_deleted() -> Result<()> {
 
 /// A disruption budget blocks a drain until it is deleted.
 #[tokio::test]
+async fn jobs_run_to_their_end() -> Result<()> {
+    run_scenario(
+        cluster(),
+        &[
+            ("apply -f job.yaml", &["job.batch/report created"]),
+            ("wait --for=condition=complete job/report --timeout=30s", &["job.batch/report condition met"]),
+            ("get job report", &["report   Complete   3/3"]),
+            (
+                "describe job report",
+                &["0 Active (0 Ready) / 3 Succeeded / 0 Failed", "SuccessfulCreate", "Job completed"],
+            ),
+            ("logs job/report", &["the report\n"]),
+            ("logs -f -l job-name=report --prefix", &["[pod/report-", "/report] the report\n"]),
+            ("! logs job/report --previous", &["previous terminated container \"report\" in pod"]),
+            // A CronJob, and a Job of it by hand.
+            (
+                "create cronjob nightly --image=registry.example/job:1 --schedule=@yearly",
+                &["cronjob.batch/nightly created"],
+            ),
+            ("create job now --from=cronjob/nightly", &["job.batch/now created"]),
+            ("get job now -o yaml", &["cronjob.kubernetes.io/instantiate: manual", "kind: CronJob"]),
+            ("wait --for=jsonpath={.status.ready}=1 job/now --timeout=30s", &["condition met"]),
+            ("delete cronjob nightly", &["cronjob.batch \"nightly\" deleted"]),
+            ("wait --for=delete job/now --timeout=30s", &[]),
+            // One that is suspended and resumed, and goes with its pods.
+            ("create job once --image=registry.example/job:1", &["job.batch/once created"]),
+            ("wait --for=jsonpath={.status.ready}=1 job/once --timeout=30s", &["condition met"]),
+            ("patch job once -p {\"spec\":{\"suspend\":true}}", &["job.batch/once patched"]),
+            ("wait --for=condition=suspended job/once --timeout=30s", &["condition met"]),
+            ("patch job once -p {\"spec\":{\"suspend\":false}}", &["job.batch/once patched"]),
+            ("wait --for=jsonpath={.status.ready}=1 job/once --timeout=30s", &["condition met"]),
+            ("delete job once", &["job.batch \"once\" deleted"]),
+            ("wait --for=delete pod -l job-name=once --timeout=30s", &[]),
+            // There is no process to run in or to connect to.
+            ("run idle --image=registry.example/idle:1", &["pod/idle created"]),
+            ("wait --for=condition=Ready pod/idle --timeout=30s", &["condition met"]),
+            ("! exec idle -- true", &["nodes are simulated: there is no kubelet to connect to"]),
+            ("! attach idle", &["nodes are simulated: there is no kubelet to connect to"]),
+            ("! port-forward pod/idle 0:80", &["nodes are simulated: there is no kubelet to connect to"]),
+        ],
+    )
+    .await
+}
+
+#[tokio::test]
 async fn a_disruption_budget_blocks_a_drain() -> Result<()> {
     run_scenario(
         cluster(),

@@ -163,7 +163,7 @@ mod tests {
                 Some("2026-01-01T02:00:00Z"),
                 0,
             ),
-            ("irregular", "0 0 * 2 *", None, None, "2026-07-01T00:00:00Z", None, 150),
+            ("irregular", "0 0 * 2 *", None, None, "2026-07-01T00:00:00Z", None, 151),
             ("every", "@every 7s", None, None, "2026-01-01T00:01:00Z", Some("2026-01-01T00:00:56Z"), 8),
         ] {
             let cron_job = cron_job(schedule, None, last, deadline);

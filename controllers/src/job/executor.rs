@@ -1,8 +1,8 @@
 //! Executes the plan of a Job: pods, status, finalizers, status again.
 
 use std::collections::HashSet;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use coracle_kinds::jobs::{TRACKING_FINALIZER, is_tracked};
 use coracle_kinds::pods;
@@ -31,7 +31,7 @@ pub struct Executor<'a> {
     pub observed: &'a Observed<'a>,
     pub ctx: &'a ReconcileContext,
     /// The uids of the pods that have lost their finalizers.
-    pub released: &'a std::sync::Mutex<HashSet<String>>,
+    pub released: &'a Mutex<HashSet<String>>,
 }
 
 impl Executor<'_> {
@@ -106,8 +106,7 @@ impl Executor<'_> {
         let outcomes = execute_all(tracking.released.iter().map(|pod| self.release(pod)), CONCURRENT).await;
         let outcome: Result<(), Error> = outcomes.into_iter().collect();
         let stored = job.status.clone().unwrap_or_default();
-        // No code that can panic runs under the lock.
-        let released = self.released.lock().map(|released| released.clone()).unwrap_or_default();
+        let released = self.released().clone();
         let concluded = tracking.conclude(&stored, &released, outcome.is_ok(), self.observed.now);
         if let Some((status, finished)) = concluded {
             job = self.update_status(job, status).await?;
@@ -143,14 +142,17 @@ impl Executor<'_> {
         recorder.normal(job, "Completed", "Job completed");
     }
 
+    fn released(&self) -> MutexGuard<'_, HashSet<String>> {
+        // No code that can panic runs under the lock.
+        self.released.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Removes the finalizer of a pod.
     async fn release(&self, pod: &Arc<Pod>) -> Result<(), Error> {
         if let Some(changed) = remove_finalizer(&self.controller.client, pod, false).await? {
             self.ctx.record_write(&self.controller.pods, &changed);
         }
-        if let Ok(mut released) = self.released.lock() {
-            released.insert(uid(pod).to_owned());
-        }
+        self.released().insert(uid(pod).to_owned());
         Ok(())
     }
 }

@@ -17,6 +17,8 @@ mod executor;
 mod indexes;
 mod manage;
 mod metrics;
+#[cfg(test)]
+mod model;
 mod orphans;
 mod plan;
 mod pods;
@@ -117,11 +119,8 @@ impl Controller for JobController {
                 let manager = external.and_then(|job| job.spec.as_ref()?.managed_by.clone());
                 manager.iter().for_each(|manager| metrics.managed_externally(manager));
             }
-            match delay(change) {
-                Some(delay) => queue.add_after(name, delay),
-                // The pods that are left are released by the orphans' queue.
-                None => {}
-            }
+            // The pods that a finished Job leaves are released by the orphans' queue.
+            delay(change).into_iter().for_each(|delay| queue.add_after(name.clone(), delay));
         });
         let (jobs, metrics) = (self.jobs.clone(), self.metrics.clone());
         sources.on(&self.pods, move |change, queue| {
@@ -186,13 +185,13 @@ impl JobController {
     }
 
     async fn claim_pods(&self, job: &Job, ctx: &ReconcileContext) -> Result<Vec<Arc<Pod>>, Error> {
-        let api = |client: &Client| Api::namespaced(client.clone(), &job.namespace().unwrap_or_default());
-        let (jobs, pods) = (
-            api(&self.client),
-            Api::<Pod>::namespaced(self.client.clone(), &job.namespace().unwrap_or_default()),
-        );
+        let namespace = job.namespace().unwrap_or_default();
+        let jobs = Api::namespaced(self.client.clone(), &namespace);
+        let pods = Api::<Pod>::namespaced(self.client.clone(), &namespace);
         let candidates = controller_ref::candidates(&job.metadata, &self.pods);
-        let matches = |pod: &Pod| selects(job, &pod.metadata);
+        let selector = selector(job);
+        let matches =
+            |pod: &Pod| selector.as_ref().is_some_and(|selector| selector_matches(selector, &pod.metadata));
         let finalizer = Some(TRACKING_FINALIZER);
         let objects = (&pods, &self.pods);
         controller_ref::claim_with_finalizer((&jobs, job), objects, candidates, matches, finalizer, ctx).await
@@ -233,10 +232,13 @@ fn delay(change: &Change<Job>) -> Option<Duration> {
     }
 }
 
+fn selector(job: &Job) -> Option<Selector> {
+    let selector = job.spec.as_ref()?.selector.clone()?;
+    Selector::try_from(selector).ok()
+}
+
 fn selects(job: &Job, pod: &ObjectMeta) -> bool {
-    let selector = job.spec.as_ref().and_then(|spec| spec.selector.clone());
-    let selector = selector.and_then(|selector| Selector::try_from(selector).ok());
-    selector.is_some_and(|selector| selector_matches(&selector, pod))
+    selector(job).is_some_and(|selector| selector_matches(&selector, pod))
 }
 
 /// Counts the ended pods that have the finalizer, when they end and when they lose it.

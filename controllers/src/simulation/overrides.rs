@@ -1,6 +1,7 @@
 //! Annotations and parameters below `sim.coracle.dev/`, which configure the simulation.
 
 use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 pub const PREFIX: &str = "sim.coracle.dev/";
@@ -33,6 +34,19 @@ pub fn exit_code(text: &str) -> Result<i32, &'static str> {
     text.parse::<u8>().map(i32::from).map_err(|_| "not a number from 0 to 255")
 }
 
+/// Completion indexes of Jobs.
+pub type IndexRanges = Vec<RangeInclusive<i32>>;
+
+/// Indexes and ranges of them, such as `1,3-5`.
+pub fn indexes(text: &str) -> Result<IndexRanges, &'static str> {
+    let range = |part: &str| {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        let (first, last) = (first.parse::<u16>().ok()?, last.parse::<u16>().ok()?);
+        Some(i32::from(first)..=i32::from(last))
+    };
+    text.split(',').map(range).collect::<Option<_>>().ok_or("not indexes such as 1,3 or 0-2")
+}
+
 pub fn count(text: &str) -> Result<u32, &'static str> {
     text.parse().map_err(|_| "not a number such as 0 or 3")
 }
@@ -46,6 +60,14 @@ pub fn duration(text: &str) -> Result<Duration, &'static str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn lists_of_indexes() {
+        assert_eq!(indexes("1,3-5"), Ok(vec![1..=1, 3..=5]));
+        for wrong in ["", "1,", "x", "-1", "1-2-3", "1, 2"] {
+            assert!(indexes(wrong).is_err(), "{wrong}");
+        }
+    }
 
     #[test]
     fn durations() {

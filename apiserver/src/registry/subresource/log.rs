@@ -1,4 +1,5 @@
-//! The log of a simulated container: one line, as it would be there once the container has run.
+//! The log of a simulated container, as it would be there once the container has run: what an annotation of the pod says, or one line.
+//! All of it is written when the container starts, so there is nothing to follow.
 
 use serde_json::Value;
 
@@ -6,6 +7,9 @@ use crate::field::quote;
 use crate::object_meta::ObjectMeta;
 use crate::request::options::Query;
 use crate::{Error, Result};
+
+/// The annotation with the log of each container of a pod.
+const LOG: &str = "sim.coracle.dev/log";
 
 /// What a kubelet would send of a container's log; without a name of that of the only container. None where no kubelet has reported
 /// the pod, so there is none to ask.
@@ -41,12 +45,21 @@ pub fn of(pod: &Value, container: &str, query: &Query) -> Result<Option<String>>
         let message = format!("container {container} in pod {pod_name} is waiting to start: {reason}");
         return Err(Error::bad_request(message));
     };
-    let line = format!("container {name} is simulated: it does nothing, and has nothing to say\n");
+    let annotations = pod.pointer("/metadata/annotations").and_then(Value::as_object);
+    let log = match annotations.and_then(|annotations| annotations.get(LOG)?.as_str()) {
+        Some(text) => text.to_owned(),
+        None => format!("container {name} is simulated: it does nothing, and has nothing to say"),
+    };
+    let lines: Vec<&str> = log.lines().collect();
+    let tail = query.int("tailLines")?.map_or(lines.len(), |tail| usize::try_from(tail).unwrap_or(0));
     let stamp = if query.flag("timestamps") == Some(true) { format!("{since} ") } else { String::new() };
-    let mut text = if query.first("tailLines") == Some("0") { String::new() } else { stamp + &line };
+    let kept = lines.get(lines.len().saturating_sub(tail)..).unwrap_or_default();
+    let mut text: String = kept.iter().flat_map(|line| [stamp.as_str(), line, "\n"]).collect();
     if let Some(limit) = query.int("limitBytes")? {
-        // The line is ASCII, as the names of containers are.
-        text.truncate(usize::try_from(limit).unwrap_or(usize::MAX).min(text.len()));
+        let limit = usize::try_from(limit).unwrap_or(usize::MAX).min(text.len());
+        // No half of a character.
+        let end = (0..=limit).rev().find(|end| text.is_char_boundary(*end));
+        text.truncate(end.unwrap_or(0));
     }
     Ok(Some(text))
 }
@@ -92,6 +105,18 @@ mod tests {
         ] {
             let got = of(pod, "", &Query::parse(query));
             assert_eq!(got.map(Option::unwrap).unwrap_or_else(|error| error.to_string()), want, "{case}");
+        }
+        let mut scripted = running.clone();
+        scripted["metadata"]["annotations"] = json!({LOG: "one\ntwö\nthree"});
+        for (query, want) in [
+            ("", "one\ntwö\nthree\n"),
+            ("follow=true", "one\ntwö\nthree\n"),
+            ("tailLines=2", "twö\nthree\n"),
+            ("tailLines=9", "one\ntwö\nthree\n"),
+            ("tailLines=1&timestamps=true", "T three\n"),
+            ("limitBytes=7", "one\ntw"),
+        ] {
+            assert_eq!(of(&scripted, "", &Query::parse(query)).unwrap().as_deref(), Some(want), "{query}");
         }
         let error = of(&running, "i", &Query::parse("")).unwrap_err().to_string();
         assert_eq!(error, r#"container "i" in pod "p" is not available"#);

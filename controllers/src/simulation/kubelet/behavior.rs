@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
+use coracle_kinds::jobs::completion_index;
 use k8s_openapi::api::core::v1::Pod;
 
 use super::super::IGNORE;
-use crate::simulation::overrides::{self, PREFIX, duration, exit_code, flag};
+use crate::simulation::overrides::{self, IndexRanges, PREFIX, duration, exit_code, flag, indexes};
 
 /// How the containers of a pod behave: by default they are ready at once, run for ever, and exit when they are terminated.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -21,12 +22,26 @@ pub struct PodBehavior {
     pub terminate_after: Duration,
 }
 
+/// The exit code of an index that fails, unless there is another one.
+const FAILURE: i32 = 1;
+
 impl PodBehavior {
     /// A pod's behavior, and a warning about each annotation that had to be left out of it.
     pub fn of(pod: &Pod) -> (PodBehavior, Vec<String>) {
-        let mut behavior = PodBehavior::default();
+        let (mut behavior, mut failing) = (PodBehavior::default(), None::<IndexRanges>);
         let annotations = pod.metadata.annotations.as_ref();
-        let warnings = overrides::read("annotation", annotations, |name, value| behavior.set(name, value));
+        let warnings = overrides::read("annotation", annotations, |name, value| match name {
+            "fail-indexes" => indexes(value).map(|ranges| failing = Some(ranges)),
+            _ => behavior.set(name, value),
+        });
+        if let Some(failing) = failing {
+            let fails = completion_index(pod).is_some_and(|index| failing.iter().any(|r| r.contains(&index)));
+            behavior.exit_code = match (fails, behavior.exit_code) {
+                (false, _) => 0,
+                (true, 0) => FAILURE,
+                (true, code) => code,
+            };
+        }
         (behavior, warnings)
     }
 
@@ -37,6 +52,8 @@ impl PodBehavior {
             "exit-after" => self.exit_after = Some(duration(value)?),
             "exit-code" => self.exit_code = exit_code(value)?,
             "terminate-after" => self.terminate_after = duration(value)?,
+            // The API server responds with it to requests for logs.
+            "log" => {}
             _ if IGNORE.strip_prefix(PREFIX) == Some(name) => flag(value).map(drop)?,
             _ => return Err("there is no such annotation"),
         }
@@ -65,6 +82,16 @@ mod tests {
         let want =
             PodBehavior { exit_after: Some(Duration::from_secs(1)), exit_code: 3, ..PodBehavior::default() };
         assert_eq!((behavior, warnings), (want, vec![]));
+        for (index, code, want) in [("1", None, 1), ("2", None, 0), ("4", Some("3"), 3), ("x", None, 0)] {
+            let mut annotations = vec![
+                ("batch.kubernetes.io/job-completion-index", index),
+                ("sim.coracle.dev/fail-indexes", "1,3-5"),
+                ("sim.coracle.dev/log", "hello"),
+            ];
+            annotations.extend(code.map(|code| ("sim.coracle.dev/exit-code", code)));
+            let (behavior, warnings) = read(&annotations);
+            assert_eq!((behavior.exit_code, warnings), (want, vec![]), "{index}");
+        }
         let (behavior, warnings) = read(&[
             ("sim.coracle.dev/exit-code", "256"),
             ("sim.coracle.dev/never-ready", "yes"),
