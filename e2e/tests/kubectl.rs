@@ -396,6 +396,76 @@ async fn stateful_sets_are_rolled_out_scaled_and_deleted() -> Result<()> {
     .await
 }
 
+#[tokio::test]
+async fn deployments_are_rolled_out_scaled_and_deleted() -> Result<()> {
+    const IMAGES: &str = "get pods -l app=web -o jsonpath={.items[*].spec.containers[0].image}";
+    const STATUS: &str = "rollout status deployment/web --timeout=30s";
+    const DONE: &[&str] = &["deployment \"web\" successfully rolled out"];
+    run_scenario(
+        cluster(),
+        &[
+            ("create deployment web --image=web:1 --replicas=2", &["deployment.apps/web created"]),
+            (STATUS, DONE),
+            ("get deployment web", &["NAME   READY   UP-TO-DATE   AVAILABLE   AGE\nweb    2/2     2            2"]),
+            ("get replicasets", &["DESIRED   CURRENT   READY   AGE\nweb-"]),
+            // Updates, and their history.
+            ("set image deployment/web web=web:2", &["deployment.apps/web image updated"]),
+            (STATUS, DONE),
+            ("wait --for=jsonpath={.status.terminatingReplicas}=0 deployment/web --timeout=40s", &[]),
+            (IMAGES, &["web:2 web:2"]),
+            ("rollout history deployment/web", &["REVISION  CHANGE-CAUSE\n1         <none>\n2         <none>\n"]),
+            ("rollout history deployment/web --revision=1", &["with revision #1", "web:1", "pod-template-hash="]),
+            ("rollout undo deployment/web", &["deployment.apps/web rolled back"]),
+            (STATUS, DONE),
+            ("rollout history deployment/web", &["REVISION  CHANGE-CAUSE\n2         <none>\n3         <none>\n"]),
+            ("rollout undo deployment/web --to-revision=2", &["deployment.apps/web rolled back"]),
+            (STATUS, DONE),
+            ("! rollout undo deployment/web --to-revision=9", &["unable to find specified revision 9"]),
+            // A pause.
+            ("rollout pause deployment/web", &["deployment.apps/web paused"]),
+            ("set image deployment/web web=web:3", &["deployment.apps/web image updated"]),
+            ("wait --for=jsonpath={.status.conditions[?(@.type=='Progressing')].reason}=DeploymentPaused deployment/web --timeout=20s", &[]),
+            ("rollout history deployment/web", &["\n3         <none>\n4         <none>\n"]),
+            ("! rollout undo deployment/web", &["you cannot rollback a paused deployment"]),
+            ("rollout resume deployment/web", &["deployment.apps/web resumed"]),
+            (STATUS, DONE),
+            ("get deployment web -o wide", &["web:3"]),
+            ("rollout restart deployment/web", &["deployment.apps/web restarted"]),
+            (STATUS, DONE),
+            ("get pods -l app=web -o yaml", &["kubectl.kubernetes.io/restartedAt"]),
+            // Sizes.
+            ("scale deployment web --replicas=4", &["deployment.apps/web scaled"]),
+            (STATUS, DONE),
+            ("get deployment web", &["4/4"]),
+            ("expose deployment web --port=80", &["service/web exposed"]),
+            (
+                "describe deployment web",
+                &[
+                    "4 desired | 4 updated | 4 total | 4 available | 0 unavailable",
+                    "Available      True    MinimumReplicasAvailable",
+                    "Progressing    True    NewReplicaSetAvailable",
+                    "ScalingReplicaSet",
+                    "Scaled up replica set web-",
+                ],
+            ),
+            // A rollout that gets nowhere.
+            (
+                r#"patch deployment web -p {"spec":{"progressDeadlineSeconds":1,"template":{"metadata":{"annotations":{"sim.coracle.dev/never-ready":"true"}}}}}"#,
+                &["deployment.apps/web patched"],
+            ),
+            ("! rollout status deployment/web --timeout=30s", &["exceeded its progress deadline"]),
+            ("rollout undo deployment/web", &["deployment.apps/web rolled back"]),
+            ("wait --for=condition=Progressing deployment/web --timeout=30s", &["condition met"]),
+            // Deleted without its ReplicaSets, and with them.
+            ("delete deployment web --cascade=orphan", &["deployment.apps \"web\" deleted"]),
+            ("get replicasets -l app=web -o name", &["replicaset.apps/web-"]),
+            ("delete replicasets -l app=web", &["deleted"]),
+            ("wait --for=delete pod -l app=web --timeout=50s", &[]),
+        ],
+    )
+    .await
+}
+
 /// A disruption budget blocks a drain until it is deleted.
 #[tokio::test]
 async fn jobs_run_to_their_end() -> Result<()> {
