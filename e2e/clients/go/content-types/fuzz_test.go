@@ -130,7 +130,8 @@ func TestRandomObjectsGetTheSameResponseInEachType(t *testing.T) {
 
 func TestRandomStatusesAreReadAlikeInEachType(t *testing.T) {
 	for _, k := range kinds {
-		if !k.hasStatus {
+		// The server itself writes the statuses of definitions.
+		if !k.hasStatus || k.Kind == "CustomResourceDefinition" {
 			continue
 		}
 		t.Run(k.String(), func(t *testing.T) {
