@@ -1,0 +1,135 @@
+//! The syntax tree. Macros are expanded: what is left of them are comprehensions.
+
+use std::sync::Arc;
+
+/// A node.
+#[derive(Clone, Debug)]
+pub struct Expr {
+    /// The number of the node in its tree, under which the checker stores what it finds.
+    pub id: usize,
+    /// Where it is in the source, in characters.
+    pub offset: usize,
+    /// How deep the tree below it is.
+    pub depth: usize,
+    /// What it is.
+    pub kind: ExprKind,
+}
+
+/// What a node is.
+#[derive(Clone, Debug)]
+pub enum ExprKind {
+    /// A literal.
+    Literal(Literal),
+    /// A variable or a type.
+    Ident(Arc<str>),
+    /// `operand.field`, or `has(operand.field)`.
+    Select {
+        /// The object or map.
+        operand: Box<Expr>,
+        /// The field or key.
+        field: Arc<str>,
+        /// Whether only its presence is asked for.
+        test_only: bool,
+    },
+    /// `function(args)` or `target.function(args)`; operators are functions with names such as `_+_`.
+    Call {
+        /// The name.
+        function: Arc<str>,
+        /// The receiver of a call in member style.
+        target: Option<Box<Expr>>,
+        /// The arguments.
+        args: Vec<Expr>,
+    },
+    /// `[a, ?b]`; the second value says whether the element is optional.
+    List(Vec<(Expr, bool)>),
+    /// `{k: v, ?k: v}`.
+    Map(Vec<(Expr, Expr, bool)>),
+    /// `Name{field: value}`.
+    Struct {
+        /// The name of the type.
+        name: Arc<str>,
+        /// The fields.
+        fields: Vec<StructField>,
+    },
+    /// A fold over a list or map.
+    Comprehension(Box<Comprehension>),
+}
+
+/// The field of a struct literal.
+#[derive(Clone, Debug)]
+pub struct StructField {
+    /// Where it is in the source.
+    pub offset: usize,
+    /// The name.
+    pub name: Arc<str>,
+    /// The value.
+    pub value: Expr,
+    /// Whether the value is optional.
+    pub optional: bool,
+}
+
+/// A fold: `accu` begins as `init`; for each element, while `condition` holds, it becomes `step`.
+#[derive(Clone, Debug)]
+pub struct Comprehension {
+    /// The list or map.
+    pub range: Expr,
+    /// The element of a list or key of a map; with two variables the index or key.
+    pub var: Arc<str>,
+    /// The element or value, if there are two variables.
+    pub var2: Option<Arc<str>>,
+    /// The accumulator.
+    pub accu: Arc<str>,
+    /// Its first value.
+    pub init: Expr,
+    /// Whether the fold continues.
+    pub condition: Expr,
+    /// The next value of the accumulator.
+    pub step: Expr,
+    /// The value of the whole.
+    pub result: Expr,
+}
+
+/// A literal.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Literal {
+    /// `null`
+    Null,
+    /// `true` and `false`
+    Bool(bool),
+    /// A signed number.
+    Int(i64),
+    /// An unsigned number.
+    Uint(u64),
+    /// A number with a fraction.
+    Double(f64),
+    /// A text.
+    String(Arc<str>),
+    /// Bytes.
+    Bytes(Arc<[u8]>),
+}
+
+impl Expr {
+    /// Calls `visit` for the node and all below it.
+    pub fn visit<'a>(&'a self, visit: &mut dyn FnMut(&'a Expr)) {
+        visit(self);
+        match &self.kind {
+            ExprKind::Literal(_) | ExprKind::Ident(_) => {}
+            ExprKind::Select { operand, .. } => operand.visit(visit),
+            ExprKind::Call { target, args, .. } => {
+                target.iter().for_each(|target| target.visit(visit));
+                args.iter().for_each(|arg| arg.visit(visit));
+            }
+            ExprKind::List(items) => items.iter().for_each(|(item, _)| item.visit(visit)),
+            ExprKind::Map(entries) => entries.iter().for_each(|(key, value, _)| {
+                key.visit(visit);
+                value.visit(visit);
+            }),
+            ExprKind::Struct { fields, .. } => fields.iter().for_each(|field| field.value.visit(visit)),
+            ExprKind::Comprehension(fold) => {
+                for part in [&fold.range, &fold.init, &fold.condition, &fold.step, &fold.result] {
+                    part.visit(visit);
+                }
+            }
+        }
+    }
+}

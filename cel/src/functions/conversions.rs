@@ -1,0 +1,236 @@
+//! Conversions between types.
+
+use std::sync::Arc;
+
+use super::{Line, Result, error, no_overload, quoted};
+use crate::value::{List, Map, Value};
+
+pub const TABLE: &[Line] = &[
+    ("dyn", "(A)->dyn", |args| args.first().cloned().map_or_else(no_overload, Ok)),
+    ("type", "(A)->type<A>", |args| match args {
+        [value] => Ok(Value::Type(value.type_of())),
+        _ => no_overload(),
+    }),
+    ("int", "(int)->int (double)->int (duration)->int (string)->int (timestamp)->int (uint)->int", to_int),
+    ("uint", "(uint)->uint (double)->uint (int)->uint (string)->uint", to_uint),
+    ("double", "(double)->double (int)->double (string)->double (uint)->double", to_double),
+    (
+        "string",
+        "(string)->string (bool)->string (bytes)->string (double)->string (duration)->string (int)->string (timestamp)->string (uint)->string (ip)->string (cidr)->string",
+        to_string,
+    ),
+    ("bytes", "(bytes)->bytes (string)->bytes", |args| match args {
+        [Value::Bytes(bytes)] => Ok(Value::Bytes(bytes.clone())),
+        [Value::String(text)] => Ok(Value::Bytes(text.as_bytes().into())),
+        _ => no_overload(),
+    }),
+    ("bool", "(bool)->bool (string)->bool", to_bool),
+    ("timestamp", "(timestamp)->timestamp (int)->timestamp (string)->timestamp", to_timestamp),
+    ("duration", "(duration)->duration (int)->duration (string)->duration", to_duration),
+    (
+        "size",
+        "(bytes)->int bytes.()->int (list<A>)->int list<A>.()->int (map<A,B>)->int map<A,B>.()->int (string)->int string.()->int",
+        |args| match args {
+            [value @ (Value::String(_) | Value::Bytes(_) | Value::List(_) | Value::Map(_))] => {
+                Ok(Value::Int(i64::try_from(value.size()).unwrap_or(i64::MAX)))
+            }
+            _ => no_overload(),
+        },
+    ),
+];
+
+fn to_int<'a>(args: &[Value<'a>]) -> Result<Value<'a>> {
+    const RANGE: &str = "integer overflow";
+    Ok(Value::Int(match args {
+        [Value::Int(value) | Value::Duration(value)] => *value,
+        [Value::Uint(value)] => i64::try_from(*value).or_else(|_| error(RANGE))?,
+        [Value::Double(value)]
+            if value.is_nan()
+                || *value <= -9.223_372_036_854_775e18
+                || *value >= 9.223_372_036_854_775e18 =>
+        {
+            return error(RANGE);
+        }
+        [Value::Double(value)] => *value as i64,
+        [Value::String(text)] => text
+            .parse()
+            .or_else(|_| error(format!("strconv.ParseInt: parsing {}: invalid syntax", quoted(text))))?,
+        [Value::Timestamp(time)] => time.as_second(),
+        _ => return no_overload(),
+    }))
+}
+
+fn to_uint<'a>(args: &[Value<'a>]) -> Result<Value<'a>> {
+    const RANGE: &str = "unsigned integer overflow";
+    Ok(Value::Uint(match args {
+        [Value::Uint(value)] => *value,
+        [Value::Int(value)] => u64::try_from(*value).or_else(|_| error(RANGE))?,
+        [Value::Double(value)] if value.is_nan() || *value < 0.0 || *value >= 1.844_674_407_370_955e19 => {
+            return error(RANGE);
+        }
+        [Value::Double(value)] => *value as u64,
+        [Value::String(text)] => text
+            .parse()
+            .or_else(|_| error(format!("strconv.ParseUint: parsing {}: invalid syntax", quoted(text))))?,
+        _ => return no_overload(),
+    }))
+}
+
+fn to_double<'a>(args: &[Value<'a>]) -> Result<Value<'a>> {
+    Ok(Value::Double(match args {
+        [Value::Double(value)] => *value,
+        [Value::Int(value)] => *value as f64,
+        [Value::Uint(value)] => *value as f64,
+        [Value::String(text)] => text
+            .parse()
+            .or_else(|_| error(format!("strconv.ParseFloat: parsing {}: invalid syntax", quoted(text))))?,
+        _ => return no_overload(),
+    }))
+}
+
+fn to_bool<'a>(args: &[Value<'a>]) -> Result<Value<'a>> {
+    match args {
+        [Value::Bool(value)] => Ok(Value::Bool(*value)),
+        [Value::String(text)] => match &**text {
+            "1" | "t" | "T" | "true" | "TRUE" | "True" => Ok(Value::Bool(true)),
+            "0" | "f" | "F" | "false" | "FALSE" | "False" => Ok(Value::Bool(false)),
+            text => error(format!("strconv.ParseBool: parsing {}: invalid syntax", quoted(text))),
+        },
+        _ => no_overload(),
+    }
+}
+
+fn to_string<'a>(args: &[Value<'a>]) -> Result<Value<'a>> {
+    match args {
+        [Value::String(text)] => Ok(Value::String(text.clone())),
+        [Value::Bytes(bytes)] => match std::str::from_utf8(bytes) {
+            Ok(text) => Ok(Value::text(text)),
+            Err(_) => error("invalid UTF-8 in bytes, cannot convert to string"),
+        },
+        [
+            value @ (Value::Bool(_)
+            | Value::Int(_)
+            | Value::Uint(_)
+            | Value::Double(_)
+            | Value::Duration(_)
+            | Value::Timestamp(_)
+            | Value::Ip(_)
+            | Value::Cidr(_)),
+        ] => Ok(Value::text(shown(value))),
+        _ => no_overload(),
+    }
+}
+
+fn to_timestamp<'a>(args: &[Value<'a>]) -> Result<Value<'a>> {
+    match args {
+        [Value::Timestamp(time)] => Ok(Value::Timestamp(*time)),
+        [Value::Int(seconds)] => jiff::Timestamp::from_second(*seconds)
+            .map(Value::Timestamp)
+            .or_else(|_| error("timestamp overflow")),
+        [Value::String(text)] => match parse_time(text) {
+            Some(time) => Ok(Value::Timestamp(time)),
+            None => {
+                error(format!("parsing time {} as \"2006-01-02T15:04:05Z07:00\": cannot parse", quoted(text)))
+            }
+        },
+        _ => no_overload(),
+    }
+}
+
+fn to_duration<'a>(args: &[Value<'a>]) -> Result<Value<'a>> {
+    match args {
+        [Value::Duration(nanos) | Value::Int(nanos)] => Ok(Value::Duration(*nanos)),
+        [Value::String(text)] => match parse_duration(text) {
+            Some(nanos) => Ok(Value::Duration(nanos)),
+            None => error(format!("time: invalid duration {}", quoted(text))),
+        },
+        _ => no_overload(),
+    }
+}
+
+/// A duration as Go writes it, in nanoseconds.
+pub fn parse_duration(text: &str) -> Option<i64> {
+    i64::try_from(coracle_duration::parse(text).ok()?.as_nanos()).ok()
+}
+
+/// A time of RFC 3339, or a date.
+pub fn parse_time(text: &str) -> Option<jiff::Timestamp> {
+    let full = if text.len() == 10 { format!("{text}T00:00:00Z") } else { text.to_owned() };
+    // The letters are capitals, and a zone is there.
+    if !full.contains('T') || full.len() < 20 {
+        return None;
+    }
+    full.parse().ok()
+}
+
+/// Seconds with the suffix `s`, as CEL prints durations.
+pub fn duration_text(nanos: i64) -> String {
+    let text = format!("{:.9}", nanos.unsigned_abs() as f64 / 1e9);
+    let exact =
+        format!("{}.{:09}", nanos.unsigned_abs() / 1_000_000_000, nanos.unsigned_abs() % 1_000_000_000);
+    let text = if text == exact { text } else { exact };
+    let text = text.trim_end_matches('0').trim_end_matches('.');
+    format!("{}{text}s", if nanos < 0 { "-" } else { "" })
+}
+
+/// A number as Go's `%v` prints it.
+pub fn double_text(value: f64) -> String {
+    if value.is_nan() {
+        return "NaN".into();
+    }
+    if value.is_infinite() {
+        return if value > 0.0 { "+Inf".into() } else { "-Inf".into() };
+    }
+    let exponent = if value == 0.0 { 0 } else { value.abs().log10().floor() as i32 };
+    if (-4..21).contains(&exponent) {
+        return value.to_string();
+    }
+    let text = format!("{value:e}");
+    match text.split_once('e') {
+        Some((digits, exponent)) => {
+            let number: i32 = exponent.parse().unwrap_or(0);
+            format!("{digits}e{}{:02}", if number < 0 { '-' } else { '+' }, number.abs())
+        }
+        None => text,
+    }
+}
+
+/// A value as errors and `format` print it.
+pub fn shown(value: &Value<'_>) -> String {
+    match value {
+        Value::Null => "null".into(),
+        Value::Bool(value) => value.to_string(),
+        Value::Int(value) => value.to_string(),
+        Value::Uint(value) => value.to_string(),
+        Value::Double(value) => double_text(*value),
+        Value::String(text) => text.to_string(),
+        Value::Bytes(bytes) => String::from_utf8_lossy(bytes).into_owned(),
+        Value::Duration(nanos) => duration_text(*nanos),
+        Value::Timestamp(time) => time.to_string(),
+        Value::List(list) => shown_list(list),
+        Value::Map(map) => shown_map(map),
+        Value::Type(ty) => ty.name().to_owned(),
+        Value::Quantity(quantity) => quantity.to_string(),
+        Value::Ip(address) => address.to_string(),
+        Value::Cidr(cidr) => cidr.to_string(),
+        Value::Url(url) => url.text.clone(),
+        Value::Semver(version) => version.to_string(),
+        other => other.type_of().name().to_owned(),
+    }
+}
+
+fn shown_list(list: &List<'_>) -> String {
+    let items: Vec<String> = list.iter().map(|item| shown(&item)).collect();
+    format!("[{}]", items.join(", "))
+}
+
+fn shown_map(map: &Map<'_>) -> String {
+    let entry = |key: Value<'_>| Some(format!("{}: {}", shown(&key), shown(&map.at(&key)?)));
+    let entries: Vec<String> = map.keys().into_iter().filter_map(entry).collect();
+    format!("{{{}}}", entries.join(", "))
+}
+
+/// A text made of a shared one.
+pub fn shared<'a>(text: &str) -> Value<'a> {
+    Value::String(crate::value::Text::Shared(Arc::from(text)))
+}

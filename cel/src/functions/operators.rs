@@ -1,0 +1,304 @@
+//! Operators and optional values.
+
+use std::cmp::Ordering;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::{Line, Result, error, no_overload};
+use crate::interpreter::EvalError;
+use crate::value::{Key, List, Map, Value};
+
+const ORDERED: &str = "(bool,bool)->bool (int,int)->bool (int,double)->bool (int,uint)->bool (uint,uint)->bool (uint,double)->bool (uint,int)->bool (double,double)->bool (double,int)->bool (double,uint)->bool (string,string)->bool (bytes,bytes)->bool (timestamp,timestamp)->bool (duration,duration)->bool";
+
+pub const TABLE: &[Line] = &[
+    ("_==_", "(A,A)->bool", |args| pair(args, |a, b| Ok(Value::Bool(a.equals(b))))),
+    ("_!=_", "(A,A)->bool", |args| pair(args, |a, b| Ok(Value::Bool(!a.equals(b))))),
+    ("_<_", ORDERED, |args| compare(args, |order| order == Ordering::Less)),
+    ("_<=_", ORDERED, |args| compare(args, |order| order != Ordering::Greater)),
+    ("_>_", ORDERED, |args| compare(args, |order| order == Ordering::Greater)),
+    ("_>=_", ORDERED, |args| compare(args, |order| order != Ordering::Less)),
+    (
+        "_+_",
+        "(bytes,bytes)->bytes (double,double)->double (duration,duration)->duration (duration,timestamp)->timestamp (timestamp,duration)->timestamp (int,int)->int (list<A>,list<A>)->list<A> (string,string)->string (uint,uint)->uint",
+        add,
+    ),
+    (
+        "_-_",
+        "(double,double)->double (duration,duration)->duration (int,int)->int (timestamp,duration)->timestamp (timestamp,timestamp)->duration (uint,uint)->uint",
+        subtract,
+    ),
+    ("_*_", "(double,double)->double (int,int)->int (uint,uint)->uint", multiply),
+    ("_/_", "(double,double)->double (int,int)->int (uint,uint)->uint", divide),
+    ("_%_", "(int,int)->int (uint,uint)->uint", modulo),
+    ("-_", "(double)->double (int)->int", negate),
+    ("!_", "(bool)->bool", not),
+    ("_&&_", "(bool,bool)->bool", |_| no_overload()),
+    ("_||_", "(bool,bool)->bool", |_| no_overload()),
+    ("_?_:_", "(bool,A,A)->A", |_| no_overload()),
+    ("@not_strictly_false", "(bool)->bool", |args| match args {
+        [Value::Bool(value)] => Ok(Value::Bool(*value)),
+        _ => Ok(Value::Bool(true)),
+    }),
+    ("@in", "(A,list<A>)->bool (A,map<A,B>)->bool", contains),
+    (
+        "_[_]",
+        "(list<A>,int)->A (map<A,B>,A)->B (optional<list<A>>,int)->optional<A> (optional<map<A,B>>,A)->optional<B>",
+        |args| pair(args, index),
+    ),
+    (
+        "_[?_]",
+        "(list<A>,int)->optional<A> (map<A,B>,A)->optional<B> (optional<list<A>>,int)->optional<A> (optional<map<A,B>>,A)->optional<B>",
+        |args| pair(args, optional_index),
+    ),
+    ("_?._", "(dyn,string)->optional<dyn>", |args| pair(args, optional_index)),
+    ("optional.of", "(A)->optional<A>", |args| single(args, |value| present(value.clone()))),
+    ("optional.none", "()->optional<A>", |_| Ok(Value::Optional(None))),
+    ("optional.ofNonZeroValue", "(A)->optional<A>", |args| {
+        single(args, |value| if is_zero(value) { Ok(Value::Optional(None)) } else { present(value.clone()) })
+    }),
+    ("hasValue", "optional<A>.()->bool", |args| match args {
+        [Value::Optional(value)] => Ok(Value::Bool(value.is_some())),
+        _ => no_overload(),
+    }),
+    ("value", "optional<A>.()->A", |args| match args {
+        [Value::Optional(Some(value))] => Ok((**value).clone()),
+        [Value::Optional(None)] => error("optional.none() dereference"),
+        _ => no_overload(),
+    }),
+    ("or", "optional<A>.(optional<A>)->optional<A>", |args| match args {
+        [Value::Optional(None), other] => Ok(other.clone()),
+        [some @ Value::Optional(_), _] => Ok(some.clone()),
+        _ => no_overload(),
+    }),
+    ("orValue", "optional<A>.(A)->A", |args| match args {
+        [Value::Optional(None), other] => Ok(other.clone()),
+        [Value::Optional(Some(value)), _] => Ok((**value).clone()),
+        _ => no_overload(),
+    }),
+    ("cel.@mapInsert", "(map<A,B>,A,B)->map<A,B> (map<A,B>,map<A,B>)->map<A,B>", insert),
+];
+
+fn pair<'a>(
+    args: &[Value<'a>],
+    meaning: impl Fn(&Value<'a>, &Value<'a>) -> Result<Value<'a>>,
+) -> Result<Value<'a>> {
+    match args {
+        [a, b] => meaning(a, b),
+        _ => no_overload(),
+    }
+}
+
+fn single<'a>(args: &[Value<'a>], meaning: impl Fn(&Value<'a>) -> Result<Value<'a>>) -> Result<Value<'a>> {
+    match args {
+        [a] => meaning(a),
+        _ => no_overload(),
+    }
+}
+
+fn present<'a>(value: Value<'a>) -> Result<Value<'a>> {
+    Ok(Value::Optional(Some(Arc::new(value))))
+}
+
+fn compare<'a>(args: &[Value<'a>], accepted: fn(Ordering) -> bool) -> Result<Value<'a>> {
+    let [a, b] = args else { return no_overload() };
+    match a.compare(b) {
+        Some(order) => Ok(Value::Bool(accepted(order))),
+        None if matches!((a, b), (Value::Double(_), _) | (_, Value::Double(_))) => Ok(Value::Bool(false)),
+        None => no_overload(),
+    }
+}
+
+fn checked<'a, T>(value: Option<T>, made: fn(T) -> Value<'a>, text: &str) -> Result<Value<'a>> {
+    value.map(made).ok_or_else(|| EvalError::Other(text.to_owned()))
+}
+
+const INT: &str = "integer overflow";
+const UINT: &str = "unsigned integer overflow";
+const DURATION: &str = "duration overflow";
+const TIMESTAMP: &str = "timestamp overflow";
+
+fn add<'a>(args: &[Value<'a>]) -> Result<Value<'a>> {
+    match args {
+        [Value::Int(a), Value::Int(b)] => checked(a.checked_add(*b), Value::Int, INT),
+        [Value::Uint(a), Value::Uint(b)] => checked(a.checked_add(*b), Value::Uint, UINT),
+        [Value::Double(a), Value::Double(b)] => Ok(Value::Double(a + b)),
+        [Value::String(a), Value::String(b)] => Ok(Value::text(format!("{}{}", &**a, &**b))),
+        [Value::Bytes(a), Value::Bytes(b)] => Ok(Value::Bytes([&**a, &**b].concat().into())),
+        [Value::List(a), Value::List(b)] => Ok(join(a, b)),
+        [Value::Duration(a), Value::Duration(b)] => checked(a.checked_add(*b), Value::Duration, DURATION),
+        [Value::Duration(d), Value::Timestamp(t)] | [Value::Timestamp(t), Value::Duration(d)] => {
+            let sum = t.checked_add(jiff::SignedDuration::from_nanos(*d)).ok();
+            checked(sum, Value::Timestamp, TIMESTAMP)
+        }
+        _ => no_overload(),
+    }
+}
+
+/// Sets are merged, lists by keys too, others are appended.
+fn join<'a>(a: &List<'a>, b: &List<'a>) -> Value<'a> {
+    use crate::decl::ListSemantics;
+    let mut items: Vec<Value<'a>> = a.iter().collect();
+    match a {
+        List::Json(_, _, ListSemantics::Set) => {
+            for item in b.iter() {
+                if !items.iter().any(|other| other.equals(&item)) {
+                    items.push(item);
+                }
+            }
+        }
+        List::Json(_, _, ListSemantics::Map(keys)) => {
+            let same = |a: &Value<'a>, b: &Value<'a>| match (a, b) {
+                (Value::Map(a), Value::Map(b)) => keys.iter().all(|key| match (a.get(key), b.get(key)) {
+                    (Some(a), Some(b)) => a.equals(&b),
+                    (a, b) => a.is_none() && b.is_none(),
+                }),
+                _ => false,
+            };
+            for item in b.iter() {
+                match items.iter_mut().find(|other| same(other, &item)) {
+                    Some(place) => *place = item,
+                    None => items.push(item),
+                }
+            }
+        }
+        _ => items.extend(b.iter()),
+    }
+    Value::list(items)
+}
+
+fn subtract<'a>(args: &[Value<'a>]) -> Result<Value<'a>> {
+    match args {
+        [Value::Int(a), Value::Int(b)] => checked(a.checked_sub(*b), Value::Int, INT),
+        [Value::Uint(a), Value::Uint(b)] => checked(a.checked_sub(*b), Value::Uint, UINT),
+        [Value::Double(a), Value::Double(b)] => Ok(Value::Double(a - b)),
+        [Value::Duration(a), Value::Duration(b)] => checked(a.checked_sub(*b), Value::Duration, DURATION),
+        [Value::Timestamp(t), Value::Duration(d)] => {
+            let difference = t.checked_sub(jiff::SignedDuration::from_nanos(*d)).ok();
+            checked(difference, Value::Timestamp, TIMESTAMP)
+        }
+        [Value::Timestamp(a), Value::Timestamp(b)] => {
+            let nanos = i64::try_from(a.as_nanosecond() - b.as_nanosecond()).ok();
+            checked(nanos, Value::Duration, DURATION)
+        }
+        _ => no_overload(),
+    }
+}
+
+fn multiply<'a>(args: &[Value<'a>]) -> Result<Value<'a>> {
+    match args {
+        [Value::Int(a), Value::Int(b)] => checked(a.checked_mul(*b), Value::Int, INT),
+        [Value::Uint(a), Value::Uint(b)] => checked(a.checked_mul(*b), Value::Uint, UINT),
+        [Value::Double(a), Value::Double(b)] => Ok(Value::Double(a * b)),
+        _ => no_overload(),
+    }
+}
+
+fn divide<'a>(args: &[Value<'a>]) -> Result<Value<'a>> {
+    match args {
+        [Value::Int(_), Value::Int(0)] | [Value::Uint(_), Value::Uint(0)] => error("division by zero"),
+        [Value::Int(a), Value::Int(b)] => checked(a.checked_div(*b), Value::Int, INT),
+        [Value::Uint(a), Value::Uint(b)] => checked(a.checked_div(*b), Value::Uint, UINT),
+        [Value::Double(a), Value::Double(b)] => Ok(Value::Double(a / b)),
+        _ => no_overload(),
+    }
+}
+
+fn modulo<'a>(args: &[Value<'a>]) -> Result<Value<'a>> {
+    match args {
+        [Value::Int(_), Value::Int(0)] | [Value::Uint(_), Value::Uint(0)] => error("modulus by zero"),
+        [Value::Int(a), Value::Int(b)] => checked(a.checked_rem(*b), Value::Int, INT),
+        [Value::Uint(a), Value::Uint(b)] => checked(a.checked_rem(*b), Value::Uint, UINT),
+        _ => no_overload(),
+    }
+}
+
+fn negate<'a>(args: &[Value<'a>]) -> Result<Value<'a>> {
+    match args {
+        [Value::Int(a)] => checked(a.checked_neg(), Value::Int, INT),
+        [Value::Double(a)] => Ok(Value::Double(-a)),
+        _ => no_overload(),
+    }
+}
+
+fn not<'a>(args: &[Value<'a>]) -> Result<Value<'a>> {
+    match args {
+        [Value::Bool(value)] => Ok(Value::Bool(!value)),
+        _ => no_overload(),
+    }
+}
+
+fn contains<'a>(args: &[Value<'a>]) -> Result<Value<'a>> {
+    match args {
+        [item, Value::List(list)] => Ok(Value::Bool(list.iter().any(|other| item.equals(&other)))),
+        [key, Value::Map(map)] => Ok(Value::Bool(map.at(key).is_some())),
+        _ => no_overload(),
+    }
+}
+
+fn index<'a>(container: &Value<'a>, key: &Value<'a>) -> Result<Value<'a>> {
+    match container {
+        Value::Optional(None) => Ok(Value::Optional(None)),
+        Value::Optional(Some(inner)) => optional_index(inner, key),
+        Value::List(list) => {
+            let at = match key {
+                Value::Int(at) => *at,
+                Value::Uint(at) => i64::try_from(*at).unwrap_or(i64::MAX),
+                Value::Double(at) if at.fract() == 0.0 => *at as i64,
+                _ => return no_overload(),
+            };
+            let found = usize::try_from(at).ok().and_then(|at| list.get(at));
+            found.ok_or(EvalError::IndexOutOfBounds(at))
+        }
+        Value::Map(map) => map.at(key).ok_or_else(|| EvalError::NoSuchKey(super::conversions::shown(key))),
+        _ => no_overload(),
+    }
+}
+
+fn optional_index<'a>(container: &Value<'a>, key: &Value<'a>) -> Result<Value<'a>> {
+    match container {
+        Value::Optional(None) => Ok(Value::Optional(None)),
+        Value::Optional(Some(inner)) => optional_index(inner, key),
+        _ => match index(container, key) {
+            Ok(value) => present(value),
+            Err(EvalError::NoSuchKey(_) | EvalError::IndexOutOfBounds(_)) => Ok(Value::Optional(None)),
+            Err(other) => Err(other),
+        },
+    }
+}
+
+fn is_zero(value: &Value<'_>) -> bool {
+    match value {
+        Value::Null => true,
+        Value::Bool(value) => !value,
+        Value::Int(value) | Value::Duration(value) => *value == 0,
+        Value::Uint(value) => *value == 0,
+        Value::Double(value) => *value == 0.0,
+        Value::String(text) => text.is_empty(),
+        Value::Bytes(bytes) => bytes.is_empty(),
+        Value::List(list) => list.is_empty(),
+        Value::Map(map) => map.is_empty(),
+        Value::Optional(value) => value.is_none(),
+        _ => false,
+    }
+}
+
+fn insert<'a>(args: &[Value<'a>]) -> Result<Value<'a>> {
+    let (map, added) = match args {
+        [Value::Map(map), key, value] => (map, vec![(key.clone(), value.clone())]),
+        [Value::Map(map), Value::Map(added)] => {
+            (map, added.keys().into_iter().filter_map(|key| Some((key.clone(), added.at(&key)?))).collect())
+        }
+        _ => return no_overload(),
+    };
+    let mut entries: BTreeMap<Key, Value<'a>> = match map {
+        Map::Values(entries) => (**entries).clone(),
+        map => map.keys().into_iter().filter_map(|key| Some((Key::of(&key)?, map.at(&key)?))).collect(),
+    };
+    for (key, value) in added {
+        let found = Key::of(&key).ok_or(EvalError::NoSuchOverload)?;
+        if entries.insert(found, value).is_some() {
+            return error(format!("insert failed: key {} already exists", super::conversions::shown(&key)));
+        }
+    }
+    Ok(Value::Map(Map::Values(Arc::new(entries))))
+}

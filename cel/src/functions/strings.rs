@@ -1,0 +1,346 @@
+//! Texts: the standard functions, the extended ones, and regular expressions.
+//!
+//! Source: cel-go's `ext/strings.go`, `ext/formatting.go`; `k8s.io/apiserver/pkg/cel/library/regex.go`.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::sync::{Mutex, PoisonError};
+
+use regex::{Regex, RegexBuilder};
+
+use super::conversions::{double_text, shared, shown};
+use super::{Line, Result, error, no_overload};
+use crate::value::Value;
+
+/// The size of a compiled regular expression, in bytes.
+const MAX_REGEX: usize = 1 << 20;
+
+pub const TABLE: &[Line] = &[
+    ("contains", "string.(string)->bool", |args| texts(args, |a, b| a.contains(b))),
+    ("startsWith", "string.(string)->bool", |args| texts(args, |a, b| a.starts_with(b))),
+    ("endsWith", "string.(string)->bool", |args| texts(args, |a, b| a.ends_with(b))),
+    ("matches", "(string,string)->bool string.(string)->bool", |args| match args {
+        [Value::String(text), Value::String(pattern)] => Ok(Value::Bool(regex(pattern)?.is_match(text))),
+        _ => no_overload(),
+    }),
+    ("find", "string.(string)->string", |args| match args {
+        [Value::String(text), Value::String(pattern)] => {
+            Ok(shared(regex(pattern)?.find(text).map_or("", |found| found.as_str())))
+        }
+        _ => no_overload(),
+    }),
+    ("findAll", "string.(string)->list<string> string.(string,int)->list<string>", find_all),
+    ("charAt", "string.(int)->string", char_at),
+    ("indexOf", "string.(string)->int string.(string,int)->int list<A>.(A)->int", index_of),
+    ("lastIndexOf", "string.(string)->int string.(string,int)->int list<A>.(A)->int", last_index_of),
+    ("lowerAscii", "string.()->string", |args| text(args, str::to_ascii_lowercase)),
+    ("upperAscii", "string.()->string", |args| text(args, str::to_ascii_uppercase)),
+    ("trim", "string.()->string", |args| text(args, |text| text.trim().to_owned())),
+    ("replace", "string.(string,string)->string string.(string,string,int)->string", replace),
+    ("split", "string.(string)->list<string> string.(string,int)->list<string>", split),
+    ("substring", "string.(int)->string string.(int,int)->string", substring),
+    ("join", "list<string>.()->string list<string>.(string)->string", join),
+    ("strings.quote", "(string)->string", |args| text(args, super::quoted)),
+    ("format", "string.(list<dyn>)->string", format),
+    ("jsonpatch.escapeKey", "(string)->string", |args| {
+        text(args, |text| text.replace('~', "~0").replace('/', "~1"))
+    }),
+];
+
+/// How many compiled regular expressions are kept.
+const MAX_KEPT: usize = 256;
+
+/// A regular expression, matched in linear time and bounded in size. Those that were compiled last are kept.
+pub fn regex(pattern: &str) -> Result<Regex> {
+    static KEPT: Mutex<BTreeMap<String, Regex>> = Mutex::new(BTreeMap::new());
+    let mut kept = KEPT.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(regex) = kept.get(pattern) {
+        return Ok(regex.clone());
+    }
+    let Ok(regex) = RegexBuilder::new(pattern).size_limit(MAX_REGEX).build() else {
+        return error(format!("error parsing regexp: invalid pattern: `{pattern}`"));
+    };
+    if kept.len() >= MAX_KEPT {
+        kept.clear();
+    }
+    kept.insert(pattern.to_owned(), regex.clone());
+    Ok(regex)
+}
+
+fn texts<'a>(args: &[Value<'a>], meaning: fn(&str, &str) -> bool) -> Result<Value<'a>> {
+    match args {
+        [Value::String(a), Value::String(b)] => Ok(Value::Bool(meaning(a, b))),
+        _ => no_overload(),
+    }
+}
+
+fn text<'a>(args: &[Value<'a>], meaning: fn(&str) -> String) -> Result<Value<'a>> {
+    match args {
+        [Value::String(text)] => Ok(Value::text(meaning(text))),
+        _ => no_overload(),
+    }
+}
+
+fn find_all<'a>(args: &[Value<'a>]) -> Result<Value<'a>> {
+    let (text, pattern, limit) = match args {
+        [Value::String(text), Value::String(pattern)] => (text, pattern, usize::MAX),
+        [Value::String(text), Value::String(pattern), Value::Int(limit)] => {
+            (text, pattern, usize::try_from(*limit).unwrap_or(usize::MAX))
+        }
+        _ => return no_overload(),
+    };
+    let regex = regex(pattern)?;
+    Ok(Value::list(regex.find_iter(text).take(limit).map(|found| shared(found.as_str())).collect()))
+}
+
+fn position(at: i64, length: usize) -> Result<usize> {
+    match usize::try_from(at) {
+        Ok(position) if position <= length => Ok(position),
+        _ => error(format!("index out of range: {at}")),
+    }
+}
+
+fn char_at<'a>(args: &[Value<'a>]) -> Result<Value<'a>> {
+    let [Value::String(text), Value::Int(at)] = args else { return no_overload() };
+    let position = position(*at, text.chars().count())?;
+    Ok(Value::text(text.chars().nth(position).map(String::from).unwrap_or_default()))
+}
+
+fn index_of<'a>(args: &[Value<'a>]) -> Result<Value<'a>> {
+    let (text, wanted, from) = match args {
+        [Value::List(list), item] => {
+            let found = list.iter().position(|other| item.equals(&other));
+            return Ok(number(found));
+        }
+        [Value::String(text), Value::String(wanted)] => (text, wanted, 0),
+        [Value::String(text), Value::String(wanted), Value::Int(from)] => (text, wanted, *from),
+        _ => return no_overload(),
+    };
+    if wanted.is_empty() {
+        return Ok(Value::Int(from));
+    }
+    let from = position(from, text.chars().count())?;
+    let start = text.char_indices().nth(from).map_or(text.len(), |(byte, _)| byte);
+    let rest = text.get(start..).unwrap_or("");
+    let found = rest.find(&**wanted).map(|byte| from + rest.get(..byte).unwrap_or("").chars().count());
+    Ok(number(found))
+}
+
+fn last_index_of<'a>(args: &[Value<'a>]) -> Result<Value<'a>> {
+    let (text, wanted, from) = match args {
+        [Value::List(list), item] => {
+            let mut found = None;
+            for (at, other) in list.iter().enumerate() {
+                if item.equals(&other) {
+                    found = Some(at);
+                }
+            }
+            return Ok(number(found));
+        }
+        [Value::String(text), Value::String(wanted)] => (text, wanted, None),
+        [Value::String(text), Value::String(wanted), Value::Int(from)] => (text, wanted, Some(*from)),
+        _ => return no_overload(),
+    };
+    let length = text.chars().count();
+    let from = from.map(|from| position(from, length)).transpose()?;
+    if wanted.is_empty() {
+        return Ok(number(Some(from.unwrap_or(length))));
+    }
+    let last = from.unwrap_or(length);
+    let end = text.char_indices().nth(last).map_or(text.len(), |(byte, _)| byte);
+    let end = (end + wanted.len()).min(text.len());
+    let end = (end..=text.len()).find(|end| text.is_char_boundary(*end)).unwrap_or(text.len());
+    let head = text.get(..end).unwrap_or("");
+    let found = head.rfind(&**wanted).map(|byte| head.get(..byte).unwrap_or("").chars().count());
+    Ok(number(found.filter(|found| *found <= last)))
+}
+
+fn number<'a>(found: Option<usize>) -> Value<'a> {
+    Value::Int(found.and_then(|at| i64::try_from(at).ok()).unwrap_or(-1))
+}
+
+fn replace<'a>(args: &[Value<'a>]) -> Result<Value<'a>> {
+    match args {
+        [Value::String(text), Value::String(old), Value::String(new)] => {
+            Ok(Value::text(text.replace(&**old, new)))
+        }
+        [Value::String(text), Value::String(old), Value::String(new), Value::Int(limit)] => {
+            Ok(Value::text(match usize::try_from(*limit) {
+                Ok(limit) => text.replacen(&**old, new, limit),
+                Err(_) => text.replace(&**old, new),
+            }))
+        }
+        _ => no_overload(),
+    }
+}
+
+fn split<'a>(args: &[Value<'a>]) -> Result<Value<'a>> {
+    let (text, separator, limit) = match args {
+        [Value::String(text), Value::String(separator)] => (text, separator, -1),
+        [Value::String(text), Value::String(separator), Value::Int(limit)] => (text, separator, *limit),
+        _ => return no_overload(),
+    };
+    let limit = usize::try_from(limit).unwrap_or(usize::MAX);
+    if limit == 0 {
+        return Ok(Value::list(Vec::new()));
+    }
+    if separator.is_empty() {
+        let mut parts: Vec<String> = text.chars().take(limit.saturating_sub(1)).map(String::from).collect();
+        let rest: String = text.chars().skip(parts.len()).collect();
+        if !rest.is_empty() {
+            parts.push(rest);
+        }
+        return Ok(Value::list(parts.into_iter().map(Value::text).collect()));
+    }
+    Ok(Value::list(text.splitn(limit, &**separator).map(shared).collect()))
+}
+
+fn substring<'a>(args: &[Value<'a>]) -> Result<Value<'a>> {
+    let (text, from, to) = match args {
+        [Value::String(text), Value::Int(from)] => (text, *from, None),
+        [Value::String(text), Value::Int(from), Value::Int(to)] => (text, *from, Some(*to)),
+        _ => return no_overload(),
+    };
+    let length = text.chars().count();
+    let to = to.map_or(Ok(length), |to| position(to, length))?;
+    let from_position = position(from, length)?;
+    if from_position > to {
+        return error(format!("invalid substring range. start: {from}, end: {to}"));
+    }
+    Ok(Value::text(text.chars().skip(from_position).take(to - from_position).collect::<String>()))
+}
+
+fn join<'a>(args: &[Value<'a>]) -> Result<Value<'a>> {
+    let (list, separator) = match args {
+        [Value::List(list)] => (list, ""),
+        [Value::List(list), Value::String(separator)] => (list, &**separator),
+        _ => return no_overload(),
+    };
+    let mut joined = String::new();
+    for (at, item) in list.iter().enumerate() {
+        let Value::String(text) = item else { return no_overload() };
+        if at > 0 {
+            joined.push_str(separator);
+        }
+        joined.push_str(&text);
+    }
+    Ok(Value::text(joined))
+}
+
+fn format<'a>(args: &[Value<'a>]) -> Result<Value<'a>> {
+    let [Value::String(pattern), Value::List(values)] = args else { return no_overload() };
+    let mut made = String::new();
+    let mut chars = pattern.chars();
+    let mut next = 0;
+    while let Some(c) = chars.next() {
+        if c != '%' {
+            made.push(c);
+            continue;
+        }
+        let mut verb = chars.next();
+        if verb == Some('%') {
+            made.push('%');
+            continue;
+        }
+        let mut precision = None;
+        if verb == Some('.') {
+            let mut digits = String::new();
+            loop {
+                verb = chars.next();
+                match verb {
+                    Some(c) if c.is_ascii_digit() => digits.push(c),
+                    _ => break,
+                }
+            }
+            precision = digits.parse::<usize>().ok().filter(|precision| *precision <= 1000);
+        }
+        let Some(verb) = verb else {
+            return error("could not parse formatting clause: unexpected end of string");
+        };
+        let Some(value) = values.get(next) else { return error(format!("index {next} out of range")) };
+        next += 1;
+        made.push_str(&clause(verb, precision, &value)?);
+    }
+    Ok(Value::text(made))
+}
+
+fn clause(verb: char, precision: Option<usize>, value: &Value<'_>) -> Result<String> {
+    let wrong = |of: &str| {
+        error(format!(
+            "error during formatting: {of} clause can only be used on numbers, was given {}",
+            value.type_of().name()
+        ))
+    };
+    let decimals = precision.unwrap_or(6);
+    let as_double = match value {
+        Value::Double(value) => Some(*value),
+        Value::Int(value) => Some(*value as f64),
+        Value::Uint(value) => Some(*value as f64),
+        _ => None,
+    };
+    Ok(match (verb, value) {
+        ('s', value) => shown(value),
+        ('d', Value::Int(value)) => value.to_string(),
+        ('d', Value::Uint(value)) => value.to_string(),
+        ('d', Value::Double(value)) if !value.is_finite() => double_text(*value),
+        ('d', _) => {
+            return error(format!(
+                "error during formatting: decimal clause can only be used on integers, was given {}",
+                value.type_of().name()
+            ));
+        }
+        ('f', _) => match as_double {
+            Some(value) => format!("{value:.decimals$}"),
+            None => return wrong("fixed-point"),
+        },
+        ('e', _) => match as_double {
+            Some(value) => scientific(value, decimals),
+            None => return wrong("scientific"),
+        },
+        ('b', Value::Bool(value)) => u8::from(*value).to_string(),
+        ('b', Value::Int(value)) => signed(*value, |value| format!("{value:b}")),
+        ('b', Value::Uint(value)) => format!("{value:b}"),
+        ('o', Value::Int(value)) => signed(*value, |value| format!("{value:o}")),
+        ('o', Value::Uint(value)) => format!("{value:o}"),
+        ('x', Value::Int(value)) => signed(*value, |value| format!("{value:x}")),
+        ('X', Value::Int(value)) => signed(*value, |value| format!("{value:X}")),
+        ('x', Value::Uint(value)) => format!("{value:x}"),
+        ('X', Value::Uint(value)) => format!("{value:X}"),
+        ('x' | 'X', Value::String(text)) => hex(text.as_bytes(), verb == 'X'),
+        ('x' | 'X', Value::Bytes(bytes)) => hex(bytes, verb == 'X'),
+        ('b' | 'o' | 'x' | 'X', _) => {
+            return error(format!(
+                "error during formatting: no formatting function for {}",
+                value.type_of().name()
+            ));
+        }
+        _ => {
+            return error(format!(
+                "could not parse formatting clause: unrecognized formatting clause \"{verb}\""
+            ));
+        }
+    })
+}
+
+fn signed(value: i64, print: fn(u64) -> String) -> String {
+    format!("{}{}", if value < 0 { "-" } else { "" }, print(value.unsigned_abs()))
+}
+
+fn hex(bytes: &[u8], upper: bool) -> String {
+    let mut text = String::new();
+    for byte in bytes {
+        let _ = if upper { write!(text, "{byte:02X}") } else { write!(text, "{byte:02x}") };
+    }
+    text
+}
+
+fn scientific(value: f64, decimals: usize) -> String {
+    let text = format!("{value:.decimals$e}");
+    match text.split_once('e') {
+        Some((digits, exponent)) => {
+            let exponent: i32 = exponent.parse().unwrap_or(0);
+            format!("{digits}e{}{:02}", if exponent < 0 { '-' } else { '+' }, exponent.abs())
+        }
+        None => text,
+    }
+}

@@ -1,0 +1,41 @@
+//! The Common Expression Language as Kubernetes uses it.
+//!
+//! An [`Env`] declares variables and object types. [`Env::compile`] parses and type-checks an expression and gives a
+//! [`Program`], which knows its output type and its estimated cost, and which is evaluated any number of times against
+//! the values of the variables. Values of JSON are read lazily: nothing of an object is copied that an expression does not name.
+//!
+//! Always true here:
+//! - Expressions have bounded length and depth, so no expression overflows the stack.
+//! - An evaluation stops when it has spent its cost limit.
+//! - Regular expressions are matched in linear time.
+//! - Evaluation is deterministic: there is no clock and no randomness.
+//! - Nothing in this crate knows HTTP, a store or a kind.
+//!
+//! Source: cel-spec's language definition; cel-go's checker and cost model; `k8s.io/apiserver/pkg/cel`.
+
+#![warn(missing_docs)]
+
+pub mod ast;
+mod checker;
+mod cost;
+mod decl;
+mod env;
+mod functions;
+mod interpreter;
+mod lexer;
+mod library;
+mod literals;
+mod macros;
+mod parser;
+mod program;
+mod source;
+mod types;
+mod value;
+
+pub use decl::{DYN, DeclField, DeclKind, DeclType, ListSemantics, escape, unescape};
+pub use env::Env;
+pub use interpreter::{Activation, EvalError, NO_VARIABLES};
+pub use program::{Outcome, Program};
+pub use source::{Issue, Issues};
+pub use types::Type;
+pub use value::{Host, Key, List, Map, ObjectLiteral, Text, Value};

@@ -1,0 +1,222 @@
+//! Macros: calls that are expanded while parsing.
+//!
+//! Source: cel-spec, "Macros"; cel-go's `parser/macro.go`, `ext/comprehensions.go` and optional types.
+
+use std::sync::Arc;
+
+use crate::ast::{Comprehension, Expr, ExprKind, Literal};
+use crate::parser::{Parser, Stopped};
+
+/// The name of the accumulator, which no expression can write.
+pub const ACCUMULATOR: &str = "@result";
+
+/// Whether a call was a macro.
+pub enum Expansion {
+    /// What it stands for.
+    Expanded(Expr),
+    /// It was none; here are its parts.
+    None {
+        /// The receiver.
+        target: Option<Expr>,
+        /// The arguments.
+        args: Vec<Expr>,
+    },
+}
+
+/// Expands `has(a.b)`.
+pub fn expand_global(
+    parser: &mut Parser,
+    offset: usize,
+    function: &str,
+    args: Vec<Expr>,
+) -> Result<Expansion, Stopped> {
+    if function != "has" || args.len() != 1 {
+        return Ok(Expansion::None { target: None, args });
+    }
+    for arg in args {
+        if let ExprKind::Select { operand, field, test_only: false } = arg.kind {
+            let kind = ExprKind::Select { operand, field, test_only: true };
+            return Ok(Expansion::Expanded(parser.node(offset, kind)));
+        }
+        parser.issue(arg.offset, "invalid argument to has() macro");
+    }
+    Err(Stopped)
+}
+
+/// Expands the macros in member style: `l.all(x, p)` and the like.
+pub fn expand_member(
+    parser: &mut Parser,
+    offset: usize,
+    function: &str,
+    target: Expr,
+    args: Vec<Expr>,
+) -> Result<Expansion, Stopped> {
+    let kind = match (function, args.len()) {
+        ("all", 2 | 3) => Fold::All,
+        ("exists", 2 | 3) => Fold::Exists,
+        ("exists_one", 2) | ("existsOne", 2 | 3) => Fold::ExistsOne,
+        ("map", 2 | 3) => Fold::Map,
+        ("filter", 2) => Fold::Filter,
+        ("transformList", 3 | 4) => Fold::TransformList,
+        ("transformMap", 3 | 4) => Fold::TransformMap,
+        ("transformMapEntry", 3 | 4) => Fold::TransformMapEntry,
+        ("optMap", 2) => return optional(parser, offset, target, args, false),
+        ("optFlatMap", 2) => return optional(parser, offset, target, args, true),
+        _ => return Ok(Expansion::None { target: Some(target), args }),
+    };
+    let two = match kind {
+        Fold::All | Fold::Exists | Fold::ExistsOne => args.len() == 3,
+        Fold::Map | Fold::Filter => false,
+        _ => true,
+    };
+    let mut args = args.into_iter();
+    let var = variable(parser, args.next())?;
+    let var2 = if two { Some(variable(parser, args.next())?) } else { None };
+    if var2.as_ref() == Some(&var) {
+        parser.issue(offset, format!("duplicate variable name: {var}"));
+        return Err(Stopped);
+    }
+    let (first, second) = (args.next().ok_or(Stopped)?, args.next());
+    // With a filter and a transformation the filter comes first.
+    let (filter, body) = match second {
+        Some(body) => (Some(first), body),
+        None => (None, first),
+    };
+    let expr = fold(parser, offset, kind, target, (var, var2), filter, body);
+    Ok(Expansion::Expanded(expr))
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum Fold {
+    All,
+    Exists,
+    ExistsOne,
+    Map,
+    Filter,
+    TransformList,
+    TransformMap,
+    TransformMapEntry,
+}
+
+fn variable(parser: &mut Parser, arg: Option<Expr>) -> Result<Arc<str>, Stopped> {
+    let arg = arg.ok_or(Stopped)?;
+    match arg.kind {
+        ExprKind::Ident(name) => Ok(name),
+        _ => {
+            parser.issue(arg.offset, "argument must be a simple name");
+            Err(Stopped)
+        }
+    }
+}
+
+fn fold(
+    parser: &mut Parser,
+    at: usize,
+    kind: Fold,
+    range: Expr,
+    (var, var2): (Arc<str>, Option<Arc<str>>),
+    filter: Option<Expr>,
+    body: Expr,
+) -> Expr {
+    let accu = parser.ident(at, ACCUMULATOR);
+    let truth = |parser: &mut Parser, value| parser.literal(at, Literal::Bool(value));
+    let int = |parser: &mut Parser, value| parser.literal(at, Literal::Int(value));
+    let (init, condition, step) = match kind {
+        Fold::All => {
+            let init = truth(parser, true);
+            let condition = parser.call(at, "@not_strictly_false", vec![accu.clone()]);
+            (init, condition, parser.call(at, "_&&_", vec![accu, body]))
+        }
+        Fold::Exists => {
+            let init = truth(parser, false);
+            let negated = parser.call(at, "!_", vec![accu.clone()]);
+            let condition = parser.call(at, "@not_strictly_false", vec![negated]);
+            (init, condition, parser.call(at, "_||_", vec![accu, body]))
+        }
+        Fold::ExistsOne => {
+            let (init, one, condition) = (int(parser, 0), int(parser, 1), truth(parser, true));
+            let sum = parser.call(at, "_+_", vec![accu.clone(), one]);
+            (init, condition, parser.call(at, "_?_:_", vec![body, sum, accu]))
+        }
+        Fold::Map | Fold::Filter | Fold::TransformList => {
+            let init = parser.node(at, ExprKind::List(Vec::new()));
+            let condition = truth(parser, true);
+            let (item, filter) = match kind {
+                Fold::Filter => (parser.ident(at, &var), Some(body)),
+                _ => (body, filter),
+            };
+            let list = parser.node(at, ExprKind::List(vec![(item, false)]));
+            let sum = parser.call(at, "_+_", vec![accu.clone(), list]);
+            (init, condition, guarded(parser, at, filter, sum, accu))
+        }
+        Fold::TransformMap | Fold::TransformMapEntry => {
+            let init = parser.node(at, ExprKind::Map(Vec::new()));
+            let condition = truth(parser, true);
+            let insert = if kind == Fold::TransformMap {
+                let key = parser.ident(at, &var);
+                parser.call(at, "cel.@mapInsert", vec![accu.clone(), key, body])
+            } else {
+                parser.call(at, "cel.@mapInsert", vec![accu.clone(), body])
+            };
+            (init, condition, guarded(parser, at, filter, insert, accu))
+        }
+    };
+    let result = parser.ident(at, ACCUMULATOR);
+    let result = if kind == Fold::ExistsOne {
+        let one = int(parser, 1);
+        parser.call(at, "_==_", vec![result, one])
+    } else {
+        result
+    };
+    let accu = ACCUMULATOR.into();
+    let fold = Comprehension { range, var, var2, accu, init, condition, step, result };
+    parser.node(at, ExprKind::Comprehension(Box::new(fold)))
+}
+
+fn guarded(parser: &mut Parser, at: usize, filter: Option<Expr>, step: Expr, accu: Expr) -> Expr {
+    match filter {
+        Some(filter) => parser.call(at, "_?_:_", vec![filter, step, accu]),
+        None => step,
+    }
+}
+
+/// `o.optMap(x, e)` is `o.hasValue() ? optional.of(e with x) : optional.none()`, where `o` is evaluated once.
+fn optional(
+    parser: &mut Parser,
+    at: usize,
+    target: Expr,
+    args: Vec<Expr>,
+    flat: bool,
+) -> Result<Expansion, Stopped> {
+    let mut args = args.into_iter();
+    let var = variable(parser, args.next())?;
+    let body = args.next().ok_or(Stopped)?;
+    let member = |parser: &mut Parser, function: &str| {
+        let target = Some(Box::new(parser.ident(at, "@optional")));
+        parser.node(at, ExprKind::Call { function: function.into(), target, args: Vec::new() })
+    };
+    let (present, value) = (member(parser, "hasValue"), member(parser, "value"));
+    let bound = bind(parser, at, var, value, body);
+    let then = if flat { bound } else { parser.call(at, "optional.of", vec![bound]) };
+    let none = parser.call(at, "optional.none", Vec::new());
+    let chosen = parser.call(at, "_?_:_", vec![present, then, none]);
+    Ok(Expansion::Expanded(bind(parser, at, "@optional".into(), target, chosen)))
+}
+
+/// `body` with `var` for `value`: a fold over nothing, with the variable as accumulator.
+fn bind(parser: &mut Parser, at: usize, var: Arc<str>, value: Expr, body: Expr) -> Expr {
+    let range = parser.node(at, ExprKind::List(Vec::new()));
+    let condition = parser.literal(at, Literal::Bool(false));
+    let step = parser.ident(at, &var);
+    let fold = Comprehension {
+        range,
+        var: "#unused".into(),
+        var2: None,
+        accu: var,
+        init: value,
+        condition,
+        step,
+        result: body,
+    };
+    parser.node(at, ExprKind::Comprehension(Box::new(fold)))
+}

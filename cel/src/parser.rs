@@ -1,0 +1,474 @@
+//! The parser: recursive descent over the tokens, with a bound on the depth.
+//!
+//! Source: the grammar of cel-spec; the texts of errors are those of cel-go's generated parser.
+
+mod literals;
+mod nodes;
+
+use crate::ast::{Expr, ExprKind, Literal};
+use crate::lexer::{self, Lexeme, Token};
+use crate::macros;
+use crate::source::{Issue, Issues};
+
+/// How deep the tree of an expression may be.
+pub const MAX_DEPTH: usize = 250;
+/// How deep brackets and branches may be nested, so that parsing needs a bounded stack.
+const MAX_NESTING: usize = 64;
+/// How many characters an expression may have.
+pub const MAX_LENGTH: usize = 100_000;
+
+const EXPRESSION: &str = "{'[', '{', '(', '.', '-', '!', 'true', 'false', 'null', NUM_FLOAT, NUM_INT, NUM_UINT, STRING, BYTES, IDENTIFIER}";
+const RESERVED: [&str; 18] = [
+    "as",
+    "break",
+    "const",
+    "continue",
+    "else",
+    "for",
+    "function",
+    "if",
+    "import",
+    "let",
+    "loop",
+    "package",
+    "namespace",
+    "return",
+    "var",
+    "void",
+    "while",
+    "in",
+];
+
+/// The tree of an expression, and how many nodes it has.
+pub fn parse(text: &str) -> Result<(Expr, usize), Issues> {
+    let length = text.chars().count();
+    if length > MAX_LENGTH {
+        let message = format!("expression code point size exceeds limit: size: {length}, limit {MAX_LENGTH}");
+        return Err(Issues::new(text, vec![Issue { offset: 0, message }]));
+    }
+    let mut issues = Vec::new();
+    let tokens = lexer::tokens(text, &mut issues);
+    let mut parser = Parser { tokens, at: 0, issues, nodes: 0, nesting: 0 };
+    let parsed = parser.whole();
+    match parsed {
+        Ok(expr) if parser.issues.is_empty() => Ok((expr, parser.nodes)),
+        _ => Err(Issues::new(text, parser.issues)),
+    }
+}
+
+/// Parsing ended; the issue is recorded.
+#[derive(Debug)]
+pub struct Stopped;
+
+type Parsed = Result<Expr, Stopped>;
+
+/// The state of parsing, and the factory of nodes.
+pub struct Parser {
+    tokens: Vec<Lexeme>,
+    at: usize,
+    issues: Vec<Issue>,
+    nodes: usize,
+    nesting: usize,
+}
+
+const END: &Lexeme = &Lexeme { token: Token::End, offset: 0, text: String::new() };
+
+impl Parser {
+    fn whole(&mut self) -> Parsed {
+        let expr = self.expression()?;
+        if self.current().token != Token::End {
+            // One token too many is skipped; with more of them the parser stops.
+            let only = self.peek(1).token == Token::End;
+            let wrong = if only { "extraneous" } else { "mismatched" };
+            let current = self.current().clone();
+            self.syntax(
+                &current,
+                format!("{wrong} input '{}' expecting <EOF>", lexer::printed(&current.text)),
+            );
+            return Err(Stopped);
+        }
+        Ok(expr)
+    }
+
+    fn peek(&self, ahead: usize) -> &Lexeme {
+        self.tokens.get(self.at + ahead).or(self.tokens.last()).unwrap_or(END)
+    }
+
+    fn current(&self) -> &Lexeme {
+        self.peek(0)
+    }
+
+    fn is(&self, symbol: &str) -> bool {
+        matches!(self.current().token, Token::Symbol(found) if found == symbol)
+    }
+
+    /// Consumes a symbol if it is the next token; gives its place.
+    fn take(&mut self, symbol: &str) -> Option<usize> {
+        let offset = self.current().offset;
+        self.is(symbol).then(|| {
+            self.at += 1;
+            offset
+        })
+    }
+
+    fn take_any(&mut self, symbols: &[&str]) -> Option<(usize, &'static str)> {
+        let Token::Symbol(found) = self.current().token else { return None };
+        let offset = self.current().offset;
+        symbols.contains(&found).then(|| {
+            self.at += 1;
+            (offset, found)
+        })
+    }
+
+    fn syntax(&mut self, at: &Lexeme, message: String) {
+        self.issue(at.offset, format!("Syntax error: {message}"));
+    }
+
+    /// Records what is wrong.
+    pub fn issue(&mut self, offset: usize, message: impl Into<String>) {
+        self.issues.push(Issue { offset, message: message.into() });
+    }
+
+    fn expect(&mut self, symbol: &str, others: &str) -> Result<(), Stopped> {
+        if self.take(symbol).is_some() {
+            return Ok(());
+        }
+        let current = self.current().clone();
+        let message = match (others, &current.token) {
+            ("", Token::End) => format!("missing '{symbol}' at '<EOF>'"),
+            ("", _) => {
+                let skipped = matches!(self.peek(1).token, Token::Symbol(next) if next == symbol);
+                let wrong = if skipped { "extraneous" } else { "mismatched" };
+                format!("{wrong} input '{}' expecting '{symbol}'", lexer::printed(&current.text))
+            }
+            (others, _) => {
+                format!("mismatched input '{}' expecting {others}", lexer::printed(&current.text))
+            }
+        };
+        self.syntax(&current, message);
+        Err(Stopped)
+    }
+
+    fn nested<T>(&mut self, rule: impl FnOnce(&mut Self) -> Result<T, Stopped>) -> Result<T, Stopped> {
+        if self.nesting >= MAX_NESTING
+            || self.issues.iter().any(|issue| issue.message.contains("recursion limit"))
+        {
+            let offset = self.current().offset;
+            self.issue(offset, format!("expression recursion limit exceeded: {MAX_NESTING}"));
+            return Err(Stopped);
+        }
+        self.nesting += 1;
+        let parsed = rule(self);
+        self.nesting -= 1;
+        parsed
+    }
+
+    fn expression(&mut self) -> Parsed {
+        self.nested(|parser| {
+            let condition = parser.logical("||", "_||_")?;
+            let Some(offset) = parser.take("?") else { return Ok(condition) };
+            let then = parser.logical("||", "_||_")?;
+            parser.expect(":", "")?;
+            let otherwise = parser.expression()?;
+            Ok(parser.call(offset, "_?_:_", vec![condition, then, otherwise]))
+        })
+    }
+
+    /// A chain of `&&` or `||`, as a balanced tree.
+    fn logical(&mut self, symbol: &str, function: &str) -> Parsed {
+        let mut terms = Vec::new();
+        let mut operators = Vec::new();
+        loop {
+            terms.push(Some(if symbol == "||" { self.logical("&&", "_&&_")? } else { self.relation()? }));
+            match self.take(symbol) {
+                Some(offset) => operators.push(offset),
+                None => break,
+            }
+        }
+        self.balance(function, &mut terms, &operators).ok_or(Stopped)
+    }
+
+    fn balance(&mut self, function: &str, terms: &mut [Option<Expr>], operators: &[usize]) -> Option<Expr> {
+        if operators.is_empty() {
+            return terms.first_mut()?.take();
+        }
+        let middle = (operators.len() - 1).div_ceil(2);
+        let (left, right) = terms.split_at_mut_checked(middle + 1)?;
+        let (before, rest) = operators.split_at_checked(middle)?;
+        let (offset, after) = rest.split_first()?;
+        let left = self.balance(function, left, before)?;
+        let right = self.balance(function, right, after)?;
+        Some(self.call(*offset, function, vec![left, right]))
+    }
+
+    fn binary(&mut self, symbols: &[&str], operand: fn(&mut Self) -> Parsed) -> Parsed {
+        let mut left = operand(self)?;
+        while let Some((offset, symbol)) = self.take_any(symbols) {
+            let right = operand(self)?;
+            let function = if symbol == "in" { "@in".to_owned() } else { format!("_{symbol}_") };
+            left = self.call(offset, &function, vec![left, right]);
+            if left.depth > MAX_DEPTH {
+                return Err(Stopped);
+            }
+        }
+        Ok(left)
+    }
+
+    fn relation(&mut self) -> Parsed {
+        self.binary(&["<", "<=", ">=", ">", "==", "!=", "in"], Self::addition)
+    }
+
+    fn addition(&mut self) -> Parsed {
+        self.binary(&["+", "-"], Self::multiplication)
+    }
+
+    fn multiplication(&mut self) -> Parsed {
+        self.binary(&["*", "/", "%"], Self::unary)
+    }
+
+    fn unary(&mut self) -> Parsed {
+        for (symbol, function) in [("!", "!_"), ("-", "-_")] {
+            let Some(offset) = self.take(symbol) else { continue };
+            let mut count = 1;
+            // A number with a sign is one literal.
+            if symbol == "-" && !self.is("-") {
+                match self.current().token.clone() {
+                    Token::Int(text) => {
+                        self.at += 1;
+                        let literal = self.int(offset, &format!("-{text}"));
+                        return self.members(literal);
+                    }
+                    Token::Double(text) => {
+                        self.at += 1;
+                        let literal = self.double(offset, &format!("-{text}"));
+                        return self.members(literal);
+                    }
+                    _ => {}
+                }
+            }
+            while self.take(symbol).is_some() {
+                count += 1;
+            }
+            let operand = self.member()?;
+            // An even number of signs means nothing.
+            return Ok(if count % 2 == 0 { operand } else { self.call(offset, function, vec![operand]) });
+        }
+        self.member()
+    }
+
+    fn member(&mut self) -> Parsed {
+        let primary = self.primary()?;
+        self.members(primary)
+    }
+
+    fn members(&mut self, mut expr: Expr) -> Parsed {
+        loop {
+            if expr.depth > MAX_DEPTH {
+                return Err(Stopped);
+            }
+            if let Some(dot) = self.take(".") {
+                let optional = self.take("?").is_some();
+                let (field, escaped) = self.field_name()?;
+                let open = self.current().offset;
+                if !optional && !escaped && self.take("(").is_some() {
+                    let args = self.arguments(")")?;
+                    expr = self.member_call(open, expr, &field, args)?;
+                } else if optional {
+                    let name = self.literal(dot, Literal::String(field.as_str().into()));
+                    expr = self.call(dot, "_?._", vec![expr, name]);
+                } else {
+                    let kind = ExprKind::Select {
+                        operand: Box::new(expr),
+                        field: field.as_str().into(),
+                        test_only: false,
+                    };
+                    expr = self.node(dot, kind);
+                }
+            } else if let Some(open) = self.take("[") {
+                let function = if self.take("?").is_some() { "_[?_]" } else { "_[_]" };
+                let index = self.expression()?;
+                self.expect("]", "")?;
+                expr = self.call(open, function, vec![expr, index]);
+            } else {
+                return Ok(expr);
+            }
+        }
+    }
+
+    fn field_name(&mut self) -> Result<(String, bool), Stopped> {
+        let current = self.current().clone();
+        match &current.token {
+            Token::Ident(name) => {
+                self.at += 1;
+                Ok((name.clone(), false))
+            }
+            Token::Escaped(name) => {
+                self.at += 1;
+                Ok((name.clone(), true))
+            }
+            token => {
+                let expected = if *token == Token::End || !self.is("?") {
+                    "IDENTIFIER"
+                } else {
+                    "{IDENTIFIER, ESC_IDENTIFIER}"
+                };
+                let message = match token {
+                    Token::End => "no viable alternative at input '.'".to_owned(),
+                    _ => format!("mismatched input '{}' expecting {expected}", lexer::printed(&current.text)),
+                };
+                self.syntax(&current, message);
+                Err(Stopped)
+            }
+        }
+    }
+
+    fn arguments(&mut self, close: &str) -> Result<Vec<Expr>, Stopped> {
+        let mut args = Vec::new();
+        if self.take(close).is_some() {
+            return Ok(args);
+        }
+        loop {
+            args.push(self.expression()?);
+            if self.take(",").is_none() {
+                break;
+            }
+        }
+        self.expect(close, "")?;
+        Ok(args)
+    }
+
+    fn member_call(&mut self, offset: usize, target: Expr, function: &str, args: Vec<Expr>) -> Parsed {
+        let (target, args) = match macros::expand_member(self, offset, function, target, args)? {
+            macros::Expansion::Expanded(expr) => return Ok(expr),
+            macros::Expansion::None { target, args } => (target, args),
+        };
+        let target = target.map(Box::new);
+        Ok(self.node(offset, ExprKind::Call { function: function.into(), target, args }))
+    }
+
+    fn primary(&mut self) -> Parsed {
+        let current = self.current().clone();
+        let offset = current.offset;
+        match &current.token {
+            Token::Symbol("(") => {
+                self.at += 1;
+                let expr = self.expression()?;
+                self.expect(")", "")?;
+                Ok(expr)
+            }
+            Token::Symbol("[") => {
+                self.at += 1;
+                self.list(offset)
+            }
+            Token::Symbol("{") => {
+                self.at += 1;
+                self.map(offset)
+            }
+            Token::Symbol(word @ ("true" | "false")) => {
+                self.at += 1;
+                Ok(self.literal(offset, Literal::Bool(*word == "true")))
+            }
+            Token::Symbol("null") => {
+                self.at += 1;
+                Ok(self.literal(offset, Literal::Null))
+            }
+            Token::Int(text) => {
+                self.at += 1;
+                Ok(self.int(offset, text))
+            }
+            Token::Uint(text) => {
+                self.at += 1;
+                let parsed = match text.strip_prefix("0x") {
+                    Some(hex) => u64::from_str_radix(hex, 16),
+                    None => text.parse(),
+                };
+                if parsed.is_err() {
+                    self.issue(offset, "invalid uint literal");
+                }
+                Ok(self.literal(offset, Literal::Uint(parsed.unwrap_or(0))))
+            }
+            Token::Double(text) => {
+                self.at += 1;
+                Ok(self.double(offset, text))
+            }
+            Token::String(text) => {
+                self.at += 1;
+                Ok(self.literal(offset, Literal::String(text.as_str().into())))
+            }
+            Token::Bytes(bytes) => {
+                self.at += 1;
+                Ok(self.literal(offset, Literal::Bytes(bytes.as_slice().into())))
+            }
+            Token::Symbol(".") | Token::Ident(_) => self.named(offset),
+            _ => {
+                // A token that should not be there is skipped where an expression follows it.
+                let skipped = current.token != Token::End && self.begins_expression(1);
+                let wrong = if skipped { "extraneous" } else { "mismatched" };
+                let text = lexer::printed(&current.text);
+                self.syntax(&current, format!("{wrong} input '{text}' expecting {EXPRESSION}"));
+                if skipped {
+                    self.at += 1;
+                    return self.nested(Self::primary);
+                }
+                Err(Stopped)
+            }
+        }
+    }
+
+    fn begins_expression(&self, ahead: usize) -> bool {
+        match &self.peek(ahead).token {
+            Token::End | Token::Escaped(_) => false,
+            Token::Symbol(symbol) => ["[", "{", "(", ".", "-", "!", "true", "false", "null"].contains(symbol),
+            _ => true,
+        }
+    }
+
+    /// A variable, a call or a struct literal.
+    fn named(&mut self, offset: usize) -> Parsed {
+        self.take(".");
+        let current = self.current().clone();
+        let Token::Ident(name) = &current.token else {
+            let text = lexer::printed(&current.text);
+            self.syntax(&current, format!("mismatched input '{text}' expecting IDENTIFIER"));
+            return Err(Stopped);
+        };
+        self.at += 1;
+        if RESERVED.contains(&name.as_str()) {
+            self.issue(offset, format!("reserved identifier: {name}"));
+        }
+        let open = self.current().offset;
+        if self.take("(").is_some() {
+            let args = self.arguments(")")?;
+            return match macros::expand_global(self, open, name, args)? {
+                macros::Expansion::Expanded(expr) => Ok(expr),
+                macros::Expansion::None { args, .. } => Ok(self.call(open, name, args)),
+            };
+        }
+        if let Some((full, length)) = self.struct_name(name) {
+            self.at += length;
+            let open = self.current().offset;
+            self.at += 1;
+            return self.structure(open, &full);
+        }
+        Ok(self.ident(offset, name))
+    }
+
+    /// The name of a struct literal that begins with `first`, and how many more tokens it has.
+    fn struct_name(&self, first: &str) -> Option<(String, usize)> {
+        let mut name = first.to_owned();
+        let mut ahead = 0;
+        loop {
+            match &self.peek(ahead).token {
+                Token::Symbol("{") => return Some((name, ahead)),
+                Token::Symbol(".") => match &self.peek(ahead + 1).token {
+                    Token::Ident(part) => {
+                        name = format!("{name}.{part}");
+                        ahead += 2;
+                    }
+                    _ => return None,
+                },
+                _ => return None,
+            }
+        }
+    }
+}

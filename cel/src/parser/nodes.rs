@@ -1,0 +1,74 @@
+//! The nodes that the parser makes: numbered, and bounded in their depth.
+
+use super::{MAX_DEPTH, Parser};
+use crate::ast::{Expr, ExprKind, Literal};
+
+impl Parser {
+    /// A node of the given kind.
+    pub fn node(&mut self, offset: usize, kind: ExprKind) -> Expr {
+        let mut depth = 0;
+        let mut deepest = |expr: &Expr| depth = depth.max(expr.depth);
+        match &kind {
+            ExprKind::Literal(_) | ExprKind::Ident(_) => {}
+            ExprKind::Select { operand, .. } => deepest(operand),
+            ExprKind::Call { target, args, .. } => {
+                target.iter().for_each(|target| deepest(target));
+                args.iter().for_each(deepest);
+            }
+            ExprKind::List(items) => items.iter().for_each(|(item, _)| deepest(item)),
+            ExprKind::Map(entries) => entries.iter().for_each(|(key, value, _)| {
+                deepest(key);
+                deepest(value);
+            }),
+            ExprKind::Struct { fields, .. } => fields.iter().for_each(|field| deepest(&field.value)),
+            ExprKind::Comprehension(fold) => {
+                [&fold.range, &fold.init, &fold.condition, &fold.step, &fold.result]
+                    .into_iter()
+                    .for_each(deepest);
+            }
+        }
+        let id = self.nodes;
+        self.nodes += 1;
+        if depth == MAX_DEPTH {
+            self.issue(offset, format!("expression recursion limit exceeded: {MAX_DEPTH}"));
+        }
+        Expr { id, offset, depth: depth + 1, kind }
+    }
+
+    /// A call in function style.
+    pub fn call(&mut self, offset: usize, function: &str, args: Vec<Expr>) -> Expr {
+        self.node(offset, ExprKind::Call { function: function.into(), target: None, args })
+    }
+
+    /// A variable.
+    pub fn ident(&mut self, offset: usize, name: &str) -> Expr {
+        self.node(offset, ExprKind::Ident(name.into()))
+    }
+
+    /// A literal.
+    pub fn literal(&mut self, offset: usize, literal: Literal) -> Expr {
+        self.node(offset, ExprKind::Literal(literal))
+    }
+
+    /// A signed number, as it is written.
+    pub(super) fn int(&mut self, offset: usize, text: &str) -> Expr {
+        let parsed = match (text.strip_prefix("0x"), text.strip_prefix("-0x")) {
+            (Some(hex), _) => i64::from_str_radix(hex, 16),
+            (_, Some(hex)) => i64::from_str_radix(&format!("-{hex}"), 16),
+            _ => text.parse(),
+        };
+        if parsed.is_err() {
+            self.issue(offset, "invalid int literal");
+        }
+        self.literal(offset, Literal::Int(parsed.unwrap_or(0)))
+    }
+
+    /// A number with a fraction, as it is written.
+    pub(super) fn double(&mut self, offset: usize, text: &str) -> Expr {
+        let parsed: f64 = text.parse().unwrap_or(f64::INFINITY);
+        if parsed.is_infinite() {
+            self.issue(offset, "invalid double literal");
+        }
+        self.literal(offset, Literal::Double(parsed))
+    }
+}

@@ -1,0 +1,56 @@
+//! Source text: positions, and issues printed with the line they are in.
+
+use std::fmt::{self, Write as _};
+
+/// What is wrong with an expression, at an offset in characters.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Issue {
+    /// The offset in the expression, in characters.
+    pub offset: usize,
+    /// What is wrong there.
+    pub message: String,
+}
+
+/// Everything that is wrong with an expression; at least one [`Issue`].
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub struct Issues {
+    /// The issues, in the order in which they are printed.
+    pub issues: Vec<Issue>,
+    text: String,
+}
+
+impl Issues {
+    /// Issues of the expression `text`, which are sorted by their place.
+    pub fn new(text: &str, mut issues: Vec<Issue>) -> Issues {
+        issues.sort_by_key(|issue| issue.offset);
+        issues.dedup();
+        Issues { issues, text: text.to_owned() }
+    }
+}
+
+impl fmt::Display for Issues {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, issue) in self.issues.iter().enumerate() {
+            if index > 0 {
+                f.write_char('\n')?;
+            }
+            let (mut line, mut column) = (1, 0);
+            for c in self.text.chars().take(issue.offset) {
+                if c == '\n' {
+                    (line, column) = (line + 1, 0);
+                } else {
+                    column += 1;
+                }
+            }
+            let text = self.text.split('\n').nth(line - 1).unwrap_or("").replace('\t', " ");
+            write!(f, "ERROR: <input>:{line}:{}: {}\n | {text}\n | ", column + 1, issue.message)?;
+            // The mark is as wide as what is above it: wide characters have wide dots.
+            let mut chars = text.chars();
+            for c in chars.by_ref().take(column) {
+                f.write_char(if c.len_utf8() > 1 { '．' } else { '.' })?;
+            }
+            f.write_char(if chars.next().is_some_and(|c| c.len_utf8() > 1) { '＾' } else { '^' })?;
+        }
+        Ok(())
+    }
+}

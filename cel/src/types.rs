@@ -1,0 +1,243 @@
+//! Types, and their unification.
+//!
+//! Source: cel-go's `checker/types.go`.
+
+use std::fmt;
+use std::sync::Arc;
+
+/// The type of an expression.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Type {
+    /// Known at runtime only.
+    Dyn,
+    /// `null`
+    Null,
+    /// `bool`
+    Bool,
+    /// `int`
+    Int,
+    /// `uint`
+    Uint,
+    /// `double`
+    Double,
+    /// `string`
+    String,
+    /// `bytes`
+    Bytes,
+    /// `google.protobuf.Duration`
+    Duration,
+    /// `google.protobuf.Timestamp`
+    Timestamp,
+    /// A list and its items.
+    List(Arc<Type>),
+    /// A map, its keys and its values.
+    Map(Arc<(Type, Type)>),
+    /// The type of a type.
+    Type(Arc<Type>),
+    /// A value that may be absent.
+    Optional(Arc<Type>),
+    /// An object type of the environment.
+    Object(Arc<str>),
+    /// A type of a library, such as `kubernetes.Quantity`.
+    Opaque(Arc<str>),
+    /// A variable of a signature, and while checking a variable to be determined.
+    Param(usize),
+    /// What has no type because of an error that is already reported.
+    Error,
+}
+
+impl Type {
+    /// A list of `item`.
+    pub fn list(item: Type) -> Type {
+        Type::List(Arc::new(item))
+    }
+
+    /// A map from `key` to `value`.
+    pub fn map(key: Type, value: Type) -> Type {
+        Type::Map(Arc::new((key, value)))
+    }
+
+    /// An optional `value`.
+    pub fn optional(value: Type) -> Type {
+        Type::Optional(Arc::new(value))
+    }
+
+    /// Whether the type is checked at runtime only.
+    pub fn is_dyn(&self) -> bool {
+        matches!(self, Type::Dyn | Type::Error)
+    }
+
+    /// Whether the type has more than so many parts.
+    pub(crate) fn is_larger_than(&self, parts: usize) -> bool {
+        fn count(ty: &Type, left: usize) -> Option<usize> {
+            let left = left.checked_sub(1)?;
+            match ty {
+                Type::List(of) | Type::Type(of) | Type::Optional(of) => count(of, left),
+                Type::Map(entry) => count(&entry.1, count(&entry.0, left)?),
+                _ => Some(left),
+            }
+        }
+        count(self, parts).is_none()
+    }
+
+    /// Whether values have the size 1 in estimates.
+    pub fn is_scalar(&self) -> bool {
+        matches!(self, Type::Bool | Type::Double | Type::Duration | Type::Int | Type::Timestamp | Type::Uint)
+    }
+
+    /// The type that a name stands for as an expression (`int`, `string`).
+    pub fn named(name: &str) -> Option<Type> {
+        Some(match name {
+            "dyn" => Type::Dyn,
+            "null_type" => Type::Null,
+            "bool" => Type::Bool,
+            "int" => Type::Int,
+            "uint" => Type::Uint,
+            "double" => Type::Double,
+            "string" => Type::String,
+            "bytes" => Type::Bytes,
+            "google.protobuf.Duration" => Type::Duration,
+            "google.protobuf.Timestamp" => Type::Timestamp,
+            "list" => Type::list(Type::Dyn),
+            "map" => Type::map(Type::Dyn, Type::Dyn),
+            "type" => Type::Type(Arc::new(Type::Dyn)),
+            "optional_type" => Type::optional(Type::Dyn),
+            "net.IP"
+            | "net.CIDR"
+            | "kubernetes.URL"
+            | "kubernetes.Quantity"
+            | "kubernetes.Semver"
+            | "kubernetes.NamedFormat" => Type::Opaque(name.into()),
+            _ => return None,
+        })
+    }
+
+    /// The name of the type without its parameters.
+    pub fn name(&self) -> &str {
+        match self {
+            Type::Dyn => "dyn",
+            Type::Null => "null_type",
+            Type::Bool => "bool",
+            Type::Int => "int",
+            Type::Uint => "uint",
+            Type::Double => "double",
+            Type::String => "string",
+            Type::Bytes => "bytes",
+            Type::Duration => "google.protobuf.Duration",
+            Type::Timestamp => "google.protobuf.Timestamp",
+            Type::List(_) => "list",
+            Type::Map(_) => "map",
+            Type::Type(_) => "type",
+            Type::Optional(_) => "optional_type",
+            Type::Object(name) | Type::Opaque(name) => name,
+            Type::Param(_) => "param",
+            Type::Error => "!error!",
+        }
+    }
+}
+
+impl fmt::Display for Type {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Type::Null => f.write_str("null"),
+            Type::Duration => f.write_str("duration"),
+            Type::Timestamp => f.write_str("timestamp"),
+            Type::List(item) => write!(f, "list({item})"),
+            Type::Map(entry) => write!(f, "map({}, {})", entry.0, entry.1),
+            Type::Type(of) => write!(f, "type({of})"),
+            Type::Optional(of) => write!(f, "optional_type({of})"),
+            Type::Param(number) => write!(f, "_var{number}"),
+            other => f.write_str(other.name()),
+        }
+    }
+}
+
+/// What is known of type variables.
+#[derive(Clone, Debug, Default)]
+pub struct Substitution(Vec<Option<Type>>);
+
+impl Substitution {
+    /// A new variable.
+    pub fn fresh(&mut self) -> Type {
+        self.0.push(None);
+        Type::Param(self.0.len() - 1)
+    }
+
+    fn known(&self, variable: usize) -> Option<&Type> {
+        self.0.get(variable)?.as_ref()
+    }
+
+    fn set(&mut self, variable: usize, ty: Type) {
+        if let Some(place) = self.0.get_mut(variable) {
+            *place = Some(ty);
+        }
+    }
+
+    /// The type with what is known of its variables; unknown ones are dyn if `open_is_dyn`.
+    pub fn apply(&self, ty: &Type, open_is_dyn: bool) -> Type {
+        let apply = |ty: &Type| self.apply(ty, open_is_dyn);
+        match ty {
+            Type::Param(variable) => match self.known(*variable) {
+                Some(known) => apply(known),
+                None if open_is_dyn => Type::Dyn,
+                None => ty.clone(),
+            },
+            Type::List(item) => Type::list(apply(item)),
+            Type::Map(entry) => Type::map(apply(&entry.0), apply(&entry.1)),
+            Type::Type(of) => Type::Type(Arc::new(apply(of))),
+            Type::Optional(of) => Type::optional(apply(of)),
+            other => other.clone(),
+        }
+    }
+
+    /// Whether a value of type `from` can be used as `to`; learns what variables are thereby.
+    pub fn assign(&mut self, from: &Type, to: &Type) -> bool {
+        let before = self.0.clone();
+        let fits = self.unify(from, to);
+        if !fits {
+            self.0 = before;
+        }
+        fits
+    }
+
+    fn unify(&mut self, from: &Type, to: &Type) -> bool {
+        match (from, to) {
+            (Type::Param(a), Type::Param(b)) if a == b => true,
+            (_, Type::Param(variable)) => self.bind(*variable, from, false),
+            (Type::Param(variable), _) => self.bind(*variable, to, true),
+            _ if from.is_dyn() || to.is_dyn() => true,
+            (Type::List(a), Type::List(b)) | (Type::Optional(a), Type::Optional(b)) => self.unify(a, b),
+            (Type::Map(a), Type::Map(b)) => self.unify(&a.0, &b.0) && self.unify(&a.1, &b.1),
+            (Type::Type(_), Type::Type(_)) => true,
+            (Type::Null, Type::Object(_) | Type::Opaque(_) | Type::Duration | Type::Timestamp) => true,
+            (Type::Object(_) | Type::Opaque(_) | Type::Duration | Type::Timestamp, Type::Null) => true,
+            (a, b) => a == b,
+        }
+    }
+
+    fn bind(&mut self, variable: usize, ty: &Type, reversed: bool) -> bool {
+        if let Some(known) = self.known(variable).cloned() {
+            let fits = if reversed { self.unify(&known, ty) } else { self.unify(ty, &known) };
+            // What is known only becomes more general.
+            if fits && ty.is_dyn() {
+                self.set(variable, Type::Dyn);
+            }
+            return fits;
+        }
+        let ty = self.apply(ty, false);
+        if occurs(variable, &ty) {
+            return ty == Type::Param(variable);
+        }
+        self.set(variable, ty);
+        true
+    }
+}
+
+fn occurs(variable: usize, ty: &Type) -> bool {
+    match ty {
+        Type::Param(other) => *other == variable,
+        Type::List(of) | Type::Type(of) | Type::Optional(of) => occurs(variable, of),
+        Type::Map(entry) => occurs(variable, &entry.0) || occurs(variable, &entry.1),
+        _ => false,
+    }
+}
