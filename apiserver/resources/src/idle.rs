@@ -9,11 +9,6 @@ use serde_json::Value;
 /// server, where such objects have an effect, has no such warning.
 pub fn warning(group: &str, kind: &str, object: &Value) -> Option<String> {
     let missing = match (group, kind) {
-        (
-            "admissionregistration.k8s.io",
-            "MutatingWebhookConfiguration" | "ValidatingWebhookConfiguration",
-        ) => return webhook_warning(object),
-        ("admissionregistration.k8s.io", _) => "does not evaluate admission policies",
         // One without a service only states that this server has the group.
         ("apiregistration.k8s.io", "APIService") if object.pointer("/spec/service").is_some() => {
             "does not proxy requests to aggregated API servers"
@@ -24,19 +19,8 @@ pub fn warning(group: &str, kind: &str, object: &Value) -> Option<String> {
     Some(format!("coracle {missing} yet: this {kind} is stored and has no effect"))
 }
 
-/// A webhook is called, but for more requests than its conditions select.
-fn webhook_warning(configuration: &Value) -> Option<String> {
-    let mut webhooks = configuration.get("webhooks").and_then(Value::as_array).into_iter().flatten();
-    let has_conditions = |webhook: &Value| {
-        webhook.get("matchConditions").and_then(Value::as_array).is_some_and(|list| !list.is_empty())
-    };
-    webhooks
-        .any(has_conditions)
-        .then(|| "coracle does not evaluate matchConditions of webhooks yet: they have no effect".to_owned())
-}
-
 /// What of a schema has no effect.
-const IDLE_RULES: [&str; 6] = ["x-kubernetes-validations", "allOf", "anyOf", "oneOf", "not", "format"];
+const IDLE_RULES: [&str; 5] = ["allOf", "anyOf", "oneOf", "not", "format"];
 /// Formats without a meaning for validation.
 const FORMATS: [&str; 5] = ["int32", "int64", "float", "double", "password"];
 
@@ -89,9 +73,9 @@ mod tests {
         assert_eq!(warned(&definition(plain.clone(), "None")), None);
         assert_eq!(warned(&definition(plain, "Webhook")), None);
         let ruled = json!({"type": "object", "properties": {"list": {"type": "array", "items": {
-            "type": "string", "format": "uri", "x-kubernetes-validations": [{"rule": "true"}],
+            "type": "string", "format": "uri", "not": {"type": "integer"}, "x-kubernetes-validations": [{"rule": "true"}],
         }}}});
-        for (definition, want) in [(definition(ruled, "None"), "format, x-kubernetes-validations")] {
+        for (definition, want) in [(definition(ruled, "None"), "format, not")] {
             let text = format!("coracle does not evaluate {want} yet: it has no effect on custom resources");
             assert_eq!(warned(&definition), Some(text));
         }
@@ -107,10 +91,8 @@ mod tests {
         for (group, kind, object, want) in [
             (POLICIES, "ValidatingWebhookConfiguration", json!({"webhooks": [{"name": "w"}]}), None),
             (POLICIES, "MutatingWebhookConfiguration", json!({}), None),
-            (POLICIES, "ValidatingAdmissionPolicy", json!({}), Some("admission policies")),
-            (POLICIES, "ValidatingAdmissionPolicyBinding", json!({}), Some("admission policies")),
-            (POLICIES, "MutatingAdmissionPolicy", json!({}), Some("admission policies")),
-            (POLICIES, "MutatingAdmissionPolicyBinding", json!({}), Some("admission policies")),
+            (POLICIES, "ValidatingAdmissionPolicy", json!({}), None),
+            (POLICIES, "MutatingAdmissionPolicyBinding", json!({}), None),
             ("apiregistration.k8s.io", "APIService", service, Some("aggregated API servers")),
             ("apiregistration.k8s.io", "APIService", json!({"spec": {}}), None),
             ("apps", "Deployment", json!({}), None),

@@ -1,6 +1,6 @@
 //! Custom resources, from what a CustomResourceDefinition says of them.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use serde_json::Value;
 
@@ -122,6 +122,7 @@ impl CustomKind {
             kind: self.kind.clone(),
             schema,
             has_status: version.status,
+            rules: OnceLock::new(),
         })
         .metadata(MetadataValidation::GENERIC)
         .generation()

@@ -2,7 +2,7 @@
 //!
 //! Source: apiextensions-apiserver's `customresource` registry, `strategy.go` and `status_strategy.go`.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use serde_json::Value;
 
@@ -12,6 +12,7 @@ use crate::field::{Errors, Field};
 use crate::object_meta::ObjectMeta;
 use crate::schema::StructuralSchema;
 use crate::validation;
+use crate::validation::rules::RuleSet;
 
 /// The strategy of a custom resource in one version.
 pub struct CustomResourceStrategy {
@@ -21,6 +22,18 @@ pub struct CustomResourceStrategy {
     pub schema: Arc<StructuralSchema>,
     /// Whether the status has an endpoint of its own.
     pub has_status: bool,
+    /// The rules of the type, compiled when they are first evaluated.
+    pub rules: OnceLock<RuleSet>,
+}
+
+impl CustomResourceStrategy {
+    fn validate_all(&self, object: &Field<'_>, old: Option<&Field<'_>>, errors: &mut Errors) {
+        let kind = object.get("kind");
+        errors.push_if(kind.str() != self.kind, || kind.invalid(format!("must be {}", self.kind)));
+        validation::structural::validate(object, &self.schema, errors);
+        let rules = self.rules.get_or_init(|| RuleSet::read(self.schema.document()));
+        validation::rules::validate(object, old, rules, errors);
+    }
 }
 
 impl Strategy for CustomResourceStrategy {
@@ -48,12 +61,14 @@ impl Strategy for CustomResourceStrategy {
     }
 
     fn validate(&self, object: &Field<'_>, errors: &mut Errors) {
-        let kind = object.get("kind");
-        errors.push_if(kind.str() != self.kind, || kind.invalid(format!("must be {}", self.kind)));
-        validation::structural::validate(object, &self.schema, errors);
+        self.validate_all(object, None, errors);
     }
 
-    fn validate_status_update(&self, object: &Field<'_>, _: &Field<'_>, errors: &mut Errors) {
-        self.validate(object, errors);
+    fn validate_update(&self, object: &Field<'_>, old: &Field<'_>, errors: &mut Errors) {
+        self.validate_all(object, Some(old), errors);
+    }
+
+    fn validate_status_update(&self, object: &Field<'_>, old: &Field<'_>, errors: &mut Errors) {
+        self.validate_all(object, Some(old), errors);
     }
 }

@@ -6,6 +6,7 @@
 
 pub mod conditions;
 pub mod content;
+pub mod expressions;
 pub mod immutable;
 pub mod ip;
 pub mod labels;
@@ -16,6 +17,7 @@ pub mod numbers;
 pub mod paths;
 pub mod printed;
 pub mod resource_list;
+pub mod rules;
 pub mod structural;
 pub mod volume_sources;
 pub mod webhook;

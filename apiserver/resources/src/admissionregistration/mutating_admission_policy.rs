@@ -2,6 +2,8 @@
 
 use coracle_apimachinery::field::{Errors, Field};
 use coracle_apimachinery::strategy::Strategy;
+use coracle_apimachinery::validation::expressions::PolicyEnv;
+use coracle_cel::Type;
 use serde_json::Value;
 
 use super::policies::{is_blank, validate_policy, validate_variables};
@@ -38,11 +40,12 @@ fn validate(object: &Field<'_>, old: Option<&Field<'_>>, errors: &mut Errors) {
     let spec = object.get("spec");
     validate_policy(object, old, errors);
     validate_mutating_operations(&spec.get("matchConstraints"), errors);
-    validate_variables(&spec, errors);
+    let mut env = PolicyEnv::new(spec.get("paramKind").exists()).with_variables().with_patch_types();
+    validate_variables(&spec, &mut env, errors);
     let mutations = spec.get("mutations");
     errors.push_if(mutations.is_empty(), || mutations.required("mutations must contain at least one item"));
     for mutation in mutations.items() {
-        validate_mutation(&mutation, errors);
+        validate_mutation(&mutation, &env, errors);
     }
     let reinvocation = spec.get("reinvocationPolicy");
     if reinvocation.is_empty() {
@@ -52,7 +55,7 @@ fn validate(object: &Field<'_>, old: Option<&Field<'_>>, errors: &mut Errors) {
     }
 }
 
-fn validate_mutation(mutation: &Field<'_>, errors: &mut Errors) {
+fn validate_mutation(mutation: &Field<'_>, env: &PolicyEnv, errors: &mut Errors) {
     let kind = mutation.get("patchType");
     if kind.is_empty() {
         return errors.push(kind.required(""));
@@ -68,6 +71,12 @@ fn validate_mutation(mutation: &Field<'_>, errors: &mut Errors) {
             errors.push(patch.required(format!("must be specified when patchType is {}", kind.str())));
         } else if is_blank(&expression) {
             errors.push(expression.required(""));
+        } else {
+            let wanted = match kind.str() {
+                "JSONPatch" => Type::list(Type::Object("JSONPatch".into())),
+                _ => Type::Object("Object".into()),
+            };
+            env.check(&expression, &[wanted], errors);
         }
     }
     for (_, member) in others {

@@ -4,7 +4,10 @@ use std::collections::HashSet;
 
 use coracle_apimachinery::field::{Errors, Field};
 use coracle_apimachinery::validation::content;
+use coracle_apimachinery::validation::expressions::PolicyEnv;
 use coracle_apimachinery::validation::labels::{SelectorOptions, validate_label_selector};
+
+use coracle_cel::Type;
 
 use super::rules::{FAILURE_POLICIES, validate_enum, validate_match_resources};
 
@@ -60,12 +63,12 @@ pub fn validate_policy(policy: &Field<'_>, old: Option<&Field<'_>>, errors: &mut
             .all(|name| old.get("spec").get(name).value() == spec.get(name).value())
     };
     if !old.is_some_and(unchanged) {
-        validate_match_conditions(&spec.get("matchConditions"), errors);
+        validate_match_conditions(&spec.get("matchConditions"), &PolicyEnv::new(params.exists()), errors);
     }
 }
 
-/// Validates the variables of a policy.
-pub fn validate_variables(spec: &Field<'_>, errors: &mut Errors) {
+/// Validates the variables of a policy, and declares them for the expressions after them.
+pub fn validate_variables(spec: &Field<'_>, env: &mut PolicyEnv, errors: &mut Errors) {
     for variable in spec.get("variables").items() {
         let (name, expression) = (variable.get("name"), variable.get("expression"));
         if is_blank(&name) {
@@ -74,6 +77,9 @@ pub fn validate_variables(spec: &Field<'_>, errors: &mut Errors) {
             errors.push_if(!is_identifier(name.str()), || name.invalid("must be a valid CEL identifier"));
         }
         errors.push_if(is_blank(&expression), || expression.required("expression is not specified"));
+        let ty =
+            env.check(&expression, &[], errors).map_or(Type::Dyn, |program| program.output_type().clone());
+        env.add_variable(name.str(), ty);
     }
 }
 
@@ -88,7 +94,7 @@ fn is_identifier(name: &str) -> bool {
 }
 
 /// Validates the match conditions of a policy or webhook.
-pub fn validate_match_conditions(conditions: &Field<'_>, errors: &mut Errors) {
+pub fn validate_match_conditions(conditions: &Field<'_>, env: &PolicyEnv, errors: &mut Errors) {
     errors.push_if(conditions.len() > MAX_MATCH_CONDITIONS, || {
         conditions.too_many(conditions.len(), MAX_MATCH_CONDITIONS)
     });
@@ -96,6 +102,7 @@ pub fn validate_match_conditions(conditions: &Field<'_>, errors: &mut Errors) {
     for condition in conditions.items() {
         let (name, expression) = (condition.get("name"), condition.get("expression"));
         errors.push_if(is_blank(&expression), || expression.required(""));
+        env.check(&expression, &[Type::Bool], errors);
         if name.is_empty() {
             errors.push(name.required(""));
             continue;

@@ -6,7 +6,9 @@ use coracle_apimachinery::field::{Errors, Field};
 use coracle_apimachinery::strategy::defaulting::{fill, keep_metadata, object_at};
 use coracle_apimachinery::strategy::{Context, Strategy};
 use coracle_apimachinery::validation::conditions::validate_conditions;
+use coracle_apimachinery::validation::expressions::PolicyEnv;
 use coracle_apimachinery::validation::{content, printed};
+use coracle_cel::Type;
 use serde_json::{Value, json};
 
 use super::policies::{is_blank, validate_policy, validate_variables};
@@ -64,7 +66,8 @@ pub fn default_policy(object: &mut Value) {
 fn validate(object: &Field<'_>, old: Option<&Field<'_>>, errors: &mut Errors) {
     validate_policy(object, old, errors);
     let spec = object.get("spec");
-    validate_variables(&spec, errors);
+    let mut env = PolicyEnv::new(spec.get("paramKind").exists()).with_variables();
+    validate_variables(&spec, &mut env, errors);
     let (validations, annotations) = (spec.get("validations"), spec.get("auditAnnotations"));
     if validations.is_empty() && annotations.is_empty() {
         for list in [validations, annotations] {
@@ -73,14 +76,15 @@ fn validate(object: &Field<'_>, old: Option<&Field<'_>>, errors: &mut Errors) {
         return;
     }
     for validation in validations.items() {
-        validate_validation(&validation, errors);
+        validate_validation(&validation, &env, errors);
     }
-    validate_audit_annotations(&annotations, object.walk("metadata.name").str(), errors);
+    validate_audit_annotations(&annotations, &env, object.walk("metadata.name").str(), errors);
 }
 
-fn validate_validation(validation: &Field<'_>, errors: &mut Errors) {
+fn validate_validation(validation: &Field<'_>, env: &PolicyEnv, errors: &mut Errors) {
     let (expression, message) = (validation.get("expression"), validation.get("message"));
     errors.push_if(is_blank(&expression), || expression.required("expression is not specified"));
+    env.check(&expression, &[Type::Bool], errors);
     let message_expression = validation.get("messageExpression");
     for text in [&message_expression, &message] {
         errors.push_if(!text.is_empty() && is_blank(text), || text.invalid("must be non-empty if specified"));
@@ -88,10 +92,11 @@ fn validate_validation(validation: &Field<'_>, errors: &mut Errors) {
     errors.push_if(message.str().trim().contains(['\n', '\r']), || {
         message.invalid("must not contain line breaks")
     });
+    env.check(&message_expression, &[Type::String], errors);
     validate_enum(&validation.get("reason"), &REASONS, errors);
 }
 
-fn validate_audit_annotations(annotations: &Field<'_>, policy: &str, errors: &mut Errors) {
+fn validate_audit_annotations(annotations: &Field<'_>, env: &PolicyEnv, policy: &str, errors: &mut Errors) {
     errors.push_if(annotations.len() > MAX_AUDIT_ANNOTATIONS, || {
         let detail = format!("must not have more than {MAX_AUDIT_ANNOTATIONS} auditAnnotations");
         printed::invalid(annotations, "[admissionregistration.AuditAnnotation", &detail)
@@ -108,6 +113,8 @@ fn validate_audit_annotations(annotations: &Field<'_>, policy: &str, errors: &mu
         } else if expression.str().trim().len() > MAX_VALUE_EXPRESSION {
             let detail = format!("must not exceed {MAX_VALUE_EXPRESSION} bytes in length");
             errors.push(expression.required(detail));
+        } else {
+            env.check(&expression, &[Type::String, Type::Null], errors);
         }
         errors.push_if(!seen.insert(key.str()), || key.duplicate());
     }

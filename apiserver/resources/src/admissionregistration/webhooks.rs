@@ -4,6 +4,7 @@ use std::collections::HashSet;
 
 use coracle_apimachinery::field::{Errors, Field};
 use coracle_apimachinery::strategy::defaulting::{Object, fill};
+use coracle_apimachinery::validation::expressions::PolicyEnv;
 use coracle_apimachinery::validation::labels::{SelectorOptions, validate_label_selector};
 use coracle_apimachinery::validation::{content, webhook};
 use serde_json::{Value, json};
@@ -118,7 +119,7 @@ fn validate_webhook(hook: &Field<'_>, tolerance: &Tolerance, errors: &mut Errors
     validate_enum(&hook.get("reinvocationPolicy"), &REINVOCATION_POLICIES, errors);
     webhook::validate_client_config(&hook.get("clientConfig"), errors);
     if !tolerance.match_conditions {
-        validate_match_conditions(&hook.get("matchConditions"), errors);
+        validate_match_conditions(&hook.get("matchConditions"), &PolicyEnv::new(false), errors);
     }
     validate_review_versions(&hook.get("admissionReviewVersions"), tolerance, errors);
 }

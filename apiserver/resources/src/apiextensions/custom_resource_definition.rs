@@ -154,6 +154,7 @@ fn validate_spec(spec: &Field<'_>, old: Option<&Field<'_>>, errors: &mut Errors)
     }
     validate_schemas_exist(spec, old, errors);
     validate_versions(spec, errors);
+    validate_schema_rules(spec, old, errors);
     for name in ["plural", "singular", "kind", "listKind"] {
         let name = spec.get("names").get(name);
         errors.push_if(name.is_empty(), || name.required(""));
@@ -186,6 +187,23 @@ fn validate_schemas_exist(spec: &Field<'_>, old: Option<&Field<'_>>, errors: &mu
     }
     for version in spec.get("versions").items() {
         errors.push_if(without(&version), || version.walk("schema.openAPIV3Schema").required(""));
+    }
+}
+
+/// The rules of schemas, if these are new.
+fn validate_schema_rules(spec: &Field<'_>, old: Option<&Field<'_>>, errors: &mut Errors) {
+    let old = old.and_then(|old| old.get("spec").value().map(internal::spec));
+    let old = Field::at(old.as_ref(), spec.path().clone());
+    let is_old = |schema: &Field<'_>| {
+        let mut olds = old.get("versions").items().map(|version| version.walk("schema.openAPIV3Schema"));
+        old.walk("validation.openAPIV3Schema").value() == schema.value()
+            || olds.any(|old| old.value() == schema.value())
+    };
+    let versions = spec.get("versions").items().map(|version| version.walk("schema.openAPIV3Schema"));
+    for schema in versions.chain([spec.walk("validation.openAPIV3Schema")]) {
+        if schema.exists() && !is_old(&schema) {
+            super::rules::validate_rules(&schema, errors);
+        }
     }
 }
 

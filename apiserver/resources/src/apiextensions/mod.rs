@@ -2,6 +2,7 @@
 
 pub mod custom_resource_definition;
 pub mod internal;
+mod rules;
 
 pub use custom_resource_definition::CustomResourceDefinitionStrategy;
 

@@ -1,0 +1,319 @@
+//! The evaluation of rules against an object and the one it replaces.
+
+use std::collections::BTreeMap;
+
+use coracle_cel::{EvalError, Value as CelValue};
+use serde_json::Value;
+
+use super::{CompiledRule, RuleNode, RuleSet};
+use crate::field::{ErrorType, Errors, Field, FieldError, Path};
+
+/// What the rules of one object may cost together.
+const OBJECT_BUDGET: u64 = 10_000_000;
+/// What one expression may cost.
+const CALL_LIMIT: u64 = 1_000_000;
+/// How long a message may be that an expression makes, in bytes.
+const MAX_MESSAGE: usize = 5 * 1024;
+
+const UNCHECKED: &str = "some validation rules were not checked because the object was invalid; correct the existing errors to complete validation";
+
+/// Evaluates the rules of an object, unless an error that was found before keeps rules from being meaningful.
+pub fn validate(object: &Field<'_>, old: Option<&Field<'_>>, rules: &RuleSet, errors: &mut Errors) {
+    let Some(root) = &rules.root else { return };
+    let blocking = |error: &FieldError| {
+        matches!(
+            error.error_type,
+            ErrorType::NotSupported
+                | ErrorType::Required
+                | ErrorType::TooLong
+                | ErrorType::TooMany
+                | ErrorType::TypeInvalid
+        )
+    };
+    if errors.iter().any(blocking) {
+        let error = FieldError::new(ErrorType::Invalid, &Path::root(), Some(Value::Null), UNCHECKED);
+        errors.push(FieldError { field: "<nil>".to_owned(), ..error });
+        return;
+    }
+    let old = old.and_then(Field::value);
+    let mut evaluation = Evaluation { budget: OBJECT_BUDGET, exhausted: false, errors };
+    evaluation.node(object, old, root, false);
+}
+
+struct Evaluation<'e> {
+    budget: u64,
+    exhausted: bool,
+    errors: &'e mut Errors,
+}
+
+impl Evaluation<'_> {
+    /// `unchanged` says that a value around this one is as it was.
+    fn node(&mut self, field: &Field<'_>, old: Option<&Value>, node: &RuleNode, unchanged: bool) {
+        let Some(value) = field.value() else { return };
+        let unchanged = unchanged || old == Some(value);
+        for rule in &node.rules {
+            if self.exhausted || self.errors.is_full() {
+                return;
+            }
+            // An update is not refused because of what it does not change.
+            if !unchanged || rule.uses_old_self {
+                self.rule(field, value, old, node, rule);
+            }
+        }
+        match value {
+            Value::Object(members) => {
+                for (name, member) in members {
+                    let (inner, is_entry) = match node.properties.get(name) {
+                        Some(inner) => (inner, false),
+                        None => match node.entries.as_deref() {
+                            Some(inner) => (inner, true),
+                            None => continue,
+                        },
+                    };
+                    let path = if is_entry { field.path().key(name) } else { field.path().child(name) };
+                    let old = old.filter(|_| !node.atomic).and_then(|old| old.get(name));
+                    let old = old.filter(|old| !old.is_null());
+                    self.node(&Field::at(Some(member), path), old, inner, unchanged);
+                }
+            }
+            Value::Array(_) => {
+                let Some(inner) = node.items.as_deref() else { return };
+                let correlated = node.keys.as_ref().zip(old.and_then(Value::as_array));
+                let olds: BTreeMap<String, &Value> = correlated
+                    .map(|(keys, olds)| olds.iter().map(|old| (key_of(old, keys), old)).collect())
+                    .unwrap_or_default();
+                for item in field.items() {
+                    let key = item.value().zip(node.keys.as_ref()).map(|(item, keys)| key_of(item, keys));
+                    let old = key.and_then(|key| olds.get(&key).copied());
+                    self.node(&item, old, inner, unchanged);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn rule(
+        &mut self,
+        field: &Field<'_>,
+        value: &Value,
+        old: Option<&Value>,
+        node: &RuleNode,
+        rule: &CompiledRule,
+    ) {
+        let Some(decl) = node.decl.as_deref() else { return };
+        let report = |errors: &mut Errors, detail: String| {
+            let shown = Some(Value::from(node.ty.as_str()));
+            errors.push(named(FieldError::new(ErrorType::Invalid, field.path(), shown, detail)));
+        };
+        let program = match &rule.program {
+            Ok(program) => program,
+            Err(detail) => return report(self.errors, format!("rule compile error: {detail}")),
+        };
+        if rule.uses_old_self && old.is_none() && !rule.optional_old_self {
+            return;
+        }
+        let old_value = old.map(|old| CelValue::of_json(old, decl));
+        let old_self = match (rule.optional_old_self, old_value) {
+            (true, old) => CelValue::Optional(old.map(std::sync::Arc::new)),
+            (false, old) => old.unwrap_or(CelValue::Null),
+        };
+        let variables = [("self", CelValue::of_json(value, decl)), ("oldSelf", old_self)];
+        let outcome = program.evaluate(&variables, CALL_LIMIT);
+        let exceeded = outcome.value == Err(EvalError::CostLimit);
+        if outcome.cost > self.budget && !exceeded {
+            self.exhausted = true;
+            let detail = "validation failed due to running out of cost budget, no further validation rules will be run";
+            return report(self.errors, detail.to_owned());
+        }
+        self.budget = self.budget.saturating_sub(outcome.cost);
+        match outcome.value {
+            Ok(CelValue::Bool(true)) => {}
+            Ok(_) => {
+                let detail = self.message(rule, &variables);
+                let path = match &rule.field_path {
+                    Some(path) => path.below(field.path()),
+                    None => field.path().clone(),
+                };
+                self.errors.push(failure(&path, value, detail, &rule.reason));
+            }
+            Err(EvalError::CostLimit) => {
+                self.exhausted = true;
+                let (error, text) = (EvalError::CostLimit, rule.text());
+                report(
+                    self.errors,
+                    format!(
+                        "'{error}': no further validation rules will be run due to call cost exceeds limit for rule: {text}"
+                    ),
+                );
+            }
+            Err(error @ EvalError::NoSuchOverload) => {
+                let text = rule.text();
+                report(
+                    self.errors,
+                    format!(
+                        "'{error}': call arguments did not match a supported operator, function or macro signature for rule: {text}"
+                    ),
+                );
+            }
+            Err(error) => report(self.errors, format!("{error} evaluating rule: {}", rule.text())),
+        }
+    }
+
+    /// What an expression makes, or the rule's message, or the rule.
+    fn message(&mut self, rule: &CompiledRule, variables: &[(&str, CelValue<'_>)]) -> String {
+        if let Some(program) = &rule.message_program {
+            let outcome = program.evaluate(&variables, CALL_LIMIT.min(self.budget));
+            self.budget = self.budget.saturating_sub(outcome.cost);
+            if let Ok(CelValue::String(text)) = outcome.value {
+                let text = text.trim();
+                if !text.is_empty() && !text.contains(['\n', '\r']) && text.len() <= MAX_MESSAGE {
+                    return text.to_owned();
+                }
+            }
+        }
+        if rule.message.is_empty() { format!("failed rule: {}", rule.rule) } else { rule.message.clone() }
+    }
+}
+
+/// The error of a rule that does not hold. Only scalars are printed.
+fn failure(path: &Path, value: &Value, detail: String, reason: &str) -> FieldError {
+    let (error_type, detail) = match reason {
+        "FieldValueRequired" => (ErrorType::Required, detail),
+        "FieldValueForbidden" => (ErrorType::Forbidden, detail),
+        "FieldValueDuplicate" => (ErrorType::Duplicate, String::new()),
+        _ => (ErrorType::Invalid, detail),
+    };
+    let printed = matches!(error_type, ErrorType::Invalid | ErrorType::Duplicate)
+        && !matches!(value, Value::Object(_) | Value::Array(_));
+    named(FieldError::new(error_type, path, printed.then(|| value.clone()), detail))
+}
+
+/// The root has no path, and is printed as such.
+fn named(error: FieldError) -> FieldError {
+    if error.field.is_empty() { FieldError { field: "<nil>".to_owned(), ..error } } else { error }
+}
+
+fn key_of(item: &Value, keys: &[String]) -> String {
+    keys.iter().map(|key| item.get(key).map(Value::to_string).unwrap_or_default() + "\u{0}").collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn found(rules: &RuleSet, object: &Value, old: Option<&Value>) -> Vec<String> {
+        let mut errors = Errors::new();
+        let old = old.map(Field::root);
+        validate(&Field::root(object), old.as_ref(), rules, &mut errors);
+        errors.iter().map(ToString::to_string).collect()
+    }
+
+    fn rules() -> RuleSet {
+        RuleSet::read(&json!({"type": "object", "properties": {"spec": {
+            "type": "object",
+            "properties": {
+                "name": {"type": "string", "maxLength": 20, "x-kubernetes-validations": [
+                    {"rule": "self.startsWith('w-')", "message": "must start with w-"},
+                    {"rule": "self == oldSelf", "message": "is immutable"},
+                ]},
+                "min": {"type": "integer"}, "max": {"type": "integer"},
+                "once": {"type": "string", "x-kubernetes-validations": [
+                    {"rule": "oldSelf.hasValue() || self != 'x'", "optionalOldSelf": true, "message": "not x at first"},
+                ]},
+                "port": {"x-kubernetes-int-or-string": true},
+                "l": {
+                    "type": "array", "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["k"],
+                    "items": {
+                        "type": "object", "properties": {"k": {"type": "string"}, "v": {"type": "integer"}},
+                        "x-kubernetes-validations": [{"rule": "self.v >= oldSelf.v", "message": "may not shrink"}],
+                    },
+                },
+            },
+            "x-kubernetes-validations": [
+                {"rule": "!has(self.min) || !has(self.max) || self.min <= self.max"},
+                {"rule": "!has(self.min) || self.min != 7", "reason": "FieldValueDuplicate", "fieldPath": ".min"},
+                {"rule": "!has(self.max) || self.max < 9", "messageExpression": "'at most 8, not ' + string(self.max)"},
+                {"rule": "!has(self.port) || self.port + 1 > 0"},
+            ],
+        }}}))
+    }
+
+    #[test]
+    fn rules_that_do_not_hold_are_reported() {
+        let rules = rules();
+        for (spec, want) in [
+            (json!({"name": "w-x", "min": 1, "max": 2}), vec![]),
+            (
+                json!({"min": 3, "max": 2}),
+                vec![
+                    "spec: Invalid value: failed rule: !has(self.min) || !has(self.max) || self.min <= self.max",
+                ],
+            ),
+            (json!({"min": 7}), vec!["spec.min: Duplicate value"]),
+            (json!({"max": 9}), vec!["spec: Invalid value: at most 8, not 9"]),
+            (json!({"name": "x"}), vec!["spec.name: Invalid value: \"x\": must start with w-"]),
+            (json!({"once": "x"}), vec!["spec.once: Invalid value: \"x\": not x at first"]),
+            (
+                json!({"port": "http"}),
+                vec![
+                    "spec: Invalid value: \"object\": 'no such overload': call arguments did not match a supported operator, function or macro signature for rule: !has(self.port) || self.port + 1 > 0",
+                ],
+            ),
+        ] {
+            assert_eq!(found(&rules, &json!({"spec": spec}), None), want, "{spec}");
+        }
+    }
+
+    #[test]
+    fn transition_rules_see_the_value_before() {
+        let rules = rules();
+        for (old, new, want) in [
+            (json!({"name": "w-a"}), json!({"name": "w-a"}), vec![]),
+            (
+                json!({"name": "w-a"}),
+                json!({"name": "w-b"}),
+                vec!["spec.name: Invalid value: \"w-b\": is immutable"],
+            ),
+            (json!({}), json!({"name": "w-b"}), vec![]),
+            // What an update does not change is not refused by it.
+            (json!({"name": "old"}), json!({"name": "old", "min": 1}), vec![]),
+            (json!({"once": "y"}), json!({"once": "x"}), vec![]),
+            (
+                json!({"l": [{"k": "p", "v": 1}, {"k": "q", "v": 2}]}),
+                json!({"l": [{"k": "q", "v": 1}, {"k": "p", "v": 1}]}),
+                vec!["spec.l[0]: Invalid value: may not shrink"],
+            ),
+        ] {
+            let (old, new) = (json!({"spec": old}), json!({"spec": new}));
+            assert_eq!(found(&rules, &new, Some(&old)), want, "{old} {new}");
+        }
+    }
+
+    #[test]
+    fn rules_are_not_evaluated_on_objects_of_a_wrong_type() {
+        let object = json!({"spec": {"name": "x"}});
+        let mut errors = Errors::new();
+        errors.push(Field::root(&object).required(""));
+        validate(&Field::root(&object), None, &rules(), &mut errors);
+        let texts: Vec<String> = errors.iter().skip(1).map(ToString::to_string).collect();
+        assert_eq!(texts, [format!("<nil>: Invalid value: null: {UNCHECKED}")]);
+    }
+
+    #[test]
+    fn all_rules_of_an_object_share_a_budget() {
+        let rules = RuleSet::read(&json!({"type": "object", "properties": {"l": {"type": "array", "items": {
+            "type": "array", "items": {"type": "integer"},
+            "x-kubernetes-validations": [{"rule": "self.all(x, self.all(y, x != y || x == y))"}],
+        }}}}));
+        let inner: Vec<u32> = (0..200).collect();
+        let object = json!({"l": vec![inner; 100]});
+        let texts = found(&rules, &object, None);
+        assert_eq!(texts.len(), 1, "{texts:?}");
+        assert!(
+            texts[0].contains("running out of cost budget, no further validation rules will be run"),
+            "{texts:?}"
+        );
+    }
+}

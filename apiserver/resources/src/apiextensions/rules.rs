@@ -1,0 +1,218 @@
+//! The `x-kubernetes-validations` of a definition: what is wrong with its rules, and what they may cost.
+//!
+//! Source: apiextensions-apiserver's `pkg/apis/apiextensions/validation`, `validation.go` and `cel_validation.go`.
+
+use std::sync::Arc;
+
+use coracle_apimachinery::field::{Errors, Field, Path, escape_html, quote};
+use coracle_apimachinery::validation::rules::{self, FieldPath};
+use coracle_cel::{DeclType, Program};
+use serde_json::Value;
+
+/// The estimated cost that one rule may have.
+const RULE_LIMIT: u64 = 10_000_000;
+/// The estimated cost that all rules of a schema may have together.
+const SCHEMA_LIMIT: u64 = 100_000_000;
+/// How many of the most expensive rules are reported.
+const MAX_REPORTED: usize = 4;
+/// Schemas are read so deep.
+const MAX_DEPTH: usize = 100;
+
+const REASONS: [&str; 4] =
+    ["FieldValueDuplicate", "FieldValueForbidden", "FieldValueInvalid", "FieldValueRequired"];
+
+/// Validates the rules of a schema and of all within it.
+pub fn validate_rules(schema: &Field<'_>, errors: &mut Errors) {
+    let mut total = Total::default();
+    validate_schema(schema, &Place { cardinality: Some(1), ..Place::default() }, true, 0, &mut total, errors);
+    if total.cost > SCHEMA_LIMIT {
+        for (_, path) in &total.expensive {
+            let rule = Field::at(None, path.clone());
+            errors.push(rule.forbidden(
+                "contributed to estimated rule cost total exceeding cost limit for entire OpenAPIv3 schema",
+            ));
+        }
+        let name = "x-kubernetes-validations estimated rule cost total for entire OpenAPIv3 schema";
+        errors.push(schema.forbidden(exceeds(name, total.cost, SCHEMA_LIMIT)));
+    }
+}
+
+/// What surrounds a schema.
+#[derive(Clone, Default)]
+struct Place {
+    /// How many values of the schema an object has at most; None if there is no bound.
+    cardinality: Option<u64>,
+    /// The schema within which new values are not correlated to old ones.
+    uncorrelated: Option<Path>,
+}
+
+/// The estimated costs of all rules.
+#[derive(Default)]
+struct Total {
+    cost: u64,
+    expensive: Vec<(u64, Path)>,
+}
+
+impl Total {
+    fn add(&mut self, cost: u64, path: Path) {
+        self.cost = self.cost.saturating_add(cost);
+        let at = self.expensive.partition_point(|(other, _)| *other >= cost);
+        self.expensive.insert(at, (cost, path));
+        self.expensive.truncate(MAX_REPORTED);
+    }
+}
+
+fn validate_schema(
+    schema: &Field<'_>,
+    place: &Place,
+    is_resource_root: bool,
+    depth: usize,
+    total: &mut Total,
+    errors: &mut Errors,
+) {
+    if depth > MAX_DEPTH || errors.is_full() {
+        return;
+    }
+    let before = errors.iter().count();
+    let number = |name: &str| schema.get(name).int().map(|number| number.max(0).unsigned_abs());
+    let times = |max: Option<u64>| Some(place.cardinality?.saturating_mul(max?));
+    let embedded = |schema: &Field<'_>| schema.get("x-kubernetes-embedded-resource").bool();
+    let atomic = schema.get("x-kubernetes-map-type").str() == "atomic";
+    let uncorrelated = |cut: bool| match &place.uncorrelated {
+        None if cut => Some(schema.path().clone()),
+        known => known.clone(),
+    };
+    let entry = schema.get("additionalProperties");
+    if entry.value().is_some_and(Value::is_object) {
+        let place = Place { cardinality: times(number("maxProperties")), uncorrelated: uncorrelated(atomic) };
+        validate_schema(&entry, &place, embedded(&entry), depth + 1, total, errors);
+    }
+    for (_, property) in schema.get("properties").entries() {
+        let place = Place { cardinality: place.cardinality, uncorrelated: uncorrelated(atomic) };
+        validate_schema(&property, &place, embedded(&property), depth + 1, total, errors);
+    }
+    let items = schema.get("items");
+    if items.value().is_some_and(Value::is_object) {
+        let cut = schema.get("x-kubernetes-list-type").str() != "map";
+        let place = Place { cardinality: times(number("maxItems")), uncorrelated: uncorrelated(cut) };
+        validate_schema(&items, &place, embedded(&items), depth + 1, total, errors);
+    }
+    let rules = schema.get("x-kubernetes-validations");
+    for rule in rules.items() {
+        validate_texts(&rule, schema.value().unwrap_or(&Value::Null), errors);
+    }
+    if rules.is_empty() || errors.iter().count() > before {
+        return;
+    }
+    let Some(decl) =
+        schema.value().and_then(|schema| DeclType::of_schema(schema, "selfType", is_resource_root))
+    else {
+        return;
+    };
+    let cardinality = place.cardinality.unwrap_or_else(|| decl.max_cardinality());
+    let decl = Arc::new(decl);
+    for rule in rules.items() {
+        validate_rule(&rule, &decl, cardinality, place, total, errors);
+    }
+}
+
+/// The texts of a rule, without their meaning.
+fn validate_texts(rule: &Field<'_>, schema: &Value, errors: &mut Errors) {
+    let (expression, message) = (rule.get("rule"), rule.get("message"));
+    let message_expression = rule.get("messageExpression");
+    let has_breaks = |field: &Field<'_>| field.str().trim().contains(['\n', '\r']);
+    let blank = |field: &Field<'_>| field.str().trim().is_empty();
+    if blank(&expression) {
+        errors.push(expression.required("rule is not specified"));
+    } else if !message.is_empty() && blank(&message) {
+        errors.push(message.invalid("must be non-empty if specified"));
+    } else if has_breaks(&message) {
+        errors.push(message.invalid("must not contain line breaks"));
+    } else if has_breaks(&expression) && blank(&message) {
+        errors.push(message.required("message must be specified if rule contains line breaks"));
+    }
+    errors.push_if(!message_expression.is_empty() && blank(&message_expression), || {
+        message_expression.required("must be non-empty if specified")
+    });
+    let reason = rule.get("reason");
+    errors.push_if(!reason.is_empty() && !REASONS.contains(&reason.str()), || reason.not_supported(&REASONS));
+    let path = rule.get("fieldPath");
+    errors.push_if(!path.is_empty() && FieldPath::read(path.str(), schema).is_none(), || {
+        path.invalid("must be a valid path")
+    });
+}
+
+fn validate_rule(
+    rule: &Field<'_>,
+    decl: &Arc<DeclType>,
+    cardinality: u64,
+    place: &Place,
+    total: &mut Total,
+    errors: &mut Errors,
+) {
+    let (expression, message) = (rule.get("rule"), rule.get("messageExpression"));
+    let optional = rule.get("optionalOldSelf");
+    let env = rules::environment(decl, optional.bool());
+    let compiled = rules::compile(&env, expression.str());
+    let mut observe = |field: &Field<'_>, program: &Program, name: &str, errors: &mut Errors| {
+        let cost = program.max_cost().saturating_mul(cardinality);
+        errors.push_if(cost > RULE_LIMIT, || field.forbidden(exceeds(name, cost, RULE_LIMIT)));
+        total.add(cost, field.path().clone());
+    };
+    let mut uses_old_self = false;
+    match compiled {
+        Ok(program) => {
+            uses_old_self = program.names("oldSelf");
+            observe(&expression, &program, "estimated rule cost", errors);
+        }
+        Err(detail) => {
+            errors.push(expression.invalid(detail).with_bad_value_text(printed(rule)));
+        }
+    }
+    if !message.is_empty() {
+        match rules::compile_message(&env, message.str()) {
+            Ok(program) => observe(&message, &program, "estimated messageExpression cost", errors),
+            Err(detail) => errors.push(message.invalid(detail).with_bad_value_text(printed(rule))),
+        }
+    }
+    if uses_old_self {
+        if let Some(path) = &place.uncorrelated {
+            errors.push(expression.invalid(format!(
+                "oldSelf cannot be used on the uncorrelatable portion of the schema within {path}"
+            )));
+        }
+    } else if optional.exists() {
+        errors.push(optional.invalid("may not be set if oldSelf is not used in rule"));
+    }
+}
+
+/// How much a cost is above its limit, in upstream's words.
+fn exceeds(name: &str, cost: u64, limit: u64) -> String {
+    let factor = cost as f64 / limit as f64;
+    let factor = if factor > 100.0 {
+        "more than 100x".to_owned()
+    } else if factor < 1.5 {
+        format!("{factor:.6}x")
+    } else {
+        format!("{factor:.1}x")
+    };
+    format!(
+        "{name} exceeds budget by factor of {factor} (try simplifying the rule, or adding maxItems, maxProperties, and maxLength where arrays, maps, and strings are declared)"
+    )
+}
+
+/// A rule as Go prints its internal representation.
+fn printed(rule: &Field<'_>) -> String {
+    let text = |name: &str| Value::from(rule.get(name).str()).to_string();
+    let reason = rule.get("reason");
+    let reason = if reason.exists() { quote(reason.str()) } else { "null".to_owned() };
+    let optional = rule.get("optionalOldSelf");
+    let optional = if optional.exists() { optional.bool().to_string() } else { "null".to_owned() };
+    escape_html(&format!(
+        "{{\"Rule\":{},\"Message\":{},\"MessageExpression\":{},\"Reason\":{reason},\"FieldPath\":{},\"OptionalOldSelf\":{optional}}}",
+        text("rule"),
+        text("message"),
+        text("messageExpression"),
+        text("fieldPath"),
+    ))
+}
