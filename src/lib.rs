@@ -38,6 +38,7 @@ use coracle_apiserver::access::token_file::{TokenFile, TokenFileError};
 use coracle_apiserver::access::validity::WallClock;
 use coracle_apiserver::apiextensions::CustomResources;
 use coracle_apiserver::discovery::Discovery;
+use coracle_apiserver::policy_status::PolicyStatus;
 use coracle_apiserver::registry::{ObjectIndex, Registry};
 use coracle_apiserver::serve::listener::Listener;
 use coracle_apiserver::serve::{Api, Config};
@@ -321,7 +322,11 @@ impl Builder {
         let discovery = Discovery::new(listener.address().to_string(), other_paths, resources);
         let metrics = Metrics::new();
         let event_expiry = tokio::spawn(registry.clone().expire_events(self.event_ttl));
-        let custom_resources = tokio::spawn(CustomResources::new(registry.clone()).run());
+        let custom_resources = CustomResources::new(registry.clone()).run();
+        let policy_status = PolicyStatus::new(registry.clone()).run();
+        let custom_resources = tokio::spawn(async move {
+            tokio::join!(custom_resources, policy_status);
+        });
         let options = coracle_controllers::Options {
             clock: coracle_controllers::Clock::system(),
             metrics: coracle_controllers::Metrics::new(metrics.registry().clone()),

@@ -12,6 +12,7 @@ pub mod bootstrap;
 pub mod discovery;
 pub mod fields;
 pub mod flow_control;
+pub mod policy_status;
 pub mod registry;
 pub mod serve;
 pub mod telemetry;

@@ -84,6 +84,7 @@ const CRATES: [(&str, &[&str]); 3] = [
             // The verbs, and how they are served.
             "registry",
             "apiextensions",
+            "policy_status",
             "answer",
             "discovery",
             "serve",

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::policy::{MutatingAdmissionPolicy, PolicyContext, ValidatingAdmissionPolicy};
 use super::webhook::{MutatingAdmissionWebhook, ValidatingAdmissionWebhook, WebhookContext};
 use super::{
     AdmissionAttributes, AdmissionPlugin, AsyncAdmissionPlugin, PluginSelection, certificates,
@@ -57,6 +58,7 @@ impl AdmissionChain {
         webhooks: &WebhookContext,
     ) -> AdmissionChain {
         let authorizer = || Arc::clone(authorizer);
+        let policies = PolicyContext { resources: webhooks.resources.clone(), authorizer: authorizer() };
         let mut links = vec![
             sync(namespace_lifecycle::NamespaceLifecycle),
             sync(limit_ranger::LimitRanger),
@@ -76,8 +78,10 @@ impl AdmissionChain {
             sync(default_ingress_class::DefaultIngressClass),
             sync(pod_topology_labels::PodTopologyLabels),
             sync(pod_resize_validator::PodResizeValidator),
-            Link::Async(Box::new(MutatingAdmissionWebhook::new(webhooks.clone()))),
-            Link::Async(Box::new(ValidatingAdmissionWebhook::new(webhooks.clone()))),
+            Link::Async(Box::new(MutatingAdmissionPolicy::new(policies.clone()))),
+            Link::Async(Box::new(MutatingAdmissionWebhook::new(webhooks.clone(), authorizer()))),
+            Link::Async(Box::new(ValidatingAdmissionPolicy::new(policies))),
+            Link::Async(Box::new(ValidatingAdmissionWebhook::new(webhooks.clone(), authorizer()))),
         ];
         let implemented: Vec<&str> = links.iter().map(Link::name).chain([RESOURCE_QUOTA]).collect();
         for missing in selection.missing(&implemented) {

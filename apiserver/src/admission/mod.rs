@@ -26,6 +26,7 @@ mod pod;
 mod pod_resize_validator;
 mod pod_security;
 mod pod_topology_labels;
+mod policy;
 mod priority;
 pub mod resource_quota;
 mod runtime_class;

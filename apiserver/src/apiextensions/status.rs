@@ -165,7 +165,7 @@ mod tests {
             "status": status,
         });
         let created = Revision(created);
-        Definition::read(&object, created, created)
+        Definition::read(&object, None, created, created)
     }
 
     /// `name type=status reason message` of each condition.

@@ -22,7 +22,7 @@ pub mod conflict;
 pub mod entry;
 pub mod last_applied;
 pub mod manage;
-mod merge;
+pub mod merge;
 mod remove;
 pub mod set;
 mod shape;

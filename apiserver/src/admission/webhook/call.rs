@@ -1,13 +1,16 @@
 //! The call of one webhook, and what its failure means.
 
 use std::borrow::Cow;
+use std::sync::Arc;
 
 use super::configuration::Webhook;
 use super::response::{self, Mistake, Response};
 use super::{WebhookContext, review};
 use crate::Error;
+use crate::access::authorize::Authorizer;
 use crate::admission::AdmissionAttributes;
 use crate::admission::generic::VersionedObjects;
+use crate::admission::policy::RequestVariables;
 use crate::cluster::Cluster;
 use crate::field::quote;
 use crate::webhook::{CallError, Post};
@@ -38,6 +41,26 @@ impl Failure {
             }
             Failure::Request(error) => Some(error),
         }
+    }
+}
+
+/// Whether the match conditions of a webhook hold, so that it is called.
+pub fn conditions_hold(
+    webhook: &Webhook,
+    attributes: &AdmissionAttributes<'_>,
+    objects: &VersionedObjects,
+    authorizer: &Arc<Authorizer>,
+    cluster: &dyn Cluster,
+) -> Result<bool, Failure> {
+    if webhook.conditions.is_empty() {
+        return Ok(true);
+    }
+    let variables =
+        RequestVariables::new(attributes, objects, authorizer, cluster).map_err(Failure::Request)?;
+    match webhook.conditions.match_request(&&variables) {
+        Ok(holds) => Ok(holds),
+        Err(_) if webhook.fails_open => Ok(false),
+        Err(text) => Err(Failure::Request(attributes.forbidden(text))),
     }
 }
 

@@ -1,11 +1,14 @@
 //! MutatingAdmissionWebhook: lets webhooks change the object, one after the other.
 
+use std::sync::Arc;
+
 use futures::future::BoxFuture;
 use serde_json::{Value, json};
 
 use super::WebhookContext;
-use super::call::{Failure, call};
+use super::call::{Failure, call, conditions_hold};
 use super::configuration::Webhook;
+use crate::access::authorize::Authorizer;
 use crate::admission::generic::{Source, VersionedObjects, is_exempt};
 use crate::admission::{AdmissionAttributes, AsyncAdmissionPlugin};
 use crate::cluster::Cluster;
@@ -17,13 +20,18 @@ const NAME: &str = "MutatingAdmissionWebhook";
 
 pub struct MutatingAdmissionWebhook {
     context: WebhookContext,
+    authorizer: Arc<Authorizer>,
     webhooks: Source<Webhook>,
 }
 
 impl MutatingAdmissionWebhook {
-    pub fn new(context: WebhookContext) -> MutatingAdmissionWebhook {
+    pub fn new(context: WebhookContext, authorizer: Arc<Authorizer>) -> MutatingAdmissionWebhook {
         let (group, resource) = ("admissionregistration.k8s.io", "mutatingwebhookconfigurations");
-        MutatingAdmissionWebhook { context, webhooks: Source::new(group, resource, Webhook::read_all) }
+        MutatingAdmissionWebhook {
+            context,
+            authorizer,
+            webhooks: Source::new(group, resource, Webhook::read_all),
+        }
     }
 
     async fn dispatch(&self, attributes: &mut AdmissionAttributes<'_>, cluster: &dyn Cluster) -> Result<()> {
@@ -44,7 +52,11 @@ impl MutatingAdmissionWebhook {
                 continue;
             }
             let objects = VersionedObjects::new(&invocation, attributes).await?;
-            let outcome = self.invoke(webhook, attributes, &objects, cluster).await;
+            let outcome = match conditions_hold(webhook, attributes, &objects, &self.authorizer, cluster) {
+                Ok(false) => continue,
+                Ok(true) => self.invoke(webhook, attributes, &objects, cluster).await,
+                Err(failure) => Err(failure),
+            };
             let annotation =
                 format!("webhook.admission.k8s.io/round_{}_index_{called}", u8::from(is_reinvoke));
             called += 1;

@@ -1,24 +1,32 @@
 //! ValidatingAdmissionWebhook: asks all webhooks at once whether the final object is to be accepted.
 
+use std::sync::Arc;
+
 use futures::future::{BoxFuture, join_all};
 
 use super::WebhookContext;
-use super::call::{Failure, call};
+use super::call::{Failure, call, conditions_hold};
 use super::configuration::Webhook;
 use crate::Result;
+use crate::access::authorize::Authorizer;
 use crate::admission::generic::{Invocation, Source, VersionedObjects, is_exempt};
 use crate::admission::{AdmissionAttributes, AsyncAdmissionPlugin};
 use crate::cluster::Cluster;
 
 pub struct ValidatingAdmissionWebhook {
     context: WebhookContext,
+    authorizer: Arc<Authorizer>,
     webhooks: Source<Webhook>,
 }
 
 impl ValidatingAdmissionWebhook {
-    pub fn new(context: WebhookContext) -> ValidatingAdmissionWebhook {
+    pub fn new(context: WebhookContext, authorizer: Arc<Authorizer>) -> ValidatingAdmissionWebhook {
         let (group, resource) = ("admissionregistration.k8s.io", "validatingwebhookconfigurations");
-        ValidatingAdmissionWebhook { context, webhooks: Source::new(group, resource, Webhook::read_all) }
+        ValidatingAdmissionWebhook {
+            context,
+            authorizer,
+            webhooks: Source::new(group, resource, Webhook::read_all),
+        }
     }
 
     async fn dispatch(&self, attributes: &AdmissionAttributes<'_>, cluster: &dyn Cluster) -> Result<()> {
@@ -57,6 +65,9 @@ impl ValidatingAdmissionWebhook {
         cluster: &dyn Cluster,
     ) -> Result<(), Failure> {
         let objects = VersionedObjects::new(invocation, attributes).await.map_err(Failure::Request)?;
+        if !conditions_hold(webhook, attributes, &objects, &self.authorizer, cluster)? {
+            return Ok(());
+        }
         call(&self.context, webhook, attributes, &objects, cluster, false).await.map(drop)
     }
 }

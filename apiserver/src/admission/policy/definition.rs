@@ -1,0 +1,135 @@
+//! Policies and bindings as they are stored, with their expressions compiled.
+
+use coracle_apimachinery::validation::expressions::PolicyEnv;
+use coracle_cel::{Program, Type};
+use serde_json::Value;
+
+use super::MatchConditions;
+use crate::admission::generic::MatchCriteria;
+use crate::admission::{items, text};
+
+/// An expression, and the program that it is; what does not compile fails when it is evaluated.
+pub struct Expression {
+    /// As it is written.
+    pub text: String,
+    pub program: Result<Program, String>,
+}
+
+impl Expression {
+    pub fn read(text: &Value, env: &PolicyEnv) -> Option<Expression> {
+        let text = text.as_str().filter(|text| !text.trim().is_empty())?;
+        Some(Expression { text: text.to_owned(), program: env.compile(text, &[]) })
+    }
+}
+
+/// What policies of both kinds have.
+pub struct Policy {
+    pub name: String,
+    pub criteria: MatchCriteria,
+    /// `failurePolicy` is Fail.
+    pub fails: bool,
+    /// `apiVersion` and `kind` of the parameters.
+    pub param_kind: Option<(String, String)>,
+    pub conditions: MatchConditions,
+    /// In the order of their declaration.
+    pub variables: Vec<(String, Expression)>,
+    pub validations: Vec<Validation>,
+    pub audit_annotations: Vec<(String, Expression)>,
+    pub mutations: Vec<Mutation>,
+    /// `reinvocationPolicy` is IfNeeded.
+    pub reinvoke_if_needed: bool,
+}
+
+/// One entry of `validations`.
+pub struct Validation {
+    pub expression: Expression,
+    pub message: String,
+    pub message_expression: Option<Expression>,
+    pub reason: String,
+}
+
+/// One entry of `mutations`.
+pub struct Mutation {
+    pub is_json_patch: bool,
+    pub expression: Expression,
+}
+
+impl Policy {
+    pub fn read(object: &Value) -> Vec<Policy> {
+        let spec = &object["spec"];
+        let params = &spec["paramKind"];
+        let param_kind = params
+            .is_object()
+            .then(|| (text(&params["apiVersion"]).to_owned(), text(&params["kind"]).to_owned()));
+        let base = PolicyEnv::new(param_kind.is_some());
+        let conditions = MatchConditions::read(&spec["matchConditions"], &base);
+        let mut env = base.with_variables();
+        if spec["mutations"].is_array() {
+            env = env.with_patch_types();
+        }
+        let mut variables = Vec::new();
+        for variable in items(&spec["variables"]) {
+            let Some(expression) = Expression::read(&variable["expression"], &env) else { continue };
+            let ty = expression.program.as_ref().map_or(Type::Dyn, |program| program.output_type().clone());
+            env.add_variable(text(&variable["name"]), ty);
+            variables.push((text(&variable["name"]).to_owned(), expression));
+        }
+        let validation = |validation: &Value| {
+            Some(Validation {
+                expression: Expression::read(&validation["expression"], &env)?,
+                message: text(&validation["message"]).trim().to_owned(),
+                message_expression: Expression::read(&validation["messageExpression"], &env),
+                reason: text(&validation["reason"]).to_owned(),
+            })
+        };
+        let annotation = |annotation: &Value| {
+            let expression = Expression::read(&annotation["valueExpression"], &env)?;
+            Some((text(&annotation["key"]).to_owned(), expression))
+        };
+        let mutation = |mutation: &Value| {
+            let is_json_patch = mutation["patchType"] == "JSONPatch";
+            let member = if is_json_patch { "jsonPatch" } else { "applyConfiguration" };
+            let expression = Expression::read(&mutation[member]["expression"], &env)?;
+            Some(Mutation { is_json_patch, expression })
+        };
+        vec![Policy {
+            name: text(&object["metadata"]["name"]).to_owned(),
+            criteria: MatchCriteria::of_match_resources(&spec["matchConstraints"]),
+            fails: spec["failurePolicy"] != "Ignore",
+            param_kind,
+            conditions,
+            validations: items(&spec["validations"]).iter().filter_map(validation).collect(),
+            audit_annotations: items(&spec["auditAnnotations"]).iter().filter_map(annotation).collect(),
+            mutations: items(&spec["mutations"]).iter().filter_map(mutation).collect(),
+            reinvoke_if_needed: spec["reinvocationPolicy"] == "IfNeeded",
+            variables,
+        }]
+    }
+}
+
+/// A binding of a policy.
+pub struct Binding {
+    pub name: String,
+    pub policy: String,
+    pub criteria: MatchCriteria,
+    pub param_ref: Option<Value>,
+    /// `validationActions`.
+    pub actions: Vec<String>,
+}
+
+impl Binding {
+    pub fn read(object: &Value) -> Vec<Binding> {
+        let spec = &object["spec"];
+        vec![Binding {
+            name: text(&object["metadata"]["name"]).to_owned(),
+            policy: text(&spec["policyName"]).to_owned(),
+            criteria: MatchCriteria::of_match_resources(&spec["matchResources"]),
+            param_ref: spec.get("paramRef").filter(|param| param.is_object()).cloned(),
+            actions: items(&spec["validationActions"]).iter().map(|action| text(action).to_owned()).collect(),
+        }]
+    }
+
+    pub fn has_action(&self, action: &str) -> bool {
+        self.actions.iter().any(|known| known == action)
+    }
+}

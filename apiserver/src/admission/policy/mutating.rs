@@ -1,0 +1,244 @@
+//! MutatingAdmissionPolicy: expressions that make patches, which are applied one after the other.
+//!
+//! Source: `k8s.io/apiserver/pkg/admission/plugin/policy/mutating`, `dispatcher.go`, and `.../mutating/patch`.
+
+use coracle_cel::{ObjectLiteral, Value as CelValue};
+use futures::future::BoxFuture;
+use serde_json::{Map, Value, json};
+
+use super::definition::{Binding, Mutation, Policy};
+use super::validating::Budget;
+use super::variables::PolicyVariables;
+use super::{PolicyContext, RequestVariables, params};
+use crate::admission::generic::{Source, VersionedObjects, is_exempt};
+use crate::admission::{AdmissionAttributes, AsyncAdmissionPlugin, Operation};
+use crate::cluster::Cluster;
+use crate::fields;
+use crate::patch::json as json_patch;
+use crate::{Error, Result};
+
+const NAME: &str = "MutatingAdmissionPolicy";
+const GROUP: &str = "admissionregistration.k8s.io";
+
+pub struct MutatingAdmissionPolicy {
+    context: PolicyContext,
+    policies: Source<Policy>,
+    bindings: Source<Binding>,
+}
+
+impl MutatingAdmissionPolicy {
+    pub fn new(context: PolicyContext) -> MutatingAdmissionPolicy {
+        MutatingAdmissionPolicy {
+            context,
+            policies: Source::new(GROUP, "mutatingadmissionpolicies", Policy::read),
+            bindings: Source::new(GROUP, "mutatingadmissionpolicybindings", Binding::read),
+        }
+    }
+
+    async fn dispatch(&self, attributes: &mut AdmissionAttributes<'_>, cluster: &dyn Cluster) -> Result<()> {
+        let (policies, bindings) = (self.policies.load(cluster)?, self.bindings.load(cluster)?);
+        let is_reinvoke = attributes.reinvocation.is_reinvoke();
+        if is_reinvoke {
+            attributes.reinvocation.of_plugin(NAME).resume(attributes.object);
+        }
+        let mut invoked = false;
+        for policy in policies.iter() {
+            let bound = |binding: &&Binding| binding.policy == policy.name;
+            for binding in bindings.iter().filter(bound) {
+                let key = format!("{}/{}", policy.name, binding.name);
+                // What was not invoked in the first pass is not in the second.
+                if is_reinvoke && !attributes.reinvocation.of_plugin(NAME).should_reinvoke(&key) {
+                    continue;
+                }
+                let outcome = self.invoke(policy, binding, attributes, cluster).await?;
+                let changed = match outcome {
+                    Outcome::NotMatched => continue,
+                    Outcome::Done { changed } => changed,
+                    Outcome::Failed(message) if policy.fails => {
+                        return Err(attributes.forbidden(format!(
+                            "policy '{}' with binding '{}' denied request: {message}",
+                            policy.name, binding.name
+                        )));
+                    }
+                    Outcome::Failed(_) => false,
+                };
+                invoked = true;
+                if changed {
+                    attributes.reinvocation.of_plugin(NAME).require_all();
+                    attributes.reinvocation.require();
+                }
+                if policy.reinvoke_if_needed {
+                    attributes.reinvocation.of_plugin(NAME).add_invoked(&key);
+                }
+            }
+        }
+        if invoked {
+            attributes.reinvocation.of_plugin(NAME).finish(attributes.object);
+        }
+        Ok(())
+    }
+
+    async fn invoke(
+        &self,
+        policy: &Policy,
+        binding: &Binding,
+        attributes: &mut AdmissionAttributes<'_>,
+        cluster: &dyn Cluster,
+    ) -> Result<Outcome> {
+        let resources = self.context.resources.load_full();
+        let Some(invocation) = policy.criteria.matches(attributes, &resources, cluster)? else {
+            return Ok(Outcome::NotMatched);
+        };
+        if binding.criteria.matches(attributes, &resources, cluster)?.is_none() {
+            return Ok(Outcome::NotMatched);
+        }
+        let params = match params::collect(policy, binding, attributes, &resources, cluster).await {
+            Ok(params) => params,
+            Err(message) => return Ok(Outcome::Failed(message)),
+        };
+        let resource = attributes.resource;
+        let requested = resources.find(&resource.group, attributes.version, &resource.resource);
+        let requested = requested.ok_or(Error::UnknownResource)?;
+        let mut changed = false;
+        for params in &params {
+            let mut objects = VersionedObjects::new(&invocation, attributes).await?;
+            for mutation in &policy.mutations {
+                let mutated = {
+                    let request =
+                        RequestVariables::new(attributes, &objects, &self.context.authorizer, cluster)?;
+                    mutate(policy, mutation, &request, params, &objects)
+                };
+                match mutated {
+                    Ok(Some(object)) if Some(&object) != objects.object.as_ref() => {
+                        *attributes.object = objects.to_internal(requested, object).await?;
+                        objects.update(attributes).await?;
+                        changed = true;
+                    }
+                    Ok(_) => {}
+                    Err(message) => return Ok(Outcome::Failed(message)),
+                }
+            }
+        }
+        Ok(Outcome::Done { changed })
+    }
+}
+
+enum Outcome {
+    NotMatched,
+    Done { changed: bool },
+    Failed(String),
+}
+
+/// The object with one mutation; None if the conditions do not hold.
+fn mutate(
+    policy: &Policy,
+    mutation: &Mutation,
+    request: &RequestVariables,
+    params: &Value,
+    objects: &VersionedObjects,
+) -> Result<Option<Value>, String> {
+    let variables = PolicyVariables::new(request, params, &policy.variables);
+    if !policy.conditions.match_request(&variables)? {
+        return Ok(None);
+    }
+    let Some(object) = &objects.object else { return Ok(None) };
+    let text = &mutation.expression.text;
+    let value = Budget { spent: 0 }
+        .evaluate(&mutation.expression, &variables)
+        .map_err(|error| format!("expression '{text}' resulted in error: {error}"))?;
+    let current: Value =
+        serde_json::from_slice(&objects.to_json(object)).map_err(|error| error.to_string())?;
+    let patched = if mutation.is_json_patch {
+        let patch = operations(&value)?;
+        json_patch::apply(current, &patch).map_err(|error| format!("JSON Patch: {error}"))?.object
+    } else {
+        let CelValue::Object(literal) = &value else {
+            return Err("ApplyConfiguration expression must evaluate to an Object".to_owned());
+        };
+        check_names(literal, "Object")?;
+        let mut configuration = value.to_json().ok_or("ApplyConfiguration has a value that JSON has not")?;
+        for name in ["apiVersion", "kind"] {
+            configuration[name] = current[name].clone();
+        }
+        for name in ["apiVersion", "kind", "metadata"] {
+            let given = matches!(&value, CelValue::Object(literal) if literal.fields.contains_key(name));
+            if name != "metadata" && given {
+                return Err(format!("ApplyConfiguration may not set {name}"));
+            }
+        }
+        fields::merge::merge(&current, &configuration, &objects.type_ref)
+    };
+    objects.decode(patched).map(Some)
+}
+
+/// The types of objects are named by their paths.
+fn check_names(literal: &ObjectLiteral<'_>, wanted: &str) -> Result<(), String> {
+    if &*literal.name != wanted {
+        return Err(format!(
+            "unexpected type name {:?}, expected {wanted:?}, which matches field name path from root Object type",
+            &*literal.name
+        ));
+    }
+    literal.fields.iter().try_for_each(|(name, value)| check_value(value, &format!("{wanted}.{name}")))
+}
+
+fn check_value(value: &CelValue<'_>, wanted: &str) -> Result<(), String> {
+    match value {
+        CelValue::Object(literal) => check_names(literal, wanted),
+        CelValue::List(list) => list.iter().try_for_each(|item| check_value(&item, wanted)),
+        _ => Ok(()),
+    }
+}
+
+/// The JSON patch that a list of `JSONPatch` values is.
+fn operations(value: &CelValue<'_>) -> Result<Value, String> {
+    let CelValue::List(list) = value else {
+        return Err("JSONPatch expression must evaluate to a list".to_owned());
+    };
+    let mut operations = Vec::with_capacity(list.len());
+    for item in list.iter() {
+        let CelValue::Object(literal) = &item else {
+            return Err("type conversion error: expected JSONPatch".to_owned());
+        };
+        let mut operation = Map::new();
+        for (name, value) in &literal.fields {
+            let value = value.to_json().ok_or_else(|| format!("JSONPatch.{name} has no value in JSON"))?;
+            operation.insert(name.to_string(), value);
+        }
+        // A null that is added is no value that was left out.
+        if matches!(operation.get("op").and_then(Value::as_str), Some("add" | "replace" | "test")) {
+            operation.entry("value").or_insert(json!(null));
+        }
+        operations.push(Value::Object(operation));
+    }
+    Ok(Value::Array(operations))
+}
+
+impl AsyncAdmissionPlugin for MutatingAdmissionPolicy {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn handles(&self, attributes: &AdmissionAttributes<'_>, cluster: &dyn Cluster) -> bool {
+        // What cannot be read is an error of the dispatch.
+        let (Ok(policies), Ok(bindings)) = (self.policies.load(cluster), self.bindings.load(cluster)) else {
+            return true;
+        };
+        let mutable =
+            matches!(attributes.operation, Operation::Create | Operation::Update | Operation::Connect);
+        if policies.is_empty() || bindings.is_empty() || !mutable || is_exempt(attributes) {
+            return false;
+        }
+        let resources = self.context.resources.load();
+        let mut criteria = policies.iter().map(|policy| &policy.criteria);
+        criteria.any(|criteria| !matches!(criteria.matches(attributes, &resources, cluster), Ok(None)))
+    }
+
+    fn admit<'a>(
+        &'a self,
+        attributes: &'a mut AdmissionAttributes<'_>,
+        cluster: &'a dyn Cluster,
+    ) -> BoxFuture<'a, Result<()>> {
+        Box::pin(self.dispatch(attributes, cluster))
+    }
+}

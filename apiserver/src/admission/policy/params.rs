@@ -1,0 +1,75 @@
+//! The parameters that a binding names.
+//!
+//! Source: `CollectParams` of `k8s.io/apiserver/pkg/admission/plugin/policy/generic`.
+
+use serde_json::Value;
+
+use super::definition::{Binding, Policy};
+use crate::admission::AdmissionAttributes;
+use crate::cluster::Cluster;
+use crate::names::GroupResource;
+use crate::resource_info::ResourceTable;
+use crate::selector::LabelSelector;
+
+/// The parameters for a request: for each of them the policy is evaluated once. Null stands for none.
+///
+/// # Errors
+/// The text of what is wrong with the policy or binding, which is a matter of the failure policy.
+pub async fn collect(
+    policy: &Policy,
+    binding: &Binding,
+    attributes: &AdmissionAttributes<'_>,
+    resources: &ResourceTable,
+    cluster: &dyn Cluster,
+) -> Result<Vec<Value>, String> {
+    let (Some((api_version, kind)), Some(reference)) = (&policy.param_kind, &binding.param_ref) else {
+        return Ok(vec![Value::Null]);
+    };
+    let of_kind = resources.iter().find(|info| info.api_version == *api_version && *info.kind == **kind);
+    let Some(info) = of_kind else {
+        return Err(format!(
+            "failed to configure policy: failed to find resource referenced by paramKind: '{api_version}, Kind={kind}'"
+        ));
+    };
+    let text = |name: &str| reference[name].as_str().unwrap_or_default();
+    let namespace = match (info.namespaced, text("namespace"), attributes.namespace) {
+        (false, "", _) => "",
+        (false, ..) => {
+            return Err("failed to configure binding: paramRef.namespace must not be provided for a cluster-scoped `paramKind`".to_owned());
+        }
+        (true, "", "") => {
+            return Err("failed to configure binding: cannot use namespaced paramRef in policy binding that matches cluster-scoped resources".to_owned());
+        }
+        (true, "", of_request) => of_request,
+        (true, named, _) => named,
+    };
+    let resource = GroupResource::new(&info.group, &info.plural);
+    let found = match text("name") {
+        "" => {
+            let selector = LabelSelector::from_object(reference.get("selector"));
+            let selects = |object: &Value| {
+                selector
+                    .as_ref()
+                    .is_some_and(|selector| selector.matches_map(object["metadata"].get("labels")))
+            };
+            let mut listed = cluster.list(&resource, namespace).map_err(|error| error.to_string())?;
+            listed.retain(selects);
+            listed
+        }
+        name => {
+            let found = cluster.get(&resource, namespace, name).map_err(|error| error.to_string())?;
+            found.into_iter().collect()
+        }
+    };
+    if found.is_empty() {
+        return match text("parameterNotFoundAction") {
+            "Allow" => Ok(Vec::new()),
+            _ => Err("failed to configure binding: no params found for policy binding with `Deny` parameterNotFoundAction".to_owned()),
+        };
+    }
+    let mut params = Vec::with_capacity(found.len());
+    for object in found {
+        params.push(info.show_one(object).await.map_err(|error| error.to_string())?);
+    }
+    Ok(params)
+}

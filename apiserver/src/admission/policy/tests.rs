@@ -1,0 +1,182 @@
+//! Both plugins, by tables of policies and requests.
+
+use std::sync::Arc;
+
+use futures::executor::block_on;
+use serde_json::{Value, json};
+
+use super::{MutatingAdmissionPolicy, PolicyContext, ValidatingAdmissionPolicy};
+use crate::access::authorize::{Authorizer, Mode};
+use crate::admission::AsyncAdmissionPlugin;
+use crate::admission::testing::{Request, World};
+use crate::resource_info::SharedResourceTable;
+
+const GROUP: &str = "admissionregistration.k8s.io";
+
+fn context() -> PolicyContext {
+    PolicyContext {
+        resources: SharedResourceTable::new(coracle_resources::built_in()),
+        authorizer: Arc::new(Authorizer::new(Mode::Rbac)),
+    }
+}
+
+fn constraints() -> Value {
+    json!({"resourceRules": [
+        {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["*"], "resources": ["configmaps"]},
+    ]})
+}
+
+fn world() -> World {
+    World::default().with("", "namespaces", json!({"metadata": {"name": "ns", "labels": {"team": "a"}}}))
+}
+
+fn config_map(data: Value) -> Request {
+    let object = json!({"kind": "ConfigMap", "metadata": {"name": "c", "namespace": "ns"}, "data": data});
+    Request::new("", "configmaps", "ns", object)
+}
+
+/// The code and the message of a denial.
+fn validated(spec: Value, actions: &[&str], mut request: Request) -> Option<(u16, String)> {
+    let mut spec = spec;
+    spec["matchConstraints"] = constraints();
+    let world = world()
+        .with(GROUP, "validatingadmissionpolicies", json!({"metadata": {"name": "p"}, "spec": spec}))
+        .with(
+            GROUP,
+            "validatingadmissionpolicybindings",
+            json!({"metadata": {"name": "b"}, "spec": {"policyName": "p", "validationActions": actions}}),
+        );
+    let plugin = ValidatingAdmissionPolicy::new(context());
+    let attributes = request.attributes();
+    assert!(plugin.handles(&attributes, &world));
+    let error = block_on(plugin.validate(&attributes, &world)).err()?;
+    let message = error.to_string();
+    let detail = message.split("denied request: ").nth(1).unwrap_or(&message).to_owned();
+    Some((error.code(), detail))
+}
+
+#[test]
+fn a_request_is_denied_by_the_first_validation_that_fails() {
+    let one = |validation: Value| json!({"validations": [validation]});
+    for (case, spec, want) in [
+        ("it holds", one(json!({"expression": "object.data.a == '1'"})), None),
+        (
+            "it does not",
+            one(json!({"expression": "object.data.a == '2'"})),
+            Some((422, "failed expression: object.data.a == '2'")),
+        ),
+        ("a message", one(json!({"expression": "false", "message": "no"})), Some((422, "no"))),
+        (
+            "a made message",
+            one(
+                json!({"expression": "false", "messageExpression": "'a is ' + object.data.a", "reason": "Forbidden"}),
+            ),
+            Some((403, "a is 1")),
+        ),
+        (
+            "a message that fails",
+            one(
+                json!({"expression": "false", "messageExpression": "object.data.nope", "message": "other", "reason": "RequestEntityTooLarge"}),
+            ),
+            Some((413, "other")),
+        ),
+        (
+            "an error",
+            one(json!({"expression": "object.data.nope == 'x'"})),
+            Some((422, "expression 'object.data.nope == 'x'' resulted in error: no such key: nope")),
+        ),
+        (
+            "an ignored error",
+            json!({"failurePolicy": "Ignore", "validations": [{"expression": "object.data.nope == 'x'"}]}),
+            None,
+        ),
+        (
+            "composed variables",
+            json!({
+                "variables": [{"name": "n", "expression": "object.data.size()"}, {"name": "m", "expression": "variables.n * 2"}],
+                "validations": [{"expression": "variables.m > 5", "messageExpression": "string(variables.m)"}],
+            }),
+            Some((422, "4")),
+        ),
+        (
+            "a condition that does not hold",
+            json!({"matchConditions": [{"name": "c", "expression": "object.metadata.name == 'x'"}], "validations": [{"expression": "false"}]}),
+            None,
+        ),
+        (
+            "the namespace and the request",
+            one(
+                json!({"expression": "namespaceObject.metadata.labels.team == 'a' && request.operation == 'CREATE' && request.namespace == 'ns' && oldObject == null && !request.dryRun"}),
+            ),
+            None,
+        ),
+        (
+            "what the user may do",
+            one(
+                json!({"expression": "authorizer.group('').resource('pods').namespace('ns').check('get').allowed() || authorizer.requestResource.check('x').allowed()", "message": "may not"}),
+            ),
+            Some((422, "may not")),
+        ),
+        (
+            "a missing parameter kind",
+            json!({"paramKind": {"apiVersion": "a/v1", "kind": "K"}, "validations": [{"expression": "true"}]}),
+            None,
+        ),
+    ] {
+        let denied = validated(spec, &["Deny"], config_map(json!({"a": "1", "b": "2"})));
+        let want = want.map(|(code, text): (u16, &str)| (code, text.to_owned()));
+        assert_eq!(denied, want, "{case}");
+    }
+}
+
+#[test]
+fn without_the_action_deny_a_failure_warns() {
+    let spec = json!({"validations": [{"expression": "false", "message": "no"}]});
+    assert_eq!(validated(spec, &["Warn", "Audit"], config_map(json!({}))), None);
+}
+
+fn mutated(mutations: Value, data: Value) -> Result<Value, String> {
+    let spec =
+        json!({"matchConstraints": constraints(), "mutations": mutations, "reinvocationPolicy": "Never"});
+    let world = world()
+        .with(GROUP, "mutatingadmissionpolicies", json!({"metadata": {"name": "p"}, "spec": spec}))
+        .with(
+            GROUP,
+            "mutatingadmissionpolicybindings",
+            json!({"metadata": {"name": "b"}, "spec": {"policyName": "p"}}),
+        );
+    let plugin = MutatingAdmissionPolicy::new(context());
+    let mut request = config_map(data);
+    let mut attributes = request.attributes();
+    assert!(plugin.handles(&attributes, &world));
+    block_on(plugin.admit(&mut attributes, &world)).map_err(|error| error.to_string())?;
+    Ok(attributes.object.clone())
+}
+
+#[test]
+fn mutations_are_applied_in_order() {
+    let patch = |expression: &str| json!({"patchType": "JSONPatch", "jsonPatch": {"expression": expression}});
+    let apply = |expression: &str| json!({"patchType": "ApplyConfiguration", "applyConfiguration": {"expression": expression}});
+    let object = mutated(
+        json!([
+            patch("[JSONPatch{op: 'add', path: '/data/b', value: 'by ' + object.metadata.name}]"),
+            apply(
+                "Object{metadata: Object.metadata{labels: {'touched': 'yes'}}, data: {'c': object.data.b}}"
+            ),
+        ]),
+        json!({"a": "1"}),
+    )
+    .expect("mutated");
+    assert_eq!(object["data"], json!({"a": "1", "b": "by c", "c": "by c"}));
+    assert_eq!(object["metadata"]["labels"], json!({"touched": "yes"}));
+    for (mutation, want) in [
+        (patch("[JSONPatch{op: 'test', path: '/data/a', value: 'x'}]"), "denied request: "),
+        (
+            apply("Object{metadata: Object.other{name: 'x'}}"),
+            "unexpected type name \"Object.other\", expected \"Object.metadata\"",
+        ),
+    ] {
+        let error = mutated(json!([mutation]), json!({"a": "1"})).expect_err("denied");
+        assert!(error.contains("policy 'p' with binding 'b'") && error.contains(want), "{error}");
+    }
+}

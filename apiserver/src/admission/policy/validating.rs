@@ -1,0 +1,279 @@
+//! ValidatingAdmissionPolicy: expressions that the final object must satisfy.
+//!
+//! Source: `k8s.io/apiserver/pkg/admission/plugin/policy/validating`, `dispatcher.go` and `validator.go`.
+
+use std::collections::BTreeMap;
+
+use coracle_cel::Value as CelValue;
+use futures::future::BoxFuture;
+use serde_json::{Value, json};
+
+use super::definition::{Binding, Expression, Policy, Validation};
+use super::variables::PolicyVariables;
+use super::{BINDING_BUDGET, CALL_LIMIT, PolicyContext, RequestVariables, params};
+use crate::admission::generic::{Source, VersionedObjects, is_exempt};
+use crate::admission::{AdmissionAttributes, AsyncAdmissionPlugin};
+use crate::cluster::Cluster;
+use crate::error::{Cause, Error};
+use crate::{Result, error};
+
+const GROUP: &str = "admissionregistration.k8s.io";
+const AUDIT_FAILURE: &str = "validation.policy.admission.k8s.io/validation_failure";
+/// How long a message or an annotation may be that an expression makes, in bytes.
+const MAX_TEXT: usize = 5 * 1024;
+
+pub struct ValidatingAdmissionPolicy {
+    context: PolicyContext,
+    policies: Source<Policy>,
+    bindings: Source<Binding>,
+}
+
+/// Why a request is not valid for a policy and a binding.
+struct Failure {
+    message: String,
+    reason: String,
+    /// Which validation failed; None if the policy could not be evaluated.
+    index: usize,
+    /// It denies whatever the actions of the binding are.
+    is_error: bool,
+}
+
+/// A failure that denies the request.
+struct Denial<'p> {
+    policy: &'p str,
+    binding: &'p str,
+    failure: Failure,
+}
+
+impl ValidatingAdmissionPolicy {
+    pub fn new(context: PolicyContext) -> ValidatingAdmissionPolicy {
+        ValidatingAdmissionPolicy {
+            context,
+            policies: Source::new(GROUP, "validatingadmissionpolicies", Policy::read),
+            bindings: Source::new(GROUP, "validatingadmissionpolicybindings", Binding::read),
+        }
+    }
+
+    async fn dispatch(&self, attributes: &AdmissionAttributes<'_>, cluster: &dyn Cluster) -> Result<()> {
+        let (policies, bindings) = (self.policies.load(cluster)?, self.bindings.load(cluster)?);
+        let resources = self.context.resources.load_full();
+        let mut denial: Option<Denial<'_>> = None;
+        let mut audited: Vec<Value> = Vec::new();
+        let mut annotations: BTreeMap<String, Vec<String>> = BTreeMap::new();
+        for policy in policies.iter() {
+            let bound = |binding: &&Binding| binding.policy == policy.name;
+            if !bindings.iter().any(|binding| bound(&binding)) {
+                continue;
+            }
+            let Some(invocation) = policy.criteria.matches(attributes, &resources, cluster)? else {
+                continue;
+            };
+            let mut variables = None;
+            for binding in bindings.iter().filter(bound) {
+                if binding.criteria.matches(attributes, &resources, cluster)?.is_none() {
+                    continue;
+                }
+                let failures = match params::collect(policy, binding, attributes, &resources, cluster).await {
+                    Err(message) => {
+                        vec![Failure { message, reason: String::new(), index: 0, is_error: true }]
+                    }
+                    Ok(params) => {
+                        if variables.is_none() {
+                            let objects = VersionedObjects::new(&invocation, attributes).await?;
+                            let authorizer = &self.context.authorizer;
+                            variables =
+                                Some(RequestVariables::new(attributes, &objects, authorizer, cluster)?);
+                        }
+                        let Some(request) = &variables else { continue };
+                        let evaluate = |params: &Value| evaluate(policy, request, params, &mut annotations);
+                        params.iter().flat_map(evaluate).collect()
+                    }
+                };
+                for failure in failures {
+                    if failure.is_error && !policy.fails {
+                        continue;
+                    }
+                    report(policy, binding, &failure, attributes, &mut audited);
+                    let denies = binding.has_action("Deny") || is_configuration(&failure);
+                    if denies && denial.is_none() {
+                        denial = Some(Denial { policy: &policy.name, binding: &binding.name, failure });
+                    }
+                }
+            }
+        }
+        if !audited.is_empty() {
+            attributes.audit_annotations.add(AUDIT_FAILURE, Value::from(audited).to_string());
+        }
+        for (key, values) in annotations {
+            attributes.audit_annotations.add(key, values.join(", "));
+        }
+        denial.map_or(Ok(()), |denial| Err(denied(attributes, &denial)))
+    }
+}
+
+/// A wrong configuration denies without an action of the binding.
+fn is_configuration(failure: &Failure) -> bool {
+    failure.is_error && failure.message.starts_with("failed to configure")
+}
+
+/// The warning and the entry of the audit annotation that the actions of the binding ask for.
+fn report(
+    policy: &Policy,
+    binding: &Binding,
+    failure: &Failure,
+    attributes: &AdmissionAttributes<'_>,
+    audited: &mut Vec<Value>,
+) {
+    if binding.has_action("Warn") {
+        attributes.warn(format!(
+            "Validation failed for ValidatingAdmissionPolicy '{}' with binding '{}': {}",
+            policy.name, binding.name, failure.message
+        ));
+    }
+    if binding.has_action("Audit") {
+        audited.push(json!({
+            "message": failure.message,
+            "policy": policy.name,
+            "binding": binding.name,
+            "expressionIndex": failure.index,
+            "validationActions": binding.actions,
+        }));
+    }
+}
+
+/// What fails of a policy for one parameter.
+fn evaluate(
+    policy: &Policy,
+    request: &RequestVariables,
+    params: &Value,
+    annotations: &mut BTreeMap<String, Vec<String>>,
+) -> Vec<Failure> {
+    let variables = PolicyVariables::new(request, params, &policy.variables);
+    let failed = |message: String, index| Failure { message, reason: String::new(), index, is_error: true };
+    match policy.conditions.match_request(&variables) {
+        Ok(true) => {}
+        Ok(false) => return Vec::new(),
+        Err(message) => return vec![failed(message, 0)],
+    }
+    let mut budget = Budget { spent: 0 };
+    let mut failures = Vec::new();
+    for (index, validation) in policy.validations.iter().enumerate() {
+        match budget.evaluate(&validation.expression, &variables) {
+            Ok(CelValue::Bool(true)) => {}
+            Ok(_) => failures.push(Failure {
+                message: budget.message(validation, &variables),
+                reason: validation.reason.clone(),
+                index,
+                is_error: false,
+            }),
+            Err(error) => {
+                let text = &validation.expression.text;
+                failures.push(failed(format!("expression '{text}' resulted in error: {error}"), index));
+            }
+        }
+    }
+    for (key, expression) in &policy.audit_annotations {
+        match budget.evaluate(expression, &variables) {
+            Ok(CelValue::String(text)) if !text.trim().is_empty() => {
+                let end = (0..=text.len().min(MAX_TEXT * 2)).rev().find(|end| text.is_char_boundary(*end));
+                let text = text.get(..end.unwrap_or(0)).unwrap_or("").trim().to_owned();
+                let values = annotations.entry(format!("{}/{key}", policy.name)).or_default();
+                if !values.contains(&text) {
+                    values.push(text);
+                }
+            }
+            Ok(_) => {}
+            Err(error) => {
+                failures
+                    .push(failed(format!("expression '{}' resulted in error: {error}", expression.text), 0));
+            }
+        }
+    }
+    failures
+}
+
+/// What the expressions of a policy cost together.
+pub(super) struct Budget {
+    pub spent: u64,
+}
+
+impl Budget {
+    /// Evaluates an expression with what is left.
+    pub fn evaluate<'a>(
+        &mut self,
+        expression: &Expression,
+        variables: &PolicyVariables<'a>,
+    ) -> Result<CelValue<'a>, String> {
+        let program = expression.program.as_ref().map_err(|error| format!("compilation error: {error}"))?;
+        let outcome = program.evaluate(variables, CALL_LIMIT);
+        self.spent = self.spent.saturating_add(outcome.cost).saturating_add(variables.cost.take());
+        if self.spent > BINDING_BUDGET {
+            return Err("validation failed due to running out of cost budget, no further validation rules will be run".to_owned());
+        }
+        outcome.value.map_err(|error| error.to_string())
+    }
+
+    /// What the message expression makes, or the message, or the expression.
+    fn message(&mut self, validation: &Validation, variables: &PolicyVariables<'_>) -> String {
+        if let Some(expression) = &validation.message_expression
+            && let Ok(CelValue::String(text)) = self.evaluate(expression, variables)
+        {
+            let text = text.trim();
+            if !text.is_empty() && text.len() <= MAX_TEXT && !text.contains(['\n', '\r']) {
+                return text.to_owned();
+            }
+        }
+        match validation.message.as_str() {
+            "" => format!("failed expression: {}", validation.expression.text.trim()),
+            message => message.to_owned(),
+        }
+    }
+}
+
+fn denied(attributes: &AdmissionAttributes<'_>, denial: &Denial<'_>) -> Error {
+    let message = format!(
+        "ValidatingAdmissionPolicy '{}' with binding '{}' denied request: {}",
+        denial.policy, denial.binding, denial.failure.message
+    );
+    let cause = Cause { message: message.clone(), ..Cause::default() };
+    let forbidden = match attributes.forbidden(message) {
+        Error::Forbidden { resource, name, detail, .. } => {
+            Error::Forbidden { resource, name, detail, causes: vec![cause] }
+        }
+        other => other,
+    };
+    let (code, reason) = match denial.failure.reason.as_str() {
+        "Forbidden" => (403, "Forbidden"),
+        "Unauthorized" => (401, "Unauthorized"),
+        "RequestEntityTooLarge" => (413, "RequestEntityTooLarge"),
+        _ => (422, "Invalid"),
+    };
+    Error::Status(Box::new(error::Status { code, reason: reason.into(), ..forbidden.status() }))
+}
+
+impl AsyncAdmissionPlugin for ValidatingAdmissionPolicy {
+    fn name(&self) -> &'static str {
+        "ValidatingAdmissionPolicy"
+    }
+
+    fn handles(&self, attributes: &AdmissionAttributes<'_>, cluster: &dyn Cluster) -> bool {
+        // What cannot be read is an error of the dispatch.
+        let (Ok(policies), Ok(bindings)) = (self.policies.load(cluster), self.bindings.load(cluster)) else {
+            return true;
+        };
+        if policies.is_empty() || bindings.is_empty() || is_exempt(attributes) {
+            return false;
+        }
+        let resources = self.context.resources.load();
+        let mut criteria = policies.iter().map(|policy| &policy.criteria);
+        criteria.any(|criteria| !matches!(criteria.matches(attributes, &resources, cluster), Ok(None)))
+    }
+
+    fn validate<'a>(
+        &'a self,
+        attributes: &'a AdmissionAttributes<'_>,
+        cluster: &'a dyn Cluster,
+    ) -> BoxFuture<'a, Result<()>> {
+        Box::pin(self.dispatch(attributes, cluster))
+    }
+}

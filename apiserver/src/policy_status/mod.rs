@@ -1,0 +1,105 @@
+//! validatingadmissionpolicy-status-controller: the status of ValidatingAdmissionPolicies, with the warnings of type checking.
+//!
+//! It lives beside the registry because it checks expressions against the types that are served.
+//!
+//! Source: `pkg/controller/validatingadmissionpolicystatus`.
+
+mod object_type;
+mod type_check;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::names::GroupResource;
+use crate::object_meta::ObjectMeta;
+use crate::registry::{Registry, Target, parse};
+use crate::{Error, Result};
+
+const GROUP: &str = "admissionregistration.k8s.io";
+const PLURAL: &str = "validatingadmissionpolicies";
+
+/// How long what failed waits for its next try.
+const RETRY: Duration = Duration::from_secs(1);
+
+/// Keeps the statuses.
+pub struct PolicyStatus {
+    registry: Arc<Registry>,
+    bucket: Arc<str>,
+    /// The generations that were checked, by name and uid.
+    checked: HashMap<String, (String, i64)>,
+}
+
+impl PolicyStatus {
+    /// Of the policies of a registry.
+    pub fn new(registry: Arc<Registry>) -> PolicyStatus {
+        let bucket = GroupResource::new(GROUP, PLURAL).to_string().into();
+        PolicyStatus { registry, bucket, checked: HashMap::new() }
+    }
+
+    /// Follows the stored policies until the future is dropped.
+    pub async fn run(mut self) {
+        loop {
+            let revision = self.registry.store.revision();
+            let retry = self.reconcile().await;
+            // Where history does not reach back so far, everything is read anyway.
+            let Ok(mut changes) = self.registry.store.watch(&self.bucket, revision) else { continue };
+            let delay = if retry { RETRY } else { Duration::MAX };
+            let _ = tokio::time::timeout(delay, changes.next()).await;
+        }
+    }
+
+    /// Writes the statuses that are not of the newest generation. Whether one could not be written.
+    async fn reconcile(&mut self) -> bool {
+        let mut known = std::mem::take(&mut self.checked);
+        let mut due = Vec::new();
+        for stored in self.registry.store.snapshot().bucket(&self.bucket).iter() {
+            let Ok(policy) = parse(stored) else { continue };
+            let generation = policy.pointer("/metadata/generation").and_then(Value::as_i64).unwrap_or(0);
+            let observed = policy.pointer("/status/observedGeneration").and_then(Value::as_i64);
+            let entry = (policy.meta("uid").and_then(Value::as_str).unwrap_or("").to_owned(), generation);
+            let name = policy.name().to_owned();
+            if known.remove(&name).as_ref() != Some(&entry) && observed != Some(generation) {
+                due.push((name.clone(), policy));
+            }
+            self.checked.insert(name, entry);
+        }
+        let mut retry = false;
+        for (name, policy) in due {
+            match self.update_status(&name, &policy).await {
+                Ok(()) => {}
+                Err(error) if error.code() == 404 => {}
+                Err(error) => {
+                    tracing::warn!(%name, %error, "the status of a ValidatingAdmissionPolicy is not up to date");
+                    self.checked.remove(&name);
+                    retry = true;
+                }
+            }
+        }
+        retry
+    }
+
+    async fn update_status(&self, name: &str, policy: &Value) -> Result<()> {
+        let warnings = {
+            let resources = self.registry.resources.load_full();
+            type_check::warnings(&policy["spec"], &resources)
+        };
+        let generation = policy.pointer("/metadata/generation").cloned().unwrap_or_default();
+        let type_checking =
+            if warnings.is_empty() { json!({}) } else { json!({"expressionWarnings": warnings}) };
+        let changed = |current: &Value| {
+            let mut policy = current.clone();
+            if !policy["status"].is_object() {
+                policy["status"] = json!({});
+            }
+            policy["status"]["observedGeneration"] = generation.clone();
+            policy["status"]["typeChecking"] = type_checking.clone();
+            Ok(policy)
+        };
+        let info = self.registry.find(GROUP, "v1", PLURAL).ok_or(Error::UnknownResource)?;
+        let target = Target { info, namespace: String::new(), name: name.to_owned() };
+        self.registry.rewrite(&target, false, changed).await
+    }
+}

@@ -1,0 +1,91 @@
+//! Type checking: the expressions of a policy against the types that it matches.
+//!
+//! Source: `k8s.io/apiserver/pkg/admission/plugin/policy/validating`, `typechecking.go`.
+
+use std::sync::Arc;
+
+use coracle_apimachinery::validation::expressions::PolicyEnv;
+use coracle_cel::{DeclType, Type};
+use serde_json::{Value, json};
+
+use super::object_type::object_type;
+use crate::resource_info::ResourceTable;
+
+/// How many types a policy is checked against.
+const MAX_TYPES: usize = 10;
+
+/// The warnings about the expressions of a policy's spec.
+pub fn warnings(spec: &Value, resources: &ResourceTable) -> Vec<Value> {
+    let types = types_to_check(spec, resources);
+    let mut found = Vec::new();
+    let list = |name: &str| spec[name].as_array().map_or(&[][..], Vec::as_slice);
+    let envs: Vec<(String, PolicyEnv)> = types
+        .into_iter()
+        .map(|(name, ty)| {
+            let mut env =
+                PolicyEnv::new(spec["paramKind"].is_object()).with_variables().with_object(&Arc::new(ty));
+            for variable in list("variables") {
+                let expression = variable["expression"].as_str().unwrap_or_default();
+                let ty =
+                    env.compile(expression, &[]).map_or(Type::Dyn, |program| program.output_type().clone());
+                env.add_variable(variable["name"].as_str().unwrap_or_default(), ty);
+            }
+            (name, env)
+        })
+        .collect();
+    for (index, validation) in list("validations").iter().enumerate() {
+        for member in ["expression", "messageExpression"] {
+            let Some(expression) = validation[member].as_str().filter(|text| !text.is_empty()) else {
+                continue;
+            };
+            let errors: Vec<String> = envs
+                .iter()
+                .filter_map(|(name, env)| {
+                    let error = env.compile(expression, &[]).err()?;
+                    Some(format!("{name}: {}\n", error.trim_start_matches("compilation failed: ")))
+                })
+                .collect();
+            if !errors.is_empty() {
+                found.push(json!({
+                    "fieldRef": format!("spec.validations[{index}].{member}"),
+                    "warning": errors.join("\n"),
+                }));
+            }
+        }
+    }
+    found
+}
+
+/// The types that are matched without wildcards, with their names.
+fn types_to_check(spec: &Value, resources: &ResourceTable) -> Vec<(String, DeclType)> {
+    let rules = spec.pointer("/matchConstraints/resourceRules").and_then(Value::as_array);
+    let texts = |rule: &Value, name: &str| -> Vec<String> {
+        let list = rule[name].as_array().into_iter().flatten();
+        list.filter_map(|text| text.as_str().map(str::to_owned)).collect()
+    };
+    let mut names = Vec::new();
+    let mut types = Vec::new();
+    for rule in rules.into_iter().flatten() {
+        let (groups, versions) = (texts(rule, "apiGroups"), texts(rule, "apiVersions"));
+        for group in &groups {
+            for version in &versions {
+                for resource in texts(rule, "resources") {
+                    if types.len() >= MAX_TYPES
+                        || [group, version, &resource].iter().any(|text| text.contains(['*', '/']))
+                    {
+                        continue;
+                    }
+                    let Some(info) = resources.find(group, version, &resource) else { continue };
+                    let name = format!("{}, Kind={}", info.api_version, info.kind);
+                    if !names.contains(&name)
+                        && let Some(ty) = object_type(&info.type_ref)
+                    {
+                        names.push(name.clone());
+                        types.push((name, ty));
+                    }
+                }
+            }
+        }
+    }
+    types
+}
