@@ -67,7 +67,7 @@ impl Case<'_> {
             None => {
                 object.as_object_mut().map(|members| members.remove("status"));
                 strategy.prepare_for_create(&mut object, &context);
-                validate::create(&object, &self.behaviour, self.namespaced)
+                validate::create(&object, &self.behaviour, self.namespaced, &FeatureGates::DEFAULT)
             }
             Some(old) if status => {
                 strategy.prepare_for_status_update(&mut object, old, &context);
@@ -76,7 +76,7 @@ impl Case<'_> {
             Some(old) => {
                 object["status"] = old.get("status").cloned().unwrap_or_default();
                 strategy.prepare_for_update(&mut object, old, &context);
-                validate::update(&object, old, &self.behaviour, self.namespaced)
+                validate::update(&object, old, &self.behaviour, self.namespaced, &FeatureGates::DEFAULT)
             }
         };
         if !errors.is_empty() {

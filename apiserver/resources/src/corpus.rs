@@ -97,7 +97,7 @@ fn created(case: &Value, patch: &str, base: &Value, kind: &Kind<'_>) -> (Value, 
         metadata.insert("generation".into(), json!(1));
     }
     kind.behaviour.strategy.prepare_for_create(&mut object, &CONTEXT);
-    let errors = validate::create(&object, &kind.behaviour, kind.namespaced);
+    let errors = validate::create(&object, &kind.behaviour, kind.namespaced, &FeatureGates::DEFAULT);
     (object, errors)
 }
 
@@ -112,7 +112,7 @@ fn update(case: &Value, base: &Value, kind: &Kind<'_>) -> Value {
     if kind.behaviour.generation && strategy.is_new_generation(&new, &old) {
         new["metadata"]["generation"] = json!(2);
     }
-    let errors = validate::update(&new, &old, &kind.behaviour, kind.namespaced);
+    let errors = validate::update(&new, &old, &kind.behaviour, kind.namespaced, &FeatureGates::DEFAULT);
     outcome(&new, &errors, strategy.warnings(&Field::root(&new), Some(&Field::root(&old))))
 }
 

@@ -211,7 +211,11 @@ impl Registry {
         object.set_meta("creationTimestamp", now.as_str());
         object.set_meta("uid", uuid::Uuid::new_v4().to_string());
         behaviour.strategy.prepare_for_create(object, &context(&now, writing, &self.features));
-        self.refuse_invalid(info, object, validate::create(object, behaviour, info.namespaced))?;
+        self.refuse_invalid(
+            info,
+            object,
+            validate::create(object, behaviour, info.namespaced, &self.features),
+        )?;
         writing.caller.warnings.extend(behaviour.strategy.warnings(&Field::root(object), None));
         warn_of_idle(writing, object);
         if by == CreatedBy::Put {
@@ -421,7 +425,7 @@ impl Registry {
         }
         let namespaced = info.namespaced;
         let errors = match part {
-            Part::Main => validate::update(&new, old, behaviour, namespaced),
+            Part::Main => validate::update(&new, old, behaviour, namespaced, &self.features),
             Part::Status => validate::status_update(&new, old, behaviour, namespaced),
             other => validate::subresource_update(other.name(), &new, old, behaviour, namespaced),
         };

@@ -106,6 +106,17 @@ pub trait Strategy: Send + Sync {
         true
     }
 
+    /// Those of the kind's own rules that depend on feature gates; `old` is None on create. They are applied before the others.
+    fn validate_gated(
+        &self,
+        object: &Field<'_>,
+        old: Option<&Field<'_>>,
+        features: &FeatureGates,
+        errors: &mut Errors,
+    ) {
+        let _ = (object, old, features, errors);
+    }
+
     /// The kind's own rules for a new object; metadata has its own.
     fn validate(&self, object: &Field<'_>, errors: &mut Errors) {
         let _ = (object, errors);

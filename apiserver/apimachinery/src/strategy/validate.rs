@@ -3,23 +3,33 @@
 use serde_json::Value;
 
 use super::Behaviour;
+use crate::features::FeatureGates;
 use crate::field::{Errors, Field};
 use crate::validation::metadata::{self, Identity, MetadataChecks};
 
 /// The errors in a new object, which is defaulted and prepared and has its name.
-pub fn create(object: &Value, behaviour: &Behaviour, namespaced: bool) -> Errors {
+pub fn create(object: &Value, behaviour: &Behaviour, namespaced: bool, features: &FeatureGates) -> Errors {
     let (object, mut errors) = (Field::root(object), Errors::new());
     let identity = Identity { namespaced, name: behaviour.name };
     metadata::validate_create(&object, identity, &behaviour.metadata, &mut errors);
+    behaviour.strategy.validate_gated(&object, None, features, &mut errors);
     behaviour.strategy.validate(&object, &mut errors);
     metadata::validate_create_generic(&object, namespaced, &mut errors);
     errors
 }
 
 /// The errors in a changed object, which is defaulted and prepared.
-pub fn update(new: &Value, old: &Value, behaviour: &Behaviour, namespaced: bool) -> Errors {
+pub fn update(
+    new: &Value,
+    old: &Value,
+    behaviour: &Behaviour,
+    namespaced: bool,
+    features: &FeatureGates,
+) -> Errors {
     let mut errors = changed(new, old, behaviour, namespaced, behaviour.metadata.on_update);
-    behaviour.strategy.validate_update(&Field::root(new), &Field::root(old), &mut errors);
+    let (new, old) = (Field::root(new), Field::root(old));
+    behaviour.strategy.validate_gated(&new, Some(&old), features, &mut errors);
+    behaviour.strategy.validate_update(&new, &old, &mut errors);
     errors
 }
 

@@ -1,5 +1,6 @@
 //! HorizontalPodAutoscaler, as autoscaling/v2.
 
+use coracle_apimachinery::features::FeatureGates;
 use coracle_apimachinery::field::{Errors, Field};
 use coracle_apimachinery::strategy::Strategy;
 use coracle_apimachinery::strategy::defaulting::{Object, fill, object_at};
@@ -27,6 +28,22 @@ impl Strategy for HorizontalPodAutoscalerStrategy {
         if let Some(behavior) = spec.get_mut("behavior").and_then(Value::as_object_mut) {
             default_behavior(behavior);
         }
+    }
+
+    /// Without the gate HPAScaleToZero there is always a replica; an autoscaler that scales to zero already may keep doing so.
+    fn validate_gated(
+        &self,
+        object: &Field<'_>,
+        old: Option<&Field<'_>>,
+        features: &FeatureGates,
+        errors: &mut Errors,
+    ) {
+        let least = |object: &Field<'_>| object.walk("spec.minReplicas").int();
+        let may_be_zero = features.is_enabled("HPAScaleToZero") || old.and_then(least) == Some(0);
+        let lower_bound = i64::from(!may_be_zero);
+        errors.push_if(least(object).is_some_and(|least| least < lower_bound), || {
+            object.walk("spec.minReplicas").invalid(format!("must be greater than or equal to {lower_bound}"))
+        });
     }
 
     fn validate(&self, object: &Field<'_>, errors: &mut Errors) {
@@ -64,11 +81,6 @@ fn default_behavior(behavior: &mut Object) {
 
 fn validate_spec(spec: &Field<'_>, old: Option<&Field<'_>>, errors: &mut Errors) {
     let (least, most) = (spec.get("minReplicas"), spec.get("maxReplicas"));
-    // The feature gate HPAScaleToZero is off; an autoscaler that scales to zero already may keep doing so.
-    let lower_bound = i64::from(old.is_none_or(|old| old.get("minReplicas").int() != Some(0)));
-    errors.push_if(least.int().is_some_and(|least| least < lower_bound), || {
-        least.invalid(format!("must be greater than or equal to {lower_bound}"))
-    });
     match most.int().unwrap_or(0) {
         0 => errors.push(most.required("must be set and greater than 0")),
         1.. => {}
@@ -176,4 +188,33 @@ fn at_most(limit: i64, field: &Field<'_>, errors: &mut Errors) {
     errors.push_if(field.int().is_some_and(|number| number > limit), || {
         field.invalid(format!("must be less than or equal to {limit}"))
     });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_replicas_are_allowed_by_a_gate_or_if_they_were_before() {
+        let of = |least: i64| json!({"spec": {"minReplicas": least}});
+        let on = FeatureGates::new([("HPAScaleToZero", true)]).unwrap();
+        for (features, old, least, want) in [
+            (&FeatureGates::DEFAULT, None, 1, None),
+            (&FeatureGates::DEFAULT, None, 0, Some("1")),
+            (&FeatureGates::DEFAULT, Some(1), 0, Some("1")),
+            (&FeatureGates::DEFAULT, Some(0), 0, None),
+            (&on, None, 0, None),
+            (&on, None, -1, Some("0")),
+        ] {
+            let (new, old) = (of(least), old.map(of));
+            let old = old.as_ref().map(Field::root);
+            let mut errors = Errors::new();
+            let strategy = HorizontalPodAutoscalerStrategy;
+            strategy.validate_gated(&Field::root(&new), old.as_ref(), features, &mut errors);
+            let want = want.map(|bound| format!("must be greater than or equal to {bound}"));
+            let text = format!("{errors:?}");
+            assert_eq!(want.as_ref().is_some_and(|want| text.contains(want)), want.is_some(), "{text}");
+            assert_eq!(errors.is_empty(), want.is_none(), "{text}");
+        }
+    }
 }
