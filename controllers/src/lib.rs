@@ -7,10 +7,15 @@
 #![warn(missing_docs)]
 
 mod cronjob;
+mod daemonset;
 mod deployment;
 mod disruption;
+mod endpoints;
+mod endpointslice;
+mod endpointslice_mirroring;
 mod ephemeral_volume;
 mod garbage_collector;
+mod horizontal_pod_autoscaler;
 mod job;
 mod namespace;
 mod persistentvolume_attach_detach;
@@ -24,6 +29,7 @@ mod replicationcontroller;
 mod resourcequota;
 mod root_ca_certificate_publisher;
 mod runtime;
+mod service_endpoints;
 mod serviceaccount;
 mod serviceaccount_token;
 mod simulation;
@@ -121,7 +127,11 @@ pub const CONTROLLERS: &[ControllerDescriptor] = &[
     descriptor::<persistentvolume_attach_detach::AttachDetachController>(),
     descriptor::<cronjob::CronJobController>(),
     descriptor::<deployment::DeploymentController>(),
+    descriptor::<daemonset::DaemonSetController>(),
     descriptor::<disruption::DisruptionController>(),
+    descriptor::<endpoints::EndpointsController>(),
+    descriptor::<endpointslice::EndpointSliceController>(),
+    descriptor::<endpointslice_mirroring::EndpointSliceMirroringController>(),
     descriptor::<ephemeral_volume::EphemeralVolumeController>(),
     ControllerDescriptor {
         name: garbage_collector::NAME,
@@ -135,6 +145,7 @@ pub const CONTROLLERS: &[ControllerDescriptor] = &[
         start: |context, readiness| job::run(context, move || readiness.ready(job::NAME)).boxed(),
         is_possible: |_| true,
     },
+    descriptor::<horizontal_pod_autoscaler::HorizontalPodAutoscalerController>(),
     descriptor::<namespace::NamespaceController>(),
     ControllerDescriptor {
         name: persistentvolume_binder::NAME,
@@ -290,7 +301,7 @@ mod tests {
             entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
         let folder = |name: &str| name.strip_suffix("-controller").unwrap_or(name).replace('-', "_");
         let controllers = CONTROLLERS.iter().map(|controller| folder(controller.name));
-        let others = ["lib.rs", "runtime", "simulation", "workload"].map(str::to_owned);
+        let others = ["lib.rs", "runtime", "service_endpoints", "simulation", "workload"].map(str::to_owned);
         assert_eq!(found, controllers.chain(others).collect::<BTreeSet<_>>());
     }
 

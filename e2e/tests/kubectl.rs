@@ -466,6 +466,68 @@ async fn deployments_are_rolled_out_scaled_and_deleted() -> Result<()> {
     .await
 }
 
+#[tokio::test]
+async fn a_daemon_set_is_rolled_out_and_rolled_back_on_all_nodes() -> Result<()> {
+    const IMAGES: &str = "get pods -l app=agent -o jsonpath={.items[*].spec.containers[0].image}";
+    const STATUS: &str = "rollout status daemonset/agent --timeout=30s";
+    run_scenario(
+        cluster().flag("--nodes", "3"),
+        &[
+            ("apply -f daemonset.yaml", &["daemonset.apps/agent created"]),
+            (STATUS, &["daemon set \"agent\" successfully rolled out"]),
+            ("get daemonset agent", &["DESIRED   CURRENT   READY", "agent   3         3         3"]),
+            ("get pods -l app=agent -o wide", &["node-0", "node-1", "node-2"]),
+            ("describe daemonset agent", &["Desired Number of Nodes Scheduled: 3", "SuccessfulCreate"]),
+            (
+                "set image daemonset/agent agent=registry.example/agent:2",
+                &["daemonset.apps/agent image updated"],
+            ),
+            (STATUS, &["daemon set \"agent\" successfully rolled out"]),
+            (IMAGES, &["registry.example/agent:2 registry.example/agent:2 registry.example/agent:2"]),
+            (
+                "rollout history daemonset/agent",
+                &["REVISION  CHANGE-CAUSE\n1         <none>\n2         <none>\n"],
+            ),
+            ("rollout undo daemonset/agent", &["daemonset.apps/agent rolled back"]),
+            (STATUS, &["daemon set \"agent\" successfully rolled out"]),
+            (IMAGES, &["registry.example/agent:1 registry.example/agent:1 registry.example/agent:1"]),
+            ("rollout history daemonset/agent", &["\n2         <none>\n3         <none>\n"]),
+            ("delete daemonset agent", &["daemonset.apps \"agent\" deleted"]),
+            ("wait --for=delete pod -l app=agent --timeout=30s", &[]),
+        ],
+    )
+    .await
+}
+
+#[tokio::test]
+async fn an_exposed_pod_is_an_endpoint() -> Result<()> {
+    const SLICE: &str = "get endpointslices -l kubernetes.io/service-name=web -o jsonpath={.items[*].endpoints[*].targetRef.name}";
+    run_scenario(
+        cluster(),
+        &[
+            ("run web --image=registry.example/web:1 --labels=app=web --port=80", &["pod/web created"]),
+            ("expose pod web --port=80", &["service/web exposed"]),
+            ("wait --for=condition=Ready pod/web --timeout=30s", &["pod/web condition met"]),
+            (
+                "wait --for=jsonpath={.subsets[0].addresses[0].targetRef.name}=web endpoints/web --timeout=30s",
+                &["condition met"],
+            ),
+            (
+                "wait --for=jsonpath={.endpoints[0].conditions.ready}=true endpointslice -l kubernetes.io/service-name=web --timeout=30s",
+                &["condition met"],
+            ),
+            (SLICE, &["web"]),
+            ("get endpointslices", &["ADDRESSTYPE", "IPv4"]),
+            ("describe service web", &["Endpoints:", ":80"]),
+            ("delete pod web --now", &["pod \"web\" deleted"]),
+            ("delete service web", &["service \"web\" deleted"]),
+            ("wait --for=delete endpoints/web --timeout=30s", &[]),
+            ("wait --for=delete endpointslice -l kubernetes.io/service-name=web --timeout=30s", &[]),
+        ],
+    )
+    .await
+}
+
 /// A disruption budget blocks a drain until it is deleted.
 #[tokio::test]
 async fn jobs_run_to_their_end() -> Result<()> {

@@ -2,6 +2,8 @@
 //!
 //! Names, hashes and numbers are those of kube-controller-manager, so that a history continues when a cluster moves.
 
+pub mod daemon_set;
+
 use std::cmp::Ordering;
 use std::sync::Arc;
 
@@ -35,7 +37,7 @@ pub fn template(revision: &ControllerRevision) -> serde_json::Result<PodTemplate
     serde_json::from_str(&template.unwrap_or(&Value::Null).to_string())
 }
 
-/// The hash of what a revision holds, in letters that make no words: FNV-1 over the JSON text as Go writes it and the number of
+/// The hash of what a revision holds: FNV-1 over the JSON text as Go writes it and the number of
 /// collisions so far.
 fn hash(data: &Value, collisions: i32) -> String {
     let text = go_json(data) + &collisions.to_string();
@@ -44,10 +46,25 @@ fn hash(data: &Value, collisions: i32) -> String {
     safe_encode(sum)
 }
 
+/// The hash of a template of a Deployment or a DaemonSet: FNV-1a over the template and, once there was one, the number of
+/// collisions. kube-controller-manager hashes how Go prints the template; what is hashed here is its JSON, so that the hashes
+/// differ. Nobody compares them.
+///
+/// - `collisions`: None is not the same as 0
+pub fn template_hash(template: &Value, collisions: Option<i32>) -> String {
+    let mut bytes = template.to_string().into_bytes();
+    if let Some(collisions) = collisions {
+        bytes.extend(collisions.to_le_bytes());
+        bytes.extend([0; 4]);
+    }
+    let step = |sum: u32, byte: &u8| (sum ^ u32::from(*byte)).wrapping_mul(16_777_619);
+    safe_encode(bytes.iter().fold(2_166_136_261, step))
+}
+
 /// A hash in letters that make no words, as it is a part of names and labels.
 ///
 /// Source: apimachinery's `SafeEncodeString`.
-pub fn safe_encode(sum: u32) -> String {
+fn safe_encode(sum: u32) -> String {
     const LETTERS: &[u8; 27] = b"bcdfghjklmnpqrstvwxz2456789";
     let letter = |digit: u8| char::from(LETTERS[usize::from(digit) % LETTERS.len()]);
     sum.to_string().bytes().map(letter).collect()
@@ -76,6 +93,11 @@ pub fn sort(revisions: &mut [Arc<ControllerRevision>]) {
         let by_number = a.revision.cmp(&b.revision);
         by_number.then_with(|| age(a).cmp(&age(b))).then_with(|| a.metadata.name.cmp(&b.metadata.name))
     });
+}
+
+/// Whether a revision holds this template.
+pub fn holds(revision: &ControllerRevision, template: &PodTemplateSpec) -> bool {
+    revision.data.as_ref().is_some_and(|held| held.0 == data(template))
 }
 
 /// Where the wanted template stands in the history.

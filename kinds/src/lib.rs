@@ -8,8 +8,10 @@
 pub mod controller_revision;
 pub mod jobs;
 pub mod meta;
+pub mod node_affinity;
 pub mod pods;
 pub mod resources;
 pub mod storage;
+pub mod taints;
 
 pub use meta::NamespacedName;

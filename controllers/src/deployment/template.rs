@@ -76,16 +76,7 @@ fn is_absent(value: &Value, field: &str) -> bool {
 ///
 /// - `collisions`: how many names with a hash were taken so far; None is not the same as 0
 pub(super) fn hash(template: &PodTemplateSpec, collisions: Option<i32>) -> String {
-    let mut bytes = json!(without_hash(template)).to_string().into_bytes();
-    if let Some(collisions) = collisions {
-        bytes.extend(collisions.to_le_bytes());
-        bytes.extend([0; 4]);
-    }
-    coracle_kinds::controller_revision::safe_encode(fnv_1a(&bytes))
-}
-
-fn fnv_1a(bytes: &[u8]) -> u32 {
-    bytes.iter().fold(2_166_136_261, |sum, byte| (sum ^ u32::from(*byte)).wrapping_mul(16_777_619))
+    coracle_kinds::controller_revision::template_hash(&json!(without_hash(template)), collisions)
 }
 
 #[cfg(test)]

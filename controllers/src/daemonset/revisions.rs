@@ -1,0 +1,158 @@
+//! Keeps the ControllerRevisions of a set.
+
+use std::sync::Arc;
+
+use coracle_kinds::controller_revision::daemon_set::{HASH_LABEL, new_revision};
+use coracle_kinds::controller_revision::holds;
+use coracle_kinds::meta::selector_matches;
+use k8s_openapi::api::apps::v1::{ControllerRevision, DaemonSet};
+use k8s_openapi::api::core::v1::Pod;
+use kube::ResourceExt;
+use kube::api::{Patch, PatchParams, PostParams};
+use kube::core::Selector;
+use serde_json::json;
+
+use super::DaemonSetController;
+use super::history::{History, hash};
+use crate::runtime::controller_ref::{candidates, claim_objects};
+use crate::runtime::{Error, ReconcileContext, ignore_not_found, uid_precondition};
+
+impl DaemonSetController {
+    /// The revisions of a set. Those without the label of their hash get it.
+    pub(super) async fn history(
+        &self,
+        set: &DaemonSet,
+        selector: &Selector,
+        ctx: &ReconcileContext,
+    ) -> Result<History, Error> {
+        let found = candidates(&set.metadata, &self.revisions);
+        let matches = |revision: &ControllerRevision| selector_matches(selector, &revision.metadata);
+        let objects = (&self.api::<ControllerRevision>(set), &self.revisions);
+        let mut revisions = claim_objects((&self.api(set), set), objects, found, matches, ctx).await?;
+        for revision in &mut revisions {
+            if hash(revision).is_none() {
+                let mut labelled = revision.as_ref().clone();
+                let labels = labelled.metadata.labels.get_or_insert_default();
+                labels.insert(HASH_LABEL.to_owned(), revision.name_any());
+                *revision = Arc::new(self.update_revision(set, &labelled, ctx).await?);
+            }
+        }
+        Ok(History::of(set, revisions))
+    }
+
+    /// The one revision of the current template, under the highest number.
+    pub(super) async fn current_revision(
+        &self,
+        set: &DaemonSet,
+        history: &History,
+        pods: &[Arc<Pod>],
+        ctx: &ReconcileContext,
+    ) -> Result<Arc<ControllerRevision>, Error> {
+        let number = history.next_number();
+        let Some((current, surplus)) = history.current.split_first() else {
+            return self.create_revision(set, number, ctx).await.map(Arc::new);
+        };
+        for revision in surplus {
+            self.relabel_pods(set, revision, current, pods, ctx).await?;
+        }
+        self.truncate_history(surplus.to_vec(), ctx).await?;
+        if current.revision >= number {
+            return Ok(current.clone());
+        }
+        let raised = ControllerRevision { revision: number, ..current.as_ref().clone() };
+        self.update_revision(set, &raised, ctx).await.map(Arc::new)
+    }
+
+    /// Deletes revisions.
+    pub(super) async fn truncate_history(
+        &self,
+        revisions: Vec<Arc<ControllerRevision>>,
+        ctx: &ReconcileContext,
+    ) -> Result<(), Error> {
+        for revision in revisions {
+            let namespace = revision.namespace().unwrap_or_default();
+            let api = kube::Api::<ControllerRevision>::namespaced(self.client.clone(), &namespace);
+            ignore_not_found(api.delete(&revision.name_any(), &uid_precondition(revision.as_ref())).await)?;
+            ctx.record_delete(&self.revisions, revision.as_ref());
+        }
+        Ok(())
+    }
+
+    async fn create_revision(
+        &self,
+        set: &DaemonSet,
+        number: i64,
+        ctx: &ReconcileContext,
+    ) -> Result<ControllerRevision, Error> {
+        let api = self.api::<ControllerRevision>(set);
+        let revision = new_revision(set, number);
+        let created = match api.create(&PostParams::default(), &revision).await {
+            Err(kube::Error::Api(status)) if status.reason == "AlreadyExists" => {
+                let taken = api.get(&revision.name_any()).await?;
+                let template = set.spec.as_ref().map(|spec| spec.template.clone()).unwrap_or_default();
+                if !holds(&taken, &template) {
+                    return self.count_collision(set, ctx).await;
+                }
+                taken
+            }
+            created => created?,
+        };
+        ctx.record_write(&self.revisions, &created);
+        Ok(created)
+    }
+
+    /// Another template has the hash: the next try has another one, by the number of collisions.
+    async fn count_collision(
+        &self,
+        set: &DaemonSet,
+        ctx: &ReconcileContext,
+    ) -> Result<ControllerRevision, Error> {
+        let api = self.api::<DaemonSet>(set);
+        let mut live = api.get(&set.name_any()).await?;
+        let known = set.status.as_ref().and_then(|status| status.collision_count);
+        let status = live.status.get_or_insert_default();
+        if status.collision_count != known {
+            return Err(Error::Unfinished(format!(
+                "found a stale collision count ({known:?}, expected {:?}) of DaemonSet {} while processing; will retry until it is updated",
+                status.collision_count,
+                set.name_any()
+            )));
+        }
+        status.collision_count = Some(known.unwrap_or(0).saturating_add(1));
+        let written = api.replace_status(&set.name_any(), &PostParams::default(), &live).await?;
+        ctx.record_write(&self.sets, &written);
+        Err(Error::Unfinished(format!("the hash of DaemonSet {} collides", set.name_any())))
+    }
+
+    async fn update_revision(
+        &self,
+        set: &DaemonSet,
+        revision: &ControllerRevision,
+        ctx: &ReconcileContext,
+    ) -> Result<ControllerRevision, Error> {
+        let api = self.api::<ControllerRevision>(set);
+        let updated = api.replace(&revision.name_any(), &PostParams::default(), revision).await?;
+        ctx.record_write(&self.revisions, &updated);
+        Ok(updated)
+    }
+
+    /// Gives the pods of a revision the hash of another one of the same template.
+    async fn relabel_pods(
+        &self,
+        set: &DaemonSet,
+        from: &ControllerRevision,
+        to: &ControllerRevision,
+        pods: &[Arc<Pod>],
+        ctx: &ReconcileContext,
+    ) -> Result<(), Error> {
+        let (Some(from), Some(to)) = (hash(from), hash(to)) else { return Ok(()) };
+        for pod in pods.iter().filter(|pod| from != to && super::pods::has_hash(pod, from)) {
+            let patch = Patch::Merge(json!({"metadata": {"labels": {HASH_LABEL: to}}}));
+            let patched = self.api::<Pod>(set).patch(&pod.name_any(), &PatchParams::default(), &patch).await;
+            if let Some(patched) = ignore_not_found(patched)? {
+                ctx.record_write(&self.pods, &patched);
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,128 @@
+//! endpoints-controller: the Endpoints of Services with a selector, as clients read them that do not know EndpointSlices.
+//!
+//! A Service is reconciled when it changes, when a pod that it selects changes in a way that shows in its Endpoints, and when its
+//! Endpoints are deleted. The Endpoints of a Service that does not exist are deleted; those without a pod have no subsets.
+
+mod plan;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use coracle_kinds::meta::annotation;
+use k8s_openapi::api::core::v1::{Endpoints, Pod, Service};
+use kube::api::{DeleteParams, PostParams};
+use kube::{Api, Client};
+
+use crate::runtime::cache::{Cache, NamespacedName};
+use crate::runtime::events::Recorder;
+use crate::runtime::{
+    Action, Controller, Error, ReconcileContext, Sources, ignore_not_found, is_namespace_terminating,
+};
+use crate::service_endpoints::LEADER;
+use crate::service_endpoints::pace::Pace;
+use crate::service_endpoints::selection::{pods_of, selector, services_of};
+use crate::service_endpoints::trigger_time::TriggerTimeTracker;
+use crate::{Context, Initialize};
+use plan::plan;
+
+pub struct EndpointsController {
+    client: Client,
+    recorder: Recorder,
+    trigger_times: TriggerTimeTracker,
+    pace: Pace,
+    services: Arc<Cache<Service>>,
+    pods: Arc<Cache<Pod>>,
+    endpoints: Arc<Cache<Endpoints>>,
+}
+
+impl Initialize for EndpointsController {
+    fn new(context: &Context) -> EndpointsController {
+        EndpointsController {
+            client: context.client.clone(),
+            recorder: context.recorder("endpoint-controller"),
+            trigger_times: TriggerTimeTracker::default(),
+            pace: Pace::new(context.clock.clone()),
+            services: context.cache(),
+            pods: context.cache(),
+            endpoints: context.cache(),
+        }
+    }
+}
+
+impl Controller for EndpointsController {
+    const NAME: &'static str = "endpoints-controller";
+    const QUEUE: &'static str = "endpoint";
+    const FIRST_RETRY: Duration = Duration::from_secs(1);
+    const MOST_RETRIES: u32 = 15;
+    type Key = NamespacedName;
+
+    fn sources(&self, sources: &mut Sources<NamespacedName>) {
+        let (services, at_start) = (self.services.clone(), self.endpoints.clone());
+        sources
+            .on_each(&self.services)
+            .on(&self.pods, move |change, queue| {
+                services_of(change, &services).into_iter().for_each(|service| queue.add(service));
+            })
+            .on_each_if(&self.endpoints, |change| change.new.is_none())
+            // Their Services may have been deleted while no controller ran.
+            .beside(move |queue| async move {
+                at_start.synced().await;
+                let found = at_start.all();
+                let of_services = found.iter().filter(|e| annotation(&e.metadata, LEADER).is_none());
+                of_services.for_each(|endpoints| queue.add(NamespacedName::of(endpoints.as_ref())));
+                std::future::pending().await
+            });
+    }
+
+    async fn reconcile(&self, name: &NamespacedName, ctx: &ReconcileContext) -> Result<Action, Error> {
+        let api = Api::<Endpoints>::namespaced(self.client.clone(), &name.namespace);
+        let Some(service) = self.services.get(name) else {
+            self.trigger_times.forget(name);
+            self.pace.forget(name);
+            if self.endpoints.get(name).is_some() {
+                self.delete_leftover(&api, name).await?;
+            }
+            return Ok(Action::AwaitChange);
+        };
+        if selector(&service).is_none() {
+            return Ok(Action::AwaitChange);
+        }
+        if let Some(delay) = self.pace.delay(name) {
+            return Ok(Action::Requeue(delay));
+        }
+        let pods = pods_of(&service, &self.pods);
+        let trigger_time = self.trigger_times.observe(name, &service, &pods);
+        let current = self.endpoints.get(name);
+        let Some(wanted) = plan(&service, &pods, current.as_deref(), trigger_time) else {
+            return Ok(Action::AwaitChange);
+        };
+        self.pace.spend(name, 1);
+        let written = match &current {
+            Some(_) => api.replace(&name.name, &PostParams::default(), &wanted).await,
+            None => api.create(&PostParams::default(), &wanted).await,
+        };
+        match written {
+            Ok(written) => ctx.record_write(&self.endpoints, &written),
+            Err(error) if current.is_none() && is_namespace_terminating(&error) => {}
+            Err(error) => {
+                let error = Error::from(error);
+                let (reason, what) = match &current {
+                    Some(_) => ("FailedToUpdateEndpoint", "update endpoint"),
+                    None => ("FailedToCreateEndpoint", "create endpoint for service"),
+                };
+                let message = format!("Failed to {what} {name}: {}", error.message());
+                self.recorder.warning(&wanted, reason, message);
+                return Err(error);
+            }
+        }
+        Ok(Action::AwaitChange)
+    }
+}
+
+impl EndpointsController {
+    /// Deletes the Endpoints of a Service that does not exist.
+    async fn delete_leftover(&self, api: &Api<Endpoints>, name: &NamespacedName) -> Result<(), Error> {
+        ignore_not_found(api.delete(&name.name, &DeleteParams::default()).await)?;
+        Ok(())
+    }
+}

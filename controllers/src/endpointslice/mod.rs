@@ -1,0 +1,188 @@
+//! endpointslice-controller: the EndpointSlices of Services with a selector.
+//!
+//! A Service is reconciled when it changes, when a pod that it selects changes in a way that shows in an endpoint, when one of its
+//! slices is changed by another client, and, if it has hints by zone, when nodes change:
+//! 1. the endpoint and the ports of each pod (`endpoint.rs`);
+//! 2. their placement in slices of at most 100, so that few slices are written (`placement.rs`, `plan.rs`);
+//! 3. hints, by traffic distribution (`hints.rs`) or by the CPUs of zones (`topology.rs`);
+//! 4. the slices are created, updated and deleted (`service_endpoints::slices`).
+//!
+//! The writes of a Service with many endpoints are limited (`service_endpoints::pace`): what changes meanwhile is written together.
+
+mod endpoint;
+mod hints;
+mod metrics;
+mod placement;
+mod plan;
+mod topology;
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::{Node, Pod, Service};
+
+use crate::runtime::cache::{Cache, NamespacedName};
+use crate::runtime::events::{EventType, Recorder};
+use crate::runtime::{Action, Controller, Error, ReconcileContext, Sources};
+use crate::service_endpoints::LAST_CHANGE_TRIGGER_TIME;
+use crate::service_endpoints::pace::Pace;
+use crate::service_endpoints::selection::{pods_of, selector, services_of};
+use crate::service_endpoints::slices::{SliceChanges, SliceWriter, foreign_changes, slices_of};
+use crate::service_endpoints::trigger_time::{TriggerTimeTracker, format};
+use crate::{Context, Initialize};
+use hints::TrafficDistribution;
+use metrics::Metrics;
+use plan::{Observed, Plan, plan};
+use topology::{Hinter, PopulatedHints};
+
+/// The value of the label of the slices of this controller.
+const MANAGER: &str = "endpointslice-controller.k8s.io";
+
+/// How long a slice that another client changed is left as it is.
+const AFTER_A_FOREIGN_CHANGE: Duration = Duration::from_secs(1);
+
+pub struct EndpointSliceController {
+    recorder: Recorder,
+    writer: SliceWriter,
+    metrics: Metrics,
+    trigger_times: TriggerTimeTracker,
+    pace: Pace,
+    populated_hints: Mutex<PopulatedHints>,
+    services: Arc<Cache<Service>>,
+    pods: Arc<Cache<Pod>>,
+    nodes: Arc<Cache<Node>>,
+}
+
+impl Initialize for EndpointSliceController {
+    fn new(context: &Context) -> EndpointSliceController {
+        let metrics = Metrics::new(&context.metrics);
+        EndpointSliceController {
+            recorder: context.recorder("endpoint-slice-controller"),
+            writer: SliceWriter {
+                client: context.client.clone(),
+                slices: context.cache(),
+                changes: metrics.changes.clone(),
+            },
+            metrics,
+            trigger_times: TriggerTimeTracker::default(),
+            pace: Pace::new(context.clock.clone()),
+            populated_hints: Mutex::default(),
+            services: context.cache(),
+            pods: context.cache(),
+            nodes: context.cache(),
+        }
+    }
+}
+
+impl Controller for EndpointSliceController {
+    const NAME: &'static str = "endpointslice-controller";
+    const QUEUE: &'static str = "endpoint_slice";
+    const FIRST_RETRY: Duration = Duration::from_secs(1);
+    const MOST_RETRIES: u32 = 15;
+    type Key = NamespacedName;
+
+    fn sources(&self, sources: &mut Sources<NamespacedName>) {
+        let (services, all) = (self.services.clone(), self.services.clone());
+        sources
+            .on_each(&self.services)
+            .on(&self.pods, move |change, queue| {
+                services_of(change, &services).into_iter().for_each(|service| queue.add(service));
+            })
+            .on(&self.writer.slices, |change, queue| {
+                for service in foreign_changes(change, MANAGER) {
+                    queue.add_after(service, AFTER_A_FOREIGN_CHANGE);
+                }
+            })
+            .on(&self.nodes, move |change, queue| {
+                if change.changed(topology_of_node) {
+                    let services = all.all();
+                    let hinted = services.iter().filter(|service| topology::is_enabled(service));
+                    hinted.for_each(|service| queue.add(NamespacedName::of(service.as_ref())));
+                }
+            });
+    }
+
+    async fn reconcile(&self, name: &NamespacedName, ctx: &ReconcileContext) -> Result<Action, Error> {
+        let Some(service) = self.services.get(name) else {
+            // The slices are collected.
+            self.trigger_times.forget(name);
+            self.pace.forget(name);
+            self.metrics.gauges.set(name, None);
+            self.populated_hints().retain(|(service, _), _| service != name);
+            return Ok(Action::AwaitChange);
+        };
+        if selector(&service).is_none() {
+            return Ok(Action::AwaitChange);
+        }
+        if let Some(delay) = self.pace.delay(name) {
+            return Ok(Action::Requeue(delay));
+        }
+        let synced = self.reconcile_service(name, &service, ctx).await;
+        self.metrics.synced(synced.is_ok());
+        if let Err(error) = &synced {
+            let message = format!("Error updating Endpoint Slices for Service {name}: {}", error.message());
+            self.recorder.warning(service.as_ref(), "FailedToUpdateEndpointSlices", message);
+        }
+        synced.map(|()| Action::AwaitChange)
+    }
+}
+
+impl EndpointSliceController {
+    async fn reconcile_service(
+        &self,
+        name: &NamespacedName,
+        service: &Service,
+        ctx: &ReconcileContext,
+    ) -> Result<(), Error> {
+        let pods = pods_of(service, &self.pods);
+        let trigger_time = self.trigger_times.observe(name, service, &pods);
+        let Plan { changes, mut errors, added, removed, counts } = self.plan(name, service, &pods);
+        let writes: usize = changes.iter().map(SliceChanges::len).sum();
+        self.metrics.planned(added, removed);
+        self.metrics.gauges.set(name, Some(counts));
+        if writes > 0 {
+            let distribution = TrafficDistribution::of(service);
+            self.metrics.changed(topology::is_enabled(service), distribution, writes);
+        }
+        self.pace.spend(name, writes);
+        let annotations = BTreeMap::from([(LAST_CHANGE_TRIGGER_TIME, trigger_time.map(format))]);
+        for changes in changes {
+            let applied = self.writer.apply(service, changes, &annotations, ctx).await;
+            errors.extend(applied.err().map(|error| error.message()));
+        }
+        match errors.as_slice() {
+            [] => Ok(()),
+            [one] => Err(Error::Unfinished(one.clone())),
+            several => Err(Error::Unfinished(format!("[{}]", several.join(", ")))),
+        }
+    }
+
+    fn plan(&self, name: &NamespacedName, service: &Service, pods: &[Arc<Pod>]) -> Plan {
+        let slices = slices_of(name, MANAGER, &self.writer.slices);
+        let node = |name: &str| self.nodes.get(&NamespacedName::new("", name));
+        let nodes = || self.nodes.all();
+        let mut populated = self.populated_hints();
+        let mut hinter = Hinter { nodes: &nodes, populated: &mut populated, events: Vec::new() };
+        let plan = plan(Observed { service, pods, slices, node }, &mut hinter);
+        for event in hinter.events {
+            match event.r#type {
+                EventType::Normal => self.recorder.normal(service, event.reason, event.message),
+                EventType::Warning => self.recorder.warning(service, event.reason, event.message),
+            }
+        }
+        plan
+    }
+
+    fn populated_hints(&self) -> std::sync::MutexGuard<'_, PopulatedHints> {
+        self.populated_hints.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What of a node decides about hints.
+fn topology_of_node(node: &Node) -> impl PartialEq + use<> {
+    let label = |key: &str| node.metadata.labels.as_ref().and_then(|labels| labels.get(key).cloned());
+    let conditions = node.status.iter().flat_map(|status| status.conditions.iter().flatten());
+    let ready = conditions.into_iter().find(|condition| condition.type_ == "Ready");
+    (label(endpoint::ZONE), ready.map(|condition| condition.status.clone()))
+}

@@ -1,0 +1,173 @@
+//! The target of an autoscaler: its scale, and the selector of its pods.
+
+use coracle_kinds::meta::selector_matches;
+use k8s_openapi::api::autoscaling::v1::Scale;
+use k8s_openapi::api::autoscaling::v2::CrossVersionObjectReference;
+use kube::api::PostParams;
+use kube::core::{DynamicObject, Expression, Selector};
+use kube::discovery::ApiResource;
+use kube::{Api, Client};
+use std::collections::BTreeSet;
+
+use crate::runtime::Error;
+use crate::runtime::discovery::{Discovery, DiscoverySnapshot};
+
+/// A scale, and where it was found.
+pub struct Target {
+    pub scale: Scale,
+    resource: ApiResource,
+}
+
+/// Reads the scale of a target, in any version of its group.
+///
+/// # Errors
+/// Why there is none, as it is said in conditions.
+pub async fn get_scale(
+    client: &Client,
+    discovery: &Discovery,
+    namespace: &str,
+    target: &CrossVersionObjectReference,
+) -> Result<Target, String> {
+    let version = target.api_version.as_deref().unwrap_or_default();
+    if version.matches('/').count() > 1 {
+        return Err(format!("unexpected GroupVersion string: {version}"));
+    }
+    let group = version.split_once('/').map_or("", |(group, _)| group);
+    let of_kind = |snapshot: &DiscoverySnapshot| -> Vec<ApiResource> {
+        let served = snapshot.resources.iter().map(|served| &served.resource);
+        served.filter(|resource| resource.group == group && resource.kind == target.kind).cloned().collect()
+    };
+    let mut resources = of_kind(&discovery.current());
+    if resources.is_empty() {
+        let fresh = discovery.refresh().await.map_err(|error| Error::from(error).message())?;
+        resources = of_kind(&fresh);
+    }
+    let mut first_error = None;
+    for resource in resources {
+        let scales = Api::<DynamicObject>::namespaced_with(client.clone(), namespace, &resource);
+        match scales.get_scale(&target.name).await {
+            Ok(scale) => return Ok(Target { scale, resource }),
+            Err(error) => first_error = first_error.or(Some(Error::from(error).message())),
+        }
+    }
+    Err(first_error.unwrap_or_else(|| format!("no matches for kind {:?} in group {group:?}", target.kind)))
+}
+
+impl Target {
+    /// How many replicas the target is to have.
+    pub fn replicas(&self) -> i32 {
+        self.scale.spec.as_ref().and_then(|spec| spec.replicas).unwrap_or(0)
+    }
+
+    /// The selector of the target's pods, as text.
+    pub fn selector(&self) -> &str {
+        self.scale.status.as_ref().and_then(|status| status.selector.as_deref()).unwrap_or_default()
+    }
+
+    /// Sets the number of replicas. After a conflict it is tried again, a few times.
+    ///
+    /// # Errors
+    /// The API refuses it.
+    pub async fn set_replicas(&self, client: &Client, replicas: i32) -> kube::Result<()> {
+        const TRIES: usize = 5;
+        let namespace = self.scale.metadata.namespace.as_deref().unwrap_or_default();
+        let name = self.scale.metadata.name.as_deref().unwrap_or_default();
+        let api = Api::<DynamicObject>::namespaced_with(client.clone(), namespace, &self.resource);
+        let mut scale = self.scale.clone();
+        for tries in 1.. {
+            scale.spec.get_or_insert_default().replicas = Some(replicas);
+            match api.replace_scale(name, &PostParams::default(), &scale).await {
+                Err(kube::Error::Api(status)) if status.code == 409 && tries < TRIES => {
+                    scale = api.get_scale(name).await?;
+                }
+                written => return written.map(|_| ()),
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Parses a selector as it is written in a query.
+///
+/// # Errors
+/// What is wrong with it.
+pub fn parse_selector(text: &str) -> Result<Selector, String> {
+    requirements(text)
+        .into_iter()
+        .map(parse_requirement)
+        .collect::<Result<Vec<_>, _>>()
+        .map(Selector::from_iter)
+}
+
+/// Splits at the commas that are not between parentheses.
+fn requirements(text: &str) -> Vec<&str> {
+    let mut depth = 0;
+    let is_separator = |character: char| {
+        match character {
+            '(' => depth += 1,
+            ')' => depth -= 1,
+            _ => {}
+        }
+        character == ',' && depth == 0
+    };
+    text.split(is_separator).map(str::trim).filter(|requirement| !requirement.is_empty()).collect()
+}
+
+fn parse_requirement(text: &str) -> Result<Expression, String> {
+    let values = |list: &str| -> Result<BTreeSet<String>, String> {
+        let list = list.trim().strip_prefix('(').and_then(|list| list.strip_suffix(')'));
+        let list = list.ok_or_else(|| format!("unable to parse requirement: {text:?}"))?;
+        Ok(list.split(',').map(|value| value.trim().to_owned()).collect())
+    };
+    let key = |key: &str| key.trim().to_owned();
+    let word = |word: &str| text.split_once(&format!(" {word} "));
+    Ok(if let Some((name, list)) = word("notin") {
+        Expression::NotIn(key(name), values(list)?)
+    } else if let Some((name, list)) = word("in") {
+        Expression::In(key(name), values(list)?)
+    } else if let Some((name, value)) = text.split_once("!=") {
+        Expression::NotEqual(key(name), key(value))
+    } else if let Some((name, value)) = text.split_once("==").or_else(|| text.split_once('=')) {
+        Expression::Equal(key(name), key(value))
+    } else if let Some(name) = text.strip_prefix('!') {
+        Expression::DoesNotExist(key(name))
+    } else if text.contains(char::is_whitespace) {
+        return Err(format!("unable to parse requirement: {text:?}"));
+    } else {
+        Expression::Exists(key(text))
+    })
+}
+
+/// Whether a selector that is written as text matches an object. One that cannot be read matches none.
+pub fn text_selects(
+    selector: &str,
+    meta: &k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta,
+) -> bool {
+    parse_selector(selector).is_ok_and(|selector| selector_matches(&selector, meta))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn selectors_are_read_as_in_queries() {
+        let meta = serde_json::from_value(json!({"labels": {"app": "x", "tier": "web"}})).unwrap();
+        for (selector, want) in [
+            ("app=x", true),
+            ("app==x,tier=web", true),
+            ("app=y", false),
+            ("app!=y", true),
+            ("app in (x,y),tier notin (db)", true),
+            ("app in (y, z)", false),
+            ("tier", true),
+            ("!tier", false),
+            ("other", false),
+            ("a b", false),
+        ] {
+            assert_eq!(text_selects(selector, &meta), want, "{selector}");
+        }
+        assert!(parse_selector("app in x").is_err());
+    }
+}

@@ -1,0 +1,97 @@
+//! How often the endpoints of one Service are written.
+//!
+//! While hundreds of pods of a Service come and go, each of them changes its endpoints. The writes of a Service are therefore
+//! limited as the client of kube-controller-manager is, by a token bucket; what changes meanwhile is written together.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use k8s_openapi::jiff::Timestamp;
+
+use crate::runtime::cache::NamespacedName;
+use crate::runtime::clock::Clock;
+
+/// So many writes of one Service are made at once ...
+const BURST: f64 = 30.0;
+/// ... and so many a second then.
+const PER_SECOND: f64 = 10.0;
+
+/// The token buckets of Services.
+pub struct Pace {
+    clock: Clock,
+    buckets: Mutex<HashMap<NamespacedName, Bucket>>,
+}
+
+struct Bucket {
+    tokens: f64,
+    at: Timestamp,
+}
+
+impl Pace {
+    /// All buckets are full.
+    pub fn new(clock: Clock) -> Pace {
+        Pace { clock, buckets: Mutex::default() }
+    }
+
+    /// How long a Service has to wait until its endpoints may be written. None: they may be now.
+    pub fn delay(&self, service: &NamespacedName) -> Option<Duration> {
+        let mut buckets = self.buckets.lock().unwrap_or_else(PoisonError::into_inner);
+        let bucket = buckets.get_mut(service)?;
+        bucket.refill(self.clock.now());
+        if bucket.tokens >= BURST {
+            buckets.remove(service);
+            return None;
+        }
+        let missing = -bucket.tokens;
+        (missing > 0.0).then(|| Duration::from_secs_f64((missing / PER_SECOND).max(0.001)))
+    }
+
+    /// Counts writes. They may exceed what is there: the next ones wait longer.
+    pub fn spend(&self, service: &NamespacedName, writes: usize) {
+        if writes == 0 {
+            return;
+        }
+        let now = self.clock.now();
+        let mut buckets = self.buckets.lock().unwrap_or_else(PoisonError::into_inner);
+        let bucket = buckets.entry(service.clone()).or_insert(Bucket { tokens: BURST, at: now });
+        bucket.refill(now);
+        bucket.tokens -= writes as f64;
+    }
+
+    /// Forgets a Service that was deleted.
+    pub fn forget(&self, service: &NamespacedName) {
+        self.buckets.lock().unwrap_or_else(PoisonError::into_inner).remove(service);
+    }
+}
+
+impl Bucket {
+    fn refill(&mut self, now: Timestamp) {
+        let seconds = now.duration_since(self.at).as_secs_f64().max(0.0);
+        self.tokens = (self.tokens + seconds * PER_SECOND).min(BURST);
+        self.at = now;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn writes_wait_once_the_burst_is_spent() {
+        let (clock, mock) = Clock::mock(Timestamp::UNIX_EPOCH);
+        let pace = Pace::new(clock);
+        let service = NamespacedName::new("n", "s");
+        assert_eq!(pace.delay(&service), None);
+        pace.spend(&service, 30);
+        assert_eq!(pace.delay(&service), None);
+        pace.spend(&service, 10);
+        assert_eq!(pace.delay(&service), Some(Duration::from_secs(1)));
+        assert_eq!(pace.delay(&NamespacedName::new("n", "other")), None);
+        mock.advance(Duration::from_secs(1));
+        assert_eq!(pace.delay(&service), None);
+        mock.advance(Duration::from_secs(3));
+        assert_eq!(pace.delay(&service), None);
+        assert!(pace.buckets.lock().unwrap().is_empty(), "a full bucket is not kept");
+    }
+}
