@@ -46,25 +46,10 @@ fn hash(data: &Value, collisions: i32) -> String {
     safe_encode(sum)
 }
 
-/// The hash of a template of a Deployment or a DaemonSet: FNV-1a over the template and, once there was one, the number of
-/// collisions. kube-controller-manager hashes how Go prints the template; what is hashed here is its JSON, so that the hashes
-/// differ. Nobody compares them.
-///
-/// - `collisions`: None is not the same as 0
-pub fn template_hash(template: &Value, collisions: Option<i32>) -> String {
-    let mut bytes = template.to_string().into_bytes();
-    if let Some(collisions) = collisions {
-        bytes.extend(collisions.to_le_bytes());
-        bytes.extend([0; 4]);
-    }
-    let step = |sum: u32, byte: &u8| (sum ^ u32::from(*byte)).wrapping_mul(16_777_619);
-    safe_encode(bytes.iter().fold(2_166_136_261, step))
-}
-
 /// A hash in letters that make no words, as it is a part of names and labels.
 ///
 /// Source: apimachinery's `SafeEncodeString`.
-fn safe_encode(sum: u32) -> String {
+pub(crate) fn safe_encode(sum: u32) -> String {
     const LETTERS: &[u8; 27] = b"bcdfghjklmnpqrstvwxz2456789";
     let letter = |digit: u8| char::from(LETTERS[usize::from(digit) % LETTERS.len()]);
     sum.to_string().bytes().map(letter).collect()

@@ -13,5 +13,6 @@ pub mod pods;
 pub mod resources;
 pub mod storage;
 pub mod taints;
+pub mod template_hash;
 
 pub use meta::NamespacedName;

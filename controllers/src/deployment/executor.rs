@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use k8s_openapi::api::apps::v1::{Deployment, DeploymentStatus, ReplicaSet};
+use k8s_openapi::jiff::Timestamp;
 use kube::api::PostParams;
 use kube::{Api, ResourceExt};
 
@@ -146,7 +147,7 @@ impl<'a> Executor<'a> {
 
     /// Writes the counts, if they have changed. The progress of the rollout is not judged.
     pub async fn sync_status(&mut self, sets: &ReplicaSets) -> Result<Action, Error> {
-        let status = status::calculate(&self.deployment, sets, self.controller.clock.now());
+        let status = self.calculate_status(sets, self.controller.clock.now());
         self.write_status_if_changed(status).await?;
         Ok(Action::AwaitChange)
     }
@@ -154,11 +155,19 @@ impl<'a> Executor<'a> {
     /// Writes the status, if it has changed, with the progress of the rollout.
     pub async fn sync_rollout_status(&mut self, sets: &ReplicaSets) -> Result<Action, Error> {
         let now = self.controller.clock.now();
-        let status = status::calculate(&self.deployment, sets, now);
+        let status = self.calculate_status(sets, now);
         let status = status::with_progress(&self.deployment, sets, status, now);
         self.write_status_if_changed(status.clone()).await?;
         let recheck = status::recheck_after(&self.deployment, &status, now);
         Ok(recheck.map_or(Action::AwaitChange, Action::Requeue))
+    }
+
+    fn calculate_status(&self, sets: &ReplicaSets, now: Timestamp) -> DeploymentStatus {
+        let mut status = status::calculate(&self.deployment, sets, now);
+        if !self.controller.reports_terminating {
+            status.terminating_replicas = None;
+        }
+        status
     }
 
     async fn write_status_if_changed(&mut self, status: DeploymentStatus) -> Result<(), Error> {

@@ -50,6 +50,8 @@ pub struct DeploymentController {
     client: Client,
     clock: Clock,
     recorder: Recorder,
+    /// The gate DeploymentReplicaSetTerminatingReplicas.
+    reports_terminating: bool,
     deployments: Arc<Cache<Deployment>>,
     replica_sets: Arc<Cache<ReplicaSet>>,
     pods: Arc<Cache<Pod>>,
@@ -61,6 +63,7 @@ impl Initialize for DeploymentController {
             client: context.client.clone(),
             clock: context.clock.clone(),
             recorder: context.recorder("deployment-controller"),
+            reports_terminating: (context.settings.is_enabled)("DeploymentReplicaSetTerminatingReplicas"),
             deployments: context.cache(),
             replica_sets: context.cache(),
             pods: context.cache(),

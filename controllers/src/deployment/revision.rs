@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use coracle_kinds::meta::{annotation, controller_ref, is_controlled_by};
+use coracle_kinds::template_hash::template_hash;
 use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet, ReplicaSetSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::ResourceExt;
@@ -12,7 +13,7 @@ use super::annotations::{self, REVISION};
 use super::conditions::{self, PROGRESSING, condition};
 use super::executor::Executor;
 use super::replica_sets::{ReplicaSets, replicas, wanted};
-use super::template::{self, HASH_LABEL, equals_without_hash};
+use super::template::{HASH_LABEL, equals_without_hash};
 use super::{rolling, status};
 use crate::runtime::{Error, is_namespace_terminating};
 
@@ -134,7 +135,7 @@ fn up_to_date(deployment: &Deployment, new: &ReplicaSet, revision: i64) -> Optio
 fn new_replica_set(deployment: &Deployment, sets: &ReplicaSets, revision: i64) -> Option<ReplicaSet> {
     let spec = deployment.spec.as_ref()?;
     let collisions = deployment.status.as_ref().and_then(|status| status.collision_count);
-    let hash = template::hash(&spec.template, collisions);
+    let hash = template_hash(&spec.template, collisions);
     let mut template = spec.template.clone();
     let labels = template.metadata.get_or_insert_default().labels.get_or_insert_default();
     labels.insert(HASH_LABEL.to_owned(), hash.clone());

@@ -1,4 +1,4 @@
-//! Pod templates: when two are the same, and the hash that tells the pods of different ones apart.
+//! Pod templates: when two are the same.
 
 use k8s_openapi::api::core::v1::PodTemplateSpec;
 use serde_json::{Map, Value, json};
@@ -72,13 +72,6 @@ fn is_absent(value: &Value, field: &str) -> bool {
     }
 }
 
-/// The hash of a template.
-///
-/// - `collisions`: how many names with a hash were taken so far; None is not the same as 0
-pub(super) fn hash(template: &PodTemplateSpec, collisions: Option<i32>) -> String {
-    coracle_kinds::controller_revision::template_hash(&json!(without_hash(template)), collisions)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -121,13 +114,5 @@ mod tests {
         }
         let (a, b) = (template(with(json!({})), labels()), template(with(json!({})), json!({"app": "x"})));
         assert!(!equals_without_hash(&a, &b), "labels");
-    }
-
-    #[test]
-    fn collisions_are_a_part_of_the_hash() {
-        let template = template(with(json!({})), json!({"app": "web"}));
-        let hashes = [None, Some(0), Some(1)].map(|collisions| hash(&template, collisions));
-        assert!(hashes[0] != hashes[1] && hashes[1] != hashes[2] && hashes[0] != hashes[2]);
-        assert!(hashes.iter().flat_map(|hash| hash.chars()).all(|c| "456789bcdf".contains(c)), "{hashes:?}");
     }
 }

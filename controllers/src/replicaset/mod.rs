@@ -44,6 +44,10 @@ pub struct ReplicaSetController<O> {
     pod_control: PodControl,
     owners: Arc<Cache<O>>,
     pods: Arc<Cache<Pod>>,
+    /// The gate DeploymentReplicaSetTerminatingReplicas, for kinds that have it.
+    reports_terminating: bool,
+    /// The gate PodDeletionCost.
+    has_deletion_cost: bool,
     deletion_age_ratio: Histogram,
     /// None for kinds whose waits for the caches are not counted.
     stale_skips: Option<CounterVec>,
@@ -51,7 +55,7 @@ pub struct ReplicaSetController<O> {
 
 impl<O: ReplicaOwner> Initialize for ReplicaSetController<O> {
     fn new(context: &Context) -> ReplicaSetController<O> {
-        let metrics = &context.metrics;
+        let (metrics, is_enabled) = (&context.metrics, &context.settings.is_enabled);
         let help = "The ratio of chosen deleted pod's ages to the current youngest pod's age (at the time). Should be <2. \
                     The intent of this metric is to measure the rough efficacy of the LogarithmicScaleDown feature gate's effect on \
                     the sorting (and deletion) of pods when a replicaset scales down.";
@@ -69,6 +73,9 @@ impl<O: ReplicaOwner> Initialize for ReplicaSetController<O> {
             ),
             owners: context.cache(),
             pods,
+            reports_terminating: O::REPORTS_TERMINATING
+                && is_enabled("DeploymentReplicaSetTerminatingReplicas"),
+            has_deletion_cost: is_enabled("PodDeletionCost"),
             deletion_age_ratio: metrics.histogram(ratio, help, &buckets, &[]).with_label_values::<&str>(&[]),
             stale_skips: O::STALE_SKIPS.map(|name| metrics.counter(name, help_stale, &["group", "resource"])),
         }
@@ -99,7 +106,8 @@ impl<O: ReplicaOwner> Controller for ReplicaSetController<O> {
                 && is_controlled_by(&pod.metadata, owner.as_ref())
                 && selector_matches(&selector, &pod.metadata)
         };
-        let terminating = candidates.iter().filter(|pod| is_terminating(pod)).count();
+        let terminating = || candidates.iter().filter(|pod| is_terminating(pod)).count();
+        let terminating = self.reports_terminating.then(terminating);
         let active = self.claim_active_pods(owner.as_ref(), &selector, candidates, ctx).await?;
         let now = self.clock.now();
         let outcome = self.manage_replicas(owner.as_ref(), &active, now, ctx).await;
@@ -140,7 +148,7 @@ impl<O: ReplicaOwner> ReplicaSetController<O> {
         now: Timestamp,
         ctx: &ReconcileContext,
     ) -> Result<(), Error> {
-        match plan::plan(owner, active, || self.related_pods(owner), now) {
+        match plan::plan(owner, active, || self.related_pods(owner), self.has_deletion_cost, now) {
             Plan::Rest => Ok(()),
             Plan::Create(number) => {
                 let Some(template) = owner.template() else { return Ok(()) };

@@ -24,10 +24,12 @@ pub(super) enum Plan {
 ///
 /// - `active`: the active pods of the owner
 /// - `related`: finds the pods among which crowded nodes are counted; called only if victims have to be chosen
+/// - `has_cost`: whether the cost of a deletion counts
 pub(super) fn plan<O: ReplicaOwner>(
     owner: &O,
     active: &[Arc<Pod>],
     related: impl FnOnce() -> Vec<Arc<Pod>>,
+    has_cost: bool,
     now: Timestamp,
 ) -> Plan {
     if owner.meta().deletion_timestamp.is_some() {
@@ -44,7 +46,7 @@ pub(super) fn plan<O: ReplicaOwner>(
     }
     let mut victims = active.to_vec();
     if surplus < active.len() {
-        victims = sort_with_ranks(victims, &related(), now);
+        victims = sort_with_ranks(victims, &related(), has_cost, now);
         victims.truncate(surplus);
     }
     Plan::Delete(victims)
@@ -100,7 +102,7 @@ mod tests {
             ("a terminating owner creates nothing", 3, true, 0, ""),
             ("and deletes nothing", 0, true, 3, ""),
         ] {
-            let plan = plan(&replica_set(wanted, is_terminating), &pods(active), Vec::new, now);
+            let plan = plan(&replica_set(wanted, is_terminating), &pods(active), Vec::new, true, now);
             let text = match plan {
                 Plan::Rest => String::new(),
                 Plan::Create(number) => format!("+{number}"),
@@ -115,7 +117,7 @@ mod tests {
             };
             assert_eq!(text, want, "{case}");
         }
-        let Plan::Delete(victims) = plan(&replica_set(0, false), &pods(700), Vec::new, now) else {
+        let Plan::Delete(victims) = plan(&replica_set(0, false), &pods(700), Vec::new, true, now) else {
             panic!("nothing is deleted")
         };
         assert_eq!(victims.len(), 500);

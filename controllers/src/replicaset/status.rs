@@ -17,12 +17,12 @@ pub(super) const REPLICA_FAILURE: &str = "ReplicaFailure";
 /// The status that follows from the pods as they were observed. Counts of 0 are absent, as they are stored.
 ///
 /// - `active`: the active pods of the owner
-/// - `terminating`: how many of its pods are terminating
+/// - `terminating`: how many of its pods are terminating, if that is reported
 /// - `failure`: why pods could not be created or deleted
 pub(super) fn calculate<O: ReplicaOwner>(
     owner: &O,
     active: &[Arc<Pod>],
-    terminating: usize,
+    terminating: Option<usize>,
     failure: Option<String>,
     now: Timestamp,
 ) -> ReplicaSetStatus {
@@ -35,7 +35,7 @@ pub(super) fn calculate<O: ReplicaOwner>(
         fully_labeled_replicas: positive(&|pod| has_labels(pod, &labels)),
         ready_replicas: positive(&pods::is_ready),
         available_replicas: positive(&|pod| pods::is_available(pod, owner.min_ready_seconds(), now)),
-        terminating_replicas: O::REPORTS_TERMINATING.then(|| count(terminating)),
+        terminating_replicas: terminating.map(count),
         observed_generation: owner.meta().generation,
         conditions: conditions(owner, active.len(), failure, now),
     }
@@ -108,14 +108,14 @@ mod tests {
             pod(json!({"app": "x"}), None),
         ];
         let set: ReplicaSet = serde_json::from_value(owner(json!(null))).unwrap();
-        let status = calculate(&set, &pods, 1, None, NOW.parse().unwrap());
+        let status = calculate(&set, &pods, Some(1), None, NOW.parse().unwrap());
         let want = json!({
             "replicas": 3, "fullyLabeledReplicas": 2, "readyReplicas": 2, "availableReplicas": 1, "terminatingReplicas": 1,
             "observedGeneration": 2,
         });
         assert_eq!(json!(status), want);
         let controller: ReplicationController = serde_json::from_value(owner(json!(null))).unwrap();
-        let status = calculate(&controller, &[], 1, None, NOW.parse().unwrap());
+        let status = calculate(&controller, &[], None, None, NOW.parse().unwrap());
         assert_eq!(json!(status), json!({"replicas": 0, "observedGeneration": 2}));
     }
 
@@ -131,7 +131,7 @@ mod tests {
         ] {
             let set: ReplicaSet = serde_json::from_value(owner(old)).unwrap();
             let pods = vec![pod(json!({}), None); active];
-            let status = calculate(&set, &pods, 0, failure.map(str::to_owned), NOW.parse().unwrap());
+            let status = calculate(&set, &pods, Some(0), failure.map(str::to_owned), NOW.parse().unwrap());
             assert_eq!(json!(status.conditions), want, "{case}");
         }
     }

@@ -129,3 +129,6 @@ impl PodControl {
 fn is_another(error: kube::Error) -> kube::Result<bool> {
     ignore_conflict::<()>(Err(error)).map(|_| false)
 }
+
+#[cfg(test)]
+mod tests;

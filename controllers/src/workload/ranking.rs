@@ -18,16 +18,23 @@ pub const DELETION_COST: &str = "controller.kubernetes.io/pod-deletion-cost";
 ///
 /// - `related`: the pods among which crowded nodes are counted: those that the ReplicaSets of the same owner select. Ended and
 ///   terminating pods do not count.
-pub fn sort_with_ranks(active: Vec<Arc<Pod>>, related: &[Arc<Pod>], now: Timestamp) -> Vec<Arc<Pod>> {
+/// - `has_cost`: whether the cost of a deletion counts (the gate PodDeletionCost)
+pub fn sort_with_ranks(
+    active: Vec<Arc<Pod>>,
+    related: &[Arc<Pod>],
+    has_cost: bool,
+    now: Timestamp,
+) -> Vec<Arc<Pod>> {
     let mut ranks: HashMap<&str, usize> = HashMap::new();
     for pod in related.iter().filter(|pod| pods::is_active(pod)) {
         *ranks.entry(node(pod)).or_default() += 1;
     }
+    let cost = |pod: &Pod| if has_cost { deletion_cost(pod) } else { 0 };
     let rank = |pod: &Pod| ranks.get(node(pod)).copied().unwrap_or(0);
     sort(active, |a, b| {
         progress(a)
             .cmp(&progress(b))
-            .then_with(|| deletion_cost(a).cmp(&deletion_cost(b)))
+            .then_with(|| cost(a).cmp(&cost(b)))
             .then_with(|| rank(b).cmp(&rank(a)))
             .then_with(|| by_age(a, b, pods::ready_since, now))
             .then_with(|| restarts(b).cmp(&restarts(a)))
@@ -181,7 +188,11 @@ mod tests {
         for (case, first, second, also_of_jobs) in pairs {
             let (first, second) = (pod("first", first), pod("second", second));
             for pods in [vec![first.clone(), second.clone()], vec![second, first]] {
-                assert_eq!(names(&sort_with_ranks(pods.clone(), &[], now)), ["first", "second"], "{case}");
+                assert_eq!(
+                    names(&sort_with_ranks(pods.clone(), &[], true, now)),
+                    ["first", "second"],
+                    "{case}"
+                );
                 if also_of_jobs {
                     assert_eq!(names(&sort_active(pods)), ["first", "second"], "{case}, of a Job");
                 }
@@ -200,8 +211,8 @@ mod tests {
         let ended = pod("z", json!({"/spec/nodeName": "empty", "/status/phase": "Failed"}));
         let related = [own[0].clone(), own[1].clone(), on("c", "crowded"), ended.clone(), ended];
         let now = NOW.parse().unwrap();
-        assert_eq!(names(&sort_with_ranks(own.clone(), &related, now)), ["b", "a"]);
-        assert_eq!(names(&sort_with_ranks(own, &[], now)), ["a", "b"]);
+        assert_eq!(names(&sort_with_ranks(own.clone(), &related, true, now)), ["b", "a"]);
+        assert_eq!(names(&sort_with_ranks(own, &[], true, now)), ["a", "b"]);
     }
 
     #[test]
@@ -213,7 +224,7 @@ mod tests {
             ("half as old", "2026-01-01T00:00:00Z", "2026-01-01T00:45:00Z", ["b", "a"]),
             ("in the future", "2026-01-01T00:59:59Z", "2026-01-01T02:00:00Z", ["b", "a"]),
         ] {
-            let sorted = sort_with_ranks(vec![since("b", b), since("a", a)], &[], now);
+            let sorted = sort_with_ranks(vec![since("b", b), since("a", a)], &[], true, now);
             assert_eq!(names(&sorted), want, "{case}");
         }
     }

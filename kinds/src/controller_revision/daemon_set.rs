@@ -5,8 +5,9 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use k8s_openapi::apimachinery::pkg::runtime::RawExtension;
 use kube::ResourceExt;
 
-use super::{data, name, template_hash};
+use super::{data, name};
 use crate::meta::controller_ref;
+use crate::template_hash::template_hash;
 
 /// The label of revisions and pods with the hash of their template.
 pub const HASH_LABEL: &str = "controller-revision-hash";
@@ -18,7 +19,7 @@ pub fn new_revision(set: &DaemonSet, number: i64) -> ControllerRevision {
     let template = set.spec.as_ref().map(|spec| spec.template.clone()).unwrap_or_default();
     let collisions = set.status.as_ref().and_then(|status| status.collision_count);
     let data = data(&template);
-    let hash = template_hash(&data, collisions);
+    let hash = template_hash(&template, collisions);
     let mut labels = template.metadata.and_then(|meta| meta.labels).unwrap_or_default();
     labels.insert(HASH_LABEL.to_owned(), hash.clone());
     let metadata = ObjectMeta {
