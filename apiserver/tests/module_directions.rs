@@ -85,6 +85,7 @@ const CRATES: [(&str, &[&str]); 3] = [
             "registry",
             "apiextensions",
             "policy_status",
+            "aggregator",
             "answer",
             "discovery",
             "serve",

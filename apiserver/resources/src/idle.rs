@@ -8,15 +8,10 @@ use serde_json::Value;
 /// The `Warning` for a client that creates or updates an object without effect; None if the object has one. The real
 /// server, where such objects have an effect, has no such warning.
 pub fn warning(group: &str, kind: &str, object: &Value) -> Option<String> {
-    let missing = match (group, kind) {
-        // One without a service only states that this server has the group.
-        ("apiregistration.k8s.io", "APIService") if object.pointer("/spec/service").is_some() => {
-            "does not proxy requests to aggregated API servers"
-        }
-        ("apiextensions.k8s.io", "CustomResourceDefinition") => return definition_warning(object),
-        _ => return None,
-    };
-    Some(format!("coracle {missing} yet: this {kind} is stored and has no effect"))
+    match (group, kind) {
+        ("apiextensions.k8s.io", "CustomResourceDefinition") => definition_warning(object),
+        _ => None,
+    }
 }
 
 /// What of a schema has no effect.
@@ -85,27 +80,16 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn fields_without_effect_are_warned_about() {
+    fn what_has_an_effect_is_not_warned_about() {
         const POLICIES: &str = "admissionregistration.k8s.io";
         let service = json!({"spec": {"service": {"name": "s", "namespace": "n"}}});
-        for (group, kind, object, want) in [
-            (POLICIES, "ValidatingWebhookConfiguration", json!({"webhooks": [{"name": "w"}]}), None),
-            (POLICIES, "MutatingWebhookConfiguration", json!({}), None),
-            (POLICIES, "ValidatingAdmissionPolicy", json!({}), None),
-            (POLICIES, "MutatingAdmissionPolicyBinding", json!({}), None),
-            ("apiregistration.k8s.io", "APIService", service, Some("aggregated API servers")),
-            ("apiregistration.k8s.io", "APIService", json!({"spec": {}}), None),
-            ("apps", "Deployment", json!({}), None),
+        for (group, kind, object) in [
+            (POLICIES, "ValidatingWebhookConfiguration", json!({"webhooks": [{"name": "w"}]})),
+            (POLICIES, "ValidatingAdmissionPolicy", json!({})),
+            ("apiregistration.k8s.io", "APIService", service),
+            ("apps", "Deployment", json!({})),
         ] {
-            let warned = warning(group, kind, &object);
-            assert_eq!(warned.is_some(), want.is_some(), "{kind}");
-            if let (Some(warned), Some(want)) = (warned, want) {
-                assert!(
-                    warned.contains(want)
-                        && warned.ends_with(&format!("this {kind} is stored and has no effect")),
-                    "{warned}"
-                );
-            }
+            assert_eq!(warning(group, kind, &object), None, "{kind}");
         }
     }
 }

@@ -13,6 +13,7 @@ pub mod certificates;
 pub mod coverage;
 mod ec_key;
 pub mod file;
+pub mod front_proxy;
 pub mod impersonate;
 pub mod jwt;
 pub mod kubeconfig;

@@ -9,18 +9,20 @@
 //! | `definition.rs` | a stored definition: its names, and the resources that come of it |
 //! | `status.rs` | the conditions and names that a definition has beside others of its group |
 //! | `webhook_converter.rs` | conversion by a webhook |
+//! | `auto_registration.rs` | the APIServices of custom groups |
 //! | `cleanup.rs` | the deletion of a definition's objects |
 //!
 //! Start at [`CustomResources::run`].
 //!
 //! Source: apiextensions-apiserver, its naming, establishing and finalizing controllers.
 
+mod auto_registration;
 mod cleanup;
 mod definition;
 mod status;
 mod webhook_converter;
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -50,6 +52,8 @@ pub struct CustomResources {
     built_in: ResourceTable,
     /// By name.
     definitions: HashMap<String, Definition>,
+    /// The groups and versions that have an APIService.
+    registered: Option<BTreeSet<(String, String)>>,
 }
 
 impl CustomResources {
@@ -61,6 +65,7 @@ impl CustomResources {
             bucket: GroupResource::new(GROUP, PLURAL).to_string().into(),
             built_in,
             definitions: HashMap::new(),
+            registered: None,
         };
         resources.read();
         resources.serve();
@@ -94,6 +99,10 @@ impl CustomResources {
         for (name, status) in planned {
             let stored = self.change(&name, |definition| definition["status"] = status.clone()).await;
             retry |= failed(&name, stored);
+        }
+        if let Err(error) = self.register_api_services().await {
+            tracing::warn!(%error, "the APIServices of custom groups are not up to date");
+            retry = true;
         }
         let terminating = self.definitions.values().filter(|definition| definition.is_to_be_cleaned_up());
         let terminating: Vec<String> = terminating.map(|definition| definition.name.clone()).collect();
