@@ -74,10 +74,11 @@ fn unavailable(text: &str) -> Response<Body> {
     respond::plain(503, "text/plain; charset=utf-8", format!("{text}\n").into())
 }
 
-/// The headers that are passed on. A client cannot name a user by headers.
+/// The headers that are passed on. A client cannot name a user by headers, and an impersonation has taken place already.
 fn passed_on(headers: &HeaderMap) -> HeaderMap {
+    let names_a_user = |name: &str| name.starts_with("x-remote-") || name.starts_with("impersonate-");
     let is_passed_on = |name: &HeaderName| {
-        !NOT_PASSED_ON.contains(name) && name != "keep-alive" && !name.as_str().starts_with("x-remote-")
+        !NOT_PASSED_ON.contains(name) && name != "keep-alive" && !names_a_user(name.as_str())
     };
     let headers = headers.iter().filter(|(name, _)| is_passed_on(name));
     headers.map(|(name, value)| (name.clone(), value.clone())).collect()
@@ -123,6 +124,7 @@ mod tests {
         for (name, value) in [
             ("x-remote-user", "mallory"),
             ("x-remote-group", "system:masters"),
+            ("impersonate-user", "mallory"),
             ("authorization", "Bearer x"),
             ("accept", "a"),
         ] {
