@@ -29,6 +29,7 @@ use coracle_apimachinery::clock::Clock;
 use coracle_apimachinery::resource_info::SharedResourceTable;
 use coracle_apiserver::access::authenticate::{Authenticator, MASTERS, TokenAuthenticator, UserInfo};
 use coracle_apiserver::access::authorize::Authorizer;
+use coracle_apiserver::access::certificate_signer::CertificateSigner;
 use coracle_apiserver::access::certificates::{self, CertificateError, Certificates};
 use coracle_apiserver::access::front_proxy::FrontProxy;
 use coracle_apiserver::access::jwt::{KeyError, SigningKey, VerificationKey};
@@ -47,7 +48,7 @@ use coracle_apiserver::serve::{Api, Config};
 use coracle_apiserver::telemetry::health::{Endpoint, Health, Hook};
 use coracle_apiserver::telemetry::metrics::Metrics;
 use coracle_apiserver::webhook::ClientManager;
-use coracle_controllers::{Readiness, Settings};
+use coracle_controllers::{CertificateTemplate, Readiness, Settings, SignCertificate};
 use coracle_storage::log::{EphemeralLog, LogError, SledLog};
 use coracle_storage::{Limits, Store};
 use http::header::{HeaderValue, USER_AGENT};
@@ -432,6 +433,7 @@ impl Builder {
             namespace_grace: Duration::from_secs(2),
             root_ca: Some(certificates.ca_pem().to_owned()),
             sign: Some(Arc::new(move |claims| key.sign(claims))),
+            sign_certificate: Some(sign_certificate(certificates.signer())),
             nodes: Some(self.nodes),
             is_enabled: Arc::new(move |gate| features.is_enabled(gate)),
             data: data.to_owned(),
@@ -481,6 +483,14 @@ impl Builder {
         }
         Ok(certificates)
     }
+}
+
+/// Issues the certificates of CertificateSigningRequests by the authority of our own client certificates.
+fn sign_certificate(signer: CertificateSigner) -> SignCertificate {
+    Arc::new(move |template| {
+        let CertificateTemplate { request_pem, usages, not_before, not_after } = template;
+        signer.sign(request_pem, usages, *not_before..*not_after).map_err(|error| error.to_string())
+    })
 }
 
 /// A temporary directory, removed when it is dropped.

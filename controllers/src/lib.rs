@@ -6,6 +6,10 @@
 //! `coracle-kinds`. Start at [`CONTROLLERS`], then [`run`].
 #![warn(missing_docs)]
 
+mod certificatesigningrequest_approving;
+mod certificatesigningrequest_cleaner;
+mod certificatesigningrequest_signing;
+mod clusterrole_aggregation;
 mod cronjob;
 mod daemonset;
 mod deployment;
@@ -18,6 +22,7 @@ mod garbage_collector;
 mod horizontal_pod_autoscaler;
 mod job;
 mod namespace;
+mod node_lifecycle;
 mod persistentvolume_attach_detach;
 mod persistentvolume_binder;
 mod persistentvolume_expander;
@@ -29,11 +34,14 @@ mod replicationcontroller;
 mod resourcequota;
 mod root_ca_certificate_publisher;
 mod runtime;
+mod service_cidr;
 mod service_endpoints;
 mod serviceaccount;
 mod serviceaccount_token;
 mod simulation;
 mod statefulset;
+mod taint_eviction;
+mod ttl;
 mod ttl_after_finished;
 mod volumeattributesclass_protection;
 mod workload;
@@ -46,6 +54,7 @@ use std::time::Duration;
 use futures::future::{BoxFuture, FutureExt, join_all};
 use k8s_openapi::api::apps::v1::ReplicaSet;
 use k8s_openapi::api::core::v1::ReplicationController;
+use k8s_openapi::jiff::Timestamp;
 use kube::Client;
 use tokio::sync::oneshot;
 
@@ -70,6 +79,8 @@ pub struct Settings {
     pub root_ca: Option<String>,
     /// Signs the claims of a token; without it no tokens are made.
     pub sign: Option<Sign>,
+    /// Issues certificates for CertificateSigningRequests; without it none are.
+    pub sign_certificate: Option<SignCertificate>,
     /// How many nodes to simulate. None: neither nodes nor the scheduler are simulated, as beside another cluster.
     pub nodes: Option<usize>,
     /// Whether a feature gate is on, by Kubernetes' name.
@@ -87,6 +98,22 @@ pub type IsEnabled = Arc<dyn Fn(&str) -> bool + Send + Sync>;
 /// Signs the claims of a token and returns it as a JWS. None: it cannot be signed.
 pub type Sign = Arc<dyn Fn(&serde_json::Value) -> Option<String> + Send + Sync>;
 
+/// A certificate to be issued for a request.
+#[derive(Clone, Copy, Debug)]
+pub struct CertificateTemplate<'a> {
+    /// The request, a PEM block of PKCS#10: the subject, the key and the alternative names are taken from it.
+    pub request_pem: &'a [u8],
+    /// The usages, by the API's names.
+    pub usages: &'a [String],
+    /// From when on the certificate is valid.
+    pub not_before: Timestamp,
+    /// Until when it is valid, unless its authority ends before.
+    pub not_after: Timestamp,
+}
+
+/// Issues a certificate and returns it in PEM, or why it cannot be issued.
+pub type SignCertificate = Arc<dyn Fn(&CertificateTemplate<'_>) -> Result<String, String> + Send + Sync>;
+
 impl Default for Settings {
     /// kube-controller-manager's defaults, without what it has no default for.
     fn default() -> Settings {
@@ -94,6 +121,7 @@ impl Default for Settings {
             namespace_grace: Duration::from_secs(5),
             root_ca: None,
             sign: None,
+            sign_certificate: None,
             nodes: None,
             // Of the gates that the controllers read no other is off by default.
             is_enabled: Arc::new(|gate| gate != HOST_PATH_MIGRATION),
@@ -125,6 +153,10 @@ pub struct ControllerDescriptor {
 /// All controllers of kube-controller-manager that there are. The simulated scheduler and kubelet are not listed.
 pub const CONTROLLERS: &[ControllerDescriptor] = &[
     descriptor::<persistentvolume_attach_detach::AttachDetachController>(),
+    descriptor::<certificatesigningrequest_approving::CertificateSigningRequestApprover>(),
+    descriptor::<certificatesigningrequest_cleaner::CertificateSigningRequestCleaner>(),
+    descriptor::<certificatesigningrequest_signing::CertificateSigningRequestSigner>(),
+    descriptor::<clusterrole_aggregation::ClusterRoleAggregationController>(),
     descriptor::<cronjob::CronJobController>(),
     descriptor::<deployment::DeploymentController>(),
     descriptor::<daemonset::DaemonSetController>(),
@@ -147,6 +179,7 @@ pub const CONTROLLERS: &[ControllerDescriptor] = &[
     },
     descriptor::<horizontal_pod_autoscaler::HorizontalPodAutoscalerController>(),
     descriptor::<namespace::NamespaceController>(),
+    descriptor::<node_lifecycle::NodeLifecycleController>(),
     ControllerDescriptor {
         name: persistentvolume_binder::NAME,
         start: |context, readiness| {
@@ -163,9 +196,12 @@ pub const CONTROLLERS: &[ControllerDescriptor] = &[
     descriptor::<replicaset::ReplicaSetController<ReplicationController>>(),
     descriptor::<resourcequota::ResourceQuotaController>(),
     descriptor::<root_ca_certificate_publisher::RootCaCertificatePublisher>(),
+    descriptor::<service_cidr::ServiceCidrController>(),
     descriptor::<serviceaccount::ServiceAccountController>(),
     descriptor::<serviceaccount_token::TokenController>(),
     descriptor::<statefulset::StatefulSetController>(),
+    descriptor::<taint_eviction::TaintEvictionController>(),
+    descriptor::<ttl::TtlController>(),
     descriptor::<ttl_after_finished::TtlAfterFinishedController>(),
     descriptor::<volumeattributesclass_protection::VolumeAttributesClassProtectionController>(),
 ];

@@ -1,10 +1,11 @@
-//! What objects of the built-in kinds mean, for everybody who reads them by the API: pods, claims, volumes, attachments,
-//! ControllerRevisions, and the metadata that all kinds have.
+//! What objects of the built-in kinds mean, for everybody who reads them by the API: pods, nodes, claims, volumes,
+//! attachments, ControllerRevisions, certificate requests, and the metadata that all kinds have.
 //!
 //! Annotations, finalizers, labels and names are Kubernetes' own, letter for letter. There is no cache, no clock and no decision of
 //! a single controller here, and no I/O but for [`controller_revision::create`].
 #![warn(missing_docs)]
 
+pub mod certificate_request;
 pub mod controller_revision;
 pub mod jobs;
 pub mod meta;

@@ -2,12 +2,13 @@
 
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::{Pod, PodCondition, PodTemplateSpec};
+use k8s_openapi::api::core::v1::{ContainerPort, Pod, PodCondition, PodSpec, PodTemplateSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use kube::{Resource, ResourceExt};
 
 use crate::meta::controller_ref;
+use crate::resources::is_sidecar;
 
 /// What a name may have in bytes.
 const LONGEST_NAME: usize = 253;
@@ -110,6 +111,23 @@ pub fn pod_claims(pod: &Pod) -> impl Iterator<Item = PodClaim<'_>> {
         };
         Some(PodClaim { volume: &volume.name, name, is_ephemeral })
     })
+}
+
+/// The ports of its node that a pod occupies.
+pub fn host_ports(spec: &PodSpec) -> impl Iterator<Item = &ContainerPort> {
+    let sidecars = spec.init_containers.iter().flatten().filter(|container| is_sidecar(container));
+    let ports = spec.containers.iter().chain(sidecars).flat_map(|container| container.ports.iter().flatten());
+    ports.filter(|port| port.host_port.is_some_and(|number| number > 0))
+}
+
+/// Whether two containers cannot have these ports of one node.
+pub fn host_ports_conflict(one: &ContainerPort, other: &ContainerPort) -> bool {
+    let address = |port: &ContainerPort| port.host_ip.clone().filter(|ip| !ip.is_empty() && ip != "0.0.0.0");
+    let protocol = |port: &ContainerPort| port.protocol.clone().unwrap_or("TCP".to_owned());
+    let (here, there) = (address(one), address(other));
+    one.host_port == other.host_port
+        && protocol(one) == protocol(other)
+        && (here.is_none() || there.is_none() || here == there)
 }
 
 /// Whether nothing of a pod runs any more: it ended, or it terminates and no container is running.

@@ -29,6 +29,7 @@ use x509_parser::extensions::GeneralName;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
 use super::authenticate::MASTERS;
+use super::certificate_signer::CertificateSigner;
 use super::file::{self, Secrecy};
 use super::serving::ServingCertificate;
 use super::tls::Tls;
@@ -80,6 +81,7 @@ pub struct Certificates {
     /// Authorities of client certificates that are trusted besides our own.
     client_cas: Vec<CertificateDer<'static>>,
     admin: Pair,
+    authority: Arc<CertificateAuthority>,
 }
 
 /// Why there are no certificates; one line for the operator.
@@ -171,9 +173,11 @@ impl Certificates {
     ) -> Result<Certificates, CertificateError> {
         let ca_pem = authority.certificate_pem.clone();
         let (issued, authority_pem) = (server.clone(), ca_pem.clone());
-        let server = ServingCertificate::new(server, leaf, Arc::new(authority), folder, clock.clone())?;
+        let authority = Arc::new(authority);
+        let server = ServingCertificate::new(server, leaf, authority.clone(), folder, clock.clone())?;
         let (server, client_cas) = (Arc::new(server), Vec::new());
-        Ok(Certificates { ca_pem, server, own_server: None, issued, authority_pem, client_cas, admin })
+        let own_server = None;
+        Ok(Certificates { ca_pem, server, own_server, issued, authority_pem, client_cas, admin, authority })
     }
 
     /// Presents the certificate chain in a PEM file, with the key in another one, instead of a certificate of our own
@@ -233,6 +237,11 @@ impl Certificates {
     /// The credentials of user `coracle-admin` in group `system:masters`.
     pub fn admin(&self) -> &Pair {
         &self.admin
+    }
+
+    /// Issues certificates for the requests of others; clients that present one are authenticated by it.
+    pub fn signer(&self) -> CertificateSigner {
+        CertificateSigner::new(self.authority.clone())
     }
 
     /// The TLS configuration of the listener with these certificates.
@@ -324,9 +333,9 @@ fn canonical(name: &str) -> String {
 
 /// The certificate authority, able to sign.
 pub(super) struct CertificateAuthority {
-    certificate_pem: String,
-    validity: Validity,
-    issuer: Issuer<'static, KeyPair>,
+    pub(super) certificate_pem: String,
+    pub(super) validity: Validity,
+    pub(super) issuer: Issuer<'static, KeyPair>,
 }
 
 impl CertificateAuthority {

@@ -9,8 +9,10 @@
 
 pub mod authenticate;
 pub mod authorize;
+pub mod certificate_signer;
 pub mod certificates;
 pub mod coverage;
+mod der;
 mod ec_key;
 pub mod file;
 pub mod front_proxy;

@@ -10,6 +10,7 @@
 //! - What a client writes is not fought over. The kubelet writes when something happens to a pod, not when a status is other
 //!   than it would be; a pod that a client declares to be finished is finished.
 //! - Foreign pods and nodes are left alone: other schedulers' pods, pods with [`IGNORE`], other nodes' pods.
+//! - A node with [`SILENT`] neither reports nor runs anything, until the annotation is removed.
 //! - Files are touched only through [`confined_fs`].
 
 pub mod confined_fs;
@@ -23,7 +24,7 @@ pub mod scheduler;
 
 use coracle_kinds::meta::annotation;
 use coracle_kinds::pods;
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{Node, Pod};
 
 use crate::{ControllerDescriptor, descriptor};
 
@@ -37,6 +38,13 @@ pub const ALWAYS: &[ControllerDescriptor] =
 
 /// A pod with this annotation is not simulated.
 pub const IGNORE: &str = "sim.coracle.dev/ignore";
+
+/// A Node with this annotation has a kubelet that does nothing.
+pub const SILENT: &str = "sim.coracle.dev/silent";
+
+fn is_silent(node: &Node) -> bool {
+    annotation(&node.metadata, SILENT) == Some("true")
+}
 
 fn is_ignored(pod: &Pod) -> bool {
     annotation(&pod.metadata, IGNORE) == Some("true")

@@ -8,12 +8,14 @@
 //! A Node that is deleted stays away until the next start: a kubelet registers once, when it starts, and an administrator who
 //! removes a node means it. Its Lease is then no longer renewed either. One that a client creates under the same name comes to
 //! life.
-//! Labels, taints, conditions and capacities that a client changed stay as they are.
+//! Labels, taints, conditions and capacities that a client changed stay as they are. A node that is annotated as silent is left
+//! alone; afterwards conditions that became unknown meanwhile are reported again.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use coracle_kinds::taints::{NOT_READY, taints};
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::api::core::v1::{
     DaemonEndpoint, Node, NodeAddress, NodeCondition, NodeDaemonEndpoints, NodeSpec, NodeStatus,
@@ -26,16 +28,21 @@ use kube::api::{Patch, PatchParams, PostParams};
 use kube::{Api, Client};
 use serde_json::{Value, json};
 
+use super::is_silent;
 use super::node::SimulatedNode;
+use crate::node_lifecycle::is_given_up;
 use crate::runtime::cache::{Cache, NamespacedName};
 use crate::runtime::clock::Clock;
 use crate::runtime::events::{EventType, Recorder};
-use crate::runtime::{Action, Controller, Error, ReconcileContext, Sources, ignore_not_found};
+use crate::runtime::{
+    Action, Controller, Error, ReconcileContext, Sources, ignore_conflict, ignore_not_found,
+};
 use crate::{Context, Initialize, Settings};
 
+/// How often a write is tried when others write to the node too.
+const TRIES: usize = 5;
 const LEASES: &str = "kube-node-lease";
 const MANAGER: &str = "kubelet";
-const NOT_READY: &str = "node.kubernetes.io/not-ready";
 const VERSION: &str = "v1.36.2";
 /// The kubelet's `nodeLeaseDurationSeconds`; it renews four times as often.
 const LEASE_SECONDS: i32 = 40;
@@ -77,7 +84,13 @@ impl Controller for NodeRegistration {
     type Key = String;
 
     fn sources(&self, sources: &mut Sources<String>) {
-        sources.needs(&self.nodes);
+        let count = self.count;
+        sources.on(&self.nodes, move |change, queue| {
+            let is_ours = |name: &NamespacedName| SimulatedNode::named(&name.name, count).is_some();
+            if change.old.is_some() && change.changed(is_silent) {
+                change.name().filter(is_ours).into_iter().for_each(|name| queue.add(name.name));
+            }
+        });
         for node in SimulatedNode::all(self.count) {
             sources.every(RENEWAL, &self.clock, node.name());
         }
@@ -86,17 +99,28 @@ impl Controller for NodeRegistration {
     async fn reconcile(&self, name: &String, ctx: &ReconcileContext) -> Result<Action, Error> {
         let Some(simulated) = SimulatedNode::named(name, self.count) else { return Ok(Action::AwaitChange) };
         let known = self.nodes.get(&NamespacedName::new("", name));
+        if known.as_deref().is_some_and(is_silent) {
+            return Ok(Action::AwaitChange);
+        }
         let now = self.clock.now();
         let node = match (known, self.last_heartbeat(simulated)) {
             (None, Some(_)) => return Ok(Action::AwaitChange),
             (known, None) => {
-                let node = self.register(simulated, known.as_deref(), now).await?;
+                let mut node = self.register(simulated, known.as_deref(), now).await?;
                 ctx.record_write(&self.nodes, &node);
+                if is_unknown(&node)
+                    && let Some(reported) = self.report(simulated, &node, now).await?
+                {
+                    ctx.record_write(&self.nodes, &reported);
+                    node = reported;
+                }
                 self.beat(simulated, now);
                 node
             }
             (Some(node), Some(last))
-                if is_bare(&node) || now.duration_since(last).as_secs() >= HEARTBEAT_SECONDS =>
+                if is_bare(&node)
+                    || is_unknown(&node)
+                    || now.duration_since(last).as_secs() >= HEARTBEAT_SECONDS =>
             {
                 let Some(node) = self.report(simulated, &node, now).await? else {
                     return Ok(Action::AwaitChange);
@@ -141,20 +165,26 @@ impl NodeRegistration {
     }
 
     /// Takes away the taint that admission gives to each new node, which is for nodes that are not ready yet.
-    async fn make_schedulable(&self, node: Node) -> Result<Node, Error> {
-        let taints: Vec<Taint> =
-            node.spec.iter().flat_map(|spec| spec.taints.clone().unwrap_or_default()).collect();
-        let others: Vec<&Taint> = taints.iter().filter(|taint| taint.key != NOT_READY).collect();
-        if others.len() == taints.len() {
-            return Ok(node);
-        }
+    async fn make_schedulable(&self, mut node: Node) -> Result<Node, Error> {
         let api = Api::<Node>::all(self.client.clone());
-        let patch = Patch::Merge(json!({
-            "metadata": {"resourceVersion": node.metadata.resource_version},
-            "spec": {"taints": (!others.is_empty()).then_some(others)},
-        }));
-        let name = node.metadata.name.as_deref().unwrap_or_default();
-        Ok(api.patch(name, &PatchParams::apply(MANAGER), &patch).await?)
+        let name = node.metadata.name.clone().unwrap_or_default();
+        for _ in 0..TRIES {
+            let all = taints(&node);
+            let others: Vec<&Taint> = all.iter().filter(|taint| taint.key != NOT_READY).collect();
+            if others.len() == all.len() {
+                return Ok(node);
+            }
+            let patch = Patch::Merge(json!({
+                "metadata": {"resourceVersion": node.metadata.resource_version},
+                "spec": {"taints": (!others.is_empty()).then_some(others)},
+            }));
+            match ignore_conflict(api.patch(&name, &PatchParams::apply(MANAGER), &patch).await)? {
+                Some(node) => return Ok(node),
+                // Controllers write to a new node too.
+                None => node = api.get(&name).await?,
+            }
+        }
+        Err(Error::Unfinished(format!("node {name} is being changed by others")))
     }
 
     /// Writes the status of a node. None: it is deleted.
@@ -299,15 +329,22 @@ fn is_bare(node: &Node) -> bool {
     node.status.as_ref().is_none_or(|status| status.capacity.is_none())
 }
 
+/// Whether a condition became unknown while the node was silent.
+fn is_unknown(node: &Node) -> bool {
+    node.status.iter().flat_map(|status| status.conditions.iter().flatten()).any(is_given_up)
+}
+
 /// Moves on the heartbeats of the conditions that are there; one that has none of the kubelet's gets them all.
 fn heartbeat(node: &Node, now: Timestamp) -> Value {
     let known = node.status.as_ref().and_then(|status| status.conditions.as_deref()).unwrap_or_default();
     let ours = conditions(now);
     let beating: Vec<Value> = ours
         .iter()
-        .map(|condition| match known.iter().any(|known| known.type_ == condition.type_) {
-            true => json!({"type": condition.type_, "lastHeartbeatTime": condition.last_heartbeat_time}),
-            false => json!(condition),
+        .map(|condition| {
+            match known.iter().any(|known| known.type_ == condition.type_ && !is_given_up(known)) {
+                true => json!({"type": condition.type_, "lastHeartbeatTime": condition.last_heartbeat_time}),
+                false => json!(condition),
+            }
         })
         .collect();
     json!({"status": {"conditions": beating}})

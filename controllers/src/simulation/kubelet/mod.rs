@@ -1,14 +1,16 @@
 //! The kubelets of the simulated nodes.
 //!
 //! A pod is reconciled when it changes, when one of its claims does, and when something is due in it:
-//! 1. pods of other nodes, ignored ones, and those that have ended are left alone, but for removing the latter;
-//! 2. before anything runs in a pod its claims are read from the server, and their volumes mounted ([`mounts`]);
-//! 3. [`plan::plan`] moves the pod's [`runtime_state::PodRuntimeState`] on to now;
-//! 4. if anything happened, the status is written, events are recorded, and the pod is deleted once nothing runs that was to stop.
+//! 1. pods of other nodes, of silent ones, ignored ones, and those that have ended are left alone, but for removing the latter;
+//! 2. a pod that cannot be on its node, since it was bound without the scheduler, is rejected ([`admission`]);
+//! 3. before anything runs in a pod its claims are read from the server, and their volumes mounted ([`mounts`]);
+//! 4. [`plan::plan`] moves the pod's [`runtime_state::PodRuntimeState`] on to now;
+//! 5. if anything happened, the status is written, events are recorded, and the pod is deleted once nothing runs that was to stop.
 //!
 //! Runtime states are kept in memory, so that they are exact and no status has to be read back; after a restart of the process they
 //! are restored from the statuses. A pod that starts without delay is written once.
 
+mod admission;
 mod behavior;
 mod ip_pool;
 mod mounts;
@@ -23,12 +25,14 @@ use std::time::Duration;
 use coracle_kinds::pods::{self, pod_claims};
 use coracle_kinds::storage::VolumeExt;
 use coracle_kinds::storage::attachment::{is_attached, volume_of};
-use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Pod};
+use k8s_openapi::api::core::v1::{Node, PersistentVolume, PersistentVolumeClaim, Pod};
 use kube::api::{Patch, PatchParams};
-use kube::{Api, Client, Resource};
+use kube::{Api, Client, Resource, ResourceExt};
 
 use super::node::SimulatedNode;
-use super::{is_finished, is_ignored};
+use super::{is_finished, is_ignored, is_silent};
+use crate::node_lifecycle::pods_on_node::ByNode;
+use crate::node_lifecycle::ready_status;
 use crate::persistentvolume_binder::indexes::ByClaim;
 use crate::runtime::cache::{Cache, NamespacedName};
 use crate::runtime::clock::Clock;
@@ -37,6 +41,7 @@ use crate::runtime::{
     Action, Controller, Error, ReconcileContext, Sources, ignore_conflict, ignore_not_found, uid_precondition,
 };
 use crate::{Context, Initialize, Settings};
+use admission::{AdmittedPods, Rejection};
 use behavior::PodBehavior;
 use ip_pool::IpPool;
 use mounts::{Mounted, Mounts};
@@ -54,7 +59,12 @@ pub struct Kubelet {
     pods: Arc<Cache<Pod>>,
     claims: Arc<Cache<PersistentVolumeClaim>>,
     volumes: Arc<Cache<PersistentVolume>>,
+    node_objects: Arc<Cache<Node>>,
     mounts: Arc<Mounts>,
+    /// How often a node came back after it was given up.
+    returns: Arc<Mutex<HashMap<String, u32>>>,
+    /// None: those of existing pods were not restored yet.
+    admitted: Mutex<Option<AdmittedPods>>,
     records: Mutex<HashMap<NamespacedName, PodRecord>>,
     /// None: the addresses of existing pods were not restored yet.
     ip_pool: Mutex<Option<IpPool>>,
@@ -69,6 +79,8 @@ struct PodRecord {
     /// Warnings that were reported.
     reported: Vec<String>,
     is_deleted: bool,
+    /// The number of returns of its node after which the status was written.
+    returns: u32,
 }
 
 impl Initialize for Kubelet {
@@ -85,7 +97,10 @@ impl Initialize for Kubelet {
             pods: context.cache(),
             claims: context.cache(),
             volumes: context.cache(),
+            node_objects: context.cache(),
             mounts: Arc::new(Mounts::new(context)),
+            returns: Arc::default(),
+            admitted: Mutex::default(),
             records: Mutex::default(),
             ip_pool: Mutex::default(),
         }
@@ -109,6 +124,22 @@ impl Controller for Kubelet {
                 .filter(|_| change.states().any(is_ours))
                 .into_iter()
                 .for_each(|name| queue.add(name));
+        });
+        let (pods, returns) = (self.pods.clone(), self.returns.clone());
+        sources.on(&self.node_objects, move |change, queue| {
+            let ready = |node: &Arc<Node>| ready_status(node) == Some("True");
+            let (Some(old), Some(new)) = (&change.old, &change.new) else { return };
+            let has_returned = !ready(old) && ready(new);
+            if !has_returned && is_silent(old) == is_silent(new) {
+                return;
+            }
+            let name = new.name_any();
+            if has_returned {
+                let mut returns = returns.lock().unwrap_or_else(PoisonError::into_inner);
+                *returns.entry(name.clone()).or_default() += 1;
+            }
+            let here = pods.by::<ByNode>(&ByNode::key(&name)).into_iter().filter(is_ours);
+            here.for_each(|pod| queue.add(NamespacedName::of(pod.as_ref())));
         });
         let (pods, mounts) = (self.pods.clone(), self.mounts.clone());
         sources.beside(|_| async move {
@@ -140,6 +171,10 @@ impl Controller for Kubelet {
             self.forget(key).await;
             return Ok(Action::AwaitChange);
         };
+        let node_object = self.node_objects.get(&NamespacedName::new("", node.name()));
+        if node_object.as_deref().is_some_and(is_silent) {
+            return Ok(Action::AwaitChange);
+        }
         let uid = pod.metadata.uid.clone().unwrap_or_default();
         let mut record = match record.filter(|record| record.uid == uid) {
             Some(record) => record,
@@ -150,7 +185,7 @@ impl Controller for Kubelet {
             }
         };
         if is_finished(&pod) {
-            self.ip_pool(|ip_pool| ip_pool.release(&record.uid));
+            self.release(&record.uid);
             record.state = None;
             if waits_for_removal(&pod) && !record.is_deleted {
                 self.delete_pod(&pod).await?;
@@ -161,6 +196,11 @@ impl Controller for Kubelet {
         }
         let (behavior, warnings) = PodBehavior::of(&pod);
         let recorder = self.recorder.on(&node.name());
+        if let Some(node) = node_object.filter(|_| record.state.is_none())
+            && let Err(rejection) = self.admit(&pod, &node)
+        {
+            return self.reject(&pod, &rejection, &recorder, ctx).await;
+        }
         for warning in warnings {
             record.report_once(&warning, || {
                 recorder.warning(pod.as_ref(), "InvalidSimulation", warning.clone())
@@ -176,7 +216,17 @@ impl Controller for Kubelet {
         let now = self.clock.now();
         let addresses = Addresses { host: node.address(), pod: self.address(&pod, node, is_mountable) };
         let state = record.state.as_ref();
-        let plan = plan(&Observed { pod: &pod, state, behavior: &behavior, is_mountable, addresses, now });
+        let returns = self.returns(node);
+        let is_outdated = record.returns != returns;
+        let plan = plan(&Observed {
+            pod: &pod,
+            state,
+            behavior: &behavior,
+            is_mountable,
+            is_outdated,
+            addresses,
+            now,
+        });
         let Plan { state, status, events, is_deleted, wake } = plan;
         if let Some(status) = status {
             let api = Api::<Pod>::namespaced(self.client.clone(), &key.namespace);
@@ -190,6 +240,7 @@ impl Controller for Kubelet {
         }
         events.into_iter().for_each(|event| record_event(&recorder, &pod, event));
         record.state = Some(state);
+        record.returns = returns;
         self.records().insert(key.clone(), record.clone());
         if is_deleted && !record.is_deleted {
             self.delete_pod(&pod).await?;
@@ -228,7 +279,7 @@ impl Kubelet {
     async fn forget(&self, key: &NamespacedName) {
         let record = self.records().remove(key);
         if let Some(record) = record {
-            self.ip_pool(|ip_pool| ip_pool.release(&record.uid));
+            self.release(&record.uid);
             if record.has_claims {
                 self.mounts.unmount(&record.uid).await;
             }
@@ -243,6 +294,64 @@ impl Kubelet {
     fn ip_pool<T>(&self, with: impl FnOnce(&mut IpPool) -> T) -> T {
         let mut ip_pool = self.ip_pool.lock().unwrap_or_else(PoisonError::into_inner);
         with(ip_pool.get_or_insert_with(|| self.restored_ip_pool()))
+    }
+
+    /// Admits a pod to its node.
+    ///
+    /// # Errors
+    /// It cannot be there.
+    fn admit(&self, pod: &Pod, node: &Node) -> Result<(), Rejection> {
+        let rejection = match self.admitted(|admitted| admitted.admit(pod, node)) {
+            Ok(()) => return Ok(()),
+            Err(rejection) => rejection,
+        };
+        // The end of another pod may have been observed and not yet handled.
+        let Some(name) = &node.metadata.name else { return Err(rejection) };
+        let here = self.pods.by::<ByNode>(&ByNode::key(name));
+        let live = here.iter().filter(|pod| !is_finished(pod));
+        let live = live.filter_map(|pod| pod.metadata.uid.as_deref()).collect();
+        self.admitted(|admitted| {
+            admitted.retain(name, &live);
+            admitted.admit(pod, node)
+        })
+    }
+
+    /// Writes that a pod was rejected.
+    async fn reject(
+        &self,
+        pod: &Pod,
+        rejection: &Rejection,
+        recorder: &Recorder,
+        ctx: &ReconcileContext,
+    ) -> Result<Action, Error> {
+        let name = NamespacedName::of(pod);
+        let api = Api::<Pod>::namespaced(self.client.clone(), &name.namespace);
+        let patch = Patch::Strategic(status::rejected(pod, rejection, self.clock.now()));
+        let answer = api.patch_status(&name.name, &PatchParams::apply(NAME), &patch).await;
+        if let Some(written) = ignore_not_found(ignore_conflict(answer))?.flatten() {
+            ctx.record_write(&self.pods, &written);
+            recorder.warning(pod, &rejection.reason, rejection.message.clone());
+        }
+        Ok(Action::AwaitChange)
+    }
+
+    /// Releases what a pod had of its node.
+    fn release(&self, uid: &str) {
+        self.ip_pool(|ip_pool| ip_pool.release(uid));
+        self.admitted(|admitted| admitted.release(uid));
+    }
+
+    fn admitted<T>(&self, with: impl FnOnce(&mut AdmittedPods) -> T) -> T {
+        let mut admitted = self.admitted.lock().unwrap_or_else(PoisonError::into_inner);
+        with(admitted.get_or_insert_with(|| {
+            let running = |pod: &Arc<Pod>| !is_finished(pod) && PodRuntimeState::restore(pod).is_some();
+            AdmittedPods::with(self.pods.all().into_iter().filter(running))
+        }))
+    }
+
+    fn returns(&self, node: SimulatedNode) -> u32 {
+        let returns = self.returns.lock().unwrap_or_else(PoisonError::into_inner);
+        returns.get(&node.name()).copied().unwrap_or(0)
     }
 
     fn restored_ip_pool(&self) -> IpPool {

@@ -15,6 +15,8 @@ pub struct Observed<'a> {
     pub state: Option<&'a PodRuntimeState>,
     pub behavior: &'a PodBehavior,
     pub is_mountable: bool,
+    /// Whether others have written a status that is to be replaced: the node was given up meanwhile.
+    pub is_outdated: bool,
     pub addresses: Addresses,
     pub now: Timestamp,
 }
@@ -31,12 +33,12 @@ pub struct Plan {
 }
 
 pub fn plan(observed: &Observed) -> Plan {
-    let Observed { pod, state: known, behavior, is_mountable, addresses, now } = *observed;
+    let Observed { pod, state: known, behavior, is_mountable, is_outdated, addresses, now } = *observed;
     let mut state = known.cloned().unwrap_or_else(|| PodRuntimeState::begin(pod, now));
     let progress = state.advance(pod, behavior, is_mountable, now);
     let has_changed = known != Some(&state);
     Plan {
-        status: has_changed.then(|| status::patch(pod, &state, addresses, now)),
+        status: (has_changed || is_outdated).then(|| status::patch(pod, &state, addresses, now)),
         events: progress.events,
         is_deleted: state.end.is_some() && waits_for_removal(pod),
         wake: progress.wake,

@@ -10,6 +10,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
 use serde_json::{Value, json};
 
+use super::admission::Rejection;
 use super::runtime_state::{
     Container, DEADLINE_EXCEEDED, End, Exit, PodRuntimeState, Role, State, full_name, specs,
 };
@@ -30,6 +31,15 @@ pub fn patch(pod: &Pod, state: &PodRuntimeState, addresses: Addresses, now: Time
     let mut status = json!(status);
     status["$setElementOrder/conditions"] = json!(order);
     json!({"metadata": {"uid": pod.metadata.uid}, "status": status})
+}
+
+/// The patch of the status of a pod that its kubelet rejects.
+pub fn rejected(pod: &Pod, rejection: &Rejection, now: Timestamp) -> Value {
+    json!({"metadata": {"uid": pod.metadata.uid}, "status": {
+        "phase": "Failed", "reason": rejection.reason,
+        "message": format!("Pod was rejected: {}", rejection.message),
+        "startTime": Time(now), "observedGeneration": pod.metadata.generation,
+    }})
 }
 
 fn status(pod: &Pod, state: &PodRuntimeState, addresses: Addresses, now: Timestamp) -> PodStatus {

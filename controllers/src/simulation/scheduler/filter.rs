@@ -2,12 +2,12 @@
 
 use std::collections::BTreeMap;
 
+use coracle_kinds::node_affinity::matches_node_affinity;
+use coracle_kinds::pods::{host_ports, host_ports_conflict};
 use coracle_kinds::resources::amount;
+use coracle_kinds::taints::is_tolerated;
 use coracle_pod_resources::ResourceList;
-use k8s_openapi::api::core::v1::{
-    ContainerPort, Node, NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, Pod, PodSpec, Taint,
-    Toleration,
-};
+use k8s_openapi::api::core::v1::{Pod, PodSpec, Taint};
 
 use super::inter_pod::InterPodConstraints;
 use super::plan::NodeInfo;
@@ -51,6 +51,7 @@ pub fn rejection(
         .or_else(|| node_affinity_mismatch(candidate, node))
         .or_else(|| port_conflict(candidate, node))
         .or_else(|| insufficient_resources(candidate, node))
+        .or_else(|| inter_pod.claim_rejection())
         .or_else(|| unreachable_volumes(candidate, node))
         .or_else(|| inter_pod.rejection(&node.node))
 }
@@ -62,7 +63,7 @@ fn unschedulable(candidate: &Candidate, node: &NodeInfo) -> Option<Rejection> {
         effect: "NoSchedule".to_owned(),
         ..Taint::default()
     };
-    match is_unschedulable && !is_tolerated(candidate.spec, &taint) {
+    match is_unschedulable && !is_tolerated(&taint, candidate.spec.tolerations.as_deref()) {
         true => Rejection::unresolvable("node(s) were unschedulable"),
         false => None,
     }
@@ -70,7 +71,8 @@ fn unschedulable(candidate: &Candidate, node: &NodeInfo) -> Option<Rejection> {
 
 fn untolerated_taint(candidate: &Candidate, node: &NodeInfo) -> Option<Rejection> {
     let mut taints = node.node.spec.iter().flat_map(|spec| spec.taints.iter().flatten());
-    match taints.any(|taint| keeps_out(taint) && !is_tolerated(candidate.spec, taint)) {
+    match taints.any(|taint| keeps_out(taint) && !is_tolerated(taint, candidate.spec.tolerations.as_deref()))
+    {
         true => Rejection::unresolvable("node(s) had untolerated taint(s)"),
         false => None,
     }
@@ -80,24 +82,6 @@ fn keeps_out(taint: &Taint) -> bool {
     matches!(taint.effect.as_str(), "NoSchedule" | "NoExecute")
 }
 
-fn is_tolerated(spec: &PodSpec, taint: &Taint) -> bool {
-    spec.tolerations.iter().flatten().any(|toleration| tolerates(toleration, taint))
-}
-
-fn tolerates(toleration: &Toleration, taint: &Taint) -> bool {
-    let is_any_or = |wanted: &Option<String>, value: &str| {
-        wanted.as_deref().is_none_or(|wanted| wanted.is_empty() || wanted == value)
-    };
-    let values = (toleration.value.as_deref().unwrap_or(""), taint.value.as_deref().unwrap_or(""));
-    is_any_or(&toleration.effect, &taint.effect)
-        && is_any_or(&toleration.key, &taint.key)
-        && match toleration.operator.as_deref() {
-            Some("Exists") => true,
-            None | Some("" | "Equal") => values.0 == values.1,
-            Some(_) => false,
-        }
-}
-
 fn node_affinity_mismatch(candidate: &Candidate, node: &NodeInfo) -> Option<Rejection> {
     match matches_node_affinity(candidate.spec, &node.node) {
         true => None,
@@ -105,76 +89,14 @@ fn node_affinity_mismatch(candidate: &Candidate, node: &NodeInfo) -> Option<Reje
     }
 }
 
-/// Whether a node is what a pod selects, by its node selector and its required node affinity.
-pub fn matches_node_affinity(spec: &PodSpec, node: &Node) -> bool {
-    let has = |(key, value)| label(node, key) == Some(value);
-    let affinity = spec.affinity.as_ref().and_then(|affinity| affinity.node_affinity.as_ref());
-    let required = affinity.and_then(|a| a.required_during_scheduling_ignored_during_execution.as_ref());
-    spec.node_selector.iter().flatten().all(|(key, value)| has((key, value.as_str())))
-        && required.is_none_or(|selector| selects(selector, node))
-}
-
-pub fn label<'a>(node: &'a Node, key: &str) -> Option<&'a str> {
-    node.metadata.labels.as_ref()?.get(key).map(String::as_str)
-}
-
-pub fn selects(selector: &NodeSelector, node: &Node) -> bool {
-    selector.node_selector_terms.iter().any(|term| term_selects(term, node))
-}
-
-/// A term that asks for nothing selects nothing.
-fn term_selects(term: &NodeSelectorTerm, node: &Node) -> bool {
-    let empty = Vec::new();
-    let labels = term.match_expressions.as_ref().unwrap_or(&empty);
-    let fields = term.match_fields.as_ref().unwrap_or(&empty);
-    let name = node.metadata.name.as_deref();
-    (!labels.is_empty() || !fields.is_empty())
-        && labels.iter().all(|requirement| meets(requirement, label(node, &requirement.key)))
-        && fields.iter().all(|requirement| requirement.key == "metadata.name" && meets(requirement, name))
-}
-
-fn meets(requirement: &NodeSelectorRequirement, value: Option<&str>) -> bool {
-    let wanted = requirement.values.as_deref().unwrap_or_default();
-    let is_in = value.is_some_and(|value| wanted.iter().any(|wanted| wanted == value));
-    let number = |text: &str| text.parse::<i64>().ok();
-    let compares = |with: fn(&i64, &i64) -> bool| {
-        let limit = wanted.first().and_then(|text| number(text));
-        value.and_then(number).zip(limit).is_some_and(|(value, limit)| with(&value, &limit))
-    };
-    match requirement.operator.as_str() {
-        "In" => is_in,
-        "NotIn" => !is_in,
-        "Exists" => value.is_some(),
-        "DoesNotExist" => value.is_none(),
-        "Gt" => compares(i64::gt),
-        "Lt" => compares(i64::lt),
-        _ => false,
-    }
-}
-
 fn port_conflict(candidate: &Candidate, node: &NodeInfo) -> Option<Rejection> {
     let mut wanted = host_ports(candidate.spec).peekable();
     wanted.peek()?;
     let taken: Vec<_> = node.pods.iter().filter_map(|pod| pod.spec.as_ref()).flat_map(host_ports).collect();
-    match wanted.any(|port| taken.iter().any(|taken| conflicts(port, taken))) {
+    match wanted.any(|port| taken.iter().any(|taken| host_ports_conflict(port, taken))) {
         true => Rejection::resolvable("node(s) didn't have free ports for the requested pod ports"),
         false => None,
     }
-}
-
-fn host_ports(spec: &PodSpec) -> impl Iterator<Item = &ContainerPort> {
-    let sidecars = spec.init_containers.iter().flatten().filter(|c| coracle_kinds::resources::is_sidecar(c));
-    let ports = spec.containers.iter().chain(sidecars).flat_map(|container| container.ports.iter().flatten());
-    ports.filter(|port| port.host_port.is_some_and(|number| number > 0))
-}
-
-fn conflicts(one: &ContainerPort, other: &ContainerPort) -> bool {
-    let address = |port: &ContainerPort| port.host_ip.clone().filter(|ip| !ip.is_empty() && ip != "0.0.0.0");
-    let protocol = |port: &ContainerPort| port.protocol.clone().unwrap_or("TCP".to_owned());
-    let (here, there) = (address(one), address(other));
-    one.host_port == other.host_port
-        && protocol(one) == protocol(other)
-        && (here.is_none() || there.is_none() || here == there)
 }
 
 fn insufficient_resources(candidate: &Candidate, node: &NodeInfo) -> Option<Rejection> {

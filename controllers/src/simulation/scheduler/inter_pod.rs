@@ -5,11 +5,14 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-use k8s_openapi::api::core::v1::{Node, Pod, PodAffinityTerm};
+use coracle_kinds::node_affinity::{label, matches_node_affinity};
+use coracle_kinds::pods::pod_claims;
+use coracle_kinds::taints::{is_tolerated, taints};
+use k8s_openapi::api::core::v1::{Node, Pod, PodAffinityTerm, Taint};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kube::core::{Selector, SelectorExt};
 
-use super::filter::{Candidate, Rejection, label, labels, matches_node_affinity};
+use super::filter::{Candidate, Rejection, labels};
 use super::plan::NodeInfo;
 
 /// The labels of namespaces, by their names.
@@ -26,6 +29,8 @@ pub struct InterPodConstraints {
     /// Where pods are that do not want to be with the pod.
     existing_anti_affinity: HashSet<Domain>,
     spread: Vec<Spread>,
+    /// Whether a pod uses a claim already that only one may use at a time.
+    is_claim_in_use: bool,
 }
 
 struct Spread {
@@ -69,7 +74,24 @@ impl InterPodConstraints {
             apart: apart.collect(),
             existing_anti_affinity: existing_anti_affinity.collect(),
             spread: spread(candidate, nodes),
+            is_claim_in_use: is_claim_in_use(candidate, nodes),
         }
+    }
+
+    /// Whether no other pod matters.
+    pub fn is_trivial(&self) -> bool {
+        self.together.is_empty()
+            && self.apart.is_empty()
+            && self.existing_anti_affinity.is_empty()
+            && self.spread.is_empty()
+            && !self.is_claim_in_use
+    }
+
+    /// Why a claim keeps the pod from all nodes.
+    pub fn claim_rejection(&self) -> Option<Rejection> {
+        const IN_USE: &str =
+            "node has pod using PersistentVolumeClaim with the same name and ReadWriteOncePod access mode";
+        if self.is_claim_in_use { Rejection::resolvable(IN_USE) } else { None }
     }
 
     /// Why the others keep the pod from this node, if they do.
@@ -103,6 +125,23 @@ impl InterPodConstraints {
     }
 }
 
+/// Whether another pod uses a claim of the access mode ReadWriteOncePod.
+fn is_claim_in_use(candidate: &Candidate, nodes: &[NodeInfo]) -> bool {
+    let exclusive = &candidate.claims.exclusive;
+    !exclusive.is_empty()
+        && nodes.iter().flat_map(|node| &node.pods).any(|pod| {
+            pod.metadata.namespace == candidate.pod.metadata.namespace
+                && pod_claims(pod).any(|claim| exclusive.contains(&claim.name))
+        })
+}
+
+/// The required affinity terms of a pod.
+pub fn required_affinity_terms(pod: &Pod) -> impl Iterator<Item = &PodAffinityTerm> {
+    let affinity = pod.spec.as_ref().and_then(|spec| spec.affinity.as_ref());
+    let to = affinity.and_then(|affinity| affinity.pod_affinity.as_ref());
+    to.and_then(|a| a.required_during_scheduling_ignored_during_execution.as_ref()).into_iter().flatten()
+}
+
 /// The required anti-affinity terms of a pod.
 pub fn required_anti_affinity_terms(pod: &Pod) -> impl Iterator<Item = &PodAffinityTerm> {
     let affinity = pod.spec.as_ref().and_then(|spec| spec.affinity.as_ref());
@@ -115,7 +154,7 @@ fn domain(node: &Node, key: &str) -> Option<Domain> {
 }
 
 /// Whether the term of one pod speaks of another.
-fn selects(term: &PodAffinityTerm, owner: &Pod, other: &Pod, namespaces: &Namespaces) -> bool {
+pub fn selects(term: &PodAffinityTerm, owner: &Pod, other: &Pod, namespaces: &Namespaces) -> bool {
     let namespace = other.metadata.namespace.as_deref().unwrap_or_default();
     let listed = term.namespaces.as_deref().unwrap_or_default();
     let is_named = listed.iter().any(|name| name == namespace);
@@ -128,7 +167,8 @@ fn selects(term: &PodAffinityTerm, owner: &Pod, other: &Pod, namespaces: &Namesp
     (is_named || is_selected || is_own) && is_selected_pod(term.label_selector.as_ref(), other)
 }
 
-fn is_selected_pod(selector: Option<&LabelSelector>, pod: &Pod) -> bool {
+/// Whether a selector selects a pod.
+pub fn is_selected_pod(selector: Option<&LabelSelector>, pod: &Pod) -> bool {
     is_selected(selector, &labels(pod))
 }
 
@@ -144,12 +184,20 @@ fn spread(candidate: &Candidate, nodes: &[NodeInfo]) -> Vec<Spread> {
     if strict.is_empty() {
         return Vec::new();
     }
-    let counted = |node: &&NodeInfo| {
-        strict.iter().all(|rule| label(&node.node, &rule.topology_key).is_some())
-            && matches_node_affinity(candidate.spec, &node.node)
-    };
-    let counted: Vec<&NodeInfo> = nodes.iter().filter(counted).collect();
+    let has_all =
+        |node: &&NodeInfo| strict.iter().all(|rule| label(&node.node, &rule.topology_key).is_some());
     let spread = strict.iter().map(|rule| {
+        let is_admitted = |node: &&NodeInfo| {
+            let honors =
+                |policy: &Option<String>, default: &str| policy.as_deref().unwrap_or(default) == "Honor";
+            let tolerations = candidate.spec.tolerations.as_deref();
+            let keeps_out =
+                |taint: &Taint| taint.effect != "PreferNoSchedule" && !is_tolerated(taint, tolerations);
+            (!honors(&rule.node_affinity_policy, "Honor")
+                || matches_node_affinity(candidate.spec, &node.node))
+                && (!honors(&rule.node_taints_policy, "Ignore") || !taints(&node.node).iter().any(keeps_out))
+        };
+        let counted: Vec<&NodeInfo> = nodes.iter().filter(has_all).filter(is_admitted).collect();
         let selector = rule.label_selector.as_ref();
         let is_counted = |pod: &Pod| {
             pod.metadata.namespace == candidate.pod.metadata.namespace

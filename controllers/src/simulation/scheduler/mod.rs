@@ -3,21 +3,23 @@
 //! One scheduling cycle handles all pods that wait, by priority:
 //! 1. pods of other schedulers, gated ones, and terminating ones are left alone;
 //! 2. a pod that was assumed before waits for the watch to report it, or for its claims to be bound;
-//! 3. [`plan::decide`] chooses a node or returns why none fits;
+//! 3. [`plan::Snapshot::schedule`] chooses a node, by filters and scores, or returns why none fits, and which pods of lower priority
+//!    have to be deleted ([`preemption`]);
 //! 4. pods are bound, claims annotated with the node, and what cannot be placed gets a condition and an event.
 //!
 //! A pod that could not be placed is tried again after a cluster event that could help it.
-//!
-//! Nothing is preempted, and preferences choose nothing: of the nodes that take a pod it gets the emptiest.
+//! Until then the node that it is nominated for is kept free for it from pods of lower priority.
 
 mod filter;
 mod inter_pod;
 mod plan;
+mod preemption;
+mod score;
 mod volume_binding;
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use coracle_kinds::pods;
@@ -25,6 +27,7 @@ use coracle_kinds::storage::SELECTED_NODE;
 use k8s_openapi::api::core::v1::{
     Namespace, Node, PersistentVolume, PersistentVolumeClaim, Pod, PodCondition,
 };
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::api::{Patch, PatchParams, PostParams};
 use kube::{Api, Client, ResourceExt};
@@ -37,10 +40,11 @@ use crate::runtime::cache::{Cache, Cached, NamespacedName};
 use crate::runtime::clock::Clock;
 use crate::runtime::events::Recorder;
 use crate::runtime::{
-    Action, Controller, Error, ReconcileContext, Sources, ignore_conflict, ignore_not_found,
+    Action, Controller, Error, ReconcileContext, Sources, ignore_conflict, ignore_not_found, uid_precondition,
 };
 use crate::{Context, Initialize, Settings};
-use plan::{Decision, NodeInfo};
+use plan::{Decision, NodeInfo, Snapshot, nominated_node};
+use preemption::priority;
 use volume_binding::{Storage, VolumeBinding, selected_node};
 
 const NAME: &str = "default-scheduler";
@@ -55,9 +59,12 @@ pub struct Scheduler {
     pods: Arc<Cache<Pod>>,
     nodes: Arc<Cache<Node>>,
     namespaces: Arc<Cache<Namespace>>,
+    budgets: Arc<Cache<PodDisruptionBudget>>,
     storage: Storage,
     /// Counts the cluster events that may help a pod that was rejected.
     move_request_cycle: Arc<AtomicU64>,
+    /// The node that the next cycle begins with.
+    next_start: AtomicUsize,
     /// What was decided about pods that still have no node, by their uids.
     known: Mutex<HashMap<String, PodSchedulingState>>,
 }
@@ -93,8 +100,10 @@ impl Initialize for Scheduler {
             pods: context.cache(),
             nodes: context.cache(),
             namespaces: context.cache(),
+            budgets: context.cache(),
             storage: Storage::new(context),
             move_request_cycle: Arc::default(),
+            next_start: AtomicUsize::new(0),
             known: Mutex::default(),
         }
     }
@@ -126,22 +135,30 @@ impl Controller for Scheduler {
         self.on_cluster_event(sources, &self.storage.claims);
         self.on_cluster_event(sources, &self.storage.volumes);
         self.on_cluster_event(sources, &self.storage.classes);
-        sources.needs(&self.namespaces);
+        sources.needs(&self.namespaces).needs(&self.budgets);
     }
 
     async fn reconcile(&self, _: &SchedulingCycle, ctx: &ReconcileContext) -> Result<Action, Error> {
         let move_request_cycle = self.move_request_cycle.load(Ordering::Relaxed);
-        let (mut nodes, waiting) = self.observe();
+        let (nodes, waiting) = self.observe();
         let namespaces = self.namespaces.all().into_iter().map(|namespace| {
             let meta = namespace.metadata.clone();
             (meta.name.unwrap_or_default(), meta.labels.unwrap_or_default())
         });
-        let namespaces = namespaces.collect();
+        let mut snapshot = Snapshot {
+            nodes,
+            namespaces: namespaces.collect(),
+            budgets: self.budgets.all(),
+            next_start: self.next_start.load(Ordering::Relaxed),
+        };
         let mut decisions = Vec::new();
         for pod in plan::sort_by_priority(waiting) {
             let known = self.known().get(uid(&pod)).cloned();
             let decision = match known {
-                Some(PodSchedulingState::Unschedulable(then)) if then == move_request_cycle => continue,
+                Some(PodSchedulingState::Unschedulable(then)) if then == move_request_cycle => {
+                    nominated_node(&pod).into_iter().for_each(|node| snapshot.reserve(node, pod.clone()));
+                    continue;
+                }
                 Some(PodSchedulingState::Assumed { node, waits_for_claims: true }) => {
                     match self.storage.of(&pod) {
                         Ok(claims) if claims.waiting.is_empty() => Decision::Bind(node),
@@ -149,11 +166,18 @@ impl Controller for Scheduler {
                     }
                 }
                 Some(PodSchedulingState::Assumed { .. }) => continue,
-                _ => plan::decide(&mut nodes, &pod, self.storage.of(&pod), &namespaces),
+                _ => snapshot.schedule(&pod, self.storage.of(&pod)),
             };
+            let nominated = match &decision {
+                Decision::Preempt { node, .. } => Some(node.as_str()),
+                Decision::Reject(_) => nominated_node(&pod),
+                _ => None,
+            };
+            nominated.into_iter().for_each(|node| snapshot.reserve(node, pod.clone()));
             self.remember(&pod, &decision, move_request_cycle);
             decisions.push((pod, decision));
         }
+        self.next_start.store(snapshot.next_start, Ordering::Relaxed);
         let (mut bindings, mut failures) = (Vec::new(), Vec::new());
         for (pod, decision) in decisions {
             match decision {
@@ -163,7 +187,10 @@ impl Controller for Scheduler {
                         failures.extend(self.bind_volume(binding, &node, ctx).await.err());
                     }
                 }
-                Decision::Reject(message) => match self.report_unschedulable(&pod, &message).await {
+                Decision::Preempt { message, node, victims } => {
+                    failures.extend(self.preempt(&pod, &message, &node, &victims, ctx).await.err());
+                }
+                Decision::Reject(message) => match self.report_unschedulable(&pod, &message, None).await {
                     Ok(Some(pod)) => ctx.record_write(&self.pods, &pod),
                     Ok(None) => {}
                     Err(error) => failures.push(error),
@@ -235,7 +262,9 @@ impl Scheduler {
             Decision::BindVolumes(node, _) => {
                 PodSchedulingState::Assumed { node: node.clone(), waits_for_claims: true }
             }
-            Decision::Reject(_) => PodSchedulingState::Unschedulable(move_request_cycle),
+            Decision::Reject(_) | Decision::Preempt { .. } => {
+                PodSchedulingState::Unschedulable(move_request_cycle)
+            }
         };
         self.known().insert(uid(pod).to_owned(), known);
     }
@@ -299,12 +328,87 @@ impl Scheduler {
         Ok(())
     }
 
-    /// Writes the condition and the event of a pod that no node fits, unless it has them.
-    async fn report_unschedulable(&self, pod: &Pod, message: &str) -> Result<Option<Pod>, Error> {
+    /// Deletes the victims of a preemption, and nominates the pod for their node.
+    async fn preempt(
+        &self,
+        pod: &Pod,
+        message: &str,
+        node: &str,
+        victims: &[Arc<Pod>],
+        ctx: &ReconcileContext,
+    ) -> Result<(), Error> {
+        for victim in victims {
+            // Another preemption may have got it.
+            if !pods::is_terminating(victim) {
+                self.evict(pod, node, victim, ctx).await?;
+            }
+        }
+        let reported = self.report_unschedulable(pod, message, Some(node)).await?;
+        reported.iter().for_each(|pod| ctx.record_write(&self.pods, pod));
+        // Those of lower priority that were nominated for the node have to look for another one.
+        for other in self.pods.all() {
+            if nominated_node(&other) == Some(node) && is_waiting(&other) && priority(&other) < priority(pod)
+            {
+                let name = NamespacedName::of(other.as_ref());
+                let api = Api::<Pod>::namespaced(self.client.clone(), &name.namespace);
+                let patch =
+                    json!({"metadata": {"uid": other.metadata.uid}, "status": {"nominatedNodeName": null}});
+                let params = PatchParams::apply(MANAGER);
+                let answer = api.patch_status(&name.name, &params, &Patch::Strategic(patch)).await;
+                if let Some(other) = ignore_not_found(ignore_conflict(answer))?.flatten() {
+                    ctx.record_write(&self.pods, &other);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Deletes a pod in favour of another one.
+    async fn evict(
+        &self,
+        preemptor: &Pod,
+        node: &str,
+        victim: &Pod,
+        ctx: &ReconcileContext,
+    ) -> Result<(), Error> {
+        let name = NamespacedName::of(victim);
+        let api = Api::<Pod>::namespaced(self.client.clone(), &name.namespace);
+        let condition = PodCondition {
+            type_: "DisruptionTarget".to_owned(),
+            status: "True".to_owned(),
+            reason: Some(preemption::REASON.to_owned()),
+            message: Some(format!("{NAME}: preempting to accommodate a higher priority pod")),
+            observed_generation: victim.metadata.generation,
+            last_transition_time: Some(Time(self.clock.now())),
+            ..PodCondition::default()
+        };
+        let patch = json!({"metadata": {"uid": victim.metadata.uid}, "status": {"conditions": [condition]}});
+        let params = PatchParams::apply(MANAGER);
+        let answer = api.patch_status(&name.name, &params, &Patch::Strategic(patch)).await;
+        if ignore_not_found(ignore_conflict(answer))?.flatten().is_none() {
+            return Ok(());
+        }
+        let deleted = api.delete(&name.name, &uid_precondition(victim)).await;
+        if ignore_not_found(ignore_conflict(deleted))?.flatten().is_some() {
+            ctx.record_delete(&self.pods, victim);
+            let uid = preemptor.metadata.uid.as_deref().unwrap_or_default();
+            self.recorder.normal(victim, "Preempted", format!("Preempted by pod {uid} on node {node}"));
+        }
+        Ok(())
+    }
+
+    /// Writes the condition and the event of a pod that no node fits, unless it has them; and the node that it is nominated for.
+    async fn report_unschedulable(
+        &self,
+        pod: &Pod,
+        message: &str,
+        nominated: Option<&str>,
+    ) -> Result<Option<Pod>, Error> {
         let conditions = pod.status.iter().flat_map(|status| status.conditions.iter().flatten());
         let known = conditions.into_iter().find(|condition| condition.type_ == "PodScheduled");
         let is_written = |c: &PodCondition| c.status == "False" && c.message.as_deref() == Some(message);
-        if known.is_some_and(is_written) {
+        let is_nominated = nominated.is_none_or(|node| nominated_node(pod) == Some(node));
+        if known.is_some_and(is_written) && is_nominated {
             return Ok(None);
         }
         self.recorder.warning(pod, "FailedScheduling", message);
@@ -321,7 +425,11 @@ impl Scheduler {
         };
         let name = NamespacedName::of(pod);
         let api = Api::<Pod>::namespaced(self.client.clone(), &name.namespace);
-        let patch = json!({"metadata": {"uid": pod.metadata.uid}, "status": {"conditions": [condition]}});
+        let mut status = json!({"conditions": [condition]});
+        if let Some(node) = nominated {
+            status["nominatedNodeName"] = json!(node);
+        }
+        let patch = json!({"metadata": {"uid": pod.metadata.uid}, "status": status});
         let params = PatchParams::apply(MANAGER);
         let answer = api.patch_status(&name.name, &params, &Patch::Strategic(patch)).await;
         Ok(ignore_not_found(ignore_conflict(answer))?.flatten())

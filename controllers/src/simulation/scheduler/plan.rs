@@ -1,14 +1,19 @@
-//! Which node a pod is bound to, or why none fits. Pure: from nodes, the pods on them, and the pod's claims.
+//! Which node a pod is bound to, or why none fits, and which pods go to make room for it. Pure: from a snapshot of the cluster and
+//! the pod's claims.
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use coracle_kinds::resources::{amount, requests, resource_list};
+use coracle_kinds::resources::{requests, resource_list};
 use coracle_pod_resources::{ResourceList, add_resource_list};
 use k8s_openapi::api::core::v1::{Node, Pod, PodSpec};
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 
 use super::filter::{Candidate, Rejection, rejection};
 use super::inter_pod::{InterPodConstraints, Namespaces, required_anti_affinity_terms};
+use super::preemption::{self, Preemption, is_under_way, preempt};
+use super::score::{has_affinity, non_zero_requests, scores};
 use super::volume_binding::{Claims, VolumeBinding};
 
 /// A node, its pods, and what is left of its resources (kube-scheduler: NodeInfo).
@@ -16,16 +21,27 @@ pub struct NodeInfo {
     pub node: Arc<Node>,
     pub allocatable: ResourceList,
     pub used: ResourceList,
+    /// What its pods use for the score, in thousandths of a CPU and in bytes.
+    pub non_zero_used: [i64; 2],
     pub pods: Vec<Arc<Pod>>,
     /// Those of the pods that do not want to be with certain others.
     pub pods_with_anti_affinity: Vec<Arc<Pod>>,
+    /// Those that are drawn to certain others, or prefer to keep away from them.
+    pub pods_with_affinity: Vec<Arc<Pod>>,
 }
 
 impl NodeInfo {
     pub fn new(node: Arc<Node>) -> NodeInfo {
         let allocatable = node.status.as_ref().and_then(|status| status.allocatable.as_ref());
-        let (allocatable, used) = (resource_list(allocatable), ResourceList::new());
-        NodeInfo { node, allocatable, used, pods: Vec::new(), pods_with_anti_affinity: Vec::new() }
+        NodeInfo {
+            allocatable: resource_list(allocatable),
+            used: ResourceList::new(),
+            non_zero_used: [0; 2],
+            pods: Vec::new(),
+            pods_with_anti_affinity: Vec::new(),
+            pods_with_affinity: Vec::new(),
+            node,
+        }
     }
 
     pub fn name(&self) -> &str {
@@ -36,11 +52,35 @@ impl NodeInfo {
     pub fn add_pod(&mut self, pod: Arc<Pod>) {
         if let Some(spec) = &pod.spec {
             add_resource_list(&mut self.used, &requests(spec));
+            for (used, more) in self.non_zero_used.iter_mut().zip(non_zero_requests(spec)) {
+                *used = used.saturating_add(more);
+            }
         }
         if required_anti_affinity_terms(&pod).next().is_some() {
             self.pods_with_anti_affinity.push(pod.clone());
         }
+        if has_affinity(&pod) {
+            self.pods_with_affinity.push(pod.clone());
+        }
         self.pods.push(pod);
+    }
+
+    /// Removes a pod from the node.
+    pub fn remove_pod(&mut self, pod: &Arc<Pod>) {
+        let is_other = |other: &Arc<Pod>| !Arc::ptr_eq(other, pod);
+        let count = self.pods.len();
+        self.pods.retain(is_other);
+        self.pods_with_anti_affinity.retain(is_other);
+        self.pods_with_affinity.retain(is_other);
+        let Some(spec) = pod.spec.as_ref().filter(|_| self.pods.len() < count) else { return };
+        for (name, quantity) in requests(spec) {
+            if let Some(used) = self.used.get_mut(&name) {
+                *used = used.minus(&quantity);
+            }
+        }
+        for (used, less) in self.non_zero_used.iter_mut().zip(non_zero_requests(spec)) {
+            *used = used.saturating_sub(less);
+        }
     }
 }
 
@@ -52,60 +92,172 @@ pub enum Decision {
     BindVolumes(String, Vec<VolumeBinding>),
     /// No node fits, for this reason.
     Reject(String),
+    /// No node fits, for this reason; but this one will, once these pods of it are deleted.
+    Preempt { message: String, node: String, victims: Vec<Arc<Pod>> },
 }
 
-/// Chooses a node for one pod, and adds the pod to it.
-pub fn decide(
-    nodes: &mut [NodeInfo],
-    pod: &Arc<Pod>,
-    claims: Result<Claims, String>,
-    namespaces: &Namespaces,
-) -> Decision {
-    if nodes.is_empty() {
-        return Decision::Reject("no nodes available to schedule pods".to_owned());
-    }
-    let count = nodes.len();
-    let claims = match claims {
-        Ok(claims) => claims,
-        // The last two words are an error of the scheduler's DynamicResources plugin.
-        Err(reason) => {
-            return Decision::Reject(format!("0/{count} nodes are available: {reason}. not found"));
+/// The cluster as one scheduling cycle sees it (kube-scheduler: Snapshot).
+pub struct Snapshot {
+    /// Ordered by name.
+    pub nodes: Vec<NodeInfo>,
+    pub namespaces: Namespaces,
+    pub budgets: Vec<Arc<PodDisruptionBudget>>,
+    /// The node that is looked at first; each pod continues where the one before it ended.
+    pub next_start: usize,
+}
+
+/// As many nodes that fit are compared: in a large cluster looking at all of them would take too long.
+///
+/// Source: kube-scheduler's `numFeasibleNodesToFind` with the default of `percentageOfNodesToScore`.
+fn feasible_nodes_to_find(count: usize) -> usize {
+    const LEAST: usize = 100;
+    const LEAST_PERCENT: usize = 5;
+    let percent = 50_usize.saturating_sub(count / 125).max(LEAST_PERCENT);
+    (count * percent / 100).max(LEAST)
+}
+
+impl Snapshot {
+    /// Chooses a node for one pod, and adds the pod to it.
+    pub fn schedule(&mut self, pod: &Arc<Pod>, claims: Result<Claims, String>) -> Decision {
+        let count = self.nodes.len();
+        if count == 0 {
+            return Decision::Reject("no nodes available to schedule pods".to_owned());
         }
-    };
-    let nothing = PodSpec::default();
-    let spec = pod.spec.as_ref().unwrap_or(&nothing);
-    let candidate = Candidate { pod, spec, requests: requests(spec), claims };
-    let inter_pod = InterPodConstraints::of(&candidate, nodes, namespaces);
-    let rejections: Vec<_> = nodes.iter().map(|node| rejection(&candidate, node, &inter_pod)).collect();
-    let fitting = nodes.iter_mut().zip(&rejections).filter(|(_, rejection)| rejection.is_none());
-    // Of several the least occupied.
-    let best = fitting.map(|(node, _)| node).min_by_key(|node| (node.pods.len(), amount(&node.used, "cpu")));
-    let Some(node) = best else {
-        return Decision::Reject(message(&rejections, spec));
-    };
-    node.add_pod(pod.clone());
-    match candidate.claims.bindings_on(&node.node) {
-        Some(served) if !served.is_empty() => Decision::BindVolumes(node.name().to_owned(), served),
-        _ => Decision::Bind(node.name().to_owned()),
+        let claims = match claims {
+            Ok(claims) => claims,
+            // The last two words are an error of the scheduler's DynamicResources plugin.
+            Err(reason) => {
+                return Decision::Reject(format!("0/{count} nodes are available: {reason}. not found"));
+            }
+        };
+        let nothing = PodSpec::default();
+        let spec = pod.spec.as_ref().unwrap_or(&nothing);
+        let candidate = Candidate { pod, spec, requests: requests(spec), claims };
+        let inter_pod = InterPodConstraints::of(&candidate, &self.nodes, &self.namespaces);
+        let (feasible, rejections) = self.filter(&candidate, &inter_pod);
+        let Some(best) = self.best(&candidate, &feasible) else {
+            return self.reject(&candidate, &inter_pod, &rejections);
+        };
+        let Some(node) = self.nodes.get_mut(best) else {
+            return Decision::Reject("no nodes available to schedule pods".to_owned());
+        };
+        node.add_pod(pod.clone());
+        match candidate.claims.bindings_on(&node.node) {
+            Some(served) if !served.is_empty() => Decision::BindVolumes(node.name().to_owned(), served),
+            _ => Decision::Bind(node.name().to_owned()),
+        }
+    }
+
+    /// Keeps a node free for a pod that was nominated for it.
+    pub fn reserve(&mut self, node: &str, pod: Arc<Pod>) {
+        if let Some(node) = self.find(node).and_then(|index| self.nodes.get_mut(index)) {
+            node.add_pod(pod);
+        }
+    }
+
+    fn find(&self, name: &str) -> Option<usize> {
+        self.nodes.binary_search_by(|node| node.name().cmp(name)).ok()
+    }
+
+    /// The nodes that fit, by their indexes, and why the others do not. The nominated node is enough if it fits.
+    fn filter(
+        &mut self,
+        candidate: &Candidate,
+        inter_pod: &InterPodConstraints,
+    ) -> (Vec<usize>, Vec<(usize, Rejection)>) {
+        let count = self.nodes.len();
+        let (mut feasible, mut rejections) = (Vec::new(), Vec::new());
+        let nominated = nominated_node(candidate.pod).and_then(|name| self.find(name));
+        if let Some((index, node)) = nominated.and_then(|index| Some((index, self.nodes.get(index)?)))
+            && rejection(candidate, node, inter_pod).is_none()
+        {
+            return (vec![index], rejections);
+        }
+        let wanted = feasible_nodes_to_find(count);
+        let mut looked_at = 0;
+        while looked_at < count && feasible.len() < wanted {
+            let index = (self.next_start + looked_at) % count;
+            looked_at += 1;
+            let Some(node) = self.nodes.get(index) else { break };
+            match rejection(candidate, node, inter_pod) {
+                None => feasible.push(index),
+                Some(rejection) => rejections.push((index, rejection)),
+            }
+        }
+        self.next_start = (self.next_start + looked_at) % count;
+        (feasible, rejections)
+    }
+
+    /// Of the nodes that fit the one with the best score; of equal ones the one with the fewest pods, then the first.
+    fn best(&self, candidate: &Candidate, feasible: &[usize]) -> Option<usize> {
+        if let [only] = feasible {
+            return Some(*only);
+        }
+        let scores = scores(candidate, &self.nodes, feasible, &self.namespaces);
+        let pods = |index: usize| self.nodes.get(index).map_or(0, |node| node.pods.len());
+        let ranked = feasible.iter().zip(scores).map(|(index, score)| (Reverse(score), pods(*index), *index));
+        ranked.min().map(|(.., index)| index)
+    }
+
+    fn reject(
+        &mut self,
+        candidate: &Candidate,
+        inter_pod: &InterPodConstraints,
+        rejections: &[(usize, Rejection)],
+    ) -> Decision {
+        let reasons =
+            rejections.iter().flat_map(|(_, rejection)| rejection.reasons.iter().map(String::as_str));
+        let filtered = none_of(rejections.len(), reasons);
+        let rejected = |preemption: String| {
+            Decision::Reject(format!("{filtered} no new claims to deallocate, preemption: {preemption}"))
+        };
+        if candidate.spec.preemption_policy.as_deref() == Some("Never") {
+            return rejected("not eligible due to preemptionPolicy=Never.".to_owned());
+        }
+        let priority = preemption::priority(candidate.pod);
+        let is_resolvable =
+            |index: usize| rejections.iter().any(|(of, rejection)| *of == index && rejection.is_resolvable);
+        let nominated = nominated_node(candidate.pod).and_then(|name| self.find(name));
+        if nominated.is_some_and(|index| {
+            is_resolvable(index) && self.nodes.get(index).is_some_and(|node| is_under_way(node, priority))
+        }) {
+            return rejected("not eligible due to a terminating pod on the nominated node.".to_owned());
+        }
+        let resolvable: Vec<usize> = rejections
+            .iter()
+            .filter(|(_, rejection)| rejection.is_resolvable)
+            .map(|(index, _)| *index)
+            .collect();
+        let namespaces = &self.namespaces;
+        let fits = |nodes: &[NodeInfo], index: usize| {
+            let Some(node) = nodes.get(index) else { return false };
+            match inter_pod.is_trivial() {
+                true => rejection(candidate, node, inter_pod).is_none(),
+                false => {
+                    let inter_pod = InterPodConstraints::of(candidate, nodes, namespaces);
+                    rejection(candidate, node, &inter_pod).is_none()
+                }
+            }
+        };
+        match preempt(&mut self.nodes, &resolvable, priority, &self.budgets, fits) {
+            Some(Preemption { node, victims, .. }) => {
+                let name = self.nodes.get(node).map(|node| node.name().to_owned()).unwrap_or_default();
+                Decision::Preempt { message: filtered, node: name, victims }
+            }
+            None => rejected(none_of(
+                rejections.len(),
+                rejections.iter().map(|(_, rejection)| match rejection.is_resolvable {
+                    true => "No preemption victims found for incoming pod",
+                    false => "Preemption is not helpful for scheduling",
+                }),
+            )),
+        }
     }
 }
 
-/// The scheduler's message when no node fits: how many there are for each reason, then why nothing was preempted.
-fn message(rejections: &[Option<Rejection>], spec: &PodSpec) -> String {
-    let rejections = || rejections.iter().flatten();
-    let why = rejections().flat_map(|rejection| rejection.reasons.iter().map(String::as_str));
-    let preemption = match spec.preemption_policy.as_deref() {
-        Some("Never") => "not eligible due to preemptionPolicy=Never.".to_owned(),
-        _ => none_of(
-            rejections().count(),
-            rejections().map(|rejection| match rejection.is_resolvable {
-                true => "No preemption victims found for incoming pod",
-                false => "Preemption is not helpful for scheduling",
-            }),
-        ),
-    };
-    let filtered = none_of(rejections().count(), why);
-    format!("{filtered} no new claims to deallocate, preemption: {preemption}")
+/// The node that pods were preempted from for this one.
+pub fn nominated_node(pod: &Pod) -> Option<&str> {
+    pod.status.as_ref()?.nominated_node_name.as_deref().filter(|name| !name.is_empty())
 }
 
 fn none_of<'a>(count: usize, reasons: impl Iterator<Item = &'a str>) -> String {
@@ -119,9 +271,8 @@ fn none_of<'a>(count: usize, reasons: impl Iterator<Item = &'a str>) -> String {
 
 /// The order in which pods are scheduled: by priority, then by age.
 pub fn sort_by_priority(mut pods: Vec<Arc<Pod>>) -> Vec<Arc<Pod>> {
-    let priority = |pod: &Pod| pod.spec.as_ref().and_then(|spec| spec.priority).unwrap_or(0);
     pods.sort_by_key(|pod| {
-        (std::cmp::Reverse(priority(pod)), pod.metadata.creation_timestamp.as_ref().map(|time| time.0))
+        (Reverse(preemption::priority(pod)), pod.metadata.creation_timestamp.as_ref().map(|time| time.0))
     });
     pods
 }

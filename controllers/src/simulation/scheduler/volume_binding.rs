@@ -6,13 +6,13 @@
 use std::sync::Arc;
 
 use coracle_kinds::meta::{annotation, is_controlled_by};
+use coracle_kinds::node_affinity::{label, selects};
 use coracle_kinds::pods::{PodClaim, pod_claims};
 use coracle_kinds::storage::{BIND_COMPLETED, ClaimExt, SELECTED_NODE, VolumeExt, waits_for_consumer};
 use k8s_openapi::api::core::v1::{Node, PersistentVolume, PersistentVolumeClaim, Pod};
 use k8s_openapi::api::storage::v1::StorageClass;
 use kube::ResourceExt;
 
-use super::filter::{label, selects};
 use crate::Context;
 use crate::persistentvolume_binder::search;
 use crate::runtime::cache::{Cache, NamespacedName};
@@ -34,6 +34,8 @@ pub struct Claims {
     pub volumes: Vec<Arc<PersistentVolume>>,
     /// Those that wait for the pod to have a node, the smallest first.
     pub waiting: Vec<Waiting>,
+    /// The names of those that only one pod may use at a time.
+    pub exclusive: Vec<String>,
     /// The volumes that those could get.
     free: Vec<Arc<PersistentVolume>>,
 }
@@ -67,6 +69,10 @@ impl Storage {
         let mut is_unbound = false;
         for named in pod_claims(pod) {
             let claim = self.claim(pod, &named)?;
+            let modes = claim.spec.as_ref().and_then(|spec| spec.access_modes.as_ref());
+            if modes.into_iter().flatten().any(|mode| mode == "ReadWriteOncePod") {
+                claims.exclusive.push(named.name.clone());
+            }
             let volume = claim.volume_name();
             // The binder writes the phase last. Without it no kubelet would start the pod.
             let is_bound = claim.phase() == "Bound" && annotation(&claim.metadata, BIND_COMPLETED).is_some();

@@ -58,6 +58,7 @@ impl Scenario {
             state,
             behavior: &behavior,
             is_mountable: self.is_mountable,
+            is_outdated: false,
             addresses,
             now,
         });

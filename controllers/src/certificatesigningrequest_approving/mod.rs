@@ -1,0 +1,132 @@
+//! certificatesigningrequest-approving-controller: approves client certificates of kubelets.
+//!
+//! A request for the signer `kubernetes.io/kube-apiserver-client-kubelet`, neither approved nor denied, is reconciled:
+//! 1. what is no request of a kubelet is left alone;
+//! 2. a SubjectAccessReview asks whether the requester may create it, for itself or for any node;
+//! 3. if so it is approved, otherwise it is tried again, later each time.
+
+use std::sync::Arc;
+
+use coracle_kinds::certificate_request::{
+    CertificateRequest, KUBE_APISERVER_CLIENT_KUBELET, condition, is_issued,
+};
+use k8s_openapi::api::authorization::v1::SubjectAccessReview;
+use k8s_openapi::api::certificates::v1::{CertificateSigningRequest, CertificateSigningRequestCondition};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use kube::api::PostParams;
+use kube::{Api, Client};
+use serde_json::json;
+
+use crate::runtime::cache::{Cache, NamespacedName};
+use crate::runtime::clock::Clock;
+use crate::runtime::{Action, Controller, Error, ReconcileContext, Sources, ignore_not_found};
+use crate::{Context, Initialize};
+
+pub struct CertificateSigningRequestApprover {
+    client: Client,
+    clock: Clock,
+    requests: Arc<Cache<CertificateSigningRequest>>,
+}
+
+impl Initialize for CertificateSigningRequestApprover {
+    fn new(context: &Context) -> CertificateSigningRequestApprover {
+        let client = context.client.clone();
+        CertificateSigningRequestApprover { client, clock: context.clock.clone(), requests: context.cache() }
+    }
+}
+
+/// What a requester may be allowed to create, and the message of the approval.
+type Recognizer = (&'static str, &'static str);
+
+const SELF: Recognizer =
+    ("selfnodeclient", "Auto approving self kubelet client certificate after SubjectAccessReview.");
+const ANY: Recognizer =
+    ("nodeclient", "Auto approving kubelet client certificate after SubjectAccessReview.");
+
+impl Controller for CertificateSigningRequestApprover {
+    const NAME: &'static str = "certificatesigningrequest-approving-controller";
+    const QUEUE: &'static str = "certificate";
+    type Key = NamespacedName;
+
+    fn sources(&self, sources: &mut Sources<NamespacedName>) {
+        sources.on_each_if(&self.requests, |change| {
+            change.new.as_ref().is_some_and(|request| !recognizers(request).is_empty())
+        });
+    }
+
+    async fn reconcile(&self, key: &NamespacedName, ctx: &ReconcileContext) -> Result<Action, Error> {
+        let Some(request) = self.requests.get(key) else { return Ok(Action::AwaitChange) };
+        let recognizers = recognizers(&request);
+        for (subresource, message) in &recognizers {
+            if !self.is_allowed(&request, subresource).await? {
+                continue;
+            }
+            let mut approved = (*request).clone();
+            let conditions = approved.status.get_or_insert_default().conditions.get_or_insert_default();
+            conditions.push(CertificateSigningRequestCondition {
+                type_: "Approved".to_owned(),
+                status: "True".to_owned(),
+                reason: Some("AutoApproved".to_owned()),
+                message: Some((*message).to_owned()),
+                last_update_time: Some(Time(self.clock.now())),
+                ..CertificateSigningRequestCondition::default()
+            });
+            let requests = Api::<CertificateSigningRequest>::all(self.client.clone());
+            let params = PostParams::default();
+            let answer = requests.replace_subresource("approval", &key.name, &params, &approved);
+            if let Some(approved) = ignore_not_found(answer.await)? {
+                ctx.record_write(&self.requests, &approved);
+            }
+            return Ok(Action::AwaitChange);
+        }
+        match recognizers.is_empty() {
+            true => Ok(Action::AwaitChange),
+            false => {
+                let tried: Vec<&str> = recognizers.iter().map(|(subresource, _)| *subresource).collect();
+                Err(Error::Unfinished(format!(
+                    "recognized csr {:?} as {tried:?} but subject access review was not approved",
+                    key.name
+                )))
+            }
+        }
+    }
+}
+
+impl CertificateSigningRequestApprover {
+    async fn is_allowed(
+        &self,
+        request: &CertificateSigningRequest,
+        subresource: &str,
+    ) -> Result<bool, Error> {
+        let spec = &request.spec;
+        let review = json!({
+            "apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview", "metadata": {},
+            "spec": {
+                "user": spec.username, "uid": spec.uid, "groups": spec.groups, "extra": spec.extra,
+                "resourceAttributes": {
+                    "group": "certificates.k8s.io", "resource": "certificatesigningrequests",
+                    "verb": "create", "version": "*", "subresource": subresource,
+                },
+            },
+        });
+        let review: SubjectAccessReview = serde_json::from_value(review).map_err(kube::Error::SerdeError)?;
+        let reviews = Api::<SubjectAccessReview>::all(self.client.clone());
+        let review = reviews.create(&PostParams::default(), &review).await?;
+        Ok(review.status.is_some_and(|status| status.allowed))
+    }
+}
+
+/// As what a request can be approved, in the order in which it is tried.
+fn recognizers(request: &CertificateSigningRequest) -> Vec<Recognizer> {
+    let is_decided = ["Approved", "Denied"].iter().any(|r#type| condition(request, r#type).is_some());
+    if request.spec.signer_name != KUBE_APISERVER_CLIENT_KUBELET || is_decided || is_issued(request) {
+        return Vec::new();
+    }
+    let usages = request.spec.usages.as_deref().unwrap_or_default();
+    let parsed = CertificateRequest::parse(&request.spec.request.0);
+    match parsed.filter(|parsed| parsed.validate_kubelet_client(usages).is_ok()) {
+        None => Vec::new(),
+        Some(parsed) if Some(&parsed.common_name) == request.spec.username.as_ref() => vec![SELF, ANY],
+        Some(_) => vec![ANY],
+    }
+}

@@ -1,0 +1,72 @@
+//! certificatesigningrequest-signing-controller: issues the certificates of approved requests.
+//!
+//! A request for one of Kubernetes' own signers is reconciled once it is approved:
+//! 1. one that breaks the rules of its signer gets the condition Failed;
+//! 2. otherwise the certificate is issued, by the authority in the settings, and stored in the status.
+
+mod plan;
+
+use std::sync::Arc;
+
+use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
+use kube::api::PostParams;
+use kube::{Api, Client};
+
+use crate::runtime::cache::{Cache, NamespacedName};
+use crate::runtime::clock::Clock;
+use crate::runtime::{Action, Controller, Error, ReconcileContext, Sources, ignore_not_found};
+use crate::{Context, Initialize, Settings, SignCertificate};
+use plan::{Plan, plan};
+
+pub struct CertificateSigningRequestSigner {
+    client: Client,
+    clock: Clock,
+    sign: Option<SignCertificate>,
+    requests: Arc<Cache<CertificateSigningRequest>>,
+}
+
+impl Initialize for CertificateSigningRequestSigner {
+    fn is_possible(settings: &Settings) -> bool {
+        settings.sign_certificate.is_some()
+    }
+
+    fn new(context: &Context) -> CertificateSigningRequestSigner {
+        CertificateSigningRequestSigner {
+            client: context.client.clone(),
+            clock: context.clock.clone(),
+            sign: context.settings.sign_certificate.clone(),
+            requests: context.cache(),
+        }
+    }
+}
+
+impl Controller for CertificateSigningRequestSigner {
+    const NAME: &'static str = "certificatesigningrequest-signing-controller";
+    const QUEUE: &'static str = "certificate";
+    type Key = NamespacedName;
+
+    fn sources(&self, sources: &mut Sources<NamespacedName>) {
+        sources.on_each_if(&self.requests, |change| change.new.as_deref().is_some_and(plan::is_to_be_signed));
+    }
+
+    async fn reconcile(&self, key: &NamespacedName, ctx: &ReconcileContext) -> Result<Action, Error> {
+        let request = self.requests.get(key).filter(|request| plan::is_to_be_signed(request));
+        let (Some(request), Some(sign)) = (request, &self.sign) else { return Ok(Action::AwaitChange) };
+        let mut changed = (*request).clone();
+        let status = changed.status.get_or_insert_default();
+        match plan(&request, self.clock.now()) {
+            Plan::Fail(condition) => status.conditions.get_or_insert_default().push(condition),
+            Plan::Sign(certificate) => {
+                let issued = sign(&certificate)
+                    .map_err(|error| Error::Unfinished(format!("error auto signing csr: {error}")))?;
+                status.certificate = Some(k8s_openapi::ByteString(issued.into_bytes()));
+            }
+        }
+        let requests = Api::<CertificateSigningRequest>::all(self.client.clone());
+        let answer = requests.replace_status(&key.name, &PostParams::default(), &changed).await;
+        if let Some(signed) = ignore_not_found(answer)? {
+            ctx.record_write(&self.requests, &signed);
+        }
+        Ok(Action::AwaitChange)
+    }
+}

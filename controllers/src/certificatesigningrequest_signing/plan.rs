@@ -1,0 +1,180 @@
+//! Whether a request is signed, and for how long. Pure.
+
+use std::time::Duration;
+
+use coracle_kinds::certificate_request::{
+    CertificateRequest, KUBE_APISERVER_CLIENT, KUBE_APISERVER_CLIENT_KUBELET, KUBELET_SERVING,
+    LEGACY_UNKNOWN, condition, is_issued,
+};
+use k8s_openapi::api::certificates::v1::{
+    CertificateSigningRequest, CertificateSigningRequestCondition, CertificateSigningRequestSpec,
+};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
+
+use crate::CertificateTemplate;
+
+const MINUTE: u64 = 60;
+const HOUR: u64 = 60 * MINUTE;
+/// kube-controller-manager's `--cluster-signing-duration`.
+const LONGEST: u64 = 365 * 24 * HOUR;
+const SHORTEST: u64 = 10 * MINUTE;
+/// Clocks differ: certificates are valid from a little earlier on. From the second duration on they end as much earlier.
+const BACKDATE: SignedDuration = SignedDuration::from_mins(5);
+const SHORT: u64 = 8 * HOUR;
+
+pub enum Plan<'a> {
+    /// The request breaks a rule of its signer.
+    Fail(CertificateSigningRequestCondition),
+    Sign(CertificateTemplate<'a>),
+}
+
+/// Whether a request waits for one of the signers.
+pub fn is_to_be_signed(request: &CertificateSigningRequest) -> bool {
+    let is_ours = matches!(
+        request.spec.signer_name.as_str(),
+        KUBE_APISERVER_CLIENT | KUBE_APISERVER_CLIENT_KUBELET | KUBELET_SERVING | LEGACY_UNKNOWN
+    );
+    is_ours
+        && !is_issued(request)
+        && condition(request, "Approved").is_some()
+        && condition(request, "Denied").is_none()
+        && condition(request, "Failed").is_none()
+}
+
+pub fn plan(request: &CertificateSigningRequest, now: Timestamp) -> Plan<'_> {
+    let spec = &request.spec;
+    if let Err(message) = validate(spec) {
+        return Plan::Fail(CertificateSigningRequestCondition {
+            type_: "Failed".to_owned(),
+            status: "True".to_owned(),
+            reason: Some("SignerValidationFailure".to_owned()),
+            message: Some(message),
+            last_update_time: Some(Time(now)),
+            ..CertificateSigningRequestCondition::default()
+        });
+    }
+    let asked = spec.expiration_seconds.and_then(|seconds| u64::try_from(seconds).ok());
+    let seconds = asked.unwrap_or(LONGEST).clamp(SHORTEST, LONGEST);
+    let duration = SignedDuration::try_from(Duration::from_secs(seconds)).unwrap_or(SignedDuration::ZERO);
+    let duration = if seconds < SHORT { duration } else { duration - BACKDATE };
+    Plan::Sign(CertificateTemplate {
+        request_pem: &spec.request.0,
+        usages: spec.usages.as_deref().unwrap_or_default(),
+        not_before: now.saturating_sub(BACKDATE).unwrap_or(now),
+        not_after: now.saturating_add(duration).unwrap_or(now),
+    })
+}
+
+/// The rules of the signers.
+fn validate(spec: &CertificateSigningRequestSpec) -> Result<(), String> {
+    let usages = spec.usages.as_deref().unwrap_or_default();
+    let parsed = || CertificateRequest::parse(&spec.request.0).unwrap_or_default();
+    match spec.signer_name.as_str() {
+        KUBELET_SERVING => parsed().validate_kubelet_serving(usages),
+        KUBE_APISERVER_CLIENT_KUBELET => parsed().validate_kubelet_client(usages),
+        KUBE_APISERVER_CLIENT => validate_client_usages(usages),
+        _ => Ok(()),
+    }
+}
+
+fn validate_client_usages(usages: &[String]) -> Result<(), String> {
+    const CLIENT_AUTH: &str = "client auth";
+    let is_valid =
+        |usage: &&String| matches!(usage.as_str(), "digital signature" | "key encipherment" | CLIENT_AUTH);
+    if let Some(usage) = usages.iter().find(|usage| !is_valid(usage)) {
+        return Err(format!("invalid usage for client certificate: {usage}"));
+    }
+    match usages.iter().any(|usage| usage == CLIENT_AUTH) {
+        true => Ok(()),
+        false => Err(format!("missing required usage for client certificate: {CLIENT_AUTH}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn request(
+        signer: &str,
+        conditions: &[&str],
+        usages: &[&str],
+        seconds: Option<i32>,
+    ) -> CertificateSigningRequest {
+        let conditions: Vec<_> =
+            conditions.iter().map(|r#type| json!({"type": r#type, "status": "True"})).collect();
+        serde_json::from_value(json!({
+            "metadata": {"name": "c"},
+            "spec": {"signerName": signer, "request": "", "usages": usages, "expirationSeconds": seconds},
+            "status": {"conditions": conditions},
+        }))
+        .unwrap()
+    }
+
+    #[test]
+    fn approved_requests_of_known_signers_are_signed() {
+        for (signer, conditions, want) in [
+            (KUBE_APISERVER_CLIENT, vec!["Approved"], true),
+            (LEGACY_UNKNOWN, vec!["Approved"], true),
+            ("example.com/mine", vec!["Approved"], false),
+            (KUBE_APISERVER_CLIENT, vec![], false),
+            (KUBE_APISERVER_CLIENT, vec!["Approved", "Denied"], false),
+            (KUBE_APISERVER_CLIENT, vec!["Approved", "Failed"], false),
+        ] {
+            assert_eq!(
+                is_to_be_signed(&request(signer, &conditions, &[], None)),
+                want,
+                "{signer} {conditions:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn signers_have_rules() {
+        for (signer, usages, want) in [
+            (KUBE_APISERVER_CLIENT, vec!["client auth"], ""),
+            (
+                KUBE_APISERVER_CLIENT,
+                vec!["client auth", "server auth"],
+                "invalid usage for client certificate: server auth",
+            ),
+            (
+                KUBE_APISERVER_CLIENT,
+                vec!["digital signature"],
+                "missing required usage for client certificate: client auth",
+            ),
+            (LEGACY_UNKNOWN, vec!["server auth"], ""),
+            (KUBELET_SERVING, vec![], "subject organization is not system:nodes"),
+        ] {
+            let request = request(signer, &["Approved"], &usages, None);
+            let message = match plan(&request, Timestamp::UNIX_EPOCH) {
+                Plan::Fail(condition) => condition.message.unwrap_or_default(),
+                Plan::Sign(_) => String::new(),
+            };
+            assert_eq!(message, want, "{signer} {usages:?}");
+        }
+    }
+
+    #[test]
+    fn durations_have_bounds() {
+        let now = Timestamp::from_second(1_000_000_000).unwrap();
+        for (asked, want) in [
+            (None, LONGEST - 300),
+            (Some(600), 600),
+            (Some(1), 600),
+            (Some(8 * 3600 - 1), 8 * 3600 - 1),
+            (Some(8 * 3600), 8 * 3600 - 300),
+            (Some(i32::MAX), LONGEST - 300),
+        ] {
+            let request = request(LEGACY_UNKNOWN, &["Approved"], &[], asked);
+            let Plan::Sign(template) = plan(&request, now) else { panic!("it is refused") };
+            assert_eq!(
+                template.not_after.duration_since(now).as_secs(),
+                i64::try_from(want).unwrap(),
+                "{asked:?}"
+            );
+            assert_eq!(now.duration_since(template.not_before).as_secs(), 300);
+        }
+    }
+}

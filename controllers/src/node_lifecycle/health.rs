@@ -1,0 +1,180 @@
+//! Whether a node lives: pure, from its status, its Lease, what was known of it, and the time.
+
+use std::time::Duration;
+
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::{Node, NodeCondition};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
+
+/// kube-controller-manager's `--node-monitor-grace-period` and `--node-startup-grace-period`.
+const GRACE_PERIOD: Duration = Duration::from_secs(50);
+const STARTUP_GRACE_PERIOD: Duration = Duration::from_secs(60);
+
+/// The conditions that become unknown with a silent kubelet.
+const CONDITIONS: [&str; 4] = ["Ready", "MemoryPressure", "DiskPressure", "PIDPressure"];
+
+/// The reason of conditions that a kubelet did not renew.
+pub const STATUS_UNKNOWN: &str = "NodeStatusUnknown";
+/// The reason of conditions that no kubelet ever wrote.
+pub const STATUS_NEVER_UPDATED: &str = "NodeStatusNeverUpdated";
+
+/// What is known of a node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NodeHealth {
+    /// When it was last observed to live, by our clock.
+    pub probe: Timestamp,
+    /// The heartbeat of its condition Ready. None: it has no such condition.
+    heartbeat: Option<Option<Timestamp>>,
+    renewal: Option<Timestamp>,
+}
+
+impl NodeHealth {
+    /// What is known after another look: a heartbeat or a renewal that differs from the last one is a sign of life.
+    pub fn observe(
+        known: Option<&NodeHealth>,
+        node: &Node,
+        lease: Option<&Lease>,
+        now: Timestamp,
+    ) -> NodeHealth {
+        let heartbeat = ready(node).map(|ready| ready.last_heartbeat_time.as_ref().map(|time| time.0));
+        let renewal = lease.and_then(|lease| lease.spec.as_ref()?.renew_time.as_ref()).map(|time| time.0);
+        let created = node.metadata.creation_timestamp.as_ref().map_or(now, |time| time.0);
+        let is_alive = match known {
+            // A node without a status lives from its creation on.
+            None => heartbeat.is_some(),
+            Some(known) => known.heartbeat != heartbeat,
+        };
+        let is_renewed = renewal.is_some() && known.and_then(|known| known.renewal) < renewal;
+        let probe = match known {
+            _ if is_alive || is_renewed => now,
+            Some(known) => known.probe,
+            None => created,
+        };
+        NodeHealth { probe, heartbeat, renewal: renewal.max(known.and_then(|known| known.renewal)) }
+    }
+
+    /// The conditions to write for a node that has been silent for too long. None: it was not, or they are written.
+    pub fn overdue(&self, node: &Node, now: Timestamp) -> Option<Vec<NodeCondition>> {
+        let grace = if self.heartbeat.is_some() { GRACE_PERIOD } else { STARTUP_GRACE_PERIOD };
+        let grace = SignedDuration::try_from(grace).unwrap_or(SignedDuration::MAX);
+        let is_written = ready(node).is_some_and(|ready| ready.status == "Unknown");
+        if now.duration_since(self.probe) <= grace || is_written {
+            return None;
+        }
+        let unknown = |r#type: &&str| {
+            let known = condition(node, r#type);
+            if known.is_some_and(|known| known.status == "Unknown") {
+                return None;
+            }
+            let (reason, message) = match known {
+                Some(_) => (STATUS_UNKNOWN, "Kubelet stopped posting node status."),
+                None => (STATUS_NEVER_UPDATED, "Kubelet never posted node status."),
+            };
+            let heartbeat = match known {
+                Some(known) => known.last_heartbeat_time.clone(),
+                None => node.metadata.creation_timestamp.clone(),
+            };
+            Some(NodeCondition {
+                type_: (*r#type).to_owned(),
+                status: "Unknown".to_owned(),
+                reason: Some(reason.to_owned()),
+                message: Some(message.to_owned()),
+                last_heartbeat_time: heartbeat,
+                last_transition_time: Some(Time(now)),
+            })
+        };
+        Some(CONDITIONS.iter().filter_map(unknown).collect())
+    }
+}
+
+/// The status of the condition Ready.
+pub fn ready_status(node: &Node) -> Option<&str> {
+    ready(node).map(|ready| ready.status.as_str())
+}
+
+fn ready(node: &Node) -> Option<&NodeCondition> {
+    condition(node, "Ready")
+}
+
+fn condition<'a>(node: &'a Node, r#type: &str) -> Option<&'a NodeCondition> {
+    let conditions = node.status.as_ref()?.conditions.as_ref()?;
+    conditions.iter().find(|condition| condition.type_ == r#type)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    fn at(second: i64) -> Timestamp {
+        Timestamp::from_second(second).unwrap()
+    }
+
+    fn node(ready: Option<(&str, i64)>) -> Node {
+        let conditions: Vec<Value> = ready
+            .into_iter()
+            .map(|(status, beat)| json!({"type": "Ready", "status": status, "lastHeartbeatTime": at(beat).to_string()}))
+            .collect();
+        let created = at(100).to_string();
+        let node = json!({"metadata": {"creationTimestamp": created}, "status": {"conditions": conditions}});
+        serde_json::from_value(node).unwrap()
+    }
+
+    fn lease(renewal: i64) -> Lease {
+        serde_json::from_value(json!({"spec": {"renewTime": at(renewal).to_string()}})).unwrap()
+    }
+
+    #[test]
+    fn heartbeats_and_renewals_are_signs_of_life() {
+        let ready = |beat| node(Some(("True", beat)));
+        for (case, before, after, want) in [
+            ("at first", None, (ready(1), None), 500),
+            ("at first, no status", None, (node(None), None), 100),
+            ("nothing", Some((ready(1), Some(3))), (ready(1), Some(3)), 400),
+            ("a heartbeat", Some((ready(1), Some(3))), (ready(2), Some(3)), 500),
+            ("an older heartbeat", Some((ready(2), None)), (ready(1), None), 500),
+            ("a renewal", Some((ready(1), Some(3))), (ready(1), Some(4)), 500),
+            ("an older renewal", Some((ready(1), Some(4))), (ready(1), Some(3)), 400),
+            ("the first renewal", Some((ready(1), None)), (ready(1), Some(3)), 500),
+            ("the lease is deleted", Some((ready(1), Some(3))), (ready(1), None), 400),
+            ("the first status", Some((node(None), None)), (ready(1), None), 500),
+            ("no status any more", Some((ready(1), None)), (node(None), None), 500),
+        ] {
+            let before = before.map(|(node, renewal)| {
+                let mut health = NodeHealth::observe(None, &node, renewal.map(lease).as_ref(), at(400));
+                health.probe = at(400);
+                health
+            });
+            let (node, renewal) = after;
+            let health = NodeHealth::observe(before.as_ref(), &node, renewal.map(lease).as_ref(), at(500));
+            assert_eq!(health.probe, at(want), "{case}");
+        }
+    }
+
+    #[test]
+    fn silence_makes_conditions_unknown() {
+        let never = STATUS_NEVER_UPDATED;
+        for (case, ready, silent, want) in [
+            ("in time", Some(("True", 1)), 50, None),
+            ("too long", Some(("True", 1)), 51, Some(vec![STATUS_UNKNOWN, never, never, never])),
+            ("not ready", Some(("False", 1)), 51, Some(vec![STATUS_UNKNOWN, never, never, never])),
+            ("written", Some(("Unknown", 1)), 500, None),
+            ("about to start", None, 60, None),
+            ("never started", None, 61, Some(vec![never; 4])),
+        ] {
+            let node = node(ready);
+            let health = NodeHealth::observe(None, &node, None, at(100));
+            let conditions = health.overdue(&node, at(100 + silent));
+            let reasons = conditions.as_ref().map(|conditions| {
+                conditions.iter().filter_map(|condition| condition.reason.as_deref()).collect::<Vec<_>>()
+            });
+            assert_eq!(reasons, want, "{case}");
+            for condition in conditions.into_iter().flatten() {
+                assert_eq!(condition.status, "Unknown", "{case}");
+                let beat = if condition.reason.as_deref() == Some(never) { 100 } else { 1 };
+                assert_eq!(condition.last_heartbeat_time, Some(Time(at(beat))), "{case}");
+            }
+        }
+    }
+}

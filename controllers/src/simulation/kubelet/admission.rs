@@ -1,0 +1,245 @@
+//! The kubelet's own admission of pods: a pod that was bound without the scheduler may not fit its node.
+//!
+//! The checks, their order, reasons and messages are the kubelet's; only the first failure is reported.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use coracle_kinds::node_affinity::matches_node_affinity;
+use coracle_kinds::pods::{self, host_ports, host_ports_conflict};
+use coracle_kinds::resources::{amount, requests, resource_list};
+use coracle_kinds::taints::{is_tolerated, no_execute_taints};
+use coracle_pod_resources::{ResourceList, add_resource_list};
+use coracle_quantity::Quantity;
+use k8s_openapi::api::core::v1::{ContainerPort, Node, Pod, PodSpec};
+
+/// The pods that kubelets have admitted, and what they occupy of their nodes.
+#[derive(Default)]
+pub struct AdmittedPods {
+    nodes: HashMap<String, Occupied>,
+    /// The node of each pod, by its uid.
+    node_of: HashMap<String, String>,
+}
+
+#[derive(Default)]
+struct Occupied {
+    /// What each pod requests, by its uid.
+    requests: HashMap<String, ResourceList>,
+    used: ResourceList,
+    /// The pods that have ports of the node.
+    ports: Vec<(String, ContainerPort)>,
+}
+
+/// Why a pod is not admitted.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Rejection {
+    /// The reason in the status of the pod.
+    pub reason: String,
+    /// What was checked and failed.
+    pub message: String,
+}
+
+impl AdmittedPods {
+    /// The pods that were admitted before.
+    pub fn with(pods: impl Iterator<Item = Arc<Pod>>) -> AdmittedPods {
+        let mut admitted = AdmittedPods::default();
+        pods.for_each(|pod| admitted.add(&pod));
+        admitted
+    }
+
+    /// Admits a pod to its node.
+    ///
+    /// # Errors
+    /// It cannot be there.
+    pub fn admit(&mut self, pod: &Pod, node: &Node) -> Result<(), Rejection> {
+        let uid = pod.metadata.uid.as_deref().unwrap_or_default();
+        if self.node_of.contains_key(uid) {
+            return Ok(());
+        }
+        let nothing = Occupied::default();
+        let occupied = node.metadata.name.as_ref().and_then(|name| self.nodes.get(name));
+        if let Some(rejection) =
+            pod.spec.as_ref().and_then(|spec| occupied.unwrap_or(&nothing).rejection(spec, node))
+        {
+            return Err(rejection);
+        }
+        self.add(pod);
+        Ok(())
+    }
+
+    /// Releases what other pods of a node occupied than these, by their uids.
+    pub fn retain(&mut self, node: &str, live: &HashSet<&str>) {
+        let Some(occupied) = self.nodes.get(node) else { return };
+        let gone = occupied.requests.keys().filter(|uid| !live.contains(uid.as_str()));
+        for uid in gone.cloned().collect::<Vec<_>>() {
+            self.release(&uid);
+        }
+    }
+
+    /// Releases what a pod occupied.
+    pub fn release(&mut self, uid: &str) {
+        let Some(node) = self.node_of.remove(uid) else { return };
+        let Some(occupied) = self.nodes.get_mut(&node) else { return };
+        occupied.ports.retain(|(owner, _)| owner != uid);
+        for (name, quantity) in occupied.requests.remove(uid).unwrap_or_default() {
+            if let Some(used) = occupied.used.get_mut(&name) {
+                *used = used.minus(&quantity);
+            }
+        }
+    }
+
+    fn add(&mut self, pod: &Pod) {
+        let (Some(uid), Some(node), Some(spec)) = (&pod.metadata.uid, pods::node(pod), &pod.spec) else {
+            return;
+        };
+        let occupied = self.nodes.entry(node.to_owned()).or_default();
+        let requests = requests(spec);
+        if occupied.requests.insert(uid.clone(), requests.clone()).is_none() {
+            add_resource_list(&mut occupied.used, &requests);
+            occupied.ports.extend(host_ports(spec).map(|port| (uid.clone(), port.clone())));
+            self.node_of.insert(uid.clone(), node.to_owned());
+        }
+    }
+}
+
+impl Occupied {
+    fn rejection(&self, spec: &PodSpec, node: &Node) -> Option<Rejection> {
+        let is_taken =
+            |port: &ContainerPort| self.ports.iter().any(|(_, taken)| host_ports_conflict(port, taken));
+        let is_untolerated =
+            no_execute_taints(node).any(|taint| !is_tolerated(taint, spec.tolerations.as_deref()));
+        let failed = |predicate: &str, why: &str| {
+            let message = format!("Predicate {predicate} failed: {why}");
+            Some(Rejection { reason: predicate.to_owned(), message })
+        };
+        if let Some(rejection) = self.insufficient_resource(spec, node) {
+            return Some(rejection);
+        }
+        if !matches_node_affinity(spec, node) {
+            return failed("NodeAffinity", "node(s) didn't match Pod's node affinity/selector");
+        }
+        if host_ports(spec).any(is_taken) {
+            return failed("NodePorts", "node(s) didn't have free ports for the requested pod ports");
+        }
+        match is_untolerated {
+            true => failed("TaintToleration", "node(s) had taints that the pod didn't tolerate"),
+            false => None,
+        }
+    }
+
+    fn insufficient_resource(&self, spec: &PodSpec, node: &Node) -> Option<Rejection> {
+        const FIRST: [&str; 4] = ["pods", "cpu", "memory", "ephemeral-storage"];
+        // A node whose status nobody has written yet has no bounds.
+        let allocatable = resource_list(Some(node.status.as_ref()?.allocatable.as_ref()?));
+        let mut wanted = requests(spec);
+        wanted.insert("pods".to_owned(), Quantity::from_int(1));
+        let mut used = self.used.clone();
+        let count = i64::try_from(self.requests.len()).unwrap_or(i64::MAX);
+        used.insert("pods".to_owned(), Quantity::from_int(count));
+        let others = wanted.keys().map(String::as_str).filter(|name| !FIRST.contains(name));
+        let lacks = |name: &&str| {
+            let wanted = amount(&wanted, name);
+            wanted.is_positive() && wanted > amount(&allocatable, name).minus(&amount(&used, name))
+        };
+        let name = FIRST.into_iter().chain(others).find(lacks)?;
+        let unit = |quantity: Quantity| match name {
+            "cpu" => quantity.milli_value(),
+            _ => quantity.value(),
+        };
+        let [requested, used, capacity] = [&wanted, &used, &allocatable].map(|list| unit(amount(list, name)));
+        Some(Rejection {
+            reason: format!("OutOf{name}"),
+            message: format!(
+                "Node didn't have enough resource: {name}, requested: {requested}, used: {used}, capacity: {capacity}"
+            ),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    fn node() -> Node {
+        serde_json::from_value(json!({
+            "metadata": {"name": "n", "labels": {"zone": "a"}},
+            "spec": {"taints": [{"key": "k", "effect": "NoExecute"}, {"key": "s", "effect": "NoSchedule"}]},
+            "status": {"allocatable": {"cpu": "2", "memory": "1Ki", "pods": "2"}},
+        }))
+        .unwrap()
+    }
+
+    fn pod(uid: &str, more: Value) -> Arc<Pod> {
+        let mut pod = json!({
+            "metadata": {"name": uid, "uid": uid},
+            "spec": {"nodeName": "n", "containers": [{"name": "c"}], "tolerations": [{"key": "k", "operator": "Exists"}]},
+        });
+        for (key, value) in more.as_object().into_iter().flatten() {
+            pod["spec"][key] = value.clone();
+        }
+        Arc::new(serde_json::from_value(pod).unwrap())
+    }
+
+    fn asking(resource: &str, amount: &str) -> Value {
+        json!({"containers": [{"name": "c", "resources": {"requests": {resource: amount}}}]})
+    }
+
+    #[test]
+    fn pods_that_do_not_fit_are_rejected() {
+        let port = json!({"containers": [{"name": "c", "ports": [{"containerPort": 1, "hostPort": 80}]}]});
+        let more = "Node didn't have enough resource:";
+        for (case, there, pod_spec, want) in [
+            ("plain", vec![], json!({}), String::new()),
+            ("too much cpu", vec![], asking("cpu", "2001m"), format!("OutOfcpu {more} cpu, requested: 2001, used: 0, capacity: 2000")),
+            (
+                "too much memory for now",
+                vec![asking("memory", "1000")],
+                asking("memory", "100"),
+                format!("OutOfmemory {more} memory, requested: 100, used: 1000, capacity: 1024"),
+            ),
+            ("full", vec![json!({}), json!({})], json!({}), format!("OutOfpods {more} pods, requested: 1, used: 2, capacity: 2")),
+            ("an unknown resource", vec![], asking("a.b/c", "1"), format!("OutOfa.b/c {more} a.b/c, requested: 1, used: 0, capacity: 0")),
+            (
+                "another zone",
+                vec![],
+                json!({"nodeSelector": {"zone": "b"}}),
+                "NodeAffinity Predicate NodeAffinity failed: node(s) didn't match Pod's node affinity/selector".to_owned(),
+            ),
+            (
+                "a port that is taken",
+                vec![port.clone()],
+                port.clone(),
+                "NodePorts Predicate NodePorts failed: node(s) didn't have free ports for the requested pod ports".to_owned(),
+            ),
+            (
+                "a taint that evicts",
+                vec![],
+                json!({"tolerations": []}),
+                "TaintToleration Predicate TaintToleration failed: node(s) had taints that the pod didn't tolerate".to_owned(),
+            ),
+        ] {
+            let there = there.into_iter().enumerate().map(|(number, spec)| pod(&number.to_string(), spec));
+            let mut admitted = AdmittedPods::with(there);
+            let got = admitted.admit(&pod("x", pod_spec), &node());
+            let got = got.err().map(|Rejection { reason, message }| format!("{reason} {message}"));
+            assert_eq!(got.unwrap_or_default(), want, "{case}");
+        }
+    }
+
+    #[test]
+    fn what_ended_pods_had_is_free_again() {
+        let port = json!({"containers": [{
+            "name": "c", "ports": [{"containerPort": 1, "hostPort": 80}], "resources": {"requests": {"cpu": "2"}},
+        }]});
+        let mut admitted = AdmittedPods::default();
+        assert_eq!(admitted.admit(&pod("a", port.clone()), &node()), Ok(()));
+        assert_eq!(admitted.admit(&pod("a", port.clone()), &node()), Ok(()), "it was admitted before");
+        assert!(admitted.admit(&pod("b", port.clone()), &node()).is_err());
+        admitted.release("a");
+        admitted.release("unknown");
+        assert_eq!(admitted.admit(&pod("c", port.clone()), &node()), Ok(()));
+        admitted.retain("n", &HashSet::from(["d"]));
+        assert_eq!(admitted.admit(&pod("b", port), &node()), Ok(()));
+    }
+}

@@ -1,0 +1,187 @@
+//! taint-eviction-controller: deletes pods from nodes with taints of the effect NoExecute that they do not tolerate.
+//!
+//! A pod is reconciled when it is bound, when its tolerations change, and when such taints of its node do:
+//! 1. a pod that tolerates all taints for ever is left alone; one that waits for its deletion no longer does;
+//! 2. one that tolerates them for some time waits for so long, from when the taints were observed;
+//! 3. one that does not, or no longer, gets the condition DisruptionTarget and is deleted.
+
+mod plan;
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use coracle_kinds::pods;
+use coracle_kinds::taints::no_execute_taints;
+use k8s_openapi::api::core::v1::{Node, ObjectReference, Pod, PodCondition, Taint};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::jiff::Timestamp;
+use kube::api::{DeleteParams, Patch, PatchParams};
+use kube::{Api, Client, Resource};
+use prometheus::{CounterVec, HistogramVec};
+use serde_json::json;
+
+use crate::node_lifecycle::pods_on_node::ByNode;
+use crate::runtime::cache::{Cache, NamespacedName};
+use crate::runtime::clock::Clock;
+use crate::runtime::events::{EventType, Recorder};
+use crate::runtime::{
+    Action, Controller, Error, ReconcileContext, Sources, ignore_conflict, ignore_not_found,
+};
+use crate::{Context, Initialize};
+use plan::{Eviction, Step, plan};
+
+pub struct TaintEvictionController {
+    client: Client,
+    clock: Clock,
+    recorder: Recorder,
+    pods: Arc<Cache<Pod>>,
+    nodes: Arc<Cache<Node>>,
+    evictions: Mutex<HashMap<NamespacedName, Eviction>>,
+    deletions: CounterVec,
+    latency: HistogramVec,
+}
+
+impl Initialize for TaintEvictionController {
+    fn new(context: &Context) -> TaintEvictionController {
+        const SECONDS: [f64; 12] = [0.005, 0.025, 0.1, 0.5, 1.0, 2.5, 10.0, 30.0, 60.0, 120.0, 180.0, 240.0];
+        TaintEvictionController {
+            client: context.client.clone(),
+            clock: context.clock.clone(),
+            recorder: context.recorder("taint-eviction-controller"),
+            pods: context.cache(),
+            nodes: context.cache(),
+            evictions: Mutex::default(),
+            deletions: context.metrics.counter(
+                "taint_eviction_controller_pod_deletions_total",
+                "Total number of Pods deleted by TaintEvictionController since its start.",
+                &[],
+            ),
+            latency: context.metrics.histogram(
+                "taint_eviction_controller_pod_deletion_duration_seconds",
+                "Latency, in seconds, between the time when a taint effect has been activated for the Pod and its deletion via TaintEvictionController.",
+                &SECONDS,
+                &[],
+            ),
+        }
+    }
+}
+
+impl Controller for TaintEvictionController {
+    const NAME: &'static str = "taint-eviction-controller";
+    const QUEUE: &'static str = "noexec_taint_pod";
+    const WORKERS: usize = 8;
+    type Key = NamespacedName;
+
+    fn sources(&self, sources: &mut Sources<NamespacedName>) {
+        sources.on_each_if(&self.pods, |change| {
+            let spec = |pod: &Pod| {
+                let tolerations = pod.spec.as_ref().and_then(|spec| spec.tolerations.clone());
+                (pods::node(pod).map(str::to_owned), tolerations, pod.metadata.uid.clone())
+            };
+            change.states().any(|pod| pods::node(pod).is_some()) && change.changed(spec)
+        });
+        let pods = self.pods.clone();
+        sources.on(&self.nodes, move |change, queue| {
+            let evicting = |node: &Node| no_execute_taints(node).cloned().collect::<Vec<Taint>>();
+            let is_tainted = |node: &Arc<Node>| no_execute_taints(node).next().is_some();
+            let Some(name) = change.name() else { return };
+            if change.states().any(is_tainted) && change.changed(evicting) {
+                let here = pods.by::<ByNode>(&ByNode::key(&name.name));
+                here.iter().for_each(|pod| queue.add(NamespacedName::of(pod.as_ref())));
+            }
+        });
+    }
+
+    async fn reconcile(&self, key: &NamespacedName, ctx: &ReconcileContext) -> Result<Action, Error> {
+        let now = self.clock.now();
+        let pod = self.pods.get(key);
+        let node = pod.as_deref().and_then(pods::node);
+        let node = node.and_then(|node| self.nodes.get(&NamespacedName::new("", node)));
+        let known = self.evictions().get(key).cloned();
+        let plan = plan(pod.as_deref(), node.as_deref(), known.as_ref(), now);
+        if plan.is_cancelled {
+            let about = pod.as_ref().map_or_else(|| reference(key), |pod| pod.object_ref(&()));
+            let message = format!("Cancelling deletion of Pod {key}");
+            self.recorder.event(about, EventType::Normal, "TaintManagerEviction", message);
+        }
+        match (plan.step, pod) {
+            (Step::Evict(eviction), Some(pod)) => {
+                let message = format!("Marking for deletion Pod {key}");
+                self.recorder.normal(pod.as_ref(), "TaintManagerEviction", message);
+                self.evict(key, &pod, eviction.since, ctx).await?;
+                self.evictions().insert(key.clone(), Eviction { is_done: true, ..eviction });
+            }
+            (Step::Wait(eviction), Some(_)) => {
+                let delay = Duration::try_from(eviction.due.duration_since(now)).unwrap_or_default();
+                self.evictions().insert(key.clone(), eviction);
+                return Ok(Action::Requeue(delay));
+            }
+            (Step::Keep, Some(_)) => {}
+            _ => {
+                self.evictions().remove(key);
+            }
+        }
+        Ok(Action::AwaitChange)
+    }
+}
+
+impl TaintEvictionController {
+    async fn evict(
+        &self,
+        key: &NamespacedName,
+        pod: &Pod,
+        since: Timestamp,
+        ctx: &ReconcileContext,
+    ) -> Result<(), Error> {
+        let pods = Api::<Pod>::namespaced(self.client.clone(), &key.namespace);
+        let live = ignore_not_found(pods.get(&key.name).await)?;
+        let Some(live) = live.filter(|live| live.metadata.uid == pod.metadata.uid) else { return Ok(()) };
+        let condition = PodCondition {
+            type_: "DisruptionTarget".to_owned(),
+            status: "True".to_owned(),
+            reason: Some("DeletionByTaintManager".to_owned()),
+            message: Some("Taint manager: deleting due to NoExecute taint".to_owned()),
+            observed_generation: live.metadata.generation,
+            last_transition_time: Some(Time(self.clock.now())),
+            ..PodCondition::default()
+        };
+        let is_same = |known: &PodCondition| {
+            (&known.status, &known.reason, &known.message)
+                == (&condition.status, &condition.reason, &condition.message)
+        };
+        let known = pods::conditions(&live).find(|known| known.type_ == condition.type_);
+        if !known.is_some_and(is_same) {
+            let patch =
+                json!({"metadata": {"uid": live.metadata.uid}, "status": {"conditions": [condition]}});
+            let params = PatchParams::default();
+            let answer = pods.patch_status(&key.name, &params, &Patch::Strategic(patch)).await;
+            if ignore_not_found(ignore_conflict(answer))?.flatten().is_none() {
+                return Ok(());
+            }
+        }
+        if ignore_not_found(pods.delete(&key.name, &DeleteParams::default()).await)?.is_some() {
+            ctx.record_delete(&self.pods, &live);
+            self.deletions.with_label_values::<&str>(&[]).inc();
+            let passed = self.clock.now().duration_since(since).as_secs_f64();
+            self.latency.with_label_values::<&str>(&[]).observe(passed);
+        }
+        Ok(())
+    }
+
+    fn evictions(&self) -> MutexGuard<'_, HashMap<NamespacedName, Eviction>> {
+        // No code that can panic runs under the lock.
+        self.evictions.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A pod of which no more than the name is left.
+fn reference(key: &NamespacedName) -> ObjectReference {
+    ObjectReference {
+        api_version: Some("v1".to_owned()),
+        kind: Some("Pod".to_owned()),
+        name: Some(key.name.clone()),
+        namespace: Some(key.namespace.clone()),
+        ..ObjectReference::default()
+    }
+}

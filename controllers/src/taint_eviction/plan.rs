@@ -1,0 +1,186 @@
+//! Whether and when a pod is evicted. Pure: from the pod, its node, what was decided before, and the time.
+
+use coracle_kinds::pods;
+use coracle_kinds::taints::{Tolerated, no_execute_taints, tolerated_for};
+use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
+
+/// The eviction of a pod.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Eviction {
+    /// Of the pod.
+    pub uid: String,
+    /// When the taints were observed.
+    pub since: Timestamp,
+    /// When the pod is deleted.
+    pub due: Timestamp,
+    /// Whether it was.
+    pub is_done: bool,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+pub enum Step {
+    /// There is nothing to evict.
+    Forget,
+    /// The pod was deleted before.
+    Keep,
+    Wait(Eviction),
+    Evict(Eviction),
+}
+
+#[derive(Debug, PartialEq, Eq)]
+pub struct Plan {
+    /// Whether an eviction that was due later is called off.
+    pub is_cancelled: bool,
+    pub step: Step,
+}
+
+pub fn plan(pod: Option<&Pod>, node: Option<&Node>, known: Option<&Eviction>, now: Timestamp) -> Plan {
+    let is_pending = known.is_some_and(|known| !known.is_done);
+    let uid = pod.and_then(|pod| pod.metadata.uid.as_deref());
+    // Another pod of the name has nothing to do with the one before.
+    let is_other = known.is_some_and(|known| Some(known.uid.as_str()) != uid);
+    let known = known.filter(|_| !is_other);
+    let forget = Plan { is_cancelled: is_pending, step: Step::Forget };
+    let (Some(pod), Some(node)) = (pod, node) else { return forget };
+    if pods::node(pod) != node.metadata.name.as_deref() || no_execute_taints(node).next().is_none() {
+        return forget;
+    }
+    let tolerations = pod.spec.as_ref().and_then(|spec| spec.tolerations.as_deref()).unwrap_or_default();
+    let eviction = |due| {
+        let uid = uid.unwrap_or_default().to_owned();
+        Eviction { uid, since: known.map_or(now, |known| known.since), due, is_done: false }
+    };
+    let (due, is_cancelled) = match tolerated_for(no_execute_taints(node), tolerations) {
+        Tolerated::Forever => return forget,
+        // A timer that runs is not changed by other tolerations or taints, only overtaken.
+        Tolerated::For(time) if !time.is_zero() => {
+            let time = SignedDuration::try_from(time).unwrap_or(SignedDuration::MAX);
+            let fresh = now.saturating_add(time).unwrap_or(Timestamp::MAX);
+            (known.map_or(fresh, |known| known.due), is_pending && is_other)
+        }
+        Tolerated::For(_) | Tolerated::No => {
+            (now, known.map_or(is_pending, |known| !known.is_done && known.due > now))
+        }
+    };
+    let step = match known {
+        Some(known) if known.is_done => Step::Keep,
+        _ if due <= now => Step::Evict(eviction(due)),
+        _ => Step::Wait(eviction(due)),
+    };
+    Plan { is_cancelled, step }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    fn at(second: i64) -> Timestamp {
+        Timestamp::from_second(second).unwrap()
+    }
+
+    fn node(keys: &[&str]) -> Node {
+        let taints: Vec<Value> = keys.iter().map(|key| json!({"key": key, "effect": "NoExecute"})).collect();
+        serde_json::from_value(json!({"metadata": {"name": "n"}, "spec": {"taints": taints}})).unwrap()
+    }
+
+    fn pod(tolerations: &[(&str, Option<i64>)]) -> Pod {
+        let tolerations: Vec<Value> = tolerations
+            .iter()
+            .map(|(key, seconds)| json!({"key": key, "operator": "Exists", "tolerationSeconds": seconds}))
+            .collect();
+        let spec = json!({"nodeName": "n", "containers": [], "tolerations": tolerations});
+        serde_json::from_value(json!({"metadata": {"name": "p", "uid": "u"}, "spec": spec})).unwrap()
+    }
+
+    fn eviction(uid: &str, since: i64, due: i64, is_done: bool) -> Eviction {
+        Eviction { uid: uid.to_owned(), since: at(since), due: at(due), is_done }
+    }
+
+    #[test]
+    fn pods_are_evicted_when_their_tolerations_end() {
+        let ten = || pod(&[("a", Some(10))]);
+        let pending = || Some(eviction("u", 90, 105, false));
+        let cancelled = Plan { is_cancelled: true, step: Step::Forget };
+        let nothing = Plan { is_cancelled: false, step: Step::Forget };
+        let plans = |is_cancelled, step| Plan { is_cancelled, step };
+        for (case, the_pod, the_node, known, want) in [
+            ("no taints", Some(ten()), Some(node(&[])), None, nothing),
+            ("no pod", None, None, None, Plan { is_cancelled: false, step: Step::Forget }),
+            ("the pod is deleted", None, None, pending(), cancelled),
+            (
+                "the taints are removed",
+                Some(ten()),
+                Some(node(&[])),
+                pending(),
+                Plan { is_cancelled: true, step: Step::Forget },
+            ),
+            (
+                "tolerated for ever",
+                Some(pod(&[("a", None)])),
+                Some(node(&["a"])),
+                pending(),
+                Plan { is_cancelled: true, step: Step::Forget },
+            ),
+            (
+                "for a time",
+                Some(ten()),
+                Some(node(&["a"])),
+                None,
+                plans(false, Step::Wait(eviction("u", 100, 110, false))),
+            ),
+            (
+                "a timer is not moved",
+                Some(pod(&[("a", Some(1))])),
+                Some(node(&["a"])),
+                pending(),
+                plans(false, Step::Wait(eviction("u", 90, 105, false))),
+            ),
+            (
+                "the time is over",
+                Some(ten()),
+                Some(node(&["a"])),
+                Some(eviction("u", 90, 100, false)),
+                plans(false, Step::Evict(eviction("u", 90, 100, false))),
+            ),
+            (
+                "not tolerated",
+                Some(ten()),
+                Some(node(&["b"])),
+                None,
+                plans(false, Step::Evict(eviction("u", 100, 100, false))),
+            ),
+            (
+                "overtaken",
+                Some(ten()),
+                Some(node(&["a", "b"])),
+                pending(),
+                plans(true, Step::Evict(eviction("u", 90, 100, false))),
+            ),
+            (
+                "for no time",
+                Some(pod(&[("a", Some(0))])),
+                Some(node(&["a"])),
+                None,
+                plans(false, Step::Evict(eviction("u", 100, 100, false))),
+            ),
+            (
+                "deleted before",
+                Some(ten()),
+                Some(node(&["a"])),
+                Some(eviction("u", 80, 90, true)),
+                plans(false, Step::Keep),
+            ),
+            (
+                "another pod",
+                Some(ten()),
+                Some(node(&["a"])),
+                Some(eviction("v", 80, 105, false)),
+                plans(true, Step::Wait(eviction("u", 100, 110, false))),
+            ),
+        ] {
+            assert_eq!(plan(the_pod.as_ref(), the_node.as_ref(), known.as_ref(), at(100)), want, "{case}");
+        }
+    }
+}

@@ -1,0 +1,100 @@
+//! ttl-controller: tells kubelets, by an annotation of their nodes, for how long they may cache Secrets and ConfigMaps: the more
+//! nodes there are, the longer.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use coracle_kinds::meta::annotation;
+use k8s_openapi::api::core::v1::Node;
+use kube::api::{Patch, PatchParams};
+use kube::{Api, Client};
+use serde_json::json;
+
+use crate::runtime::cache::{Cache, NamespacedName};
+use crate::runtime::{Action, Controller, Error, ReconcileContext, Sources, ignore_not_found};
+use crate::{Context, Initialize};
+
+const ANNOTATION: &str = "node.alpha.kubernetes.io/ttl";
+
+/// From how many nodes on, and up to how many, and the seconds.
+const STEPS: [(usize, usize, u32); 5] =
+    [(0, 100, 0), (90, 500, 15), (450, 1000, 30), (900, 2000, 60), (1800, usize::MAX, 300)];
+
+pub struct TtlController {
+    client: Client,
+    nodes: Arc<Cache<Node>>,
+    /// The step in [`STEPS`], which follows the number of nodes.
+    step: Arc<AtomicUsize>,
+}
+
+impl Initialize for TtlController {
+    fn new(context: &Context) -> TtlController {
+        TtlController { client: context.client.clone(), nodes: context.cache(), step: Arc::default() }
+    }
+}
+
+impl Controller for TtlController {
+    const NAME: &'static str = "ttl-controller";
+    const QUEUE: &'static str = "ttlcontroller";
+    /// The name of a node.
+    type Key = String;
+
+    fn sources(&self, sources: &mut Sources<String>) {
+        let (step, count) = (self.step.clone(), Mutex::new(0_usize));
+        sources.on(&self.nodes, move |change, queue| {
+            let mut count = count.lock().unwrap_or_else(PoisonError::into_inner);
+            match (&change.old, &change.new) {
+                (None, Some(_)) => *count += 1,
+                (Some(_), None) => *count = count.saturating_sub(1),
+                _ => {}
+            }
+            step.store(next_step(step.load(Ordering::Relaxed), *count), Ordering::Relaxed);
+            let live = change.name().filter(|_| change.new.is_some());
+            live.into_iter().for_each(|name| queue.add(name.name));
+        });
+    }
+
+    async fn reconcile(&self, name: &String, ctx: &ReconcileContext) -> Result<Action, Error> {
+        let Some(node) = self.nodes.get(&NamespacedName::new("", name)) else {
+            return Ok(Action::AwaitChange);
+        };
+        let step = STEPS.get(self.step.load(Ordering::Relaxed));
+        let seconds = step.map_or(0, |(_, _, seconds)| *seconds).to_string();
+        if annotation(&node.metadata, ANNOTATION) == Some(&seconds) {
+            return Ok(Action::AwaitChange);
+        }
+        let patch = Patch::Strategic(json!({"metadata": {"annotations": {ANNOTATION: seconds}}}));
+        let nodes = Api::<Node>::all(self.client.clone());
+        if let Some(node) = ignore_not_found(nodes.patch(name, &PatchParams::default(), &patch).await)? {
+            ctx.record_write(&self.nodes, &node);
+        }
+        Ok(Action::AwaitChange)
+    }
+}
+
+/// The step for a number of nodes: that of before, unless the number has left it.
+fn next_step(mut step: usize, count: usize) -> usize {
+    while STEPS.get(step).is_some_and(|(_, most, _)| count > *most) {
+        step += 1;
+    }
+    while STEPS.get(step).is_some_and(|(least, ..)| count < *least) {
+        step -= 1;
+    }
+    step
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn steps_overlap() {
+        let mut step = 0;
+        for (count, want) in
+            [(1, 0), (100, 0), (101, 15), (90, 15), (89, 0), (3000, 300), (1800, 300), (950, 60), (0, 0)]
+        {
+            step = next_step(step, count);
+            assert_eq!(STEPS[step].2, want, "{count}");
+        }
+    }
+}
