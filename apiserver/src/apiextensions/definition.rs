@@ -8,7 +8,9 @@ use serde_json::Value;
 
 use crate::names::CLEANUP;
 use crate::object_meta::ObjectMeta;
-use crate::resource_info::{Conversion, CustomKind, CustomVersion, ResourceInfo, precedence};
+use crate::resource_info::{
+    Conversion, CustomKind, CustomVersion, DefinitionLifetime, ResourceInfo, precedence,
+};
 use crate::strategy::ScalePaths;
 
 /// The names under which a resource is served: `spec.names` and `status.acceptedNames`.
@@ -43,6 +45,8 @@ pub(super) struct Definition {
     pub annotations: Value,
     /// `spec`, from which the resources are made, as text: parsed schemas take ten times as much memory.
     spec: Arc<str>,
+    /// Ends the watches of the resources when the definition has another spec or other names, or is gone.
+    lifetime: DefinitionLifetime,
     /// In each version that is served; none of a schema that is not structural.
     pub resources: Vec<Arc<ResourceInfo>>,
 }
@@ -105,8 +109,15 @@ impl Definition {
             status: Value::Null,
             annotations: object.meta("annotations").cloned().unwrap_or_default(),
             spec: object["spec"].to_string().into(),
+            lifetime: DefinitionLifetime::begin(),
             resources: Vec::new(),
         };
+        let same = previous.filter(|previous| previous.spec == definition.spec);
+        if let Some(previous) =
+            same.filter(|previous| previous.accepted == Names::read(&status["acceptedNames"]))
+        {
+            definition.lifetime = previous.lifetime.clone();
+        }
         match previous.filter(|previous| definition.has_resources_of(previous, &status)) {
             Some(previous) => {
                 definition.spec = previous.spec.clone();
@@ -154,6 +165,7 @@ impl Definition {
             terminating: self.terminating,
             ..CustomKind::new(&self.group, &names.kind, &names.plural, spec["scope"] == "Namespaced")
         };
+        kind.retirement = Some(self.lifetime.retirement());
         if let Some(conversion) = &self.conversion {
             kind.conversion = conversion.clone();
         }

@@ -4,7 +4,7 @@ use std::sync::{Arc, OnceLock};
 
 use serde_json::Value;
 
-use super::{Conversion, Endpoint, Part, ResourceInfo, Storage, Subresource, api_version};
+use super::{Conversion, Endpoint, Part, ResourceInfo, Retirement, Storage, Subresource, api_version};
 use crate::names::{GroupKind, GroupResource, Text};
 use crate::render::table::Printer;
 use crate::schema::{StructId, StructuralError, StructuralSchema, TypeRef, schema};
@@ -36,6 +36,8 @@ pub struct CustomKind {
     pub terminating: bool,
     /// How objects get from one version to another.
     pub conversion: Conversion,
+    /// When watches end; None for as long as they may last.
+    pub retirement: Option<Retirement>,
 }
 
 /// A version of a custom kind: one of `spec.versions`.
@@ -75,6 +77,7 @@ impl CustomKind {
             namespaced,
             terminating: false,
             conversion: Conversion::Local(super::conversion::rename),
+            retirement: None,
         }
     }
 
@@ -175,6 +178,7 @@ impl CustomKind {
             },
             versions: all.clone(),
             conversion: self.conversion.clone(),
+            retirement: self.retirement.clone(),
             behaviour,
             group_resource: GroupResource::new(&self.group, &self.plural),
             group_kind: GroupKind::new(&self.group, &self.kind),
