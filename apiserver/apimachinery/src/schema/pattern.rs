@@ -314,7 +314,16 @@ impl<'t> Translation<'t> {
         loop {
             match self.next().ok_or_else(missing)? {
                 ']' if !is_first => break self.out.push(']'),
-                '\\' => self.escape(true)?,
+                '\\' => {
+                    let is_class = self.rest.starts_with(['d', 's', 'w', 'D', 'S', 'W', 'p', 'P']);
+                    self.escape(true)?;
+                    if !is_class
+                        && let Some(rest) = self.rest.strip_prefix('-').filter(|rest| !rest.starts_with(']'))
+                    {
+                        self.rest = rest;
+                        self.out.push('-');
+                    }
+                }
                 '[' => match self.rest.starts_with(':').then(|| self.rest.find(":]")).flatten() {
                     Some(end) => {
                         self.out.push('[');
@@ -323,12 +332,6 @@ impl<'t> Translation<'t> {
                     }
                     None => self.out.push_str("\\["),
                 },
-                c @ (']' | '&' | '~') => {
-                    self.out.push('\\');
-                    self.out.push(c);
-                }
-                // A hyphen is a character where it cannot be a range.
-                '-' if is_first || self.rest.starts_with(']') => self.out.push_str("\\-"),
                 c => self.range(c)?,
             }
             is_first = false;
@@ -336,17 +339,31 @@ impl<'t> Translation<'t> {
         Ok(())
     }
 
-    /// A character of a class, or the beginning of a range.
-    fn range(&mut self, c: char) -> Result<(), PatternError> {
-        self.out.push(c);
+    /// A character of a class, or a range that begins with it. After a range a hyphen is a character.
+    fn range(&mut self, first: char) -> Result<(), PatternError> {
+        self.class_character(first);
         let mut after = self.rest.chars();
-        if after.next() == Some('-')
-            && let Some(end) = after.next().filter(|end| !matches!(end, ']' | '\\' | '['))
-            && end < c
-        {
-            return Err(PatternError::ClassRange(format!("{c}-{end}")));
+        if after.next() != Some('-') {
+            return Ok(());
         }
+        let Some(last) = after.next().filter(|last| *last != ']') else { return Ok(()) };
+        self.out.push('-');
+        self.rest = after.as_str();
+        if last == '\\' {
+            return self.escape(true);
+        }
+        if last < first {
+            return Err(PatternError::ClassRange(format!("{first}-{last}")));
+        }
+        self.class_character(last);
         Ok(())
+    }
+
+    fn class_character(&mut self, c: char) {
+        if matches!(c, '[' | ']' | '&' | '~' | '-' | '^') {
+            self.out.push('\\');
+        }
+        self.out.push(c);
     }
 }
 
@@ -375,6 +392,12 @@ mod tests {
             (r"^(?i:A)b$", "ab", true),
             (r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$", "a-b", true),
             (r"^[+-]$", "-", true),
+            (r"^[0-9a-zA-Z-.]+$", "a-.Z", true),
+            (r"^[a-z-0-9]+$", "a-0", true),
+            (r"^[+--]+$", ",", true),
+            (r"^[\x00-\x1f]$", "\n", true),
+            (r"^[\.-\/]+$", "./", true),
+            (r"^[\w-.]+$", "a-.", true),
             ("^}$", "}", true),
         ] {
             assert_eq!(Pattern::check(pattern), Ok(()), "{pattern}");
