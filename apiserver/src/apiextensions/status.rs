@@ -81,7 +81,7 @@ fn next(definition: &Definition, taken: &Taken, now: &str) -> Value {
     let used: Vec<String> = wanted
         .short_names
         .iter()
-        .filter(|name| !had.short_names.contains(name) && taken.resources.contains_key(name))
+        .filter(|name| !had.short_names.contains(name) && taken.resources.contains_key(*name))
         .map(|name| in_use(name))
         .collect();
     let short_names = if used.is_empty() { wanted } else { had }.short_names.clone();

@@ -2,8 +2,6 @@
 
 use std::sync::Arc;
 
-use serde_json::Value;
-
 use super::{ScalePaths, Strategy};
 use crate::allocation::Allocate;
 use crate::names::Text;
