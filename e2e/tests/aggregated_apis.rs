@@ -58,8 +58,8 @@ async fn requests_discovery_and_availability_of_another_server() -> Result<()> {
         let path = format!("{services}/{version}.g.example.com");
         let condition = async || -> Result<Value> {
             let found = connection.call("GET", &path, &[], None).await?;
-            let mut object: Value = serde_json::from_slice(&found.body)?;
-            Ok(object["status"]["conditions"][0].take())
+            let object: Value = serde_json::from_slice(&found.body)?;
+            Ok(object["status"]["conditions"][0].clone())
         };
         let found = until("it is checked", condition, |condition| condition["type"] == "Available").await?;
         ensure!(

@@ -265,8 +265,10 @@ impl<'t> Translation<'t> {
             'D' => "^0-9",
             'S' => "^\\t\\n\\x0C\\r ",
             'W' => "^0-9A-Za-z_",
-            'b' if !in_class => return Ok(self.out.push_str("(?-u:\\b)")),
-            'B' if !in_class => return Ok(self.out.push_str("(?-u:\\B)")),
+            'b' | 'B' if !in_class => {
+                self.out.push_str(&format!("(?-u:\\{c})"));
+                return Ok(());
+            }
             'Q' if !in_class => {
                 let (literal, after) = self.rest.split_once("\\E").unwrap_or((self.rest, ""));
                 self.out.push_str(&regex::escape(literal));
