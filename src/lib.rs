@@ -31,12 +31,14 @@ use coracle_apiserver::access::authenticate::{Authenticator, MASTERS, TokenAuthe
 use coracle_apiserver::access::authorize::Authorizer;
 use coracle_apiserver::access::certificate_signer::CertificateSigner;
 use coracle_apiserver::access::certificates::{self, CertificateError, Certificates};
+use coracle_apiserver::access::front_proxy::FrontProxy;
 use coracle_apiserver::access::jwt::{KeyError, SigningKey, VerificationKey};
 use coracle_apiserver::access::kubeconfig;
 use coracle_apiserver::access::service_account_token::ServiceAccountTokens;
 use coracle_apiserver::access::tls::Peer;
 use coracle_apiserver::access::token_file::{TokenFile, TokenFileError};
 use coracle_apiserver::access::validity::WallClock;
+use coracle_apiserver::aggregator::{AvailabilityController, RemoteGroups, publish_authentication};
 use coracle_apiserver::apiextensions::CustomResources;
 use coracle_apiserver::discovery::Discovery;
 use coracle_apiserver::policy_status::PolicyStatus;
@@ -300,7 +302,9 @@ impl Builder {
         }
         let clock: Clock = Arc::new(jiff::Timestamp::now);
         let registry = Registry::new(store.clone(), resources.clone(), clock.clone(), &authorizer);
-        let clients = ClientManager::new(self.webhook_service_urls.iter().cloned());
+        let front_proxy = FrontProxy::generate(SystemTime::now())?;
+        let clients = ClientManager::new(self.webhook_service_urls.iter().cloned())
+            .with_front_proxy(vec![front_proxy.certificate], front_proxy.key);
         let registry = registry.with_webhook_clients(Arc::new(clients));
         let registry = registry.with_options(features.clone(), &self.admission_plugins, &authorizer);
         let registry = Arc::new(match self.service_cidr {
@@ -316,11 +320,16 @@ impl Builder {
             .bootstrap(listener.address().port(), self.default_storage_class.as_deref())
             .await
             .map_err(|e| Error::Bootstrap(e.to_string()))?;
+        publish_authentication(&registry, certificates.ca_pem(), &front_proxy.ca_pem)
+            .await
+            .map_err(|e| Error::Bootstrap(e.to_string()))?;
         let (data, scratch) = self.data_directory()?;
         let readiness = Readiness::default();
         let (health, start_hooks) = health(&store, &readiness);
         let other_paths = health.paths().chain(["/metrics".to_owned()]);
-        let discovery = Discovery::new(listener.address().to_string(), other_paths, resources);
+        let remote_groups = Arc::new(RemoteGroups::default());
+        let discovery = Discovery::new(listener.address().to_string(), other_paths, resources)
+            .with_remote_groups(remote_groups.clone());
         let metrics = Metrics::new();
         let event_expiry = tokio::spawn(registry.clone().expire_events(self.event_ttl));
         let custom_resources = CustomResources::new(registry.clone()).run();
@@ -328,6 +337,7 @@ impl Builder {
         let custom_resources = tokio::spawn(async move {
             tokio::join!(custom_resources, policy_status);
         });
+        let aggregator = tokio::spawn(AvailabilityController::new(registry.clone(), remote_groups).run());
         let options = coracle_controllers::Options {
             clock: coracle_controllers::Clock::system(),
             metrics: coracle_controllers::Metrics::new(metrics.registry().clone()),
@@ -369,6 +379,7 @@ impl Builder {
                 controllers,
                 event_expiry,
                 custom_resources,
+                aggregator,
                 scratch,
             }),
             runtime: tokio::runtime::Handle::current(),
@@ -559,6 +570,7 @@ struct Running {
     event_expiry: JoinHandle<()>,
     /// The task that serves what CustomResourceDefinitions define.
     custom_resources: JoinHandle<()>,
+    aggregator: JoinHandle<()>,
     scratch: Option<tempfile::TempDir>,
 }
 
@@ -568,9 +580,18 @@ impl Running {
     /// # Errors
     /// The store could not be closed.
     async fn stop(self) -> Result<(), StoreError> {
-        let Running { store, stop, serving, controllers, event_expiry, custom_resources, scratch } = self;
+        let Running {
+            store,
+            stop,
+            serving,
+            controllers,
+            event_expiry,
+            custom_resources,
+            aggregator,
+            scratch,
+        } = self;
         // The controllers stop first, so that nothing writes while the store closes.
-        for task in [controllers, event_expiry, custom_resources] {
+        for task in [controllers, event_expiry, custom_resources, aggregator] {
             task.abort();
             let _ = task.await;
         }
@@ -595,6 +616,7 @@ impl Drop for ControlPlane {
             running.controllers.abort();
             running.event_expiry.abort();
             running.custom_resources.abort();
+            running.aggregator.abort();
             self.runtime.spawn(running.stop());
         }
     }

@@ -42,7 +42,6 @@ const CRATES: [(&str, &[&str]); 3] = [
         "resources/src",
         &[
             // What several kinds have.
-            "idle",
             "printers",
             "claim_spec",
             "pod_spec",
@@ -85,6 +84,7 @@ const CRATES: [(&str, &[&str]); 3] = [
             "registry",
             "apiextensions",
             "policy_status",
+            "aggregator",
             "answer",
             "discovery",
             "serve",

@@ -25,5 +25,6 @@ pub mod recordings;
 pub mod statefulsets;
 pub mod volumes;
 pub mod wait;
+pub mod webhook;
 
 pub use cluster::{Cluster, cluster};

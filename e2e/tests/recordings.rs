@@ -57,4 +57,4 @@ macro_rules! areas {
     };
 }
 
-areas! { api extend gc patch statefulset volumes }
+areas! { api extend gc patch statefulset volumes workload }

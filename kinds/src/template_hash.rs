@@ -74,8 +74,8 @@ impl Types {
                     types.insert(*name, Shape::Struct(Vec::new()));
                     last = Some(*name);
                 }
-                (["scalar", name, kind], false) => drop(types.insert(*name, Shape::Scalar(*kind))),
-                (["map", name, values], false) => drop(types.insert(*name, Shape::Map(*values))),
+                (["scalar", name, kind], false) => drop(types.insert(*name, Shape::Scalar(kind))),
+                (["map", name, values], false) => drop(types.insert(*name, Shape::Map(values))),
                 ([name, json, r#type], true) => {
                     let (name, r#type) = (*name, *r#type);
                     let json = Some(*json).filter(|json| *json != ".");

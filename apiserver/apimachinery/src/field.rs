@@ -37,6 +37,11 @@ impl Path {
         dotted.split('.').fold(Path::root(), |path, name| path.child(name))
     }
 
+    /// Whether this is the root path.
+    pub fn is_root(&self) -> bool {
+        self.0.is_none()
+    }
+
     /// The path of a member.
     pub fn child(&self, name: &str) -> Path {
         self.step(Segment::Child(name.to_owned()))

@@ -8,7 +8,7 @@ use coracle_apimachinery::validation::metadata::{
 
 use crate::{
     admissionregistration, apiextensions, apiregistration, apps, autoscaling, batch, certificates,
-    coordination, core, discovery, dynamic_resource_allocation, flowcontrol, idle, networking, node, policy,
+    coordination, core, discovery, dynamic_resource_allocation, flowcontrol, networking, node, policy,
     printers, rbac, scheduling, storage,
 };
 
@@ -18,10 +18,6 @@ const NOTHING: MetadataValidation = MetadataValidation::NOTHING;
 
 /// The behaviour of a built-in kind; a kind without an entry has the usual one.
 pub fn behaviour(group: &str, kind: &str) -> Behaviour {
-    Behaviour { idle_warning: Some(idle::warning), ..entry(group, kind) }
-}
-
-fn entry(group: &str, kind: &str) -> Behaviour {
     match (group, kind) {
         ("", "Binding") => Behaviour::of(core::BindingStrategy),
         ("", "Pod") => Behaviour::of(core::PodStrategy)

@@ -24,7 +24,6 @@ mod corpus;
 pub mod discovery;
 pub mod dynamic_resource_allocation;
 pub mod flowcontrol;
-mod idle;
 #[cfg(test)]
 mod metadata_tests;
 pub mod networking;

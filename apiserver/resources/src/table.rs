@@ -65,6 +65,7 @@ fn info(
         storage: storage(resource)?,
         versions: versions.get(&group_kind)?.clone(),
         conversion: Conversion::Local(convert),
+        retirement: None,
         behaviour: behaviour(resource.group, resource.kind),
         group_resource: GroupResource::new(resource.group, resource.plural),
         api_version: api_version(resource.group, resource.version),

@@ -15,6 +15,7 @@ pub mod coverage;
 mod der;
 mod ec_key;
 pub mod file;
+pub mod front_proxy;
 pub mod impersonate;
 pub mod jwt;
 pub mod kubeconfig;

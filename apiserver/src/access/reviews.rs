@@ -7,8 +7,10 @@ use serde_json::{Map, Value, json};
 use super::authenticate::{Authenticator, UserInfo};
 use super::authorize::{Authorizer, Decision, RequestAttributes, ResourceTarget, Target, not_found};
 use super::rules::strings;
+use crate::codec;
 use crate::field::{Errors, Field, Path};
 use crate::names::GroupKind;
+use crate::schema::structural::object_meta;
 use crate::selector::{FieldSelector, LabelSelector};
 use crate::validation::content::{label_value, qualified_name};
 use crate::{Error, Result};
@@ -207,7 +209,12 @@ fn validate_metadata(review: &Value, allowed: &[&str], detail: &str, errors: &mu
     let metadata = Field::at(review.get("metadata"), Path::of("metadata"));
     let filled = |key: &str| key != "managedFields" && !allowed.contains(&key);
     if metadata.entries().any(|(key, field)| filled(key) && !field.is_empty()) {
-        errors.push(metadata.invalid(detail));
+        let shown = metadata.value().map(|value| {
+            let mut text = Vec::new();
+            codec::json::write(value, &object_meta().into(), &mut text);
+            String::from_utf8_lossy(&text).into_owned()
+        });
+        errors.push(metadata.invalid(detail).with_bad_value_text(shown.unwrap_or_default()));
     }
 }
 

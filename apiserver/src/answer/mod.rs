@@ -87,7 +87,7 @@ impl Form {
     }
 
     async fn stored(&self, info: &ResourceInfo, stored: &Stored) -> Result<Bytes> {
-        if self.is_plain() && info.is_storage_version() {
+        if self.is_plain() && info.shows_stored_bytes() {
             return Ok(stored.bytes.clone());
         }
         let stored = parse(stored)?;
@@ -128,7 +128,7 @@ impl Form {
         if let Some(remaining) = page.remaining {
             metadata["remainingItemCount"] = remaining.into();
         }
-        if self.is_plain() && info.is_storage_version() {
+        if self.is_plain() && info.shows_stored_bytes() {
             return Ok(Content::List(PlainList::new(info, page, &list_metadata(info, metadata))));
         }
         let size: usize = page.items.iter().map(|item| item.bytes.len()).sum();

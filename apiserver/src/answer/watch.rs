@@ -41,7 +41,7 @@ impl Frames {
     }
 
     async fn frame(&mut self, info: &ResourceInfo, notice: &Notice) -> Bytes {
-        if !(self.form.is_plain() && info.is_storage_version()) {
+        if !(self.form.is_plain() && info.shows_stored_bytes()) {
             return self.made(info, &notice.change).await;
         }
         match (&notice.shared, &notice.change) {
@@ -95,8 +95,10 @@ impl Form {
 /// The type of a change's event, and its object.
 async fn shown(info: &ResourceInfo, change: &Change) -> Result<(&'static str, Shown)> {
     let (kind, mut stored) = changed(info, change)?;
-    // A bookmark holds nothing that others could convert.
-    if matches!((change, &info.conversion), (Change::Bookmark { .. }, Conversion::Remote(_))) {
+    // A bookmark holds nothing that others could convert, and gets no defaults.
+    if matches!(change, Change::Bookmark { .. })
+        && (info.is_custom() || matches!(info.conversion, Conversion::Remote(_)))
+    {
         stored["apiVersion"] = info.api_version.as_str().into();
         return Ok((kind, Shown::of(stored)));
     }

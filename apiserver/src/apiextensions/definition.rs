@@ -8,7 +8,10 @@ use serde_json::Value;
 
 use crate::names::CLEANUP;
 use crate::object_meta::ObjectMeta;
-use crate::resource_info::{Conversion, CustomKind, CustomVersion, ResourceInfo, precedence};
+use crate::resource_info::{
+    Conversion, CustomKind, CustomVersion, DefinitionLifetime, ResourceInfo, precedence,
+};
+use crate::strategy::ScalePaths;
 
 /// The names under which a resource is served: `spec.names` and `status.acceptedNames`.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -40,8 +43,10 @@ pub(super) struct Definition {
     pub status: Value,
     /// `metadata.annotations`, for the approval of protected groups.
     pub annotations: Value,
-    /// `spec`, from which the resources are made.
-    spec: Arc<Value>,
+    /// `spec`, from which the resources are made, as text: parsed schemas take ten times as much memory.
+    spec: Arc<str>,
+    /// Ends the watches of the resources when the definition has another spec or other names, or is gone.
+    lifetime: DefinitionLifetime,
     /// In each version that is served; none of a schema that is not structural.
     pub resources: Vec<Arc<ResourceInfo>>,
 }
@@ -80,11 +85,13 @@ impl Names {
 }
 
 impl Definition {
+    /// Reads a stored definition. What `previous`, its last state, has in common with it is not made again.
     pub fn read(
         object: &Value,
         conversion: Option<Conversion>,
         created: Revision,
         revision: Revision,
+        previous: Option<&Definition>,
     ) -> Definition {
         let status = object.get("status").cloned().unwrap_or_default();
         let text = |pointer: &str| object.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
@@ -101,19 +108,45 @@ impl Definition {
             finalizers: object.finalizers().into_iter().map(str::to_owned).collect(),
             status: Value::Null,
             annotations: object.meta("annotations").cloned().unwrap_or_default(),
-            spec: Arc::new(object["spec"].clone()),
+            spec: object["spec"].to_string().into(),
+            lifetime: DefinitionLifetime::begin(),
             resources: Vec::new(),
         };
-        definition.adopt(&status);
+        let same = previous.filter(|previous| previous.spec == definition.spec);
+        if let Some(previous) =
+            same.filter(|previous| previous.accepted == Names::read(&status["acceptedNames"]))
+        {
+            definition.lifetime = previous.lifetime.clone();
+        }
+        match previous.filter(|previous| definition.has_resources_of(previous, &status)) {
+            Some(previous) => {
+                definition.spec = previous.spec.clone();
+                definition.resources = previous.resources.clone();
+                definition.note(&status);
+            }
+            None => definition.adopt(&status),
+        }
         definition
     }
 
     /// Takes a status on, and what follows from it.
     pub fn adopt(&mut self, status: &Value) {
+        self.note(status);
+        self.resources = if self.established { self.resources() } else { Vec::new() };
+    }
+
+    fn note(&mut self, status: &Value) {
         self.accepted = Names::read(&status["acceptedNames"]);
         self.established = is_true(status, "Established");
         self.status = status.clone();
-        self.resources = if self.established { self.resources() } else { Vec::new() };
+    }
+
+    /// Whether its resources are those of its last state.
+    fn has_resources_of(&self, previous: &Definition, status: &Value) -> bool {
+        previous.established == is_true(status, "Established")
+            && previous.accepted == Names::read(&status["acceptedNames"])
+            && previous.terminating == self.terminating
+            && previous.spec == self.spec
     }
 
     /// Whether its objects are to be deleted with it.
@@ -123,18 +156,20 @@ impl Definition {
 
     fn resources(&self) -> Vec<Arc<ResourceInfo>> {
         let names = &self.accepted;
+        let spec: Value = serde_json::from_str(&self.spec).unwrap_or_default();
         let mut kind = CustomKind {
             list_kind: names.list_kind.clone(),
             singular: names.singular.clone(),
             short_names: names.short_names.clone(),
             categories: names.categories.clone(),
             terminating: self.terminating,
-            ..CustomKind::new(&self.group, &names.kind, &names.plural, self.spec["scope"] == "Namespaced")
+            ..CustomKind::new(&self.group, &names.kind, &names.plural, spec["scope"] == "Namespaced")
         };
+        kind.retirement = Some(self.lifetime.retirement());
         if let Some(conversion) = &self.conversion {
             kind.conversion = conversion.clone();
         }
-        let versions = self.spec["versions"].as_array().map(Vec::as_slice).unwrap_or_default();
+        let versions = spec["versions"].as_array().map(Vec::as_slice).unwrap_or_default();
         let custom = versions.iter().map(|version| self.version(version, versions)).collect();
         match kind.resources(custom) {
             Ok(resources) => resources.into_iter().map(Arc::new).collect(),
@@ -155,7 +190,7 @@ impl Definition {
             storage: flag("/storage"),
             schema: version.pointer("/schema/openAPIV3Schema").cloned().unwrap_or_default(),
             status: there("/subresources/status"),
-            scale: there("/subresources/scale"),
+            scale: version.pointer("/subresources/scale").and_then(ScalePaths::read),
             columns: version.get("additionalPrinterColumns").cloned(),
             selectable_fields: fields
                 .filter_map(|field| field["jsonPath"].as_str().map(str::to_owned))

@@ -9,18 +9,20 @@
 //! | `definition.rs` | a stored definition: its names, and the resources that come of it |
 //! | `status.rs` | the conditions and names that a definition has beside others of its group |
 //! | `webhook_converter.rs` | conversion by a webhook |
+//! | `auto_registration.rs` | the APIServices of custom groups |
 //! | `cleanup.rs` | the deletion of a definition's objects |
 //!
 //! Start at [`CustomResources::run`].
 //!
 //! Source: apiextensions-apiserver, its naming, establishing and finalizing controllers.
 
+mod auto_registration;
 mod cleanup;
 mod definition;
 mod status;
 mod webhook_converter;
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -50,6 +52,10 @@ pub struct CustomResources {
     built_in: ResourceTable,
     /// By name.
     definitions: HashMap<String, Definition>,
+    /// The groups and versions that have an APIService.
+    registered: Option<BTreeSet<(String, String)>>,
+    /// The groups whose names and conditions have to be decided.
+    pending: HashSet<String>,
 }
 
 impl CustomResources {
@@ -61,6 +67,8 @@ impl CustomResources {
             bucket: GroupResource::new(GROUP, PLURAL).to_string().into(),
             built_in,
             definitions: HashMap::new(),
+            registered: None,
+            pending: HashSet::new(),
         };
         resources.read();
         resources.serve();
@@ -82,8 +90,10 @@ impl CustomResources {
     /// Makes everything follow the definitions as they are now. Whether something is left to do without a change of theirs.
     async fn reconcile(&mut self) -> bool {
         self.read();
+        let pending = std::mem::take(&mut self.pending);
         let now = rfc3339(self.registry.now());
-        let planned = status::plan(self.definitions.values(), &now);
+        let beside = self.definitions.values().filter(|definition| pending.contains(&definition.group));
+        let planned = status::plan(beside, &now);
         for (name, status) in &planned {
             if let Some(definition) = self.definitions.get_mut(name) {
                 definition.adopt(status);
@@ -93,7 +103,14 @@ impl CustomResources {
         let mut retry = false;
         for (name, status) in planned {
             let stored = self.change(&name, |definition| definition["status"] = status.clone()).await;
-            retry |= failed(&name, stored);
+            if failed(&name, stored) {
+                self.pending.extend(self.definitions.get(&name).map(|definition| definition.group.clone()));
+                retry = true;
+            }
+        }
+        if let Err(error) = self.register_api_services().await {
+            tracing::warn!(%error, "the APIServices of custom groups are not up to date");
+            retry = true;
         }
         let terminating = self.definitions.values().filter(|definition| definition.is_to_be_cleaned_up());
         let terminating: Vec<String> = terminating.map(|definition| definition.name.clone()).collect();
@@ -114,10 +131,15 @@ impl CustomResources {
             let name = object.key.name().to_string();
             let definition = match known.remove(&name) {
                 Some(definition) if definition.revision == object.revision => Some(definition),
-                _ => read(object, &Arc::downgrade(&self.registry)),
+                previous => {
+                    let definition = read(object, &Arc::downgrade(&self.registry), previous.as_ref());
+                    self.pending.extend(definition.as_ref().map(|definition| definition.group.clone()));
+                    definition
+                }
             };
             self.definitions.extend(definition.map(|definition| (name, definition)));
         }
+        self.pending.extend(known.into_values().map(|definition| definition.group));
     }
 
     /// Replaces the table of resources.
@@ -142,7 +164,7 @@ impl CustomResources {
     }
 }
 
-fn read(object: &Stored, registry: &Weak<Registry>) -> Option<Definition> {
+fn read(object: &Stored, registry: &Weak<Registry>, previous: Option<&Definition>) -> Option<Definition> {
     let value = parse(object).ok()?;
     let conversion = match value.pointer("/spec/conversion") {
         Some(conversion) if conversion["strategy"] == "Webhook" => {
@@ -151,7 +173,7 @@ fn read(object: &Stored, registry: &Weak<Registry>) -> Option<Definition> {
         }
         _ => None,
     };
-    Some(Definition::read(&value, conversion, object.created, object.revision))
+    Some(Definition::read(&value, conversion, object.created, object.revision, previous))
 }
 
 /// Logs what failed. What is gone needs no more.

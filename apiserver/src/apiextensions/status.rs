@@ -1,6 +1,6 @@
 //! The status of definitions: who has which names, and what is established. One pure decision about all of them.
 
-use std::collections::BTreeSet;
+use std::collections::HashMap;
 
 use serde_json::Value;
 
@@ -8,50 +8,70 @@ use super::definition::{Definition, Names};
 use crate::conditions;
 
 /// The new statuses of those definitions whose status has to change, by name. Definitions that came first have their names
-/// first.
+/// first. Linear in the definitions, which are all those of the groups that they are in.
 pub(super) fn plan<'d>(definitions: impl Iterator<Item = &'d Definition>, now: &str) -> Vec<(String, Value)> {
-    let mut definitions: Vec<(&Definition, Names)> =
-        definitions.map(|definition| (definition, definition.accepted.clone())).collect();
-    definitions.sort_by_key(|(definition, _)| definition.created);
+    let mut definitions: Vec<&Definition> = definitions.collect();
+    definitions.sort_by_key(|definition| definition.created);
+    let mut groups: HashMap<&str, Taken> = HashMap::new();
+    for definition in &definitions {
+        groups.entry(&definition.group).or_default().add(&definition.accepted);
+    }
     let mut changed = Vec::new();
-    for index in 0..definitions.len() {
-        let definition = definitions[index].0;
-        let others = definitions
-            .iter()
-            .enumerate()
-            .filter(|(other, (sibling, _))| *other != index && sibling.group == definition.group);
-        let taken = Taken::of(others.map(|(_, (_, accepted))| accepted));
-        let status = next(definition, &taken, now);
-        if status != definition.status {
-            definitions[index].1 = Names::read(&status["acceptedNames"]);
+    for definition in definitions {
+        let others = groups.entry(&definition.group).or_default();
+        others.remove(&definition.accepted);
+        let status = next(definition, others, now);
+        if status == definition.status {
+            others.add(&definition.accepted);
+        } else {
+            others.add(&Names::read(&status["acceptedNames"]));
             changed.push((definition.name.clone(), status));
         }
     }
     changed
 }
 
-/// The names that others in a group have.
-struct Taken<'n> {
-    resources: BTreeSet<&'n str>,
-    kinds: BTreeSet<&'n str>,
+/// The names that are taken in a group, and how often.
+#[derive(Default)]
+struct Taken {
+    resources: HashMap<String, usize>,
+    kinds: HashMap<String, usize>,
 }
 
-impl<'n> Taken<'n> {
-    fn of(others: impl Iterator<Item = &'n Names>) -> Taken<'n> {
-        let mut taken = Taken { resources: BTreeSet::new(), kinds: BTreeSet::new() };
-        for names in others {
-            taken.resources.extend([names.plural.as_str(), names.singular.as_str()]);
-            taken.resources.extend(names.short_names.iter().map(String::as_str));
-            taken.kinds.extend([names.kind.as_str(), names.list_kind.as_str()]);
-        }
-        taken.resources.remove("");
-        taken.kinds.remove("");
-        taken
+impl Taken {
+    fn add(&mut self, names: &Names) {
+        let add = |taken: &mut HashMap<String, usize>, name: &str| {
+            *taken.entry(name.to_owned()).or_default() += 1;
+        };
+        resource_names(names).for_each(|name| add(&mut self.resources, name));
+        kind_names(names).for_each(|name| add(&mut self.kinds, name));
+    }
+
+    fn remove(&mut self, names: &Names) {
+        let remove = |taken: &mut HashMap<String, usize>, name: &str| {
+            if let Some(count) = taken.get_mut(name) {
+                *count -= 1;
+                if *count == 0 {
+                    taken.remove(name);
+                }
+            }
+        };
+        resource_names(names).for_each(|name| remove(&mut self.resources, name));
+        kind_names(names).for_each(|name| remove(&mut self.kinds, name));
     }
 }
 
+fn resource_names(names: &Names) -> impl Iterator<Item = &str> {
+    let short = names.short_names.iter().map(String::as_str);
+    [names.plural.as_str(), names.singular.as_str()].into_iter().chain(short).filter(|name| !name.is_empty())
+}
+
+fn kind_names(names: &Names) -> impl Iterator<Item = &str> {
+    [names.kind.as_str(), names.list_kind.as_str()].into_iter().filter(|name| !name.is_empty())
+}
+
 /// The status of a definition beside others.
-fn next(definition: &Definition, taken: &Taken<'_>, now: &str) -> Value {
+fn next(definition: &Definition, taken: &Taken, now: &str) -> Value {
     let (wanted, had) = (&definition.names, &definition.accepted);
     // The last of several conflicts counts.
     let mut conflict: Conflict = None;
@@ -61,7 +81,7 @@ fn next(definition: &Definition, taken: &Taken<'_>, now: &str) -> Value {
     let used: Vec<String> = wanted
         .short_names
         .iter()
-        .filter(|name| !had.short_names.contains(name) && taken.resources.contains(name.as_str()))
+        .filter(|name| !had.short_names.contains(name) && taken.resources.contains_key(*name))
         .map(|name| in_use(name))
         .collect();
     let short_names = if used.is_empty() { wanted } else { had }.short_names.clone();
@@ -107,11 +127,11 @@ type Conflict = Option<(&'static str, String)>;
 fn accept(
     wanted: &str,
     had: &str,
-    taken: &BTreeSet<&str>,
+    taken: &HashMap<String, usize>,
     reason: &'static str,
     conflict: &mut Conflict,
 ) -> String {
-    if wanted == had || !taken.contains(wanted) {
+    if wanted == had || !taken.contains_key(wanted) {
         return wanted.to_owned();
     }
     *conflict = Some((reason, in_use(wanted)));
@@ -165,7 +185,7 @@ mod tests {
             "status": status,
         });
         let created = Revision(created);
-        Definition::read(&object, None, created, created)
+        Definition::read(&object, None, created, created, None)
     }
 
     /// `name type=status reason message` of each condition.

@@ -7,6 +7,7 @@
 
 mod documents;
 mod openapi;
+mod remote;
 pub mod version;
 
 use std::sync::{Arc, OnceLock};
@@ -17,6 +18,7 @@ use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, header, request
 use jiff::Timestamp;
 use serde_json::Value;
 
+use crate::aggregator::{RemoteGroups, RemoteVersion};
 use crate::request::negotiate::{self, Clause, Format};
 use crate::request::options::Query;
 use crate::resource_info::{ResourceTable, SharedResourceTable};
@@ -30,12 +32,15 @@ pub struct Discovery {
     /// Paths of other handlers, for the index.
     other_paths: Vec<String>,
     resources: Arc<SharedResourceTable>,
+    /// What other servers serve.
+    remote: Arc<RemoteGroups>,
     state: ArcSwap<State>,
 }
 
 /// The resources of one moment, with their documents.
 struct State {
     table: Arc<ResourceTable>,
+    remote: Arc<Vec<RemoteVersion>>,
     openapi: OpenApi,
     core: Aggregated,
     groups: Aggregated,
@@ -62,23 +67,33 @@ impl Discovery {
         other_paths: impl IntoIterator<Item = String>,
         resources: Arc<SharedResourceTable>,
     ) -> Discovery {
-        let state = State::new(resources.load_full(), None);
+        let state = State::new(resources.load_full(), Arc::default(), None);
         Discovery {
             address: address.into(),
             other_paths: other_paths.into_iter().collect(),
             resources,
+            remote: Arc::default(),
             state: ArcSwap::from_pointee(state),
         }
+    }
+
+    /// With the groups of other servers.
+    #[must_use]
+    pub fn with_remote_groups(self, remote: Arc<RemoteGroups>) -> Discovery {
+        Discovery { remote, ..self }
     }
 
     /// The documents of the resources of now. Where two requests make them at once, one makes them in vain.
     fn state(&self) -> Arc<State> {
         let before = self.state.load_full();
         let table = self.resources.load();
-        if Arc::ptr_eq(&before.table, &table) {
+        let remote = self.remote.load();
+        let is_same_remote =
+            Arc::ptr_eq(&before.remote, &remote) || (before.remote.is_empty() && remote.is_empty());
+        if Arc::ptr_eq(&before.table, &table) && is_same_remote {
             return before;
         }
-        let state = Arc::new(State::new(Arc::clone(&table), Some(&before)));
+        let state = Arc::new(State::new(Arc::clone(&table), remote, Some(&before)));
         self.state.store(state.clone());
         state
     }
@@ -125,9 +140,13 @@ impl Discovery {
                 Some(self.groups(&state, path, headers, &query))
             }
             ["apis", group] => {
-                let group = state.table.group(group).filter(|group| !group.name.is_empty())?;
+                let local = state.table.group(group).filter(|group| !group.name.is_empty());
+                let document = match local {
+                    Some(group) => documents::group(group),
+                    None => remote::group(group, &state.remote)?,
+                };
                 let negotiated = NegotiatedForm::of(headers, &query, false, false);
-                Some(negotiated.and_then(|negotiated| negotiated.write(&documents::group(group))))
+                Some(negotiated.and_then(|negotiated| negotiated.write(&document)))
             }
             ["api", version] => self.version(&state, "", version, method, headers, &query),
             ["apis", group, version] => self.version(&state, group, version, method, headers, &query),
@@ -156,9 +175,15 @@ impl Discovery {
         let negotiated = NegotiatedForm::of(headers, query, path == "/apis", false)?;
         let groups = &state.table.groups()[1..];
         if negotiated.aggregated {
-            return state.groups.respond(headers, &negotiated, || documents::aggregated(groups));
+            return state.groups.respond(headers, &negotiated, || {
+                let mut document = documents::aggregated(groups);
+                remote::add_discovery(&mut document, &state.remote);
+                document
+            });
         }
-        negotiated.write(&documents::groups(groups))
+        let mut document = documents::groups(groups);
+        remote::add_groups(&mut document, &state.remote);
+        negotiated.write(&document)
     }
 
     fn version(
@@ -181,9 +206,9 @@ impl Discovery {
 }
 
 impl State {
-    fn new(table: Arc<ResourceTable>, before: Option<&State>) -> State {
+    fn new(table: Arc<ResourceTable>, remote: Arc<Vec<RemoteVersion>>, before: Option<&State>) -> State {
         let openapi = OpenApi::new(&table, before.map(|before| &before.openapi));
-        State { table, openapi, core: Aggregated::default(), groups: Aggregated::default() }
+        State { table, remote, openapi, core: Aggregated::default(), groups: Aggregated::default() }
     }
 }
 

@@ -2,6 +2,7 @@ use serde_json::json;
 
 use super::*;
 use crate::resource_info::{CustomKind, CustomVersion, ResourceInfo};
+use crate::strategy::ScalePaths;
 use crate::testing;
 
 fn discovery() -> Discovery {
@@ -231,7 +232,9 @@ pub(super) fn widgets(versions: &[&str]) -> Vec<ResourceInfo> {
     let version = |name: &&str| CustomVersion {
         schema: schema.clone(),
         status: true,
-        scale: true,
+        scale: ScalePaths::read(
+            &json!({"specReplicasPath": ".spec.replicas", "statusReplicasPath": ".status.replicas"}),
+        ),
         storage: *name == "v1",
         ..CustomVersion::new(name)
     };

@@ -200,7 +200,7 @@ impl Shape<'_> {
 pub(super) fn key<'v>(name: &str, item: FieldType<'_>, value: &'v Value) -> Option<Cow<'v, Value>> {
     let member = value.get(name);
     if let FieldType::Structural(item) = item {
-        let default = || item.properties.get(name)?.default.clone();
+        let default = || Some(item.properties.get(name)?.default.as_ref()?.value.clone());
         return member.map(Cow::Borrowed).or_else(|| default().map(Cow::Owned));
     }
     let FieldType::Type(Type::Struct(id)) = item else { return member.map(Cow::Borrowed) };

@@ -141,10 +141,14 @@ fn refuse_item(list: &List, item: Position<'_>, value: &Value) -> Option<String>
     let text = match (list, value) {
         (List::Map(_), Value::Null) => "associative list with keys may not have a null element",
         (List::Map(keys), Value::Object(_)) => {
-            let missing = keys.iter().find(|key| self::key(key, item.field_type, value).is_none())?;
+            // Some of several keys identify an item too.
+            if keys.iter().any(|key| self::key(key, item.field_type, value).is_some()) {
+                return None;
+            }
+            let names: Vec<String> = keys.iter().map(|key| quote(key)).collect();
             return Some(format!(
-                "associative list with keys has an element that omits key field {} (and doesn't have default value)",
-                quote(missing)
+                "associative list with keys has an element that omits all key fields [{}] (and doesn't have default values for any key fields)",
+                names.join(" ")
             ));
         }
         (List::Map(_), _) => "associative list with keys may not have non-map elements",

@@ -11,7 +11,7 @@ use crate::schema::{StructId, Type, TypeRef, schema};
 pub fn object_type(type_ref: &TypeRef) -> Option<DeclType> {
     match type_ref {
         TypeRef::Struct(id) => Some(of_struct(*id, &mut Vec::new())),
-        TypeRef::Structural(schema) => DeclType::of_schema(schema.document(), "object", true),
+        TypeRef::Structural(schema) => DeclType::of_schema(&schema.document(), "object", true),
     }
 }
 

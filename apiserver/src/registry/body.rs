@@ -75,6 +75,14 @@ impl Body {
         self.accepted(body, expected, validation, warnings)
     }
 
+    /// Whether the body says that it is of a kind.
+    pub fn is_of(&self, expected: Expected<'_>) -> bool {
+        body::type_meta(self.format, &self.bytes).is_none_or(|meta| {
+            meta.kind == expected.kind
+                && meta.api_version == format!("{}/{}", expected.group, expected.version)
+        })
+    }
+
     /// # Errors
     /// 400 for what are no such options.
     pub fn decode_options(&self, kind: &str) -> Result<Value> {

@@ -39,6 +39,17 @@ impl Registry {
         Ok(())
     }
 
+    /// Creates an object on the server's own account, if there is none of its name.
+    ///
+    /// # Errors
+    /// Those of the store.
+    pub(crate) async fn create_as_server(&self, object: Value) -> Result<()> {
+        let now = rfc3339(self.now());
+        let Some(write) = self.reconciled(object, &now)? else { return Ok(()) };
+        // Where another write came first, the object is there.
+        self.store.commit(vec![write]).await.map(drop).map_err(store_failed)
+    }
+
     /// The write that makes or restores an object, if it needs one.
     fn reconciled(&self, mut object: Value, now: &str) -> Result<Option<Write>> {
         let text = |member: &str| object.get(member).and_then(Value::as_str).unwrap_or("");

@@ -16,7 +16,7 @@ use tokio::time::Instant;
 use super::read::Filter;
 use super::{ObjectIndex, Registry, Stored};
 use crate::request::options::{ListOptions, parse_revision};
-use crate::resource_info::ResourceInfo;
+use crate::resource_info::{ResourceInfo, Retirement};
 use crate::{Error, Result};
 
 /// How often a quiet watch that allows bookmarks gets one.
@@ -73,6 +73,8 @@ pub struct Watch {
     next_bookmark: Instant,
     last_told: Revision,
     deadline: Instant,
+    /// When the definition of a custom resource has changed or is gone.
+    retirement: Option<Retirement>,
 }
 
 impl Registry {
@@ -92,6 +94,7 @@ impl Registry {
             next_bookmark: now + BOOKMARK_EVERY,
             last_told: Revision(asked),
             deadline: now + timeout,
+            retirement: info.retirement.clone(),
         };
         let initial = options.send_initial_events;
         let from_now = asked == 0 || initial == Some(true);
@@ -147,9 +150,25 @@ impl Watch {
             return Some(vec![change.into()]);
         }
         loop {
+            let retirement = self.retirement.clone();
             let watcher = self.watcher.as_mut()?;
             let wake = if self.bookmarks { self.deadline.min(self.next_bookmark) } else { self.deadline };
-            let events = match tokio::time::timeout_at(wake, watcher.next()).await {
+            let retired = async {
+                match &retirement {
+                    Some(retirement) => retirement.wait().await,
+                    None => std::future::pending().await,
+                }
+            };
+            let outcome = tokio::select! {
+                biased;
+                outcome = tokio::time::timeout_at(wake, watcher.next()) => outcome,
+                // What happened before is handed out first.
+                () = retired => {
+                    self.watcher = None;
+                    return None;
+                }
+            };
+            let events = match outcome {
                 Ok(Ok(events)) => events,
                 Ok(Err(compacted)) => {
                     self.watcher = None;

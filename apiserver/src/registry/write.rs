@@ -24,7 +24,7 @@ use crate::codec::limits::{MAX_COLLECTIONS, measure};
 use crate::features::FeatureGates;
 use crate::field::{ErrorType, Errors, Field, FieldError, Path, quote};
 use crate::fields::manage;
-use crate::names::random_suffix;
+use crate::names::{GroupKind, random_suffix};
 use crate::object_meta::ObjectMeta;
 use crate::patch::Patch;
 use crate::request::Warnings;
@@ -217,7 +217,6 @@ impl Registry {
             validate::create(object, behaviour, info.namespaced, &self.features),
         )?;
         writing.caller.warnings.extend(behaviour.strategy.warnings(&Field::root(object), None));
-        warn_of_idle(writing, object);
         if by == CreatedBy::Put {
             self.authorize_create(writing)?;
         }
@@ -371,7 +370,12 @@ impl Registry {
             self.admit(&writing, Operation::Update, &mut new, Some(&old)).await?;
             writing.check_version(&new, &old)?;
             let mut allocation = self.allocate(&writing, &mut new, Some(&old))?;
-            let changed = self.prepare_changed(&writing, &old, new).await?;
+            let changed = match self.prepare_changed(&writing, &old, new).await? {
+                Changed::Nothing if is_stored_otherwise(info, &current, &old).await? => {
+                    Changed::Store(old.clone())
+                }
+                changed => changed,
+            };
             let payload = match changed {
                 Changed::Nothing => Some(Payload::Stored(current)),
                 Changed::Store(_) if !writing.dry_run() && !self.reserve(&mut allocation)? => None,
@@ -406,6 +410,17 @@ impl Registry {
         track(info, writer, old, new);
     }
 
+    /// Records who manages the fields of an object that is not stored.
+    pub fn track_new(&self, info: &ResourceInfo, field_manager: &str, caller: Caller<'_>, new: &mut Value) {
+        let writer = manage::FieldManager {
+            manager: &manage::manager(field_manager, caller.user_agent),
+            api_version: &info.api_version,
+            subresource: "",
+            now: &rfc3339(self.now()),
+        };
+        track(info, writer, None, new);
+    }
+
     /// The pipeline for a changed object, up to what is to be stored.
     async fn prepare_changed(&self, writing: &Writing<'_>, old: &Value, mut new: Value) -> Result<Changed> {
         let part = writing.part;
@@ -435,9 +450,6 @@ impl Registry {
             Part::Status => behaviour.strategy.status_warnings(&Field::root(&new)),
             _ => Vec::new(),
         });
-        if part == Part::Main {
-            warn_of_idle(writing, &new);
-        }
         self.validate_admission(writing, Operation::Update, &mut new, Some(old)).await?;
         new.set_meta("resourceVersion", old.resource_version());
         if deletion::is_released(&new) && behaviour.strategy.is_released(&new) {
@@ -609,7 +621,12 @@ impl Registry {
         if errors.is_empty() {
             return Ok(());
         }
-        Err(Error::invalid(&info.group_kind, object.name(), errors))
+        // A custom resource may have come with another kind.
+        let kind = match object["kind"].as_str().filter(|_| info.is_custom()) {
+            Some(kind) => GroupKind::new(&info.group, kind),
+            None => info.group_kind.clone(),
+        };
+        Err(Error::invalid(&kind, object.name(), errors))
     }
 
     /// The answer of a dry run: as it would be stored, but without a revision of its own.
@@ -725,7 +742,11 @@ fn kind_of_subresource(sub: &Subresource) -> GroupVersionKind<'_> {
 
 /// Fills in the defaults, which may be a multiple of what a body contains.
 pub(super) fn default_within_limits(strategy: &dyn Strategy, object: &mut Value) -> Result<()> {
-    strategy.default(object);
+    if !strategy.default_within_limits(object) {
+        return Err(Error::TooLarge(
+            "the defaults of the object are larger than an object may be".to_owned(),
+        ));
+    }
     if measure(object).collections > MAX_COLLECTIONS {
         let detail = format!("more than {MAX_COLLECTIONS} objects and lists with their defaults");
         return Err(Error::TooLarge(detail));
@@ -733,12 +754,13 @@ pub(super) fn default_within_limits(strategy: &dyn Strategy, object: &mut Value)
     Ok(())
 }
 
-/// Says so where what is written has no effect yet.
-fn warn_of_idle(writing: &Writing<'_>, object: &Value) {
-    let info = &writing.target.info;
-    let kind = &info.group_kind;
-    let warning = info.behaviour.idle_warning.and_then(|warning| warning(&kind.group, &kind.kind, object));
-    writing.caller.warnings.extend(warning);
+/// Whether a custom resource is stored in another version or with other fields than it would be today, so that an update
+/// without a change migrates it.
+async fn is_stored_otherwise(info: &ResourceInfo, current: &Stored, loaded: &Value) -> Result<bool> {
+    if info.shows_stored_bytes() || !info.is_custom() {
+        return Ok(false);
+    }
+    Ok(info.store(loaded.clone()).await? != parse(current)?)
 }
 
 /// The object's resourceVersion, 0 if it has none.

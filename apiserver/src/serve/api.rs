@@ -20,6 +20,7 @@ use crate::access::authorize::Authorizer;
 use crate::access::impersonate::Impersonator;
 use crate::access::jwt::SigningKey;
 use crate::access::tls::Peer;
+use crate::aggregator::RemoteApis;
 use crate::discovery::{Discovery, version};
 use crate::flow_control::{FlowControlMetrics, FlowController, QueueSet};
 use crate::registry::Registry;
@@ -65,6 +66,7 @@ pub(super) struct Shared {
     pub impersonator: Impersonator,
     pub discovery: Discovery,
     pub health: Health,
+    pub remote_apis: RemoteApis,
     pub metrics: Metrics,
     pub flow_controller: FlowController,
     pub shares: Arc<Shares>,
@@ -94,6 +96,7 @@ impl Api {
             impersonator: Impersonator::default(),
             discovery,
             health,
+            remote_apis: RemoteApis::default(),
             metrics,
             shares: Arc::default(),
             large: QueueSet::with(LARGE_LIMITS),

@@ -31,6 +31,7 @@ mod exchange;
 mod incoming;
 mod layers;
 pub mod listener;
+mod proxy;
 mod respond;
 mod router;
 mod shares;

@@ -9,7 +9,8 @@ use super::api::Shared;
 use super::exchange::{MeasuredRequest, RequestContext};
 use super::layers::labels;
 use super::verbs::Call;
-use super::{Body, respond};
+use super::{Body, proxy, respond};
+use crate::aggregator::RemoteApi;
 use crate::request::Verb;
 use crate::request::info::RequestInfo;
 use crate::telemetry::metrics;
@@ -19,6 +20,12 @@ use crate::{Error, Result};
 pub async fn respond(shared: &Arc<Shared>, request: MeasuredRequest) -> Result<Response<Body>> {
     let MeasuredRequest { context, user, body, .. } = request;
     let RequestContext { parts, query, .. } = &*context;
+    if let Some((apis, index)) = find_remote(shared, parts.uri.path())?
+        && let Some(api) = apis.get(index)
+    {
+        let body = body.unwrap_or_else(|| Ok(Bytes::new()))?;
+        return Ok(Box::pin(proxy::respond(&shared.registry, api, &context, &user, body)).await);
+    }
     let request = match &context.info {
         RequestInfo::Resource(request) => request,
         RequestInfo::Path { path, .. } => return respond_to_path(shared, &context, path),
@@ -40,6 +47,12 @@ pub async fn respond(shared: &Arc<Shared>, request: MeasuredRequest) -> Result<R
         body: body.unwrap_or_else(|| Ok(Bytes::new())),
     };
     call.answer().await
+}
+
+/// The aggregated API that a path belongs to.
+fn find_remote(shared: &Shared, path: &str) -> Result<Option<(Arc<[RemoteApi]>, usize)>> {
+    let resources = shared.registry.resources.load();
+    shared.remote_apis.find(path, &resources, &*shared.registry)
 }
 
 /// Responds to a path that is no resource.

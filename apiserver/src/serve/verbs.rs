@@ -283,6 +283,7 @@ impl Call<'_> {
         let expected = Expected { group: &info.group, version: &info.version, kind: &info.kind };
         let mut review = body.decode(expected, options.field_validation, self.warnings)?;
         fit_namespace(&self.target(&route.info)?, &mut review)?;
+        self.shared.registry.track_new(info, &options.field_manager, self.caller(), &mut review);
         let (authorizer, user) = (&self.shared.authorizer, self.user);
         let value = match &*info.kind {
             "SelfSubjectAccessReview" => reviews::self_subject_access_review(authorizer, user, review)?,

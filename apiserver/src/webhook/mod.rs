@@ -22,7 +22,9 @@ mod error;
 mod service;
 mod verify;
 
+pub(crate) use client::client_error;
 pub use client::{ClientManager, HttpClient, Post};
+pub(crate) use config::ca_bundle;
 pub use config::{ClientConfig, ServiceReference, TlsConfig};
 pub use error::{CallError, ConfigError, TransportError};
 pub use service::{ServiceUrl, ServiceUrlError};

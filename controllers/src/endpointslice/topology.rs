@@ -240,7 +240,7 @@ fn for_zone(name: String) -> EndpointHints {
 
 /// How many endpoints zones have too many, and too few.
 fn surplus_and_deficit(allocated: &ByZone, allocations: &BTreeMap<String, Allocation>) -> (ByZone, ByZone) {
-    let (mut surplus, mut deficit): (Vec<(f64, &String)>, Vec<(f64, &String)>) = (Vec::new(), Vec::new());
+    let (mut surplus, mut deficit) = (Vec::<(f64, &String)>::new(), Vec::<(f64, &String)>::new());
     for (zone, allocation) in allocations {
         let difference = allocated.get(zone).copied().unwrap_or(0) as f64 - allocation.desired;
         if difference > 0.0 {

@@ -110,22 +110,25 @@ impl Census {
         let uncounted = status.uncounted_terminated_pods.clone().unwrap_or_default();
         let (uncounted_succeeded, uncounted_failed) =
             (uncounted.succeeded.unwrap_or_default(), uncounted.failed.unwrap_or_default());
-        let new = |uncounted: &[String], has_finished: &dyn Fn(&Pod) -> bool| -> Vec<&Arc<Pod>> {
-            let uncounted: HashSet<&str> = uncounted.iter().map(String::as_str).collect();
+        // A pod that was counted as failed while it terminated may succeed yet: it stays what it was counted as.
+        let listed: HashSet<&str> =
+            uncounted_succeeded.iter().chain(&uncounted_failed).map(String::as_str).collect();
+        let new = |has_finished: &dyn Fn(&Pod) -> bool| -> Vec<&Arc<Pod>> {
             let is_new = |pod: &&Arc<Pod>| {
                 observed.is_tracked(pod)
-                    && !uncounted.contains(uid(pod))
+                    && !listed.contains(uid(pod))
                     && observed.has_place(pod)
                     && has_finished(pod)
             };
             observed.pods.iter().filter(is_new).collect()
         };
-        let new_succeeded = new(&uncounted_succeeded, &|pod| pods::phase(pod) == "Succeeded");
-        let new_failed = new(&uncounted_failed, &|pod| observed.is_failed(pod));
+        let new_succeeded = new(&|pod| pods::phase(pod) == "Succeeded");
+        let new_failed = new(&|pod| observed.is_failed(pod));
         let counted = new_failed.iter().filter(|pod| observed.failure_action(pod).is_counted()).count();
         let succeeded_before =
             Indexes::parse(status.completed_indexes.as_deref().unwrap_or_default(), observed.completions());
-        let succeeded_indexes = succeeded_before.with(newly_completed(observed));
+        let new_indexes: Vec<i32> = new_succeeded.iter().filter_map(|pod| observed.index(pod)).collect();
+        let succeeded_indexes = succeeded_before.with(new_indexes);
         let has_limit_per_index = observed.is_indexed() && observed.spec.backoff_limit_per_index.is_some();
         let failed_indexes = has_limit_per_index.then(|| failed_indexes(observed, &status));
         let succeeded = match observed.is_indexed() {
@@ -170,11 +173,6 @@ pub fn count(number: usize) -> i32 {
 /// Whether a pod was deleted and has not ended.
 pub fn is_terminating(pod: &Pod) -> bool {
     !pods::is_terminal(pod) && pods::is_terminating(pod)
-}
-
-fn newly_completed(observed: &Observed) -> Vec<i32> {
-    let succeeded = observed.pods.iter().filter(|pod| pods::phase(pod) == "Succeeded");
-    succeeded.filter(|pod| observed.is_tracked(pod)).filter_map(|pod| observed.index(pod)).collect()
 }
 
 fn failed_indexes(observed: &Observed, status: &JobStatus) -> Indexes {

@@ -125,7 +125,7 @@ impl Controller for JobController {
         let (jobs, metrics) = (self.jobs.clone(), self.metrics.clone());
         sources.on(&self.pods, move |change, queue| {
             count_tracked(change, &metrics);
-            let owners = owners_of(change, &jobs, |job, pod| selects(job, pod));
+            let owners = owners_of(change, &jobs, selects);
             owners.into_iter().for_each(|job| queue.add_after(job, BATCH_PERIOD));
         });
     }

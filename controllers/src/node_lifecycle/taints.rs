@@ -45,7 +45,7 @@ impl NodeChange {
 }
 
 /// Gives a node the taints without eviction that follow from its conditions, and takes the others of these away; completes the
-/// deprecated labels.
+/// deprecated labels. Admission makes each new node not ready: that taint stays until a kubelet has reported whether it is.
 pub fn follow_conditions(node: &Node, now: Time) -> Option<NodeChange> {
     let conditions = || node.status.iter().flat_map(|status| status.conditions.iter().flatten());
     let from_conditions = BY_CONDITION
@@ -54,9 +54,11 @@ pub fn follow_conditions(node: &Node, now: Time) -> Option<NodeChange> {
         .map(|(.., key)| *key);
     let is_cordoned = node.spec.as_ref().is_some_and(|spec| spec.unschedulable == Some(true));
     let wanted: Vec<&str> = from_conditions.chain(is_cordoned.then_some(UNSCHEDULABLE)).collect();
+    let is_reported = conditions().any(|condition| condition.type_ == "Ready");
     let is_ours = |taint: &Taint| {
         taint.effect == NO_SCHEDULE
             && (taint.key == UNSCHEDULABLE || BY_CONDITION.iter().any(|(.., key)| *key == taint.key))
+            && (taint.key != NOT_READY || is_reported)
     };
     let taints = exchange(
         node,
@@ -157,7 +159,8 @@ mod tests {
     fn taints_follow_conditions() {
         for (case, taints, conditions, is_cordoned, want) in [
             ("ready", "", "Ready=True", false, None),
-            ("new, without conditions", "not-ready:NoSchedule", "", false, Some("")),
+            ("new, without conditions", "not-ready:NoSchedule", "", false, None),
+            ("ready for the first time", "not-ready:NoSchedule", "Ready=True", false, Some("")),
             (
                 "not ready",
                 "mine:NoSchedule",

@@ -134,6 +134,9 @@ mod tests {
         let now = "2026-01-01T00:01:00Z".parse().unwrap();
         let active = [old.clone(), young.clone(), pods(1)[0].clone()];
         assert_eq!(deletion_age_ratios(&active, &[old, pods(1)[0].clone()], now), [2.0]);
-        assert_eq!(deletion_age_ratios(&[young.clone()], &[young], now), [0.0; 0]);
+        assert_eq!(
+            deletion_age_ratios(std::slice::from_ref(&young), std::slice::from_ref(&young), now),
+            [0.0; 0]
+        );
     }
 }

@@ -31,6 +31,9 @@ fn address_key(member: &Member) -> AddressKey {
     (bytes, member.address.target_ref.as_ref().and_then(|target| target.uid.clone()))
 }
 
+/// Which addresses are ready.
+type Readiness = BTreeMap<AddressKey, bool>;
+
 fn port_key(port: &EndpointPort) -> PortKey {
     (port.name.clone(), port.port, port.protocol.clone(), port.app_protocol.clone())
 }
@@ -38,8 +41,7 @@ fn port_key(port: &EndpointPort) -> PortKey {
 /// Packs addresses into subsets. An address that is not ready by one of its entries for a port is not ready.
 pub fn pack(members: Vec<Member>) -> Vec<EndpointSubset> {
     let mut addresses: BTreeMap<AddressKey, EndpointAddress> = BTreeMap::new();
-    let mut ports: BTreeMap<Option<PortKey>, (Option<EndpointPort>, BTreeMap<AddressKey, bool>)> =
-        BTreeMap::new();
+    let mut ports: BTreeMap<Option<PortKey>, (Option<EndpointPort>, Readiness)> = BTreeMap::new();
     for member in members {
         let key = address_key(&member);
         let (_, of_port) = ports
@@ -48,16 +50,16 @@ pub fn pack(members: Vec<Member>) -> Vec<EndpointSubset> {
         *of_port.entry(key.clone()).or_insert(true) &= member.is_ready;
         addresses.entry(key).or_insert(member.address);
     }
-    let mut subsets: BTreeMap<BTreeMap<AddressKey, bool>, Vec<EndpointPort>> = BTreeMap::new();
+    let mut subsets: BTreeMap<Readiness, Vec<EndpointPort>> = BTreeMap::new();
     for (port, of_port) in ports.into_values() {
         subsets.entry(of_port).or_default().extend(port);
     }
-    let with = |members: &BTreeMap<AddressKey, bool>, is_ready: bool| {
+    let with = |members: &Readiness, is_ready: bool| {
         let keys = members.iter().filter(|(_, ready)| **ready == is_ready).map(|(key, _)| key);
         let addresses: Vec<EndpointAddress> = keys.filter_map(|key| addresses.get(key).cloned()).collect();
         Some(addresses).filter(|addresses| !addresses.is_empty())
     };
-    let subset = |(members, ports): (BTreeMap<AddressKey, bool>, Vec<EndpointPort>)| EndpointSubset {
+    let subset = |(members, ports): (Readiness, Vec<EndpointPort>)| EndpointSubset {
         addresses: with(&members, true),
         not_ready_addresses: with(&members, false),
         ports: Some(ports).filter(|ports| !ports.is_empty()),

@@ -110,7 +110,7 @@ pub fn decode(format: Format, body: &[u8], expected: Expected<'_>) -> Result<Bod
     }
     let Some(type_id) = body_is.type_id(expected) else {
         return Err(if !body_is.is_unserved(expected) {
-            refuse(&not_registered(&body_is.kind, &body_is.api_version()))
+            refuse(&not_registered(&body_is.kind, &body_is.api_version(), scheme_of(expected.group)))
         } else if body_is.fits(expected) {
             version_mismatch(&body_is.group, &body_is.version, expected)
         } else {
@@ -165,7 +165,8 @@ pub fn decode_custom(
         refuse(&format!("Object '{member}' is missing in '{}'", String::from_utf8_lossy(body)))
     };
     if meta.kind.is_empty() {
-        return Err(missing("Kind"));
+        let text = String::from_utf8_lossy(body);
+        return Err(unrecognized(&format!("Object 'Kind' is missing in '{text}'")));
     }
     if meta.api_version.is_empty() {
         return Err(missing("apiVersion"));
@@ -176,6 +177,11 @@ pub fn decode_custom(
     let decoded =
         decoded.and_then(|decoded| structural::conform(decoded, schema)).map_err(|error| refuse(&error))?;
     Ok(Body { value: decoded.value, strict: decoded.strict, group, version })
+}
+
+/// The kind and version that a body says it has; None for one that cannot be read.
+pub fn type_meta(format: Format, body: &[u8]) -> Option<TypeMeta> {
+    read(format, body, None).ok().map(|(meta, _)| meta)
 }
 
 /// The media types of bodies of custom resources.
@@ -193,7 +199,7 @@ pub fn decode_options(format: Format, body: &[u8], kind: &str) -> Result<Value, 
     }
     if !meta.kind.is_empty() && meta.kind != kind {
         let version = if meta.api_version.is_empty() { "meta.k8s.io/v1" } else { &meta.api_version };
-        return Err(Error::BadRequest(not_registered(&meta.kind, version)));
+        return Err(Error::BadRequest(not_registered(&meta.kind, version, scheme_of(""))));
     }
     decoded.map(|decoded| decoded.value).map_err(bare)
 }
@@ -212,8 +218,16 @@ fn no_conversion(package: &str, kind: &str, expected: Expected<'_>, endpoint: Op
     format!("converting ({package}.{kind}) to ({internal}.{}): unknown conversion", expected.kind)
 }
 
-fn not_registered(kind: &str, version: &str) -> String {
-    format!("no kind {kind:?} is registered for version {version:?} in scheme \"pkg/runtime/scheme.go:111\"")
+fn not_registered(kind: &str, version: &str, scheme: &str) -> String {
+    format!("no kind {kind:?} is registered for version {version:?} in scheme {scheme:?}")
+}
+
+/// Where the scheme of a group is declared in the real server, which names it so.
+fn scheme_of(group: &str) -> &'static str {
+    match group {
+        "apiextensions.k8s.io" => "k8s.io/apiextensions-apiserver/pkg/apiserver/apiserver.go:55",
+        _ => "pkg/runtime/scheme.go:111",
+    }
 }
 
 /// Field validation messages as warnings: one for each key that a YAML document repeats, while errors list them all at
@@ -433,7 +447,13 @@ mod tests {
                 definition,
                 "v1",
                 "Secret",
-                refused("Secret", "v1", "CustomResourceDefinition", &unknown("Secret", "v1")),
+                refused(
+                    "Secret",
+                    "v1",
+                    "CustomResourceDefinition",
+                    &unknown("Secret", "v1")
+                        .replace("pkg/runtime/scheme.go:111", scheme_of("apiextensions.k8s.io")),
+                ),
             ),
             (
                 CONFIG_MAP,

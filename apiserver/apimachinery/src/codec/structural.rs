@@ -45,6 +45,36 @@ fn coerce_metadata(
     Ok(())
 }
 
+/// The type and the metadata of an embedded object.
+fn coerce_embedded(
+    object: &mut Map<String, Value>,
+    path: &str,
+    strict: &mut Vec<String>,
+) -> Result<(), DecodeError> {
+    let mismatch = |member: &str, value: &Value, text: &dyn std::fmt::Display| {
+        DecodeError::TypeMismatch(format!("{}: Invalid value: {value}: {text}", child(path, member)))
+    };
+    for member in ["apiVersion", "kind"] {
+        if let Some(value) = object.get(member).filter(|value| !value.is_string()) {
+            return Err(mismatch(member, value, &"must be a string"));
+        }
+    }
+    if let Some(metadata) =
+        object.get("metadata").filter(|metadata| !metadata.is_object() && !metadata.is_null())
+    {
+        let got = match metadata {
+            Value::Array(_) => "array",
+            Value::String(_) => "string",
+            Value::Bool(_) => "bool",
+            _ => "number",
+        };
+        let text = format!("json: cannot unmarshal {got} into Go value of type v1.ObjectMeta");
+        return Err(mismatch("metadata", metadata, &text));
+    }
+    coerce_metadata(object, &child(path, "metadata"), strict)
+        .map_err(|error| mismatch("metadata", object.get("metadata").unwrap_or(&Value::Null), &error))
+}
+
 fn prune(
     value: &mut Value,
     structural: &Structural,
@@ -55,14 +85,18 @@ fn prune(
         Value::Object(object) => {
             let mut known: &[&str] = &[];
             if structural.embedded_resource {
-                coerce_metadata(object, &child(path, "metadata"), strict)?;
+                coerce_embedded(object, path, strict)?;
                 known = &ENVELOPE;
             }
             prune_object(object, structural, known, path, strict)
         }
         Value::Array(items) => {
-            let Some(item_type) = &structural.items else { return Ok(()) };
             for (index, item) in items.iter_mut().enumerate() {
+                let Some(item_type) =
+                    structural.items.as_deref().or(structural.unspecified.then_some(structural))
+                else {
+                    return Ok(());
+                };
                 prune(item, item_type, &format!("{path}[{index}]"), strict)?;
             }
             Ok(())
@@ -86,7 +120,7 @@ fn prune_object(
         }
         match structural.member(name) {
             Some(member) => failed = prune(value, member, &child(path, name), strict),
-            None if structural.preserve_unknown_fields => {}
+            None if structural.preserve_unknown_fields && !structural.unspecified => {}
             None => {
                 let path = crate::field::quote(&child(path, name));
                 strict.push(format!("unknown field {path}"));
@@ -102,10 +136,47 @@ fn child(path: &str, name: &str) -> String {
     if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") }
 }
 
-/// Fills in the defaults of an object, after nulls that are no values were dropped.
-pub fn default(object: &mut Value, schema: &StructuralSchema) {
+/// The bytes of defaults that an object may get. Where they would exceed it, the rest of them is left out.
+pub const MAX_DEFAULT_BYTES: usize = 3 << 20;
+
+/// Fills in the defaults of an object, after nulls that are no values were dropped. Returns false if there are more than
+/// [`MAX_DEFAULT_BYTES`]: defaults inside of the items of lists multiply.
+pub fn default(object: &mut Value, schema: &StructuralSchema) -> bool {
     drop_nulls(object, schema.root());
-    default_value(object, schema.root());
+    if !schema.has_defaults() {
+        return true;
+    }
+    let mut budget = MAX_DEFAULT_BYTES;
+    default_value(object, schema.root(), &mut budget);
+    budget > 0
+}
+
+/// Makes a stored object what its version shows today: with the defaults of the version in which it is stored, without
+/// the members that this one does not know.
+pub fn restore(object: &mut Value, stored: Option<&StructuralSchema>, shown: &StructuralSchema) {
+    if let Some(stored) = stored {
+        default(object, stored);
+    }
+    prune_stored(object, shown);
+}
+
+/// Removes the members that a version does not know.
+pub fn prune_stored(object: &mut Value, schema: &StructuralSchema) {
+    if let Some(object) = object.as_object_mut() {
+        // Embedded objects were read before, so that nothing fails.
+        let _ = prune_object(object, schema.root(), &ENVELOPE, "", &mut Vec::new());
+    }
+}
+
+/// Whether pruning a value leaves it as it is. `is_root` is of a whole object.
+pub fn is_pruned(value: &Value, structural: &Structural, is_root: bool) -> bool {
+    let mut pruned = value.clone();
+    let kept: &[&str] = if is_root || structural.embedded_resource { &ENVELOPE } else { &[] };
+    let outcome = match &mut pruned {
+        Value::Object(object) => prune_object(object, structural, kept, "", &mut Vec::new()),
+        other => prune(other, structural, "", &mut Vec::new()),
+    };
+    outcome.is_ok() && pruned == *value
 }
 
 /// A null where none may be counts as nothing: it is dropped, or replaced by the default.
@@ -123,23 +194,33 @@ fn drop_nulls(value: &mut Value, structural: &Structural) {
     }
 }
 
-fn default_value(value: &mut Value, structural: &Structural) {
+fn default_value(value: &mut Value, structural: &Structural, budget: &mut usize) {
     match value {
         Value::Object(object) => {
             for (name, member) in &structural.properties {
                 let Some(default) = &member.default else { continue };
                 if object.get(name).is_none_or(|value| value.is_null() && !member.nullable) {
-                    object.insert(name.clone(), default.clone());
+                    *budget = budget.saturating_sub(default.bytes + name.len());
+                    if *budget == 0 {
+                        return;
+                    }
+                    object.insert(name.clone(), default.value.clone());
                 }
             }
-            each_member(object, structural, default_value);
+            each_member(object, structural, |value, member| default_value(value, member, budget));
         }
-        Value::Array(items) => each_item(items, structural, default_value),
+        Value::Array(items) => {
+            each_item(items, structural, |item, item_type| default_value(item, item_type, budget));
+        }
         _ => {}
     }
 }
 
-fn each_member(object: &mut Map<String, Value>, structural: &Structural, work: fn(&mut Value, &Structural)) {
+fn each_member(
+    object: &mut Map<String, Value>,
+    structural: &Structural,
+    mut work: impl FnMut(&mut Value, &Structural),
+) {
     for (name, value) in object.iter_mut() {
         if let Some(member) = structural.member(name) {
             work(value, member);
@@ -147,7 +228,7 @@ fn each_member(object: &mut Map<String, Value>, structural: &Structural, work: f
     }
 }
 
-fn each_item(items: &mut [Value], structural: &Structural, work: fn(&mut Value, &Structural)) {
+fn each_item(items: &mut [Value], structural: &Structural, mut work: impl FnMut(&mut Value, &Structural)) {
     if let Some(item_type) = &structural.items {
         items.iter_mut().for_each(|item| work(item, item_type));
     }

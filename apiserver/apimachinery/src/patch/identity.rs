@@ -29,6 +29,13 @@ impl Identity {
         Identity { api_version: text("apiVersion"), kind: text("kind") }
     }
 
+    /// The kind of an object of the same version, if it is another one.
+    pub(super) fn other_kind<'v>(&self, object: &'v Value) -> Option<&'v str> {
+        let now = object.get("kind").and_then(Value::as_str).filter(|kind| !kind.is_empty())?;
+        (now != self.kind && object.get("apiVersion").is_some_and(|version| *version == *self.api_version))
+            .then_some(now)
+    }
+
     pub(super) fn restore(&self, object: &mut Value) {
         if let Value::Object(members) = object {
             members.insert("apiVersion".into(), self.api_version.as_str().into());

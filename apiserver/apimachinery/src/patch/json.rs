@@ -156,10 +156,7 @@ impl Document {
         let op = text("op");
         let path = if matches!(op, "move" | "copy") { text("from") } else { text("path") };
         let key = unescape(path.rsplit('/').next().unwrap_or_default());
-        let is_list = match self.parent(path) {
-            None => None,
-            Some((parent, _)) => Some(parent.is_array()),
-        };
+        let is_list = self.parent(path).map(|(parent, _)| parent.is_array());
         let at = format!("error in {op} for path: '{path}'");
         match (op, is_list) {
             ("add" | "remove", None) => {

@@ -94,7 +94,9 @@ impl Patch {
         };
         let (mut object, complaints) =
             self.decode(&patched.object, type_ref, &identity).map_err(|error| patched.undecodable(&error))?;
-        identity.restore(&mut object);
+        if !matches!(type_ref, TypeRef::Structural(_)) || identity.other_kind(&object).is_none() {
+            identity.restore(&mut object);
+        }
         let mut complaints = self.strict.iter().cloned().chain(complaints).peekable();
         match validation {
             FieldValidation::Ignore => {}
@@ -130,6 +132,18 @@ impl Patch {
                 structural::conform(untyped, schema)
             }
         };
+        // A custom resource of another kind is read, and found to be invalid.
+        if matches!(type_ref, TypeRef::Structural(_))
+            && let Some(kind) = was.other_kind(object)
+        {
+            let named = |mut value: Value| {
+                value["kind"] = kind.into();
+                value
+            };
+            return decoded
+                .map(|decoded| (named(decoded.value), decoded.strict))
+                .map_err(|error| error.to_string());
+        }
         // Kind and version in a strategic merge patch are ignored.
         let unreadable = matches!(decoded, Err(DecodeError::Unreadable(_)));
         if self.patch_type != PatchType::Strategic && !unreadable {

@@ -131,7 +131,10 @@ impl Accept {
     ) -> Result<Accept> {
         let clauses = clauses(headers);
         let streams: &[&str] = if watchable { &STREAMS } else { &[] };
-        route(&clauses, &FORMATS, streams)?;
+        // Paths of custom resources are not routed by media types.
+        if offered.protobuf {
+            route(&clauses, &FORMATS, streams)?;
+        }
         let pretty = is_human(headers, query);
         let chosen = choose(&clauses, |clause, format| {
             let transform = clause.transform(format)?;

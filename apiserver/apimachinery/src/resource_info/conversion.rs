@@ -13,7 +13,7 @@ use futures::future::BoxFuture;
 use serde_json::Value;
 
 use super::ResourceInfo;
-use crate::codec::{Decoded, structural};
+use crate::codec;
 use crate::names::GroupKind;
 use crate::schema::TypeRef;
 use crate::{Error, Result};
@@ -94,8 +94,11 @@ impl ResourceInfo {
     ///
     /// # Errors
     /// Those of the conversion.
-    pub async fn load(&self, stored: Value) -> Result<Value> {
-        self.convert_one(stored, self.internal_version()).await
+    pub async fn load(&self, mut stored: Value) -> Result<Value> {
+        self.default_stored(&mut stored);
+        let mut loaded = self.convert_one(stored, self.internal_version()).await?;
+        self.prune(&mut loaded, &self.type_ref);
+        Ok(loaded)
     }
 
     /// From the version in which the pipeline works to that in which objects are stored.
@@ -103,7 +106,39 @@ impl ResourceInfo {
     /// # Errors
     /// Those of the conversion.
     pub async fn store(&self, object: Value) -> Result<Value> {
-        self.convert_one(object, &self.storage.api_version).await
+        let is_converted = !self.is_storage_version();
+        let mut stored = self.convert_one(object, &self.storage.api_version).await?;
+        if is_converted {
+            self.prune(&mut stored, &self.storage.type_ref);
+        }
+        Ok(stored)
+    }
+
+    /// Whether objects are shown as they are stored, byte by byte: there is nothing that their type adds or removes.
+    pub fn shows_stored_bytes(&self) -> bool {
+        self.is_storage_version()
+            && match &self.type_ref {
+                TypeRef::Struct(_) => true,
+                TypeRef::Structural(schema) => schema.is_open() && self.versions.len() == 1,
+            }
+    }
+
+    /// Fills in the defaults of the version in which a custom resource is stored.
+    fn default_stored(&self, stored: &mut Value) {
+        let stored_version = stored.get("apiVersion").and_then(Value::as_str).unwrap_or_default();
+        let known = self.versions.iter().find(|(version, _)| version == stored_version);
+        if let Some((_, TypeRef::Structural(schema))) = known {
+            codec::structural::default(stored, schema);
+        }
+    }
+
+    /// Removes what a version of a custom resource does not know.
+    fn prune(&self, object: &mut Value, type_ref: &TypeRef) {
+        if let TypeRef::Structural(schema) = type_ref
+            && !schema.is_open()
+        {
+            codec::structural::prune_stored(object, schema);
+        }
     }
 
     /// An object in any version, in this one.
@@ -115,7 +150,17 @@ impl ResourceInfo {
     }
 
     /// A stored object for a response, where its conversion takes no one else.
-    pub fn show_now(&self, stored: Value) -> Option<Shown> {
+    pub fn show_now(&self, mut stored: Value) -> Option<Shown> {
+        if self.is_custom() {
+            self.default_stored(&mut stored);
+            let mut shown = match &self.conversion {
+                _ if stored["apiVersion"] == self.api_version => stored,
+                Conversion::Local(convert) => convert(&self.group_kind, &self.api_version, stored),
+                Conversion::Remote(_) => return None,
+            };
+            self.prune(&mut shown, &self.type_ref);
+            return Some(Shown::of(shown));
+        }
         match &self.conversion {
             _ if self.is_storage_version() => Some(Shown { stored: None, requested: stored }),
             Conversion::Local(convert) => {
@@ -131,8 +176,11 @@ impl ResourceInfo {
     /// # Errors
     /// Those of the conversion.
     pub async fn show(&self, stored: Vec<Value>) -> Result<Vec<Shown>> {
-        if self.is_storage_version() || matches!(self.conversion, Conversion::Local(_)) {
+        if matches!(self.conversion, Conversion::Local(_)) || !self.is_custom() && self.is_storage_version() {
             return Ok(stored.into_iter().filter_map(|stored| self.show_now(stored)).collect());
+        }
+        if self.is_custom() {
+            return self.show_converted(stored).await;
         }
         let requested = self.convert(stored.clone(), &self.api_version).await?;
         if requested.len() != stored.len() {
@@ -140,6 +188,18 @@ impl ResourceInfo {
         }
         let shown = |(stored, requested)| Shown { stored: Some(stored), requested };
         Ok(stored.into_iter().zip(requested).map(shown).collect())
+    }
+
+    /// Custom resources that others convert.
+    async fn show_converted(&self, mut stored: Vec<Value>) -> Result<Vec<Shown>> {
+        let count = stored.len();
+        stored.iter_mut().for_each(|object| self.default_stored(object));
+        let mut shown = self.convert(stored, &self.api_version).await?;
+        if shown.len() != count {
+            return Err(Error::Internal(format!("the conversion to {} lost an object", self.api_version)));
+        }
+        shown.iter_mut().for_each(|object| self.prune(object, &self.type_ref));
+        Ok(shown.into_iter().map(Shown::of).collect())
     }
 
     /// The object in another version of the kind, with its type there; None if there is no such version. What only others
@@ -163,11 +223,11 @@ impl ResourceInfo {
     }
 
     /// What others converted, without what the schema of the version does not have.
-    fn prune(&self, object: Value, to: &str) -> Value {
+    fn conform(&self, object: Value, to: &str) -> Value {
         let found = self.versions.iter().find(|(version, _)| version == to);
         let Some((_, TypeRef::Structural(schema))) = found else { return object };
-        let decoded = Decoded { value: object.clone(), strict: Vec::new() };
-        structural::conform(decoded, schema).map_or(object, |conforming| conforming.value)
+        let decoded = codec::Decoded { value: object.clone(), strict: Vec::new() };
+        codec::structural::conform(decoded, schema).map_or(object, |conforming| conforming.value)
     }
 
     async fn convert_one(&self, object: Value, to: &str) -> Result<Value> {
@@ -185,7 +245,7 @@ impl ResourceInfo {
             }
             Conversion::Remote(converter) => {
                 let converted = converter.convert(objects, to).await?;
-                Ok(converted.into_iter().map(|object| self.prune(object, to)).collect())
+                Ok(converted.into_iter().map(|object| self.conform(object, to)).collect())
             }
         }
     }

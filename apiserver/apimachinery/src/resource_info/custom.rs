@@ -4,13 +4,13 @@ use std::sync::{Arc, OnceLock};
 
 use serde_json::Value;
 
-use super::{Conversion, Endpoint, Part, ResourceInfo, Storage, Subresource, api_version};
+use super::{Conversion, Endpoint, Part, ResourceInfo, Retirement, Storage, Subresource, api_version};
 use crate::names::{GroupKind, GroupResource, Text};
 use crate::render::table::Printer;
 use crate::schema::{StructId, StructuralError, StructuralSchema, TypeRef, schema};
 use crate::selector::SelectableFields;
-use crate::strategy::Behaviour;
 use crate::strategy::custom_resource::CustomResourceStrategy;
+use crate::strategy::{Behaviour, ScalePaths};
 use crate::validation::metadata::MetadataValidation;
 
 /// The names of a custom kind: `spec.group`, `spec.names` and `spec.scope`.
@@ -36,6 +36,8 @@ pub struct CustomKind {
     pub terminating: bool,
     /// How objects get from one version to another.
     pub conversion: Conversion,
+    /// When watches end; None for as long as they may last.
+    pub retirement: Option<Retirement>,
 }
 
 /// A version of a custom kind: one of `spec.versions`.
@@ -51,8 +53,8 @@ pub struct CustomVersion {
     pub schema: Value,
     /// Whether the status has an endpoint of its own.
     pub status: bool,
-    /// Whether there is `/scale`, of replicas that stand where those of workloads do.
-    pub scale: bool,
+    /// Where the replicas of `/scale` are, if there is one.
+    pub scale: Option<ScalePaths>,
     /// `additionalPrinterColumns`.
     pub columns: Option<Value>,
     /// `selectableFields`, as JSON paths such as `.spec.color`.
@@ -75,6 +77,7 @@ impl CustomKind {
             namespaced,
             terminating: false,
             conversion: Conversion::Local(super::conversion::rename),
+            retirement: None,
         }
     }
 
@@ -118,11 +121,13 @@ impl CustomKind {
             (label, pointer)
         });
         let selectable = SelectableFields::of_custom_resource(selectable.collect(), self.namespaced);
+        let scale_paths = version.scale.map(Arc::new);
         let mut behaviour = Behaviour::of(CustomResourceStrategy {
             kind: self.kind.clone(),
             schema,
             has_status: version.status,
             rules: OnceLock::new(),
+            scale: scale_paths.clone(),
         })
         .metadata(MetadataValidation::GENERIC)
         .generation()
@@ -132,6 +137,7 @@ impl CustomKind {
         behaviour.create_refusal =
             self.terminating.then_some("create not allowed while custom resource definition is terminating");
         behaviour.deprecation = version.deprecation.map(Text::from);
+        behaviour.scale = scale_paths;
         let status = Subresource {
             name: "status".into(),
             group: self.group.clone().into(),
@@ -141,7 +147,7 @@ impl CustomKind {
             type_ref: type_ref.clone(),
             endpoint: Endpoint::Part(Part::Status),
         };
-        let scale = schema_of_scale().filter(|_| version.scale).map(|type_id| Subresource {
+        let scale = schema_of_scale().filter(|_| behaviour.scale.is_some()).map(|type_id| Subresource {
             name: "scale".into(),
             group: "autoscaling".into(),
             version: "v1".into(),
@@ -172,6 +178,7 @@ impl CustomKind {
             },
             versions: all.clone(),
             conversion: self.conversion.clone(),
+            retirement: self.retirement.clone(),
             behaviour,
             group_resource: GroupResource::new(&self.group, &self.plural),
             group_kind: GroupKind::new(&self.group, &self.kind),

@@ -8,11 +8,13 @@
 //! | --- | --- |
 //! | `conversion.rs` | from one version to another |
 //! | `custom.rs` | custom resources, from what a CustomResourceDefinition says of them |
+//! | `retirement.rs` | when a watch of custom resources ends |
 //! | `subresource.rs` | what a subresource is |
 //! | `table.rs` | all resources of one moment, by path, by kind, and in the order of discovery |
 
 mod conversion;
 mod custom;
+mod retirement;
 mod subresource;
 mod table;
 
@@ -20,6 +22,7 @@ use std::sync::Arc;
 
 pub use conversion::{Conversion, Converter, LocalConverter, Shown};
 pub use custom::{CustomKind, CustomVersion, storage_version_hash};
+pub use retirement::{DefinitionLifetime, Retirement};
 pub use subresource::{Connection, Endpoint, Part, Subresource};
 pub use table::{Group, ResourceTable, SharedResourceTable, Version, precedence};
 
@@ -61,6 +64,8 @@ pub struct ResourceInfo {
     pub versions: Arc<[(String, TypeRef)]>,
     /// How objects get from one version to another.
     pub conversion: Conversion,
+    /// When watches of a custom resource end.
+    pub retirement: Option<Retirement>,
     /// How the kind behaves.
     pub behaviour: Behaviour,
     /// Group and plural, as messages name the resource.

@@ -9,7 +9,9 @@
 
 mod descriptions;
 mod facts;
+mod pattern;
 mod resources;
+mod rules;
 pub mod structural;
 mod types;
 

@@ -9,23 +9,23 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
 
-use regex::{Regex, RegexBuilder};
-use serde_json::{Map, Value};
+use serde_json::Value;
 
+pub use super::pattern::{Pattern, PatternError};
+use super::rules::texts;
+pub use super::rules::{Bound, Composition, Rules, Size};
 use super::{List, StructId, schema};
 use crate::names::Text;
 
 /// Schemas may be nested so deep, as deep as documents may be.
-const MAX_DEPTH: usize = 100;
-
-/// The size of a compiled pattern, in bytes.
-const MAX_PATTERN_BYTES: usize = 1 << 20;
+pub(super) const MAX_DEPTH: usize = 100;
 
 /// The type of a custom resource in one version.
 #[derive(Debug)]
 pub struct StructuralSchema {
     root: Structural,
-    document: Arc<Value>,
+    has_defaults: bool,
+    document: Arc<str>,
 }
 
 /// The type of a value of a custom resource.
@@ -37,6 +37,11 @@ pub struct Structural {
     pub properties: BTreeMap<String, Structural>,
     /// The type of all members of an object, which is a map then.
     pub additional_properties: Option<Box<Structural>>,
+    /// Members that are not specified are refused: `additionalProperties: false`.
+    pub closed: bool,
+    /// Nothing is specified, so that members of objects are pruned: the values under `additionalProperties: true` and the
+    /// items of arrays without `items`.
+    pub unspecified: bool,
     /// The type of the items of an array.
     pub items: Option<Box<Structural>>,
     /// Null is a value.
@@ -52,9 +57,24 @@ pub struct Structural {
     /// Apply takes the object for one value: `x-kubernetes-map-type: atomic`.
     pub atomic: bool,
     /// The value of a member that a client leaves out.
-    pub default: Option<Value>,
+    pub default: Option<DefaultValue>,
     /// The rules for values.
     pub rules: Rules,
+}
+
+/// A default.
+#[derive(Clone, Debug, PartialEq)]
+pub struct DefaultValue {
+    /// The value.
+    pub value: Value,
+    /// How long it is as JSON.
+    pub bytes: usize,
+}
+
+impl DefaultValue {
+    fn new(value: &Value) -> DefaultValue {
+        DefaultValue { value: value.clone(), bytes: value.to_string().len() }
+    }
 }
 
 /// The type of a JSON value.
@@ -72,97 +92,6 @@ pub enum StructuralType {
     Number,
     /// `boolean`
     Boolean,
-}
-
-/// The rules for a value that do not depend on others.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Rules {
-    /// Members that must be there.
-    pub required: Vec<String>,
-    /// The only values; empty for any.
-    pub enumeration: Vec<Value>,
-    /// The least number.
-    pub minimum: Option<Bound>,
-    /// The greatest number.
-    pub maximum: Option<Bound>,
-    /// What a number is a multiple of.
-    pub multiple_of: Option<f64>,
-    /// How many characters a text has.
-    pub length: Size,
-    /// How many items an array has.
-    pub items: Size,
-    /// How many members an object has.
-    pub properties: Size,
-    /// What a text matches.
-    pub pattern: Option<Pattern>,
-}
-
-/// The end of a range of numbers.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Bound {
-    /// The number.
-    pub value: f64,
-    /// It is itself out of the range.
-    pub exclusive: bool,
-}
-
-/// How many there may be.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Size {
-    /// At least.
-    pub min: Option<usize>,
-    /// At most.
-    pub max: Option<usize>,
-}
-
-/// A regular expression, which is matched in linear time.
-#[derive(Clone, Debug)]
-pub struct Pattern {
-    /// As it is written.
-    pub text: String,
-    /// None if it is none, or too large: then nothing is refused, as the real server does.
-    compiled: Option<Regex>,
-}
-
-impl Pattern {
-    fn read(text: &str) -> Pattern {
-        let compiled = RegexBuilder::new(text).size_limit(MAX_PATTERN_BYTES).build().ok();
-        Pattern { text: text.to_owned(), compiled }
-    }
-
-    /// Whether a text matches, anywhere in it.
-    pub fn matches(&self, text: &str) -> bool {
-        self.compiled.as_ref().is_none_or(|compiled| compiled.is_match(text))
-    }
-}
-
-impl PartialEq for Pattern {
-    fn eq(&self, other: &Pattern) -> bool {
-        self.text == other.text
-    }
-}
-
-impl Rules {
-    fn read(schema: &Map<String, Value>) -> Rules {
-        let number = |name: &str| schema.get(name).and_then(Value::as_f64);
-        let flag = |name: &str| schema.get(name) == Some(&Value::Bool(true));
-        let bound = |name: &str, exclusive: &str| {
-            number(name).map(|value| Bound { value, exclusive: flag(exclusive) })
-        };
-        let size =
-            |name: &str| schema.get(name).and_then(Value::as_u64).and_then(|n| usize::try_from(n).ok());
-        Rules {
-            required: texts(schema.get("required")).collect(),
-            enumeration: schema.get("enum").and_then(Value::as_array).cloned().unwrap_or_default(),
-            minimum: bound("minimum", "exclusiveMinimum"),
-            maximum: bound("maximum", "exclusiveMaximum"),
-            multiple_of: number("multipleOf"),
-            length: Size { min: size("minLength"), max: size("maxLength") },
-            items: Size { min: size("minItems"), max: size("maxItems") },
-            properties: Size { min: size("minProperties"), max: size("maxProperties") },
-            pattern: schema.get("pattern").and_then(Value::as_str).map(Pattern::read),
-        }
-    }
 }
 
 /// Why a schema is not structural.
@@ -185,7 +114,12 @@ impl StructuralSchema {
     /// # Errors
     /// [`StructuralError`] for what is no structural schema.
     pub fn read(document: Value) -> Result<StructuralSchema, StructuralError> {
-        Ok(StructuralSchema { root: Structural::read(&document, 0)?, document: Arc::new(document) })
+        let root = Structural::read(&document, 0)?;
+        Ok(StructuralSchema {
+            has_defaults: root.has_defaults(),
+            root,
+            document: document.to_string().into(),
+        })
     }
 
     /// The type of the whole object. Its `apiVersion`, `kind` and `metadata` have the types of every object.
@@ -193,9 +127,19 @@ impl StructuralSchema {
         &self.root
     }
 
-    /// The schema as it was read, for OpenAPI documents.
-    pub fn document(&self) -> &Value {
-        &self.document
+    /// Whether it adds nothing to objects and removes nothing.
+    pub fn is_open(&self) -> bool {
+        self.root.preserve_unknown_fields && self.root.properties.is_empty()
+    }
+
+    /// Whether there is a default anywhere in it.
+    pub fn has_defaults(&self) -> bool {
+        self.has_defaults
+    }
+
+    /// The schema as it was read, for OpenAPI documents. It is kept as text, which takes a tenth of the memory.
+    pub fn document(&self) -> Value {
+        serde_json::from_str(&self.document).unwrap_or_default()
     }
 }
 
@@ -206,7 +150,7 @@ impl PartialEq for StructuralSchema {
 }
 
 impl Structural {
-    fn read(schema: &Value, depth: usize) -> Result<Structural, StructuralError> {
+    pub(super) fn read(schema: &Value, depth: usize) -> Result<Structural, StructuralError> {
         if depth > MAX_DEPTH {
             return Err(StructuralError::TooDeep);
         }
@@ -220,7 +164,6 @@ impl Structural {
             }
         };
         let properties = members.get("properties").and_then(Value::as_object).into_iter().flatten();
-        let any = Structural { preserve_unknown_fields: true, ..Structural::default() };
         Ok(Structural {
             ty: match text("type") {
                 "" => None,
@@ -230,9 +173,11 @@ impl Structural {
                 .map(|(name, schema)| Ok((name.clone(), Structural::read(schema, depth + 1)?)))
                 .collect::<Result<_, StructuralError>>()?,
             additional_properties: match members.get("additionalProperties") {
-                Some(Value::Bool(true)) => Some(Box::new(any)),
+                Some(Value::Bool(_)) => Some(Box::new(Structural::unspecified())),
                 _ => inner("additionalProperties")?,
             },
+            closed: members.get("additionalProperties") == Some(&Value::Bool(false)),
+            unspecified: false,
             items: inner("items")?,
             nullable: flag("nullable"),
             int_or_string: flag("x-kubernetes-int-or-string"),
@@ -246,19 +191,25 @@ impl Structural {
                 _ => List::Atomic,
             },
             atomic: text("x-kubernetes-map-type") == "atomic",
-            default: members.get("default").cloned(),
-            rules: Rules::read(members),
+            default: members.get("default").filter(|value| !value.is_null()).map(DefaultValue::new),
+            rules: Rules::read(members, depth)?,
         })
+    }
+
+    fn has_defaults(&self) -> bool {
+        let inner = self.properties.values().chain(self.additional_properties.as_deref());
+        self.default.is_some() || inner.chain(self.items.as_deref()).any(Structural::has_defaults)
+    }
+
+    /// The type of values of which nothing is specified.
+    fn unspecified() -> Structural {
+        Structural { preserve_unknown_fields: true, unspecified: true, ..Structural::default() }
     }
 
     /// The type of a member; None for one that is not specified.
     pub fn member(&self, name: &str) -> Option<&Structural> {
         self.properties.get(name).or(self.additional_properties.as_deref())
     }
-}
-
-fn texts(list: Option<&Value>) -> impl Iterator<Item = String> {
-    list.and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str).map(str::to_owned)
 }
 
 impl StructuralType {
@@ -318,7 +269,9 @@ mod tests {
         let spec = schema.root().member("spec").expect("spec");
         assert_eq!(spec.rules.required, ["size"]);
         let size = spec.member("size").expect("size");
-        assert_eq!((size.ty, size.default.clone()), (Some(StructuralType::Integer), Some(json!(3))));
+        assert_eq!(size.ty, Some(StructuralType::Integer));
+        assert_eq!(size.default, Some(DefaultValue { value: json!(3), bytes: 1 }));
+        assert!(schema.has_defaults());
         assert_eq!(size.rules.enumeration, [json!(1), json!(2), json!(3)]);
         assert!(spec.member("port").is_some_and(|port| port.int_or_string && port.ty.is_none()));
         let entry = spec.member("labels").and_then(|labels| labels.member("any"));

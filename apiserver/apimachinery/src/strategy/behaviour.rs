@@ -2,9 +2,7 @@
 
 use std::sync::Arc;
 
-use serde_json::Value;
-
-use super::Strategy;
+use super::{ScalePaths, Strategy};
 use crate::allocation::Allocate;
 use crate::names::Text;
 use crate::render::columns::Column;
@@ -43,14 +41,11 @@ pub struct Behaviour {
     pub deprecation: Option<Text>,
     /// The columns of its tables.
     pub printer: Printer,
+    /// Where the replicas of a custom resource are, if it has `/scale`.
+    pub scale: Option<Arc<ScalePaths>>,
     /// What its objects hold of the cluster's addresses and ports, if they do.
     pub allocation: Option<&'static dyn Allocate>,
-    /// The warning that an object is stored without having an effect.
-    pub idle_warning: Option<IdleWarning>,
 }
-
-/// The `Warning` for a client that writes an object without effect, from its group and kind; None if the object has one.
-pub type IdleWarning = fn(&str, &str, &Value) -> Option<String>;
 
 /// What a DELETE does to objects of a kind, as far as its options do not say otherwise.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -120,8 +115,8 @@ impl Behaviour {
             create_refusal: None,
             deprecation: None,
             printer: Printer::default(),
+            scale: None,
             allocation: None,
-            idle_warning: None,
         }
     }
 

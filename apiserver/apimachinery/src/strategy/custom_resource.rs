@@ -6,9 +6,9 @@ use std::sync::{Arc, OnceLock};
 
 use serde_json::Value;
 
-use super::{Context, Strategy};
+use super::{Context, ScalePaths, Strategy};
 use crate::codec;
-use crate::field::{Errors, Field};
+use crate::field::{Errors, Field, quote};
 use crate::object_meta::ObjectMeta;
 use crate::schema::StructuralSchema;
 use crate::validation;
@@ -22,23 +22,19 @@ pub struct CustomResourceStrategy {
     pub schema: Arc<StructuralSchema>,
     /// Whether the status has an endpoint of its own.
     pub has_status: bool,
+    /// Where replicas are, if there is `/scale`.
+    pub scale: Option<Arc<ScalePaths>>,
     /// The rules of the type, compiled when they are first evaluated.
     pub rules: OnceLock<RuleSet>,
 }
 
-impl CustomResourceStrategy {
-    fn validate_all(&self, object: &Field<'_>, old: Option<&Field<'_>>, errors: &mut Errors) {
-        let kind = object.get("kind");
-        errors.push_if(kind.str() != self.kind, || kind.invalid(format!("must be {}", self.kind)));
-        validation::structural::validate(object, &self.schema, errors);
-        let rules = self.rules.get_or_init(|| RuleSet::read(self.schema.document()));
-        validation::rules::validate(object, old, rules, errors);
-    }
-}
-
 impl Strategy for CustomResourceStrategy {
     fn default(&self, object: &mut Value) {
-        codec::structural::default(object, &self.schema);
+        self.default_within_limits(object);
+    }
+
+    fn default_within_limits(&self, object: &mut Value) -> bool {
+        codec::structural::default(object, &self.schema)
     }
 
     /// An update of the status changes nothing else, and of metadata only who manages the fields.
@@ -61,14 +57,76 @@ impl Strategy for CustomResourceStrategy {
     }
 
     fn validate(&self, object: &Field<'_>, errors: &mut Errors) {
-        self.validate_all(object, None, errors);
+        if self.validate_kind(object, errors) {
+            validation::structural::validate(object, &self.schema, errors);
+            self.validate_scale(object, errors);
+            self.validate_rules(object, None, errors);
+        }
     }
 
     fn validate_update(&self, object: &Field<'_>, old: &Field<'_>, errors: &mut Errors) {
-        self.validate_all(object, Some(old), errors);
+        if self.validate_kind(object, errors) {
+            validation::structural::validate_update(object, old, &self.schema, errors);
+            self.validate_scale(object, errors);
+            self.validate_rules(object, Some(old), errors);
+        }
     }
 
     fn validate_status_update(&self, object: &Field<'_>, old: &Field<'_>, errors: &mut Errors) {
-        self.validate_all(object, Some(old), errors);
+        if self.validate_kind(object, errors) {
+            validation::structural::validate_status_update(object, old, &self.schema, errors);
+            if let Some(paths) = &self.scale {
+                paths.validate_status(object, errors);
+            }
+            self.validate_rules(object, Some(old), errors);
+        }
+    }
+
+    fn warnings(&self, object: &Field<'_>, old: Option<&Field<'_>>) -> Vec<String> {
+        finalizer_warnings(object, old)
     }
 }
+
+impl CustomResourceStrategy {
+    fn validate_kind(&self, object: &Field<'_>, errors: &mut Errors) -> bool {
+        let kind = object.get("kind");
+        let is_right = kind.str() == self.kind;
+        errors.push_if(!is_right, || kind.invalid(format!("must be {}", self.kind)));
+        is_right
+    }
+
+    /// The rules in CEL, which come last.
+    fn validate_rules(&self, object: &Field<'_>, old: Option<&Field<'_>>, errors: &mut Errors) {
+        let rules = self.rules.get_or_init(|| RuleSet::read(&self.schema.document()));
+        validation::rules::validate(object, old, rules, errors);
+    }
+
+    fn validate_scale(&self, object: &Field<'_>, errors: &mut Errors) {
+        if let Some(paths) = &self.scale {
+            paths.validate_spec(object, errors);
+            paths.validate_status(object, errors);
+        }
+    }
+}
+
+/// New finalizers without a domain may collide with those of others.
+fn finalizer_warnings(object: &Field<'_>, old: Option<&Field<'_>>) -> Vec<String> {
+    let known: Vec<&str> =
+        old.map(|old| old.walk("metadata.finalizers").items().map(|f| f.str()).collect()).unwrap_or_default();
+    let finalizers = object.walk("metadata.finalizers");
+    let unqualified = finalizers.items().filter(|finalizer| {
+        let name = finalizer.str();
+        !name.contains('/') && !known.contains(&name) && !STANDARD_FINALIZERS.contains(&name)
+    });
+    unqualified
+        .map(|finalizer| {
+            format!(
+                "metadata.finalizers: {}: prefer a domain-qualified finalizer name to avoid accidental conflicts with other finalizer writers",
+                quote(finalizer.str())
+            )
+        })
+        .collect()
+}
+
+/// Those that the API itself defines.
+const STANDARD_FINALIZERS: [&str; 3] = ["kubernetes", "orphan", "foregroundDeletion"];

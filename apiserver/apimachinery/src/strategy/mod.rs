@@ -10,8 +10,8 @@ pub mod defaulting;
 mod scale;
 pub mod validate;
 
-pub use behaviour::{Behaviour, DeletionDefaults, FieldPath, IdleWarning, ResetFields};
-pub use scale::ScaleStrategy;
+pub use behaviour::{Behaviour, DeletionDefaults, FieldPath, ResetFields};
+pub use scale::{ScalePaths, ScaleStrategy};
 
 use serde_json::Value;
 
@@ -42,6 +42,12 @@ pub trait Strategy: Send + Sync {
     /// Fills in what a client may leave out. Runs on every decoded object of this version, patched results included.
     fn default(&self, object: &mut Value) {
         let _ = object;
+    }
+
+    /// [`Strategy::default`]; false if the defaults are more than an object may get.
+    fn default_within_limits(&self, object: &mut Value) -> bool {
+        self.default(object);
+        true
     }
 
     /// Clears or sets what a client may not choose when it creates.

@@ -6,7 +6,9 @@
 
 pub mod conditions;
 pub mod content;
+pub mod custom_resource_schema;
 pub mod expressions;
+pub mod formats;
 pub mod immutable;
 pub mod ip;
 pub mod labels;

@@ -8,8 +8,9 @@ use coracle_apimachinery::names::CLEANUP;
 use coracle_apimachinery::object_meta::ObjectMeta;
 use coracle_apimachinery::strategy::defaulting::{Object, fill, member, object_at};
 use coracle_apimachinery::strategy::{Context, Strategy};
+use coracle_apimachinery::validation::custom_resource_schema::{self, validate_selectable_fields};
 use coracle_apimachinery::validation::immutable::immutable;
-use coracle_apimachinery::validation::{content, printed, webhook};
+use coracle_apimachinery::validation::{content, formats, printed, webhook};
 use serde_json::{Value, json};
 
 use super::internal;
@@ -87,6 +88,71 @@ impl Strategy for CustomResourceDefinitionStrategy {
     fn validate_status_update(&self, object: &Field<'_>, _: &Field<'_>, errors: &mut Errors) {
         validate_names(&object.walk("status.acceptedNames"), errors);
     }
+
+    fn warnings(&self, object: &Field<'_>, _: Option<&Field<'_>>) -> Vec<String> {
+        let mut warnings = Vec::new();
+        for version in object.walk("spec.versions").items() {
+            warn_of_formats(&version.walk("schema.openAPIV3Schema"), &mut warnings);
+        }
+        warnings
+    }
+}
+
+/// Formats that are not validated. Each is named once.
+fn warn_of_formats(schema: &Field<'_>, warnings: &mut Vec<String>) {
+    let Some(members) = schema.value().and_then(Value::as_object) else { return };
+    let format = schema.get("format");
+    if !format.is_empty() && !formats::is_known(format.str()) {
+        let warning = format!("unrecognized format {}", quote(format.str()));
+        if !warnings.contains(&warning) {
+            warnings.push(warning);
+        }
+    }
+    for (name, _) in members.iter().filter(|(name, value)| value.is_object() && *name != "default") {
+        if name == "properties" {
+            schema.get(name).entries().for_each(|(_, property)| warn_of_formats(&property, warnings));
+        } else {
+            warn_of_formats(&schema.get(name), warnings);
+        }
+    }
+    for name in ["allOf", "anyOf", "oneOf"] {
+        schema.get(name).items().for_each(|schema| warn_of_formats(&schema, warnings));
+    }
+}
+
+/// The schemas of all versions, and the fields that refer to them. A definition that was stored with wrong ones, before
+/// they were validated, keeps them.
+fn validate_schemas(spec: &Field<'_>, old: Option<&Field<'_>>, errors: &mut Errors) {
+    let mut found = Errors::new();
+    find_schema_errors(spec, &mut found);
+    if found.is_empty() {
+        return;
+    }
+    if let Some(old) = old.and_then(|old| old.get("spec").value().cloned()) {
+        let mut known = Errors::new();
+        find_schema_errors(&Field::root(&internal::spec(&old)), &mut known);
+        if !known.is_empty() {
+            return;
+        }
+    }
+    errors.extend(found);
+}
+
+fn find_schema_errors(spec: &Field<'_>, errors: &mut Errors) {
+    let shared = spec.walk("validation.openAPIV3Schema");
+    let shared_status = spec.walk("subresources.status");
+    let versions = spec.get("versions");
+    for version in versions.items() {
+        let schema = version.walk("schema.openAPIV3Schema");
+        let has_status = shared_status.exists() || version.walk("subresources.status").exists();
+        custom_resource_schema::validate(&schema, has_status, errors);
+        let schema = if schema.exists() { schema } else { shared.clone() };
+        validate_selectable_fields(&version.get("selectableFields"), &schema, errors);
+    }
+    let has_status = shared_status.exists()
+        || versions.items().any(|version| version.walk("subresources.status").exists());
+    custom_resource_schema::validate(&shared, has_status, errors);
+    validate_selectable_fields(&spec.get("selectableFields"), &shared, errors);
 }
 
 fn default_names(names: &mut Object) {
@@ -121,6 +187,7 @@ fn validate_definition(object: &Field<'_>, old: Option<&Field<'_>>, errors: &mut
     let spec = internal::spec(reported.value().unwrap_or(&Value::Null));
     let spec = Field::at(Some(&spec), reported.path().clone());
     validate_spec(&spec, old, errors);
+    validate_schemas(&spec, old, errors);
     if let Some(old) = old {
         let established = old.walk("status.conditions").items().any(|condition| {
             condition.get("type").str() == "Established" && condition.get("status").str() == "True"

@@ -122,7 +122,7 @@ impl MutatingAdmissionWebhook {
         let requested = self.context.resources.load_full();
         let resource = attributes.resource;
         let requested = requested.find(&resource.group, attributes.version, &resource.resource);
-        let requested = requested.ok_or_else(|| Failure::Request(Error::UnknownResource))?;
+        let requested = requested.ok_or(Failure::Request(Error::UnknownResource))?;
         *attributes.object = objects.to_internal(requested, changed).await.map_err(Failure::Request)?;
         Ok(true)
     }

@@ -24,7 +24,7 @@ pub(super) fn schemas(
         let kind = component(group, version, &resource.kind);
         let list = component(group, version, &resource.list_kind);
         let gvk = |kind: &str| json!([{"group": group, "kind": kind, "version": version}]);
-        let mut object = schema.document().clone();
+        let mut object = schema.document();
         both_forms(&mut object);
         let text = texts.of_field("io.k8s.api.core.v1.Pod", "metadata").unwrap_or_default();
         envelope(&mut object, "ObjectMeta", text, texts);

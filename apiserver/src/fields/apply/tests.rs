@@ -231,11 +231,6 @@ fn configurations_that_do_not_fit_are_refused() {
             ".spec.tags: element 0: associative list without keys has an element that's a map type",
         ),
         (
-            json!({"spec": {"ports": [{"name": "x"}]}}),
-            500,
-            ".spec.ports: element 0: associative list with keys has an element that omits key field \"port\" (and doesn't have default value)",
-        ),
-        (
             json!({"spec": {"ports": [{"port": "x"}]}}),
             500,
             ".spec.ports[port=\"x\",protocol=\"TCP\"].port: expected numeric (int or float), got string",

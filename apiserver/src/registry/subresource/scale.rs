@@ -10,7 +10,7 @@ use super::super::write::{Projection, Writing, fit_name, same_uid};
 use super::super::{Caller, Outcome, Payload, Registry, Target, parse};
 use crate::admission::OperationOptions;
 use crate::codec::body::Expected;
-use crate::field::{Errors, Field};
+use crate::field::{Errors, Field, quote};
 use crate::fields::apply::ApplyTo;
 use crate::fields::manage::FieldManager;
 use crate::fields::{entry, manage};
@@ -18,8 +18,8 @@ use crate::names::GroupKind;
 use crate::object_meta::ObjectMeta;
 use crate::patch::{Configuration, Patch};
 use crate::request::options::WriteOptions;
-use crate::resource_info::{Part, Subresource};
-use crate::strategy::{ScaleStrategy, Strategy};
+use crate::resource_info::{Part, ResourceInfo, Subresource};
+use crate::strategy::{ScalePaths, ScaleStrategy, Strategy};
 use crate::{Error, Result};
 
 impl Registry {
@@ -29,7 +29,13 @@ impl Registry {
     /// 404, and those of reading at a revision.
     pub async fn get_scale(&self, target: &Target, scale: &Subresource, version: &str) -> Result<Payload> {
         let stored = self.get(&target.info, &target.namespace, &target.name, version).await?;
-        Ok(Payload::Object { value: scale_of(&parse(&stored)?), type_ref: scale.type_ref.clone() })
+        let object = target.info.load(parse(&stored)?).await?;
+        let value = scale_of(&target.info, &object)?;
+        if let Some(paths) = missing_replicas(&target.info, &value) {
+            let path = quote(&paths.spec_replicas);
+            return Err(Error::Internal(format!("the spec replicas field {path} does not exist")));
+        }
+        Ok(Payload::Object { value, type_ref: scale.type_ref.clone() })
     }
 
     /// PUT: as many replicas as the body says.
@@ -45,6 +51,9 @@ impl Registry {
         caller: Caller<'_>,
     ) -> Result<Outcome> {
         let expected = Expected { group: &scale.group, version: &scale.version, kind: &scale.kind };
+        if target.info.is_custom() && !body.is_of(expected) {
+            return Err(Error::bad_request(NO_SCALE));
+        }
         let object = body.decode(expected, options.field_validation, caller.warnings)?;
         fit_name(target, &object)?;
         self.rescale(target, scale, options, caller, |current| {
@@ -67,7 +76,7 @@ impl Registry {
         caller: Caller<'_>,
     ) -> Result<Outcome> {
         self.rescale(target, scale, options, caller, |current| {
-            let present = scale_of(current);
+            let present = scale_of(&target.info, current)?;
             let new = patch.apply(present, &scale.type_ref, options.field_validation, caller.warnings)?;
             keep_uid(target, current.uid(), &new)?;
             Ok(self.updated(target, new, current, options, caller))
@@ -100,7 +109,8 @@ impl Registry {
             let parents = entry::entries_of(current);
             let force = options.force == Some(true);
             let entries = manage::of_scale(&parents, &api_version);
-            let applied = to.apply(&scale_of(current), &entries, &configuration.object, applier, force)?;
+            let applied =
+                to.apply(&scale_of(&target.info, current)?, &entries, &configuration.object, applier, force)?;
             configuration.validate(options.field_validation, caller.warnings)?;
             keep_uid(target, current.uid(), &applied.object)?;
             let entries = manage::from_scale(parents, applied.entries, &target.info.api_version);
@@ -137,10 +147,18 @@ impl Registry {
         caller: Caller<'_>,
         mut make: impl FnMut(&Value) -> Result<Rescaled>,
     ) -> Result<Outcome> {
+        let info = &*target.info;
+        // What cannot be read or written is found by the pipeline itself.
         let projection = Projection {
             subresource: scale,
-            project: &scale_of,
-            restore: &|scale, object| object["spec"]["replicas"] = replicas(scale, "/spec/replicas").into(),
+            project: &|object| scale_of(info, object).unwrap_or_default(),
+            restore: &|scale, object| {
+                let wanted = replicas(scale, "/spec/replicas");
+                match &info.behaviour.scale {
+                    None => object["spec"]["replicas"] = wanted.into(),
+                    Some(paths) => _ = paths.set_spec_replicas(object, wanted),
+                }
+            },
         };
         let writing = Writing {
             target,
@@ -156,17 +174,35 @@ impl Registry {
             .modify(writing, None, |current| {
                 let Rescaled { scale: new, managed_fields } = make(current)?;
                 fit_name(target, &new)?;
-                validate(scale, &new)?;
+                let wanted = replicas(&new, "/spec/replicas");
                 let mut object = current.clone();
-                object.set_meta("resourceVersion", new.resource_version());
+                // Custom resources cannot be written without one.
+                if !target.info.is_custom() || !new.resource_version().is_empty() {
+                    object.set_meta("resourceVersion", new.resource_version());
+                }
                 object.set_meta("managedFields", managed_fields);
-                object["spec"]["replicas"] = replicas(&new, "/spec/replicas").into();
+                match &target.info.behaviour.scale {
+                    None => {
+                        validate(scale, &new)?;
+                        object["spec"]["replicas"] = wanted.into();
+                    }
+                    Some(paths) if wanted == UNSET => {
+                        let path = quote(&paths.spec_replicas);
+                        return Err(Error::bad_request(format!(
+                            "the spec replicas field {path} cannot be empty"
+                        )));
+                    }
+                    // The whole object is validated, its replicas too.
+                    Some(paths) => {
+                        paths.set_spec_replicas(&mut object, wanted).map_err(Error::bad_request)?
+                    }
+                }
                 Ok(object)
             })
             .await?;
         let value = match &outcome.payload {
-            Payload::Stored(stored) => scale_of(&parse(stored)?),
-            Payload::Object { value, .. } => scale_of(value),
+            Payload::Stored(stored) => scale_of(&target.info, &target.info.load(parse(stored)?).await?)?,
+            Payload::Object { value, .. } => scale_of(&target.info, value)?,
             _ => return Err(Error::Internal("a scaled object has no scale".to_owned())),
         };
         Ok(Outcome { payload: Payload::Object { value, type_ref: scale.type_ref.clone() }, ..outcome })
@@ -206,8 +242,31 @@ fn replicas(object: &Value, pointer: &str) -> i64 {
     object.pointer(pointer).and_then(Value::as_i64).unwrap_or(0)
 }
 
-/// The scale of a workload.
-fn scale_of(object: &Value) -> Value {
+/// The desired replicas of a custom resource that has none, as long as a patch does not say how many.
+const UNSET: i64 = i32::MIN as i64;
+
+/// The error for a body that is no Scale, as that of the handler of custom resources.
+const NO_SCALE: &str = "no kind is registered for the type v1.Scale in scheme \"k8s.io/apiextensions-apiserver/pkg/apiserver/customresource_handler.go:781\"";
+
+/// The paths of a custom resource whose scale has no desired replicas.
+fn missing_replicas<'i>(info: &'i ResourceInfo, scale: &Value) -> Option<&'i ScalePaths> {
+    info.behaviour.scale.as_deref().filter(|_| scale["spec"]["replicas"] == UNSET)
+}
+
+/// The scale of a workload, or of a custom resource.
+fn scale_of(info: &ResourceInfo, object: &Value) -> Result<Value> {
+    let Some(paths) = &info.behaviour.scale else {
+        let selector = selector_text(object.pointer("/spec/selector"));
+        let (wanted, present) = (replicas(object, "/spec/replicas"), replicas(object, "/status/replicas"));
+        return Ok(scale(object, wanted, present, &selector));
+    };
+    let wanted = paths.spec_replicas(object).map_err(Error::Unclassified)?;
+    let present = paths.status_replicas(object).map_err(Error::Unclassified)?;
+    let selector = paths.selector(object).map_err(Error::Unclassified)?;
+    Ok(scale(object, wanted.unwrap_or(UNSET), present.unwrap_or(0), selector.unwrap_or_default()))
+}
+
+fn scale(object: &Value, wanted: i64, present: i64, selector: &str) -> Value {
     let mut metadata = json!({});
     for member in ["name", "namespace", "uid", "resourceVersion", "creationTimestamp"] {
         if let Some(value) = object.meta(member) {
@@ -216,13 +275,11 @@ fn scale_of(object: &Value) -> Value {
     }
     let mut scale = json!({
         "kind": "Scale", "apiVersion": "autoscaling/v1", "metadata": metadata, "spec": {},
-        "status": {"replicas": replicas(object, "/status/replicas")},
+        "status": {"replicas": present},
     });
-    let wanted = replicas(object, "/spec/replicas");
     if wanted != 0 {
         scale["spec"]["replicas"] = wanted.into();
     }
-    let selector = selector_text(object.pointer("/spec/selector"));
     if !selector.is_empty() {
         scale["status"]["selector"] = selector.into();
     }

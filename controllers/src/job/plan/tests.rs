@@ -343,6 +343,19 @@ fn pods_are_counted_by_their_finalizers() {
 }
 
 #[test]
+fn a_pod_that_was_counted_as_failed_does_not_succeed() {
+    let listed = json!({"uncountedTerminatedPods": {"failed": ["a"]}});
+    let indexed = json!({"completionMode": "Indexed"});
+    for (case, spec, existing) in
+        [("plain", json!({}), "a:Succeeded-"), ("indexed", indexed, "a:Succeeded-:0")]
+    {
+        let (_, verdict, status) = reconcile(&job(spec, listed.clone()), &pods(existing));
+        assert_eq!((verdict.as_str(), status.get("succeeded")), ("", None), "{case}");
+        assert_eq!(status["failed"], 1, "{case}");
+    }
+}
+
+#[test]
 fn indexes_are_completed_once() {
     let spec = json!({"completionMode": "Indexed", "completions": 4, "parallelism": 4, "backoffLimit": 9});
     let (_, _, status) = reconcile(

@@ -1,0 +1,116 @@
+//! Rules: what a structural schema says of values besides their types.
+
+use serde_json::{Map, Value};
+
+use super::pattern::Pattern;
+use super::structural::{MAX_DEPTH, Structural, StructuralError};
+
+/// The rules for a value that do not depend on others.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Rules {
+    /// Members that must be there.
+    pub required: Vec<String>,
+    /// The only values; empty for any.
+    pub enumeration: Vec<Value>,
+    /// The least number.
+    pub minimum: Option<Bound>,
+    /// The greatest number.
+    pub maximum: Option<Bound>,
+    /// What a number is a multiple of.
+    pub multiple_of: Option<f64>,
+    /// How many characters a text has.
+    pub length: Size,
+    /// How many items an array has.
+    pub items: Size,
+    /// How many members an object has.
+    pub properties: Size,
+    /// What a text matches.
+    pub pattern: Option<Pattern>,
+    /// The format of a text or number, as it is written: `date-time`.
+    pub format: Option<String>,
+    /// Other schemas that must accept the value, or must not.
+    pub composition: Option<Box<Composition>>,
+}
+
+/// Schemas that are combined: `allOf`, `anyOf`, `oneOf` and `not`.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Composition {
+    /// All of them accept the value.
+    pub all_of: Vec<Structural>,
+    /// One of them at least accepts it.
+    pub any_of: Vec<Structural>,
+    /// Exactly one of them accepts it.
+    pub one_of: Vec<Structural>,
+    /// It does not accept the value.
+    pub not: Option<Structural>,
+}
+
+/// The end of a range of numbers.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Bound {
+    /// The number.
+    pub value: f64,
+    /// It is itself out of the range.
+    pub exclusive: bool,
+}
+
+/// How many there may be.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Size {
+    /// At least.
+    pub min: Option<usize>,
+    /// At most.
+    pub max: Option<usize>,
+}
+
+impl Rules {
+    pub(super) fn read(schema: &Map<String, Value>, depth: usize) -> Result<Rules, StructuralError> {
+        let number = |name: &str| schema.get(name).and_then(Value::as_f64);
+        let flag = |name: &str| schema.get(name) == Some(&Value::Bool(true));
+        let bound = |name: &str, exclusive: &str| {
+            number(name).map(|value| Bound { value, exclusive: flag(exclusive) })
+        };
+        let size =
+            |name: &str| schema.get(name).and_then(Value::as_u64).and_then(|n| usize::try_from(n).ok());
+        let text = |name: &str| schema.get(name).and_then(Value::as_str).filter(|text| !text.is_empty());
+        Ok(Rules {
+            required: texts(schema.get("required")).collect(),
+            enumeration: schema.get("enum").and_then(Value::as_array).cloned().unwrap_or_default(),
+            minimum: bound("minimum", "exclusiveMinimum"),
+            maximum: bound("maximum", "exclusiveMaximum"),
+            multiple_of: number("multipleOf"),
+            length: Size { min: size("minLength"), max: size("maxLength") },
+            items: Size { min: size("minItems"), max: size("maxItems") },
+            properties: Size { min: size("minProperties"), max: size("maxProperties") },
+            pattern: text("pattern").map(Pattern::new),
+            format: text("format").map(str::to_owned),
+            composition: Composition::read(schema, depth)?,
+        })
+    }
+}
+
+impl Composition {
+    /// None where nothing is combined.
+    fn read(schema: &Map<String, Value>, depth: usize) -> Result<Option<Box<Composition>>, StructuralError> {
+        if depth > MAX_DEPTH {
+            return Err(StructuralError::TooDeep);
+        }
+        let list = |name: &str| -> Result<Vec<Structural>, StructuralError> {
+            let schemas = schema.get(name).and_then(Value::as_array).into_iter().flatten();
+            schemas.map(|schema| Structural::read(schema, depth + 1)).collect()
+        };
+        let not = schema.get("not").filter(|not| !not.is_null());
+        let composition = Composition {
+            all_of: list("allOf")?,
+            any_of: list("anyOf")?,
+            one_of: list("oneOf")?,
+            not: not.map(|not| Structural::read(not, depth + 1)).transpose()?,
+        };
+        Ok((composition != Composition::default()).then(|| Box::new(composition)))
+    }
+}
+
+/// The texts of a list.
+pub(super) fn texts(list: Option<&Value>) -> impl Iterator<Item = String> {
+    list.and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str).map(str::to_owned)
+}

@@ -1,0 +1,223 @@
+//! The rules of structural schemas: each value has its type in one place, and `allOf`, `anyOf`, `oneOf` and `not` only
+//! validate.
+
+use serde_json::Value;
+
+use crate::field::{Errors, Field, Path};
+use crate::schema::structural::Pattern;
+
+const COMPOSITIONS: [&str; 3] = ["anyOf", "allOf", "oneOf"];
+
+/// What a schema is for.
+#[derive(Clone, Copy, PartialEq)]
+enum Level {
+    Root,
+    Item,
+    Field,
+}
+
+pub(super) fn validate(schema: &Field<'_>, errors: &mut Errors) {
+    validate_schema(schema, Level::Root, errors);
+    validate_completeness(schema, schema, schema.path(), errors);
+}
+
+fn validate_schema(schema: &Field<'_>, level: Level, errors: &mut Errors) {
+    if !schema.exists() || errors.is_full() {
+        return;
+    }
+    let (ty, items) = (schema.get("type"), schema.get("items"));
+    let additional = schema.get("additionalProperties");
+    errors.push_if(ty.str() == "array" && !items.exists(), || items.required("must be specified"));
+    validate_schema(&items, Level::Item, errors);
+    for (_, property) in schema.get("properties").entries() {
+        validate_schema(&property, Level::Field, errors);
+    }
+    if additional.value().is_some_and(Value::is_object) {
+        validate_schema(&additional, Level::Field, errors);
+    }
+    validate_type(schema, level, errors);
+    let is_int_or_string = schema.get("x-kubernetes-int-or-string").bool();
+    let skips_any_of = is_int_or_string && is_either(&schema.get("anyOf"));
+    let skips_first_all_of = is_int_or_string
+        && schema.get("allOf").items().next().is_some_and(|first| {
+            is_either(&first.get("anyOf"))
+                && first.value().and_then(Value::as_object).is_some_and(|members| members.len() == 1)
+        });
+    validate_value_validation(schema, skips_any_of, skips_first_all_of, errors);
+    validate_object(schema, level, errors);
+}
+
+fn validate_type(schema: &Field<'_>, level: Level, errors: &mut Errors) {
+    let ty = schema.get("type");
+    let preserve = schema.get("x-kubernetes-preserve-unknown-fields");
+    let int_or_string = schema.get("x-kubernetes-int-or-string").bool();
+    if ty.is_empty() && !int_or_string && !preserve.bool() {
+        errors.push(ty.required(match level {
+            Level::Root => "must not be empty at the root",
+            Level::Item => "must not be empty for specified array items",
+            Level::Field => "must not be empty for specified object fields",
+        }));
+    } else if level == Level::Root && ty.str() != "object" {
+        let detail = "must be object at the root";
+        errors.push(if ty.is_empty() { ty.required(detail) } else { ty.invalid(detail) });
+    }
+    if !int_or_string {
+        return;
+    }
+    errors.push_if(!ty.is_empty(), || ty.invalid("must be empty if x-kubernetes-int-or-string is true"));
+    for marker in [preserve, schema.get("x-kubernetes-embedded-resource")] {
+        errors
+            .push_if(marker.bool(), || marker.invalid("must be false if x-kubernetes-int-or-string is true"));
+    }
+}
+
+fn validate_object(schema: &Field<'_>, level: Level, errors: &mut Errors) {
+    let (ty, additional) = (schema.get("type"), schema.get("additionalProperties"));
+    let properties = schema.get("properties");
+    let is_embedded = schema.get("x-kubernetes-embedded-resource").bool();
+    if is_embedded {
+        let detail = "must be object if x-kubernetes-embedded-resource is true";
+        errors.push_if(ty.str() != "object", || {
+            if ty.is_empty() { ty.required(detail) } else { ty.invalid(detail) }
+        });
+        errors.push_if(additional.exists(), || {
+            additional.forbidden("must not be used if x-kubernetes-embedded-resource is set")
+        });
+        let open = schema.get("x-kubernetes-preserve-unknown-fields").bool();
+        errors.push_if(!open && properties.is_empty(), || {
+            properties.required("must not be empty if x-kubernetes-embedded-resource is true without x-kubernetes-preserve-unknown-fields")
+        });
+    }
+    if level == Level::Root {
+        errors.push_if(additional.exists(), || additional.forbidden("must not be used at the root"));
+    }
+    if !is_embedded && level != Level::Root {
+        return;
+    }
+    for (name, wanted) in [("kind", "string"), ("apiVersion", "string"), ("metadata", "object")] {
+        let property = properties.entry(name);
+        let ty = property.get("type");
+        errors.push_if(property.exists() && ty.str() != wanted, || ty.invalid(format!("must be {wanted}")));
+    }
+    let metadata = properties.entry("metadata");
+    errors.push_if(level == Level::Root && metadata.exists() && restricts_more_than_names(&metadata), || {
+        metadata.forbidden(
+            "must not specify anything other than name and generateName, but metadata is implicitly specified",
+        )
+    });
+}
+
+/// Metadata is specified already; only names may be restricted further.
+fn restricts_more_than_names(metadata: &Field<'_>) -> bool {
+    let members = metadata.value().and_then(Value::as_object).into_iter().flatten();
+    let other = members.clone().any(|(name, value)| {
+        !matches!(name.as_str(), "type" | "properties" | "description") && *value != Value::Bool(false)
+    });
+    let unnamed =
+        metadata.get("properties").entries().any(|(name, _)| !matches!(name, "name" | "generateName"));
+    other || unnamed
+}
+
+/// `anyOf` of an integer and a string, as it is written beside `x-kubernetes-int-or-string`.
+fn is_either(any_of: &Field<'_>) -> bool {
+    any_of.value().is_some_and(|value| *value == serde_json::json!([{"type": "integer"}, {"type": "string"}]))
+}
+
+fn validate_value_validation(
+    schema: &Field<'_>,
+    skips_any_of: bool,
+    skips_first_all_of: bool,
+    errors: &mut Errors,
+) {
+    for name in COMPOSITIONS {
+        if name == "anyOf" && skips_any_of {
+            continue;
+        }
+        for (index, nested) in schema.get(name).items().enumerate() {
+            let skips_any_of = name == "allOf" && index == 0 && skips_first_all_of;
+            validate_nested(&nested, skips_any_of, errors);
+        }
+    }
+    validate_nested(&schema.get("not"), false, errors);
+    let pattern = schema.get("pattern");
+    if !pattern.is_empty()
+        && let Err(error) = Pattern::check(pattern.str())
+    {
+        errors.push(pattern.invalid(format!("must be a valid regular expression, but isn't: {error}")));
+    }
+}
+
+/// A schema that only validates.
+fn validate_nested(schema: &Field<'_>, skips_any_of: bool, errors: &mut Errors) {
+    const FORBIDDEN: [(&str, &str); 10] = [
+        ("type", "empty"),
+        ("default", "undefined"),
+        ("title", "empty"),
+        ("description", "empty"),
+        ("nullable", "false"),
+        ("x-kubernetes-preserve-unknown-fields", "false"),
+        ("x-kubernetes-embedded-resource", "false"),
+        ("x-kubernetes-int-or-string", "false"),
+        ("x-kubernetes-list-map-keys", "empty"),
+        ("x-kubernetes-list-type", "undefined"),
+    ];
+    if !schema.exists() || errors.is_full() {
+        return;
+    }
+    validate_value_validation(schema, skips_any_of, false, errors);
+    validate_nested(&schema.get("items"), false, errors);
+    for (_, property) in schema.get("properties").entries() {
+        validate_nested(&property, false, errors);
+    }
+    let additional = schema.get("additionalProperties");
+    if additional.value().is_some_and(Value::is_object) {
+        validate_nested(&additional, false, errors);
+    }
+    let forbidden = FORBIDDEN.into_iter().chain([("x-kubernetes-map-type", "undefined")]);
+    for (name, wanted) in forbidden {
+        let member = schema.get(name);
+        let is_set = match wanted {
+            "undefined" => member.exists(),
+            _ => !member.is_empty() && member.value() != Some(&Value::Bool(false)),
+        };
+        errors.push_if(is_set, || member.forbidden(format!("must be {wanted} to be structural")));
+    }
+    let metadata = schema.get("properties").entry("metadata");
+    errors.push_if(metadata.exists(), || metadata.forbidden("must not be specified in a nested context"));
+}
+
+/// What is validated has to be specified. `specified` is the schema that does so, at the path `expected`.
+fn validate_completeness(schema: &Field<'_>, specified: &Field<'_>, expected: &Path, errors: &mut Errors) {
+    for name in COMPOSITIONS {
+        for nested in schema.get(name).items() {
+            validate_nested_completeness(&nested, specified, expected, errors);
+        }
+    }
+    validate_nested_completeness(&schema.get("not"), specified, expected, errors);
+}
+
+fn validate_nested_completeness(
+    nested: &Field<'_>,
+    specified: &Field<'_>,
+    expected: &Path,
+    errors: &mut Errors,
+) {
+    if !nested.exists() || errors.is_full() {
+        return;
+    }
+    if !specified.exists() {
+        let missing = Field::at(None, expected.clone());
+        return errors.push(missing.required(format!("because it is defined in {}", nested.path())));
+    }
+    validate_completeness(nested, specified, expected, errors);
+    validate_nested_completeness(
+        &nested.get("items"),
+        &specified.get("items"),
+        &expected.child("items"),
+        errors,
+    );
+    for (name, property) in nested.get("properties").entries() {
+        let path = expected.child("properties").key(name);
+        validate_nested_completeness(&property, &specified.get("properties").entry(name), &path, errors);
+    }
+}

@@ -1,0 +1,53 @@
+//! `selectableFields`: the fields of custom resources that selectors may name.
+
+use std::collections::HashSet;
+
+use crate::field::{Errors, Field};
+
+/// How many fields of a version can be selected by.
+const MAX_FIELDS: usize = 8;
+
+/// Validates the selectable fields of a version by its schema.
+pub fn validate_selectable_fields(fields: &Field<'_>, schema: &Field<'_>, errors: &mut Errors) {
+    let mut seen = HashSet::new();
+    for field in fields.items() {
+        let path = field.get("jsonPath");
+        if path.is_empty() {
+            errors.push(path.required(""));
+            continue;
+        }
+        let Some(found) = resolve(schema, path.str()) else {
+            errors.push(path.invalid("is an invalid path: does not refer to a valid field"));
+            continue;
+        };
+        errors.push_if(path.str().starts_with(".metadata."), || {
+            path.invalid("must not point to fields in metadata")
+        });
+        errors.push_if(!matches!(found.get("type").str(), "string" | "boolean" | "integer"), || {
+            path.invalid("must point to a field of type string, boolean or integer. Enum string fields and strings with formats are allowed.")
+        });
+        errors.push_if(!seen.insert(path.str()), || path.duplicate());
+    }
+    errors.push_if(seen.len() > MAX_FIELDS, || fields.too_many(seen.len(), MAX_FIELDS));
+}
+
+/// The schema of the value at a path of names: `.spec.color` or `.spec['color']`.
+fn resolve<'f>(schema: &Field<'f>, path: &str) -> Option<Field<'f>> {
+    let mut found = schema.clone();
+    let mut rest = path;
+    while !rest.is_empty() {
+        let name;
+        if let Some(quoted) = rest.strip_prefix("['") {
+            (name, rest) = quoted.split_once("']")?;
+        } else {
+            let after = rest.strip_prefix('.')?;
+            (name, rest) = after.split_at(after.find(['.', '[']).unwrap_or(after.len()));
+        }
+        let property = found.get("properties").entry(name);
+        found = if property.exists() { property } else { found.get("additionalProperties") };
+        if !found.exists() {
+            return None;
+        }
+    }
+    Some(found)
+}

@@ -1,0 +1,73 @@
+//! Objects inside of an object: `x-kubernetes-embedded-resource`.
+//!
+//! Source: apiextensions-apiserver, `schema/objectmeta`.
+
+use serde_json::Value;
+
+use crate::field::{Errors, Field, Path};
+use crate::schema::Structural;
+use crate::validation::content;
+use crate::validation::metadata::{self, Finalizers, Identity, NameRule};
+
+/// Validates the type and the metadata of embedded objects.
+pub(super) fn validate(object: &Value, structural: &Structural, errors: &mut Errors) {
+    validate_inside(object, &Path::root(), structural, errors);
+}
+
+fn validate_inside(value: &Value, path: &Path, structural: &Structural, errors: &mut Errors) {
+    if errors.is_full() {
+        return;
+    }
+    match value {
+        Value::Object(members) => {
+            if structural.embedded_resource {
+                validate_object(value, path, errors);
+            }
+            for (name, value) in members {
+                if let Some(member) = structural.member(name) {
+                    validate_inside(value, &path.child(name), member, errors);
+                }
+            }
+        }
+        Value::Array(items) => {
+            let Some(item_type) = &structural.items else { return };
+            for (index, item) in items.iter().enumerate() {
+                validate_inside(item, &path.index(index), item_type, errors);
+            }
+        }
+        _ => {}
+    }
+}
+
+fn validate_object(object: &Value, path: &Path, errors: &mut Errors) {
+    let field = Field::at(Some(object), path.clone());
+    let (version, kind) = (field.get("apiVersion"), field.get("kind"));
+    for member in [&version, &kind] {
+        match member.value() {
+            None => errors.push(member.required("")),
+            Some(Value::String(text)) if text.is_empty() => errors.push(member.invalid("must not be empty")),
+            Some(Value::String(_)) => {}
+            Some(_) => errors.push(member.invalid("must be a string")),
+        }
+    }
+    errors.push_if(version.str().matches('/').count() > 1, || {
+        version.invalid(format!("unexpected GroupVersion string: {}", version.str()))
+    });
+    if !kind.is_empty() {
+        let found = content::dns1035_label(&kind.str().to_lowercase());
+        errors.push_if(!found.is_empty(), || {
+            let detail = format!("may have mixed case, but should otherwise match: {}", found.join(","));
+            kind.invalid(detail)
+        });
+    }
+    if field.get("metadata").exists() {
+        let mut found = Errors::new();
+        let namespaced = !field.walk("metadata.namespace").is_empty();
+        let identity = Identity { namespaced, name: NameRule::PathSegment };
+        metadata::validate_object_meta(&field, identity, Finalizers::Qualified, &mut found);
+        // An embedded object needs no name.
+        let unnamed = field.walk("metadata.name").is_empty();
+        let name = path.child("metadata").child("name").to_string();
+        errors.extend(found.iter().filter(|error| !(unnamed && error.field == name)).cloned());
+    }
+}

@@ -1,0 +1,81 @@
+//! The values of custom resources: what their structural schemas say of each.
+//!
+//! | file | owns |
+//! | --- | --- |
+//! | `value.rs` | one value: its type, its rules, and those of what is in it |
+//! | `number.rs` | the rules for numbers |
+//! | `composition.rs` | `allOf`, `anyOf`, `oneOf` and `not` |
+//! | `list_type.rs` | the items of sets, and those with keys, are unique |
+//! | `embedded.rs` | objects inside of an object |
+//!
+//! An update may keep what was invalid before: errors in a value that equals the old one are dropped.
+//!
+//! Source: OpenAPI v3, with the messages of kube-openapi's validator; KEP-4008 for updates.
+
+mod composition;
+mod embedded;
+mod list_type;
+mod number;
+mod value;
+
+use serde_json::Value;
+
+use crate::field::{Errors, Field, Path};
+use crate::schema::{Structural, StructuralSchema};
+
+use value::Validator;
+
+/// Validates a new custom resource without its metadata, which is validated as that of every object.
+pub fn validate(object: &Field<'_>, schema: &StructuralSchema, errors: &mut Errors) {
+    let Some(object) = object.value() else { return };
+    Validator::new(Path::root()).validate(object, schema.root(), None, errors);
+    embedded::validate(object, schema.root(), errors);
+    list_type::validate(&Field::root(object), schema.root(), errors);
+}
+
+/// Validates a changed custom resource.
+pub fn validate_update(object: &Field<'_>, old: &Field<'_>, schema: &StructuralSchema, errors: &mut Errors) {
+    let (Some(new), old) = (object.value(), old.value()) else { return };
+    Validator::new(Path::root()).validate(new, schema.root(), old, errors);
+    embedded::validate(new, schema.root(), errors);
+    validate_changed_lists(new, old, schema.root(), errors);
+}
+
+/// Validates a custom resource whose status was changed: nothing but the status.
+pub fn validate_status_update(
+    object: &Field<'_>,
+    old: &Field<'_>,
+    schema: &StructuralSchema,
+    errors: &mut Errors,
+) {
+    let Some(object) = object.value() else { return };
+    if let (Some(status), Some(structural)) = (object.get("status"), schema.root().properties.get("status")) {
+        let old = old.value().and_then(|old| old.get("status"));
+        Validator::new(Path::of("status")).validate(status, structural, old, errors);
+    }
+    embedded::validate(object, schema.root(), errors);
+    validate_changed_lists(object, old.value(), schema.root(), errors);
+}
+
+/// Validates a value on its own, as a default in a schema is. The paths of errors begin with `path`; their texts do not.
+pub fn validate_value(value: &Value, structural: &Structural, path: &Path, errors: &mut Errors) {
+    Validator::new(path.clone()).validate(value, structural, None, errors);
+    list_type::validate(&Field::at(Some(value), path.clone()), structural, errors);
+}
+
+/// Where lists had duplicates before, they may have others.
+fn validate_changed_lists(new: &Value, old: Option<&Value>, structural: &Structural, errors: &mut Errors) {
+    let (mut found, mut known) = (Errors::new(), Errors::new());
+    list_type::validate(&Field::root(new), structural, &mut found);
+    if !found.is_empty()
+        && let Some(old) = old
+    {
+        list_type::validate(&Field::root(old), structural, &mut known);
+    }
+    if known.is_empty() {
+        errors.extend(found.iter().cloned());
+    }
+}
+
+#[cfg(test)]
+mod tests;

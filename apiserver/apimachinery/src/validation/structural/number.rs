@@ -1,0 +1,89 @@
+//! The rules for numbers.
+//!
+//! Where the value is whole, so are the bounds: their fractions are cut off. A bound that is no number of the type is an
+//! error of its own.
+
+use serde_json::Number;
+
+use crate::schema::StructuralType;
+use crate::schema::structural::{Bound, Structural};
+
+/// What is wrong with a number.
+pub(super) enum Mistake {
+    /// The value breaks a rule; the text follows the path.
+    Value(String),
+    /// Nothing is a multiple of this factor.
+    Factor(f64),
+    /// A text of its own, which ends with the path.
+    Type(String),
+}
+
+/// The greatest whole number that is exact as a float.
+const MAX_EXACT: f64 = ((1_i64 << 53) - 1) as f64;
+
+/// Whether a number counts as whole.
+pub(super) fn is_integer(number: &Number) -> bool {
+    number.is_i64() || number.as_f64().is_some_and(is_whole)
+}
+
+fn is_whole(value: f64) -> bool {
+    value.abs() <= MAX_EXACT && (value - value.round()).abs() < 1e-9
+}
+
+/// The mistakes of a number.
+pub(super) fn mistakes(number: &Number, structural: &Structural) -> Vec<Mistake> {
+    let Some(value) = number.as_f64() else { return Vec::new() };
+    let rules = &structural.rules;
+    let mut mistakes = Vec::new();
+    let mut check = |prefix: &str, value: f64| {
+        let found = wrong_type(prefix, value, structural);
+        let is_typed = found.is_none();
+        mistakes.extend(found.map(Mistake::Type));
+        is_typed
+    };
+    check("Checked", value);
+    let cut = |bound: f64, is_typed: bool| if number.is_i64() && is_typed { bound.trunc() } else { bound };
+    let factor = rules.multiple_of.map(|factor| cut(factor, check("MultipleOf", factor)));
+    let minimum = rules.minimum.map(|bound| (cut(bound.value, check("Minimum", bound.value)), bound));
+    let maximum = rules.maximum.map(|bound| (cut(bound.value, check("Maximum", bound.value)), bound));
+    mistakes.extend(factor.and_then(|factor| not_multiple(value, factor)));
+    if let Some((bound, Bound { exclusive, .. })) = minimum {
+        let words = if exclusive { "greater than" } else { "greater than or equal to" };
+        let refused = if exclusive { value <= bound } else { value < bound };
+        mistakes.extend(refused.then(|| Mistake::Value(format!("in body should be {words} {bound}"))));
+    }
+    if let Some((bound, Bound { exclusive, .. })) = maximum {
+        let words = if exclusive { "less than" } else { "less than or equal to" };
+        let refused = if exclusive { value >= bound } else { value > bound };
+        mistakes.extend(refused.then(|| Mistake::Value(format!("in body should be {words} {bound}"))));
+    }
+    mistakes
+}
+
+/// `prefix` says of what: the value or a bound.
+fn wrong_type(prefix: &str, value: f64, structural: &Structural) -> Option<String> {
+    let format = structural.rules.format.as_deref().unwrap_or_default();
+    let ty = structural.ty?;
+    // The limits are exact as floats.
+    let fits = match (ty, format) {
+        (StructuralType::Integer, "int32") => {
+            value.fract() == 0.0 && value >= f64::from(i32::MIN) && value <= f64::from(i32::MAX)
+        }
+        (StructuralType::Integer, _) => {
+            value.fract() == 0.0 && value >= i64::MIN as f64 && value < -(i64::MIN as f64)
+        }
+        (_, "float" | "float32") => value.abs() <= f64::from(f32::MAX),
+        _ => true,
+    };
+    let form =
+        if format.is_empty() { "(default format)".to_owned() } else { format!("with format {format}") };
+    (!fits).then(|| format!("{prefix} value must be of type {} {form}", ty.name()))
+}
+
+fn not_multiple(value: f64, factor: f64) -> Option<Mistake> {
+    if factor <= 0.0 {
+        return Some(Mistake::Factor(factor));
+    }
+    let times = if factor < 1.0 { value * (1.0 / factor) } else { value / factor };
+    (!is_whole(times)).then(|| Mistake::Value(format!("in body should be a multiple of {factor}")))
+}

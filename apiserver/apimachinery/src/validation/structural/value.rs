@@ -1,0 +1,334 @@
+//! One value: its type, its rules, and those of what is in it.
+
+use std::collections::HashMap;
+
+use serde_json::{Map, Value};
+
+use super::list_type::key_of;
+use super::number::{self, Mistake};
+use crate::field::{ErrorType, Errors, Field, FieldError, Path};
+use crate::schema::structural::Size;
+use crate::schema::{List, Structural, StructuralType};
+use crate::validation::formats;
+
+/// How many values one validation looks at, each schema of a composition counted. The compositions of a large schema
+/// multiply with the items of a large object.
+const MAX_STEPS: usize = 2_000_000;
+
+/// Validates a value by its schema.
+pub(super) struct Validator {
+    /// What the paths of errors begin with.
+    root: Path,
+    /// How many more values may be looked at.
+    steps: usize,
+}
+
+impl Validator {
+    pub(super) fn new(root: Path) -> Validator {
+        Validator { root, steps: MAX_STEPS }
+    }
+
+    /// The same with fewer steps.
+    #[cfg(test)]
+    pub(super) fn with_steps(self, steps: usize) -> Validator {
+        Validator { steps, ..self }
+    }
+
+    /// Validates a value; `old` is what it was before.
+    pub(super) fn validate(
+        mut self,
+        value: &Value,
+        structural: &Structural,
+        old: Option<&Value>,
+        errors: &mut Errors,
+    ) {
+        self.value(value, &Path::root(), structural, old, errors);
+        if self.steps == 0 {
+            errors.push(Field::at(None, self.root).internal("the schema takes too many steps to validate"));
+        }
+    }
+
+    /// How much of a schema the value satisfied; among several the one with most is the one that was meant.
+    pub(super) fn value(
+        &mut self,
+        value: &Value,
+        path: &Path,
+        structural: &Structural,
+        old: Option<&Value>,
+        errors: &mut Errors,
+    ) -> usize {
+        self.steps = self.steps.saturating_sub(1);
+        if self.steps == 0 || errors.is_full() {
+            return 0;
+        }
+        let mut found = Errors::new();
+        let checks = self.rules(value, path, structural, old, &mut found);
+        if !found.is_empty() && old != Some(value) {
+            errors.extend(found);
+        }
+        checks
+    }
+
+    fn rules(
+        &mut self,
+        value: &Value,
+        path: &Path,
+        structural: &Structural,
+        old: Option<&Value>,
+        errors: &mut Errors,
+    ) -> usize {
+        let rules = &structural.rules;
+        let wrong = wrong_type(value, structural);
+        let mut checks = 3 + usize::from(structural.ty.is_some());
+        if let Some((wanted, got)) = wrong {
+            let detail = format!("{path} in body must be of type {wanted}: \"{got}\"");
+            errors.push(self.error(ErrorType::TypeInvalid, path, Some(got.into()), detail));
+        }
+        if value.is_null() {
+            self.enumeration(value, path, structural, errors);
+            return checks;
+        }
+        if let Some(composition) = &rules.composition {
+            checks += self.composition(value, path, composition, old, errors);
+        }
+        match value {
+            Value::String(text) => self.text(text, path, structural, errors),
+            Value::Number(number) => {
+                for mistake in number::mistakes(number, structural) {
+                    errors.push(match mistake {
+                        Mistake::Factor(factor) => {
+                            let detail =
+                                format!("factor MultipleOf declared for {path} must be positive: {factor}");
+                            self.error(ErrorType::Invalid, path, Some(plain_number(factor)), detail)
+                        }
+                        Mistake::Value(text) => self.error(
+                            ErrorType::Invalid,
+                            path,
+                            Some(value.clone()),
+                            format!("{path} {text}"),
+                        ),
+                        Mistake::Type(text) => self.plain_error(format!("{text} in {path}")),
+                    });
+                }
+            }
+            Value::Array(items) => {
+                checks += self.items(items, path, structural, old, errors);
+                self.size(items.len(), path, rules.items, "items", errors);
+            }
+            _ => {}
+        }
+        self.enumeration(value, path, structural, errors);
+        if let Value::Object(members) = value
+            && self.size(members.len(), path, rules.properties, "properties", errors)
+        {
+            checks += self.members(members, path, structural, old, errors);
+        }
+        checks
+    }
+
+    fn enumeration(&self, value: &Value, path: &Path, structural: &Structural, errors: &mut Errors) {
+        let supported = &structural.rules.enumeration;
+        if supported.is_empty() || supported.contains(value) || value.is_null() && structural.nullable {
+            return;
+        }
+        let quoted = |value: &Value| match value {
+            Value::String(text) => crate::field::quote(text),
+            other => crate::field::quote(&other.to_string()),
+        };
+        let supported: Vec<String> = supported.iter().map(quoted).collect();
+        let detail = format!("supported values: {}", supported.join(", "));
+        errors.push(self.error(ErrorType::NotSupported, path, Some(value.clone()), detail));
+    }
+
+    /// The first rule of a text that is broken, and its format.
+    fn text(&self, text: &str, path: &Path, structural: &Structural, errors: &mut Errors) {
+        let rules = &structural.rules;
+        let length = text.chars().count();
+        let invalid = |detail: String| self.error(ErrorType::Invalid, path, Some(text.into()), detail);
+        if let Some(max) = rules.length.max.filter(|max| length > *max) {
+            let error = Field::at(None, Path::root()).too_long(max);
+            errors.push(self.at(error, path));
+        } else if let Some(min) = rules.length.min.filter(|min| length < *min) {
+            errors.push(invalid(format!("{path} in body should be at least {min} chars long")));
+        } else if let Some(pattern) = rules.pattern.as_ref().filter(|pattern| !pattern.matches(text)) {
+            errors.push(invalid(format!("{path} in body should match '{}'", pattern.text)));
+        }
+        if let Some(format) = rules.format.as_deref().filter(|format| !formats::is_valid(format, text)) {
+            let shown = crate::field::quote(text);
+            let detail = format!("{path} in body must be of type {format}: {shown}");
+            errors.push(self.error(ErrorType::TypeInvalid, path, Some(text.into()), detail));
+        }
+    }
+
+    /// Whether there are as many as there may be.
+    fn size(&self, count: usize, path: &Path, size: Size, of: &str, errors: &mut Errors) -> bool {
+        if let Some(min) = size.min.filter(|min| count < *min) {
+            let detail = format!("{path} in body should have at least {min} {of}");
+            errors.push(self.error(ErrorType::Invalid, path, Some(count.into()), detail));
+            return false;
+        }
+        if let Some(max) = size.max.filter(|max| count > *max) {
+            let error = Field::at(None, Path::root()).too_many(count, max);
+            errors.push(self.at(error, path));
+            return false;
+        }
+        true
+    }
+
+    fn items(
+        &mut self,
+        items: &[Value],
+        path: &Path,
+        structural: &Structural,
+        old: Option<&Value>,
+        errors: &mut Errors,
+    ) -> usize {
+        let Some(item_type) = &structural.items else { return 0 };
+        let known = OldItems::of(old, structural);
+        let item = |(index, item): (usize, &Value)| {
+            self.value(item, &path.index(index), item_type, known.of_same_key(item), errors)
+        };
+        items.iter().enumerate().map(item).sum()
+    }
+
+    fn members(
+        &mut self,
+        members: &Map<String, Value>,
+        path: &Path,
+        structural: &Structural,
+        old: Option<&Value>,
+        errors: &mut Errors,
+    ) -> usize {
+        let is_root = path.is_root() && self.root.is_root();
+        let mut checks = 0;
+        for (name, value) in members {
+            let known = old.and_then(|old| old.get(name));
+            let known =
+                known.filter(|_| !(is_root && matches!(name.as_str(), "apiVersion" | "kind" | "metadata")));
+            if let Some(member) = structural.properties.get(name) {
+                checks += self.value(value, &path.child(name), member, known, errors);
+            } else if structural.closed {
+                let detail = format!("{} in body is a forbidden property", path.child(name));
+                errors.push(self.error(ErrorType::Invalid, path, Some(name.as_str().into()), detail));
+            } else if let Some(entry) = &structural.additional_properties {
+                checks += self.value(value, &path.child(name), entry, known, errors);
+            }
+        }
+        for name in &structural.rules.required {
+            if !members.contains_key(name) {
+                errors.push(self.error(ErrorType::Required, &path.child(name), None, ""));
+            }
+        }
+        checks
+    }
+
+    fn error(
+        &self,
+        error_type: ErrorType,
+        path: &Path,
+        value: Option<Value>,
+        detail: impl Into<String>,
+    ) -> FieldError {
+        self.at(FieldError::new(error_type, &Path::root(), value, detail), path)
+    }
+
+    /// The error at a path under the root.
+    fn at(&self, error: FieldError, path: &Path) -> FieldError {
+        let field = match (path.is_root(), self.root.is_root()) {
+            (true, true) => NO_PATH.to_owned(),
+            (true, false) => self.root.to_string(),
+            (false, true) => path.to_string(),
+            (false, false) => format!("{}.{path}", self.root),
+        };
+        FieldError { field, ..error }
+    }
+
+    /// An error of which the real server does not know the path.
+    pub(super) fn plain_error(&self, detail: String) -> FieldError {
+        self.error(ErrorType::Invalid, &Path::root(), Some("".into()), detail)
+    }
+}
+
+/// How Go prints a path that there is not.
+const NO_PATH: &str = "<nil>";
+
+/// The items of a list before an update, by their keys.
+struct OldItems<'v> {
+    by_key: HashMap<String, &'v Value>,
+    list: &'v List,
+}
+
+impl<'v> OldItems<'v> {
+    fn of(old: Option<&'v Value>, structural: &'v Structural) -> OldItems<'v> {
+        let items = old.and_then(Value::as_array).into_iter().flatten();
+        let by_key = match &structural.list {
+            List::Map(keys) => items.map(|item| (key_of(item, keys).to_string(), item)).collect(),
+            List::Atomic | List::Set => HashMap::new(),
+        };
+        OldItems { by_key, list: &structural.list }
+    }
+
+    fn of_same_key(&self, item: &Value) -> Option<&'v Value> {
+        match self.list {
+            List::Map(keys) if !self.by_key.is_empty() => {
+                self.by_key.get(&key_of(item, keys).to_string()).copied()
+            }
+            _ => None,
+        }
+    }
+}
+
+/// A whole number without a fraction.
+fn plain_number(value: f64) -> Value {
+    if value.fract() == 0.0 && value.abs() < 1e15 { Value::from(value as i64) } else { Value::from(value) }
+}
+
+/// The type that the value should have, and the one that it has.
+fn wrong_type(value: &Value, structural: &Structural) -> Option<(String, &'static str)> {
+    let (got, got_format) = type_name(value);
+    if value.is_null() {
+        let typed = structural.ty.map(StructuralType::name).or(structural.int_or_string.then_some(EITHER));
+        return typed.filter(|_| !structural.nullable).map(|wanted| (wanted.to_owned(), got));
+    }
+    if structural.int_or_string {
+        let fits = match value {
+            Value::String(_) => true,
+            Value::Number(number) => number::is_integer(number),
+            _ => false,
+        };
+        return (!fits).then(|| (EITHER.to_owned(), got));
+    }
+    let wanted = structural.ty?;
+    let fits = match (wanted, value) {
+        (StructuralType::Integer, Value::Number(number)) => number::is_integer(number),
+        (StructuralType::Number, Value::Number(_)) => true,
+        _ => wanted.name() == got,
+    };
+    if fits {
+        return None;
+    }
+    // What has a format is expected to have that, unless it is a text or a list.
+    let format = structural.rules.format.as_ref().filter(|format| formats::is_known(format));
+    match (format, value) {
+        (Some(format), Value::Bool(_) | Value::Number(_) | Value::Object(_)) => {
+            Some((format.clone(), got_format))
+        }
+        _ => Some((wanted.name().to_owned(), got)),
+    }
+}
+
+/// The types of `x-kubernetes-int-or-string`.
+const EITHER: &str = "integer,string";
+
+/// The type of a value, and its format.
+fn type_name(value: &Value) -> (&'static str, &'static str) {
+    match value {
+        Value::Null => ("null", ""),
+        Value::Bool(_) => ("boolean", ""),
+        Value::Number(number) if number.is_i64() => ("integer", "int64"),
+        Value::Number(_) => ("number", "double"),
+        Value::String(_) => ("string", ""),
+        Value::Array(_) => ("array", ""),
+        Value::Object(_) => ("object", ""),
+    }
+}

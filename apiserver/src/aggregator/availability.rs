@@ -1,0 +1,205 @@
+//! The condition `Available` of APIServices that have a service.
+//!
+//! Source: kube-aggregator's `remote_available_controller.go`, which has the reasons and texts.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures::{StreamExt, stream};
+use http::{Request, header};
+use http_body_util::{BodyExt, Full, Limited};
+use serde_json::Value;
+
+use super::groups::{RemoteGroups, RemoteVersion};
+use super::{GROUP, PLURAL, RemoteApi, RemoteApis};
+use crate::cluster::Cluster;
+use crate::field::quote;
+use crate::names::GroupResource;
+use crate::registry::deletion::rfc3339;
+use crate::registry::{Registry, Target};
+use crate::webhook::{HttpClient, TransportError, client_error};
+use crate::{Error, Result, conditions};
+
+/// How often all are checked while all are available, and while one is not.
+const INTERVAL: Duration = Duration::from_secs(10);
+const RETRY: Duration = Duration::from_secs(1);
+/// How long a check may take.
+const TIMEOUT: Duration = Duration::from_secs(5);
+/// How many are checked at once.
+const AT_ONCE: usize = 8;
+/// How many bytes an APIResourceList may have.
+const MAX_DOCUMENT: usize = 3 << 20;
+/// Who checks.
+const USER: &str = "system:kube-aggregator";
+
+/// Keeps the conditions, and what discovery knows of the other servers.
+pub struct AvailabilityController {
+    registry: Arc<Registry>,
+    apis: RemoteApis,
+    groups: Arc<RemoteGroups>,
+}
+
+/// The outcome of a check.
+struct Outcome {
+    is_available: bool,
+    reason: &'static str,
+    message: String,
+    resources: Option<Value>,
+}
+
+impl Outcome {
+    fn failed(reason: &'static str, message: String) -> Outcome {
+        Outcome { is_available: false, reason, message, resources: None }
+    }
+}
+
+impl AvailabilityController {
+    /// - `groups`: gets what the other servers serve.
+    pub fn new(registry: Arc<Registry>, groups: Arc<RemoteGroups>) -> AvailabilityController {
+        AvailabilityController { registry, apis: RemoteApis::default(), groups }
+    }
+
+    /// Works until the future is dropped.
+    pub async fn run(self) {
+        let bucket: Arc<str> = GroupResource::new(GROUP, PLURAL).to_string().into();
+        loop {
+            let revision = self.registry.store.revision();
+            let delay = self.check_all().await;
+            // What the conditions change is seen here too, and then nothing is left to change.
+            let Ok(mut changes) = self.registry.store.watch(&bucket, revision) else { continue };
+            let _ = tokio::time::timeout(delay, changes.next()).await;
+        }
+    }
+
+    /// Checks all. Returns when to do so again.
+    async fn check_all(&self) -> Duration {
+        let apis = match self.apis.load(&*self.registry) {
+            Ok(apis) => apis,
+            Err(error) => {
+                tracing::warn!(%error, "the APIServices cannot be read");
+                return INTERVAL;
+            }
+        };
+        let checks = apis.iter().map(|api| async move { (api, self.check(api).await) });
+        let outcomes: Vec<(&RemoteApi, Outcome)> =
+            stream::iter(checks.collect::<Vec<_>>()).buffer_unordered(AT_ONCE).collect().await;
+        let mut versions = Vec::new();
+        let mut delay = INTERVAL;
+        for (api, outcome) in outcomes {
+            if !outcome.is_available {
+                delay = RETRY;
+            }
+            if let Err(error) = self.store(api, &outcome).await
+                && error.code() != 404
+            {
+                tracing::warn!(name = %api.name, %error, "the condition of an APIService cannot be stored");
+            }
+            versions.push(RemoteVersion {
+                group: api.group.clone(),
+                version: api.version.clone(),
+                priorities: api.priorities,
+                resources: outcome.resources,
+            });
+        }
+        self.groups.replace(versions);
+        delay
+    }
+
+    async fn check(&self, api: &RemoteApi) -> Outcome {
+        let service = &api.service;
+        let what = format!("service/{} in {}", service.name, quote(&service.namespace));
+        let clients = self.registry.webhook_clients();
+        let client = match clients.service_client(service, &api.tls, &*self.registry) {
+            Ok(client) => client,
+            Err(TransportError::ServiceNotFound(_)) => {
+                return Outcome::failed("ServiceNotFound", format!("{what} is not present"));
+            }
+            Err(TransportError::NoServicePort { port, .. }) => {
+                return Outcome::failed(
+                    "ServicePortError",
+                    format!("{what} is not listening on port {port}"),
+                );
+            }
+            Err(TransportError::NoEndpoints(_)) => {
+                return Outcome::failed("MissingEndpoints", self.missing_endpoints(api));
+            }
+            Err(error) => return Outcome::failed("FailedDiscoveryCheck", error.to_string()),
+        };
+        let url =
+            format!("https://{}.{}.svc:{}{}", service.name, service.namespace, service.port, api.path());
+        match tokio::time::timeout(TIMEOUT, discover(&client, &url)).await {
+            Ok(Ok(resources)) => Outcome {
+                is_available: true,
+                reason: "Passed",
+                message: "all checks passed".to_owned(),
+                resources: Some(resources),
+            },
+            Ok(Err(text)) => {
+                let message = format!("failing or missing response from {url}: {text}");
+                Outcome::failed("FailedDiscoveryCheck", message)
+            }
+            Err(_) => {
+                let text = "context deadline exceeded (Client.Timeout exceeded while awaiting headers)";
+                let message = format!("failing or missing response from {url}: Get {}: {text}", quote(&url));
+                Outcome::failed("FailedDiscoveryCheck", message)
+            }
+        }
+    }
+
+    fn missing_endpoints(&self, api: &RemoteApi) -> String {
+        let service = &api.service;
+        let services = GroupResource::new("", "services");
+        let stored = Cluster::get(&*self.registry, &services, &service.namespace, &service.name);
+        let stored = stored.ok().flatten();
+        let ports = stored.as_ref().and_then(|stored| stored["spec"]["ports"].as_array());
+        let port =
+            ports.into_iter().flatten().find(|port| port["port"].as_u64() == Some(u64::from(service.port)));
+        let name = port.and_then(|port| port["name"].as_str()).unwrap_or_default();
+        format!(
+            "endpoints for service/{} in {} have no addresses with port name {}",
+            service.name,
+            quote(&service.namespace),
+            quote(name)
+        )
+    }
+
+    /// Stores the condition, if it is another one.
+    async fn store(&self, api: &RemoteApi, outcome: &Outcome) -> Result<()> {
+        let resource = GroupResource::new(GROUP, PLURAL);
+        let Some(stored) = Cluster::get(&*self.registry, &resource, "", &api.name)? else { return Ok(()) };
+        let now = rfc3339(self.registry.now());
+        let changed = |stored: &Value| {
+            let mut changed = stored.clone();
+            let Outcome { is_available, reason, message, .. } = outcome;
+            conditions::set(&mut changed["status"], "Available", *is_available, reason, message, &now);
+            changed
+        };
+        if changed(&stored) == stored {
+            return Ok(());
+        }
+        let info = self.registry.find(GROUP, "v1", PLURAL).ok_or(Error::UnknownResource)?;
+        let target = Target { info, namespace: String::new(), name: api.name.clone() };
+        self.registry.rewrite(&target, false, |stored| Ok(changed(stored))).await
+    }
+}
+
+/// The APIResourceList of a server, or why there is none.
+async fn discover(client: &HttpClient, url: &str) -> Result<Value, String> {
+    let request = Request::get(url)
+        .header(header::ACCEPT, "application/json")
+        .header("X-Remote-User", USER)
+        .header("X-Remote-Group", "system:masters")
+        .body(Full::new(Bytes::new()))
+        .map_err(|error| error.to_string())?;
+    let failed = |cause: &dyn std::fmt::Display| format!("Get {}: {cause}", quote(url));
+    let response = client.request(request).await.map_err(|error| failed(&client_error(&error)))?;
+    let code = response.status().as_u16();
+    let body = Limited::new(response.into_body(), MAX_DOCUMENT).collect().await;
+    if !(200..300).contains(&code) {
+        return Err(format!("bad status from {url}: {code}"));
+    }
+    let body = body.map_err(|error| failed(&error))?.to_bytes();
+    // A server without a document there is available all the same.
+    Ok(serde_json::from_slice(&body).unwrap_or_default())
+}

@@ -1,0 +1,28 @@
+//! Aggregated APIs: groups and versions that another server serves, behind this one.
+//!
+//! An APIService with a service names such a server. Its requests are proxied (`serve/proxy.rs`) once its condition `Available` is
+//! true, which [`AvailabilityController`] keeps; what the server answers to discovery goes into this server's documents.
+//!
+//! | file | owns |
+//! | --- | --- |
+//! | `api_service.rs` | the stored APIServices that have a service |
+//! | `availability.rs` | their condition |
+//! | `groups.rs` | what they serve, for discovery |
+//! | `authentication.rs` | the ConfigMap by which they authenticate the front proxy |
+//!
+//! Source: `k8s.io/kube-aggregator`.
+
+mod api_service;
+mod authentication;
+mod availability;
+mod groups;
+
+pub use api_service::{RemoteApi, RemoteApis};
+pub use authentication::publish_authentication;
+pub use availability::AvailabilityController;
+pub use groups::{RemoteGroups, RemoteVersion};
+
+/// The group of APIServices.
+const GROUP: &str = "apiregistration.k8s.io";
+/// Their plural.
+const PLURAL: &str = "apiservices";
