@@ -250,7 +250,8 @@ fn parts(decl: &DeclType) -> (Option<Arc<DeclType>>, Option<Arc<DeclType>>) {
     match &decl.kind {
         DeclKind::List(item, _) => (None, Some(item.clone())),
         DeclKind::Map(value) => {
-            let key = DeclType { kind: DeclKind::String, max_elements: u64::MAX, min_size: 2 };
+            // As upstream, whose type of keys has no length.
+            let key = DeclType { kind: DeclKind::String, max_elements: 0, min_size: 2 };
             (Some(Arc::new(key)), Some(value.clone()))
         }
         _ => (None, None),
