@@ -7,7 +7,7 @@
 //! | file | owns |
 //! | --- | --- |
 //! | `body.rs` | from a request's bytes to an object of its kind |
-//! | `write.rs` | create, update and patch: the pipeline above, and the retry when another write came first |
+//! | `write/` | create, update and patch: the pipeline above, and the retry when another write came first |
 //! | `deletion.rs`, `delete.rs` | the decision what a DELETE means; carrying it out |
 //! | `read.rs`, `watch.rs` | get, list, watch |
 //! | `event_ttl.rs` | the deletion of Events that were not written for a while |

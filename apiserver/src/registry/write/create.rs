@@ -1,0 +1,245 @@
+//! Create: by POST, and by a PUT of a kind that allows it.
+
+use std::sync::Arc;
+
+use coracle_storage::{Commit, Expect, Write};
+use serde_json::Value;
+
+use super::metadata::{dedup_owners, fit_namespace, resource_version_of};
+use super::stored::stored_bytes;
+use super::{Writing, context};
+use crate::access::authorize;
+use crate::access::authorize::{RequestAttributes, ResourceTarget};
+use crate::admission::{Operation, OperationOptions};
+use crate::field::Field;
+use crate::names::random_suffix;
+use crate::object_meta::ObjectMeta;
+use crate::registry::allocate::Allocation;
+use crate::registry::body::Body;
+use crate::registry::deletion::rfc3339;
+use crate::registry::{Caller, Outcome, Payload, RETRIES, Registry, Stored, Target};
+use crate::request::options::WriteOptions;
+use crate::resource_info::Part;
+use crate::strategy::validate;
+use crate::{Error, Result};
+
+/// How often a name is generated anew because it was taken.
+const NAME_TRIES: usize = 8;
+
+/// The request that creates an object.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum CreatedBy {
+    Post,
+    /// A PUT of a kind with `AllowCreateOnUpdate`. The resourceVersion of its body is ignored.
+    Put,
+}
+
+/// Makes the object that is to be created, in the form of its version.
+pub(super) type Make<'a> = &'a (dyn Fn() -> Result<Value> + Sync);
+
+/// Why an object must be made again.
+enum Retry {
+    /// Its generated name is taken.
+    Name(Error),
+    /// Another took what was allocated for it.
+    Allocation,
+}
+
+/// What came of storing a new object.
+enum Created {
+    Done(Payload),
+    /// This is in its place.
+    Exists(Option<Arc<Stored>>),
+    /// Another took what was allocated for it.
+    Overtaken,
+}
+
+impl Registry {
+    /// Creates an object.
+    ///
+    /// # Errors
+    /// 400 and 422 for a body that is malformed or invalid, 409 for a name that is taken, and those of admission.
+    pub async fn create(
+        &self,
+        target: &Target,
+        body: &Body,
+        options: &WriteOptions,
+        caller: Caller<'_>,
+    ) -> Result<Outcome> {
+        let writing = Writing {
+            target,
+            part: Part::Main,
+            caller,
+            options: OperationOptions::Write(options),
+            is_collection: false,
+            projection: None,
+            field_manager: Some(&options.field_manager),
+        };
+        let decode = || self.decode(target, body, options.field_validation, caller);
+        self.create_object(writing, &decode, CreatedBy::Post).await
+    }
+
+    /// Creates from an object in the form of its version. A try uses the object up, and copies of a large one are not kept
+    /// for the rare second try: `make` makes it again.
+    pub(super) async fn create_object(
+        &self,
+        writing: Writing<'_>,
+        make: Make<'_>,
+        by: CreatedBy,
+    ) -> Result<Outcome> {
+        let mut names = 0;
+        for _ in 0..=RETRIES {
+            let mut object = make()?;
+            fit_namespace(writing.target, &mut object)?;
+            let info = &writing.target.info;
+            if let Some(why) = info.behaviour.create_refusal {
+                return Err(Error::forbidden(&info.group_resource, object.name(), why));
+            }
+            dedup_owners(&mut object, writing.caller.warnings);
+            for member in ["deletionTimestamp", "deletionGracePeriodSeconds", "selfLink"] {
+                object.set_meta(member, Value::Null);
+            }
+            let object = writing.target.info.to_internal(object);
+            match self.try_create(&writing, object, by).await? {
+                Ok(payload) => return Ok(Outcome { code: 201, payload }),
+                Err(Retry::Name(taken)) if names + 1 == NAME_TRIES => return Err(taken),
+                Err(Retry::Name(_)) => names += 1,
+                Err(Retry::Allocation) => {}
+            }
+        }
+        Err(Error::Internal("what was allocated was taken by others".to_owned()))
+    }
+
+    /// One try to create an object, in the internal version. The inner error may not come again.
+    async fn try_create(
+        &self,
+        writing: &Writing<'_>,
+        mut object: Value,
+        by: CreatedBy,
+    ) -> Result<std::result::Result<Payload, Retry>> {
+        let info = &*writing.target.info;
+        self.track(writing, None, &mut object);
+        self.admit(writing, Operation::Create, &mut object, None).await?;
+        if by == CreatedBy::Put {
+            resource_version_of(&object)?;
+        }
+        let base = object.meta_str("generateName");
+        let generated = object.name().is_empty() && !base.is_empty();
+        if generated {
+            let name = generate_name(base);
+            object.set_meta("name", name);
+        }
+        let mut allocation = self.allocate(writing, &mut object, None)?;
+        self.prepare_new(writing, &mut object, by).await?;
+        if by == CreatedBy::Post && !writing.dry_run() {
+            reject_resource_version(&object)?;
+        }
+        if !writing.dry_run() && !self.reserve(&mut allocation)? {
+            return Ok(Err(Retry::Allocation));
+        }
+        self.charge(writing, Operation::Create, &mut object, None, &mut allocation).await?;
+        let name = object.name().to_owned();
+        let resource = info.group_resource.clone();
+        match self.commit_new(writing, object, allocation).await? {
+            Created::Done(payload) => Ok(Ok(payload)),
+            Created::Overtaken => Ok(Err(Retry::Allocation)),
+            Created::Exists(_) if generated => {
+                Ok(Err(Retry::Name(Error::GenerateNameConflict { resource, name })))
+            }
+            Created::Exists(Some(current)) if current.meta.terminating => {
+                Err(Error::BeingDeleted { resource, name })
+            }
+            Created::Exists(_) => Err(Error::AlreadyExists { resource, name }),
+        }
+    }
+
+    /// What the server decides of a new object, and whether the result is valid.
+    async fn prepare_new(&self, writing: &Writing<'_>, object: &mut Value, by: CreatedBy) -> Result<()> {
+        let info = &*writing.target.info;
+        let behaviour = &info.behaviour;
+        let now = rfc3339(self.now());
+        if info.has_status()
+            && !behaviour.status_on_create
+            && let Some(members) = object.as_object_mut()
+        {
+            members.remove("status");
+        }
+        if behaviour.generation {
+            object.set_meta("generation", 1);
+        }
+        // A Job selects its pods by its uid, so that must be known to the strategy.
+        object.set_meta("creationTimestamp", now.as_str());
+        object.set_meta("uid", uuid::Uuid::new_v4().to_string());
+        behaviour.strategy.prepare_for_create(object, &context(&now, writing, &self.features));
+        self.refuse_invalid(
+            info,
+            object,
+            validate::create(object, behaviour, info.namespaced, &self.features),
+        )?;
+        writing.caller.warnings.extend(behaviour.strategy.warnings(&Field::root(object), None));
+        if by == CreatedBy::Put {
+            self.authorize_create(writing)?;
+        }
+        self.validate_admission(writing, Operation::Create, object, None).await
+    }
+
+    /// Whoever may update need not be allowed to create. As in kube-apiserver this is asked when the object is valid.
+    fn authorize_create(&self, writing: &Writing<'_>) -> Result<()> {
+        let target = writing.target;
+        let resource = &target.info.group_resource;
+        let target = ResourceTarget {
+            group: &resource.group,
+            resource: &resource.resource,
+            subresource: writing.part.name(),
+            namespace: &target.namespace,
+            name: &target.name,
+        };
+        let request = RequestAttributes { verb: "create", target: authorize::Target::Resource(target) };
+        self.authorizer.check(writing.caller.user, &request)
+    }
+
+    async fn commit_new(
+        &self,
+        writing: &Writing<'_>,
+        object: Value,
+        allocation: Allocation<'_>,
+    ) -> Result<Created> {
+        let info = &*writing.target.info;
+        let key = writing.target.key_of(object.name());
+        if writing.dry_run() {
+            return Ok(match self.store.get(&key) {
+                Some(current) => Created::Exists(Some(current)),
+                None => Created::Done(self.dry(info, object)),
+            });
+        }
+        let write = Write::put(key, Expect::Absent, stored_bytes(info, info.store(object).await?));
+        match self.commit_allocated(write, allocation).await? {
+            Commit::Done(events) => match events.into_iter().next().and_then(|e| e.after.clone()) {
+                Some(stored) => Ok(Created::Done(Payload::Stored(stored))),
+                None => Err(Error::Internal("a create left nothing".to_owned())),
+            },
+            Commit::Conflict { index: 0, current } => Ok(Created::Exists(current)),
+            Commit::Conflict { .. } => Ok(Created::Overtaken),
+        }
+    }
+}
+
+/// Rejects a resourceVersion on create. One that is not a number is ignored, as etcd3's `store.Create` does.
+fn reject_resource_version(object: &Value) -> Result<()> {
+    match resource_version_of(object) {
+        Ok(0) | Err(_) => Ok(()),
+        Ok(_) => {
+            Err(Error::Unclassified("resourceVersion should not be set on objects to be created".to_owned()))
+        }
+    }
+}
+
+/// The name after a base, which is cut to fit.
+fn generate_name(base: &str) -> String {
+    const MAX_BASE: usize = 63 - 5;
+    let mut end = base.len().min(MAX_BASE);
+    while !base.is_char_boundary(end) {
+        end -= 1;
+    }
+    format!("{}{}", &base[..end], random_suffix())
+}

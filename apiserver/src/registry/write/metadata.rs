@@ -1,0 +1,84 @@
+//! What the metadata of a body must agree on with its request, and what of it is dropped.
+
+use std::collections::HashMap;
+
+use serde_json::Value;
+
+use crate::object_meta::ObjectMeta;
+use crate::registry::Target;
+use crate::request::Warnings;
+use crate::request::options::parse_revision;
+use crate::{Error, Result};
+
+/// The namespace of the body must be that of the path; where it says none, it is.
+pub fn fit_namespace(target: &Target, object: &mut Value) -> Result<()> {
+    if !target.info.namespaced {
+        object.set_meta("namespace", Value::Null);
+        return Ok(());
+    }
+    match object.namespace() {
+        "" => object.set_meta("namespace", target.namespace.as_str()),
+        same if same == target.namespace => {}
+        _ => {
+            return Err(Error::bad_request(
+                "the namespace of the provided object does not match the namespace sent on the request",
+            ));
+        }
+    }
+    Ok(())
+}
+
+pub(in crate::registry) fn fit_name(target: &Target, object: &Value) -> Result<()> {
+    let asked = &target.name;
+    match object.name() {
+        "" => Err(Error::bad_request(format!(
+            "the name of the object ({asked} based on URL) was undeterminable: name must be provided"
+        ))),
+        same if same == asked => Ok(()),
+        other => Err(Error::bad_request(format!(
+            "the name of the object ({other}) does not match the name on the URL ({asked})"
+        ))),
+    }
+}
+
+/// A PUT that names another uid means another object.
+pub(in crate::registry) fn same_uid(target: &Target, new: &Value, current: &Value) -> Result<()> {
+    if new.uid().is_empty() || new.uid() == current.uid() {
+        return Ok(());
+    }
+    let info = &target.info;
+    let detail = format!(
+        "StorageError: invalid object, Code: 4, Key: {}, ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: UID in precondition: {}, UID in object meta: {}",
+        info.registry_key(&target.namespace, &target.name),
+        new.uid(),
+        current.uid()
+    );
+    Err(Error::conflict(&info.group_resource, &target.name, detail))
+}
+
+/// Later owner references of a uid that was named already are dropped, with a warning.
+pub(in crate::registry) fn dedup_owners(object: &mut Value, warnings: &Warnings) {
+    let Some(Value::Array(owners)) = object.pointer_mut("/metadata/ownerReferences") else { return };
+    let mut times: HashMap<String, usize> = HashMap::new();
+    let mut doubled: Vec<String> = Vec::new();
+    owners.retain(|owner| {
+        let uid = owner.get("uid").and_then(Value::as_str).unwrap_or("");
+        let times = times.entry(uid.to_owned()).or_default();
+        *times += 1;
+        if *times == 2 {
+            doubled.push(uid.to_owned());
+        }
+        *times == 1
+    });
+    if !doubled.is_empty() {
+        warnings.add(format!(
+            ".metadata.ownerReferences contains duplicate entries; API server dedups owner references in 1.20+, and may reject such requests as early as 1.24; please fix your requests; duplicate UID(s) observed: {}",
+            doubled.join(", ")
+        ));
+    }
+}
+
+/// The object's resourceVersion, 0 if it has none.
+pub(in crate::registry) fn resource_version_of(object: &Value) -> Result<u64> {
+    parse_revision(object.resource_version()).map_err(|e| Error::Unclassified(e.in_body()))
+}

@@ -1,0 +1,147 @@
+//! Create, update and patch: one pipeline, and what happens when another write came first.
+//!
+//! An object passes: decode and defaults (in the version of the request), conversion to the internal version, admission, what
+//! the kind clears or restores, validation, validating admission, conversion to the stored version, commit. A change is made against the newest version and committed against exactly that
+//! version; if another write came in between, it is made again, unless the client named the version it meant.
+//!
+//! | file | owns |
+//! | --- | --- |
+//! | `create.rs`, `update.rs` | the pipeline of a new and of a changed object |
+//! | `admit.rs` | a write as admission sees it |
+//! | `metadata.rs` | what a body's metadata must agree on with its request |
+//! | `managed_fields.rs` | who manages the fields that a write changes |
+//! | `stored.rs` | the bytes of an object in the store, and the errors of the store |
+
+mod admit;
+mod create;
+mod managed_fields;
+mod metadata;
+mod stored;
+mod update;
+
+use serde_json::Value;
+
+pub(super) use admit::Projection;
+pub(super) use managed_fields::track;
+pub use metadata::fit_namespace;
+pub(super) use metadata::{dedup_owners, fit_name, same_uid};
+pub(super) use stored::{store_failed, stored_bytes};
+
+use self::metadata::resource_version_of;
+use super::body::Body;
+use super::{Caller, Payload, Registry, Target};
+use crate::admission::OperationOptions;
+use crate::codec::limits::{MAX_COLLECTIONS, measure};
+use crate::features::FeatureGates;
+use crate::field::{ErrorType, Errors, FieldError, Path, quote};
+use crate::names::GroupKind;
+use crate::object_meta::ObjectMeta;
+use crate::request::options::FieldValidation;
+use crate::resource_info::{Part, ResourceInfo};
+use crate::strategy::{Context, Strategy};
+use crate::{Error, Result};
+
+/// One write on its way through the pipeline.
+pub(super) struct Writing<'a> {
+    pub target: &'a Target,
+    pub part: Part,
+    pub caller: Caller<'a>,
+    pub options: OperationOptions<'a>,
+    /// Whether the request is for a collection, and so has no name.
+    pub is_collection: bool,
+    /// As what admission sees the object, if that is another kind.
+    pub projection: Option<&'a Projection<'a>>,
+    /// Who gets the fields that the write changes, "" for the client by its User-Agent; None where nobody does, or where
+    /// the edit itself sees to it.
+    pub field_manager: Option<&'a str>,
+}
+
+impl Registry {
+    pub(super) fn decode(
+        &self,
+        target: &Target,
+        body: &Body,
+        validation: FieldValidation,
+        caller: Caller<'_>,
+    ) -> Result<Value> {
+        let info = &*target.info;
+        let mut object = body.decode_object(info, validation, caller.warnings)?;
+        let strategy = &target.info.behaviour.strategy;
+        default_within_limits(&**strategy, &mut object)?;
+        match strategy.conversion_error(&object) {
+            None => Ok(object),
+            Some(error) => Err(Error::bad_request(format!(
+                "{0} in version {1} cannot be handled as a {0}: {error}",
+                info.kind,
+                quote(&info.version)
+            ))),
+        }
+    }
+
+    pub(super) fn refuse_invalid(&self, info: &ResourceInfo, object: &Value, errors: Errors) -> Result<()> {
+        if errors.is_empty() {
+            return Ok(());
+        }
+        // A custom resource may have come with another kind.
+        let kind = match object["kind"].as_str().filter(|_| info.is_custom()) {
+            Some(kind) => GroupKind::new(&info.group, kind),
+            None => info.group_kind.clone(),
+        };
+        Err(Error::invalid(&kind, object.name(), errors))
+    }
+
+    /// The answer of a dry run: as it would be stored, but without a revision of its own.
+    pub(super) fn dry(&self, info: &ResourceInfo, object: Value) -> Payload {
+        self.loose(info, info.from_internal(object))
+    }
+
+    pub(super) fn loose(&self, info: &ResourceInfo, value: Value) -> Payload {
+        Payload::Object { value, type_ref: info.type_ref.clone() }
+    }
+}
+
+impl Writing<'_> {
+    /// A client that names the version it changed means just that one; some kinds insist that it does.
+    pub(super) fn check_version(&self, new: &Value, old: &Value) -> Result<()> {
+        let info = &*self.target.info;
+        let resource = &info.group_resource;
+        match new.resource_version() {
+            "" | "0" if info.behaviour.unconditional_update => Ok(()),
+            "" | "0" => {
+                let mut errors = Errors::new();
+                let path = Path::of("metadata.resourceVersion");
+                let detail = "must be specified for an update";
+                errors.push(FieldError::new(ErrorType::Invalid, &path, Some(0.into()), detail));
+                let kind = crate::names::GroupKind::new(&resource.group, &resource.resource);
+                Err(Error::invalid(&kind, &self.target.name, errors))
+            }
+            version if version == old.resource_version() => Ok(()),
+            _ => {
+                resource_version_of(new)?;
+                Err(Error::modified(resource, &self.target.name))
+            }
+        }
+    }
+
+    pub fn dry_run(&self) -> bool {
+        self.options.dry_run()
+    }
+}
+
+/// Fills in the defaults, which may be a multiple of what a body contains.
+pub(super) fn default_within_limits(strategy: &dyn Strategy, object: &mut Value) -> Result<()> {
+    if !strategy.default_within_limits(object) {
+        return Err(Error::TooLarge(
+            "the defaults of the object are larger than an object may be".to_owned(),
+        ));
+    }
+    if measure(object).collections > MAX_COLLECTIONS {
+        let detail = format!("more than {MAX_COLLECTIONS} objects and lists with their defaults");
+        return Err(Error::TooLarge(detail));
+    }
+    Ok(())
+}
+
+pub(super) fn context<'a>(now: &'a str, writing: &Writing<'a>, features: &'a FeatureGates) -> Context<'a> {
+    Context { now, user: writing.caller.user, features }
+}

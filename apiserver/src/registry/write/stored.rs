@@ -1,0 +1,59 @@
+//! The bytes of an object in the store, and the errors of the store.
+
+use bytes::Bytes;
+use coracle_storage::StoreError;
+use serde_json::Value;
+
+use crate::object_meta::ObjectMeta;
+use crate::registry::index::STAMP_SITE;
+use crate::resource_info::ResourceInfo;
+use crate::{Error, codec};
+
+/// What stands in stored bytes for the revision, until it is cut out.
+const MARK: &str = "@";
+
+/// The bytes to store: Go's order, and an empty place for the revision.
+pub(in crate::registry) fn stored_bytes(info: &ResourceInfo, mut object: Value) -> Bytes {
+    object["kind"] = info.kind.as_ref().into();
+    object["apiVersion"] = info.storage.api_version.as_str().into();
+    let mut bytes = Vec::with_capacity(1024);
+    if info.is_custom() {
+        object.set_meta("resourceVersion", "");
+        codec::json::write(&object, &info.storage.type_ref, &mut bytes);
+        bytes.push(b'\n');
+        return bytes.into();
+    }
+    object.set_meta("resourceVersion", MARK);
+    codec::json::write(&object, &info.storage.type_ref, &mut bytes);
+    // As answers end, so that reading copies them as they are.
+    bytes.push(b'\n');
+    let site = format!("{STAMP_SITE}{MARK}");
+    // Go's order puts nothing before it in which the same bytes could stand unescaped.
+    if let Some(at) = memchr::memmem::find(&bytes, site.as_bytes()) {
+        bytes.drain(at + STAMP_SITE.len()..at + site.len());
+    }
+    bytes.into()
+}
+
+/// What kube-apiserver's etcd client sends at most; etcd itself accepts less.
+const MAX_MESSAGE_BYTES: usize = 2 << 20;
+
+/// The limits are etcd's, and answered as kube-apiserver passes them on. The disk's failures are the operator's to read.
+pub(in crate::registry) fn store_failed(error: StoreError) -> Error {
+    match error {
+        StoreError::TooLarge { bytes, .. } if bytes > MAX_MESSAGE_BYTES => Error::Unclassified(format!(
+            "rpc error: code = ResourceExhausted desc = trying to send message larger than max ({bytes} vs. {MAX_MESSAGE_BYTES})"
+        )),
+        StoreError::TooLarge { .. } => Error::Unclassified("etcdserver: request is too large".to_owned()),
+        StoreError::Full { .. } => {
+            Error::Unclassified("etcdserver: mvcc: database space exceeded".to_owned())
+        }
+        StoreError::NoSpace => {
+            Error::Internal("no space is left on the disk of the data directory".to_owned())
+        }
+        error => {
+            tracing::error!(%error, "the store refused a write");
+            Error::Internal("the store cannot take writes".to_owned())
+        }
+    }
+}

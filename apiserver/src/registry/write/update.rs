@@ -1,0 +1,308 @@
+//! Update and patch: an object is changed from its newest version, and again if another write came first.
+
+use std::sync::Arc;
+
+use coracle_storage::{Commit, Expect, Write};
+use serde_json::{Map, Value};
+
+use super::create::{CreatedBy, Make};
+use super::metadata::{dedup_owners, fit_name, fit_namespace, same_uid};
+use super::stored::{store_failed, stored_bytes};
+use super::{Writing, context, default_within_limits};
+use crate::admission::{Operation, OperationOptions};
+use crate::field::Field;
+use crate::fields::manage;
+use crate::object_meta::ObjectMeta;
+use crate::patch::Patch;
+use crate::registry::allocate::Allocation;
+use crate::registry::body::Body;
+use crate::registry::deletion::rfc3339;
+use crate::registry::{Caller, Outcome, Payload, RETRIES, Registry, Stored, Target, deletion, parse};
+use crate::request::options::WriteOptions;
+use crate::resource_info::{Part, ResourceInfo};
+use crate::strategy::validate;
+use crate::{Error, Result};
+
+/// What to do with a changed object.
+enum Changed {
+    Nothing,
+    Store(Value),
+    /// The change released it: it goes.
+    Remove(Value),
+}
+
+impl Registry {
+    /// PUT: the object becomes what the body says.
+    pub async fn update(
+        &self,
+        target: &Target,
+        part: Part,
+        body: &Body,
+        options: &WriteOptions,
+        caller: Caller<'_>,
+    ) -> Result<Outcome> {
+        let writing = Writing {
+            target,
+            part,
+            caller,
+            options: OperationOptions::Write(options),
+            is_collection: false,
+            projection: None,
+            field_manager: Some(&options.field_manager),
+        };
+        let decode = || {
+            let mut object = self.decode(target, body, options.field_validation, caller)?;
+            fit_namespace(target, &mut object)?;
+            fit_name(target, &object)?;
+            dedup_owners(&mut object, caller.warnings);
+            Ok(object)
+        };
+        let create = || {
+            let object = decode()?;
+            same_uid(target, &object, &Value::Null)?;
+            Ok(object)
+        };
+        // The strategy of a Service's status inherits AllowCreateOnUpdate; no other kind has both.
+        let creates = matches!(part, Part::Main | Part::Status) && target.info.behaviour.create_on_update;
+        // A body that is wrong is refused before anything is looked for.
+        let mut decoded = Some(decode()?);
+        self.modify(writing, creates.then_some(&create), |current| {
+            let object = decoded.take().map_or_else(decode, Ok)?;
+            same_uid(target, &object, current)?;
+            Ok(target.info.to_internal(object))
+        })
+        .await
+    }
+
+    /// PATCH: the object becomes what the patch makes of it.
+    pub async fn patch(
+        &self,
+        target: &Target,
+        part: Part,
+        patch: &Patch,
+        options: &WriteOptions,
+        caller: Caller<'_>,
+    ) -> Result<Outcome> {
+        let info = &*target.info;
+        let writing = Writing {
+            target,
+            part,
+            caller,
+            options: OperationOptions::Write(options),
+            is_collection: false,
+            projection: None,
+            field_manager: Some(&options.field_manager),
+        };
+        self.modify(writing, None, |current| {
+            let shown = info.from_internal(current.clone());
+            let mut object = patch.apply(shown, &info.type_ref, options.field_validation, caller.warnings)?;
+            let strategy = &info.behaviour.strategy;
+            default_within_limits(&**strategy, &mut object)?;
+            if let Some(error) = strategy.conversion_error(&object) {
+                return Err(patch.conversion_error(&object, &error));
+            }
+            fit_namespace(target, &mut object)?;
+            fit_name(target, &object)?;
+            dedup_owners(&mut object, caller.warnings);
+            Ok(info.to_internal(object))
+        })
+        .await
+    }
+
+    /// Changes the object that is there. `edit` makes the new one, in the internal version, from the present one; it may be
+    /// asked again if another write came first. Where nothing is there, `create` is created instead, if given.
+    pub(in crate::registry) async fn modify(
+        &self,
+        writing: Writing<'_>,
+        create: Option<Make<'_>>,
+        mut edit: impl FnMut(&Value) -> Result<Value>,
+    ) -> Result<Outcome> {
+        let target = writing.target;
+        let info = &*target.info;
+        let mut turn = None;
+        let mut waits = false;
+        for attempt in 0..=RETRIES {
+            if attempt == 1 && !waits {
+                turn = Some(self.retry_turn(target).await);
+            }
+            let Some(current) = self.current(info, &target.namespace, &target.name) else {
+                drop(turn);
+                return match create {
+                    Some(make) => self.create_object(writing, make, CreatedBy::Put).await,
+                    None => Err(Error::not_found(&info.group_resource, &target.name)),
+                };
+            };
+            let old = info.load(parse(&current)?).await?;
+            let mut new = edit(&old)?;
+            self.track(&writing, Some(&old), &mut new);
+            waits = self.waits(&writing, Operation::Update, &mut new, Some(&old));
+            self.admit(&writing, Operation::Update, &mut new, Some(&old)).await?;
+            writing.check_version(&new, &old)?;
+            let mut allocation = self.allocate(&writing, &mut new, Some(&old))?;
+            let changed = match self.prepare_changed(&writing, &old, new).await? {
+                Changed::Nothing if is_stored_otherwise(info, &current, &old).await? => {
+                    Changed::Store(old.clone())
+                }
+                changed => changed,
+            };
+            let payload = match changed {
+                Changed::Nothing => Some(Payload::Stored(current)),
+                Changed::Store(_) if !writing.dry_run() && !self.reserve(&mut allocation)? => None,
+                Changed::Store(mut object) => {
+                    self.charge(&writing, Operation::Update, &mut object, Some(&old), &mut allocation)
+                        .await?;
+                    self.commit_changed(&writing, &current, object, allocation).await?
+                }
+                Changed::Remove(object) if writing.dry_run() => Some(self.dry(info, object)),
+                Changed::Remove(object) => {
+                    let removed = self.remove(info, &current, &old).await?;
+                    removed.map(|_| self.loose(info, info.from_internal(object)))
+                }
+            };
+            if let Some(payload) = payload {
+                return Ok(Outcome { code: 200, payload });
+            }
+        }
+        Err(Error::modified(&info.group_resource, &target.name))
+    }
+
+    /// The pipeline for a changed object, up to what is to be stored.
+    async fn prepare_changed(&self, writing: &Writing<'_>, old: &Value, mut new: Value) -> Result<Changed> {
+        let part = writing.part;
+        let info = &*writing.target.info;
+        let behaviour = &info.behaviour;
+        keep_system_fields(&mut new, old);
+        keep_other_parts(info, part, &mut new, old);
+        let now = rfc3339(self.now());
+        let context = context(&now, writing, &self.features);
+        match part {
+            Part::Main => behaviour.strategy.prepare_for_update(&mut new, old, &context),
+            Part::Status => behaviour.strategy.prepare_for_status_update(&mut new, old, &context),
+            other => behaviour.strategy.prepare_for_subresource_update(other.name(), &mut new, old, &context),
+        }
+        if behaviour.generation && part != Part::Status && behaviour.strategy.is_new_generation(&new, old) {
+            new.set_meta("generation", old.generation() + 1);
+        }
+        let namespaced = info.namespaced;
+        let errors = match part {
+            Part::Main => validate::update(&new, old, behaviour, namespaced, &self.features),
+            Part::Status => validate::status_update(&new, old, behaviour, namespaced),
+            other => validate::subresource_update(other.name(), &new, old, behaviour, namespaced),
+        };
+        self.refuse_invalid(info, &new, errors)?;
+        writing.caller.warnings.extend(match part {
+            Part::Main => behaviour.strategy.warnings(&Field::root(&new), Some(&Field::root(old))),
+            Part::Status => behaviour.strategy.status_warnings(&Field::root(&new)),
+            _ => Vec::new(),
+        });
+        self.validate_admission(writing, Operation::Update, &mut new, Some(old)).await?;
+        new.set_meta("resourceVersion", old.resource_version());
+        if deletion::is_released(&new) && behaviour.strategy.is_released(&new) {
+            return Ok(Changed::Remove(new));
+        }
+        manage::ignore_managed_fields_timestamps(&mut new, old);
+        Ok(if new == *old { Changed::Nothing } else { Changed::Store(new) })
+    }
+
+    /// Stores a changed object; None if another write came first.
+    async fn commit_changed(
+        &self,
+        writing: &Writing<'_>,
+        current: &Arc<Stored>,
+        object: Value,
+        allocation: Allocation<'_>,
+    ) -> Result<Option<Payload>> {
+        let info = &*writing.target.info;
+        if writing.dry_run() {
+            return Ok(Some(self.dry(info, object)));
+        }
+        let stored = stored_bytes(info, info.store(object).await?);
+        let write = Write::put(current.key.clone(), Expect::Revision(current.revision), stored);
+        match self.commit_allocated(write, allocation).await? {
+            Commit::Done(events) => {
+                Ok(events.into_iter().next().and_then(|e| e.after.clone()).map(Payload::Stored))
+            }
+            Commit::Conflict { .. } => Ok(None),
+        }
+    }
+
+    /// Changes an object from within: no hooks of its kind, no validation. For what other endpoints do to it.
+    pub(crate) async fn rewrite(
+        &self,
+        target: &Target,
+        dry_run: bool,
+        mut edit: impl FnMut(&Value) -> Result<Value>,
+    ) -> Result<()> {
+        let info = &*target.info;
+        let mut _turn = None;
+        for attempt in 0..=RETRIES {
+            if attempt == 1 {
+                _turn = Some(self.retry_turn(target).await);
+            }
+            let Some(current) = self.current(info, &target.namespace, &target.name) else {
+                return Err(Error::not_found(&info.group_resource, &target.name));
+            };
+            let new = edit(&parse(&current)?)?;
+            if dry_run {
+                return Ok(());
+            }
+            let expect = Expect::Revision(current.revision);
+            let write = Write::put(current.key.clone(), expect, stored_bytes(info, new));
+            if let Commit::Done(_) = self.store.commit(vec![write]).await.map_err(store_failed)? {
+                return Ok(());
+            }
+        }
+        Err(Error::modified(&info.group_resource, &target.name))
+    }
+}
+
+/// Whether a custom resource is stored in another version or with other fields than it would be today, so that an update
+/// without a change migrates it.
+async fn is_stored_otherwise(info: &ResourceInfo, current: &Stored, loaded: &Value) -> Result<bool> {
+    if info.shows_stored_bytes() || !info.is_custom() {
+        return Ok(false);
+    }
+    Ok(info.store(loaded.clone()).await? != parse(current)?)
+}
+
+/// What a change may leave out, or not touch at all.
+fn keep_system_fields(new: &mut Value, old: &Value) {
+    let kept = |member: &str| old.meta(member).cloned().unwrap_or(Value::Null);
+    if new.uid().is_empty() {
+        new.set_meta("uid", kept("uid"));
+    }
+    for member in ["creationTimestamp", "generation"] {
+        new.set_meta(member, kept(member));
+    }
+    new.set_meta("selfLink", Value::Null);
+    if old.is_terminating() {
+        new.set_meta("deletionTimestamp", kept("deletionTimestamp"));
+    }
+    if new.grace_period().is_none() {
+        new.set_meta("deletionGracePeriodSeconds", kept("deletionGracePeriodSeconds"));
+    }
+}
+
+/// An endpoint writes its part and leaves the others as they are.
+fn keep_other_parts(info: &ResourceInfo, part: Part, new: &mut Value, old: &Value) {
+    let Some(members) = new.as_object_mut() else { return };
+    match part {
+        Part::Status => {
+            let written =
+                |member: &&String| !matches!(member.as_str(), "kind" | "apiVersion" | "metadata" | "status");
+            let mut others: Vec<String> = old.as_object().map_or(vec![], |o| o.keys().cloned().collect());
+            others.extend(members.keys().cloned());
+            others.iter().filter(written).for_each(|member| restore(members, old, member));
+        }
+        Part::Approval => {}
+        _ if info.has_status() => restore(members, old, "status"),
+        _ => {}
+    }
+}
+
+fn restore(members: &mut Map<String, Value>, old: &Value, member: &str) {
+    match old.get(member) {
+        Some(value) => members.insert(member.to_owned(), value.clone()),
+        None => members.remove(member),
+    };
+}

@@ -1,0 +1,209 @@
+//! The configuration of a control plane that has not been started.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use coracle_apimachinery::validation::ip::Cidr;
+use coracle_apiserver::access::authorize::Mode;
+use coracle_apiserver::admission::PluginSelection;
+use coracle_apiserver::webhook::ServiceUrl;
+use coracle_storage::log::Durability;
+
+use crate::ControlPlane;
+
+/// Where the data is kept.
+#[derive(Clone, Debug)]
+pub(crate) enum DataLocation {
+    Memory,
+    Directory(PathBuf),
+}
+
+/// How service account tokens are signed and verified, where it is not by a key of our own.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct ServiceAccountIssuer {
+    pub(crate) signing_key_file: Option<PathBuf>,
+    pub(crate) key_files: Vec<PathBuf>,
+    pub(crate) issuers: Vec<String>,
+}
+
+/// The configuration of a control plane that has not been started. It is made by [`ControlPlane::builder`].
+#[derive(Clone, Debug)]
+pub struct Builder {
+    pub(crate) location: DataLocation,
+    pub(crate) listen: SocketAddr,
+    pub(crate) mode: Mode,
+    pub(crate) webhook_service_urls: Vec<ServiceUrl>,
+    pub(crate) tls_san: Vec<String>,
+    pub(crate) token_auth_file: Option<PathBuf>,
+    pub(crate) serving_files: Option<(PathBuf, PathBuf)>,
+    pub(crate) client_ca_file: Option<PathBuf>,
+    pub(crate) service_accounts: ServiceAccountIssuer,
+    pub(crate) service_cidr: Option<Cidr>,
+    pub(crate) controllers: Vec<String>,
+    pub(crate) feature_gates: BTreeMap<String, bool>,
+    pub(crate) admission_plugins: PluginSelection,
+    pub(crate) nodes: usize,
+    pub(crate) durability: Durability,
+    pub(crate) max_store_bytes: u64,
+    pub(crate) event_ttl: Duration,
+    pub(crate) default_storage_class: Option<String>,
+}
+
+impl Default for Builder {
+    fn default() -> Builder {
+        Builder {
+            location: DataLocation::Memory,
+            listen: ([127, 0, 0, 1], 0).into(),
+            mode: Mode::Rbac,
+            webhook_service_urls: Vec::new(),
+            tls_san: Vec::new(),
+            token_auth_file: None,
+            serving_files: None,
+            client_ca_file: None,
+            service_accounts: ServiceAccountIssuer::default(),
+            service_cidr: None,
+            controllers: vec!["*".to_owned()],
+            feature_gates: BTreeMap::new(),
+            admission_plugins: PluginSelection::default(),
+            nodes: 1,
+            durability: Durability::Interval(Duration::from_millis(50)),
+            max_store_bytes: ControlPlane::MAX_STORE_BYTES,
+            event_ttl: Duration::from_secs(3600),
+            default_storage_class: Some("standard".to_owned()),
+        }
+    }
+}
+
+impl Builder {
+    /// Keeps all data in memory; the default.
+    pub fn ephemeral(mut self) -> Builder {
+        self.location = DataLocation::Memory;
+        self
+    }
+
+    /// Keeps the data in a directory, which is created if it is missing.
+    pub fn data_dir(mut self, directory: impl Into<PathBuf>) -> Builder {
+        self.location = DataLocation::Directory(directory.into());
+        self
+    }
+
+    /// The address to serve on; port 0, the default, is any free one.
+    pub fn listen(mut self, address: SocketAddr) -> Builder {
+        self.listen = address;
+        self
+    }
+
+    /// How requests are authorized; RBAC by default.
+    pub fn authorization(mut self, mode: Mode) -> Builder {
+        self.mode = mode;
+        self
+    }
+
+    /// Adds names and addresses to the server's certificate.
+    pub fn tls_san(mut self, names: impl IntoIterator<Item = String>) -> Builder {
+        self.tls_san.extend(names);
+        self
+    }
+
+    /// A file of bearer tokens in kube-apiserver's format (`--token-auth-file`).
+    pub fn token_auth_file(mut self, file: impl Into<PathBuf>) -> Builder {
+        self.token_auth_file = Some(file.into());
+        self
+    }
+
+    /// Files with the certificate to serve with and its key, instead of a certificate of our own authority. If both are
+    /// missing, a certificate is written there.
+    pub fn serving_files(mut self, certificate: impl Into<PathBuf>, key: impl Into<PathBuf>) -> Builder {
+        self.serving_files = Some((certificate.into(), key.into()));
+        self
+    }
+
+    /// A file of authorities whose client certificates are trusted as well (`--client-ca-file`).
+    pub fn client_ca_file(mut self, file: impl Into<PathBuf>) -> Builder {
+        self.client_ca_file = Some(file.into());
+        self
+    }
+
+    /// The private key that signs service account tokens (`--service-account-signing-key-file`): RSA or ECDSA P-256.
+    pub fn service_account_signing_key_file(mut self, file: impl Into<PathBuf>) -> Builder {
+        self.service_accounts.signing_key_file = Some(file.into());
+        self
+    }
+
+    /// Files of public keys or certificates that verify service account tokens too (`--service-account-key-file`).
+    pub fn service_account_key_files(mut self, files: impl IntoIterator<Item = PathBuf>) -> Builder {
+        self.service_accounts.key_files.extend(files);
+        self
+    }
+
+    /// The issuers of service account tokens (`--service-account-issuer`): the first is in new tokens, all are accepted.
+    pub fn service_account_issuers(mut self, issuers: impl IntoIterator<Item = String>) -> Builder {
+        self.service_accounts.issuers.extend(issuers);
+        self
+    }
+
+    /// The IPv4 block of the cluster IPs of Services (`--service-cluster-ip-range`); 10.0.0.0/24 by default. For a new store.
+    pub fn service_cidr(mut self, block: Cidr) -> Builder {
+        self.service_cidr = Some(block);
+        self
+    }
+
+    /// Where Services can be reached to which webhooks, conversions and APIServices refer (`--webhook-service-url`), if not by
+    /// their EndpointSlices.
+    pub fn webhook_service_urls(mut self, urls: impl IntoIterator<Item = ServiceUrl>) -> Builder {
+        self.webhook_service_urls.extend(urls);
+        self
+    }
+
+    /// The controllers to run, in the syntax of kube-controller-manager's `--controllers`; `*` by default. Unknown names are
+    /// ignored: see [`controllers::check_selection`].
+    pub fn controllers(mut self, selection: impl IntoIterator<Item = String>) -> Builder {
+        self.controllers = selection.into_iter().collect();
+        self
+    }
+
+    /// Overrides feature gates. [`Builder::start`] fails for unknown and locked ones.
+    pub fn feature_gates(mut self, gates: impl IntoIterator<Item = (String, bool)>) -> Builder {
+        self.feature_gates.extend(gates);
+        self
+    }
+
+    /// The admission plugins to run; kube-apiserver's defaults unless set.
+    pub fn admission_plugins(mut self, selection: PluginSelection) -> Builder {
+        self.admission_plugins = selection;
+        self
+    }
+
+    /// The number of simulated nodes; 1 by default.
+    pub fn nodes(mut self, count: usize) -> Builder {
+        self.nodes = count;
+        self
+    }
+
+    /// When writes are on disk, with a data directory; at most 50 ms after the response by default.
+    pub fn durability(mut self, durability: Durability) -> Builder {
+        self.durability = durability;
+        self
+    }
+
+    /// The maximum size of all objects together in bytes; 0 is no limit. Above it, writes that grow the store are rejected as by
+    /// etcd's quota. [`ControlPlane::MAX_STORE_BYTES`] by default.
+    pub fn max_store_bytes(mut self, bytes: u64) -> Builder {
+        self.max_store_bytes = bytes;
+        self
+    }
+
+    /// How long Events are kept after their last write, an hour by default; zero keeps them forever.
+    pub fn event_ttl(mut self, ttl: Duration) -> Builder {
+        self.event_ttl = ttl;
+        self
+    }
+
+    /// The default StorageClass, which is created at the start together with `NAME-wait`; None for neither. `standard` by default.
+    pub fn default_storage_class(mut self, name: Option<String>) -> Builder {
+        self.default_storage_class = name;
+        self
+    }
+}

@@ -1,0 +1,50 @@
+//! Why a control plane does not start.
+
+use std::io;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use coracle_apimachinery::features::GateError;
+use coracle_apiserver::access::certificates::CertificateError;
+use coracle_apiserver::access::jwt::KeyError;
+use coracle_apiserver::access::token_file::TokenFileError;
+use coracle_storage::log::LogError;
+
+/// Why a control plane did not start. Each is one line for the operator.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The address is not available.
+    #[error("cannot listen on {address}: {cause}")]
+    Listen {
+        /// The address to serve on.
+        address: SocketAddr,
+        /// The error of the operating system.
+        cause: io::Error,
+    },
+    /// The log cannot be opened: it is in use, damaged, or not readable.
+    #[error(transparent)]
+    Log(#[from] LogError),
+    /// The CA or the serving certificate cannot be read, created or stored.
+    #[error(transparent)]
+    Certificates(#[from] CertificateError),
+    /// The key that signs service account tokens cannot be read, created or stored.
+    #[error(transparent)]
+    SigningKey(#[from] KeyError),
+    /// The file of bearer tokens cannot be read.
+    #[error(transparent)]
+    TokenFile(#[from] TokenFileError),
+    /// A feature gate is unknown or locked.
+    #[error(transparent)]
+    FeatureGate(#[from] GateError),
+    /// The bootstrap objects cannot be stored.
+    #[error("cannot make the first objects: {0}")]
+    Bootstrap(String),
+    /// A file or directory cannot be used.
+    #[error("{path}: {cause}", path = .path.display())]
+    File {
+        /// The path.
+        path: PathBuf,
+        /// The error of the operating system.
+        cause: io::Error,
+    },
+}

@@ -1,0 +1,27 @@
+//! The checks of the server's health, and the steps of its start.
+
+use coracle_apiserver::registry::ObjectIndex;
+use coracle_apiserver::telemetry::health::{Endpoint, Health, Hook};
+use coracle_controllers::Readiness;
+use coracle_storage::Store;
+
+/// The checks of the server's health, and the steps of its start.
+pub fn health(store: &Store<ObjectIndex>, controllers: &Readiness) -> (Health, Vec<Hook>) {
+    const HOOKS: [&str; 3] =
+        ["start-apiserver-admission-initializer", "rbac/bootstrap-roles", "bootstrap-controller"];
+    let mut health = Health::new();
+    let store = store.clone();
+    let ready = store.clone();
+    // A server with a full disk still serves reads and deletions: it is alive but not ready, since a restart would not help.
+    health.check("etcd", &[Endpoint::Healthz, Endpoint::Livez], move || {
+        store.health().map_err(|e| e.to_string())
+    });
+    health.check("etcd", &[Endpoint::Readyz], move || ready.readiness().map_err(|e| e.to_string()));
+    let controllers = controllers.clone();
+    health.check("informer-sync", &[Endpoint::Readyz], move || match controllers.missing() {
+        missing if missing.is_empty() => Ok(()),
+        missing => Err(format!("not synced yet: {}", missing.join(", "))),
+    });
+    let hooks = HOOKS.iter().map(|name| health.hook(name)).collect();
+    (health, hooks)
+}

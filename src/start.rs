@@ -1,0 +1,265 @@
+//! The start of a control plane: the parts, and who knows whom.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use coracle_apimachinery::clock::Clock;
+use coracle_apimachinery::features::FeatureGates;
+use coracle_apimachinery::resource_info::SharedResourceTable;
+use coracle_apiserver::access::authenticate::{Authenticator, TokenAuthenticator};
+use coracle_apiserver::access::authorize::Authorizer;
+use coracle_apiserver::access::certificate_signer::CertificateSigner;
+use coracle_apiserver::access::certificates::Certificates;
+use coracle_apiserver::access::front_proxy::FrontProxy;
+use coracle_apiserver::access::jwt::{SigningKey, VerificationKey};
+use coracle_apiserver::access::service_account_token::ServiceAccountTokens;
+use coracle_apiserver::access::token_file::TokenFile;
+use coracle_apiserver::access::validity::WallClock;
+use coracle_apiserver::aggregator::{AvailabilityController, RemoteGroups, publish_authentication};
+use coracle_apiserver::apiextensions::CustomResources;
+use coracle_apiserver::discovery::Discovery;
+use coracle_apiserver::policy_status::PolicyStatus;
+use coracle_apiserver::registry::{ObjectIndex, Registry};
+use coracle_apiserver::serve::listener::Listener;
+use coracle_apiserver::serve::{Api, Config};
+use coracle_apiserver::telemetry::health::Hook;
+use coracle_apiserver::telemetry::metrics::Metrics;
+use coracle_apiserver::webhook::ClientManager;
+use coracle_controllers::{CertificateTemplate, Readiness, Settings, SignCertificate};
+use coracle_storage::log::{EphemeralLog, SledLog};
+use coracle_storage::{Limits, Store};
+use tokio::sync::oneshot;
+use tokio::task::JoinSet;
+
+use crate::builder::{DataLocation, ServiceAccountIssuer};
+use crate::control_plane::{Running, client, scratch};
+use crate::health::health;
+use crate::{Builder, ControlPlane, Error, controllers, data_dir};
+
+/// The user of the controllers, as kube-controller-manager's.
+const CONTROLLER_MANAGER: &str = "system:kube-controller-manager";
+
+/// How long a start waits until the caches of the controllers are synced.
+const CONTROLLERS_START: Duration = Duration::from_secs(10);
+
+impl Builder {
+    /// Starts the control plane; it is ready to serve when this returns.
+    ///
+    /// # Errors
+    /// See [`Error`]; nothing keeps running then.
+    pub async fn start(self) -> Result<ControlPlane, Error> {
+        // Cheap steps that can fail come first, so that an error in the configuration creates no files.
+        let overrides = self.feature_gates.iter().map(|(name, value)| (name, *value));
+        let features = Arc::new(FeatureGates::new(overrides)?);
+        let token_file = self.token_auth_file.as_deref().map(TokenFile::read).transpose()?;
+        let listener = Listener::bind(self.listen)
+            .await
+            .map_err(|cause| Error::Listen { address: self.listen, cause })?;
+        let resources = SharedResourceTable::new(coracle_resources::built_in());
+        let store = self.open_store(resources.clone()).await?;
+        let certificates = self.certificates()?;
+        let tls = Arc::new(certificates.tls()?);
+        let authorizer = Arc::new(Authorizer::new(self.mode));
+        let signing_key = Arc::new(self.signing_key()?);
+        let audiences = signing_key.issuers().to_vec();
+        let mut tokens: Vec<Box<dyn TokenAuthenticator>> = Vec::new();
+        if let Some(file) = token_file {
+            tokens.push(Box::new(file.with_audiences(audiences.clone())));
+        }
+        let clock: Clock = Arc::new(jiff::Timestamp::now);
+        let registry = Registry::new(store.clone(), resources.clone(), clock.clone(), &authorizer);
+        let front_proxy = FrontProxy::generate(SystemTime::now())?;
+        let clients = ClientManager::new(self.webhook_service_urls.iter().cloned())
+            .with_front_proxy(vec![front_proxy.certificate], front_proxy.key);
+        let registry = registry.with_webhook_clients(Arc::new(clients));
+        let registry = registry.with_options(features.clone(), &self.admission_plugins, &authorizer);
+        let registry = Arc::new(match self.service_cidr {
+            Some(block) => registry.with_service_cidr(block),
+            None => registry,
+        });
+        tokens.push(Box::new(ServiceAccountTokens {
+            key: signing_key.clone(),
+            cluster: registry.clone(),
+            clock: clock.clone(),
+        }));
+        registry
+            .bootstrap(listener.address().port(), self.default_storage_class.as_deref())
+            .await
+            .map_err(|e| Error::Bootstrap(e.to_string()))?;
+        publish_authentication(&registry, certificates.ca_pem(), &front_proxy.ca_pem)
+            .await
+            .map_err(|e| Error::Bootstrap(e.to_string()))?;
+        let (data, scratch) = self.data_directory()?;
+        let readiness = Readiness::default();
+        let (health, start_hooks) = health(&store, &readiness);
+        let other_paths = health.paths().chain(["/metrics".to_owned()]);
+        let remote_groups = Arc::new(RemoteGroups::default());
+        let discovery = Discovery::new(listener.address().to_string(), other_paths, resources)
+            .with_remote_groups(remote_groups.clone());
+        let metrics = Metrics::new();
+        let mut tasks = JoinSet::new();
+        tasks.spawn(registry.clone().expire_events(self.event_ttl));
+        tasks.spawn(CustomResources::new(registry.clone()).run());
+        tasks.spawn(PolicyStatus::new(registry.clone()).run());
+        tasks.spawn(AvailabilityController::new(registry.clone(), remote_groups).run());
+        let options = coracle_controllers::Options {
+            clock: coracle_controllers::Clock::system(),
+            metrics: coracle_controllers::Metrics::new(metrics.registry().clone()),
+            readiness: readiness.clone(),
+            settings: self.settings(&certificates, signing_key.clone(), &data, features),
+        };
+        let api = Api::new(Config {
+            registry,
+            authenticator: Authenticator::new(tokens, clock.clone()).with_audiences(audiences),
+            authorizer,
+            signing_key,
+            discovery,
+            health,
+            metrics,
+        });
+        let address = listener.address();
+        let (stop, stopped) = oneshot::channel();
+        let serving = tokio::spawn(listener.serve(api.clone(), tls, async {
+            // A dropped sender stops the server as well.
+            let _ = stopped.await;
+        }));
+        start_hooks.iter().for_each(Hook::finish);
+        let selection = self.controllers;
+        tasks.spawn(coracle_controllers::run(
+            client(&api, CONTROLLER_MANAGER, coracle_controllers::USER_AGENT),
+            options,
+            move |name| controllers::is_selected(&selection, name),
+        ));
+        // From here on, dropping this future stops everything that was started.
+        let control_plane = ControlPlane {
+            api,
+            certificates,
+            address,
+            running: Some(Running { store, stop, serving, tasks, scratch }),
+            runtime: tokio::runtime::Handle::current(),
+            own_kubeconfig: None.into(),
+        };
+        // If this takes too long, `/readyz` continues to report what is missing.
+        let _ = tokio::time::timeout(CONTROLLERS_START, readiness.complete()).await;
+        Ok(control_plane)
+    }
+
+    async fn open_store(&self, resources: Arc<SharedResourceTable>) -> Result<Store<ObjectIndex>, Error> {
+        let (location, durability) = (self.location.clone(), self.durability);
+        let options = coracle_storage::Options {
+            limits: Limits {
+                store_bytes: if self.max_store_bytes == 0 { u64::MAX } else { self.max_store_bytes },
+                ..Limits::default()
+            },
+            ..store_options()
+        };
+        let index = ObjectIndex::new(resources);
+        let open = move || match location {
+            DataLocation::Memory => Ok(Store::open(EphemeralLog::new(), index, options)?),
+            DataLocation::Directory(directory) => {
+                data_dir::prepare(&directory)
+                    .map_err(|cause| Error::File { path: directory.clone(), cause })?;
+                let log = SledLog::open(&directory.join("store"), durability)?;
+                Ok(Store::open(log, index, options)?)
+            }
+        };
+        match tokio::task::spawn_blocking(open).await {
+            Ok(opened) => opened,
+            Err(error) => match error.try_into_panic() {
+                Ok(panic) => std::panic::resume_unwind(panic),
+                // The runtime is shutting down, and the caller with it.
+                Err(_) => std::future::pending().await,
+            },
+        }
+    }
+
+    /// The settings of the controllers that cannot be read from the API.
+    fn settings(
+        &self,
+        certificates: &Certificates,
+        key: Arc<SigningKey>,
+        data: &Path,
+        features: Arc<FeatureGates>,
+    ) -> Settings {
+        Settings {
+            // There is one server and one store: whatever was admitted is stored within this time. It is no shorter because
+            // clients see a terminating namespace for a while in a real cluster, and rely on it.
+            namespace_grace: Duration::from_secs(2),
+            root_ca: Some(certificates.ca_pem().to_owned()),
+            sign: Some(Arc::new(move |claims| key.sign(claims))),
+            sign_certificate: Some(sign_certificate(certificates.signer())),
+            nodes: Some(self.nodes),
+            is_enabled: Arc::new(move |gate| features.is_enabled(gate)),
+            data: data.to_owned(),
+        }
+    }
+
+    /// The directory that contains the volumes; without a data directory a temporary one, which is removed when the second value is
+    /// dropped.
+    fn data_directory(&self) -> Result<(PathBuf, Option<tempfile::TempDir>), Error> {
+        match &self.location {
+            DataLocation::Memory => {
+                let failed = |cause| Error::File { path: std::env::temp_dir(), cause };
+                let scratch = scratch().map_err(failed)?;
+                Ok((scratch.path().to_owned(), Some(scratch)))
+            }
+            DataLocation::Directory(path) => Ok((std::path::absolute(path).unwrap_or(path.clone()), None)),
+        }
+    }
+
+    fn signing_key(&self) -> Result<SigningKey, Error> {
+        let ServiceAccountIssuer { signing_key_file, key_files, issuers } = &self.service_accounts;
+        let key = match (signing_key_file, &self.location) {
+            (Some(file), _) => SigningKey::in_file(file)?,
+            (None, DataLocation::Memory) => SigningKey::ephemeral()?,
+            (None, DataLocation::Directory(directory)) => SigningKey::in_folder(&directory.join("pki"))?,
+        };
+        let mut others = Vec::new();
+        for file in key_files {
+            others.extend(VerificationKey::in_file(file)?);
+        }
+        Ok(key.with_verification_keys(others).with_issuers(issuers.clone()))
+    }
+
+    fn certificates(&self) -> Result<Certificates, Error> {
+        let clock: WallClock = Arc::new(SystemTime::now);
+        let mut certificates = match &self.location {
+            DataLocation::Memory => Certificates::ephemeral(&self.tls_san, &clock)?,
+            DataLocation::Directory(directory) => {
+                Certificates::in_folder(&directory.join("pki"), &self.tls_san, &clock)?
+            }
+        };
+        if let Some((certificate, key)) = &self.serving_files {
+            certificates = certificates.with_serving_files(certificate, key)?;
+        }
+        if let Some(file) = &self.client_ca_file {
+            certificates = certificates.with_client_ca_file(file)?;
+        }
+        Ok(certificates)
+    }
+}
+
+/// Issues the certificates of CertificateSigningRequests by the authority of our own client certificates.
+fn sign_certificate(signer: CertificateSigner) -> SignCertificate {
+    Arc::new(move |template| {
+        let CertificateTemplate { request_pem, usages, not_before, not_after } = template;
+        signer.sign(request_pem, usages, *not_before..*not_after).map_err(|error| error.to_string())
+    })
+}
+
+/// The options of a store that reports on standard error when loading takes long.
+fn store_options() -> coracle_storage::Options {
+    const QUIET: Duration = Duration::from_secs(1);
+    let started = std::time::Instant::now();
+    let mut reported = started;
+    coracle_storage::Options {
+        progress: Some(Box::new(move |versions| {
+            if reported.elapsed() > QUIET {
+                reported = std::time::Instant::now();
+                eprintln!("coracle: loading, {versions} versions so far");
+            }
+        })),
+        ..coracle_storage::Options::default()
+    }
+}
