@@ -13,6 +13,9 @@
 //! Start at [`Sequencer::work`].
 
 mod apply;
+mod compaction;
+mod disk;
+mod pending;
 
 use std::{
     collections::HashSet,
@@ -25,20 +28,20 @@ use std::{
     time::{Duration, Instant},
 };
 
-use bytes::Bytes;
-use tokio::sync::{OwnedSemaphorePermit, oneshot};
+use tokio::sync::oneshot;
 
 use self::apply::{Applied, Source, apply, forget};
+use self::disk::RETRY;
+use self::pending::Own;
+pub(crate) use self::pending::{PendingTransaction, PendingWrite};
 use crate::{
-    Commit, CompactRevision, Event, Expect, Index, Indexed, Key, Object, Options, Revision, StoreError,
+    Commit, CompactRevision, Event, Index, Indexed, Key, Options, Revision, StoreError,
     compaction::CompactionQueue,
     history::Timeline,
     log::{
-        Change, Conflict, Entry, Log, LogError, Notification, Notifier, Outcome, Proposal, Record,
-        Transaction, UnreadableEntry,
+        Conflict, Entry, Log, LogError, Notification, Notifier, Outcome, Record, Transaction, UnreadableEntry,
     },
-    object,
-    space::{Growth, Space},
+    space::Space,
     store::Shared,
     view::State,
 };
@@ -52,22 +55,6 @@ pub(crate) enum Message<I: Index> {
 }
 
 type Reply<T> = oneshot::Sender<Result<T, StoreError>>;
-
-/// Writes that are done together or not at all.
-pub(crate) struct PendingTransaction<I: Index> {
-    pub writes: Vec<PendingWrite<I>>,
-    pub reply: Reply<Commit<I>>,
-    /// Its share of what may wait in the mailbox; released when this is dropped.
-    pub permit: OwnedSemaphorePermit,
-}
-
-/// One write.
-pub(crate) struct PendingWrite<I: Index> {
-    pub key: Key,
-    pub expect: Expect,
-    /// What to store, and what the index read in it; none deletes.
-    pub value: Option<(Bytes, Indexed<I::Meta>)>,
-}
 
 pub(crate) struct Sequencer<I: Index> {
     log: Box<dyn Log>,
@@ -94,14 +81,6 @@ pub(crate) struct Sequencer<I: Index> {
     held: Option<Message<I>>,
 }
 
-/// A write of ours that the tail is to show.
-struct Own<'a, M> {
-    revision: Revision,
-    key: &'a Key,
-    /// What the index read in it; none deletes.
-    indexed: Option<Indexed<M>>,
-}
-
 /// What became of a transaction of a group.
 enum Appended<I: Index> {
     Replied(Result<Commit<I>, StoreError>),
@@ -117,15 +96,6 @@ const GROUP: usize = 512;
 
 /// Bytes in a group, give or take one transaction: bounds the same, and how many superseded bytes a group can leave.
 const GROUP_BYTES: usize = 4 << 20;
-
-/// Events that one publication forgets, besides as many as it adds: history shrinks steadily, and no writer waits long.
-const TRIM: usize = 64;
-
-/// Batches of superseded entries that are deleted between two messages: more bytes than a group can leave.
-const COMPACTION_BATCHES: usize = 4;
-
-/// How often the log is asked whether its disk has space again.
-const RETRY: Duration = Duration::from_secs(1);
 
 /// How many versions are loaded between two reports of progress.
 const PROGRESS: u64 = 1000;
@@ -440,176 +410,6 @@ impl<I: Index> Sequencer<I> {
     fn cannot_read_back(&self, cause: String) -> StoreError {
         let path = self.path.clone();
         self.shared.fail(LogError::Failed { action: "cannot read back", path, cause: cause.into() })
-    }
-
-    /// Forgets a little of what history no longer keeps, and shows readers the newest state.
-    fn publish(&mut self) {
-        self.timeline.mark(Instant::now());
-        if self.space.disk_is_full {
-            // What was deleted frees space only when history forgets it.
-            self.timeline.expire(self.state.revision());
-        }
-        let added = std::mem::take(&mut self.unpublished);
-        let forgotten = self.trim_history(TRIM.saturating_add(added));
-        if forgotten || !self.changed.is_empty() {
-            self.shared.publish(self.state.clone(), self.changed.drain(..));
-        }
-    }
-
-    /// Forgets so many events, and more where they have too many bytes: few large events can take the place of many small
-    /// ones. A transaction is forgotten as a whole.
-    fn trim_history(&mut self, limit: usize) -> bool {
-        let mut forgotten = 0;
-        while (forgotten < limit
-            || self.timeline.has_excess_bytes()
-            || self.timeline.begins_with(self.compact_revision.revision()))
-            && let Some(event) = self.timeline.pop_excess()
-        {
-            forget(&mut self.state, &mut self.superseded, &event);
-            self.compact_revision.raise(event.revision);
-            forgotten += 1;
-        }
-        if forgotten > 0 {
-            self.shared.evict_rebuilt(&self.state);
-        }
-        forgotten > 0
-    }
-
-    /// Is there anything superseded that must not wait?
-    fn is_compaction_due(&self) -> bool {
-        let is_due = self.superseded.is_due() && !self.compaction_failed && self.shared.health().is_ok();
-        is_due || !self.compaction_replies.is_empty()
-    }
-
-    /// Has the log forget some of what the view has forgotten: a little at a time, so that writers need not wait for it.
-    fn compact_log(&mut self) {
-        for _ in 0..COMPACTION_BATCHES {
-            if !self.is_compaction_due() {
-                return;
-            }
-            let compacted = self.shared.health().and_then(|()| {
-                let batch = self.superseded.batch();
-                self.log.compact(self.compact_revision, &batch).map_err(|error| self.log_failed(error))?;
-                self.superseded.remove_batch(batch.len());
-                Ok(())
-            });
-            // For those who wait; otherwise a failure shows in the store's health.
-            if compacted.is_err() || self.superseded.is_empty() {
-                self.compaction_replies.drain(..).for_each(|reply| drop(reply.send(compacted.clone())));
-            }
-            if compacted.is_err() {
-                self.compaction_failed = true;
-                return;
-            }
-        }
-    }
-
-    /// What a failure of the log means. A full disk is the only one that may pass.
-    fn log_failed(&mut self, error: LogError) -> StoreError {
-        let LogError::NoSpace { path } = &error else { return self.shared.fail(error) };
-        if !self.space.disk_is_full {
-            self.space.disk_is_full = true;
-            self.shared.set_disk_is_full(true);
-            tracing::error!(path = %path.display(), "the disk is full; only what gives room back is written");
-            self.recover_space();
-            self.publish();
-        }
-        StoreError::NoSpace
-    }
-
-    /// Has the log try to go on.
-    fn recover_space(&mut self) {
-        self.retried = Instant::now();
-        self.compaction_failed = false;
-        match self.log.recover_space() {
-            Ok(true) => {
-                self.space.disk_is_full = false;
-                self.shared.set_disk_is_full(false);
-                tracing::warn!(path = %self.path.display(), "the disk has room again; all writes are taken");
-            }
-            Ok(false) => {}
-            Err(error) => drop(self.shared.fail(error)),
-        }
-    }
-
-    /// Forgets history up to a revision. The reply is sent when the log has forgotten it, too.
-    fn compact(&mut self, up_to: Revision, reply: Reply<()>) {
-        let up_to = up_to.min(self.state.revision());
-        self.timeline.expire(up_to);
-        self.trim_history(usize::MAX);
-        self.compact_revision.raise(up_to);
-        self.state.raise_compact_revision(up_to);
-        self.shared.publish(self.state.clone(), self.changed.drain(..));
-        // The log is compacted once at least: the compact revision itself must last, too.
-        self.compaction_replies.push(reply);
-    }
-}
-
-impl<M> Own<'_, M> {
-    fn is_for(&self, record: &Record) -> bool {
-        matches!(record, Record::Entry(entry) if entry.id.revision == self.revision && entry.key == *self.key)
-    }
-}
-
-impl<I: Index> PendingTransaction<I> {
-    /// Ends the wait. A writer that no longer waits has its write all the same.
-    fn reply(self, result: Result<Commit<I>, StoreError>) {
-        let PendingTransaction { reply, permit: _permit, .. } = self;
-        drop(reply.send(result));
-    }
-
-    fn keys(&self) -> impl Iterator<Item = &Key> {
-        self.writes.iter().map(|write| &write.key)
-    }
-
-    /// The first write that does not find what it expects, if any.
-    fn conflict(&self, state: &State<I>) -> Option<Commit<I>> {
-        self.writes.iter().enumerate().find_map(|(index, write)| {
-            let current = state.get(&write.key);
-            (!write.finds_what_it_expects(current))
-                .then(|| Commit::Conflict { index, current: current.cloned() })
-        })
-    }
-
-    fn growth(&self, state: &State<I>) -> Growth {
-        let mut growth = Growth::default();
-        for write in &self.writes {
-            let after = write.value.as_ref().map(|(stored, _)| object::cost(&write.key, stored.len()));
-            growth.add(state.get(&write.key), after);
-        }
-        growth
-    }
-
-    fn bytes(&self) -> usize {
-        self.writes.iter().filter_map(|write| write.value.as_ref()).map(|(stored, _)| stored.len()).sum()
-    }
-}
-
-impl<I: Index> PendingWrite<I> {
-    /// What is expected of the log's tail once this write is committed. Takes what the index read along.
-    fn take(&mut self, revision: Revision) -> Own<'_, I::Meta> {
-        Own { revision, key: &self.key, indexed: self.value.take().map(|(_, indexed)| indexed) }
-    }
-
-    fn finds_what_it_expects(&self, current: Option<&Arc<Object<I>>>) -> bool {
-        let held = match self.expect {
-            Expect::Absent => current.is_none(),
-            Expect::Present => current.is_some(),
-            Expect::Revision(revision) => current.is_some_and(|object| object.revision == revision),
-            Expect::Any => true,
-        };
-        let deletes = self.value.is_none();
-        held && (current.is_some() || !deletes)
-    }
-
-    fn proposal(&self, current: Option<&Arc<Object<I>>>) -> Proposal {
-        let change = match &self.value {
-            Some((stored, _)) => {
-                Change::Put { created: current.map(|object| object.created), stored: stored.clone() }
-            }
-            None => Change::Delete,
-        };
-        Proposal { key: self.key.clone(), previous: current.map(|object| object.revision), change }
     }
 }
 

@@ -1,0 +1,107 @@
+//! A transaction that waits for its turn, and what it asks of the view.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use tokio::sync::OwnedSemaphorePermit;
+
+use super::Reply;
+use crate::{
+    Commit, Expect, Index, Indexed, Key, Object, Revision, StoreError,
+    log::{Change, Proposal, Record},
+    object,
+    space::Growth,
+    view::State,
+};
+
+/// Writes that are done together or not at all.
+pub(crate) struct PendingTransaction<I: Index> {
+    pub writes: Vec<PendingWrite<I>>,
+    pub reply: Reply<Commit<I>>,
+    /// Its share of what may wait in the mailbox; released when this is dropped.
+    pub permit: OwnedSemaphorePermit,
+}
+
+/// One write.
+pub(crate) struct PendingWrite<I: Index> {
+    pub key: Key,
+    pub expect: Expect,
+    /// What to store, and what the index read in it; none deletes.
+    pub value: Option<(Bytes, Indexed<I::Meta>)>,
+}
+
+/// A write of ours that the tail is to show.
+pub(super) struct Own<'a, M> {
+    pub revision: Revision,
+    pub key: &'a Key,
+    /// What the index read in it; none deletes.
+    pub indexed: Option<Indexed<M>>,
+}
+
+impl<M> Own<'_, M> {
+    pub(super) fn is_for(&self, record: &Record) -> bool {
+        matches!(record, Record::Entry(entry) if entry.id.revision == self.revision && entry.key == *self.key)
+    }
+}
+
+impl<I: Index> PendingTransaction<I> {
+    /// Ends the wait. A writer that no longer waits has its write all the same.
+    pub(super) fn reply(self, result: Result<Commit<I>, StoreError>) {
+        let PendingTransaction { reply, permit: _permit, .. } = self;
+        drop(reply.send(result));
+    }
+
+    pub(super) fn keys(&self) -> impl Iterator<Item = &Key> {
+        self.writes.iter().map(|write| &write.key)
+    }
+
+    /// The first write that does not find what it expects, if any.
+    pub(super) fn conflict(&self, state: &State<I>) -> Option<Commit<I>> {
+        self.writes.iter().enumerate().find_map(|(index, write)| {
+            let current = state.get(&write.key);
+            (!write.finds_what_it_expects(current))
+                .then(|| Commit::Conflict { index, current: current.cloned() })
+        })
+    }
+
+    pub(super) fn growth(&self, state: &State<I>) -> Growth {
+        let mut growth = Growth::default();
+        for write in &self.writes {
+            let after = write.value.as_ref().map(|(stored, _)| object::cost(&write.key, stored.len()));
+            growth.add(state.get(&write.key), after);
+        }
+        growth
+    }
+
+    pub(super) fn bytes(&self) -> usize {
+        self.writes.iter().filter_map(|write| write.value.as_ref()).map(|(stored, _)| stored.len()).sum()
+    }
+}
+
+impl<I: Index> PendingWrite<I> {
+    /// What is expected of the log's tail once this write is committed. Takes what the index read along.
+    pub(super) fn take(&mut self, revision: Revision) -> Own<'_, I::Meta> {
+        Own { revision, key: &self.key, indexed: self.value.take().map(|(_, indexed)| indexed) }
+    }
+
+    pub(super) fn finds_what_it_expects(&self, current: Option<&Arc<Object<I>>>) -> bool {
+        let held = match self.expect {
+            Expect::Absent => current.is_none(),
+            Expect::Present => current.is_some(),
+            Expect::Revision(revision) => current.is_some_and(|object| object.revision == revision),
+            Expect::Any => true,
+        };
+        let deletes = self.value.is_none();
+        held && (current.is_some() || !deletes)
+    }
+
+    pub(super) fn proposal(&self, current: Option<&Arc<Object<I>>>) -> Proposal {
+        let change = match &self.value {
+            Some((stored, _)) => {
+                Change::Put { created: current.map(|object| object.created), stored: stored.clone() }
+            }
+            None => Change::Delete,
+        };
+        Proposal { key: self.key.clone(), previous: current.map(|object| object.revision), change }
+    }
+}
