@@ -34,6 +34,7 @@ pub struct Builder {
     pub(crate) location: DataLocation,
     pub(crate) listen: SocketAddr,
     pub(crate) mode: Mode,
+    pub(crate) anonymous_auth: bool,
     pub(crate) webhook_service_urls: Vec<ServiceUrl>,
     pub(crate) tls_san: Vec<String>,
     pub(crate) token_auth_file: Option<PathBuf>,
@@ -57,6 +58,7 @@ impl Default for Builder {
             location: DataLocation::Memory,
             listen: ([127, 0, 0, 1], 0).into(),
             mode: Mode::Rbac,
+            anonymous_auth: true,
             webhook_service_urls: Vec::new(),
             tls_san: Vec::new(),
             token_auth_file: None,
@@ -98,6 +100,12 @@ impl Builder {
     /// How requests are authorized; RBAC by default.
     pub fn authorization(mut self, mode: Mode) -> Builder {
         self.mode = mode;
+        self
+    }
+
+    /// Whether requests without credentials are served as those of `system:anonymous` (`--anonymous-auth`); true by default.
+    pub fn anonymous_auth(mut self, is_allowed: bool) -> Builder {
+        self.anonymous_auth = is_allowed;
         self
     }
 

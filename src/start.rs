@@ -40,6 +40,9 @@ use crate::{Builder, ControlPlane, Error, controllers, data_dir};
 /// The user of the controllers, as kube-controller-manager's.
 const CONTROLLER_MANAGER: &str = "system:kube-controller-manager";
 
+/// The controller that reports the type checking of ValidatingAdmissionPolicies.
+const POLICY_STATUS_CONTROLLER: &str = "validatingadmissionpolicy-status-controller";
+
 /// How long a start waits until the caches of the controllers are synced.
 const CONTROLLERS_START: Duration = Duration::from_secs(10);
 
@@ -101,7 +104,10 @@ impl Builder {
         let mut tasks = JoinSet::new();
         tasks.spawn(registry.clone().expire_events(self.event_ttl));
         tasks.spawn(CustomResources::new(registry.clone()).run());
-        tasks.spawn(PolicyStatus::new(registry.clone()).run());
+        // It needs the types that are served, so it is no client as the other controllers are; it is selected as they are.
+        if controllers::is_selected(&self.controllers, POLICY_STATUS_CONTROLLER) {
+            tasks.spawn(PolicyStatus::new(registry.clone()).run());
+        }
         tasks.spawn(AvailabilityController::new(registry.clone(), remote_groups).run());
         let options = coracle_controllers::Options {
             clock: coracle_controllers::Clock::system(),
@@ -111,7 +117,9 @@ impl Builder {
         };
         let api = Api::new(Config {
             registry,
-            authenticator: Authenticator::new(tokens, clock.clone()).with_audiences(audiences),
+            authenticator: Authenticator::new(tokens, clock.clone())
+                .with_audiences(audiences)
+                .with_anonymous(self.anonymous_auth),
             authorizer,
             signing_key,
             discovery,

@@ -54,7 +54,7 @@ const TABLE: &[Flag] = &[
     without_effect("admission-control-config-file", Kind::Text),
     used("advertise-address", Kind::Text),
     used("allow-privileged", Kind::Bool),
-    without_effect("anonymous-auth", Kind::Bool),
+    used("anonymous-auth", Kind::Bool),
     without_effect("api-audiences", Kind::List),
     without_effect("audit-log-batch-buffer-size", Kind::Int),
     without_effect("audit-log-compress", Kind::Bool),
@@ -187,6 +187,7 @@ pub fn builder(values: &Values) -> Result<Builder, String> {
         .ephemeral()
         .listen(address(values)?)
         .authorization(authorization(&values.list("authorization-mode"))?)
+        .anonymous_auth(values.boolean("anonymous-auth").unwrap_or(true))
         .admission_plugins(admission_plugins(values)?)
         .feature_gates(feature_gates(values)?)
         .tls_san(server_names(values)?)

@@ -114,6 +114,12 @@ impl Values {
         self.0.get(name)?.last().map(String::as_str).filter(|value| !value.is_empty())
     }
 
+    /// The last value of a flag of [`Kind::Bool`].
+    pub fn boolean(&self, name: &str) -> Option<bool> {
+        // Its value was checked: each that is true has this beginning.
+        self.text(name).map(|value| value.starts_with(['1', 't', 'T']))
+    }
+
     /// The elements of a list.
     pub fn list(&self, name: &str) -> Vec<String> {
         let values = self.0.get(name).into_iter().flatten().flat_map(|value| value.split(','));
@@ -350,12 +356,22 @@ mod tests {
     fn values_are_looked_up_by_name() {
         let Ok(Request::Run(values)) = parse(
             Dialect::Pflag,
-            &["--plugins=a,b", "--plugins=c,", "--dir=x", "--dir=y", "--port=1", "-v=2"],
+            &[
+                "--plugins=a,b",
+                "--plugins=c,",
+                "--dir=x",
+                "--dir=y",
+                "--port=1",
+                "-v=2",
+                "--allow",
+                "--allow=F",
+            ],
         ) else {
             panic!("rejected");
         };
         assert_eq!(values.list("plugins"), ["a", "b", "c"]);
-        assert_eq!((values.text("dir"), values.text("allow")), (Some("y"), None));
+        assert_eq!((values.text("dir"), values.text("other")), (Some("y"), None));
+        assert_eq!((values.boolean("allow"), values.boolean("other")), (Some(false), None));
         assert_eq!(values.each("dir").collect::<Vec<_>>(), ["x", "y"]);
         let set = FlagSet { program: "server", dialect: Dialect::Pflag, flags: FLAGS };
         assert_eq!(set.without_effect(&values).collect::<Vec<_>>(), ["v"]);

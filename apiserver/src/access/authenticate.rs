@@ -64,6 +64,7 @@ pub enum TokenOutcome {
 pub struct Authenticator {
     tokens: Vec<Box<dyn TokenAuthenticator>>,
     audiences: Vec<String>,
+    allows_anonymous: bool,
     clock: Clock,
 }
 
@@ -71,12 +72,18 @@ impl Authenticator {
     /// - `tokens`: the authenticators of bearer tokens, in the order in which they are tried.
     /// - `clock`: the time against which client certificates are validated.
     pub fn new(tokens: Vec<Box<dyn TokenAuthenticator>>, clock: Clock) -> Authenticator {
-        Authenticator { tokens, audiences: own_audiences().into(), clock }
+        Authenticator { tokens, audiences: own_audiences().into(), allows_anonymous: true, clock }
     }
 
     /// Replaces the audiences of tokens for this server.
     pub fn with_audiences(mut self, audiences: Vec<String>) -> Authenticator {
         self.audiences = audiences;
+        self
+    }
+
+    /// Whether requests without credentials are served as those of the anonymous user (`--anonymous-auth`), as by default.
+    pub fn with_anonymous(mut self, is_allowed: bool) -> Authenticator {
+        self.allows_anonymous = is_allowed;
         self
     }
 
@@ -88,7 +95,8 @@ impl Authenticator {
     /// Authenticates a request with these headers over a connection from this peer.
     ///
     /// # Errors
-    /// [`Error::Unauthorized`] if credentials were presented and none is valid.
+    /// [`Error::Unauthorized`] if credentials were presented and none is valid, or if there are none and anonymous requests are
+    /// not allowed.
     pub fn authenticate(&self, headers: &HeaderMap, peer: &Peer) -> Result<Arc<UserInfo>> {
         // A connection can outlive its client certificate, so the validity is checked for each request.
         let known = match peer {
@@ -109,7 +117,8 @@ impl Authenticator {
                 Err(_) => Err(Error::Unauthorized),
             },
             (None, Peer::Rejected | Peer::Certified(_)) => Err(Error::Unauthorized),
-            (None, _) => Ok(Arc::clone(&ANONYMOUS_USER)),
+            (None, _) if self.allows_anonymous => Ok(Arc::clone(&ANONYMOUS_USER)),
+            (None, _) => Err(Error::Unauthorized),
         }
     }
 
@@ -212,6 +221,21 @@ mod tests {
                 got.as_ref().map(|u| format!("{} [{}]", u.name, u.groups.join(","))).map_err(Error::code);
             assert_eq!(got, want.map(str::to_owned), "{case}");
         }
+    }
+
+    #[test]
+    fn anonymous_requests_may_be_rejected() {
+        let authenticator = authenticator().with_anonymous(false);
+        for (header, is_accepted) in [(None, false), (Some("Basic YTpi"), false), (Some("Bearer t1"), true)] {
+            let mut headers = HeaderMap::new();
+            if let Some(header) = header {
+                headers.insert(AUTHORIZATION, header.parse().expect("a header"));
+            }
+            let got = authenticator.authenticate(&headers, &Peer::Unidentified);
+            assert_eq!(got.is_ok(), is_accepted, "{header:?}");
+        }
+        let certified = Peer::Known(Arc::new(UserInfo::new("carol", &[AUTHENTICATED])));
+        assert!(authenticator.authenticate(&HeaderMap::new(), &certified).is_ok());
     }
 
     #[test]
