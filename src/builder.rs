@@ -49,6 +49,7 @@ pub struct Builder {
     pub(crate) durability: Durability,
     pub(crate) max_store_bytes: u64,
     pub(crate) event_ttl: Duration,
+    pub(crate) horizontal_pod_autoscaler_sync_period: Duration,
     pub(crate) default_storage_class: Option<String>,
 }
 
@@ -73,6 +74,7 @@ impl Default for Builder {
             durability: Durability::Interval(Duration::from_millis(50)),
             max_store_bytes: ControlPlane::MAX_STORE_BYTES,
             event_ttl: Duration::from_secs(3600),
+            horizontal_pod_autoscaler_sync_period: Duration::from_secs(15),
             default_storage_class: Some("standard".to_owned()),
         }
     }
@@ -206,6 +208,12 @@ impl Builder {
     /// How long Events are kept after their last write, an hour by default; zero keeps them forever.
     pub fn event_ttl(mut self, ttl: Duration) -> Builder {
         self.event_ttl = ttl;
+        self
+    }
+
+    /// How often each HorizontalPodAutoscaler is reconciled, 15 seconds by default; at least a second.
+    pub fn horizontal_pod_autoscaler_sync_period(mut self, period: Duration) -> Builder {
+        self.horizontal_pod_autoscaler_sync_period = period;
         self
     }
 

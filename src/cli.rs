@@ -108,6 +108,9 @@ pub struct Serve {
     /// How long Events are kept after their last write, such as 1h30m; 0 keeps them.
     #[arg(long, value_name = "DURATION", default_value = "1h", value_parser = duration)]
     event_ttl: Duration,
+    /// How often each HorizontalPodAutoscaler is reconciled, such as 15s.
+    #[arg(long, value_name = "DURATION", default_value = "15s", value_parser = duration)]
+    horizontal_pod_autoscaler_sync_period: Duration,
     #[command(flatten)]
     pub log: Log,
 }
@@ -128,6 +131,9 @@ pub struct Controllers {
     /// started.
     #[arg(long, value_name = "FILE")]
     pub service_account_private_key_file: Option<PathBuf>,
+    /// How often each HorizontalPodAutoscaler is reconciled, such as 15s.
+    #[arg(long, value_name = "DURATION", default_value = "15s", value_parser = duration)]
+    pub horizontal_pod_autoscaler_sync_period: Duration,
     /// Kubernetes feature gates: A=true,B=false.
     #[arg(long, value_name = "GATES", value_delimiter = ',')]
     feature_gates: Vec<FeatureGate>,
@@ -226,6 +232,7 @@ impl Serve {
             .durability(self.durability)
             .max_store_bytes(self.max_store_bytes)
             .event_ttl(self.event_ttl)
+            .horizontal_pod_autoscaler_sync_period(self.horizontal_pod_autoscaler_sync_period)
             .default_storage_class(
                 (self.default_storage_class != "none").then(|| self.default_storage_class.clone()),
             );

@@ -31,6 +31,7 @@ pub async fn run(flags: &Controllers) -> Result<()> {
     let settings = Settings {
         root_ca: root_ca(&kubeconfig).with_context(|| file.clone())?,
         sign: flags.service_account_private_key_file.as_deref().map(sign).transpose()?,
+        horizontal_pod_autoscaler_sync_period: flags.horizontal_pod_autoscaler_sync_period,
         is_enabled: Arc::new(move |gate| features.is_enabled(gate)),
         ..Settings::default()
     };

@@ -57,6 +57,9 @@ const NAMES: &[&str] = &[
     "volumeattributesclass-protection-controller",
 ];
 
+/// Those that `*` does not select, as in kube-controller-manager.
+const DISABLED_BY_DEFAULT: [&str; 2] = ["bootstrap-signer-controller", "token-cleaner-controller"];
+
 /// Validates a selection such as `["*", "-foo"]`.
 ///
 /// # Errors
@@ -71,13 +74,15 @@ pub fn check_selection(selection: &[String]) -> Result<(), String> {
     }
 }
 
-/// Whether a controller is selected: by its name, or by `*` unless `-NAME` excludes it.
+/// Whether a controller is selected: by its name, or by `*` unless `-NAME` excludes it or it is disabled by default.
 pub fn is_selected(selection: &[String], name: &str) -> bool {
     let is_excluded = |item: &&String| item.strip_prefix('-') == Some(name);
     if selection.iter().any(|item| item == name) {
         return true;
     }
-    !selection.iter().any(|item| is_excluded(&item)) && selection.iter().any(|item| item == "*")
+    !selection.iter().any(|item| is_excluded(&item))
+        && !DISABLED_BY_DEFAULT.contains(&name)
+        && selection.iter().any(|item| item == "*")
 }
 
 #[cfg(test)]
@@ -96,6 +101,8 @@ mod tests {
             ("*,-kube-scheduler", "kube-scheduler", false),
             ("*,-kube-scheduler", "kubelet", true),
             ("-*,kubelet", "kubelet", true),
+            ("*", "token-cleaner-controller", false),
+            ("*,token-cleaner-controller", "token-cleaner-controller", true),
         ] {
             let list: Vec<String> = selection.split(',').map(str::to_owned).collect();
             assert_eq!(check_selection(&list), Ok(()), "{selection}");

@@ -197,6 +197,7 @@ impl Builder {
             root_ca: Some(certificates.ca_pem().to_owned()),
             sign: Some(Arc::new(move |claims| key.sign(claims))),
             sign_certificate: Some(sign_certificate(certificates.signer())),
+            horizontal_pod_autoscaler_sync_period: self.horizontal_pod_autoscaler_sync_period,
             nodes: Some(self.nodes),
             is_enabled: Arc::new(move |gate| features.is_enabled(gate)),
             data: data.to_owned(),

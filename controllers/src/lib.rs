@@ -6,6 +6,8 @@
 //! `coracle-kinds`. Start at [`CONTROLLERS`], then [`run`].
 #![warn(missing_docs)]
 
+mod bootstrap_signer;
+mod bootstrap_token;
 mod certificatesigningrequest_approving;
 mod certificatesigningrequest_cleaner;
 mod certificatesigningrequest_signing;
@@ -31,6 +33,7 @@ mod persistentvolumeclaim_protection;
 mod pod_garbage_collector;
 mod replicaset;
 mod replicationcontroller;
+mod resourceclaim;
 mod resourcequota;
 mod root_ca_certificate_publisher;
 mod runtime;
@@ -41,6 +44,7 @@ mod serviceaccount_token;
 mod simulation;
 mod statefulset;
 mod taint_eviction;
+mod token_cleaner;
 mod ttl;
 mod ttl_after_finished;
 mod volumeattributesclass_protection;
@@ -81,6 +85,8 @@ pub struct Settings {
     pub sign: Option<Sign>,
     /// Issues certificates for CertificateSigningRequests; without it none are.
     pub sign_certificate: Option<SignCertificate>,
+    /// How often each HorizontalPodAutoscaler is reconciled.
+    pub horizontal_pod_autoscaler_sync_period: Duration,
     /// How many nodes to simulate. None: neither nodes nor the scheduler are simulated, as beside another cluster.
     pub nodes: Option<usize>,
     /// Whether a feature gate is on, by Kubernetes' name.
@@ -122,6 +128,7 @@ impl Default for Settings {
             root_ca: None,
             sign: None,
             sign_certificate: None,
+            horizontal_pod_autoscaler_sync_period: Duration::from_secs(15),
             nodes: None,
             // Of the gates that the controllers read no other is off by default.
             is_enabled: Arc::new(|gate| gate != HOST_PATH_MIGRATION),
@@ -153,6 +160,7 @@ pub struct ControllerDescriptor {
 /// All controllers of kube-controller-manager that there are. The simulated scheduler and kubelet are not listed.
 pub const CONTROLLERS: &[ControllerDescriptor] = &[
     descriptor::<persistentvolume_attach_detach::AttachDetachController>(),
+    descriptor::<bootstrap_signer::BootstrapSigner>(),
     descriptor::<certificatesigningrequest_approving::CertificateSigningRequestApprover>(),
     descriptor::<certificatesigningrequest_cleaner::CertificateSigningRequestCleaner>(),
     descriptor::<certificatesigningrequest_signing::CertificateSigningRequestSigner>(),
@@ -194,6 +202,7 @@ pub const CONTROLLERS: &[ControllerDescriptor] = &[
     descriptor::<pod_garbage_collector::PodGarbageCollector>(),
     descriptor::<replicaset::ReplicaSetController<ReplicaSet>>(),
     descriptor::<replicaset::ReplicaSetController<ReplicationController>>(),
+    descriptor::<resourceclaim::ResourceClaimController>(),
     descriptor::<resourcequota::ResourceQuotaController>(),
     descriptor::<root_ca_certificate_publisher::RootCaCertificatePublisher>(),
     descriptor::<service_cidr::ServiceCidrController>(),
@@ -201,6 +210,7 @@ pub const CONTROLLERS: &[ControllerDescriptor] = &[
     descriptor::<serviceaccount_token::TokenController>(),
     descriptor::<statefulset::StatefulSetController>(),
     descriptor::<taint_eviction::TaintEvictionController>(),
+    descriptor::<token_cleaner::TokenCleaner>(),
     descriptor::<ttl::TtlController>(),
     descriptor::<ttl_after_finished::TtlAfterFinishedController>(),
     descriptor::<volumeattributesclass_protection::VolumeAttributesClassProtectionController>(),

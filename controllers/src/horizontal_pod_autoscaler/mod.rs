@@ -1,6 +1,6 @@
 //! horizontal-pod-autoscaler-controller: the number of replicas of a target follows the usage of its pods.
 //!
-//! An autoscaler is reconciled every 15 seconds, and 15 seconds after it changes, never at once:
+//! An autoscaler is reconciled every 15 seconds (`--horizontal-pod-autoscaler-sync-period`), and that long after it changes, never at once:
 //! 1. the scale of the target is read (`target.rs`); what is outside of the bounds is moved into them without metrics;
 //! 2. the metrics recommend a number of replicas (`compute.rs`, from `usage.rs` and the arithmetic of `replicas.rs`);
 //! 3. earlier recommendations, rates and bounds limit it (`stabilize.rs`);
@@ -42,8 +42,10 @@ use metrics::Metrics;
 use stabilize::{Memory, Request};
 use target::{Target, get_scale, parse_selector, text_selects};
 
-/// kube-controller-manager's default of `--horizontal-pod-autoscaler-sync-period`.
-const SYNC_PERIOD: Duration = Duration::from_secs(15);
+/// A shorter period would do nothing but read the same metrics again.
+const LEAST_SYNC_PERIOD: Duration = Duration::from_secs(1);
+/// How long one waits whose status could not be written.
+const RETRY: Duration = Duration::from_secs(15);
 
 pub struct HorizontalPodAutoscalerController {
     client: Client,
@@ -54,6 +56,7 @@ pub struct HorizontalPodAutoscalerController {
     autoscalers: Arc<Cache<HorizontalPodAutoscaler>>,
     pods: Arc<Cache<Pod>>,
     known: Mutex<HashMap<NamespacedName, Known>>,
+    sync_period: Duration,
 }
 
 /// What is remembered of an autoscaler.
@@ -84,6 +87,7 @@ impl Initialize for HorizontalPodAutoscalerController {
             autoscalers: context.cache(),
             pods: context.cache(),
             known: Mutex::default(),
+            sync_period: context.settings.horizontal_pod_autoscaler_sync_period.max(LEAST_SYNC_PERIOD),
         }
     }
 }
@@ -91,14 +95,15 @@ impl Initialize for HorizontalPodAutoscalerController {
 impl Controller for HorizontalPodAutoscalerController {
     const NAME: &'static str = "horizontal-pod-autoscaler-controller";
     const QUEUE: &'static str = "horizontalpodautoscaler";
-    const FIRST_RETRY: Duration = SYNC_PERIOD;
-    const LONGEST_RETRY: Duration = SYNC_PERIOD;
+    const FIRST_RETRY: Duration = RETRY;
+    const LONGEST_RETRY: Duration = RETRY;
     type Key = NamespacedName;
 
     fn sources(&self, sources: &mut Sources<NamespacedName>) {
+        let sync_period = self.sync_period;
         sources
-            .on(&self.autoscalers, |change, queue| match (change.name(), &change.new) {
-                (Some(name), Some(_)) => queue.add_after(name, SYNC_PERIOD),
+            .on(&self.autoscalers, move |change, queue| match (change.name(), &change.new) {
+                (Some(name), Some(_)) => queue.add_after(name, sync_period),
                 (Some(name), None) => queue.add(name),
                 (None, _) => {}
             })
@@ -126,7 +131,7 @@ impl Controller for HorizontalPodAutoscalerController {
         if let Err(error) = outcome {
             tracing::debug!(autoscaler = %name, %error, "not scaled");
         }
-        Ok(Action::Requeue(SYNC_PERIOD))
+        Ok(Action::Requeue(self.sync_period))
     }
 }
 

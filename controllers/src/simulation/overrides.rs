@@ -51,6 +51,12 @@ pub fn count(text: &str) -> Result<u32, &'static str> {
     text.parse().map_err(|_| "not a number such as 0 or 3")
 }
 
+/// An amount of CPU or memory, which is nowhere kept.
+pub fn amount(text: &str) -> Result<(), &'static str> {
+    let amount = text.parse::<coracle_quantity::Quantity>().ok();
+    amount.filter(|amount| !amount.is_negative()).map(drop).ok_or("not an amount such as 250m or 64Mi")
+}
+
 /// A duration as Go writes it, such as `1m30s`; none below zero.
 pub fn duration(text: &str) -> Result<Duration, &'static str> {
     let duration = coracle_duration::parse(text).ok().and_then(|duration| duration.try_into().ok());

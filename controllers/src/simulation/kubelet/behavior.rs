@@ -6,7 +6,7 @@ use coracle_kinds::jobs::completion_index;
 use k8s_openapi::api::core::v1::Pod;
 
 use super::super::IGNORE;
-use crate::simulation::overrides::{self, IndexRanges, PREFIX, duration, exit_code, flag, indexes};
+use crate::simulation::overrides::{self, IndexRanges, PREFIX, amount, duration, exit_code, flag, indexes};
 
 /// How the containers of a pod behave: by default they are ready at once, run for ever, and exit when they are terminated.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -54,6 +54,8 @@ impl PodBehavior {
             "terminate-after" => self.terminate_after = duration(value)?,
             // The API server responds with it to requests for logs.
             "log" => {}
+            // It serves them as `metrics.k8s.io`.
+            "cpu" | "memory" => amount(value)?,
             _ if IGNORE.strip_prefix(PREFIX) == Some(name) => flag(value).map(drop)?,
             _ => return Err("there is no such annotation"),
         }
@@ -96,12 +98,15 @@ mod tests {
             ("sim.coracle.dev/exit-code", "256"),
             ("sim.coracle.dev/never-ready", "yes"),
             ("sim.coracle.dev/redy-after", "1s"),
+            ("sim.coracle.dev/cpu", "250m"),
+            ("sim.coracle.dev/memory", "much"),
         ]);
         assert_eq!(behavior, PodBehavior::default());
         assert_eq!(
             warnings,
             [
                 r#"Ignored annotation sim.coracle.dev/exit-code="256": not a number from 0 to 255"#,
+                r#"Ignored annotation sim.coracle.dev/memory="much": not an amount such as 250m or 64Mi"#,
                 r#"Ignored annotation sim.coracle.dev/never-ready="yes": neither true nor false"#,
                 r#"Ignored annotation sim.coracle.dev/redy-after="1s": there is no such annotation"#,
             ]

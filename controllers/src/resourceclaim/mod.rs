@@ -1,0 +1,265 @@
+//! resourceclaim-controller: the claims of a pod are made from their templates, and given back when nobody consumes them any more.
+//!
+//! Of a pod that is not terminating (`generated.rs`):
+//! 1. each entry of `spec.resourceClaims` with a template has its claim, found by owner and annotation or created;
+//! 2. all names go to `status.resourceClaimStatuses`;
+//! 3. once the pod is bound, it is added to the consumers of those of its claims that are allocated.
+//!
+//! Of a claim (`consumers.rs`): consumers that are gone or done are removed; without any the allocation is given up, the finalizer
+//! goes, and a claim that was made for a pod that is done is deleted. Claims of a pod that is gone are deleted by the garbage collector.
+//! Nothing here allocates a claim: that is the scheduler's business, and the simulated one has no devices.
+
+mod consumers;
+mod generated;
+
+use std::fmt;
+use std::sync::Arc;
+
+use coracle_kinds::meta::{annotation, controller_of, is_controlled_by};
+use coracle_kinds::pods;
+use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::resource::v1::{ResourceClaim, ResourceClaimTemplate};
+use kube::api::{Patch, PatchParams, PostParams};
+use kube::{Api, Client, ResourceExt};
+use prometheus::CounterVec;
+use serde_json::json;
+
+use crate::runtime::cache::{Cache, NamespacedName};
+use crate::runtime::events::Recorder;
+use crate::runtime::{
+    Action, Controller, Error, ReconcileContext, Sources, ignore_conflict, ignore_not_found, uid_precondition,
+};
+use crate::{Context, Initialize};
+use consumers::Step;
+use generated::{CLAIM_NAME, Entry, entries, is_generated_entry, recorded_name};
+
+/// The field manager of `status.resourceClaimStatuses`.
+const MANAGER: &str = "ResourceClaimController";
+
+pub struct ResourceClaimController {
+    client: Client,
+    pods: Arc<Cache<Pod>>,
+    claims: Arc<Cache<ResourceClaim>>,
+    templates: Arc<Cache<ResourceClaimTemplate>>,
+    recorder: Recorder,
+    creates: CounterVec,
+}
+
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Key {
+    Pod(NamespacedName),
+    Claim(NamespacedName),
+}
+
+impl fmt::Display for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Key::Pod(name) => write!(f, "pod {name}"),
+            Key::Claim(name) => write!(f, "claim {name}"),
+        }
+    }
+}
+
+impl Initialize for ResourceClaimController {
+    fn new(context: &Context) -> ResourceClaimController {
+        ResourceClaimController {
+            client: context.client.clone(),
+            pods: context.cache(),
+            claims: context.cache(),
+            templates: context.cache(),
+            recorder: context.recorder("resource_claim"),
+            creates: context.metrics.counter(
+                "resourceclaim_controller_creates_total",
+                "Number of ResourceClaims creation requests, categorized by creation status and admin access",
+                &["status", "admin_access"],
+            ),
+        }
+    }
+}
+
+impl Controller for ResourceClaimController {
+    const NAME: &'static str = "resourceclaim-controller";
+    const QUEUE: &'static str = "resource_claim";
+    type Key = Key;
+
+    fn sources(&self, sources: &mut Sources<Key>) {
+        let (pods, all_pods) = (self.pods.clone(), self.pods.clone());
+        sources
+            .on(&self.pods, |change, queue| {
+                let Some(name) = change.name() else { return };
+                let has_claims = |pod: &Arc<Pod>| {
+                    pod.spec
+                        .as_ref()
+                        .is_some_and(|spec| spec.resource_claims.iter().flatten().next().is_some())
+                };
+                if !change.states().any(has_claims) {
+                    return;
+                }
+                // What the pod no longer consumes is given back.
+                let claims = change.states().flat_map(|pod| generated::claim_names(pod));
+                claims.for_each(|claim| queue.add(Key::Claim(NamespacedName::new(&name.namespace, claim))));
+                queue.add(Key::Pod(name));
+            })
+            .on(&self.claims, move |change, queue| {
+                change.name().into_iter().for_each(|name| queue.add(Key::Claim(name)));
+                let owners = change.states().filter_map(|claim| {
+                    let owner = controller_of(&claim.metadata).filter(|owner| owner.kind == "Pod")?;
+                    Some(NamespacedName::new(claim.namespace()?, &owner.name))
+                });
+                owners.filter(|owner| pods.get(owner).is_some()).for_each(|owner| queue.add(Key::Pod(owner)));
+            })
+            .on(&self.templates, move |change, queue| {
+                let (Some(name), Some(_)) = (change.name(), &change.new) else { return };
+                let waiting = all_pods
+                    .in_namespace(&name.namespace)
+                    .into_iter()
+                    .filter(|pod| entries(pod).any(|entry| entry.template == name.name));
+                waiting.for_each(|pod| queue.add(Key::Pod(NamespacedName::of(pod.as_ref()))));
+            });
+    }
+
+    async fn reconcile(&self, key: &Key, ctx: &ReconcileContext) -> Result<Action, Error> {
+        match key {
+            Key::Pod(name) => self.reconcile_pod(name, ctx).await?,
+            Key::Claim(name) => self.reconcile_claim(name, ctx).await?,
+        }
+        Ok(Action::AwaitChange)
+    }
+}
+
+impl ResourceClaimController {
+    async fn reconcile_pod(&self, name: &NamespacedName, ctx: &ReconcileContext) -> Result<(), Error> {
+        let Some(pod) = self.pods.get(name) else { return Ok(()) };
+        if pods::is_terminating(&pod) || pods::is_terminal(&pod) {
+            return Ok(());
+        }
+        let mut names = Vec::new();
+        for entry in entries(&pod) {
+            match self.provide(&pod, &entry, ctx).await {
+                Ok(claim) => names.push((entry.name, claim)),
+                Err(error) => {
+                    let message = format!("PodResourceClaim {}: {}", entry.name, error.message());
+                    self.recorder.warning(pod.as_ref(), "FailedResourceClaimCreation", message);
+                    return Err(error);
+                }
+            }
+        }
+        let is_recorded = |(entry, claim): &(&str, String)| recorded_name(&pod, entry) == Some(claim);
+        if !names.iter().all(is_recorded) {
+            let statuses =
+                names.iter().map(|(entry, claim)| json!({"name": entry, "resourceClaimName": claim}));
+            let applied = json!({
+                "apiVersion": "v1", "kind": "Pod",
+                "metadata": {"name": pod.name_any(), "uid": pod.uid()},
+                "status": {"resourceClaimStatuses": statuses.collect::<Vec<_>>()},
+            });
+            let api = Api::<Pod>::namespaced(self.client.clone(), &name.namespace);
+            let params = PatchParams::apply(MANAGER).force();
+            let patched = api.patch_status(&name.name, &params, &Patch::Apply(applied)).await;
+            if let Some(patched) = ignore_not_found(patched)? {
+                ctx.record_write(&self.pods, &patched);
+            }
+        }
+        if pods::node(&pod).is_some() {
+            for claim in generated::claim_names(&pod) {
+                self.reserve(&pod, claim, ctx).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The name of an entry's claim, which is created if there is none.
+    async fn provide(&self, pod: &Pod, entry: &Entry<'_>, ctx: &ReconcileContext) -> Result<String, Error> {
+        let namespace = pod.namespace().unwrap_or_default();
+        if let Some(name) = recorded_name(pod, entry.name)
+            && let Some(claim) = self.claims.get(&NamespacedName::new(&namespace, name))
+        {
+            return match is_controlled_by(&claim.metadata, pod) {
+                true => Ok(name.clone()),
+                false => Err(Error::Unfinished(format!(
+                    "ResourceClaim {name} was not created for pod {} (pod is not owner)",
+                    NamespacedName::of(pod)
+                ))),
+            };
+        }
+        let claims = self.claims.in_namespace(&namespace);
+        let existing = claims.iter().find(|claim| {
+            is_controlled_by(&claim.metadata, pod)
+                && annotation(&claim.metadata, CLAIM_NAME) == Some(entry.name)
+        });
+        if let Some(claim) = existing {
+            return Ok(claim.name_any());
+        }
+        let Some(template) = self.templates.get(&NamespacedName::new(&namespace, entry.template)) else {
+            let name = entry.template;
+            return Err(Error::Unfinished(format!(
+                "resource claim template {name:?}: resourceclaimtemplate.resource.k8s.io {name:?} not found"
+            )));
+        };
+        let claim = generated::claim(pod, entry, &template);
+        let admin_access = if generated::has_admin_access(&claim) { "true" } else { "false" };
+        let api = Api::<ResourceClaim>::namespaced(self.client.clone(), &namespace);
+        match api.create(&PostParams::default(), &claim).await {
+            Ok(created) => {
+                self.creates.with_label_values(&["success", admin_access]).inc();
+                ctx.record_write(&self.claims, &created);
+                Ok(created.name_any())
+            }
+            Err(error) => {
+                self.creates.with_label_values(&["failure", admin_access]).inc();
+                Err(error.into())
+            }
+        }
+    }
+
+    /// Adds a pod to the consumers of an allocated claim.
+    async fn reserve(&self, pod: &Pod, claim: &str, ctx: &ReconcileContext) -> Result<(), Error> {
+        let name = NamespacedName::new(pod.namespace().unwrap_or_default(), claim);
+        let Some(claim) = self.claims.get(&name) else { return Ok(()) };
+        // A claim that was made for another pod is not this one's.
+        if is_generated_entry(pod, &name.name) && !is_controlled_by(&claim.metadata, pod) {
+            return Ok(());
+        }
+        match consumers::with_consumer(&claim, pod) {
+            Some(changed) => self.replace_status(&name, &changed, ctx).await,
+            None => Ok(()),
+        }
+    }
+
+    async fn reconcile_claim(&self, name: &NamespacedName, ctx: &ReconcileContext) -> Result<(), Error> {
+        let Some(claim) = self.claims.get(name) else { return Ok(()) };
+        let pod = |consumer: &str| self.pods.get(&NamespacedName::new(&name.namespace, consumer));
+        let api = Api::<ResourceClaim>::namespaced(self.client.clone(), &name.namespace);
+        match consumers::plan(&claim, pod) {
+            None => {}
+            Some(Step::ReplaceStatus(changed)) => self.replace_status(name, &changed, ctx).await?,
+            Some(Step::RemoveFinalizer(changed)) => {
+                let replaced = api.replace(&name.name, &PostParams::default(), &changed).await;
+                if let Some(replaced) = ignore_not_found(replaced)? {
+                    ctx.record_write(&self.claims, &replaced);
+                }
+            }
+            Some(Step::Delete) => {
+                let deleted = api.delete(&name.name, &uid_precondition(claim.as_ref())).await;
+                if ignore_not_found(ignore_conflict(deleted))?.flatten().is_some() {
+                    ctx.record_delete(&self.claims, claim.as_ref());
+                }
+            }
+        }
+        Ok(())
+    }
+
+    async fn replace_status(
+        &self,
+        name: &NamespacedName,
+        changed: &ResourceClaim,
+        ctx: &ReconcileContext,
+    ) -> Result<(), Error> {
+        let api = Api::<ResourceClaim>::namespaced(self.client.clone(), &name.namespace);
+        let replaced = api.replace_status(&name.name, &PostParams::default(), changed).await;
+        if let Some(replaced) = ignore_not_found(replaced)? {
+            ctx.record_write(&self.claims, &replaced);
+        }
+        Ok(())
+    }
+}

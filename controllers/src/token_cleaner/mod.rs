@@ -1,0 +1,61 @@
+//! token-cleaner-controller: deletes the Secrets of bootstrap tokens that have expired.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::Secret;
+use kube::{Api, Client};
+
+use crate::bootstrap_token::{expiration, is_bootstrap_token};
+use crate::runtime::cache::{Cache, NamespacedName};
+use crate::runtime::clock::Clock;
+use crate::runtime::{
+    Action, Controller, Error, ReconcileContext, Sources, ignore_conflict, ignore_not_found, uid_precondition,
+};
+use crate::{Context, Initialize};
+
+pub struct TokenCleaner {
+    client: Client,
+    clock: Clock,
+    secrets: Arc<Cache<Secret>>,
+}
+
+impl Initialize for TokenCleaner {
+    fn new(context: &Context) -> TokenCleaner {
+        TokenCleaner {
+            client: context.client.clone(),
+            clock: context.clock.clone(),
+            secrets: context.cache(),
+        }
+    }
+}
+
+impl Controller for TokenCleaner {
+    const NAME: &'static str = "token-cleaner-controller";
+    const QUEUE: &'static str = "token_cleaner";
+    type Key = NamespacedName;
+
+    fn sources(&self, sources: &mut Sources<NamespacedName>) {
+        sources.on_each_if(&self.secrets, |change| {
+            change.new.as_ref().is_some_and(|secret| is_bootstrap_token(secret))
+        });
+    }
+
+    async fn reconcile(&self, name: &NamespacedName, ctx: &ReconcileContext) -> Result<Action, Error> {
+        let Some(secret) = self.secrets.get(name).filter(|secret| is_bootstrap_token(secret)) else {
+            return Ok(Action::AwaitChange);
+        };
+        let Some(expiration) = expiration(&secret) else { return Ok(Action::AwaitChange) };
+        let left = Duration::try_from(expiration.duration_since(self.clock.now())).unwrap_or_default();
+        if !left.is_zero() {
+            return Ok(Action::Requeue(left));
+        }
+        let api = Api::<Secret>::namespaced(self.client.clone(), &name.namespace);
+        let deleted = api.delete(&name.name, &uid_precondition(secret.as_ref())).await;
+        // Deleted by another client, or replaced by another Secret of the name.
+        if ignore_not_found(ignore_conflict(deleted))?.flatten().is_some() {
+            ctx.record_delete(&self.secrets, secret.as_ref());
+        }
+        Ok(Action::AwaitChange)
+    }
+}
