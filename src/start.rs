@@ -16,7 +16,9 @@ use coracle_apiserver::access::jwt::{SigningKey, VerificationKey};
 use coracle_apiserver::access::service_account_token::ServiceAccountTokens;
 use coracle_apiserver::access::token_file::TokenFile;
 use coracle_apiserver::access::validity::WallClock;
-use coracle_apiserver::aggregator::{AvailabilityController, RemoteGroups, publish_authentication};
+use coracle_apiserver::aggregator::{
+    AvailabilityController, RemoteGroups, publish_authentication, serve_when_provided,
+};
 use coracle_apiserver::apiextensions::CustomResources;
 use coracle_apiserver::discovery::Discovery;
 use coracle_apiserver::policy_status::PolicyStatus;
@@ -109,6 +111,9 @@ impl Builder {
             tasks.spawn(PolicyStatus::new(registry.clone()).run());
         }
         tasks.spawn(AvailabilityController::new(registry.clone(), remote_groups).run());
+        if let Some(extension) = coracle_resources::metrics::extension() {
+            tasks.spawn(serve_when_provided(registry.clone(), extension));
+        }
         let options = coracle_controllers::Options {
             clock: coracle_controllers::Clock::system(),
             metrics: coracle_controllers::Metrics::new(metrics.registry().clone()),

@@ -9,6 +9,7 @@ require (
 	k8s.io/apimachinery v0.36.2
 	k8s.io/client-go v0.36.2
 	k8s.io/kube-aggregator v0.36.2
+	k8s.io/metrics v0.36.2
 )
 
 require (

@@ -17,9 +17,11 @@ import (
 	"k8s.io/client-go/kubernetes/scheme"
 	apiregistration "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 	apiregistrationbeta "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1beta1"
+	metrics "k8s.io/metrics/pkg/apis/metrics/v1beta1"
 )
 
-// served lists the group versions of kube-apiserver 1.36 with default flags, and what its webhooks and discovery speak.
+// served lists the group versions of kube-apiserver 1.36 with default flags, what its webhooks and discovery speak, and the group
+// that metrics-server serves behind it.
 var served = []schema.GroupVersion{
 	{Group: "", Version: "v1"},
 	{Group: "admission.k8s.io", Version: "v1"},
@@ -38,6 +40,7 @@ var served = []schema.GroupVersion{
 	{Group: "discovery.k8s.io", Version: "v1"},
 	{Group: "events.k8s.io", Version: "v1"},
 	{Group: "flowcontrol.apiserver.k8s.io", Version: "v1"},
+	{Group: "metrics.k8s.io", Version: "v1beta1"},
 	{Group: "networking.k8s.io", Version: "v1"},
 	{Group: "node.k8s.io", Version: "v1"},
 	{Group: "policy", Version: "v1"},
@@ -74,6 +77,7 @@ func servedKinds() []root {
 		func() error { return discoveryv2.AddToScheme(all) },
 		func() error { return apiextensions.AddToScheme(all) },
 		func() error { return apiregistration.AddToScheme(all) },
+		func() error { return metrics.AddToScheme(all) },
 	} {
 		if err := add(); err != nil {
 			panic(err)

@@ -18,6 +18,7 @@ var special = map[reflect.Type]string{
 	reflect.TypeFor[intstr.IntOrString]():                         "IntOrString",
 	reflect.TypeFor[meta.Time]():                                  "Time",
 	reflect.TypeFor[meta.MicroTime]():                             "MicroTime",
+	reflect.TypeFor[meta.Duration]():                             "Duration",
 	reflect.TypeFor[meta.FieldsV1]():                              "FieldsV1",
 	reflect.TypeFor[runtime.RawExtension]():                       "RawExtension",
 	reflect.TypeFor[apiextensions.JSON]():                         "JSON",

@@ -59,6 +59,7 @@ const CRATES: [(&str, &[&str]); 3] = [
             "coordination",
             "dynamic_resource_allocation",
             "flowcontrol",
+            "metrics",
             "node",
             "policy",
             "rbac",

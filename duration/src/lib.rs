@@ -49,6 +49,36 @@ const UNITS: [(&str, u64); 8] = [
 /// The most nanoseconds that any number may amount to; only a negative duration may have that many.
 const LIMIT: u64 = 1 << 63;
 
+/// Prints a duration as Go's `time.Duration` does: `1h0m0.5s`, `250ms`, `0s`. It is cut to 64 bits of nanoseconds.
+pub fn print(duration: SignedDuration) -> String {
+    let most = if duration.is_negative() { i64::MIN } else { i64::MAX };
+    let nanos = i64::try_from(duration.as_nanos()).unwrap_or(most);
+    let (sign, nanos) = (if nanos < 0 { "-" } else { "" }, nanos.unsigned_abs());
+    let in_unit = |nanos: u64, unit: u64| {
+        let digits = unit.ilog10() as usize;
+        let fraction = format!("{:0digits$}", nanos % unit);
+        let fraction = fraction.trim_end_matches('0');
+        let whole = nanos / unit;
+        if fraction.is_empty() { whole.to_string() } else { format!("{whole}.{fraction}") }
+    };
+    let text = match nanos {
+        0 => "0s".to_owned(),
+        1..1_000 => format!("{nanos}ns"),
+        1_000..1_000_000 => format!("{}\u{b5}s", in_unit(nanos, 1_000)),
+        1_000_000..1_000_000_000 => format!("{}ms", in_unit(nanos, 1_000_000)),
+        _ => {
+            let minutes = nanos / 60_000_000_000;
+            let seconds = in_unit(nanos % 60_000_000_000, 1_000_000_000);
+            match (minutes / 60, minutes % 60) {
+                (0, 0) => format!("{seconds}s"),
+                (0, minutes) => format!("{minutes}m{seconds}s"),
+                (hours, minutes) => format!("{hours}h{minutes}m{seconds}s"),
+            }
+        }
+    };
+    format!("{sign}{text}")
+}
+
 /// Parses a duration: an optional sign, then numbers with units; `0` needs no unit.
 ///
 /// # Errors

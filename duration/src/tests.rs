@@ -60,3 +60,11 @@ fn errors_are_those_of_go() {
         assert_eq!(parse(text).map_err(|error| error.to_string()), Err(want.to_owned()), "{text:?}");
     }
 }
+
+#[test]
+fn durations_are_printed_as_go_prints_them() {
+    for text in ["0s", "1ns", "1.5\u{b5}s", "250ms", "1.000000001s", "1m30s", "1h0m0.5s", "-26h0m1s"] {
+        assert_eq!(parse(text).map(print), Ok(text.to_owned()));
+    }
+    assert_eq!(print(SignedDuration::MAX), "2562047h47m16.854775807s");
+}

@@ -566,9 +566,9 @@ async fn jobs_run_to_their_end() -> Result<()> {
             // There is no process to run in or to connect to.
             ("run idle --image=registry.example/idle:1", &["pod/idle created"]),
             ("wait --for=condition=Ready pod/idle --timeout=30s", &["condition met"]),
-            ("! exec idle -- true", &["nodes are simulated: there is no kubelet to connect to"]),
-            ("! attach idle", &["nodes are simulated: there is no kubelet to connect to"]),
-            ("! port-forward pod/idle 0:80", &["nodes are simulated: there is no kubelet to connect to"]),
+            ("! exec idle -- true", &["exec is not supported: nodes are simulated"]),
+            ("! attach idle", &["attach is not supported: nodes are simulated"]),
+            ("! port-forward pod/idle 0:80", &["port-forward is not supported: nodes are simulated"]),
         ],
     )
     .await

@@ -39,6 +39,16 @@ pub trait Cluster: Sync {
     /// [`Error::Internal`](crate::Error::Internal) if one of them cannot be decoded.
     fn list(&self, resource: &GroupResource, namespace: &str) -> Result<Vec<Value>>;
 
+    /// Those of [`Cluster::list`] whose JSON contains a text, and perhaps others. Implementations that have the bytes of the objects
+    /// should parse no others.
+    ///
+    /// # Errors
+    /// As [`Cluster::list`].
+    fn list_containing(&self, resource: &GroupResource, namespace: &str, text: &str) -> Result<Vec<Value>> {
+        let _ = text;
+        self.list(resource, namespace)
+    }
+
     /// A revision that is another one after each change of a resource's objects; None if it is not known.
     fn last_change(&self, resource: &GroupResource) -> Option<u64> {
         let _ = resource;

@@ -8,8 +8,8 @@ use coracle_apimachinery::validation::metadata::{
 
 use crate::{
     admissionregistration, apiextensions, apiregistration, apps, autoscaling, batch, certificates,
-    coordination, core, discovery, dynamic_resource_allocation, flowcontrol, networking, node, policy,
-    printers, rbac, scheduling, storage,
+    coordination, core, discovery, dynamic_resource_allocation, flowcontrol, metrics, networking, node,
+    policy, printers, rbac, scheduling, storage,
 };
 
 const USUAL: MetadataValidation = MetadataValidation::USUAL;
@@ -332,7 +332,14 @@ pub fn behaviour(group: &str, kind: &str) -> Behaviour {
         }
         ("", "ComponentStatus") => Behaviour::of(DefaultStrategy)
             .columns(printers::cluster::COMPONENT_STATUS)
+            .computed(&core::component_status::ComponentStatuses)
             .deprecated("v1 ComponentStatus is deprecated in v1.19+"),
+        ("metrics.k8s.io", "PodMetrics") => Behaviour::of(DefaultStrategy)
+            .columns(printers::metrics::POD_METRICS)
+            .computed(&metrics::SimulatedPodMetrics),
+        ("metrics.k8s.io", "NodeMetrics") => Behaviour::of(DefaultStrategy)
+            .columns(printers::metrics::NODE_METRICS)
+            .computed(&metrics::SimulatedNodeMetrics),
         _ => Behaviour::of(DefaultStrategy),
     }
 }

@@ -26,6 +26,7 @@ pub mod dynamic_resource_allocation;
 pub mod flowcontrol;
 #[cfg(test)]
 mod metadata_tests;
+pub mod metrics;
 pub mod networking;
 pub mod node;
 pub mod pod_spec;
@@ -40,7 +41,7 @@ use coracle_apimachinery::names::GroupKind;
 use serde_json::Value;
 
 pub use built_in::behaviour;
-pub use table::built_in;
+pub use table::{built_in, extension_group};
 
 /// An object in another version of its kind.
 pub fn convert(kind: &GroupKind, to: &str, object: Value) -> Value {

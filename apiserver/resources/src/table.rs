@@ -15,20 +15,26 @@ use crate::{behaviour, convert};
 /// The table of the built-in resources.
 pub fn built_in() -> ResourceTable {
     let resources = resources();
-    let version = |group: &'static str, version: &'static str| Version {
-        name: version.into(),
+    let groups = schema().groups().iter().filter(|group| !group.is_extension);
+    ResourceTable::new(groups.map(|known| group(known, &resources)).collect())
+}
+
+/// A group that is served only while something provides it; None if there is none of that name.
+pub fn extension_group(name: &str) -> Option<Group> {
+    let known = schema().groups().iter().find(|group| group.is_extension && group.name == name)?;
+    Some(group(known, &resources()))
+}
+
+fn group(known: &'static schema::Group, resources: &[Arc<ResourceInfo>]) -> Group {
+    let version = |version: &&'static str| Version {
+        name: (*version).into(),
         resources: resources
             .iter()
-            .filter(|info| info.group == group && info.version == version)
+            .filter(|info| info.group == known.name && info.version == *version)
             .cloned()
             .collect(),
     };
-    let groups = schema().groups().iter().map(|group| Group {
-        name: group.name.into(),
-        versions: group.versions.iter().map(|name| version(group.name, name)).collect(),
-        custom: false,
-    });
-    ResourceTable::new(groups.collect())
+    Group { name: known.name.into(), versions: known.versions.iter().map(version).collect(), custom: false }
 }
 
 /// The built-in resources in the order of discovery.
@@ -112,13 +118,19 @@ fn group_kind(resource: &schema::Resource) -> GroupKind {
 
 #[cfg(test)]
 mod tests {
-    use coracle_apimachinery::resource_info::{CustomKind, CustomVersion};
+    use coracle_apimachinery::resource_info::{CustomKind, CustomVersion, SharedResourceTable};
 
     use super::*;
 
     #[test]
     fn every_resource_of_the_schema_is_there() {
         let table = built_in();
+        let shared = SharedResourceTable::new(table.clone());
+        let metrics = extension_group("metrics.k8s.io").expect("a group");
+        shared.add_group(metrics);
+        shared.replace(table.clone());
+        assert!(!table.has_group("metrics.k8s.io"));
+        let table = shared.load();
         for resource in schema().resources() {
             let info = table.find(resource.group, resource.version, resource.plural).expect(resource.plural);
             assert_eq!(info.subresources.len(), resource.subresources.len(), "{}", resource.plural);

@@ -8,6 +8,7 @@
 //! | `api_service.rs` | the stored APIServices that have a service |
 //! | `availability.rs` | their condition |
 //! | `groups.rs` | what they serve, for discovery |
+//! | `extension.rs` | groups of this server that a cluster only has once something provides them |
 //! | `authentication.rs` | the ConfigMap by which they authenticate the front proxy |
 //!
 //! Source: `k8s.io/kube-aggregator`.
@@ -15,11 +16,13 @@
 mod api_service;
 mod authentication;
 mod availability;
+mod extension;
 mod groups;
 
 pub use api_service::{RemoteApi, RemoteApis};
 pub use authentication::publish_authentication;
 pub use availability::AvailabilityController;
+pub use extension::serve_when_provided;
 pub use groups::{RemoteGroups, RemoteVersion};
 
 /// The group of APIServices.

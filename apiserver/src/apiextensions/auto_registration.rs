@@ -55,10 +55,15 @@ impl CustomResources {
             "kind": "APIService", "apiVersion": "apiregistration.k8s.io/v1",
             "metadata": {"name": format!("{version}.{group}"), "labels": {AUTOMANAGED: "true"}},
             "spec": {"group": group, "version": version, "groupPriorityMinimum": 1000, "versionPriority": 100},
-            "status": {"conditions": [{
-                "type": "Available", "status": "True", "lastTransitionTime": rfc3339(self.registry.now()),
-                "reason": "Local", "message": "Local APIServices are always available",
-            }]},
+            "status": local_api_service_status(&rfc3339(self.registry.now())),
         })
     }
+}
+
+/// The status of an APIService whose group and version this server serves itself.
+pub(crate) fn local_api_service_status(now: &str) -> Value {
+    json!({"conditions": [{
+        "type": "Available", "status": "True", "lastTransitionTime": now,
+        "reason": "Local", "message": "Local APIServices are always available",
+    }]})
 }

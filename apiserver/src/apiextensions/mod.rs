@@ -22,6 +22,8 @@ mod definition;
 mod status;
 mod webhook_converter;
 
+pub(crate) use auto_registration::local_api_service_status;
+
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::{Arc, Weak};
 use std::time::Duration;

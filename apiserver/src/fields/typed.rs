@@ -218,7 +218,7 @@ impl<'s> Atom<'s> {
                 return Atom::List(&List::Atomic, Some(FieldType::Type(item)));
             }
             Type::Map(entry) => return Atom::Members(Members::Map(FieldType::Type(entry))),
-            Type::String | Type::Bytes => Scalar::String,
+            Type::String | Type::Bytes | Type::Duration => Scalar::String,
             Type::Bool => Scalar::Boolean,
             Type::Int32 | Type::Int64 | Type::Double => Scalar::Numeric,
             Type::Quantity | Type::IntOrString | Type::Time | Type::MicroTime => Scalar::Untyped,

@@ -47,6 +47,7 @@ fn of_type(ty: &Type, around: &mut Vec<StructId>) -> DeclType {
         Type::Double => DeclKind::Double,
         Type::Bytes => DeclKind::Bytes,
         Type::Time | Type::MicroTime => DeclKind::Timestamp,
+        Type::Duration => DeclKind::Duration,
         _ => DeclKind::Dyn,
     })
 }

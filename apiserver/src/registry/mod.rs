@@ -11,6 +11,7 @@
 //! | `deletion.rs`, `delete.rs` | the decision what a DELETE means; carrying it out |
 //! | `read.rs`, `watch.rs` | get, list, watch |
 //! | `event_ttl.rs` | the deletion of Events that were not written for a while |
+//! | `computed.rs` | reads of objects that are computed |
 //! | `allocate.rs`, `charge.rs`, `locks.rs` | what a write takes from a common stock or a quota; locks by name |
 //! | `index.rs` | what the store keeps beside the bytes, for selectors |
 //! | `subresource/` | scale, binding, eviction and what else is no object of its own |
@@ -23,6 +24,7 @@ mod apply;
 mod body;
 mod bootstrap;
 mod charge;
+mod computed;
 mod delete;
 pub mod deletion;
 mod event_ttl;
@@ -256,7 +258,8 @@ impl Registry {
             resource: info.group_resource.resource.clone(),
             objects: snapshot.len(&info.storage.bucket) as u64,
         };
-        self.resources.load().iter().filter(|info| info.has_verb("list")).map(count).collect()
+        let is_stored = |info: &Arc<ResourceInfo>| info.has_verb("list") && info.behaviour.computed.is_none();
+        self.resources.load().iter().filter(|info| is_stored(info)).map(count).collect()
     }
 
     /// The time.
@@ -322,6 +325,15 @@ impl Cluster for Registry {
         let filter = read::Filter { namespace: namespace.to_owned(), ..read::Filter::default() };
         let bucket = self.store.snapshot().bucket(&info.storage.bucket);
         bucket.iter().filter(|o| filter.matches(o)).map(|o| parse(o)).collect()
+    }
+
+    fn list_containing(&self, resource: &GroupResource, namespace: &str, text: &str) -> Result<Vec<Value>> {
+        let Some(info) = self.by_resource(resource) else { return Ok(Vec::new()) };
+        let filter = read::Filter { namespace: namespace.to_owned(), ..read::Filter::default() };
+        let bucket = self.store.snapshot().bucket(&info.storage.bucket);
+        let finder = memchr::memmem::Finder::new(text);
+        let found = bucket.iter().filter(|o| filter.matches(o) && finder.find(&o.bytes).is_some());
+        found.map(|o| parse(o)).collect()
     }
 
     fn last_change(&self, resource: &GroupResource) -> Option<u64> {

@@ -169,6 +169,15 @@ impl RequestContext {
         self.resource().is_some_and(|request| request.verb == Verb::Watch)
     }
 
+    /// Whether the request lasts until client or server ends it: a watch, or a log that is followed.
+    pub fn is_long_running(&self) -> bool {
+        let follows_log = || {
+            let is_log = self.resource().is_some_and(|request| request.subresource == "log");
+            is_log && self.query.flag("follow") == Some(true)
+        };
+        self.is_watch() || follows_log()
+    }
+
     /// What flow control and authorization decide by.
     pub fn attributes(&self) -> RequestAttributes<'_> {
         RequestAttributes::from(&self.info)

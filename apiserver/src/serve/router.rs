@@ -30,10 +30,10 @@ pub async fn respond(shared: &Arc<Shared>, request: MeasuredRequest) -> Result<R
         RequestInfo::Resource(request) => request,
         RequestInfo::Path { path, .. } => return respond_to_path(shared, &context, path),
     };
-    let is_watch = context.is_watch();
+    let is_long_running = context.is_long_running();
     let is_mutating = !matches!(request.verb, Verb::Get | Verb::List);
-    let _in_flight = (!is_watch).then(|| shared.metrics.inflight(is_mutating));
-    let labels = if is_watch { labels(&context, &shared.registry.resources) } else { None };
+    let _in_flight = (!is_long_running).then(|| shared.metrics.inflight(is_mutating));
+    let labels = if is_long_running { labels(&context, &shared.registry.resources) } else { None };
     let call = Call {
         shared,
         user: &user,

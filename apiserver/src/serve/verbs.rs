@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use futures::stream;
+use futures::{StreamExt, stream};
 use http::{HeaderMap, Method, Response, StatusCode, header};
 
 use super::api::Shared;
@@ -17,8 +17,7 @@ use crate::codec::body::Expected;
 use crate::patch::{APPLY, Configuration, Patch};
 use crate::registry::deletion::rfc3339;
 use crate::registry::read::Filter;
-use crate::registry::subresource::component_status;
-use crate::registry::subresource::connect;
+use crate::registry::subresource::connect::{self, Connected};
 use crate::registry::{Body, Caller, Outcome, Payload, Target, fit_namespace};
 use crate::request::info::ResourceRequest;
 use crate::request::negotiate::{Accept, Format, Offered, media_type};
@@ -77,7 +76,8 @@ impl Call<'_> {
     pub async fn answer(self) -> Result<Response<AnswerBody>> {
         let route = self.route()?;
         if let Some(connection) = route.connection() {
-            return Box::pin(self.connect(&route, connection)).await;
+            let response = Box::pin(self.connect(&route, connection)).await?;
+            return Ok(response.map(|body| body.keep(self.lasting)));
         }
         let verb = self.verb(&route)?;
         let info = route.info.clone();
@@ -95,17 +95,12 @@ impl Call<'_> {
                 )?;
                 return Box::pin(self.watch(&info, form)).await;
             }
-            Verb::Get | Verb::List
-                if info.group_kind.group.is_empty() && info.kind == component_status::KIND =>
-            {
-                let name = self.target(&info)?.name;
-                Outcome { code: 200, payload: component_status::answer(&info, &name)? }
-            }
             Verb::Get => {
                 let version = self.query.first("resourceVersion").unwrap_or("");
                 let target = self.target(&info)?;
-                let payload = match route.subresource() {
-                    Some(scale) if scale.endpoint == Endpoint::Scale => {
+                let payload = match (route.subresource(), info.behaviour.computed) {
+                    (_, Some(computed)) => self.shared.registry.get_computed(computed, &target)?,
+                    (Some(scale), _) if scale.endpoint == Endpoint::Scale => {
                         self.shared.registry.get_scale(&target, scale, version).await?
                     }
                     _ => Payload::Stored(
@@ -117,8 +112,12 @@ impl Call<'_> {
             Verb::List => {
                 let options = ListOptions::parse(self.query, false)?;
                 let filter = Filter::new(&info, &self.request.namespace, &options)?;
-                let page = self.shared.registry.list(&info, &filter, &options).await?;
-                Outcome { code: 200, payload: Payload::List(page) }
+                let registry = &self.shared.registry;
+                let payload = match info.behaviour.computed {
+                    Some(computed) => registry.list_computed(computed, &info, &filter)?,
+                    None => Payload::List(registry.list(&info, &filter, &options).await?),
+                };
+                Outcome { code: 200, payload }
             }
             // Boxed, so that reads do not move about the room that writes take.
             Verb::Create => Box::pin(self.create(&route)).await?,
@@ -230,13 +229,32 @@ impl Call<'_> {
             return Err(Error::MethodNotAllowed);
         }
         let target = self.target(&route.info)?;
-        let text = self.shared.registry.connect(&target, connection, self.query, self.caller()).await?;
-        let Some(text) = text else {
-            let mut response = Response::new(AnswerBody::empty());
-            *response.status_mut() = StatusCode::NO_CONTENT;
-            return Ok(response);
+        let connected = self.shared.registry.connect(&target, connection, self.query, self.caller()).await?;
+        let (text, follower) = match connected {
+            Connected::Nothing => {
+                let mut response = Response::new(AnswerBody::empty());
+                *response.status_mut() = StatusCode::NO_CONTENT;
+                return Ok(response);
+            }
+            Connected::Log { text, follower } => (text, follower),
         };
-        Ok(respond::plain(200, "text/plain", text.into()))
+        let mut response = respond::plain(200, "text/plain", text.into());
+        if let Some(follower) = follower {
+            let begun = std::mem::replace(response.body_mut(), AnswerBody::empty());
+            let begun = begun.whole().cloned().filter(|text| !text.is_empty());
+            let appended = stream::unfold(
+                (follower, self.shared.closing.clone()),
+                |(mut follower, mut closing)| async move {
+                    let text = tokio::select! {
+                        text = follower.next() => text?,
+                        _ = closing.wait_for(|closing| *closing) => return None,
+                    };
+                    Some((Bytes::from(text), (follower, closing)))
+                },
+            );
+            *response.body_mut() = AnswerBody::stream(stream::iter(begun).chain(appended));
+        }
+        Ok(response)
     }
 
     fn caller(&self) -> Caller<'_> {

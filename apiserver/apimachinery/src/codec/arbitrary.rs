@@ -47,6 +47,7 @@ const TEXTS: [&str; 12] = [
     "1.5",
 ];
 
+const DURATIONS: [&str; 6] = ["0s", "1s", "1m30s", "250ms", "-1h0m0.5s", "3ns"];
 const QUANTITIES: [&str; 8] = ["0", "1", "100m", "1500m", "64Mi", "1.500", "2e3", "-3Gi"];
 
 /// A random object, with randomly chosen members; deeper objects have fewer.
@@ -88,6 +89,7 @@ fn value(ty: &Type, random: &mut Random, depth: usize) -> Value {
         Type::Quantity => random.one(&QUANTITIES).into(),
         Type::IntOrString if random.below(2) == 0 => random.one(&TEXTS).into(),
         Type::IntOrString => (random.next() as i32).into(),
+        Type::Duration => random.one(&DURATIONS).into(),
         Type::Time => time::from_unix(seconds(random)).into(),
         Type::MicroTime => {
             let micros = i32::try_from(random.below(1_000_000)).unwrap_or_default();

@@ -14,6 +14,7 @@ pub fn of(ty: &Type) -> Value {
         Type::Bool => Value::Bool(false),
         Type::Int32 | Type::Int64 | Type::Double | Type::IntOrString => 0.into(),
         Type::Quantity => Value::String("0".to_owned()),
+        Type::Duration => Value::String("0s".to_owned()),
         Type::List(_)
         | Type::ListMessage(_)
         | Type::Map(_)

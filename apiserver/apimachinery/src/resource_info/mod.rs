@@ -8,12 +8,14 @@
 //! | --- | --- |
 //! | `conversion.rs` | from one version to another |
 //! | `custom.rs` | custom resources, from what a CustomResourceDefinition says of them |
+//! | `extension.rs` | groups that are served only while something provides them |
 //! | `retirement.rs` | when a watch of custom resources ends |
 //! | `subresource.rs` | what a subresource is |
 //! | `table.rs` | all resources of one moment, by path, by kind, and in the order of discovery |
 
 mod conversion;
 mod custom;
+mod extension;
 mod retirement;
 mod subresource;
 mod table;
@@ -22,6 +24,7 @@ use std::sync::Arc;
 
 pub use conversion::{Conversion, Converter, LocalConverter, Shown};
 pub use custom::{CustomKind, CustomVersion, storage_version_hash};
+pub use extension::ExtensionGroup;
 pub use retirement::{DefinitionLifetime, Retirement};
 pub use subresource::{Connection, Endpoint, Part, Subresource};
 pub use table::{Group, ResourceTable, SharedResourceTable, Version, precedence};

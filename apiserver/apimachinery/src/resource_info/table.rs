@@ -2,7 +2,7 @@
 
 use std::cmp::Ordering;
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use arc_swap::{ArcSwap, Guard};
 
@@ -71,6 +71,17 @@ impl ResourceTable {
             table.add_to_discovery(info);
         }
         table
+    }
+
+    /// The same resources, and those of a group that comes last, unless there is one of its name.
+    #[must_use]
+    fn with_group(mut self, group: Group) -> ResourceTable {
+        if !self.has_group(&group.name) {
+            let versions = group.versions.iter().flat_map(|version| &version.resources);
+            versions.for_each(|info| self.index(info.clone()));
+            self.groups.push(group);
+        }
+        self
     }
 
     fn index(&mut self, info: Arc<ResourceInfo>) {
@@ -170,27 +181,40 @@ impl ResourceTable {
 
 /// The table of now, shared by all that work from it.
 #[derive(Debug)]
-pub struct SharedResourceTable(ArcSwap<ResourceTable>);
+pub struct SharedResourceTable {
+    table: ArcSwap<ResourceTable>,
+    /// The groups that every table gets. Held while the table is replaced.
+    extensions: Mutex<Vec<Group>>,
+}
 
 impl SharedResourceTable {
     /// Begins with a table.
     pub fn new(table: ResourceTable) -> Arc<SharedResourceTable> {
-        Arc::new(SharedResourceTable(ArcSwap::from_pointee(table)))
+        Arc::new(SharedResourceTable { table: ArcSwap::from_pointee(table), extensions: Mutex::default() })
     }
 
     /// The table of now. It is not to be held on to.
     pub fn load(&self) -> Guard<Arc<ResourceTable>> {
-        self.0.load()
+        self.table.load()
     }
 
     /// The table of now, to keep.
     pub fn load_full(&self) -> Arc<ResourceTable> {
-        self.0.load_full()
+        self.table.load_full()
     }
 
-    /// Replaces the table.
+    /// Replaces the table, but for the groups that were added to it.
     pub fn replace(&self, table: ResourceTable) {
-        self.0.store(Arc::new(table));
+        let extensions = self.extensions.lock().unwrap_or_else(PoisonError::into_inner);
+        self.table.store(Arc::new(extensions.iter().cloned().fold(table, ResourceTable::with_group)));
+    }
+
+    /// Adds a group, to every table from now on.
+    pub fn add_group(&self, group: Group) {
+        let mut extensions = self.extensions.lock().unwrap_or_else(PoisonError::into_inner);
+        let table = ResourceTable::clone(&self.table.load());
+        self.table.store(Arc::new(table.with_group(group.clone())));
+        extensions.push(group);
     }
 }
 

@@ -221,6 +221,7 @@ pub(super) fn resolve(declared: &'static str, home: &'static str, schema: &Schem
         "IntOrString" => Type::IntOrString,
         "Time" => Type::Time,
         "MicroTime" => Type::MicroTime,
+        "Duration" => Type::Duration,
         "RawExtension" => Type::RawExtension,
         "FieldsV1" => Type::FieldsV1,
         "JSON" => Type::Json,

@@ -14,6 +14,8 @@ pub struct Group {
     pub name: &'static str,
     /// The preferred one first.
     pub versions: Vec<&'static str>,
+    /// It is served only while something provides it.
+    pub is_extension: bool,
 }
 
 /// A resource in one version, as it is served.
@@ -71,7 +73,9 @@ pub(super) fn read(text: &'static str, schema: &Schema) -> (Vec<Group>, Vec<Reso
     let mut resources: Vec<Resource> = Vec::new();
     for line in text.lines().filter(|line| !line.is_empty() && !line.starts_with('#')) {
         if let Some(name) = line.strip_prefix("group ") {
-            groups.push(Group { name: group_name(name), versions: Vec::new() });
+            groups.push(Group { name: group_name(name), versions: Vec::new(), is_extension: false });
+        } else if let Some(name) = line.strip_prefix("extension ") {
+            groups.push(Group { name, versions: Vec::new(), is_extension: true });
         } else if let Some(version) = line.strip_prefix("version ") {
             groups.last_mut().expect(BROKEN).versions.push(version);
         } else if let Some(subresource) = line.strip_prefix("  /") {

@@ -8,7 +8,7 @@ fn struct_of(group: &str, version: &str, kind: &str) -> &'static Struct {
 #[test]
 fn the_table_reads() {
     assert!(schema().structs().count() > 600);
-    assert_eq!(schema().resources().len(), 68);
+    assert_eq!(schema().resources().len(), 70);
     let names: Vec<&str> = struct_of("", "v1", "Pod").members().iter().map(|field| field.name).collect();
     assert_eq!(names, ["kind", "apiVersion", "metadata", "spec", "status"]);
 }

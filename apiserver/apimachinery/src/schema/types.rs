@@ -76,6 +76,8 @@ pub enum Type {
     Time,
     /// Microseconds.
     MicroTime,
+    /// A duration as Go writes it.
+    Duration,
     /// An object of any kind, kept as it came.
     RawExtension,
     /// A set of fields, as `managedFields` has it.

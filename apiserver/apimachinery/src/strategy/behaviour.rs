@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{ScalePaths, Strategy};
+use super::{Computed, ScalePaths, Strategy};
 use crate::allocation::Allocate;
 use crate::names::Text;
 use crate::render::columns::Column;
@@ -45,6 +45,8 @@ pub struct Behaviour {
     pub scale: Option<Arc<ScalePaths>>,
     /// What its objects hold of the cluster's addresses and ports, if they do.
     pub allocation: Option<&'static dyn Allocate>,
+    /// What computes its objects, if they are not stored.
+    pub computed: Option<&'static dyn Computed>,
 }
 
 /// What a DELETE does to objects of a kind, as far as its options do not say otherwise.
@@ -117,6 +119,7 @@ impl Behaviour {
             printer: Printer::default(),
             scale: None,
             allocation: None,
+            computed: None,
         }
     }
 
@@ -178,6 +181,11 @@ impl Behaviour {
     /// With addresses and ports that its objects hold.
     pub fn allocation(self, allocation: &'static dyn Allocate) -> Behaviour {
         Behaviour { allocation: Some(allocation), ..self }
+    }
+
+    /// With objects that are computed when they are read.
+    pub fn computed(self, computed: &'static dyn Computed) -> Behaviour {
+        Behaviour { computed: Some(computed), ..self }
     }
 
     /// Warns of its use.

@@ -5,12 +5,14 @@
 //! it sees no HTTP, no store and no clock but the one in [`Context`].
 
 mod behaviour;
+mod computed;
 pub mod custom_resource;
 pub mod defaulting;
 mod scale;
 pub mod validate;
 
 pub use behaviour::{Behaviour, DeletionDefaults, FieldPath, ResetFields};
+pub use computed::Computed;
 pub use scale::{ScalePaths, ScaleStrategy};
 
 use serde_json::Value;

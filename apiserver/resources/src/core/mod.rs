@@ -1,6 +1,7 @@
 //! Strategies of the core group, one file a kind.
 
 pub mod binding;
+pub mod component_status;
 pub mod config_map;
 pub mod endpoints;
 pub mod event;

@@ -12,6 +12,7 @@ pub mod cluster;
 pub mod config;
 pub mod event;
 pub mod flowcontrol;
+pub mod metrics;
 pub mod networking;
 pub mod pod;
 pub mod policy;

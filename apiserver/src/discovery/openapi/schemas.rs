@@ -178,6 +178,7 @@ impl<'a> Schemas<'a> {
             Type::IntOrString => reference("io.k8s.apimachinery.pkg.util.intstr.IntOrString"),
             Type::Time => reference(&format!("{META}.Time")),
             Type::MicroTime => reference(&format!("{META}.MicroTime")),
+            Type::Duration => reference(&format!("{META}.Duration")),
             Type::RawExtension => reference("io.k8s.apimachinery.pkg.runtime.RawExtension"),
             Type::FieldsV1 => reference(&format!("{META}.FieldsV1")),
             Type::Json => reference(&format!("{API_EXTENSIONS}.JSON")),

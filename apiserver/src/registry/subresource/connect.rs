@@ -7,7 +7,7 @@ use http::Method;
 use serde_json::{Value, json};
 
 use super::super::{Caller, Registry, Target, parse};
-use super::log;
+use super::log::{self, Follower, LogOptions};
 use crate::error::Status;
 use crate::field::{ErrorType, Errors, FieldError, Path};
 use crate::names::{GroupKind, GroupResource};
@@ -27,8 +27,21 @@ pub fn takes(connection: Connection, method: &Method) -> bool {
     }
 }
 
+/// What a client was connected to.
+pub enum Connected {
+    /// Nothing: a pod that runs nowhere has no log.
+    Nothing,
+    /// A log.
+    Log {
+        /// What there is of it.
+        text: String,
+        /// What will be appended to it, if the client follows it.
+        follower: Option<Box<Follower>>,
+    },
+}
+
 impl Registry {
-    /// Admits and checks a request for a connection, and answers the one for a log; none: there is nothing to send.
+    /// Admits and checks a request for a connection, and answers the one for a log.
     ///
     /// # Errors
     /// 501 where a real server would now talk to a kubelet.
@@ -38,7 +51,7 @@ impl Registry {
         (subresource, connection): (&Subresource, Connection),
         query: &Query,
         caller: Caller<'_>,
-    ) -> Result<Option<String>> {
+    ) -> Result<Connected> {
         match connection {
             Connection::Log => check_log_options(&target.name, query)?,
             _ => {
@@ -48,6 +61,7 @@ impl Registry {
         }
         let is_pod = target.info.group_kind.kind == "Pod";
         let name = if connection == Connection::Proxy { bare_name(&target.name) } else { &target.name };
+        let revision = self.store.revision();
         let Some(stored) = self.current(&target.info, &target.namespace, name) else {
             return Err(Error::not_found(&target.info.group_resource, name));
         };
@@ -60,17 +74,19 @@ impl Registry {
         }
         let container = query.first("container").unwrap_or("");
         if is_pod && !self.is_placed(&object, connection, container)? {
-            return Ok(None);
+            return Ok(Connected::Nothing);
         }
-        if connection == Connection::Log
-            && let Some(text) = log::of(&object, container, query)?
-        {
-            return Ok(Some(text));
+        if connection == Connection::Log {
+            let options = LogOptions::parse(query, self.now())?;
+            if let Some(mut log) = log::of(&object, &options)? {
+                let follower = self.follow(target, &object, &mut log, options, revision).map(Box::new);
+                return Ok(Connected::Log { text: log.text, follower });
+            }
         }
         Err(Error::Status(Box::new(Status {
             code: 501,
             reason: "NotImplemented".into(),
-            message: "nodes are simulated: there is no kubelet to connect to".to_owned(),
+            message: absent(connection).to_owned(),
             details: None,
             continue_token: None,
         })))
@@ -101,6 +117,21 @@ impl Registry {
             return Err(Error::not_found(&GroupResource::new("", "pods"), node));
         }
         Ok(true)
+    }
+}
+
+/// Why there is nothing to connect to.
+fn absent(connection: Connection) -> &'static str {
+    match connection {
+        Connection::Log => "nodes are simulated: no kubelet has reported this pod, so it has no log",
+        Connection::Exec => "exec is not supported: nodes are simulated, and containers have no processes",
+        Connection::Attach => {
+            "attach is not supported: nodes are simulated, and containers have no processes"
+        }
+        Connection::PortForward => {
+            "port-forward is not supported: nodes are simulated, and pods have no network"
+        }
+        Connection::Proxy => "proxy is not supported: nodes are simulated, and pods have no network",
     }
 }
 

@@ -2,7 +2,6 @@
 //! or leads where there is none.
 
 pub mod binding;
-pub mod component_status;
 pub mod connect;
 mod delete_options;
 pub mod eviction;

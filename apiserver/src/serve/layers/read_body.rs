@@ -50,7 +50,7 @@ where
             let is_limited = flow.as_ref().is_some_and(|flow| !flow.is_exempt());
             let mut share = match is_limited {
                 true => {
-                    let share = shares.begin(&user.name, context.is_watch());
+                    let share = shares.begin(&user.name, context.is_long_running());
                     Some(share.map_err(|_| RequestRefusal::Rejected)?)
                 }
                 false => None,

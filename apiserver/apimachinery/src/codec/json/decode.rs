@@ -180,6 +180,7 @@ impl<'a> Decoder<'a> {
             (Type::IntOrString, Kind::Null) => self.reader.null().map(|()| 0.into()),
             (Type::IntOrString, _) => self.int32(kind),
             (Type::Time | Type::MicroTime, _) => self.time(kind, *ty == Type::MicroTime),
+            (Type::Duration, _) => self.duration(kind),
             (Type::Any, _) => self.untyped(true),
             (Type::Json | Type::RawExtension | Type::FieldsV1, _) => self.untyped(false),
             (Type::SchemaOrBool | Type::SchemaOrArray | Type::SchemaOrStrings, _) => self.schema_or(ty, kind),
@@ -370,6 +371,24 @@ impl<'a> Decoder<'a> {
                 Value::Null
             }
         })
+    }
+
+    fn duration(&mut self, kind: Kind) -> Result<Value> {
+        if kind == Kind::String {
+            let text = self.reader.string()?;
+            return Ok(match coracle_duration::parse(&text) {
+                Ok(duration) => coracle_duration::print(duration).into(),
+                Err(error) => {
+                    self.refuse(error.to_string());
+                    Value::Null
+                }
+            });
+        }
+        self.reader.skip()?;
+        if kind != Kind::Null {
+            self.refuse(self.type_error(kind.name(), Some("string")));
+        }
+        Ok(Value::Null)
     }
 
     fn time(&mut self, kind: Kind, micro: bool) -> Result<Value> {

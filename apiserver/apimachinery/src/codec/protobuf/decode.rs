@@ -4,6 +4,7 @@
 
 use std::borrow::Cow;
 
+use jiff::SignedDuration;
 use serde_json::{Map, Value};
 
 use super::wire::{Reader, Wire, error};
@@ -135,6 +136,7 @@ fn read_value(reader: &mut Reader<'_>, ty: &Type) -> Result<Value> {
         Type::Quantity => read_quantity(reader.message()?),
         Type::IntOrString => read_int_or_string(reader.message()?),
         Type::Time | Type::MicroTime => read_time(reader.message()?, *ty == Type::MicroTime),
+        Type::Duration => read_duration(reader.message()?),
         Type::RawExtension | Type::FieldsV1 | Type::Json | Type::Any => read_raw(reader.message()?),
         Type::SchemaOrBool | Type::SchemaOrArray | Type::SchemaOrStrings => {
             read_schema_or(reader.message()?, ty)
@@ -202,6 +204,18 @@ fn read_time(reader: Reader<'_>, micro: bool) -> Result<Value> {
         _ => time::from_unix(seconds),
     };
     Ok(time.map_or(Value::Null, Value::String))
+}
+
+fn read_duration(reader: Reader<'_>) -> Result<Value> {
+    let mut nanos = 0;
+    each(reader, |number, wire, reader| {
+        let is_known = (number, wire) == (1, Wire::Varint);
+        if is_known {
+            nanos = reader.varint()? as i64;
+        }
+        Ok(is_known)
+    })?;
+    Ok(coracle_duration::print(SignedDuration::from_nanos(nanos)).into())
 }
 
 /// Raw bytes: JSON, or an object in an envelope of its own.

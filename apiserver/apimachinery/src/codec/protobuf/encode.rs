@@ -77,6 +77,11 @@ fn write_value(number: u32, ty: &Type, value: &Value, out: &mut Vec<u8>) {
                 out.int_field(2, nanos.into());
             }
         }),
+        Type::Duration => out.message_field(number, |out| {
+            let duration = value.as_str().and_then(|text| coracle_duration::parse(text).ok());
+            let nanos = duration.unwrap_or_default().as_nanos();
+            out.int_field(1, i64::try_from(nanos).unwrap_or_default());
+        }),
         Type::RawExtension | Type::FieldsV1 | Type::Json | Type::Any => out.message_field(number, |out| {
             if !value.is_null() {
                 out.bytes_field(1, &text(value, ty));

@@ -62,7 +62,7 @@ pub(super) fn restore(value: &mut Value, ty: &Type, field: Option<&Field>) -> Re
             text.parse::<Quantity>().map(drop).map_err(|error| error.to_string())
         }
         Type::IntOrString => int_or_string(value),
-        Type::Time | Type::MicroTime if !value.is_string() => {
+        Type::Time | Type::MicroTime | Type::Duration if !value.is_string() => {
             Err(cannot_unmarshal(value, "value of type string"))
         }
         _ => Ok(()),

@@ -1,0 +1,30 @@
+//! Resources whose objects are stored nowhere: they are computed from others whenever they are read.
+
+use serde_json::Value;
+
+use crate::cluster::Cluster;
+use crate::object_meta::ObjectMeta;
+use crate::{Error, Result};
+
+/// Computes the objects of a resource that can only be read: ComponentStatuses, and what metrics-server measures.
+pub trait Computed: Send + Sync {
+    /// The objects of a namespace, or with `""` those of all namespaces, ordered by namespace and name.
+    ///
+    /// - `now`: in RFC 3339, whole seconds
+    ///
+    /// # Errors
+    /// Those of the objects that are read.
+    fn list(&self, cluster: &dyn Cluster, namespace: &str, now: &str) -> Result<Vec<Value>>;
+
+    /// One object; None if it does not exist.
+    ///
+    /// # Errors
+    /// As of [`Computed::list`].
+    fn get(&self, cluster: &dyn Cluster, namespace: &str, name: &str, now: &str) -> Result<Option<Value>> {
+        let objects = self.list(cluster, namespace, now)?;
+        Ok(objects.into_iter().find(|object| object.name() == name))
+    }
+
+    /// The error for an object that does not exist: each server names these resources in its own way.
+    fn not_found(&self, namespace: &str, name: &str) -> Error;
+}

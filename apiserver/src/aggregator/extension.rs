@@ -1,0 +1,96 @@
+//! Groups of this server that a cluster only has once something provides them: served, with a local APIService, from the first object
+//! on that does.
+//!
+//! The stored APIService keeps that across restarts. Where a client has stored one that names a service, the group is that server's.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::Value;
+
+use super::{GROUP, PLURAL};
+use crate::Result;
+use crate::apiextensions::local_api_service_status;
+use crate::cluster::Cluster;
+use crate::names::GroupResource;
+use crate::object_meta::ObjectMeta;
+use crate::registry::Registry;
+use crate::registry::deletion::rfc3339;
+use crate::resource_info::ExtensionGroup;
+
+/// How long what failed waits for its next try.
+const RETRY: Duration = Duration::from_secs(1);
+
+/// Waits until a group is provided, and serves it then.
+pub async fn serve_when_provided(registry: Arc<Registry>, extension: ExtensionGroup) {
+    let bucket: Arc<str> = extension.source.to_string().into();
+    loop {
+        let revision = registry.store.revision();
+        let registration = match registration(&registry, &extension) {
+            Ok(Registration::None) if is_provided(&registry, &extension, &bucket) => {
+                register(&registry, &extension).await.map(|()| Registration::Local)
+            }
+            decided => decided,
+        };
+        match registration {
+            Ok(Registration::Remote) => return,
+            Ok(Registration::Local) => return registry.resources.add_group(extension.group),
+            Ok(Registration::None) => {}
+            Err(error) => {
+                let group = &*extension.group.name;
+                tracing::warn!(group, %error, "an API group cannot be registered");
+                let _ = tokio::time::timeout(RETRY, std::future::pending::<()>()).await;
+                continue;
+            }
+        }
+        // Where history does not reach back so far, everything is read anyway.
+        let Ok(mut changes) = registry.store.watch(&bucket, revision) else { continue };
+        while let Ok(events) = changes.next().await {
+            let mut after = events.iter().filter_map(|event| event.after.as_ref());
+            if after.any(|object| (extension.is_provided_by)(&object.bytes)) {
+                break;
+            }
+        }
+    }
+}
+
+/// Who serves a group.
+enum Registration {
+    None,
+    Local,
+    Remote,
+}
+
+fn api_services(extension: &ExtensionGroup) -> impl Iterator<Item = &Value> {
+    extension.objects.iter().filter(|object| object["kind"] == "APIService")
+}
+
+fn registration(registry: &Registry, extension: &ExtensionGroup) -> Result<Registration> {
+    let resource = GroupResource::new(GROUP, PLURAL);
+    for service in api_services(extension) {
+        match Cluster::get(registry, &resource, "", service.name())? {
+            None => return Ok(Registration::None),
+            Some(stored) if stored["spec"]["service"].is_object() => return Ok(Registration::Remote),
+            Some(_) => {}
+        }
+    }
+    Ok(Registration::Local)
+}
+
+fn is_provided(registry: &Registry, extension: &ExtensionGroup, bucket: &Arc<str>) -> bool {
+    let snapshot = registry.store.snapshot().bucket(bucket);
+    snapshot.iter().any(|object| (extension.is_provided_by)(&object.bytes))
+}
+
+/// Creates the objects of a group; its APIServices come last, and are available.
+async fn register(registry: &Registry, extension: &ExtensionGroup) -> Result<()> {
+    let others = extension.objects.iter().filter(|object| object["kind"] != "APIService");
+    for object in others.chain(api_services(extension)) {
+        let mut object = object.clone();
+        if object["kind"] == "APIService" {
+            object["status"] = local_api_service_status(&rfc3339(registry.now()));
+        }
+        registry.create_as_server(object).await?;
+    }
+    Ok(())
+}
