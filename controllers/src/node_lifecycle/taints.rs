@@ -44,6 +44,15 @@ impl NodeChange {
     }
 }
 
+/// The taint that a node gets for the status of its condition Ready, and that which it must not have then.
+pub fn evicting_taints(status: &str) -> Option<(&'static str, &'static str)> {
+    match status {
+        "False" => Some((NOT_READY, UNREACHABLE)),
+        "Unknown" => Some((UNREACHABLE, NOT_READY)),
+        _ => None,
+    }
+}
+
 /// Gives a node the taints without eviction that follow from its conditions, and takes the others of these away; completes the
 /// deprecated labels. Admission makes each new node not ready: that taint stays until a kubelet has reported whether it is.
 pub fn follow_conditions(node: &Node, now: Time) -> Option<NodeChange> {

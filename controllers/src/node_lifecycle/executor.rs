@@ -1,0 +1,70 @@
+//! Writes what [`taints`] plans, and the taints that evict as fast as the zones permit.
+
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use kube::api::{Patch, PatchParams};
+use kube::{Api, ResourceExt};
+
+use super::NodeLifecycleController;
+use super::health::ready_status;
+use super::taints::{self, NodeChange, evicting_taints};
+use crate::runtime::{Action, Error, ReconcileContext, ignore_conflict, ignore_not_found};
+
+/// How often a write of taints is tried when others write to the node too.
+const TRIES: usize = 5;
+
+impl NodeLifecycleController {
+    /// Taints the nodes whose turn it is.
+    pub(super) async fn taint_queued(&self, ctx: &ReconcileContext) -> Result<Action, Error> {
+        loop {
+            let now = self.clock.now();
+            let next = self.state().zones.next(now);
+            let Some((zone, name)) = next else { break };
+            let Some(node) = self.node(&name) else { continue };
+            // It may have become ready.
+            let taints = ready_status(&node).and_then(evicting_taints);
+            let Some((wanted, opposite)) = taints else { continue };
+            match self.change(&node, taints::swap(wanted, opposite), ctx).await {
+                Ok(is_changed) if is_changed => {
+                    self.metrics.evictions.with_label_values(&[zone.as_str()]).inc();
+                }
+                Ok(_) => {}
+                Err(error) => tracing::info!(node = name, %error, "the node is not tainted"),
+            }
+        }
+        let wait = self.state().zones.wait(self.clock.now());
+        Ok(wait.map_or(Action::AwaitChange, Action::Requeue))
+    }
+
+    /// Changes a node, if it has to be. Returns whether it was changed.
+    pub(super) async fn change(
+        &self,
+        node: &Arc<Node>,
+        plan: impl Fn(&Node, Time) -> Option<NodeChange>,
+        ctx: &ReconcileContext,
+    ) -> Result<bool, Error> {
+        let (nodes, name) = (Api::<Node>::all(self.client.clone()), node.name_any());
+        let mut node = node.clone();
+        for _ in 0..TRIES {
+            let Some(change) = plan(&node, Time(self.clock.now())) else { return Ok(false) };
+            let patch = Patch::Merge(change.patch(&node));
+            let answer = nodes.patch(&name, &PatchParams::default(), &patch).await;
+            match ignore_not_found(ignore_conflict(answer))? {
+                None => return Ok(false),
+                Some(Some(written)) => {
+                    ctx.record_write(&self.nodes, &written);
+                    return Ok(true);
+                }
+                Some(None) => {}
+            }
+            let Some(newer) = ignore_not_found(nodes.get(&name).await)? else { return Ok(false) };
+            if newer.metadata.uid != node.metadata.uid {
+                return Ok(false);
+            }
+            node = Arc::new(newer);
+        }
+        Err(Error::Unfinished(format!("node {name} is being changed by others")))
+    }
+}

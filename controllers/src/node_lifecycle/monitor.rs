@@ -1,0 +1,147 @@
+//! The check of all nodes: which are new, which are silent, which become ready or not, and what follows for their zones.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use coracle_kinds::taints::{NO_EXECUTE, has_taint};
+use k8s_openapi::api::core::v1::Node;
+use kube::api::{Patch, PatchParams};
+use kube::{Api, ResourceExt};
+use serde_json::json;
+
+use super::health::{NodeHealth, ready_status};
+use super::taints::{self, evicting_taints};
+use super::zones::{Disruption, zone_of};
+use super::{LEASES, NodeLifecycleController, reference};
+use crate::runtime::batch::execute_all;
+use crate::runtime::cache::NamespacedName;
+use crate::runtime::events::EventType;
+use crate::runtime::{Error, ReconcileContext};
+
+/// How many nodes are checked at the same time.
+const CONCURRENT_CHECKS: usize = 8;
+
+impl NodeLifecycleController {
+    /// Checks all nodes.
+    pub(super) async fn monitor(&self, ctx: &ReconcileContext) -> Result<(), Error> {
+        let nodes = self.nodes.all();
+        for node in self.register(&nodes) {
+            self.change(&node, taints::make_reachable, ctx).await?;
+        }
+        let checks = nodes.iter().map(|node| self.check(node, ctx));
+        let mut ready_by_zone: BTreeMap<String, Vec<bool>> = BTreeMap::new();
+        for is_ready in execute_all(checks, CONCURRENT_CHECKS).await.into_iter().flatten() {
+            ready_by_zone.entry(is_ready.0).or_default().push(is_ready.1);
+        }
+        let now = self.clock.now();
+        let mut gone: Vec<String> = self.state().zones.names().cloned().collect();
+        gone.retain(|zone| !ready_by_zone.contains_key(zone));
+        self.metrics.report_zones(&gone, &ready_by_zone);
+        let disruption = self.state().zones.observe(&ready_by_zone, now);
+        match disruption {
+            Disruption::Unchanged => {}
+            Disruption::Begins => {
+                for node in &nodes {
+                    self.change(node, taints::make_reachable, ctx).await?;
+                }
+            }
+            // Whatever was silent gets another chance.
+            Disruption::Ends => self.state().health.values_mut().for_each(|health| health.probe = now),
+        }
+        if self.state().zones.has_queued() {
+            self.queued.notify_one();
+        }
+        Ok(())
+    }
+
+    /// Records which nodes were added and deleted since the last time, and returns the former.
+    fn register(&self, nodes: &[Arc<Node>]) -> Vec<Arc<Node>> {
+        let mut added = Vec::new();
+        let mut deleted = std::mem::take(&mut self.state().known);
+        let mut known = BTreeMap::new();
+        for node in nodes {
+            let (name, about) = (node.name_any(), reference(node));
+            match deleted.remove(&name) {
+                Some(_) => {}
+                None => {
+                    let message = format!("Node {name} event: Registered Node {name} in Controller");
+                    self.recorder.event(about.clone(), EventType::Normal, "RegisteredNode", message);
+                    added.push(node.clone());
+                }
+            }
+            known.insert(name, about);
+        }
+        let mut state = self.state();
+        state.known = known;
+        for (name, about) in deleted {
+            let message = format!("Node {name} event: Removing Node {name} from Controller");
+            self.recorder.event(about, EventType::Normal, "RemovingNode", message);
+            state.health.remove(&name);
+            state.unmarked.remove(&name);
+            state.zones.remove(&name);
+        }
+        added
+    }
+
+    /// Checks one node. Returns its zone and whether it is ready; None if it does not count.
+    async fn check(&self, node: &Arc<Node>, ctx: &ReconcileContext) -> Option<(String, bool)> {
+        let _timer = self.metrics.node_duration.with_label_values::<&str>(&[]).start_timer();
+        let (name, now) = (node.name_any(), self.clock.now());
+        let lease = self.leases.get(&NamespacedName::new(LEASES, &name));
+        let health = {
+            let mut state = self.state();
+            let health = NodeHealth::observe(state.health.get(&name), node, lease.as_deref(), now);
+            state.health.insert(name.clone(), health.clone());
+            health
+        };
+        let observed = ready_status(node).unwrap_or("Unknown").to_owned();
+        let mut node = node.clone();
+        if let Some(conditions) = health.overdue(&node, now) {
+            let patch = json!({
+                "metadata": {"resourceVersion": node.metadata.resource_version},
+                "status": {"conditions": conditions},
+            });
+            let nodes = Api::<Node>::all(self.client.clone());
+            let params = PatchParams::default();
+            match nodes.patch_status(&name, &params, &Patch::Strategic(patch)).await {
+                Ok(written) => {
+                    ctx.record_write(&self.nodes, &written);
+                    node = Arc::new(written);
+                }
+                Err(error) => {
+                    tracing::info!(node = name, %error, "the health of the node is not updated");
+                    return None;
+                }
+            }
+        }
+        let current = ready_status(&node).map(str::to_owned);
+        if let Some(current) = &current {
+            if let Err(error) = self.follow_readiness(&node, current, ctx).await {
+                tracing::info!(node = name, %error, "the taints of the node are not updated");
+            }
+            self.mark_pods(&node, &observed, current, ctx).await;
+        }
+        let counts = !node.labels().contains_key("node.kubernetes.io/exclude-disruption");
+        counts.then(|| (zone_of(&node), current.as_deref() == Some("True")))
+    }
+
+    /// Gives a node the taint that evicts, exchanges it, or takes it away.
+    async fn follow_readiness(
+        &self,
+        node: &Arc<Node>,
+        status: &str,
+        ctx: &ReconcileContext,
+    ) -> Result<(), Error> {
+        let Some((wanted, opposite)) = evicting_taints(status) else {
+            self.state().zones.remove(&node.name_any());
+            return self.change(node, taints::make_reachable, ctx).await.map(|_| ());
+        };
+        if has_taint(node, opposite, NO_EXECUTE) {
+            return self.change(node, taints::swap(wanted, opposite), ctx).await.map(|_| ());
+        }
+        if !has_taint(node, wanted, NO_EXECUTE) {
+            self.state().zones.enqueue(&zone_of(node), &node.name_any(), self.clock.now());
+        }
+        Ok(())
+    }
+}

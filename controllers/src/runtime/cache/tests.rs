@@ -1,0 +1,122 @@
+use super::*;
+use futures::FutureExt;
+use k8s_openapi::api::core::v1::ConfigMap;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+
+fn object(namespace: &str, name: &str, revision: u64, owner: Option<&str>) -> ConfigMap {
+    let mut object = ConfigMap::default();
+    object.metadata.namespace = Some(namespace.to_owned());
+    object.metadata.name = Some(name.to_owned());
+    object.metadata.uid = Some(format!("{namespace}-{name}"));
+    object.metadata.resource_version = Some(revision.to_string());
+    object.metadata.owner_references =
+        owner.map(|uid| vec![OwnerReference { uid: uid.to_owned(), ..Default::default() }]);
+    object
+}
+
+fn names(objects: &[Arc<ConfigMap>]) -> Vec<String> {
+    objects.iter().map(|object| NamespacedName::of(object.as_ref()).to_string()).collect()
+}
+
+struct ByOwner;
+
+impl Index<ConfigMap> for ByOwner {
+    fn keys(object: &ConfigMap) -> Vec<NamespacedName> {
+        let owners = object.metadata.owner_references.iter().flatten();
+        owners.map(|owner| NamespacedName::new("", &owner.uid)).collect()
+    }
+}
+
+#[test]
+fn objects_are_found_by_namespace_and_index() {
+    let owned = |cache: &Cache<ConfigMap>| names(&cache.by::<ByOwner>(&NamespacedName::new("", "o")));
+    let cache = Cache::with([
+        object("a", "1", 1, Some("o")),
+        object("a", "2", 2, None),
+        object("b", "1", 3, Some("o")),
+    ]);
+    assert_eq!(names(&cache.in_namespace("a")), ["a/1", "a/2"]);
+    assert_eq!(["", "a", "aa", "b"].map(|namespace| cache.any_in(namespace)), [false, true, false, true]);
+    assert_eq!(owned(&cache), ["a/1", "b/1"]);
+    cache.apply(object("a", "1", 4, None));
+    assert_eq!(owned(&cache), ["b/1"]);
+    cache.remove(&object("b", "1", 5, None));
+    assert_eq!(owned(&cache), [""; 0]);
+    assert_eq!(names(&cache.all()), ["a/1", "a/2"]);
+}
+
+#[test]
+fn a_subscriber_receives_what_exists_and_what_changes() {
+    let cache = Cache::with([object("a", "1", 1, None)]);
+    let mut changes = cache.subscribe();
+    let revisions = |change: Change<ConfigMap>| {
+        (change.old.map(|o| revision(o.as_ref())), change.new.map(|o| revision(o.as_ref())))
+    };
+    let mut next = || changes.recv().now_or_never().flatten().map(revisions);
+    assert_eq!(next(), Some((None, Some(1))));
+    cache.apply(object("a", "1", 1, None));
+    assert_eq!(next(), None, "nothing new");
+    cache.apply(object("a", "1", 2, None));
+    assert_eq!(next(), Some((Some(1), Some(2))));
+    cache.keep(&BTreeSet::new());
+    assert_eq!(next(), Some((Some(2), None)));
+}
+
+#[test]
+fn a_relist_replaces_what_was_known() {
+    let cache = Cache::empty();
+    let mut relist = None;
+    let mut see = |events: Vec<Event<Read<ConfigMap>>>| {
+        events.into_iter().for_each(|event| cache.handle(event, &mut relist));
+    };
+    let init = |object| Event::InitApply(Read(object));
+    let changes = |receiver: &mut mpsc::UnboundedReceiver<Change<ConfigMap>>| {
+        let uid = |object: &Arc<ConfigMap>| object.metadata.uid.clone().unwrap_or_default();
+        std::iter::from_fn(|| receiver.recv().now_or_never().flatten())
+            .map(|change| (change.old.as_ref().map(uid), change.new.as_ref().map(uid)))
+            .collect::<Vec<_>>()
+    };
+    let some = |text: &str| Some(text.to_owned());
+    see(vec![Event::Init, init(object("a", "1", 3, None)), init(object("a", "2", 4, None))]);
+    assert!(!cache.is_synced());
+    see(vec![Event::InitDone]);
+    assert!(cache.is_synced());
+    let mut events = cache.subscribe();
+    assert_eq!(changes(&mut events).len(), 2);
+    // A relist that is cut short removes nothing, though history was lost.
+    see(vec![Event::Init, init(object("a", "2", 9, None))]);
+    assert_eq!(names(&cache.all()), ["a/1", "a/2"]);
+    let seen = |revision| cache.wait_until_observed(&Write::Revision(revision)).now_or_never().is_some();
+    assert!(!seen(9), "what else has a revision up to 9 is yet to come");
+    let mut again = object("a", "2", 9, None);
+    again.metadata.uid = some("another");
+    see(vec![Event::Init, init(again), init(object("b", "1", 8, None))]);
+    assert!(!seen(8));
+    see(vec![Event::InitDone]);
+    assert!(seen(9));
+    assert_eq!(names(&cache.all()), ["a/2", "b/1"]);
+    assert_eq!(
+        changes(&mut events),
+        [
+            (some("a-2"), some("a-2")),
+            (some("a-2"), None),
+            (None, some("another")),
+            (None, some("b-1")),
+            (some("a-1"), None),
+        ]
+    );
+}
+
+#[test]
+fn own_writes_are_waited_for() {
+    let cache = Cache::with([object("a", "1", 5, None)]);
+    let name = NamespacedName::new("a", "1");
+    let seen = |write: Write| cache.wait_until_observed(&write).now_or_never().is_some();
+    assert!(seen(Write::Revision(5)));
+    assert!(!seen(Write::Revision(6)));
+    assert!(!seen(Write::Deleted(name.clone(), "a-1".to_owned())));
+    assert!(seen(Write::Deleted(name.clone(), "another".to_owned())));
+    cache.remove(&object("a", "1", 7, None));
+    assert!(seen(Write::Deleted(name, "a-1".to_owned())));
+    assert!(seen(Write::Revision(6)), "the deletion had revision 7");
+}
