@@ -152,6 +152,16 @@ impl Cluster {
         self.status("VmHWM:")
     }
 
+    /// The processor time that the process has used so far.
+    pub fn processor_time(&self) -> Result<Duration> {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.id().context("it has ended")?))?;
+        let (_, fields) = stat.rsplit_once(')').context("no name in stat")?;
+        let fields: Vec<&str> = fields.split_whitespace().collect();
+        let [user, system] = [11, 12].map(|i| fields.get(i).and_then(|field| field.parse::<f64>().ok()));
+        let ticks = user.context("no time")? + system.context("no time")?;
+        Ok(Duration::from_secs_f64(ticks / rustix::param::clock_ticks_per_second() as f64))
+    }
+
     fn status(&self, name: &str) -> Result<f64> {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.id().context("it has ended")?))?;
         let line = status.lines().find_map(|line| line.strip_prefix(name)).context("no such line")?;

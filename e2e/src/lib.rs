@@ -19,6 +19,7 @@ pub mod attacks;
 pub mod binary;
 pub mod cluster;
 pub mod http;
+pub mod json_client;
 pub mod kubectl;
 pub mod random;
 pub mod recordings;
@@ -26,5 +27,6 @@ pub mod statefulsets;
 pub mod volumes;
 pub mod wait;
 pub mod webhook;
+pub mod workloads;
 
 pub use cluster::{Cluster, cluster};

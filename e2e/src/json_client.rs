@@ -1,0 +1,245 @@
+//! A client of the API that speaks JSON: objects are values, paths are written out.
+//!
+//! Tests of many kinds are short with it, and see what is in the response, not what a typed client makes of it.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use bytes::Bytes;
+use serde_json::{Value, json};
+
+use crate::http::{Connection, Endpoint};
+use crate::wait::DEADLINE;
+
+/// Between two requests of a client that waits.
+const POLL_PERIOD: Duration = Duration::from_millis(20);
+
+/// A client for JSON requests over one connection.
+pub struct JsonClient(Connection);
+
+impl JsonClient {
+    /// Connects to a server.
+    ///
+    /// # Errors
+    /// It cannot be reached.
+    pub async fn new(endpoint: &Endpoint) -> Result<JsonClient> {
+        Ok(JsonClient(endpoint.connect().await?))
+    }
+
+    /// Sends a request and returns the status code of the response and its body.
+    ///
+    /// - `body`: an object. That of a PATCH is a JSON merge patch.
+    ///
+    /// # Errors
+    /// There is no response, or it is not JSON.
+    pub async fn send(
+        &mut self,
+        method: &'static str,
+        path: &str,
+        body: Option<Value>,
+    ) -> Result<(u16, Value)> {
+        let body = body.map(|body| Bytes::from(body.to_string()));
+        let patch = [("content-type", Some("application/merge-patch+json"))];
+        let headers = if method == "PATCH" { &patch[..] } else { &[] };
+        let response = self.0.call(method, path, headers, body).await?;
+        Ok((response.status, serde_json::from_slice(&response.body)?))
+    }
+
+    /// Sends a request that must succeed, and returns the object in the response.
+    ///
+    /// # Errors
+    /// There is no response, or it is an error.
+    pub async fn call(&mut self, method: &'static str, path: &str, body: Option<Value>) -> Result<Value> {
+        let (status, answer) = self.send(method, path, body).await?;
+        ensure!(status < 300, "{method} {path}: {answer}");
+        Ok(answer)
+    }
+
+    /// Creates an object in a collection.
+    ///
+    /// # Errors
+    /// See [`JsonClient::call`].
+    pub async fn create(&mut self, collection: &str, object: Value) -> Result<Value> {
+        self.call("POST", collection, Some(object)).await
+    }
+
+    /// Reads an object or a list.
+    ///
+    /// # Errors
+    /// See [`JsonClient::call`].
+    pub async fn get(&mut self, path: &str) -> Result<Value> {
+        self.call("GET", path, None).await
+    }
+
+    /// The items of a list.
+    ///
+    /// # Errors
+    /// See [`JsonClient::call`]; the response is not a list.
+    pub async fn list(&mut self, path: &str) -> Result<Vec<Value>> {
+        Ok(items(&self.get(path).await?).context("not a list")?.clone())
+    }
+
+    /// Changes an object by a JSON merge patch.
+    ///
+    /// # Errors
+    /// See [`JsonClient::call`].
+    pub async fn patch(&mut self, path: &str, patch: Value) -> Result<Value> {
+        self.call("PATCH", path, Some(patch)).await
+    }
+
+    /// Deletes an object or a collection.
+    ///
+    /// # Errors
+    /// See [`JsonClient::call`].
+    pub async fn delete(&mut self, path: &str) -> Result<Value> {
+        self.call("DELETE", path, None).await
+    }
+
+    /// Creates a namespace of a generated name, and returns that. Pods can be created in it.
+    ///
+    /// # Errors
+    /// See [`JsonClient::call`]; it has no default ServiceAccount in time.
+    pub async fn namespace(&mut self) -> Result<String> {
+        let body = json!({"metadata": {"generateName": "test-"}});
+        let namespace = self.create("/api/v1/namespaces", body).await?;
+        let name = namespace["metadata"]["name"].as_str().context("no name")?.to_owned();
+        self.until_items(&format!("/api/v1/namespaces/{name}/serviceaccounts"), 1).await?;
+        Ok(name)
+    }
+
+    /// Reads an object or a list until it meets a condition, and returns it.
+    ///
+    /// # Errors
+    /// See [`JsonClient::call`]; it does not meet the condition in time.
+    pub async fn until(&mut self, path: &str, condition: impl Fn(&Value) -> bool) -> Result<Value> {
+        self.until_within(path, DEADLINE, condition).await
+    }
+
+    /// The same with a time limit of its own.
+    ///
+    /// # Errors
+    /// See [`JsonClient::until`].
+    pub async fn until_within(
+        &mut self,
+        path: &str,
+        deadline: Duration,
+        condition: impl Fn(&Value) -> bool,
+    ) -> Result<Value> {
+        let began = Instant::now();
+        loop {
+            let (status, value) = self.send("GET", path, None).await?;
+            if status == 200 && condition(&value) {
+                return Ok(value);
+            }
+            ensure!(began.elapsed() < deadline, "not in {deadline:?}: {path} is {value}");
+            tokio::time::sleep(POLL_PERIOD).await;
+        }
+    }
+
+    /// Waits until a list has this number of items, and returns these.
+    ///
+    /// # Errors
+    /// See [`JsonClient::until`].
+    pub async fn until_items(&mut self, path: &str, count: usize) -> Result<Vec<Value>> {
+        let list = self.until(path, |list| items(list).is_some_and(|items| items.len() == count)).await?;
+        Ok(items(&list).context("not a list")?.clone())
+    }
+
+    /// Waits until an object does not exist.
+    ///
+    /// # Errors
+    /// There is no response, or the object exists for too long.
+    pub async fn until_gone(&mut self, path: &str) -> Result<()> {
+        let began = Instant::now();
+        loop {
+            let (status, value) = self.send("GET", path, None).await?;
+            if status == 404 {
+                return Ok(());
+            }
+            ensure!(began.elapsed() < DEADLINE, "not gone in {DEADLINE:?}: {value}");
+            tokio::time::sleep(POLL_PERIOD).await;
+        }
+    }
+
+    /// Waits until all that is part of `/readyz` is ready.
+    ///
+    /// # Errors
+    /// There is no response.
+    pub async fn until_ready(&mut self) -> Result<()> {
+        while self.0.call("GET", "/readyz", &[], None).await?.status != 200 {
+            tokio::time::sleep(POLL_PERIOD).await;
+        }
+        Ok(())
+    }
+
+    /// How many requests about some resources the server has answered, by `apiserver_request_total`. Watches do not count, and
+    /// requests of the controllers in its process do.
+    ///
+    /// # Errors
+    /// There is no response.
+    pub async fn requests(&mut self, resources: &[&str]) -> Result<u64> {
+        self.requests_of(
+            resources,
+            &["GET", "LIST", "POST", "PUT", "PATCH", "APPLY", "DELETE", "DELETECOLLECTION"],
+        )
+        .await
+    }
+
+    /// The same, of some verbs only.
+    ///
+    /// # Errors
+    /// There is no response.
+    pub async fn requests_of(&mut self, resources: &[&str], verbs: &[&str]) -> Result<u64> {
+        let response = self.0.call("GET", "/metrics", &[], None).await?;
+        let text = String::from_utf8(response.body.to_vec())?;
+        let has = |line: &str, label: &str, values: &[&str]| {
+            values.iter().any(|value| line.contains(&format!(r#"{label}="{value}""#)))
+        };
+        let counts = text
+            .lines()
+            .filter(|line| line.starts_with("apiserver_request_total{"))
+            .filter(|line| has(line, ",resource", resources) && has(line, ",verb", verbs))
+            .filter_map(|line| line.rsplit_once(' '));
+        Ok(counts.filter_map(|(_, count)| count.parse::<u64>().ok()).sum())
+    }
+
+    /// Waits until there is a time without any request about some resources.
+    ///
+    /// - `time`: for as long as this. The test takes at least as long.
+    ///
+    /// # Errors
+    /// There are always requests.
+    pub async fn until_at_rest(&mut self, resources: &[&str], time: Duration) -> Result<()> {
+        let began = Instant::now();
+        loop {
+            let before = self.requests(resources).await?;
+            // A measurement: requests are counted for as long as this.
+            tokio::time::sleep(time).await;
+            let sent = self.requests(resources).await? - before;
+            if sent == 0 {
+                return Ok(());
+            }
+            ensure!(began.elapsed() < DEADLINE, "still {sent} requests about {resources:?} in {time:?}");
+        }
+    }
+}
+
+/// The items of a list.
+pub fn items(list: &Value) -> Option<&Vec<Value>> {
+    list["items"].as_array()
+}
+
+/// The status of a condition of an object, such as `True`.
+pub fn condition<'a>(object: &'a Value, r#type: &str) -> Option<&'a str> {
+    find_condition(object, r#type)?["status"].as_str()
+}
+
+/// The reason of a condition of an object.
+pub fn condition_reason<'a>(object: &'a Value, r#type: &str) -> Option<&'a str> {
+    find_condition(object, r#type)?["reason"].as_str()
+}
+
+fn find_condition<'a>(object: &'a Value, r#type: &str) -> Option<&'a Value> {
+    let conditions = object["status"]["conditions"].as_array()?;
+    conditions.iter().find(|condition| condition["type"] == r#type)
+}

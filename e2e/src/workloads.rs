@@ -1,0 +1,109 @@
+//! Workloads as the tests create them: one container, labels by the name, a grace period of a second.
+//!
+//! What a test is about it sets in the returned object.
+
+use serde_json::{Value, json};
+
+/// The collection of pods of a namespace.
+pub fn pods(namespace: &str) -> String {
+    format!("/api/v1/namespaces/{namespace}/pods")
+}
+
+/// A collection of the group `apps` in a namespace.
+pub fn apps(namespace: &str, resource: &str) -> String {
+    format!("/apis/apps/v1/namespaces/{namespace}/{resource}")
+}
+
+/// A collection of the group `batch` in a namespace.
+pub fn batch(namespace: &str, resource: &str) -> String {
+    format!("/apis/batch/v1/namespaces/{namespace}/{resource}")
+}
+
+/// A template of pods with the label `app`, with annotations for their simulation.
+pub fn template(app: &str, annotations: Value) -> Value {
+    let containers = json!([{"name": "c", "image": "registry.example/app:1"}]);
+    json!({
+        "metadata": {"labels": {"app": app}, "annotations": annotations},
+        "spec": {"containers": containers, "terminationGracePeriodSeconds": 1},
+    })
+}
+
+/// A Deployment or a ReplicaSet.
+pub fn replicated(name: &str, replicas: usize) -> Value {
+    json!({"metadata": {"name": name}, "spec": {
+        "replicas": replicas, "selector": {"matchLabels": {"app": name}}, "template": template(name, json!({})),
+    }})
+}
+
+/// A ReplicationController.
+pub fn replication_controller(name: &str, replicas: usize) -> Value {
+    let mut controller = replicated(name, replicas);
+    controller["spec"]["selector"] = json!({"app": name});
+    controller
+}
+
+/// A DaemonSet.
+pub fn daemon_set(name: &str) -> Value {
+    json!({"metadata": {"name": name}, "spec": {
+        "selector": {"matchLabels": {"app": name}}, "template": template(name, json!({})),
+    }})
+}
+
+/// A Job whose pods run until they are deleted, unless the annotations of the template say otherwise.
+pub fn job(name: &str, annotations: Value) -> Value {
+    let mut template = template(name, annotations);
+    template["spec"]["restartPolicy"] = json!("Never");
+    json!({"metadata": {"name": name}, "spec": {"template": template}})
+}
+
+/// A CronJob of such Jobs.
+pub fn cron_job(name: &str, schedule: &str, annotations: Value) -> Value {
+    let job = job(name, annotations);
+    json!({"metadata": {"name": name}, "spec": {"schedule": schedule, "jobTemplate": {"spec": job["spec"]}}})
+}
+
+/// A merge patch of the image in the template of a workload.
+pub fn image(image: &str) -> Value {
+    json!({"spec": {"template": {"spec": {"containers": [{"name": "c", "image": image}]}}}})
+}
+
+/// Whether a Deployment has nothing left to do.
+pub fn is_complete(deployment: &Value) -> bool {
+    let (wanted, status) = (&deployment["spec"]["replicas"], &deployment["status"]);
+    let counts = ["replicas", "updatedReplicas", "availableReplicas"];
+    status["observedGeneration"] == deployment["metadata"]["generation"]
+        && counts.iter().all(|count| status[count] == *wanted)
+}
+
+/// Whether all pods of a DaemonSet are up to date and available.
+pub fn is_rolled_out(set: &Value) -> bool {
+    let status = &set["status"];
+    let wanted = &status["desiredNumberScheduled"];
+    status["observedGeneration"] == set["metadata"]["generation"]
+        && *wanted != 0
+        && ["currentNumberScheduled", "updatedNumberScheduled", "numberAvailable"]
+            .iter()
+            .all(|count| status[count] == *wanted)
+}
+
+/// Whether a pod is ready and stays.
+pub fn is_ready(pod: &Value) -> bool {
+    pod["metadata"]["deletionTimestamp"].is_null()
+        && crate::json_client::condition(pod, "Ready") == Some("True")
+}
+
+/// The name of an object.
+pub fn name(object: &Value) -> &str {
+    object["metadata"]["name"].as_str().unwrap_or_default()
+}
+
+/// The uid of an object.
+pub fn uid(object: &Value) -> &str {
+    object["metadata"]["uid"].as_str().unwrap_or_default()
+}
+
+/// The uid of an object's controller; None if it has none.
+pub fn controller(object: &Value) -> Option<&str> {
+    let owners = object["metadata"]["ownerReferences"].as_array()?;
+    owners.iter().find(|owner| owner["controller"] == true)?["uid"].as_str()
+}
