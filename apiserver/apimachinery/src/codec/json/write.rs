@@ -155,17 +155,19 @@ pub fn write_string(text: &str, out: &mut Vec<u8>) {
     let bytes = text.as_bytes();
     out.push(b'"');
     let mut written = 0;
-    for (at, &byte) in bytes.iter().enumerate() {
+    let mut at = 0;
+    while let Some(found) = next_special(bytes, at) {
+        at = found + 1;
+        let byte = bytes[found];
         let length = match SPECIAL[usize::from(byte)] {
-            0 => continue,
-            2 => match bytes.get(at..at + 3) {
+            2 => match bytes.get(found..found + 3) {
                 Some([0xe2, 0x80, 0xa8 | 0xa9]) => 3,
                 _ => continue,
             },
             _ => 1,
         };
-        out.extend_from_slice(&bytes[written..at]);
-        written = at + length;
+        out.extend_from_slice(&bytes[written..found]);
+        written = found + length;
         let escape: &[u8] = match byte {
             b'"' => br#"\""#,
             b'\\' => br"\\",
@@ -174,7 +176,7 @@ pub fn write_string(text: &str, out: &mut Vec<u8>) {
             b'\t' => br"\t",
             0x08 => br"\b",
             0x0c => br"\f",
-            0xe2 if bytes[at + 2] == 0xa8 => br"\u2028",
+            0xe2 if bytes[found + 2] == 0xa8 => br"\u2028",
             0xe2 => br"\u2029",
             _ => {
                 const HEX: &[u8; 16] = b"0123456789abcdef";
@@ -186,6 +188,26 @@ pub fn write_string(text: &str, out: &mut Vec<u8>) {
     }
     out.extend_from_slice(&bytes[written..]);
     out.push(b'"');
+}
+
+/// Where the next byte is that may need an escape. Most text has none, so it is looked at in blocks, which the compiler turns
+/// into a few wide instructions each.
+fn next_special(bytes: &[u8], from: usize) -> Option<usize> {
+    const BLOCK: usize = 32;
+    let is_special = |byte: u8| {
+        (byte < 0x20)
+            | (byte == b'"')
+            | (byte == b'\\')
+            | (byte == b'<')
+            | (byte == b'>')
+            | (byte == b'&')
+            | (byte == 0xe2)
+    };
+    let (blocks, _) = bytes.get(from..)?.as_chunks::<BLOCK>();
+    let clean =
+        blocks.iter().take_while(|block| !block.iter().fold(false, |any, &byte| any | is_special(byte)));
+    let start = from + clean.count() * BLOCK;
+    bytes[start..].iter().position(|&byte| SPECIAL[usize::from(byte)] != 0).map(|offset| start + offset)
 }
 
 /// Indents compact text by two spaces a level.
@@ -248,10 +270,27 @@ mod tests {
             ("tab\tnl\ncr\r\u{1}\u{8}\u{c}\u{7f}", "\"tab\\tnl\\ncr\\r\\u0001\\b\\f\u{7f}\""),
             ("\u{2028}\u{2029}…", "\"\\u2028\\u2029…\""),
             ("", "\"\""),
+            (
+                "a text that is longer than one block, with a <tag> behind the first, and more than another block behind that",
+                r#""a text that is longer than one block, with a \u003ctag\u003e behind the first, and more than another block behind that""#,
+            ),
         ] {
             let mut out = Vec::new();
             write_string(text, &mut out);
             assert_eq!(String::from_utf8(out).as_deref(), Ok(want));
+        }
+    }
+
+    #[test]
+    fn every_byte_that_is_special_is_found_anywhere() {
+        for byte in 0..=u8::MAX {
+            for at in 0..70 {
+                let mut bytes = [b'x'; 70];
+                bytes[at] = byte;
+                let want = (SPECIAL[usize::from(byte)] != 0).then_some(at);
+                assert_eq!(next_special(&bytes, 0), want, "{byte} at {at}");
+                assert_eq!(next_special(&bytes, at + 1), None, "{byte} before {at}");
+            }
         }
     }
 
