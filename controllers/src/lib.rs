@@ -7,7 +7,6 @@
 #![warn(missing_docs)]
 
 mod bootstrap_signer;
-mod bootstrap_token;
 mod certificatesigningrequest_approving;
 mod certificatesigningrequest_cleaner;
 mod certificatesigningrequest_signing;

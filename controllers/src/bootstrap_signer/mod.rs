@@ -2,6 +2,7 @@
 //! who has a token can trust what anybody can read.
 
 mod signature;
+pub mod token;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,11 +11,11 @@ use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::api::PostParams;
 use kube::{Api, Client};
 
-use crate::bootstrap_token::{BootstrapToken, NAMESPACE, expiration, is_bootstrap_token};
 use crate::runtime::cache::{Cache, NamespacedName};
 use crate::runtime::clock::Clock;
 use crate::runtime::{Action, Controller, Error, ReconcileContext, Sources, ignore_not_found};
 use crate::{Context, Initialize};
+use token::{BootstrapToken, NAMESPACE, expiration, is_bootstrap_token};
 
 const CONFIG_MAP_NAMESPACE: &str = "kube-public";
 const CONFIG_MAP: &str = "cluster-info";
