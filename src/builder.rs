@@ -8,6 +8,7 @@ use std::time::Duration;
 use coracle_apimachinery::validation::ip::Cidr;
 use coracle_apiserver::access::authorize::Mode;
 use coracle_apiserver::admission::PluginSelection;
+use coracle_apiserver::audit::AuditOptions;
 use coracle_apiserver::webhook::ServiceUrl;
 use coracle_storage::log::Durability;
 
@@ -51,6 +52,7 @@ pub struct Builder {
     pub(crate) event_ttl: Duration,
     pub(crate) horizontal_pod_autoscaler_sync_period: Duration,
     pub(crate) default_storage_class: Option<String>,
+    pub(crate) audit: AuditOptions,
 }
 
 impl Default for Builder {
@@ -76,6 +78,7 @@ impl Default for Builder {
             event_ttl: Duration::from_secs(3600),
             horizontal_pod_autoscaler_sync_period: Duration::from_secs(15),
             default_storage_class: Some("standard".to_owned()),
+            audit: AuditOptions::default(),
         }
     }
 }
@@ -220,6 +223,12 @@ impl Builder {
     /// The default StorageClass, which is created at the start together with `NAME-wait`; None for neither. `standard` by default.
     pub fn default_storage_class(mut self, name: Option<String>) -> Builder {
         self.default_storage_class = name;
+        self
+    }
+
+    /// What is written to an audit log; nothing by default.
+    pub fn audit(mut self, options: AuditOptions) -> Builder {
+        self.audit = options;
         self
     }
 }

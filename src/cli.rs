@@ -1,5 +1,7 @@
 //! The command line: subcommands and flags. Scripts rely on them.
 
+pub mod audit;
+
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
@@ -111,6 +113,8 @@ pub struct Serve {
     /// How often each HorizontalPodAutoscaler is reconciled, such as 15s.
     #[arg(long, value_name = "DURATION", default_value = "15s", value_parser = duration)]
     horizontal_pod_autoscaler_sync_period: Duration,
+    #[command(flatten)]
+    audit: audit::AuditFlags,
     #[command(flatten)]
     pub log: Log,
 }
@@ -233,6 +237,7 @@ impl Serve {
             .max_store_bytes(self.max_store_bytes)
             .event_ttl(self.event_ttl)
             .horizontal_pod_autoscaler_sync_period(self.horizontal_pod_autoscaler_sync_period)
+            .audit(self.audit.options()?)
             .default_storage_class(
                 (self.default_storage_class != "none").then(|| self.default_storage_class.clone()),
             );

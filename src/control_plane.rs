@@ -9,6 +9,7 @@ use coracle_apiserver::access::authenticate::{MASTERS, UserInfo};
 use coracle_apiserver::access::certificates::{self, Certificates};
 use coracle_apiserver::access::kubeconfig;
 use coracle_apiserver::access::tls::Peer;
+use coracle_apiserver::audit::Auditor;
 use coracle_apiserver::registry::ObjectIndex;
 use coracle_apiserver::serve::Api;
 use coracle_storage::{Store, StoreError};
@@ -39,6 +40,7 @@ pub(crate) struct Running {
     pub(crate) serving: JoinHandle<()>,
     /// The controllers, and what the API server does without being asked. They write to the store.
     pub(crate) tasks: JoinSet<()>,
+    pub(crate) auditor: Option<Arc<Auditor>>,
     pub(crate) scratch: Option<tempfile::TempDir>,
 }
 
@@ -48,12 +50,15 @@ impl Running {
     /// # Errors
     /// The store could not be closed.
     async fn stop(self) -> Result<(), StoreError> {
-        let Running { store, stop, serving, mut tasks, scratch } = self;
+        let Running { store, stop, serving, mut tasks, auditor, scratch } = self;
         // These stop first, so that nothing writes while the store closes.
         tasks.shutdown().await;
         // The server may have ended already.
         let _ = stop.send(());
         let _ = serving.await;
+        if let Some(auditor) = auditor {
+            auditor.flush().await;
+        }
         let closed = store.close().await;
         if let Err(error) = &closed {
             tracing::error!(%error, "the store did not close");

@@ -8,6 +8,7 @@ use coracle_apimachinery::features::GateError;
 use coracle_apiserver::access::certificates::CertificateError;
 use coracle_apiserver::access::jwt::KeyError;
 use coracle_apiserver::access::token_file::TokenFileError;
+use coracle_apiserver::audit::AuditError;
 use coracle_storage::log::LogError;
 
 /// Why a control plane did not start. Each is one line for the operator.
@@ -33,6 +34,9 @@ pub enum Error {
     /// The file of bearer tokens cannot be read.
     #[error(transparent)]
     TokenFile(#[from] TokenFileError),
+    /// The audit policy or the audit log cannot be used.
+    #[error(transparent)]
+    Audit(#[from] AuditError),
     /// A feature gate is unknown or locked.
     #[error(transparent)]
     FeatureGate(#[from] GateError),

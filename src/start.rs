@@ -20,6 +20,7 @@ use coracle_apiserver::aggregator::{
     AvailabilityController, RemoteGroups, publish_authentication, serve_when_provided,
 };
 use coracle_apiserver::apiextensions::CustomResources;
+use coracle_apiserver::audit::Auditor;
 use coracle_apiserver::discovery::Discovery;
 use coracle_apiserver::policy_status::PolicyStatus;
 use coracle_apiserver::registry::{ObjectIndex, Registry};
@@ -58,6 +59,9 @@ impl Builder {
         let overrides = self.feature_gates.iter().map(|(name, value)| (name, *value));
         let features = Arc::new(FeatureGates::new(overrides)?);
         let token_file = self.token_auth_file.as_deref().map(TokenFile::read).transpose()?;
+        let clock: Clock = Arc::new(jiff::Timestamp::now);
+        let metrics = Metrics::new();
+        let auditor = Auditor::new(&self.audit, metrics.registry(), clock.clone())?;
         let listener = Listener::bind(self.listen)
             .await
             .map_err(|cause| Error::Listen { address: self.listen, cause })?;
@@ -72,12 +76,11 @@ impl Builder {
         if let Some(file) = token_file {
             tokens.push(Box::new(file.with_audiences(audiences.clone())));
         }
-        let clock: Clock = Arc::new(jiff::Timestamp::now);
         let registry = Registry::new(store.clone(), resources.clone(), clock.clone(), &authorizer);
         let front_proxy = FrontProxy::generate(SystemTime::now())?;
         let clients = ClientManager::new(self.webhook_service_urls.iter().cloned())
             .with_front_proxy(vec![front_proxy.certificate], front_proxy.key);
-        let registry = registry.with_webhook_clients(Arc::new(clients));
+        let registry = registry.with_webhook_clients(Arc::new(clients)).with_metrics(metrics.registry());
         let registry = registry.with_options(features.clone(), &self.admission_plugins, &authorizer);
         let registry = Arc::new(match self.service_cidr {
             Some(block) => registry.with_service_cidr(block),
@@ -102,7 +105,6 @@ impl Builder {
         let remote_groups = Arc::new(RemoteGroups::default());
         let discovery = Discovery::new(listener.address().to_string(), other_paths, resources)
             .with_remote_groups(remote_groups.clone());
-        let metrics = Metrics::new();
         let mut tasks = JoinSet::new();
         tasks.spawn(registry.clone().expire_events(self.event_ttl));
         tasks.spawn(CustomResources::new(registry.clone()).run());
@@ -130,6 +132,7 @@ impl Builder {
             discovery,
             health,
             metrics,
+            auditor: auditor.clone(),
         });
         let address = listener.address();
         let (stop, stopped) = oneshot::channel();
@@ -149,7 +152,7 @@ impl Builder {
             api,
             certificates,
             address,
-            running: Some(Running { store, stop, serving, tasks, scratch }),
+            running: Some(Running { store, stop, serving, tasks, auditor, scratch }),
             runtime: tokio::runtime::Handle::current(),
             own_kubeconfig: None.into(),
         };

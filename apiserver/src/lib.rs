@@ -9,6 +9,7 @@ pub mod admission;
 pub mod aggregator;
 pub mod answer;
 pub mod apiextensions;
+pub mod audit;
 pub mod bootstrap;
 pub mod discovery;
 pub mod fields;

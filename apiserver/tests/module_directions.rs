@@ -77,6 +77,7 @@ const CRATES: [(&str, &[&str]); 3] = [
             "access",
             "bootstrap",
             "telemetry",
+            "audit",
             "flow_control",
             "fields",
             "webhook",

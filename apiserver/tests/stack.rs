@@ -28,6 +28,7 @@ async fn api() -> Api {
     let registry = Registry::new(store, resources.clone(), clock.clone(), &authorizer);
     registry.bootstrap(6443, None).await.expect("the first objects");
     Api::new(Config {
+        auditor: None,
         registry: Arc::new(registry),
         authenticator: Authenticator::new(Vec::new(), clock),
         authorizer,

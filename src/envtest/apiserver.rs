@@ -7,10 +7,12 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, Result};
+use coracle::audit::AuditOptions;
 use coracle::{Builder, Cidr, ControlPlane, Mode, PluginSelection};
 
 use super::flags::{Dialect, Flag, FlagSet, Kind, Values};
 use crate::cli::FeatureGate;
+use crate::cli::audit::AuditFlags;
 use crate::run::Signals;
 
 /// The program's name.
@@ -57,15 +59,15 @@ const TABLE: &[Flag] = &[
     used("anonymous-auth", Kind::Bool),
     without_effect("api-audiences", Kind::List),
     without_effect("audit-log-batch-buffer-size", Kind::Int),
-    without_effect("audit-log-compress", Kind::Bool),
-    without_effect("audit-log-format", Kind::Text),
-    without_effect("audit-log-maxage", Kind::Int),
-    without_effect("audit-log-maxbackup", Kind::Int),
-    without_effect("audit-log-maxsize", Kind::Int),
-    without_effect("audit-log-mode", Kind::Text),
-    without_effect("audit-log-path", Kind::Text),
+    used("audit-log-compress", Kind::Bool),
+    used("audit-log-format", Kind::Text),
+    used("audit-log-maxage", Kind::Int),
+    used("audit-log-maxbackup", Kind::Int),
+    used("audit-log-maxsize", Kind::Int),
+    used("audit-log-mode", Kind::Text),
+    used("audit-log-path", Kind::Text),
     without_effect("audit-log-version", Kind::Text),
-    without_effect("audit-policy-file", Kind::Text),
+    used("audit-policy-file", Kind::Text),
     without_effect("audit-webhook-config-file", Kind::Text),
     without_effect("audit-webhook-mode", Kind::Text),
     without_effect("authentication-config", Kind::Text),
@@ -195,6 +197,7 @@ pub fn builder(values: &Values) -> Result<Builder, String> {
         .service_account_key_files(values.each("service-account-key-file").map(PathBuf::from))
         .controllers(controllers)
         .nodes(nodes)
+        .audit(audit(values)?)
         // kube-apiserver creates none.
         .default_storage_class(None);
     if let Some(ttl) = values.text("event-ttl") {
@@ -217,6 +220,26 @@ pub fn builder(values: &Values) -> Result<Builder, String> {
         builder = builder.token_auth_file(file);
     }
     Ok(builder)
+}
+
+/// How the server audits.
+fn audit(values: &Values) -> Result<AuditOptions, String> {
+    let number = |flag: &str| -> Result<i64, String> {
+        let text = values.text(flag).unwrap_or("0");
+        text.parse().map_err(|_| invalid(flag, text, &"invalid syntax"))
+    };
+    let text = |flag: &str| values.text(flag).map(str::to_owned);
+    let flags = AuditFlags {
+        policy_file: values.text("audit-policy-file").filter(|file| !file.is_empty()).map(PathBuf::from),
+        path: values.text("audit-log-path").map(PathBuf::from),
+        format: text("audit-log-format"),
+        mode: text("audit-log-mode"),
+        max_age: number("audit-log-maxage")?,
+        max_backups: number("audit-log-maxbackup")?,
+        max_size: number("audit-log-maxsize")?,
+        compress: values.text("audit-log-compress") == Some("true"),
+    };
+    flags.options()
 }
 
 fn invalid(flag: &str, value: &str, why: &dyn std::fmt::Display) -> String {
@@ -438,6 +461,8 @@ mod tests {
             ("--service-cluster-ip-range=10.0.0.0/31", "is too small"),
             ("--service-cluster-ip-range=fd00::/108", "needs an IPv4 block here"),
             ("--tls-cert-file=/tmp/x", "--tls-cert-file and --tls-private-key-file need each other"),
+            ("--audit-log-maxage=-1", "--audit-log-maxage -1 can't be a negative number"),
+            ("--audit-log-format=xml", "invalid audit log format xml, allowed formats are \"legacy,json\""),
             ("--event-ttl=x", "for \"--event-ttl\" flag: "),
         ] {
             let error = builder(&values(&[argument])).expect_err(argument);

@@ -6,7 +6,7 @@
 //! denial of the first one is returned.
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use http::HeaderMap;
 
@@ -45,6 +45,15 @@ enum Mode {
 const MODES: [Mode; 5] =
     [Mode::AssociatedNode, Mode::ArbitraryNode, Mode::ServiceAccount, Mode::UserInfo, Mode::Legacy];
 
+/// The user as whom a request is made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Impersonated {
+    /// The user.
+    pub user: Arc<UserInfo>,
+    /// The verb by which a constrained impersonation was authorized, such as `impersonate:user-info`.
+    pub constraint: Option<String>,
+}
+
 /// Replaces the user of a request by the impersonated one.
 #[derive(Default)]
 pub struct Impersonator {
@@ -63,7 +72,7 @@ impl Impersonator {
         caller: &UserInfo,
         request: &RequestAttributes<'_>,
         authorizer: &Authorizer,
-    ) -> Result<Option<UserInfo>> {
+    ) -> Result<Option<Impersonated>> {
         if !headers.keys().any(|name| name.as_str().starts_with("impersonate-")) {
             return Ok(None);
         }
@@ -180,7 +189,7 @@ struct Attempt<'a> {
 
 impl Attempt<'_> {
     /// None if the mode does not apply to such a user.
-    fn by(&self, mode: Mode) -> Option<Result<UserInfo>> {
+    fn by(&self, mode: Mode) -> Option<Result<Impersonated>> {
         let name = &self.requested_user.name;
         let plain = self.requested_user.uid.is_empty()
             && self.requested_user.groups.is_empty()
@@ -192,10 +201,15 @@ impl Attempt<'_> {
             Mode::ArbitraryNode if plain && node.is_some() => "arbitrary-node",
             Mode::ServiceAccount if plain && service_account.is_some() => "serviceaccount",
             Mode::UserInfo if node.is_none() && service_account.is_none() => "user-info",
-            Mode::Legacy => return Some(self.legacy()),
+            Mode::Legacy => {
+                let user = self.legacy().map(Arc::new);
+                return Some(user.map(|user| Impersonated { user, constraint: None }));
+            }
             _ => return None,
         };
-        Some(self.constrained(mode, title))
+        let user = self.constrained(mode, title).map(Arc::new);
+        let constraint = Some(format!("impersonate:{title}"));
+        Some(user.map(|user| Impersonated { user, constraint }))
     }
 
     /// The node that the calling service account's pod runs on.
@@ -400,7 +414,9 @@ mod tests {
             Impersonator::default().impersonate(&headers(requested), caller, &request, &authorizer(rules));
         match got {
             Ok(None) => "nobody".to_owned(),
-            Ok(Some(user)) => format!("{} [{}] {:?}", user.name, user.groups.join(","), user.extra),
+            Ok(Some(Impersonated { user, .. })) => {
+                format!("{} [{}] {:?}", user.name, user.groups.join(","), user.extra)
+            }
             Err(error) => format!("{} {error}", error.code()),
         }
     }

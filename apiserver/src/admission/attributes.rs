@@ -2,15 +2,12 @@
 //!
 //! Source: `k8s.io/apiserver/pkg/admission`, `Attributes`.
 
-use std::collections::BTreeMap;
-use std::collections::btree_map::Entry;
-use std::sync::{Mutex, PoisonError};
-
 use serde_json::Value;
 
 use super::generic::ReinvocationContext;
 use crate::Error;
 use crate::access::UserInfo;
+use crate::audit::AuditContext;
 use crate::names::{GroupKind, GroupResource};
 use crate::request::Warnings;
 use crate::request::options::{DeleteOptions, WriteOptions};
@@ -78,8 +75,8 @@ pub struct AdmissionAttributes<'a> {
     pub user: &'a UserInfo,
     /// Texts for `Warning` headers.
     pub warnings: &'a Warnings,
-    /// Annotations for the audit event of the request.
-    pub audit_annotations: &'a AuditAnnotations,
+    /// The audit event of the request.
+    pub audit: &'a AuditContext,
     /// Whether the mutating pass is to be repeated, and for which webhooks and policies.
     pub reinvocation: ReinvocationContext,
 }
@@ -99,34 +96,6 @@ impl GroupVersionKind<'_> {
     /// Without the version.
     pub fn group_kind(self) -> GroupKind {
         GroupKind::new(self.group, self.kind)
-    }
-}
-
-/// The annotations that plugins add to the audit event of one request, under keys such as
-/// `pod-security.kubernetes.io/enforce-policy`.
-///
-/// Source: `Attributes.AddAnnotation` of kube-apiserver's admission.
-#[derive(Debug, Default)]
-pub struct AuditAnnotations(Mutex<BTreeMap<String, String>>);
-
-impl AuditAnnotations {
-    /// Adds an annotation. The first value of a key stays, as in kube-apiserver; another value is ignored and logged.
-    pub fn add(&self, key: impl Into<String>, value: impl Into<String>) {
-        let mut annotations = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        match annotations.entry(key.into()) {
-            Entry::Vacant(entry) => _ = entry.insert(value.into()),
-            Entry::Occupied(entry) => {
-                let (key, kept, ignored) = (entry.key(), entry.get(), value.into());
-                if *kept != ignored {
-                    tracing::warn!(key, kept, ignored, "the audit annotation has a value already");
-                }
-            }
-        }
-    }
-
-    /// All annotations, by key.
-    pub fn into_map(self) -> BTreeMap<String, String> {
-        self.0.into_inner().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -173,28 +142,6 @@ impl AdmissionAttributes<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_first_value_of_an_audit_annotation_stays() {
-        let annotations = AuditAnnotations::default();
-        for (key, value) in [
-            ("pod-security.kubernetes.io/enforce-policy", "baseline:latest"),
-            ("pod-security.kubernetes.io/exempt", "namespace"),
-            ("pod-security.kubernetes.io/enforce-policy", "restricted:latest"),
-            ("pod-security.kubernetes.io/exempt", "namespace"),
-        ] {
-            annotations.add(key, value);
-        }
-        let kept: Vec<(String, String)> = annotations.into_map().into_iter().collect();
-        let kept: Vec<(&str, &str)> = kept.iter().map(|(k, v)| (k.as_str(), v.as_str())).collect();
-        assert_eq!(
-            kept,
-            [
-                ("pod-security.kubernetes.io/enforce-policy", "baseline:latest"),
-                ("pod-security.kubernetes.io/exempt", "namespace"),
-            ]
-        );
-    }
 
     #[test]
     fn a_dry_run_is_read_from_the_options_of_the_operation() {

@@ -58,7 +58,11 @@ impl AdmissionChain {
         webhooks: &WebhookContext,
     ) -> AdmissionChain {
         let authorizer = || Arc::clone(authorizer);
-        let policies = PolicyContext { resources: webhooks.resources.clone(), authorizer: authorizer() };
+        let policies = PolicyContext {
+            resources: webhooks.resources.clone(),
+            authorizer: authorizer(),
+            metrics: webhooks.metrics.clone(),
+        };
         let mut links = vec![
             sync(namespace_lifecycle::NamespaceLifecycle),
             sync(limit_ranger::LimitRanger),

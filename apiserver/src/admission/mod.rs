@@ -19,6 +19,7 @@ mod default_toleration_seconds;
 mod escalation;
 pub mod generic;
 mod limit_ranger;
+mod metrics;
 mod namespace_lifecycle;
 mod persistent_volume_claim_resize;
 mod plugin;
@@ -40,8 +41,9 @@ pub mod webhook;
 
 use serde_json::{Map, Value};
 
-pub use attributes::{AdmissionAttributes, AuditAnnotations, GroupVersionKind, Operation, OperationOptions};
+pub use attributes::{AdmissionAttributes, GroupVersionKind, Operation, OperationOptions};
 pub use chain::AdmissionChain;
+pub use metrics::AdmissionMetrics;
 pub use plugin::{AdmissionPlugin, AsyncAdmissionPlugin};
 pub use selection::{PluginError, PluginSelection};
 

@@ -1,5 +1,6 @@
 //! For tests: a cluster in a map, and requests to run plugins on.
 
+use crate::audit::AuditContext;
 use crate::request::Warnings;
 use std::collections::BTreeMap;
 
@@ -7,10 +8,7 @@ use futures::future::BoxFuture;
 use serde_json::Value;
 
 use super::generic::ReinvocationContext;
-use super::{
-    AdmissionAttributes, AdmissionPlugin, AuditAnnotations, GroupVersionKind, Operation, OperationOptions,
-    text,
-};
+use super::{AdmissionAttributes, AdmissionPlugin, GroupVersionKind, Operation, OperationOptions, text};
 use crate::Result;
 use crate::access::UserInfo;
 use crate::cluster::Cluster;
@@ -61,7 +59,7 @@ pub(crate) struct Request {
     pub user: UserInfo,
     pub warnings: Warnings,
     pub options: WriteOptions,
-    pub audit_annotations: AuditAnnotations,
+    pub audit: AuditContext,
 }
 
 impl Request {
@@ -79,7 +77,7 @@ impl Request {
             user: UserInfo::default(),
             warnings: Warnings::default(),
             options: WriteOptions::default(),
-            audit_annotations: AuditAnnotations::default(),
+            audit: AuditContext::default(),
         }
     }
 
@@ -112,7 +110,7 @@ impl Request {
             warnings: &self.warnings,
             version: "v1",
             options: OperationOptions::Write(&self.options),
-            audit_annotations: &self.audit_annotations,
+            audit: &self.audit,
             reinvocation: ReinvocationContext::default(),
         }
     }

@@ -6,7 +6,7 @@
 //! Source: `apiextensions-apiserver/pkg/apiserver/conversion/webhook_converter.go`, which has the texts.
 
 use std::sync::Weak;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures::future::BoxFuture;
 use serde_json::{Map, Value, json};
@@ -15,7 +15,7 @@ use crate::field::quote;
 use crate::object_meta::ObjectMeta;
 use crate::registry::Registry;
 use crate::resource_info::Converter;
-use crate::webhook::{CallError, ClientConfig, Post, TransportError};
+use crate::webhook::{CallError, ClientConfig, ConversionFailure, Post, TransportError};
 use crate::{Error, Result};
 
 /// How long a conversion may take.
@@ -48,15 +48,18 @@ impl WebhookConverter {
     }
 
     /// The converted objects, as the webhook responds.
-    async fn request(&self, objects: &[Value], to: &str) -> Result<Vec<Value>, String> {
-        let version = self.review_version.ok_or("no supported conversion review versions")?;
+    async fn request(&self, objects: &[Value], to: &str) -> Result<Vec<Value>, Failure> {
+        let call = |text: String| Failure { kind: ConversionFailure::Call, text };
+        let version =
+            self.review_version.ok_or_else(|| call("no supported conversion review versions".to_owned()))?;
         let uid = uuid::Uuid::new_v4().to_string();
         let review = json!({
             "kind": "ConversionReview", "apiVersion": version,
             "request": {"uid": uid, "desiredAPIVersion": to, "objects": objects},
         });
         let body = review.to_string();
-        let registry = self.registry.upgrade().ok_or("the server is shutting down")?;
+        let registry =
+            self.registry.upgrade().ok_or_else(|| call("the server is shutting down".to_owned()))?;
         let post = Post {
             config: &self.config,
             limit: body.len().saturating_mul(4).saturating_add(MAX_GROWTH),
@@ -67,12 +70,20 @@ impl WebhookConverter {
         let bytes = registry.webhook_clients().post(post, &*registry).await.map_err(|error| match error {
             // The deadline is that of the client, not of a request.
             CallError::Transport { cause: TransportError::Deadline, .. } => {
-                format!("{error} (Client.Timeout exceeded while awaiting headers)")
+                call(format!("{error} (Client.Timeout exceeded while awaiting headers)"))
             }
-            error => error.to_string(),
+            error => call(error.to_string()),
         })?;
         read(&bytes, version, &uid)
+            .map_err(|text| Failure { kind: ConversionFailure::MalformedResponse, text })
     }
+}
+
+/// Why there are no converted objects.
+struct Failure {
+    /// As what it is counted.
+    kind: ConversionFailure,
+    text: String,
 }
 
 /// The objects in a response.
@@ -120,15 +131,25 @@ impl Converter for WebhookConverter {
             let (kept, sent): (Vec<_>, Vec<_>) =
                 objects.into_iter().enumerate().partition(|(_, object)| object["apiVersion"] == to);
             let (places, sent): (Vec<usize>, Vec<Value>) = sent.into_iter().unzip();
-            let converted =
-                self.request(&sent, to).await.map_err(|text| failed(format!("failed: {text}")))?;
+            let began = Instant::now();
+            let observe = |failure: Option<ConversionFailure>| {
+                if let Some(registry) = self.registry.upgrade() {
+                    registry.conversion_metrics().conversion(began.elapsed(), failure);
+                }
+            };
+            let converted = self.request(&sent, to).await.map_err(|Failure { kind, text }| {
+                observe(Some(kind));
+                failed(format!("failed: {text}"))
+            })?;
             if converted.len() != sent.len() {
+                observe(Some(ConversionFailure::PartialResponse));
                 return Err(failed(format!("returned {} objects, expected {}", converted.len(), sent.len())));
             }
             let mut all = kept;
             for (index, ((original, converted), place)) in sent.iter().zip(converted).zip(places).enumerate()
             {
                 let object = accept(original, converted, to).map_err(|mistake| {
+                    observe(Some(ConversionFailure::InvalidConvertedObject));
                     failed(match (mistake, is_list) {
                         (Mistake::Type(text), false) => format!("returned invalid object at index 0: {text}"),
                         (Mistake::Object(text), false) => format!("returned invalid object: {text}"),
@@ -143,6 +164,7 @@ impl Converter for WebhookConverter {
                 })?;
                 all.push((place, object));
             }
+            observe(None);
             all.sort_by_key(|(place, _)| *place);
             Ok(all.into_iter().map(|(_, object)| object).collect())
         })

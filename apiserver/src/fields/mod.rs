@@ -9,6 +9,7 @@
 //! | `manage.rs` | how a plain write changes the entries |
 //! | `apply.rs` | server-side apply |
 //! | `typed.rs`, `merge.rs`, `remove.rs` | its steps: checking a configuration by its type, merging it, removing fields |
+//! | `atomics.rs` | what a mutating policy may not apply |
 //! | `conflict.rs` | its conflicts with other managers |
 //! | `last_applied.rs` | how kubectl gets from client-side apply to it |
 //!
@@ -18,6 +19,7 @@
 //! Source: KEP-555 (server-side apply).
 
 pub mod apply;
+pub mod atomics;
 pub mod conflict;
 pub mod entry;
 pub mod last_applied;
@@ -26,7 +28,7 @@ pub mod merge;
 mod remove;
 pub mod set;
 mod shape;
-mod typed;
+pub mod typed;
 pub mod walk;
 
 pub use set::FieldPathSet;

@@ -118,7 +118,10 @@ impl<'s> FieldType<'s> {
             FieldType::Struct(id) => return Shape::of_struct(id),
             FieldType::Structural(structural) | FieldType::CustomResource(structural) => {
                 return match self.structural_shape(structural) {
-                    Shape::Object(_) if ![old, new].into_iter().flatten().all(Value::is_object) => {
+                    // Null is any value: what is left of an object all of whose members are removed.
+                    Shape::Object(_)
+                        if ![old, new].into_iter().flatten().all(|v| v.is_object() || v.is_null()) =>
+                    {
                         Shape::Leaf
                     }
                     shape => shape,

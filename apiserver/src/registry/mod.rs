@@ -51,7 +51,8 @@ pub use write::fit_namespace;
 use crate::access::authenticate::UserInfo;
 use crate::access::authorize::Authorizer;
 use crate::admission::webhook::WebhookContext;
-use crate::admission::{AdmissionChain, AuditAnnotations, PluginSelection};
+use crate::admission::{AdmissionChain, AdmissionMetrics, PluginSelection};
+use crate::audit::AuditContext;
 use crate::clock::Clock;
 use crate::cluster::{Cluster, NamespacePhase};
 use crate::codec::{json, zero};
@@ -64,7 +65,7 @@ use crate::resource_info::{ResourceInfo, SharedResourceTable};
 use crate::schema::{StructId, Type, TypeRef, schema};
 use crate::telemetry::metrics::StoredObjects;
 use crate::validation::ip::Cidr;
-use crate::webhook::ClientManager;
+use crate::webhook::{ClientManager, ConversionMetrics};
 use crate::{Error, Result};
 
 /// How often a write is made anew because another came first. Each time someone else got on, so a client that named no
@@ -85,6 +86,8 @@ pub struct Registry {
     pub resources: Arc<SharedResourceTable>,
     chain: AdmissionChain,
     webhook_clients: Arc<ClientManager>,
+    metrics: Arc<AdmissionMetrics>,
+    conversion_metrics: Arc<ConversionMetrics>,
     features: Arc<FeatureGates>,
     authorizer: Arc<Authorizer>,
     rbac_informer: feed::RbacInformer,
@@ -166,8 +169,8 @@ pub struct Caller<'a> {
     pub user_agent: &'a str,
     /// Where warnings for the response are collected.
     pub warnings: &'a Warnings,
-    /// Where annotations of the audit event are collected.
-    pub audit_annotations: &'a AuditAnnotations,
+    /// The audit event of the request.
+    pub audit: &'a AuditContext,
 }
 
 impl Registry {
@@ -182,9 +185,15 @@ impl Registry {
             rbac_informer: feed::RbacInformer::new(&resources.load(), authorizer),
             chain: AdmissionChain::standard(
                 authorizer,
-                &WebhookContext { resources: resources.clone(), clients: Arc::default() },
+                &WebhookContext {
+                    resources: resources.clone(),
+                    clients: Arc::default(),
+                    metrics: Arc::default(),
+                },
             ),
             webhook_clients: Arc::default(),
+            metrics: Arc::default(),
+            conversion_metrics: Arc::default(),
             features: Arc::default(),
             authorizer: authorizer.clone(),
             store,
@@ -203,6 +212,18 @@ impl Registry {
         self
     }
 
+    /// With metrics that are registered. Comes before [`Registry::with_options`].
+    pub fn with_metrics(mut self, registry: &prometheus::Registry) -> Registry {
+        self.metrics = Arc::new(AdmissionMetrics::new(registry));
+        self.conversion_metrics = Arc::new(ConversionMetrics::new(registry));
+        self
+    }
+
+    /// What is counted of conversion webhooks.
+    pub fn conversion_metrics(&self) -> &ConversionMetrics {
+        &self.conversion_metrics
+    }
+
     /// The clients of webhooks and aggregated API servers.
     pub fn webhook_clients(&self) -> &Arc<ClientManager> {
         &self.webhook_clients
@@ -215,8 +236,11 @@ impl Registry {
         plugins: &PluginSelection,
         authorizer: &Arc<Authorizer>,
     ) -> Registry {
-        let webhooks =
-            WebhookContext { resources: self.resources.clone(), clients: self.webhook_clients.clone() };
+        let webhooks = WebhookContext {
+            resources: self.resources.clone(),
+            clients: self.webhook_clients.clone(),
+            metrics: self.metrics.clone(),
+        };
         self.chain = AdmissionChain::new(plugins, &features, authorizer, &webhooks);
         self.features = features;
         self

@@ -1,6 +1,7 @@
 //! Api: the service, and what its requests share. What happens to a request is in [`super::stack`].
 
 use std::convert::Infallible;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
@@ -21,6 +22,7 @@ use crate::access::impersonate::Impersonator;
 use crate::access::jwt::SigningKey;
 use crate::access::tls::Peer;
 use crate::aggregator::RemoteApis;
+use crate::audit::Auditor;
 use crate::discovery::{Discovery, version};
 use crate::flow_control::{FlowControlMetrics, FlowController, QueueSet};
 use crate::registry::Registry;
@@ -46,6 +48,8 @@ pub struct Config {
     pub health: Health,
     /// What is counted and measured.
     pub metrics: Metrics,
+    /// Records audit events; None if nothing is audited.
+    pub auditor: Option<Arc<Auditor>>,
 }
 
 /// The whole API as a service over HTTP requests. Clones share everything.
@@ -56,6 +60,8 @@ pub struct Api {
     pub(super) peer: Peer,
     /// The connection, where there is a socket.
     pub(super) connection: Option<Arc<Connection>>,
+    /// The address of the other end, where there is a socket.
+    pub(super) remote: Option<IpAddr>,
 }
 
 pub(super) struct Shared {
@@ -68,6 +74,7 @@ pub(super) struct Shared {
     pub health: Health,
     pub remote_apis: RemoteApis,
     pub metrics: Metrics,
+    pub auditor: Option<Arc<Auditor>>,
     pub flow_controller: FlowController,
     pub shares: Arc<Shares>,
     /// Where large requests take turns.
@@ -83,7 +90,8 @@ pub(super) struct Shared {
 impl Api {
     /// The API as it is configured.
     pub fn new(config: Config) -> Api {
-        let Config { registry, authenticator, authorizer, signing_key, discovery, health, metrics } = config;
+        let Config { registry, authenticator, authorizer, signing_key, discovery, health, metrics, auditor } =
+            config;
         let (close, closing) = watch::channel(false);
         metrics.build_info(&version::build_info());
         let flow_metrics = FlowControlMetrics::new(metrics.registry());
@@ -98,6 +106,7 @@ impl Api {
             health,
             remote_apis: RemoteApis::default(),
             metrics,
+            auditor,
             shares: Arc::default(),
             large: QueueSet::with(LARGE_LIMITS),
             large_turns: Arc::new(Semaphore::new(1)),
@@ -105,17 +114,17 @@ impl Api {
             closing,
             close,
         };
-        Api { shared: Arc::new(shared), peer: Peer::default(), connection: None }
+        Api { shared: Arc::new(shared), peer: Peer::default(), connection: None, remote: None }
     }
 
     /// The same API for someone in this process.
     pub fn for_peer(&self, peer: Peer) -> Api {
-        Api { shared: self.shared.clone(), peer, connection: None }
+        Api { shared: self.shared.clone(), peer, connection: None, remote: None }
     }
 
     /// The same API for another connection.
-    pub(super) fn for_connection(&self, peer: Peer, connection: Arc<Connection>) -> Api {
-        Api { shared: self.shared.clone(), peer, connection: Some(connection) }
+    pub(super) fn for_connection(&self, peer: Peer, connection: Arc<Connection>, remote: IpAddr) -> Api {
+        Api { shared: self.shared.clone(), peer, connection: Some(connection), remote: Some(remote) }
     }
 
     /// The generic verbs.

@@ -136,6 +136,17 @@ impl Body {
         (Body { content, ..self }, true)
     }
 
+    /// Lets `inspect` see each chunk of a body that is made chunk by chunk.
+    pub fn inspect_chunks(self, inspect: impl FnMut(&Bytes) + Send + 'static) -> Body {
+        let content = match self.content {
+            Content::Chunks { size, chunks, costly } => {
+                Content::Chunks { size, chunks: Box::new(chunks.inspect(inspect)), costly }
+            }
+            content => content,
+        };
+        Body { content, ..self }
+    }
+
     /// Makes costly chunks in the background, one for each permit of `renderers` at a time.
     pub fn rendered_in_background(mut self, renderers: &Arc<Semaphore>) -> Body {
         if let Content::Chunks { size, chunks, costly: true } = self.content {

@@ -27,13 +27,16 @@ use super::deadline::Deadline;
 use super::{Body, respond};
 use crate::access::UserInfo;
 use crate::access::authorize::RequestAttributes;
-use crate::admission::AuditAnnotations;
+use crate::audit::AuditContext;
 use crate::flow_control::{Flow, Rejection};
 use crate::request::info::{RequestInfo, ResourceRequest};
 use crate::request::negotiate::Accept;
 use crate::request::options::Query;
 use crate::request::{Verb, Warnings};
 use crate::{Error, Result};
+
+/// The header of a request and its response that identifies their audit events.
+pub const AUDIT_ID: HeaderName = HeaderName::from_static("audit-id");
 
 /// The head of a request, parsed once, and what layers note for the response.
 pub struct RequestContext {
@@ -46,8 +49,10 @@ pub struct RequestContext {
     pub span: Span,
     /// For the response's `Warning` headers.
     pub warnings: Warnings,
-    /// For audit events.
-    pub audit_annotations: AuditAnnotations,
+    /// The `Audit-ID` of the client, or one of our own.
+    pub audit_id: HeaderValue,
+    /// The audit event of the request.
+    pub audit: AuditContext,
     /// The headers that show the FlowSchema and the PriorityLevelConfiguration of the request, once it is classified.
     pub flow_headers: OnceLock<[(HeaderName, HeaderValue); 2]>,
 }
@@ -141,6 +146,8 @@ impl<B> ReceivedRequest<B> {
         let (parts, body) = request.into_parts();
         let query = Query::parse(parts.uri.query().unwrap_or(""));
         let info = RequestInfo::parse(&parts.method, parts.uri.path(), &query);
+        let audit_id = parts.headers.get(AUDIT_ID).filter(|id| !id.is_empty());
+        let audit_id = audit_id.cloned().unwrap_or_else(new_audit_id);
         let context = RequestContext {
             received_at,
             span: span_of(&info),
@@ -148,7 +155,8 @@ impl<B> ReceivedRequest<B> {
             query,
             info,
             warnings: Warnings::default(),
-            audit_annotations: AuditAnnotations::default(),
+            audit_id,
+            audit: AuditContext::default(),
             flow_headers: OnceLock::new(),
         };
         ReceivedRequest { context: Arc::new(context), body }
@@ -192,6 +200,12 @@ impl RequestContext {
             RequestRefusal::Rejected => respond::too_many_requests(),
         }
     }
+}
+
+/// A header of a new id. Digits and hyphens always are one.
+fn new_audit_id() -> HeaderValue {
+    let id = uuid::Uuid::new_v4().to_string();
+    HeaderValue::from_str(&id).unwrap_or_else(|_| HeaderValue::from_static(""))
 }
 
 fn span_of(info: &RequestInfo) -> Span {

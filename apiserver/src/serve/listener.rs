@@ -1,7 +1,7 @@
 //! The listener: TCP connections, TLS, HTTP/1.1 or HTTP/2 by ALPN, and a shutdown that lets requests finish.
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
@@ -95,8 +95,9 @@ impl Listener {
                 }
                 accepted = self.socket.accept() => match accepted {
                     // Where no connection can go for it, the new one is closed at once.
-                    Ok((stream, _)) => if let Some(connection) = server.connections.admit() {
-                        connections.spawn(server.clone().run(stream, connection, graceful.watcher()));
+                    Ok((stream, remote)) => if let Some(connection) = server.connections.admit() {
+                        let watcher = graceful.watcher();
+                        connections.spawn(server.clone().run(stream, remote.ip(), connection, watcher));
                     },
                     Err(error) => {
                         failures.record(&error, Instant::now());
@@ -155,8 +156,14 @@ struct Server {
 }
 
 impl Server {
-    async fn run(self: Arc<Self>, stream: TcpStream, connection: Arc<Connection>, watcher: Watcher) {
-        let served = cuttable(self.serve(stream, connection.clone(), watcher));
+    async fn run(
+        self: Arc<Self>,
+        stream: TcpStream,
+        remote: IpAddr,
+        connection: Arc<Connection>,
+        watcher: Watcher,
+    ) {
+        let served = cuttable(self.serve(stream, remote, connection.clone(), watcher));
         tokio::select! {
             biased;
             () = connection.closed() => tracing::debug!("connection closed for a new one"),
@@ -166,7 +173,7 @@ impl Server {
         }
     }
 
-    async fn serve(&self, stream: TcpStream, connection: Arc<Connection>, watcher: Watcher) {
+    async fn serve(&self, stream: TcpStream, remote: IpAddr, connection: Arc<Connection>, watcher: Watcher) {
         // Answers are written whole; waiting to fill packets only delays them.
         let _ = stream.set_nodelay(true);
         let mut stream = TimeoutStream::new(stream);
@@ -182,7 +189,7 @@ impl Server {
         };
         let certificates = stream.get_ref().1.peer_certificates();
         let peer = self.tls.peer(certificates, SystemTime::now());
-        let api = self.api.for_connection(peer, connection.clone());
+        let api = self.api.for_connection(peer, connection.clone(), remote);
         let transfers = self.transfers.clone();
         let on_socket = move |response: Response<Body>| {
             websocket::detach(response, &transfers)

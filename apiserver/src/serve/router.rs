@@ -42,7 +42,7 @@ pub async fn respond(shared: &Arc<Shared>, request: MeasuredRequest) -> Result<R
         headers: &parts.headers,
         query,
         warnings: &context.warnings,
-        audit_annotations: &context.audit_annotations,
+        audit: &context.audit,
         lasting: labels.map(|labels| shared.metrics.longrunning(&labels)),
         body: body.unwrap_or_else(|| Ok(Bytes::new())),
     };

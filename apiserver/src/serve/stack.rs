@@ -18,9 +18,9 @@ use super::api::{Api, Shared};
 use super::exchange::ReceivedRequest;
 use super::incoming::Incoming;
 use super::layers::{
-    Annotate, Authenticate, Authorize, CatchPanic, Classify, Compress, Execute, KeepConnection, LargeTurn,
-    OmitBody, ReadBody, RecordRequest, Rescue, SetDeadline, SwitchProtocols, Trace, audit_id, cache_control,
-    filter, take_seats,
+    Annotate, AuditId, Authenticate, Authorize, CatchPanic, Classify, Compress, Execute, KeepConnection,
+    LargeTurn, LogReceipt, LogResponse, OmitBody, ReadBody, RecordRequest, Rescue, SetDeadline,
+    SwitchProtocols, Trace, cache_control, filter, take_seats,
 };
 use super::{Body, router};
 
@@ -28,10 +28,11 @@ use super::{Body, router};
 pub fn stack<'a, B: Incoming + 'a>(
     api: &'a Api,
 ) -> impl Service<Request<B>, Response = Response<Body>, Error = Infallible, Future: Send> + Send {
-    let Api { shared, peer, connection } = api;
+    let Api { shared, peer, connection, remote } = api;
     let connection = connection.as_ref();
     let on_socket = connection.is_some();
     let Shared { registry, authorizer, impersonator, metrics, .. } = &**shared;
+    let (auditor, remote) = (shared.auditor.as_ref(), *remote);
     ServiceBuilder::new()
         // First and last, so that the connection is active as long as anything of the request or its response is left.
         .layer(filter(KeepConnection { connection, renderers: &shared.renderers }))
@@ -43,8 +44,10 @@ pub fn stack<'a, B: Incoming + 'a>(
         .layer(filter(RecordRequest { metrics, resources: &registry.resources }))
         // After all that makes the body; a body keeps the size that is recorded.
         .layer(filter(Compress))
+        // Sees the outcome, whoever decides it, with the body as it was before any compression.
+        .layer(layer_fn(move |inner| LogResponse::new(auditor, remote, inner)))
         // Every response has these, a handshake and that to a panic too.
-        .map_response(audit_id)
+        .layer(filter(AuditId))
         .map_response(cache_control)
         // Takes the place of a response, so it knows what that is: only a watch that succeeds becomes a WebSocket.
         .layer(filter(SwitchProtocols))
@@ -62,6 +65,8 @@ pub fn stack<'a, B: Incoming + 'a>(
             peer,
             connection: connection.map(Arc::as_ref),
         }))
+        // Audited is who authenticated; impersonation and authorization, which follow, are noted in the event.
+        .layer(layer_fn(move |inner| LogReceipt::new(auditor, remote, inner)))
         // By the user who authenticated, and before authorization: a response that denies a request shows its flow.
         .layer(filter(Classify { flow_controller: &shared.flow_controller }))
         // Before anything that costs more than looking at the head; 403 comes before 404, 400 and 429.

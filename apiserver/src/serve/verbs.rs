@@ -5,14 +5,15 @@ use std::sync::Arc;
 use bytes::Bytes;
 use futures::{StreamExt, stream};
 use http::{HeaderMap, Method, Response, StatusCode, header};
+use serde_json::Value;
 
 use super::api::Shared;
 use super::{Body as AnswerBody, respond};
 use crate::access::UserInfo;
 use crate::access::reviews;
-use crate::admission::AuditAnnotations;
 use crate::answer::Form;
 use crate::answer::watch::Frames;
+use crate::audit::AuditContext;
 use crate::codec::body::Expected;
 use crate::patch::{APPLY, Configuration, Patch};
 use crate::registry::deletion::rfc3339;
@@ -24,6 +25,7 @@ use crate::request::negotiate::{Accept, Format, Offered, media_type};
 use crate::request::options::{DeleteOptions, ListOptions, Query, WriteKind, WriteOptions};
 use crate::request::{Verb, Warnings};
 use crate::resource_info::{Connection, Endpoint, Part, ResourceInfo, Subresource};
+use crate::schema::{TypeRef, schema};
 use crate::telemetry::metrics::GaugeGuard;
 use crate::validation::content;
 use crate::{Error, Result};
@@ -37,7 +39,7 @@ pub(super) struct Call<'a> {
     pub headers: &'a HeaderMap,
     pub query: &'a Query,
     pub warnings: &'a Warnings,
-    pub audit_annotations: &'a AuditAnnotations,
+    pub audit: &'a AuditContext,
     /// Counts a watch for as long as it lasts.
     pub lasting: Option<GaugeGuard>,
     /// The request's body, or why it could not be read: that matters where the body does.
@@ -81,7 +83,10 @@ impl Call<'_> {
         }
         let verb = self.verb(&route)?;
         let info = route.info.clone();
-        self.warnings.extend(info.behaviour.deprecation.as_deref().map(str::to_owned));
+        if let Some(deprecation) = &info.behaviour.deprecation {
+            self.warnings.extend([deprecation.to_string()]);
+            self.audit.add_annotation("k8s.io/deprecated", "true");
+        }
         let is_list = matches!(verb, Verb::List | Verb::Watch);
         let offered = Offered { tables: route.has_tables(verb), protobuf: !info.is_custom() };
         let accept = Accept::negotiate(self.headers, self.query, is_list, offered)?;
@@ -259,12 +264,7 @@ impl Call<'_> {
 
     fn caller(&self) -> Caller<'_> {
         let agent = self.headers.get(header::USER_AGENT).and_then(|v| v.to_str().ok()).unwrap_or("");
-        Caller {
-            user: self.user,
-            user_agent: agent,
-            warnings: self.warnings,
-            audit_annotations: self.audit_annotations,
-        }
+        Caller { user: self.user, user_agent: agent, warnings: self.warnings, audit: self.audit }
     }
 
     async fn create(&self, route: &Route) -> Result<Outcome> {
@@ -301,6 +301,7 @@ impl Call<'_> {
         let expected = Expected { group: &info.group, version: &info.version, kind: &info.kind };
         let mut review = body.decode(expected, options.field_validation, self.warnings)?;
         fit_namespace(&self.target(&route.info)?, &mut review)?;
+        self.audit.log_request_object(&review, &info.type_ref);
         self.shared.registry.track_new(info, &options.field_manager, self.caller(), &mut review);
         let (authorizer, user) = (&self.shared.authorizer, self.user);
         let value = match &*info.kind {
@@ -340,6 +341,9 @@ impl Call<'_> {
         let options = WriteOptions::parse(self.query, WriteKind::Patch)?;
         let target = self.target(&route.info)?;
         let registry = &self.shared.registry;
+        if let Ok(bytes) = &self.body {
+            self.audit.log_request_patch(bytes, false);
+        }
         // What is not there is not there, whatever the body says.
         registry.get(&target.info, &target.namespace, &target.name, "").await?;
         let bytes = self.body.clone()?;
@@ -359,6 +363,9 @@ impl Call<'_> {
         let options = WriteOptions::parse(self.query, WriteKind::Apply)?;
         let target = self.target(&route.info)?;
         let registry = &self.shared.registry;
+        if let Ok(bytes) = &self.body {
+            self.audit.log_request_patch(bytes, true);
+        }
         if route.subresource().is_some() {
             // Only whole objects are created.
             registry.get(&target.info, &target.namespace, &target.name, "").await?;
@@ -383,7 +390,24 @@ impl Call<'_> {
         }
         let format = Format::of_body(self.headers)?;
         let body = Body { bytes, format };
-        DeleteOptions::from_value(&body.decode_options("DeleteOptions")?)
+        let options = body.decode_options("DeleteOptions")?;
+        self.log_delete_options(&options);
+        DeleteOptions::from_value(&options)
+    }
+
+    /// Records the body of a DELETE in the audit event.
+    fn log_delete_options(&self, options: &Value) {
+        if let Some(id) = schema().named("io.k8s.apimachinery.pkg.apis.meta.v1.DeleteOptions")
+            && self.audit.is_enabled()
+        {
+            let mut options = options.clone();
+            for (member, default) in [("kind", "DeleteOptions"), ("apiVersion", "v1")] {
+                if options[member].as_str().is_none_or(str::is_empty) {
+                    options[member] = default.into();
+                }
+            }
+            self.audit.log_request_object(&options, &TypeRef::Struct(id));
+        }
     }
 
     fn object(&self) -> Result<Body> {

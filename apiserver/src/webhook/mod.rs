@@ -7,6 +7,7 @@
 //! | `verify.rs` | whether a server's certificate is trusted, as Go decides it |
 //! | `dial.rs` | connections |
 //! | `client.rs` | the clients, which keep their connections, and a call of a webhook |
+//! | `metrics.rs` | what is counted of conversion webhooks |
 //! | `error.rs` | why a call failed, in the words of Go's packages: people search for them |
 //!
 //! Every call has a deadline and a limit for its response; redirects are not followed. No lock is held while a call waits.
@@ -19,6 +20,7 @@ mod client;
 mod config;
 mod dial;
 mod error;
+mod metrics;
 mod service;
 mod verify;
 
@@ -27,4 +29,5 @@ pub use client::{ClientManager, HttpClient, Post};
 pub(crate) use config::ca_bundle;
 pub use config::{ClientConfig, ServiceReference, TlsConfig};
 pub use error::{CallError, ConfigError, TransportError};
+pub use metrics::{ConversionFailure, ConversionMetrics};
 pub use service::{ServiceUrl, ServiceUrlError};

@@ -6,6 +6,7 @@
 //! | `rules.rs` | rules: groups, versions, resources, operations, scope, names |
 //! | `matching.rs` | rules with their match policy and selectors, against a request |
 //! | `versioned.rs` | the objects of a request in the version of a match, and back |
+//! | `options.rs` | the options of a request |
 //! | `source.rs` | the parsed configurations, current as of each request |
 //! | `reinvocation.rs` | which plugins are to see an object again that others changed after them |
 //!
@@ -14,12 +15,14 @@
 //! Source: `k8s.io/apiserver/pkg/admission/plugin/webhook/generic`, `predicates`, `plugin/policy/matching`.
 
 mod matching;
+mod options;
 mod reinvocation;
 mod rules;
 mod source;
 mod versioned;
 
 pub use matching::{Invocation, MatchCriteria, MatchPolicy};
+pub use options::operation_options;
 pub use reinvocation::{PluginReinvocation, ReinvocationContext};
 pub use rules::Rule;
 pub(crate) use rules::operation_name;

@@ -38,6 +38,10 @@ const CONTROLLERS: [(&str, &str, &str); 8] = [
 const HARMLESS: [&str; 8] =
     ["exec", "attach", "binding", "eviction", "log", "portforward", "proxy", "status"];
 
+/// Annotations of audit events.
+const ENFORCE_POLICY: &str = "pod-security.kubernetes.io/enforce-policy";
+const AUDIT_VIOLATIONS: &str = "pod-security.kubernetes.io/audit-violations";
+
 /// The number of existing pods that are checked when the enforced level of a namespace rises.
 const MAX_PODS: usize = 3000;
 
@@ -60,6 +64,7 @@ impl AdmissionPlugin for PodSecurity {
             && let Some(template) = attributes.object.pointer(template)
         {
             let policy = policy_of(attributes, cluster)?;
+            audit(attributes, policy.audit, &Pod::of(template));
             warn(attributes, policy.warn, &Pod::of(template));
         }
         Ok(())
@@ -77,6 +82,10 @@ fn validate_pod(attributes: &AdmissionAttributes<'_>, cluster: &dyn Cluster) -> 
     }
     let policy = policy_of(attributes, cluster)?;
     let pod = Pod::of(attributes.object);
+    if attributes.audit.is_enabled() {
+        attributes.audit.add_annotation(ENFORCE_POLICY, policy.enforce.to_string());
+    }
+    audit(attributes, policy.audit, &pod);
     let violations = checks::evaluate(policy.enforce, &pod);
     if !violations.is_empty() {
         let detail = format!("violates PodSecurity \"{}\": {}", policy.enforce, details(&violations));
@@ -84,6 +93,18 @@ fn validate_pod(attributes: &AdmissionAttributes<'_>, cluster: &dyn Cluster) -> 
     }
     warn(attributes, policy.warn, &pod);
     Ok(())
+}
+
+/// Annotates the audit event with what violates the level that is audited.
+fn audit(attributes: &AdmissionAttributes<'_>, level: LevelVersion, pod: &Pod<'_>) {
+    if !attributes.audit.is_enabled() {
+        return;
+    }
+    let violations = checks::evaluate(level, pod);
+    if !violations.is_empty() {
+        let text = format!("would violate PodSecurity \"{level}\": {}", details(&violations));
+        attributes.audit.add_annotation(AUDIT_VIOLATIONS, text);
+    }
 }
 
 fn warn(attributes: &AdmissionAttributes<'_>, level: LevelVersion, pod: &Pod<'_>) {

@@ -48,6 +48,7 @@ impl fmt::Display for LevelVersion {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Policy {
     pub(super) enforce: LevelVersion,
+    pub(super) audit: LevelVersion,
     pub(super) warn: LevelVersion,
 }
 
@@ -57,7 +58,7 @@ impl Policy {
         let labels = Field::at(Some(labels), Path::of("metadata.labels"));
         let mut reader = Reader { labels, errors: Errors::new() };
         let enforce = reader.mode("enforce", Level::Restricted);
-        reader.mode("audit", Level::Privileged);
+        let audit = reader.mode("audit", Level::Privileged);
         let mut warn = reader.mode("warn", Level::Privileged);
         // The enforced level is also that of the warnings, which templates get.
         if let (Some(level), None) = (enforce.readable_level, warn.level)
@@ -70,7 +71,7 @@ impl Policy {
             level: mode.level.unwrap_or(LevelVersion::PRIVILEGED.level),
             version: mode.version.unwrap_or(LevelVersion::PRIVILEGED.version),
         };
-        (Policy { enforce: whole(enforce), warn: whole(warn) }, reader.errors)
+        (Policy { enforce: whole(enforce), audit: whole(audit), warn: whole(warn) }, reader.errors)
     }
 }
 

@@ -129,6 +129,12 @@ impl Binding {
         }]
     }
 
+    /// The actions, as metrics name them.
+    pub fn observed_actions(&self) -> impl Iterator<Item = &'static str> {
+        let names = [("Deny", "deny"), ("Audit", "audit"), ("Warn", "warn")];
+        names.into_iter().filter(move |(action, _)| self.has_action(action)).map(|(_, name)| name)
+    }
+
     pub fn has_action(&self, action: &str) -> bool {
         self.actions.iter().any(|known| known == action)
     }

@@ -30,6 +30,7 @@ pub use mutating::MutatingAdmissionPolicy;
 pub use validating::ValidatingAdmissionPolicy;
 pub use variables::RequestVariables;
 
+use super::AdmissionMetrics;
 use crate::access::authorize::Authorizer;
 use crate::resource_info::SharedResourceTable;
 
@@ -40,6 +41,8 @@ pub struct PolicyContext {
     pub resources: Arc<SharedResourceTable>,
     /// What the variable `authorizer` asks.
     pub authorizer: Arc<Authorizer>,
+    /// What is counted of policies.
+    pub metrics: Arc<AdmissionMetrics>,
 }
 
 /// What one expression may cost.

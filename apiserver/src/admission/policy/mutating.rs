@@ -2,6 +2,8 @@
 //!
 //! Source: `k8s.io/apiserver/pkg/admission/plugin/policy/mutating`, `dispatcher.go`, and `.../mutating/patch`.
 
+use std::time::Instant;
+
 use coracle_cel::{ObjectLiteral, Value as CelValue};
 use futures::future::BoxFuture;
 use serde_json::{Map, Value, json};
@@ -11,10 +13,14 @@ use super::validating::Budget;
 use super::variables::PolicyVariables;
 use super::{PolicyContext, RequestVariables, params};
 use crate::admission::generic::{Source, VersionedObjects, is_exempt};
+use crate::admission::metrics::{PolicyLabels, error_type};
 use crate::admission::{AdmissionAttributes, AsyncAdmissionPlugin, Operation};
 use crate::cluster::Cluster;
-use crate::fields;
+use crate::fields::atomics::atomics;
+use crate::fields::merge::merge;
+use crate::fields::typed::{self, Duplicates};
 use crate::patch::json as json_patch;
+use crate::schema::TypeRef;
 use crate::{Error, Result};
 
 const NAME: &str = "MutatingAdmissionPolicy";
@@ -50,7 +56,9 @@ impl MutatingAdmissionPolicy {
                 if is_reinvoke && !attributes.reinvocation.of_plugin(NAME).should_reinvoke(&key) {
                     continue;
                 }
+                let began = Instant::now();
                 let outcome = self.invoke(policy, binding, attributes, cluster).await?;
+                self.observe(policy, binding, began, &outcome);
                 let changed = match outcome {
                     Outcome::NotMatched => continue,
                     Outcome::Done { changed } => changed,
@@ -76,6 +84,17 @@ impl MutatingAdmissionPolicy {
             attributes.reinvocation.of_plugin(NAME).finish(attributes.object);
         }
         Ok(())
+    }
+
+    /// Counts an invocation.
+    fn observe(&self, policy: &Policy, binding: &Binding, began: Instant, outcome: &Outcome) {
+        let error_type = match outcome {
+            Outcome::NotMatched => return,
+            Outcome::Done { .. } => "no_error",
+            Outcome::Failed(message) => error_type(message),
+        };
+        let labels = PolicyLabels { policy: &policy.name, binding: &binding.name, error_type };
+        self.context.metrics.mutating_policy(labels, began.elapsed());
     }
 
     async fn invoke(
@@ -155,7 +174,7 @@ fn mutate(
         let CelValue::Object(literal) = &value else {
             return Err("ApplyConfiguration expression must evaluate to an Object".to_owned());
         };
-        check_names(literal, "Object")?;
+        check_names(literal, "Object").map_err(|error| format!("type mismatch: {error}"))?;
         let mut configuration = value.to_json().ok_or("ApplyConfiguration has a value that JSON has not")?;
         for name in ["apiVersion", "kind"] {
             configuration[name] = current[name].clone();
@@ -166,9 +185,26 @@ fn mutate(
                 return Err(format!("ApplyConfiguration may not set {name}"));
             }
         }
-        fields::merge::merge(&current, &configuration, &objects.type_ref)
+        apply(&current, &configuration, &objects.type_ref)
+            .map_err(|error| format!("error applying patch: {error}"))?
     };
     objects.decode(patched).map(Some)
+}
+
+/// Merges an apply configuration into an object, if it has the types of its kind and replaces nothing as a whole.
+fn apply(current: &Value, configuration: &Value, type_ref: &TypeRef) -> Result<Value, String> {
+    typed::check(configuration, type_ref, Duplicates::Refused)
+        .map_err(|error| format!("failed to convert patch object to typed object: {error}"))?;
+    let atomics = atomics(configuration, type_ref);
+    if !atomics.is_empty() {
+        return Err(format!(
+            "invalid ApplyConfiguration: may not mutate atomic arrays, maps or structs: {}",
+            atomics.join(", ")
+        ));
+    }
+    typed::check(current, type_ref, Duplicates::Allowed)
+        .map_err(|error| format!("failed to convert original object to typed object: {error}"))?;
+    Ok(merge(current, configuration, type_ref))
 }
 
 /// The types of objects are named by their paths.

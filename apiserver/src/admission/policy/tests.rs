@@ -17,6 +17,7 @@ fn context() -> PolicyContext {
     PolicyContext {
         resources: SharedResourceTable::new(coracle_resources::built_in()),
         authorizer: Arc::new(Authorizer::new(Mode::Rbac)),
+        metrics: Arc::default(),
     }
 }
 
@@ -32,7 +33,9 @@ fn world() -> World {
 
 fn config_map(data: Value) -> Request {
     let object = json!({"kind": "ConfigMap", "metadata": {"name": "c", "namespace": "ns"}, "data": data});
-    Request::new("", "configmaps", "ns", object)
+    let mut request = Request::new("", "configmaps", "ns", object);
+    request.options.field_manager = "m".to_owned();
+    request
 }
 
 /// The code and the message of a denial.
@@ -111,6 +114,13 @@ fn a_request_is_denied_by_the_first_validation_that_fails() {
             None,
         ),
         (
+            "the options",
+            one(
+                json!({"expression": "request.options.kind == 'CreateOptions' && request.options.fieldManager == 'm'"}),
+            ),
+            None,
+        ),
+        (
             "what the user may do",
             one(
                 json!({"expression": "authorizer.group('').resource('pods').namespace('ns').check('get').allowed() || authorizer.requestResource.check('x').allowed()", "message": "may not"}),
@@ -173,7 +183,21 @@ fn mutations_are_applied_in_order() {
         (patch("[JSONPatch{op: 'test', path: '/data/a', value: 'x'}]"), "denied request: "),
         (
             apply("Object{metadata: Object.other{name: 'x'}}"),
-            "unexpected type name \"Object.other\", expected \"Object.metadata\"",
+            "type mismatch: unexpected type name \"Object.other\", expected \"Object.metadata\"",
+        ),
+        (
+            apply("Object{data: {'a': 1}}"),
+            "error applying patch: failed to convert patch object to typed object: .data.a: expected string, got &value.valueUnstructured{Value:1}",
+        ),
+        (
+            apply("Object{spec: Object.spec{}}"),
+            "error applying patch: failed to convert patch object to typed object: .spec: field not declared in schema",
+        ),
+        (
+            apply(
+                "Object{metadata: Object.metadata{ownerReferences: [Object.metadata.ownerReferences{uid: 'u', name: 'n'}], managedFields: [Object.metadata.managedFields{manager: 'm'}]}}",
+            ),
+            "error applying patch: invalid ApplyConfiguration: may not mutate atomic arrays, maps or structs: .metadata.managedFields",
         ),
     ] {
         let error = mutated(json!([mutation]), json!({"a": "1"})).expect_err("denied");

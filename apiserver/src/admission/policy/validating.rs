@@ -3,6 +3,7 @@
 //! Source: `k8s.io/apiserver/pkg/admission/plugin/policy/validating`, `dispatcher.go` and `validator.go`.
 
 use std::collections::BTreeMap;
+use std::time::Instant;
 
 use coracle_cel::Value as CelValue;
 use futures::future::BoxFuture;
@@ -12,6 +13,7 @@ use super::definition::{Binding, Expression, Policy, Validation};
 use super::variables::PolicyVariables;
 use super::{BINDING_BUDGET, CALL_LIMIT, PolicyContext, RequestVariables, params};
 use crate::admission::generic::{Source, VersionedObjects, is_exempt};
+use crate::admission::metrics::{PolicyLabels, error_type};
 use crate::admission::{AdmissionAttributes, AsyncAdmissionPlugin};
 use crate::cluster::Cluster;
 use crate::error::{Cause, Error};
@@ -45,6 +47,13 @@ struct Denial<'p> {
     failure: Failure,
 }
 
+impl Failure {
+    fn labels<'a>(&self, policy: &'a Policy, binding: &'a Binding) -> PolicyLabels<'a> {
+        let error_type = if self.is_error { error_type(&self.message) } else { "no_error" };
+        PolicyLabels { policy: &policy.name, binding: &binding.name, error_type }
+    }
+}
+
 impl ValidatingAdmissionPolicy {
     pub fn new(context: PolicyContext) -> ValidatingAdmissionPolicy {
         ValidatingAdmissionPolicy {
@@ -73,6 +82,7 @@ impl ValidatingAdmissionPolicy {
                 if binding.criteria.matches(attributes, &resources, cluster)?.is_none() {
                     continue;
                 }
+                let began = Instant::now();
                 let failures = match params::collect(policy, binding, attributes, &resources, cluster).await {
                     Err(message) => {
                         vec![Failure { message, reason: String::new(), index: 0, is_error: true }]
@@ -89,10 +99,16 @@ impl ValidatingAdmissionPolicy {
                         params.iter().flat_map(evaluate).collect()
                     }
                 };
+                let took = began.elapsed();
                 for failure in failures {
+                    let observe = |action: &str| {
+                        self.context.metrics.validating_policy(failure.labels(policy, binding), took, action);
+                    };
                     if failure.is_error && !policy.fails {
+                        observe("allow");
                         continue;
                     }
+                    binding.observed_actions().for_each(observe);
                     report(policy, binding, &failure, attributes, &mut audited);
                     let denies = binding.has_action("Deny") || is_configuration(&failure);
                     if denies && denial.is_none() {
@@ -102,10 +118,10 @@ impl ValidatingAdmissionPolicy {
             }
         }
         if !audited.is_empty() {
-            attributes.audit_annotations.add(AUDIT_FAILURE, Value::from(audited).to_string());
+            attributes.audit.add_annotation(AUDIT_FAILURE, Value::from(audited).to_string());
         }
         for (key, values) in annotations {
-            attributes.audit_annotations.add(key, values.join(", "));
+            attributes.audit.add_annotation(key, values.join(", "));
         }
         denial.map_or(Ok(()), |denial| Err(denied(attributes, &denial)))
     }

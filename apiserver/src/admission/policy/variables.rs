@@ -12,8 +12,8 @@ use super::authorizer::{self, ResourceCheck};
 use super::definition::Expression;
 use crate::access::UserInfo;
 use crate::access::authorize::Authorizer;
-use crate::admission::generic::VersionedObjects;
-use crate::admission::{AdmissionAttributes, Operation, OperationOptions};
+use crate::admission::AdmissionAttributes;
+use crate::admission::generic::{VersionedObjects, operation_name, operation_options};
 use crate::cluster::Cluster;
 use crate::names::GroupResource;
 use crate::{Error, Result};
@@ -171,17 +171,9 @@ fn request(attributes: &AdmissionAttributes<'_>, objects: &VersionedObjects) -> 
         "requestSubResource": attributes.subresource,
         "name": attributes.name,
         "namespace": attributes.namespace,
-        "operation": match attributes.operation {
-            Operation::Create => "CREATE",
-            Operation::Update => "UPDATE",
-            Operation::Delete => "DELETE",
-            Operation::Connect => "CONNECT",
-        },
+        "operation": operation_name(attributes.operation),
         "userInfo": user_info,
         "dryRun": attributes.options.dry_run(),
-        "options": match attributes.options {
-            OperationOptions::None => Value::Null,
-            _ => json!({}),
-        },
+        "options": operation_options(attributes),
     })
 }

@@ -1,7 +1,7 @@
 //! The call of one webhook, and what its failure means.
 
-use std::borrow::Cow;
 use std::sync::Arc;
+use std::time::Instant;
 
 use super::configuration::Webhook;
 use super::response::{self, Mistake, Response};
@@ -10,6 +10,7 @@ use crate::Error;
 use crate::access::authorize::Authorizer;
 use crate::admission::AdmissionAttributes;
 use crate::admission::generic::VersionedObjects;
+use crate::admission::metrics::{WebhookLabels, WebhookOutcome};
 use crate::admission::policy::RequestVariables;
 use crate::cluster::Cluster;
 use crate::field::quote;
@@ -21,8 +22,15 @@ pub const MAX_RESPONSE: usize = 8 << 20;
 /// Why a webhook did not allow a request.
 pub enum Failure {
     /// It could not be called, or its response makes no sense: the failure policy decides.
-    Call(String),
-    /// Whatever the policy says.
+    Call {
+        /// Why.
+        reason: String,
+        /// The status code under which it is counted.
+        code: u16,
+    },
+    /// It denied the request.
+    Denied(Error),
+    /// The request fails whatever the policy says.
     Request(Error),
 }
 
@@ -30,7 +38,7 @@ impl Failure {
     /// The error of the request, if the failure counts.
     pub fn into_error(self, webhook: &Webhook) -> Option<Error> {
         match self {
-            Failure::Call(reason) => {
+            Failure::Call { reason, .. } => {
                 let text = format!("failed calling webhook {}: {reason}", quote(&webhook.name));
                 if webhook.fails_open {
                     tracing::warn!(configuration = %webhook.configuration, "failing open: {text}");
@@ -39,14 +47,34 @@ impl Failure {
                 tracing::warn!(configuration = %webhook.configuration, "failing closed: {text}");
                 Some(Error::Internal(text))
             }
-            Failure::Request(error) => Some(error),
+            Failure::Denied(error) | Failure::Request(error) => Some(error),
         }
     }
 }
 
+/// Counts a call of a webhook that began at a time.
+pub fn observe<T>(
+    context: &WebhookContext,
+    webhook: &Webhook,
+    labels: WebhookLabels<'_>,
+    began: Instant,
+    outcome: &Result<T, Failure>,
+) {
+    let outcome = match outcome {
+        Ok(_) => WebhookOutcome::Allowed,
+        Err(Failure::Call { code, .. }) if webhook.fails_open => WebhookOutcome::FailedOpen(*code),
+        Err(Failure::Call { code, .. }) => WebhookOutcome::CallFailed(*code),
+        Err(Failure::Denied(error)) => WebhookOutcome::Denied(error.code()),
+        Err(Failure::Request(_)) => WebhookOutcome::InternalError,
+    };
+    context.metrics.webhook(labels, began.elapsed(), outcome);
+}
+
 /// Whether the match conditions of a webhook hold, so that it is called.
 pub fn conditions_hold(
+    context: &WebhookContext,
     webhook: &Webhook,
+    labels: WebhookLabels<'_>,
     attributes: &AdmissionAttributes<'_>,
     objects: &VersionedObjects,
     authorizer: &Arc<Authorizer>,
@@ -57,7 +85,10 @@ pub fn conditions_hold(
     }
     let variables =
         RequestVariables::new(attributes, objects, authorizer, cluster).map_err(Failure::Request)?;
-    match webhook.conditions.match_request(&&variables) {
+    let began = Instant::now();
+    let matches = webhook.conditions.match_request(&&variables);
+    context.metrics.match_conditions(labels, began.elapsed(), matches.as_ref().ok().copied());
+    match matches {
         Ok(holds) => Ok(holds),
         Err(_) if webhook.fails_open => Ok(false),
         Err(text) => Err(Failure::Request(attributes.forbidden(text))),
@@ -79,7 +110,7 @@ pub async fn call(
     }
     let Some(version) = webhook.review_version else {
         let text = "could not create admission objects: webhook does not accept known AdmissionReview versions (v1, v1beta1)";
-        return Err(Failure::Call(text.to_owned()));
+        return Err(Failure::Call { reason: text.to_owned(), code: 400 });
     };
     let uid = uuid::Uuid::new_v4().to_string();
     let post = Post {
@@ -90,22 +121,23 @@ pub async fn call(
         limit: MAX_RESPONSE,
     };
     let bytes = context.clients.post(post, cluster).await.map_err(|error| {
-        let act: Cow<'static, str> = match error {
-            CallError::Config(_) => "could not get REST client".into(),
-            _ => "failed to call webhook".into(),
+        let (act, code) = match error {
+            CallError::Config(_) => ("could not get REST client", 400),
+            CallError::Status { code, .. } => ("failed to call webhook", code),
+            _ => ("failed to call webhook", 503),
         };
-        Failure::Call(format!("{act}: {error}"))
+        Failure::Call { reason: format!("{act}: {error}"), code }
     })?;
     let response = response::read(&bytes, version, &uid, mutating)
-        .map_err(|mistake: Mistake| Failure::Call(mistake.to_string()))?;
+        .map_err(|mistake: Mistake| Failure::Call { reason: mistake.to_string(), code: 503 })?;
     for warning in &response.warnings {
         attributes.warn(warning.clone());
     }
     for (key, value) in &response.audit_annotations {
-        attributes.audit_annotations.add(format!("{}/{key}", webhook.name), value.clone());
+        attributes.audit.add_annotation(format!("{}/{key}", webhook.name), value.clone());
     }
     if !response.allowed {
-        return Err(Failure::Request(response::denial(&webhook.name, &response.status)));
+        return Err(Failure::Denied(response::denial(&webhook.name, &response.status)));
     }
     Ok(response)
 }

@@ -25,6 +25,7 @@ use std::sync::Arc;
 pub(super) use mutating::MutatingAdmissionWebhook;
 pub(super) use validating::ValidatingAdmissionWebhook;
 
+use super::AdmissionMetrics;
 use crate::resource_info::SharedResourceTable;
 use crate::webhook::ClientManager;
 
@@ -35,4 +36,6 @@ pub struct WebhookContext {
     pub resources: Arc<SharedResourceTable>,
     /// The clients of webhooks.
     pub clients: Arc<ClientManager>,
+    /// What is counted of webhooks and policies.
+    pub metrics: Arc<AdmissionMetrics>,
 }

@@ -1,16 +1,19 @@
 //! MutatingAdmissionWebhook: lets webhooks change the object, one after the other.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use futures::future::BoxFuture;
 use serde_json::{Value, json};
 
 use super::WebhookContext;
-use super::call::{Failure, call, conditions_hold};
+use super::call::{Failure, call, conditions_hold, observe};
 use super::configuration::Webhook;
 use crate::access::authorize::Authorizer;
 use crate::admission::generic::{Source, VersionedObjects, is_exempt};
+use crate::admission::metrics::WebhookLabels;
 use crate::admission::{AdmissionAttributes, AsyncAdmissionPlugin};
+use crate::audit::Level;
 use crate::cluster::Cluster;
 use crate::field::quote;
 use crate::patch::json::{self as json_patch};
@@ -52,19 +55,28 @@ impl MutatingAdmissionWebhook {
                 continue;
             }
             let objects = VersionedObjects::new(&invocation, attributes).await?;
-            let outcome = match conditions_hold(webhook, attributes, &objects, &self.authorizer, cluster) {
-                Ok(false) => continue,
-                Ok(true) => self.invoke(webhook, attributes, &objects, cluster).await,
-                Err(failure) => Err(failure),
-            };
             let annotation =
                 format!("webhook.admission.k8s.io/round_{}_index_{called}", u8::from(is_reinvoke));
+            let labels =
+                WebhookLabels { name: &webhook.name, step: "admit", operation: attributes.operation };
+            let (context, authorizer) = (&self.context, &self.authorizer);
+            let outcome =
+                match conditions_hold(context, webhook, labels, attributes, &objects, authorizer, cluster) {
+                    Ok(false) => continue,
+                    Ok(true) => {
+                        let began = Instant::now();
+                        let outcome = self.invoke(webhook, attributes, &objects, &annotation, cluster).await;
+                        observe(context, webhook, labels, began, &outcome);
+                        outcome
+                    }
+                    Err(failure) => Err(failure),
+                };
             called += 1;
             let changed = matches!(outcome, Ok(true));
             let mutation = json!({
                 "configuration": webhook.configuration, "webhook": webhook.name, "mutated": changed,
             });
-            attributes.audit_annotations.add(format!("mutation.{annotation}"), mutation.to_string());
+            attributes.audit.add_annotation(format!("mutation.{annotation}"), mutation.to_string());
             if changed {
                 attributes.reinvocation.of_plugin(NAME).require_all();
                 attributes.reinvocation.require();
@@ -77,7 +89,7 @@ impl MutatingAdmissionWebhook {
                     Some(error) => return Err(error),
                     None => {
                         let key = format!("failed-open.mutating.{annotation}");
-                        attributes.audit_annotations.add(key, webhook.name.clone());
+                        attributes.audit.add_annotation(key, webhook.name.clone());
                     }
                 }
             }
@@ -89,11 +101,14 @@ impl MutatingAdmissionWebhook {
     }
 
     /// Calls a webhook and applies its patch. Whether that changed the object.
+    ///
+    /// - `annotation`: the key of its annotations in the audit event.
     async fn invoke(
         &self,
         webhook: &Webhook,
         attributes: &mut AdmissionAttributes<'_>,
         objects: &VersionedObjects,
+        annotation: &str,
         cluster: &dyn Cluster,
     ) -> Result<bool, Failure> {
         let response = call(&self.context, webhook, attributes, objects, cluster, true).await?;
@@ -118,6 +133,14 @@ impl MutatingAdmissionWebhook {
         let changed = objects.decode(patched).map_err(internal)?;
         if changed == *object {
             return Ok(false);
+        }
+        if attributes.audit.is_enabled() {
+            let applied = json!({
+                "configuration": webhook.configuration, "webhook": webhook.name, "patch": patch,
+                "patchType": "JSONPatch",
+            });
+            let key = format!("patch.{annotation}");
+            attributes.audit.add_annotation_at(Level::Request, key, applied.to_string());
         }
         let requested = self.context.resources.load_full();
         let resource = attributes.resource;

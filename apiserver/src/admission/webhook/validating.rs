@@ -1,15 +1,17 @@
 //! ValidatingAdmissionWebhook: asks all webhooks at once whether the final object is to be accepted.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use futures::future::{BoxFuture, join_all};
 
 use super::WebhookContext;
-use super::call::{Failure, call, conditions_hold};
+use super::call::{Failure, call, conditions_hold, observe};
 use super::configuration::Webhook;
 use crate::Result;
 use crate::access::authorize::Authorizer;
 use crate::admission::generic::{Invocation, Source, VersionedObjects, is_exempt};
+use crate::admission::metrics::WebhookLabels;
 use crate::admission::{AdmissionAttributes, AsyncAdmissionPlugin};
 use crate::cluster::Cluster;
 
@@ -50,7 +52,7 @@ impl ValidatingAdmissionWebhook {
                 None => {
                     let key =
                         format!("failed-open.validating.webhook.admission.k8s.io/round_0_index_{index}");
-                    attributes.audit_annotations.add(key, webhook.name.clone());
+                    attributes.audit.add_annotation(key, webhook.name.clone());
                 }
             }
         }
@@ -65,10 +67,16 @@ impl ValidatingAdmissionWebhook {
         cluster: &dyn Cluster,
     ) -> Result<(), Failure> {
         let objects = VersionedObjects::new(invocation, attributes).await.map_err(Failure::Request)?;
-        if !conditions_hold(webhook, attributes, &objects, &self.authorizer, cluster)? {
+        let labels =
+            WebhookLabels { name: &webhook.name, step: "validating", operation: attributes.operation };
+        let (context, authorizer) = (&self.context, &self.authorizer);
+        if !conditions_hold(context, webhook, labels, attributes, &objects, authorizer, cluster)? {
             return Ok(());
         }
-        call(&self.context, webhook, attributes, &objects, cluster, false).await.map(drop)
+        let began = Instant::now();
+        let outcome = call(context, webhook, attributes, &objects, cluster, false).await;
+        observe(context, webhook, labels, began, &outcome);
+        outcome.map(drop)
     }
 }
 

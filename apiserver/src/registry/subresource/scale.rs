@@ -55,6 +55,7 @@ impl Registry {
             return Err(Error::bad_request(NO_SCALE));
         }
         let object = body.decode(expected, options.field_validation, caller.warnings)?;
+        caller.audit.log_request_object(&object, &scale.type_ref);
         fit_name(target, &object)?;
         self.rescale(target, scale, options, caller, |current| {
             same_uid(target, &object, current)?;

@@ -20,6 +20,9 @@ const HOUR: i64 = 3600;
 const MIN_LIFETIME: i64 = 600;
 const MAX_LIFETIME: i64 = 1 << 32;
 
+/// The annotation of the audit event with the id of the token that was issued.
+const ISSUED_CREDENTIAL_ID: &str = "authentication.kubernetes.io/issued-credential-id";
+
 impl Registry {
     /// Signs a token of a ServiceAccount, bound to an object if the request asks for that (KEP-1205).
     ///
@@ -63,17 +66,19 @@ impl Registry {
         let lifetime = request["spec"]["expirationSeconds"].as_i64().unwrap_or(HOUR);
         let audiences: Vec<String> =
             serde_json::from_value(request["spec"]["audiences"].clone()).unwrap_or_default();
-        let token = key
-            .sign(&claims(&Request {
-                issuer: key.issuer(),
-                account: &account,
-                bound: bound.as_ref().map(|(kind, object)| (*kind, object)),
-                node: node.as_ref().map(|(name, uid)| (name.as_str(), uid.as_str())),
-                audiences: &audiences,
-                issued: now.as_second(),
-                lifetime,
-            }))
-            .ok_or_else(|| Error::Internal("failed to generate token".to_owned()))?;
+        let claims = claims(&Request {
+            issuer: key.issuer(),
+            account: &account,
+            bound: bound.as_ref().map(|(kind, object)| (*kind, object)),
+            node: node.as_ref().map(|(name, uid)| (name.as_str(), uid.as_str())),
+            audiences: &audiences,
+            issued: now.as_second(),
+            lifetime,
+        });
+        let token =
+            key.sign(&claims).ok_or_else(|| Error::Internal("failed to generate token".to_owned()))?;
+        let id = claims["jti"].as_str().unwrap_or_default();
+        caller.audit.add_annotation(ISSUED_CREDENTIAL_ID, format!("JTI={id}"));
         let expires = now.checked_add(jiff::SignedDuration::from_secs(lifetime)).unwrap_or(now);
         request.set_meta("creationTimestamp", rfc3339(now));
         request["status"] = json!({"token": token, "expirationTimestamp": rfc3339(expires)});

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use futures::future::join_all;
 
 use super::*;
+use crate::audit::AuditContext;
 use crate::resource_info::Part;
 
 const TASKS: usize = 64;
@@ -153,7 +154,7 @@ async fn many_writes_to_one_object_are_no_work_of_their_square() {
                 user: &server.user,
                 user_agent: "test",
                 warnings: &warnings,
-                audit_annotations: &AuditAnnotations::default(),
+                audit: &AuditContext::default(),
             };
             let writing = write::Writing {
                 target: &target,

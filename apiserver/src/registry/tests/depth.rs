@@ -1,6 +1,7 @@
 //! How deep objects may be, and what happens to stored ones that are deeper.
 
 use super::*;
+use crate::audit::AuditContext;
 use crate::codec::limits::{MAX_COLLECTIONS, MAX_DEPTH};
 
 fn nested(levels: usize) -> Value {
@@ -78,7 +79,7 @@ async fn deeper_objects_that_are_stored_already_keep_their_finalizers() {
         user: &server.user,
         user_agent: "test",
         warnings: &warnings,
-        audit_annotations: &AuditAnnotations::default(),
+        audit: &AuditContext::default(),
     };
     let options =
         crate::request::options::DeleteOptions::from_query(&crate::request::options::Query::parse(""));

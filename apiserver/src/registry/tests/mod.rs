@@ -16,6 +16,7 @@ use serde_json::{Value, json};
 use super::*;
 use crate::access::authorize::Mode;
 use crate::admission::OperationOptions;
+use crate::audit::AuditContext;
 use crate::object_meta::ObjectMeta;
 use crate::patch::Patch;
 use crate::request::Format;
@@ -91,7 +92,7 @@ impl Server {
             user: &self.user,
             user_agent: "test",
             warnings: &warnings,
-            audit_annotations: &AuditAnnotations::default(),
+            audit: &AuditContext::default(),
         };
         let body = Body { bytes: bytes.into(), format };
         match name {
@@ -116,7 +117,7 @@ impl Server {
             user: &self.user,
             user_agent: "test",
             warnings: &warnings,
-            audit_annotations: &AuditAnnotations::default(),
+            audit: &AuditContext::default(),
         };
         self.registry.patch(&target, Part::Main, &patch, &Server::options(), caller).await
     }

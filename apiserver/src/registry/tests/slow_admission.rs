@@ -57,7 +57,11 @@ async fn admission_that_waits_holds_up_nobody_else() {
     let plugin = Slow { reached: reached.clone(), released: released.clone() };
     server.registry.chain = AdmissionChain::standard(
         &authorizer,
-        &WebhookContext { resources: server.registry.resources.clone(), clients: Arc::default() },
+        &WebhookContext {
+            resources: server.registry.resources.clone(),
+            clients: Arc::default(),
+            metrics: Arc::default(),
+        },
     )
     .with(plugin);
     let quota = json!({

@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use super::super::*;
 use crate::Result;
 use crate::access::authorize::Mode;
+use crate::audit::AuditContext;
 use crate::object_meta::ObjectMeta;
 use crate::request::Format;
 use crate::request::options::{DeleteOptions, Query, WriteKind, WriteOptions};
@@ -19,7 +20,7 @@ struct Fixture {
     registry: Registry,
     user: UserInfo,
     warnings: Warnings,
-    audit_annotations: AuditAnnotations,
+    audit: AuditContext,
 }
 
 impl Fixture {
@@ -38,7 +39,7 @@ impl Fixture {
             registry,
             user: UserInfo::new("u", &["system:masters"]),
             warnings: Warnings::default(),
-            audit_annotations: AuditAnnotations::default(),
+            audit: AuditContext::default(),
         };
         fixture
             .create("", "v1", "namespaces", json!({"metadata": {"name": "n"}}), "")
@@ -56,12 +57,7 @@ impl Fixture {
     }
 
     fn caller(&self) -> Caller<'_> {
-        Caller {
-            user: &self.user,
-            user_agent: "test",
-            warnings: &self.warnings,
-            audit_annotations: &self.audit_annotations,
-        }
+        Caller { user: &self.user, user_agent: "test", warnings: &self.warnings, audit: &self.audit }
     }
 
     async fn create(

@@ -33,6 +33,9 @@ impl Registry {
         caller: Caller<'_>,
         options: &WriteOptions,
     ) -> Result<()> {
+        if let Some(subresource) = target.info.subresource(subresource) {
+            caller.audit.log_request_object(object, &subresource.type_ref);
+        }
         let operation = OperationOptions::Write(options);
         let mut attributes = subresource_attributes(target, subresource, object, caller);
         (attributes.operation, attributes.options) = (Operation::Create, operation);
@@ -144,7 +147,7 @@ impl Writing<'_> {
             options: self.options,
             user: self.caller.user,
             warnings: self.caller.warnings,
-            audit_annotations: self.caller.audit_annotations,
+            audit: self.caller.audit,
             reinvocation: ReinvocationContext::default(),
         }
     }
@@ -171,7 +174,7 @@ fn subresource_attributes<'a>(
         options: OperationOptions::None,
         user: caller.user,
         warnings: caller.warnings,
-        audit_annotations: caller.audit_annotations,
+        audit: caller.audit,
         reinvocation: ReinvocationContext::default(),
     }
 }

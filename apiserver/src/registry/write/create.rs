@@ -99,7 +99,8 @@ impl Registry {
             for member in ["deletionTimestamp", "deletionGracePeriodSeconds", "selfLink"] {
                 object.set_meta(member, Value::Null);
             }
-            let object = writing.target.info.to_internal(object);
+            writing.caller.audit.log_request_object(&object, &info.type_ref);
+            let object = info.to_internal(object);
             match self.try_create(&writing, object, by).await? {
                 Ok(payload) => return Ok(Outcome { code: 201, payload }),
                 Err(Retry::Name(taken)) if names + 1 == NAME_TRIES => return Err(taken),

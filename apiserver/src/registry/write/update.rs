@@ -66,6 +66,9 @@ impl Registry {
         let creates = matches!(part, Part::Main | Part::Status) && target.info.behaviour.create_on_update;
         // A body that is wrong is refused before anything is looked for.
         let mut decoded = Some(decode()?);
+        if let Some(object) = &decoded {
+            caller.audit.log_request_object(object, &target.info.type_ref);
+        }
         self.modify(writing, creates.then_some(&create), |current| {
             let object = decoded.take().map_or_else(decode, Ok)?;
             same_uid(target, &object, current)?;

@@ -1,12 +1,12 @@
 //! Authorization: whether a user may make a request, and as which other user.
 
-use std::sync::Arc;
-
 use super::RequestFilter;
-use crate::access::authorize::Authorizer;
+use crate::Error;
+use crate::access::UserInfo;
+use crate::access::authorize::{self, Authorizer};
 use crate::access::impersonate::Impersonator;
 use crate::registry::Registry;
-use crate::serve::exchange::{AuthorizedRequest, ClassifiedRequest, RequestRefusal};
+use crate::serve::exchange::{AuthorizedRequest, ClassifiedRequest, RequestContext, RequestRefusal};
 
 /// Authorizes requests. An impersonated user, if the request has one and its user may impersonate it, takes the place of the
 /// user.
@@ -16,6 +16,21 @@ pub struct Authorize<'a> {
     pub registry: &'a Registry,
     pub authorizer: &'a Authorizer,
     pub impersonator: &'a Impersonator,
+}
+
+impl Authorize<'_> {
+    /// Authorizes a request and annotates its audit event with the decision and the reason.
+    fn check_audited(&self, context: &RequestContext, user: &UserInfo) -> Result<(), Error> {
+        let attributes = context.attributes();
+        let decision = self.authorizer.decide(user, &attributes);
+        let name = if decision.allowed { "allow" } else { "forbid" };
+        context.audit.add_annotation("authorization.k8s.io/decision", name);
+        context.audit.add_annotation("authorization.k8s.io/reason", decision.reason.as_str());
+        match decision.allowed {
+            true => Ok(()),
+            false => Err(authorize::forbidden(user, &attributes, &decision.reason)),
+        }
+    }
 }
 
 impl<B> RequestFilter<ClassifiedRequest<B>> for Authorize<'_> {
@@ -29,19 +44,28 @@ impl<B> RequestFilter<ClassifiedRequest<B>> for Authorize<'_> {
         let attributes = context.attributes();
         let headers = &context.parts.headers;
         let impersonated = self.impersonator.impersonate(headers, &user, &attributes, self.authorizer);
-        let user = impersonated.map_err(RequestRefusal::Denied)?.map_or(user, Arc::new);
-        self.authorizer.check(&user, &attributes).map_err(RequestRefusal::Denied)?;
+        let impersonated = impersonated.map_err(RequestRefusal::Denied)?;
+        if let Some(impersonated) = &impersonated {
+            context.audit.log_impersonated_user(impersonated);
+        }
+        let user = impersonated.map_or(user, |impersonated| impersonated.user);
+        match context.audit.is_enabled() {
+            true => self.check_audited(&context, &user),
+            false => self.authorizer.check(&user, &attributes),
+        }
+        .map_err(RequestRefusal::Denied)?;
         Ok((AuthorizedRequest { context, user, flow, body }, ()))
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use http::Response;
     use tower::{ServiceBuilder, ServiceExt};
 
     use super::*;
-    use crate::access::UserInfo;
     use crate::access::authenticate::MASTERS;
     use crate::access::authorize::Mode;
     use crate::serve::Body;

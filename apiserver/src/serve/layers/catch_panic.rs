@@ -1,5 +1,6 @@
 //! Panic: a request that panics gets a response, and ends no other request.
 
+use std::any::Any;
 use std::convert::Infallible;
 use std::future::Future;
 use std::panic::AssertUnwindSafe;
@@ -63,12 +64,19 @@ where
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let outcome = ready!(Pin::new(&mut self.inner).poll(context));
-        Poll::Ready(outcome.unwrap_or_else(|_| {
-            let RequestContext { span, parts, .. } = &*self.context;
+        Poll::Ready(outcome.unwrap_or_else(|panic| {
+            let RequestContext { span, parts, audit, .. } = &*self.context;
+            audit.log_panic(message(&*panic));
             tracing::error!(parent: span, path = parts.uri.path(), "a request panicked");
             Ok(respond::panicked())
         }))
     }
+}
+
+/// The message of a panic.
+fn message(panic: &(dyn Any + Send)) -> &str {
+    let text = panic.downcast_ref::<String>().map(String::as_str);
+    text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("unknown")
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 //! Layers that wait for nothing are a [`RequestFilter`]; they cost no allocation. The others are a `tower::Service` of their own.
 
 mod annotate;
+mod audit;
 mod authenticate;
 mod authorize;
 mod catch_panic;
@@ -23,6 +24,7 @@ mod trace;
 mod websocket;
 
 pub use annotate::Annotate;
+pub use audit::{LogReceipt, LogResponse};
 pub use authenticate::Authenticate;
 pub use authorize::Authorize;
 pub use catch_panic::CatchPanic;
@@ -32,7 +34,7 @@ pub use connection::KeepConnection;
 pub use deadline::SetDeadline;
 pub use execute::Execute;
 pub use filter::{RequestFilter, filter};
-pub use headers::{audit_id, cache_control};
+pub use headers::{AuditId, cache_control};
 pub use large::{LARGE_LIMITS, LargeTurn};
 pub use omit_body::OmitBody;
 pub use read_body::ReadBody;

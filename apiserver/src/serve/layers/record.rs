@@ -1,4 +1,4 @@
-//! Record: what the server keeps of each request, written when its response begins. Audit events belong here too.
+//! Record: what the server keeps of each request, written when its response begins.
 
 use std::convert::Infallible;
 use std::sync::Arc;
