@@ -8,7 +8,7 @@ use std::sync::{
 
 use super::*;
 use crate::{
-    Commit, EntryId, Limits, Put, Store, Write,
+    Commit, EntryId, Expect, Limits, Put, Store, Write,
     log::{LogBounds, MemoryLog},
     testing::{Marked, key, put, render_bucket},
 };
