@@ -21,6 +21,31 @@ use crate::Builder;
 
 /// A running control plane.
 ///
+/// It runs on the runtime that it is started on, of either flavour, so that each test has one of its own: a `#[tokio::test]` has
+/// this body.
+///
+/// ```
+/// use k8s_openapi::api::core::v1::ConfigMap;
+/// use kube::api::{Api, PostParams};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let control_plane = coracle::ControlPlane::builder().ephemeral().nodes(0).start().await?;
+/// // In this process, without a socket; `kubeconfig` is for clients of other processes.
+/// let maps = Api::<ConfigMap>::default_namespaced(control_plane.client());
+/// let settings = serde_json::from_value(serde_json::json!({
+///     "metadata": {"name": "settings"}, "data": {"colour": "blue"},
+/// }))?;
+/// let created = maps.create(&PostParams::default(), &settings).await?;
+/// assert!(created.metadata.uid.is_some());
+/// control_plane.shutdown().await?;
+/// # Ok(())
+/// # }
+/// ```
+///
+/// A process may have many of them; `examples/many.rs` measures what each takes. What takes most are the caches of the controllers:
+/// [`Builder::controllers`] selects those that a test needs.
+///
 /// [`shutdown`](Self::shutdown) stops it in order. Dropping it does the same in the background, as long as the runtime exists on
 /// which it was started; soon after, its data directory can be opened again.
 pub struct ControlPlane {
