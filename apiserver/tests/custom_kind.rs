@@ -52,6 +52,7 @@ impl Server {
             discovery,
             health: Health::new(),
             metrics: Metrics::new(),
+            auditor: None,
         };
         let user = UserInfo::new("admin", &[MASTERS]).authenticated();
         let api = Api::new(config).for_peer(Peer::Known(Arc::new(user)));
