@@ -120,8 +120,11 @@ enum Sink {
     File(RotatingFile),
     Stdout,
     #[cfg(test)]
-    Test(Box<dyn FnMut(&[u8]) -> io::Result<()> + Send>),
+    Test(TestSink),
 }
+
+#[cfg(test)]
+type TestSink = Box<dyn FnMut(&[u8]) -> io::Result<()> + Send>;
 
 impl Sink {
     fn write(&mut self, line: &[u8]) -> io::Result<()> {

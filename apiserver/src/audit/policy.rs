@@ -283,7 +283,8 @@ fn validate(document: &Value) -> Errors {
             .items()
             .for_each(|resources| validate_resources(&rule, &resources, &mut errors));
         validate_stages(&rule.get("omitStages"), &mut errors);
-        if !urls.is_empty() && !(rule.get("resources").is_empty() && rule.get("namespaces").is_empty()) {
+        let is_of_resources = !rule.get("resources").is_empty() || !rule.get("namespaces").is_empty();
+        if is_of_resources && !urls.is_empty() {
             errors.push(urls.invalid("rules cannot apply to both regular resources and non-resource URLs"));
         }
     }
