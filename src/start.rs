@@ -17,7 +17,8 @@ use coracle_apiserver::access::service_account_token::ServiceAccountTokens;
 use coracle_apiserver::access::token_file::TokenFile;
 use coracle_apiserver::access::validity::WallClock;
 use coracle_apiserver::aggregator::{
-    AvailabilityController, RemoteGroups, publish_authentication, serve_when_provided,
+    AvailabilityController, OpenApiController, RemoteDocuments, RemoteGroups, publish_authentication,
+    serve_when_provided,
 };
 use coracle_apiserver::apiextensions::CustomResources;
 use coracle_apiserver::audit::Auditor;
@@ -103,8 +104,9 @@ impl Builder {
         let (health, start_hooks) = health(&store, &readiness);
         let other_paths = health.paths().chain(["/metrics".to_owned()]);
         let remote_groups = Arc::new(RemoteGroups::default());
+        let remote_documents = Arc::new(RemoteDocuments::default());
         let discovery = Discovery::new(listener.address().to_string(), other_paths, resources)
-            .with_remote_groups(remote_groups.clone());
+            .with_remote(remote_groups.clone(), remote_documents.clone());
         let mut tasks = JoinSet::new();
         tasks.spawn(registry.clone().expire_events(self.event_ttl));
         tasks.spawn(CustomResources::new(registry.clone()).run());
@@ -113,6 +115,7 @@ impl Builder {
             tasks.spawn(PolicyStatus::new(registry.clone()).run());
         }
         tasks.spawn(AvailabilityController::new(registry.clone(), remote_groups).run());
+        tasks.spawn(OpenApiController::new(registry.clone(), remote_documents).run());
         if let Some(extension) = coracle_resources::metrics::extension() {
             tasks.spawn(serve_when_provided(registry.clone(), extension));
         }

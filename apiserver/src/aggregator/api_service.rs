@@ -85,6 +85,8 @@ impl RemoteApis {
         local: &ResourceTable,
         cluster: &dyn Cluster,
     ) -> Result<Option<(Arc<[RemoteApi]>, usize)>> {
+        // The OpenAPI document of a group and version is its server's.
+        let path = path.strip_prefix("/openapi/v3").unwrap_or(path);
         let Some(rest) = path.strip_prefix("/apis/") else { return Ok(None) };
         let mut segments = rest.split('/');
         let (Some(group), Some(version)) = (segments.next(), segments.next()) else { return Ok(None) };
@@ -119,6 +121,9 @@ mod tests {
         for (path, want) in [
             ("/apis/g.example.com/v1", Some("v1.g.example.com")),
             ("/apis/g.example.com/v1/namespaces/ns/things/x", Some("v1.g.example.com")),
+            ("/openapi/v3/apis/g.example.com/v1", Some("v1.g.example.com")),
+            ("/openapi/v3/apis/g.example.com/v2", None),
+            ("/openapi/v3/api/v1", None),
             ("/apis/g.example.com/v2/things", None),
             ("/apis/g.example.com", None),
             ("/api/v1", None),

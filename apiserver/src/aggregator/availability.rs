@@ -5,12 +5,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
 use futures::{StreamExt, stream};
-use http::{Request, header};
-use http_body_util::{BodyExt, Full, Limited};
 use serde_json::Value;
 
+use super::download::download;
 use super::groups::{RemoteGroups, RemoteVersion};
 use super::{GROUP, PLURAL, RemoteApi, RemoteApis};
 use crate::cluster::Cluster;
@@ -18,7 +16,7 @@ use crate::field::quote;
 use crate::names::GroupResource;
 use crate::registry::deletion::rfc3339;
 use crate::registry::{Registry, Target};
-use crate::webhook::{HttpClient, TransportError, client_error};
+use crate::webhook::{HttpClient, TransportError};
 use crate::{Error, Result, conditions};
 
 /// How often all are checked while all are available, and while one is not.
@@ -30,8 +28,6 @@ const TIMEOUT: Duration = Duration::from_secs(5);
 const AT_ONCE: usize = 8;
 /// How many bytes an APIResourceList may have.
 const MAX_DOCUMENT: usize = 3 << 20;
-/// Who checks.
-const USER: &str = "system:kube-aggregator";
 
 /// Keeps the conditions, and what discovery knows of the other servers.
 pub struct AvailabilityController {
@@ -186,20 +182,10 @@ impl AvailabilityController {
 
 /// The APIResourceList of a server, or why there is none.
 async fn discover(client: &HttpClient, url: &str) -> Result<Value, String> {
-    let request = Request::get(url)
-        .header(header::ACCEPT, "application/json")
-        .header("X-Remote-User", USER)
-        .header("X-Remote-Group", "system:masters")
-        .body(Full::new(Bytes::new()))
-        .map_err(|error| error.to_string())?;
-    let failed = |cause: &dyn std::fmt::Display| format!("Get {}: {cause}", quote(url));
-    let response = client.request(request).await.map_err(|error| failed(&client_error(&error)))?;
-    let code = response.status().as_u16();
-    let body = Limited::new(response.into_body(), MAX_DOCUMENT).collect().await;
-    if !(200..300).contains(&code) {
-        return Err(format!("bad status from {url}: {code}"));
+    let found = download(client, url, None, MAX_DOCUMENT).await?;
+    if !found.status.is_success() {
+        return Err(format!("bad status from {url}: {}", found.status.as_u16()));
     }
-    let body = body.map_err(|error| failed(&error))?.to_bytes();
     // A server without a document there is available all the same.
-    Ok(serde_json::from_slice(&body).unwrap_or_default())
+    Ok(serde_json::from_slice(&found.body?).unwrap_or_default())
 }

@@ -7,6 +7,8 @@
 //! | --- | --- |
 //! | `api_service.rs` | the stored APIServices that have a service |
 //! | `availability.rs` | their condition |
+//! | `openapi.rs` | their OpenAPI documents |
+//! | `download.rs` | requests for their documents |
 //! | `groups.rs` | what they serve, for discovery |
 //! | `extension.rs` | groups of this server that a cluster only has once something provides them |
 //! | `authentication.rs` | the ConfigMap by which they authenticate the front proxy |
@@ -16,14 +18,17 @@
 mod api_service;
 mod authentication;
 mod availability;
+mod download;
 mod extension;
 mod groups;
+mod openapi;
 
 pub use api_service::{RemoteApi, RemoteApis};
 pub use authentication::publish_authentication;
 pub use availability::AvailabilityController;
 pub use extension::serve_when_provided;
 pub use groups::{RemoteGroups, RemoteVersion};
+pub use openapi::{OpenApiController, RemoteDocument, RemoteDocuments};
 
 /// The group of APIServices.
 const GROUP: &str = "apiregistration.k8s.io";

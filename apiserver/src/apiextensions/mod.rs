@@ -33,7 +33,7 @@ use serde_json::Value;
 use crate::names::GroupResource;
 use crate::registry::deletion::rfc3339;
 use crate::registry::{Registry, Stored, Target, parse};
-use crate::resource_info::{Conversion, ResourceTable};
+use crate::resource_info::{Conversion, ResourceInfo, ResourceTable};
 use crate::{Error, Result};
 
 use definition::Definition;
@@ -54,6 +54,8 @@ pub struct CustomResources {
     built_in: ResourceTable,
     /// By name.
     definitions: HashMap<String, Definition>,
+    /// What the table has beside the built-in resources.
+    served: Vec<Arc<ResourceInfo>>,
     /// The groups and versions that have an APIService.
     registered: Option<BTreeSet<(String, String)>>,
     /// The groups whose names and conditions have to be decided.
@@ -69,6 +71,7 @@ impl CustomResources {
             bucket: GroupResource::new(GROUP, PLURAL).to_string().into(),
             built_in,
             definitions: HashMap::new(),
+            served: Vec::new(),
             registered: None,
             pending: HashSet::new(),
         };
@@ -144,13 +147,18 @@ impl CustomResources {
         self.pending.extend(known.into_values().map(|definition| definition.group));
     }
 
-    /// Replaces the table of resources.
-    fn serve(&self) {
+    /// Replaces the table of resources, if it changes: all that is made of it is made anew.
+    fn serve(&mut self) {
         let mut served: Vec<&Definition> =
             self.definitions.values().filter(|definition| definition.established).collect();
         served.sort_by_key(|definition| definition.created);
         let custom = served.into_iter().flat_map(|definition| definition.resources.iter().cloned());
-        self.registry.resources.replace(self.built_in.with(custom));
+        let custom: Vec<Arc<ResourceInfo>> = custom.collect();
+        let is_same = |(a, b): (&Arc<ResourceInfo>, &Arc<ResourceInfo>)| Arc::ptr_eq(a, b);
+        if custom.len() != self.served.len() || !custom.iter().zip(&self.served).all(is_same) {
+            self.registry.resources.replace(self.built_in.with(custom.iter().cloned()));
+            self.served = custom;
+        }
     }
 
     /// Changes a stored definition.

@@ -18,7 +18,7 @@ use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, header, request
 use jiff::Timestamp;
 use serde_json::Value;
 
-use crate::aggregator::{RemoteGroups, RemoteVersion};
+use crate::aggregator::{RemoteDocument, RemoteDocuments, RemoteGroups, RemoteVersion};
 use crate::request::negotiate::{self, Clause, Format};
 use crate::request::options::Query;
 use crate::resource_info::{ResourceTable, SharedResourceTable};
@@ -34,6 +34,8 @@ pub struct Discovery {
     resources: Arc<SharedResourceTable>,
     /// What other servers serve.
     remote: Arc<RemoteGroups>,
+    /// Their OpenAPI documents.
+    remote_documents: Arc<RemoteDocuments>,
     state: ArcSwap<State>,
 }
 
@@ -41,6 +43,7 @@ pub struct Discovery {
 struct State {
     table: Arc<ResourceTable>,
     remote: Arc<Vec<RemoteVersion>>,
+    remote_documents: Arc<Vec<Arc<RemoteDocument>>>,
     openapi: OpenApi,
     core: Aggregated,
     groups: Aggregated,
@@ -67,20 +70,27 @@ impl Discovery {
         other_paths: impl IntoIterator<Item = String>,
         resources: Arc<SharedResourceTable>,
     ) -> Discovery {
-        let state = State::new(resources.load_full(), Arc::default(), None);
+        let state = State::new(resources.load_full(), Arc::default(), Arc::default(), None);
         Discovery {
             address: address.into(),
             other_paths: other_paths.into_iter().collect(),
             resources,
             remote: Arc::default(),
+            remote_documents: Arc::default(),
             state: ArcSwap::from_pointee(state),
         }
     }
 
-    /// With the groups of other servers.
+    /// With what other servers serve.
     #[must_use]
-    pub fn with_remote_groups(self, remote: Arc<RemoteGroups>) -> Discovery {
-        Discovery { remote, ..self }
+    pub fn with_remote(self, remote: Arc<RemoteGroups>, remote_documents: Arc<RemoteDocuments>) -> Discovery {
+        Discovery { remote, remote_documents, ..self }
+    }
+
+    /// Whether the response to a request is there already, or soon generated; an OpenAPI document takes long.
+    pub fn is_generated(&self, request: &Parts) -> bool {
+        let path = request.uri.path();
+        !path.starts_with("/openapi/") || self.state().openapi.is_generated(path, &request.headers)
     }
 
     /// The documents of the resources of now. Where two requests make them at once, one makes them in vain.
@@ -88,12 +98,15 @@ impl Discovery {
         let before = self.state.load_full();
         let table = self.resources.load();
         let remote = self.remote.load();
+        let documents = self.remote_documents.load();
         let is_same_remote =
             Arc::ptr_eq(&before.remote, &remote) || (before.remote.is_empty() && remote.is_empty());
-        if Arc::ptr_eq(&before.table, &table) && is_same_remote {
+        let has_same_documents = Arc::ptr_eq(&before.remote_documents, &documents)
+            || (before.remote_documents.is_empty() && documents.is_empty());
+        if Arc::ptr_eq(&before.table, &table) && is_same_remote && has_same_documents {
             return before;
         }
-        let state = Arc::new(State::new(Arc::clone(&table), remote, Some(&before)));
+        let state = Arc::new(State::new(Arc::clone(&table), remote, documents, Some(&before)));
         self.state.store(state.clone());
         state
     }
@@ -206,9 +219,15 @@ impl Discovery {
 }
 
 impl State {
-    fn new(table: Arc<ResourceTable>, remote: Arc<Vec<RemoteVersion>>, before: Option<&State>) -> State {
-        let openapi = OpenApi::new(&table, before.map(|before| &before.openapi));
-        State { table, remote, openapi, core: Aggregated::default(), groups: Aggregated::default() }
+    fn new(
+        table: Arc<ResourceTable>,
+        remote: Arc<Vec<RemoteVersion>>,
+        remote_documents: Arc<Vec<Arc<RemoteDocument>>>,
+        before: Option<&State>,
+    ) -> State {
+        let openapi = OpenApi::new(&table, &remote_documents, before.map(|before| &before.openapi));
+        let (core, groups) = (Aggregated::default(), Aggregated::default());
+        State { table, remote, remote_documents, openapi, core, groups }
     }
 }
 

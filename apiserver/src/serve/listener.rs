@@ -22,7 +22,7 @@ use tower::ServiceExt;
 use super::body::Body;
 use super::connections::{Connection, Connections, Limits};
 use super::transfers::{STALL_TIMEOUT, Transfers, cuttable};
-use super::{Api, websocket};
+use super::{Api, tunnel, websocket};
 use crate::access::tls::Tls;
 
 /// How long a TLS handshake may take.
@@ -192,7 +192,7 @@ impl Server {
         let api = self.api.for_connection(peer, connection.clone(), remote);
         let transfers = self.transfers.clone();
         let on_socket = move |response: Response<Body>| {
-            websocket::detach(response, &transfers)
+            tunnel::detach(websocket::detach(response, &transfers))
                 .map(|body| body.on_socket(&transfers, super::deadline::REQUEST_TIMEOUT))
         };
         let service = ServiceExt::<Request<Incoming>>::map_response(api, on_socket);

@@ -39,6 +39,7 @@ mod stack;
 #[cfg(test)]
 mod testing;
 mod transfers;
+mod tunnel;
 mod verbs;
 mod websocket;
 

@@ -1,18 +1,24 @@
 //! Requests for aggregated APIs: passed on to the server of the APIService, with the user in headers that the front proxy's
 //! certificate vouches for.
 //!
-//! Responses are passed on as they come, watches too. Connections that switch protocols are not proxied.
+//! Responses are passed on as they come, watches too. A connection that switches protocols (to WebSocket or SPDY) becomes a tunnel
+//! to the other server, once that has accepted the handshake.
 //!
 //! Source: kube-aggregator's `handler_proxy.go`.
 
 use bytes::Bytes;
 use futures::StreamExt;
-use http::{HeaderMap, HeaderName, HeaderValue, Request, Response, header};
+use http::request::Parts;
+use http::{HeaderMap, HeaderName, HeaderValue, Request, Response, StatusCode, header};
 use http_body_util::{BodyExt, Full};
+use hyper::upgrade::OnUpgrade;
+use tokio::sync::watch;
 
 use super::exchange::RequestContext;
+use super::tunnel::Tunnel;
 use super::{Body, respond};
 use crate::access::UserInfo;
+use crate::access::websocket_token::protocols;
 use crate::aggregator::RemoteApi;
 use crate::registry::Registry;
 use crate::webhook::client_error;
@@ -34,12 +40,15 @@ static NOT_PASSED_ON: [HeaderName; 11] = [
 ];
 
 /// Responds to a request for an aggregated API.
+///
+/// - `closing`: turns true when tunnels have to end.
 pub async fn respond(
     registry: &Registry,
     api: &RemoteApi,
     context: &RequestContext,
     user: &UserInfo,
     body: Bytes,
+    closing: &watch::Receiver<bool>,
 ) -> Response<Body> {
     if !api.is_available {
         return unavailable("service unavailable");
@@ -55,8 +64,24 @@ pub async fn respond(
         return unavailable("service unavailable");
     };
     *request.headers_mut() = passed_on(&parts.headers);
+    let upgrade = upgrade_of(parts);
+    if upgrade.is_some() {
+        ask_for_upgrade(request.headers_mut(), &parts.headers);
+    }
     add_user(request.headers_mut(), user);
     match client.request(request).await {
+        Ok(mut response) if response.status() == StatusCode::SWITCHING_PROTOCOLS => {
+            let Some(near) = upgrade else {
+                return unavailable("the server switched protocols although nobody asked for it");
+            };
+            let far = hyper::upgrade::on(&mut response);
+            let mut switched = Response::new(Body::empty());
+            *switched.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
+            *switched.headers_mut() = passed_on(response.headers());
+            keep_upgrade(switched.headers_mut(), response.headers());
+            switched.extensions_mut().insert(Tunnel { near, far, closing: closing.clone() });
+            switched
+        }
         Ok(response) => {
             let (head, body) = response.into_parts();
             let chunks = body.into_data_stream().take_while(|chunk| std::future::ready(chunk.is_ok()));
@@ -82,6 +107,33 @@ fn passed_on(headers: &HeaderMap) -> HeaderMap {
     };
     let headers = headers.iter().filter(|(name, _)| is_passed_on(name));
     headers.map(|(name, value)| (name.clone(), value.clone())).collect()
+}
+
+/// The connection of a request that asks for another protocol. Over HTTP/2 and in process there is none.
+fn upgrade_of(parts: &Parts) -> Option<OnUpgrade> {
+    let mut connection = parts.headers.get_all(header::CONNECTION).iter();
+    let asks = connection
+        .any(|value| value.to_str().is_ok_and(|value| value.to_ascii_lowercase().contains("upgrade")));
+    let upgrade = parts.extensions.get::<OnUpgrade>().cloned();
+    upgrade.filter(|_| asks && parts.headers.contains_key(header::UPGRADE))
+}
+
+/// The headers of a handshake, as the client sent them. The other server does not see the client's token.
+fn ask_for_upgrade(headers: &mut HeaderMap, asked: &HeaderMap) {
+    keep_upgrade(headers, asked);
+    if headers.remove(header::SEC_WEBSOCKET_PROTOCOL).is_some()
+        && let Ok(offered) = HeaderValue::from_str(&protocols(asked).join(", "))
+        && !offered.is_empty()
+    {
+        headers.insert(header::SEC_WEBSOCKET_PROTOCOL, offered);
+    }
+}
+
+fn keep_upgrade(headers: &mut HeaderMap, from: &HeaderMap) {
+    headers.insert(header::CONNECTION, HeaderValue::from_static("Upgrade"));
+    if let Some(protocol) = from.get(header::UPGRADE) {
+        headers.insert(header::UPGRADE, protocol.clone());
+    }
 }
 
 fn add_user(headers: &mut HeaderMap, user: &UserInfo) {
@@ -117,6 +169,29 @@ fn escape(key: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn handshakes_are_passed_on_without_the_token() {
+        let mut asked = HeaderMap::new();
+        for (name, value) in [
+            ("connection", "keep-alive, Upgrade"),
+            ("upgrade", "websocket"),
+            ("sec-websocket-key", "abc"),
+            ("sec-websocket-protocol", "v5.channel.k8s.io, base64url.bearer.authorization.k8s.io.YQ"),
+        ] {
+            asked.insert(name, HeaderValue::from_static(value));
+        }
+        let mut headers = passed_on(&asked);
+        ask_for_upgrade(&mut headers, &asked);
+        for (name, want) in [
+            ("connection", "Upgrade"),
+            ("upgrade", "websocket"),
+            ("sec-websocket-key", "abc"),
+            ("sec-websocket-protocol", "v5.channel.k8s.io"),
+        ] {
+            assert_eq!(headers.get(name).and_then(|value| value.to_str().ok()), Some(want), "{name}");
+        }
+    }
 
     #[test]
     fn users_are_those_that_authenticated() {

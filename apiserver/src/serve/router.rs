@@ -6,6 +6,7 @@ use bytes::Bytes;
 use http::Response;
 
 use super::api::Shared;
+use super::background::in_background;
 use super::exchange::{MeasuredRequest, RequestContext};
 use super::layers::labels;
 use super::verbs::Call;
@@ -24,11 +25,19 @@ pub async fn respond(shared: &Arc<Shared>, request: MeasuredRequest) -> Result<R
         && let Some(api) = apis.get(index)
     {
         let body = body.unwrap_or_else(|| Ok(Bytes::new()))?;
-        return Ok(Box::pin(proxy::respond(&shared.registry, api, &context, &user, body)).await);
+        let Shared { registry, closing, .. } = &**shared;
+        return Ok(Box::pin(proxy::respond(registry, api, &context, &user, body, closing)).await);
     }
     let request = match &context.info {
         RequestInfo::Resource(request) => request,
-        RequestInfo::Path { path, .. } => return respond_to_path(shared, &context, path),
+        RequestInfo::Path { path, .. } => {
+            let respond = async { respond_to_path(shared, &context, path) };
+            // Generating an OpenAPI document takes long, and is done once.
+            return match shared.discovery.is_generated(parts) {
+                true => respond.await,
+                false => Box::pin(in_background(&shared.large_turns, respond)).await,
+            };
+        }
     };
     let is_long_running = context.is_long_running();
     let is_mutating = !matches!(request.verb, Verb::Get | Verb::List);

@@ -6,6 +6,9 @@
 //! 2. else the URL that was configured for the service: by `--webhook-service-url NAMESPACE/NAME=URL`, or by the annotation
 //!    `coracle.dev/service-url` of the Service.
 //!
+//! Where a URL is configured, endpoints that are pods are left out: a network may well answer at their addresses, with a server that
+//! is not theirs.
+//!
 //! The path stays that of the reference; the server's certificate may be for the service (`NAME.NAMESPACE.svc`) or for the URL's
 //! host.
 
@@ -106,7 +109,8 @@ pub(super) fn resolve(
         Some(service_port) => {
             let slices = GroupResource::new("discovery.k8s.io", "endpointslices");
             let slices = cluster.list(&slices, namespace).map_err(failed)?;
-            addresses(&slices, name, service_port["name"].as_str().unwrap_or_default())
+            let port_name = service_port["name"].as_str().unwrap_or_default();
+            addresses(&slices, name, port_name, fallback.is_none())
         }
         None if fallback.is_none() => {
             return Err(TransportError::NoServicePort { service: name.clone(), port: *port });
@@ -120,7 +124,9 @@ pub(super) fn resolve(
 }
 
 /// The ready addresses of a service at a port of that name, in the order of the slices.
-fn addresses(slices: &[Value], service: &str, port_name: &str) -> Vec<SocketAddr> {
+///
+/// - `with_pods`: whether endpoints that are pods count.
+fn addresses(slices: &[Value], service: &str, port_name: &str, with_pods: bool) -> Vec<SocketAddr> {
     let items = |value: &Value| value.as_array().cloned().unwrap_or_default();
     let of_service = |slice: &&Value| slice["metadata"]["labels"][SERVICE_NAME] == service;
     let mut found = Vec::new();
@@ -130,7 +136,8 @@ fn addresses(slices: &[Value], service: &str, port_name: &str) -> Vec<SocketAddr
         let number = port.and_then(|port| port["port"].as_u64()).and_then(|port| u16::try_from(port).ok());
         let Some(number) = number else { continue };
         for endpoint in items(&slice["endpoints"]) {
-            if endpoint["conditions"]["ready"] == false {
+            let is_pod = endpoint["targetRef"]["kind"] == "Pod";
+            if endpoint["conditions"]["ready"] == false || is_pod && !with_pods {
                 continue;
             }
             let address = endpoint["addresses"][0].as_str().and_then(|text| text.parse::<IpAddr>().ok());
@@ -164,6 +171,8 @@ mod tests {
         let slice = json!({"metadata": {"namespace": "ns", "name": "s-1", "labels": {SERVICE_NAME: "s"}},
             "ports": [{"name": "metrics", "port": 1}, {"name": "https", "port": 9443}],
             "endpoints": [{"addresses": ["10.0.0.1"]}, {"addresses": ["10.0.0.2"], "conditions": {"ready": false}}]});
+        let mut pods = slice.clone();
+        pods["endpoints"][0]["targetRef"] = json!({"kind": "Pod", "name": "p"});
         let reference = |port: u16| ServiceReference {
             namespace: "ns".into(),
             name: "s".into(),
@@ -176,6 +185,11 @@ mod tests {
             "endpointslices",
             slice,
         );
+        let pods = World::default().with("", "services", service(json!({}))).with(
+            "discovery.k8s.io",
+            "endpointslices",
+            pods,
+        );
         let annotated =
             World::default().with("", "services", service(json!({SERVICE_URL: "https://127.0.0.1:2"})));
         for (case, world, port, configured, want) in [
@@ -187,6 +201,8 @@ mod tests {
             ("the flag before the annotation", &annotated, 443, Some("https://h:1"), Ok("[] h:1")),
             ("endpoints", &endpoints, 443, None, Ok("[10.0.0.1:9443] -")),
             ("endpoints before the URL", &endpoints, 443, Some("https://h:1"), Ok("[10.0.0.1:9443] h:1")),
+            ("pods", &pods, 443, None, Ok("[10.0.0.1:9443] -")),
+            ("the URL instead of pods", &pods, 443, Some("https://h:1"), Ok("[] h:1")),
         ] {
             let got = resolve(&reference(port), configured, world).map(|found| {
                 let fallback = found.fallback.map_or("-".to_owned(), |(host, port)| format!("{host}:{port}"));

@@ -23,13 +23,14 @@ use jiff::{Span, Timestamp, tz::TimeZone};
 use serde_json::{Map, Value, json};
 
 use super::{respond_empty, revalidates};
+use crate::aggregator::RemoteDocument;
 use crate::names::Text;
 use crate::request::negotiate::{self, Clause};
 use crate::request::options::Query;
 use crate::resource_info::{ResourceInfo, ResourceTable};
-use crate::schema::Descriptions;
+use crate::schema::{Descriptions, TypeRef};
 use schemas::{META, Schemas, reference};
-use swagger::Swagger;
+use swagger::{Part, Swagger};
 
 /// A digest of the documents of the built-in kinds and of an example of a custom kind: a document has another hash as soon as
 /// this server generates another one from the same source, and keeps it across versions of the server that do not.
@@ -38,11 +39,25 @@ const DIGEST: &str = include_str!("digest.txt");
 const JSON: &str = "application/json";
 const PROTOBUF_V2: &str = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf";
 const PROTOBUF_V3: &str = "application/com.github.proto-openapi.spec.v3.v1.0+protobuf";
+/// The media types of the documents, by their subtypes.
+const OFFERS_V2: [(&str, &str); 3] = [
+    ("json", JSON),
+    ("com.github.proto-openapi.spec.v2@v1.0+protobuf", PROTOBUF_V2),
+    ("com.github.proto-openapi.spec.v2.v1.0+protobuf", PROTOBUF_V2),
+];
+const OFFERS_V3: [(&str, &str); 3] = [
+    ("json", JSON),
+    ("com.github.proto-openapi.spec.v3.v1.0+protobuf", PROTOBUF_V3),
+    ("com.github.proto-openapi.spec.v3@v1.0+protobuf", PROTOBUF_V3),
+];
 
 /// The documents of one state of the served resources.
 pub(super) struct OpenApi {
     documents: BTreeMap<String, Arc<Document>>,
+    /// Those of other servers.
+    remote: Vec<Arc<Remote>>,
     swagger: Encoded,
+    swagger_hash: OnceLock<String>,
 }
 
 /// A document of version 3.
@@ -50,6 +65,15 @@ struct Document {
     source: Source,
     hash: OnceLock<String>,
     encoded: Encoded,
+    /// What it contributes to the document of version 2.
+    part: OnceLock<Part>,
+}
+
+/// The documents of another server.
+struct Remote {
+    documents: Arc<RemoteDocument>,
+    /// What they contribute to the document of version 2.
+    part: OnceLock<Part>,
 }
 
 /// A document's bytes, generated on the first request.
@@ -60,7 +84,7 @@ struct Encoded {
 }
 
 /// The source of a document.
-#[derive(Debug, PartialEq)]
+#[derive(Debug)]
 enum Source {
     /// `/api`
     Versions,
@@ -81,7 +105,21 @@ enum Source {
 
 impl OpenApi {
     /// The documents of the resources; unchanged ones of `before` are kept.
-    pub(super) fn new(table: &ResourceTable, before: Option<&OpenApi>) -> OpenApi {
+    ///
+    /// - `remote`: the documents of other servers.
+    pub(super) fn new(
+        table: &ResourceTable,
+        remote: &[Arc<RemoteDocument>],
+        before: Option<&OpenApi>,
+    ) -> OpenApi {
+        let known = |documents: &Arc<RemoteDocument>| {
+            let mut before = before.iter().flat_map(|before| &before.remote);
+            before.find(|remote| Arc::ptr_eq(&remote.documents, documents)).cloned()
+        };
+        let remote = remote.iter().map(|documents| {
+            let new = || Arc::new(Remote { documents: documents.clone(), part: OnceLock::new() });
+            known(documents).unwrap_or_else(new)
+        });
         let mut sources = vec![
             ("api".to_owned(), Source::Versions),
             ("apis".to_owned(), Source::Groups),
@@ -108,16 +146,28 @@ impl OpenApi {
             }
         }
         let kept = |key: &str, source: &Source| {
-            before.and_then(|before| before.documents.get(key)).filter(|document| document.source == *source)
+            before
+                .and_then(|before| before.documents.get(key))
+                .filter(|document| document.source.is_same(source))
         };
         let documents = sources.into_iter().map(|(key, source)| {
             let document = match kept(&key, &source) {
                 Some(document) => document.clone(),
-                None => Arc::new(Document { source, hash: OnceLock::new(), encoded: Encoded::default() }),
+                None => Arc::new(Document {
+                    source,
+                    hash: OnceLock::new(),
+                    encoded: Encoded::default(),
+                    part: OnceLock::new(),
+                }),
             };
             (key, document)
         });
-        OpenApi { documents: documents.collect(), swagger: Encoded::default() }
+        OpenApi {
+            documents: documents.collect(),
+            remote: remote.collect(),
+            swagger: Encoded::default(),
+            swagger_hash: OnceLock::new(),
+        }
     }
 
     /// Serves the paths below `/openapi`, whatever the method; None for other paths.
@@ -142,11 +192,30 @@ impl OpenApi {
         }
     }
 
-    fn index(&self) -> Response<Bytes> {
-        let url = |(key, document): (&String, &Arc<Document>)| {
-            (key.clone(), json!({"serverRelativeURL": document.url(key)}))
+    /// Whether the response to a path is there already: generating it takes long.
+    pub(super) fn is_generated(&self, path: &str, headers: &HeaderMap) -> bool {
+        let is_json = |offers: &[(&str, &'static str)]| {
+            accepted(headers, offers).is_none_or(|media_type| media_type == JSON)
         };
-        let paths: Map<String, Value> = self.documents.iter().map(url).collect();
+        match path.strip_prefix("/openapi/") {
+            Some("v3") => self.documents.values().all(|document| document.hash.get().is_some()),
+            Some("v2") => self.swagger_hash.get().is_some() && self.swagger.is_encoded(is_json(&OFFERS_V2)),
+            Some(rest) => {
+                rest.strip_prefix("v3/").and_then(|key| self.documents.get(key)).is_none_or(|document| {
+                    document.hash.get().is_some() && document.encoded.is_encoded(is_json(&OFFERS_V3))
+                })
+            }
+            None => true,
+        }
+    }
+
+    fn index(&self) -> Response<Bytes> {
+        let url = |url: &str| json!({"serverRelativeURL": url});
+        let local = self.documents.iter().map(|(key, document)| (key.clone(), url(&document.url(key))));
+        let remote = self.remote.iter().map(|remote| &remote.documents);
+        let remote = remote.filter_map(|remote| Some((remote.path.clone(), url(remote.url.as_deref()?))));
+        // What this server serves itself is its own.
+        let paths: BTreeMap<String, Value> = remote.chain(local).collect();
         let mut response = Response::new(Bytes::from(json!({"paths": paths}).to_string()));
         // The real server's value, which clients therefore accept.
         set(&mut response, header::CONTENT_TYPE, "text/plain; charset=utf-8");
@@ -155,28 +224,36 @@ impl OpenApi {
 
     fn swagger(&self, method: &Method, headers: &HeaderMap) -> Response<Bytes> {
         let made = || {
-            let mut swagger = Swagger::new();
-            let texts = Descriptions::parse();
+            let texts = OnceLock::new();
+            let texts = || texts.get_or_init(Descriptions::parse);
+            let mut swagger = Swagger::default();
             for document in self.documents.values() {
-                swagger.add(document.source.document(&texts));
+                let part = || Part::of(document.source.document(texts()));
+                swagger.add(document.part.get_or_init(part));
+            }
+            for remote in &self.remote {
+                swagger.add_remote(remote.part.get_or_init(|| {
+                    let text = remote.documents.swagger.as_deref().unwrap_or_default();
+                    let document: Value = serde_json::from_slice(text).unwrap_or_default();
+                    Part::of_swagger(&document, &remote.documents.path)
+                }));
             }
             swagger.finish()
         };
-        let offers = [
-            ("json", JSON),
-            ("com.github.proto-openapi.spec.v2@v1.0+protobuf", PROTOBUF_V2),
-            ("com.github.proto-openapi.spec.v2.v1.0+protobuf", PROTOBUF_V2),
-        ];
-        let mut response = match accepted(headers, &offers) {
+        let mut response = match accepted(headers, &OFFERS_V2) {
             None => respond_empty(StatusCode::NOT_ACCEPTABLE),
             Some(media_type) => {
                 let json = self.swagger.json(made);
-                let etag = digest(&[json]);
+                let hash = self.swagger_hash.get_or_init(|| digest(&[json]));
                 let body = match media_type {
                     JSON => json,
-                    _ => self.swagger.protobuf(made, protobuf::swagger),
+                    // It is generated as text, of which it is read: who asks for this form asks once in a while.
+                    _ => {
+                        let read = || serde_json::from_slice(json).unwrap_or_default();
+                        self.swagger.protobuf(read, protobuf::swagger)
+                    }
                 };
-                respond_tagged(method, headers, media_type, &etag, body)
+                respond_tagged(method, headers, media_type, hash, body)
             }
         };
         set(&mut response, header::VARY, "Accept");
@@ -186,7 +263,7 @@ impl OpenApi {
 
 impl Document {
     fn hash(&self) -> &str {
-        self.hash.get_or_init(|| digest(&[DIGEST.as_bytes(), format!("{:?}", self.source).as_bytes()]))
+        self.hash.get_or_init(|| digest(&[DIGEST.as_bytes(), self.source.fingerprint().as_bytes()]))
     }
 
     fn url(&self, key: &str) -> String {
@@ -201,13 +278,8 @@ impl Document {
         headers: &HeaderMap,
         now: Timestamp,
     ) -> Response<Bytes> {
-        let offers = [
-            ("json", JSON),
-            ("com.github.proto-openapi.spec.v3.v1.0+protobuf", PROTOBUF_V3),
-            ("com.github.proto-openapi.spec.v3@v1.0+protobuf", PROTOBUF_V3),
-        ];
         let made = || self.source.document(&Descriptions::parse());
-        let mut response = match accepted(headers, &offers) {
+        let mut response = match accepted(headers, &OFFERS_V3) {
             None => respond_empty(StatusCode::NOT_ACCEPTABLE),
             Some(media_type) => match query.first("hash").filter(|hash| !hash.is_empty()) {
                 Some(hash) if hash != self.hash() => {
@@ -219,7 +291,7 @@ impl Document {
                 }
                 hash => {
                     let body = match media_type {
-                        JSON => self.encoded.json(made),
+                        JSON => self.encoded.json(|| made().to_string()),
                         _ => self.encoded.protobuf(made, protobuf::openapi),
                     };
                     let mut response = respond_tagged(method, headers, media_type, self.hash(), body);
@@ -237,8 +309,12 @@ impl Document {
 }
 
 impl Encoded {
-    fn json(&self, made: impl FnOnce() -> Value) -> &Bytes {
-        self.json.get_or_init(|| made().to_string().into())
+    fn json(&self, made: impl FnOnce() -> String) -> &Bytes {
+        self.json.get_or_init(|| made().into())
+    }
+
+    fn is_encoded(&self, as_json: bool) -> bool {
+        if as_json { self.json.get().is_some() } else { self.protobuf.get().is_some() }
     }
 
     fn protobuf(&self, made: impl FnOnce() -> Value, encode: fn(&Value) -> Vec<u8>) -> &Bytes {
@@ -247,6 +323,40 @@ impl Encoded {
 }
 
 impl Source {
+    /// Whether the document is the same. Resources that are the same value are not compared.
+    fn is_same(&self, other: &Source) -> bool {
+        match (self, other) {
+            (
+                Source::Version { group, version, resources, custom },
+                Source::Version { group: g, version: v, resources: r, custom: c },
+            ) => {
+                let same = |(a, b): (&Arc<ResourceInfo>, &Arc<ResourceInfo>)| Arc::ptr_eq(a, b) || a == b;
+                (group, version, custom) == (g, v, c)
+                    && resources.len() == r.len()
+                    && resources.iter().zip(r).all(same)
+            }
+            (Source::Group(a), Source::Group(b)) => a == b,
+            _ => std::mem::discriminant(self) == std::mem::discriminant(other),
+        }
+    }
+
+    /// What the hash is of. Built-in kinds do not change while the server runs, and by [`DIGEST`] between two versions of it.
+    fn fingerprint(&self) -> String {
+        let mut text = format!("{self:?}");
+        if let Source::Version { resources, custom: true, .. } = self {
+            for info in resources {
+                let ResourceInfo { kind, list_kind, singular, namespaced, verbs, subresources, .. } = &**info;
+                text.push_str(&format!(
+                    "{kind} {list_kind} {singular} {namespaced} {verbs:?} {subresources:?}"
+                ));
+                if let TypeRef::Structural(schema) = &info.type_ref {
+                    text.push_str(&schema.document().to_string());
+                }
+            }
+        }
+        text
+    }
+
     fn document(&self, texts: &Descriptions) -> Value {
         let string = json!({"type": "string"});
         let meta = |name: &str| reference(&format!("{META}.{name}"));

@@ -1,54 +1,237 @@
 //! Version 2 of the documents, converted from version 3: one document for everything.
 
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+
 use serde_json::{Map, Value, json};
 
-/// Collects documents of version 3 into one of version 2.
-pub(super) struct Swagger {
-    paths: Map<String, Value>,
-    definitions: Map<String, Value>,
+const KINDS: &str = "x-kubernetes-group-version-kind";
+
+/// What one document contributes to the document of version 2, as text: it is kept while the others change.
+pub(super) struct Part {
+    paths: BTreeMap<String, String>,
+    definitions: BTreeMap<String, Definition>,
+    parameters: BTreeMap<String, String>,
 }
 
-impl Swagger {
-    pub(super) fn new() -> Swagger {
-        Swagger { paths: Map::new(), definitions: Map::new() }
+/// A definition, without the kinds that it has, which differ where it is the same.
+#[derive(Clone, Debug, PartialEq)]
+struct Definition {
+    text: String,
+    kinds: Vec<Value>,
+}
+
+/// Collects parts into one document. Of several definitions of one name the first counts.
+#[derive(Default)]
+pub(super) struct Swagger<'a> {
+    paths: BTreeMap<&'a str, Cow<'a, str>>,
+    definitions: BTreeMap<Cow<'a, str>, Cow<'a, Definition>>,
+    parameters: BTreeMap<&'a str, &'a str>,
+}
+
+impl Part {
+    /// That of a document of version 3.
+    pub(super) fn of(mut document: Value) -> Part {
+        let members = |value: Value| match value {
+            Value::Object(members) => members,
+            _ => Map::new(),
+        };
+        let paths = members(document["paths"].take());
+        let definitions = members(document["components"]["schemas"].take());
+        Part {
+            paths: paths.into_iter().map(|(path, item)| (path, path_item(item).to_string())).collect(),
+            definitions: definitions
+                .into_iter()
+                .map(|(name, mut definition)| {
+                    schema(&mut definition);
+                    (name, Definition::new(definition))
+                })
+                .collect(),
+            parameters: BTreeMap::new(),
+        }
     }
 
-    pub(super) fn add(&mut self, mut document: Value) {
-        if let Value::Object(paths) = document["paths"].take() {
-            self.paths.extend(paths.into_iter().map(|(path, item)| (path, path_item(item))));
-        }
-        if let Value::Object(schemas) = document["components"]["schemas"].take() {
-            for (name, mut converted) in schemas {
-                schema(&mut converted);
-                match self.definitions.get_mut(&name) {
-                    None => {
-                        self.definitions.insert(name, converted);
-                    }
-                    Some(known) => unite_kinds(known, &converted),
+    /// That of another server's document of version 2: the paths below `/apis/GROUP/VERSION/`, and what they refer to.
+    pub(super) fn of_swagger(document: &Value, path: &str) -> Part {
+        let below = format!("/{path}/");
+        let members = |name: &str| document[name].as_object().into_iter().flatten();
+        let mut part = Part {
+            paths: members("paths")
+                .filter(|(path, _)| path.starts_with(&below))
+                .map(|(path, item)| (path.clone(), item.to_string()))
+                .collect(),
+            definitions: BTreeMap::new(),
+            parameters: BTreeMap::new(),
+        };
+        let mut unread: Vec<String> = part.paths.values().cloned().collect();
+        while let Some(text) = unread.pop() {
+            for name in references(&text, DEFINITIONS) {
+                if !part.definitions.contains_key(name)
+                    && let Some(definition) = document["definitions"].get(name)
+                {
+                    unread.push(definition.to_string());
+                    part.definitions.insert(name.to_owned(), Definition::new(definition.clone()));
                 }
+            }
+            for name in references(&text, PARAMETERS) {
+                if !part.parameters.contains_key(name)
+                    && let Some(parameter) = document["parameters"].get(name)
+                {
+                    let text = parameter.to_string();
+                    unread.push(text.clone());
+                    part.parameters.insert(name.to_owned(), text);
+                }
+            }
+        }
+        part
+    }
+}
+
+impl Definition {
+    fn new(mut definition: Value) -> Definition {
+        let kinds = match definition.as_object_mut().and_then(|members| members.remove(KINDS)) {
+            Some(Value::Array(kinds)) => kinds,
+            _ => Vec::new(),
+        };
+        Definition { text: definition.to_string(), kinds }
+    }
+
+    /// A type of several group versions lists those of each document.
+    fn unite_kinds(&mut self, more: &[Value]) {
+        let new: Vec<Value> = more.iter().filter(|kind| !self.kinds.contains(kind)).cloned().collect();
+        self.kinds.extend(new);
+    }
+
+    fn write(&self, to: &mut String) {
+        to.push_str(&self.text);
+        if self.kinds.is_empty() {
+            return;
+        }
+        // Kinds come last: a definition is an object.
+        to.pop();
+        if self.text.len() > "{}".len() {
+            to.push(',');
+        }
+        to.push_str(&format!("\"{KINDS}\":{}}}", Value::from(self.kinds.clone())));
+    }
+}
+
+impl<'a> Swagger<'a> {
+    /// Adds a document of this server.
+    pub(super) fn add(&mut self, part: &'a Part) {
+        self.paths
+            .extend(part.paths.iter().map(|(path, item)| (path.as_str(), Cow::Borrowed(item.as_str()))));
+        for (name, definition) in &part.definitions {
+            match self.definitions.get_mut(name.as_str()) {
+                None => {
+                    self.definitions.insert(name.into(), Cow::Borrowed(definition));
+                }
+                Some(known) if definition.kinds.iter().all(|kind| known.kinds.contains(kind)) => {}
+                Some(known) => known.to_mut().unite_kinds(&definition.kinds),
             }
         }
     }
 
-    pub(super) fn finish(self) -> Value {
-        json!({
-            "swagger": "2.0",
-            "info": super::info(),
-            "paths": self.paths,
-            "definitions": self.definitions,
-            "securityDefinitions": super::security_schemes(),
-            "security": [{"BearerToken": []}],
-        })
+    /// Adds a document of another server, whose definitions get another name where this one has others of their name.
+    ///
+    /// Source: kube-openapi's `MergeSpecsIgnorePathConflictRenamingDefinitionsAndParameters`.
+    pub(super) fn add_remote(&mut self, part: &'a Part) {
+        let mut renamed: BTreeMap<&str, String> = BTreeMap::new();
+        let mut added: Vec<Cow<'a, str>> = Vec::new();
+        for (name, definition) in &part.definitions {
+            let name = match self.definitions.get_mut(name.as_str()) {
+                Some(known) if known.text == definition.text => {
+                    known.to_mut().unite_kinds(&definition.kinds);
+                    continue;
+                }
+                Some(_) => {
+                    let mut numbers = (2..).map(|number| format!("{name}_v{number}"));
+                    let free = numbers.find(|free| !self.definitions.contains_key(free.as_str()));
+                    let free = free.unwrap_or_default();
+                    renamed.insert(name, free.clone());
+                    Cow::Owned(free)
+                }
+                None => Cow::Borrowed(name.as_str()),
+            };
+            self.definitions.insert(name.clone(), Cow::Borrowed(definition));
+            added.push(name);
+        }
+        for (path, item) in &part.paths {
+            self.paths.entry(path).or_insert_with(|| rename(item, &renamed));
+        }
+        for name in added {
+            if let Some(definition) = self.definitions.get_mut(&name)
+                && let Cow::Owned(text) = rename(&definition.text.clone(), &renamed)
+            {
+                definition.to_mut().text = text;
+            }
+        }
+        for (name, parameter) in &part.parameters {
+            self.parameters.entry(name).or_insert(parameter);
+        }
+    }
+
+    /// The document.
+    pub(super) fn finish(self) -> String {
+        let mut text = String::from("{\"definitions\":{");
+        for (index, (name, definition)) in self.definitions.iter().enumerate() {
+            write_name(&mut text, index, name);
+            definition.write(&mut text);
+        }
+        text.push_str(&format!("}},\"info\":{}", super::info()));
+        if !self.parameters.is_empty() {
+            text.push_str(",\"parameters\":{");
+            for (index, (name, parameter)) in self.parameters.iter().enumerate() {
+                write_name(&mut text, index, name);
+                text.push_str(parameter);
+            }
+            text.push('}');
+        }
+        text.push_str(",\"paths\":{");
+        for (index, (path, item)) in self.paths.iter().enumerate() {
+            write_name(&mut text, index, path);
+            text.push_str(item);
+        }
+        text.push_str(&format!(
+            "}},\"security\":{},\"securityDefinitions\":{},\"swagger\":\"2.0\"}}",
+            json!([{"BearerToken": []}]),
+            super::security_schemes()
+        ));
+        text
     }
 }
 
-/// A type of several group versions lists those of each document.
-fn unite_kinds(known: &mut Value, more: &Value) {
-    const KINDS: &str = "x-kubernetes-group-version-kind";
-    if let (Some(Value::Array(known)), Some(Value::Array(more))) = (known.get_mut(KINDS), more.get(KINDS)) {
-        let new: Vec<Value> = more.iter().filter(|kind| !known.contains(kind)).cloned().collect();
-        known.extend(new);
+const DEFINITIONS: &str = "#/definitions/";
+const PARAMETERS: &str = "#/parameters/";
+
+/// The names that a text refers to.
+fn references<'a>(text: &'a str, prefix: &str) -> Vec<&'a str> {
+    let rest = text.split(prefix).skip(1);
+    rest.filter_map(|rest| rest.split('"').next()).collect()
+}
+
+/// A text with other names in its references.
+fn rename<'a>(text: &'a str, renamed: &BTreeMap<&str, String>) -> Cow<'a, str> {
+    if renamed.is_empty() {
+        return text.into();
     }
+    let mut pieces = text.split(DEFINITIONS);
+    let mut changed = pieces.next().unwrap_or_default().to_owned();
+    for piece in pieces {
+        let (name, rest) = piece.split_at(piece.find('"').unwrap_or(piece.len()));
+        changed.push_str(DEFINITIONS);
+        changed.push_str(renamed.get(name).map_or(name, String::as_str));
+        changed.push_str(rest);
+    }
+    changed.into()
+}
+
+fn write_name(text: &mut String, index: usize, name: &str) {
+    if index > 0 {
+        text.push(',');
+    }
+    text.push_str(&Value::from(name).to_string());
+    text.push(':');
 }
 
 fn path_item(item: Value) -> Value {

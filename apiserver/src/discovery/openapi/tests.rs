@@ -3,10 +3,11 @@ use std::path::Path;
 use serde_json::Value;
 
 use super::*;
+use crate::resource_info::{CustomKind, CustomVersion};
 use crate::testing;
 
 fn built_in() -> OpenApi {
-    OpenApi::new(&coracle_resources::built_in(), None)
+    OpenApi::new(&coracle_resources::built_in(), &[], None)
 }
 
 fn without_descriptions(value: &Value) -> Value {
@@ -263,7 +264,7 @@ fn the_digest_is_that_of_the_documents() {
     let table = coracle_resources::built_in().with_custom(super::super::tests::widgets(&["v1"]));
     let texts = Descriptions::parse();
     let mut parts = Vec::new();
-    for (key, document) in &OpenApi::new(&table, None).documents {
+    for (key, document) in &OpenApi::new(&table, &[], None).documents {
         let document = document.source.document(&texts);
         parts.push(key.clone().into_bytes());
         parts.push(document.to_string().into_bytes());
@@ -307,9 +308,9 @@ fn version_2_is_converted_from_version_3() {
 
 #[test]
 fn custom_kinds_are_added_and_other_documents_kept() {
-    let before = OpenApi::new(&coracle_resources::built_in(), None);
+    let before = OpenApi::new(&coracle_resources::built_in(), &[], None);
     let widgets = super::super::tests::widgets(&["v1"]);
-    let after = OpenApi::new(&coracle_resources::built_in().with_custom(widgets), Some(&before));
+    let after = OpenApi::new(&coracle_resources::built_in().with_custom(widgets), &[], Some(&before));
     assert!(Arc::ptr_eq(&before.documents["api/v1"], &after.documents["api/v1"]));
     assert!(!after.documents.contains_key("apis/stable.example.com"));
     let document = after.documents["apis/stable.example.com/v1"].source.document(&Descriptions::parse());
@@ -325,10 +326,74 @@ fn custom_kinds_are_added_and_other_documents_kept() {
     assert_eq!(item["patch"]["tags"][0], "stableExampleCom_v1");
     assert_eq!(item["patch"]["requestBody"]["content"].as_object().map(Map::len), Some(3));
     assert_eq!(names(&item["get"]["parameters"]), "resourceVersion");
-    let mut swagger = Swagger::new();
-    swagger.add(document);
-    let swagger = swagger.finish();
+    let part = Part::of(document);
+    let mut swagger = Swagger::default();
+    swagger.add(&part);
+    let swagger: Value = serde_json::from_str(&swagger.finish()).expect("JSON");
     let spec = &swagger["definitions"]["com.example.stable.v1.Widget"]["properties"]["spec"]["properties"];
     let poorer = json!({"color": {"enum": ["red", "blue"]}, "port": {"x-kubernetes-int-or-string": true}, "replicas": {"type": "integer", "minimum": 0}});
     assert_eq!(*spec, poorer);
+}
+
+#[test]
+fn documents_of_other_servers_are_merged() {
+    let definition = |text: &str| json!({"type": "object", "description": text});
+    let swagger = json!({
+        "paths": {
+            "/apis/wardle.example.com/v1/flunders": {"get": {
+                "parameters": [{"$ref": "#/parameters/limit"}],
+                "responses": {"200": {"schema": {"$ref": "#/definitions/com.example.wardle.v1.Flunder"}}},
+            }},
+            "/apis/": {"get": {"responses": {"200": {"schema": {"$ref": "#/definitions/unused"}}}}},
+        },
+        "definitions": {
+            "com.example.wardle.v1.Flunder": {"type": "object", "properties": {
+                "metadata": {"$ref": "#/definitions/io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"},
+            }},
+            "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta": definition("another one"),
+            "unused": definition("unused"),
+        },
+        "parameters": {"limit": {"in": "query", "name": "limit", "type": "integer"}},
+    });
+    let remote = Arc::new(RemoteDocument {
+        path: "apis/wardle.example.com/v1".into(),
+        url: Some("/openapi/v3/apis/wardle.example.com/v1?hash=ABC".into()),
+        swagger: Some(swagger.to_string().into()),
+    });
+    let openapi = OpenApi::new(&coracle_resources::built_in(), &[remote], None);
+    let get = |path: &str| {
+        let response =
+            openapi.respond(&Method::GET, path, &Query::default(), &HeaderMap::new(), Timestamp::UNIX_EPOCH);
+        serde_json::from_slice::<Value>(response.expect("answered").body()).expect("JSON")
+    };
+    assert!(!openapi.is_generated("/openapi/v2", &HeaderMap::new()));
+    let index = get("/openapi/v3");
+    let url = "/openapi/v3/apis/wardle.example.com/v1?hash=ABC";
+    assert_eq!(index["paths"]["apis/wardle.example.com/v1"]["serverRelativeURL"], url);
+    let merged = get("/openapi/v2");
+    assert!(openapi.is_generated("/openapi/v2", &HeaderMap::new()));
+    let definitions = &merged["definitions"];
+    let own = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta";
+    assert!(definitions[own]["properties"]["name"].is_object());
+    assert_eq!(definitions[format!("{own}_v2")]["description"], "another one");
+    let metadata = &definitions["com.example.wardle.v1.Flunder"]["properties"]["metadata"];
+    assert_eq!(metadata["$ref"], format!("#/definitions/{own}_v2"));
+    assert_eq!(definitions["unused"], Value::Null);
+    assert!(merged["paths"]["/apis/wardle.example.com/v1/flunders"]["get"].is_object());
+    assert_eq!(merged["parameters"]["limit"]["name"], "limit");
+}
+
+#[test]
+fn a_schema_that_changes_has_another_hash() {
+    let hash = |minimum: i64| {
+        let schema = json!({"type": "object", "properties": {"n": {"type": "integer", "minimum": minimum}}});
+        let version = CustomVersion { schema, storage: true, ..CustomVersion::new("v1") };
+        let kind = CustomKind::new("stable.example.com", "Widget", "widgets", true);
+        let widgets = kind.resources(vec![version]).expect("a structural schema");
+        let table = coracle_resources::built_in().with_custom(widgets);
+        let openapi = OpenApi::new(&table, &[], None);
+        openapi.documents["apis/stable.example.com/v1"].hash().to_owned()
+    };
+    assert_ne!(hash(0), hash(1));
+    assert_eq!(hash(1), hash(1));
 }

@@ -98,8 +98,7 @@ func TestCertificatesAreIssuedAndEverythingIsDeletedCleanly(t *testing.T) {
 	}
 	port := processes.FreePort(t)
 	s.runHelm(t, "install", "cert-manager", chart, "--namespace=cert-manager", "--create-namespace", "--wait", "--timeout=50s",
-		// A network may answer at the addresses of simulated pods: the webhook has none.
-		"--set=crds.enabled=true,crds.keep=false,startupapicheck.enabled=false,webhook.replicaCount=0",
+		"--set=crds.enabled=true,crds.keep=false,startupapicheck.enabled=false",
 		// The addresses of simulated pods lead nowhere; the annotation says where the webhook is.
 		fmt.Sprintf(`--set-string=webhook.serviceAnnotations.coracle\.dev/service-url=https://127.0.0.1:%d`, port))
 	start := func(part, account string, flags ...string) {

@@ -1,0 +1,171 @@
+//! The OpenAPI documents of other servers: where version 3 is, and version 2 as a whole.
+//!
+//! They are fetched when an APIService changes, and every minute. What fails is tried again with the next round and keeps what
+//! was known. Nothing waits for them: discovery merges what is there.
+//!
+//! Source: kube-aggregator's `openapiv3/aggregator` and `openapi/aggregator`.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use bytes::Bytes;
+use futures::{StreamExt, stream};
+use http::{StatusCode, header};
+use serde_json::Value;
+
+use super::download::download;
+use super::{GROUP, PLURAL, RemoteApi, RemoteApis};
+use crate::names::GroupResource;
+use crate::registry::Registry;
+use crate::webhook::HttpClient;
+
+/// How long documents are believed.
+const INTERVAL: Duration = Duration::from_secs(60);
+/// How long a change of an APIService is awaited for others that follow it.
+const SETTLE: Duration = Duration::from_millis(200);
+/// How long a document may take.
+const TIMEOUT: Duration = Duration::from_secs(10);
+/// How many servers are asked at once.
+const AT_ONCE: usize = 4;
+/// How many bytes the index of version 3, and the document of version 2 may have.
+const MAX_INDEX: usize = 1 << 20;
+const MAX_SWAGGER: usize = 8 << 20;
+
+/// The documents of one group and version.
+#[derive(Debug, PartialEq)]
+pub struct RemoteDocument {
+    /// `apis/GROUP/VERSION`
+    pub path: String,
+    /// The URL of the document of version 3, relative to the server; with its hash.
+    pub url: Option<String>,
+    /// The server's document of version 2, which has more than this group and version.
+    pub swagger: Option<Bytes>,
+}
+
+/// The documents of all, in the order of their priorities.
+#[derive(Debug, Default)]
+pub struct RemoteDocuments(ArcSwap<Vec<Arc<RemoteDocument>>>);
+
+impl RemoteDocuments {
+    /// Those of now.
+    pub fn load(&self) -> Arc<Vec<Arc<RemoteDocument>>> {
+        self.0.load_full()
+    }
+
+    fn replace(&self, documents: Vec<Arc<RemoteDocument>>) {
+        if *self.load() != documents {
+            self.0.store(Arc::new(documents));
+        }
+    }
+}
+
+/// Keeps the documents.
+pub struct OpenApiController {
+    registry: Arc<Registry>,
+    apis: RemoteApis,
+    documents: Arc<RemoteDocuments>,
+    /// What was fetched last, by the name of the APIService.
+    known: HashMap<String, Known>,
+}
+
+#[derive(Clone)]
+struct Known {
+    /// The ETag of the document of version 2.
+    etag: Option<String>,
+    document: Arc<RemoteDocument>,
+}
+
+impl OpenApiController {
+    /// - `documents`: gets what the other servers publish.
+    pub fn new(registry: Arc<Registry>, documents: Arc<RemoteDocuments>) -> OpenApiController {
+        OpenApiController { registry, apis: RemoteApis::default(), documents, known: HashMap::new() }
+    }
+
+    /// Works until the future is dropped.
+    pub async fn run(mut self) {
+        let bucket: Arc<str> = GroupResource::new(GROUP, PLURAL).to_string().into();
+        loop {
+            let revision = self.registry.store.revision();
+            self.fetch_all().await;
+            let Ok(mut changes) = self.registry.store.watch(&bucket, revision) else { continue };
+            if tokio::time::timeout(INTERVAL, changes.next()).await.is_ok() {
+                tokio::time::sleep(SETTLE).await;
+            }
+        }
+    }
+
+    async fn fetch_all(&mut self) {
+        let apis = match self.apis.load(&*self.registry) {
+            Ok(apis) => apis,
+            Err(error) => {
+                tracing::warn!(%error, "the APIServices cannot be read");
+                return;
+            }
+        };
+        let mut available: Vec<&RemoteApi> = apis.iter().filter(|api| api.is_available).collect();
+        available.sort_by_key(|api| (-api.priorities.0, &api.group, -api.priorities.1, &api.version));
+        let fetched = available.into_iter().map(|api| {
+            let known = self.known.get(&api.name).cloned();
+            let registry = &self.registry;
+            async move { (api.name.clone(), fetch(registry, api, known).await) }
+        });
+        let fetched: Vec<(String, Known)> =
+            stream::iter(fetched.collect::<Vec<_>>()).buffered(AT_ONCE).collect().await;
+        self.documents.replace(fetched.iter().map(|(_, known)| known.document.clone()).collect());
+        self.known = fetched.into_iter().collect();
+    }
+}
+
+/// The documents of a server; those that are known where it does not respond, or has no others.
+async fn fetch(registry: &Registry, api: &RemoteApi, known: Option<Known>) -> Known {
+    let path = api.path().trim_start_matches('/').to_owned();
+    let known = known.filter(|known| known.document.path == path).unwrap_or_else(|| Known {
+        etag: None,
+        document: Arc::new(RemoteDocument { path: path.clone(), url: None, swagger: None }),
+    });
+    let Ok(client) = registry.webhook_clients().service_client(&api.service, &api.tls, registry) else {
+        return known;
+    };
+    let service = &api.service;
+    let base = format!("https://{}.{}.svc:{}", service.name, service.namespace, service.port);
+    let index = tokio::time::timeout(TIMEOUT, find_document(&client, &base, &path)).await;
+    let swagger = download(&client, &format!("{base}/openapi/v2"), known.etag.as_deref(), MAX_SWAGGER);
+    let swagger = tokio::time::timeout(TIMEOUT, swagger).await;
+    let url = match index {
+        Ok(Some(url)) => url,
+        _ => known.document.url.clone(),
+    };
+    let (etag, swagger) = match swagger {
+        Ok(Ok(found)) if found.status == StatusCode::OK => match found.body {
+            Ok(body) => {
+                let etag = found.headers.get(header::ETAG).and_then(|etag| etag.to_str().ok());
+                (etag.map(str::to_owned), Some(body))
+            }
+            Err(error) => {
+                tracing::warn!(name = %api.name, %error, "the OpenAPI document cannot be read");
+                (known.etag, known.document.swagger.clone())
+            }
+        },
+        Ok(Ok(found)) if found.status == StatusCode::NOT_FOUND => (None, None),
+        _ => (known.etag, known.document.swagger.clone()),
+    };
+    let document = RemoteDocument { path, url, swagger };
+    // What is the same stays the same value, so that nothing is generated anew.
+    let document = if document == *known.document { known.document } else { Arc::new(document) };
+    Known { etag, document }
+}
+
+/// The URL of the document of version 3: None if the server does not respond, `Some(None)` if it has none.
+async fn find_document(client: &HttpClient, base: &str, path: &str) -> Option<Option<String>> {
+    let found = download(client, &format!("{base}/openapi/v3"), None, MAX_INDEX).await.ok()?;
+    if found.status == StatusCode::NOT_FOUND {
+        return Some(None);
+    }
+    let index: Value = serde_json::from_slice(&found.body.ok()?).ok()?;
+    let url = index["paths"][path]["serverRelativeURL"].as_str();
+    // A server names its own documents only.
+    let is_own = |url: &&str| url.split('?').next() == Some(format!("/openapi/v3/{path}").as_str());
+    Some(url.filter(is_own).map(str::to_owned))
+}
