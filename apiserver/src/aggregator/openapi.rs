@@ -131,7 +131,8 @@ async fn fetch(registry: &Registry, api: &RemoteApi, known: Option<Known>) -> Kn
     let service = &api.service;
     let base = format!("https://{}.{}.svc:{}", service.name, service.namespace, service.port);
     let index = tokio::time::timeout(TIMEOUT, find_document(&client, &base, &path)).await;
-    let swagger = download(&client, &format!("{base}/openapi/v2"), known.etag.as_deref(), MAX_SWAGGER);
+    let url = format!("{base}/openapi/v2");
+    let swagger = download(&client, &url, known.etag.as_deref(), MAX_SWAGGER);
     let swagger = tokio::time::timeout(TIMEOUT, swagger).await;
     let url = match index {
         Ok(Some(url)) => url,
