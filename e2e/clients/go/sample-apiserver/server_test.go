@@ -254,7 +254,8 @@ func checkKubectl(t *testing.T, kubeconfig string) {
 		}
 		return string(output)
 	}
-	manifest := "{apiVersion: wardle.example.com/v1alpha1, kind: Flunder, metadata: {name: b}, spec: {}}"
+	// A text that begins with a brace would be JSON to kubectl.
+	manifest := "apiVersion: wardle.example.com/v1alpha1\nkind: Flunder\nmetadata: {name: b}\nspec: {}\n"
 	kubectl(manifest, "create", "-f", "-")
 	for _, want := range []struct {
 		text      string
