@@ -158,7 +158,8 @@ async fn until_ready_endpoints(client: &mut JsonClient, namespace: &str, wanted:
 /// Measures processor time and memory while many pods run and nothing changes.
 async fn at_rest() -> Result<()> {
     let (deployments, replicas) = AT_REST;
-    let cluster = cluster().start().await?;
+    // A node has room for fewer pods.
+    let cluster = cluster().flag("--nodes", deployments.to_string()).start().await?;
     let mut client = JsonClient::new(&cluster.endpoint().await?).await?;
     let namespace = client.namespace().await?;
     let path = apps(&namespace, "deployments");
